@@ -1,0 +1,1 @@
+//! Compression operators with their byte encodings, and the channels built on them.

@@ -1,0 +1,1 @@
+//! Readers, partitioners and generators of data.

@@ -1,0 +1,1 @@
+//! The round machine, the simulator, the journal and checkpoints.

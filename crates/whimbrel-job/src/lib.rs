@@ -1,0 +1,1 @@
+//! Job files: keys, defaults, errors, and what is built from them.

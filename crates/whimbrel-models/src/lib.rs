@@ -1,0 +1,73 @@
+//! Latent-variable models: E-step, M-step, likelihood.
+//!
+//! Absent on purpose: clients, rounds, messages. A model sees rows, statistics and parameters.
+
+pub mod gmm;
+
+use whimbrel_core::{ClientData, Result};
+
+/// A model of the curved exponential family, as EM sees it: `p(y, z; theta)` is proportional to
+/// `exp(<s(y, z), phi(theta)> - psi(theta))`.
+///
+/// Statistics, moments and travelling parameters are flat vectors, so channels can carry them.
+pub trait LatentModel: Send + Sync + 'static {
+    /// What a client holds, in the layout the E-step wants.
+    type Data: Send + Sync + 'static;
+    /// `theta`, with what the E-step needs computed once (Cholesky factors, log-determinants).
+    type Parameters: Clone + Send + Sync + 'static;
+
+    /// Checks a client's rows (shape, finite values, at least one) and lays them out.
+    fn bind(&self, data: &ClientData) -> Result<Self::Data>;
+    /// How many rows; for a stream, how many rows stand for it at enrolment and evaluation.
+    fn rows(&self, data: &Self::Data) -> usize;
+    /// For a stream, rows `from..from + count` as data of their own; `None` for a fixed table.
+    fn window(&self, data: &Self::Data, from: u64, count: usize) -> Result<Option<Self::Data>>;
+
+    /// `q`, the length of a statistic.
+    fn statistic_len(&self) -> usize;
+    /// Mean over the client's rows of what `T` or the start needs beside the statistic; may be
+    /// empty, and has the same length for every client.
+    fn moments(&self, data: &Self::Data) -> Result<Vec<f64>>;
+
+    /// E-step: writes the mean over `rows` of `E[s(y, z) | y; theta]` and returns the mean
+    /// log-likelihood of those rows.
+    fn expect(
+        &self,
+        theta: &Self::Parameters,
+        data: &Self::Data,
+        rows: Rows<'_>,
+        statistic: &mut [f64],
+    ) -> Result<f64>;
+
+    /// `T(s) = argmin psi(theta) + R(theta) - <s, phi(theta)>`, clipped to its interior.
+    fn maximize(&self, statistic: &[f64], moments: &[f64]) -> Result<Maximum<Self::Parameters>>;
+    /// `R(theta)`.
+    fn penalty(&self, theta: &Self::Parameters) -> f64;
+    /// `phi(theta)`, of the statistic's length.
+    fn natural(&self, theta: &Self::Parameters) -> Vec<f64>;
+
+    /// The coordinates in which `theta` travels.
+    fn to_vector(&self, theta: &Self::Parameters) -> Vec<f64>;
+    /// Back from the coordinates; refuses values outside the parameter space.
+    fn from_vector(&self, coordinates: &[f64]) -> Result<Self::Parameters>;
+}
+
+/// Which rows an E-step runs over.
+#[derive(Clone, Copy, Debug)]
+pub enum Rows<'a> {
+    /// Every row once.
+    All,
+    /// These rows, in this order; repeats count again.
+    These(&'a [u32]),
+}
+
+/// What an M-step found.
+#[derive(Clone, Debug)]
+pub struct Maximum<P> {
+    /// `T(s)`.
+    pub theta: P,
+    /// How many clips were needed to stay in the domain of `T`.
+    pub repairs: u32,
+    /// Components whose weight is at its floor.
+    pub dead: Vec<usize>,
+}

@@ -1,0 +1,1 @@
+//! The batteries that every codec, model, method and runner must pass.

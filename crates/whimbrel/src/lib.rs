@@ -1,0 +1,1 @@
+//! Whimbrel: federated learning that says as little as possible over the wire.
