@@ -3,13 +3,25 @@
 //!
 //! Absent on purpose: files, clocks, threads, and any third-party array type.
 
+pub mod erased;
 pub mod error;
 pub mod id;
 pub mod isa;
 pub mod key;
+pub mod linalg;
+pub mod math;
+pub mod method;
+pub mod sample;
+pub mod sum;
 pub mod table;
+pub mod vector;
+pub mod wire;
 
+pub use erased::{DynMethod, Erased, Opaque, Part, Sender};
 pub use error::{Error, Result};
 pub use id::{ClientId, Probability, StepSize};
 pub use key::{Key, Stream};
+pub use method::{Evaluate, Method};
+pub use sum::ExactSum;
 pub use table::{ClientData, RowStream, Table};
+pub use wire::{State, Wire};

@@ -15,8 +15,11 @@ pub struct Table {
 impl Table {
     /// Checks that the values fill whole rows.
     pub fn new(columns: Vec<String>, values: Vec<f64>) -> Result<Self> {
-        let whole =
-            if columns.is_empty() { values.is_empty() } else { values.len() % columns.len() == 0 };
+        let whole = if columns.is_empty() {
+            values.is_empty()
+        } else {
+            values.len().is_multiple_of(columns.len())
+        };
         if !whole {
             return Err(Error::data(format!(
                 "{} values do not fill rows of {} columns",

@@ -1,1 +1,20 @@
 //! The round machine, the simulator, the journal and checkpoints.
+//!
+//! Absent on purpose: any method's types (the engine sees only [`whimbrel_core::DynMethod`]), any
+//! transport, and any random number that is not addressed by a key.
+
+pub mod checkpoint;
+pub mod journal;
+pub mod keys;
+pub mod machine;
+pub mod metrics;
+pub mod participation;
+pub mod run;
+pub mod simulator;
+
+pub use journal::Journal;
+pub use machine::Machine;
+pub use metrics::Row;
+pub use participation::{Faults, Participation};
+pub use run::{Chain, Ending, Limits, Observer, Outcome, Stage, Stopping, run};
+pub use simulator::{Federation, Simulator};

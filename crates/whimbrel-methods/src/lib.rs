@@ -1,1 +1,10 @@
-//! Federated methods, one file per family.
+//! Federated methods, one file per family, each reading like its pseudo-code.
+//!
+//! Absent on purpose: threads, files, clocks, transports. A method is pure steps over explicit
+//! state; whoever runs it (simulator, network, Python) lives in a crate above.
+
+pub mod fedem;
+pub mod gmm;
+pub mod kmeans;
+pub mod step;
+pub mod theory;

@@ -3,6 +3,7 @@
 //! Absent on purpose: clients, rounds, messages. A model sees rows, statistics and parameters.
 
 pub mod gmm;
+pub mod kmeans;
 
 use whimbrel_core::{ClientData, Result};
 

@@ -1,1 +1,34 @@
 //! Tables, plots and the HTML report.
+//!
+//! Pure functions from plain values to strings: nothing here reads a file, a clock or the network,
+//! so the same values always give the same page. The caller fills one [`RunView`] per run from the
+//! run's directory; one function, [`html`], renders one run, several side by side, or several seeds
+//! of one job (mean and standard deviation).
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`view`] | what a caller fills in |
+//! | [`format`](mod@format) | numbers, bits and durations written for people; escaping |
+//! | [`table`] | aligned plain-text tables for a terminal |
+//! | [`plot`] | SVG: axes, line charts, mixtures, bars and histograms, the standalone picture |
+//! | `group`, `curves`, `headline` | from runs to the lines and figures that are shown |
+//! | `page`, `sections` | the HTML |
+//!
+//! Coordinates use the host's `log10`: a picture may differ in its last digit between machines,
+//! which is outside the promise of identical bits (that is about `model/` and `checkpoint/`).
+
+mod curves;
+pub mod format;
+mod group;
+mod headline;
+mod page;
+pub mod plot;
+mod sections;
+pub mod table;
+pub mod view;
+
+pub use headline::closing_table;
+pub use page::html;
+pub use plot::hero::{HeroAxis, hero};
+pub use table::text_table;
+pub use view::{ClientView, MixtureView, RunView};

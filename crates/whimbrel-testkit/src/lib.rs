@@ -1,1 +1,3 @@
 //! The batteries that every codec, model, method and runner must pass.
+
+pub mod codec;

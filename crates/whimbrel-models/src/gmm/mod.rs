@@ -1,1 +1,265 @@
-//! Gaussian mixtures.
+//! Gaussian mixtures with a known, tied, diagonal or full covariance.
+//!
+//! Reference for `known` and `tied`: Dieuleveut, Fort, Moulines and Robin, *Federated-EM with
+//! heterogeneity mitigation and variance reduction* (2021), App. F.1, equations (56) to (62);
+//! `diagonal` and `full` are the usual extensions, with the second moments of every component in
+//! the statistic.
+//!
+//! | paper | here | meaning |
+//! |---|---|---|
+//! | `L`, `p` | `components` K, `columns` d | sizes |
+//! | `s^(1)` | `statistic[..K]` | mean responsibility of each component |
+//! | `s^(2)` | the next K x d | mean of responsibility times row |
+//! | | the last K x d or K x d(d+1)/2 | the same with squares (`diagonal`) or the lower triangle of `y y^T`, row after row (`full`) |
+//! | `N^-1 sum Y Y^T` | `moments[d..]` | pooled second moment, lower triangle (`tied`) |
+//! | `T`, (60) to (62) | [`maximize`](LatentModel::maximize) | M-step |
+//! | `phi`, (56) and (59) | [`natural`](LatentModel::natural) | natural parameter |
+//!
+//! Beyond the paper: `T` is clipped to an interior (weights and eigenvalues of covariances are
+//! floored, and each clip is counted), a ridge may be added to covariances, and penalties enter
+//! `T` in closed form (see [`GmmPenalty`]).
+//!
+//! Statistics are raw moments, as federated sums need. So `T` loses about `2 log10(|mean| / sd)`
+//! of its 16 digits on data far from the origin; the E-step does not. Centre such columns.
+
+mod data;
+mod estep;
+mod kernels;
+mod lane;
+mod mstep;
+mod parameters;
+mod predict;
+mod start;
+
+pub use data::GmmData;
+pub use parameters::GmmParameters;
+pub use predict::{GmmPrediction, GmmSample};
+
+use crate::{LatentModel, Maximum, Rows};
+use whimbrel_core::{ClientData, Error, Result};
+
+/// What the components' covariances have in common.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Covariance {
+    /// Given (row-major, `columns` x `columns`) and not fitted.
+    Known(Vec<f64>),
+    /// One for all components, fitted.
+    Tied,
+    /// One diagonal matrix per component.
+    Diagonal,
+    /// One matrix per component.
+    Full,
+}
+
+/// The penalty `R(theta)`; all zero by default.
+///
+/// `R = -dirichlet sum_k ln pi_k + (wishart_degrees / 2) ln det Sigma + (wishart_scale / 2) tr
+/// Sigma^-1`, the last two once for a tied covariance, per component for diagonal and full ones,
+/// and not at all for a known one.
+#[derive(Clone, Copy, Debug, PartialEq, Default)]
+pub struct GmmPenalty {
+    /// Added to each component's mean responsibility before weights are normalised.
+    pub dirichlet: f64,
+    /// The weight that the inverse-Wishart penalty adds to a component's.
+    pub wishart_degrees: f64,
+    /// The multiple of the identity that it adds to a component's scatter.
+    pub wishart_scale: f64,
+}
+
+/// What makes a mixture model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GmmSettings {
+    /// Number of components.
+    pub components: usize,
+    /// Number of columns.
+    pub columns: usize,
+    /// What is assumed of the covariances.
+    pub covariance: Covariance,
+    /// Added to the diagonal of fitted covariances, as scikit-learn's setting of this name;
+    /// default 0, so that `T` is exactly the paper's.
+    pub reg_covar: f64,
+    /// The smallest weight; default 1e-10.
+    pub weight_floor: f64,
+    /// The smallest eigenvalue of a fitted covariance, relative to the mean variance of a column
+    /// of the pooled data; default 1e-10.
+    pub covariance_floor: f64,
+    /// The penalty; default none.
+    pub penalty: GmmPenalty,
+    /// Whether clients send pooled moments even where `T` does not need them, because the start
+    /// does; default false.
+    pub want_moments: bool,
+    /// How many rows stand for a stream at enrolment and evaluation; default 1000.
+    pub stream_rows: usize,
+}
+
+impl GmmSettings {
+    /// The defaults for a mixture of this size.
+    pub fn new(components: usize, columns: usize, covariance: Covariance) -> Self {
+        Self {
+            components,
+            columns,
+            covariance,
+            reg_covar: 0.0,
+            weight_floor: 1e-10,
+            covariance_floor: 1e-10,
+            penalty: GmmPenalty::default(),
+            want_moments: false,
+            stream_rows: 1000,
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.components == 0 || self.columns == 0 {
+            return Err(Error::config(format!(
+                "a mixture of {} components over {} columns is empty",
+                self.components, self.columns
+            ))
+            .hint("both must be at least 1"));
+        }
+        let not_negative = [
+            ("reg_covar", self.reg_covar),
+            ("penalty.dirichlet", self.penalty.dirichlet),
+            ("penalty.wishart_degrees", self.penalty.wishart_degrees),
+            ("penalty.wishart_scale", self.penalty.wishart_scale),
+        ];
+        for (name, value) in not_negative {
+            if !(value >= 0.0 && value.is_finite()) {
+                return Err(Error::config(format!("{name} = {value} must be zero or positive")));
+            }
+        }
+        if !(self.weight_floor > 0.0 && self.weight_floor * self.components as f64 <= 0.5) {
+            return Err(Error::config(format!(
+                "weight_floor = {} must be positive and at most {} for {} components",
+                self.weight_floor,
+                0.5 / self.components as f64,
+                self.components
+            )));
+        }
+        if !(self.covariance_floor > 0.0 && self.covariance_floor < 1.0) {
+            return Err(Error::config(format!(
+                "covariance_floor = {} must lie between 0 and 1",
+                self.covariance_floor
+            )));
+        }
+        if self.stream_rows == 0 {
+            return Err(Error::config("stream_rows must be at least 1"));
+        }
+        Ok(())
+    }
+}
+
+/// A Gaussian mixture model: [`LatentModel`] with the settings fixed.
+#[derive(Clone, Debug)]
+pub struct Gmm {
+    settings: GmmSettings,
+    /// Lower triangle of the known covariance; empty where it is fitted.
+    known: Vec<f64>,
+}
+
+impl Gmm {
+    /// Checks the settings.
+    pub fn new(settings: GmmSettings) -> Result<Self> {
+        settings.check()?;
+        let known = match &settings.covariance {
+            Covariance::Known(matrix) => {
+                let packed = parameters::pack_symmetric(matrix, settings.columns)
+                    .map_err(|e| Error::config(format!("known covariance: {e}")))?;
+                parameters::check_definite(&packed, settings.columns)
+                    .map_err(|e| Error::config(format!("known covariance: {e}")))?;
+                packed
+            }
+            _ => Vec::new(),
+        };
+        Ok(Self { settings, known })
+    }
+
+    /// The settings, as checked.
+    pub fn settings(&self) -> &GmmSettings {
+        &self.settings
+    }
+
+    /// Number of components.
+    pub fn components(&self) -> usize {
+        self.settings.components
+    }
+
+    /// Number of columns.
+    pub fn columns(&self) -> usize {
+        self.settings.columns
+    }
+
+    /// The length of what [`moments`](LatentModel::moments) gives: `d + d(d+1)/2`, or 0.
+    pub fn moments_len(&self) -> usize {
+        let needed = self.settings.want_moments || self.settings.covariance == Covariance::Tied;
+        if needed { self.columns() + self.triangle() } else { 0 }
+    }
+
+    /// Numbers in the lower triangle of a covariance.
+    fn triangle(&self) -> usize {
+        self.columns() * (self.columns() + 1) / 2
+    }
+
+    /// Second moments per component in the statistic.
+    fn second_len(&self) -> usize {
+        match self.settings.covariance {
+            Covariance::Known(_) | Covariance::Tied => 0,
+            Covariance::Diagonal => self.columns(),
+            Covariance::Full => self.triangle(),
+        }
+    }
+}
+
+impl LatentModel for Gmm {
+    type Data = GmmData;
+    type Parameters = GmmParameters;
+
+    fn bind(&self, data: &ClientData) -> Result<GmmData> {
+        self.bind_client(data)
+    }
+
+    fn rows(&self, data: &GmmData) -> usize {
+        data.rows()
+    }
+
+    fn window(&self, data: &GmmData, from: u64, count: usize) -> Result<Option<GmmData>> {
+        self.window_of(data, from, count)
+    }
+
+    fn statistic_len(&self) -> usize {
+        self.components() * (1 + self.columns() + self.second_len())
+    }
+
+    fn moments(&self, data: &GmmData) -> Result<Vec<f64>> {
+        Ok(self.moments_of(data))
+    }
+
+    fn expect(
+        &self,
+        theta: &GmmParameters,
+        data: &GmmData,
+        rows: Rows<'_>,
+        statistic: &mut [f64],
+    ) -> Result<f64> {
+        self.e_step(theta, data, rows, statistic)
+    }
+
+    fn maximize(&self, statistic: &[f64], moments: &[f64]) -> Result<Maximum<GmmParameters>> {
+        self.m_step(statistic, moments)
+    }
+
+    fn penalty(&self, theta: &GmmParameters) -> f64 {
+        self.penalty_of(theta)
+    }
+
+    fn natural(&self, theta: &GmmParameters) -> Vec<f64> {
+        theta.natural()
+    }
+
+    fn to_vector(&self, theta: &GmmParameters) -> Vec<f64> {
+        self.coordinates_of(theta)
+    }
+
+    fn from_vector(&self, coordinates: &[f64]) -> Result<GmmParameters> {
+        self.parameters_at(coordinates)
+    }
+}

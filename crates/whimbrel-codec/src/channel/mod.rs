@@ -1,0 +1,23 @@
+//! Channels: a codec, a memory and a rule, in one direction.
+//!
+//! A channel is a plain value that any vector-valued method can take. It owns both of its ends:
+//! what the client keeps, what the server keeps, and what travels between them.
+
+pub mod downlink;
+pub mod uplink;
+
+pub use downlink::{DownClient, DownMessage, DownPeer, DownServer, Downlink};
+pub use uplink::{UpClient, UpFold, UpRule, UpServer, Uplink, em_alpha, gradient_alpha};
+
+use crate::Packet;
+use whimbrel_core::{Result, Wire};
+
+impl Wire for Packet {
+    fn put(&self, out: &mut Vec<u8>) {
+        whimbrel_core::wire::put_varint(self.len() as u64, out);
+        out.extend_from_slice(self.bytes());
+    }
+    fn take(from: &mut &[u8]) -> Result<Self> {
+        Vec::take(from).map(Self::from_bytes)
+    }
+}

@@ -1,0 +1,193 @@
+//! The closed list of codecs and what each of them promises.
+
+use whimbrel_core::{Error, Key, Probability, Result};
+
+use crate::quantise::{Quantised, equal_blocks};
+use crate::{BlockP, Dithering, Norm, Packet, Scalar, Sparse, TopK, exact, natural, sign};
+
+/// A compression operator together with its byte encoding.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Codec {
+    /// Every coordinate at its own width.
+    Exact,
+    /// Every coordinate rounded to the nearest `f32`; its relative error of at most `2^-24` is
+    /// treated as none.
+    ExactF32,
+    /// Random dithering.
+    Dithering(Dithering),
+    /// Block-p-quantization.
+    BlockP(BlockP),
+    /// Random sparsification.
+    Sparse(Sparse),
+    /// Natural compression: random rounding to powers of two.
+    Natural,
+    /// The largest coordinates as they are. Biased.
+    TopK(TopK),
+    /// Signs times the mean magnitude. Biased.
+    Sign,
+}
+
+impl Codec {
+    /// Random dithering; see [`Dithering::new`].
+    pub fn dithering(levels: u32, norm: Norm, bucket: Option<usize>) -> Result<Self> {
+        Dithering::new(levels, norm, bucket).map(Self::Dithering)
+    }
+
+    /// Block-p-quantization in blocks of `size`; see also [`BlockP::listed`].
+    pub fn block_p(size: usize, norm: Norm) -> Result<Self> {
+        BlockP::every(size, norm).map(Self::BlockP)
+    }
+
+    /// Sparsification that keeps each coordinate with probability `q`.
+    pub fn sparse(q: f64) -> Result<Self> {
+        Ok(Self::Sparse(Sparse::each(Probability::new(q)?)))
+    }
+
+    /// Sparsification that keeps exactly `k` coordinates; see [`Sparse::exactly`].
+    pub fn sparse_exactly(k: usize) -> Result<Self> {
+        Sparse::exactly(k).map(Self::Sparse)
+    }
+
+    /// The `k` largest coordinates; see [`TopK::new`].
+    pub fn top_k(k: usize) -> Result<Self> {
+        TopK::new(k).map(Self::TopK)
+    }
+
+    /// The name used in jobs and reports.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::ExactF32 => "exact-f32",
+            Self::Dithering(_) => "dithering",
+            Self::BlockP(_) => "block-p",
+            Self::Sparse(_) => "sparse",
+            Self::Natural => "natural",
+            Self::TopK(_) => "top-k",
+            Self::Sign => "sign",
+        }
+    }
+
+    /// Draws the compressed form of `x` and writes it. The randomness is all from `key`.
+    pub fn encode<T: Scalar>(&self, x: &[T], key: Key) -> Result<Packet> {
+        self.run(x, key, None)
+    }
+
+    /// [`encode`](Self::encode) that also writes to `decoded`, which is as long as `x`, exactly
+    /// what [`decode`](Self::decode) would give for the packet.
+    pub fn encode_decoded<T: Scalar>(
+        &self,
+        x: &[T],
+        key: Key,
+        decoded: &mut [T],
+    ) -> Result<Packet> {
+        assert_eq!(x.len(), decoded.len(), "the decoded vector is as long as the vector");
+        self.run(x, key, Some(decoded))
+    }
+
+    /// Reads a packet into `out`, whose length both ends know. Anything that no encoder wrote is
+    /// refused as a fault of the peer or read as some finite vector; nothing panics.
+    pub fn decode<T: Scalar>(&self, packet: &Packet, out: &mut [T]) -> Result<()> {
+        check_length(out.len())?;
+        match self {
+            Self::Exact => exact::decode(packet, out),
+            Self::ExactF32 => exact::decode_f32(packet, out),
+            Self::Dithering(_) | Self::BlockP(_) => {
+                let (sizes, _, largest) = self.grid(out.len())?;
+                Quantised::read::<T>(packet, sizes, largest)?.value(out);
+                Ok(())
+            }
+            Self::Sparse(sparse) => sparse.decode(packet, out),
+            Self::Natural => natural::decode(packet, out),
+            Self::TopK(top) => top.decode(packet, out),
+            Self::Sign => sign::decode(packet, out),
+        }
+    }
+
+    /// The constant of `E||C(x) - x||^2 <= omega ||x||^2` over vectors of `d` coordinates, for
+    /// codecs with `E C(x) = x`; none for the biased ones.
+    pub fn omega(&self, d: usize) -> Option<f64> {
+        match self {
+            Self::Exact | Self::ExactF32 => Some(0.0),
+            Self::Dithering(dithering) => Some(dithering.omega(d)),
+            Self::BlockP(block) => Some(block.omega(d)),
+            Self::Sparse(sparse) => Some(sparse.omega(d)),
+            Self::Natural => Some(natural::OMEGA),
+            Self::TopK(_) | Self::Sign => None,
+        }
+    }
+
+    /// The constant of `||C(x) - x||^2 <= (1 - delta) ||x||^2` over vectors of `d` coordinates,
+    /// for the biased codecs; none for the unbiased ones, which become contractions with
+    /// `delta = 1/(1 + omega)` when divided by `1 + omega`.
+    pub fn contraction(&self, d: usize) -> Option<f64> {
+        match self {
+            Self::TopK(top) => Some(top.contraction(d)),
+            Self::Sign => Some(1.0 / d.max(1) as f64),
+            _ => None,
+        }
+    }
+
+    /// Whether `E C(x) = x`.
+    pub fn is_unbiased(&self) -> bool {
+        !matches!(self, Self::TopK(_) | Self::Sign)
+    }
+
+    /// Whether `C(x) = x`, up to rounding to `f32` where the codec says so.
+    pub fn is_exact(&self) -> bool {
+        matches!(self, Self::Exact | Self::ExactF32)
+    }
+
+    fn run<T: Scalar>(&self, x: &[T], key: Key, decoded: Option<&mut [T]>) -> Result<Packet> {
+        check_length(x.len())?;
+        match self {
+            Self::Exact => {
+                let packet = exact::encode(x)?;
+                if let Some(out) = decoded {
+                    out.copy_from_slice(x);
+                }
+                Ok(packet)
+            }
+            Self::ExactF32 => {
+                let packet = exact::encode_f32(x)?;
+                if let Some(out) = decoded {
+                    exact::decode_f32(&packet, out)?;
+                }
+                Ok(packet)
+            }
+            Self::Dithering(_) | Self::BlockP(_) => {
+                let (sizes, norm, largest) = self.grid(x.len())?;
+                let quantised = Quantised::draw(x, sizes, norm, largest, key)?;
+                if let Some(out) = decoded {
+                    quantised.value(out);
+                }
+                Ok(quantised.write(largest))
+            }
+            Self::Sparse(sparse) => sparse.encode(x, key, decoded),
+            Self::Natural => natural::encode(x, key, decoded),
+            Self::TopK(top) => top.encode(x, decoded),
+            Self::Sign => sign::encode(x, decoded),
+        }
+    }
+
+    /// Blocks, norm and number of levels of the codecs that round to multiples of a step.
+    fn grid(&self, d: usize) -> Result<(Vec<usize>, Norm, u16)> {
+        match self {
+            Self::Dithering(dithering) => {
+                let size = dithering.bucket().unwrap_or(d.max(1));
+                Ok((equal_blocks(d, size), dithering.norm(), dithering.levels()))
+            }
+            Self::BlockP(block) => Ok((block.sizes(d)?, block.norm(), 1)),
+            _ => Err(Error::internal(format!("{} has no grid", self.name()))),
+        }
+    }
+}
+
+/// Positions are written as 32-bit numbers.
+fn check_length(d: usize) -> Result<()> {
+    if d < u32::MAX as usize {
+        Ok(())
+    } else {
+        Err(Error::config(format!("a vector of {d} coordinates is too long to compress"))
+            .hint("split it into blocks of at most four thousand million coordinates"))
+    }
+}

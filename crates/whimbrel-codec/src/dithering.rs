@@ -1,0 +1,85 @@
+//! Random dithering: every coordinate rounded at random to one of `s` levels of the norm.
+//!
+//! `C(x)_i = (||x||_r / s) sign(x_i) floor(s |x_i| / ||x||_r + xi_i)` with `xi_i` uniform on
+//! [0, 1] (Alistarh et al., 2017; Horváth et al., 2019), on the whole vector or on buckets, each
+//! with its own norm. The step `||x||_r / s` is rounded up and sent; levels are drawn for the step
+//! sent, so the rounding does not bias them.
+
+use whimbrel_core::{Error, Result};
+
+use crate::Norm;
+use crate::coding::levels::LARGEST_LEVEL;
+
+/// Random dithering with `levels` levels of the norm `norm`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Dithering {
+    levels: u16,
+    norm: Norm,
+    bucket: Option<usize>,
+}
+
+impl Dithering {
+    /// Checks `levels` (1 to 32767), `norm` (1, 2 or infinity) and `bucket` (coordinates per
+    /// norm; none: one norm for the whole vector).
+    pub fn new(levels: u32, norm: Norm, bucket: Option<usize>) -> Result<Self> {
+        if levels == 0 || levels > u32::from(LARGEST_LEVEL) {
+            return Err(Error::config(format!("dithering with {levels} levels is not possible"))
+                .hint(format!("levels must be between 1 and {LARGEST_LEVEL}")));
+        }
+        if !matches!(norm, Norm::P(1 | 2) | Norm::Infinity) {
+            return Err(Error::config(format!("dithering with norm {norm:?} is not offered"))
+                .hint("the norm must be 1, 2 or infinity"));
+        }
+        if bucket == Some(0) {
+            return Err(Error::config("dithering with buckets of 0 coordinates is not possible")
+                .hint("leave the bucket out to use one norm for the whole vector"));
+        }
+        Ok(Self { levels: levels as u16, norm, bucket })
+    }
+
+    /// The number of levels `s`.
+    pub fn levels(&self) -> u16 {
+        self.levels
+    }
+
+    /// The norm `r`.
+    pub fn norm(&self) -> Norm {
+        self.norm
+    }
+
+    /// Coordinates per norm, or none for the whole vector.
+    pub fn bucket(&self) -> Option<usize> {
+        self.bucket
+    }
+
+    /// The supremum over `x` of `E||C(x) - x||^2 / ||x||^2`, or a bound close to it.
+    ///
+    /// With `y_i = s |x_i| / ||x||_r` and `g(y) = f (1 - f)`, `f` the fractional part of `y`, the
+    /// ratio is `sum g(y_i) / sum y_i^2`. Three facts give the constants: `g <= 1/4`;
+    /// `g(sqrt(t))` lies below the concave function that is `sqrt(t) - t` up to `t = 1/4` and
+    /// 1/4 from there on; and for `m <= 1/2` the tangent of `y - y^2` at `m` lies above `g`.
+    ///
+    /// - r = 2 (`sum y_i^2 = s^2`): `sqrt(d)/s - 1` where `s <= sqrt(d)/2`, at the constant
+    ///   vector; else `d/(4 s^2)`, where all `y_i` are half-integers.
+    /// - r = 1 (`sum y_i = s`): `d/s - 1` where `s <= d/2`, at the constant vector; else
+    ///   `(d/(2 s))^2`.
+    /// - r = infinity (some `y_i = s`): `(sqrt(s^2 + d - 1) - s) / (2 s)`, at one large coordinate
+    ///   and all others with `y_i = s / (s + sqrt(s^2 + d - 1))`.
+    pub(crate) fn omega(&self, d: usize) -> f64 {
+        let d = self.bucket.map_or(d, |b| b.min(d)) as f64;
+        let s = f64::from(self.levels);
+        if d == 0.0 {
+            return 0.0;
+        }
+        match self.norm {
+            Norm::Infinity => ((s * s + d - 1.0).sqrt() - s) / (2.0 * s),
+            Norm::P(1) => small_or_half(s / d),
+            Norm::P(_) => small_or_half(s / d.sqrt()),
+        }
+    }
+}
+
+/// `1/m - 1` for a typical level `m <= 1/2`, and `1/(4 m^2)` above: they meet at 1/2.
+fn small_or_half(m: f64) -> f64 {
+    if m <= 0.5 { 1.0 / m - 1.0 } else { 1.0 / (4.0 * m * m) }
+}

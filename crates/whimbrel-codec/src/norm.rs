@@ -1,0 +1,227 @@
+//! Norms that neither overflow nor underflow, and the form in which they are sent.
+
+use whimbrel_core::{Error, Result, kernel};
+
+use crate::Scalar;
+use crate::scalar::{BLOCK, check_finite};
+
+/// Which norm scales a block: `||x||_p` for an integer `p >= 1`, or the largest magnitude.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Norm {
+    /// `(sum |x_i|^p)^(1/p)`.
+    P(u32),
+    /// `max |x_i|`.
+    Infinity,
+}
+
+/// Sums of squares between these have lost nothing to overflow or underflow.
+const SAFE_SQUARES: std::ops::Range<f64> = 1e-280..1e300;
+
+impl Norm {
+    /// The norm of `x`, or a numerical error where `x` or its norm is not finite.
+    pub(crate) fn of<T: Scalar>(self, x: &[T]) -> Result<f64> {
+        match self {
+            Self::P(1) => {
+                let sum = accumulate(x, add_magnitudes).iter().sum::<f64>();
+                if sum <= T::LARGEST {
+                    return Ok(sum);
+                }
+            }
+            Self::P(2) => {
+                let squares = accumulate(x, add_squares).iter().sum::<f64>();
+                if SAFE_SQUARES.contains(&squares) {
+                    return Ok(squares.sqrt());
+                }
+            }
+            _ => {}
+        }
+        check_finite(x)?;
+        let largest = accumulate(x, keep_largest).iter().fold(0.0, |a: f64, &b| a.max(b));
+        if largest == 0.0 {
+            return Ok(0.0);
+        }
+        let norm = match self {
+            Self::Infinity => largest,
+            Self::P(p) => {
+                // ||x|| = largest ||x / largest||; the division is one by a power of two, thus
+                // exact, and done in two steps because the power itself may overflow.
+                let (first, second) = reciprocal_power(largest);
+                let sum: f64 = x.iter().map(|v| power(v.wide().abs() * first * second, p)).sum();
+                let root = root(sum, p).max(largest * first * second);
+                root / first / second
+            }
+        };
+        if norm <= T::LARGEST {
+            Ok(norm)
+        } else {
+            Err(Error::numerical(format!(
+                "the norm of the vector to compress exceeds {:e}, the largest number of its type",
+                T::LARGEST
+            )))
+        }
+    }
+}
+
+const LANES: usize = 16;
+
+/// Runs a kernel over the blocks of `x`; lane `l` sees coordinates `l, l + 16, ...`.
+fn accumulate<T: Scalar>(x: &[T], kernel: fn(&mut [f64; LANES], &[f64])) -> [f64; LANES] {
+    let mut lanes = [0.0; LANES];
+    let mut room = [0.0; BLOCK];
+    for block in x.chunks(BLOCK) {
+        kernel(&mut lanes, T::widen(block, &mut room));
+    }
+    lanes
+}
+
+kernel! {
+    fn add_squares(lanes: &mut [f64; LANES], x: &[f64]) {
+        let chunks = x.chunks_exact(LANES);
+        let rest = chunks.remainder();
+        for chunk in chunks {
+            for l in 0..LANES {
+                lanes[l] += chunk[l] * chunk[l];
+            }
+        }
+        for (lane, v) in lanes.iter_mut().zip(rest) {
+            *lane += v * v;
+        }
+    }
+}
+
+kernel! {
+    fn add_magnitudes(lanes: &mut [f64; LANES], x: &[f64]) {
+        let chunks = x.chunks_exact(LANES);
+        let rest = chunks.remainder();
+        for chunk in chunks {
+            for l in 0..LANES {
+                lanes[l] += chunk[l].abs();
+            }
+        }
+        for (lane, v) in lanes.iter_mut().zip(rest) {
+            *lane += v.abs();
+        }
+    }
+}
+
+kernel! {
+    fn keep_largest(lanes: &mut [f64; LANES], x: &[f64]) {
+        let chunks = x.chunks_exact(LANES);
+        let rest = chunks.remainder();
+        for chunk in chunks {
+            for l in 0..LANES {
+                lanes[l] = larger(lanes[l], chunk[l].abs());
+            }
+        }
+        for (lane, v) in lanes.iter_mut().zip(rest) {
+            *lane = larger(*lane, v.abs());
+        }
+    }
+}
+
+#[inline(always)]
+fn larger(a: f64, b: f64) -> f64 {
+    if b > a { b } else { a }
+}
+
+/// Two powers of two whose product brings `x` into [1, 2).
+fn reciprocal_power(x: f64) -> (f64, f64) {
+    let scaled = if x < f64::MIN_POSITIVE { x * exp2(64) } else { x };
+    let exponent = (scaled.to_bits() >> 52) as i32 - 1023;
+    let exponent = if x < f64::MIN_POSITIVE { exponent - 64 } else { exponent };
+    let half = -exponent / 2;
+    (exp2(half), exp2(-exponent - half))
+}
+
+/// `2^n` for `-1074 <= n <= 1023`.
+pub(crate) fn exp2(n: i32) -> f64 {
+    if n < -1022 {
+        f64::from_bits(1 << (n + 1074))
+    } else {
+        f64::from_bits(((n + 1023) as u64) << 52)
+    }
+}
+
+fn power(base: f64, exponent: u32) -> f64 {
+    let (mut result, mut square, mut left) = (1.0, base, exponent);
+    while left > 0 {
+        if left & 1 == 1 {
+            result *= square;
+        }
+        square *= square;
+        left >>= 1;
+    }
+    result
+}
+
+/// `x^(1/p)` for `x >= 1` by Newton's iteration from above, which decreases until rounding stops
+/// it.
+fn root(x: f64, p: u32) -> f64 {
+    match p {
+        1 => return x,
+        2 => return x.sqrt(),
+        _ => {}
+    }
+    // 2^ceil((e+1)/p) is above the root and within a factor 4 of it.
+    let exponent = (x.to_bits() >> 52) as i32 - 1023;
+    let mut y = exp2((exponent + 1).div_euclid(p as i32) + 1);
+    let p_real = f64::from(p);
+    loop {
+        let next = y - (y - x / power(y, p - 1)) / p_real;
+        if next >= y {
+            return y;
+        }
+        y = next;
+    }
+}
+
+/// Rounds `value` up to what [`put_scale`] can write for vectors of `T`.
+///
+/// Four bytes where an `f32` keeps 24 digits of it, eight elsewhere. Up, so that no coordinate
+/// exceeds the norm that is sent; an operator that uses the *sent* norm is unbiased whatever the
+/// rounding.
+pub(crate) fn sent_scale<T: Scalar>(value: f64) -> f64 {
+    // An f32 vector needs a scale on its own grid, even below its normal numbers.
+    let narrow_from = if T::WIDTH == 4 { 0.0 } else { f64::from(f32::MIN_POSITIVE) };
+    if value >= narrow_from && value <= f64::from(f32::MAX) {
+        let nearest = value as f32;
+        let up = if f64::from(nearest) < value { nearest.next_up() } else { nearest };
+        if up.is_finite() {
+            return f64::from(up);
+        }
+    }
+    value
+}
+
+const WIDE: u8 = 0x80;
+
+/// Appends a non-negative scale, big end first: as `f32`, or where that would change it as `f64`
+/// with the sign bit set.
+pub(crate) fn put_scale(scale: f64, out: &mut Vec<u8>) {
+    let narrow = scale as f32;
+    if f64::from(narrow) == scale {
+        out.extend_from_slice(&narrow.to_be_bytes());
+    } else {
+        out.extend_from_slice(&(-scale).to_be_bytes());
+    }
+}
+
+/// Reads a finite scale and drops its bytes from the front.
+pub(crate) fn take_scale(bytes: &mut &[u8]) -> Result<f64> {
+    let truncated = || Error::peer("a packet ends inside a norm");
+    let first = *bytes.first().ok_or_else(truncated)?;
+    let scale = if first & WIDE == 0 {
+        let (head, rest) = bytes.split_first_chunk::<4>().ok_or_else(truncated)?;
+        *bytes = rest;
+        f64::from(f32::from_be_bytes(*head))
+    } else {
+        let (head, rest) = bytes.split_first_chunk::<8>().ok_or_else(truncated)?;
+        *bytes = rest;
+        -f64::from_be_bytes(*head)
+    };
+    if (0.0..=f64::MAX).contains(&scale) {
+        Ok(scale)
+    } else {
+        Err(Error::peer(format!("a packet has norm {scale}, which no finite vector has")))
+    }
+}

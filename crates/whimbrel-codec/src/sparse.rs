@@ -1,0 +1,117 @@
+//! Random sparsification: some coordinates, scaled so that the mean is the vector.
+//!
+//! Each coordinate is kept with probability q and divided by it, or exactly k of d are kept,
+//! every subset equally likely, and multiplied by d/k. What is sent is the coordinate itself; the
+//! decoder scales.
+
+use whimbrel_core::{Error, Key, Probability, Result};
+
+use crate::kept::Kept;
+use crate::scalar::check_finite;
+use crate::{Packet, Scalar};
+
+/// Random sparsification.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Sparse(Rule);
+
+#[derive(Clone, PartialEq, Debug)]
+enum Rule {
+    Each(Probability),
+    Exactly(usize),
+}
+
+impl Sparse {
+    /// Keeps each coordinate with probability `q`.
+    pub fn each(q: Probability) -> Self {
+        Self(Rule::Each(q))
+    }
+
+    /// Keeps exactly `k` coordinates (all where the vector has fewer).
+    pub fn exactly(k: usize) -> Result<Self> {
+        if k == 0 {
+            return Err(Error::config("sparsification that keeps 0 coordinates sends nothing")
+                .hint("keep at least 1 coordinate"));
+        }
+        Ok(Self(Rule::Exactly(k)))
+    }
+
+    pub(crate) fn omega(&self, d: usize) -> f64 {
+        match self.0 {
+            Rule::Each(q) => 1.0 / q.value() - 1.0,
+            Rule::Exactly(k) => (d as f64 / k as f64 - 1.0).max(0.0),
+        }
+    }
+
+    pub(crate) fn encode<T: Scalar>(
+        &self,
+        x: &[T],
+        key: Key,
+        decoded: Option<&mut [T]>,
+    ) -> Result<Packet> {
+        check_finite(x)?;
+        let kept = Kept::of(x, self.draw(x, key));
+        let mut room = Vec::new();
+        let out = match decoded {
+            Some(out) => out,
+            None => {
+                room.resize(x.len(), T::default());
+                &mut room
+            }
+        };
+        if !kept.value(self.scale(x.len()), out) {
+            return Err(Error::numerical(format!(
+                "a coordinate of the vector to compress, times {}, overflows",
+                self.scale(x.len())
+            )));
+        }
+        Ok(kept.write(self.count(x.len()).is_some()))
+    }
+
+    pub(crate) fn decode<T: Scalar>(&self, packet: &Packet, out: &mut [T]) -> Result<()> {
+        let kept = Kept::read(packet, out.len(), self.count(out.len()))?;
+        if kept.value(self.scale(out.len()), out) {
+            Ok(())
+        } else {
+            Err(Error::peer("a packet has a coordinate that is not finite"))
+        }
+    }
+
+    /// Marks of the kept coordinates, from one random number per coordinate in order.
+    fn draw<T: Scalar>(&self, x: &[T], key: Key) -> Vec<i16> {
+        let mut stream = key.stream();
+        match self.0 {
+            // A kept zero need not be sent.
+            Rule::Each(q) => x
+                .iter()
+                .map(|v| i16::from(stream.uniform() < q.value() && v.wide() != 0.0))
+                .collect(),
+            // Selection sampling: with `left` still to choose among `d - i`, keep this one with
+            // probability left/(d - i).
+            Rule::Exactly(k) => {
+                let mut left = k.min(x.len()) as u64;
+                (0..x.len() as u64)
+                    .map(|i| {
+                        let keep = stream.below(x.len() as u64 - i) < left;
+                        left -= u64::from(keep);
+                        i16::from(keep)
+                    })
+                    .collect()
+            }
+        }
+    }
+
+    fn scale(&self, d: usize) -> f64 {
+        match self.0 {
+            Rule::Each(q) => 1.0 / q.value(),
+            Rule::Exactly(k) => (d as f64 / k as f64).max(1.0),
+        }
+    }
+
+    /// How many coordinates are sent, where both ends know.
+    fn count(&self, d: usize) -> Option<usize> {
+        match self.0 {
+            Rule::Each(_) => None,
+            Rule::Exactly(k) => Some(k.min(d)),
+        }
+    }
+}

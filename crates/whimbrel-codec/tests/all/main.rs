@@ -1,0 +1,8 @@
+//! One binary for all integration tests of the codecs.
+
+mod format;
+mod isa;
+mod laws;
+mod length;
+mod omega;
+mod subject;

@@ -1,0 +1,234 @@
+//! The central trait: a federated method as typed pure steps over explicit state.
+//!
+//! The engine owns the loop. `&self` is hyper-parameters only: no interior mutability, clock,
+//! file, log or thread in a method. Everything kept about one client, on both ends (`Client`
+//! there, `Peer` here), is staged by the engine and moves on one event: *the server accepted that
+//! client's upload of that round*. Otherwise both ends keep what they had.
+
+use crate::{ClientData, ClientId, Key, Result, State, Wire};
+
+/// A federated algorithm.
+pub trait Method: Send + Sync + 'static {
+    /// What a client holds, as this method reads it.
+    type Data: Send + Sync + 'static;
+    /// The global state: independent of the number of clients.
+    type Server: State;
+    /// What the server remembers about one client.
+    type Peer: State;
+    /// What a client remembers.
+    type Client: State;
+    /// One-off facts that a client sends at enrolment.
+    type Summary: Wire;
+    /// The message to one client.
+    type Down: Wire;
+    /// The message from one client.
+    type Up: Wire;
+    /// What the uploads of a round are gathered in; merges exactly.
+    type Fold: State;
+
+    /// A client's first state, and what it tells the server about its data.
+    fn enroll(&self, data: &Self::Data, key: Key) -> Result<(Self::Client, Self::Summary)>;
+    /// The first global state, from the roster's summaries in id order.
+    fn start(
+        &self,
+        roster: &mut dyn Iterator<Item = (ClientId, Self::Summary)>,
+        key: Key,
+    ) -> Result<Self::Server>;
+    /// Adds one client to the totals: each of the roster after `start`, and any that joins later.
+    fn admit(
+        &self,
+        server: Self::Server,
+        id: ClientId,
+        summary: &Self::Summary,
+    ) -> Result<(Self::Server, Self::Peer)>;
+
+    /// What comes next.
+    fn plan(&self, server: &Self::Server) -> Plan;
+    /// The message to one client, and what the server will remember once its upload is accepted.
+    fn downlink(
+        &self,
+        server: &Self::Server,
+        peer: &Self::Peer,
+        key: Key,
+    ) -> Result<(Self::Peer, Self::Down)>;
+    /// The client's work: its state once its upload is accepted, and the upload.
+    fn local_step(
+        &self,
+        client: &Self::Client,
+        down: &Self::Down,
+        data: &Self::Data,
+        key: Key,
+    ) -> Result<(Self::Client, Self::Up)>;
+    /// An empty fold for this round.
+    fn fold(&self, server: &Self::Server) -> Self::Fold;
+    /// Adds one upload. The result must not depend on the order of calls.
+    fn absorb(&self, fold: &mut Self::Fold, from: From<'_, Self::Peer>, up: Self::Up)
+    -> Result<()>;
+    /// Adds another fold: any tree of merges gives the same bits.
+    fn merge(&self, fold: &mut Self::Fold, other: Self::Fold) -> Result<()>;
+    /// Moves the global state. An empty fold is legal.
+    fn server_step(&self, server: Self::Server, fold: Self::Fold, key: Key)
+    -> Result<Self::Server>;
+
+    /// A norm of the global state: the engine watches it for divergence.
+    fn magnitude(&self, server: &Self::Server) -> f64;
+    /// What the global state amounts to: the fitted model, as named tensors.
+    fn artifact(&self, server: &Self::Server) -> Result<Artifact>;
+    /// Everything that leaves a client, and what could be read from it.
+    fn disclosures(&self) -> Vec<Disclosure>;
+}
+
+/// Beside the method: one read-only exchange with the clients, its bytes counted apart.
+pub trait Evaluate: Method {
+    /// The question to every client.
+    type Ask: Wire;
+    /// A client's answer.
+    type Answer: Wire;
+    /// The question, from the global state.
+    fn ask(&self, server: &Self::Server) -> Result<Self::Ask>;
+    /// The answer of one client; changes nothing there.
+    fn answer(
+        &self,
+        client: &Self::Client,
+        ask: &Self::Ask,
+        data: &Self::Data,
+    ) -> Result<Self::Answer>;
+    /// One client's own loss, from its answer; none where the method has no such figure.
+    fn loss(&self, answer: &Self::Answer) -> Option<f64>;
+    /// The metrics, from the answers in id order.
+    fn conclude(
+        &self,
+        server: &Self::Server,
+        answers: &mut dyn Iterator<Item = (ClientId, Self::Answer)>,
+    ) -> Result<Vec<Metric>>;
+}
+
+/// Makes a client's typed data from the neutral form that readers give.
+pub trait Bind<M: Method>: Send + Sync + 'static {
+    /// Checks and lays out one client's rows.
+    fn bind(&self, method: &M, data: &ClientData) -> Result<M::Data>;
+}
+
+/// What a method wants next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Plan {
+    /// A preparatory exchange with everyone (memories, first statistics): not counted as a round.
+    Opening,
+    /// A round.
+    Round(Cohort),
+    /// The method is done.
+    Stop,
+}
+
+/// Whom a round asks; how a sample is drawn is the engine's business.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cohort {
+    /// Every enrolled client.
+    Everyone,
+    /// Clients drawn by the job's participation.
+    Sampled,
+}
+
+/// Whose upload it is, as the server knows it.
+#[derive(Clone, Copy, Debug)]
+pub struct From<'a, P> {
+    /// The client.
+    pub id: ClientId,
+    /// The planned probability that it was asked.
+    pub inclusion: f64,
+    /// The record of it that will be kept.
+    pub peer: &'a P,
+}
+
+/// A named figure of an evaluation.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Metric {
+    /// Its key in `metrics.jsonl`.
+    pub name: &'static str,
+    /// Its value.
+    pub value: MetricValue,
+}
+
+/// One number or several.
+#[derive(Clone, PartialEq, Debug)]
+pub enum MetricValue {
+    /// A number.
+    Number(f64),
+    /// A list, such as mixture weights.
+    List(Vec<f64>),
+    /// Nothing to say (a quantity that does not exist for this method or round).
+    Missing,
+}
+
+impl Metric {
+    /// A metric of one number.
+    pub fn number(name: &'static str, value: f64) -> Self {
+        Self { name, value: MetricValue::Number(value) }
+    }
+
+    /// A metric of several numbers.
+    pub fn list(name: &'static str, values: Vec<f64>) -> Self {
+        Self { name, value: MetricValue::List(values) }
+    }
+}
+
+/// A fitted model, or what one stage hands to the next: named tensors.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Artifact {
+    /// The model's kind, such as `gmm`.
+    pub kind: String,
+    /// Its tensors in order.
+    pub tensors: Vec<Tensor>,
+}
+
+/// A named array of numbers, last index fastest.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Tensor {
+    /// Its name.
+    pub name: String,
+    /// Its lengths; empty for a single number.
+    pub shape: Vec<u64>,
+    /// Its values.
+    pub values: Vec<f64>,
+}
+
+crate::wire!(Artifact { kind, tensors });
+crate::wire!(Tensor { name, shape, values });
+
+impl Artifact {
+    /// The tensor of that name.
+    pub fn tensor(&self, name: &str) -> Option<&Tensor> {
+        self.tensors.iter().find(|t| t.name == name)
+    }
+
+    /// Adds a tensor.
+    #[must_use]
+    pub fn with(mut self, name: &str, shape: &[usize], values: Vec<f64>) -> Self {
+        debug_assert_eq!(shape.iter().product::<usize>(), values.len());
+        let shape = shape.iter().map(|n| *n as u64).collect();
+        self.tensors.push(Tensor { name: name.into(), shape, values });
+        self
+    }
+}
+
+/// One thing that leaves a client.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Disclosure {
+    /// Which message carries it: `summary`, `up` or `answer`.
+    pub message: &'static str,
+    /// What it is.
+    pub meaning: String,
+    /// The most bytes it takes.
+    pub bytes_max: usize,
+    /// What it can give away.
+    pub exposure: Exposure,
+}
+
+/// What a message can give away about single rows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Exposure {
+    /// Sums over a client's rows: a client with few rows gives much away.
+    Aggregate,
+    /// Rows as they are.
+    Rows,
+}

@@ -1,0 +1,344 @@
+//! Delimited text to [`Dataset`], in bounded extra memory.
+//!
+//! A column holds numbers where most of its present cells are numbers, and text otherwise. The
+//! kinds are guessed from the first rows; where the whole file disagrees it is read once more.
+
+use crate::dataset::{Categories, Column, Dataset, Kind, MISSING_CODE, Parts, slots};
+use crate::defect::{BadCells, Ragged, Why};
+use crate::number::{Cell, classify, is_missing};
+use crate::record::{Record, Records};
+use crate::source::Source;
+use crate::{Error, Result};
+use std::collections::HashMap;
+use std::path::Path;
+
+/// Rows from which the kinds of columns are guessed.
+const GUESS_ROWS: usize = 1000;
+
+/// How to read a file.
+#[derive(Debug, Clone, Default)]
+pub struct CsvOptions {
+    /// The delimiter; found out from the first line if not given (`,`, `;` or tab).
+    pub delimiter: Option<u8>,
+    /// Where the names of the columns are.
+    pub header: Header,
+    /// Lines to skip before anything else.
+    pub skip_lines: usize,
+    /// Columns to read as text whatever they hold: clients and labels called `007` keep their
+    /// zeros.
+    pub text: Vec<String>,
+}
+
+/// Where the names of the columns are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Header {
+    /// On the first line, which must not look like data.
+    #[default]
+    Line,
+    /// Nowhere: columns are called `c1`, `c2` and so on.
+    Absent,
+}
+
+/// Reads a file, plain or gzipped.
+pub fn read_csv(path: impl AsRef<Path>, options: &CsvOptions) -> Result<Dataset> {
+    let path = path.as_ref();
+    read(&Source::File(path), &path.display().to_string(), options)
+}
+
+/// Reads text held in memory; `name` stands for the file in messages.
+pub fn read_csv_bytes(name: &str, bytes: &[u8], options: &CsvOptions) -> Result<Dataset> {
+    read(&Source::Bytes(bytes), name, options)
+}
+
+fn read(source: &Source<'_>, name: &str, options: &CsvOptions) -> Result<Dataset> {
+    let layout = Layout::find(source, name, options)?;
+    let all_numbers = vec![Kind::Number; layout.names.len()];
+    let guess = layout.kinds(&layout.scan(source, name, all_numbers, GUESS_ROWS)?.tallies);
+    let mut scan = layout.scan(source, name, guess, usize::MAX)?;
+    let kinds = layout.kinds(&scan.tallies);
+    if kinds != scan.kinds {
+        scan = layout.scan(source, name, kinds, usize::MAX)?;
+    }
+    if scan.rows == 0 {
+        return Err(Error::format(name, "there are no rows below the header"));
+    }
+    if layout.header == Header::Line && gives_sizes(&layout.names, scan.rows) {
+        let what = "the first line gives the file's sizes, not the names of its columns";
+        let hint = "this is how scikit-learn bundles data; write the columns' names there instead";
+        return Err(Error::format(name, what).at_line(layout.line).hint(hint));
+    }
+    Ok(Dataset::from_parts(Parts {
+        name: name.into(),
+        columns: layout.columns(&scan.kinds),
+        rows: scan.rows,
+        numbers: scan.numbers,
+        texts: scan.texts.into_iter().map(|t| t.categories).collect(),
+        bad: scan.bad,
+        ragged: scan.ragged,
+        lines: scan.lines,
+    }))
+}
+
+/// What the first line tells.
+struct Layout {
+    delimiter: u8,
+    skip_lines: usize,
+    header: Header,
+    /// The line of the header.
+    line: u64,
+    /// Empty where the header has no name.
+    names: Vec<String>,
+    /// Whether the column is text by order.
+    forced: Vec<bool>,
+}
+
+impl Layout {
+    fn find(source: &Source<'_>, name: &str, options: &CsvOptions) -> Result<Self> {
+        let mut records = Records::new(name, source.open(name)?, b',')?;
+        records.skip_lines(options.skip_lines)?;
+        match options.delimiter {
+            Some(given) if b"\"\r\n".contains(&given) => {
+                return Err(Error::config("a quote or a line end cannot delimit cells"));
+            }
+            Some(given) => records.set_delimiter(given),
+            None => records.detect_delimiter(),
+        }
+        let delimiter = records.delimiter();
+        let Some(first) = records.next()? else {
+            return Err(Error::format(name, "the file is empty")
+                .hint("the first line must name the columns"));
+        };
+        let names = match options.header {
+            Header::Line => header_names(name, &first)?,
+            Header::Absent => (1..=first.len()).map(|i| format!("c{i}")).collect(),
+        };
+        let forced = names.iter().map(|n| options.text.contains(n)).collect();
+        let (header, skip_lines, line) = (options.header, options.skip_lines, first.line);
+        Ok(Self { delimiter, skip_lines, header, line, names, forced })
+    }
+
+    fn columns(&self, kinds: &[Kind]) -> Vec<Column> {
+        let column = |(i, (name, &kind)): (usize, (&String, &Kind))| {
+            let named = !name.is_empty();
+            let name = if named { name.clone() } else { format!("#{}", i + 1) };
+            Column { name, kind, named }
+        };
+        self.names.iter().zip(kinds).enumerate().map(column).collect()
+    }
+
+    fn kinds(&self, tallies: &[Tally]) -> Vec<Kind> {
+        let kind = |(&forced, tally): (&bool, &Tally)| {
+            if forced || tally.texts > tally.numbers { Kind::Text } else { Kind::Number }
+        };
+        self.forced.iter().zip(tallies).map(kind).collect()
+    }
+
+    fn scan(
+        &self,
+        source: &Source<'_>,
+        name: &str,
+        kinds: Vec<Kind>,
+        rows_max: usize,
+    ) -> Result<Scan> {
+        let mut records = Records::new(name, source.open(name)?, self.delimiter)?;
+        records.skip_lines(self.skip_lines)?;
+        if self.header == Header::Line {
+            records.next()?;
+        }
+        let mut scan = Scan::new(self.columns(&kinds));
+        while scan.rows < rows_max
+            && let Some(record) = records.next()?
+        {
+            scan.push(&record);
+        }
+        scan.numbers.shrink_to_fit();
+        Ok(scan)
+    }
+}
+
+fn header_names(file: &str, first: &Record<'_>) -> Result<Vec<String>> {
+    let mut scratch = Vec::new();
+    let mut names: Vec<String> = Vec::with_capacity(first.len());
+    for i in 0..first.len() {
+        let Ok(name) = std::str::from_utf8(first.field(i, &mut scratch)) else {
+            let what = format!("the name of column {} is not UTF-8", i + 1);
+            return Err(Error::format(file, what)
+                .at_line(first.line)
+                .hint("save the file as UTF-8"));
+        };
+        names.push(name.into());
+    }
+    if let Some(cell) = looks_like_data(&names) {
+        return Err(Error::format(file, format!("the header is missing: {cell:?} is a value"))
+            .at_line(first.line)
+            .hint("the first line must name the columns, as in: client,x,y"));
+    }
+    let mut seen = HashMap::new();
+    for (i, name) in names.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
+        if let Some(before) = seen.insert(name, i + 1) {
+            let what = format!("columns {before} and {} are both called {name:?}", i + 1);
+            return Err(Error::format(file, what).at_line(first.line).hint("rename one of them"));
+        }
+    }
+    Ok(names)
+}
+
+/// The cell that gives away a first line of data. Names may be whole numbers (pixels are often
+/// called 0, 1, 2), but not all of them, and never fractions.
+fn looks_like_data(names: &[String]) -> Option<&String> {
+    let number = |n: &&String| matches!(classify(n.as_bytes()), Cell::Number(_));
+    let whole = |n: &String| n.bytes().all(|b| b.is_ascii_digit());
+    // Some writers call columns 0, 1, 2, ... or 1, 2, 3, ...; two or three such cells may be data.
+    const COUNTED_MIN: usize = 4;
+    let mut present = names.iter().filter(|n| !n.is_empty()).peekable();
+    if let Some(first) = present.peek().copied()
+        && present.clone().all(|n| number(&n))
+    {
+        let counts_from =
+            |start: usize| present.clone().enumerate().all(|(i, n)| *n == (start + i).to_string());
+        let counted = names.len() >= COUNTED_MIN && (counts_from(0) || counts_from(1));
+        return (!counted).then_some(first);
+    }
+    names.iter().filter(number).find(|n| !whole(n))
+}
+
+/// Whether the header is `rows,features,class,class,...`: scikit-learn's bundled files begin so.
+fn gives_sizes(names: &[String], rows: usize) -> bool {
+    let [first, second, ..] = names else { return false };
+    *first == rows.to_string() && second.parse::<usize>().is_ok()
+}
+
+/// How many cells of a column were of which sort.
+#[derive(Clone, Copy, Default)]
+struct Tally {
+    numbers: usize,
+    texts: usize,
+}
+
+/// One pass over the rows.
+struct Scan {
+    kinds: Vec<Kind>,
+    slots: Vec<usize>,
+    number_width: usize,
+    rows: usize,
+    tallies: Vec<Tally>,
+    numbers: Vec<f64>,
+    texts: Vec<Interner>,
+    bad: Vec<BadCells>,
+    ragged: Vec<Ragged>,
+    lines: Vec<(usize, u64)>,
+    line_expected: u64,
+    scratch: Vec<u8>,
+}
+
+impl Scan {
+    fn new(columns: Vec<Column>) -> Self {
+        let text_width = columns.iter().filter(|c| c.kind == Kind::Text).count();
+        Self {
+            slots: slots(&columns),
+            number_width: columns.len() - text_width,
+            rows: 0,
+            tallies: vec![Tally::default(); columns.len()],
+            numbers: Vec::new(),
+            texts: (0..text_width).map(|_| Interner::default()).collect(),
+            bad: vec![BadCells::default(); columns.len()],
+            ragged: Vec::new(),
+            lines: Vec::new(),
+            line_expected: 0,
+            scratch: Vec::new(),
+            kinds: columns.into_iter().map(|c| c.kind).collect(),
+        }
+    }
+
+    fn push(&mut self, record: &Record<'_>) {
+        if record.line != self.line_expected {
+            self.lines.push((self.rows, record.line));
+        }
+        self.line_expected = record.line + 1;
+        if record.len() == self.kinds.len() {
+            self.push_cells(record);
+        } else {
+            self.ragged.push(Ragged { row: self.rows, cells: record.len() });
+            self.numbers.resize(self.numbers.len() + self.number_width, f64::NAN);
+            self.texts.iter_mut().for_each(|t| t.categories.codes.push(MISSING_CODE));
+        }
+        self.rows += 1;
+    }
+
+    fn push_cells(&mut self, record: &Record<'_>) {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        for column in 0..self.kinds.len() {
+            let text = record.field(column, &mut scratch);
+            let cell = classify(text);
+            let tally = &mut self.tallies[column];
+            match cell {
+                Cell::Number(_) | Cell::NotFinite => tally.numbers += 1,
+                Cell::Text => tally.texts += 1,
+                Cell::Missing => {}
+            }
+            match (self.kinds[column], cell) {
+                (Kind::Number, Cell::Number(x)) => self.numbers.push(x),
+                (Kind::Number, _) => {
+                    self.numbers.push(f64::NAN);
+                    self.note(column, cell, text);
+                }
+                (Kind::Text, _) => {
+                    if !self.texts[self.slots[column]].push(text) {
+                        self.note(column, cell, text);
+                    }
+                }
+            }
+        }
+        self.scratch = scratch;
+    }
+
+    /// Remembers why a cell cannot be used.
+    fn note(&mut self, column: usize, cell: Cell, text: &[u8]) {
+        if cell == Cell::Missing {
+            return;
+        }
+        self.bad[column].push(self.rows, || match (std::str::from_utf8(text), cell) {
+            (Err(_), _) => Why::NotUtf8,
+            (Ok(text), Cell::NotFinite) => Why::NotFinite(text.into()),
+            (Ok(text), _) => Why::NotANumber(text.into()),
+        });
+    }
+}
+
+/// Gives equal texts equal codes.
+#[derive(Default)]
+struct Interner {
+    categories: Categories,
+    codes: HashMap<Box<[u8]>, u32>,
+}
+
+impl Interner {
+    /// Appends a cell; false where the text is not UTF-8 (the cell is then missing).
+    fn push(&mut self, text: &[u8]) -> bool {
+        let Categories { codes, names } = &mut self.categories;
+        // Files are often sorted by client: the same text as on the row above is the common case.
+        if let Some(&last) = codes.last()
+            && names.get(last as usize).is_some_and(|n| n.as_bytes() == text)
+        {
+            codes.push(last);
+            return true;
+        }
+        if is_missing(text) {
+            codes.push(MISSING_CODE);
+            return true;
+        }
+        if let Some(&code) = self.codes.get(text) {
+            codes.push(code);
+            return true;
+        }
+        let Ok(name) = std::str::from_utf8(text) else {
+            codes.push(MISSING_CODE);
+            return false;
+        };
+        let code = names.len() as u32;
+        names.push(name.into());
+        codes.push(code);
+        self.codes.insert(text.into(), code);
+        true
+    }
+}

@@ -1,0 +1,307 @@
+//! Federations drawn from a Gaussian mixture, with a dial from identical clients to one component
+//! per client.
+//!
+//! Row `r` of client `i` depends on the key, `i` and `r` alone: neither on how many clients there
+//! are nor on which rows were drawn before. A fixed table is the head of the client's stream.
+
+use crate::split::client_name;
+use crate::{Error, Result};
+use std::sync::Arc;
+use whimbrel_core::{Key, RowStream, Stream, Table, linalg};
+
+/// A federation to draw.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MixtureSpec {
+    /// How many clients.
+    pub clients: usize,
+    /// How many rows each has.
+    pub rows: Sizes,
+    /// The components' weights over the whole federation; they sum to one.
+    pub weights: Vec<f64>,
+    /// The components' means.
+    pub means: Vec<Vec<f64>>,
+    /// The components' covariances.
+    pub covariance: Covariance,
+    /// How clients differ.
+    pub heterogeneity: Heterogeneity,
+}
+
+/// How many rows each client has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sizes {
+    /// The same number each.
+    Equal(usize),
+    /// One number per client.
+    Given(Vec<usize>),
+}
+
+/// The components' covariances, as rows of a matrix.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Covariance {
+    /// One for all components.
+    Shared(Vec<Vec<f64>>),
+    /// One per component.
+    PerComponent(Vec<Vec<Vec<f64>>>),
+}
+
+/// How a client's component weights come about.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Heterogeneity {
+    /// Every client has the federation's weights.
+    Identical,
+    /// Each client draws its weights from a Dirichlet law with these concentrations, one per
+    /// component. Their mean is the concentrations' share, whatever `weights` says.
+    Dirichlet(Vec<f64>),
+    /// Client `i` holds component `i mod K` only.
+    OneComponent,
+}
+
+impl Heterogeneity {
+    /// The symmetric Dirichlet law: the same concentration for each component.
+    pub fn dirichlet(concentration: f64, components: usize) -> Self {
+        Self::Dirichlet(vec![concentration; components])
+    }
+}
+
+/// The shape of a mixture whose parameters are drawn.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RandomMixture {
+    /// Columns.
+    pub dims: usize,
+    /// Components.
+    pub components: usize,
+    /// The distance between the two nearest means; the standard deviation along an axis is near 1.
+    pub separation: f64,
+    /// Whether the components share one covariance.
+    pub shared: bool,
+}
+
+impl RandomMixture {
+    /// Draws weights (Dirichlet with concentration 10), means and covariances, for clients alike.
+    ///
+    /// Means are normal directions scaled so that the nearest two are `separation` apart.
+    /// Covariances are `(I + G G^T / d) / 2` with `G` a square of normal numbers: well conditioned,
+    /// with a mean diagonal near one.
+    pub fn draw(&self, clients: usize, rows: Sizes, key: Key) -> Result<MixtureSpec> {
+        let Self { dims, components, separation, shared } = *self;
+        if dims == 0 || components == 0 || !(separation > 0.0 && separation.is_finite()) {
+            let what = format!(
+                "a mixture of {components} components in {dims} dimensions, {separation} apart, \
+                 cannot be drawn"
+            );
+            return Err(Error::config(what).hint("all three must be positive"));
+        }
+        let weights = key.fold(tag::WEIGHTS).stream().dirichlet(&vec![10.0; components]);
+        let mut stream = key.fold(tag::MEANS).stream();
+        let mut means: Vec<Vec<f64>> =
+            (0..components).map(|_| (0..dims).map(|_| stream.normal()).collect()).collect();
+        let scale = separation / nearest(&means).unwrap_or(separation);
+        means.iter_mut().flatten().for_each(|x| *x *= scale);
+        let mut stream = key.fold(tag::COVARIANCES).stream();
+        let covariance = if shared {
+            Covariance::Shared(random_covariance(dims, &mut stream))
+        } else {
+            let each = (0..components).map(|_| random_covariance(dims, &mut stream));
+            Covariance::PerComponent(each.collect())
+        };
+        let heterogeneity = Heterogeneity::Identical;
+        Ok(MixtureSpec { clients, rows, weights, means, covariance, heterogeneity })
+    }
+}
+
+/// A checked specification with its key: rows can be drawn.
+#[derive(Debug)]
+pub struct Mixture {
+    spec: MixtureSpec,
+    key: Key,
+    columns: Vec<String>,
+    /// Lower Cholesky factors, one or one per component.
+    factors: Vec<Vec<f64>>,
+}
+
+impl Mixture {
+    /// Checks a specification.
+    pub fn new(spec: MixtureSpec, key: Key) -> Result<Self> {
+        check(&spec)?;
+        let dims = spec.means[0].len();
+        let factors = match &spec.covariance {
+            Covariance::Shared(one) => vec![factor(one, dims, None)?],
+            Covariance::PerComponent(each) => each
+                .iter()
+                .enumerate()
+                .map(|(k, matrix)| factor(matrix, dims, Some(k)))
+                .collect::<Result<_>>()?,
+        };
+        let columns = (1..=dims).map(|j| format!("x{j}")).collect();
+        Ok(Self { spec, key, columns, factors })
+    }
+
+    /// What it was made from.
+    pub fn spec(&self) -> &MixtureSpec {
+        &self.spec
+    }
+
+    /// A client's component weights.
+    pub fn client_weights(&self, client: usize) -> Vec<f64> {
+        let components = self.spec.weights.len();
+        match &self.spec.heterogeneity {
+            Heterogeneity::Identical => self.spec.weights.clone(),
+            Heterogeneity::Dirichlet(concentrations) => {
+                let key = self.key.fold(tag::CLIENT_WEIGHTS).fold(client as u64);
+                key.stream().dirichlet(concentrations)
+            }
+            Heterogeneity::OneComponent => {
+                (0..components).map(|k| f64::from(u8::from(k == client % components))).collect()
+            }
+        }
+    }
+
+    /// A client's fixed table: the head of its stream.
+    pub fn table(self: &Arc<Self>, client: usize) -> Result<Table> {
+        let count = match &self.spec.rows {
+            Sizes::Equal(n) => *n,
+            Sizes::Given(each) => each[client],
+        };
+        let mut values = Vec::with_capacity(count * self.columns.len());
+        self.stream(client).rows(0, count, &mut values)?;
+        Ok(Table::new(self.columns.clone(), values)?)
+    }
+
+    /// Every client's fixed table, by name.
+    pub fn tables(self: &Arc<Self>) -> Result<Vec<(String, Table)>> {
+        let clients = self.spec.clients;
+        (0..clients).map(|i| Ok((client_name(i, clients), self.table(i)?))).collect()
+    }
+
+    /// A client's endless stream of rows.
+    pub fn stream(self: &Arc<Self>, client: usize) -> MixtureRows {
+        MixtureRows {
+            weights: self.client_weights(client),
+            key: self.key.fold(tag::ROWS).fold(client as u64),
+            mixture: Arc::clone(self),
+        }
+    }
+}
+
+/// One client's rows, readable from any position.
+#[derive(Debug, Clone)]
+pub struct MixtureRows {
+    mixture: Arc<Mixture>,
+    key: Key,
+    weights: Vec<f64>,
+}
+
+impl MixtureRows {
+    /// The components that rows `from..from + count` come from.
+    pub fn components(&self, from: u64, count: usize) -> Vec<usize> {
+        let component = |r: u64| self.key.fold(r).stream().categorical(&self.weights);
+        (from..).take(count).map(component).collect()
+    }
+}
+
+impl RowStream for MixtureRows {
+    fn columns(&self) -> &[String] {
+        &self.mixture.columns
+    }
+
+    fn rows(&self, from: u64, count: usize, out: &mut Vec<f64>) -> whimbrel_core::Result<()> {
+        let Mixture { spec, columns, factors, .. } = &*self.mixture;
+        let start = out.len();
+        out.resize(start + count * columns.len(), 0.0);
+        for (r, row) in (from..).zip(out[start..].chunks_exact_mut(columns.len())) {
+            let mut stream = self.key.fold(r).stream();
+            let k = stream.categorical(&self.weights);
+            let factor = &factors[k.min(factors.len() - 1)];
+            stream.multivariate_normal(&spec.means[k], factor, row);
+        }
+        Ok(())
+    }
+}
+
+/// The parts of the key.
+mod tag {
+    pub const WEIGHTS: u64 = 1;
+    pub const MEANS: u64 = 2;
+    pub const COVARIANCES: u64 = 3;
+    pub const CLIENT_WEIGHTS: u64 = 4;
+    pub const ROWS: u64 = 5;
+}
+
+fn check(spec: &MixtureSpec) -> Result<()> {
+    let refuse = |what: String, hint: &str| Err(Error::config(what).hint(hint));
+    let components = spec.weights.len();
+    if components == 0 {
+        return refuse("a mixture without components".into(), "give at least one weight");
+    }
+    let sum: f64 = spec.weights.iter().sum();
+    if !spec.weights.iter().all(|w| *w >= 0.0) || (sum - 1.0).abs() > 1e-9 {
+        let what = format!("mixture weights {:?} sum to {sum}", spec.weights);
+        return refuse(what, "give weights of at least zero that sum to one");
+    }
+    if spec.means.len() != components {
+        let what = format!("{} means for {components} weights", spec.means.len());
+        return refuse(what, "give one mean per component");
+    }
+    let dims = spec.means[0].len();
+    let usable = |mean: &Vec<f64>| mean.len() == dims && mean.iter().all(|x| x.is_finite());
+    if dims == 0 || !spec.means.iter().all(usable) {
+        let what = "the means are not finite vectors of one length".into();
+        return refuse(what, "give every component as many coordinates as there are columns");
+    }
+    if let Covariance::PerComponent(each) = &spec.covariance
+        && each.len() != components
+    {
+        let what = format!("{} covariances for {components} components", each.len());
+        return refuse(what, "give one covariance, or one per component");
+    }
+    if let Heterogeneity::Dirichlet(alpha) = &spec.heterogeneity
+        && (alpha.len() != components || !alpha.iter().all(|a| *a > 0.0 && a.is_finite()))
+    {
+        let what = format!("concentrations {alpha:?} for {components} components");
+        return refuse(what, "give one positive number per component");
+    }
+    let sizes_fit = match &spec.rows {
+        Sizes::Equal(n) => *n > 0,
+        Sizes::Given(each) => each.len() == spec.clients && each.iter().all(|n| *n > 0),
+    };
+    if spec.clients == 0 || !sizes_fit {
+        let what = format!("{} clients with rows {:?}", spec.clients, spec.rows);
+        return refuse(what, "give at least one client, and every client at least one row");
+    }
+    Ok(())
+}
+
+fn factor(matrix: &[Vec<f64>], dims: usize, component: Option<usize>) -> Result<Vec<f64>> {
+    let of = component.map(|k| format!(" of component {k}")).unwrap_or_default();
+    let square = matrix.len() == dims && matrix.iter().all(|row| row.len() == dims);
+    let symmetric = || (0..dims).all(|i| (0..i).all(|j| matrix[i][j] == matrix[j][i]));
+    if !square || !symmetric() {
+        let what = format!("the covariance{of} is not a symmetric {dims} x {dims} matrix");
+        return Err(Error::config(what).hint("give it as rows, one per column of the data"));
+    }
+    let mut flat: Vec<f64> = matrix.iter().flatten().copied().collect();
+    if linalg::cholesky(&mut flat, dims).is_err() {
+        let what = format!("the covariance{of} is not positive definite");
+        return Err(Error::config(what).hint("all its eigenvalues must be above zero"));
+    }
+    Ok(flat)
+}
+
+/// The distance between the nearest two points, if there are two.
+fn nearest(points: &[Vec<f64>]) -> Option<f64> {
+    let distance2 =
+        |a: &[f64], b: &[f64]| -> f64 { a.iter().zip(b).map(|(x, y)| (x - y) * (x - y)).sum() };
+    let pairs = (0..points.len()).flat_map(|i| (0..i).map(move |j| (i, j)));
+    pairs.map(|(i, j)| distance2(&points[i], &points[j])).reduce(f64::min).map(f64::sqrt)
+}
+
+/// `(I + G G^T / d) / 2`.
+fn random_covariance(dims: usize, stream: &mut Stream) -> Vec<Vec<f64>> {
+    let g: Vec<Vec<f64>> =
+        (0..dims).map(|_| (0..dims).map(|_| stream.normal()).collect()).collect();
+    let entry = |i: usize, j: usize| {
+        let product: f64 = g[i].iter().zip(&g[j]).map(|(x, y)| x * y).sum();
+        0.5 * (f64::from(u8::from(i == j)) + product / dims as f64)
+    };
+    (0..dims).map(|i| (0..dims).map(|j| entry(i, j)).collect()).collect()
+}

@@ -1,0 +1,330 @@
+//! Cutting text into records and fields (RFC 4180), a bounded buffer at a time.
+//!
+//! Beyond the RFC: a byte-order mark is skipped, lines may end in LF alone, blank lines are
+//! skipped, and a quote inside an unquoted field is an ordinary character.
+
+use crate::source::read_full;
+use crate::{Error, Result};
+use std::io::Read;
+use std::ops::Range;
+
+/// A record longer than this is taken for an unclosed quote.
+const RECORD_BYTES_MAX: usize = 16 << 20;
+const BUFFER_BYTES: usize = 1 << 18;
+
+/// Reads records one after another.
+pub(crate) struct Records<'a> {
+    name: &'a str,
+    source: Box<dyn Read + 'a>,
+    delimiter: u8,
+    buffer: Vec<u8>,
+    /// The bytes read and not yet consumed are `buffer[from..to]`.
+    from: usize,
+    to: usize,
+    ended: bool,
+    next_line: u64,
+    fields: Vec<Field>,
+}
+
+/// One record; its fields borrow the reader's buffer.
+pub(crate) struct Record<'r> {
+    /// The line on which it starts, counted from 1.
+    pub(crate) line: u64,
+    bytes: &'r [u8],
+    fields: &'r [Field],
+}
+
+#[derive(Clone)]
+struct Field {
+    /// Without the quotes and surrounding blanks.
+    span: Range<u32>,
+    /// Quotes inside are doubled.
+    escaped: bool,
+}
+
+enum Cut {
+    /// The record, its line end included, takes this many bytes and spans this many lines.
+    Whole {
+        bytes: usize,
+        lines: u64,
+    },
+    Incomplete,
+    /// Text follows a closing quote on this line of the record.
+    Broken {
+        line: u64,
+    },
+}
+
+impl<'a> Records<'a> {
+    /// Starts reading.
+    pub(crate) fn new(name: &'a str, source: Box<dyn Read + 'a>, delimiter: u8) -> Result<Self> {
+        let mut records = Self {
+            name,
+            source,
+            delimiter,
+            buffer: vec![0; BUFFER_BYTES],
+            from: 0,
+            to: 0,
+            ended: false,
+            next_line: 1,
+            fields: Vec::new(),
+        };
+        records.refill()?;
+        let start = &records.buffer[..records.to];
+        if start.starts_with(b"\xef\xbb\xbf") {
+            records.from = 3;
+        } else if let Some((what, hint)) = foreign(start) {
+            return Err(Error::format(name, what).hint(hint));
+        }
+        Ok(records)
+    }
+
+    /// Skips lines, whatever they hold.
+    pub(crate) fn skip_lines(&mut self, count: usize) -> Result<()> {
+        for _ in 0..count {
+            loop {
+                let rest = &self.buffer[self.from..self.to];
+                if let Some(end) = rest.iter().position(|&b| b == b'\n') {
+                    self.from += end + 1;
+                    self.next_line += 1;
+                    break;
+                }
+                self.from = self.to;
+                if self.ended {
+                    return Ok(());
+                }
+                self.refill()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The delimiter that the coming line holds most often outside quotes: `,` before `;` before
+    /// tab where they tie.
+    pub(crate) fn detect_delimiter(&mut self) {
+        let mut counts = [0usize; 3];
+        let mut quoted = false;
+        let text = &self.buffer[self.from..self.to];
+        let first = text.iter().position(|b| !b"\r\n".contains(b)).unwrap_or(text.len());
+        for &byte in &text[first..] {
+            match byte {
+                b'"' => quoted = !quoted,
+                b'\n' if !quoted => break,
+                b',' if !quoted => counts[0] += 1,
+                b';' if !quoted => counts[1] += 1,
+                b'\t' if !quoted => counts[2] += 1,
+                _ => {}
+            }
+        }
+        let [comma, semicolon, tab] = counts;
+        self.delimiter = if comma >= semicolon && comma >= tab {
+            b','
+        } else if semicolon >= tab {
+            b';'
+        } else {
+            b'\t'
+        };
+    }
+
+    pub(crate) fn set_delimiter(&mut self, delimiter: u8) {
+        self.delimiter = delimiter;
+    }
+
+    pub(crate) fn delimiter(&self) -> u8 {
+        self.delimiter
+    }
+
+    /// The next record, or nothing at the end.
+    pub(crate) fn next(&mut self) -> Result<Option<Record<'_>>> {
+        loop {
+            if !self.skip_blank_lines()? {
+                return Ok(None);
+            }
+            let rest = &self.buffer[self.from..self.to];
+            match cut(rest, self.delimiter, self.ended, &mut self.fields) {
+                Cut::Whole { bytes, lines } => {
+                    let record = Record {
+                        line: self.next_line,
+                        bytes: &self.buffer[self.from..self.from + bytes],
+                        fields: &self.fields,
+                    };
+                    self.from += bytes;
+                    self.next_line += lines;
+                    return Ok(Some(record));
+                }
+                Cut::Incomplete if self.ended || rest.len() >= RECORD_BYTES_MAX => {
+                    let what = if self.ended {
+                        "a quoted cell is never closed"
+                    } else {
+                        "this row is longer than 16 MiB, as when a quoted cell is never closed"
+                    };
+                    return Err(Error::format(self.name, what)
+                        .at_line(self.next_line)
+                        .hint("close it with \", and write a quote inside a quoted cell twice"));
+                }
+                Cut::Incomplete => self.refill()?,
+                Cut::Broken { line } => {
+                    return Err(Error::format(self.name, "text follows a closing quote")
+                        .at_line(self.next_line + line)
+                        .hint("write a quote inside a quoted cell twice"));
+                }
+            }
+        }
+    }
+
+    /// Moves past blank lines; false at the end of the text.
+    fn skip_blank_lines(&mut self) -> Result<bool> {
+        loop {
+            match &self.buffer[self.from..self.to] {
+                [b'\n', ..] => self.from += 1,
+                [b'\r', b'\n', ..] => self.from += 2,
+                [] | [b'\r'] if !self.ended => {
+                    self.refill()?;
+                    continue;
+                }
+                [] | [b'\r'] => return Ok(false),
+                _ => return Ok(true),
+            }
+            self.next_line += 1;
+        }
+    }
+
+    /// Moves what is left to the front and reads more behind it, growing a full buffer.
+    fn refill(&mut self) -> Result<()> {
+        self.buffer.copy_within(self.from..self.to, 0);
+        self.to -= self.from;
+        self.from = 0;
+        if self.to == self.buffer.len() {
+            self.buffer.resize(2 * self.to, 0);
+        }
+        let read = read_full(&mut *self.source, &mut self.buffer[self.to..])
+            .map_err(|e| Error::storage(self.name, &e))?;
+        self.to += read;
+        self.ended = self.to < self.buffer.len();
+        Ok(())
+    }
+}
+
+impl<'r> Record<'r> {
+    /// How many fields.
+    pub(crate) fn len(&self) -> usize {
+        self.fields.len()
+    }
+
+    /// One field. `scratch` holds it where doubled quotes had to be undone.
+    #[inline]
+    pub(crate) fn field<'s>(&'s self, i: usize, scratch: &'s mut Vec<u8>) -> &'s [u8] {
+        let field = &self.fields[i];
+        let raw = &self.bytes[field.span.start as usize..field.span.end as usize];
+        if !field.escaped {
+            return raw;
+        }
+        scratch.clear();
+        let mut previous_quote = false;
+        for &byte in raw {
+            previous_quote = byte == b'"' && !previous_quote;
+            if !previous_quote {
+                scratch.push(byte);
+            }
+        }
+        scratch
+    }
+}
+
+/// Cuts one record off the front of `text`.
+fn cut(text: &[u8], delimiter: u8, ended: bool, fields: &mut Vec<Field>) -> Cut {
+    fields.clear();
+    let mut at = 0;
+    let mut lines = 1;
+    loop {
+        let start = skip_blanks(text, at, delimiter);
+        let (span, escaped) = if text.get(start) == Some(&b'"') {
+            let Some((close, escaped)) = closing_quote(text, start + 1) else {
+                return Cut::Incomplete;
+            };
+            lines += text[start + 1..close].iter().filter(|&&b| b == b'\n').count() as u64;
+            at = skip_blanks(text, close + 1, delimiter);
+            if text[at..].starts_with(b"\r\n") || (ended && text[at..] == *b"\r") {
+                at += 1;
+            }
+            (start + 1..close, escaped)
+        } else {
+            at = start + field_length(&text[start..], delimiter);
+            (start..trim_end(text, start, at), false)
+        };
+        fields.push(Field { span: span.start as u32..span.end as u32, escaped });
+        match text.get(at) {
+            Some(&b) if b == delimiter => at += 1,
+            Some(b'\n') => return Cut::Whole { bytes: at + 1, lines },
+            None if ended => return Cut::Whole { bytes: at, lines },
+            None => return Cut::Incomplete,
+            Some(b'\r') if at + 1 == text.len() => return Cut::Incomplete,
+            Some(_) => return Cut::Broken { line: lines - 1 },
+        }
+    }
+}
+
+/// How far the unquoted field reaches: up to the delimiter, the line's end, or the end of `text`.
+/// Eight bytes at a time: a byte of `x` is zero where `(x - 1) & !x` has its high bit, and the
+/// lowest such bit is never a false one.
+#[inline]
+fn field_length(text: &[u8], delimiter: u8) -> usize {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGHS: u64 = 0x8080_8080_8080_8080;
+    let zeros = |x: u64| x.wrapping_sub(ONES) & !x & HIGHS;
+    let (words, rest) = text.as_chunks::<8>();
+    for (i, word) in words.iter().enumerate() {
+        let word = u64::from_le_bytes(*word);
+        let ends = zeros(word ^ (ONES * u64::from(delimiter))) | zeros(word ^ (ONES * 10));
+        if ends != 0 {
+            return 8 * i + ends.trailing_zeros() as usize / 8;
+        }
+    }
+    let end = rest.iter().position(|&b| b == delimiter || b == b'\n');
+    end.map_or(text.len(), |i| 8 * words.len() + i)
+}
+
+#[inline]
+fn skip_blanks(text: &[u8], mut at: usize, delimiter: u8) -> usize {
+    while at < text.len() && (text[at] == b' ' || (text[at] == b'\t' && delimiter != b'\t')) {
+        at += 1;
+    }
+    at
+}
+
+#[inline]
+fn trim_end(text: &[u8], start: usize, mut end: usize) -> usize {
+    while end > start && matches!(text[end - 1], b' ' | b'\t' | b'\r') {
+        end -= 1;
+    }
+    end
+}
+
+/// Where the quoted field that starts at `from` is closed, and whether it holds doubled quotes.
+fn closing_quote(text: &[u8], from: usize) -> Option<(usize, bool)> {
+    let mut at = from;
+    let mut escaped = false;
+    loop {
+        at += text[at..].iter().position(|&b| b == b'"')?;
+        if text.get(at + 1) != Some(&b'"') {
+            return Some((at, escaped));
+        }
+        escaped = true;
+        at += 2;
+    }
+}
+
+/// Recognises files that are something else entirely.
+fn foreign(start: &[u8]) -> Option<(&'static str, &'static str)> {
+    if start.starts_with(b"PK\x03\x04") {
+        Some(("this is a zip archive or an Excel workbook, not CSV", "export the sheet as CSV"))
+    } else if start.starts_with(b"\xff\xfe") || start.starts_with(b"\xfe\xff") {
+        Some(("this is UTF-16 text, not UTF-8", "save the file as UTF-8"))
+    } else if start.starts_with(b"\x93NUMPY") {
+        Some(("this is a NumPy array, not CSV", "read it with source = \"npy\""))
+    } else if start.starts_with(b"PAR1") {
+        Some(("this is a Parquet file, not CSV", "export the table as CSV"))
+    } else {
+        None
+    }
+}

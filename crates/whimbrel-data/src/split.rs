@@ -1,0 +1,219 @@
+//! Which client holds which rows. Every row goes to exactly one client, and every client has at
+//! least one.
+
+use crate::dataset::Kind;
+use crate::{Dataset, Error, Features, Result};
+use std::collections::HashMap;
+use whimbrel_core::{Key, Table};
+
+/// A client and its rows (counted from 0, ascending).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientRows {
+    /// Its name.
+    pub name: String,
+    /// Its rows.
+    pub rows: Vec<usize>,
+}
+
+/// One table per client, as a column says, sorted by name in byte order (so `10` comes before
+/// `9`). The client column is never a feature. Every row with a gap in the features or without a
+/// client is listed in one error.
+pub fn by_client(
+    data: &Dataset,
+    client_column: &str,
+    features: &Features<'_>,
+) -> Result<Vec<(String, Table)>> {
+    let client = data.column(client_column)?;
+    let chosen = match features {
+        Features::All { except } => {
+            let except: Vec<&str> = except.iter().copied().chain([client_column]).collect();
+            data.features(&Features::All { except: &except })?
+        }
+        Features::Listed(_) => data.features(features)?,
+    };
+    if chosen.contains(&client) {
+        let what = format!("column {client_column:?} names the client and cannot be a feature");
+        return Err(Error::config(what).hint("take it out of `columns`"));
+    }
+    let needed: Vec<usize> = std::iter::once(client).chain(chosen.iter().copied()).collect();
+    data.require_complete(&needed)?;
+    data.tables(&chosen, &by_column(data, client_column)?)
+}
+
+/// One client per value of a column, sorted by name in byte order.
+pub fn by_column(data: &Dataset, column: &str) -> Result<Vec<ClientRows>> {
+    let classes = classes(data, column)?;
+    let mut clients: Vec<ClientRows> =
+        classes.into_iter().map(|(name, rows)| ClientRows { name, rows }).collect();
+    clients.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(clients)
+}
+
+/// Rows dealt out at random, sizes differing by at most one.
+pub fn iid(data: &Dataset, clients: usize, key: Key) -> Result<Vec<ClientRows>> {
+    enough_rows(data, clients)?;
+    let mut order: Vec<usize> = (0..data.rows()).collect();
+    key.stream().shuffle(&mut order);
+    let bound = |i: usize| (i as u128 * data.rows() as u128 / clients as u128) as usize;
+    let parts = (0..clients).map(|i| order[bound(i)..bound(i + 1)].to_vec());
+    Ok(named(parts.collect()))
+}
+
+/// Each class of the label column is spread over the clients in proportions drawn from a symmetric
+/// Dirichlet law: near one class per client for small `alpha`, alike for large.
+///
+/// Proportions become whole rows by largest remainders. A client left without a row is given the
+/// last row of the client that holds most (the first of them where several do).
+pub fn dirichlet(
+    data: &Dataset,
+    label_column: &str,
+    clients: usize,
+    alpha: f64,
+    key: Key,
+) -> Result<Vec<ClientRows>> {
+    enough_rows(data, clients)?;
+    if !(alpha > 0.0 && alpha.is_finite()) {
+        let what = format!("alpha = {alpha} cannot spread classes over clients");
+        return Err(Error::config(what).hint("give a positive number, such as 0.3"));
+    }
+    let mut classes = classes(data, label_column)?;
+    classes.sort_by(|a, b| a.0.cmp(&b.0));
+    let mut parts = vec![Vec::new(); clients];
+    for (class, (_, mut rows)) in classes.into_iter().enumerate() {
+        let mut stream = key.fold(class as u64).stream();
+        stream.shuffle(&mut rows);
+        let shares = stream.dirichlet(&vec![alpha; clients]);
+        let mut rows = rows.into_iter();
+        for (part, count) in parts.iter_mut().zip(apportion(rows.len(), &shares)) {
+            part.extend(rows.by_ref().take(count));
+        }
+    }
+    while let Some(empty) = parts.iter().position(Vec::is_empty) {
+        let most = parts.iter().map(Vec::len).max().unwrap_or(0);
+        let giver = parts.iter().position(|p| p.len() == most).unwrap_or(0);
+        let given = parts[giver].pop();
+        parts[empty].extend(given);
+    }
+    Ok(named(parts))
+}
+
+fn classes(data: &Dataset, column: &str) -> Result<Vec<(String, Vec<usize>)>> {
+    let column = data.column(column)?;
+    data.require_complete(&[column])?;
+    Ok(classes_present(data, column))
+}
+
+/// The values of a column and the rows that hold each, in order of first appearance. Rows without
+/// a value are left out.
+pub(crate) fn classes_present(data: &Dataset, column: usize) -> Vec<(String, Vec<usize>)> {
+    match data.columns()[column].kind {
+        Kind::Text => {
+            let text = &data.texts[data.slots[column]];
+            let mut classes: Vec<(String, Vec<usize>)> =
+                text.names.iter().map(|name| (name.clone(), Vec::new())).collect();
+            for (row, &code) in text.codes.iter().enumerate() {
+                if let Some((_, rows)) = classes.get_mut(code as usize) {
+                    rows.push(row);
+                }
+            }
+            classes
+        }
+        Kind::Number => {
+            let mut codes = HashMap::new();
+            let mut classes: Vec<(String, Vec<usize>)> = Vec::new();
+            for row in 0..data.rows() {
+                let Some(x) = data.number(row, column) else { continue };
+                // Makes -0 and 0 one value.
+                let x = x + 0.0;
+                let code = *codes.entry(x.to_bits()).or_insert_with(|| {
+                    classes.push((x.to_string(), Vec::new()));
+                    classes.len() - 1
+                });
+                classes[code].1.push(row);
+            }
+            classes
+        }
+    }
+}
+
+fn enough_rows(data: &Dataset, clients: usize) -> Result<()> {
+    if clients == 0 || clients > data.rows() {
+        let what = format!(
+            "{} has {} rows, which cannot be split over {clients} clients",
+            data.name(),
+            data.rows()
+        );
+        let hint = format!("give a number of clients from 1 to {}", data.rows());
+        return Err(Error::config(what).hint(hint));
+    }
+    Ok(())
+}
+
+/// Whole numbers that sum to `total`, as near to `total * shares` as largest remainders allow
+/// (the first client where remainders tie).
+fn apportion(total: usize, shares: &[f64]) -> Vec<usize> {
+    let exact: Vec<f64> = shares.iter().map(|s| s * total as f64).collect();
+    let mut counts: Vec<usize> = exact.iter().map(|x| x.floor() as usize).collect();
+    let mut order: Vec<usize> = (0..shares.len()).collect();
+    order.sort_by(|&a, &b| (exact[b] - exact[b].floor()).total_cmp(&(exact[a] - exact[a].floor())));
+    let mut given: usize = counts.iter().sum();
+    for &i in order.iter().cycle() {
+        match given.cmp(&total) {
+            std::cmp::Ordering::Equal => break,
+            std::cmp::Ordering::Less => {
+                counts[i] += 1;
+                given += 1;
+            }
+            // Shares that sum to a rounding error above one can floor to one row too many.
+            std::cmp::Ordering::Greater if counts[i] > 0 => {
+                counts[i] -= 1;
+                given -= 1;
+            }
+            std::cmp::Ordering::Greater => {}
+        }
+    }
+    counts
+}
+
+fn named(parts: Vec<Vec<usize>>) -> Vec<ClientRows> {
+    let clients = parts.len();
+    let client = |(i, mut rows): (usize, Vec<usize>)| {
+        rows.sort_unstable();
+        ClientRows { name: client_name(i, clients), rows }
+    };
+    parts.into_iter().enumerate().map(client).collect()
+}
+
+/// `client-007`: as many digits as the largest needs, so that byte order is numeric order.
+pub(crate) fn client_name(i: usize, clients: usize) -> String {
+    let digits = clients.saturating_sub(1).max(1).to_string().len();
+    format!("client-{i:0digits$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn apportionment_sums_to_the_total_and_stays_within_one_row() {
+        let mut stream = Key::root(5).stream();
+        for total in 0..200 {
+            let raw: Vec<f64> = (0..7).map(|_| stream.uniform_open()).collect();
+            let sum: f64 = raw.iter().sum();
+            let shares: Vec<f64> = raw.iter().map(|x| x / sum).collect();
+            let counts = apportion(total, &shares);
+            assert_eq!(counts.iter().sum::<usize>(), total);
+            for (count, share) in counts.iter().zip(&shares) {
+                assert!((*count as f64 - share * total as f64).abs() < 1.0 + 1e-9);
+            }
+        }
+    }
+
+    #[test]
+    fn names_sort_as_numbers_do() {
+        for clients in [1, 2, 10, 11, 100, 1001] {
+            let names: Vec<String> = (0..clients).map(|i| client_name(i, clients)).collect();
+            assert!(names.is_sorted(), "{clients}");
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! What the crate promises, seen from outside.
+
+mod csv;
+mod inspect;
+mod messages;
+mod mixture;
+mod npy;
+mod real_data;
+mod split;
+
+use whimbrel_data::{CsvOptions, Dataset, Error, read_csv_bytes};
+
+fn read(text: &str) -> Result<Dataset, Error> {
+    read_csv_bytes("data.csv", text.as_bytes(), &CsvOptions::default())
+}

@@ -1,0 +1,104 @@
+//! Published files. Set `WHIMBREL_DATA` to their folder; without it, and without
+//! `../shared/data` beside the workspace, these tests say that they are skipped.
+
+use std::path::{Path, PathBuf};
+use whimbrel_core::Key;
+use whimbrel_data::{
+    CsvOptions, Features, Header, Kind, by_client, dirichlet, hash_file, inspect, read_csv,
+};
+
+fn file(name: &str) -> Option<PathBuf> {
+    let folder = std::env::var_os("WHIMBREL_DATA")
+        .map(PathBuf::from)
+        .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"));
+    let path = folder.join(name);
+    if path.exists() {
+        return Some(path);
+    }
+    eprintln!("skipped: {name} is not in the data folder (set WHIMBREL_DATA)");
+    None
+}
+
+/// The layout of scikit-learn's bundled files: a line with sizes and class names, then rows whose
+/// last cell is the class.
+fn bundled() -> CsvOptions {
+    CsvOptions { header: Header::Absent, skip_lines: 1, ..CsvOptions::default() }
+}
+
+fn column_mean(table: &whimbrel_core::Table, column: usize) -> f64 {
+    (0..table.rows()).map(|i| table.row(i)[column]).sum::<f64>() / table.rows() as f64
+}
+
+#[test]
+fn iris_has_its_known_shape_and_means() {
+    let Some(path) = file("classics/iris.csv") else { return };
+    let data = read_csv(&path, &bundled()).unwrap();
+    let table = data.table(&[0, 1, 2, 3]).unwrap();
+    assert_eq!((table.rows(), data.columns().len()), (150, 5));
+    for (column, mean) in [5.843333, 3.057333, 3.758, 1.199333].into_iter().enumerate() {
+        assert!((column_mean(&table, column) - mean).abs() < 1e-6);
+    }
+    let species = by_client(&data, "c5", &Features::All { except: &[] }).unwrap();
+    assert_eq!(species.iter().map(|(_, t)| t.rows()).collect::<Vec<_>>(), [50, 50, 50]);
+}
+
+#[test]
+fn wine_without_options_is_refused_and_with_them_read() {
+    let Some(path) = file("classics/wine_data.csv") else { return };
+    let message = read_csv(&path, &CsvOptions::default()).unwrap_err().to_string();
+    assert!(message.contains("line 1: the first line gives the file's sizes"), "{message}");
+    let data = read_csv(&path, &bundled()).unwrap();
+    let table = data.table(&data.features(&Features::All { except: &["c14"] }).unwrap()).unwrap();
+    assert_eq!((table.rows(), table.width()), (178, 13));
+    assert!((column_mean(&table, 0) - 13.000618).abs() < 1e-6);
+}
+
+#[test]
+fn digits_are_unpacked_and_split_by_class() {
+    let Some(path) = file("classics/digits.csv.gz") else { return };
+    let message = read_csv(&path, &CsvOptions::default()).unwrap_err().to_string();
+    assert!(message.contains("the header is missing"), "{message}");
+    let options = CsvOptions { header: Header::Absent, ..CsvOptions::default() };
+    let data = read_csv(&path, &options).unwrap();
+    assert_eq!((data.rows(), data.columns().len()), (1797, 65));
+    let parts = dirichlet(&data, "c65", 20, 0.3, Key::root(1)).unwrap();
+    assert_eq!(parts.iter().map(|p| p.rows.len()).sum::<usize>(), 1797);
+}
+
+#[test]
+fn air_quality_keeps_row_names_apart_and_names_its_gaps() {
+    let Some(path) = file("classics/airquality.csv") else { return };
+    let data = read_csv(&path, &CsvOptions::default()).unwrap();
+    assert!(!data.columns()[0].named);
+    let features = data.features(&Features::All { except: &[] }).unwrap();
+    assert_eq!(features, [1, 2, 3, 4, 5, 6]);
+    // 153 days, of which 111 are complete; day 5 lacks both ozone and radiation.
+    let (listed, count) = data.bad_rows(&features);
+    assert_eq!((data.rows(), count), (153, 42));
+    assert_eq!((listed[0].row, listed[0].line), (5, Some(6)));
+    assert_eq!(listed[0].reasons.len(), 2);
+}
+
+#[test]
+fn swiss_counts_have_sites_as_clients() {
+    let Some(path) = file("birds/mhb2014_counts.csv.gz") else { return };
+    let data = read_csv(&path, &CsvOptions::default()).unwrap();
+    assert_eq!(data.columns()[0].kind, Kind::Text);
+    let text = inspect(&data, Some("site")).unwrap().to_string();
+    assert!(text.contains("clients (column \"site\"), 3 rows each"), "{text}");
+}
+
+#[test]
+fn hashes_are_those_published_with_the_files() {
+    let Some(sums) = file("SHA256SUMS") else { return };
+    let listing = std::fs::read_to_string(sums).unwrap();
+    let mut checked = 0;
+    for line in listing.lines().filter(|l| l.contains("classics/")) {
+        let (expected, name) = line.split_once(char::is_whitespace).unwrap();
+        let name = name.trim().trim_start_matches(['*', '.']).trim_start_matches('/');
+        let Some(path) = file(name) else { continue };
+        assert_eq!(hash_file(path).unwrap(), expected, "{name}");
+        checked += 1;
+    }
+    assert!(checked > 0, "no file of the listing was found");
+}

@@ -1,0 +1,63 @@
+//! The address of every random draw of a run: (seed, stage, exchange, purpose, client).
+//!
+//! Every runner takes its keys from here, so the same job draws the same numbers in a simulation,
+//! over a network and in a test's plain loop.
+
+use whimbrel_core::{ClientId, Key};
+
+/// The keys of one stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StageKeys(Key);
+
+/// The keys of one exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExchangeKeys(Key);
+
+impl StageKeys {
+    /// The keys of a job's stage.
+    pub fn new(seed: u64, stage: u32) -> Self {
+        Self(Key::root(seed).fold(u64::from(stage)))
+    }
+
+    /// What a client draws at enrolment.
+    pub fn enrol(&self, id: ClientId) -> Key {
+        self.0.fold(1).fold(u64::from(id.0))
+    }
+
+    /// What the server draws at the start.
+    pub fn start(&self) -> Key {
+        self.0.fold(2)
+    }
+
+    /// The keys of an exchange, openings included, counted from zero.
+    pub fn exchange(&self, number: u32) -> ExchangeKeys {
+        ExchangeKeys(self.0.fold(3).fold(u64::from(number)))
+    }
+}
+
+impl ExchangeKeys {
+    /// Who takes part.
+    pub fn cohort(&self) -> Key {
+        self.0.fold(1)
+    }
+
+    /// What goes down; channels fold the client or the group in.
+    pub fn down(&self) -> Key {
+        self.0.fold(2)
+    }
+
+    /// A client's local step.
+    pub fn local(&self, id: ClientId) -> Key {
+        self.0.fold(3).fold(u64::from(id.0))
+    }
+
+    /// The server's step.
+    pub fn step(&self) -> Key {
+        self.0.fold(4)
+    }
+
+    /// Which uploads a simulation loses.
+    pub fn loss(&self) -> Key {
+        self.0.fold(5)
+    }
+}

@@ -1,0 +1,271 @@
+//! The round protocol as one state machine without I/O: draw a cohort, send, gather, step, commit.
+//!
+//! A runner feeds it. The simulator calls [`Machine::message`] and [`Shard::accept`] from many
+//! threads; a network runner calls them as uploads arrive. Neither order nor sharding can change
+//! a bit, because folds merge exactly and randomness is addressed by (exchange, client, purpose).
+
+use crate::keys::{ExchangeKeys, StageKeys};
+use crate::participation::{Invited, Participation, everyone};
+use whimbrel_core::method::{Cohort, Plan};
+use whimbrel_core::{ClientId, DynMethod, Error, Opaque, Part, Result, Sender, wire};
+
+/// A state whose norm grows this much over its start has diverged.
+const GROWTH_MAX: f64 = 1e6;
+
+/// The server's side of a run.
+pub struct Machine<'m> {
+    method: &'m dyn DynMethod,
+    keys: StageKeys,
+    participation: Participation,
+    server: Opaque,
+    peers: Vec<Option<Opaque>>,
+    exchange: u32,
+    round: u32,
+    start_magnitude: f64,
+}
+
+/// One exchange under way.
+pub struct Exchange {
+    /// Its number, openings included, counted from zero.
+    pub number: u32,
+    /// The round it is, counted from one; none for an opening.
+    pub round: Option<u32>,
+    /// Who is asked, in id order.
+    pub cohort: Vec<Invited>,
+    /// Its keys.
+    pub keys: ExchangeKeys,
+}
+
+/// Some of an exchange's uploads, gathered by one thread or one connection.
+pub struct Shard<'m> {
+    method: &'m dyn DynMethod,
+    fold: Opaque,
+    accepted: Vec<(ClientId, Opaque)>,
+}
+
+impl Shard<'_> {
+    /// Takes one upload; `peer` is the record staged when the message went down.
+    pub fn accept(&mut self, from: Invited, peer: Opaque, up: &[u8]) -> Result<()> {
+        let sender = Sender { id: from.id, inclusion: from.inclusion, peer: &peer };
+        self.method.absorb(&mut self.fold, sender, up)?;
+        self.accepted.push((from.id, peer));
+        Ok(())
+    }
+}
+
+impl<'m> Machine<'m> {
+    /// Starts from the roster's summaries, in id order.
+    pub fn start(
+        method: &'m dyn DynMethod,
+        keys: StageKeys,
+        participation: Participation,
+        roster: &[(ClientId, &[u8])],
+    ) -> Result<Self> {
+        let server = method.start(&mut roster.iter().copied(), keys.start())?;
+        let mut machine = Self {
+            method,
+            keys,
+            participation,
+            server,
+            peers: Vec::new(),
+            exchange: 0,
+            round: 0,
+            start_magnitude: 0.0,
+        };
+        for (id, summary) in roster {
+            machine.admit(*id, summary)?;
+        }
+        Ok(machine)
+    }
+
+    /// Adds a client: one of the roster, or one that joins later.
+    pub fn admit(&mut self, id: ClientId, summary: &[u8]) -> Result<()> {
+        let server = self.take_server();
+        let (server, peer) = self.method.admit(server, id, summary)?;
+        self.server = server;
+        let at = id.0 as usize;
+        if self.peers.len() <= at {
+            self.peers.resize_with(at + 1, || None);
+        }
+        self.peers[at] = Some(peer);
+        Ok(())
+    }
+
+    /// Opens the next exchange; none when the method is done.
+    pub fn open(&self) -> Result<Option<Exchange>> {
+        let keys = self.keys.exchange(self.exchange);
+        let enrolled = self.enrolled();
+        let (round, cohort) = match self.method.plan(&self.server)? {
+            Plan::Stop => return Ok(None),
+            Plan::Opening => (None, everyone(&enrolled)),
+            Plan::Round(Cohort::Everyone) => (Some(self.round + 1), everyone(&enrolled)),
+            Plan::Round(Cohort::Sampled) => {
+                (Some(self.round + 1), self.participation.draw(&enrolled, keys.cohort())?)
+            }
+        };
+        Ok(Some(Exchange { number: self.exchange, round, cohort, keys }))
+    }
+
+    /// The message to one client, and the record of it to stage.
+    pub fn message(&self, exchange: &Exchange, to: ClientId) -> Result<(Opaque, Vec<u8>)> {
+        let peer = self.peers.get(to.0 as usize).and_then(Option::as_ref).ok_or_else(|| {
+            Error::internal(format!("client {to} is asked before it was admitted"))
+        })?;
+        self.method.downlink(&self.server, peer, exchange.keys.down())
+    }
+
+    /// An empty shard for this exchange.
+    pub fn shard(&self) -> Result<Shard<'m>> {
+        let fold = self.method.fold(&self.server)?;
+        Ok(Shard { method: self.method, fold, accepted: Vec::new() })
+    }
+
+    /// Ends the exchange: merges the shards, moves the state, commits the records of everyone whose
+    /// upload was accepted. Returns those clients in id order.
+    pub fn close(&mut self, exchange: Exchange, shards: Vec<Shard<'m>>) -> Result<Vec<ClientId>> {
+        let mut fold = self.method.fold(&self.server)?;
+        let mut accepted = Vec::new();
+        for shard in shards {
+            self.method.merge(&mut fold, shard.fold)?;
+            accepted.extend(shard.accepted);
+        }
+        accepted.sort_unstable_by_key(|(id, _)| *id);
+        let round = exchange.round.unwrap_or(self.round);
+        let server = self.take_server();
+        self.server = self
+            .method
+            .server_step(server, fold, exchange.keys.step())
+            .map_err(|e| e.in_round(round))?;
+        let ids = accepted.iter().map(|(id, _)| *id).collect();
+        for (id, peer) in accepted {
+            self.peers[id.0 as usize] = Some(peer);
+        }
+        self.exchange += 1;
+        self.round = round;
+        self.watch(round)?;
+        Ok(ids)
+    }
+
+    /// Whether the next exchange is a round (`false`: an opening); none when the method is done.
+    pub fn next_is_round(&self) -> Result<Option<bool>> {
+        Ok(match self.method.plan(&self.server)? {
+            Plan::Stop => None,
+            Plan::Opening => Some(false),
+            Plan::Round(_) => Some(true),
+        })
+    }
+
+    /// Rounds done.
+    pub fn round(&self) -> u32 {
+        self.round
+    }
+
+    /// Exchanges done, openings included.
+    pub fn exchanges(&self) -> u32 {
+        self.exchange
+    }
+
+    /// The global state.
+    pub fn server(&self) -> &Opaque {
+        &self.server
+    }
+
+    /// What the server remembers about one client.
+    pub fn peer(&self, id: ClientId) -> Option<&Opaque> {
+        self.peers.get(id.0 as usize).and_then(Option::as_ref)
+    }
+
+    /// Everyone admitted, in id order.
+    pub fn enrolled(&self) -> Vec<ClientId> {
+        let present = self.peers.iter().enumerate().filter(|(_, peer)| peer.is_some());
+        present.map(|(i, _)| ClientId(i as u32)).collect()
+    }
+
+    /// The whole machine as bytes.
+    pub fn save(&self) -> Result<Saved> {
+        let peers = self.peers.iter().map(|peer| match peer {
+            Some(peer) => self.method.save(Part::Peer, peer).map(Some),
+            None => Ok(None),
+        });
+        Ok(Saved {
+            exchange: self.exchange,
+            round: self.round,
+            start_magnitude: self.start_magnitude,
+            server: self.method.save(Part::Server, &self.server)?,
+            peers: peers.collect::<Result<_>>()?,
+        })
+    }
+
+    /// A machine where it was saved.
+    pub fn load(
+        method: &'m dyn DynMethod,
+        keys: StageKeys,
+        participation: Participation,
+        saved: &Saved,
+    ) -> Result<Self> {
+        let peers = saved.peers.iter().map(|peer| match peer {
+            Some(bytes) => method.load(Part::Peer, bytes).map(Some),
+            None => Ok(None),
+        });
+        Ok(Self {
+            method,
+            keys,
+            participation,
+            server: method.load(Part::Server, &saved.server)?,
+            peers: peers.collect::<Result<_>>()?,
+            exchange: saved.exchange,
+            round: saved.round,
+            start_magnitude: saved.start_magnitude,
+        })
+    }
+
+    /// Steps consume the state; if one fails, the machine is not used again.
+    fn take_server(&mut self) -> Opaque {
+        std::mem::replace(&mut self.server, Box::new(()))
+    }
+
+    fn watch(&mut self, round: u32) -> Result<()> {
+        let magnitude = self.method.magnitude(&self.server)?;
+        if self.start_magnitude == 0.0 {
+            self.start_magnitude = magnitude;
+        }
+        let diverged = !magnitude.is_finite() || magnitude > GROWTH_MAX * self.start_magnitude;
+        if !diverged {
+            return Ok(());
+        }
+        Err(Error::numerical(format!(
+            "the state diverged: its norm is {magnitude:.3e}, at the start it was {:.3e}; a smaller step or a finer codec may help",
+            self.start_magnitude
+        ))
+        .in_round(round))
+    }
+}
+
+/// A machine as bytes.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Saved {
+    exchange: u32,
+    round: u32,
+    start_magnitude: f64,
+    server: Vec<u8>,
+    peers: Vec<Option<Vec<u8>>>,
+}
+
+wire!(Saved { exchange, round, start_magnitude, server, peers });
+
+impl Saved {
+    /// Rounds done when it was saved.
+    pub fn round(&self) -> u32 {
+        self.round
+    }
+
+    /// Exchanges done when it was saved.
+    pub fn exchanges(&self) -> u32 {
+        self.exchange
+    }
+
+    /// The global state's bytes: equal bytes are equal states.
+    pub fn server(&self) -> &[u8] {
+        &self.server
+    }
+}

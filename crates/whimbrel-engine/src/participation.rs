@@ -1,0 +1,135 @@
+//! Who takes part in a round, and whose upload is lost.
+
+use crate::journal::Journal;
+use std::collections::{BTreeMap, BTreeSet};
+use whimbrel_core::{ClientId, Error, Key, Probability, Result};
+
+/// How the cohort of a sampled round is drawn.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Participation {
+    /// Every enrolled client.
+    Everyone,
+    /// Each client independently, with one probability.
+    Bernoulli(Probability),
+    /// Each client independently, with its own probability, by id.
+    PerClient(Vec<Probability>),
+    /// So many clients, drawn without replacement (all, where fewer are enrolled).
+    Fixed(u32),
+}
+
+/// A client asked in a round, with the probability that it was.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Invited {
+    /// The client.
+    pub id: ClientId,
+    /// The planned probability.
+    pub inclusion: f64,
+}
+
+impl Participation {
+    /// Draws a cohort among the enrolled clients, in id order. It may be empty.
+    pub fn draw(&self, enrolled: &[ClientId], key: Key) -> Result<Vec<Invited>> {
+        let each = |p: &dyn Fn(ClientId) -> Option<f64>| -> Result<Vec<Invited>> {
+            let mut cohort = Vec::new();
+            for &id in enrolled {
+                let inclusion = p(id).ok_or_else(|| {
+                    Error::config(format!("client {id} has no participation probability"))
+                })?;
+                if inclusion >= 1.0 || key.fold(u64::from(id.0)).uniform() < inclusion {
+                    cohort.push(Invited { id, inclusion });
+                }
+            }
+            Ok(cohort)
+        };
+        match self {
+            Self::Everyone => Ok(everyone(enrolled)),
+            Self::Bernoulli(p) => each(&|_| Some(p.value())),
+            Self::PerClient(all) => each(&|id| all.get(id.0 as usize).map(|p| p.value())),
+            Self::Fixed(size) => {
+                let size = (*size as usize).min(enrolled.len());
+                let mut ranks = key.stream().choose(enrolled.len(), size);
+                ranks.sort_unstable();
+                let inclusion = size as f64 / enrolled.len().max(1) as f64;
+                Ok(ranks.into_iter().map(|r| Invited { id: enrolled[r], inclusion }).collect())
+            }
+        }
+    }
+
+    /// The mean probability over `clients` clients.
+    pub fn mean(&self, clients: usize) -> f64 {
+        match self {
+            Self::Everyone => 1.0,
+            Self::Bernoulli(p) => p.value(),
+            Self::PerClient(all) => {
+                all.iter().map(|p| p.value()).sum::<f64>() / all.len().max(1) as f64
+            }
+            Self::Fixed(size) => (f64::from(*size) / clients.max(1) as f64).min(1.0),
+        }
+    }
+}
+
+/// All enrolled clients, each with certainty.
+pub fn everyone(enrolled: &[ClientId]) -> Vec<Invited> {
+    enrolled.iter().map(|&id| Invited { id, inclusion: 1.0 }).collect()
+}
+
+/// What goes wrong in a simulation, on purpose.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Faults {
+    /// The probability that an upload is lost after it was computed.
+    pub lost: f64,
+    /// Uploads lost by script: in which rounds, whose. Rounds are counted from one.
+    pub drops: BTreeMap<u32, BTreeSet<ClientId>>,
+    /// Clients that join only before a given round, counted from one.
+    pub late: BTreeMap<ClientId, u32>,
+    /// Accepted clients by exchange, from a journal: replaces every draw of losses.
+    pub replay: Option<Journal>,
+}
+
+impl Faults {
+    /// Whether this client's upload of this exchange is lost.
+    pub fn loses(&self, exchange: u32, round: Option<u32>, id: ClientId, key: Key) -> bool {
+        if let Some(journal) = &self.replay {
+            return !journal.accepted(exchange).is_some_and(|ids| ids.contains(&id));
+        }
+        let scripted = round.and_then(|r| self.drops.get(&r)).is_some_and(|ids| ids.contains(&id));
+        scripted || (self.lost > 0.0 && key.fold(u64::from(id.0)).uniform() < self.lost)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(n: u32) -> Vec<ClientId> {
+        (0..n).map(ClientId).collect()
+    }
+
+    #[test]
+    fn a_fixed_cohort_has_its_size_and_probability() {
+        let cohort = Participation::Fixed(3).draw(&ids(10), Key::root(1)).unwrap();
+        assert_eq!(cohort.len(), 3);
+        assert!(cohort.iter().all(|c| c.inclusion == 0.3));
+        assert!(cohort.windows(2).all(|w| w[0].id < w[1].id));
+        assert_eq!(Participation::Fixed(30).draw(&ids(10), Key::root(1)).unwrap().len(), 10);
+        assert!(Participation::Fixed(3).draw(&[], Key::root(1)).unwrap().is_empty());
+    }
+
+    #[test]
+    fn bernoulli_cohorts_have_their_mean_size() {
+        // 400 rounds x 50 clients at p = 0.3: sd of the mean rate 0.0032; 4 sd is a false alarm of 6e-5.
+        let p = Participation::Bernoulli(Probability::new(0.3).unwrap());
+        let taken: usize =
+            (0..400).map(|k| p.draw(&ids(50), Key::root(8).fold(k)).unwrap().len()).sum();
+        let rate = taken as f64 / 20_000.0;
+        assert!((rate - 0.3).abs() < 0.013, "{rate}");
+    }
+
+    #[test]
+    fn per_client_probabilities_are_each_clients_own() {
+        let p = [1.0, 0.5].map(|p| Probability::new(p).unwrap()).to_vec();
+        let p = Participation::PerClient(p);
+        assert!((0..50).all(|k| p.draw(&ids(2), Key::root(k)).unwrap()[0].id == ClientId(0)));
+        assert!(p.draw(&ids(3), Key::root(1)).is_err());
+    }
+}

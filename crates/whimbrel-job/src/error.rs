@@ -1,0 +1,159 @@
+//! What is wrong in a job file, where, and what would be right.
+
+use std::fmt;
+use std::ops::Range;
+
+/// How many errors of one file are shown.
+pub const SHOWN_MAX: usize = 10;
+
+/// A line longer than this is shown as a window around the fault.
+const EXCERPT_CHARS_MAX: usize = 100;
+const EXCERPT_CHARS_BEFORE: usize = 40;
+
+/// One thing wrong in a job file.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{}", render(self))]
+pub struct Error {
+    /// The job file, as it was named.
+    pub file: String,
+    /// Where in the file; `None` where something is missing that belongs to no line.
+    pub place: Option<Place>,
+    /// The key it is about, from the top: `method.step`.
+    pub key: String,
+    /// What is wrong.
+    pub message: String,
+    /// What would be right.
+    pub hint: Option<String>,
+}
+
+/// A stretch of one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+    /// Characters marked, at least one.
+    pub width: usize,
+    /// The line itself.
+    pub text: String,
+}
+
+/// Everything found wrong in one job file, in the file's order.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{}", render_all(self))]
+pub struct Errors {
+    /// The errors, never empty.
+    pub errors: Vec<Error>,
+}
+
+impl Place {
+    /// The place of a byte range; a range over several lines is marked to the end of its first.
+    pub(crate) fn locate(text: &str, span: Range<usize>) -> Self {
+        let start = floor_char(text, span.start);
+        let line_start = text[..start].rfind('\n').map_or(0, |at| at + 1);
+        let line_end = text[start..].find('\n').map_or(text.len(), |at| start + at);
+        let end = floor_char(text, span.end).clamp(start, line_end);
+        Self {
+            line: text[..start].matches('\n').count() + 1,
+            column: text[line_start..start].chars().count() + 1,
+            width: text[start..end].trim_end().chars().count().max(1),
+            text: text[line_start..line_end].trim_end().to_owned(),
+        }
+    }
+}
+
+fn floor_char(text: &str, at: usize) -> usize {
+    let mut at = at.min(text.len());
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}
+
+fn render(error: &Error) -> String {
+    let mut out = format!("error: {}\n  --> {}", error.message, error.file);
+    if let Some(place) = &error.place {
+        let (excerpt, column) = excerpt(place);
+        let number = place.line.to_string();
+        let gutter = " ".repeat(number.len());
+        let marked = place.width.min(excerpt.chars().count().saturating_sub(column)).max(1);
+        out += &format!(":{}:{}\n", place.line, place.column);
+        out += &format!("{gutter} |\n{number} | {excerpt}\n");
+        out += &format!("{gutter} | {}{}", " ".repeat(column), "^".repeat(marked));
+    }
+    if let Some(hint) = &error.hint {
+        out += &format!("\nhint: {hint}");
+    }
+    out
+}
+
+/// The line as one row of a terminal, and the fault's column in it (from 0).
+fn excerpt(place: &Place) -> (String, usize) {
+    let clean: Vec<char> =
+        place.text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let column = place.column - 1;
+    if clean.len() <= EXCERPT_CHARS_MAX {
+        return (clean.iter().collect(), column);
+    }
+    let from = column.saturating_sub(EXCERPT_CHARS_BEFORE).min(clean.len());
+    let to = (from + EXCERPT_CHARS_MAX).min(clean.len());
+    let (head, tail) =
+        (if from > 0 { "..." } else { "" }, if to < clean.len() { "..." } else { "" });
+    let window: String = clean[from..to].iter().collect();
+    (format!("{head}{window}{tail}"), column - from + head.len())
+}
+
+fn render_all(all: &Errors) -> String {
+    let shown: Vec<String> = all.errors.iter().take(SHOWN_MAX).map(Error::to_string).collect();
+    let mut out = shown.join("\n\n");
+    if all.errors.len() > SHOWN_MAX {
+        let rest = all.errors.len() - SHOWN_MAX;
+        out += &format!("\n\nand {rest} more error{}", if rest == 1 { "" } else { "s" });
+    }
+    out
+}
+
+/// `a, b or c`.
+pub(crate) fn one_of<T: fmt::Display>(items: &[T]) -> String {
+    match items {
+        [] => String::new(),
+        [only] => only.to_string(),
+        [head @ .., last] => {
+            let head: Vec<String> = head.iter().map(T::to_string).collect();
+            format!("{} or {last}", head.join(", "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_counted_in_characters_and_stays_on_its_line() {
+        let text = "a = 1\nπλ = [1,\n2]\n";
+        let start = text.find('[').unwrap();
+        let place = Place::locate(text, start..text.len());
+        assert_eq!((place.line, place.column, place.width), (2, 6, 3));
+        assert_eq!(place.text, "πλ = [1,");
+        let end = Place::locate(text, text.len()..text.len());
+        assert_eq!((end.line, end.column, end.width), (4, 1, 1));
+    }
+
+    #[test]
+    fn a_long_line_is_cut_around_the_fault() {
+        let text = format!("{} x {}", "1".repeat(500), "2".repeat(500));
+        let error = Error {
+            file: "job.toml".into(),
+            place: Some(Place::locate(&text, 501..502)),
+            key: String::new(),
+            message: "no".into(),
+            hint: None,
+        };
+        let shown = error.to_string();
+        let rows: Vec<&str> = shown.lines().collect();
+        assert!(rows.iter().all(|row| row.chars().count() < 120), "{shown}");
+        assert_eq!(rows[3].find('x'), rows[4].find('^'), "{shown}");
+    }
+}

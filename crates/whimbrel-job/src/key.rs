@@ -1,0 +1,175 @@
+//! The one definition of a job key: what it takes, what stands in for it, what it means.
+//!
+//! The definitions are data. The [reader](crate::reader) parses by them and takes defaults and
+//! messages from them, the [reference](crate::reference()) and the [template](crate::template())
+//! print them, and the resolved job writes its keys in their order.
+
+use crate::error::one_of;
+
+/// One key of a job file.
+#[derive(Debug)]
+pub struct Key {
+    /// Its name in the file.
+    pub name: &'static str,
+    /// What it stands for, in one sentence.
+    pub doc: &'static str,
+    /// What stands in for it when it is left out.
+    pub fallback: Fallback,
+    /// Words with a meaning of their own.
+    pub words: &'static [Word],
+    /// Inline tables it takes.
+    pub tables: &'static [&'static Section],
+    /// The kinds it has a meaning for; `None`: all.
+    pub only: Option<Only>,
+    takes: &'static str,
+}
+
+/// What happens when a key is left out.
+#[derive(Clone, Copy, Debug)]
+pub enum Fallback {
+    /// It is an error.
+    Required,
+    /// The value is computed or stays unset; the words say what then holds.
+    Unset(&'static str),
+    /// This TOML value is read in its place.
+    Value(&'static str),
+}
+
+/// A word that a key takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Word {
+    /// The word.
+    pub name: &'static str,
+    /// What it asks for.
+    pub doc: &'static str,
+}
+
+/// The kinds for which a key has a meaning, and why not for others.
+#[derive(Clone, Copy, Debug)]
+pub struct Only {
+    /// The kinds.
+    pub kinds: &'static [&'static str],
+    /// Why the key has no meaning elsewhere.
+    pub why: &'static str,
+}
+
+/// A table of keys.
+#[derive(Debug)]
+pub struct Section {
+    /// Its name: the table's header for a table, a short description for an inline one.
+    pub name: &'static str,
+    /// What it is about.
+    pub doc: &'static str,
+    /// Its keys, in the order of the reference.
+    pub keys: &'static [&'static Key],
+    /// A table that parses.
+    pub example: &'static str,
+}
+
+impl Key {
+    /// A key that must be given.
+    pub(crate) const fn required(
+        name: &'static str,
+        takes: &'static str,
+        doc: &'static str,
+    ) -> Self {
+        Self::new(name, takes, Fallback::Required, doc)
+    }
+
+    /// A key that may be left out, and what holds then.
+    pub(crate) const fn optional(
+        name: &'static str,
+        takes: &'static str,
+        unset: &'static str,
+        doc: &'static str,
+    ) -> Self {
+        Self::new(name, takes, Fallback::Unset(unset), doc)
+    }
+
+    /// A key with a default, written as TOML.
+    pub(crate) const fn default(
+        name: &'static str,
+        takes: &'static str,
+        value: &'static str,
+        doc: &'static str,
+    ) -> Self {
+        Self::new(name, takes, Fallback::Value(value), doc)
+    }
+
+    const fn new(
+        name: &'static str,
+        takes: &'static str,
+        fallback: Fallback,
+        doc: &'static str,
+    ) -> Self {
+        Self { name, takes, doc, fallback, words: &[], tables: &[], only: None }
+    }
+
+    pub(crate) const fn words(mut self, words: &'static [Word]) -> Self {
+        self.words = words;
+        self
+    }
+
+    pub(crate) const fn tables(mut self, tables: &'static [&'static Section]) -> Self {
+        self.tables = tables;
+        self
+    }
+
+    pub(crate) const fn only(mut self, kinds: &'static [&'static str], why: &'static str) -> Self {
+        self.only = Some(Only { kinds, why });
+        self
+    }
+
+    /// What the key takes, in words; a key of words alone lists them.
+    pub fn takes(&self) -> String {
+        if self.takes.is_empty() { one_of(&self.quoted_words()) } else { self.takes.to_owned() }
+    }
+
+    /// Its words as they are written in the file.
+    pub(crate) fn quoted_words(&self) -> Vec<String> {
+        self.words.iter().map(|word| format!("\"{}\"", word.name)).collect()
+    }
+
+    /// Whether the key has a meaning for a kind.
+    pub(crate) fn means_something_for(&self, kind: &str) -> bool {
+        self.only.is_none_or(|only| only.kinds.contains(&kind))
+    }
+}
+
+/// A type whose values are words of a key.
+pub(crate) trait Choice: Copy + 'static {
+    /// Every value.
+    const ALL: &'static [Self];
+    /// Its word.
+    fn word(self) -> &'static str;
+}
+
+/// An enum of words: the type, what the job file calls each value, and what it means.
+macro_rules! choices {
+    ($(#[$meta:meta])* pub enum $name:ident { $($variant:ident = $word:literal: $doc:literal,)+ }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name {
+            $(#[doc = $doc] $variant,)+
+        }
+
+        impl $name {
+            pub(crate) const WORDS: &'static [$crate::key::Word] =
+                &[$($crate::key::Word { name: $word, doc: $doc },)+];
+
+            /// What a job file calls it.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$variant => $word,)+ }
+            }
+        }
+
+        impl $crate::key::Choice for $name {
+            const ALL: &'static [Self] = &[$(Self::$variant,)+];
+
+            fn word(self) -> &'static str {
+                self.name()
+            }
+        }
+    };
+}
+pub(crate) use choices;

@@ -1,0 +1,442 @@
+//! Reads spanned TOML by the definitions of the keys.
+//!
+//! Nothing stops at the first fault: a failed read leaves its [`Error`] with the [`Source`] and
+//! returns [`Reported`], so that callers read every key first and use `?` last.
+
+use crate::error::{Error, Errors, Place};
+use crate::key::{Choice, Fallback, Key, Section};
+use crate::suggest::nearest;
+use std::cell::RefCell;
+use std::ops::Range;
+use std::sync::LazyLock;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// The fault is already among the source's errors.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reported;
+
+/// A value, or a fault that has been reported.
+pub(crate) type Read<T> = Result<T, Reported>;
+
+/// One job file: its text, its tables, and what was found wrong so far.
+pub(crate) struct Source<'a> {
+    file: &'a str,
+    text: &'a str,
+    root: &'a DeTable<'a>,
+    /// The tables of a job, to tell where a misplaced key belongs.
+    sections: &'a [&'static Section],
+    errors: RefCell<Vec<Error>>,
+}
+
+impl<'a> Source<'a> {
+    pub fn new(
+        file: &'a str,
+        text: &'a str,
+        root: &'a DeTable<'a>,
+        sections: &'a [&'static Section],
+    ) -> Self {
+        Self { file, text, root, sections, errors: RefCell::default() }
+    }
+
+    /// The result of a whole read.
+    pub fn finish<T>(self, read: Read<T>) -> Result<T, Errors> {
+        let errors = self.errors.into_inner();
+        match read {
+            Ok(value) if errors.is_empty() => Ok(value),
+            _ => Err(in_order(errors)),
+        }
+    }
+
+    pub fn report(
+        &self,
+        span: Option<Range<usize>>,
+        key: impl Into<String>,
+        message: impl Into<String>,
+        hint: Option<String>,
+    ) -> Reported {
+        self.errors.borrow_mut().push(Error {
+            file: self.file.to_owned(),
+            place: span.map(|span| Place::locate(self.text, span)),
+            key: key.into(),
+            message: message.into(),
+            hint,
+        });
+        Reported
+    }
+
+    /// Reports a fault that only shows when several tables are seen together, at the value of
+    /// `path` or at the innermost table of it that the file has.
+    pub fn report_at(&self, path: &[&str], message: impl Into<String>, hint: &str) -> Reported {
+        let mut table = Some(self.root);
+        let mut span = None;
+        for name in path {
+            let Some(item) = table.and_then(|table| table.get(*name)) else { break };
+            span = Some(item.span());
+            table = item.get_ref().as_table();
+        }
+        self.report(span, path.join("."), message, Some(hint.to_owned()))
+    }
+}
+
+/// The file's TOML errors in the form of the job's own: the first of each line, since the parser
+/// goes on after a fault and may trip over it again.
+pub(crate) fn syntax_errors(file: &str, text: &str, faults: &[toml::de::Error]) -> Errors {
+    let mut errors: Vec<Error> = Vec::new();
+    for fault in faults {
+        let place = fault.span().map(|span| Place::locate(text, span));
+        let line = |place: &Option<Place>| place.as_ref().map(|place| place.line);
+        if errors.iter().all(|known| line(&known.place) != line(&place)) {
+            errors.push(Error {
+                file: file.to_owned(),
+                place,
+                key: String::new(),
+                message: format!("not valid TOML: {}", fault.message()),
+                hint: None,
+            });
+        }
+    }
+    in_order(errors)
+}
+
+fn in_order(mut errors: Vec<Error>) -> Errors {
+    errors.sort_by_key(|error| error.place.as_ref().map(|place| (place.line, place.column)));
+    Errors { errors }
+}
+
+/// One table of the file, read by its section.
+pub(crate) struct Reader<'a> {
+    source: &'a Source<'a>,
+    section: &'static Section,
+    /// Where the table starts; `None` for the whole file.
+    span: Option<Range<usize>>,
+    path: String,
+    table: &'a DeTable<'a>,
+}
+
+impl<'a> Reader<'a> {
+    /// The whole file.
+    pub fn root(source: &'a Source<'a>, section: &'static Section) -> Self {
+        Self::open(source, section, None, String::new(), source.root)
+    }
+
+    /// Opens a table and reports the keys that its section does not know.
+    fn open(
+        source: &'a Source<'a>,
+        section: &'static Section,
+        span: Option<Range<usize>>,
+        path: String,
+        table: &'a DeTable<'a>,
+    ) -> Self {
+        let reader = Self { source, section, span, path, table };
+        for name in table.keys() {
+            if !section.keys.iter().any(|key| key.name == name.get_ref().as_ref()) {
+                reader.unknown_key(name.span(), name.get_ref());
+            }
+        }
+        reader
+    }
+
+    pub fn has(&self, key: &Key) -> bool {
+        self.table.contains_key(key.name)
+    }
+
+    /// Reads a key, or its default by the same rules.
+    pub fn read<T>(&self, key: &'static Key, read: impl FnOnce(Value<'_>) -> Read<T>) -> Read<T> {
+        match (self.value(key), key.fallback) {
+            (Some(value), _) => read(value),
+            (None, Fallback::Value(text)) => {
+                let item = DeValue::parse(text).expect("a default is valid TOML");
+                let path = self.path_of(key);
+                read(Value { source: self.source, key, path, item: &item, is_default: true })
+            }
+            (None, _) => Err(self.missing(key)),
+        }
+    }
+
+    /// Reads a key that may be left out.
+    pub fn optional<T>(
+        &self,
+        key: &'static Key,
+        read: impl FnOnce(Value<'_>) -> Read<T>,
+    ) -> Read<Option<T>> {
+        self.value(key).map(read).transpose()
+    }
+
+    /// Refuses the keys that have no meaning for a kind.
+    pub fn check_meaning(&self, kind: &str) {
+        for key in self.section.keys.iter().filter(|key| !key.means_something_for(kind)) {
+            let why = key.only.map_or("", |only| only.why);
+            self.refuse_if_given(key, &format!("has no meaning for {kind}: {why}"));
+        }
+    }
+
+    /// Refuses a key, if it is there, with words that follow its name.
+    pub fn refuse_if_given(&self, key: &Key, why: &str) {
+        if let Some((name, _)) = self.table.get_key_value(key.name) {
+            let message = format!("`{}` {why}", key.name);
+            let hint = Some(format!("take `{}` out", key.name));
+            self.source.report(Some(name.span()), self.path_of(key), message, hint);
+        }
+    }
+
+    /// Refuses two keys that say the same thing twice.
+    pub fn refuse_both(&self, first: &Key, second: &Key) -> Read<()> {
+        let given = |key: &Key| self.table.get_key_value(key.name).map(|(name, _)| name.span());
+        let (Some(a), Some(b)) = (given(first), given(second)) else { return Ok(()) };
+        let later = if a.start < b.start { (second, b) } else { (first, a) };
+        let message = format!(
+            "`{}` and `{}` in {} cannot both be given",
+            first.name,
+            second.name,
+            self.name()
+        );
+        let hint = Some(format!("keep one of `{}` and `{}`", first.name, second.name));
+        Err(self.source.report(Some(later.1), self.path_of(later.0), message, hint))
+    }
+
+    /// Reports a key that is needed here.
+    pub fn missing(&self, key: &Key) -> Reported {
+        let is_table = self.path.is_empty()
+            && self.source.sections.iter().any(|section| section.name == key.name);
+        let message = if is_table {
+            format!("the job has no [{}] table", key.name)
+        } else {
+            format!("missing key `{}` in {}", key.name, self.name())
+        };
+        self.missing_because(key, message)
+    }
+
+    /// Reports that something is needed here, in the caller's words.
+    pub fn missing_because(&self, key: &Key, message: impl Into<String>) -> Reported {
+        let hint = format!("`{}` takes {}: {}", key.name, key.takes(), key.doc);
+        self.source.report(self.span.clone(), self.path_of(key), message, Some(hint))
+    }
+
+    /// A value without conversion.
+    fn value(&self, key: &'static Key) -> Option<Value<'a>> {
+        debug_assert!(self.section.keys.iter().any(|known| known.name == key.name));
+        let item = self.table.get(key.name)?;
+        let path = self.path_of(key);
+        Some(Value { source: self.source, key, path, item, is_default: false })
+    }
+
+    fn path_of(&self, key: &Key) -> String {
+        if self.path.is_empty() {
+            key.name.to_owned()
+        } else {
+            format!("{}.{}", self.path, key.name)
+        }
+    }
+
+    fn name(&self) -> String {
+        match self.path.as_str() {
+            "" => "the job".to_owned(),
+            path if self.source.sections.iter().any(|section| section.name == path) => {
+                format!("[{path}]")
+            }
+            path => format!("`{path}`"),
+        }
+    }
+
+    fn unknown_key(&self, span: Range<usize>, written: &str) {
+        let known = || self.section.keys.iter().map(|key| key.name);
+        let elsewhere = self.source.sections.iter().find(|section| {
+            section.name != self.path && section.keys.iter().any(|key| key.name == written)
+        });
+        let hint = match (nearest(written, known()), elsewhere) {
+            (Some(near), _) => format!("did you mean `{near}`?"),
+            (None, Some(section)) if section.name.is_empty() => {
+                format!("`{written}` belongs at the top of the file, above the first table")
+            }
+            (None, Some(section)) => format!("`{written}` belongs in [{}]", section.name),
+            (None, None) => {
+                let known: Vec<String> = known().map(|name| format!("`{name}`")).collect();
+                format!("known here: {}", known.join(", "))
+            }
+        };
+        let path = format!("{}.{written}", self.path).trim_start_matches('.').to_owned();
+        let shown: String = written.chars().take(60).flat_map(char::escape_debug).collect();
+        let message = format!("unknown key `{shown}` in {}", self.name());
+        self.source.report(Some(span), path, message, Some(hint));
+    }
+}
+
+/// One value of the file, or an element of one, with the key that it was given for.
+#[derive(Clone)]
+pub(crate) struct Value<'a> {
+    source: &'a Source<'a>,
+    key: &'static Key,
+    path: String,
+    item: &'a Spanned<DeValue<'a>>,
+    is_default: bool,
+}
+
+/// What kind of thing a value is.
+pub(crate) enum Shape {
+    Number,
+    Text,
+    List,
+    Table,
+    Other,
+}
+
+impl<'a> Value<'a> {
+    pub fn shape(&self) -> Shape {
+        match self.item.get_ref() {
+            DeValue::Integer(_) | DeValue::Float(_) => Shape::Number,
+            DeValue::String(_) => Shape::Text,
+            DeValue::Array(_) => Shape::List,
+            DeValue::Table(_) => Shape::Table,
+            DeValue::Boolean(_) | DeValue::Datetime(_) => Shape::Other,
+        }
+    }
+
+    /// Whether the user left the key out.
+    pub fn is_default(&self) -> bool {
+        self.is_default
+    }
+
+    /// An integer in a range; the range is told by the key's definition.
+    pub fn integer(&self, range: std::ops::RangeInclusive<u64>) -> Read<u64> {
+        self.item
+            .get_ref()
+            .as_integer()
+            .and_then(|digits| i128::from_str_radix(digits.as_str(), digits.radix()).ok())
+            .and_then(|n| u64::try_from(n).ok())
+            .filter(|n| range.contains(n))
+            .ok_or_else(|| self.refuse())
+    }
+
+    /// An integer from 1 to 2^32 - 1.
+    pub fn count(&self) -> Read<usize> {
+        self.integer(1..=u64::from(u32::MAX)).map(|n| n as usize)
+    }
+
+    /// The same, in 32 bits.
+    pub fn count_u32(&self) -> Read<u32> {
+        self.integer(1..=u64::from(u32::MAX)).map(|n| n as u32)
+    }
+
+    /// A finite number that passes a test; the test is told by the key's definition.
+    pub fn number(&self, test: impl FnOnce(f64) -> bool) -> Read<f64> {
+        let number = match self.item.get_ref() {
+            DeValue::Float(float) => float.as_str().parse::<f64>().ok(),
+            DeValue::Integer(digits) => {
+                i128::from_str_radix(digits.as_str(), digits.radix()).ok().map(|n| n as f64)
+            }
+            _ => None,
+        };
+        number.filter(|x| x.is_finite() && test(*x)).ok_or_else(|| self.refuse())
+    }
+
+    pub fn boolean(&self) -> Read<bool> {
+        self.item.get_ref().as_bool().ok_or_else(|| self.refuse())
+    }
+
+    pub fn text(&self) -> Read<String> {
+        self.item
+            .get_ref()
+            .as_str()
+            .filter(|text| !text.is_empty())
+            .map(str::to_owned)
+            .ok_or_else(|| self.refuse())
+    }
+
+    /// One of the words of a type.
+    pub fn choice<C: Choice>(&self) -> Read<C> {
+        let text = self.text()?;
+        C::ALL
+            .iter()
+            .copied()
+            .find(|choice| choice.word() == text)
+            .ok_or_else(|| self.unknown_word(&text))
+    }
+
+    pub fn list(&self) -> Read<Vec<Value<'a>>> {
+        let items = self.item.get_ref().as_array().ok_or_else(|| self.refuse())?;
+        Ok(items
+            .iter()
+            .enumerate()
+            .map(|(i, item)| Value { path: format!("{}[{i}]", self.path), item, ..self.clone() })
+            .collect())
+    }
+
+    /// The first element of a list; `None` for anything else.
+    pub fn first(&self) -> Option<Value<'a>> {
+        let item = self.item.get_ref().as_array()?.first()?;
+        Some(Value { item, ..self.clone() })
+    }
+
+    /// A table of known keys.
+    pub fn table(&self, section: &'static Section) -> Read<Reader<'a>> {
+        let table = self.item.get_ref().as_table().ok_or_else(|| self.refuse())?;
+        let span = Some(self.item.span());
+        Ok(Reader::open(self.source, section, span, self.path.clone(), table))
+    }
+
+    /// What stands for a table of known keys that are all left out.
+    pub fn all_defaults(&self, section: &'static Section) -> Reader<'a> {
+        static EMPTY: LazyLock<DeTable<'static>> = LazyLock::new(DeTable::new);
+        let span = Some(self.item.span());
+        Reader::open(self.source, section, span, self.path.clone(), &EMPTY)
+    }
+
+    /// A table whose keys the user chooses.
+    pub fn entries(&self) -> Read<Vec<(String, Value<'a>)>> {
+        let table = self.item.get_ref().as_table().ok_or_else(|| self.refuse())?;
+        Ok(table
+            .iter()
+            .map(|(name, item)| {
+                let path = format!("{}.{}", self.path, name.get_ref());
+                (name.get_ref().to_string(), Value { path, item, ..self.clone() })
+            })
+            .collect())
+    }
+
+    /// Reports that the value is not what the key takes.
+    pub fn refuse(&self) -> Reported {
+        let message =
+            format!("`{}` takes {}, not {}", self.key.name, self.key.takes(), self.found());
+        let quoted_number = self.item.get_ref().as_str().is_some_and(|text| {
+            text.parse::<f64>().is_ok() && !matches!(self.key.takes().chars().next(), Some('"'))
+        });
+        let hint = quoted_number.then(|| "numbers are written without quotes".to_owned());
+        self.source.report(Some(self.item.span()), &self.path, message, hint)
+    }
+
+    /// Reports a fault in the caller's words.
+    pub fn fail(&self, message: impl Into<String>, hint: impl Into<String>) -> Reported {
+        self.source.report(Some(self.item.span()), &self.path, message, Some(hint.into()))
+    }
+
+    /// Reports a word that the key does not know.
+    pub fn unknown_word(&self, written: &str) -> Reported {
+        let words = self.key.words.iter().map(|word| word.name);
+        let message = format!("unknown `{}`: {}", self.key.name, self.found());
+        let hint = match nearest(written, words) {
+            Some(near) => {
+                format!("did you mean \"{near}\"? `{}` takes {}", self.key.name, self.key.takes())
+            }
+            None => format!("`{}` takes {}", self.key.name, self.key.takes()),
+        };
+        self.fail(message, hint)
+    }
+
+    /// The value in a few words, for messages.
+    fn found(&self) -> String {
+        match self.item.get_ref() {
+            DeValue::String(text) if text.is_empty() => "an empty string".to_owned(),
+            DeValue::String(text) => {
+                let shown: String = text.chars().take(40).flat_map(char::escape_debug).collect();
+                format!("\"{shown}{}\"", if text.chars().count() > 40 { "..." } else { "" })
+            }
+            DeValue::Integer(digits) => digits.to_string(),
+            DeValue::Float(float) => float.to_string(),
+            DeValue::Boolean(flag) => flag.to_string(),
+            DeValue::Datetime(_) => "a date".to_owned(),
+            DeValue::Array(_) => "a list".to_owned(),
+            DeValue::Table(_) => "a table".to_owned(),
+        }
+    }
+}

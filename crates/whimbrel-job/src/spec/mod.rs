@@ -1,0 +1,239 @@
+//! The job: what the user asks for, as plain values, one file for each table of the job file.
+//!
+//! A file of this folder holds the values of its table, the definitions of its keys, and how one
+//! is read from and written to the other.
+
+pub mod channel;
+pub mod codec;
+pub mod data;
+pub mod method;
+pub mod mixture;
+pub mod model;
+pub mod participation;
+pub mod simulation;
+
+pub(crate) mod matrix;
+pub(crate) mod path;
+
+use crate::error::Errors;
+use crate::key::{Key, Section};
+use crate::reader::{Read, Reader, Source, Value, syntax_errors};
+use crate::resolve::{Writer, text};
+use std::path::{Path, PathBuf};
+use toml::de::DeTable;
+
+pub use channel::{Downlink, MemoryStart, UpRule, UpRuleKind, Uplink};
+pub use codec::{Blocks, Codec, CodecKind, Kept, Norm};
+pub use data::{Csv, Data, Npy, Partition, Source as DataSource};
+pub use matrix::Matrix;
+pub use method::{Batch, Form, Length, Method, MethodKind, Patience, Step, Stop, Weights};
+pub use mixture::{Heterogeneity, Mixture};
+pub use model::{Covariance, Gmm, Init, InverseWishart, Model, Penalty};
+pub use participation::Participation;
+pub use simulation::{Dropout, LateJoin, Simulation};
+
+/// A job: what to fit, on what, and how.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Job {
+    /// Its name, of which run directories are made.
+    pub name: String,
+    /// The seed of everything drawn.
+    pub seed: u64,
+    /// Where the rows come from and who holds them.
+    pub data: Data,
+    /// What is fitted.
+    pub model: Model,
+    /// How it is fitted.
+    pub method: Method,
+    /// How vectors travel to the server.
+    pub uplink: Uplink,
+    /// How the state travels to clients.
+    pub downlink: Downlink,
+    /// What goes wrong on purpose.
+    pub simulation: Simulation,
+}
+
+/// The longest name of a job: it becomes part of a directory's name.
+const NAME_CHARS_MAX: usize = 100;
+
+pub(crate) static NAME: Key = Key::optional(
+    "name",
+    "up to 100 letters, digits, `-`, `_` and `.`, the first a letter or digit",
+    "the file's name without its ending",
+    "the job's name, of which run directories are made",
+);
+pub(crate) static SEED: Key = Key::default(
+    "seed",
+    "an integer from 0 to 18446744073709551615",
+    "1",
+    "the seed of everything drawn: the same job, data and seed give the same bits",
+);
+static DATA: Key = Key::required("data", "a table", "where the rows come from");
+static MODEL: Key = Key::required("model", "a table", "what is fitted");
+static METHOD: Key = Key::required("method", "a table", "how it is fitted");
+static UPLINK: Key = Key::default("uplink", "a table", "{}", "how vectors travel to the server");
+static DOWNLINK: Key =
+    Key::default("downlink", "a table", "{}", "how the state travels to clients");
+static SIMULATION: Key = Key::default("simulation", "a table", "{}", "what goes wrong on purpose");
+
+/// The top of the file.
+static ROOT: Section = Section {
+    name: "",
+    doc: "Above the first table.",
+    keys: &[&NAME, &SEED, &DATA, &MODEL, &METHOD, &UPLINK, &DOWNLINK, &SIMULATION],
+    example: "name = \"wards\"\nseed = 7\n",
+};
+
+/// The tables of a job file, in the order of the reference.
+pub(crate) static SECTIONS: [&Section; 8] = [
+    &ROOT,
+    &data::SECTION,
+    &data::SPLIT_SECTION,
+    &model::SECTION,
+    &method::SECTION,
+    &channel::UPLINK,
+    &channel::DOWNLINK,
+    &simulation::SECTION,
+];
+
+impl Job {
+    /// Reads a job file; the file's name appears in errors and names a job that does not name
+    /// itself.
+    pub fn parse(text: &str, file_name: &str) -> Result<Self, Errors> {
+        let (root, faults) = DeTable::parse_recoverable(text);
+        if !faults.is_empty() {
+            return Err(syntax_errors(file_name, text, &faults));
+        }
+        let source = Source::new(file_name, text, root.get_ref(), &SECTIONS);
+        let job = Self::read(&source, file_name);
+        source.finish(job)
+    }
+
+    fn read(source: &Source<'_>, file_name: &str) -> Read<Self> {
+        let root = Reader::root(source, &ROOT);
+        let name = root.optional(&NAME, read_name);
+        let seed = root.read(&SEED, |v| v.integer(0..=u64::MAX));
+        let method = root.read(&METHOD, |v| Method::read(&v.table(&method::SECTION)?));
+        let kind = method.as_ref().ok().map(|method| method.kind);
+        // Where the method is in doubt, what only it would settle is not reported as well.
+        let pooled = kind.is_none_or(|kind| kind == MethodKind::Em);
+        let job_seed = seed.unwrap_or_default();
+        let data = root.read(&DATA, |v| Data::read(&v.table(&data::SECTION)?, job_seed, pooled));
+        let model = root.read(&MODEL, |v| Model::read(&v.table(&model::SECTION)?));
+        let uplink = root.read(&UPLINK, |v| Uplink::read(&v.table(&channel::UPLINK)?, kind));
+        let downlink = root.read(&DOWNLINK, |v| Downlink::read(&v.table(&channel::DOWNLINK)?));
+        let simulation = root.read(&SIMULATION, |v| {
+            Simulation::read(&v.table(&simulation::SECTION)?, method.as_ref().ok())
+        });
+        let job = Self {
+            name: name?.unwrap_or_else(|| name_of_file(file_name)),
+            seed: seed?,
+            data: data?,
+            model: model?,
+            method: method?,
+            uplink: uplink?,
+            downlink: downlink?,
+            simulation: simulation?,
+        };
+        job.check_together(source);
+        Ok(job)
+    }
+
+    /// What only shows when several tables are seen together.
+    fn check_together(&self, source: &Source<'_>) {
+        let clients = self.data.clients();
+        if let (Participation::Size(size), Some(clients)) = (&self.method.participation, clients)
+            && *size > clients
+        {
+            source.report_at(
+                &["method", "participation", "size"],
+                format!("a cohort of {size} out of {clients} clients"),
+                "a cohort is at most as large as the federation",
+            );
+        }
+        let width = match &self.data.source {
+            DataSource::Mixture(mixture) => Some(mixture.means[0].len()),
+            DataSource::Csv(csv) => csv.columns.as_ref().map(Vec::len),
+            DataSource::Npy(_) => None,
+        };
+        let Model::Gmm(gmm) = &self.model;
+        if let (Some(matrix), Some(width)) = (&gmm.known_covariance, width)
+            && matrix.len() != width
+        {
+            source.report_at(
+                &["model", "known_covariance"],
+                format!("a covariance of size {} for rows of {width} numbers", matrix.len()),
+                "it has one row and one column for each column of the data",
+            );
+        }
+        if matches!(&self.data.source, DataSource::Mixture(mixture) if mixture.stream) {
+            if self.method.kind == MethodKind::Em {
+                source.report_at(
+                    &["data", "stream"],
+                    "em pools the rows of all clients: a stream has no end to pool",
+                    "write stream = false, or use kind = \"fedem\" in [method]",
+                );
+            } else if self.method.batch == Batch::Full {
+                source.report_at(
+                    &["method", "batch"],
+                    "a stream of rows has no full batch",
+                    "give `batch` as a number of rows",
+                );
+            }
+        }
+    }
+
+    /// The files that the job names, as written; whoever runs it resolves them against the
+    /// folder of the job file.
+    pub fn paths_mut(&mut self) -> Vec<&mut PathBuf> {
+        let mut paths = Vec::new();
+        match &mut self.data.source {
+            DataSource::Csv(csv) => paths.push(&mut csv.path),
+            DataSource::Npy(npy) => paths.push(&mut npy.path),
+            DataSource::Mixture(_) => {}
+        }
+        let Model::Gmm(gmm) = &mut self.model;
+        if let Init::File(path) = &mut gmm.init {
+            paths.push(path);
+        }
+        if let UpRule::Memory { start: MemoryStart::File(path), .. } = &mut self.uplink.rule {
+            paths.push(path);
+        }
+        paths
+    }
+
+    pub(crate) fn write(&self, out: &mut Writer) {
+        out.put(&NAME, text(&self.name));
+        out.put(&SEED, self.seed.to_string());
+        self.data.write(out);
+        self.model.write(out);
+        self.method.write(out);
+        self.uplink.write(out);
+        self.downlink.write(out);
+        self.simulation.write(out, self.method.kind);
+    }
+}
+
+fn read_name(value: Value<'_>) -> Read<String> {
+    let name = value.text()?;
+    let fits = name.len() <= NAME_CHARS_MAX
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name.chars().all(is_name_char);
+    if fits { Ok(name) } else { Err(value.refuse()) }
+}
+
+/// The stem of the file, with what a name cannot have replaced.
+pub(crate) fn name_of_file(file_name: &str) -> String {
+    let stem = Path::new(file_name).file_stem().unwrap_or_default().to_string_lossy();
+    let name: String = stem
+        .chars()
+        .skip_while(|c| !c.is_ascii_alphanumeric())
+        .map(|c| if is_name_char(c) { c } else { '-' })
+        .take(NAME_CHARS_MAX)
+        .collect();
+    if name.is_empty() { "job".to_owned() } else { name }
+}
+
+fn is_name_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
+}

@@ -1,0 +1,110 @@
+//! The commented job file that `whimbrel new` writes.
+
+use crate::key::Key;
+use crate::resolve::text;
+use crate::spec::{NAME, SEED, codec, data, method, mixture, model, participation};
+
+/// What a look at a data file told.
+#[derive(Clone, Debug, Default)]
+pub struct DataFacts {
+    /// The file's name, as the job shall name it.
+    pub path: String,
+    /// Its numeric columns.
+    pub columns: Vec<String>,
+    /// The column that seems to say who holds the row.
+    pub client: Option<String>,
+    /// How many rows it has.
+    pub rows: usize,
+}
+
+/// Where a fresh job ends.
+const ROUNDS: &str = "200";
+/// Clients of a split made up for a file without a client column.
+const CLIENTS_MAX: usize = 10;
+/// Comments start in this column.
+const COMMENT_COLUMN: usize = 34;
+
+/// A commented job file for a data file, or for the built-in generator.
+pub fn template(facts: Option<&DataFacts>) -> String {
+    let mut out = Template::default();
+    out.say("A job for whimbrel: `whimbrel check` explains it, `whimbrel run` runs it.");
+    let stem = facts.map_or("mixture", |facts| facts.path.as_str());
+    out.key(&NAME, &text(&crate::spec::name_of_file(stem)));
+    out.key(&SEED, "1");
+    match facts {
+        Some(facts) => out.file(facts),
+        None => out.generator(),
+    }
+    out.table("model");
+    out.key(&model::KIND, "\"gmm\"");
+    out.key(&model::COMPONENTS, "2");
+    out.key(&model::COVARIANCE, "\"tied\"");
+    out.key(&model::INIT, "\"moments\"");
+    out.table("method");
+    out.key(&method::KIND, "\"fedem\"");
+    out.key(&method::ROUNDS, ROUNDS);
+    out.key(&method::BATCH, "\"full\"");
+    out.key(&method::STEP, "\"auto\"");
+    out.key(&participation::PARTICIPATION, "1.0");
+    out.table("uplink");
+    out.key(&codec::CODEC, "{ kind = \"dithering\", levels = 1 }");
+    out.text
+}
+
+#[derive(Default)]
+struct Template {
+    text: String,
+}
+
+impl Template {
+    fn table(&mut self, name: &str) {
+        self.text += &format!("\n[{name}]\n");
+    }
+
+    fn say(&mut self, comment: &str) {
+        self.text += &format!("# {comment}\n");
+    }
+
+    /// A key with its meaning, and its words where it has any.
+    fn key(&mut self, key: &Key, value: &str) {
+        let setting = format!("{} = {value}", key.name);
+        self.text += &format!("{setting:COMMENT_COLUMN$} # {}\n", key.doc);
+        if key.words.len() > 1 {
+            self.text += &format!("{:COMMENT_COLUMN$} # {}\n", "", key.takes());
+        }
+    }
+
+    fn file(&mut self, facts: &DataFacts) {
+        self.table("data");
+        let is_npy = facts.path.ends_with(".npy");
+        self.key(&data::SOURCE, if is_npy { "\"npy\"" } else { "\"csv\"" });
+        self.key(&data::PATH, &text(&facts.path));
+        if is_npy {
+            self.split(facts.rows);
+            return;
+        }
+        if let Some(client) = &facts.client {
+            self.key(&data::CLIENT, &text(client));
+        }
+        let columns: Vec<String> = facts.columns.iter().map(|name| text(name)).collect();
+        self.say(&format!("columns = [{}]", columns.join(", ")));
+        if facts.client.is_none() {
+            self.say("no column looks like a client's name: rows are dealt out at random");
+            self.split(facts.rows);
+        }
+    }
+
+    fn split(&mut self, rows: usize) {
+        self.table("data.split");
+        self.key(&data::KIND, "\"iid\"");
+        self.key(&data::CLIENTS, &rows.clamp(1, CLIENTS_MAX).to_string());
+    }
+
+    fn generator(&mut self) {
+        self.table("data");
+        self.key(&data::SOURCE, "\"mixture\"");
+        self.key(&mixture::CLIENTS, "100");
+        self.key(&mixture::ROWS, "100");
+        self.key(&mixture::HETEROGENEITY, "{ dirichlet = 0.2 }");
+    }
+}

@@ -1,0 +1,93 @@
+//! The pages that are made of the definitions.
+
+use crate::parse;
+use std::path::Path;
+use whimbrel_job::{DataFacts, examples, reference, template};
+
+#[test]
+fn the_committed_reference_is_the_generated_one() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/job-file.md");
+    if std::env::var_os("WHIMBREL_BLESS").is_some() {
+        std::fs::create_dir_all(page.parent().unwrap()).unwrap();
+        std::fs::write(&page, reference()).unwrap();
+    }
+    let committed = std::fs::read_to_string(&page).unwrap_or_default();
+    assert!(
+        committed == reference(),
+        "docs/reference/job-file.md is out of date: run this test with WHIMBREL_BLESS=1"
+    );
+}
+
+#[test]
+fn every_example_of_the_reference_parses_and_is_on_the_page() {
+    let examples = examples();
+    assert!(examples.len() >= 8, "{} examples", examples.len());
+    for example in &examples {
+        parse(example);
+    }
+    let page = reference();
+    let fences = page.matches("```toml").count();
+    assert_eq!(fences, examples.len() + 1, "every example once, and a whole job at the top");
+    assert!(page.contains(&examples[0]));
+}
+
+#[test]
+fn templates_parse() {
+    let built_in = parse(&template(None));
+    assert_eq!(built_in.data.clients(), Some(100));
+
+    let mut facts = DataFacts {
+        path: "ward data.csv".into(),
+        columns: vec!["x".into(), "odd \"name\"\n[data]".into()],
+        client: Some("ward".into()),
+        rows: 120,
+    };
+    let job = parse(&template(Some(&facts)));
+    assert_eq!(job.name, "ward-data");
+    assert_eq!(job.data.clients(), None);
+
+    facts.client = None;
+    assert_eq!(parse(&template(Some(&facts))).data.clients(), Some(10));
+    facts.rows = 4;
+    assert_eq!(parse(&template(Some(&facts))).data.clients(), Some(4));
+    facts.path = "array.npy".into();
+    assert_eq!(parse(&template(Some(&facts))).data.clients(), Some(4));
+}
+
+#[test]
+fn a_template_explains_itself() {
+    insta::assert_snapshot!(template(None), @r#"
+    # A job for whimbrel: `whimbrel check` explains it, `whimbrel run` runs it.
+    name = "mixture"                   # the job's name, of which run directories are made
+    seed = 1                           # the seed of everything drawn: the same job, data and seed give the same bits
+
+    [data]
+    source = "mixture"                 # where the rows come from
+                                       # "csv", "npy" or "mixture"
+    clients = 100                      # how many clients are drawn
+    rows = 100                         # how many rows each client holds
+    heterogeneity = { dirichlet = 0.2 } # how much clients differ
+                                       # "identical", "one-component" or { dirichlet = 0.2 }
+
+    [model]
+    kind = "gmm"                       # the family of models
+    components = 2                     # how many components the mixture has
+    covariance = "tied"                # the form of the covariances
+                                       # "known", "tied", "diagonal" or "full"
+    init = "moments"                   # where the fit starts; a file holds `weights`, `means` and `covariance`
+                                       # "moments", "federated-kmeans", "examples" or a .json file
+
+    [method]
+    kind = "fedem"                     # the algorithm
+                                       # "em", "dem" or "fedem"
+    rounds = 200                       # how many rounds the run takes
+    batch = "full"                     # how many rows a client uses for one local step
+    step = "auto"                      # the step size
+                                       # a positive number, "auto", "theory" or { initial, power, delay }
+    participation = 1.0                # who takes part in a round: the probability that a client does, or how many do
+
+    [uplink]
+    codec = { kind = "dithering", levels = 1 } # how the vectors that clients send are compressed and encoded
+                                       # a codec's name, or a table with its `kind` and settings
+    "#);
+}

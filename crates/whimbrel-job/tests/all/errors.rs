@@ -1,0 +1,477 @@
+//! What the user sees when a job is wrong.
+
+use crate::{PLAIN, refusal};
+
+/// [`PLAIN`] with one line replaced.
+fn with(old: &str, new: &str) -> String {
+    assert!(PLAIN.contains(old), "nothing to replace: {old}");
+    refusal(&PLAIN.replace(old, new))
+}
+
+/// [`PLAIN`] with lines at its end, where `[method]` is open.
+fn and(lines: &str) -> String {
+    refusal(&format!("{PLAIN}{lines}\n"))
+}
+
+/// A drawn federation with further keys.
+fn mixture(keys: &str) -> String {
+    let tables = &PLAIN[PLAIN.find("[model]").unwrap()..];
+    refusal(&format!("[data]\nsource = \"mixture\"\n{keys}\n{tables}"))
+}
+
+#[test]
+fn an_unknown_key() {
+    insta::assert_snapshot!(and("stpe = 0.1"), @r#"
+    error: unknown key `stpe` in [method]
+      --> job.toml:12:1
+       |
+    12 | stpe = 0.1
+       | ^^^^
+    hint: did you mean `step`?
+    "#);
+}
+
+#[test]
+fn a_key_of_another_table() {
+    insta::assert_snapshot!(and("components = 3"), @r#"
+    error: unknown key `components` in [method]
+      --> job.toml:12:1
+       |
+    12 | components = 3
+       | ^^^^^^^^^^
+    hint: `components` belongs in [model]
+    "#);
+}
+
+#[test]
+fn an_unknown_table_and_an_unknown_key_of_an_inline_table() {
+    insta::assert_snapshot!(and("evaluate = { evry = 10 }\n[uplinks]\ncodec = \"exact\""), @r#"
+    error: unknown key `evry` in `method.evaluate`
+      --> job.toml:12:14
+       |
+    12 | evaluate = { evry = 10 }
+       |              ^^^^
+    hint: did you mean `every`?
+
+    error: unknown key `uplinks` in the job
+      --> job.toml:13:2
+       |
+    13 | [uplinks]
+       |  ^^^^^^^
+    hint: did you mean `uplink`?
+    "#);
+}
+
+#[test]
+fn a_wrong_type() {
+    insta::assert_snapshot!(with("rounds = 200", "rounds = \"200\""), @r#"
+    error: `rounds` takes an integer from 1 to 4294967295, not "200"
+      --> job.toml:11:10
+       |
+    11 | rounds = "200"
+       |          ^^^^^
+    hint: numbers are written without quotes
+    "#);
+}
+
+#[test]
+fn impossible_values() {
+    insta::assert_snapshot!(
+        refusal(
+            &PLAIN
+                .replace("rounds = 200", "rounds = -5\nparticipation = 1.5\nstep = 0")
+                .replace("components = 3", "components = 0")
+        ),
+        @r#"
+    error: `components` takes an integer of at least 1, not 0
+      --> job.toml:8:14
+      |
+    8 | components = 0
+      |              ^
+
+    error: `rounds` takes an integer from 1 to 4294967295, not -5
+      --> job.toml:11:10
+       |
+    11 | rounds = -5
+       |          ^^
+
+    error: `participation` takes a number above 0 and at most 1, { size } or { default, clients }, not 1.5
+      --> job.toml:12:17
+       |
+    12 | participation = 1.5
+       |                 ^^^
+
+    error: `step` takes a positive number, "auto", "theory" or { initial, power, delay }, not 0
+      --> job.toml:13:8
+       |
+    13 | step = 0
+       |        ^
+    "#
+    );
+}
+
+#[test]
+fn an_unknown_kind() {
+    insta::assert_snapshot!(with("\"fedem\"", "\"fedme\""), @r#"
+    error: unknown `kind`: "fedme"
+      --> job.toml:10:8
+       |
+    10 | kind = "fedme"
+       |        ^^^^^^^
+    hint: did you mean "fedem"? `kind` takes "em", "dem" or "fedem"
+    "#);
+}
+
+#[test]
+fn an_unknown_codec() {
+    insta::assert_snapshot!(and("[uplink]\ncodec = { kind = \"ditering\", levels = 0 }"), @r#"
+    error: unknown `kind`: "ditering"
+      --> job.toml:13:18
+       |
+    13 | codec = { kind = "ditering", levels = 0 }
+       |                  ^^^^^^^^^^
+    hint: did you mean "dithering"? `kind` takes "exact", "exact-f32", "dithering", "block-p", "sparse", "natural", "top-k" or "sign"
+    "#);
+}
+
+#[test]
+fn a_missing_table_and_a_missing_key() {
+    insta::assert_snapshot!(refusal("[model]\nkind = \"gmm\"\n[data]\nsource = \"npy\"\n"), @r#"
+    error: the job has no [method] table
+      --> job.toml
+    hint: `method` takes a table: how it is fitted
+
+    error: missing key `components` in [model]
+      --> job.toml:1:1
+      |
+    1 | [model]
+      | ^^^^^^^
+    hint: `components` takes an integer of at least 1: how many components the mixture has
+
+    error: missing key `path` in [data]
+      --> job.toml:3:1
+      |
+    3 | [data]
+      | ^^^^^^
+    hint: `path` takes a file name: the file, relative to the job file
+    "#);
+}
+
+#[test]
+fn conflicting_keys() {
+    insta::assert_snapshot!(and("epochs = 3"), @r#"
+    error: `rounds` and `epochs` in [method] cannot both be given
+      --> job.toml:12:1
+       |
+    12 | epochs = 3
+       | ^^^^^^
+    hint: keep one of `rounds` and `epochs`
+    "#);
+    insta::assert_snapshot!(
+        with("client = \"client\"", "client = \"c\"\n[data.split]\nkind = \"iid\"\nclients = 3"),
+        @r#"
+    error: `client` and `split` in [data] cannot both be given
+      --> job.toml:6:7
+      |
+    6 | [data.split]
+      |       ^^^^^
+    hint: keep one of `client` and `split`
+    "#
+    );
+}
+
+#[test]
+fn nobody_holds_the_rows() {
+    insta::assert_snapshot!(with("client = \"client\"\n", ""), @r#"
+    error: nothing in [data] says who holds which row: give `client` or [data.split]
+      --> job.toml:2:1
+      |
+    2 | [data]
+      | ^^^^^^
+    hint: `split` takes a table, [data.split]: how rows are shared out between made-up clients
+    "#);
+}
+
+#[test]
+fn a_biased_codec_without_feedback() {
+    insta::assert_snapshot!(and("[uplink]\ncodec = { kind = \"top-k\", k = 10 }"), @r#"
+    error: top-k is biased: without error feedback (here rule = "memory") the fixed point moves
+      --> job.toml:13:9
+       |
+    13 | codec = { kind = "top-k", k = 10 }
+       |         ^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: add rule = "feedback", or use an unbiased codec such as "dithering"
+    "#);
+    insta::assert_snapshot!(and("[uplink]\ncodec = \"top-k\"\nrule = \"feedback\""), @r#"
+    error: missing key `k` in `uplink.codec`
+      --> job.toml:13:9
+       |
+    13 | codec = "top-k"
+       |         ^^^^^^^
+    hint: `k` takes an integer of at least 1: exactly how many coordinates are sent
+    "#);
+}
+
+#[test]
+fn memories_of_dem_and_compression_of_em() {
+    let dem = PLAIN.replace("fedem", "dem") + "[uplink]\nrule = \"memory\"\n";
+    insta::assert_snapshot!(refusal(&dem), @r#"
+    error: dem is the naive method without memories
+      --> job.toml:13:8
+       |
+    13 | rule = "memory"
+       |        ^^^^^^^^
+    hint: use kind = "fedem" in [method] for memories, or take `rule` out
+    "#);
+    let em = PLAIN.replace("fedem", "em") + "[uplink]\ncodec = \"natural\"\n";
+    insta::assert_snapshot!(refusal(&em), @r#"
+    error: em sends nothing that could be compressed: one client holds everything
+      --> job.toml:13:9
+       |
+    13 | codec = "natural"
+       |         ^^^^^^^^^
+    hint: write codec = "exact", or use kind = "dem" or "fedem" in [method]
+    "#);
+}
+
+#[test]
+fn keys_without_a_meaning() {
+    let em = PLAIN.replace("fedem", "em") + "participation = 0.5\n[simulation]\nlost = 0.1\n";
+    insta::assert_snapshot!(refusal(&em), @r#"
+    error: `participation` has no meaning for em: one client holds everything
+      --> job.toml:12:1
+       |
+    12 | participation = 0.5
+       | ^^^^^^^^^^^^^
+    hint: take `participation` out
+
+    error: `lost` has no meaning for em: one client holds everything and sends nothing
+      --> job.toml:14:1
+       |
+    14 | lost = 0.1
+       | ^^^^
+    hint: take `lost` out
+    "#);
+    insta::assert_snapshot!(and("[uplink]\nrule = \"plain\"\nalpha = 0.5"), @r#"
+    error: `alpha` has no meaning for plain: only memories follow something
+      --> job.toml:14:1
+       |
+    14 | alpha = 0.5
+       | ^^^^^
+    hint: take `alpha` out
+    "#);
+}
+
+#[test]
+fn matrices_that_are_no_covariance() {
+    insta::assert_snapshot!(mixture("covariance = [[1, 0.3], [0.4, 1]]"), @r#"
+    error: the matrix is not symmetric: row 2 column 1 is 0.4, row 1 column 2 is 0.3
+      --> job.toml:3:14
+      |
+    3 | covariance = [[1, 0.3], [0.4, 1]]
+      |              ^^^^^^^^^^^^^^^^^^^^
+    hint: a covariance equals its transpose
+    "#);
+    insta::assert_snapshot!(mixture("covariance = [[1, 2], [2, 1]]"), @r#"
+    error: the matrix is not positive definite
+      --> job.toml:3:14
+      |
+    3 | covariance = [[1, 2], [2, 1]]
+      |              ^^^^^^^^^^^^^^^^
+    hint: a covariance has positive eigenvalues only
+    "#);
+    insta::assert_snapshot!(mixture("means = [[0, 0, 0], [1, 1]]"), @r#"
+    error: row 2 has 2 numbers, the first has 3
+      --> job.toml:3:21
+      |
+    3 | means = [[0, 0, 0], [1, 1]]
+      |                     ^^^^^^
+    hint: every row needs the same length
+    "#);
+    insta::assert_snapshot!(mixture("means = [[0, 0, 0], [1, 1, 1]]"), @r#"
+    error: a covariance of size 2 for means of 3 numbers
+      --> job.toml:1:1
+      |
+    1 | [data]
+      | ^^^^^^
+    hint: a covariance has one row and one column for each number of a mean
+    "#);
+}
+
+#[test]
+fn a_downlink_that_compresses() {
+    insta::assert_snapshot!(and("[downlink]\ncodec = \"dithering\"\nrule = \"preserved\""), @r#"
+    error: this version sends the state to clients exactly
+      --> job.toml:13:9
+       |
+    13 | codec = "dithering"
+       |         ^^^^^^^^^^^
+    hint: write "exact", or leave [downlink] out
+
+    error: this version sends the state to clients exactly
+      --> job.toml:14:8
+       |
+    14 | rule = "preserved"
+       |        ^^^^^^^^^^^
+    hint: write "exact", or leave [downlink] out
+    "#);
+}
+
+#[test]
+fn a_cohort_larger_than_the_federation_and_a_round_that_never_comes() {
+    let split = "[data.split]\nkind = \"iid\"\nclients = 5";
+    let text = PLAIN.replace("client = \"client\"", split);
+    insta::assert_snapshot!(refusal(&format!("{text}participation = {{ size = 6 }}\n")), @r#"
+    error: a cohort of 6 out of 5 clients
+      --> job.toml:14:26
+       |
+    14 | participation = { size = 6 }
+       |                          ^
+    hint: a cohort is at most as large as the federation
+    "#);
+    insta::assert_snapshot!(
+        and("[simulation]\nlate = [{ client = \"north\", round = 201 }]"),
+        @r#"
+    error: round 201 never comes: the run ends with round 200
+      --> job.toml:13:37
+       |
+    13 | late = [{ client = "north", round = 201 }]
+       |                                     ^^^
+    hint: name an earlier round, or raise `rounds` in [method]
+    "#
+    );
+}
+
+#[test]
+fn toml_that_is_none() {
+    insta::assert_snapshot!(with("rounds = 200", "rounds = \nstep = 0.1 0.2"), @r#"
+    error: not valid TOML: string values must be quoted, expected literal string
+      --> job.toml:11:10
+       |
+    11 | rounds =
+       |          ^
+
+    error: not valid TOML: string values must be quoted, expected literal string
+      --> job.toml:12:8
+       |
+    12 | step = 0.1 0.2
+       |        ^^^^^^^
+    "#);
+    insta::assert_snapshot!(with("rounds = 200", "rounds = 200\nrounds = 300"), @r#"
+    error: not valid TOML: duplicate key
+      --> job.toml:12:1
+       |
+    12 | rounds = 300
+       | ^^^^^^
+    "#);
+    insta::assert_snapshot!(with("\"gmm\"", "\"gmm"), @r#"
+    error: not valid TOML: invalid basic string, expected `"`
+      --> job.toml:7:12
+      |
+    7 | kind = "gmm
+      |            ^
+    "#);
+}
+
+#[test]
+fn at_most_ten_errors_are_shown() {
+    let keys: String = (0..13).map(|i| format!("zz{i} = 1\n")).collect();
+    let shown = and(&keys);
+    assert_eq!(shown.matches("error:").count(), 10, "{shown}");
+    assert!(shown.ends_with("and 3 more errors"), "{shown}");
+}
+
+#[test]
+fn every_impossible_value_is_refused() {
+    let lines = [
+        "batch = 0",
+        "batch = \"half\"",
+        "step = -0.1",
+        "step = inf",
+        "step = nan",
+        "step = \"atuo\"",
+        "step = { power = 1.5 }",
+        "participation = 0",
+        "participation = {}",
+        "participation = { size = 0 }",
+        "participation = { size = 3, default = 0.5 }",
+        "participation = { clients = { a = 2 } }",
+        "local_steps = 2",
+        "batch = 5\nlocal_steps = 0",
+        "batch = 5\nreplacement = 1",
+        "weights = \"rows\"",
+        "form = \"lean\"",
+        "evaluate = 10",
+        "evaluate = { every = 0 }",
+        "stop = { field_norm2 = 0 }",
+        "stop = { tolerance = 1e-3 }",
+        "stop = { patience = 1.5 }",
+        "[uplink]\nalpha = 0",
+        "[uplink]\nalpha = 1.01",
+        "[uplink]\nstart = \"orcale\"",
+        "[uplink]\ncodec = { kind = \"dithering\", levels = 0 }",
+        "[uplink]\ncodec = { kind = \"dithering\", levels = 40000 }",
+        "[uplink]\ncodec = { kind = \"dithering\", norm = 3 }",
+        "[uplink]\ncodec = { kind = \"dithering\", q = 0.5 }",
+        "[uplink]\ncodec = { kind = \"block-p\", size = 3, sizes = [3] }",
+        "[uplink]\ncodec = { kind = \"block-p\", sizes = [] }",
+        "[uplink]\ncodec = { kind = \"sparse\", q = 0.5, k = 3 }",
+        "[uplink]\ncodec = { kind = \"sparse\", q = 0 }",
+        "[uplink]\ncodec = {}",
+        "[uplink]\ncodec = \"sign\"\nrule = \"memory\"",
+        "[simulation]\nlost = 1",
+        "[simulation]\ndrops = [{ round = 0, clients = [\"a\"] }]",
+        "[simulation]\ndrops = [{ round = 201, clients = [\"a\"] }]",
+        "[simulation]\nlate = [{ client = \"a\", round = 2 }, { client = \"a\", round = 3 }]",
+        "[simulation]\ncheckpoint_seconds = -1",
+    ];
+    for line in lines {
+        and(line);
+    }
+    let models = [
+        "covariance = \"known\"",
+        "known_covariance = [[1.0]]",
+        "covariance = \"known\"\nknown_covariance = [[1.0, 2.0]]",
+        "covariance = \"known\"\nknown_covariance = [[1.0]]\nreg_covar = 0.1",
+        "init = \"moment\"",
+        "init = \"init.toml\"",
+        "reg_covar = -1e-9",
+        "weight_floor = 0.2",
+        "covariance_floor = 0",
+        "penalty = { dirichlet = -1 }",
+        "penalty = { inverse_wishart = { mu = 1 } }",
+    ];
+    for line in models {
+        with("components = 3", &format!("components = 3\n{line}"));
+    }
+    let data = [
+        "columns = []",
+        "columns = [\"x\", \"x\"]",
+        "columns = [\"client\"]",
+        "label = \"\"",
+        "delimiter = \"ab\"",
+        "seed = -1",
+        "seed = 18446744073709551616",
+        "rows = 3",
+    ];
+    for line in data {
+        with("client = \"client\"", &format!("client = \"client\"\n{line}"));
+    }
+    let drawn = [
+        "clients = 0",
+        "weights = [0.5, 0.5]",
+        "heterogeneity = \"identical\"\nweights = [0.5, 0.6]",
+        "heterogeneity = \"identical\"\nweights = [1.0]",
+        "heterogeneity = { dirichlet = [0.2] }",
+        "heterogeneity = { dirichlet = 0 }",
+        "covariance = [[[1, 0], [0, 1]]]",
+        "stream = true",
+        "path = \"x.csv\"",
+    ];
+    for line in drawn {
+        mixture(line);
+    }
+    for name in ["", "a b", "../x", ".x", &"x".repeat(101)] {
+        with("\"plain\"", &format!("\"{name}\""));
+    }
+}

@@ -1,0 +1,118 @@
+//! What a run of FedEM reports: objective, mean field, and how far the memories are from their
+//! limits.
+
+use super::{FedEm, Server};
+use crate::fedem::state::{Client, Phase};
+use whimbrel_core::method::{Evaluate, Metric, MetricValue};
+use whimbrel_core::{ClientId, Error, Result, sum::ExactSum, vector, wire};
+use whimbrel_models::{LatentModel, Rows};
+
+/// The question: where are your statistic and your likelihood at these parameters?
+#[derive(Clone, Debug)]
+pub struct Ask {
+    s_hat: Vec<f64>,
+    theta: Vec<f64>,
+}
+
+/// A client's answer.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    rows: u64,
+    statistic: Vec<f64>,
+    log_likelihood: f64,
+    memory_gap2: Option<f64>,
+}
+
+wire!(Ask { s_hat, theta });
+wire!(Answer { rows, statistic, log_likelihood, memory_gap2 });
+
+impl<M: LatentModel> Evaluate for FedEm<M> {
+    type Ask = Ask;
+    type Answer = Answer;
+
+    fn ask(&self, server: &Server) -> Result<Ask> {
+        Ok(Ask { s_hat: server.s_hat.clone(), theta: server.theta.clone() })
+    }
+
+    fn answer(&self, client: &Client, ask: &Ask, data: &M::Data) -> Result<Answer> {
+        let theta = self.model.from_vector(&ask.theta)?;
+        let mut statistic = vec![0.0; self.model.statistic_len()];
+        let rows = self.model.rows(data);
+        let log_likelihood = match self.model.window(data, 0, rows)? {
+            Some(window) => self.model.expect(&theta, &window, Rows::All, &mut statistic)?,
+            None => self.model.expect(&theta, data, Rows::All, &mut statistic)?,
+        };
+        // ||V_{k,i} − h_i(Ŝ_k)||², the summand of G_k                              (App. E.7)
+        let memory_gap2 = self.uplink.has_memory().then(|| {
+            let mut gap = statistic.clone();
+            vector::axpy(&mut gap, -1.0, &ask.s_hat);
+            if !client.up.kept.is_empty() {
+                vector::axpy(&mut gap, -1.0, &client.up.kept);
+            }
+            vector::norm2_squared(&gap)
+        });
+        Ok(Answer { rows: rows as u64, statistic, log_likelihood, memory_gap2 })
+    }
+
+    fn loss(&self, answer: &Answer) -> Option<f64> {
+        Some(-answer.log_likelihood)
+    }
+
+    fn conclude(
+        &self,
+        server: &Server,
+        answers: &mut dyn Iterator<Item = (ClientId, Answer)>,
+    ) -> Result<Vec<Metric>> {
+        let (mut clients, mut total) = (0.0, 0.0);
+        let mut statistic = ExactSum::new(self.model.statistic_len());
+        let mut scalars = ExactSum::new(2);
+        let mut remembers = false;
+        for (id, answer) in answers {
+            if answer.statistic.len() != statistic.len() {
+                return Err(Error::peer(format!("client {id} sent a statistic of another length")));
+            }
+            let weight = match self.weights {
+                super::Weights::Samples => answer.rows as f64,
+                super::Weights::Equal => 1.0,
+            };
+            clients += 1.0;
+            total += weight;
+            statistic.add(&answer.statistic, weight)?;
+            scalars.add(&[answer.log_likelihood, 0.0], weight)?;
+            remembers |= answer.memory_gap2.is_some();
+            scalars.add(&[0.0, answer.memory_gap2.unwrap_or(0.0)], 1.0)?;
+        }
+        if total == 0.0 {
+            return Err(Error::data("no client answered the evaluation"));
+        }
+        let theta = self.model.from_vector(&server.theta)?;
+        let scalars = scalars.value();
+        // h(Ŝ_k) = Σ (n_i/N) s̄_i(T(Ŝ_k)) − Ŝ_k                                          (6)
+        let mut field = statistic.value();
+        vector::scale(&mut field, 1.0 / total);
+        vector::axpy(&mut field, -1.0, &server.s_hat);
+        let opening = server.phase != Phase::Fit;
+        let unless_opening = |value: f64| match opening {
+            true => MetricValue::Missing,
+            false => MetricValue::Number(value),
+        };
+        Ok(vec![
+            Metric::number("epoch", server.epoch()),
+            Metric::number("objective", self.model.penalty(&theta) - scalars[0] / total),
+            Metric { name: "field_norm2", value: unless_opening(vector::norm2_squared(&field)) },
+            Metric {
+                name: "update_norm2",
+                value: server.update_norm2.map_or(MetricValue::Missing, MetricValue::Number),
+            },
+            Metric {
+                name: "memory_gap2",
+                value: match remembers {
+                    true => unless_opening(scalars[1] / clients),
+                    false => MetricValue::Missing,
+                },
+            },
+            Metric::number("repairs", server.repairs as f64),
+            Metric::list("weights", self.initial.weights(&self.model, &theta)),
+        ])
+    }
+}

@@ -1,0 +1,416 @@
+//! FedEM: expectation maximisation over compressed sufficient statistics.
+//!
+//! Reference: Dieuleveut, Fort, Moulines, Robin, *Federated Expectation Maximization with
+//! heterogeneity mitigation and variance reduction*, NeurIPS 2021, Algorithm 1 (with partial
+//! participation; Algorithm 4 is the same with independent Bernoulli cohorts, Algorithm 3 with
+//! everyone, Algorithm 6 with everyone and no compression).
+//!
+//! | paper | here | meaning |
+//! |---|---|---|
+//! | `Ŝ_k` | `s_hat` | the global statistic |
+//! | `T` | `LatentModel::maximize` | from statistics to parameters |
+//! | `s̄_i` | `LatentModel::expect` | client i's mean conditional expectation |
+//! | `S_{k+1,i}` | `s_i` | its estimate from a minibatch |
+//! | `h_i(s) = s̄_i(T(s)) − s` | oracle | client i's field |
+//! | `V_{k,i}`, `V_k` | uplink memory | what both ends know of `h_i` |
+//! | `Quant`, `ω`, `α` | uplink codec, `omega`, `alpha` | compression |
+//! | `H_{k+1}` | `field` | the estimated mean field |
+//! | `γ_k` | `schedule` | the step |
+//! | `p`, `n` | inclusion, total weight | participation, clients |
+//!
+//! Reduces to
+//! - pooled EM: everyone, exact codec, step 1, full batches;
+//! - Algorithm 3: everyone; then, with an exact codec, `alpha` and the first memories do not matter;
+//! - the naive distributed EM of Appendix A (`dem`): a plain uplink.
+//!
+//! Departures from the paper
+//! - clients are weighted by their rows unless equal weights are asked for: then (1) is pooled
+//!   EM's objective for clients of unequal size, too;
+//! - `Ŝ_0 = s̄(θ_0)` is computed in one counted exchange, as the paper's experiments do, and
+//!   `V_{0,i} = h_i(Ŝ_0)` in a second one;
+//! - what `T` needs beside the statistic (second moments) is sent once at enrolment;
+//! - `T` clips to the interior of its domain, and the count of clips is a metric.
+
+mod evaluate;
+mod oracle;
+mod state;
+
+pub use oracle::Batch;
+pub use state::{Client, Down, Peer, Phase, Server, Summary, Up};
+
+use crate::step::Schedule;
+use state::Fold;
+use std::sync::Arc;
+use whimbrel_codec::channel::{DownMessage, Downlink, Uplink};
+use whimbrel_core::method::{Artifact, Bind, Cohort, Disclosure, Exposure, From, Method, Plan};
+use whimbrel_core::{ClientData, ClientId, Error, Key, Result, sum::ExactSum, vector};
+use whimbrel_models::{LatentModel, Maximum};
+
+/// A run whose first rounds all needed repair, so many of them, stops: its statistic lives outside
+/// the domain.
+const REPAIRED_ROUNDS_MAX: u32 = 100;
+
+/// How the model's first parameters and final form are made: what FedEM needs beside the E- and
+/// M-step.
+pub trait Initial<M: LatentModel>: Send + Sync + 'static {
+    /// Rows that a client offers as starting points, row-major; empty where none leave it.
+    fn offer(&self, model: &M, data: &M::Data, key: Key) -> Result<Vec<f64>>;
+    /// `theta_0` from the pooled moments and the offers (with the weights of their clients).
+    fn first(
+        &self,
+        model: &M,
+        moments: &[f64],
+        offers: &[(f64, Vec<f64>)],
+        key: Key,
+    ) -> Result<M::Parameters>;
+    /// The fitted model as named tensors.
+    fn artifact(&self, model: &M, theta: &M::Parameters) -> Artifact;
+    /// The mixture weights or whatever else is worth a curve in the report.
+    fn weights(&self, model: &M, theta: &M::Parameters) -> Vec<f64>;
+    /// Whether raw rows leave the client at enrolment.
+    fn offers_rows(&self) -> bool;
+}
+
+/// Hyper-parameters.
+pub struct FedEm<M: LatentModel> {
+    /// The model.
+    pub model: M,
+    /// How it starts.
+    pub initial: Arc<dyn Initial<M>>,
+    /// `γ_k`.
+    pub schedule: Schedule,
+    /// When to stop.
+    pub budget: Budget,
+    /// Which rows an oracle call uses.
+    pub batch: Batch,
+    /// How clients are weighted.
+    pub weights: Weights,
+    /// Where the memories start.
+    pub memories: FirstMemories,
+    /// Codec and memory upwards.
+    pub uplink: Uplink,
+    /// The way down.
+    pub downlink: Downlink,
+}
+
+/// When a fit is over.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Budget {
+    /// After so many rounds.
+    Rounds(u32),
+    /// After so many times the pooled number of rows have been through an E-step.
+    Epochs(f64),
+}
+
+/// How clients are weighted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Weights {
+    /// By their rows: the objective is that of the pooled rows.
+    Samples,
+    /// Equally, as (1) of the paper.
+    Equal,
+}
+
+/// `V_{0,i}`.
+#[derive(Clone, PartialEq, Debug)]
+pub enum FirstMemories {
+    /// `h_i(Ŝ_0)`, as Theorem 1 asks: one counted exchange.
+    Oracle,
+    /// Zero.
+    Zero,
+    /// One vector for every client, known to both ends from the job.
+    Given(Vec<f64>),
+}
+
+/// Binds a client's rows for any latent-variable model.
+pub struct BindRows;
+
+impl<M: LatentModel> Bind<FedEm<M>> for BindRows {
+    fn bind(&self, method: &FedEm<M>, data: &ClientData) -> Result<M::Data> {
+        method.model.bind(data)
+    }
+}
+
+impl<M: LatentModel> Method for FedEm<M> {
+    type Data = M::Data;
+    type Server = Server;
+    type Peer = Peer;
+    type Client = Client;
+    type Summary = Summary;
+    type Down = Down;
+    type Up = Up;
+    type Fold = Fold;
+
+    fn enroll(&self, data: &M::Data, key: Key) -> Result<(Client, Summary)> {
+        let client = Client { up: self.first_memory(), down: self.downlink.client(), position: 0 };
+        let summary = Summary {
+            rows: self.model.rows(data) as u64,
+            moments: self.model.moments(data)?,
+            offers: self.initial.offer(&self.model, data, key)?,
+        };
+        Ok((client, summary))
+    }
+
+    fn start(
+        &self,
+        roster: &mut dyn Iterator<Item = (ClientId, Summary)>,
+        key: Key,
+    ) -> Result<Server> {
+        let mut total = 0.0;
+        let mut moments: Option<ExactSum> = None;
+        let mut offers = Vec::new();
+        for (id, summary) in roster {
+            let weight = self.weight(id, &summary)?;
+            total += weight;
+            let sum = moments.get_or_insert_with(|| ExactSum::new(summary.moments.len()));
+            add_checked(sum, id, &summary.moments, weight)?;
+            offers.push((summary.rows as f64, summary.offers));
+        }
+        let Some(moments) = moments else {
+            return Err(Error::data("there is no client"));
+        };
+        let mut mean = moments.value();
+        vector::scale(&mut mean, 1.0 / total);
+        let theta = self.initial.first(&self.model, &mean, &offers, key)?;
+        let sent = self.model.to_vector(&theta);
+        Ok(Server {
+            phase: Phase::Statistic,
+            round: 0,
+            s_hat: vec![0.0; self.model.statistic_len()],
+            theta: sent,
+            down: self.downlink.server(&[]),
+            // `admit` adds each client, now and later.
+            moments_sum: vec![0.0; mean.len()],
+            total: 0.0,
+            rows: 0,
+            up: self.uplink.server(),
+            update_norm2: None,
+            expectations: 0,
+            repairs: 0,
+            repaired_rounds: 0,
+        })
+    }
+
+    fn admit(&self, mut server: Server, id: ClientId, summary: &Summary) -> Result<(Server, Peer)> {
+        let weight = self.weight(id, summary)?;
+        if summary.moments.len() != server.moments_sum.len() {
+            return Err(Error::peer(format!("client {id} sent moments of another length")));
+        }
+        server.total += weight;
+        server.rows += summary.rows;
+        vector::axpy(&mut server.moments_sum, weight, &summary.moments);
+        if let FirstMemories::Given(v_0) = &self.memories
+            && self.uplink.has_memory()
+        {
+            vector::axpy(&mut server.up.memory_sum, weight, v_0);
+        }
+        Ok((server, Peer { weight, rows: summary.rows, down: self.downlink.peer(id) }))
+    }
+
+    fn plan(&self, server: &Server) -> Plan {
+        let done = match self.budget {
+            Budget::Rounds(rounds) => server.round >= rounds,
+            Budget::Epochs(epochs) => server.epoch() >= epochs,
+        };
+        match server.phase {
+            Phase::Statistic | Phase::Memory => Plan::Opening,
+            Phase::Fit if done => Plan::Stop,
+            Phase::Fit => Plan::Round(Cohort::Sampled),
+        }
+    }
+
+    fn downlink(&self, server: &Server, peer: &Peer, key: Key) -> Result<(Peer, Down)> {
+        let (down, state) = match server.phase {
+            // θ_0 alone: Ŝ_0 does not exist yet.
+            Phase::Statistic => {
+                let whole = Some(server.theta.clone());
+                (peer.down.clone(), DownMessage { whole, steps: Vec::new() })
+            }
+            // Send Ŝ_{k+1} and T(Ŝ_{k+1})                                    (Alg. 1, l. 17)
+            Phase::Memory | Phase::Fit => {
+                let state = [&server.s_hat[..], &server.theta[..]].concat();
+                self.downlink.send(&server.down, &peer.down, &state, key)?
+            }
+        };
+        Ok((Peer { down, ..peer.clone() }, Down { phase: server.phase, state }))
+    }
+
+    fn local_step(
+        &self,
+        client: &Client,
+        down: &Down,
+        data: &M::Data,
+        key: Key,
+    ) -> Result<(Client, Up)> {
+        let (down_end, state) = self.downlink.receive(&client.down, &down.state)?;
+        let (s_hat, theta) = self.split(&state, down.phase)?;
+        let theta = self.model.from_vector(theta)?;
+        let opening = down.phase != Phase::Fit;
+        // S_{k+1,i}, an approximation of s̄_i(T(Ŝ_k))                         (Alg. 1, l. 6)
+        let (mut oracle, position) = if opening {
+            (self.whole_statistic(&theta, data)?, client.position)
+        } else {
+            self.sampled_statistic(&theta, data, client.position, key)?
+        };
+        if down.phase != Phase::Statistic {
+            vector::axpy(&mut oracle, -1.0, s_hat);
+        }
+        // Δ_{k+1,i} = S_{k+1,i} − V_{k,i} − Ŝ_k; send Quant(Δ); V += α Quant(Δ)    (l. 7 to 9)
+        let (up, packet) = match down.phase {
+            Phase::Statistic => (client.up.clone(), self.uplink.open(&oracle)?.1),
+            Phase::Memory => self.uplink.open(&oracle)?,
+            Phase::Fit => self.uplink.send(&client.up, &oracle, key)?,
+        };
+        let client = Client { up, down: down_end, position };
+        Ok((client, Up { phase: down.phase, packet }))
+    }
+
+    fn fold(&self, server: &Server) -> Fold {
+        Fold { phase: server.phase, up: self.uplink.fold(), expectations: 0 }
+    }
+
+    fn absorb(&self, fold: &mut Fold, from: From<'_, Peer>, up: Up) -> Result<()> {
+        if up.phase != fold.phase {
+            return Err(Error::peer(format!(
+                "client {} answered an exchange that is over",
+                from.id
+            )));
+        }
+        let peer = from.peer;
+        if fold.phase == Phase::Fit {
+            self.uplink.absorb(&mut fold.up, peer.weight, from.inclusion, &up.packet)?;
+            fold.expectations += self.batch.expectations(peer.rows);
+        } else {
+            self.uplink.absorb_opening(&mut fold.up, peer.weight, &up.packet)?;
+        }
+        Ok(())
+    }
+
+    fn merge(&self, fold: &mut Fold, other: Fold) -> Result<()> {
+        fold.expectations += other.expectations;
+        self.uplink.merge(&mut fold.up, &other.up)
+    }
+
+    fn server_step(&self, mut server: Server, fold: Fold, key: Key) -> Result<Server> {
+        match server.phase {
+            // Ŝ_0 = s̄(θ_0); asked again where nobody was heard.
+            Phase::Statistic => {
+                if let Some(s_0) = self.uplink.mean_opening(&fold.up) {
+                    server.s_hat = s_0;
+                    self.move_parameters(&mut server, key)?;
+                    server.phase = self.after_statistic();
+                }
+            }
+            // V_{0,i} = h_i(Ŝ_0), V_0 = Σ (n_i/N) V_{0,i}                     (Alg. 1, l. 1)
+            Phase::Memory => {
+                self.uplink.collect_opening(&mut server.up, &fold.up);
+                server.phase = Phase::Fit;
+            }
+            Phase::Fit => {
+                // H_{k+1} = V_k + Σ_A (n_i/(N p)) Quant(Δ_i);  V += α Σ_A (n_i/N) Quant(Δ_i)
+                //                                                        (Alg. 1, l. 14 and 16)
+                let field = self.uplink.collect(&mut server.up, &fold.up, server.total);
+                // Ŝ_{k+1} = Ŝ_k + γ_{k+1} H_{k+1}                            (Alg. 1, l. 15)
+                vector::axpy(&mut server.s_hat, self.schedule.at(server.round), &field);
+                server.update_norm2 = Some(vector::norm2_squared(&field));
+                server.expectations += fold.expectations;
+                server.round += 1;
+                // T(Ŝ_{k+1})
+                self.move_parameters(&mut server, key)?;
+            }
+        }
+        Ok(server)
+    }
+
+    fn magnitude(&self, server: &Server) -> f64 {
+        vector::norm2_squared(&server.s_hat).sqrt()
+    }
+
+    fn artifact(&self, server: &Server) -> Result<Artifact> {
+        let theta = self.model.from_vector(&server.theta)?;
+        Ok(self.initial.artifact(&self.model, &theta))
+    }
+
+    fn disclosures(&self) -> Vec<Disclosure> {
+        state::disclosures(self.uplink.dimension(), &self.memories, self.uplink.has_memory())
+            .into_iter()
+            .chain(self.initial.offers_rows().then(|| Disclosure {
+                message: "summary",
+                meaning: "some of the client's rows, as candidates for the first means".into(),
+                bytes_max: usize::MAX,
+                exposure: Exposure::Rows,
+            }))
+            .collect()
+    }
+}
+
+impl<M: LatentModel> FedEm<M> {
+    fn weight(&self, id: ClientId, summary: &Summary) -> Result<f64> {
+        if summary.rows == 0 {
+            return Err(Error::data("it has no rows").of_client(id));
+        }
+        Ok(match self.weights {
+            Weights::Samples => summary.rows as f64,
+            Weights::Equal => 1.0,
+        })
+    }
+
+    fn first_memory(&self) -> whimbrel_codec::channel::UpClient {
+        let mut end = self.uplink.client();
+        if let FirstMemories::Given(v_0) = &self.memories
+            && self.uplink.has_memory()
+        {
+            end.kept = v_0.clone();
+        }
+        end
+    }
+
+    fn after_statistic(&self) -> Phase {
+        if self.uplink.has_memory() && self.memories == FirstMemories::Oracle {
+            Phase::Memory
+        } else {
+            Phase::Fit
+        }
+    }
+
+    /// `(Ŝ, θ)` of a received state.
+    fn split<'a>(&self, state: &'a [f64], phase: Phase) -> Result<(&'a [f64], &'a [f64])> {
+        let q = if phase == Phase::Statistic { 0 } else { self.model.statistic_len() };
+        state.split_at_checked(q).ok_or_else(|| Error::peer("the server's state is too short"))
+    }
+
+    /// `θ = T(Ŝ)`, published; a run that never comes back into the domain stops.
+    fn move_parameters(&self, server: &mut Server, key: Key) -> Result<()> {
+        let Maximum { theta, repairs, dead } =
+            self.model.maximize(&server.s_hat, &server.moments())?;
+        let q = server.s_hat.len();
+        let wanted = [&server.s_hat[..], &self.model.to_vector(&theta)[..]].concat();
+        let held = self.downlink.publish(&mut server.down, wanted, key)?;
+        server.s_hat.copy_from_slice(&held[..q]);
+        server.theta = held[q..].to_vec();
+        server.repairs += u64::from(repairs);
+        server.repaired_rounds += u32::from(repairs > 0);
+        if server.repaired_rounds < server.round.max(REPAIRED_ROUNDS_MAX) {
+            return Ok(());
+        }
+        let cause = if dead.is_empty() {
+            "a covariance stays at its floor: lower the step, use more levels in the codec, or set reg_covar".to_string()
+        } else {
+            format!(
+                "component {} has lost its weight: lower the step, use fewer components or another start",
+                dead[0]
+            )
+        };
+        Err(Error::numerical(format!(
+            "each of the first {REPAIRED_ROUNDS_MAX} rounds had to be repaired; {cause}"
+        ))
+        .in_round(server.round))
+    }
+}
+
+fn add_checked(sum: &mut ExactSum, id: ClientId, moments: &[f64], weight: f64) -> Result<()> {
+    if moments.len() != sum.len() {
+        return Err(Error::peer(format!("client {id} sent moments of another length")));
+    }
+    sum.add(moments, weight)
+}

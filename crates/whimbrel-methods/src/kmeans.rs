@@ -1,0 +1,180 @@
+//! Federated k-means, the one-shot kind: a stage that finds first means for a mixture.
+//!
+//! Each client clusters its own rows and sends centres and counts with its enrolment; the server
+//! clusters the centres, weighted by their counts. No round is needed. Centres are means of rows:
+//! a client whose cluster holds a single row gives that row away, and the disclosure says so.
+
+use whimbrel_core::method::{Artifact, Bind, Disclosure, Evaluate, Exposure, From, Metric, Plan};
+use whimbrel_core::{
+    ClientData, ClientId, Error, Key, Method, Result, sum::ExactSum, vector, wire,
+};
+use whimbrel_models::LatentModel;
+use whimbrel_models::gmm::{Gmm, GmmData};
+use whimbrel_models::kmeans::{Clusters, kmeans};
+
+const STEPS_MAX: usize = 100;
+/// Restarts on the server; the best is kept.
+const RESTARTS: u64 = 10;
+
+/// Hyper-parameters: the mixture whose start is wanted (with pooled moments).
+pub struct FederatedKmeans {
+    /// The mixture.
+    pub model: Gmm,
+}
+
+/// What a client sends.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    rows: u64,
+    moments: Vec<f64>,
+    centres: Vec<f64>,
+    counts: Vec<f64>,
+}
+
+/// The result.
+#[derive(Clone, Debug)]
+pub struct Server {
+    theta: Vec<f64>,
+}
+
+wire!(Summary { rows, moments, centres, counts });
+wire!(Server { theta });
+
+impl Bind<FederatedKmeans> for crate::fedem::BindRows {
+    fn bind(&self, method: &FederatedKmeans, data: &ClientData) -> Result<GmmData> {
+        method.model.bind(data)
+    }
+}
+
+impl Method for FederatedKmeans {
+    type Data = GmmData;
+    type Server = Server;
+    type Peer = ();
+    type Client = ();
+    type Summary = Summary;
+    type Down = ();
+    type Up = ();
+    type Fold = ();
+
+    fn enroll(&self, data: &GmmData, key: Key) -> Result<((), Summary)> {
+        let count = self.model.rows(data);
+        let window = self.model.window(data, 0, count)?;
+        let data = window.as_ref().unwrap_or(data);
+        let rows: Vec<f64> = (0..count).flat_map(|i| data.row(i)).collect();
+        let k = self.model.components().min(count);
+        let found = kmeans(&rows, self.model.columns(), None, k, STEPS_MAX, key)?;
+        let moments = self.model.moments(data)?;
+        let Clusters { centres, counts, .. } = found;
+        Ok(((), Summary { rows: count as u64, moments, centres, counts }))
+    }
+
+    fn start(
+        &self,
+        roster: &mut dyn Iterator<Item = (ClientId, Summary)>,
+        key: Key,
+    ) -> Result<Server> {
+        let (mut total, mut moments) = (0.0, ExactSum::new(self.model.moments_len()));
+        let (mut centres, mut counts) = (Vec::new(), Vec::new());
+        for (id, summary) in roster {
+            if summary.moments.len() != moments.len() {
+                return Err(Error::peer(format!("client {id} sent moments of another length")));
+            }
+            total += summary.rows as f64;
+            moments.add(&summary.moments, summary.rows as f64)?;
+            centres.extend(summary.centres);
+            counts.extend(summary.counts);
+        }
+        if total == 0.0 {
+            return Err(Error::data("there is no client"));
+        }
+        let mut mean = moments.value();
+        vector::scale(&mut mean, 1.0 / total);
+        let (columns, k) = (self.model.columns(), self.model.components());
+        let mut best: Option<Clusters> = None;
+        for restart in 0..RESTARTS {
+            let found = kmeans(&centres, columns, Some(&counts), k, STEPS_MAX, key.fold(restart))?;
+            if best.as_ref().is_none_or(|b| found.inertia < b.inertia) {
+                best = Some(found);
+            }
+        }
+        let best = best.ok_or_else(|| Error::internal("k-means was not run"))?;
+        let theta = self.model.initial_from_centres(&best.centres, &best.counts, &mean)?;
+        Ok(Server { theta: self.model.to_vector(&theta) })
+    }
+
+    fn admit(&self, server: Server, _: ClientId, _: &Summary) -> Result<(Server, ())> {
+        Ok((server, ()))
+    }
+
+    fn plan(&self, _: &Server) -> Plan {
+        Plan::Stop
+    }
+
+    fn downlink(&self, _: &Server, (): &(), _: Key) -> Result<((), ())> {
+        Ok(((), ()))
+    }
+
+    fn local_step(&self, (): &(), (): &(), _: &GmmData, _: Key) -> Result<((), ())> {
+        Ok(((), ()))
+    }
+
+    fn fold(&self, _: &Server) {}
+
+    fn absorb(&self, (): &mut (), _: From<'_, ()>, (): ()) -> Result<()> {
+        Ok(())
+    }
+
+    fn merge(&self, (): &mut (), (): ()) -> Result<()> {
+        Ok(())
+    }
+
+    fn server_step(&self, server: Server, (): (), _: Key) -> Result<Server> {
+        Ok(server)
+    }
+
+    fn magnitude(&self, server: &Server) -> f64 {
+        vector::norm2_squared(&server.theta).sqrt()
+    }
+
+    fn artifact(&self, server: &Server) -> Result<Artifact> {
+        let theta = Artifact { kind: "start".into(), tensors: Vec::new() };
+        Ok(theta.with("theta", &[server.theta.len()], server.theta.clone()))
+    }
+
+    fn disclosures(&self) -> Vec<Disclosure> {
+        let (k, d) = (self.model.components(), self.model.columns());
+        vec![Disclosure {
+            message: "summary",
+            meaning: "centres and sizes of clusters of its rows; a cluster of one row is that row"
+                .into(),
+            bytes_max: 8 * (k * (d + 1) + self.model.moments_len()) + 32,
+            exposure: Exposure::Rows,
+        }]
+    }
+}
+
+/// Nothing to ask: the stage is over once everyone has enrolled.
+impl Evaluate for FederatedKmeans {
+    type Ask = ();
+    type Answer = ();
+
+    fn ask(&self, _: &Server) -> Result<()> {
+        Ok(())
+    }
+
+    fn answer(&self, (): &(), (): &(), _: &GmmData) -> Result<()> {
+        Ok(())
+    }
+
+    fn loss(&self, (): &()) -> Option<f64> {
+        None
+    }
+
+    fn conclude(
+        &self,
+        _: &Server,
+        _: &mut dyn Iterator<Item = (ClientId, ())>,
+    ) -> Result<Vec<Metric>> {
+        Ok(Vec::new())
+    }
+}

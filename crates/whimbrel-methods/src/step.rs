@@ -1,0 +1,92 @@
+//! Step sizes.
+
+use whimbrel_core::{Error, Result, StepSize, math};
+
+/// How the step size moves over the rounds.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Schedule {
+    /// The same in every round.
+    Constant(StepSize),
+    /// `initial (1 + k/delay)^-power` in round k.
+    Decreasing {
+        /// The first step.
+        initial: StepSize,
+        /// How fast it falls; stochastic approximation wants it in (1/2, 1].
+        power: f64,
+        /// After how many rounds it has visibly fallen.
+        delay: f64,
+    },
+}
+
+impl Schedule {
+    /// A constant step.
+    pub fn constant(gamma: f64) -> Result<Self> {
+        Ok(Self::Constant(StepSize::new(gamma)?))
+    }
+
+    /// A decreasing step.
+    pub fn decreasing(initial: f64, power: f64, delay: f64) -> Result<Self> {
+        if !(0.0..=1.0).contains(&power) {
+            return Err(Error::config(format!("power = {power} is not in [0, 1]")));
+        }
+        if !(delay > 0.0 && delay.is_finite()) {
+            return Err(Error::config(format!("delay = {delay} is not positive")));
+        }
+        Ok(Self::Decreasing { initial: StepSize::new(initial)?, power, delay })
+    }
+
+    /// The step of round `k`, counted from zero.
+    pub fn at(&self, k: u32) -> f64 {
+        match *self {
+            Self::Constant(gamma) => gamma.value(),
+            Self::Decreasing { initial, power, delay } => {
+                initial.value() * math::pow(1.0 + f64::from(k) / delay, -power)
+            }
+        }
+    }
+}
+
+/// `omega + (1 - p)(1 + omega)/p`: the variance constant of compression and sampling together
+/// (Theorem 4 of FedEM).
+pub fn omega_with_sampling(omega: f64, p: f64) -> f64 {
+    omega + (1.0 - p) * (1.0 + omega) / p
+}
+
+/// The step that a job gets without asking: Theorem 4's compression bound
+/// `p sqrt(n) / (2 sqrt(2) L (1 + omega) sqrt(omega_p))` with `L = 1`, at most one.
+pub fn auto_step(omega: f64, p: f64, clients: usize) -> f64 {
+    let omega_p = omega_with_sampling(omega, p);
+    if omega_p == 0.0 {
+        return 1.0;
+    }
+    let bound = p * (clients as f64).sqrt() / (8.0f64.sqrt() * (1.0 + omega) * omega_p.sqrt());
+    bound.min(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_decreasing_step_starts_at_its_first_value_and_falls_at_its_power() {
+        let schedule = Schedule::decreasing(0.5, 0.6, 10.0).unwrap();
+        assert_eq!(schedule.at(0), 0.5);
+        let ratio = schedule.at(10_230) / schedule.at(310);
+        assert!((ratio - 32f64.powf(-0.6)).abs() < 1e-12, "{ratio}");
+    }
+
+    #[test]
+    fn auto_is_one_without_noise_and_smaller_with_it() {
+        assert_eq!(auto_step(0.0, 1.0, 10), 1.0);
+        // n = 100, omega = 1, p = 0.5: omega_p = 3, bound 0.5 * 10 / (2.828 * 2 * 1.732).
+        assert!((auto_step(1.0, 0.5, 100) - 5.0 / (8f64.sqrt() * 2.0 * 3f64.sqrt())).abs() < 1e-15);
+    }
+
+    #[test]
+    fn impossible_steps_are_refused() {
+        assert!(Schedule::constant(0.0).is_err());
+        assert!(Schedule::constant(f64::NAN).is_err());
+        assert!(Schedule::decreasing(1.0, 1.5, 10.0).is_err());
+        assert!(Schedule::decreasing(1.0, 0.5, 0.0).is_err());
+    }
+}

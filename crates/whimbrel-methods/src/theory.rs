@@ -1,0 +1,469 @@
+//! `step = "theory"`: the constants of Theorems 1 and 4 and of Corollary 2, estimated by a stage
+//! that runs before the fit.
+//!
+//! Everyone takes part in a few exact EM steps. Along that path
+//! - `B(s)`, with `∇W(s) = −B(s) h(s)` (A4), is the Jacobian of `s ↦ φ(T(s))`, which the server has
+//!   alone; its extreme eigenvalues (null directions left out) are `v_min` and `v_max`;
+//! - `L_Ẇ` and `L_i` (A4, A5) are the largest secants of `∇W` and `h_i` seen between two steps;
+//! - `σ_i²` (A7) is the variance of the client's minibatch statistic;
+//! - `W(S_0) − min W` is how much the path lowered the objective.
+//!
+//! They are local estimates and no bounds over the whole space, and the run says so when it prints
+//! them.
+
+use crate::fedem::{self, Batch, Budget, FedEm, Summary};
+use crate::step::omega_with_sampling;
+use whimbrel_core::method::{Artifact, Bind, Cohort, Disclosure, Evaluate, From, Metric, Plan};
+use whimbrel_core::sum::ExactSum;
+use whimbrel_core::{ClientData, ClientId, Error, Key, Method, Result, linalg, vector, wire};
+use whimbrel_models::{LatentModel, Rows};
+
+/// EM steps on the path.
+const STEPS: u32 = 8;
+/// The largest statistic whose `B` is decomposed.
+const DIMENSION_MAX: usize = 600;
+/// Rows whose statistics a client looks at one by one for `σ_i²`.
+const ROWS_MAX: usize = 200;
+/// Eigenvalues of `B` below this share of the largest count as null directions.
+const NULL_SHARE: f64 = 1e-10;
+
+/// The stage: the fit it prepares, and how often a client will take part in it.
+pub struct Constants<M: LatentModel> {
+    /// The fit.
+    pub fit: FedEm<M>,
+    /// The planned mean probability of taking part.
+    pub participation: f64,
+}
+
+/// What was seen along the path.
+#[derive(Clone, Debug)]
+pub struct Server {
+    fit: fedem::Server,
+    clients: u32,
+    step: u32,
+    last_s: Vec<f64>,
+    last_gradient: Vec<f64>,
+    w_first: Option<f64>,
+    w_last: f64,
+    lipschitz_w: f64,
+    lipschitz2: f64,
+    sigma2: f64,
+    v_min: f64,
+    v_max: f64,
+}
+
+/// A client's previous point and field.
+#[derive(Clone, Debug, Default)]
+pub struct Client {
+    s: Vec<f64>,
+    field: Vec<f64>,
+    lipschitz2: f64,
+}
+
+/// `(S, θ)`, or `θ_0` alone.
+#[derive(Clone, Debug)]
+pub struct Down {
+    s: Vec<f64>,
+    theta: Vec<f64>,
+}
+
+/// A client's exact field (or first statistic) and figures.
+#[derive(Clone, Debug)]
+pub struct Up {
+    field: Vec<f64>,
+    log_likelihood: f64,
+    lipschitz2: f64,
+    sigma2: f64,
+}
+
+/// Sums over clients.
+#[derive(Clone, Debug)]
+pub struct Fold {
+    fields: ExactSum,
+    /// Weighted log-likelihood; then `L_i²` and `σ_i²`, each client once.
+    figures: ExactSum,
+    weight: f64,
+    count: u32,
+}
+
+wire!(Server {
+    fit,
+    clients,
+    step,
+    last_s,
+    last_gradient,
+    w_first,
+    w_last,
+    lipschitz_w,
+    lipschitz2,
+    sigma2,
+    v_min,
+    v_max
+});
+wire!(Client { s, field, lipschitz2 });
+wire!(Down { s, theta });
+wire!(Up { field, log_likelihood, lipschitz2, sigma2 });
+wire!(Fold { fields, figures, weight, count });
+
+impl<M: LatentModel> Bind<Constants<M>> for fedem::BindRows {
+    fn bind(&self, method: &Constants<M>, data: &ClientData) -> Result<M::Data> {
+        method.fit.model.bind(data)
+    }
+}
+
+impl<M: LatentModel> Method for Constants<M> {
+    type Data = M::Data;
+    type Server = Server;
+    type Peer = fedem::Peer;
+    type Client = Client;
+    type Summary = Summary;
+    type Down = Down;
+    type Up = Up;
+    type Fold = Fold;
+
+    fn enroll(&self, data: &M::Data, key: Key) -> Result<(Client, Summary)> {
+        Ok((Client::default(), self.fit.enroll(data, key)?.1))
+    }
+
+    fn start(
+        &self,
+        roster: &mut dyn Iterator<Item = (ClientId, Summary)>,
+        key: Key,
+    ) -> Result<Server> {
+        let q = self.fit.model.statistic_len();
+        if q > DIMENSION_MAX {
+            return Err(Error::config(format!(
+                "step = \"theory\" estimates constants of statistics of up to {DIMENSION_MAX} numbers; this model has {q}"
+            ))
+            .hint("give the step as a number, or use \"auto\""));
+        }
+        Ok(Server {
+            fit: self.fit.start(roster, key)?,
+            clients: 0,
+            step: 0,
+            last_s: Vec::new(),
+            last_gradient: Vec::new(),
+            w_first: None,
+            w_last: 0.0,
+            lipschitz_w: 0.0,
+            lipschitz2: 0.0,
+            sigma2: 0.0,
+            v_min: f64::INFINITY,
+            v_max: 0.0,
+        })
+    }
+
+    fn admit(
+        &self,
+        mut server: Server,
+        id: ClientId,
+        summary: &Summary,
+    ) -> Result<(Server, fedem::Peer)> {
+        let (fit, peer) = self.fit.admit(server.fit, id, summary)?;
+        server.fit = fit;
+        server.clients += 1;
+        Ok((server, peer))
+    }
+
+    fn plan(&self, server: &Server) -> Plan {
+        if server.step <= STEPS { Plan::Round(Cohort::Everyone) } else { Plan::Stop }
+    }
+
+    fn downlink(&self, server: &Server, peer: &fedem::Peer, _: Key) -> Result<(fedem::Peer, Down)> {
+        let s = if server.step == 0 { Vec::new() } else { server.fit.s_hat.clone() };
+        Ok((peer.clone(), Down { s, theta: server.fit.theta.clone() }))
+    }
+
+    fn local_step(
+        &self,
+        client: &Client,
+        down: &Down,
+        data: &M::Data,
+        key: Key,
+    ) -> Result<(Client, Up)> {
+        let model = &self.fit.model;
+        let theta = model.from_vector(&down.theta)?;
+        let window = model.window(data, 0, model.rows(data))?;
+        let data = window.as_ref().unwrap_or(data);
+        let mut field = vec![0.0; model.statistic_len()];
+        let log_likelihood = model.expect(&theta, data, Rows::All, &mut field)?;
+        let sigma2 = self.variance(&theta, data, &field, key)?;
+        if down.s.is_empty() {
+            let up = Up { field, log_likelihood, lipschitz2: 0.0, sigma2 };
+            return Ok((Client::default(), up));
+        }
+        // h_i(S) = s̄_i(T(S)) − S
+        vector::axpy(&mut field, -1.0, &down.s);
+        let seen = secant2(&client.s, &down.s, &client.field, &field).unwrap_or(0.0);
+        let lipschitz2 = client.lipschitz2.max(seen);
+        let next = Client { s: down.s.clone(), field: field.clone(), lipschitz2 };
+        Ok((next, Up { field, log_likelihood, lipschitz2, sigma2 }))
+    }
+
+    fn fold(&self, server: &Server) -> Fold {
+        let fields = ExactSum::new(server.fit.s_hat.len());
+        Fold { fields, figures: ExactSum::new(3), weight: 0.0, count: 0 }
+    }
+
+    fn absorb(&self, fold: &mut Fold, from: From<'_, fedem::Peer>, up: Up) -> Result<()> {
+        if up.field.len() != fold.fields.len() {
+            return Err(Error::peer(format!("client {} sent a field of another length", from.id)));
+        }
+        fold.fields.add(&up.field, from.peer.weight)?;
+        fold.figures.add(&[up.log_likelihood, 0.0, 0.0], from.peer.weight)?;
+        fold.figures.add(&[0.0, up.lipschitz2, up.sigma2], 1.0)?;
+        fold.weight += from.peer.weight;
+        fold.count += 1;
+        Ok(())
+    }
+
+    fn merge(&self, fold: &mut Fold, other: Fold) -> Result<()> {
+        fold.fields.merge(&other.fields)?;
+        fold.figures.merge(&other.figures)?;
+        fold.weight += other.weight;
+        fold.count += other.count;
+        Ok(())
+    }
+
+    fn server_step(&self, mut server: Server, fold: Fold, _: Key) -> Result<Server> {
+        if fold.count == 0 {
+            return Ok(server);
+        }
+        let mut field = fold.fields.value();
+        vector::scale(&mut field, 1.0 / fold.weight);
+        let figures = fold.figures.value();
+        let (loglik, count) = (figures[0] / fold.weight, f64::from(fold.count));
+        let theta = self.fit.model.from_vector(&server.fit.theta)?;
+        server.w_last = self.fit.model.penalty(&theta) - loglik;
+        server.sigma2 = server.sigma2.max(figures[2] / count);
+        let moments = server.fit.moments();
+        if server.step == 0 {
+            server.fit.s_hat = field;
+        } else {
+            server.w_first.get_or_insert(server.w_last);
+            server.lipschitz2 = figures[1] / count;
+            let s = server.fit.s_hat.clone();
+            let gradient = self.directional(&s, &moments, &field)?;
+            if let Some(seen) = secant2(&server.last_s, &s, &server.last_gradient, &gradient) {
+                server.lipschitz_w = server.lipschitz_w.max(seen.sqrt());
+            }
+            if server.step == 1 || server.step == STEPS {
+                let (low, high) = self.spectrum(&s, &moments)?;
+                server.v_min = server.v_min.min(low);
+                server.v_max = server.v_max.max(high);
+            }
+            // One EM step: S + h(S).
+            vector::axpy(&mut server.fit.s_hat, 1.0, &field);
+            (server.last_s, server.last_gradient) = (s, gradient);
+        }
+        let next = self.fit.model.maximize(&server.fit.s_hat, &moments)?;
+        server.fit.theta = self.fit.model.to_vector(&next.theta);
+        server.step += 1;
+        Ok(server)
+    }
+
+    fn magnitude(&self, server: &Server) -> f64 {
+        vector::norm2_squared(&server.fit.s_hat).sqrt()
+    }
+
+    fn artifact(&self, server: &Server) -> Result<Artifact> {
+        let omega = self.fit.uplink.omega().ok_or_else(|| {
+            Error::config("step = \"theory\" needs an unbiased codec")
+                .hint("the theorems do not cover error feedback: give the step as a number")
+        })?;
+        let found = Bounds {
+            v_min: server.v_min,
+            lipschitz_w: server.lipschitz_w,
+            lipschitz: server.lipschitz2.sqrt(),
+            sigma2: server.sigma2,
+            gap: server.w_first.map_or(0.0, |w| (w - server.w_last).max(0.0)),
+            omega,
+            p: self.participation,
+            clients: f64::from(server.clients),
+            rounds: self.rounds(server),
+        };
+        let gamma_max = found.gamma_max()?;
+        let artifact = Artifact { kind: "theory".into(), tensors: Vec::new() };
+        let named = [
+            ("v_min", found.v_min),
+            ("v_max", server.v_max),
+            ("lipschitz_w", found.lipschitz_w),
+            ("lipschitz", found.lipschitz),
+            ("sigma2", found.sigma2),
+            ("gap", found.gap),
+            ("omega", omega),
+            ("gamma_max", gamma_max),
+            ("gamma", found.gamma(gamma_max)),
+        ];
+        Ok(named.into_iter().fold(artifact, |a, (name, value)| a.with(name, &[], vec![value])))
+    }
+
+    fn disclosures(&self) -> Vec<Disclosure> {
+        self.fit.disclosures()
+    }
+}
+
+/// The constants, and the steps that the theorems allow with them.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    v_min: f64,
+    lipschitz_w: f64,
+    lipschitz: f64,
+    sigma2: f64,
+    gap: f64,
+    omega: f64,
+    p: f64,
+    clients: f64,
+    rounds: f64,
+}
+
+impl Bounds {
+    /// Theorem 4 (Theorem 1 at p = 1); without compression and sampling the bound of (9).
+    fn gamma_max(&self) -> Result<f64> {
+        if !(self.v_min > 0.0 && self.v_min.is_finite() && self.lipschitz_w > 0.0) {
+            return Err(Error::numerical(
+                "the constants of step = \"theory\" could not be estimated: the start is already a fixed point",
+            ));
+        }
+        let omega_p = omega_with_sampling(self.omega, self.p);
+        if omega_p == 0.0 {
+            return Ok(2.0 * self.v_min / self.lipschitz_w);
+        }
+        let smooth = self.v_min / (2.0 * self.lipschitz_w);
+        let root8 = 8.0f64.sqrt();
+        let compressed = self.p * self.clients.sqrt()
+            / (root8 * self.lipschitz * (1.0 + self.omega) * omega_p.sqrt());
+        Ok(smooth.min(compressed))
+    }
+
+    /// Corollary 2: the step that balances noise and progress. The bound (9) is open, and its
+    /// right-hand side best at half of it, so that is what a run without compression uses.
+    fn gamma(&self, gamma_max: f64) -> f64 {
+        let omega_p = omega_with_sampling(self.omega, self.p);
+        let largest = if omega_p == 0.0 { gamma_max / 2.0 } else { gamma_max };
+        if self.sigma2 == 0.0 || self.gap == 0.0 {
+            return largest.min(1.0);
+        }
+        let noise = self.rounds * self.lipschitz_w * (1.0 + 5.0 * omega_p) * self.sigma2;
+        (self.gap * self.clients / noise).sqrt().min(largest).min(1.0)
+    }
+}
+
+impl<M: LatentModel> Constants<M> {
+    /// `σ_i²`: the variance of a minibatch mean, from rows looked at one by one.
+    fn variance(
+        &self,
+        theta: &M::Parameters,
+        data: &M::Data,
+        mean: &[f64],
+        key: Key,
+    ) -> Result<f64> {
+        let Batch::Sample { size, replacement, local_steps } = self.fit.batch else {
+            return Ok(0.0);
+        };
+        let model = &self.fit.model;
+        let rows = model.rows(data);
+        let looked = key.stream().choose(rows, rows.min(ROWS_MAX));
+        let mut one = vec![0.0; mean.len()];
+        let mut spread = 0.0;
+        for row in &looked {
+            model.expect(theta, data, Rows::These(&[*row as u32]), &mut one)?;
+            vector::axpy(&mut one, -1.0, mean);
+            spread += vector::norm2_squared(&one);
+        }
+        let (n, b) = (
+            rows as f64,
+            f64::from(size).min(if replacement { f64::INFINITY } else { rows as f64 }),
+        );
+        let correction = if replacement || rows < 2 { 1.0 } else { (n - b) / (n - 1.0) };
+        Ok(spread / looked.len() as f64 * correction / (b * f64::from(local_steps)))
+    }
+
+    /// `B(s) v`, the derivative of `φ(T(s))` along `v`.
+    fn directional(&self, s: &[f64], moments: &[f64], v: &[f64]) -> Result<Vec<f64>> {
+        let length = vector::norm2_squared(v).sqrt();
+        if length == 0.0 {
+            return Ok(vec![0.0; s.len()]);
+        }
+        let small = 1e-6 * vector::norm2_squared(s).sqrt().max(1e-300) / length;
+        let phi_at = |t: f64| -> Result<Vec<f64>> {
+            let mut moved = s.to_vec();
+            vector::axpy(&mut moved, t, v);
+            let theta = self.fit.model.maximize(&moved, moments)?.theta;
+            Ok(self.fit.model.natural(&theta))
+        };
+        let (mut high, low) = (phi_at(small)?, phi_at(-small)?);
+        vector::axpy(&mut high, -1.0, &low);
+        vector::scale(&mut high, 0.5 / small);
+        Ok(high)
+    }
+
+    /// The extreme eigenvalues of `B(s)`, null directions left out.
+    fn spectrum(&self, s: &[f64], moments: &[f64]) -> Result<(f64, f64)> {
+        let q = s.len();
+        let mut b = vec![0.0; q * q];
+        for j in 0..q {
+            let mut unit = vec![0.0; q];
+            unit[j] = 1.0;
+            let column = self.directional(s, moments, &unit)?;
+            for i in 0..q {
+                // Symmetric in exact arithmetic: the mean of both halves.
+                b[i * q + j] += 0.5 * column[i];
+                b[j * q + i] += 0.5 * column[i];
+            }
+        }
+        let values = linalg::symmetric_eigen(&b, q)?.values;
+        let v_max = values.iter().fold(0.0f64, |m, v| m.max(*v));
+        let low = values.iter().copied().filter(|v| *v > NULL_SHARE * v_max);
+        Ok((low.fold(f64::INFINITY, f64::min), v_max))
+    }
+
+    /// `k_max` of the fit.
+    fn rounds(&self, server: &Server) -> f64 {
+        match self.fit.budget {
+            Budget::Rounds(rounds) => f64::from(rounds),
+            Budget::Epochs(epochs) => {
+                let each = self.fit.batch.expectations(server.fit.rows / u64::from(server.clients));
+                let per_round = each as f64 * self.participation * f64::from(server.clients);
+                epochs * server.fit.rows as f64 / per_round
+            }
+        }
+    }
+}
+
+/// `||b − b'||² / ||a − a'||²`; none where the points are too close to say.
+fn secant2(a_old: &[f64], a: &[f64], b_old: &[f64], b: &[f64]) -> Option<f64> {
+    if a_old.len() != a.len() || b_old.len() != b.len() {
+        return None;
+    }
+    let distance2 = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| (x - y) * (x - y)).sum();
+    let run: f64 = distance2(a_old, a);
+    let rise: f64 = distance2(b_old, b);
+    (run > 1e-18 * vector::norm2_squared(a)).then(|| rise / run)
+}
+
+/// The stage delivers constants, not metrics.
+impl<M: LatentModel> Evaluate for Constants<M> {
+    type Ask = ();
+    type Answer = ();
+
+    fn ask(&self, _: &Server) -> Result<()> {
+        Ok(())
+    }
+
+    fn answer(&self, _: &Client, (): &(), _: &M::Data) -> Result<()> {
+        Ok(())
+    }
+
+    fn loss(&self, (): &()) -> Option<f64> {
+        None
+    }
+
+    fn conclude(
+        &self,
+        _: &Server,
+        _: &mut dyn Iterator<Item = (ClientId, ())>,
+    ) -> Result<Vec<Metric>> {
+        Ok(Vec::new())
+    }
+}

@@ -1,0 +1,159 @@
+//! The federation of these tests, and a short way to run a method on it.
+
+use std::sync::Arc;
+use whimbrel_codec::channel::{Downlink, UpRule, Uplink, em_alpha};
+use whimbrel_codec::{Codec, Dithering, Norm};
+use whimbrel_core::{ClientData, Erased, Key, Table};
+use whimbrel_data::{Covariance as Spread, Heterogeneity, Mixture, MixtureSpec, Sizes};
+use whimbrel_engine::keys::StageKeys;
+use whimbrel_engine::{Faults, Federation, Participation, Simulator};
+use whimbrel_methods::fedem::{Batch, BindRows, Budget, FedEm, FirstMemories, Server, Weights};
+use whimbrel_methods::gmm::GmmStart;
+use whimbrel_methods::step::Schedule;
+use whimbrel_models::LatentModel;
+use whimbrel_models::gmm::{Covariance, Gmm, GmmSettings};
+
+pub const TRUTH: [f64; 4] = [1.0, 0.3, 0.3, 0.8];
+
+/// Clients with weights drawn from Dirichlet(0.2, 0.2), means (-1.5, 0) and (1.5, 1).
+pub fn tables(clients: usize, rows: Sizes) -> Vec<Table> {
+    let spec = MixtureSpec {
+        clients,
+        rows,
+        weights: vec![0.5, 0.5],
+        means: vec![vec![-1.5, 0.0], vec![1.5, 1.0]],
+        covariance: Spread::Shared(vec![vec![1.0, 0.3], vec![0.3, 0.8]]),
+        heterogeneity: Heterogeneity::dirichlet(0.2, 2),
+    };
+    let mixture = Arc::new(Mixture::new(spec, Key::root(77)).unwrap());
+    mixture.tables().unwrap().into_iter().map(|(_, table)| table).collect()
+}
+
+pub fn unequal(clients: usize) -> Vec<Table> {
+    tables(clients, Sizes::Given((0..clients).map(|i| 5 + (i * 7) % 30).collect()))
+}
+
+pub fn dither() -> Codec {
+    Codec::Dithering(Dithering::new(1, Norm::P(2), None).unwrap())
+}
+
+/// A mixture of two components in the plane.
+pub fn gmm(covariance: Covariance) -> Gmm {
+    Gmm::new(GmmSettings::new(2, 2, covariance)).unwrap()
+}
+
+/// A start that is not the truth.
+pub fn start(model: &Gmm) -> GmmStart {
+    let given: &[f64] = match model.settings().covariance {
+        Covariance::Known(_) => &[],
+        Covariance::Tied => &[1.5, 0.0, 0.0, 1.5],
+        Covariance::Diagonal => &[1.5, 1.5, 1.5, 1.5],
+        Covariance::Full => &[1.5, 0.0, 0.0, 1.5, 1.5, 0.0, 0.0, 1.5],
+    };
+    let theta = model.parameters(&[0.4, 0.6], &[-0.5, 0.4, 0.8, 0.2], given).unwrap();
+    GmmStart::Given(model.to_vector(&theta))
+}
+
+pub struct Setup {
+    pub covariance: Covariance,
+    pub codec: Codec,
+    pub memory: bool,
+    pub alpha: Option<f64>,
+    pub memories: FirstMemories,
+    pub gamma: f64,
+    pub rounds: u32,
+    pub batch: Batch,
+    pub weights: Weights,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            covariance: Covariance::Tied,
+            codec: Codec::Exact,
+            memory: true,
+            alpha: None,
+            memories: FirstMemories::Oracle,
+            gamma: 1.0,
+            rounds: 200,
+            batch: Batch::Full,
+            weights: Weights::Samples,
+        }
+    }
+}
+
+impl Setup {
+    pub fn typed(&self) -> FedEm<Gmm> {
+        let model = gmm(self.covariance.clone());
+        let q = model.statistic_len();
+        let alpha = self.alpha.unwrap_or_else(|| em_alpha(self.codec.omega(q).unwrap()));
+        let rule = if self.memory { UpRule::Memory { alpha } } else { UpRule::Plain };
+        FedEm {
+            initial: Arc::new(start(&model)),
+            schedule: Schedule::constant(self.gamma).unwrap(),
+            budget: Budget::Rounds(self.rounds),
+            batch: self.batch,
+            weights: self.weights,
+            memories: self.memories.clone(),
+            uplink: Uplink::new(self.codec.clone(), rule, q).unwrap(),
+            downlink: Downlink::exact(),
+            model,
+        }
+    }
+
+    pub fn erased(&self) -> Erased<FedEm<Gmm>, BindRows> {
+        Erased(self.typed(), BindRows)
+    }
+}
+
+pub fn federation(method: &dyn whimbrel_core::DynMethod, tables: &[Table]) -> Federation {
+    let bound = tables.iter().map(|t| method.bind(&ClientData::Table(t.clone())).unwrap());
+    Federation {
+        names: (0..tables.len()).map(|i| format!("{i:03}")).collect(),
+        data: bound.collect(),
+    }
+}
+
+pub fn keys() -> StageKeys {
+    StageKeys::new(1, 0)
+}
+
+/// Runs to the end; the server state after each round, and `field_norm2` at the asked rounds.
+pub struct Trace {
+    pub states: Vec<Server>,
+    pub fields: Vec<(u32, f64)>,
+}
+
+pub fn run(
+    setup: &Setup,
+    tables: &[Table],
+    participation: Participation,
+    faults: Faults,
+    every: u32,
+) -> Trace {
+    let method = setup.erased();
+    let federation = federation(&method, tables);
+    let mut simulator =
+        Simulator::start(&method, &federation, keys(), participation, faults).unwrap();
+    let mut trace = Trace { states: Vec::new(), fields: Vec::new() };
+    while let Some(done) = simulator.step().unwrap() {
+        let Some(round) = done.round else { continue };
+        let state = simulator.machine().server().downcast_ref::<Server>().unwrap();
+        trace.states.push(state.clone());
+        if every > 0 && round.is_multiple_of(every) {
+            let (metrics, _) = simulator.evaluate().unwrap();
+            let field = metrics.iter().find(|m| m.name == "field_norm2").unwrap();
+            let whimbrel_core::method::MetricValue::Number(value) = field.value else {
+                panic!("no field after a round")
+            };
+            trace.fields.push((round, value));
+        }
+    }
+    trace
+}
+
+/// The largest difference relative to the vector's norm.
+pub fn relative_gap(a: &[f64], b: &[f64]) -> f64 {
+    let norm = b.iter().map(|x| x * x).sum::<f64>().sqrt();
+    a.iter().zip(b).map(|(x, y)| (x - y).abs()).fold(0.0, f64::max) / norm
+}

@@ -1,0 +1,10 @@
+//! Methods at work: reductions, invariants, equal bits in every runner, and the heterogeneous
+//! federation on which naive methods stall.
+
+mod federation;
+mod heterogeneous;
+mod invariants;
+mod oracle;
+mod reductions;
+mod runners;
+mod theory;

@@ -1,0 +1,75 @@
+//! Minibatches, local steps and streams.
+
+use crate::federation::*;
+use std::sync::Arc;
+use whimbrel_core::{ClientData, DynMethod, Error, Key, RowStream};
+use whimbrel_data::{Covariance as Spread, Heterogeneity, Mixture, MixtureSpec, Sizes};
+use whimbrel_engine::{Faults, Federation, Participation, Simulator};
+use whimbrel_methods::fedem::{Batch, Client, Server};
+use whimbrel_models::gmm::Covariance;
+
+#[test]
+fn more_local_steps_mean_less_noise() {
+    let tables = unequal(10);
+    let noise = |local_steps| {
+        let batch = Batch::Sample { size: 3, replacement: true, local_steps };
+        let known = Covariance::Known(TRUTH.to_vec());
+        let setup =
+            Setup { covariance: known, batch, gamma: 0.1, rounds: 2000, ..Setup::default() };
+        let trace = run(&setup, &tables, Participation::Everyone, Faults::default(), 2);
+        trace.fields[200..].iter().map(|f| f.1).sum::<f64>() / 800.0
+    };
+    // The plateau of ||h||^2 is proportional to 1/local_steps, so the ratio is 16. With 1,600
+    // rounds and an autocorrelation time of about 20 each side averages some 80 independent values
+    // of a chi-square like variable: a standard error near 20 % of the ratio, three of them allowed.
+    let ratio = noise(1) / noise(16);
+    assert!((8.0..32.0).contains(&ratio), "{ratio}");
+}
+
+fn mixture() -> Arc<Mixture> {
+    let spec = MixtureSpec {
+        clients: 10,
+        rows: Sizes::Equal(200),
+        weights: vec![0.5, 0.5],
+        means: vec![vec![-1.5, 0.0], vec![1.5, 1.0]],
+        covariance: Spread::Shared(vec![vec![1.0, 0.3], vec![0.3, 0.8]]),
+        heterogeneity: Heterogeneity::dirichlet(0.2, 2),
+    };
+    Arc::new(Mixture::new(spec, Key::root(5)).unwrap())
+}
+
+fn streams(method: &dyn DynMethod) -> Federation {
+    let mixture = mixture();
+    let bound = (0..10).map(|i| {
+        let stream: Arc<dyn RowStream> = Arc::new(mixture.stream(i));
+        method.bind(&ClientData::Stream(stream)).unwrap()
+    });
+    Federation { names: (0..10).map(|i| i.to_string()).collect(), data: bound.collect() }
+}
+
+#[test]
+fn a_stream_is_read_row_after_row_and_finds_the_truth() {
+    let batch = Batch::Sample { size: 20, replacement: true, local_steps: 1 };
+    let setup = Setup { codec: dither(), batch, gamma: 0.02, rounds: 1500, ..Setup::default() };
+    let method = setup.erased();
+    let federation = streams(&method);
+    let everyone = Participation::Everyone;
+    let mut simulator =
+        Simulator::start(&method, &federation, keys(), everyone, Faults::default()).unwrap();
+    while simulator.step().unwrap().is_some() {}
+    for client in simulator.clients() {
+        assert_eq!(client.downcast_ref::<Client>().unwrap().position, 1500 * 20);
+    }
+    let server = simulator.machine().server().downcast_ref::<Server>().unwrap();
+    // theta: weights (2), means (4), covariance (3). 300,000 rows and gamma = 0.02: errors of the
+    // means near 0.03; six of those are a false alarm of 1e-8.
+    for (mean, truth) in server.theta[2..6].iter().zip([-1.5, 0.0, 1.5, 1.0]) {
+        assert!((mean - truth).abs() < 0.2, "{mean} for {truth}");
+    }
+}
+
+#[test]
+fn a_full_batch_of_a_stream_is_refused() {
+    let method = Setup::default().typed();
+    assert!(matches!(method.check_stream(), Err(Error::Config { .. })));
+}

@@ -1,0 +1,75 @@
+//! `step = "theory"`: the estimated constants are of the right size and the step works.
+
+use crate::federation::*;
+use whimbrel_core::method::Artifact;
+use whimbrel_core::{Erased, Probability};
+use whimbrel_engine::{Faults, Participation, Simulator};
+use whimbrel_methods::fedem::{Batch, BindRows};
+use whimbrel_methods::theory::Constants;
+use whimbrel_models::gmm::Covariance;
+
+fn constants(setup: &Setup, p: f64) -> Artifact {
+    let method = Erased(Constants { fit: setup.typed(), participation: p }, BindRows);
+    let tables = unequal(20);
+    let federation = federation(&method, &tables);
+    let mut simulator =
+        Simulator::start(&method, &federation, keys(), Participation::Everyone, Faults::default())
+            .unwrap();
+    while simulator.step().unwrap().is_some() {}
+    use whimbrel_core::DynMethod;
+    method.artifact(simulator.machine().server()).unwrap()
+}
+
+fn value(artifact: &Artifact, name: &str) -> f64 {
+    artifact.tensor(name).unwrap().values[0]
+}
+
+#[test]
+fn without_noise_the_step_is_half_the_open_bound() {
+    let setup = Setup { covariance: Covariance::Known(TRUTH.to_vec()), ..Setup::default() };
+    let found = constants(&setup, 1.0);
+    let bound = 2.0 * value(&found, "v_min") / value(&found, "lipschitz_w");
+    assert_eq!(value(&found, "gamma_max"), bound);
+    assert_eq!(value(&found, "gamma"), (bound / 2.0).min(1.0));
+    assert_eq!(value(&found, "sigma2"), 0.0);
+    assert!(value(&found, "v_max") >= value(&found, "v_min"));
+}
+
+#[test]
+fn compression_sampling_and_minibatches_make_it_smaller() {
+    let known = || Covariance::Known(TRUTH.to_vec());
+    let gamma = |codec, p, batch| {
+        let setup = Setup { covariance: known(), codec, batch, ..Setup::default() };
+        value(&constants(&setup, p), "gamma")
+    };
+    let exact = gamma(whimbrel_codec::Codec::Exact, 1.0, Batch::Full);
+    let compressed = gamma(dither(), 1.0, Batch::Full);
+    let sampled = gamma(dither(), 0.2, Batch::Full);
+    let small = Batch::Sample { size: 1, replacement: true, local_steps: 1 };
+    let noisy = gamma(dither(), 0.2, small);
+    assert!(exact > compressed && compressed >= sampled && sampled > noisy);
+}
+
+#[test]
+fn the_minibatch_variance_falls_with_the_batch() {
+    let sigma2 = |size| {
+        let batch = Batch::Sample { size, replacement: true, local_steps: 1 };
+        value(&constants(&Setup { batch, ..Setup::default() }, 1.0), "sigma2")
+    };
+    let ratio = sigma2(1) / sigma2(10);
+    assert!((ratio - 10.0).abs() < 1e-9, "{ratio}");
+}
+
+#[test]
+fn a_run_with_the_steps_theory_allows_converges() {
+    let setup = Setup {
+        covariance: Covariance::Known(TRUTH.to_vec()),
+        codec: dither(),
+        ..Setup::default()
+    };
+    let gamma = value(&constants(&setup, 0.75), "gamma");
+    let setup = Setup { gamma, rounds: 1000, ..setup };
+    let participation = Participation::Bernoulli(Probability::new(0.75).unwrap());
+    let trace = run(&setup, &unequal(20), participation, Faults::default(), 1000);
+    assert!(trace.fields[0].1 < 1e-20, "{gamma}: {:?}", trace.fields);
+}

@@ -1,0 +1,177 @@
+//! Rows in the layout of the E-step: tiles of eight rows, column after column within a tile, so
+//! that every kernel runs over eight rows at once with unit stride.
+
+use super::Gmm;
+use super::lane::{LANES, Lane};
+use std::sync::Arc;
+use whimbrel_core::{ClientData, Error, Result, RowStream, kernel};
+
+/// What one client holds: a fixed table, or the rows that stand for a stream together with the
+/// stream they came from.
+#[derive(Clone)]
+pub struct GmmData {
+    pub(super) rows: usize,
+    columns: usize,
+    /// `tiles[t * columns + j]` holds column `j` of rows `8 t..8 t + 8`; rows past the last repeat
+    /// it, so that kernels meet no value that is not in the data.
+    pub(super) tiles: Vec<Lane>,
+    source: Option<Arc<dyn RowStream>>,
+}
+
+impl GmmData {
+    /// How many rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// How many columns.
+    pub fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// A copy of row `i`.
+    pub fn row(&self, i: usize) -> Vec<f64> {
+        assert!(i < self.rows, "row {i} of {}", self.rows);
+        let tile = &self.tiles[i / LANES * self.columns..][..self.columns];
+        tile.iter().map(|lane| lane.0[i % LANES]).collect()
+    }
+
+    /// Appends the chosen rows to `tiles`, in the layout of [`GmmData::tiles`].
+    pub(super) fn gather(&self, chosen: &[u32], tiles: &mut Vec<Lane>) {
+        tiles.clear();
+        tiles.resize(chosen.len().div_ceil(LANES) * self.columns, Lane::ZERO);
+        for (tile, eight) in tiles.chunks_exact_mut(self.columns).zip(chosen.chunks(LANES)) {
+            for lane in 0..LANES {
+                let i = eight[lane.min(eight.len() - 1)] as usize;
+                let from = &self.tiles[i / LANES * self.columns..][..self.columns];
+                for (to, from) in tile.iter_mut().zip(from) {
+                    to.0[lane] = from.0[i % LANES];
+                }
+            }
+        }
+    }
+}
+
+impl Gmm {
+    /// Checks rows (row-major) and lays them out for the E-step.
+    pub fn data_from_rows(&self, values: &[f64]) -> Result<GmmData> {
+        let names: Vec<String> = (1..=self.columns()).map(|j| j.to_string()).collect();
+        self.lay_out(&names, values, 0)
+    }
+
+    pub(super) fn bind_client(&self, data: &ClientData) -> Result<GmmData> {
+        match data {
+            ClientData::Table(table) => self.lay_out(&table.columns, &table.values, 0),
+            ClientData::Stream(source) => {
+                let first = self.read(source, 0, self.settings().stream_rows)?;
+                Ok(GmmData { source: Some(source.clone()), ..first })
+            }
+        }
+    }
+
+    pub(super) fn window_of(
+        &self,
+        data: &GmmData,
+        from: u64,
+        count: usize,
+    ) -> Result<Option<GmmData>> {
+        data.source.as_ref().map(|source| self.read(source, from, count)).transpose()
+    }
+
+    fn read(&self, source: &Arc<dyn RowStream>, from: u64, count: usize) -> Result<GmmData> {
+        let mut values = Vec::with_capacity(count * self.columns());
+        source.rows(from, count, &mut values)?;
+        let expected = count * source.columns().len();
+        if values.len() != expected {
+            return Err(Error::data(format!(
+                "the stream gave {} values for rows {from}..{} where {expected} were asked for",
+                values.len(),
+                from + count as u64
+            )));
+        }
+        self.lay_out(source.columns(), &values, from)
+    }
+
+    /// `first` is the number of the first row, for messages.
+    fn lay_out(&self, names: &[String], values: &[f64], first: u64) -> Result<GmmData> {
+        let columns = self.columns();
+        if names.len() != columns {
+            return Err(Error::data(format!(
+                "the rows have {} columns ({}), the mixture has {columns}",
+                names.len(),
+                names.join(", ")
+            )));
+        }
+        if !values.len().is_multiple_of(columns) {
+            return Err(Error::data(format!(
+                "{} values do not fill rows of {columns} columns",
+                values.len()
+            )));
+        }
+        let rows = values.len() / columns;
+        if rows == 0 {
+            return Err(Error::data("there are no rows; a mixture needs at least one"));
+        }
+        if let Some(at) = values.iter().position(|v| !v.is_finite()) {
+            return Err(Error::data(format!(
+                "row {}, column `{}` holds {}, which is not a finite number",
+                first + (at / columns) as u64 + 1,
+                names[at % columns],
+                values[at]
+            )));
+        }
+        let mut tiles = vec![Lane::ZERO; rows.div_ceil(LANES) * columns];
+        for (t, tile) in tiles.chunks_exact_mut(columns).enumerate() {
+            for lane in 0..LANES {
+                let i = (t * LANES + lane).min(rows - 1);
+                for (to, from) in tile.iter_mut().zip(&values[i * columns..]) {
+                    to.0[lane] = *from;
+                }
+            }
+        }
+        Ok(GmmData { rows, columns, tiles, source: None })
+    }
+
+    /// Means over the rows of `y` and of the lower triangle of `y y^T`, row after row.
+    pub(super) fn moments_of(&self, data: &GmmData) -> Vec<f64> {
+        if self.moments_len() == 0 {
+            return Vec::new();
+        }
+        let columns = self.columns();
+        let mut sums = vec![Lane::ZERO; self.moments_len()];
+        let whole = data.rows / LANES;
+        let (full, rest) = data.tiles.split_at(whole * columns);
+        add_moments(full, columns, &mut sums);
+        let mut totals: Vec<f64> = sums.iter().map(Lane::sum).collect();
+        for lane in 0..data.rows % LANES {
+            let mut at = columns;
+            for i in 0..columns {
+                let y_i = rest[i].0[lane];
+                totals[i] += y_i;
+                for y_j in &rest[..=i] {
+                    totals[at] += y_i * y_j.0[lane];
+                    at += 1;
+                }
+            }
+        }
+        let n = data.rows as f64;
+        totals.iter_mut().for_each(|t| *t /= n);
+        totals
+    }
+}
+
+kernel! {
+    fn add_moments(tiles: &[Lane], columns: usize, sums: &mut [Lane]) {
+        let (first, second) = sums.split_at_mut(columns);
+        for tile in tiles.chunks_exact(columns) {
+            let mut at = 0;
+            for i in 0..columns {
+                first[i] += tile[i];
+                for (y_j, sum) in tile[..=i].iter().zip(&mut second[at..=at + i]) {
+                    *sum += tile[i] * *y_j;
+                }
+                at += i + 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! The E-step: scores, log-sum-exp and statistics in one pass over blocks that stay in cache.
+//!
+//! Rows are cut into chunks whose size does not depend on the number of threads; a chunk is summed
+//! by one thread, and the chunks' sums are added in order. So the bits are those of one thread.
+
+use super::data::GmmData;
+use super::lane::{LANES, Lane};
+use super::parameters::{Factors, GmmParameters, whitening_lanes};
+use super::{Covariance, Gmm, kernels};
+use crate::{LatentModel, Rows};
+use rayon::prelude::*;
+use std::cell::RefCell;
+use whimbrel_core::{Error, Result};
+
+/// Tiles whose scores, rows and statistics are worked on together: 64 rows of 20 columns and
+/// 10 components are about 15 kB.
+pub(super) const BLOCK_TILES: usize = 8;
+/// Rows per chunk, a whole number of blocks.
+const CHUNK_ROWS: usize = 4096;
+
+/// Buffers kept from call to call.
+#[derive(Default)]
+pub(super) struct Scratch {
+    pub scores: Vec<Lane>,
+    pub log_density: Vec<Lane>,
+    work: Vec<Lane>,
+    sums: Vec<Lane>,
+    gathered: Vec<Lane>,
+}
+
+impl Scratch {
+    /// Room for a block; what is in the buffers does not matter.
+    pub fn prepare(&mut self, components: usize, columns: usize) {
+        let work = whitening_lanes(columns).max(BLOCK_TILES * columns);
+        self.scores.resize(BLOCK_TILES * components, Lane::ZERO);
+        self.log_density.resize(BLOCK_TILES, Lane::ZERO);
+        self.work.resize(work, Lane::ZERO);
+    }
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+impl Gmm {
+    pub(super) fn e_step(
+        &self,
+        theta: &GmmParameters,
+        data: &GmmData,
+        rows: Rows<'_>,
+        statistic: &mut [f64],
+    ) -> Result<f64> {
+        let count = match rows {
+            Rows::All => data.rows,
+            Rows::These(chosen) => chosen.len(),
+        };
+        self.check_call(theta, data, rows, statistic.len())?;
+        let chunks = count.div_ceil(CHUNK_ROWS);
+        let mut log_density = 0.0;
+        if chunks == 1 {
+            log_density = self.add_chunk(theta, data, rows, 0, statistic);
+        } else {
+            let sums: Vec<(Vec<f64>, f64)> = (0..chunks)
+                .into_par_iter()
+                .map(|chunk| {
+                    let mut sums = vec![0.0; self.statistic_len()];
+                    let log_density = self.add_chunk(theta, data, rows, chunk, &mut sums);
+                    (sums, log_density)
+                })
+                .collect();
+            statistic.fill(0.0);
+            for (sums, chunk_log_density) in &sums {
+                log_density += chunk_log_density;
+                statistic.iter_mut().zip(sums).for_each(|(s, x)| *s += x);
+            }
+        }
+        let n = count as f64;
+        statistic.iter_mut().for_each(|s| *s /= n);
+        log_density /= n;
+        if log_density.is_finite() && statistic.iter().all(|s| s.is_finite()) {
+            Ok(log_density)
+        } else {
+            Err(Error::numerical(
+                "the mixture gives some row no finite density: a component lies too far away or \
+                 its covariance is too small",
+            ))
+        }
+    }
+
+    fn check_call(
+        &self,
+        theta: &GmmParameters,
+        data: &GmmData,
+        rows: Rows<'_>,
+        statistic_len: usize,
+    ) -> Result<()> {
+        let own = theta.columns() == self.columns()
+            && theta.components() == self.components()
+            && data.columns() == self.columns();
+        if !own {
+            return Err(Error::internal("parameters or rows belong to another mixture"));
+        }
+        if statistic_len != self.statistic_len() {
+            return Err(Error::internal(format!(
+                "a statistic of {statistic_len} numbers where the mixture has {}",
+                self.statistic_len()
+            )));
+        }
+        if let Rows::These(chosen) = rows {
+            if chosen.is_empty() {
+                return Err(Error::internal("an E-step over no rows"));
+            }
+            if let Some(i) = chosen.iter().find(|i| **i as usize >= data.rows) {
+                return Err(Error::internal(format!("row {i} of {} does not exist", data.rows)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the chunk's sums of expected statistics and returns its summed log-density.
+    fn add_chunk(
+        &self,
+        theta: &GmmParameters,
+        data: &GmmData,
+        rows: Rows<'_>,
+        chunk: usize,
+        sums: &mut [f64],
+    ) -> f64 {
+        SCRATCH.with_borrow_mut(|scratch| {
+            let first = chunk * CHUNK_ROWS;
+            match rows {
+                Rows::All => {
+                    let count = CHUNK_ROWS.min(data.rows - first);
+                    let tiles = &data.tiles[first / LANES * data.columns()..]
+                        [..count.div_ceil(LANES) * data.columns()];
+                    self.add_rows(theta, tiles, count, scratch, sums)
+                }
+                Rows::These(chosen) => {
+                    let chosen = &chosen[first..chosen.len().min(first + CHUNK_ROWS)];
+                    let mut gathered = std::mem::take(&mut scratch.gathered);
+                    data.gather(chosen, &mut gathered);
+                    let log_density = self.add_rows(theta, &gathered, chosen.len(), scratch, sums);
+                    scratch.gathered = gathered;
+                    log_density
+                }
+            }
+        })
+    }
+
+    fn add_rows(
+        &self,
+        theta: &GmmParameters,
+        tiles: &[Lane],
+        rows: usize,
+        scratch: &mut Scratch,
+        out: &mut [f64],
+    ) -> f64 {
+        let (components, columns) = (self.components(), self.columns());
+        scratch.prepare(components, columns);
+        scratch.sums.clear();
+        scratch.sums.resize(out.len() + 1, Lane::ZERO);
+        let mut left = rows;
+        for block in tiles.chunks(BLOCK_TILES * columns) {
+            let count = score_block(theta, block, scratch);
+            if left < count * LANES {
+                scratch.silence_padding(left, count, components);
+            }
+            self.add_statistics(block, count, scratch);
+            left = left.saturating_sub(count * LANES);
+        }
+        for (out, sum) in out.iter_mut().zip(&scratch.sums) {
+            *out = sum.sum();
+        }
+        scratch.sums[out.len()].sum()
+    }
+
+    /// Adds the expected statistics and the log-densities of a block to the sums.
+    fn add_statistics(&self, block: &[Lane], count: usize, scratch: &mut Scratch) {
+        let (components, columns) = (self.components(), self.columns());
+        let r = &scratch.scores[..count * components];
+        let (first, rest) = scratch.sums.split_at_mut(components);
+        let (second, rest) = rest.split_at_mut(components * columns);
+        let (third, log_density) = rest.split_at_mut(components * self.second_len());
+        kernels::add_columns(r, components, first);
+        kernels::add_columns(&scratch.log_density[..count], 1, log_density);
+        match self.settings().covariance {
+            Covariance::Known(_) | Covariance::Tied => {
+                kernels::add_products(r, components, block, columns, second);
+            }
+            Covariance::Diagonal => {
+                let squares = &mut scratch.work[..block.len()];
+                kernels::squares(block, squares);
+                kernels::add_products(r, components, block, columns, second);
+                kernels::add_products(r, components, squares, columns, third);
+            }
+            Covariance::Full => {
+                let own = second.chunks_exact_mut(columns);
+                let own = own.zip(third.chunks_exact_mut(self.triangle()));
+                for (k, (second, third)) in own.enumerate() {
+                    let work = &mut scratch.work;
+                    kernels::add_component_moments(
+                        r, components, k, block, columns, work, second, third,
+                    );
+                }
+            }
+        }
+    }
+}
+
+impl Scratch {
+    /// Gives rows past the last no part in any sum.
+    fn silence_padding(&mut self, rows: usize, tiles: usize, components: usize) {
+        let (tile, real) = (rows / LANES, rows % LANES);
+        debug_assert_eq!(tile + 1, tiles, "only the last tile is padded");
+        self.log_density[tile].0[real..].fill(0.0);
+        for r in &mut self.scores[tile * components..][..components] {
+            r.0[real..].fill(0.0);
+        }
+    }
+}
+
+/// Responsibilities and log-densities of a block of tiles, into the scratch; returns how many
+/// tiles.
+pub(super) fn score_block(theta: &GmmParameters, block: &[Lane], scratch: &mut Scratch) -> usize {
+    let (components, columns) = (theta.components(), theta.columns());
+    let count = block.len() / columns;
+    let scores = &mut scratch.scores[..count * components];
+    let work = &mut scratch.work[..whitening_lanes(columns)];
+    let constants = &theta.constants;
+    match &theta.factors {
+        Factors::Shared { centre, panels, whitened } => {
+            kernels::shared_scores(block, centre, panels, whitened, constants, work, scores);
+        }
+        Factors::Diagonal { means, scales } => {
+            kernels::diagonal_scores(block, columns, means, scales, constants, scores);
+        }
+        Factors::Full { panels } => {
+            let means = theta.means();
+            kernels::full_scores(block, columns, means, panels, constants, work, scores);
+        }
+    }
+    kernels::responsibilities(scores, components, &mut scratch.log_density[..count]);
+    count
+}

@@ -1,0 +1,294 @@
+//! The M-step `T`, clipped to the interior of its domain, and the penalty.
+//!
+//! With `R` of [`GmmPenalty`](super::GmmPenalty), lambda its Dirichlet part, nu and psi its
+//! Wishart degrees and scale, `T(s) = argmin psi(theta) + R(theta) - <s, phi(theta)>` is
+//!
+//! - `pi_k` proportional to `s1_k + lambda` (60),
+//! - `mu_k = s2_k / s1_k` (61),
+//! - tied: `Sigma = (E[y y'] - sum_k s1_k mu_k mu_k' + psi I) / (1 + nu)` (62),
+//! - full: `Sigma_k = (s3_k - s1_k mu_k mu_k' + psi I) / (s1_k + nu)`, and its diagonal alone for
+//!   diagonal covariances.
+//!
+//! A component whose `s1` is not above the weight floor is dead: its quotients mean nothing, so it
+//! gets the floor as weight, the mean of the living components, and the pooled covariance.
+
+use super::parameters::{Factors, GmmParameters};
+use super::{Covariance, Gmm};
+use crate::{LatentModel, Maximum};
+use whimbrel_core::linalg::{cholesky, floor_eigenvalues, pack, packed_index, unpack};
+use whimbrel_core::{Error, Result, math};
+
+impl Gmm {
+    pub(super) fn m_step(
+        &self,
+        statistic: &[f64],
+        moments: &[f64],
+    ) -> Result<Maximum<GmmParameters>> {
+        if statistic.len() != self.statistic_len() || moments.len() != self.moments_len() {
+            return Err(Error::internal(format!(
+                "a statistic of {} and moments of {} numbers where the mixture has {} and {}",
+                statistic.len(),
+                moments.len(),
+                self.statistic_len(),
+                self.moments_len()
+            )));
+        }
+        if !statistic.iter().chain(moments).all(|x| x.is_finite()) {
+            return Err(Error::numerical("the statistic holds a number that is not finite"));
+        }
+        let step = Step::new(self, statistic, moments)?;
+        let (covariance, floored) = step.covariances()?;
+        let repairs = step.dead.len() as u32 + floored;
+        let Step { weights, means, dead, .. } = step;
+        let theta = self
+            .assemble(weights, means, covariance)
+            .map_err(|e| Error::numerical(format!("the M-step left the parameter space: {e}")))?;
+        Ok(Maximum { theta, repairs, dead })
+    }
+
+    /// `R(theta)`.
+    pub(super) fn penalty_of(&self, theta: &GmmParameters) -> f64 {
+        let penalty = &self.settings().penalty;
+        let mut total = 0.0;
+        if penalty.dirichlet > 0.0 {
+            total -= penalty.dirichlet * theta.weights().iter().map(|w| math::ln(*w)).sum::<f64>();
+        }
+        let matrices = match theta.factors {
+            Factors::Shared { .. } if !self.known.is_empty() => 0,
+            Factors::Shared { .. } => 1,
+            _ => self.components(),
+        };
+        if penalty.wishart_degrees > 0.0 || penalty.wishart_scale > 0.0 {
+            let d = self.columns();
+            for k in 0..matrices {
+                let precision = theta.precision(k);
+                let trace: f64 = (0..d).map(|j| precision[j * d + j]).sum();
+                total += 0.5 * penalty.wishart_degrees * theta.log_determinant(k)
+                    + 0.5 * penalty.wishart_scale * trace;
+            }
+        }
+        total
+    }
+}
+
+/// An M-step between its parts.
+struct Step<'a> {
+    model: &'a Gmm,
+    moments: &'a [f64],
+    /// `s1`, with 0 for the dead.
+    s1: Vec<f64>,
+    /// Second moments in the statistic, component after component.
+    second: &'a [f64],
+    weights: Vec<f64>,
+    means: Vec<f64>,
+    dead: Vec<usize>,
+}
+
+impl<'a> Step<'a> {
+    fn new(model: &'a Gmm, statistic: &'a [f64], moments: &'a [f64]) -> Result<Self> {
+        let (components, d) = (model.components(), model.columns());
+        let settings = model.settings();
+        let (s1, rest) = statistic.split_at(components);
+        let (s2, second) = rest.split_at(components * d);
+
+        let total: f64 = s1.iter().filter(|s| **s > 0.0).sum();
+        let floor = settings.weight_floor * total;
+        let dead: Vec<usize> = (0..components).filter(|k| !(s1[*k] > floor)).collect();
+        if dead.len() == components || !total.is_finite() {
+            return Err(Error::numerical(
+                "no component has a positive weight left in the statistic; a smaller step or a \
+                 codec with less noise would keep it in the domain of the M-step",
+            ));
+        }
+        let s1: Vec<f64> = s1.iter().map(|s| if *s > floor { *s } else { 0.0 }).collect();
+
+        // pi_k ∝ s1_k + lambda (60); floored, then normalised.
+        let lambda = settings.penalty.dirichlet;
+        let sum: f64 = s1.iter().map(|s| s + lambda).sum();
+        let mut weights: Vec<f64> =
+            s1.iter().map(|s| ((s + lambda) / sum).max(settings.weight_floor)).collect();
+        let sum: f64 = weights.iter().sum();
+        weights.iter_mut().for_each(|w| *w /= sum);
+
+        // mu_k = s2_k / s1_k (61)
+        let alive: f64 = s1.iter().sum();
+        let mut living_mean = vec![0.0; d];
+        for (k, s2) in s2.chunks_exact(d).enumerate().filter(|(k, _)| s1[*k] > 0.0) {
+            debug_assert!(!dead.contains(&k));
+            living_mean.iter_mut().zip(s2).for_each(|(m, s)| *m += s / alive);
+        }
+        let means: Vec<f64> = s2
+            .chunks_exact(d)
+            .zip(&s1)
+            .flat_map(|(s2, s1)| {
+                let living_mean = &living_mean;
+                (0..d).map(move |j| if *s1 > 0.0 { s2[j] / s1 } else { living_mean[j] })
+            })
+            .collect();
+        Ok(Self { model, moments, s1, second, weights, means, dead })
+    }
+
+    fn covariances(&self) -> Result<(Vec<f64>, u32)> {
+        match self.model.settings().covariance {
+            Covariance::Known(_) => Ok((self.model.known.clone(), 0)),
+            Covariance::Tied => self.tied(),
+            Covariance::Diagonal => Ok(self.diagonal()),
+            Covariance::Full => self.full(),
+        }
+    }
+
+    fn tied(&self) -> Result<(Vec<f64>, u32)> {
+        let settings = self.model.settings();
+        let d = self.model.columns();
+        // Sigma = (E[y y'] - sum_k s1_k mu_k mu_k' + psi I) / (1 + nu)                       (62)
+        let mut scatter = self.moments[d..].to_vec();
+        for (s1, mean) in self.s1.iter().zip(self.means.chunks_exact(d)) {
+            subtract_outer(&mut scatter, *s1, mean);
+        }
+        let (degrees, scale) = (settings.penalty.wishart_degrees, settings.penalty.wishart_scale);
+        scatter.iter_mut().for_each(|x| *x /= 1.0 + degrees);
+        for j in 0..d {
+            scatter[packed_index(j, j)] += scale / (1.0 + degrees) + settings.reg_covar;
+        }
+        let floored = floor_packed(&mut scatter, d, self.floor())?;
+        Ok((scatter, u32::from(floored)))
+    }
+
+    fn diagonal(&self) -> (Vec<f64>, u32) {
+        let settings = self.model.settings();
+        let d = self.model.columns();
+        let floor = self.floor();
+        let pooled = self.pooled_variances();
+        let (degrees, scale) = (settings.penalty.wishart_degrees, settings.penalty.wishart_scale);
+        let mut repairs = 0;
+        let mut out = Vec::with_capacity(self.means.len());
+        for (k, (mean, second)) in
+            self.means.chunks_exact(d).zip(self.second.chunks_exact(d)).enumerate()
+        {
+            let s1 = self.s1[k];
+            let mut clipped = false;
+            for j in 0..d {
+                let variance = if s1 > 0.0 {
+                    (second[j] - s1 * mean[j] * mean[j] + scale) / (s1 + degrees)
+                } else {
+                    pooled[j]
+                };
+                let variance = variance + settings.reg_covar;
+                clipped |= s1 > 0.0 && variance < floor;
+                out.push(variance.max(floor));
+            }
+            repairs += u32::from(clipped);
+        }
+        (out, repairs)
+    }
+
+    fn full(&self) -> Result<(Vec<f64>, u32)> {
+        let settings = self.model.settings();
+        let (d, size) = (self.model.columns(), self.model.triangle());
+        let floor = self.floor();
+        let (degrees, scale) = (settings.penalty.wishart_degrees, settings.penalty.wishart_scale);
+        let mut repairs = 0;
+        let mut out = Vec::with_capacity(self.second.len());
+        for (k, (mean, second)) in
+            self.means.chunks_exact(d).zip(self.second.chunks_exact(size)).enumerate()
+        {
+            let s1 = self.s1[k];
+            let mut sigma = if s1 > 0.0 {
+                let mut scatter = second.to_vec();
+                subtract_outer(&mut scatter, s1, mean);
+                for j in 0..d {
+                    scatter[packed_index(j, j)] += scale;
+                }
+                scatter.iter_mut().for_each(|x| *x /= s1 + degrees);
+                scatter
+            } else {
+                self.pooled_covariance()
+            };
+            for j in 0..d {
+                sigma[packed_index(j, j)] += settings.reg_covar;
+            }
+            let floored = floor_packed(&mut sigma, d, floor)
+                .map_err(|e| Error::numerical(format!("component {}: {e}", k + 1)))?;
+            repairs += u32::from(floored && s1 > 0.0);
+            out.extend(sigma);
+        }
+        Ok((out, repairs))
+    }
+
+    /// The smallest eigenvalue allowed: relative to the mean variance of a column of the pooled
+    /// data, or to the rounding of their squares where all rows are equal.
+    fn floor(&self) -> f64 {
+        let d = self.model.columns();
+        let (mean, second) = self.pooled();
+        let square = |j: usize| second[if second.len() == d { j } else { packed_index(j, j) }];
+        let variance = (0..d).map(|j| square(j) - mean[j] * mean[j]).sum::<f64>() / d as f64;
+        let rounding = f64::EPSILON * (0..d).map(|j| square(j).abs()).sum::<f64>() / d as f64;
+        let scale = variance.max(rounding);
+        self.model.settings().covariance_floor * if scale > 0.0 { scale } else { 1.0 }
+    }
+
+    /// First and second moments of the pooled data: those given, or what the living components'
+    /// statistics say.
+    fn pooled(&self) -> (Vec<f64>, Vec<f64>) {
+        let (d, size) = (self.model.columns(), self.model.second_len());
+        if !self.moments.is_empty() {
+            let (mean, second) = self.moments.split_at(d);
+            return (mean.to_vec(), second.to_vec());
+        }
+        let alive: f64 = self.s1.iter().sum();
+        let (mut mean, mut second) = (vec![0.0; d], vec![0.0; size]);
+        for (k, s1) in self.s1.iter().enumerate().filter(|(_, s1)| **s1 > 0.0) {
+            let share = s1 / alive;
+            mean.iter_mut().zip(&self.means[k * d..]).for_each(|(m, x)| *m += share * x);
+            second.iter_mut().zip(&self.second[k * size..]).for_each(|(m, x)| *m += x / alive);
+        }
+        (mean, second)
+    }
+
+    fn pooled_variances(&self) -> Vec<f64> {
+        let d = self.model.columns();
+        let (mean, second) = self.pooled();
+        let square = |j: usize| second[if second.len() == d { j } else { packed_index(j, j) }];
+        (0..d).map(|j| square(j) - mean[j] * mean[j]).collect()
+    }
+
+    fn pooled_covariance(&self) -> Vec<f64> {
+        let (mean, mut second) = self.pooled();
+        subtract_outer(&mut second, 1.0, &mean);
+        second
+    }
+}
+
+/// `packed -= weight v v'`, on the lower triangle.
+pub(super) fn subtract_outer(packed: &mut [f64], weight: f64, v: &[f64]) {
+    let mut rest = packed;
+    for (i, v_i) in v.iter().enumerate() {
+        let (row, next) = rest.split_at_mut(i + 1);
+        rest = next;
+        for (x, v_j) in row.iter_mut().zip(v) {
+            *x -= weight * v_i * v_j;
+        }
+    }
+}
+
+/// Raises the eigenvalues of a packed symmetric matrix to `floor`; says whether any was below.
+///
+/// The floor is never below what rounding can tell from zero beside the largest entry, so that the
+/// result has a Cholesky factor.
+pub(super) fn floor_packed(packed: &mut [f64], d: usize, floor: f64) -> Result<bool> {
+    let largest = (0..d).map(|j| packed[packed_index(j, j)].abs()).fold(0.0, f64::max);
+    let mut square = unpack(packed, d);
+    let mut floor = floor.max(largest * f64::EPSILON * d as f64);
+    let mut raised = false;
+    for _ in 0..8 {
+        raised |= floor_eigenvalues(&mut square, d, floor)? > 0;
+        if cholesky(&mut square.clone(), d).is_ok() {
+            if raised {
+                packed.copy_from_slice(&pack(&square, d));
+            }
+            return Ok(raised);
+        }
+        floor *= 16.0;
+    }
+    Err(Error::numerical("a covariance could not be made positive definite"))
+}

@@ -1,0 +1,426 @@
+//! `theta`: weights, means, covariances, and what the E-step needs of them computed once.
+
+use super::kernels::{GROUP, pack_components, pack_panels, panels_len};
+use super::{Covariance, Gmm};
+use whimbrel_core::linalg::{cholesky, invert_lower, packed_index, packed_len, unpack};
+use whimbrel_core::{Error, Result, math};
+
+/// `ln(2 pi)`.
+const LN_TWO_PI: f64 = 1.837_877_066_409_345_5;
+
+/// The parameters of a Gaussian mixture.
+#[derive(Clone, Debug)]
+pub struct GmmParameters {
+    columns: usize,
+    weights: Vec<f64>,
+    means: Vec<f64>,
+    /// One lower triangle (known, tied), one per component (full), or variances (diagonal).
+    covariance: Vec<f64>,
+    pub(super) factors: Factors,
+    /// `ln pi_k - (d/2) ln 2 pi - (1/2) ln det Sigma_k`.
+    pub(super) constants: Vec<f64>,
+}
+
+/// Inverse Cholesky factors, in the order in which the kernels read them.
+#[derive(Clone, Debug)]
+pub(super) enum Factors {
+    /// One covariance: the factor, the point that rows are taken relative to, and the means
+    /// relative to it times the factor.
+    Shared { centre: Vec<f64>, panels: Vec<f64>, whitened: Vec<f64> },
+    /// Means and inverse standard deviations.
+    Diagonal { means: Vec<f64>, scales: Vec<f64> },
+    /// One factor per component.
+    Full { panels: Vec<f64> },
+}
+
+impl GmmParameters {
+    /// Number of components.
+    pub fn components(&self) -> usize {
+        self.weights.len()
+    }
+
+    /// Number of columns.
+    pub fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// Weights, positive and of sum 1.
+    pub fn weights(&self) -> &[f64] {
+        &self.weights
+    }
+
+    /// Means, component after component.
+    pub fn means(&self) -> &[f64] {
+        &self.means
+    }
+
+    /// The mean of component `k`.
+    pub fn mean(&self, k: usize) -> &[f64] {
+        &self.means[k * self.columns..][..self.columns]
+    }
+
+    /// The covariance of component `k`, row-major.
+    pub fn covariance(&self, k: usize) -> Vec<f64> {
+        let d = self.columns;
+        match self.factors {
+            Factors::Shared { .. } => unpack(&self.covariance, d),
+            Factors::Full { .. } => {
+                unpack(&self.covariance[k * packed_len(d)..][..packed_len(d)], d)
+            }
+            Factors::Diagonal { .. } => {
+                let mut square = vec![0.0; d * d];
+                for (j, variance) in self.covariance[k * d..][..d].iter().enumerate() {
+                    square[j * d + j] = *variance;
+                }
+                square
+            }
+        }
+    }
+
+    /// What is stored of the covariances: one lower triangle, row after row (known, tied), one
+    /// per component (full), or the variances of each component (diagonal).
+    pub fn covariance_coordinates(&self) -> &[f64] {
+        &self.covariance
+    }
+
+    /// `ln det Sigma_k`.
+    pub(super) fn log_determinant(&self, k: usize) -> f64 {
+        2.0 * (math::ln(self.weights[k]) - self.constants[k]) - self.columns as f64 * LN_TWO_PI
+    }
+
+    /// `Sigma_k^-1`, row-major.
+    pub(super) fn precision(&self, k: usize) -> Vec<f64> {
+        let d = self.columns;
+        let mut w = self.covariance(k);
+        cholesky(&mut w, d).expect("parameters hold positive definite covariances");
+        invert_lower(&mut w, d);
+        // Sigma^-1 = W^T W with W = L^-1.
+        let mut precision = vec![0.0; d * d];
+        for row in w.chunks_exact(d) {
+            for i in 0..d {
+                for j in 0..d {
+                    precision[i * d + j] += row[i] * row[j];
+                }
+            }
+        }
+        precision
+    }
+
+    /// `phi(theta)`: (56), and for component-wise covariances the coordinates
+    /// `ln pi_k - (1/2) ln det Sigma_k - (1/2) mu' Sigma_k^-1 mu`, `Sigma_k^-1 mu_k`,
+    /// `-(1/2) Sigma_k^-1` (entries off the diagonal doubled, since the triangle holds each once).
+    pub(super) fn natural(&self) -> Vec<f64> {
+        let (components, d) = (self.components(), self.columns);
+        let own_covariance = !matches!(self.factors, Factors::Shared { .. });
+        let (mut first, mut second, mut third) = (Vec::new(), Vec::new(), Vec::new());
+        let mut precision = Vec::new();
+        for k in 0..components {
+            if k == 0 || own_covariance {
+                precision = self.precision(k);
+            }
+            let mean = self.mean(k);
+            let scaled: Vec<f64> = precision
+                .chunks_exact(d)
+                .map(|row| row.iter().zip(mean).map(|(p, m)| p * m).sum())
+                .collect();
+            let square: f64 = scaled.iter().zip(mean).map(|(p, m)| p * m).sum();
+            let half_log_det = if own_covariance { 0.5 * self.log_determinant(k) } else { 0.0 };
+            first.push(math::ln(self.weights[k]) - half_log_det - 0.5 * square);
+            second.extend(scaled);
+            match self.factors {
+                Factors::Shared { .. } => {}
+                Factors::Diagonal { .. } => {
+                    third.extend((0..d).map(|j| -0.5 * precision[j * d + j]))
+                }
+                Factors::Full { .. } => {
+                    for i in 0..d {
+                        third.extend((0..i).map(|j| -precision[i * d + j]));
+                        third.push(-0.5 * precision[i * d + i]);
+                    }
+                }
+            }
+        }
+        [first, second, third].concat()
+    }
+}
+
+impl Gmm {
+    /// Parameters from numbers as a person writes them: weights, means component after component,
+    /// and one square row-major matrix (known, tied), one per component (full), or variances
+    /// component after component (diagonal).
+    ///
+    /// A known covariance may be left out (empty); if given it must be the model's.
+    pub fn parameters(
+        &self,
+        weights: &[f64],
+        means: &[f64],
+        covariance: &[f64],
+    ) -> Result<GmmParameters> {
+        let config = |e: String| Error::config(e);
+        let d = self.columns();
+        let packed =
+            match &self.settings().covariance {
+                Covariance::Known(matrix) => {
+                    if !covariance.is_empty() && covariance != matrix.as_slice() {
+                        return Err(Error::config(
+                            "the covariance of the parameters is not the model's known one",
+                        )
+                        .hint("leave it out, or choose `tied`"));
+                    }
+                    self.known.clone()
+                }
+                Covariance::Tied => pack_symmetric(covariance, d)
+                    .map_err(|e| config(format!("tied covariance: {e}")))?,
+                Covariance::Diagonal => {
+                    let expected = self.components() * d;
+                    if covariance.len() != expected {
+                        return Err(config(format!(
+                            "{} variances given where {} components x {d} columns need {expected}",
+                            covariance.len(),
+                            self.components()
+                        )));
+                    }
+                    covariance.to_vec()
+                }
+                Covariance::Full => {
+                    if covariance.len() != self.components() * d * d {
+                        return Err(config(format!(
+                            "{} numbers given where {} full covariances need {}",
+                            covariance.len(),
+                            self.components(),
+                            self.components() * d * d
+                        )));
+                    }
+                    let mut packed = Vec::with_capacity(self.components() * packed_len(d));
+                    for (k, matrix) in covariance.chunks_exact(d * d).enumerate() {
+                        packed.extend(pack_symmetric(matrix, d).map_err(|e| {
+                            config(format!("covariance of component {}: {e}", k + 1))
+                        })?);
+                    }
+                    packed
+                }
+            };
+        self.assemble(weights.to_vec(), means.to_vec(), packed).map_err(config)
+    }
+
+    /// The coordinates in which parameters travel: weights, means, and the covariances where they
+    /// are fitted.
+    pub(super) fn coordinates_of(&self, theta: &GmmParameters) -> Vec<f64> {
+        let mut out = [theta.weights(), theta.means()].concat();
+        if self.known.is_empty() {
+            out.extend_from_slice(&theta.covariance);
+        }
+        out
+    }
+
+    pub(super) fn parameters_at(&self, coordinates: &[f64]) -> Result<GmmParameters> {
+        let (components, d) = (self.components(), self.columns());
+        let fixed = components * (1 + d);
+        let expected = fixed + if self.known.is_empty() { self.covariance_len() } else { 0 };
+        if coordinates.len() != expected {
+            return Err(Error::peer(format!(
+                "{} coordinates given where the mixture has {expected}",
+                coordinates.len()
+            )));
+        }
+        let covariance = if self.known.is_empty() { &coordinates[fixed..] } else { &self.known };
+        let (weights, means) = coordinates[..fixed].split_at(components);
+        self.assemble(weights.to_vec(), means.to_vec(), covariance.to_vec())
+            .map_err(Error::numerical)
+    }
+
+    pub(super) fn covariance_len(&self) -> usize {
+        match self.settings().covariance {
+            Covariance::Known(_) | Covariance::Tied => self.triangle(),
+            Covariance::Diagonal | Covariance::Full => self.components() * self.second_len(),
+        }
+    }
+
+    /// Checks the parts (shapes, finite values, weights, positive definiteness) and factors the
+    /// covariances; says what is wrong in words.
+    pub(super) fn assemble(
+        &self,
+        mut weights: Vec<f64>,
+        means: Vec<f64>,
+        covariance: Vec<f64>,
+    ) -> Result<GmmParameters, String> {
+        let (components, d) = (self.components(), self.columns());
+        if weights.len() != components {
+            return Err(format!("{} weights given for {components} components", weights.len()));
+        }
+        if means.len() != components * d {
+            return Err(format!(
+                "{} numbers given as means of {components} components in {d} columns",
+                means.len()
+            ));
+        }
+        check_weights(&mut weights)?;
+        if let Some(at) = means.iter().position(|m| !m.is_finite()) {
+            return Err(format!(
+                "the mean of component {} is {} in column {}; it must be finite",
+                at / d + 1,
+                means[at],
+                at % d + 1
+            ));
+        }
+        if covariance.len() != self.covariance_len() {
+            return Err(format!(
+                "{} numbers given where the covariances have {}",
+                covariance.len(),
+                self.covariance_len()
+            ));
+        }
+        let base = -0.5 * d as f64 * LN_TWO_PI;
+        let mut constants: Vec<f64> = weights.iter().map(|w| math::ln(*w) + base).collect();
+        let factors = match self.settings().covariance {
+            Covariance::Known(_) | Covariance::Tied => {
+                shared_factors(&weights, &means, &covariance, d, &mut constants)?
+            }
+            Covariance::Diagonal => diagonal_factors(&means, &covariance, d, &mut constants)?,
+            Covariance::Full => full_factors(&covariance, d, &mut constants)?,
+        };
+        Ok(GmmParameters { columns: d, weights, means, covariance, factors, constants })
+    }
+}
+
+/// Weights must be positive and sum to 1; sums off by rounding (of a narrower format, say) are
+/// scaled back, and exact ones keep their bits.
+fn check_weights(weights: &mut [f64]) -> Result<(), String> {
+    if let Some(k) = weights.iter().position(|w| !(*w > 0.0 && w.is_finite())) {
+        return Err(format!(
+            "the weight of component {} is {}; it must be positive",
+            k + 1,
+            weights[k]
+        ));
+    }
+    let sum: f64 = weights.iter().sum();
+    if (sum - 1.0).abs() > 1e-3 {
+        return Err(format!("the weights sum to {sum}, not to 1"));
+    }
+    if (sum - 1.0).abs() > 1e-12 {
+        weights.iter_mut().for_each(|w| *w /= sum);
+    }
+    Ok(())
+}
+
+fn shared_factors(
+    weights: &[f64],
+    means: &[f64],
+    covariance: &[f64],
+    d: usize,
+    constants: &mut [f64],
+) -> Result<Factors, String> {
+    let (lower, half_log_det) = inverse_factor(covariance, d)?;
+    constants.iter_mut().for_each(|c| *c -= half_log_det);
+    let mut centre = vec![0.0; d];
+    for (w, mean) in weights.iter().zip(means.chunks_exact(d)) {
+        for (c, m) in centre.iter_mut().zip(mean) {
+            *c += w * m;
+        }
+    }
+    let mut whitened = Vec::with_capacity(means.len());
+    for mean in means.chunks_exact(d) {
+        let mut rest = lower.as_slice();
+        for i in 0..d {
+            let (row, next) = rest.split_at(i + 1);
+            rest = next;
+            let terms = row.iter().zip(mean).zip(&centre);
+            whitened.push(terms.map(|((w, m), c)| w * (m - c)).sum());
+        }
+    }
+    let mut panels = Vec::with_capacity(panels_len(d));
+    pack_panels(&lower, d, &mut panels);
+    Ok(Factors::Shared { centre, panels, whitened: pack_components(&whitened, weights.len(), d) })
+}
+
+fn diagonal_factors(
+    means: &[f64],
+    variances: &[f64],
+    d: usize,
+    constants: &mut [f64],
+) -> Result<Factors, String> {
+    if let Some(at) = variances.iter().position(|v| !(*v > 0.0 && v.is_finite())) {
+        return Err(format!(
+            "the variance of component {} is {} in column {}; it must be positive",
+            at / d + 1,
+            variances[at],
+            at % d + 1
+        ));
+    }
+    let mut logs = variances.to_vec();
+    math::ln_slice(&mut logs);
+    for (c, logs) in constants.iter_mut().zip(logs.chunks_exact(d)) {
+        *c -= 0.5 * logs.iter().sum::<f64>();
+    }
+    let scales: Vec<f64> = variances.iter().map(|v| 1.0 / v.sqrt()).collect();
+    let components = constants.len();
+    Ok(Factors::Diagonal {
+        means: pack_components(means, components, d),
+        scales: pack_components(&scales, components, d),
+    })
+}
+
+fn full_factors(covariance: &[f64], d: usize, constants: &mut [f64]) -> Result<Factors, String> {
+    let mut panels = Vec::with_capacity(constants.len() * panels_len(d));
+    for (k, packed) in covariance.chunks_exact(packed_len(d)).enumerate() {
+        let (lower, half_log_det) =
+            inverse_factor(packed, d).map_err(|e| format!("component {}: {e}", k + 1))?;
+        constants[k] -= half_log_det;
+        pack_panels(&lower, d, &mut panels);
+    }
+    Ok(Factors::Full { panels })
+}
+
+/// The lower triangle of `L^-1` for `Sigma = L L^T`, and `(1/2) ln det Sigma`.
+fn inverse_factor(packed: &[f64], d: usize) -> Result<(Vec<f64>, f64), String> {
+    let mut square = unpack(packed, d);
+    cholesky(&mut square, d).map_err(|_| "the covariance is not positive definite".to_string())?;
+    let mut pivots: Vec<f64> = (0..d).map(|i| square[i * d + i]).collect();
+    math::ln_slice(&mut pivots);
+    invert_lower(&mut square, d);
+    let lower: Vec<f64> = (0..d).flat_map(|i| &square[i * d..][..i + 1]).copied().collect();
+    if lower.iter().any(|w| !w.is_finite()) {
+        return Err("the covariance is too close to singular".to_string());
+    }
+    Ok((lower, pivots.iter().sum()))
+}
+
+/// The lower triangle of a square matrix, which must be finite and symmetric to rounding.
+pub(super) fn pack_symmetric(matrix: &[f64], d: usize) -> Result<Vec<f64>, String> {
+    if matrix.len() != d * d {
+        return Err(format!(
+            "{} numbers given where a {d} x {d} matrix has {}",
+            matrix.len(),
+            d * d
+        ));
+    }
+    let mut packed = vec![0.0; packed_len(d)];
+    for i in 0..d {
+        for j in 0..=i {
+            let (below, above) = (matrix[i * d + j], matrix[j * d + i]);
+            if !(below.is_finite() && above.is_finite()) {
+                return Err(format!("entry ({}, {}) is not a finite number", i + 1, j + 1));
+            }
+            let scale = (matrix[i * d + i] * matrix[j * d + j]).abs().sqrt();
+            if (below - above).abs() > 1e-8 * scale {
+                return Err(format!(
+                    "not symmetric: entry ({}, {}) is {below}, its mirror image {above}",
+                    i + 1,
+                    j + 1
+                ));
+            }
+            packed[packed_index(i, j)] = 0.5 * (below + above);
+        }
+    }
+    Ok(packed)
+}
+
+/// Refuses a covariance that has no Cholesky factor.
+pub(super) fn check_definite(packed: &[f64], d: usize) -> Result<(), String> {
+    inverse_factor(packed, d).map(|_| ())
+}
+
+/// Lanes of scratch that whitening one row needs: the centred row and the whitened one.
+pub(super) fn whitening_lanes(columns: usize) -> usize {
+    columns + columns.next_multiple_of(GROUP)
+}

@@ -1,0 +1,103 @@
+//! Where EM starts: from pooled moments, or from centres that clients found.
+
+use super::mstep::{floor_packed, subtract_outer};
+use super::{Covariance, Gmm, GmmParameters};
+use whimbrel_core::linalg::{cholesky, packed_index, unpack};
+use whimbrel_core::{Error, Key, Result};
+
+impl Gmm {
+    /// Equal weights, means drawn from the normal distribution with the pooled mean and
+    /// covariance, and that covariance for every component (its diagonal, or the known one, where
+    /// the model asks for it). Needs nothing but sums over clients.
+    pub fn initial_from_moments(&self, moments: &[f64], key: Key) -> Result<GmmParameters> {
+        let (mean, pooled) = self.pooled_from(moments)?;
+        let (components, d) = (self.components(), self.columns());
+        let mut root = unpack(&pooled, d);
+        cholesky(&mut root, d)?;
+        let mut stream = key.stream();
+        let mut means = vec![0.0; components * d];
+        for drawn in means.chunks_exact_mut(d) {
+            stream.multivariate_normal(&mean, &root, drawn);
+        }
+        self.start(vec![1.0 / components as f64; components], means, pooled)
+    }
+
+    /// Equal weights, the given means (component after component), and the pooled covariance.
+    pub fn initial_from_means(&self, means: Vec<f64>, moments: &[f64]) -> Result<GmmParameters> {
+        let (_, pooled) = self.pooled_from(moments)?;
+        let components = self.components();
+        self.start(vec![1.0 / components as f64; components], means, pooled)
+    }
+
+    /// Weights in proportion to `counts`, means at `centres` (component after component), and the
+    /// pooled covariance less the scatter between the centres.
+    pub fn initial_from_centres(
+        &self,
+        centres: &[f64],
+        counts: &[f64],
+        moments: &[f64],
+    ) -> Result<GmmParameters> {
+        let (components, d) = (self.components(), self.columns());
+        if counts.len() != components || centres.len() != components * d {
+            return Err(Error::data(format!(
+                "{} centres were found for {components} components; the data may hold too few \
+                 distinct rows",
+                counts.len()
+            )));
+        }
+        let total: f64 = counts.iter().sum();
+        if !(total > 0.0 && total.is_finite() && counts.iter().all(|c| *c >= 0.0)) {
+            return Err(Error::data("the centres' counts must not be negative, nor all zero"));
+        }
+        let (mean, pooled) = self.pooled_from(moments)?;
+        let mut within = pooled.clone();
+        for (count, centre) in counts.iter().zip(centres.chunks_exact(d)) {
+            let shift: Vec<f64> = centre.iter().zip(&mean).map(|(c, m)| c - m).collect();
+            subtract_outer(&mut within, count / total, &shift);
+        }
+        floor_packed(&mut within, d, self.start_floor(&pooled))?;
+        let floor = self.settings().weight_floor;
+        let mut weights: Vec<f64> = counts.iter().map(|c| (c / total).max(floor)).collect();
+        let sum: f64 = weights.iter().sum();
+        weights.iter_mut().for_each(|w| *w /= sum);
+        self.start(weights, centres.to_vec(), within)
+    }
+
+    /// The pooled mean and covariance (lower triangle, eigenvalues floored).
+    fn pooled_from(&self, moments: &[f64]) -> Result<(Vec<f64>, Vec<f64>)> {
+        let d = self.columns();
+        if moments.len() != d + self.triangle() {
+            return Err(Error::config("this start needs the pooled moments")
+                .hint("set `want_moments` in the mixture's settings"));
+        }
+        if !moments.iter().all(|m| m.is_finite()) {
+            return Err(Error::numerical("the pooled moments hold a number that is not finite"));
+        }
+        let (mean, second) = moments.split_at(d);
+        let mut covariance = second.to_vec();
+        subtract_outer(&mut covariance, 1.0, mean);
+        let floor = self.start_floor(&covariance);
+        floor_packed(&mut covariance, d, floor)?;
+        Ok((mean.to_vec(), covariance))
+    }
+
+    fn start_floor(&self, covariance: &[f64]) -> f64 {
+        let d = self.columns();
+        let scale = (0..d).map(|j| covariance[packed_index(j, j)]).sum::<f64>() / d as f64;
+        self.settings().covariance_floor * if scale > 0.0 { scale } else { 1.0 }
+    }
+
+    fn start(&self, weights: Vec<f64>, means: Vec<f64>, packed: Vec<f64>) -> Result<GmmParameters> {
+        let (components, d) = (self.components(), self.columns());
+        let covariance = match self.settings().covariance {
+            Covariance::Known(_) => self.known.clone(),
+            Covariance::Tied => packed,
+            Covariance::Diagonal => {
+                let variances: Vec<f64> = (0..d).map(|j| packed[packed_index(j, j)]).collect();
+                variances.repeat(components)
+            }
+            Covariance::Full => packed.repeat(components),
+        };
+        self.assemble(weights, means, covariance).map_err(Error::numerical)
+    }
+}

@@ -1,0 +1,146 @@
+//! The E-step against plain code, and its bits.
+
+use crate::cases::{covariances, gap, model, naive_e_step, parameters, rows};
+use whimbrel_core::isa::{self, Isa};
+use whimbrel_models::gmm::Covariance;
+use whimbrel_models::{LatentModel, Rows};
+
+#[test]
+fn agrees_with_plain_code_for_all_shapes() {
+    for (components, d, n) in [
+        (1, 1, 1),
+        (2, 1, 7),
+        (3, 2, 8),
+        (2, 3, 9),
+        (5, 4, 64),
+        (7, 5, 65),
+        (10, 20, 200),
+        (4, 9, 131),
+    ] {
+        for covariance in covariances(d) {
+            let model = model(components, d, covariance);
+            let theta = parameters(&model, 0.0);
+            let values = rows(&model, &theta, n, 1);
+            let data = model.data_from_rows(&values).unwrap();
+            let mut statistic = vec![f64::NAN; model.statistic_len()];
+            let found = model.expect(&theta, &data, Rows::All, &mut statistic).unwrap();
+            let all: Vec<&[f64]> = values.chunks(d).collect();
+            let (expected, log_density) = naive_e_step(&model, &theta, &all);
+            let what = format!("{components} components, {d} columns, {n} rows");
+            assert!((found - log_density).abs() < 1e-11 * log_density.abs(), "{what}");
+            assert!(gap(&statistic, &expected) < 1e-12, "{what}");
+        }
+    }
+}
+
+#[test]
+fn chosen_rows_count_as_often_as_they_are_named() {
+    for covariance in covariances(3) {
+        let model = model(3, 3, covariance);
+        let theta = parameters(&model, 0.0);
+        let values = rows(&model, &theta, 90, 2);
+        let data = model.data_from_rows(&values).unwrap();
+        let chosen: Vec<u32> = (0..75).map(|i| (i * i + 3) % 90).chain([89, 89, 0]).collect();
+        let mut statistic = vec![0.0; model.statistic_len()];
+        let found = model.expect(&theta, &data, Rows::These(&chosen), &mut statistic).unwrap();
+        let naive: Vec<&[f64]> = chosen.iter().map(|i| &values[*i as usize * 3..][..3]).collect();
+        let (expected, log_density) = naive_e_step(&model, &theta, &naive);
+        assert!((found - log_density).abs() < 1e-12 * log_density.abs());
+        assert!(gap(&statistic, &expected) < 1e-12);
+    }
+}
+
+#[test]
+fn chosen_rows_must_exist() {
+    let model = model(2, 1, Covariance::Tied);
+    let theta = parameters(&model, 0.0);
+    let data = model.data_from_rows(&[1.0, 2.0]).unwrap();
+    let mut statistic = vec![0.0; model.statistic_len()];
+    assert!(model.expect(&theta, &data, Rows::These(&[0, 2]), &mut statistic).is_err());
+    assert!(model.expect(&theta, &data, Rows::These(&[]), &mut statistic).is_err());
+}
+
+#[test]
+fn bits_depend_neither_on_threads_nor_on_the_instruction_set() {
+    for covariance in covariances(5) {
+        let model = model(3, 5, covariance);
+        let theta = parameters(&model, 0.0);
+        // Three chunks, the last of them short and not a whole number of tiles.
+        let data = model.data_from_rows(&rows(&model, &theta, 9001, 3)).unwrap();
+        let run = |threads| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            let mut statistic = vec![0.0; model.statistic_len()];
+            let all =
+                pool.install(|| model.expect(&theta, &data, Rows::All, &mut statistic)).unwrap();
+            statistic.push(all);
+            statistic.iter().map(|x| x.to_bits()).collect::<Vec<u64>>()
+        };
+        let best = isa::level();
+        let expected = run(1);
+        assert_eq!(run(2), expected);
+        assert_eq!(run(5), expected);
+        for level in [Isa::Baseline, Isa::V3] {
+            isa::pin(level);
+            let found = run(2);
+            isa::pin(best);
+            assert_eq!(found, expected, "{level:?}");
+        }
+    }
+}
+
+#[test]
+fn rows_far_from_the_origin_lose_no_digits() {
+    for covariance in covariances(4) {
+        let model = model(3, 4, covariance);
+        let (near, far) = (parameters(&model, 0.0), parameters(&model, 1e6));
+        // Multiples of 2^-20 stay exact when 1e6 is added.
+        let values: Vec<f64> = rows(&model, &near, 500, 4)
+            .into_iter()
+            .map(|x| (x * 1048576.0).round() / 1048576.0)
+            .collect();
+        let shifted: Vec<f64> = values.iter().map(|x| x + 1e6).collect();
+        let mut here = vec![0.0; model.statistic_len()];
+        let mut there = here.clone();
+        let near_data = model.data_from_rows(&values).unwrap();
+        let far_data = model.data_from_rows(&shifted).unwrap();
+        let a = model.expect(&near, &near_data, Rows::All, &mut here).unwrap();
+        let b = model.expect(&far, &far_data, Rows::All, &mut there).unwrap();
+        // The means, decimal numbers, round to about 1e-10 at 1e6.
+        assert!((a - b).abs() < 1e-8, "{a} {b}");
+        assert!(gap(&here[..3], &there[..3]) < 1e-8);
+    }
+}
+
+#[test]
+fn a_row_without_density_is_an_error_not_a_nan() {
+    for covariance in covariances(2) {
+        let model = model(2, 2, covariance);
+        let theta = parameters(&model, 0.0);
+        let data = model.data_from_rows(&[0.0, 0.0, 1e300, -1e300]).unwrap();
+        let mut statistic = vec![0.0; model.statistic_len()];
+        let error = model.expect(&theta, &data, Rows::All, &mut statistic).unwrap_err();
+        assert!(error.to_string().contains("no finite density"), "{error}");
+        let error = model.responsibilities(&theta, &data).unwrap_err();
+        assert!(error.to_string().contains("row 2"), "{error}");
+    }
+}
+
+#[test]
+fn predictions_are_the_rows_of_the_e_step() {
+    for covariance in covariances(3) {
+        let model = model(4, 3, covariance);
+        let theta = parameters(&model, 0.0);
+        let values = rows(&model, &theta, 77, 5);
+        let data = model.data_from_rows(&values).unwrap();
+        let prediction = model.responsibilities(&theta, &data).unwrap();
+        assert_eq!(prediction.log_density.len(), 77);
+        for (i, y) in values.chunks(3).enumerate() {
+            let (statistic, log_density) = naive_e_step(&model, &theta, &[y]);
+            let r = &prediction.responsibilities[i * 4..][..4];
+            assert!(gap(r, &statistic[..4]) < 1e-11);
+            assert!((prediction.log_density[i] - log_density).abs() < 1e-10);
+            let label = prediction.labels[i] as usize;
+            assert!(r.iter().all(|x| *x <= r[label]));
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! The M-step: argmin, clipping, dead components.
+
+use crate::cases::{covariances, gap, model, parameters, rows};
+use proptest::prelude::*;
+use whimbrel_models::gmm::{Covariance, Gmm, GmmParameters, GmmPenalty, GmmSettings};
+use whimbrel_models::{LatentModel, Rows};
+
+/// `psi(theta) + R(theta) - <s, phi(theta)>`.
+fn surrogate(model: &Gmm, theta: &GmmParameters, statistic: &[f64], moments: &[f64]) -> f64 {
+    let inner: f64 = model.natural(theta).iter().zip(statistic).map(|(p, s)| p * s).sum();
+    let d = model.columns();
+    let mut psi = 0.0;
+    if model.settings().covariance == Covariance::Tied {
+        // (1/2) ln det Sigma + (1/2) <E[y y'], Sigma^-1>, the latter as a sum over the columns of
+        // Sigma^-1 read off the natural parameter of a one-component mixture with unit means.
+        let one = crate::cases::model(1, d, Covariance::Full);
+        let sigma = theta.covariance(0);
+        let unit = one.parameters(&[1.0], &vec![0.0; d], &sigma).unwrap();
+        let phi = one.natural(&unit);
+        psi -= phi[0];
+        psi -= phi[1 + d..].iter().zip(&moments[d..]).map(|(p, m)| p * m).sum::<f64>();
+    }
+    psi + model.penalty(theta) - inner
+}
+
+fn with_penalty(covariance: Covariance, penalty: GmmPenalty) -> Gmm {
+    Gmm::new(GmmSettings { penalty, ..GmmSettings::new(3, 2, covariance) }).unwrap()
+}
+
+#[test]
+fn the_m_step_is_a_stationary_point_and_below_its_neighbours() {
+    let some = GmmPenalty { dirichlet: 0.2, wishart_degrees: 0.7, wishart_scale: 0.4 };
+    for penalty in [GmmPenalty::default(), some] {
+        for covariance in covariances(2) {
+            let model = with_penalty(covariance, penalty);
+            let truth = parameters(&model, 0.0);
+            let data = model.data_from_rows(&rows(&model, &truth, 200, 6)).unwrap();
+            let mut statistic = vec![0.0; model.statistic_len()];
+            model.expect(&truth, &data, Rows::All, &mut statistic).unwrap();
+            let moments = model.moments(&data).unwrap();
+            let found = model.maximize(&statistic, &moments).unwrap();
+            assert_eq!((found.repairs, found.dead.len()), (0, 0));
+            let least = surrogate(&model, &found.theta, &statistic, &moments);
+            let at = model.to_vector(&found.theta);
+            for i in 0..at.len() {
+                let value = |h: f64| {
+                    let mut moved = at.clone();
+                    moved[i] += h;
+                    if i < 3 {
+                        moved[(i + 1) % 3] -= h; // weights stay of sum 1
+                    }
+                    let theta = model.from_vector(&moved).unwrap();
+                    surrogate(&model, &theta, &statistic, &moments)
+                };
+                let h = 1e-5;
+                let slope = (value(h) - value(-h)) / (2.0 * h);
+                assert!(slope.abs() < 1e-7, "coordinate {i}: slope {slope}");
+                assert!(value(1e-2) > least && value(-1e-2) > least, "coordinate {i}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_ridge_is_added_to_the_diagonal() {
+    for covariance in [Covariance::Tied, Covariance::Diagonal, Covariance::Full] {
+        let plain = model(2, 2, covariance.clone());
+        let settings = GmmSettings { reg_covar: 0.25, ..GmmSettings::new(2, 2, covariance) };
+        let ridge = Gmm::new(settings).unwrap();
+        let theta = parameters(&plain, 0.0);
+        let data = plain.data_from_rows(&rows(&plain, &theta, 50, 7)).unwrap();
+        let mut statistic = vec![0.0; plain.statistic_len()];
+        plain.expect(&theta, &data, Rows::All, &mut statistic).unwrap();
+        let moments = plain.moments(&data).unwrap();
+        let a = plain.maximize(&statistic, &moments).unwrap().theta.covariance(1);
+        let b = ridge.maximize(&statistic, &moments).unwrap().theta.covariance(1);
+        let difference: Vec<f64> = b.iter().zip(&a).map(|(b, a)| b - a).collect();
+        assert!(gap(&difference, &[0.25, 0.0, 0.0, 0.25]) < 1e-12);
+    }
+}
+
+#[test]
+fn a_dead_component_is_named_and_stays_where_the_data_are() {
+    for covariance in covariances(2) {
+        let model = model(3, 2, covariance);
+        let theta = parameters(&model, 10.0);
+        let data = model.data_from_rows(&rows(&model, &theta, 300, 8)).unwrap();
+        let mut statistic = vec![0.0; model.statistic_len()];
+        model.expect(&theta, &data, Rows::All, &mut statistic).unwrap();
+        let moments = model.moments(&data).unwrap();
+        for dying in [0.0, -0.01, 1e-13] {
+            statistic[1] = dying;
+            let found = model.maximize(&statistic, &moments).unwrap();
+            assert_eq!(found.dead, [1]);
+            assert!(found.repairs >= 1);
+            assert!(found.theta.weights()[1] >= 0.99e-10 && found.theta.weights()[1] < 1e-9);
+            assert!(found.theta.mean(1).iter().all(|m| (0.0..20.0).contains(m)));
+            let mut again = vec![0.0; model.statistic_len()];
+            assert!(model.expect(&found.theta, &data, Rows::All, &mut again).is_ok());
+        }
+    }
+}
+
+#[test]
+fn a_statistic_without_living_components_or_finite_numbers_is_refused() {
+    for covariance in covariances(2) {
+        let model = model(2, 2, covariance);
+        let moments = vec![1.0; model.moments_len()];
+        let zero = vec![0.0; model.statistic_len()];
+        let error = model.maximize(&zero, &moments).unwrap_err().to_string();
+        assert!(error.contains("no component"), "{error}");
+        let mut bad = vec![0.5; model.statistic_len()];
+        bad[3] = f64::NAN;
+        let error = model.maximize(&bad, &moments).unwrap_err().to_string();
+        assert!(error.contains("not finite"), "{error}");
+    }
+}
+
+#[test]
+fn equal_rows_meet_the_floor_and_can_be_scored() {
+    for value in [0.0, 3.0, 1e6] {
+        for covariance in covariances(2) {
+            let model = model(2, 2, covariance.clone());
+            let theta = parameters(&model, value);
+            let data = model.data_from_rows(&[value; 40]).unwrap();
+            let mut statistic = vec![0.0; model.statistic_len()];
+            let moments = model.moments(&data).unwrap();
+            let mut theta = theta;
+            for _ in 0..5 {
+                model.expect(&theta, &data, Rows::All, &mut statistic).unwrap();
+                let found = model.maximize(&statistic, &moments).unwrap();
+                let known = matches!(covariance, Covariance::Known(_));
+                assert!(known || value == 1e6 || found.repairs > 0, "{covariance:?} {value}");
+                theta = found.theta;
+            }
+        }
+    }
+}
+
+#[test]
+fn coordinates_come_back_with_the_same_bits() {
+    for covariance in covariances(3) {
+        let model = model(4, 3, covariance);
+        let theta = parameters(&model, 1.0);
+        let vector = model.to_vector(&theta);
+        let back = model.from_vector(&vector).unwrap();
+        assert_eq!(model.to_vector(&back), vector);
+        assert!(model.from_vector(&vector[1..]).is_err());
+        for (at, value, words) in [(1, -0.1, "weight"), (5, f64::NAN, "mean"), (2, 0.9, "sum to")] {
+            let mut bad = vector.clone();
+            bad[at] = value;
+            let error = model.from_vector(&bad).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+        if model.moments_len() > 0 || vector.len() > 16 {
+            let mut bad = vector.clone();
+            bad[16] = -1.0;
+            let error = model.from_vector(&bad).unwrap_err().to_string();
+            assert!(error.contains("positive"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn statistics_have_the_length_of_the_layout() {
+    let lengths: Vec<usize> = covariances(20).map(|c| model(10, 20, c).statistic_len()).to_vec();
+    assert_eq!(lengths, [210, 210, 410, 2310]);
+}
+
+proptest! {
+    #[test]
+    fn wild_statistics_give_sane_parameters_or_an_error(
+        kind in 0usize..4,
+        seeds in proptest::collection::vec((-1.0f64..1.0, -12i32..12), 64),
+        huge in 0usize..8,
+    ) {
+        let model = model(3, 2, covariances(2)[kind].clone());
+        let mut numbers = seeds.iter().map(|(x, e)| x * 10f64.powi(*e)).cycle();
+        let mut statistic: Vec<f64> = numbers.by_ref().take(model.statistic_len()).collect();
+        let moments: Vec<f64> = numbers.take(model.moments_len()).collect();
+        if huge == 0 {
+            statistic[4] = 1e300;
+        }
+        if let Ok(found) = model.maximize(&statistic, &moments) {
+            let vector = model.to_vector(&found.theta);
+            prop_assert!(vector.iter().all(|x| x.is_finite()), "{:?}", vector);
+            prop_assert!(found.theta.weights().iter().all(|w| *w >= 0.5e-10));
+            prop_assert!(model.from_vector(&vector).is_ok());
+            prop_assert!(found.dead.iter().all(|k| statistic[*k] < 1e-9 * 3e12));
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! The HTML page: one file, nothing loaded from elsewhere.
+
+use crate::format::{count, escape};
+use crate::group::{Group, groups};
+use crate::headline::columns;
+use crate::plot::style::{palette_css, swatch};
+use crate::sections;
+use crate::view::RunView;
+
+/// The report of one run, of several side by side, or of several seeds, as one HTML file.
+///
+/// Runs that share name, method and model and differ in seed are drawn as one line with a band.
+/// The page needs no script to be read; everything that came from a user is escaped.
+pub fn html(title: &str, runs: &[RunView]) -> String {
+    let groups = groups(runs);
+    let body = [
+        header(title, &groups),
+        banners(&groups),
+        headline(&groups),
+        sections::course(&groups),
+        sections::mixtures(&groups),
+        sections::clients(&groups),
+        sections::numbers(&groups),
+        provenance(&groups),
+        footer(runs),
+    ]
+    .concat();
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>{}</title>\n<style>\n{}{}</style>\n</head>\n<body>\n<main class=\"wrap\">\n{body}\
+         </main>\n<script>\n{}</script>\n</body>\n</html>\n",
+        escape(title),
+        palette_css(),
+        include_str!("style.css"),
+        include_str!("script.js"),
+    )
+}
+
+fn header(title: &str, groups: &[Group]) -> String {
+    // Seven short notes.
+    let notes: String = (0..7)
+        .map(|note| {
+            let (x, y) = (6 * note, [6, 4, 2, 1, 2, 4, 6][note]);
+            format!("<rect x=\"{x}\" y=\"{y}\" width=\"3.4\" height=\"5\" rx=\"1.5\"/>")
+        })
+        .collect();
+    let about = match groups {
+        [] => "No runs.".to_string(),
+        [group] => {
+            let run = group.runs[0];
+            let parts = [
+                escape(&run.method),
+                escape(&run.model),
+                clients(run),
+                format!("{} {}", plural(group, "seed"), seeds(group)),
+            ];
+            let parts: Vec<String> = parts.into_iter().filter(|text| !text.is_empty()).collect();
+            parts.join(" · ")
+        }
+        _ => format!("{} jobs side by side", groups.len()),
+    };
+    format!(
+        "<header>\n<div class=\"brand\"><svg viewBox=\"0 0 40 12\" aria-hidden=\"true\">{notes}</svg>\
+         whimbrel</div>\n<h1>{}</h1>\n<p class=\"quiet\">{about}</p>\n</header>\n",
+        escape(title),
+    )
+}
+
+/// Why runs stopped, then warnings.
+fn banners(groups: &[Group]) -> String {
+    let mut html = String::new();
+    let runs = || groups.iter().flat_map(|group| group.runs.iter().map(move |run| (group, *run)));
+    let named = |group: &Group, run: &RunView| {
+        let seed =
+            if group.runs.len() > 1 { format!(", seed {}", run.seed) } else { String::new() };
+        let alone = groups.len() == 1 && group.runs.len() == 1;
+        if alone { String::new() } else { format!("{}{seed}: ", escape(&group.label)) }
+    };
+    for (group, run) in runs() {
+        if let Some(error) = &run.error {
+            html += &format!(
+                "<div class=\"banner error\" role=\"alert\"><strong>Stopped before the end.</strong> \
+                 {}{}</div>\n",
+                named(group, run),
+                escape(error)
+            );
+        }
+    }
+    for (group, run) in runs() {
+        for note in &run.notes {
+            html += &format!(
+                "<div class=\"banner note\"><strong>Note.</strong> {}{}</div>\n",
+                named(group, run),
+                escape(note)
+            );
+        }
+    }
+    html
+}
+
+fn headline(groups: &[Group]) -> String {
+    let columns = columns(groups);
+    if let [group] = groups {
+        let tiles: String = columns
+            .iter()
+            .map(|column| {
+                let text = column.text(group);
+                format!("<div><dt>{}</dt><dd>{}</dd></div>", capital(column.name), escape(&text))
+            })
+            .collect();
+        return format!("<dl class=\"tiles\">{tiles}</dl>\n");
+    }
+    let heads: String =
+        columns.iter().map(|column| format!("<th scope=\"col\">{}</th>", column.name)).collect();
+    let rows: String = groups
+        .iter()
+        .enumerate()
+        .map(|(style, group)| {
+            let stopped = group.runs.iter().any(|run| run.error.is_some());
+            let tag = if stopped { "<span class=\"tag\">stopped</span>" } else { "" };
+            let cells: String = columns
+                .iter()
+                .map(|column| {
+                    let (name, text) = (column.name, escape(&column.text(group)));
+                    format!("<td data-label=\"{name}\">{text}</td>")
+                })
+                .collect();
+            let name = escape(&group.label);
+            format!("<tr><th scope=\"row\">{}{name}{tag}</th>{cells}</tr>\n", swatch(style))
+        })
+        .collect();
+    let seeds = if groups.iter().any(|group| group.runs.len() > 1) {
+        "<p class=\"quiet small\">± is one standard deviation over seeds; counts and times are \
+         means.</p>\n"
+    } else {
+        ""
+    };
+    format!(
+        "<table class=\"runs\"><thead><tr><th scope=\"col\">run</th>{heads}</tr></thead>\n\
+         <tbody>{rows}</tbody></table>\n{seeds}"
+    )
+}
+
+/// The resolved job, versions, and how to run it again.
+fn provenance(groups: &[Group]) -> String {
+    let mut html =
+        String::from("<section>\n<div class=\"head\"><h2>How to run it again</h2></div>\n");
+    for group in groups {
+        let run = group.runs[0];
+        html += "<div class=\"part\">\n";
+        if groups.len() > 1 {
+            html += &format!("<h3>{}</h3>\n", escape(&group.label));
+        }
+        if !run.command.is_empty() {
+            html += &format!("<pre>{}</pre>\n", escape(&run.command));
+        }
+        let facts = [
+            ("method", escape(&run.method)),
+            ("model", escape(&run.model)),
+            (plural(group, "seed"), seeds(group)),
+            ("whimbrel", escape(&run.version)),
+            ("instruction set", escape(&run.isa)),
+            ("data", format!("<code>{}</code>", escape(&run.data_hash))),
+        ];
+        let facts: String = facts
+            .iter()
+            .filter(|(_, text)| !text.is_empty() && text != "<code></code>")
+            .map(|(name, text)| format!("<dt>{name}</dt><dd>{text}</dd>"))
+            .collect();
+        html += &format!(
+            "<details open><summary>Facts</summary><dl class=\"facts\">{facts}</dl></details>\n"
+        );
+        if !run.job_toml.is_empty() {
+            let open = if groups.len() == 1 { " open" } else { "" };
+            html += &format!(
+                "<details{open}><summary>Resolved job</summary><pre>{}</pre></details>\n",
+                escape(&run.job_toml)
+            );
+        }
+        html += "</div>\n";
+    }
+    html + "</section>\n"
+}
+
+fn footer(runs: &[RunView]) -> String {
+    let version = runs.iter().map(|run| run.version.as_str()).find(|text| !text.is_empty());
+    format!(
+        "<footer>Bits are those of the encoded messages. Made by whimbrel{}.</footer>\n",
+        version.map_or(String::new(), |version| format!(" {}", escape(version))),
+    )
+}
+
+fn seeds(group: &Group) -> String {
+    let seeds: Vec<String> = group.runs.iter().map(|run| run.seed.to_string()).collect();
+    seeds.join(", ")
+}
+
+fn plural(group: &Group, word: &'static str) -> &'static str {
+    match (group.runs.len(), word) {
+        (2.., "seed") => "seeds",
+        _ => word,
+    }
+}
+
+fn clients(run: &RunView) -> String {
+    match run.clients.len() {
+        0 => String::new(),
+        1 => "1 client".into(),
+        many => format!("{} clients", count(many as u64)),
+    }
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+}

@@ -1,0 +1,295 @@
+//! Line charts: several series over one pair of axes, with optional bands.
+
+use super::axis::{Axis, AxisSpec};
+use super::{Frame, open, px, style};
+use crate::format::{escape, number, shorten};
+
+/// One line.
+#[derive(Clone, Debug, Default)]
+pub struct Series {
+    /// Its name.
+    pub label: String,
+    /// Which of the styles it is drawn with.
+    pub style: usize,
+    /// Its points, in drawing order.
+    pub points: Vec<[f64; 2]>,
+    /// Low and high around each point, or empty.
+    pub band: Vec<[f64; 2]>,
+}
+
+/// A chart of lines.
+#[derive(Clone, Debug)]
+pub struct LineChart {
+    /// What it shows: the text alternative's first words.
+    pub title: String,
+    /// The horizontal axis.
+    pub x: AxisSpec,
+    /// The vertical axis.
+    pub y: AxisSpec,
+    /// The lines; the first is drawn last, on top.
+    pub series: Vec<Series>,
+    /// A horizontal reference line and its name.
+    pub reference: Option<(f64, String)>,
+    /// Whether lines are named at their right ends.
+    pub name_ends: bool,
+    /// Width and height in pixels before scaling.
+    pub size: [f64; 2],
+    /// Space above the axes, for a caller that draws a heading there.
+    pub head: f64,
+    /// Font size of ticks and names in pixels, for the space they need.
+    pub font: f64,
+    /// Attributes for the `svg` element (each with a leading space), for scripts.
+    pub extra: String,
+}
+
+/// Widths of a digit and of a bold letter as fractions of the font size, in the wider of the usual
+/// system fonts.
+const DIGIT: f64 = 0.57;
+const LETTER: f64 = 0.65;
+/// The longest name shown at a line's end.
+const NAME: usize = 16;
+
+impl LineChart {
+    /// A chart of the report's usual size.
+    pub fn new(title: impl Into<String>, x: AxisSpec, y: AxisSpec, series: Vec<Series>) -> Self {
+        Self {
+            title: title.into(),
+            x,
+            y,
+            series,
+            reference: None,
+            name_ends: false,
+            size: [380.0, 262.0],
+            head: 20.0,
+            font: 11.5,
+            extra: String::new(),
+        }
+    }
+
+    /// The chart as an `<svg>` element.
+    pub fn svg(&self) -> String {
+        let (body, frame, x, y) = self.draw();
+        // A script needs the axes to find the values under the pointer.
+        let data = format!(
+            "{} data-frame=\"{} {} {} {}\" data-x=\"{:e} {:e} {:?}\" data-y=\"{:e} {:e} {:?}\"",
+            self.extra,
+            px(frame.left),
+            px(frame.top),
+            px(frame.width),
+            px(frame.height),
+            x.low,
+            x.high,
+            x.scale,
+            y.low,
+            y.high,
+            y.scale,
+        );
+        open("lines", &data, self.size, &self.title, &self.describe()) + &body + "</svg>"
+    }
+
+    /// The content of the element, without the element.
+    pub(crate) fn draw(&self) -> (String, Frame, Axis, Axis) {
+        let points = || self.series.iter().flat_map(|series| series.points.iter());
+        let reference = self.reference.iter().map(|(value, _)| *value);
+        let x = Axis::fit(&self.x, points().map(|point| point[0]), 6, 0.0);
+        let y_values = points().map(|point| point[1]).chain(reference);
+        let y = Axis::fit(&self.y, y_values.chain(self.band_values()), 6, 0.05);
+
+        let names = if self.name_ends {
+            let longest = self.series.iter().map(|s| s.label.chars().count().min(NAME)).max();
+            longest.unwrap_or(0) as f64 * LETTER * self.font + 12.0
+        } else {
+            14.0
+        };
+        let left = 14.0 + DIGIT * self.font * y.label_width();
+        let frame = Frame {
+            left,
+            top: self.head,
+            width: (self.size[0] - left - names).max(40.0),
+            height: (self.size[1] - self.head - 40.0).max(40.0),
+        };
+
+        let mut svg = frame.axes(&x, &y, &self.x.label);
+        if let Some((value, name)) = &self.reference
+            && let Some(at) = y.position(*value)
+        {
+            let at = frame.y(at);
+            svg += &format!(
+                "<path class=\"ref\" d=\"M{} {}H{}\"/><text class=\"note\" x=\"{}\" y=\"{}\" \
+                 text-anchor=\"middle\">{}</text>",
+                px(frame.left),
+                px(at),
+                px(frame.right()),
+                px(frame.x(0.5)),
+                px(at - 6.0),
+                escape(name),
+            );
+        }
+        let mut ends = Vec::new();
+        let mut hidden = 0;
+        for series in self.series.iter().rev() {
+            let places = Places::of(series, &frame, &x, &y);
+            hidden += places.hidden;
+            svg += &places.svg(series);
+            if let Some(&end) = places.runs.last().and_then(|run| run.last()) {
+                ends.push((end, series));
+            }
+        }
+        if self.name_ends {
+            svg += &end_names(ends, &frame);
+        }
+        if hidden > 0 {
+            let values = if hidden == 1 { "value" } else { "values" };
+            let why = match self.y.scale {
+                super::Scale::Log => "zero, negative or not finite: not drawn",
+                super::Scale::Linear => "not finite: not drawn",
+            };
+            svg += &format!(
+                "<text class=\"note\" x=\"{}\" y=\"{}\">{hidden} {values} {why}</text>",
+                px(frame.left),
+                px(frame.top - 6.0),
+            );
+        }
+        (svg, frame, x, y)
+    }
+
+    /// Band edges that may widen the axis; on a log axis a low edge at or below zero may not.
+    fn band_values(&self) -> impl Iterator<Item = f64> {
+        self.series.iter().flat_map(|series| {
+            series.band.iter().zip(&series.points).flat_map(|(&[low, high], &[_, y])| {
+                let deep = self.y.scale == super::Scale::Log && low < 0.1 * y;
+                [if deep { y } else { low }, high]
+            })
+        })
+    }
+
+    /// First and last values of each line, in words.
+    pub(crate) fn describe(&self) -> String {
+        let mut text = format!("Against {}. ", self.x.label);
+        for series in &self.series {
+            let shown = || series.points.iter().filter(|p| p.iter().all(|v| v.is_finite()));
+            text += &match (shown().next(), shown().next_back()) {
+                (Some([x0, y0]), Some([x1, y1])) => format!(
+                    "{}: {} at {}, {} at {}. ",
+                    series.label,
+                    number(*y0, 3),
+                    number(*x0, 3),
+                    number(*y1, 3),
+                    number(*x1, 3)
+                ),
+                _ => format!("{}: no values. ", series.label),
+            };
+        }
+        text.truncate(text.trim_end().len());
+        text
+    }
+}
+
+/// A series in pixels: runs of consecutive points that can be drawn.
+struct Places {
+    runs: Vec<Vec<[f64; 2]>>,
+    /// For each run, the low and high edges of the band.
+    bands: Vec<Vec<[f64; 2]>>,
+    hidden: usize,
+}
+
+impl Places {
+    fn of(series: &Series, frame: &Frame, x: &Axis, y: &Axis) -> Self {
+        let mut places = Self { runs: vec![vec![]], bands: vec![vec![]], hidden: 0 };
+        for (index, &[at, value]) in series.points.iter().enumerate() {
+            let (Some(px), Some(py)) = (x.position(at), y.position(value)) else {
+                places.hidden += 1;
+                if places.runs.last().is_some_and(|run| !run.is_empty()) {
+                    places.runs.push(vec![]);
+                    places.bands.push(vec![]);
+                }
+                continue;
+            };
+            let (Some(run), Some(band)) = (places.runs.last_mut(), places.bands.last_mut()) else {
+                continue;
+            };
+            run.push([frame.x(px), frame.y(py)]);
+            if let Some(&[low, high]) = series.band.get(index) {
+                let low = y.position(low).unwrap_or(if low < value { 0.0 } else { py });
+                let high = y.position(high).unwrap_or(if high > value { 1.0 } else { py });
+                band.push([frame.y(low), frame.y(high)]);
+            }
+        }
+        if places.runs.last().is_some_and(Vec::is_empty) {
+            places.runs.pop();
+            places.bands.pop();
+        }
+        places
+    }
+
+    fn svg(&self, series: &Series) -> String {
+        let mut line = String::new();
+        let mut bands = String::new();
+        for (run, band) in self.runs.iter().zip(&self.bands) {
+            line += &polyline(run.iter().copied());
+            if !band.is_empty() {
+                let edge = |side: usize| run.iter().zip(band).map(move |(p, b)| [p[0], b[side]]);
+                let back: Vec<[f64; 2]> = edge(1).collect();
+                let outline = polyline(edge(0).chain(back.into_iter().rev()));
+                bands += &format!("<path class=\"band\" d=\"{outline}Z\"/>");
+            }
+        }
+        let all: Vec<[f64; 2]> = self.runs.concat();
+        let marks: String = marked(all.len(), series.style)
+            .map(|index| style::marker(series.style, all[index][0], all[index][1]))
+            .collect();
+        format!(
+            "<g class=\"{}\">{bands}<path class=\"line\" d=\"{line}\"{}/><path class=\"mark\" \
+             d=\"{marks}\"/></g>",
+            style::class(series.style),
+            style::dash(series.style),
+        )
+    }
+}
+
+/// A path through points; a lone point becomes a dot of no length.
+fn polyline(points: impl Iterator<Item = [f64; 2]>) -> String {
+    points
+        .enumerate()
+        .map(|(index, [x, y])| {
+            let verb = if index == 0 { 'M' } else { 'L' };
+            format!("{verb}{} {}", px(x), px(y))
+        })
+        .collect()
+}
+
+/// Which of `points` points carry a marker: all of a few, else some, shifted by style so that the
+/// markers of lines that coincide do not.
+fn marked(points: usize, style: usize) -> impl Iterator<Item = usize> {
+    let stride = if points <= 8 { 1 } else { points.div_ceil(5) };
+    let shift = if points <= 8 { 0 } else { (style % 4) * stride / 4 };
+    let last = points.checked_sub(1);
+    (shift..points.saturating_sub(stride / 3)).step_by(stride).chain(last)
+}
+
+/// Names beside the ends of lines, pushed apart where they would overlap.
+fn end_names(mut ends: Vec<([f64; 2], &Series)>, frame: &Frame) -> String {
+    const APART: f64 = 14.0;
+    ends.sort_by(|a, b| a.0[1].total_cmp(&b.0[1]));
+    let mut floor = f64::NEG_INFINITY;
+    for ([_, at], _) in &mut ends {
+        *at = at.max(floor);
+        floor = *at + APART;
+    }
+    let mut ceiling = frame.bottom();
+    for ([_, at], _) in ends.iter_mut().rev() {
+        *at = at.min(ceiling);
+        ceiling = *at - APART;
+    }
+    ends.iter()
+        .map(|([end, at], series)| {
+            format!(
+                "<g class=\"{}\"><text class=\"end\" x=\"{}\" y=\"{}\" dy=\".33em\">{}</text></g>",
+                style::class(series.style),
+                px(end + 8.0),
+                px(*at),
+                escape(&shorten(&series.label, NAME)),
+            )
+        })
+        .collect()
+}

@@ -1,0 +1,185 @@
+//! A mixture in the plane: points, means, and ellipses of one and two standard deviations.
+
+use super::axis::{Axis, AxisSpec, Scale};
+use super::{Frame, open, px, style};
+use crate::format::number;
+use crate::view::MixtureView;
+
+/// A picture of a [`MixtureView`].
+#[derive(Clone, Copy, Debug)]
+pub struct MixtureChart<'a> {
+    /// What it shows.
+    pub title: &'a str,
+    /// The mixture and the points behind it.
+    pub mixture: &'a MixtureView,
+    /// Width and height in pixels before scaling.
+    pub size: [f64; 2],
+}
+
+/// The most points that are drawn.
+const POINTS: usize = 2_000;
+
+impl MixtureChart<'_> {
+    /// The chart as an `<svg>` element. Both axes have the same scale, so that a round component
+    /// looks round.
+    pub fn svg(&self) -> String {
+        let ellipses: Vec<Ellipse> = self.ellipses().collect();
+        let frame = Frame {
+            left: 46.0,
+            top: 22.0,
+            width: (self.size[0] - 60.0).max(40.0),
+            height: (self.size[1] - 64.0).max(40.0),
+        };
+        let [x, y] = self.axes(&ellipses, &frame);
+        let [across, up] = &self.mixture.columns;
+        let mut svg = frame.axes(&x, &y, across);
+        svg += &format!(
+            "<text class=\"axis\" x=\"{}\" y=\"12\">{}</text>",
+            // A power of ten, where there is one, stands at the frame's left edge.
+            px(if y.exponent == 0 { 4.0 } else { frame.left + 40.0 }),
+            crate::format::escape(up)
+        );
+        svg += &format!("<path class=\"dots\" d=\"{}\"/>", self.dots(&frame, &x, &y));
+        let scale = frame.width / (x.high - x.low);
+        for ellipse in &ellipses {
+            svg += &ellipse.svg(&frame, &x, &y, scale);
+        }
+        let title = self.title;
+        open("mixture", "", self.size, title, &self.describe(&ellipses)) + &svg + "</svg>"
+    }
+
+    fn ellipses(&self) -> impl Iterator<Item = Ellipse> {
+        let mixture = self.mixture;
+        mixture.means.iter().enumerate().filter_map(|(component, mean)| {
+            let covariance = mixture.covariances.get(component)?;
+            let weight = mixture.weights.get(component).copied();
+            Ellipse::new(component, weight, *mean, *covariance)
+        })
+    }
+
+    /// Ranges that hold every point and every ellipse of two standard deviations.
+    fn axes(&self, ellipses: &[Ellipse], frame: &Frame) -> [Axis; 2] {
+        let range = |dimension: usize| {
+            let points = self.mixture.points.iter().map(|point| point[dimension]);
+            let edges = ellipses.iter().flat_map(|ellipse| {
+                let reach = 2.0 * ellipse.spread[dimension];
+                [ellipse.mean[dimension] - reach, ellipse.mean[dimension] + reach]
+            });
+            let axis = Axis::fit(&AxisSpec::new("", Scale::Linear), points.chain(edges), 5, 0.04);
+            [axis.low, axis.high]
+        };
+        let (across, up) = (range(0), range(1));
+        let unit = ((across[1] - across[0]) / frame.width).max((up[1] - up[0]) / frame.height);
+        [(across, frame.width), (up, frame.height)].map(|([low, high], length)| {
+            let (middle, half) = (0.5 * low + 0.5 * high, 0.5 * unit * length);
+            let bounds = Some([middle - half, middle + half]);
+            let spec = AxisSpec { label: String::new(), scale: Scale::Linear, bounds };
+            Axis::fit(&spec, std::iter::empty(), (length / 45.0) as usize, 0.0)
+        })
+    }
+
+    fn dots(&self, frame: &Frame, x: &Axis, y: &Axis) -> String {
+        let stride = self.mixture.points.len().div_ceil(POINTS).max(1);
+        self.mixture
+            .points
+            .iter()
+            .step_by(stride)
+            .filter_map(|point| Some([x.position(point[0])?, y.position(point[1])?]))
+            .map(|[across, up]| format!("M{} {}h0", px(frame.x(across)), px(frame.y(up))))
+            .collect()
+    }
+
+    fn describe(&self, ellipses: &[Ellipse]) -> String {
+        let components: Vec<String> = ellipses
+            .iter()
+            .map(|e| {
+                let weight =
+                    e.weight.map_or(String::new(), |w| format!(" weight {},", number(w, 3)));
+                let [x, y] = e.mean;
+                let (number, x, y) = (e.component + 1, number(x, 3), number(y, 3));
+                format!("component {number}:{weight} mean ({x}, {y})")
+            })
+            .collect();
+        format!("{} points. {}", self.mixture.points.len(), components.join("; "))
+    }
+}
+
+/// One component's ellipse.
+struct Ellipse {
+    component: usize,
+    weight: Option<f64>,
+    mean: [f64; 2],
+    /// Standard deviations along the coordinate axes.
+    spread: [f64; 2],
+    /// Standard deviations along the principal axes.
+    radii: [f64; 2],
+    /// Angle of the first principal axis, in degrees, counter-clockwise.
+    angle: f64,
+}
+
+impl Ellipse {
+    /// `None` where a number is not finite or too large to draw, or the matrix is no covariance.
+    fn new(
+        component: usize,
+        weight: Option<f64>,
+        mean: [f64; 2],
+        [[a, b], [c, d]]: [[f64; 2]; 2],
+    ) -> Option<Self> {
+        let drawable = |values: &[f64]| values.iter().all(|v| v.abs() < 1e150);
+        if !drawable(&mean) || !drawable(&[a, b, c, d]) {
+            return None;
+        }
+        // Eigenvalues of [[a, b], [b, d]]: m ± sqrt(((a - d)/2)^2 + b^2); rounding may leave the
+        // smaller one below zero.
+        let b = 0.5 * (b + c);
+        if a < 0.0 || d < 0.0 || b * b > a * d * (1.0 + 1e-9) {
+            return None;
+        }
+        let (middle, half) = (0.5 * (a + d), 0.5 * (a - d));
+        let away = half.hypot(b);
+        let root = |value: f64| value.max(0.0).sqrt();
+        Some(Self {
+            component,
+            weight,
+            mean,
+            spread: [root(a), root(d)],
+            radii: [root(middle + away), root(middle - away)],
+            angle: 0.5 * b.atan2(half).to_degrees(),
+        })
+    }
+
+    fn svg(&self, frame: &Frame, x: &Axis, y: &Axis, scale: f64) -> String {
+        let (Some(across), Some(up)) = (x.position(self.mean[0]), y.position(self.mean[1])) else {
+            return String::new();
+        };
+        let (cx, cy) = (frame.x(across), frame.y(up));
+        let outline = |times: f64, class: &str, dash: &str| {
+            format!(
+                "<ellipse class=\"{class}\" cx=\"{}\" cy=\"{}\" rx=\"{}\" ry=\"{}\" \
+                 transform=\"rotate({} {} {})\"{dash}/>",
+                px(cx),
+                px(cy),
+                px(times * self.radii[0] * scale),
+                px(times * self.radii[1] * scale),
+                // SVG turns clockwise, its vertical axis pointing down.
+                px(-self.angle),
+                px(cx),
+                px(cy),
+            )
+        };
+        let dash = style::dash(self.component);
+        let weight = self.weight.map_or(String::new(), |w| format!(", weight {}", number(w, 3)));
+        format!(
+            "<g class=\"{}\"><title>component {}{weight}</title>{}{}<path class=\"mark\" \
+             d=\"{}\"/><text class=\"end\" x=\"{}\" y=\"{}\">{}</text></g>",
+            style::class(self.component),
+            self.component + 1,
+            outline(2.0, "line outer", &dash),
+            outline(1.0, "line inner", &dash),
+            style::marker(self.component, cx, cy),
+            px(cx + 6.0),
+            px(cy - 6.0),
+            self.component + 1,
+        )
+    }
+}

@@ -1,0 +1,404 @@
+//! The sections of the page between its headline and its end: plots and tables.
+
+use serde_json::{Value, json};
+
+use crate::curves::{self, Against, Curve, METRICS, Metric};
+use crate::format::{MISSING, bit_unit, bits, count, duration, escape, number, shorten};
+use crate::group::Group;
+use crate::plot::style::swatch;
+use crate::plot::{AxisSpec, Bars, Histogram, LineChart, MixtureChart, Scale};
+use crate::view::{self, ClientView, MixtureView};
+
+/// The switches and one figure per metric.
+pub(crate) fn course(groups: &[Group]) -> String {
+    let metrics: Vec<(&Metric, Vec<Curve>)> = METRICS
+        .iter()
+        .map(|metric| (metric, curves::metric(groups, metric)))
+        .filter(|(metric, curves)| worth_drawing(metric, curves))
+        .collect();
+    if metrics.is_empty() {
+        return "<section>\n<div class=\"head\"><h2>Course of the run</h2></div>\n<p \
+                class=\"quiet\">No round was evaluated.</p>\n</section>\n"
+            .into();
+    }
+    let known = |against: &Against| {
+        let mut points = metrics.iter().flat_map(|(_, curves)| curves).flat_map(|c| &c.points);
+        points.any(|point| point.x[*against as usize].is_finite())
+    };
+    let against: Vec<Against> = Against::ALL.into_iter().filter(known).collect();
+    let xs: Vec<(String, &str)> = against.iter().map(|a| (a.key().into(), a.words())).collect();
+    let ys = [("log".to_string(), "log"), ("linear".to_string(), "linear")];
+    let mut html = format!(
+        "<section>\n<div class=\"head\"><h2>Course of the run</h2>{}{}</div>\n",
+        switch("x", "against", &xs),
+        switch("y", "scale", &ys),
+    );
+    if groups.len() > 1 {
+        let items = groups
+            .iter()
+            .enumerate()
+            .map(|(style, group)| format!("<li>{}{}</li>", swatch(style), escape(&group.label)));
+        html += &format!("<ul class=\"legend\">{}</ul>\n", items.collect::<String>());
+    }
+    if groups.iter().any(|group| group.runs.len() > 1) {
+        html += "<p class=\"quiet small\">Lines are means over seeds; bands are one standard \
+                 deviation either side (on a log axis, down to the axis where that is below \
+                 zero).</p>\n";
+    }
+    html += "<div class=\"charts\">\n";
+    // Longer names would take a third of each plot; the legend above has them.
+    let short = groups.iter().all(|group| group.label.chars().count() <= 12);
+    let name_ends = (2..=5).contains(&groups.len()) && short;
+    for (metric, curves) in &metrics {
+        let reference = groups.iter().find_map(|group| group.runs[0].reference_objective);
+        let figure = Figure {
+            title: metric.title,
+            caption: metric.caption,
+            log: metric.log && curves.iter().flat_map(|c| &c.points).any(|p| p.y > 0.0),
+            bounds: None,
+            reference: reference.filter(|_| metric.key == "objective"),
+            name_ends,
+        };
+        html += &figure.html(curves, &against);
+    }
+    html + "</div>\n</section>\n"
+}
+
+/// The mixtures, their components, and the weights over time.
+pub(crate) fn mixtures(groups: &[Group]) -> String {
+    let mut html = String::new();
+    for group in groups {
+        let run = group.runs[0];
+        let weights = curves::weights(run);
+        if run.mixture.is_none() && weights.is_empty() {
+            continue;
+        }
+        html += "<div class=\"part\">\n";
+        html += &part_name(groups, group);
+        html += "<div class=\"charts\">\n";
+        if let Some(mixture) = &run.mixture {
+            let title = format!("Fitted mixture: {}", group.label);
+            let chart = MixtureChart { title: &title, mixture, size: [380.0, 330.0] };
+            html += &format!(
+                "<figure><figcaption><h3>Fitted mixture</h3><p>Means, and ellipses of one and two \
+                 standard deviations</p></figcaption>{}</figure>\n",
+                chart.svg()
+            );
+        }
+        if !weights.is_empty() {
+            let points = || weights.iter().flat_map(|curve| &curve.points);
+            let known = |a: &Against| points().any(|point| point.x[*a as usize].is_finite());
+            let against: Vec<Against> = Against::ALL.into_iter().filter(known).collect();
+            let most = points().map(|point| point.y).filter(|y| y.is_finite()).fold(0.0, f64::max);
+            let figure = Figure {
+                title: "Mixture weights",
+                caption: "One line per component",
+                log: false,
+                bounds: Some([0.0, if most > 0.6 { most.max(1.0) } else { most * 1.15 }]),
+                reference: None,
+                name_ends: true,
+            };
+            html += &figure.html(&weights, &against);
+        }
+        html += &run.mixture.as_ref().map_or(String::new(), components);
+        html += "</div>\n</div>\n";
+    }
+    section("Mixture", html)
+}
+
+/// Bits per client, and the clients themselves.
+pub(crate) fn clients(groups: &[Group]) -> String {
+    let mut html = String::new();
+    for group in groups.iter().filter(|group| !group.runs[0].clients.is_empty()) {
+        html += "<div class=\"part\">\n";
+        html += &part_name(groups, group);
+        let clients = &group.runs[0].clients;
+        let beside = if clients.len() <= BARS { " class=\"beside\"" } else { "" };
+        let (charts, table) = (client_charts(clients), client_table(clients));
+        html += &format!("<div{beside}>{charts}{table}</div>\n</div>\n");
+    }
+    section("Clients", html)
+}
+
+/// The numbers behind the plots: some rounds of every run.
+pub(crate) fn numbers(groups: &[Group]) -> String {
+    const ROWS: usize = 24;
+    let runs = groups.iter().flat_map(|group| group.runs.iter().map(move |run| (group, *run)));
+    let mut html = String::new();
+    for (group, run) in runs.filter(|(_, run)| !run.rows.is_empty()) {
+        let shown: Vec<usize> = spread(run.rows.len(), ROWS).collect();
+        let columns: Vec<&NumberColumn> = NUMBERS
+            .iter()
+            .filter(|(key, ..)| {
+                let mut values = run.rows.iter().filter_map(|row| view::number(row, key));
+                // Bits for evaluation are shown where there are any.
+                values.any(|value| *key != "bits_eval" || value != 0.0)
+            })
+            .collect();
+        let heads: String =
+            columns.iter().map(|(_, name, _)| format!("<th scope=\"col\">{name}</th>")).collect();
+        let rows: String = shown
+            .iter()
+            .map(|&place| {
+                let cell = |(key, _, show): &&NumberColumn| {
+                    let text = view::number(&run.rows[place], key).map_or(MISSING.into(), show);
+                    format!("<td>{text}</td>")
+                };
+                format!("<tr>{}</tr>\n", columns.iter().map(cell).collect::<String>())
+            })
+            .collect();
+        let seed =
+            if group.runs.len() > 1 { format!(", seed {}", run.seed) } else { String::new() };
+        let some = if shown.len() < run.rows.len() {
+            format!("{} of {} evaluated rounds", shown.len(), count(run.rows.len() as u64))
+        } else {
+            format!("{} evaluated rounds", shown.len())
+        };
+        html += &format!(
+            "<details><summary>{}{seed}: {some}</summary><div class=\"scroll\" tabindex=\"0\" \
+             role=\"region\" aria-label=\"numbers of {}\"><table><thead><tr>{heads}</tr></thead>\
+             <tbody>{rows}</tbody></table></div></details>\n",
+            escape(&group.label),
+            escape(&group.label),
+        );
+    }
+    section("Numbers", html)
+}
+
+/// Key, name, and how a value is written.
+type NumberColumn = (&'static str, &'static str, fn(f64) -> String);
+
+/// The columns of the table of numbers.
+const NUMBERS: [NumberColumn; 12] = [
+    ("round", "round", |v| number(v, 9)),
+    ("epoch", "epoch", |v| number(v, 4)),
+    ("objective", "objective", |v| number(v, 8)),
+    ("field_norm2", "‖h‖²", |v| number(v, 4)),
+    ("update_norm2", "‖H‖²", |v| number(v, 4)),
+    ("memory_gap2", "memory gap", |v| number(v, 4)),
+    ("test_loss", "test loss", |v| number(v, 4)),
+    ("test_accuracy", "test accuracy", |v| number(v, 4)),
+    ("bits_up", "up", bits),
+    ("bits_down", "down", bits),
+    ("bits_eval", "evaluation", bits),
+    ("seconds", "time", duration),
+];
+
+/// One quantity over the course of a run, drawn against everything it can be drawn against; the
+/// page's switches choose which drawing is seen.
+struct Figure<'a> {
+    title: &'a str,
+    caption: &'a str,
+    log: bool,
+    bounds: Option<[f64; 2]>,
+    reference: Option<f64>,
+    name_ends: bool,
+}
+
+impl Figure<'_> {
+    fn html(&self, curves: &[Curve], against: &[Against]) -> String {
+        let mut html = format!(
+            "<figure data-live><figcaption><h3>{}</h3><p>{}</p></figcaption>\n",
+            escape(self.title),
+            escape(self.caption)
+        );
+        for &x in against {
+            if self.log {
+                html += &self.variant(curves, x, Scale::Log, "y-log");
+                html += &self.variant(curves, x, Scale::Linear, "y-linear");
+            } else {
+                html += &self.variant(curves, x, Scale::Linear, "y-log y-linear");
+            }
+        }
+        html + &data(curves, against) + "</figure>\n"
+    }
+
+    fn variant(&self, curves: &[Curve], against: Against, scale: Scale, class: &str) -> String {
+        let (series, x) = curves::series(curves, against);
+        let y = AxisSpec { bounds: self.bounds, ..AxisSpec::new(self.title, scale) };
+        let mut chart = LineChart::new(self.title, x, y, series);
+        chart.name_ends = self.name_ends;
+        chart.reference = self.reference.map(|value| (value, "reference".into()));
+        chart.extra = format!(" data-key=\"{}\"", against.key());
+        format!("<div class=\"variant x-{} {class}\">{}</div>\n", against.key(), chart.svg())
+    }
+}
+
+/// The points of a figure for the read-out, as JSON that cannot end its element.
+fn data(curves: &[Curve], against: &[Against]) -> String {
+    // Six digits are more than a read-out shows.
+    let short =
+        |value: f64| format!("{value:.5e}").parse::<f64>().map_or(Value::Null, |v| json!(v));
+    let unit = |a: Against| match a {
+        Against::Round | Against::Epoch => (1.0, a.words().to_string()),
+        Against::BitsUp | Against::BitsBoth => curves::bits_axis(curves, a),
+    };
+    let object = |value: &dyn Fn(Against) -> Value| -> Value {
+        Value::Object(against.iter().map(|&a| (a.key().to_string(), value(a))).collect())
+    };
+    let series: Vec<Value> = curves
+        .iter()
+        .map(|curve| {
+            let x = object(&|a| {
+                curve.points.iter().map(|point| short(point.x[a as usize] / unit(a).0)).collect()
+            });
+            let y: Value = curve.points.iter().map(|point| short(point.y)).collect();
+            let sd: Option<Vec<Value>> =
+                curve.points.iter().map(|point| point.sd.map(short)).collect();
+            json!({ "label": curve.label, "style": curve.style, "x": x, "y": y, "sd": sd })
+        })
+        .collect();
+    let units = object(&|a| json!(unit(a).1));
+    let text = json!({ "units": units, "series": series }).to_string();
+    format!("<script type=\"application/json\">{}</script>\n", text.replace('<', "\\u003c"))
+}
+
+/// A metric that is zero throughout says nothing, unless it is the objective.
+fn worth_drawing(metric: &Metric, curves: &[Curve]) -> bool {
+    let mut points = curves.iter().flat_map(|curve| &curve.points);
+    !curves.is_empty() && (metric.key == "objective" || points.any(|point| point.y != 0.0))
+}
+
+fn switch(name: &str, legend: &str, choices: &[(String, &str)]) -> String {
+    let labels: String = choices
+        .iter()
+        .enumerate()
+        .map(|(place, (key, words))| {
+            let checked = if place == 0 { " checked" } else { "" };
+            format!(
+                "<label><input type=\"radio\" name=\"{name}\" id=\"{name}-{key}\"{checked}>\
+                 <span>{words}</span></label>"
+            )
+        })
+        .collect();
+    format!("<fieldset><legend>{legend}</legend>{labels}</fieldset>")
+}
+
+fn section(title: &str, body: String) -> String {
+    if body.is_empty() {
+        return body;
+    }
+    format!("<section>\n<div class=\"head\"><h2>{title}</h2></div>\n{body}</section>\n")
+}
+
+/// The group's name, where there is more than one; which seed, where there is more than one.
+fn part_name(groups: &[Group], group: &Group) -> String {
+    let seed = format!("seed {}", group.runs[0].seed);
+    match (groups.len() > 1, group.runs.len() > 1) {
+        (false, false) => String::new(),
+        (false, true) => format!("<h3>{seed}</h3>\n"),
+        (true, false) => format!("<h3>{}</h3>\n", escape(&group.label)),
+        (true, true) => format!("<h3>{}, {seed}</h3>\n", escape(&group.label)),
+    }
+}
+
+fn components(mixture: &MixtureView) -> String {
+    let rows: String = mixture
+        .means
+        .iter()
+        .enumerate()
+        .map(|(place, mean)| {
+            let show = |value: Option<f64>| value.map_or(MISSING.into(), |v| number(v, 3));
+            let covariance = mixture.covariances.get(place);
+            let sd = |i: usize| covariance.map(|c| c[i][i].max(0.0).sqrt());
+            let correlation = covariance.map(|c| c[0][1] / (c[0][0] * c[1][1]).sqrt());
+            format!(
+                "<tr><td>{}{}</td><td>{}</td><td>{}, {}</td><td>{}, {}</td><td>{}</td></tr>\n",
+                swatch(place),
+                place + 1,
+                mixture.weights.get(place).map_or(MISSING.into(), |weight| format!("{weight:.3}")),
+                number(mean[0], 3),
+                number(mean[1], 3),
+                show(sd(0)),
+                show(sd(1)),
+                show(correlation),
+            )
+        })
+        .collect();
+    format!(
+        "<div><div class=\"scroll\"><table class=\"components\"><thead><tr><th \
+         scope=\"col\">component</th><th scope=\"col\">weight</th><th scope=\"col\">mean</th><th \
+         scope=\"col\">deviation</th><th scope=\"col\">corr.</th></tr></thead><tbody>{rows}\
+         </tbody></table></div></div>\n"
+    )
+}
+
+/// The most clients that are shown one bar each.
+const BARS: usize = 40;
+
+/// Bars for a few clients, histograms for many.
+fn client_charts(clients: &[ClientView]) -> String {
+    let most = clients.iter().map(|client| client.bits_up.max(client.bits_down)).max();
+    if clients.len() <= BARS {
+        let (divisor, unit) = bit_unit(most.unwrap_or(0) as f64);
+        let scaled = |bits: u64| bits as f64 / divisor;
+        let row = |c: &ClientView| (c.name.clone(), vec![scaled(c.bits_up), scaled(c.bits_down)]);
+        let bars = Bars {
+            title: "Bits per client".into(),
+            label: unit.into(),
+            kinds: vec!["up".into(), "down".into()],
+            rows: clients.iter().map(row).collect(),
+        };
+        return format!(
+            "<figure><figcaption><h3>Bits per client</h3></figcaption>{}</figure>\n",
+            bars.svg()
+        );
+    }
+    let histogram = |title: &str, kind: usize, read: fn(&ClientView) -> u64| {
+        let (divisor, unit) = bit_unit(clients.iter().map(read).max().unwrap_or(0) as f64);
+        let values = clients.iter().map(|client| read(client) as f64 / divisor).collect();
+        let chart = Histogram {
+            title: title.into(),
+            label: unit.into(),
+            counted: "clients".into(),
+            values,
+            kind,
+            size: [380.0, 210.0],
+        };
+        format!("<figure><figcaption><h3>{title}</h3></figcaption>{}</figure>\n", chart.svg())
+    };
+    format!(
+        "<div class=\"charts\">{}{}</div>\n",
+        histogram("Bits sent per client", 0, |client| client.bits_up),
+        histogram("Bits received per client", 1, |client| client.bits_down),
+    )
+}
+
+fn client_table(clients: &[ClientView]) -> String {
+    const SHOWN: usize = 50;
+    let losses = clients.iter().any(|client| client.loss.is_some());
+    let rows: String = clients
+        .iter()
+        .take(SHOWN)
+        .map(|client| {
+            let loss = client.loss.map_or(MISSING.into(), |loss| number(loss, 4));
+            format!(
+                "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>{}</tr>\n",
+                escape(&shorten(&client.name, 60)),
+                count(client.rows),
+                count(client.rounds),
+                bits(client.bits_up as f64),
+                bits(client.bits_down as f64),
+                if losses { format!("<td>{loss}</td>") } else { String::new() },
+            )
+        })
+        .collect();
+    let more = match clients.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!("<p class=\"quiet small\">{} more</p>", count(more as u64)),
+    };
+    let open = if clients.len() <= BARS { " open" } else { "" };
+    format!(
+        "<details{open}><summary>Table of clients</summary><div class=\"scroll\"><table \
+         class=\"clients\"><thead><tr><th scope=\"col\">client</th><th scope=\"col\">rows</th><th \
+         scope=\"col\">rounds</th><th scope=\"col\">up</th><th scope=\"col\">down</th>{}</tr>\
+         </thead><tbody>{rows}</tbody></table>{more}</div></details>\n",
+        if losses { "<th scope=\"col\">loss</th>" } else { "" },
+    )
+}
+
+/// At most `limit` of `count` places, evenly spread, with the first and the last.
+fn spread(count: usize, limit: usize) -> impl Iterator<Item = usize> {
+    let shown = count.min(limit);
+    (0..shown).map(move |place| if shown < 2 { 0 } else { place * (count - 1) / (shown - 1) })
+}

@@ -1,0 +1,100 @@
+//! Aligned plain-text tables for a terminal.
+
+/// A table with one header line and a rule; columns of numbers are aligned on the right.
+///
+/// Rows may be shorter than the header (the rest is blank); longer ones are cut. Control
+/// characters are replaced, so that a job's name cannot move the cursor.
+pub fn text_table(headers: &[&str], rows: &[Vec<String>]) -> String {
+    let clean = |text: &str| -> String {
+        text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    };
+    let cell = |row: &[String], column: usize| clean(row.get(column).map_or("", String::as_str));
+    let columns: Vec<(usize, bool)> = headers
+        .iter()
+        .enumerate()
+        .map(|(column, header)| {
+            let cells = || rows.iter().map(|row| cell(row, column));
+            let widest = cells().map(|text| width(&text)).max().unwrap_or(0);
+            let numeric = column > 0 && cells().all(|text| looks_numeric(&text));
+            (widest.max(width(&clean(header))), numeric)
+        })
+        .collect();
+
+    let line = |cells: &dyn Fn(usize) -> String| {
+        let mut line = String::new();
+        for (column, &(wide, right)) in columns.iter().enumerate() {
+            let text = cells(column);
+            let pad = " ".repeat(wide - width(&text));
+            let gap = if column == 0 { "" } else { "  " };
+            let (before, after) = if right { (pad.as_str(), "") } else { ("", pad.as_str()) };
+            line.push_str(&format!("{gap}{before}{text}{after}"));
+        }
+        line.truncate(line.trim_end().len());
+        line.push('\n');
+        line
+    };
+
+    let mut table = line(&|column| clean(headers[column]));
+    table.push_str(&line(&|column| "-".repeat(columns[column].0)));
+    for row in rows {
+        table.push_str(&line(&|column| cell(row, column)));
+    }
+    table
+}
+
+/// Columns that a text takes in a terminal: marks that combine take none, East Asian wide
+/// characters and pictographs two.
+fn width(text: &str) -> usize {
+    text.chars()
+        .map(|c| match c as u32 {
+            0x300..=0x36f | 0x200b..=0x200f | 0x20d0..=0x20ff | 0xfe00..=0xfe0f => 0,
+            0x1100..=0x115f | 0x2e80..=0xa4cf | 0xac00..=0xd7a3 | 0xf900..=0xfaff => 2,
+            0xfe30..=0xfe6f | 0xff00..=0xff60 | 0xffe0..=0xffe6 | 0x1f300..=0x1faff => 2,
+            0x20000..=0x3fffd => 2,
+            _ => 1,
+        })
+        .sum()
+}
+
+fn looks_numeric(text: &str) -> bool {
+    let text = text.trim_start_matches(['-', '+', '−', '<', '~']);
+    text.is_empty() || text.starts_with(|c: char| c.is_ascii_digit() || c == '–' || c == '∞')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(cells: &[&[&str]]) -> Vec<Vec<String>> {
+        cells.iter().map(|row| row.iter().map(|text| text.to_string()).collect()).collect()
+    }
+
+    #[test]
+    fn columns_align() {
+        let rows = rows(&[
+            &["em", "0", "4.2e-16", "pooled"],
+            &["fedem, 1 level", "-1.3e-12", "–", "達"],
+            &["dem", "12"],
+        ]);
+        insta::assert_snapshot!(text_table(&["job", "gap", "‖h‖²", "note"], &rows), @r"
+        job                  gap     ‖h‖²  note
+        --------------  --------  -------  ------
+        em                     0  4.2e-16  pooled
+        fedem, 1 level  -1.3e-12        –  達
+        dem                   12
+        ");
+    }
+
+    #[test]
+    fn escape_sequences_do_not_reach_the_terminal() {
+        let table = text_table(&["job"], &rows(&[&["\u{1b}[2Jx\ny"]]));
+        assert!(!table.contains('\u{1b}'));
+        assert_eq!(table.lines().count(), 3);
+    }
+
+    #[test]
+    fn no_rows_and_no_columns() {
+        assert_eq!(text_table(&["a"], &[]), "a\n-\n");
+        assert_eq!(text_table(&[], &[]), "\n\n");
+    }
+}

@@ -1,0 +1,100 @@
+//! What a caller fills in: the content of a run's directory as plain values.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// One run, as a report shows it. Every field may be empty: what is missing is not drawn.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunView {
+    /// The job's name; runs that share name, method and model and differ in `seed` are drawn as one
+    /// line (mean) with a band (standard deviation).
+    pub name: String,
+    /// The method's kind, such as `fedem`.
+    pub method: String,
+    /// The model, in words, such as `gmm, 3 components, tied`.
+    pub model: String,
+    /// The seed of the run.
+    pub seed: u64,
+    /// The version of the program that made the run.
+    pub version: String,
+    /// The instruction-set level the run was computed with.
+    pub isa: String,
+    /// The hash of the data.
+    pub data_hash: String,
+    /// The lines of `metrics.jsonl`, in order.
+    pub rows: Vec<Map<String, Value>>,
+    /// The clients, in order of id.
+    pub clients: Vec<ClientView>,
+    /// The fitted mixture and some of the points, when the data have two columns.
+    pub mixture: Option<MixtureView>,
+    /// The content of `summary.json`.
+    pub summary: Map<String, Value>,
+    /// The resolved job.
+    pub job_toml: String,
+    /// The command that runs it again.
+    pub command: String,
+    /// The objective that the gap is measured from, such as that of pooled EM.
+    pub reference_objective: Option<f64>,
+    /// Warnings, shown above the figures.
+    pub notes: Vec<String>,
+    /// Why the run stopped before its end, if it did.
+    pub error: Option<String>,
+}
+
+/// One client of a run: a line of `clients.csv`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClientView {
+    /// The client's name.
+    pub name: String,
+    /// Rows it holds.
+    pub rows: u64,
+    /// Rounds it took part in.
+    pub rounds: u64,
+    /// Bits it sent.
+    pub bits_up: u64,
+    /// Bits it received.
+    pub bits_down: u64,
+    /// The objective or loss on its own rows, where it was evaluated.
+    pub loss: Option<f64>,
+}
+
+/// A fitted mixture in two dimensions.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MixtureView {
+    /// The names of the two columns.
+    pub columns: [String; 2],
+    /// Points to show behind the mixture (a subsample; at most 2,000 are drawn).
+    pub points: Vec<[f64; 2]>,
+    /// One weight per component.
+    pub weights: Vec<f64>,
+    /// One mean per component.
+    pub means: Vec<[f64; 2]>,
+    /// One covariance per component (a tied covariance is repeated).
+    pub covariances: Vec<[[f64; 2]; 2]>,
+}
+
+impl RunView {
+    /// The last finite value of `key` in the metrics.
+    pub fn last(&self, key: &str) -> Option<f64> {
+        self.rows.iter().rev().find_map(|row| number(row, key))
+    }
+
+    /// The value of `key` in the summary (the mean where it is over seeds), else in the metrics.
+    pub fn result(&self, key: &str) -> Option<f64> {
+        let mean = || self.summary.get(key)?.get("mean")?.as_f64();
+        number(&self.summary, key).or_else(mean).or_else(|| self.last(key))
+    }
+
+    /// How far the objective ended from the reference.
+    pub fn gap(&self) -> Option<f64> {
+        Some(self.result("objective")? - self.reference_objective?)
+    }
+}
+
+/// A finite number under `key`.
+pub(crate) fn number(row: &Map<String, Value>, key: &str) -> Option<f64> {
+    row.get(key)?.as_f64().filter(|value| value.is_finite())
+}

@@ -1,0 +1,198 @@
+//! Whatever the numbers and the names are, the page is whole: no coordinate that is not a number,
+//! nothing loaded, nothing of the user's taken for markup.
+
+use serde_json::{Map, Value, json};
+use whimbrel_report::plot::{AxisSpec, Bars, Histogram, LineChart, MixtureChart, Scale, Series};
+use whimbrel_report::{ClientView, HeroAxis, MixtureView, RunView, closing_table, hero, html};
+
+/// Lists of values that break naive plots.
+fn lists() -> Vec<Vec<f64>> {
+    let (nan, inf) = (f64::NAN, f64::INFINITY);
+    vec![
+        vec![],
+        vec![0.0],
+        vec![5.0],
+        vec![nan],
+        vec![inf, -inf, nan],
+        vec![3.0; 6],
+        vec![0.0; 6],
+        vec![-1.0, -2.0, -1.5],
+        vec![1.0, nan, 2.0, 0.0, inf, 4.0, -3.0],
+        vec![f64::MAX, f64::MIN, 0.0],
+        vec![f64::MIN_POSITIVE, 5e-324, 1e-310],
+        vec![1e-300, 1e300],
+        vec![1.0, 1.0 + f64::EPSILON],
+        vec![2.941_234_567_8, 2.941_234_567_9],
+    ]
+}
+
+/// Fails where an attribute that holds coordinates holds anything that is not a plain number.
+fn assert_sound(svg: &str) {
+    for name in ["d", "x", "y", "cx", "cy", "rx", "ry", "width", "height", "viewBox", "transform"] {
+        for piece in svg.split(&format!(" {name}=\"")).skip(1) {
+            let value = piece.split('"').next().unwrap_or("");
+            assert!(!value.contains("NaN") && !value.contains("inf"), "{name}=\"{value}\"");
+            let numbers = value.split(|c: char| !(c.is_ascii_digit() || ".-e".contains(c)));
+            for number in numbers.filter(|text| text.contains(|c: char| c.is_ascii_digit())) {
+                let parsed: f64 = number.parse().unwrap_or_else(|_| panic!("{name}: {number}"));
+                assert!(parsed.abs() < 1e5, "{name}=\"{value}\" is far outside the picture");
+            }
+            if ["width", "height", "rx", "ry"].contains(&name) {
+                assert!(!value.starts_with('-'), "{name}=\"{value}\"");
+            }
+        }
+    }
+    assert_eq!(svg.matches("<svg").count(), svg.matches("</svg>").count());
+    assert_eq!(svg.matches("<g").count(), svg.matches("</g>").count());
+}
+
+#[test]
+fn every_chart_draws_every_list() {
+    for xs in lists() {
+        for ys in lists() {
+            let points: Vec<[f64; 2]> = xs.iter().zip(&ys).map(|(&x, &y)| [x, y]).collect();
+            let band = ys.iter().map(|&y| [y - 1.0, y * 2.0]).collect();
+            let series = Series { label: "a".into(), style: 9, points: points.clone(), band };
+            for (x, y) in [(Scale::Linear, Scale::Log), (Scale::Log, Scale::Linear)] {
+                let series = vec![series.clone(), Series::default()];
+                let (x, y) = (AxisSpec::new("x", x), AxisSpec::new("y", y));
+                let mut chart = LineChart::new("t", x, y, series);
+                chart.name_ends = true;
+                chart.reference = ys.first().map(|&value| (value, "reference".into()));
+                assert_sound(&chart.svg());
+            }
+            let covariance = |&[a, b]: &[f64; 2]| [[a, b], [b, a]];
+            let mixture = MixtureView {
+                covariances: points.iter().map(covariance).collect(),
+                means: points.clone(),
+                points,
+                weights: ys.clone(),
+                ..MixtureView::default()
+            };
+            let chart = MixtureChart { title: "t", mixture: &mixture, size: [380.0, 330.0] };
+            assert_sound(&chart.svg());
+        }
+    }
+}
+
+#[test]
+fn bars_and_histograms_draw_every_list() {
+    for values in lists() {
+        let rows = values.iter().map(|&value| (value.to_string(), vec![value, value])).collect();
+        let kinds = vec!["up".into(), "down".into()];
+        let bars = Bars { title: "t".into(), label: "bit".into(), kinds, rows };
+        assert_sound(&bars.svg());
+        for kind in [0, 1] {
+            let histogram = Histogram {
+                title: "t".into(),
+                label: "bit".into(),
+                counted: "clients".into(),
+                values: values.clone(),
+                kind,
+                size: [380.0, 210.0],
+            };
+            assert_sound(&histogram.svg());
+        }
+    }
+}
+
+const HOSTILE: &str = "</script><script>alert(1)</script><img src=x onerror='a'>\"&\u{1b}[2J";
+
+/// A run in which every text is hostile and every metric takes every value.
+fn run(name: &str, clients: u64) -> RunView {
+    let values = [json!(0), json!(-1.5), Value::Null, json!("NaN"), json!(1e308), json!(1e-320)];
+    let row = |round: usize| -> Map<String, Value> {
+        let value = |shift: usize| values[(round + shift) % values.len()].clone();
+        json!({
+            "round": round, "epoch": value(0), "objective": value(1), "field_norm2": value(2),
+            "update_norm2": value(3), "memory_gap2": value(4), "repairs": value(5),
+            "weights": [value(0), value(1)], "bits_up": value(2), "bits_down": value(3),
+            "seconds": value(4),
+        })
+        .as_object()
+        .cloned()
+        .unwrap()
+    };
+    let client = |id: u64| ClientView {
+        name: HOSTILE.into(),
+        rows: id,
+        bits_up: u64::MAX,
+        bits_down: id,
+        loss: Some(f64::NAN),
+        ..ClientView::default()
+    };
+    RunView {
+        name: name.into(),
+        method: HOSTILE.into(),
+        model: HOSTILE.into(),
+        version: HOSTILE.into(),
+        isa: HOSTILE.into(),
+        data_hash: HOSTILE.into(),
+        job_toml: HOSTILE.into(),
+        command: HOSTILE.into(),
+        notes: vec![HOSTILE.into()],
+        error: Some(HOSTILE.into()),
+        rows: (0..30).map(row).collect(),
+        clients: (0..clients).map(client).collect(),
+        reference_objective: Some(f64::NAN),
+        mixture: Some(MixtureView {
+            columns: [HOSTILE.into(), HOSTILE.into()],
+            points: vec![[0.0, 1.0], [f64::NAN, 2.0]],
+            weights: vec![f64::NAN],
+            means: vec![[0.0, 0.0], [f64::INFINITY, 1.0]],
+            covariances: vec![[[1.0, 2.0], [2.0, 1.0]]],
+        }),
+        ..RunView::default()
+    }
+}
+
+/// The page without its style sheet and script, which are ours.
+fn body(page: &str) -> &str {
+    let start = page.find("<main").unwrap();
+    &page[start..page.find("</main>").unwrap()]
+}
+
+#[test]
+fn pages_load_nothing_and_trust_nobody() {
+    let empty = RunView::default();
+    let pages = [
+        html(HOSTILE, &[]),
+        html(HOSTILE, &[empty.clone()]),
+        html(HOSTILE, &[run(HOSTILE, 5)]),
+        html(HOSTILE, &[run(HOSTILE, 60), run("b", 1), run("b", 2), empty]),
+    ];
+    for page in &pages {
+        for loads in ["http:", "https:", "src=\"", "url(", "@import", "<link", "<img", "href="] {
+            assert!(!page.contains(loads), "{loads}");
+        }
+        assert!(!page.contains('\u{1b}') && !page.contains("<script>alert"));
+        let body = body(page);
+        assert_sound(body);
+        let data = body.matches("<script type=\"application/json\">").count();
+        assert_eq!(body.matches("<script").count(), data);
+        assert_eq!(body.matches("</script").count(), data);
+        for text in body.split("<script type=\"application/json\">").skip(1) {
+            let text = text.split("</script>").next().unwrap();
+            serde_json::from_str::<Value>(text).expect("data that a browser can read");
+        }
+    }
+    assert!(pages[2].contains("role=\"alert\""));
+    assert!(pages[3].contains("10 more"));
+}
+
+#[test]
+fn pictures_for_a_readme_stand_alone() {
+    for axis in [HeroAxis::Rounds, HeroAxis::BitsUp] {
+        let svg = hero(HOSTILE, HOSTILE, &[run(HOSTILE, 0), run("b", 0)], axis);
+        assert!(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""));
+        assert!(!svg.contains("<script") && !svg.contains("<img") && !svg.contains("var(--"));
+        assert_sound(&svg);
+    }
+}
+
+#[test]
+fn closing_tables_keep_their_lines() {
+    let table = closing_table(&[run(HOSTILE, 1), run("b\nc", 1)]);
+    assert_eq!(table.lines().count(), 4);
+    assert!(!table.contains('\u{1b}'));
+}

@@ -1,0 +1,133 @@
+//! Rules about Rust files: length, printing, ignored tests, unsafe code.
+
+use super::{File, Finding, Tree, mask};
+
+const LINES_MAX: usize = 600;
+/// How far above `unsafe` its `SAFETY:` comment may stand (attributes come between).
+const SAFETY_REACH: usize = 6;
+/// The calls that write to a terminal.
+const PRINTS: [&str; 5] = ["println!", "eprintln!", "print!", "eprint!", "dbg!"];
+
+/// Checks every Rust file of the project.
+pub fn check(tree: &Tree) -> Vec<Finding> {
+    tree.files.iter().filter(|file| file.is_rust()).flat_map(check_file).collect()
+}
+
+fn check_file(file: &File) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    findings.extend(length(file));
+    let code = mask::code_only(&file.text);
+    let original: Vec<&str> = file.text.lines().collect();
+    for (index, line) in code.lines().enumerate() {
+        let number = index + 1;
+        let broken = [
+            ("print", prints(line).filter(|_| is_library(&file.path))),
+            (
+                "ignore",
+                line.replace(' ', "")
+                    .contains("#[ignore]")
+                    .then(|| "an ignored test says why: #[ignore = \"needs ...\"]".to_owned()),
+            ),
+            (
+                "unsafe",
+                (has_word(line, "unsafe") && !explained(&original, index))
+                    .then(|| "`unsafe` without a `SAFETY:` comment just above it".to_owned()),
+            ),
+        ];
+        for (rule, what) in broken {
+            if let Some(what) = what.filter(|_| !file.allows(rule, number)) {
+                findings.push(Finding::at(rule, file, number, what));
+            }
+        }
+    }
+    findings
+}
+
+fn length(file: &File) -> Option<Finding> {
+    let lines = file.text.lines().count();
+    let what = format!("{lines} lines; a file above {LINES_MAX} is usually two ideas");
+    (lines > LINES_MAX && !file.allows_throughout("length"))
+        .then(|| Finding::at("length", file, lines, what))
+}
+
+/// Sources of the crates that never print: all but the binary's. Tests, examples, benchmarks and
+/// build scripts lie outside `src`.
+fn is_library(path: &str) -> bool {
+    let mut parts = path.split('/');
+    parts.next() == Some("crates")
+        && parts.next().is_some_and(|name| name != "whimbrel")
+        && parts.next() == Some("src")
+}
+
+fn prints(line: &str) -> Option<String> {
+    let call = PRINTS.iter().find(|call| {
+        line.match_indices(**call).any(|(at, _)| !line[..at].ends_with(is_word_character))
+    })?;
+    Some(format!("`{call}` in a library crate: only the binary writes to the terminal"))
+}
+
+fn explained(lines: &[&str], index: usize) -> bool {
+    lines[index.saturating_sub(SAFETY_REACH)..=index]
+        .iter()
+        .any(|line| line.contains("SAFETY:") || line.contains("# Safety"))
+}
+
+/// Whether `word` occurs in `line` as a word of its own.
+pub fn has_word(line: &str, word: &str) -> bool {
+    line.match_indices(word).any(|(at, _)| {
+        !line[..at].ends_with(is_word_character)
+            && !line[at + word.len()..].starts_with(is_word_character)
+    })
+}
+
+fn is_word_character(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(path: &str, text: &str) -> Vec<(&'static str, String)> {
+        let tree = Tree::of(&[(path, text)]);
+        check(&tree).into_iter().map(|finding| (finding.rule, finding.place)).collect()
+    }
+
+    #[test]
+    fn libraries_do_not_print_and_the_rest_may() {
+        let text = "fn f() {\n    eprintln!(\"x\");\n}\n";
+        let found = ("print", "crates/whimbrel-core/src/a.rs:2".to_owned());
+        assert_eq!(rules("crates/whimbrel-core/src/a.rs", text), [found]);
+        for path in
+            ["crates/whimbrel/src/main.rs", "crates/whimbrel-core/benches/a.rs", "xtask/src/a.rs"]
+        {
+            assert_eq!(rules(path, text), []);
+        }
+        assert_eq!(rules("crates/whimbrel-core/src/a.rs", "// println!(1)\nmy_println!(1);\n"), []);
+    }
+
+    #[test]
+    fn long_files_are_found_and_may_give_a_reason() {
+        assert_eq!(rules("a.rs", &"\n".repeat(600)), []);
+        assert_eq!(rules("a.rs", &"\n".repeat(601)), [("length", "a.rs:601".to_owned())]);
+        let list = format!("// tidy: allow(length): a list\n{}", "\n".repeat(601));
+        assert_eq!(rules("a.rs", &list), []);
+    }
+
+    #[test]
+    fn ignored_tests_give_a_reason() {
+        assert_eq!(rules("a.rs", "#[ignore = \"slow\"]\nfn a() {}\n"), []);
+        assert_eq!(rules("a.rs", "#[ignore]\nfn a() {}\n"), [("ignore", "a.rs:1".to_owned())]);
+    }
+
+    #[test]
+    fn unsafe_code_is_explained() {
+        assert_eq!(rules("a.rs", "x();\nunsafe { f() }\n"), [("unsafe", "a.rs:2".to_owned())]);
+        assert_eq!(rules("a.rs", "// SAFETY: checked\n#[cfg(unix)]\nunsafe { f() }\n"), []);
+        assert_eq!(rules("a.rs", "#![deny(unsafe_op_in_unsafe_fn)]\n// unsafe\n"), []);
+        let far = format!("// SAFETY: x\n{}unsafe {{}}\n", "a();\n".repeat(7));
+        assert_eq!(rules("a.rs", &far), [("unsafe", "a.rs:9".to_owned())]);
+        let lifted = "// tidy: allow(unsafe): an example\nunsafe {}\n";
+        assert_eq!(rules("a.rs", lifted), []);
+    }
+}
