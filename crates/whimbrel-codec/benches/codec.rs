@@ -52,5 +52,28 @@ fn throughput(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, throughput);
+/// Short messages, where what a message costs besides its coordinates shows.
+fn short(c: &mut Criterion) {
+    let x = vector();
+    let mut group = c.benchmark_group("codec-short");
+    group.sample_size(20);
+    group.warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_secs(1));
+    for d in [6, 210, 1000] {
+        let x = &x[..d];
+        let mut out = vec![0.0; d];
+        group.throughput(Throughput::Elements(d as u64));
+        for (name, codec) in codecs() {
+            let key = Key::root(2);
+            group.bench_function(format!("{name}/d={d}/both"), |b| {
+                b.iter(|| {
+                    let packet = codec.encode(x, key).expect("a finite vector");
+                    codec.decode(&packet, &mut out)
+                })
+            });
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(benches, throughput, short);
 criterion_main!(benches);

@@ -59,27 +59,29 @@ impl Dithering {
     /// `g(sqrt(t))` lies below the concave function that is `sqrt(t) - t` up to `t = 1/4` and
     /// 1/4 from there on; and for `m <= 1/2` the tangent of `y - y^2` at `m` lies above `g`.
     ///
-    /// - r = 2 (`sum y_i^2 = s^2`): `sqrt(d)/s - 1` where `s <= sqrt(d)/2`, at the constant
-    ///   vector; else `d/(4 s^2)`, where all `y_i` are half-integers.
-    /// - r = 1 (`sum y_i = s`): `d/s - 1` where `s <= d/2`, at the constant vector; else
-    ///   `(d/(2 s))^2`.
+    /// - r = 2 (`sum y_i^2 = s^2`): `sqrt(d)/s - 1` where `s <= sqrt(d)/2` or `s = 1`, at the
+    ///   constant vector; else `d/(4 s^2)`, where all `y_i` are half-integers.
+    /// - r = 1 (`sum y_i = s`): `d/s - 1` where `s <= d/2` or `s = 1`, at the constant vector;
+    ///   else `(d/(2 s))^2`, where all `y_i` are the same half-integer.
     /// - r = infinity (some `y_i = s`): `(sqrt(s^2 + d - 1) - s) / (2 s)`, at one large coordinate
     ///   and all others with `y_i = s / (s + sqrt(s^2 + d - 1))`.
     pub(crate) fn omega(&self, d: usize) -> f64 {
         let d = self.bucket.map_or(d, |b| b.min(d)) as f64;
         let s = f64::from(self.levels);
-        if d == 0.0 {
+        // A single coordinate is its own norm.
+        if d <= 1.0 {
             return 0.0;
         }
         match self.norm {
             Norm::Infinity => ((s * s + d - 1.0).sqrt() - s) / (2.0 * s),
-            Norm::P(1) => small_or_half(s / d),
-            Norm::P(_) => small_or_half(s / d.sqrt()),
+            Norm::P(1) => small_or_half(s / d, s),
+            Norm::P(_) => small_or_half(s / d.sqrt(), s),
         }
     }
 }
 
-/// `1/m - 1` for a typical level `m <= 1/2`, and `1/(4 m^2)` above: they meet at 1/2.
-fn small_or_half(m: f64) -> f64 {
-    if m <= 0.5 { 1.0 / m - 1.0 } else { 1.0 / (4.0 * m * m) }
+/// `1/m - 1` for a typical level `m <= 1/2`, and `1/(4 m^2)` above: they meet at 1/2. With a
+/// single level no `y` exceeds 1, where `g(y) = y - y^2`, so the first holds for every `m`.
+fn small_or_half(m: f64, s: f64) -> f64 {
+    if m <= 0.5 || s == 1.0 { 1.0 / m - 1.0 } else { 1.0 / (4.0 * m * m) }
 }

@@ -9,10 +9,8 @@ use crate::{Packet, Scalar};
 
 pub(crate) fn encode<T: Scalar>(x: &[T]) -> Result<Packet> {
     check_finite(x)?;
-    let mut bytes = Vec::with_capacity(x.len() * T::WIDTH);
-    for v in x {
-        v.put(&mut bytes);
-    }
+    let mut bytes = Vec::new();
+    T::put_all(x, &mut bytes);
     Ok(Packet::from_bytes(bytes))
 }
 
@@ -27,18 +25,14 @@ pub(crate) fn decode<T: Scalar>(packet: &Packet, out: &mut [T]) -> Result<()> {
 /// Rounds every coordinate to the nearest `f32`.
 pub(crate) fn encode_f32<T: Scalar>(x: &[T]) -> Result<Packet> {
     check_finite(x)?;
-    let mut bytes = Vec::with_capacity(x.len() * 4);
-    for (i, v) in x.iter().enumerate() {
-        let narrow = v.wide() as f32;
-        if !narrow.is_finite() {
-            return Err(Error::numerical(format!(
-                "coordinate {i} of the vector to compress is {}, beyond the range of f32",
-                v.wide()
-            )));
-        }
-        narrow.put(&mut bytes);
+    let narrow: Vec<f32> = x.iter().map(|v| v.wide() as f32).collect();
+    if let Some(i) = first_nonfinite(&narrow) {
+        return Err(Error::numerical(format!(
+            "coordinate {i} of the vector to compress is {:e}, beyond the range of f32",
+            x[i].wide()
+        )));
     }
-    Ok(Packet::from_bytes(bytes))
+    encode(&narrow)
 }
 
 pub(crate) fn decode_f32<T: Scalar>(packet: &Packet, out: &mut [T]) -> Result<()> {

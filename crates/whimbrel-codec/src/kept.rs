@@ -1,12 +1,11 @@
 //! Some coordinates as they are, the others zero: what sparsification and top-k share.
 //!
-//! Format: nothing at all where every kept coordinate is zero; else the number of values as a
-//! base-128 number (only where the other end does not know it), the values at native width, then
-//! the marks of the kept coordinates as levels 0 and 1 (left out where all are kept).
+//! Format: nothing at all where every kept coordinate is zero; else a level 1 for every coordinate
+//! that is sent and 0 for the others (see [`crate::coding::levels`]), then those coordinates at
+//! native width. Zeros are never sent.
 
 use whimbrel_core::{Error, Result};
 
-use crate::coding::count::{put_count, take_count};
 use crate::coding::levels::{self, Alphabet};
 use crate::{Packet, Scalar};
 
@@ -19,60 +18,43 @@ pub(crate) struct Kept<T> {
 }
 
 impl<T: Scalar> Kept<T> {
-    /// The coordinates of `x` whose mark is 1.
-    pub fn of(x: &[T], marks: Vec<i16>) -> Self {
-        let values = x.iter().zip(&marks).filter(|(_, m)| **m == 1).map(|(v, _)| *v).collect();
+    /// The nonzero coordinates of `x` whose mark is 1; takes the marks of zeros away.
+    pub fn of(x: &[T], mut marks: Vec<i16>) -> Self {
+        let mut values = Vec::new();
+        for (v, mark) in x.iter().zip(&mut marks) {
+            *mark &= i16::from(v.wide() != 0.0);
+            if *mark == 1 {
+                values.push(*v);
+            }
+        }
         Self { marks, values }
     }
 
-    /// The packet; `counted` says whether the other end knows the number of values.
-    pub fn write(&self, counted: bool) -> Packet {
-        if self.values.iter().all(|v| v.wide() == 0.0) {
-            return Packet::default();
-        }
+    /// The packet.
+    pub fn write(&self) -> Packet {
         let mut bytes = Vec::with_capacity(self.values.len() * T::WIDTH + 16);
-        if !counted {
-            put_count(self.values.len(), &mut bytes);
-        }
-        for v in &self.values {
-            v.put(&mut bytes);
-        }
-        if self.values.len() < self.marks.len() {
+        if !self.values.is_empty() {
             levels::write(&self.marks, MARKS, &mut bytes);
+            T::put_all(&self.values, &mut bytes);
         }
         Packet::from_bytes(bytes)
     }
 
-    /// Reads a packet of a vector of `d` coordinates, `count` of them kept where that is known.
-    pub fn read(packet: &Packet, d: usize, count: Option<usize>) -> Result<Self> {
-        if packet.is_empty() {
-            return Ok(Self { marks: vec![0; d], values: Vec::new() });
-        }
+    /// Reads a packet of a vector of `d` coordinates.
+    pub fn read(packet: &Packet, d: usize) -> Result<Self> {
+        let mut marks = vec![0; d];
         let mut bytes = packet.bytes();
-        let count = match count {
-            Some(count) => count,
-            None => take_count(&mut bytes)?,
-        };
-        let length = count.checked_mul(T::WIDTH).filter(|&n| count <= d && n <= bytes.len());
-        let Some(length) = length else {
+        if !packet.is_empty() {
+            levels::read(&mut bytes, MARKS, &mut marks)?;
+        }
+        let marked = marks.iter().filter(|mark| **mark == 1).count();
+        if bytes.len() != marked * T::WIDTH || (marked == 0 && !packet.is_empty()) {
             return Err(Error::peer(format!(
-                "a packet of {} bytes cannot hold {count} of {d} coordinates",
-                packet.len()
+                "a packet marks {marked} of {d} coordinates and has {} bytes of values",
+                bytes.len()
             )));
-        };
-        let (head, rest) = bytes.split_at(length);
-        let values: Vec<T> = head.chunks_exact(T::WIDTH).map(T::take).collect();
-        let mut marks = vec![1; d];
-        if count < d {
-            levels::read(rest, MARKS, &mut marks)?;
-        } else if !rest.is_empty() {
-            return Err(Error::peer("a packet goes on after its last value"));
         }
-        let marked = marks.iter().filter(|m| **m == 1).count();
-        if marked != count {
-            return Err(Error::peer(format!("a packet has {count} values and marks {marked}")));
-        }
-        Ok(Self { marks, values })
+        Ok(Self { marks, values: bytes.chunks_exact(T::WIDTH).map(T::take).collect() })
     }
 
     /// The vector, every kept coordinate times `scale`; false where one is not finite.

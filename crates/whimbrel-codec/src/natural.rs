@@ -46,7 +46,7 @@ pub(crate) fn decode<T: Scalar>(packet: &Packet, out: &mut [T]) -> Result<()> {
         if top == 0 || i32::from(top) > count::<T>() {
             return Err(Error::peer(format!("a packet has largest exponent {top}")));
         }
-        levels::read(body, Alphabet { largest: top, signed: true }, &mut powers)?;
+        levels::read_to_end(body, Alphabet { largest: top, signed: true }, &mut powers)?;
         flip(&mut powers, top);
     }
     value(&powers, out);
@@ -97,10 +97,10 @@ fn flip(powers: &mut [i16], top: u16) {
 
 fn value<T: Scalar>(powers: &[i16], out: &mut [T]) {
     for (v, &power) in out.iter_mut().zip(powers) {
-        let magnitude = match i32::from(power.unsigned_abs()) {
-            0 => 0.0,
-            n => exp2(n - 1 + T::EXPONENTS.0),
-        };
-        *v = T::narrow(if power < 0 { -magnitude } else { magnitude });
+        // 2^e as a product of two halves: exact, normal factors even where 2^e is not, no branch.
+        let e = i32::from(power.unsigned_abs()) - 1 + T::EXPONENTS.0;
+        let half = e >> 1;
+        let magnitude = exp2(half) * exp2(e - half);
+        *v = T::narrow(magnitude * f64::from(power.signum()));
     }
 }

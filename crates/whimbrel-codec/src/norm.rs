@@ -18,17 +18,18 @@ pub enum Norm {
 const SAFE_SQUARES: std::ops::Range<f64> = 1e-280..1e300;
 
 impl Norm {
-    /// The norm of `x`, or a numerical error where `x` or its norm is not finite.
-    pub(crate) fn of<T: Scalar>(self, x: &[T]) -> Result<f64> {
+    /// The norm of `x`, or a numerical error where `x` or its norm is not finite; `room` as in
+    /// [`Scalar::widen`].
+    pub(crate) fn of<T: Scalar>(self, x: &[T], room: &mut [f64; BLOCK]) -> Result<f64> {
         match self {
             Self::P(1) => {
-                let sum = accumulate(x, add_magnitudes).iter().sum::<f64>();
+                let sum = accumulate(x, room, add_magnitudes).iter().sum::<f64>();
                 if sum <= T::LARGEST {
                     return Ok(sum);
                 }
             }
             Self::P(2) => {
-                let squares = accumulate(x, add_squares).iter().sum::<f64>();
+                let squares = accumulate(x, room, add_squares).iter().sum::<f64>();
                 if SAFE_SQUARES.contains(&squares) {
                     return Ok(squares.sqrt());
                 }
@@ -36,7 +37,7 @@ impl Norm {
             _ => {}
         }
         check_finite(x)?;
-        let largest = accumulate(x, keep_largest).iter().fold(0.0, |a: f64, &b| a.max(b));
+        let largest = accumulate(x, room, keep_largest).iter().fold(0.0, |a: f64, &b| a.max(b));
         if largest == 0.0 {
             return Ok(0.0);
         }
@@ -65,11 +66,14 @@ impl Norm {
 const LANES: usize = 16;
 
 /// Runs a kernel over the blocks of `x`; lane `l` sees coordinates `l, l + 16, ...`.
-fn accumulate<T: Scalar>(x: &[T], kernel: fn(&mut [f64; LANES], &[f64])) -> [f64; LANES] {
+fn accumulate<T: Scalar>(
+    x: &[T],
+    room: &mut [f64; BLOCK],
+    kernel: fn(&mut [f64; LANES], &[f64]),
+) -> [f64; LANES] {
     let mut lanes = [0.0; LANES];
-    let mut room = [0.0; BLOCK];
     for block in x.chunks(BLOCK) {
-        kernel(&mut lanes, T::widen(block, &mut room));
+        kernel(&mut lanes, T::widen(block, room));
     }
     lanes
 }
@@ -133,13 +137,10 @@ fn reciprocal_power(x: f64) -> (f64, f64) {
     (exp2(half), exp2(-exponent - half))
 }
 
-/// `2^n` for `-1074 <= n <= 1023`.
+/// `2^n` for `-1022 <= n <= 1023`.
+#[inline(always)]
 pub(crate) fn exp2(n: i32) -> f64 {
-    if n < -1022 {
-        f64::from_bits(1 << (n + 1074))
-    } else {
-        f64::from_bits(((n + 1023) as u64) << 52)
-    }
+    f64::from_bits(((n + 1023) as u64) << 52)
 }
 
 fn power(base: f64, exponent: u32) -> f64 {
@@ -223,5 +224,64 @@ pub(crate) fn take_scale(bytes: &mut &[u8]) -> Result<f64> {
         Ok(scale)
     } else {
         Err(Error::peer(format!("a packet has norm {scale}, which no finite vector has")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn norm(norm: Norm, x: &[f64]) -> f64 {
+        norm.of(x, &mut [0.0; BLOCK]).unwrap()
+    }
+
+    #[test]
+    fn norms_agree_with_their_definition() {
+        let x: Vec<f64> = (0..1500).map(|i| f64::from(i % 37) - 11.5).collect();
+        for p in [1, 2, 3, 4, 7, 64] {
+            let naive = x.iter().map(|v| v.abs().powi(p)).sum::<f64>().powf(1.0 / f64::from(p));
+            let ours = norm(Norm::P(p as u32), &x);
+            assert!((ours - naive).abs() <= 1e-13 * naive, "p = {p}: {ours} and {naive}");
+        }
+        assert_eq!(norm(Norm::Infinity, &x), 24.5);
+    }
+
+    #[test]
+    fn norms_scale_with_the_vector_to_the_ends_of_the_range() {
+        let x = [3.0, -4.0, 0.0, 12.0];
+        for p in [Norm::P(1), Norm::P(2), Norm::P(3), Norm::P(64), Norm::Infinity] {
+            let unit = norm(p, &x);
+            for exponent in [1015, 700, -700, -1000] {
+                let scaled = x.map(|v| v * exp2(exponent));
+                assert_eq!(norm(p, &scaled), unit * exp2(exponent), "{p:?}, 2^{exponent}");
+            }
+        }
+        let smallest = f64::from_bits(1);
+        assert_eq!(norm(Norm::P(2), &[3.0 * smallest, -4.0 * smallest]), 5.0 * smallest);
+        assert!(Norm::P(2).of(&[1.5e308, 1.5e308], &mut [0.0; BLOCK]).is_err());
+        assert!(Norm::P(1).of(&[f32::MAX, f32::MAX], &mut [0.0; BLOCK]).is_err());
+    }
+
+    #[test]
+    fn sent_scales_are_no_smaller_and_come_back() {
+        let mut stream = whimbrel_core::Key::root(6).stream();
+        for _ in 0..10_000 {
+            let scale = f64::from_bits(stream.next_u64() >> 1);
+            if !scale.is_finite() {
+                continue;
+            }
+            let sent = sent_scale::<f64>(scale);
+            assert!(sent >= scale && sent <= scale * (1.0 + f64::from(f32::EPSILON)));
+            let mut bytes = Vec::new();
+            put_scale(sent, &mut bytes);
+            let mut rest = bytes.as_slice();
+            assert_eq!(take_scale(&mut rest), Ok(sent));
+            assert!(rest.is_empty());
+        }
+        let mut bytes = Vec::new();
+        put_scale(sent_scale::<f64>(0.1), &mut bytes);
+        assert_eq!(bytes.len(), 4);
+        assert!(take_scale(&mut [0x7F, 0xC0, 0, 0].as_slice()).is_err(), "NaN");
+        assert!(take_scale(&mut [0xFF, 0xF0, 0, 0, 0, 0, 0, 0].as_slice()).is_err(), "infinity");
     }
 }

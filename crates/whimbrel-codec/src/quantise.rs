@@ -44,7 +44,7 @@ impl Quantised {
         let mut start = 0;
         for &size in &sizes {
             let block = &x[start..start + size];
-            let step = sent_step::<T>(norm.of(block)?, largest)?;
+            let step = sent_step::<T>(norm.of(block, &mut room)?, largest)?;
             let scale = Scale::of(step);
             let levels = &mut levels[start..start + size];
             for (part, levels) in block.chunks(BLOCK).zip(levels.chunks_mut(BLOCK)) {
@@ -84,7 +84,7 @@ impl Quantised {
                     return Err(Error::peer(format!("a packet has step {step:e}, too large")));
                 }
             }
-            levels::read(bytes, Alphabet { largest, signed: true }, &mut levels)?;
+            levels::read_to_end(bytes, Alphabet { largest, signed: true }, &mut levels)?;
         }
         Ok(Self { sizes, steps, levels })
     }
@@ -137,16 +137,23 @@ impl Scale {
 }
 
 kernel! {
-    /// `levels = sign(x) floor(|x| / step + u)`, as the integer part plus one where `u` is below
-    /// the fractional part (same law, no rounding in a sum).
+    /// `levels = sign(x) floor(|x| / step + u)`.
+    ///
+    /// With `y = |x| / step`, `r` the integer nearest to it and `f = y - r`, exact: the level is
+    /// `r + 1` where `u < f`, `r - 1` where `u >= 1 + f`, else `r`. That is the integer part of
+    /// `y` plus one where `u` is below its fractional part: the same law as the formula, without
+    /// the rounding of its sum, and without a conversion between number types.
     fn round(
         x: &[f64], words: &[u64], lift: f64, inverse: f64, largest: i32, levels: &mut [i16],
     ) {
+        const ONES: f64 = (1u64 << 52) as f64; // the last digit of a sum with this is worth 1
         for ((&v, &word), level) in x.iter().zip(words).zip(levels) {
             let y = v.abs() * lift * inverse;
-            let whole = y as i32;
-            let up = i32::from(unit(word) < y - f64::from(whole));
-            let magnitude = (whole + up).min(largest);
+            let sum = y + ONES;
+            let f = y - (sum - ONES);
+            let u = unit(word);
+            let r = sum.to_bits() as i32;
+            let magnitude = (r + i32::from(u < f) - i32::from(u >= 1.0 + f)).min(largest);
             *level = (if v < 0.0 { -magnitude } else { magnitude }) as i16;
         }
     }

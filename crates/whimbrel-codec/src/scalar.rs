@@ -29,8 +29,8 @@ pub trait Scalar: sealed::Sealed + Copy + Default + PartialEq + std::fmt::Debug 
     fn wide(self) -> f64;
     /// Appends the native bytes, little end first.
     #[doc(hidden)]
-    fn put(self, out: &mut Vec<u8>);
-    /// Reads what [`put`](Self::put) wrote; the slice has `WIDTH` bytes.
+    fn put_all(x: &[Self], out: &mut Vec<u8>);
+    /// Reads one of the numbers that [`put_all`](Self::put_all) wrote; the slice has `WIDTH` bytes.
     #[doc(hidden)]
     fn take(bytes: &[u8]) -> Self;
 }
@@ -61,9 +61,12 @@ impl Scalar for f64 {
         self
     }
 
-    #[inline]
-    fn put(self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.to_le_bytes());
+    fn put_all(x: &[Self], out: &mut Vec<u8>) {
+        let start = out.len();
+        out.resize(start + x.len() * Self::WIDTH, 0);
+        for (bytes, v) in out[start..].chunks_exact_mut(Self::WIDTH).zip(x) {
+            bytes.copy_from_slice(&v.to_le_bytes());
+        }
     }
 
     #[inline]
@@ -95,9 +98,12 @@ impl Scalar for f32 {
         f64::from(self)
     }
 
-    #[inline]
-    fn put(self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.to_le_bytes());
+    fn put_all(x: &[Self], out: &mut Vec<u8>) {
+        let start = out.len();
+        out.resize(start + x.len() * Self::WIDTH, 0);
+        for (bytes, v) in out[start..].chunks_exact_mut(Self::WIDTH).zip(x) {
+            bytes.copy_from_slice(&v.to_le_bytes());
+        }
     }
 
     #[inline]

@@ -9,12 +9,14 @@ use whimbrel_core::{Error, Result};
 
 use crate::coding::levels::{self, Alphabet};
 use crate::norm::{put_scale, sent_scale, take_scale};
+use crate::scalar::BLOCK;
 use crate::{Norm, Packet, Scalar};
 
 const NEGATIVE: Alphabet = Alphabet { largest: 1, signed: false };
 
 pub(crate) fn encode<T: Scalar>(x: &[T], decoded: Option<&mut [T]>) -> Result<Packet> {
-    let scale = sent_scale::<T>(Norm::P(1).of(x)? / x.len().max(1) as f64);
+    let norm = Norm::P(1).of(x, &mut [0.0; BLOCK])?;
+    let scale = sent_scale::<T>(norm / x.len().max(1) as f64);
     let mut marks = vec![0; x.len()];
     let mut bytes = Vec::new();
     // The mean of subnormal magnitudes may round to zero; then nothing is left to send.
@@ -40,7 +42,7 @@ pub(crate) fn decode<T: Scalar>(packet: &Packet, out: &mut [T]) -> Result<()> {
         if scale > T::LARGEST {
             return Err(Error::peer(format!("a packet has scale {scale:e}, too large")));
         }
-        levels::read(bytes, NEGATIVE, &mut marks)?;
+        levels::read_to_end(bytes, NEGATIVE, &mut marks)?;
     }
     value(scale, &marks, out);
     Ok(())

@@ -49,7 +49,7 @@ impl Sparse {
         decoded: Option<&mut [T]>,
     ) -> Result<Packet> {
         check_finite(x)?;
-        let kept = Kept::of(x, self.draw(x, key));
+        let kept = Kept::of(x, self.draw(x.len(), key));
         let mut room = Vec::new();
         let out = match decoded {
             Some(out) => out,
@@ -64,11 +64,11 @@ impl Sparse {
                 self.scale(x.len())
             )));
         }
-        Ok(kept.write(self.count(x.len()).is_some()))
+        Ok(kept.write())
     }
 
     pub(crate) fn decode<T: Scalar>(&self, packet: &Packet, out: &mut [T]) -> Result<()> {
-        let kept = Kept::read(packet, out.len(), self.count(out.len()))?;
+        let kept = Kept::read(packet, out.len())?;
         if kept.value(self.scale(out.len()), out) {
             Ok(())
         } else {
@@ -77,21 +77,17 @@ impl Sparse {
     }
 
     /// Marks of the kept coordinates, from one random number per coordinate in order.
-    fn draw<T: Scalar>(&self, x: &[T], key: Key) -> Vec<i16> {
+    fn draw(&self, d: usize, key: Key) -> Vec<i16> {
         let mut stream = key.stream();
         match self.0 {
-            // A kept zero need not be sent.
-            Rule::Each(q) => x
-                .iter()
-                .map(|v| i16::from(stream.uniform() < q.value() && v.wide() != 0.0))
-                .collect(),
+            Rule::Each(q) => (0..d).map(|_| i16::from(stream.uniform() < q.value())).collect(),
             // Selection sampling: with `left` still to choose among `d - i`, keep this one with
             // probability left/(d - i).
             Rule::Exactly(k) => {
-                let mut left = k.min(x.len()) as u64;
-                (0..x.len() as u64)
+                let mut left = k.min(d) as u64;
+                (0..d as u64)
                     .map(|i| {
-                        let keep = stream.below(x.len() as u64 - i) < left;
+                        let keep = stream.below(d as u64 - i) < left;
                         left -= u64::from(keep);
                         i16::from(keep)
                     })
@@ -104,14 +100,6 @@ impl Sparse {
         match self.0 {
             Rule::Each(q) => 1.0 / q.value(),
             Rule::Exactly(k) => (d as f64 / k as f64).max(1.0),
-        }
-    }
-
-    /// How many coordinates are sent, where both ends know.
-    fn count(&self, d: usize) -> Option<usize> {
-        match self.0 {
-            Rule::Each(_) => None,
-            Rule::Exactly(k) => Some(k.min(d)),
         }
     }
 }

@@ -32,11 +32,11 @@ impl TopK {
         if let Some(out) = decoded {
             kept.value(1.0, out);
         }
-        Ok(kept.write(true))
+        Ok(kept.write())
     }
 
     pub(crate) fn decode<T: Scalar>(&self, packet: &Packet, out: &mut [T]) -> Result<()> {
-        let kept = Kept::read(packet, out.len(), Some(self.k.min(out.len())))?;
+        let kept = Kept::read(packet, out.len())?;
         if kept.value(1.0, out) {
             Ok(())
         } else {

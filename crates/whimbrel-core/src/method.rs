@@ -201,6 +201,12 @@ impl Artifact {
         self.tensors.iter().find(|t| t.name == name)
     }
 
+    /// The tensors that are single numbers.
+    pub fn numbers(&self) -> impl Iterator<Item = (&str, f64)> {
+        let single = self.tensors.iter().filter(|t| t.shape.is_empty());
+        single.filter_map(|t| Some((t.name.as_str(), *t.values.first()?)))
+    }
+
     /// Adds a tensor.
     #[must_use]
     pub fn with(mut self, name: &str, shape: &[usize], values: Vec<f64>) -> Self {

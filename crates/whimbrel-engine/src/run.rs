@@ -36,7 +36,7 @@ pub struct Stopping {
     pub field_norm2: Option<f64>,
     /// Once the objective has not improved for so many evaluations.
     pub patience: Option<u32>,
-    /// What counts as an improvement of the objective.
+    /// A decrease of the objective below this share of it is no improvement.
     pub tolerance: f64,
 }
 
@@ -347,7 +347,9 @@ impl Work<'_> {
         if let Some(objective) = row.number("objective") {
             let tolerance = self.stage.stopping.tolerance;
             progress.patience = Some(match progress.patience {
-                Some((best, since)) if objective > best - tolerance => (best, since + 1),
+                Some((best, since)) if objective >= best - tolerance * best.abs() => {
+                    (best, since + 1)
+                }
                 _ => (objective, 0),
             });
         }

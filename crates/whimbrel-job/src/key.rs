@@ -1,6 +1,6 @@
 //! The one definition of a job key: what it takes, what stands in for it, what it means.
 //!
-//! The definitions are data. The [reader](crate::reader) parses by them and takes defaults and
+//! The definitions are data. The reader parses by them and takes defaults and
 //! messages from them, the [reference](crate::reference()) and the [template](crate::template())
 //! print them, and the resolved job writes its keys in their order.
 

@@ -1,8 +1,13 @@
 //! Job files: keys, defaults, errors, and what is built from them.
 
+pub mod build;
 pub mod error;
+pub mod failure;
 pub mod key;
+pub mod load;
+pub mod rundir;
 pub mod spec;
+pub mod start;
 
 mod reader;
 mod reference;

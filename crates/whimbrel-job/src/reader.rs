@@ -77,6 +77,28 @@ impl<'a> Source<'a> {
         }
         self.report(span, path.join("."), message, Some(hint.to_owned()))
     }
+
+    /// The text at a path, before anything is checked.
+    pub fn text_at(&self, path: &[&str]) -> Option<&str> {
+        let (last, tables) = path.split_last()?;
+        let table = tables
+            .iter()
+            .try_fold(self.root, |table, name| table.get(*name)?.get_ref().as_table())?;
+        table.get(*last)?.get_ref().as_str()
+    }
+
+    /// A table as messages call it.
+    fn table_name(&self, path: &str) -> String {
+        match path {
+            "" => "the job".to_owned(),
+            path if self.section(path).is_some() => format!("[{path}]"),
+            path => format!("`{path}`"),
+        }
+    }
+
+    fn section(&self, name: &str) -> Option<&'static Section> {
+        self.sections.iter().copied().find(|section| section.name == name)
+    }
 }
 
 /// The file's TOML errors in the form of the job's own: the first of each line, since the parser
@@ -87,16 +109,26 @@ pub(crate) fn syntax_errors(file: &str, text: &str, faults: &[toml::de::Error]) 
         let place = fault.span().map(|span| Place::locate(text, span));
         let line = |place: &Option<Place>| place.as_ref().map(|place| place.line);
         if errors.iter().all(|known| line(&known.place) != line(&place)) {
-            errors.push(Error {
-                file: file.to_owned(),
-                place,
-                key: String::new(),
-                message: format!("not valid TOML: {}", fault.message()),
-                hint: None,
-            });
+            let (message, hint) = explain(text, fault);
+            let message = format!("not valid TOML: {message}");
+            errors.push(Error { file: file.to_owned(), place, key: String::new(), message, hint });
         }
     }
     in_order(errors)
+}
+
+/// The parser takes whatever it cannot read for a string without quotes; most often it is not.
+fn explain(text: &str, fault: &toml::de::Error) -> (String, Option<String>) {
+    if !fault.message().starts_with("string values must be quoted") {
+        return (fault.message().to_owned(), None);
+    }
+    let written = fault.span().and_then(|span| text.get(span)).unwrap_or_default().trim();
+    if written.is_empty() {
+        return ("a value is missing".to_owned(), None);
+    }
+    let shown: String = written.chars().take(40).flat_map(char::escape_debug).collect();
+    let hint = "strings are written in quotes, and a key has one value";
+    (format!("`{shown}` is no value"), Some(hint.to_owned()))
 }
 
 fn in_order(mut errors: Vec<Error>) -> Errors {
@@ -112,29 +144,25 @@ pub(crate) struct Reader<'a> {
     span: Option<Range<usize>>,
     path: String,
     table: &'a DeTable<'a>,
+    /// The table is a default: its spans are not the file's.
+    is_default: bool,
 }
 
 impl<'a> Reader<'a> {
     /// The whole file.
     pub fn root(source: &'a Source<'a>, section: &'static Section) -> Self {
-        Self::open(source, section, None, String::new(), source.root)
+        let (path, table) = (String::new(), source.root);
+        Self { source, section, span: None, path, table, is_default: false }.open()
     }
 
-    /// Opens a table and reports the keys that its section does not know.
-    fn open(
-        source: &'a Source<'a>,
-        section: &'static Section,
-        span: Option<Range<usize>>,
-        path: String,
-        table: &'a DeTable<'a>,
-    ) -> Self {
-        let reader = Self { source, section, span, path, table };
-        for name in table.keys() {
-            if !section.keys.iter().any(|key| key.name == name.get_ref().as_ref()) {
-                reader.unknown_key(name.span(), name.get_ref());
+    /// Reports the keys that the section does not know.
+    fn open(self) -> Self {
+        for (name, item) in self.table.iter() {
+            if !self.section.keys.iter().any(|key| key.name == name.get_ref().as_ref()) {
+                self.unknown_key(name.span(), name.get_ref(), item.get_ref().is_table());
             }
         }
-        reader
+        self
     }
 
     pub fn has(&self, key: &Key) -> bool {
@@ -147,8 +175,8 @@ impl<'a> Reader<'a> {
             (Some(value), _) => read(value),
             (None, Fallback::Value(text)) => {
                 let item = DeValue::parse(text).expect("a default is valid TOML");
-                let path = self.path_of(key);
-                read(Value { source: self.source, key, path, item: &item, is_default: true })
+                let (path, home) = (self.path_of(key), self.span.clone());
+                read(Value { source: self.source, key, path, item: &item, home, is_default: true })
             }
             (None, _) => Err(self.missing(key)),
         }
@@ -195,30 +223,39 @@ impl<'a> Reader<'a> {
         Err(self.source.report(Some(later.1), self.path_of(later.0), message, hint))
     }
 
-    /// Reports a key that is needed here.
+    /// Reports a key or a table that is needed here.
     pub fn missing(&self, key: &Key) -> Reported {
-        let is_table = self.path.is_empty()
-            && self.source.sections.iter().any(|section| section.name == key.name);
-        let message = if is_table {
-            format!("the job has no [{}] table", key.name)
-        } else {
-            format!("missing key `{}` in {}", key.name, self.name())
-        };
-        self.missing_because(key, message)
+        if let Some(section) = self.source.section(key.name).filter(|_| self.path.is_empty()) {
+            let needs: Vec<String> = section
+                .keys
+                .iter()
+                .filter(|key| matches!(key.fallback, Fallback::Required) && key.only.is_none())
+                .map(|key| format!("`{}`", key.name))
+                .collect();
+            let message = format!("the job has no [{}] table", key.name);
+            let hint = format!("[{}] says {}; it needs {}", key.name, key.doc, needs.join(", "));
+            return self.lacking(key, message, hint);
+        }
+        let message = format!("missing key `{}` in {}", key.name, self.name());
+        self.lacking(key, message, format!("`{}` takes {}: {}", key.name, key.takes(), key.doc))
     }
 
     /// Reports that something is needed here, in the caller's words.
-    pub fn missing_because(&self, key: &Key, message: impl Into<String>) -> Reported {
-        let hint = format!("`{}` takes {}: {}", key.name, key.takes(), key.doc);
-        self.source.report(self.span.clone(), self.path_of(key), message, Some(hint))
+    pub fn lacking(
+        &self,
+        key: &Key,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Reported {
+        self.source.report(self.span.clone(), self.path_of(key), message, Some(hint.into()))
     }
 
     /// A value without conversion.
     fn value(&self, key: &'static Key) -> Option<Value<'a>> {
         debug_assert!(self.section.keys.iter().any(|known| known.name == key.name));
         let item = self.table.get(key.name)?;
-        let path = self.path_of(key);
-        Some(Value { source: self.source, key, path, item, is_default: false })
+        let (path, home) = (self.path_of(key), self.span.clone());
+        Some(Value { source: self.source, key, path, item, home, is_default: self.is_default })
     }
 
     fn path_of(&self, key: &Key) -> String {
@@ -230,22 +267,19 @@ impl<'a> Reader<'a> {
     }
 
     fn name(&self) -> String {
-        match self.path.as_str() {
-            "" => "the job".to_owned(),
-            path if self.source.sections.iter().any(|section| section.name == path) => {
-                format!("[{path}]")
-            }
-            path => format!("`{path}`"),
-        }
+        self.source.table_name(&self.path)
     }
 
-    fn unknown_key(&self, span: Range<usize>, written: &str) {
+    fn unknown_key(&self, span: Range<usize>, written: &str, is_table: bool) {
+        let quote = |name: &str| {
+            if is_table && self.path.is_empty() { format!("[{name}]") } else { format!("`{name}`") }
+        };
         let known = || self.section.keys.iter().map(|key| key.name);
         let elsewhere = self.source.sections.iter().find(|section| {
             section.name != self.path && section.keys.iter().any(|key| key.name == written)
         });
         let hint = match (nearest(written, known()), elsewhere) {
-            (Some(near), _) => format!("did you mean `{near}`?"),
+            (Some(near), _) => format!("did you mean {}?", quote(near)),
             (None, Some(section)) if section.name.is_empty() => {
                 format!("`{written}` belongs at the top of the file, above the first table")
             }
@@ -257,7 +291,11 @@ impl<'a> Reader<'a> {
         };
         let path = format!("{}.{written}", self.path).trim_start_matches('.').to_owned();
         let shown: String = written.chars().take(60).flat_map(char::escape_debug).collect();
-        let message = format!("unknown key `{shown}` in {}", self.name());
+        let message = if is_table && self.path.is_empty() {
+            format!("unknown table [{shown}]")
+        } else {
+            format!("unknown key `{shown}` in {}", self.name())
+        };
         self.source.report(Some(span), path, message, Some(hint));
     }
 }
@@ -269,6 +307,8 @@ pub(crate) struct Value<'a> {
     key: &'static Key,
     path: String,
     item: &'a Spanned<DeValue<'a>>,
+    /// Where its table starts: the place of a default.
+    home: Option<Range<usize>>,
     is_default: bool,
 }
 
@@ -295,6 +335,10 @@ impl<'a> Value<'a> {
     /// Whether the user left the key out.
     pub fn is_default(&self) -> bool {
         self.is_default
+    }
+
+    fn span(&self) -> Option<Range<usize>> {
+        if self.is_default { self.home.clone() } else { Some(self.item.span()) }
     }
 
     /// An integer in a range; the range is told by the key's definition.
@@ -371,15 +415,23 @@ impl<'a> Value<'a> {
     /// A table of known keys.
     pub fn table(&self, section: &'static Section) -> Read<Reader<'a>> {
         let table = self.item.get_ref().as_table().ok_or_else(|| self.refuse())?;
-        let span = Some(self.item.span());
-        Ok(Reader::open(self.source, section, span, self.path.clone(), table))
+        Ok(self.reader(section, table, self.is_default))
     }
 
     /// What stands for a table of known keys that are all left out.
     pub fn all_defaults(&self, section: &'static Section) -> Reader<'a> {
         static EMPTY: LazyLock<DeTable<'static>> = LazyLock::new(DeTable::new);
-        let span = Some(self.item.span());
-        Reader::open(self.source, section, span, self.path.clone(), &EMPTY)
+        self.reader(section, &EMPTY, true)
+    }
+
+    fn reader(
+        &self,
+        section: &'static Section,
+        table: &'a DeTable<'a>,
+        is_default: bool,
+    ) -> Reader<'a> {
+        let (span, path) = (self.span(), self.path.clone());
+        Reader { source: self.source, section, span, path, table, is_default }.open()
     }
 
     /// A table whose keys the user chooses.
@@ -402,18 +454,20 @@ impl<'a> Value<'a> {
             text.parse::<f64>().is_ok() && !matches!(self.key.takes().chars().next(), Some('"'))
         });
         let hint = quoted_number.then(|| "numbers are written without quotes".to_owned());
-        self.source.report(Some(self.item.span()), &self.path, message, hint)
+        self.source.report(self.span(), &self.path, message, hint)
     }
 
     /// Reports a fault in the caller's words.
     pub fn fail(&self, message: impl Into<String>, hint: impl Into<String>) -> Reported {
-        self.source.report(Some(self.item.span()), &self.path, message, Some(hint.into()))
+        self.source.report(self.span(), &self.path, message, Some(hint.into()))
     }
 
     /// Reports a word that the key does not know.
     pub fn unknown_word(&self, written: &str) -> Reported {
         let words = self.key.words.iter().map(|word| word.name);
-        let message = format!("unknown `{}`: {}", self.key.name, self.found());
+        let table = self.path.rsplit_once('.').map_or("", |(table, _)| table);
+        let table = self.source.table_name(table);
+        let message = format!("unknown `{}` in {table}: {}", self.key.name, self.found());
         let hint = match nearest(written, words) {
             Some(near) => {
                 format!("did you mean \"{near}\"? `{}` takes {}", self.key.name, self.key.takes())

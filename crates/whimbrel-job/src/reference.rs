@@ -33,12 +33,12 @@ pub fn reference() -> String {
         };
         out += &format!("\n{}\n\n", section.doc);
         out += &table(section);
-        out += &words(section);
+        out += &words(section, None);
         for key in section.keys {
             for inner in key.tables {
                 out += &format!("\n### `{}`: {}\n\n", inner.name, inner.doc);
                 out += &table(inner);
-                out += &words(inner);
+                out += &words(inner, Some(key));
                 out += &example(inner);
             }
         }
@@ -71,7 +71,7 @@ fn table(section: &Section) -> String {
         let fallback = match key.fallback {
             Fallback::Required => "**required**".to_owned(),
             Fallback::Unset(words) => words.to_owned(),
-            Fallback::Value("{}") => "all defaults".to_owned(),
+            Fallback::Value("{}") if section.name.is_empty() => "all defaults".to_owned(),
             Fallback::Value(value) => format!("`{value}`"),
         };
         out += &format!(
@@ -92,10 +92,14 @@ fn only(key: &Key) -> String {
     if kinds.is_empty() { String::new() } else { format!(" ({} only)", kinds.join(", ")) }
 }
 
-/// The words of a section's keys, one list for each key.
-fn words(section: &Section) -> String {
+/// The words of a section's keys, one list for each key that does not share the outer key's.
+fn words(section: &Section, outer: Option<&Key>) -> String {
+    let names = |key: &Key| key.words.iter().map(|word| word.name).collect::<Vec<_>>();
     let mut out = String::new();
     for key in section.keys.iter().filter(|key| !key.words.is_empty()) {
+        if outer.is_some_and(|outer| names(outer) == names(key)) {
+            continue;
+        }
         out += &format!("\n`{}`:\n\n", key.name);
         for word in key.words {
             out += &format!("- `\"{}\"`: {}\n", word.name, word.doc);

@@ -21,8 +21,6 @@ pub struct DataFacts {
 const ROUNDS: &str = "200";
 /// Clients of a split made up for a file without a client column.
 const CLIENTS_MAX: usize = 10;
-/// Comments start in this column.
-const COMMENT_COLUMN: usize = 34;
 
 /// A commented job file for a data file, or for the built-in generator.
 pub fn template(facts: Option<&DataFacts>) -> String {
@@ -39,7 +37,7 @@ pub fn template(facts: Option<&DataFacts>) -> String {
     out.key(&model::KIND, "\"gmm\"");
     out.key(&model::COMPONENTS, "2");
     out.key(&model::COVARIANCE, "\"tied\"");
-    out.key(&model::INIT, "\"moments\"");
+    out.key(&model::INIT, "\"federated-kmeans\"");
     out.table("method");
     out.key(&method::KIND, "\"fedem\"");
     out.key(&method::ROUNDS, ROUNDS);
@@ -65,13 +63,13 @@ impl Template {
         self.text += &format!("# {comment}\n");
     }
 
-    /// A key with its meaning, and its words where it has any.
+    /// A key under its meaning, and under what it takes where that is a choice.
     fn key(&mut self, key: &Key, value: &str) {
-        let setting = format!("{} = {value}", key.name);
-        self.text += &format!("{setting:COMMENT_COLUMN$} # {}\n", key.doc);
+        self.say(key.doc);
         if key.words.len() > 1 {
-            self.text += &format!("{:COMMENT_COLUMN$} # {}\n", "", key.takes());
+            self.say(&format!("({})", key.takes()));
         }
+        self.text += &format!("{} = {value}\n", key.name);
     }
 
     fn file(&mut self, facts: &DataFacts) {
@@ -87,7 +85,8 @@ impl Template {
             self.key(&data::CLIENT, &text(client));
         }
         let columns: Vec<String> = facts.columns.iter().map(|name| text(name)).collect();
-        self.say(&format!("columns = [{}]", columns.join(", ")));
+        self.say(data::COLUMNS.doc);
+        self.say(&format!("{} = [{}]", data::COLUMNS.name, columns.join(", ")));
         if facts.client.is_none() {
             self.say("no column looks like a client's name: rows are dealt out at random");
             self.split(facts.rows);

@@ -1,8 +1,10 @@
 //! Federated k-means, the one-shot kind: a stage that finds first means for a mixture.
 //!
 //! Each client clusters its own rows and sends centres and counts with its enrolment; the server
-//! clusters the centres, weighted by their counts. No round is needed. Centres are means of rows:
-//! a client whose cluster holds a single row gives that row away, and the disclosure says so.
+//! clusters the centres, weighted by their counts. No round is needed. A centre is a mean of rows,
+//! so a cluster of one row would give that row away: clusters of fewer than [`ROWS_MIN`] rows are
+//! joined to the nearest other one before anything is sent. Only a client with fewer rows than that
+//! sends the mean of fewer.
 
 use whimbrel_core::method::{Artifact, Bind, Disclosure, Evaluate, Exposure, From, Metric, Plan};
 use whimbrel_core::{
@@ -12,6 +14,8 @@ use whimbrel_models::LatentModel;
 use whimbrel_models::gmm::{Gmm, GmmData};
 use whimbrel_models::kmeans::{Clusters, kmeans};
 
+/// The fewest rows behind a centre that leaves a client.
+pub const ROWS_MIN: usize = 5;
 const STEPS_MAX: usize = 100;
 /// Restarts on the server; the best is kept.
 const RESTARTS: u64 = 10;
@@ -61,10 +65,10 @@ impl Method for FederatedKmeans {
         let window = self.model.window(data, 0, count)?;
         let data = window.as_ref().unwrap_or(data);
         let rows: Vec<f64> = (0..count).flat_map(|i| data.row(i)).collect();
-        let k = self.model.components().min(count);
+        let k = self.model.components().min(count.div_ceil(ROWS_MIN));
         let found = kmeans(&rows, self.model.columns(), None, k, STEPS_MAX, key)?;
         let moments = self.model.moments(data)?;
-        let Clusters { centres, counts, .. } = found;
+        let (centres, counts) = join_small(found, self.model.columns());
         Ok(((), Summary { rows: count as u64, moments, centres, counts }))
     }
 
@@ -145,12 +149,37 @@ impl Method for FederatedKmeans {
         let (k, d) = (self.model.components(), self.model.columns());
         vec![Disclosure {
             message: "summary",
-            meaning: "centres and sizes of clusters of its rows; a cluster of one row is that row"
-                .into(),
+            meaning: format!(
+                "mean moments of its rows, and centres and sizes of clusters of at least {ROWS_MIN} rows"
+            ),
             bytes_max: 8 * (k * (d + 1) + self.model.moments_len()) + 32,
-            exposure: Exposure::Rows,
+            exposure: Exposure::Aggregate,
         }]
     }
+}
+
+/// Joins clusters of fewer than [`ROWS_MIN`] rows to the nearest other centre, smallest first.
+fn join_small(found: Clusters, columns: usize) -> (Vec<f64>, Vec<f64>) {
+    let (mut centres, mut counts) = (found.centres, found.counts);
+    let distance2 = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum();
+    while counts.len() > 1 {
+        let Some(small) = (0..counts.len()).min_by(|i, j| counts[*i].total_cmp(&counts[*j])) else {
+            break;
+        };
+        if counts[small] >= ROWS_MIN as f64 {
+            break;
+        }
+        let count = counts.remove(small);
+        let centre: Vec<f64> = centres.drain(small * columns..(small + 1) * columns).collect();
+        let gap = |i: usize| -> f64 { distance2(&centres[i * columns..][..columns], &centre) };
+        let near = (0..counts.len()).min_by(|i, j| gap(*i).total_cmp(&gap(*j))).unwrap_or(0);
+        let joined = counts[near] + count;
+        for (c, x) in centres[near * columns..][..columns].iter_mut().zip(&centre) {
+            *c += (x - *c) * (count / joined);
+        }
+        counts[near] = joined;
+    }
+    (centres, counts)
 }
 
 /// Nothing to ask: the stage is over once everyone has enrolled.
@@ -176,5 +205,36 @@ impl Evaluate for FederatedKmeans {
         _: &mut dyn Iterator<Item = (ClientId, ())>,
     ) -> Result<Vec<Metric>> {
         Ok(Vec::new())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_centre_stands_for_fewer_rows_than_allowed() {
+        let found = Clusters {
+            centres: vec![0.0, 10.0, 11.0, 50.0],
+            counts: vec![8.0, 6.0, 2.0, 1.0],
+            labels: Vec::new(),
+            inertia: 0.0,
+        };
+        let (centres, counts) = join_small(found, 1);
+        // 50 joins 11 (then 24, three rows), which joins 10: (6 * 10 + 3 * 24) / 9.
+        assert_eq!(counts, [8.0, 9.0]);
+        assert_eq!(centres[0], 0.0);
+        assert!((centres[1] - 44.0 / 3.0).abs() < 1e-12, "{centres:?}");
+    }
+
+    #[test]
+    fn a_tiny_client_sends_one_mean() {
+        let found = Clusters {
+            centres: vec![1.0, 3.0],
+            counts: vec![1.0, 1.0],
+            labels: Vec::new(),
+            inertia: 0.0,
+        };
+        assert_eq!(join_small(found, 1), (vec![2.0], vec![2.0]));
     }
 }

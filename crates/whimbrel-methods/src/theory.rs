@@ -39,6 +39,7 @@ pub struct Constants<M: LatentModel> {
 #[derive(Clone, Debug)]
 pub struct Server {
     fit: fedem::Server,
+    theta_0: Vec<f64>,
     clients: u32,
     step: u32,
     last_s: Vec<f64>,
@@ -88,6 +89,7 @@ pub struct Fold {
 
 wire!(Server {
     fit,
+    theta_0,
     clients,
     step,
     last_s,
@@ -137,8 +139,10 @@ impl<M: LatentModel> Method for Constants<M> {
             ))
             .hint("give the step as a number, or use \"auto\""));
         }
+        let fit = self.fit.start(roster, key)?;
         Ok(Server {
-            fit: self.fit.start(roster, key)?,
+            theta_0: fit.theta.clone(),
+            fit,
             clients: 0,
             step: 0,
             last_s: Vec::new(),
@@ -283,7 +287,12 @@ impl<M: LatentModel> Method for Constants<M> {
             rounds: self.rounds(server),
         };
         let gamma_max = found.gamma_max()?;
-        let artifact = Artifact { kind: "theory".into(), tensors: Vec::new() };
+        // The fit starts where the constants were estimated.
+        let artifact = Artifact { kind: "theory".into(), tensors: Vec::new() }.with(
+            "theta",
+            &[server.theta_0.len()],
+            server.theta_0.clone(),
+        );
         let named = [
             ("v_min", found.v_min),
             ("v_max", server.v_max),

@@ -50,6 +50,7 @@ pub trait LatentModel: Send + Sync + 'static {
     /// The coordinates in which `theta` travels.
     fn to_vector(&self, theta: &Self::Parameters) -> Vec<f64>;
     /// Back from the coordinates; refuses values outside the parameter space.
+    #[allow(clippy::wrong_self_convention)]
     fn from_vector(&self, coordinates: &[f64]) -> Result<Self::Parameters>;
 }
 

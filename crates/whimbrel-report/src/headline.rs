@@ -73,7 +73,7 @@ pub(crate) fn columns(groups: &[Group]) -> Vec<&'static Column> {
         .collect()
 }
 
-/// The closing table of a command: one line per run, or per job where it was run with several seeds.
+/// The closing table of a command: one line per run, or per job that was run with several seeds.
 pub fn closing_table(runs: &[RunView]) -> String {
     let groups = groups(runs);
     let columns = columns(&groups);

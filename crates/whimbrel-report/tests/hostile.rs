@@ -157,7 +157,7 @@ fn pages_load_nothing_and_trust_nobody() {
     let empty = RunView::default();
     let pages = [
         html(HOSTILE, &[]),
-        html(HOSTILE, &[empty.clone()]),
+        html(HOSTILE, std::slice::from_ref(&empty)),
         html(HOSTILE, &[run(HOSTILE, 5)]),
         html(HOSTILE, &[run(HOSTILE, 60), run("b", 1), run("b", 2), empty]),
     ];

@@ -1,1 +1,14 @@
 //! Whimbrel: federated learning that says as little as possible over the wire.
+//!
+//! This crate is the facade: the parts under one name. The binary of the same name is the command
+//! line. Start at [`methods::fedem`] for a method, [`codec`] for what travels,
+//! [`engine::Simulator`] for a federation on one machine.
+
+pub use whimbrel_codec as codec;
+pub use whimbrel_core as core;
+pub use whimbrel_data as data;
+pub use whimbrel_engine as engine;
+pub use whimbrel_job as job;
+pub use whimbrel_methods as methods;
+pub use whimbrel_models as models;
+pub use whimbrel_report as report;

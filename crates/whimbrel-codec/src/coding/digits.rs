@@ -36,22 +36,23 @@ impl<'a> DigitWriter<'a> {
 /// Reads what [`DigitWriter`] wrote.
 pub(crate) struct DigitReader<'a> {
     bytes: &'a [u8],
+    next: usize,
     held: u32,
     count: u32,
 }
 
 impl<'a> DigitReader<'a> {
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, held: 0, count: 0 }
+        Self { bytes, next: 0, held: 0, count: 0 }
     }
 
     /// Reads `count <= 16` digits.
     pub fn take(&mut self, count: u32) -> Result<u32> {
         while self.count < count {
-            let Some((&byte, rest)) = self.bytes.split_first() else {
+            let Some(&byte) = self.bytes.get(self.next) else {
                 return Err(Error::peer("a packet of levels ends inside its digits"));
             };
-            self.bytes = rest;
+            self.next += 1;
             self.held |= u32::from(byte) << self.count;
             self.count += 8;
         }
@@ -61,12 +62,12 @@ impl<'a> DigitReader<'a> {
         Ok(value)
     }
 
-    /// Checks that nothing is left but the zeros that fill the last byte.
-    pub fn finish(self) -> Result<()> {
-        if self.bytes.is_empty() && self.held == 0 {
-            Ok(())
+    /// Checks that zeros fill the last byte; returns how many bytes were read.
+    pub fn finish(self) -> Result<usize> {
+        if self.held == 0 {
+            Ok(self.next)
         } else {
-            Err(Error::peer("a packet of levels goes on after its last digit"))
+            Err(Error::peer("a packet of levels has a bit after its last digit"))
         }
     }
 }

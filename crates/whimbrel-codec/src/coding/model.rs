@@ -1,57 +1,79 @@
 //! Adaptive models: what the bits so far say about the next one. Nothing about them is sent.
 
-use super::range::{Decoder, Encoder};
+use super::range::{Decoder, Encoder, PROBABILITY_BITS};
 
-/// The probability that a bit is 0, estimated from the bits before it: `(zeros + 1/2)/(n + 1)`
-/// (Krichevsky and Trofimov, 1981), with a window of 256 bits from there on.
+/// The probability that a bit is 0, estimated from the `n` bits before it as
+/// `(zeros + a)/(n + 2 a)`, older bits counting less once there are [`MEMORY`].
 #[derive(Clone, Copy)]
 pub(crate) struct Bit {
-    zero: u16,
-    seen: u8,
+    /// In units of `2^-32`.
+    zero: u32,
+    /// `4 (n + 1 + 2 a)`: four over the step by which the next bit moves the estimate.
+    weight: u32,
 }
 
-const WINDOW: u8 = 254;
+const MEMORY: u32 = 4096;
 
 impl Bit {
-    pub const NEW: Self = Self { zero: 1 << 15, seen: 0 };
+    /// `a = 1/2` (Krichevsky and Trofimov, 1981): nothing known.
+    pub const OPEN: Self = Self { zero: 1 << 31, weight: 8 };
+    /// `a = 1/4`: expected to be often the same.
+    const SETTLED: Self = Self { zero: 1 << 31, weight: 6 };
 
     #[inline]
     pub fn encode(&mut self, to: &mut Encoder, bit: bool) {
-        to.bit(bit, self.zero);
+        to.bit(bit, self.probability());
         self.learn(bit);
     }
 
     #[inline]
     pub fn decode(&mut self, from: &mut Decoder) -> bool {
-        let bit = from.bit(self.zero);
+        let bit = from.bit(self.probability());
         self.learn(bit);
         bit
     }
 
     #[inline]
+    fn probability(self) -> u32 {
+        (self.zero >> (32 - PROBABILITY_BITS)).max(1)
+    }
+
+    #[inline]
     fn learn(&mut self, bit: bool) {
-        let target = if bit { 0 } else { 65535 };
-        let now = i32::from(self.zero);
-        let next = now + (target - now) / (i32::from(self.seen) + 2);
-        self.zero = next.clamp(24, 65535 - 24) as u16;
-        self.seen += u8::from(self.seen < WINDOW);
+        if bit {
+            self.zero -= self.zero / self.weight * 4;
+        } else {
+            self.zero += (u32::MAX - self.zero) / self.weight * 4;
+        }
+        self.weight += if self.weight < 4 * MEMORY { 4 } else { 0 };
     }
 }
 
-/// Numbers in `0..=limit`, small ones thought likelier: the length of `v + 1` in unary, its next
-/// three digits, both learned; further digits as they are. Digits that the limit forces are not
-/// written, so no other number can be read.
-pub(crate) struct Number {
+/// Numbers in `0..=limit`, small ones thought likelier: the length of `v + 1` in unary and its next
+/// `PREFIX` digits, each given those before it, with learned probabilities; then the rest of its
+/// digits, learned by their place alone (`REST`) or as they are. Digits that the limit forces are
+/// not written, so no other number can be read.
+pub(crate) struct Number<const PREFIX: u32, const REST: bool> {
     longer: [Bit; LENGTHS],
-    digits: [[Bit; 1 << LEARNED_DIGITS]; LENGTHS],
+    prefix: [[Bit; 1 << MOST_PREFIX]; LENGTHS],
+    rest: [[Bit; MOST_REST]; LENGTHS],
 }
 
 const LENGTHS: usize = 33;
-const LEARNED_DIGITS: u32 = 3;
+const MOST_PREFIX: u32 = 2;
+/// Digits from this place on are not worth learning.
+const MOST_REST: usize = 12;
 
-impl Number {
+impl<const PREFIX: u32, const REST: bool> Number<PREFIX, REST> {
     pub fn new() -> Self {
-        Self { longer: [Bit::NEW; LENGTHS], digits: [[Bit::NEW; 8]; LENGTHS] }
+        const { assert!(PREFIX <= MOST_PREFIX) };
+        let mut longer = [Bit::SETTLED; LENGTHS];
+        longer[0] = Bit::OPEN;
+        Self {
+            longer,
+            prefix: [[Bit::SETTLED; 1 << MOST_PREFIX]; LENGTHS],
+            rest: [[Bit::SETTLED; MOST_REST]; LENGTHS],
+        }
     }
 
     #[inline]
@@ -104,9 +126,15 @@ impl Number {
     /// The model of the digit with `left` digits after it, or none where digits go raw.
     #[inline]
     fn context(&mut self, length: u32, left: u32, before: u64) -> Option<&mut Bit> {
-        let digit = length - 1 - left;
-        // `before` has a leading one and `digit` digits: a distinct number below 8 for each node.
-        (digit < LEARNED_DIGITS).then(|| &mut self.digits[length as usize][before as usize])
+        let (digit, length) = (length - 1 - left, length as usize);
+        if digit < PREFIX {
+            // `before` has a leading one and `digit` digits: a number below 4 for each node.
+            Some(&mut self.prefix[length][before as usize])
+        } else if REST {
+            self.rest[length].get_mut(left as usize)
+        } else {
+            None
+        }
     }
 }
 

@@ -1,15 +1,15 @@
 //! A binary range coder (Martin, 1979): the message narrows an interval of 56-bit numbers, and the
 //! bytes name one number inside it.
 //!
-//! The last interval is closed with the fewest bytes that name a number in it, and trailing zero
-//! bytes are left out, so a short message costs its information and less than a byte more. The
-//! decoder repeats that choice at the end, so one message has one encoding: trailing or changed
-//! bytes that decode to the same symbols are refused.
+//! A message is closed with the fewest bytes such that every continuation of them names a number in
+//! its last interval. So the decoder needs no length, whatever follows; no message is the beginning
+//! of another; and the decoder, which repeats that choice, refuses any other bytes for the same
+//! symbols.
 
 use whimbrel_core::{Error, Result};
 
 /// Binary digits of a probability.
-pub(crate) const PROBABILITY_BITS: u32 = 16;
+pub(crate) const PROBABILITY_BITS: u32 = 24;
 const WINDOW_BITS: u32 = 56;
 const WINDOW_BYTES: usize = 7;
 const MASK: u64 = (1 << WINDOW_BITS) - 1;
@@ -19,6 +19,7 @@ const LOW_WATER: u64 = 1 << (WINDOW_BITS - 8);
 /// Writes bits, each with the probability the model gives it.
 pub(crate) struct Encoder<'a> {
     out: &'a mut Vec<u8>,
+    /// Where this message starts in `out`.
     start: usize,
     low: u64,
     range: u64,
@@ -31,9 +32,9 @@ impl<'a> Encoder<'a> {
         Self { out, start, low: 0, range: 1 << WINDOW_BITS }
     }
 
-    /// Writes one bit; `zero` is the probability of 0 in units of `2^-16`, neither 0 nor 1.
+    /// Writes one bit; `zero` is the probability of 0 in units of `2^-24`, neither 0 nor 1.
     #[inline]
-    pub fn bit(&mut self, bit: bool, zero: u16) {
+    pub fn bit(&mut self, bit: bool, zero: u32) {
         let bound = (self.range >> PROBABILITY_BITS) * u64::from(zero);
         if bit {
             self.low += bound;
@@ -86,30 +87,30 @@ impl<'a> Encoder<'a> {
 
     /// Closes the message.
     pub fn finish(mut self) {
-        let (value, bytes) = shortest(self.low, self.range);
+        let (value, bytes) = closing(self.low, self.range);
         self.low = value;
-        if bytes == 0 && self.low > MASK {
-            self.carry();
-        }
         for _ in 0..bytes {
             self.shift();
-        }
-        while self.out.len() > self.start && self.out.last() == Some(&0) {
-            self.out.pop();
         }
     }
 }
 
-/// The number in `[low, low + range)` with the fewest leading bytes, and how many those are.
-fn shortest(low: u64, range: u64) -> (u64, usize) {
+/// The fewest leading bytes whose every continuation lies in `[low, low + range)`: the smallest
+/// such continuation, and how many bytes.
+fn closing(low: u64, range: u64) -> (u64, usize) {
     for bytes in 0..WINDOW_BYTES {
-        let unit = 1u64 << (WINDOW_BITS - 8 * bytes as u32);
+        let unit = unit(bytes);
         let value = low.div_ceil(unit) * unit;
-        if value < low + range {
+        if value + unit <= low + range {
             return (value, bytes);
         }
     }
     (low, WINDOW_BYTES)
+}
+
+/// How many numbers share their first `bytes` bytes.
+fn unit(bytes: usize) -> u64 {
+    1 << (WINDOW_BITS - 8 * bytes as u32)
 }
 
 /// Reads what [`Encoder`] wrote. Any bytes decode to some bits; [`Decoder::finish`] tells whether
@@ -124,7 +125,7 @@ pub(crate) struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    /// Starts at the first byte; the message is all of `bytes`.
+    /// Starts at the first byte; others may follow the message.
     pub fn new(bytes: &'a [u8]) -> Self {
         let mut decoder = Self { bytes, next: 0, window: 0, offset: 0, range: 1 << WINDOW_BITS };
         for _ in 0..WINDOW_BYTES {
@@ -135,7 +136,7 @@ impl<'a> Decoder<'a> {
 
     /// Reads one bit; `zero` as in [`Encoder::bit`].
     #[inline]
-    pub fn bit(&mut self, zero: u16) -> bool {
+    pub fn bit(&mut self, zero: u32) -> bool {
         let bound = (self.range >> PROBABILITY_BITS) * u64::from(zero);
         let bit = self.offset >= bound;
         if bit {
@@ -180,16 +181,105 @@ impl<'a> Decoder<'a> {
         self.offset = self.offset << 8 | byte;
     }
 
-    /// Checks that the bytes are what the encoder would have written.
-    pub fn finish(self) -> Result<()> {
+    /// Checks that the bytes are what the encoder would have written, and returns how many it
+    /// wrote.
+    pub fn finish(self) -> Result<usize> {
         // Modulo 2^56 the low end is known, and that is enough to see what the encoder chose.
         let low = self.window.wrapping_sub(self.offset) & MASK;
-        let (value, _) = shortest(low, self.range);
-        let trimmed = self.bytes.last().is_none_or(|&byte| byte != 0);
-        if trimmed && self.bytes.len() <= self.next && value & MASK == self.window {
-            Ok(())
+        let (value, bytes) = closing(low, self.range);
+        let length = self.next - WINDOW_BYTES + bytes;
+        let same = self.window & !(unit(bytes) - 1) & MASK == value & MASK;
+        if same && length <= self.bytes.len() {
+            Ok(length)
         } else {
-            Err(Error::peer("a packet does not end where its content does"))
+            Err(Error::peer("a packet of levels does not end where its content does"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use whimbrel_core::Key;
+
+    use super::*;
+
+    /// Bits with probabilities from certain to even, so that carries run through many bytes.
+    fn message(n: u64) -> Vec<(bool, u32)> {
+        let mut stream = Key::root(n).stream();
+        (0..stream.below(400))
+            .map(|_| {
+                let zero = 1 + (((1u32 << 24) - 2) >> stream.below(24));
+                let zero = if stream.uniform() < 0.5 { zero } else { (1 << 24) - zero };
+                (stream.uniform() < 0.5, zero)
+            })
+            .collect()
+    }
+
+    fn write(message: &[(bool, u32)], out: &mut Vec<u8>) {
+        let mut to = Encoder::new(out);
+        for (i, &(bit, zero)) in message.iter().enumerate() {
+            to.bit(bit, zero);
+            to.raw(i as u64, 3);
+        }
+        to.finish();
+    }
+
+    fn read(bytes: &[u8], message: &[(bool, u32)]) -> Result<usize> {
+        let mut from = Decoder::new(bytes);
+        for (i, &(bit, zero)) in message.iter().enumerate() {
+            if from.bit(zero) != bit || from.raw(3) != i as u64 % 8 {
+                return Err(Error::peer("another message"));
+            }
+        }
+        from.finish()
+    }
+
+    #[test]
+    fn messages_come_back_whatever_follows_them() {
+        for n in 0..500 {
+            let message = message(n);
+            let mut bytes = vec![7, 255, 255];
+            write(&message, &mut bytes);
+            let length = bytes.len() - 3;
+            for tail in [vec![], vec![0], vec![255; 9], vec![128, 1]] {
+                let followed = [&bytes[3..], &tail].concat();
+                assert_eq!(read(&followed, &message), Ok(length), "message {n}");
+            }
+            assert_eq!(bytes[..3], [7, 255, 255], "a carry left its message");
+        }
+    }
+
+    #[test]
+    fn a_message_has_one_encoding() {
+        for n in 0..200 {
+            let message = message(n);
+            let mut bytes = Vec::new();
+            write(&message, &mut bytes);
+            for at in 0..bytes.len() {
+                assert!(read(&bytes[..at], &message).is_err(), "message {n} cut at {at}");
+                for bit in 0..8 {
+                    let mut other = bytes.clone();
+                    other[at] ^= 1 << bit;
+                    assert!(read(&other, &message).is_err(), "message {n}, byte {at}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn length_is_the_information_and_at_most_nine_bits_more() {
+        for n in 0..200 {
+            let message = message(n);
+            let mut bytes = Vec::new();
+            write(&message, &mut bytes);
+            let bits: f64 = message
+                .iter()
+                .map(|&(bit, zero)| {
+                    let p = f64::from(if bit { (1 << 24) - zero } else { zero });
+                    3.0 + 24.0 - p.log2()
+                })
+                .sum();
+            assert!(8.0 * bytes.len() as f64 <= bits + 9.0 + 1e-6 * bits, "message {n}");
         }
     }
 }

@@ -1,16 +1,20 @@
 //! Asymmetric coding with the message's own histogram (range variant of Duda, 2013), four
 //! interleaved states, for long dense vectors of levels.
 //!
-//! A level's magnitude `m` belongs to class `m` below 32, else to one of eight classes per octave
-//! whose last digits follow as they are; its symbol is twice the class, less one where the level is
-//! negative. Format: the largest symbol (one byte); the frequency of every symbol up to it, in
-//! 4096ths (base 128); four 32-bit states, then 16-bit words, all little end first; then the last
+//! Where no level exceeds 127, every magnitude is a class of its own. Elsewhere those below 32 are,
+//! larger ones fall into eight classes per octave, and the digits that the class does not tell
+//! follow as they are. A level's symbol is twice its class, less one where it is negative.
+//!
+//! Format: the largest symbol and the frequency of every symbol up to it, in 4096ths, as numbers of
+//! the range coder; four 32-bit states, then 16-bit words, all little end first; then the last
 //! digits, packed from the lowest bit up.
 
 use whimbrel_core::{Error, Result, kernel};
 
-use super::count::{put_count, take_count};
 use super::digits::{DigitReader, DigitWriter};
+use super::levels::Alphabet;
+use super::model::Number;
+use super::range::{Decoder, Encoder};
 
 const STATES: usize = 4;
 const SYMBOLS: usize = 256;
@@ -18,25 +22,40 @@ const FREQUENCY_BITS: u32 = 12;
 const TOTAL: u32 = 1 << FREQUENCY_BITS;
 /// States stay in `[2^16, 2^32)` and start at the low end.
 const FLOOR: u32 = 1 << 16;
-/// Magnitudes below this are classes of their own.
+/// Magnitudes below this are always classes of their own.
 const PLAIN: u16 = 32;
+/// In alphabets up to this one, all magnitudes are.
+const ALL_PLAIN: u16 = 127;
 
-/// Appends the encoded levels.
-pub(crate) fn write(levels: &[i16], out: &mut Vec<u8>) {
-    let symbols: Vec<u8> = levels.iter().map(|&level| symbol(level)).collect();
-    let frequencies = normalise(&histogram(&symbols), symbols.len());
-    let last = frequencies.iter().rposition(|&f| f > 0).unwrap_or(0);
-    out.push(last as u8);
-    for &f in &frequencies[..=last] {
-        put_count(f as usize, out);
+type Frequency = Number<2, true>;
+
+/// How often each symbol occurs.
+pub(crate) struct Histogram([u32; SYMBOLS]);
+
+impl Histogram {
+    pub fn of(levels: &[i16], alphabet: Alphabet) -> Self {
+        Self(if alphabet.largest <= ALL_PLAIN {
+            count::<true>(levels)
+        } else {
+            count::<false>(levels)
+        })
     }
-    let (states, words) = encode(&symbols, &frequencies);
-    for state in states {
-        out.extend_from_slice(&state.to_le_bytes());
+
+    /// How many levels differ from the most frequent one.
+    pub fn but_the_most_frequent(&self) -> usize {
+        let most = self.0.iter().max().copied().unwrap_or(0);
+        (self.0.iter().sum::<u32>() - most) as usize
     }
-    for word in words.iter().rev() {
-        out.extend_from_slice(&word.to_le_bytes());
+}
+
+/// Appends the encoded levels, given their histogram.
+pub(crate) fn write(levels: &[i16], histogram: &Histogram, alphabet: Alphabet, out: &mut Vec<u8>) {
+    let frequencies = normalise(&histogram.0, levels.len());
+    write_frequencies(&frequencies, out);
+    if alphabet.largest <= ALL_PLAIN {
+        return write_symbols::<true>(levels, &frequencies, out);
     }
+    write_symbols::<false>(levels, &frequencies, out);
     let mut digits = DigitWriter::new(out);
     for &level in levels.iter().filter(|level| level.unsigned_abs() >= PLAIN) {
         let count = last_digits(level.unsigned_abs().ilog2());
@@ -45,34 +64,54 @@ pub(crate) fn write(levels: &[i16], out: &mut Vec<u8>) {
     digits.finish();
 }
 
-/// Reads levels of magnitude at most `largest`, signed or not, from all of `bytes`.
-pub(crate) fn read(mut bytes: &[u8], largest: u16, signed: bool, levels: &mut [i16]) -> Result<()> {
-    let frequencies = read_frequencies(&mut bytes, largest, signed)?;
-    let Some((head, body)) = bytes.split_first_chunk::<{ 4 * STATES }>() else {
+fn write_symbols<const ALL: bool>(levels: &[i16], frequencies: &[u32; SYMBOLS], out: &mut Vec<u8>) {
+    let (states, words) = encode::<ALL>(levels, frequencies);
+    for state in states {
+        out.extend_from_slice(&state.to_le_bytes());
+    }
+    let start = out.len();
+    out.resize(start + 2 * words.len(), 0);
+    for (bytes, word) in out[start..].chunks_exact_mut(2).zip(words.iter().rev()) {
+        bytes.copy_from_slice(&word.to_le_bytes());
+    }
+}
+
+/// Reads levels from the front of `bytes`; returns how many bytes they took.
+pub(crate) fn read(bytes: &[u8], alphabet: Alphabet, levels: &mut [i16]) -> Result<usize> {
+    let mut rest = bytes;
+    let frequencies = read_frequencies(&mut rest, alphabet)?;
+    let Some((head, body)) = rest.split_first_chunk::<{ 4 * STATES }>() else {
         return Err(Error::peer("a packet of levels ends inside its states"));
     };
     let mut states = [0; STATES];
     for (state, bytes) in states.iter_mut().zip(head.chunks_exact(4)) {
         *state = u32::from_le_bytes(bytes.try_into().expect("four bytes"));
     }
-    let words: Vec<u16> =
-        body.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]])).collect();
+    // A symbol takes at most one word, whatever else the packet holds.
+    let words: Vec<u16> = body
+        .chunks_exact(2)
+        .take(levels.len())
+        .map(|pair| u16::from_le_bytes([pair[0], pair[1]]))
+        .collect();
     let used = decode(&slots(&frequencies), &mut states, &words, levels);
     if used > words.len() || states != [FLOOR; STATES] {
         return Err(Error::peer("a packet of levels does not end where its content does"));
     }
-    read_levels(&body[2 * used..], largest, levels)
+    let digits = &body[2 * used..];
+    Ok(bytes.len() - digits.len() + read_levels(digits, alphabet.largest, levels)?)
 }
 
-fn symbol(level: i16) -> u8 {
+/// The symbol of a level, where all magnitudes are classes (`ALL`) or only the small ones.
+#[inline(always)]
+fn symbol<const ALL: bool>(level: i16) -> u8 {
     let m = level.unsigned_abs();
-    let class = if m < PLAIN {
+    let class = if ALL || m < PLAIN {
         m
     } else {
         let e = m.ilog2();
         PLAIN + 8 * (e as u16 - 5) + (m >> (e - 3) & 7)
     };
-    (2 * class - u16::from(level < 0)) as u8
+    (2 * class).wrapping_sub(u16::from(level < 0)) as u8
 }
 
 /// Digits of a magnitude with `e + 1` digits that its class does not tell.
@@ -81,17 +120,17 @@ fn last_digits(e: u32) -> u32 {
 }
 
 /// Counts symbols, in four tables so that equal neighbours do not wait for each other.
-fn histogram(symbols: &[u8]) -> [u32; SYMBOLS] {
+fn count<const ALL: bool>(levels: &[i16]) -> [u32; SYMBOLS] {
     let mut tables = [[0u32; SYMBOLS]; 4];
-    let chunks = symbols.chunks_exact(4);
+    let chunks = levels.chunks_exact(4);
     let rest = chunks.remainder();
     for chunk in chunks {
-        for (table, &symbol) in tables.iter_mut().zip(chunk) {
-            table[usize::from(symbol)] += 1;
+        for (table, &level) in tables.iter_mut().zip(chunk) {
+            table[usize::from(symbol::<ALL>(level))] += 1;
         }
     }
-    for &symbol in rest {
-        tables[0][usize::from(symbol)] += 1;
+    for &level in rest {
+        tables[0][usize::from(symbol::<ALL>(level))] += 1;
     }
     std::array::from_fn(|s| tables.iter().map(|table| table[s]).sum())
 }
@@ -120,73 +159,98 @@ fn normalise(counts: &[u32; SYMBOLS], total: usize) -> [u32; SYMBOLS] {
 
 #[derive(Clone, Copy, Default)]
 struct Code {
-    frequency: u32,
-    /// The frequencies of all smaller symbols together.
-    below: u32,
     /// `ceil(2^63 / frequency)`: `x / frequency` is `x * inverse / 2^63`, exact for 32-bit `x`.
     inverse: u64,
+    /// States above this are too large for the symbol: `frequency * 2^20 - 1`.
+    limit: u32,
+    /// The frequencies of all smaller symbols together.
+    below: u16,
+    /// `4096 - frequency`.
+    others: u16,
 }
 
 /// The final states, and the words from last to first.
-fn encode(symbols: &[u8], frequencies: &[u32; SYMBOLS]) -> ([u32; STATES], Vec<u16>) {
+fn encode<const ALL: bool>(
+    levels: &[i16],
+    frequencies: &[u32; SYMBOLS],
+) -> ([u32; STATES], Vec<u16>) {
     let mut codes = [Code::default(); SYMBOLS];
     let mut below = 0;
     for (code, &frequency) in codes.iter_mut().zip(frequencies) {
         if frequency > 0 {
-            let inverse = (1u64 << 63).div_ceil(u64::from(frequency));
-            *code = Code { frequency, below, inverse };
+            *code = Code {
+                inverse: (1u64 << 63).div_ceil(u64::from(frequency)),
+                limit: ((u64::from(frequency) << (32 - FREQUENCY_BITS)) - 1) as u32,
+                below: below as u16,
+                others: (TOTAL - frequency) as u16,
+            };
             below += frequency;
         }
     }
     let mut states = [FLOOR; STATES];
-    let mut words = vec![0u16; symbols.len() + 1];
+    let mut words = vec![0u16; levels.len() + 1];
     let mut used = 0;
-    let chunks = symbols.chunks_exact(STATES);
-    for (lane, &symbol) in chunks.remainder().iter().enumerate().rev() {
-        push(&codes[usize::from(symbol)], &mut states[lane], &mut words, &mut used);
+    let mut push = |level: i16, state: &mut u32| {
+        let code = &codes[usize::from(symbol::<ALL>(level))];
+        let mut x = *state;
+        // Written always, kept where the state would grow too large: no branch to mispredict.
+        words[used] = x as u16;
+        let full = x > code.limit;
+        used += usize::from(full);
+        x = if full { x >> 16 } else { x };
+        let quotient = ((u128::from(x) * u128::from(code.inverse)) >> 63) as u32;
+        *state = x + u32::from(code.below) + quotient * u32::from(code.others);
+    };
+    let chunks = levels.chunks_exact(STATES);
+    for (lane, &level) in chunks.remainder().iter().enumerate().rev() {
+        push(level, &mut states[lane]);
     }
     for chunk in chunks.rev() {
         for lane in (0..STATES).rev() {
-            push(&codes[usize::from(chunk[lane])], &mut states[lane], &mut words, &mut used);
+            push(chunk[lane], &mut states[lane]);
         }
     }
     words.truncate(used);
     (states, words)
 }
 
-#[inline(always)]
-fn push(code: &Code, state: &mut u32, words: &mut [u16], used: &mut usize) {
-    let mut x = *state;
-    // Written always, kept where the state would grow too large: no branch to mispredict.
-    words[*used] = x as u16;
-    let full = u64::from(x) >= u64::from(code.frequency) << (32 - FREQUENCY_BITS);
-    *used += usize::from(full);
-    x = if full { x >> 16 } else { x };
-    let quotient = ((u128::from(x) * u128::from(code.inverse)) >> 63) as u32;
-    *state = x + code.below + quotient * (TOTAL - code.frequency);
+fn write_frequencies(frequencies: &[u32; SYMBOLS], out: &mut Vec<u8>) {
+    let mut to = Encoder::new(out);
+    let last = frequencies.iter().rposition(|&f| f > 0).unwrap_or(0);
+    Frequency::new().encode(&mut to, last as u32, SYMBOLS as u32 - 1);
+    let mut number = Frequency::new();
+    for &f in &frequencies[..=last] {
+        number.encode(&mut to, f, TOTAL);
+    }
+    to.finish();
 }
 
-fn read_frequencies(bytes: &mut &[u8], largest: u16, signed: bool) -> Result<[u32; SYMBOLS]> {
-    let Some((&last, rest)) = bytes.split_first() else {
-        return Err(Error::peer("a packet of levels ends before its frequencies"));
-    };
-    *bytes = rest;
-    if last > symbol(largest as i16) {
-        return Err(Error::peer(format!("a packet has symbol {last}, beyond the largest level")));
-    }
+fn read_frequencies(bytes: &mut &[u8], alphabet: Alphabet) -> Result<[u32; SYMBOLS]> {
+    let mut from = Decoder::new(bytes);
+    let last = Frequency::new().decode(&mut from, SYMBOLS as u32 - 1) as usize;
+    let mut number = Frequency::new();
     let mut frequencies = [0; SYMBOLS];
-    let mut sum = 0;
-    for (s, f) in frequencies[..=usize::from(last)].iter_mut().enumerate() {
-        *f = take_count(bytes)?.min(2 * TOTAL as usize) as u32;
-        sum += *f;
-        if !signed && s % 2 == 1 && *f > 0 {
-            return Err(Error::peer("a packet has a negative level where none can be"));
-        }
+    for f in &mut frequencies[..=last] {
+        *f = number.decode(&mut from, TOTAL);
     }
-    if sum != TOTAL || frequencies[usize::from(last)] == 0 {
+    *bytes = &bytes[from.finish()?..];
+    let sum: u32 = frequencies.iter().sum();
+    if sum != TOTAL || frequencies[last] == 0 {
         return Err(Error::peer(format!("a packet's frequencies sum to {sum}, not {TOTAL}")));
     }
+    let negative = frequencies.iter().skip(1).step_by(2).any(|&f| f > 0);
+    if last > usize::from(largest_symbol(alphabet)) || (negative && !alphabet.signed) {
+        return Err(Error::peer("a packet has a level outside its alphabet"));
+    }
     Ok(frequencies)
+}
+
+fn largest_symbol(alphabet: Alphabet) -> u8 {
+    if alphabet.largest <= ALL_PLAIN {
+        2 * alphabet.largest as u8
+    } else {
+        symbol::<false>(alphabet.largest as i16)
+    }
 }
 
 /// For every residue of a state: symbol (8 bits), frequency less one (12), and the residue's rank
@@ -230,13 +294,14 @@ fn pull(slots: &[u32; TOTAL as usize], state: &mut u32, words: &[u16], next: &mu
     (slot & 0xFF) as i16
 }
 
-/// Turns symbols into levels in place, with the last digits in `bytes`.
-fn read_levels(bytes: &[u8], largest: u16, levels: &mut [i16]) -> Result<()> {
-    let mut digits = DigitReader::new(bytes);
-    if largest < PLAIN {
+/// Turns symbols into levels in place, with the last digits in `bytes`; returns how many bytes
+/// those took.
+fn read_levels(bytes: &[u8], largest: u16, levels: &mut [i16]) -> Result<usize> {
+    if largest <= ALL_PLAIN {
         plain_levels(levels);
-        return digits.finish();
+        return Ok(0);
     }
+    let mut digits = DigitReader::new(bytes);
     for level in levels {
         let class = (*level as u16).div_ceil(2);
         let mut m = class;
@@ -261,5 +326,50 @@ kernel! {
             let negative = *level & 1;
             *level = (m ^ -negative) + negative;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn multiplication_by_the_inverse_is_division() {
+        let mut stream = whimbrel_core::Key::root(1).stream();
+        for frequency in 1..=u64::from(TOTAL) {
+            let inverse = (1u64 << 63).div_ceil(frequency);
+            let edges = [0, frequency - 1, frequency, u64::from(u32::MAX)];
+            let drawn = (0..50).map(|_| stream.next_u64() >> 32);
+            let multiples =
+                (0..50u64).map(|n| (u64::from(u32::MAX) >> (n % 20)) / frequency * frequency);
+            for x in edges.into_iter().chain(drawn).chain(multiples) {
+                for x in [x, x.saturating_sub(1)] {
+                    let quotient = (u128::from(x) * u128::from(inverse)) >> 63;
+                    assert_eq!(quotient, u128::from(x / frequency), "{x} / {frequency}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn frequencies_sum_to_the_total_and_forget_no_symbol() {
+        let mut counts = [0u32; SYMBOLS];
+        for (s, count) in counts.iter_mut().enumerate() {
+            *count = if s % 3 == 0 { 0 } else { 1 + (1 << (s % 20)) };
+        }
+        let frequencies = normalise(&counts, counts.iter().sum::<u32>() as usize);
+        assert_eq!(frequencies.iter().sum::<u32>(), TOTAL);
+        assert!(frequencies.iter().zip(&counts).all(|(f, c)| (*f > 0) == (*c > 0)));
+    }
+
+    #[test]
+    fn every_level_has_a_class_and_comes_back() {
+        let levels: Vec<i16> = (-i16::MAX..=i16::MAX).collect();
+        let alphabet = Alphabet { largest: i16::MAX as u16, signed: true };
+        let mut bytes = Vec::new();
+        write(&levels, &Histogram::of(&levels, alphabet), alphabet, &mut bytes);
+        let mut again = vec![0; levels.len()];
+        assert_eq!(read(&bytes, alphabet, &mut again), Ok(bytes.len()));
+        assert!(levels == again);
     }
 }

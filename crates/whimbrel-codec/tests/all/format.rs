@@ -18,17 +18,20 @@ fn golden(codec: Codec, bytes: &str) {
 
 #[test]
 fn formats_are_frozen() {
-    golden(Codec::Exact, "");
-    golden(Codec::ExactF32, "");
-    golden(dithering(1, Norm::P(2), None), "");
-    golden(dithering(5, Norm::P(1), Some(4)), "");
-    golden(dithering(100, Norm::Infinity, None), "");
-    golden(block(3, Norm::P(2)), "");
-    golden(Codec::sparse(0.5).unwrap(), "");
-    golden(Codec::sparse_exactly(2).unwrap(), "");
-    golden(Codec::Natural, "");
-    golden(Codec::top_k(2).unwrap(), "");
-    golden(Codec::Sign, "");
+    golden(
+        Codec::Exact,
+        "000000000000e03f000000000000f4bf00000000000000000000000000000840fca9f1d24d6250bf000000000000e83f0000000000000040333333333333d3bf",
+    );
+    golden(Codec::ExactF32, "0000003f0000a0bf00000000000040406f1283ba0000403f000000409a9999be");
+    golden(dithering(1, Norm::P(2), None), "407baf0200");
+    golden(dithering(5, Norm::P(1), Some(4)), "3f7333343f1c361265e0a72e");
+    golden(dithering(100, Norm::Infinity, None), "3cf5c290f0bc26a82d22d6e004");
+    golden(block(3, Norm::P(2)), "3fac53464045e8ba40016e977524");
+    golden(Codec::sparse(0.5).unwrap(), "3ffca9f1d24d6250bf");
+    golden(Codec::sparse_exactly(2).unwrap(), "425afca9f1d24d6250bf333333333333d3bf");
+    golden(Codec::Natural, "3404c171114cfdaf");
+    golden(Codec::top_k(2).unwrap(), "4a2000000000000008400000000000000040");
+    golden(Codec::Sign, "3f79a1cb67c6");
 }
 
 /// Long vectors use the other forms of levels; their bytes are pinned by a checksum.
@@ -46,7 +49,15 @@ fn long_formats_are_frozen() {
         checksum(&codec.encode(x, Key::root(1)).unwrap())
     })
     .collect();
-    assert_eq!(sums, [0, 0, 0, 0]);
+    assert_eq!(
+        sums,
+        [
+            0xdf6b_3e8a_4372_ee22,
+            0x82f6_8db0_ef0f_e6be,
+            0xc30a_3c77_8318_b853,
+            0xbe36_fe59_9690_3ee4
+        ]
+    );
 }
 
 /// Fowler, Noll and Vo's 64-bit hash, variant 1a.

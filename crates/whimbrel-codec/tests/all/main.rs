@@ -1,6 +1,7 @@
 //! One binary for all integration tests of the codecs.
 
 mod format;
+mod fuzz;
 mod isa;
 mod laws;
 mod length;

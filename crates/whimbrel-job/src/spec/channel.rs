@@ -90,9 +90,11 @@ static START: Key = Key::default(
 /// `[uplink]`.
 pub(crate) static UPLINK: Section = Section {
     name: "uplink",
-    doc: "How vectors travel from clients to the server. The table may be left out.",
+    doc: "How vectors travel from clients to the server. The table may be left out. `em` sends \
+          nothing, so it takes the exact codec and the plain rule only.",
     keys: &[&CODEC, &RULE, &ALPHA, &START],
-    example: "[uplink]\ncodec = { kind = \"block-p\", p = \"inf\", size = 128 }\nrule = \"memory\"\n\
+    example: "[uplink]\ncodec = { kind = \"block-p\", p = \"inf\", size = 128 }\n\
+             rule = \"memory\"\n\
               alpha = 0.25\nstart = \"zero\"\n",
 };
 

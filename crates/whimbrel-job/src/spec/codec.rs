@@ -76,8 +76,10 @@ choices! {
     pub enum CodecKind {
         Exact = "exact": "every number in full, at 64 bits",
         ExactF32 = "exact-f32": "every number in full, at 32 bits",
-        Dithering = "dithering": "random dithering: a norm, and for each coordinate a sign and one of a few levels",
-        BlockP = "block-p": "block-p-quantization: for each block a norm, and for each coordinate a sign or zero",
+        Dithering = "dithering": "random dithering: a norm, and for each coordinate a sign and \
+         one of a few levels",
+        BlockP = "block-p": "block-p-quantization: for each block a norm, and for each \
+         coordinate a sign or zero",
         Sparse = "sparse": "random sparsification: some coordinates in full, the others not at all",
         Natural = "natural": "random rounding to powers of two",
         TopK = "top-k": "the k largest coordinates (biased: needs rule = \"feedback\")",

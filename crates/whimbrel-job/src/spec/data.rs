@@ -91,7 +91,8 @@ choices! {
     pub enum SourceKind {
         Csv = "csv": "a CSV file with a header line",
         Npy = "npy": "a two-dimensional NumPy array of numbers",
-        Mixture = "mixture": "rows drawn from a Gaussian mixture, with a dial for how much clients differ",
+        Mixture = "mixture": "rows drawn from a Gaussian mixture, with a dial for how much \
+         clients differ",
     }
 }
 
@@ -118,7 +119,7 @@ pub(crate) static CLIENT: Key = Key::optional(
     "the column that says who holds the row",
 )
 .only(&["csv"], NAMED_COLUMNS);
-static COLUMNS: Key = Key::optional(
+pub(crate) static COLUMNS: Key = Key::optional(
     "columns",
     "a list of column names",
     "every numeric column but `client`, `label` and the split's",
@@ -142,7 +143,7 @@ static DELIMITER: Key = Key::default(
 .only(&["csv"], "only csv files have a delimiter");
 pub(crate) static SPLIT: Key = Key::optional(
     "split",
-    "a table, [data.split]",
+    "a table, `[data.split]`",
     "`client` says who holds which row",
     "how rows are shared out between made-up clients",
 )
@@ -175,7 +176,8 @@ pub(crate) static SECTION: Section = Section {
         &mixture::STREAM,
         &SEED,
     ],
-    example: "[data]\nsource = \"csv\"\npath = \"wards.csv\"\nclient = \"ward\"\nlabel = \"outcome\"\n",
+    example: "[data]\nsource = \"csv\"\npath = \"wards.csv\"\nclient = \"ward\"\n\
+             label = \"outcome\"\n",
 };
 
 pub(crate) static KIND: Key =
@@ -193,7 +195,8 @@ static COLUMN: Key = Key::optional(
     "column",
     "a column name",
     "for dirichlet, `label`",
-    "the column that names the client (`column`) or holds the class (`dirichlet`); it is no feature",
+    "the column that names the client (`column`) or holds the class (`dirichlet`); it is no \
+     feature",
 )
 .only(&["column", "dirichlet"], "an iid split looks at no column");
 
@@ -353,9 +356,10 @@ fn read_partition(reader: &Reader<'_>, pooled: bool, label: Option<&str>) -> Rea
     match reader.optional(&SPLIT, |v| read_split(&v.table(&SPLIT_SECTION)?, label))? {
         Some(split) => Ok(split),
         None if pooled => Ok(Partition::Pooled),
-        None => Err(reader.missing_because(
+        None => Err(reader.lacking(
             &SPLIT,
-            "nothing in [data] says who holds which row: give `client` or [data.split]",
+            "nothing in [data] says who holds which row",
+            "name a csv file's column with `client`, or make clients up with [data.split]",
         )),
     }
 }

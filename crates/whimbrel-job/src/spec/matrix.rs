@@ -39,22 +39,20 @@ pub(crate) fn read_covariance(value: Value<'_>) -> Read<Matrix> {
             "a covariance has one row and one column for each column of the data",
         ));
     }
-    for i in 0..d {
-        for j in 0..i {
-            let (a, b) = (rows[i][j], rows[j][i]);
-            if (a - b).abs() > SYMMETRY_TOLERANCE * a.abs().max(b.abs()) {
-                return Err(value.fail(
-                    format!(
-                        "the matrix is not symmetric: row {} column {} is {a}, row {} column {} is {b}",
-                        i + 1,
-                        j + 1,
-                        j + 1,
-                        i + 1
-                    ),
-                    "a covariance equals its transpose",
-                ));
-            }
-        }
+    let mirrored = |i: usize, j: usize| {
+        let (a, b) = (rows[i][j], rows[j][i]);
+        (a - b).abs() <= SYMMETRY_TOLERANCE * a.abs().max(b.abs())
+    };
+    let mut below_diagonal = (0..d).flat_map(|i| (0..i).map(move |j| (i, j)));
+    if let Some((i, j)) = below_diagonal.find(|&(i, j)| !mirrored(i, j)) {
+        let (row, column, a, b) = (i + 1, j + 1, rows[i][j], rows[j][i]);
+        return Err(value.fail(
+            format!(
+                "the matrix is not symmetric: row {row} column {column} is {a}, \
+                 row {column} column {row} is {b}"
+            ),
+            "a covariance equals its transpose",
+        ));
     }
     if !is_positive_definite(&rows) {
         return Err(value.fail(

@@ -111,7 +111,8 @@ choices! {
 choices! {
     /// What travels in a round.
     pub enum Form {
-        Pair = "pair": "the statistic and the parameters go down, the compressed field comes up, as in the paper",
+        Pair = "pair": "the statistic and the parameters go down, the compressed field comes \
+         up, as in the paper",
     }
 }
 
@@ -349,9 +350,10 @@ fn read_length(reader: &Reader<'_>) -> Read<Length> {
     }
     match reader.optional(&EPOCHS, |v| v.number(|x| x > 0.0))? {
         Some(epochs) => Ok(Length::Epochs(epochs)),
-        None => Err(reader.missing_because(
+        None => Err(reader.lacking(
             &ROUNDS,
-            "nothing in [method] says when the run ends: give `rounds` or `epochs`",
+            "nothing in [method] says when the run ends",
+            "give `rounds` or `epochs`",
         )),
     }
 }

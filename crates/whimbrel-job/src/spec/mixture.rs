@@ -95,13 +95,15 @@ pub(crate) static STREAM: Key = Key::default(
 static DIRICHLET: Key = Key::required(
     "dirichlet",
     "a positive number or a list of them",
-    "every client's weights are drawn with this concentration, one for all components or one for each",
+    "every client's weights are drawn with this concentration, one for all components or one \
+     for each",
 );
 static DIRICHLET_SECTION: Section = Section {
     name: "heterogeneity",
     doc: "weights drawn for each client",
     keys: &[&DIRICHLET],
-    example: "[data]\nsource = \"mixture\"\nclients = 20\nheterogeneity = { dirichlet = [0.2, 1.0] }\n",
+    example: "[data]\nsource = \"mixture\"\nclients = 20\n\
+             heterogeneity = { dirichlet = [0.2, 1.0] }\n",
 };
 
 impl Mixture {
@@ -184,7 +186,11 @@ fn read_covariances(value: Value<'_>, components: usize, width: usize) -> Read<V
         None => Ok(matrices),
         Some(odd) => Err(value.fail(
             format!("a covariance of size {} for means of {width} numbers", odd.len()),
-            "a covariance has one row and one column for each number of a mean",
+            if value.is_default() {
+                "give `covariance` as well: the default is for two columns"
+            } else {
+                "a covariance has one row and one column for each number of a mean"
+            },
         )),
     }
 }

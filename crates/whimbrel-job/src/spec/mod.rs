@@ -16,7 +16,7 @@ pub(crate) mod matrix;
 pub(crate) mod path;
 
 use crate::error::Errors;
-use crate::key::{Key, Section};
+use crate::key::{Choice, Key, Section};
 use crate::reader::{Read, Reader, Source, Value, syntax_errors};
 use crate::resolve::{Writer, text};
 use std::path::{Path, PathBuf};
@@ -70,7 +70,7 @@ pub(crate) static SEED: Key = Key::default(
 );
 static DATA: Key = Key::required("data", "a table", "where the rows come from");
 static MODEL: Key = Key::required("model", "a table", "what is fitted");
-static METHOD: Key = Key::required("method", "a table", "how it is fitted");
+static METHOD: Key = Key::required("method", "a table", "how the model is fitted");
 static UPLINK: Key = Key::default("uplink", "a table", "{}", "how vectors travel to the server");
 static DOWNLINK: Key =
     Key::default("downlink", "a table", "{}", "how the state travels to clients");
@@ -114,17 +114,20 @@ impl Job {
         let name = root.optional(&NAME, read_name);
         let seed = root.read(&SEED, |v| v.integer(0..=u64::MAX));
         let method = root.read(&METHOD, |v| Method::read(&v.table(&method::SECTION)?));
-        let kind = method.as_ref().ok().map(|method| method.kind);
-        // Where the method is in doubt, what only it would settle is not reported as well.
+        let length = method.as_ref().ok().map(|method| method.length);
+        // The other tables are read by the kind even where [method] has faults; where the kind
+        // itself is in doubt, what only it would settle is not reported as well.
+        let kind = source
+            .text_at(&[METHOD.name, method::KIND.name])
+            .and_then(|word| MethodKind::ALL.iter().copied().find(|kind| kind.name() == word));
         let pooled = kind.is_none_or(|kind| kind == MethodKind::Em);
         let job_seed = seed.unwrap_or_default();
         let data = root.read(&DATA, |v| Data::read(&v.table(&data::SECTION)?, job_seed, pooled));
         let model = root.read(&MODEL, |v| Model::read(&v.table(&model::SECTION)?));
         let uplink = root.read(&UPLINK, |v| Uplink::read(&v.table(&channel::UPLINK)?, kind));
         let downlink = root.read(&DOWNLINK, |v| Downlink::read(&v.table(&channel::DOWNLINK)?));
-        let simulation = root.read(&SIMULATION, |v| {
-            Simulation::read(&v.table(&simulation::SECTION)?, method.as_ref().ok())
-        });
+        let simulation = root
+            .read(&SIMULATION, |v| Simulation::read(&v.table(&simulation::SECTION)?, kind, length));
         let job = Self {
             name: name?.unwrap_or_else(|| name_of_file(file_name)),
             seed: seed?,

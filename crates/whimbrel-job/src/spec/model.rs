@@ -103,18 +103,18 @@ static KNOWN_COVARIANCE: Key = Key::optional(
 .only(&["known"], "the covariance is fitted");
 pub(crate) static INIT: Key = Key::default(
     "init",
-    "\"moments\", \"federated-kmeans\", \"examples\" or a .json file",
-    "\"moments\"",
+    "\"federated-kmeans\", \"moments\", \"examples\" or a .json file",
+    "\"federated-kmeans\"",
     "where the fit starts; a file holds `weights`, `means` and `covariance`",
 )
 .words(&[
     Word {
-        name: "moments",
-        doc: "means drawn from the pooled first two moments: clients send nothing but sums",
+        name: "federated-kmeans",
+        doc: "a stage in which clients send centres and sizes of clusters of five rows or more",
     },
     Word {
-        name: "federated-kmeans",
-        doc: "a stage in which clients send local centres and counts",
+        name: "moments",
+        doc: "means drawn from the pooled first two moments: clients send nothing but sums",
     },
     Word { name: "examples", doc: "rows of the clients as means: raw rows leave the client" },
 ]);
@@ -135,7 +135,8 @@ static COVARIANCE_FLOOR: Key = Key::default(
     "covariance_floor",
     "a number between 0 and 1",
     "1e-10",
-    "the smallest eigenvalue of a fitted covariance, relative to the mean variance of a column; a clip is counted as a repair",
+    "the smallest eigenvalue of a fitted covariance, relative to the mean variance of a column; \
+     a clip is counted as a repair",
 )
 .only(FITTED, NOT_FITTED);
 static PENALTY: Key = Key::default(
@@ -197,6 +198,12 @@ static WISHART_SECTION: Section = Section {
 };
 
 impl Model {
+    /// The word for its covariances.
+    pub fn covariance_name(&self) -> &'static str {
+        let Self::Gmm(gmm) = self;
+        gmm.covariance.name()
+    }
+
     pub(crate) fn read(reader: &Reader<'_>) -> Read<Self> {
         let kind: ModelKind = reader.read(&KIND, |v| v.choice())?;
         match kind {
@@ -238,9 +245,10 @@ impl Gmm {
         let penalty = reader.read(&PENALTY, |v| read_penalty(v, known));
         let (init, known_covariance) = (init?, known_covariance?);
         if known && known_covariance.is_none() && !matches!(init, Init::File(_)) {
-            return Err(reader.missing_because(
+            return Err(reader.lacking(
                 &KNOWN_COVARIANCE,
-                "covariance = \"known\" needs `known_covariance` or an `init` file that has one",
+                "covariance = \"known\", but nothing in [model] says what it is",
+                "give `known_covariance`, or an `init` file that has a covariance",
             ));
         }
         Ok(Self {

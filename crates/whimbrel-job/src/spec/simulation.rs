@@ -4,7 +4,7 @@ use crate::key::{Key, Section};
 use crate::reader::{Read, Reader, Value};
 use crate::resolve::{Writer, inline, list, number, text};
 use crate::spec::matrix::read_all;
-use crate::spec::method::{Length, Method, MethodKind};
+use crate::spec::method::{Length, MethodKind};
 
 /// `[simulation]`.
 #[derive(Clone, Debug, PartialEq)]
@@ -96,12 +96,16 @@ static LATE_SECTION: Section = Section {
 };
 
 impl Simulation {
-    /// Reads `[simulation]` of a run by this method, where that could be read.
-    pub(crate) fn read(reader: &Reader<'_>, method: Option<&Method>) -> Read<Self> {
+    /// Reads `[simulation]` of a run by this method and of this length, where they are known.
+    pub(crate) fn read(
+        reader: &Reader<'_>,
+        method: Option<MethodKind>,
+        length: Option<Length>,
+    ) -> Read<Self> {
         if let Some(method) = method {
-            reader.check_meaning(method.kind.name());
+            reader.check_meaning(method.name());
         }
-        let last = match method.map(|method| method.length) {
+        let last = match length {
             Some(Length::Rounds(rounds)) => rounds,
             Some(Length::Epochs(_)) | None => u32::MAX,
         };

@@ -58,36 +58,52 @@ fn templates_parse() {
 fn a_template_explains_itself() {
     insta::assert_snapshot!(template(None), @r#"
     # A job for whimbrel: `whimbrel check` explains it, `whimbrel run` runs it.
-    name = "mixture"                   # the job's name, of which run directories are made
-    seed = 1                           # the seed of everything drawn: the same job, data and seed give the same bits
+    # the job's name, of which run directories are made
+    name = "mixture"
+    # the seed of everything drawn: the same job, data and seed give the same bits
+    seed = 1
 
     [data]
-    source = "mixture"                 # where the rows come from
-                                       # "csv", "npy" or "mixture"
-    clients = 100                      # how many clients are drawn
-    rows = 100                         # how many rows each client holds
-    heterogeneity = { dirichlet = 0.2 } # how much clients differ
-                                       # "identical", "one-component" or { dirichlet = 0.2 }
+    # where the rows come from
+    # ("csv", "npy" or "mixture")
+    source = "mixture"
+    # how many clients are drawn
+    clients = 100
+    # how many rows each client holds
+    rows = 100
+    # how much clients differ
+    # ("identical", "one-component" or { dirichlet = 0.2 })
+    heterogeneity = { dirichlet = 0.2 }
 
     [model]
-    kind = "gmm"                       # the family of models
-    components = 2                     # how many components the mixture has
-    covariance = "tied"                # the form of the covariances
-                                       # "known", "tied", "diagonal" or "full"
-    init = "moments"                   # where the fit starts; a file holds `weights`, `means` and `covariance`
-                                       # "moments", "federated-kmeans", "examples" or a .json file
+    # the family of models
+    kind = "gmm"
+    # how many components the mixture has
+    components = 2
+    # the form of the covariances
+    # ("known", "tied", "diagonal" or "full")
+    covariance = "tied"
+    # where the fit starts; a file holds `weights`, `means` and `covariance`
+    # ("federated-kmeans", "moments", "examples" or a .json file)
+    init = "federated-kmeans"
 
     [method]
-    kind = "fedem"                     # the algorithm
-                                       # "em", "dem" or "fedem"
-    rounds = 200                       # how many rounds the run takes
-    batch = "full"                     # how many rows a client uses for one local step
-    step = "auto"                      # the step size
-                                       # a positive number, "auto", "theory" or { initial, power, delay }
-    participation = 1.0                # who takes part in a round: the probability that a client does, or how many do
+    # the algorithm
+    # ("em", "dem" or "fedem")
+    kind = "fedem"
+    # how many rounds the run takes
+    rounds = 200
+    # how many rows a client uses for one local step
+    batch = "full"
+    # the step size
+    # (a positive number, "auto", "theory" or { initial, power, delay })
+    step = "auto"
+    # who takes part in a round: the probability that a client does, or how many do
+    participation = 1.0
 
     [uplink]
-    codec = { kind = "dithering", levels = 1 } # how the vectors that clients send are compressed and encoded
-                                       # a codec's name, or a table with its `kind` and settings
+    # how the vectors that clients send are compressed and encoded
+    # (a codec's name, or a table with its `kind` and settings)
+    codec = { kind = "dithering", levels = 1 }
     "#);
 }

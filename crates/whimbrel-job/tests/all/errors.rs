@@ -53,12 +53,12 @@ fn an_unknown_table_and_an_unknown_key_of_an_inline_table() {
        |              ^^^^
     hint: did you mean `every`?
 
-    error: unknown key `uplinks` in the job
+    error: unknown table [uplinks]
       --> job.toml:13:2
        |
     13 | [uplinks]
        |  ^^^^^^^
-    hint: did you mean `uplink`?
+    hint: did you mean [uplink]?
     "#);
 }
 
@@ -113,7 +113,7 @@ fn impossible_values() {
 #[test]
 fn an_unknown_kind() {
     insta::assert_snapshot!(with("\"fedem\"", "\"fedme\""), @r#"
-    error: unknown `kind`: "fedme"
+    error: unknown `kind` in [method]: "fedme"
       --> job.toml:10:8
        |
     10 | kind = "fedme"
@@ -125,7 +125,7 @@ fn an_unknown_kind() {
 #[test]
 fn an_unknown_codec() {
     insta::assert_snapshot!(and("[uplink]\ncodec = { kind = \"ditering\", levels = 0 }"), @r#"
-    error: unknown `kind`: "ditering"
+    error: unknown `kind` in `uplink.codec`: "ditering"
       --> job.toml:13:18
        |
     13 | codec = { kind = "ditering", levels = 0 }
@@ -139,7 +139,7 @@ fn a_missing_table_and_a_missing_key() {
     insta::assert_snapshot!(refusal("[model]\nkind = \"gmm\"\n[data]\nsource = \"npy\"\n"), @r#"
     error: the job has no [method] table
       --> job.toml
-    hint: `method` takes a table: how it is fitted
+    hint: [method] says how the model is fitted; it needs `kind`
 
     error: missing key `components` in [model]
       --> job.toml:1:1
@@ -183,12 +183,12 @@ fn conflicting_keys() {
 #[test]
 fn nobody_holds_the_rows() {
     insta::assert_snapshot!(with("client = \"client\"\n", ""), @r#"
-    error: nothing in [data] says who holds which row: give `client` or [data.split]
+    error: nothing in [data] says who holds which row
       --> job.toml:2:1
       |
     2 | [data]
       | ^^^^^^
-    hint: `split` takes a table, [data.split]: how rows are shared out between made-up clients
+    hint: name a csv file's column with `client`, or make clients up with [data.split]
     "#);
 }
 
@@ -294,7 +294,7 @@ fn matrices_that_are_no_covariance() {
       |
     1 | [data]
       | ^^^^^^
-    hint: a covariance has one row and one column for each number of a mean
+    hint: give `covariance` as well: the default is for two columns
     "#);
 }
 
@@ -345,17 +345,18 @@ fn a_cohort_larger_than_the_federation_and_a_round_that_never_comes() {
 #[test]
 fn toml_that_is_none() {
     insta::assert_snapshot!(with("rounds = 200", "rounds = \nstep = 0.1 0.2"), @r#"
-    error: not valid TOML: string values must be quoted, expected literal string
+    error: not valid TOML: a value is missing
       --> job.toml:11:10
        |
     11 | rounds =
        |          ^
 
-    error: not valid TOML: string values must be quoted, expected literal string
+    error: not valid TOML: `0.1 0.2` is no value
       --> job.toml:12:8
        |
     12 | step = 0.1 0.2
        |        ^^^^^^^
+    hint: strings are written in quotes, and a key has one value
     "#);
     insta::assert_snapshot!(with("rounds = 200", "rounds = 200\nrounds = 300"), @r#"
     error: not valid TOML: duplicate key
@@ -371,6 +372,13 @@ fn toml_that_is_none() {
     7 | kind = "gmm
       |            ^
     "#);
+}
+
+#[test]
+fn a_fault_in_one_table_does_not_hide_those_of_others() {
+    let em = PLAIN.replace("fedem", "em").replace("rounds = 200", "rounds = -5");
+    let shown = refusal(&format!("{em}[uplink]\ncodec = \"natural\"\n[simulation]\nlost = 0.1\n"));
+    assert_eq!(shown.matches("error:").count(), 3, "{shown}");
 }
 
 #[test]

@@ -58,7 +58,7 @@ fn defaults_are_the_documented_ones() {
     let job = parse(PLAIN);
     assert_eq!(job.seed, 1);
     let Model::Gmm(gmm) = &job.model;
-    assert_eq!((gmm.covariance, &gmm.init), (Covariance::Tied, &Init::Moments));
+    assert_eq!((gmm.covariance, &gmm.init), (Covariance::Tied, &Init::FederatedKmeans));
     assert_eq!((gmm.reg_covar, gmm.weight_floor, gmm.covariance_floor), (0.0, 1e-10, 1e-10));
     assert_eq!(gmm.penalty, Penalty::default());
     assert_eq!((job.method.batch, job.method.step), (Batch::Full, Step::Auto));

@@ -2,9 +2,11 @@
 //! that every kernel runs over eight rows at once with unit stride.
 
 use super::Gmm;
+use super::estep::BLOCK_TILES;
+use super::kernels;
 use super::lane::{LANES, Lane};
 use std::sync::Arc;
-use whimbrel_core::{ClientData, Error, Result, RowStream, kernel};
+use whimbrel_core::{ClientData, Error, Result, RowStream};
 
 /// What one client holds: a fixed table, or the rows that stand for a stream together with the
 /// stream they came from.
@@ -139,39 +141,20 @@ impl Gmm {
         }
         let columns = self.columns();
         let mut sums = vec![Lane::ZERO; self.moments_len()];
-        let whole = data.rows / LANES;
-        let (full, rest) = data.tiles.split_at(whole * columns);
-        add_moments(full, columns, &mut sums);
-        let mut totals: Vec<f64> = sums.iter().map(Lane::sum).collect();
-        for lane in 0..data.rows % LANES {
-            let mut at = columns;
-            for i in 0..columns {
-                let y_i = rest[i].0[lane];
-                totals[i] += y_i;
-                for y_j in &rest[..=i] {
-                    totals[at] += y_i * y_j.0[lane];
-                    at += 1;
-                }
+        let (first, second) = sums.split_at_mut(columns);
+        let mut work = vec![Lane::ZERO; BLOCK_TILES * columns];
+        let mut left = data.rows;
+        for block in data.tiles.chunks(BLOCK_TILES * columns) {
+            let mut ones = [Lane::splat(1.0); BLOCK_TILES];
+            let tiles = block.len() / columns;
+            if left < tiles * LANES {
+                ones[tiles - 1].0[left % LANES..].fill(0.0);
             }
+            let work = &mut work[..block.len()];
+            kernels::add_moments(&ones[..tiles], block, columns, work, first, second);
+            left = left.saturating_sub(tiles * LANES);
         }
         let n = data.rows as f64;
-        totals.iter_mut().for_each(|t| *t /= n);
-        totals
-    }
-}
-
-kernel! {
-    fn add_moments(tiles: &[Lane], columns: usize, sums: &mut [Lane]) {
-        let (first, second) = sums.split_at_mut(columns);
-        for tile in tiles.chunks_exact(columns) {
-            let mut at = 0;
-            for i in 0..columns {
-                first[i] += tile[i];
-                for (y_j, sum) in tile[..=i].iter().zip(&mut second[at..=at + i]) {
-                    *sum += tile[i] * *y_j;
-                }
-                at += i + 1;
-            }
-        }
+        sums.iter().map(|sum| sum.sum() / n).collect()
     }
 }

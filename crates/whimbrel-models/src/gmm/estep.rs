@@ -4,9 +4,10 @@
 //! by one thread, and the chunks' sums are added in order. So the bits are those of one thread.
 
 use super::data::GmmData;
+use super::kernels::{self, GROUP};
 use super::lane::{LANES, Lane};
-use super::parameters::{Factors, GmmParameters, whitening_lanes};
-use super::{Covariance, Gmm, kernels};
+use super::parameters::{Factors, GmmParameters};
+use super::{Covariance, Gmm};
 use crate::{LatentModel, Rows};
 use rayon::prelude::*;
 use std::cell::RefCell;
@@ -21,9 +22,12 @@ const CHUNK_ROWS: usize = 4096;
 /// Buffers kept from call to call.
 #[derive(Default)]
 pub(super) struct Scratch {
+    /// Responsibilities, component after component.
     pub scores: Vec<Lane>,
     pub log_density: Vec<Lane>,
+    totals: Vec<Lane>,
     work: Vec<Lane>,
+    z: Vec<Lane>,
     sums: Vec<Lane>,
     gathered: Vec<Lane>,
 }
@@ -31,10 +35,11 @@ pub(super) struct Scratch {
 impl Scratch {
     /// Room for a block; what is in the buffers does not matter.
     pub fn prepare(&mut self, components: usize, columns: usize) {
-        let work = whitening_lanes(columns).max(BLOCK_TILES * columns);
         self.scores.resize(BLOCK_TILES * components, Lane::ZERO);
         self.log_density.resize(BLOCK_TILES, Lane::ZERO);
-        self.work.resize(work, Lane::ZERO);
+        self.totals.resize(BLOCK_TILES, Lane::ZERO);
+        self.work.resize(BLOCK_TILES * columns, Lane::ZERO);
+        self.z.resize(columns.next_multiple_of(GROUP), Lane::ZERO);
     }
 }
 
@@ -181,26 +186,23 @@ impl Gmm {
         let (first, rest) = scratch.sums.split_at_mut(components);
         let (second, rest) = rest.split_at_mut(components * columns);
         let (third, log_density) = rest.split_at_mut(components * self.second_len());
-        kernels::add_columns(r, components, first);
-        kernels::add_columns(&scratch.log_density[..count], 1, log_density);
+        kernels::add_rows(r, count, first);
+        kernels::add_rows(&scratch.log_density[..count], count, log_density);
+        let work = &mut scratch.work[..block.len()];
         match self.settings().covariance {
             Covariance::Known(_) | Covariance::Tied => {
-                kernels::add_products(r, components, block, columns, second);
+                kernels::add_products(r, block, columns, second);
             }
             Covariance::Diagonal => {
-                let squares = &mut scratch.work[..block.len()];
-                kernels::squares(block, squares);
-                kernels::add_products(r, components, block, columns, second);
-                kernels::add_products(r, components, squares, columns, third);
+                kernels::squares(block, work);
+                kernels::add_products(r, block, columns, second);
+                kernels::add_products(r, work, columns, third);
             }
             Covariance::Full => {
                 let own = second.chunks_exact_mut(columns);
                 let own = own.zip(third.chunks_exact_mut(self.triangle()));
-                for (k, (second, third)) in own.enumerate() {
-                    let work = &mut scratch.work;
-                    kernels::add_component_moments(
-                        r, components, k, block, columns, work, second, third,
-                    );
+                for (r, (second, third)) in r.chunks_exact(count).zip(own) {
+                    kernels::add_moments(r, block, columns, work, second, third);
                 }
             }
         }
@@ -213,8 +215,8 @@ impl Scratch {
         let (tile, real) = (rows / LANES, rows % LANES);
         debug_assert_eq!(tile + 1, tiles, "only the last tile is padded");
         self.log_density[tile].0[real..].fill(0.0);
-        for r in &mut self.scores[tile * components..][..components] {
-            r.0[real..].fill(0.0);
+        for r in self.scores[..tiles * components].chunks_exact_mut(tiles) {
+            r[tile].0[real..].fill(0.0);
         }
     }
 }
@@ -222,23 +224,26 @@ impl Scratch {
 /// Responsibilities and log-densities of a block of tiles, into the scratch; returns how many
 /// tiles.
 pub(super) fn score_block(theta: &GmmParameters, block: &[Lane], scratch: &mut Scratch) -> usize {
-    let (components, columns) = (theta.components(), theta.columns());
-    let count = block.len() / columns;
-    let scores = &mut scratch.scores[..count * components];
-    let work = &mut scratch.work[..whitening_lanes(columns)];
+    let columns = theta.columns();
+    let tiles = block.len() / columns;
+    let scores = &mut scratch.scores[..tiles * theta.components()];
+    let work = &mut scratch.work[..block.len()];
     let constants = &theta.constants;
     match &theta.factors {
         Factors::Shared { centre, panels, whitened } => {
-            kernels::shared_scores(block, centre, panels, whitened, constants, work, scores);
+            let z = &mut scratch.z;
+            kernels::centre_rows(block, centre, work);
+            kernels::shared_scores(work, columns, panels, whitened, constants, z, scores);
         }
-        Factors::Diagonal { means, scales } => {
-            kernels::diagonal_scores(block, columns, means, scales, constants, scores);
+        Factors::Diagonal { scales } => {
+            kernels::diagonal_scores(block, columns, theta.means(), scales, constants, scores);
         }
-        Factors::Full { panels } => {
-            let means = theta.means();
-            kernels::full_scores(block, columns, means, panels, constants, work, scores);
+        Factors::Full { centre, panels, offsets } => {
+            kernels::centre_rows(block, centre, work);
+            kernels::full_scores(work, columns, offsets, panels, constants, scores);
         }
     }
-    kernels::responsibilities(scores, components, &mut scratch.log_density[..count]);
-    count
+    let (log_density, totals) = (&mut scratch.log_density[..tiles], &mut scratch.totals[..tiles]);
+    kernels::responsibilities(scores, log_density, totals);
+    tiles
 }

@@ -2,15 +2,18 @@
 //!
 //! Rows are vector lanes: one [`Lane`] is a number for each of eight rows, and every loop adds
 //! lanes in a fixed order. So results depend neither on the instruction set nor on threads.
+//!
+//! Rows and whitened rows lie tile after tile, `y[t * columns + j]`; scores and responsibilities
+//! component after component, `r[k * tiles + t]`.
 
-use super::lane::Lane;
-use whimbrel_core::kernel;
+use super::lane::{Lane, flat_mut, one_lane_at_a_time};
+use whimbrel_core::{kernel, math};
 
 /// Rows of a triangular factor, or components, worked on together: their sums stay in registers.
 pub(super) const GROUP: usize = 4;
 
 /// Packs a lower-triangular `columns` x `columns` factor (lower triangle, row after row) for
-/// [`triangular_product`]: groups of four rows, column after column, zeros above the diagonal.
+/// [`triangular_products`]: groups of four rows, column after column, zeros above the diagonal.
 pub(super) fn pack_panels(lower: &[f64], columns: usize, panels: &mut Vec<f64>) {
     for first in (0..columns).step_by(GROUP) {
         for i in 0..(first + GROUP).min(columns) {
@@ -27,21 +30,6 @@ pub(super) fn panels_len(columns: usize) -> usize {
     (0..columns).step_by(GROUP).map(|first| GROUP * (first + GROUP).min(columns)).sum()
 }
 
-/// Packs a `components` x `columns` matrix so that [`for_groups`] reads it in order: groups of
-/// four components (then two, then one), column after column.
-pub(super) fn pack_components(matrix: &[f64], components: usize, columns: usize) -> Vec<f64> {
-    let mut packed = Vec::with_capacity(matrix.len());
-    let mut first = 0;
-    while first < components {
-        let size = group_size(components - first);
-        for j in 0..columns {
-            packed.extend((first..first + size).map(|k| matrix[k * columns + j]));
-        }
-        first += size;
-    }
-    packed
-}
-
 #[inline(always)]
 fn group_size(left: usize) -> usize {
     match left {
@@ -52,30 +40,37 @@ fn group_size(left: usize) -> usize {
 }
 
 kernel! {
-    /// Scores `ln pi_k + ln N(y; mu_k, Sigma)` under one covariance: the row is whitened once,
-    /// and its squared distance to each whitened mean taken. `work` holds two rows.
+    /// Scores `ln pi_k + ln N(y; mu_k, Sigma)` of rows relative to the mixture's centre, under
+    /// one covariance: each row is whitened once, and its squared distance to each whitened mean
+    /// taken.
     pub(super) fn shared_scores(
-        tiles: &[Lane],
-        centre: &[f64],
+        centred: &[Lane],
+        columns: usize,
         panels: &[f64],
         whitened: &[f64],
         constants: &[f64],
-        work: &mut [Lane],
+        z: &mut [Lane],
         scores: &mut [Lane],
     ) {
-        let (columns, components) = (centre.len(), constants.len());
-        let (centred, z) = work.split_at_mut(columns);
-        for (tile, scores) in tiles.chunks_exact(columns).zip(scores.chunks_exact_mut(components)) {
-            subtract(tile, centre, centred);
-            triangular_product(panels, centred, z);
+        let (tiles, components) = (centred.len() / columns, constants.len());
+        let z = &mut z[..columns.next_multiple_of(GROUP)];
+        for t in 0..tiles {
+            let y = &centred[t * columns..][..columns];
+            let mut rest = panels;
+            for (g, z) in z.as_chunks_mut::<GROUP>().0.iter_mut().enumerate() {
+                let (panel, next) = rest.split_at(GROUP * ((g + 1) * GROUP).min(columns));
+                rest = next;
+                [*z] = triangular_products([y], panel, &[0.0; GROUP]);
+            }
             let z = &z[..columns];
             let mut first = 0;
             while first < components {
-                let rest = &whitened[first * columns..];
+                let (m, c) = (&whitened[first * columns..], &constants[first..]);
+                let out = &mut scores[first * tiles + t..];
                 first += match group_size(components - first) {
-                    4 => distances::<4>(z, rest, &constants[first..], &mut scores[first..]),
-                    2 => distances::<2>(z, rest, &constants[first..], &mut scores[first..]),
-                    _ => distances::<1>(z, rest, &constants[first..], &mut scores[first..]),
+                    4 => distances::<4>(z, m, c, out, tiles),
+                    2 => distances::<2>(z, m, c, out, tiles),
+                    _ => distances::<1>(z, m, c, out, tiles),
                 };
             }
         }
@@ -83,25 +78,27 @@ kernel! {
 }
 
 kernel! {
-    /// The same under one diagonal covariance per component; `scales` are inverse deviations.
+    /// The same under one diagonal covariance per component, of rows as they are; `scales` are
+    /// inverse deviations.
     pub(super) fn diagonal_scores(
-        tiles: &[Lane],
+        y: &[Lane],
         columns: usize,
         means: &[f64],
         scales: &[f64],
         constants: &[f64],
         scores: &mut [Lane],
     ) {
-        let components = constants.len();
-        for (tile, scores) in tiles.chunks_exact(columns).zip(scores.chunks_exact_mut(components)) {
+        let (tiles, components) = (y.len() / columns, constants.len());
+        for t in 0..tiles {
+            let y = &y[t * columns..][..columns];
             let mut first = 0;
             while first < components {
                 let (m, w) = (&means[first * columns..], &scales[first * columns..]);
-                let (c, out) = (&constants[first..], &mut scores[first..]);
+                let (c, out) = (&constants[first..], &mut scores[first * tiles + t..]);
                 first += match group_size(components - first) {
-                    4 => scaled_distances::<4>(tile, m, w, c, out),
-                    2 => scaled_distances::<2>(tile, m, w, c, out),
-                    _ => scaled_distances::<1>(tile, m, w, c, out),
+                    4 => scaled_distances::<4>(y, m, w, c, out, tiles),
+                    2 => scaled_distances::<2>(y, m, w, c, out, tiles),
+                    _ => scaled_distances::<1>(y, m, w, c, out, tiles),
                 };
             }
         }
@@ -109,33 +106,100 @@ kernel! {
 }
 
 kernel! {
-    /// The same under one full covariance per component.
+    /// The same under one full covariance per component, of rows relative to the mixture's
+    /// centre. `offsets` are the whitened means, each padded to whole groups.
     pub(super) fn full_scores(
-        tiles: &[Lane],
+        centred: &[Lane],
         columns: usize,
-        means: &[f64],
+        offsets: &[f64],
         panels: &[f64],
         constants: &[f64],
-        work: &mut [Lane],
         scores: &mut [Lane],
     ) {
-        let components = constants.len();
-        let size = panels.len() / components;
-        let (centred, z) = work.split_at_mut(columns);
+        let (tiles, components) = (centred.len() / columns, constants.len());
+        let (size, padded) = (panels.len() / components, offsets.len() / components);
         for k in 0..components {
-            let mean = &means[k * columns..][..columns];
+            let offset = &offsets[k * padded..][..padded];
             let panels = &panels[k * size..][..size];
-            for (t, tile) in tiles.chunks_exact(columns).enumerate() {
-                subtract(tile, mean, centred);
-                triangular_product(panels, centred, z);
-                let mut squares = Lane::ZERO;
-                for z in &z[..columns] {
-                    squares += *z * *z;
-                }
-                scores[t * components + k] = score(constants[k], squares);
+            let row = |t: usize| &centred[t * columns..][..columns];
+            let mut t = 0;
+            while t < tiles {
+                let out = &mut scores[k * tiles + t..];
+                t += if t + 1 < tiles {
+                    mahalanobis([row(t), row(t + 1)], panels, offset, constants[k], out)
+                } else {
+                    mahalanobis([row(t)], panels, offset, constants[k], out)
+                };
             }
         }
     }
+}
+
+kernel! {
+    /// `out[t, j] = y[t, j] - centre[j]`.
+    pub(super) fn centre_rows(y: &[Lane], centre: &[f64], out: &mut [Lane]) {
+        let columns = centre.len();
+        for (y, out) in y.chunks_exact(columns).zip(out.chunks_exact_mut(columns)) {
+            for ((y, c), out) in y.iter().zip(centre).zip(out) {
+                *out = *y - Lane::splat(*c);
+                one_lane_at_a_time();
+            }
+        }
+    }
+}
+
+/// One group of `W y - offset` for several tiles, with `panel` the group's part of
+/// [`pack_panels`].
+#[inline(always)]
+fn triangular_products<const T: usize>(
+    y: [&[Lane]; T],
+    panel: &[f64],
+    offset: &[f64; GROUP],
+) -> [[Lane; GROUP]; T] {
+    let panel = panel.as_chunks::<GROUP>().0;
+    let y = y.map(|y| &y[..panel.len()]);
+    let mut sums = [[Lane::ZERO; GROUP]; T];
+    for (r, offset) in offset.iter().enumerate() {
+        for sums in &mut sums {
+            sums[r] = Lane::splat(-offset);
+        }
+    }
+    for (i, w) in panel.iter().enumerate() {
+        for t in 0..T {
+            for r in 0..GROUP {
+                sums[t][r] += Lane::splat(w[r]) * y[t][i];
+            }
+        }
+    }
+    sums
+}
+
+/// `constant - |W y - offset|^2 / 2` for several tiles; returns how many.
+#[inline(always)]
+fn mahalanobis<const T: usize>(
+    y: [&[Lane]; T],
+    panels: &[f64],
+    offset: &[f64],
+    constant: f64,
+    scores: &mut [Lane],
+) -> usize {
+    let mut rest = panels;
+    let mut squares = [Lane::ZERO; T];
+    for (g, offset) in offset.as_chunks::<GROUP>().0.iter().enumerate() {
+        let (panel, next) = rest.split_at(GROUP * ((g + 1) * GROUP).min(y[0].len()));
+        rest = next;
+        let z = triangular_products(y, panel, offset);
+        for t in 0..T {
+            for z in z[t] {
+                squares[t] += z * z;
+                one_lane_at_a_time();
+            }
+        }
+    }
+    for t in 0..T {
+        scores[t] = score(constant, squares[t]);
+    }
+    T
 }
 
 /// `constant - squares / 2`.
@@ -145,46 +209,24 @@ fn score(constant: f64, squares: Lane) -> Lane {
 }
 
 #[inline(always)]
-fn subtract(tile: &[Lane], centre: &[f64], out: &mut [Lane]) {
-    for ((y, c), out) in tile.iter().zip(centre).zip(out) {
-        *out = *y - Lane::splat(*c);
-    }
-}
-
-/// `z = W y` with `W` from [`pack_panels`]; `z` is as long as `y`, rounded up to whole groups.
-#[inline(always)]
-fn triangular_product(panels: &[f64], y: &[Lane], z: &mut [Lane]) {
-    let mut rest = panels;
-    for (g, z) in z.as_chunks_mut::<GROUP>().0.iter_mut().enumerate() {
-        let width = ((g + 1) * GROUP).min(y.len());
-        let (panel, next) = rest.split_at(width * GROUP);
-        rest = next;
-        let mut sums = [Lane::ZERO; GROUP];
-        for (w, y) in panel.as_chunks::<GROUP>().0.iter().zip(y) {
-            for r in 0..GROUP {
-                sums[r] += Lane::splat(w[r]) * *y;
-            }
-        }
-        *z = sums;
-    }
-}
-
-#[inline(always)]
 fn distances<const G: usize>(
     z: &[Lane],
     whitened: &[f64],
     constants: &[f64],
     scores: &mut [Lane],
+    tiles: usize,
 ) -> usize {
+    let m = rows_of::<G>(whitened, z.len());
     let mut sums = [Lane::ZERO; G];
-    for (z, m) in z.iter().zip(whitened.as_chunks::<G>().0) {
+    for (j, z) in z.iter().enumerate() {
         for r in 0..G {
-            let difference = *z - Lane::splat(m[r]);
+            let difference = *z - Lane::splat(m[r][j]);
             sums[r] += difference * difference;
+            one_lane_at_a_time();
         }
     }
     for r in 0..G {
-        scores[r] = score(constants[r], sums[r]);
+        scores[r * tiles] = score(constants[r], sums[r]);
     }
     G
 }
@@ -196,47 +238,76 @@ fn scaled_distances<const G: usize>(
     scales: &[f64],
     constants: &[f64],
     scores: &mut [Lane],
+    tiles: usize,
 ) -> usize {
+    let (m, w) = (rows_of::<G>(means, y.len()), rows_of::<G>(scales, y.len()));
     let mut sums = [Lane::ZERO; G];
-    for ((y, m), w) in y.iter().zip(means.as_chunks::<G>().0).zip(scales.as_chunks::<G>().0) {
+    for (j, y) in y.iter().enumerate() {
         for r in 0..G {
-            let scaled = (*y - Lane::splat(m[r])) * Lane::splat(w[r]);
+            let scaled = (*y - Lane::splat(m[r][j])) * Lane::splat(w[r][j]);
             sums[r] += scaled * scaled;
         }
     }
     for r in 0..G {
-        scores[r] = score(constants[r], sums[r]);
+        scores[r * tiles] = score(constants[r], sums[r]);
     }
     G
 }
 
+/// The first rows of a matrix.
+#[inline(always)]
+fn rows_of<const G: usize>(matrix: &[f64], columns: usize) -> [&[f64]; G] {
+    let mut rows = [matrix; G];
+    for (r, row) in rows.iter_mut().enumerate() {
+        *row = &matrix[r * columns..][..columns];
+    }
+    rows
+}
+
 kernel! {
     /// Turns each row's scores into responsibilities, by log-sum-exp, and notes its log-density.
-    pub(super) fn responsibilities(scores: &mut [Lane], components: usize, log_density: &mut [Lane]) {
-        for (scores, out) in scores.chunks_exact_mut(components).zip(log_density) {
-            let mut top = scores[0];
-            for score in &scores[1..] {
-                top = top.max(*score);
+    /// `totals` is as long as `log_density`.
+    pub(super) fn responsibilities(
+        scores: &mut [Lane],
+        log_density: &mut [Lane],
+        totals: &mut [Lane],
+    ) {
+        let tiles = log_density.len();
+        for t in 0..tiles {
+            let mut top = scores[t];
+            for scores in scores.chunks_exact(tiles) {
+                top = top.max(scores[t]);
             }
+            for scores in scores.chunks_exact_mut(tiles) {
+                scores[t] = scores[t] - top;
+            }
+            log_density[t] = top;
+        }
+        for score in flat_mut(scores) {
+            *score = math::exp(*score);
+        }
+        for t in 0..tiles {
             let mut total = Lane::ZERO;
-            for score in scores.iter_mut() {
-                *score = (*score - top).exp();
-                total += *score;
+            for scores in scores.chunks_exact(tiles) {
+                total += scores[t];
             }
             let share = total.reciprocal();
-            for score in scores.iter_mut() {
-                *score = *score * share;
+            for scores in scores.chunks_exact_mut(tiles) {
+                scores[t] = scores[t] * share;
             }
-            *out = top + total.ln();
+            totals[t] = total;
+        }
+        for (log_density, total) in flat_mut(log_density).iter_mut().zip(flat_mut(totals)) {
+            *log_density += math::ln(*total);
         }
     }
 }
 
 kernel! {
-    /// `sums[k] += sum_t a[t, k]` for tiles of `columns` lanes.
-    pub(super) fn add_columns(a: &[Lane], columns: usize, sums: &mut [Lane]) {
-        for tile in a.chunks_exact(columns) {
-            for (sum, a) in sums.iter_mut().zip(tile) {
+    /// `sums[k] += sum_t a[k, t]`.
+    pub(super) fn add_rows(a: &[Lane], tiles: usize, sums: &mut [Lane]) {
+        for (a, sum) in a.chunks_exact(tiles).zip(sums) {
+            for a in a {
                 *sum += *a;
             }
         }
@@ -244,20 +315,22 @@ kernel! {
 }
 
 kernel! {
-    /// `sums[k, j] += sum_t a[t, k] b[t, j]`, in register tiles of two by four.
+    /// `sums[k, j] += sum_t r[k, t] y[t, j]`, in register tiles of two by four.
     pub(super) fn add_products(
-        a: &[Lane],
-        a_columns: usize,
-        b: &[Lane],
-        b_columns: usize,
+        r: &[Lane],
+        y: &[Lane],
+        columns: usize,
         sums: &mut [Lane],
     ) {
-        for k in (0..a_columns).step_by(2) {
-            for j in (0..b_columns).step_by(GROUP) {
-                let tile = products::<2>(a, a_columns, k, b, b_columns, j);
-                for r in 0..(a_columns - k).min(2) {
-                    for c in 0..(b_columns - j).min(GROUP) {
-                        sums[(k + r) * b_columns + j + c] += tile[r][c];
+        let tiles = y.len() / columns;
+        let components = r.len() / tiles;
+        for k in (0..components).step_by(2) {
+            for j in (0..columns).step_by(GROUP) {
+                let pair = [&r[k * tiles..], &r[(k + 1).min(components - 1) * tiles..]];
+                let found = products(pair, j, columns, y);
+                for (r, found) in found.iter().enumerate().take(components - k) {
+                    for (c, found) in found.iter().enumerate().take(columns - j) {
+                        sums[(k + r) * columns + j + c] += *found;
                     }
                 }
             }
@@ -265,76 +338,75 @@ kernel! {
     }
 }
 
-/// `sum_t a[t, k + r] b[t, j + c]` for `R` by four columns. Past an edge the last column stands in,
-/// so that there is one shape of loop; the caller leaves those sums out.
+/// `sum_t a[r, t] y[t, j + .]` for rows of numbers per tile. Past the last column of `y` that column
+/// stands in, so that there is one shape of loop; the caller leaves those sums out.
 #[inline(always)]
 fn products<const R: usize>(
-    a: &[Lane],
-    a_columns: usize,
-    k: usize,
-    b: &[Lane],
-    b_columns: usize,
+    a: [&[Lane]; R],
     j: usize,
+    columns: usize,
+    y: &[Lane],
 ) -> [[Lane; GROUP]; R] {
-    let (mut ks, mut js) = ([0; R], [0; GROUP]);
-    for r in 0..R {
-        ks[r] = (k + r).min(a_columns - 1);
-    }
-    for c in 0..GROUP {
-        js[c] = (j + c).min(b_columns - 1);
+    let js = clamped(j, columns);
+    let tiles = y.len() / columns;
+    let mut a = a;
+    for a in &mut a {
+        *a = &a[..tiles];
     }
     let mut sums = [[Lane::ZERO; GROUP]; R];
-    for (a, b) in a.chunks_exact(a_columns).zip(b.chunks_exact(b_columns)) {
+    for (t, y) in y.chunks_exact(columns).enumerate().take(tiles) {
         for r in 0..R {
             for c in 0..GROUP {
-                sums[r][c] += a[ks[r]] * b[js[c]];
+                sums[r][c] += a[r][t] * y[js[c]];
             }
         }
     }
     sums
 }
 
+#[inline(always)]
+fn clamped(first: usize, count: usize) -> [usize; GROUP] {
+    [first, (first + 1).min(count - 1), (first + 2).min(count - 1), (first + 3).min(count - 1)]
+}
+
 kernel! {
     /// `out[t, j] = y[t, j]^2`.
     pub(super) fn squares(y: &[Lane], out: &mut [Lane]) {
-        for (out, y) in out.iter_mut().zip(y) {
-            *out = *y * *y;
+        out.copy_from_slice(y);
+        for x in flat_mut(out) {
+            *x *= *x;
         }
     }
 }
 
 kernel! {
-    /// First and second moments of one component: `first[j] += sum_t r_t y[t, j]`, and the lower
-    /// triangle of `second += sum_t r_t y_t y_t^T`, where `r_t` is column `k` of
-    /// `responsibilities`. `work` is at least as long as `y`.
-    pub(super) fn add_component_moments(
-        responsibilities: &[Lane],
-        components: usize,
-        k: usize,
+    /// First and second moments of rows with weights `r[t]`: `first[j] += sum_t r_t y[t, j]`, and
+    /// the lower triangle of `second += sum_t r_t y_t y_t^T`. `work` is as long as `y`.
+    pub(super) fn add_moments(
+        r: &[Lane],
         y: &[Lane],
         columns: usize,
         work: &mut [Lane],
         first: &mut [Lane],
         second: &mut [Lane],
     ) {
-        let weighted = &mut work[..y.len()];
-        for ((r, y), u) in responsibilities
-            .chunks_exact(components)
-            .zip(y.chunks_exact(columns))
-            .zip(weighted.chunks_exact_mut(columns))
-        {
-            for ((u, y), sum) in u.iter_mut().zip(y).zip(first.iter_mut()) {
-                *u = r[k] * *y;
-                *sum += *u;
+        let tiles = r.len();
+        for (t, (r, y)) in r.iter().zip(y.chunks_exact(columns)).enumerate() {
+            for (j, (y, sum)) in y.iter().zip(first.iter_mut()).enumerate() {
+                let weighted = *r * *y;
+                work[j * tiles + t] = weighted;
+                *sum += weighted;
+                one_lane_at_a_time();
             }
         }
         for i in (0..columns).step_by(GROUP) {
+            let four = clamped(i, columns).map(|i| &work[i * tiles..]);
             for j in (0..=i).step_by(GROUP) {
-                let tile = products::<GROUP>(weighted, columns, i, y, columns, j);
-                for r in 0..(columns - i).min(GROUP) {
+                let found = products(four, j, columns, y);
+                for (r, found) in found.iter().enumerate().take(columns - i) {
                     let row = i + r;
-                    for c in 0..(row + 1 - j).min(GROUP) {
-                        second[row * (row + 1) / 2 + j + c] += tile[r][c];
+                    for (c, found) in found.iter().enumerate().take(row + 1 - j) {
+                        second[row * (row + 1) / 2 + j + c] += *found;
                     }
                 }
             }

@@ -2,7 +2,7 @@
 //! at every level of [`whimbrel_core::isa`].
 
 use std::ops::{Add, AddAssign, Mul, Sub};
-use whimbrel_core::math;
+use std::sync::atomic::{Ordering, compiler_fence};
 
 /// Rows per tile.
 pub(super) const LANES: usize = 8;
@@ -22,14 +22,6 @@ impl Lane {
     }
 
     #[inline(always)]
-    fn map(mut self, f: impl Fn(f64) -> f64) -> Self {
-        for x in &mut self.0 {
-            *x = f(*x);
-        }
-        self
-    }
-
-    #[inline(always)]
     fn zip(mut self, other: Self, f: impl Fn(f64, f64) -> f64) -> Self {
         for (x, y) in self.0.iter_mut().zip(other.0) {
             *x = f(*x, y);
@@ -44,18 +36,12 @@ impl Lane {
     }
 
     #[inline(always)]
-    pub fn exp(self) -> Self {
-        self.map(math::exp)
-    }
-
-    #[inline(always)]
-    pub fn ln(self) -> Self {
-        self.map(math::ln)
-    }
-
-    #[inline(always)]
     pub fn reciprocal(self) -> Self {
-        self.map(|x| 1.0 / x)
+        let mut out = self;
+        for x in &mut out.0 {
+            *x = 1.0 / *x;
+        }
+        out
     }
 
     /// The sum over the eight rows, always added in the same order.
@@ -64,6 +50,22 @@ impl Lane {
         let v = &self.0;
         ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]))
     }
+}
+
+/// Stands in loops over lanes: an empty fence, no instruction, that keeps the compiler from working
+/// on several turns of the loop at once, for which it would gather and scatter single numbers at
+/// several times the cost.
+#[inline(always)]
+pub(super) fn one_lane_at_a_time() {
+    compiler_fence(Ordering::SeqCst);
+}
+
+/// The numbers of many lanes, one after the other.
+#[inline(always)]
+pub(super) fn flat_mut(lanes: &mut [Lane]) -> &mut [f64] {
+    // SAFETY: a lane is eight numbers and nothing else: `repr(C)`, and 64 bytes long at an
+    // alignment of 64, so that there is no padding.
+    unsafe { std::slice::from_raw_parts_mut(lanes.as_mut_ptr().cast(), lanes.len() * LANES) }
 }
 
 impl Add for Lane {
@@ -94,5 +96,21 @@ impl Mul for Lane {
     #[inline(always)]
     fn mul(self, other: Self) -> Self {
         self.zip(other, |x, y| x * y)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flat_numbers_are_those_of_the_lanes() {
+        let mut lanes = [Lane::splat(1.0), Lane([0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0])];
+        let expected: Vec<f64> = lanes.iter().flat_map(|lane| lane.0).collect();
+        assert_eq!(flat_mut(&mut lanes), expected);
+        flat_mut(&mut lanes)[9] = -1.0;
+        assert_eq!(lanes[1].0[1], -1.0);
+        assert!(flat_mut(&mut []).is_empty());
+        assert_eq!(size_of::<Lane>(), 64);
     }
 }

@@ -24,6 +24,7 @@
 
 mod data;
 mod estep;
+mod factor;
 mod kernels;
 mod lane;
 mod mstep;
@@ -164,7 +165,7 @@ impl Gmm {
             Covariance::Known(matrix) => {
                 let packed = parameters::pack_symmetric(matrix, settings.columns)
                     .map_err(|e| Error::config(format!("known covariance: {e}")))?;
-                parameters::check_definite(&packed, settings.columns)
+                factor::inverse_factor(&packed, settings.columns)
                     .map_err(|e| Error::config(format!("known covariance: {e}")))?;
                 packed
             }

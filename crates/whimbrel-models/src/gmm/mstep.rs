@@ -9,13 +9,15 @@
 //! - full: `Sigma_k = (s3_k - s1_k mu_k mu_k' + psi I) / (s1_k + nu)`, and its diagonal alone for
 //!   diagonal covariances.
 //!
-//! A component whose `s1` is not above the weight floor is dead: its quotients mean nothing, so it
-//! gets the floor as weight, the mean of the living components, and the pooled covariance.
+//! A component whose `s1` is not above the weight floor is dead: its quotients mean nothing, so its
+//! `s1` and `s2` count as zero. It gets the smallest weight there is (the floor, or the penalty's
+//! share), the mean of the living components, and the pooled covariance.
 
+use super::factor::definite_above;
 use super::parameters::{Factors, GmmParameters};
 use super::{Covariance, Gmm};
 use crate::{LatentModel, Maximum};
-use whimbrel_core::linalg::{cholesky, floor_eigenvalues, pack, packed_index, unpack};
+use whimbrel_core::linalg::{floor_eigenvalues, pack, packed_index, unpack};
 use whimbrel_core::{Error, Result, math};
 
 impl Gmm {
@@ -93,7 +95,7 @@ impl<'a> Step<'a> {
 
         let total: f64 = s1.iter().filter(|s| **s > 0.0).sum();
         let floor = settings.weight_floor * total;
-        let dead: Vec<usize> = (0..components).filter(|k| !(s1[*k] > floor)).collect();
+        let dead: Vec<usize> = (0..components).filter(|k| s1[*k] <= floor).collect();
         if dead.len() == components || !total.is_finite() {
             return Err(Error::numerical(
                 "no component has a positive weight left in the statistic; a smaller step or a \
@@ -277,16 +279,16 @@ pub(super) fn subtract_outer(packed: &mut [f64], weight: f64, v: &[f64]) {
 /// result has a Cholesky factor.
 pub(super) fn floor_packed(packed: &mut [f64], d: usize, floor: f64) -> Result<bool> {
     let largest = (0..d).map(|j| packed[packed_index(j, j)].abs()).fold(0.0, f64::max);
-    let mut square = unpack(packed, d);
     let mut floor = floor.max(largest * f64::EPSILON * d as f64);
-    let mut raised = false;
+    if definite_above(packed, d, floor) {
+        return Ok(false);
+    }
+    let mut square = unpack(packed, d);
     for _ in 0..8 {
-        raised |= floor_eigenvalues(&mut square, d, floor)? > 0;
-        if cholesky(&mut square.clone(), d).is_ok() {
-            if raised {
-                packed.copy_from_slice(&pack(&square, d));
-            }
-            return Ok(raised);
+        floor_eigenvalues(&mut square, d, floor)?;
+        packed.copy_from_slice(&pack(&square, d));
+        if definite_above(packed, d, 0.0) {
+            return Ok(true);
         }
         floor *= 16.0;
     }

@@ -1,6 +1,7 @@
 //! `theta`: weights, means, covariances, and what the E-step needs of them computed once.
 
-use super::kernels::{GROUP, pack_components, pack_panels, panels_len};
+use super::factor::{InverseFactor, inverse_factor};
+use super::kernels::{GROUP, pack_panels, panels_len};
 use super::{Covariance, Gmm};
 use whimbrel_core::linalg::{cholesky, invert_lower, packed_index, packed_len, unpack};
 use whimbrel_core::{Error, Result, math};
@@ -24,13 +25,14 @@ pub struct GmmParameters {
 /// Inverse Cholesky factors, in the order in which the kernels read them.
 #[derive(Clone, Debug)]
 pub(super) enum Factors {
-    /// One covariance: the factor, the point that rows are taken relative to, and the means
-    /// relative to it times the factor.
+    /// One covariance: the factor, the mean of the mixture that rows are taken relative to (so
+    /// that data far from the origin lose no digits), and the means relative to it times the
+    /// factor.
     Shared { centre: Vec<f64>, panels: Vec<f64>, whitened: Vec<f64> },
-    /// Means and inverse standard deviations.
-    Diagonal { means: Vec<f64>, scales: Vec<f64> },
-    /// One factor per component.
-    Full { panels: Vec<f64> },
+    /// Inverse standard deviations.
+    Diagonal { scales: Vec<f64> },
+    /// As for one covariance, with a factor per component and whitened means padded to groups.
+    Full { centre: Vec<f64>, panels: Vec<f64>, offsets: Vec<f64> },
 }
 
 impl GmmParameters {
@@ -276,8 +278,8 @@ impl Gmm {
             Covariance::Known(_) | Covariance::Tied => {
                 shared_factors(&weights, &means, &covariance, d, &mut constants)?
             }
-            Covariance::Diagonal => diagonal_factors(&means, &covariance, d, &mut constants)?,
-            Covariance::Full => full_factors(&covariance, d, &mut constants)?,
+            Covariance::Diagonal => diagonal_factors(&covariance, d, &mut constants)?,
+            Covariance::Full => full_factors(&weights, &means, &covariance, d, &mut constants)?,
         };
         Ok(GmmParameters { columns: d, weights, means, covariance, factors, constants })
     }
@@ -310,35 +312,19 @@ fn shared_factors(
     d: usize,
     constants: &mut [f64],
 ) -> Result<Factors, String> {
-    let (lower, half_log_det) = inverse_factor(covariance, d)?;
+    let InverseFactor { lower, half_log_det } = inverse_factor(covariance, d)?;
     constants.iter_mut().for_each(|c| *c -= half_log_det);
-    let mut centre = vec![0.0; d];
-    for (w, mean) in weights.iter().zip(means.chunks_exact(d)) {
-        for (c, m) in centre.iter_mut().zip(mean) {
-            *c += w * m;
-        }
-    }
+    let centre = mixture_mean(weights, means, d);
     let mut whitened = Vec::with_capacity(means.len());
     for mean in means.chunks_exact(d) {
-        let mut rest = lower.as_slice();
-        for i in 0..d {
-            let (row, next) = rest.split_at(i + 1);
-            rest = next;
-            let terms = row.iter().zip(mean).zip(&centre);
-            whitened.push(terms.map(|((w, m), c)| w * (m - c)).sum());
-        }
+        whiten(&lower, mean, &centre, &mut whitened);
     }
     let mut panels = Vec::with_capacity(panels_len(d));
     pack_panels(&lower, d, &mut panels);
-    Ok(Factors::Shared { centre, panels, whitened: pack_components(&whitened, weights.len(), d) })
+    Ok(Factors::Shared { centre, panels, whitened })
 }
 
-fn diagonal_factors(
-    means: &[f64],
-    variances: &[f64],
-    d: usize,
-    constants: &mut [f64],
-) -> Result<Factors, String> {
+fn diagonal_factors(variances: &[f64], d: usize, constants: &mut [f64]) -> Result<Factors, String> {
     if let Some(at) = variances.iter().position(|v| !(*v > 0.0 && v.is_finite())) {
         return Err(format!(
             "the variance of component {} is {} in column {}; it must be positive",
@@ -352,37 +338,50 @@ fn diagonal_factors(
     for (c, logs) in constants.iter_mut().zip(logs.chunks_exact(d)) {
         *c -= 0.5 * logs.iter().sum::<f64>();
     }
-    let scales: Vec<f64> = variances.iter().map(|v| 1.0 / v.sqrt()).collect();
-    let components = constants.len();
-    Ok(Factors::Diagonal {
-        means: pack_components(means, components, d),
-        scales: pack_components(&scales, components, d),
-    })
+    Ok(Factors::Diagonal { scales: variances.iter().map(|v| 1.0 / v.sqrt()).collect() })
 }
 
-fn full_factors(covariance: &[f64], d: usize, constants: &mut [f64]) -> Result<Factors, String> {
-    let mut panels = Vec::with_capacity(constants.len() * panels_len(d));
+fn full_factors(
+    weights: &[f64],
+    means: &[f64],
+    covariance: &[f64],
+    d: usize,
+    constants: &mut [f64],
+) -> Result<Factors, String> {
+    let centre = mixture_mean(weights, means, d);
+    let mut panels = Vec::with_capacity(weights.len() * panels_len(d));
+    let mut offsets = Vec::with_capacity(weights.len() * d.next_multiple_of(GROUP));
     for (k, packed) in covariance.chunks_exact(packed_len(d)).enumerate() {
-        let (lower, half_log_det) =
+        let InverseFactor { lower, half_log_det } =
             inverse_factor(packed, d).map_err(|e| format!("component {}: {e}", k + 1))?;
         constants[k] -= half_log_det;
         pack_panels(&lower, d, &mut panels);
+        whiten(&lower, &means[k * d..][..d], &centre, &mut offsets);
+        offsets.resize(offsets.len().next_multiple_of(GROUP), 0.0);
     }
-    Ok(Factors::Full { panels })
+    Ok(Factors::Full { centre, panels, offsets })
 }
 
-/// The lower triangle of `L^-1` for `Sigma = L L^T`, and `(1/2) ln det Sigma`.
-fn inverse_factor(packed: &[f64], d: usize) -> Result<(Vec<f64>, f64), String> {
-    let mut square = unpack(packed, d);
-    cholesky(&mut square, d).map_err(|_| "the covariance is not positive definite".to_string())?;
-    let mut pivots: Vec<f64> = (0..d).map(|i| square[i * d + i]).collect();
-    math::ln_slice(&mut pivots);
-    invert_lower(&mut square, d);
-    let lower: Vec<f64> = (0..d).flat_map(|i| &square[i * d..][..i + 1]).copied().collect();
-    if lower.iter().any(|w| !w.is_finite()) {
-        return Err("the covariance is too close to singular".to_string());
+/// `sum_k pi_k mu_k`.
+fn mixture_mean(weights: &[f64], means: &[f64], d: usize) -> Vec<f64> {
+    let mut centre = vec![0.0; d];
+    for (w, mean) in weights.iter().zip(means.chunks_exact(d)) {
+        for (c, m) in centre.iter_mut().zip(mean) {
+            *c += w * m;
+        }
     }
-    Ok((lower, pivots.iter().sum()))
+    centre
+}
+
+/// Appends `W (mean - centre)` for a lower triangle `W`.
+fn whiten(lower: &[f64], mean: &[f64], centre: &[f64], out: &mut Vec<f64>) {
+    let mut rest = lower;
+    for i in 0..mean.len() {
+        let (row, next) = rest.split_at(i + 1);
+        rest = next;
+        let terms = row.iter().zip(mean).zip(centre);
+        out.push(terms.map(|((w, m), c)| w * (m - c)).sum());
+    }
 }
 
 /// The lower triangle of a square matrix, which must be finite and symmetric to rounding.
@@ -413,14 +412,4 @@ pub(super) fn pack_symmetric(matrix: &[f64], d: usize) -> Result<Vec<f64>, Strin
         }
     }
     Ok(packed)
-}
-
-/// Refuses a covariance that has no Cholesky factor.
-pub(super) fn check_definite(packed: &[f64], d: usize) -> Result<(), String> {
-    inverse_factor(packed, d).map(|_| ())
-}
-
-/// Lanes of scratch that whitening one row needs: the centred row and the whitened one.
-pub(super) fn whitening_lanes(columns: usize) -> usize {
-    columns + columns.next_multiple_of(GROUP)
 }

@@ -45,14 +45,10 @@ impl Gmm {
             let tiles = score_block(theta, block, &mut scratch);
             for i in 0..(tiles * LANES).min(data.rows - out.labels.len()) {
                 let (tile, lane) = (i / LANES, i % LANES);
-                let scores = &scratch.scores[tile * components..][..components];
-                let mut label = 0;
-                for (k, score) in scores.iter().enumerate() {
-                    out.responsibilities.push(score.0[lane]);
-                    if score.0[lane] > scores[label].0[lane] {
-                        label = k;
-                    }
-                }
+                let of = |k: usize| scratch.scores[k * tiles + tile].0[lane];
+                out.responsibilities.extend((0..components).map(of));
+                let label =
+                    (1..components).fold(0, |best, k| if of(k) > of(best) { k } else { best });
                 out.labels.push(label as u32);
                 out.log_density.push(scratch.log_density[tile].0[lane]);
             }

@@ -1,0 +1,123 @@
+//! `whimbrel check`: what a job will do and cost, without running it.
+
+use super::execute::read_job;
+use super::messages::warning;
+use serde_json::{Value, json};
+use std::path::Path;
+use std::time::Instant;
+use whimbrel::core::ClientData;
+use whimbrel::engine::keys::StageKeys;
+use whimbrel::engine::{Chain, Federation, Simulator};
+use whimbrel::job::build::Plan;
+use whimbrel::job::failure::Result;
+use whimbrel::job::load::{Loaded, file_hashes, load};
+use whimbrel::job::rundir::resolved;
+use whimbrel::models::LatentModel;
+use whimbrel::report::format;
+
+/// Rounds of the trial from which bytes and time are estimated.
+const TRIAL_ROUNDS: u32 = 3;
+
+/// Validates a job and prints what it resolves to, its memory, bytes per round and expected time.
+pub fn check_command(path: &Path, json: bool) -> Result<u8> {
+    let job = read_job(path)?;
+    let text = resolved(&job, &file_hashes(&job)?);
+    let loaded = load(&job)?;
+    let plan = Plan::new(&job, &loaded)?;
+    plan.warnings().iter().for_each(|w| warning(w));
+    let (clients, rows) = (loaded.clients.len(), loaded.total_rows());
+    let memory = memory_bytes(&loaded, &plan);
+    let trial = Trial::run(&plan, loaded, job.seed)?;
+    let rounds = plan.rounds();
+    let seconds = rounds.map(|r| f64::from(r) * trial.seconds);
+    if json {
+        let report = json!({
+            "name": job.name, "clients": clients, "rows": rows,
+            "statistic": plan.model().statistic_len(), "omega": plan.uplink().omega(),
+            "rounds": rounds, "memory_bytes": memory,
+            "bits_up_per_round": 8.0 * trial.up, "bits_down_per_round": 8.0 * trial.down,
+            "seconds": seconds, "job": text,
+        });
+        println!("{report}");
+        return Ok(0);
+    }
+    println!("{text}");
+    let figures: Vec<(&str, Value)> = vec![
+        ("clients", clients.into()),
+        ("rows", rows.map_or("a stream".into(), |n| n.into())),
+        ("numbers in a statistic", plan.model().statistic_len().into()),
+        (
+            "omega of the uplink",
+            plan.uplink().omega().map_or("biased".into(), |w| format::number(w, 4).into()),
+        ),
+        ("rounds", rounds.map_or("until it stops".into(), |r| r.into())),
+        ("memory", format!("about {} MB", format::number(memory as f64 / 1e6, 3)).into()),
+        ("up per round", format::bits(8.0 * trial.up).into()),
+        ("down per round", format::bits(8.0 * trial.down).into()),
+        ("expected time", seconds.map_or("unknown".into(), |s| format::duration(s).into())),
+    ];
+    for (name, value) in figures {
+        println!("{name:>24}  {}", value.as_str().map_or(value.to_string(), String::from));
+    }
+    println!("{:>24}  bits and time come from {TRIAL_ROUNDS} trial rounds, kept nowhere", "");
+    Ok(0)
+}
+
+/// Rows, memories and folds.
+fn memory_bytes(loaded: &Loaded, plan: &Plan) -> u64 {
+    let q = plan.model().statistic_len() as u64;
+    let rows = loaded.clients.iter().map(|(_, data)| match data {
+        ClientData::Table(table) => table.values.len() as u64,
+        ClientData::Stream(_) => 0,
+    });
+    let memories = if plan.uplink().has_memory() { loaded.clients.len() as u64 * q } else { 0 };
+    8 * (rows.sum::<u64>() + memories + 16 * q)
+}
+
+/// Means over a few rounds.
+struct Trial {
+    up: f64,
+    down: f64,
+    seconds: f64,
+}
+
+impl Trial {
+    fn run(plan: &Plan, loaded: Loaded, seed: u64) -> Result<Self> {
+        let mut delivered = Vec::new();
+        for index in 0..plan.len() {
+            let stage = plan.build(index, &delivered)?;
+            let bound = loaded.clients.iter().map(|(_, data)| stage.method.bind(data));
+            let federation = Federation {
+                names: loaded.clients.iter().map(|(name, _)| name.clone()).collect(),
+                data: bound.collect::<whimbrel::core::Result<_>>()?,
+            };
+            let mut simulator = Simulator::start(
+                &*stage.method,
+                &federation,
+                StageKeys::new(seed, index as u32),
+                stage.participation.clone(),
+                stage.faults.clone(),
+            )?;
+            if index + 1 < plan.len() {
+                while simulator.step()?.is_some() {}
+                delivered.push(stage.method.artifact(simulator.machine().server())?);
+                continue;
+            }
+            while simulator.machine().next_is_round()? == Some(false) {
+                simulator.step()?;
+            }
+            let (before, clock) = (simulator.traffic(), Instant::now());
+            let mut rounds = 0;
+            while rounds < TRIAL_ROUNDS && simulator.step()?.is_some() {
+                rounds += 1;
+            }
+            let (after, n) = (simulator.traffic(), f64::from(rounds.max(1)));
+            return Ok(Self {
+                up: (after.up - before.up) as f64 / n,
+                down: (after.down - before.down) as f64 / n,
+                seconds: clock.elapsed().as_secs_f64() / n,
+            });
+        }
+        Ok(Self { up: 0.0, down: 0.0, seconds: 0.0 })
+    }
+}

@@ -1,0 +1,32 @@
+//! `whimbrel` alone: the built-in demonstration.
+
+use super::compare::{Parent, run_all};
+use super::execute::INTERRUPTED;
+use super::messages::note;
+use super::report;
+use std::path::Path;
+use whimbrel::job::Job;
+use whimbrel::job::failure::Result;
+
+const JOBS: [(&str, &str); 3] = [
+    ("em.toml", include_str!("../../../../jobs/demo/em.toml")),
+    ("dem.toml", include_str!("../../../../jobs/demo/dem.toml")),
+    ("fedem.toml", include_str!("../../../../jobs/demo/fedem.toml")),
+];
+
+/// Runs the three jobs and compares them.
+pub fn demo(out: Option<&Path>) -> Result<u8> {
+    note(
+        "100 clients hold 100 points each of two Gaussian components, in shares that differ from \
+         client to client.\nem sees all points; dem and fedem see messages of one-level dithering \
+         from three in four clients a round.",
+    );
+    let jobs = JOBS.iter().map(|(name, text)| Job::parse(text, name));
+    let jobs = jobs.collect::<std::result::Result<Vec<_>, _>>()?;
+    let parent = Parent::open(out, "demo", false)?;
+    let Some((views, _)) = run_all(jobs, &parent)? else { return Ok(INTERRUPTED) };
+    let page = report::write(&views, &parent.dir.path().join("report.html"))?;
+    print!("{}", whimbrel::report::closing_table(&views));
+    note(&format!("report: {}", page.display()));
+    Ok(0)
+}

@@ -1,0 +1,49 @@
+//! `whimbrel data inspect`: a first look at a file.
+
+use serde_json::{Value, json};
+use std::path::Path;
+use whimbrel::data::{ColumnSummary, CsvOptions, Dataset, inspect, read_csv, read_npy};
+use whimbrel::job::failure::Result;
+
+/// Shows shape, types, missing cells and clients.
+pub fn inspect_command(file: &Path, client: Option<&str>, json: bool) -> Result<u8> {
+    let data = read_any(file, client)?;
+    let seen = inspect(&data, client)?;
+    if !json {
+        print!("{seen}");
+        return Ok(0);
+    }
+    let columns: Vec<Value> = seen
+        .columns
+        .iter()
+        .map(|column| match column {
+            ColumnSummary::Number { name, missing, range } => json!({
+                "name": name, "type": "number", "missing": missing,
+                "min": range.map(|r| r.0), "mean": range.map(|r| r.1), "max": range.map(|r| r.2),
+            }),
+            ColumnSummary::Text { name, missing, values } => json!({
+                "name": name, "type": "text", "missing": missing, "values": values.len(),
+            }),
+        })
+        .collect();
+    let clients = seen.clients.as_ref().map(|c| {
+        c.sizes
+            .iter()
+            .map(|(name, rows)| (name.clone(), json!(rows)))
+            .collect::<serde_json::Map<_, _>>()
+    });
+    println!(
+        "{}",
+        json!({ "file": seen.name, "rows": seen.rows, "columns": columns, "clients": clients })
+    );
+    Ok(0)
+}
+
+/// A CSV or `.npy` file.
+pub fn read_any(file: &Path, client: Option<&str>) -> Result<Dataset> {
+    if file.extension().is_some_and(|e| e == "npy") {
+        return Ok(read_npy(file)?);
+    }
+    let text = client.into_iter().map(String::from).collect();
+    Ok(read_csv(file, &CsvOptions { text, ..CsvOptions::default() })?)
+}

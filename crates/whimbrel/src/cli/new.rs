@@ -1,0 +1,65 @@
+//! `whimbrel new`: a job file to start from.
+
+use super::inspect::read_any;
+use super::messages::note;
+use std::path::Path;
+use whimbrel::core::Error;
+use whimbrel::data::{Dataset, Kind};
+use whimbrel::job::failure::{Failure, Result};
+use whimbrel::job::{DataFacts, template};
+
+/// Names that people give to the column that says who holds a row.
+const CLIENT_NAMES: [&str; 14] = [
+    "client",
+    "site",
+    "ward",
+    "hospital",
+    "clinic",
+    "center",
+    "centre",
+    "group",
+    "observer",
+    "user",
+    "device",
+    "institution",
+    "lab",
+    "subject",
+];
+
+/// Writes a commented job file.
+pub fn new_command(data: Option<&Path>, out: Option<&Path>) -> Result<u8> {
+    let facts = data.map(look).transpose()?;
+    let text = template(facts.as_ref());
+    let Some(out) = out else {
+        print!("{text}");
+        return Ok(0);
+    };
+    if out.exists() {
+        let error = Error::config(format!("{} exists", out.display())).hint("choose another --out");
+        return Err(error.into());
+    }
+    std::fs::write(out, text).map_err(|e| Failure::from(Error::storage(out.display(), e)))?;
+    note(&format!("wrote {}; next: whimbrel check {0}", out.display()));
+    Ok(0)
+}
+
+fn look(file: &Path) -> Result<DataFacts> {
+    let data = read_any(file, None)?;
+    let numeric = data.columns().iter().filter(|c| c.kind == Kind::Number && c.named);
+    let client = client_column(&data);
+    Ok(DataFacts {
+        path: file.display().to_string(),
+        columns: numeric.map(|c| c.name.clone()).filter(|n| Some(n) != client.as_ref()).collect(),
+        client,
+        rows: data.rows(),
+    })
+}
+
+/// A column with one of the usual names, else the only column of text.
+fn client_column(data: &Dataset) -> Option<String> {
+    let names = || data.columns().iter().filter(|c| c.named);
+    let usual = names().find(|c| CLIENT_NAMES.contains(&c.name.to_lowercase().as_str()));
+    let mut texts = names().filter(|c| c.kind == Kind::Text);
+    let only = texts.next().filter(|_| texts.next().is_none());
+    usual.or(only).map(|c| c.name.clone())
+}

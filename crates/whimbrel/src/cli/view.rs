@@ -1,0 +1,142 @@
+//! From a run's folder to what a report shows.
+
+use serde_json::{Map, Value};
+use std::fs;
+use std::path::Path;
+use whimbrel::core::Error;
+use whimbrel::data::{CsvOptions, Dataset, read_csv};
+use whimbrel::job::Job;
+use whimbrel::job::failure::Result;
+use whimbrel::job::rundir::RunDir;
+use whimbrel::job::spec::Model;
+use whimbrel::job::start::read_object;
+use whimbrel::report::{ClientView, MixtureView, RunView};
+
+/// Reads everything a report needs; what a failed or unfinished run lacks is left out.
+pub fn load(dir: &RunDir) -> Result<RunView> {
+    let path = dir.path();
+    let job_toml = read(&path.join("job.toml"))?;
+    let job = Job::parse(&job_toml, &path.join("job.toml").display().to_string())?;
+    let summary = optional(path, "summary.json").map(|p| read_object(&p)).transpose()?;
+    let summary = summary.unwrap_or_default();
+    let text = |key: &str| summary.get(key).and_then(Value::as_str).unwrap_or_default().to_string();
+    let Model::Gmm(gmm) = &job.model;
+    let ending = text("ending");
+    let mut notes = Vec::new();
+    if summary.is_empty() {
+        notes.push("the run is not finished".into());
+    }
+    if ending.starts_with("stopped early") {
+        notes.push(ending.clone());
+    }
+    Ok(RunView {
+        model: format!("gmm, {} components, {}", gmm.components, gmm.covariance.name()),
+        method: job.method.kind.name().into(),
+        seed: job.seed,
+        version: text("version"),
+        isa: text("isa"),
+        data_hash: text("data_hash"),
+        rows: metrics(&path.join("metrics.jsonl"))?,
+        clients: optional(path, "clients.csv")
+            .map(|p| clients(&p))
+            .transpose()?
+            .unwrap_or_default(),
+        mixture: mixture(path)?,
+        command: format!("whimbrel run {}", path.join("job.toml").display()),
+        error: ending.strip_prefix("failed: ").map(String::from),
+        reference_objective: None,
+        name: job.name,
+        job_toml,
+        summary,
+        notes,
+    })
+}
+
+/// Measures every run against the lowest objective of an `em` run among them.
+pub fn refer_to_em(views: &mut [RunView]) {
+    let pooled = views.iter().filter(|v| v.method == "em").filter_map(|v| v.result("objective"));
+    let Some(best) = pooled.min_by(f64::total_cmp) else { return };
+    for view in views {
+        view.reference_objective = Some(best);
+    }
+}
+
+fn metrics(path: &Path) -> Result<Vec<Map<String, Value>>> {
+    let text = if path.is_file() { read(path)? } else { String::new() };
+    let parse = |(n, line): (usize, &str)| {
+        serde_json::from_str(line)
+            .map_err(|e| Error::storage(path.display(), format!("line {}: {e}", n + 1)).into())
+    };
+    text.lines().enumerate().map(parse).collect()
+}
+
+fn clients(path: &Path) -> Result<Vec<ClientView>> {
+    let data = read_csv(path, &CsvOptions { text: vec!["client".into()], ..Default::default() })?;
+    let columns = ["client", "rows", "rounds", "bits_up", "bits_down", "loss"];
+    let at = columns.map(|name| data.column(name));
+    let [client, rows, rounds, up, down, loss] = at;
+    let (client, rows, rounds, up, down, loss) = (client?, rows?, rounds?, up?, down?, loss?);
+    let whole = |row, column| number(&data, row, column).map_or(0, |x| x as u64);
+    Ok((0..data.rows())
+        .map(|row| ClientView {
+            name: data.text(row, client).unwrap_or_default().into(),
+            rows: whole(row, rows),
+            rounds: whole(row, rounds),
+            bits_up: whole(row, up),
+            bits_down: whole(row, down),
+            loss: number(&data, row, loss),
+        })
+        .collect())
+}
+
+/// A cell as a number, whatever the reader took its column for (an empty column is text).
+fn number(data: &Dataset, row: usize, column: usize) -> Option<f64> {
+    use whimbrel::data::Kind;
+    match data.columns()[column].kind {
+        Kind::Number => data.number(row, column),
+        Kind::Text => None,
+    }
+}
+
+fn mixture(path: &Path) -> Result<Option<MixtureView>> {
+    let (Some(preview), Some(model)) =
+        (optional(path, "preview.csv"), optional(path, "model/model.json"))
+    else {
+        return Ok(None);
+    };
+    let data = read_csv(&preview, &CsvOptions::default())?;
+    let table = data.table(&[0, 1])?;
+    let model = read_object(&model)?;
+    let pair = |v: &Value| -> Option<[f64; 2]> { Some([v.get(0)?.as_f64()?, v.get(1)?.as_f64()?]) };
+    let square =
+        |v: &Value| -> Option<[[f64; 2]; 2]> { Some([pair(v.get(0)?)?, pair(v.get(1)?)?]) };
+    let list = |key: &str| model.get(key).and_then(Value::as_array);
+    let drawn = || -> Option<MixtureView> {
+        let weights: Vec<f64> = list("weights")?.iter().filter_map(Value::as_f64).collect();
+        let covariances = match (model.get("covariance"), list("covariances")) {
+            (Some(one), _) => vec![square(one)?; weights.len()],
+            // A diagonal mixture has variances, a full one matrices.
+            (None, Some(many)) => many
+                .iter()
+                .map(|v| square(v).or_else(|| pair(v).map(|[a, b]| [[a, 0.0], [0.0, b]])))
+                .collect::<Option<_>>()?,
+            (None, None) => return None,
+        };
+        Some(MixtureView {
+            columns: [table.columns[0].clone(), table.columns[1].clone()],
+            points: (0..table.rows()).map(|i| [table.row(i)[0], table.row(i)[1]]).collect(),
+            means: list("means")?.iter().map(pair).collect::<Option<_>>()?,
+            covariances,
+            weights,
+        })
+    };
+    Ok(drawn())
+}
+
+fn optional(folder: &Path, name: &str) -> Option<std::path::PathBuf> {
+    Some(folder.join(name)).filter(|p| p.is_file())
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).map_err(|e| Error::storage(path.display(), e).into())
+}
