@@ -40,36 +40,43 @@ impl<T: Scalar> Kept<T> {
         Packet::from_bytes(bytes)
     }
 
-    /// Reads a packet of a vector of `d` coordinates.
-    pub fn read(packet: &Packet, d: usize) -> Result<Self> {
+    /// Reads a packet of a vector of `d` coordinates, at most `most` of them kept, that will be
+    /// multiplied by `scale`.
+    pub fn read(packet: &Packet, d: usize, most: usize, scale: f64) -> Result<Self> {
         let mut marks = vec![0; d];
         let mut bytes = packet.bytes();
         if !packet.is_empty() {
             levels::read(&mut bytes, MARKS, &mut marks)?;
         }
         let marked = marks.iter().filter(|mark| **mark == 1).count();
-        if bytes.len() != marked * T::WIDTH || (marked == 0 && !packet.is_empty()) {
+        let right = bytes.len() == marked * T::WIDTH && marked <= most;
+        if !right || (marked == 0 && !packet.is_empty()) {
             return Err(Error::peer(format!(
                 "a packet marks {marked} of {d} coordinates and has {} bytes of values",
                 bytes.len()
             )));
         }
-        Ok(Self { marks, values: bytes.chunks_exact(T::WIDTH).map(T::take).collect() })
+        let kept = Self { marks, values: bytes.chunks_exact(T::WIDTH).map(T::take).collect() };
+        if kept.fits(scale) {
+            Ok(kept)
+        } else {
+            Err(Error::peer("a packet has a coordinate that is not finite"))
+        }
     }
 
-    /// The vector, every kept coordinate times `scale`; false where one is not finite.
-    pub fn value(&self, scale: f64, out: &mut [T]) -> bool {
+    /// Whether every kept coordinate times `scale` is finite.
+    pub fn fits(&self, scale: f64) -> bool {
+        self.values.iter().all(|v| T::narrow(v.wide() * scale).wide().is_finite())
+    }
+
+    /// The vector, every kept coordinate times `scale`.
+    pub fn value(&self, scale: f64, out: &mut [T]) {
         let mut values = self.values.iter();
-        let mut finite = true;
         for (v, &mark) in out.iter_mut().zip(&self.marks) {
-            *v = T::default();
-            if mark == 1
-                && let Some(kept) = values.next()
-            {
-                *v = T::narrow(kept.wide() * scale);
-                finite &= v.wide().is_finite();
-            }
+            *v = match mark {
+                1 => values.next().map_or(T::default(), |kept| T::narrow(kept.wide() * scale)),
+                _ => T::default(),
+            };
         }
-        finite
     }
 }

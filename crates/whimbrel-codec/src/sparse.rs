@@ -50,30 +50,26 @@ impl Sparse {
     ) -> Result<Packet> {
         check_finite(x)?;
         let kept = Kept::of(x, self.draw(x.len(), key));
-        let mut room = Vec::new();
-        let out = match decoded {
-            Some(out) => out,
-            None => {
-                room.resize(x.len(), T::default());
-                &mut room
-            }
-        };
-        if !kept.value(self.scale(x.len()), out) {
+        let scale = self.scale(x.len());
+        if !kept.fits(scale) {
             return Err(Error::numerical(format!(
-                "a coordinate of the vector to compress, times {}, overflows",
-                self.scale(x.len())
+                "a coordinate of the vector to compress, times {scale}, overflows"
             )));
+        }
+        if let Some(out) = decoded {
+            kept.value(scale, out);
         }
         Ok(kept.write())
     }
 
     pub(crate) fn decode<T: Scalar>(&self, packet: &Packet, out: &mut [T]) -> Result<()> {
-        let kept = Kept::read(packet, out.len())?;
-        if kept.value(self.scale(out.len()), out) {
-            Ok(())
-        } else {
-            Err(Error::peer("a packet has a coordinate that is not finite"))
-        }
+        let scale = self.scale(out.len());
+        let most = match self.0 {
+            Rule::Each(_) => out.len(),
+            Rule::Exactly(k) => k,
+        };
+        Kept::read(packet, out.len(), most, scale)?.value(scale, out);
+        Ok(())
     }
 
     /// Marks of the kept coordinates, from one random number per coordinate in order.

@@ -36,12 +36,8 @@ impl TopK {
     }
 
     pub(crate) fn decode<T: Scalar>(&self, packet: &Packet, out: &mut [T]) -> Result<()> {
-        let kept = Kept::read(packet, out.len())?;
-        if kept.value(1.0, out) {
-            Ok(())
-        } else {
-            Err(Error::peer("a packet has a coordinate that is not finite"))
-        }
+        Kept::read(packet, out.len(), self.k, 1.0)?.value(1.0, out);
+        Ok(())
     }
 
     fn select<T: Scalar>(&self, x: &[T]) -> Vec<i16> {

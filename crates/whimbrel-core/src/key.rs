@@ -40,6 +40,16 @@ impl Key {
         unit(threefry(self.0, [0, FOLD - 1], KEY_ROUNDS)[0])
     }
 
+    /// The key as two words, for storing it.
+    pub fn words(self) -> [u64; 2] {
+        self.0
+    }
+
+    /// A key that was stored.
+    pub fn from_words(words: [u64; 2]) -> Self {
+        Self(words)
+    }
+
     /// Opens the stream.
     pub fn stream(self) -> Stream {
         Stream { key: self, counter: 0, used: BLOCK, block: [0; BLOCK] }

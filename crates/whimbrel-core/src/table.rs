@@ -62,4 +62,72 @@ pub enum ClientData {
     Table(Table),
     /// A stream, for the online setting.
     Stream(Arc<dyn RowStream>),
+    /// Rows with a target each, for supervised problems.
+    Labelled(Labelled),
+}
+
+/// Rows of features with one target each.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Labelled {
+    /// Column names.
+    pub columns: Vec<String>,
+    /// The features.
+    pub rows: FeatureRows,
+    /// One target per row: a number for regression, -1 or 1 for two classes.
+    pub targets: Vec<f64>,
+}
+
+/// Features, dense or sparse.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FeatureRows {
+    /// Row-major, as many values per row as there are columns.
+    Dense(Vec<f64>),
+    /// Compressed rows: row `i` holds `columns[starts[i]..starts[i + 1]]` (ascending) with the
+    /// `values` of the same range.
+    Sparse {
+        /// Where each row begins, and where the last ends.
+        starts: Vec<usize>,
+        /// Column numbers.
+        columns: Vec<u32>,
+        /// Values.
+        values: Vec<f64>,
+    },
+}
+
+impl Labelled {
+    /// Checks that rows and targets fit each other.
+    pub fn new(columns: Vec<String>, rows: FeatureRows, targets: Vec<f64>) -> Result<Self> {
+        let (n, width) = (targets.len(), columns.len());
+        let fits = match &rows {
+            FeatureRows::Dense(values) => values.len() == n * width,
+            FeatureRows::Sparse { starts, columns, values } => {
+                starts.len() == n + 1
+                    && starts.first() == Some(&0)
+                    && starts.last() == Some(&values.len())
+                    && starts.windows(2).all(|w| w[0] <= w[1])
+                    && columns.len() == values.len()
+                    && columns.iter().all(|c| (*c as usize) < width)
+            }
+        };
+        if fits {
+            Ok(Self { columns, rows, targets })
+        } else {
+            Err(Error::data(format!("the features do not fill {n} rows of {width} columns")))
+        }
+    }
+
+    /// How many rows.
+    pub fn len(&self) -> usize {
+        self.targets.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.targets.is_empty()
+    }
+
+    /// How many columns.
+    pub fn width(&self) -> usize {
+        self.columns.len()
+    }
 }

@@ -3,7 +3,7 @@
 //! Numbers are little-endian; lengths are LEB128 so that short vectors stay short. Reading never
 //! allocates more than the message could hold, and refuses what is left over.
 
-use crate::{ClientId, Error, ExactSum, Result};
+use crate::{ClientId, Error, ExactSum, Key, Result};
 
 /// A value with a byte form.
 pub trait Wire: Sized {
@@ -153,6 +153,15 @@ impl Wire for ClientId {
     }
     fn take(from: &mut &[u8]) -> Result<Self> {
         u32::take(from).map(Self)
+    }
+}
+
+impl Wire for Key {
+    fn put(&self, out: &mut Vec<u8>) {
+        u64::put_all(&self.words(), out);
+    }
+    fn take(from: &mut &[u8]) -> Result<Self> {
+        Ok(Self::from_words([u64::take(from)?, u64::take(from)?]))
     }
 }
 

@@ -1,9 +1,10 @@
-//! How fast CSV is read: 70,000 x 20 with short and with full decimals, in memory, best of five.
+//! How fast CSV is read (70,000 x 20 with short and with full decimals) and LIBSVM text (50,000
+//! rows of 60 features, ones and decimals), in memory, best of five.
 
 use std::fmt::Write;
 use std::time::Instant;
 use whimbrel_core::Key;
-use whimbrel_data::{CsvOptions, Sha256, read_csv_bytes};
+use whimbrel_data::{CsvOptions, LibsvmOptions, Sha256, read_csv_bytes, read_libsvm_bytes};
 
 fn main() -> Result<(), whimbrel_data::Error> {
     println!("{:<28} {:>8} {:>9} {:>8}", "text", "MB", "ms", "MB/s");
@@ -12,6 +13,15 @@ fn main() -> Result<(), whimbrel_data::Error> {
         let ms = best(|| {
             let data = read_csv_bytes("bench.csv", text.as_bytes(), &CsvOptions::default())?;
             assert_eq!(data.rows(), 70_000);
+            Ok(())
+        })?;
+        report(name, text.len(), ms);
+    }
+    for (name, ones) in [("libsvm, ones", true), ("libsvm, 6 decimals", false)] {
+        let text = libsvm(50_000, 60, ones);
+        let ms = best(|| {
+            let data = read_libsvm_bytes("bench.txt", text.as_bytes(), &LibsvmOptions::default())?;
+            assert_eq!(data.len(), 50_000);
             Ok(())
         })?;
         report(name, text.len(), ms);
@@ -39,6 +49,23 @@ fn text(rows: usize, width: usize, digits: Option<usize>) -> String {
             }
             text.push(if j + 1 < width { ',' } else { '\n' });
         }
+    }
+    text
+}
+
+fn libsvm(rows: usize, filled: usize, ones: bool) -> String {
+    let mut stream = Key::root(2).stream();
+    let mut text = String::new();
+    for _ in 0..rows {
+        text.push_str(if stream.uniform() < 0.5 { "-1" } else { "+1" });
+        let mut index = 0;
+        for _ in 0..filled {
+            index += 1 + stream.below(9);
+            let x = if ones { 1.0 } else { stream.uniform() };
+            let digits = if ones { 0 } else { 6 };
+            write!(text, " {index}:{x:.digits$}").expect("a string grows");
+        }
+        text.push('\n');
     }
     text
 }

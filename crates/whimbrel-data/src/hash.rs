@@ -4,7 +4,7 @@ use crate::source::open_file;
 use crate::{Error, Result};
 use std::io::Read;
 use std::path::Path;
-use whimbrel_core::Table;
+use whimbrel_core::{FeatureRows, Labelled, Table};
 
 /// The hash of a file's bytes as they are on disk, in hexadecimal.
 pub fn hash_file(path: impl AsRef<Path>) -> Result<String> {
@@ -27,19 +27,34 @@ pub fn hash_file(path: impl AsRef<Path>) -> Result<String> {
 /// its length so that no two federations read alike.
 pub fn hash_tables(clients: &[(String, Table)]) -> String {
     let mut hash = Sha256::new();
-    let mut bytes = Vec::new();
-    hash.update(&(clients.len() as u64).to_le_bytes());
+    hash.count(clients.len());
     for (name, table) in clients {
-        for text in std::iter::once(name).chain(&table.columns) {
-            hash.update(&(text.len() as u64).to_le_bytes());
-            hash.update(text.as_bytes());
-        }
-        hash.update(&(table.columns.len() as u64).to_le_bytes());
-        hash.update(&(table.values.len() as u64).to_le_bytes());
-        for chunk in table.values.chunks(4096) {
-            bytes.clear();
-            bytes.extend(chunk.iter().flat_map(|x| x.to_bits().to_le_bytes()));
-            hash.update(&bytes);
+        hash.names(name, &table.columns);
+        hash.numbers(&table.values);
+    }
+    hash.hex()
+}
+
+/// The hash of rows with targets by client, as [`hash_tables`]. Dense and sparse rows of equal
+/// values differ.
+pub fn hash_labelled(clients: &[(String, Labelled)]) -> String {
+    let mut hash = Sha256::new();
+    hash.update(b"labelled");
+    hash.count(clients.len());
+    for (name, data) in clients {
+        hash.names(name, &data.columns);
+        hash.numbers(&data.targets);
+        match &data.rows {
+            FeatureRows::Dense(values) => {
+                hash.update(b"dense");
+                hash.numbers(values);
+            }
+            FeatureRows::Sparse { starts, columns, values } => {
+                hash.update(b"sparse");
+                hash.words(starts, |start| (*start as u64).to_le_bytes());
+                hash.words(columns, |column| column.to_le_bytes());
+                hash.numbers(values);
+            }
         }
     }
     hash.hex()
@@ -87,6 +102,33 @@ impl Sha256 {
         }
         self.block[..rest.len()].copy_from_slice(rest);
         self.filled = rest.len();
+    }
+
+    fn count(&mut self, n: usize) {
+        self.update(&(n as u64).to_le_bytes());
+    }
+
+    fn names(&mut self, client: &str, columns: &[String]) {
+        for text in std::iter::once(client).chain(columns.iter().map(String::as_str)) {
+            self.count(text.len());
+            self.update(text.as_bytes());
+        }
+        self.count(columns.len());
+    }
+
+    fn numbers(&mut self, values: &[f64]) {
+        self.words(values, |x| x.to_bits().to_le_bytes());
+    }
+
+    /// The length, then the words, a buffer at a time.
+    fn words<T, const N: usize>(&mut self, words: &[T], bytes: impl Fn(&T) -> [u8; N]) {
+        self.count(words.len());
+        let mut buffer = Vec::new();
+        for chunk in words.chunks(4096) {
+            buffer.clear();
+            buffer.extend(chunk.iter().flat_map(&bytes));
+            self.update(&buffer);
+        }
     }
 
     /// The digest, in hexadecimal.

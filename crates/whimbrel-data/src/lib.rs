@@ -5,6 +5,9 @@
 //! turns it into one [`Table`](whimbrel_core::Table) per client, or into one error that lists what
 //! must be mended. Generated federations take the same form without a file.
 //!
+//! Rows with a target are [`Labelled`](whimbrel_core::Labelled): LIBSVM text is read as such, and
+//! a dataset becomes such by naming its target. Their splits are lists of rows by client.
+//!
 //! ```
 //! use whimbrel_data::{CsvOptions, Features, read_csv_bytes};
 //!
@@ -16,28 +19,42 @@
 //! # Ok::<(), whimbrel_data::Error>(())
 //! ```
 
+mod cluster;
 mod csv;
 mod dataset;
 mod defect;
+mod embedding;
 mod error;
 mod hash;
 mod inspect;
+mod labelled;
+mod least_squares;
+mod libsvm;
 mod mixture;
 mod npy;
 mod number;
 mod record;
 mod source;
 mod split;
+mod standardize;
 
+pub use cluster::{ClusterRule, Clustered, Clustering, clusters};
 pub use csv::{CsvOptions, Header, read_csv, read_csv_bytes};
 pub use dataset::{Column, Dataset, Features, Kind};
 pub use defect::{BadRow, LISTED_MAX};
+pub use embedding::read_embedding;
 pub use error::{Error, Result};
-pub use hash::{Sha256, hash_file, hash_tables};
+pub use hash::{Sha256, hash_file, hash_labelled, hash_tables};
 pub use inspect::{ClientSizes, ColumnSummary, Inspection, SizeBin, inspect};
+pub use labelled::{dense_rows, labelled_clients, take_rows, two_classes};
+pub use least_squares::{LeastSquares, LeastSquaresSpec};
+pub use libsvm::{FirstIndex, LibsvmOptions, read_libsvm, read_libsvm_bytes};
 pub use mixture::{
     Covariance, Heterogeneity, Mixture, MixtureRows, MixtureSpec, RandomMixture, Sizes,
 };
 pub use npy::{read_npy, read_npy_bytes};
 pub use number::parse_number;
-pub use split::{ClientRows, by_client, by_column, dirichlet, iid};
+pub use split::{
+    ClientRows, by_client, by_column, by_feature, dirichlet, dirichlet_rows, iid, iid_rows,
+};
+pub use standardize::{Standardization, standardize, standardize_table};

@@ -4,7 +4,10 @@
 use crate::dataset::Kind;
 use crate::{Dataset, Error, Features, Result};
 use std::collections::HashMap;
-use whimbrel_core::{Key, Table};
+use whimbrel_core::{FeatureRows, Key, Labelled, Table};
+
+/// Targets with more values than this are numbers to predict, not classes.
+const CLASSES_MAX: usize = 1000;
 
 /// A client and its rows (counted from 0, ascending).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,14 +52,41 @@ pub fn by_column(data: &Dataset, column: &str) -> Result<Vec<ClientRows>> {
     Ok(clients)
 }
 
+/// One client per value of a feature, sorted by name in byte order.
+pub fn by_feature(data: &Labelled, column: &str) -> Result<Vec<ClientRows>> {
+    let Some(at) = data.columns.iter().position(|name| name == column) else {
+        let what = format!("the data have no column {column:?}");
+        let names = match &data.columns[..] {
+            [first, .., last] => format!("the columns are {first:?} to {last:?}"),
+            others => format!("the columns are {others:?}"),
+        };
+        return Err(Error::config(what).hint(names));
+    };
+    let value = |row: usize| match &data.rows {
+        FeatureRows::Dense(values) => values[row * data.width() + at],
+        FeatureRows::Sparse { starts, columns, values } => {
+            let span = starts[row]..starts[row + 1];
+            let place = columns[span.clone()].binary_search(&(at as u32));
+            place.map_or(0.0, |i| values[span.start + i])
+        }
+    };
+    let classes = value_classes((0..data.len()).map(value), usize::MAX);
+    let mut clients: Vec<ClientRows> =
+        classes.into_iter().map(|(x, rows)| ClientRows { name: x.to_string(), rows }).collect();
+    clients.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(clients)
+}
+
 /// Rows dealt out at random, sizes differing by at most one.
 pub fn iid(data: &Dataset, clients: usize, key: Key) -> Result<Vec<ClientRows>> {
-    enough_rows(data, clients)?;
-    let mut order: Vec<usize> = (0..data.rows()).collect();
-    key.stream().shuffle(&mut order);
-    let bound = |i: usize| (i as u128 * data.rows() as u128 / clients as u128) as usize;
-    let parts = (0..clients).map(|i| order[bound(i)..bound(i + 1)].to_vec());
-    Ok(named(parts.collect()))
+    enough_rows(data.name(), data.rows(), clients)?;
+    Ok(deal(data.rows(), clients, key))
+}
+
+/// Rows `0..rows` dealt out at random, sizes differing by at most one.
+pub fn iid_rows(rows: usize, clients: usize, key: Key) -> Result<Vec<ClientRows>> {
+    enough_rows("the data set", rows, clients)?;
+    Ok(deal(rows, clients, key))
 }
 
 /// Each class of the label column is spread over the clients in proportions drawn from a symmetric
@@ -71,15 +101,53 @@ pub fn dirichlet(
     alpha: f64,
     key: Key,
 ) -> Result<Vec<ClientRows>> {
-    enough_rows(data, clients)?;
+    enough_rows(data.name(), data.rows(), clients)?;
+    let mut classes = classes(data, label_column)?;
+    classes.sort_by(|a, b| a.0.cmp(&b.0));
+    spread(classes.into_iter().map(|(_, rows)| rows).collect(), clients, alpha, key)
+}
+
+/// As [`dirichlet`], with the classes given as one target per row.
+pub fn dirichlet_rows(
+    targets: &[f64],
+    clients: usize,
+    alpha: f64,
+    key: Key,
+) -> Result<Vec<ClientRows>> {
+    enough_rows("the data set", targets.len(), clients)?;
+    let mut classes = value_classes(targets.iter().copied(), CLASSES_MAX + 1);
+    if classes.len() > CLASSES_MAX {
+        let what = format!(
+            "the targets take more than {CLASSES_MAX} values, too many to be classes for a \
+             Dirichlet split"
+        );
+        return Err(Error::config(what).hint("split rows with number targets by iid or clusters"));
+    }
+    classes.sort_by(|a, b| a.0.total_cmp(&b.0));
+    spread(classes.into_iter().map(|(_, rows)| rows).collect(), clients, alpha, key)
+}
+
+fn deal(rows: usize, clients: usize, key: Key) -> Vec<ClientRows> {
+    let mut order: Vec<usize> = (0..rows).collect();
+    key.stream().shuffle(&mut order);
+    let bound = |i: usize| (i as u128 * rows as u128 / clients as u128) as usize;
+    let parts = (0..clients).map(|i| order[bound(i)..bound(i + 1)].to_vec());
+    named(parts.collect())
+}
+
+/// Spreads the rows of each class over the clients in Dirichlet proportions.
+fn spread(
+    classes: Vec<Vec<usize>>,
+    clients: usize,
+    alpha: f64,
+    key: Key,
+) -> Result<Vec<ClientRows>> {
     if !(alpha > 0.0 && alpha.is_finite()) {
         let what = format!("alpha = {alpha} cannot spread classes over clients");
         return Err(Error::config(what).hint("give a positive number, such as 0.3"));
     }
-    let mut classes = classes(data, label_column)?;
-    classes.sort_by(|a, b| a.0.cmp(&b.0));
     let mut parts = vec![Vec::new(); clients];
-    for (class, (_, mut rows)) in classes.into_iter().enumerate() {
+    for (class, mut rows) in classes.into_iter().enumerate() {
         let mut stream = key.fold(class as u64).stream();
         stream.shuffle(&mut rows);
         let shares = stream.dirichlet(&vec![alpha; clients]);
@@ -119,31 +187,40 @@ pub(crate) fn classes_present(data: &Dataset, column: usize) -> Vec<(String, Vec
             classes
         }
         Kind::Number => {
-            let mut codes = HashMap::new();
-            let mut classes: Vec<(String, Vec<usize>)> = Vec::new();
-            for row in 0..data.rows() {
-                let Some(x) = data.number(row, column) else { continue };
-                // Makes -0 and 0 one value.
-                let x = x + 0.0;
-                let code = *codes.entry(x.to_bits()).or_insert_with(|| {
-                    classes.push((x.to_string(), Vec::new()));
-                    classes.len() - 1
-                });
-                classes[code].1.push(row);
-            }
-            classes
+            let values = (0..data.rows()).map(|row| data.number(row, column).unwrap_or(f64::NAN));
+            let classes = value_classes(values, usize::MAX);
+            classes.into_iter().map(|(x, rows)| (x.to_string(), rows)).collect()
         }
     }
 }
 
-fn enough_rows(data: &Dataset, clients: usize) -> Result<()> {
-    if clients == 0 || clients > data.rows() {
-        let what = format!(
-            "{} has {} rows, which cannot be split over {clients} clients",
-            data.name(),
-            data.rows()
-        );
-        let hint = format!("give a number of clients from 1 to {}", data.rows());
+/// The distinct values and the rows that hold each, in order of first appearance; NaN is left
+/// out. Stops once `most` distinct values are found.
+pub(crate) fn value_classes(
+    values: impl Iterator<Item = f64>,
+    most: usize,
+) -> Vec<(f64, Vec<usize>)> {
+    let mut codes = HashMap::new();
+    let mut classes: Vec<(f64, Vec<usize>)> = Vec::new();
+    for (row, x) in values.enumerate().filter(|(_, x)| !x.is_nan()) {
+        // Makes -0 and 0 one value.
+        let x = x + 0.0;
+        let code = *codes.entry(x.to_bits()).or_insert_with(|| {
+            classes.push((x, Vec::new()));
+            classes.len() - 1
+        });
+        classes[code].1.push(row);
+        if classes.len() == most {
+            break;
+        }
+    }
+    classes
+}
+
+pub(crate) fn enough_rows(name: &str, rows: usize, clients: usize) -> Result<()> {
+    if clients == 0 || clients > rows {
+        let what = format!("{name} has {rows} rows, which cannot be split over {clients} clients");
+        let hint = format!("give a number of clients from 1 to {rows}");
         return Err(Error::config(what).hint(hint));
     }
     Ok(())
@@ -175,7 +252,7 @@ fn apportion(total: usize, shares: &[f64]) -> Vec<usize> {
     counts
 }
 
-fn named(parts: Vec<Vec<usize>>) -> Vec<ClientRows> {
+pub(crate) fn named(parts: Vec<Vec<usize>>) -> Vec<ClientRows> {
     let clients = parts.len();
     let client = |(i, mut rows): (usize, Vec<usize>)| {
         rows.sort_unstable();

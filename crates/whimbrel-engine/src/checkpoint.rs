@@ -1,14 +1,16 @@
 //! Files of a run that must survive a crash: the checkpoint, the journal and the metrics.
 //!
 //! A checkpoint replaces the one before it whole (write beside, fsync, rename, fsync the folder).
-//! Journal and metrics are appended to; after a crash they are cut back to the checkpoint. Nothing
-//! in a checkpoint depends on the clock, so equal runs have equal checkpoints.
+//! Journal and metrics are appended to and made durable before the checkpoint that counts on them;
+//! it says how many of their lines belong to it, and after a crash they are cut back to those.
+//! Nothing in a checkpoint depends on the clock, so equal runs have equal checkpoints.
 
 use crate::journal::Entry;
+use crate::log::Log;
 use crate::metrics::Row;
 use crate::simulator::{SavedSimulation, Traffic};
-use std::fs::{self, File, OpenOptions};
-use std::io::{BufWriter, Write};
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::wire::cut;
@@ -32,40 +34,67 @@ pub struct Checkpoint {
     pub evaluated: Option<u32>,
     /// The best objective so far, and how many evaluations ago it was seen.
     pub patience: Option<(f64, u32)>,
-    /// Whether the run is over.
+    /// How many uploads the last exchange accepted.
+    pub accepted: u32,
+    /// Whether the stage is over.
     pub finished: bool,
 }
 
-wire!(Checkpoint { stage, delivered, earlier, simulation, evaluated, patience, finished });
+wire!(Checkpoint {
+    stage,
+    delivered,
+    earlier,
+    simulation,
+    evaluated,
+    patience,
+    accepted,
+    finished
+});
 
 /// The files, in one run's folder.
 pub struct Store {
     folder: PathBuf,
-    journal: BufWriter<File>,
-    metrics: BufWriter<File>,
+    journal: Log,
+    metrics: Log,
 }
 
+/// Lines of the other files that a checkpoint counts on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Lines {
+    journal: u64,
+    metrics: u64,
+}
+
+wire!(Lines { journal, metrics });
+
 impl Store {
-    /// Opens empty files.
+    /// Begins with empty files; what an earlier run left there is gone.
     pub fn create(folder: &Path) -> Result<Self> {
         fs::create_dir_all(folder.join("checkpoint"))
             .map_err(|e| Error::storage(folder.display(), e))?;
-        Self::open(folder, |_| Ok(String::new()), |_| Ok(String::new()))
+        let stale = checkpoint_path(folder);
+        match fs::remove_file(&stale) {
+            Err(e) if e.kind() != ErrorKind::NotFound => {
+                return Err(Error::storage(stale.display(), e));
+            }
+            _ => {}
+        }
+        let journal = Log::create(folder.join("journal"))?;
+        let metrics = Log::create(folder.join("metrics.jsonl"))?;
+        sync_folder(folder).map_err(|e| Error::storage(folder.display(), e))?;
+        Ok(Self { folder: folder.to_path_buf(), journal, metrics })
     }
 
     /// Opens what an interrupted run left and cuts it back to its checkpoint.
     pub fn resume(folder: &Path) -> Result<(Self, Checkpoint)> {
         let path = checkpoint_path(folder);
         let bytes = fs::read(&path).map_err(|e| Error::storage(path.display(), e))?;
-        let checkpoint =
-            decode(&bytes).map_err(|e| Error::storage(path.display(), format!("unusable: {e}")))?;
-        let exchanges = checkpoint.simulation.machine.exchanges();
-        let store = Self::open(
-            folder,
-            |text| keep_lines(text, |line| before(line, checkpoint.stage, exchanges)),
-            |text| keep_lines(text, |line| evaluated_by(line, checkpoint.evaluated)),
-        )?;
-        Ok((store, checkpoint))
+        let (lines, checkpoint) = decode(&bytes).map_err(|e| {
+            Error::storage(path.display(), format!("the checkpoint cannot be used: {e}"))
+        })?;
+        let journal = Log::resume(folder.join("journal"), lines.journal)?;
+        let metrics = Log::resume(folder.join("metrics.jsonl"), lines.metrics)?;
+        Ok((Self { folder: folder.to_path_buf(), journal, metrics }, checkpoint))
     }
 
     /// Whether the folder holds a checkpoint.
@@ -75,52 +104,27 @@ impl Store {
 
     /// Appends one exchange to the journal.
     pub fn record(&mut self, entry: &Entry) -> Result<()> {
-        let line = entry.to_line();
-        self.journal.write_all(line.as_bytes()).map_err(|e| self.failed("journal", e))
+        self.journal.append(&entry.to_line())
     }
 
-    /// Appends one evaluation to the metrics.
+    /// Appends one evaluation to the metrics, at once: people watch that file.
     pub fn evaluated(&mut self, row: &Row) -> Result<()> {
-        let line = format!("{}\n", serde_json::Value::Object(row.to_json()));
-        let written = self.metrics.write_all(line.as_bytes()).and_then(|()| self.metrics.flush());
-        written.map_err(|e| self.failed("metrics.jsonl", e))
+        self.metrics.append(&format!("{}\n", serde_json::Value::Object(row.to_json())))?;
+        self.metrics.flush()
     }
 
     /// Makes everything durable: journal and metrics first, then the checkpoint that counts on
     /// them.
     pub fn save(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         self.flush()?;
-        write_atomically(&checkpoint_path(&self.folder), &encode(checkpoint))
+        let lines = Lines { journal: self.journal.lines(), metrics: self.metrics.lines() };
+        write_atomically(&checkpoint_path(&self.folder), &encode(lines, checkpoint))
     }
 
-    /// Writes out what is buffered.
+    /// Makes journal and metrics durable.
     pub fn flush(&mut self) -> Result<()> {
-        let journal = self.journal.flush().and_then(|()| self.journal.get_ref().sync_data());
-        journal.map_err(|e| self.failed("journal", e))?;
-        let metrics = self.metrics.flush().and_then(|()| self.metrics.get_ref().sync_data());
-        metrics.map_err(|e| self.failed("metrics.jsonl", e))
-    }
-
-    fn open(
-        folder: &Path,
-        cut_journal: impl Fn(&str) -> Result<String>,
-        cut_metrics: impl Fn(&str) -> Result<String>,
-    ) -> Result<Self> {
-        let reopen =
-            |name: &str, cut: &dyn Fn(&str) -> Result<String>| -> Result<BufWriter<File>> {
-                let path = folder.join(name);
-                let old = fs::read_to_string(&path).unwrap_or_default();
-                write_atomically(&path, cut(&old)?.as_bytes())?;
-                let file = OpenOptions::new().append(true).open(&path);
-                file.map(BufWriter::new).map_err(|e| Error::storage(path.display(), e))
-            };
-        let journal = reopen("journal", &cut_journal)?;
-        let metrics = reopen("metrics.jsonl", &cut_metrics)?;
-        Ok(Self { folder: folder.to_path_buf(), journal, metrics })
-    }
-
-    fn failed(&self, name: &str, error: std::io::Error) -> Error {
-        Error::storage(self.folder.join(name).display(), error)
+        self.journal.sync()?;
+        self.metrics.sync()
     }
 }
 
@@ -134,7 +138,7 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
         file.sync_all()?;
         fs::rename(&beside, path)?;
         match path.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => File::open(folder)?.sync_all(),
+            Some(folder) if !folder.as_os_str().is_empty() => sync_folder(folder),
             _ => Ok(()),
         }
     });
@@ -145,35 +149,40 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
     })
 }
 
+fn sync_folder(folder: &Path) -> std::io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
 fn checkpoint_path(folder: &Path) -> PathBuf {
     folder.join("checkpoint").join("state")
 }
 
-fn encode(checkpoint: &Checkpoint) -> Vec<u8> {
+fn encode(lines: Lines, checkpoint: &Checkpoint) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     VERSION.put(&mut bytes);
+    lines.put(&mut bytes);
     checkpoint.put(&mut bytes);
     let sum = checksum(&bytes);
     sum.put(&mut bytes);
     bytes
 }
 
-fn decode(bytes: &[u8]) -> Result<Checkpoint> {
+fn decode(bytes: &[u8]) -> Result<(Lines, Checkpoint)> {
     let Some((body, sum)) = bytes.split_last_chunk::<8>() else {
         return Err(Error::peer("it is too short"));
     };
     let mut rest = body;
     if cut(&mut rest, MAGIC.len())? != MAGIC {
-        return Err(Error::peer("it is not a checkpoint"));
+        return Err(Error::peer("it does not begin like one"));
     }
     let version = u32::take(&mut rest)?;
     if version != VERSION {
         return Err(Error::peer(format!("it has version {version}, this program reads {VERSION}")));
     }
     if checksum(body) != u64::from_le_bytes(*sum) {
-        return Err(Error::peer("its checksum does not match"));
+        return Err(Error::peer("it is damaged or cut short (its checksum does not match)"));
     }
-    Checkpoint::from_bytes(rest)
+    Ok((Lines::take(&mut rest)?, Checkpoint::from_bytes(rest)?))
 }
 
 /// Detects truncated and damaged files; not meant against forgery.
@@ -184,19 +193,4 @@ fn checksum(bytes: &[u8]) -> u64 {
     let tail = chunks.remainder().iter().fold(bytes.len() as u64, |s, b| s << 8 | u64::from(*b));
     let sum = chunks.fold(0x5768_696D, |s, c| mix(s, u64::from_le_bytes(c.try_into().expect("8"))));
     mix(mix(sum, tail), 0)
-}
-
-fn keep_lines(text: &str, keep: impl Fn(&str) -> bool) -> Result<String> {
-    Ok(text.lines().take_while(|line| keep(line)).flat_map(|line| [line, "\n"]).collect())
-}
-
-fn before(line: &str, stage: u32, exchanges: u32) -> bool {
-    serde_json::from_str::<Entry>(line)
-        .is_ok_and(|e| e.stage < stage || (e.stage == stage && e.exchange < exchanges))
-}
-
-fn evaluated_by(line: &str, evaluated: Option<u32>) -> bool {
-    let round = serde_json::from_str::<serde_json::Value>(line).ok();
-    let round = round.and_then(|row| row.get("round").and_then(serde_json::Value::as_u64));
-    round.is_some_and(|round| evaluated.is_some_and(|last| round <= u64::from(last)))
 }

@@ -50,26 +50,41 @@ impl Entry {
 /// Accepted clients by exchange, of one stage.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Journal {
-    accepted: BTreeMap<u32, Vec<ClientId>>,
+    accepted: BTreeMap<u32, Ranges>,
 }
+
+/// Ids as ranges `first..=last`, ascending and apart.
+type Ranges = Vec<(u32, u32)>;
 
 impl Journal {
     /// Reads one stage's entries from a journal's text.
     pub fn parse(text: &str, stage: u32) -> Result<Self> {
         let mut accepted = BTreeMap::new();
         for (n, line) in text.lines().enumerate() {
-            let entry: Entry = serde_json::from_str(line)
-                .map_err(|e| Error::storage("journal", format!("line {}: {e}", n + 1)))?;
-            if entry.stage == stage {
-                accepted.insert(entry.exchange, parse_ranges(&entry.accepted)?);
+            let bad = |what: String| Error::storage("journal", format!("line {}: {what}", n + 1));
+            let entry: Entry = serde_json::from_str(line).map_err(|e| bad(e.to_string()))?;
+            if entry.stage != stage {
+                continue;
+            }
+            let ids = parse_ranges(&entry.accepted)
+                .ok_or_else(|| bad(format!("`{}` is not a list of client ids", entry.accepted)))?;
+            if accepted.insert(entry.exchange, ids).is_some() {
+                return Err(bad(format!("exchange {} is there twice", entry.exchange)));
             }
         }
         Ok(Self { accepted })
     }
 
-    /// Whose uploads that exchange accepted.
-    pub fn accepted(&self, exchange: u32) -> Option<&[ClientId]> {
-        self.accepted.get(&exchange).map(|ids| &ids[..])
+    /// Whether that exchange accepted that client's upload; none where the journal ends before it.
+    pub fn accepted(&self, exchange: u32, id: ClientId) -> Option<bool> {
+        let ranges = self.accepted.get(&exchange)?;
+        let after = ranges.partition_point(|(first, _)| *first <= id.0);
+        Some(after > 0 && id.0 <= ranges[after - 1].1)
+    }
+
+    /// Whether it holds that exchange.
+    pub fn holds(&self, exchange: u32) -> bool {
+        self.accepted.contains_key(&exchange)
     }
 }
 
@@ -92,30 +107,62 @@ fn ranges(ids: &[ClientId]) -> String {
     text
 }
 
-fn parse_ranges(text: &str) -> Result<Vec<ClientId>> {
-    let bad = || Error::storage("journal", format!("`{text}` is not a list of client ids"));
-    let mut ids = Vec::new();
-    for part in text.split(',').filter(|part| !part.is_empty()) {
+fn parse_ranges(text: &str) -> Option<Ranges> {
+    let mut ranges = Ranges::new();
+    for part in text.split(',').filter(|_| !text.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let first: u32 = first.parse().map_err(|_| bad())?;
-        let last: u32 = last.parse().map_err(|_| bad())?;
-        ids.extend((first..=last).map(ClientId));
+        let (first, last) = (first.parse().ok()?, last.parse().ok()?);
+        let apart = ranges.last().is_none_or(|(_, before)| *before < first);
+        if first > last || !apart {
+            return None;
+        }
+        ranges.push((first, last));
     }
-    Ok(ids)
+    Some(ranges)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn entry(exchange: u32, accepted: &str) -> String {
+        let accepted = accepted.into();
+        let joined = String::new();
+        let cohort = "0-9".into();
+        Entry { stage: 1, exchange, round: Some(exchange), joined, cohort, accepted }.to_line()
+    }
+
     #[test]
     fn ids_survive_as_ranges() {
         for ids in [vec![], vec![3], vec![0, 1, 2, 3, 4, 6, 9, 10], vec![5, 7, 9]] {
             let ids: Vec<ClientId> = ids.into_iter().map(ClientId).collect();
-            assert_eq!(parse_ranges(&ranges(&ids)).unwrap(), ids);
+            let journal = Journal::parse(&entry(4, &ranges(&ids)), 1).unwrap();
+            for id in (0..12).map(ClientId) {
+                assert_eq!(journal.accepted(4, id), Some(ids.contains(&id)), "{id} in {ids:?}");
+            }
+            assert_eq!(journal.accepted(5, ClientId(3)), None);
         }
-        let ids = [0, 1, 2, 3, 4, 6].map(ClientId);
-        assert_eq!(ranges(&ids), "0-4,6");
-        assert!(parse_ranges("1-x").is_err());
+        assert_eq!(ranges(&[0, 1, 2, 3, 4, 6].map(ClientId)), "0-4,6");
+    }
+
+    #[test]
+    fn a_huge_range_takes_no_memory() {
+        let journal = Journal::parse(&entry(0, "7-4294967295"), 1).unwrap();
+        assert_eq!(journal.accepted(0, ClientId(6)), Some(false));
+        assert_eq!(journal.accepted(0, ClientId(u32::MAX)), Some(true));
+    }
+
+    #[test]
+    fn what_is_no_journal_is_refused_with_its_line() {
+        let torn = entry(0, "1") + &entry(1, "2")[..20];
+        let twice = entry(0, "1") + &entry(0, "1");
+        for text in [&torn, &twice] {
+            let error = Journal::parse(text, 1).unwrap_err().to_string();
+            assert!(error.starts_with("journal: line 2: "), "{error}");
+        }
+        for ids in ["1-x", "5-3", "3,3", "4,1-2", ",", "1,", "-1"] {
+            assert!(Journal::parse(&entry(0, ids), 1).is_err(), "{ids}");
+        }
+        assert_eq!(Journal::parse(&entry(0, "1"), 0).unwrap(), Journal::default());
     }
 }

@@ -6,6 +6,7 @@
 pub mod checkpoint;
 pub mod journal;
 pub mod keys;
+mod log;
 pub mod machine;
 pub mod metrics;
 pub mod participation;

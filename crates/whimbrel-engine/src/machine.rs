@@ -12,6 +12,9 @@ use whimbrel_core::{ClientId, DynMethod, Error, Opaque, Part, Result, Sender, wi
 /// A state whose norm grows this much over its start has diverged.
 const GROWTH_MAX: f64 = 1e6;
 
+/// A method repeats an opening that nobody answered; after so many in a row the run gives up.
+const UNHEARD_MAX: u32 = 1000;
+
 /// The server's side of a run.
 pub struct Machine<'m> {
     method: &'m dyn DynMethod,
@@ -22,6 +25,8 @@ pub struct Machine<'m> {
     exchange: u32,
     round: u32,
     start_magnitude: f64,
+    /// Openings in a row that nobody answered.
+    unheard: u32,
 }
 
 /// One exchange under way.
@@ -39,12 +44,14 @@ pub struct Exchange {
 /// Some of an exchange's uploads, gathered by one thread or one connection.
 pub struct Shard<'m> {
     method: &'m dyn DynMethod,
+    exchange: u32,
     fold: Opaque,
     accepted: Vec<(ClientId, Opaque)>,
 }
 
 impl Shard<'_> {
-    /// Takes one upload; `peer` is the record staged when the message went down.
+    /// Takes one upload; `peer` is the record staged when the message went down. An upload that
+    /// is refused leaves the shard as it was.
     pub fn accept(&mut self, from: Invited, peer: Opaque, up: &[u8]) -> Result<()> {
         let sender = Sender { id: from.id, inclusion: from.inclusion, peer: &peer };
         self.method.absorb(&mut self.fold, sender, up)?;
@@ -71,6 +78,7 @@ impl<'m> Machine<'m> {
             exchange: 0,
             round: 0,
             start_magnitude: 0.0,
+            unheard: 0,
         };
         for (id, summary) in roster {
             machine.admit(*id, summary)?;
@@ -80,10 +88,13 @@ impl<'m> Machine<'m> {
 
     /// Adds a client: one of the roster, or one that joins later.
     pub fn admit(&mut self, id: ClientId, summary: &[u8]) -> Result<()> {
+        let at = id.0 as usize;
+        if self.peer(id).is_some() {
+            return Err(Error::peer(format!("client {id} is already enrolled")));
+        }
         let server = self.take_server();
         let (server, peer) = self.method.admit(server, id, summary)?;
         self.server = server;
-        let at = id.0 as usize;
         if self.peers.len() <= at {
             self.peers.resize_with(at + 1, || None);
         }
@@ -108,7 +119,7 @@ impl<'m> Machine<'m> {
 
     /// The message to one client, and the record of it to stage.
     pub fn message(&self, exchange: &Exchange, to: ClientId) -> Result<(Opaque, Vec<u8>)> {
-        let peer = self.peers.get(to.0 as usize).and_then(Option::as_ref).ok_or_else(|| {
+        let peer = self.peer(to).ok_or_else(|| {
             Error::internal(format!("client {to} is asked before it was admitted"))
         })?;
         self.method.downlink(&self.server, peer, exchange.keys.down())
@@ -117,7 +128,7 @@ impl<'m> Machine<'m> {
     /// An empty shard for this exchange.
     pub fn shard(&self) -> Result<Shard<'m>> {
         let fold = self.method.fold(&self.server)?;
-        Ok(Shard { method: self.method, fold, accepted: Vec::new() })
+        Ok(Shard { method: self.method, exchange: self.exchange, fold, accepted: Vec::new() })
     }
 
     /// Ends the exchange: merges the shards, moves the state, commits the records of everyone whose
@@ -126,23 +137,37 @@ impl<'m> Machine<'m> {
         let mut fold = self.method.fold(&self.server)?;
         let mut accepted = Vec::new();
         for shard in shards {
+            if shard.exchange != exchange.number {
+                return Err(Error::internal(format!(
+                    "uploads of exchange {} were gathered for exchange {}",
+                    shard.exchange, exchange.number
+                )));
+            }
             self.method.merge(&mut fold, shard.fold)?;
             accepted.extend(shard.accepted);
         }
         accepted.sort_unstable_by_key(|(id, _)| *id);
+        check_accepted(&exchange.cohort, &accepted)?;
         let round = exchange.round.unwrap_or(self.round);
         let server = self.take_server();
         self.server = self
             .method
             .server_step(server, fold, exchange.keys.step())
             .map_err(|e| e.in_round(round))?;
-        let ids = accepted.iter().map(|(id, _)| *id).collect();
+        let ids: Vec<ClientId> = accepted.iter().map(|(id, _)| *id).collect();
         for (id, peer) in accepted {
             self.peers[id.0 as usize] = Some(peer);
         }
         self.exchange += 1;
         self.round = round;
         self.watch(round)?;
+        self.unheard =
+            if exchange.round.is_none() && ids.is_empty() { self.unheard + 1 } else { 0 };
+        if self.unheard == UNHEARD_MAX {
+            return Err(Error::peer(format!(
+                "nobody answered {UNHEARD_MAX} openings in a row; the fit cannot begin"
+            )));
+        }
         Ok(ids)
     }
 
@@ -216,6 +241,7 @@ impl<'m> Machine<'m> {
             exchange: saved.exchange,
             round: saved.round,
             start_magnitude: saved.start_magnitude,
+            unheard: 0,
         })
     }
 
@@ -241,6 +267,18 @@ impl<'m> Machine<'m> {
     }
 }
 
+/// Whoever feeds the machine must not take an upload twice, or one that nobody asked for.
+fn check_accepted(cohort: &[Invited], accepted: &[(ClientId, Opaque)]) -> Result<()> {
+    if let Some(pair) = accepted.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        return Err(Error::internal(format!("client {} was accepted twice", pair[0].0)));
+    }
+    let asked = |id: ClientId| cohort.binary_search_by_key(&id, |invited| invited.id).is_ok();
+    match accepted.iter().find(|(id, _)| !asked(*id)) {
+        Some((id, _)) => Err(Error::internal(format!("client {id} was accepted but never asked"))),
+        None => Ok(()),
+    }
+}
+
 /// A machine as bytes.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Saved {
@@ -262,6 +300,11 @@ impl Saved {
     /// Exchanges done when it was saved.
     pub fn exchanges(&self) -> u32 {
         self.exchange
+    }
+
+    /// One more than the highest id ever admitted.
+    pub fn ids_end(&self) -> usize {
+        self.peers.len()
     }
 
     /// The global state's bytes: equal bytes are equal states.

@@ -90,7 +90,7 @@ impl Faults {
     /// Whether this client's upload of this exchange is lost.
     pub fn loses(&self, exchange: u32, round: Option<u32>, id: ClientId, key: Key) -> bool {
         if let Some(journal) = &self.replay {
-            return !journal.accepted(exchange).is_some_and(|ids| ids.contains(&id));
+            return journal.accepted(exchange, id) != Some(true);
         }
         let scripted = round.and_then(|r| self.drops.get(&r)).is_some_and(|ids| ids.contains(&id));
         scripted || (self.lost > 0.0 && key.fold(u64::from(id.0)).uniform() < self.lost)

@@ -91,7 +91,8 @@ pub enum Ending {
 pub struct Outcome {
     /// How it ended.
     pub ending: Ending,
-    /// What each completed stage delivered; the last one is the model.
+    /// What each stage delivered; the last one is the model. Empty where the run was interrupted
+    /// before its last stage.
     pub delivered: Vec<Artifact>,
     /// Client names, by id.
     pub names: Vec<String>,
@@ -140,6 +141,7 @@ pub fn run(
         let mut work = Work {
             stage: &stage,
             index: index as u32,
+            last,
             keys: StageKeys::new(seed, index as u32),
             federation: &federation,
             delivered: &delivered,
@@ -150,12 +152,16 @@ pub fn run(
         };
         let result = work.run(store.as_mut(), resumed.take(), observer)?;
         let traffic = result.traffic;
+        let stage_is_over = matches!(result.ending, Ending::Finished | Ending::Early(_));
         match result.artifact {
-            Some(artifact) if !last && result.ending == Ending::Finished => {
+            Some(artifact) if !last && stage_is_over => {
                 delivered.push(artifact);
                 earlier = traffic;
             }
             artifact => {
+                if !last && result.ending == Ending::Interrupted {
+                    delivered.clear();
+                }
                 delivered.extend(artifact);
                 return Ok(Outcome {
                     ending: result.ending,
@@ -205,6 +211,7 @@ fn bind(
 struct Work<'a> {
     stage: &'a Stage,
     index: u32,
+    last: bool,
     keys: StageKeys,
     federation: &'a Federation,
     delivered: &'a [Artifact],
@@ -245,17 +252,23 @@ impl Work<'_> {
         let method = &*self.stage.method;
         let (participation, faults) = (self.stage.participation.clone(), self.stage.faults.clone());
         let mut progress = Progress::default();
+        let mut was_over = false;
         let mut simulator = match resumed {
             Some(checkpoint) => {
                 progress.evaluated = checkpoint.evaluated;
                 progress.patience = checkpoint.patience;
+                progress.accepted = checkpoint.accepted;
+                was_over = checkpoint.finished;
                 let saved = &checkpoint.simulation;
                 Simulator::load(method, self.federation, self.keys, participation, faults, saved)?
             }
             None => Simulator::start(method, self.federation, self.keys, participation, faults)?,
         };
         let mut saver = Saver::new(self.limits.checkpoint_every);
-        let ending = loop {
+        let mut ending = loop {
+            if was_over {
+                break Ending::Finished;
+            }
             match self.advance(&mut simulator, &mut progress, store.as_deref_mut(), observer) {
                 Ok(None) => {}
                 Ok(Some(ending)) => break ending,
@@ -275,6 +288,9 @@ impl Work<'_> {
             progress.losses = losses;
             progress.last = Some(self.row(&simulator, metrics, progress.accepted));
         }
+        if was_over && let Some(reason) = self.stops(&progress) {
+            ending = Ending::Early(reason);
+        }
         if let Some(store) = store {
             store.flush()?;
             if !failed {
@@ -282,8 +298,13 @@ impl Work<'_> {
                 store.save(&self.checkpoint(&simulator, &progress, finished)?)?;
             }
         }
-        let artifact =
-            if failed { None } else { Some(method.artifact(simulator.machine().server())?) };
+        // A stage that was interrupted may have nothing to deliver yet.
+        let artifact = method.artifact(simulator.machine().server());
+        let artifact = match ending {
+            Ending::Failed(_) => None,
+            Ending::Interrupted => artifact.ok().filter(|_| self.last),
+            Ending::Finished | Ending::Early(_) => Some(artifact?),
+        };
         Ok(StageResult {
             ending,
             artifact,
@@ -396,6 +417,7 @@ impl Work<'_> {
             simulation: simulator.save()?,
             evaluated: progress.evaluated,
             patience: progress.patience,
+            accepted: progress.accepted,
             finished,
         })
     }

@@ -47,7 +47,7 @@ pub struct Simulator<'m> {
     machine: Machine<'m>,
     federation: &'m Federation,
     clients: Vec<Opaque>,
-    waiting: Vec<(ClientId, u32, Vec<u8>)>,
+    waiting: Vec<Waiting>,
     faults: Faults,
     tallies: Vec<Tally>,
     traffic: Traffic,
@@ -68,6 +68,20 @@ pub struct Done {
     pub accepted: Vec<ClientId>,
 }
 
+/// A client that joins later, and what it will say then.
+struct Waiting {
+    id: ClientId,
+    round: u32,
+    summary: Vec<u8>,
+}
+
+/// What one thread did in an exchange, up to its first failure.
+struct Share<'m> {
+    staged: Vec<Staged>,
+    shard: Shard<'m>,
+    failure: Option<(usize, Error)>,
+}
+
 /// One client's work in an exchange, staged until its upload is accepted.
 struct Staged {
     id: ClientId,
@@ -85,43 +99,44 @@ impl<'m> Simulator<'m> {
         participation: Participation,
         faults: Faults,
     ) -> Result<Self> {
-        let enrolled: Vec<(Opaque, Vec<u8>)> = federation
-            .data
-            .par_iter()
-            .enumerate()
-            .map(|(i, data)| {
-                let id = ClientId(i as u32);
-                method.enroll(data, keys.enrol(id)).map_err(|e| name(e, federation, id))
-            })
-            .collect::<Result<_>>()?;
-        let mut tallies = vec![Tally::default(); enrolled.len()];
-        let mut traffic = Traffic::default();
-        for (tally, (_, summary)) in tallies.iter_mut().zip(&enrolled) {
-            tally.bytes_up += summary.len() as u64;
-            traffic.up += summary.len() as u64;
+        check_faults(&faults, federation)?;
+        let ids: Vec<ClientId> = (0..federation.data.len() as u32).map(ClientId).collect();
+        let enrolled = enrol(method, federation, keys, &ids)?;
+        let mut roster = Vec::new();
+        let mut waiting = Vec::new();
+        for (id, (_, summary)) in ids.iter().zip(&enrolled) {
+            match faults.late.get(id) {
+                None => roster.push((*id, &summary[..])),
+                Some(&round) => {
+                    waiting.push(Waiting { id: *id, round, summary: summary.clone() });
+                }
+            }
         }
-        let (clients, summaries): (Vec<_>, Vec<_>) = enrolled.into_iter().unzip();
-        let ids = || (0..summaries.len() as u32).map(ClientId);
-        let roster: Vec<(ClientId, &[u8])> = ids()
-            .filter(|id| !faults.late.contains_key(id))
-            .map(|id| (id, &summaries[id.0 as usize][..]))
-            .collect();
         let machine = Machine::start(method, keys, participation, &roster)
             .map_err(|e| rename(e, federation))?;
-        let waiting = faults
-            .late
-            .iter()
-            .map(|(id, round)| (*id, *round, summaries[id.0 as usize].clone()))
-            .collect();
+        let mut tallies = vec![Tally::default(); enrolled.len()];
+        let mut traffic = Traffic::default();
+        for (id, summary) in roster {
+            count_summary(&mut tallies, &mut traffic, id, summary);
+        }
+        let clients = enrolled.into_iter().map(|(client, _)| client).collect();
         Ok(Self { method, machine, federation, clients, waiting, faults, tallies, traffic })
     }
 
     /// Runs one exchange; none when the method is done.
     pub fn step(&mut self) -> Result<Option<Done>> {
+        // A run that is over takes nobody in any more.
+        if self.machine.next_is_round()?.is_none() {
+            return Ok(None);
+        }
         let joined = self.let_in()?;
         let Some(exchange) = self.machine.open()? else { return Ok(None) };
-        let (staged, shards) = self.work(&exchange)?;
         let (number, round) = (exchange.number, exchange.round);
+        if self.faults.replay.as_ref().is_some_and(|journal| !journal.holds(number)) {
+            return Err(Error::storage("journal", format!("it ends before exchange {number}")));
+        }
+        let at = round.unwrap_or(self.machine.round());
+        let (staged, shards) = self.work(&exchange).map_err(|e| e.in_round(at))?;
         let cohort: Vec<ClientId> = exchange.cohort.iter().map(|c| c.id).collect();
         let accepted = self.machine.close(exchange, shards)?;
         for work in staged {
@@ -143,13 +158,13 @@ impl<'m> Simulator<'m> {
     pub fn evaluate(&mut self) -> Result<(Vec<Metric>, Vec<Option<f64>>)> {
         let ask = self.method.ask(self.machine.server())?;
         let enrolled = self.machine.enrolled();
-        let answers: Vec<Vec<u8>> = enrolled
-            .par_iter()
-            .map(|id| {
-                let i = id.0 as usize;
-                self.method.answer(&self.clients[i], &ask, &self.federation.data[i])
-            })
-            .collect::<Result<_>>()?;
+        let round = self.machine.round();
+        let answers = enrolled.par_iter().map(|id| {
+            let i = id.0 as usize;
+            let answer = self.method.answer(&self.clients[i], &ask, &self.federation.data[i]);
+            answer.map_err(|e| name(e, self.federation, *id).in_round(round))
+        });
+        let answers: Vec<Vec<u8>> = first_failure(answers.collect())?;
         let mut losses = vec![None; self.clients.len()];
         for (id, answer) in enrolled.iter().zip(&answers) {
             self.traffic.eval += (ask.len() + answer.len()) as u64;
@@ -207,57 +222,88 @@ impl<'m> Simulator<'m> {
         faults: Faults,
         saved: &SavedSimulation,
     ) -> Result<Self> {
-        if saved.clients.len() != federation.data.len() {
-            return Err(Error::internal("a checkpoint of another federation was loaded"));
+        let count = federation.data.len();
+        let fits = [saved.clients.len(), saved.tallies.len()] == [count; 2]
+            && saved.machine.ids_end() <= count;
+        if !fits {
+            return Err(Error::storage(
+                "checkpoint",
+                format!("it holds {} clients, the data have {count}", saved.clients.len()),
+            ));
         }
-        let mut simulator = Self::start(method, federation, keys, participation.clone(), faults)?;
-        simulator.machine = Machine::load(method, keys, participation, &saved.machine)?;
+        check_faults(&faults, federation)?;
+        let machine = Machine::load(method, keys, participation, &saved.machine)?;
+        // Whoever still waits says again what it said when the run began: its key is the same.
+        let outside: Vec<ClientId> =
+            faults.late.keys().copied().filter(|id| machine.peer(*id).is_none()).collect();
+        let enrolled = enrol(method, federation, keys, &outside)?;
+        let waiting = outside
+            .into_iter()
+            .zip(enrolled)
+            .map(|(id, (_, summary))| Waiting { id, round: faults.late[&id], summary })
+            .collect();
         let clients = saved.clients.par_iter().map(|bytes| method.load(Part::Client, bytes));
-        simulator.clients = clients.collect::<Result<_>>()?;
-        simulator.tallies.clone_from(&saved.tallies);
-        simulator.traffic = saved.traffic;
-        let inside = simulator.machine.enrolled();
-        simulator.waiting.retain(|(id, _, _)| !inside.contains(id));
-        Ok(simulator)
+        Ok(Self {
+            method,
+            machine,
+            federation,
+            clients: clients.collect::<Result<_>>()?,
+            waiting,
+            faults,
+            tallies: saved.tallies.clone(),
+            traffic: saved.traffic,
+        })
     }
 
     /// Admits late joiners whose round has come, in id order.
     fn let_in(&mut self) -> Result<Vec<ClientId>> {
         let next = self.machine.round() + 1;
-        let (due, later) =
-            std::mem::take(&mut self.waiting).into_iter().partition(|(_, round, _)| *round <= next);
-        self.waiting = later;
-        let due: Vec<(ClientId, u32, Vec<u8>)> = due;
-        for (id, _, summary) in &due {
-            self.machine.admit(*id, summary)?;
+        let due: Vec<Waiting> = self.waiting.extract_if(.., |w| w.round <= next).collect();
+        for joining in &due {
+            self.machine
+                .admit(joining.id, &joining.summary)
+                .map_err(|e| rename(e, self.federation))?;
+            count_summary(&mut self.tallies, &mut self.traffic, joining.id, &joining.summary);
         }
-        Ok(due.into_iter().map(|(id, _, _)| id).collect())
+        Ok(due.into_iter().map(|joining| joining.id).collect())
     }
 
     /// The cohort's work: every thread takes the next client until none is left, and gathers in a
     /// shard of its own.
     fn work(&self, exchange: &Exchange) -> Result<(Vec<Staged>, Vec<Shard<'m>>)> {
         let next = AtomicUsize::new(0);
-        let gather = || -> Result<(Vec<Staged>, Shard<'m>)> {
-            let mut shard = self.machine.shard()?;
-            let mut staged = Vec::new();
-            while let Some(invited) = exchange.cohort.get(next.fetch_add(1, Ordering::Relaxed)) {
-                staged.push(self.one_client(exchange, *invited, &mut shard)?);
+        let gather = || -> Result<Share<'m>> {
+            let mut share =
+                Share { staged: Vec::new(), shard: self.machine.shard()?, failure: None };
+            loop {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                let Some(invited) = exchange.cohort.get(at) else { return Ok(share) };
+                match self.one_client(exchange, *invited, &mut share.shard) {
+                    Ok(staged) => share.staged.push(staged),
+                    Err(error) => {
+                        // Nobody begins another client.
+                        next.store(exchange.cohort.len(), Ordering::Relaxed);
+                        share.failure = Some((at, error));
+                        return Ok(share);
+                    }
+                }
             }
-            Ok((staged, shard))
         };
-        let results = if exchange.cohort.len() < 2 || rayon::current_num_threads() == 1 {
+        let shares = if exchange.cohort.len() < 2 || rayon::current_num_threads() == 1 {
             vec![gather()]
         } else {
             rayon::broadcast(|_| gather())
         };
-        let (mut all_staged, mut shards) = (Vec::new(), Vec::new());
-        for result in results {
-            let (staged, shard) = result?;
-            all_staged.extend(staged);
-            shards.push(shard);
+        let mut shares = shares.into_iter().collect::<Result<Vec<_>>>()?;
+        // Clients are begun in order, so everyone before the first failure was heard: which failure
+        // is reported does not depend on the threads.
+        let failures = shares.iter_mut().filter_map(|share| share.failure.take());
+        if let Some((_, error)) = failures.min_by_key(|(at, _)| *at) {
+            return Err(error);
         }
-        Ok((all_staged, shards))
+        let (staged, shards): (Vec<_>, Vec<_>) =
+            shares.into_iter().map(|share| (share.staged, share.shard)).unzip();
+        Ok((staged.into_iter().flatten().collect(), shards))
     }
 
     fn one_client(
@@ -275,7 +321,7 @@ impl<'m> Simulator<'m> {
             .map_err(|e| name(e, self.federation, id))?;
         let lost = self.faults.loses(exchange.number, exchange.round, id, exchange.keys.loss());
         if !lost {
-            shard.accept(invited, peer, &up)?;
+            shard.accept(invited, peer, &up).map_err(|e| name(e, self.federation, id))?;
         }
         Ok(Staged {
             id,
@@ -300,6 +346,40 @@ pub struct SavedSimulation {
 }
 
 wire!(SavedSimulation { machine, clients, tallies, traffic });
+
+/// First states and summaries of these clients.
+fn enrol(
+    method: &dyn DynMethod,
+    federation: &Federation,
+    keys: StageKeys,
+    ids: &[ClientId],
+) -> Result<Vec<(Opaque, Vec<u8>)>> {
+    let each = ids.par_iter().map(|id| {
+        let enrolled = method.enroll(&federation.data[id.0 as usize], keys.enrol(*id));
+        enrolled.map_err(|e| name(e, federation, *id))
+    });
+    first_failure(each.collect())
+}
+
+/// All results, or the failure of the lowest id: which one is reported does not depend on threads.
+fn first_failure<T>(results: Vec<Result<T>>) -> Result<Vec<T>> {
+    results.into_iter().collect()
+}
+
+fn check_faults(faults: &Faults, federation: &Federation) -> Result<()> {
+    let clients = federation.data.len();
+    match faults.late.keys().find(|id| id.0 as usize >= clients) {
+        None => Ok(()),
+        Some(id) => Err(Error::config(format!(
+            "client {id} is to join late, and there are only {clients} clients"
+        ))),
+    }
+}
+
+fn count_summary(tallies: &mut [Tally], traffic: &mut Traffic, id: ClientId, summary: &[u8]) {
+    tallies[id.0 as usize].bytes_up += summary.len() as u64;
+    traffic.up += summary.len() as u64;
+}
 
 /// Errors below the engine know ids; people know names.
 fn name(error: Error, federation: &Federation, id: ClientId) -> Error {

@@ -18,7 +18,7 @@ use whimbrel_codec::{BlockP, Codec, Norm};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, ClientId, Erased, Error, Probability};
 use whimbrel_engine::{Chain, Faults, Participation, Stage, Stopping};
-use whimbrel_methods::fedem::{Batch, BindRows, Budget, FedEm, FirstMemories, Weights};
+use whimbrel_methods::fedem::{Batch, BindRows, Budget, FedEm, FirstMemories, Form, Weights};
 use whimbrel_methods::gmm::GmmStart;
 use whimbrel_methods::kmeans::FederatedKmeans;
 use whimbrel_methods::step::{Schedule, auto_step};
@@ -180,7 +180,8 @@ impl Plan {
             },
             memories: self.memories.clone(),
             uplink: self.uplink.clone(),
-            downlink: Downlink::exact(),
+            form: Form::Pair,
+            downlink: Downlink::exact(Form::Pair.published_len(&self.model)),
         }
     }
 

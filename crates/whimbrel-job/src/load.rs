@@ -45,7 +45,7 @@ impl Loaded {
         let step = total.div_ceil(count.max(1)).max(1);
         let tables = self.clients.iter().filter_map(|(_, data)| match data {
             ClientData::Table(table) => Some(table),
-            ClientData::Stream(_) => None,
+            ClientData::Stream(_) | ClientData::Labelled(_) => None,
         });
         let rows = tables.flat_map(|t| (0..t.rows()).map(move |i| t.row(i).to_vec()));
         Some(rows.step_by(step).collect())
@@ -168,7 +168,9 @@ fn pool(loaded: Loaded) -> Result<Loaded> {
     for (_, data) in loaded.clients {
         match data {
             ClientData::Table(table) => values.extend(table.values),
-            ClientData::Stream(_) => return Err(Failure::config("a stream cannot be pooled")),
+            ClientData::Stream(_) | ClientData::Labelled(_) => {
+                return Err(Failure::config("only tables can be pooled"));
+            }
         }
     }
     let table = Table::new(loaded.columns, values)?;

@@ -1,8 +1,12 @@
 //! A run's directory: where it is, what may be in it, and what is written there.
 
+mod changes;
+
+use self::changes::{HASH_MARK, changes};
 use crate::failure::{Failure, Result};
 use crate::load::Loaded;
 use crate::spec::Job;
+use crate::start::read_object;
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 use std::fs;
@@ -49,15 +53,13 @@ impl RunDir {
         if path.exists() && !path.is_dir() {
             return Err(Failure::config(format!("{} is a file, not a folder", path.display())));
         }
-        let empty = fs::read_dir(path).map_or(true, |mut entries| entries.next().is_none());
-        let is_run = path.join("job.toml").is_file();
         match existing {
-            _ if empty => {}
-            Existing::Resume if is_run => {}
+            _ if is_empty(path) => {}
+            Existing::Resume if run.is_started() => {}
             Existing::Resume => {
                 return Err(Failure::config(format!("{} holds no run to resume", path.display())));
             }
-            Existing::Replace if is_run => run.clear()?,
+            Existing::Replace if run.is_started() => run.clear()?,
             Existing::Replace => {
                 let error =
                     Error::config(format!("{} is not empty and holds no run", path.display()))
@@ -67,13 +69,16 @@ impl RunDir {
                 return Err(error.into());
             }
             Existing::Refuse => {
-                let error = Error::config(format!("{} is not empty", path.display())).hint(
-                    "choose another --out, or add --resume to go on, or --force to replace the run",
-                );
+                let hint = if run.is_started() {
+                    "choose another --out, or add --resume to go on, or --force to replace the run"
+                } else {
+                    "choose another --out"
+                };
+                let error = Error::config(format!("{} is not empty", path.display())).hint(hint);
                 return Err(error.into());
             }
         }
-        fs::create_dir_all(path).map_err(|e| Error::storage(path.display(), e))?;
+        make_folder(path)?;
         Ok(run)
     }
 
@@ -97,6 +102,19 @@ impl RunDir {
         &self.path
     }
 
+    /// Whether a run began here.
+    pub fn is_started(&self) -> bool {
+        self.path.join("job.toml").is_file()
+    }
+
+    /// How the run ended; none while it can go on.
+    pub fn ending(&self) -> Option<String> {
+        let path = self.path.join("summary.json");
+        let summary = path.is_file().then(|| read_object(&path).unwrap_or_default())?;
+        let ending = summary.get("ending").and_then(Value::as_str);
+        Some(ending.unwrap_or("finished").into())
+    }
+
     /// Writes the resolved job, or checks that a resumed run is the same job on the same data.
     pub fn settle(&self, resolved: &str, resume: bool) -> Result<()> {
         let path = self.path.join("job.toml");
@@ -104,9 +122,9 @@ impl RunDir {
         match old {
             Some(old) if old != resolved => {
                 let error = Error::config(format!(
-                    "the run in {} was another job, or its files have changed: {}",
+                    "the run in {} cannot go on: {}",
                     self.path.display(),
-                    first_difference(&old, resolved)
+                    changes(&old, resolved)
                 ))
                 .hint("run the job as it was, or start anew in another folder");
                 Err(error.into())
@@ -114,11 +132,6 @@ impl RunDir {
             Some(_) => Ok(()),
             None => Ok(write_atomically(&path, resolved.as_bytes())?),
         }
-    }
-
-    /// Whether the run wrote its summary: it is over.
-    pub fn is_finished(&self) -> bool {
-        self.path.join("summary.json").is_file()
     }
 
     /// Writes `model/`, `clients.csv`, the preview and `summary.json`, in that order: a summary
@@ -195,14 +208,18 @@ impl RunDir {
         for folder in ["model", "checkpoint"].map(|f| self.path.join(f)) {
             gone(fs::remove_dir_all(&folder), &folder)?;
         }
-        for file in files.iter().rev().map(|f| self.path.join(f)) {
-            gone(fs::remove_file(&file), &file)?;
+        for file in files.iter().rev() {
+            // Beside it, what a killed process had half written.
+            for name in [format!("{file}.tmp"), file.to_string()] {
+                let path = self.path.join(name);
+                gone(fs::remove_file(&path), &path)?;
+            }
         }
         Ok(())
     }
 
     fn fresh(parent: &Path, name: &str) -> Result<Self> {
-        fs::create_dir_all(parent).map_err(|e| Error::storage(parent.display(), e))?;
+        make_folder(parent)?;
         let stamp = utc_stamp();
         for suffix in 0..1000 {
             let folder = match suffix {
@@ -213,7 +230,7 @@ impl RunDir {
             match fs::create_dir(&path) {
                 Ok(()) => return Ok(Self { path }),
                 Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
-                Err(e) => return Err(Error::storage(path.display(), e).into()),
+                Err(e) => return Err(cannot_make(&path, &e)),
             }
         }
         Err(Failure::config(format!("{} has no free name for the run", parent.display())))
@@ -258,7 +275,12 @@ impl Facts {
 pub fn resolved(job: &Job, hashes: &[(String, String)]) -> String {
     let mut text = String::new();
     for (path, hash) in hashes {
-        let _ = writeln!(text, "# sha256 {hash}  {path}");
+        // A line break in a file's name would end the comment.
+        let path: String = path
+            .chars()
+            .flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] })
+            .collect();
+        let _ = writeln!(text, "{HASH_MARK}{hash}  {path}");
     }
     text + &job.to_toml()
 }
@@ -365,12 +387,19 @@ fn pretty(value: &Value) -> String {
     format!("{{\n{}\n}}\n", lines.join(",\n"))
 }
 
-fn first_difference(old: &str, new: &str) -> String {
-    let mut lines = old.lines().zip(new.lines());
-    match lines.find(|(a, b)| a != b) {
-        Some((a, b)) => format!("it had `{}`, now it is `{}`", a.trim(), b.trim()),
-        None => "one has more lines than the other".into(),
-    }
+/// Nothing in it but what a process killed at its first write left.
+fn is_empty(folder: &Path) -> bool {
+    fs::read_dir(folder)
+        .map_or(true, |entries| entries.flatten().all(|entry| entry.file_name() == "job.toml.tmp"))
+}
+
+fn make_folder(path: &Path) -> Result<()> {
+    fs::create_dir_all(path).map_err(|e| cannot_make(path, &e))
+}
+
+/// A folder that cannot be made is a wrong argument, not a run that failed.
+fn cannot_make(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::config(format!("cannot make the folder {}: {error}", path.display()))
 }
 
 /// UTC as `20261115-134501`.

@@ -40,13 +40,7 @@ pub fn read_init(path: &Path) -> Result<InitFile> {
     }
     let covariance = match object.get("covariance").or_else(|| object.get("covariances")) {
         None => Vec::new(),
-        Some(value) => {
-            let mut flat = Vec::new();
-            flatten(value, &mut flat).ok_or_else(|| {
-                fail("`covariance` must be nested lists of finite numbers".into())
-            })?;
-            flat
-        }
+        Some(value) => matrices(value, columns).map_err(fail)?,
     };
     Ok(InitFile { weights, means: rows.concat(), covariance, columns })
 }
@@ -89,10 +83,31 @@ fn numbers(value: &Value) -> Option<Vec<f64>> {
     value.as_array()?.iter().map(|v| v.as_f64().filter(|x| x.is_finite())).collect()
 }
 
-/// Nested lists to one list, last index fastest.
-fn flatten(value: &Value, into: &mut Vec<f64>) -> Option<()> {
-    match value {
-        Value::Array(items) => items.iter().try_for_each(|item| flatten(item, into)),
-        other => other.as_f64().filter(|x| x.is_finite()).map(|x| into.push(x)),
+/// One matrix, or one matrix or row of variances per component, as one list, last index fastest.
+fn matrices(value: &Value, columns: usize) -> Result<Vec<f64>, String> {
+    fn level(value: &Value, columns: usize, flat: &mut Vec<f64>) -> Result<(), String> {
+        let items = value.as_array().ok_or_else(wrong_form)?;
+        if items.iter().any(Value::is_array) {
+            return items.iter().try_for_each(|item| level(item, columns, flat));
+        }
+        let row = numbers(value).ok_or_else(wrong_form)?;
+        if row.len() != columns {
+            return Err(format!(
+                "a row of `covariance` has {} numbers, a mean has {columns}",
+                row.len()
+            ));
+        }
+        flat.extend(row);
+        Ok(())
     }
+    if !value.as_array().is_some_and(|rows| rows.iter().all(Value::is_array)) {
+        return Err(wrong_form());
+    }
+    let mut flat = Vec::new();
+    level(value, columns, &mut flat)?;
+    Ok(flat)
+}
+
+fn wrong_form() -> String {
+    "`covariance` must be a list of lists of finite numbers, or a list of such matrices".into()
 }

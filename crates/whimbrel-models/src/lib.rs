@@ -2,6 +2,7 @@
 //!
 //! Absent on purpose: clients, rounds, messages. A model sees rows, statistics and parameters.
 
+pub mod convex;
 pub mod gmm;
 pub mod kmeans;
 
@@ -47,7 +48,10 @@ pub trait LatentModel: Send + Sync + 'static {
     /// `phi(theta)`, of the statistic's length.
     fn natural(&self, theta: &Self::Parameters) -> Vec<f64>;
 
-    /// The coordinates in which `theta` travels.
+    /// How many coordinates `theta` has.
+    fn coordinates_len(&self) -> usize;
+    /// The coordinates in which `theta` travels. They are unconstrained, so that a compressed
+    /// message still is a parameter.
     fn to_vector(&self, theta: &Self::Parameters) -> Vec<f64>;
     /// Back from the coordinates; refuses values outside the parameter space.
     #[allow(clippy::wrong_self_convention)]

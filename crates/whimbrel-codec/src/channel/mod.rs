@@ -6,7 +6,10 @@
 pub mod downlink;
 pub mod uplink;
 
-pub use downlink::{DownClient, DownMessage, DownPeer, DownServer, Downlink};
+pub use downlink::{
+    DownClient, DownFold, DownMessage, DownPeer, DownRule, DownServer, Downlink, Feedback,
+    Memories, Spread,
+};
 pub use uplink::{UpClient, UpFold, UpRule, UpServer, Uplink, em_alpha, gradient_alpha};
 
 use crate::Packet;

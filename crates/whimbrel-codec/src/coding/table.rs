@@ -114,6 +114,17 @@ fn symbol<const ALL: bool>(level: i16) -> u8 {
     (2 * class).wrapping_sub(u16::from(level < 0)) as u8
 }
 
+/// Where tables used in inner loops keep a level's entry: at its low byte where that tells all.
+#[inline(always)]
+fn place<const ALL: bool>(level: i16) -> usize {
+    usize::from(if ALL { level as u8 } else { symbol::<false>(level) })
+}
+
+/// The symbol whose entry is at `place`.
+fn symbol_at<const ALL: bool>(place: usize) -> usize {
+    if ALL { usize::from(symbol::<true>(i16::from(place as u8 as i8))) } else { place }
+}
+
 /// Digits of a magnitude with `e + 1` digits that its class does not tell.
 fn last_digits(e: u32) -> u32 {
     e - 3
@@ -126,13 +137,17 @@ fn count<const ALL: bool>(levels: &[i16]) -> [u32; SYMBOLS] {
     let rest = chunks.remainder();
     for chunk in chunks {
         for (table, &level) in tables.iter_mut().zip(chunk) {
-            table[usize::from(symbol::<ALL>(level))] += 1;
+            table[place::<ALL>(level)] += 1;
         }
     }
     for &level in rest {
-        tables[0][usize::from(symbol::<ALL>(level))] += 1;
+        tables[0][place::<ALL>(level)] += 1;
     }
-    std::array::from_fn(|s| tables.iter().map(|table| table[s]).sum())
+    let mut counts = [0; SYMBOLS];
+    for place in 0..SYMBOLS {
+        counts[symbol_at::<ALL>(place)] = tables.iter().map(|table| table[place]).sum();
+    }
+    counts
 }
 
 /// Frequencies that sum to 4096, positive where the count is.
@@ -159,11 +174,11 @@ fn normalise(counts: &[u32; SYMBOLS], total: usize) -> [u32; SYMBOLS] {
 
 #[derive(Clone, Copy, Default)]
 struct Code {
-    /// `ceil(2^63 / frequency)`: `x / frequency` is `x * inverse / 2^63`, exact for 32-bit `x`.
+    /// The upper half of `x * inverse` is `x / frequency` for every 32-bit `x`; see [`invert`].
     inverse: u64,
     /// States above this are too large for the symbol: `frequency * 2^20 - 1`.
     limit: u32,
-    /// The frequencies of all smaller symbols together.
+    /// The frequencies of all smaller symbols together, and what [`invert`] asks to add.
     below: u16,
     /// `4096 - frequency`.
     others: u16,
@@ -178,27 +193,30 @@ fn encode<const ALL: bool>(
     let mut below = 0;
     for (code, &frequency) in codes.iter_mut().zip(frequencies) {
         if frequency > 0 {
+            let (inverse, more) = invert(frequency);
             *code = Code {
-                inverse: (1u64 << 63).div_ceil(u64::from(frequency)),
+                inverse,
                 limit: ((u64::from(frequency) << (32 - FREQUENCY_BITS)) - 1) as u32,
-                below: below as u16,
+                below: (below + more) as u16,
                 others: (TOTAL - frequency) as u16,
             };
             below += frequency;
         }
     }
+    let codes: [Code; SYMBOLS] = std::array::from_fn(|place| codes[symbol_at::<ALL>(place)]);
     let mut states = [FLOOR; STATES];
     let mut words = vec![0u16; levels.len() + 1];
     let mut used = 0;
     let mut push = |level: i16, state: &mut u32| {
-        let code = &codes[usize::from(symbol::<ALL>(level))];
+        let code = &codes[place::<ALL>(level)];
         let mut x = *state;
         // Written always, kept where the state would grow too large: no branch to mispredict.
         words[used] = x as u16;
         let full = x > code.limit;
         used += usize::from(full);
         x = if full { x >> 16 } else { x };
-        let quotient = ((u128::from(x) * u128::from(code.inverse)) >> 63) as u32;
+        let quotient = upper_half(x, code.inverse);
+        // 4096 (x / frequency) + x mod frequency + below
         *state = x + u32::from(code.below) + quotient * u32::from(code.others);
     };
     let chunks = levels.chunks_exact(STATES);
@@ -212,6 +230,17 @@ fn encode<const ALL: bool>(
     }
     words.truncate(used);
     (states, words)
+}
+
+/// `ceil(2^64 / frequency)` and 0. For frequency 1 that is a digit too long: `2^64 - 1` then gives
+/// `x - 1` for the quotient, which 4095 more make good.
+fn invert(frequency: u32) -> (u64, u32) {
+    if frequency == 1 { (u64::MAX, TOTAL - 1) } else { ((u64::MAX / u64::from(frequency)) + 1, 0) }
+}
+
+#[inline(always)]
+fn upper_half(x: u32, inverse: u64) -> u32 {
+    ((u128::from(x) * u128::from(inverse)) >> 64) as u32
 }
 
 fn write_frequencies(frequencies: &[u32; SYMBOLS], out: &mut Vec<u8>) {
@@ -336,16 +365,16 @@ mod tests {
     #[test]
     fn multiplication_by_the_inverse_is_division() {
         let mut stream = whimbrel_core::Key::root(1).stream();
-        for frequency in 1..=u64::from(TOTAL) {
-            let inverse = (1u64 << 63).div_ceil(frequency);
-            let edges = [0, frequency - 1, frequency, u64::from(u32::MAX)];
-            let drawn = (0..50).map(|_| stream.next_u64() >> 32);
-            let multiples =
-                (0..50u64).map(|n| (u64::from(u32::MAX) >> (n % 20)) / frequency * frequency);
+        for frequency in 1..=TOTAL {
+            let (inverse, more) = invert(frequency);
+            let edges = [1, frequency, frequency + 1, u32::MAX];
+            let drawn = (0..50).map(|_| 1 + (stream.next_u64() >> 33) as u32);
+            let multiples = (0..50).map(|n| (u32::MAX >> (n % 20)) / frequency * frequency);
             for x in edges.into_iter().chain(drawn).chain(multiples) {
-                for x in [x, x.saturating_sub(1)] {
-                    let quotient = (u128::from(x) * u128::from(inverse)) >> 63;
-                    assert_eq!(quotient, u128::from(x / frequency), "{x} / {frequency}");
+                for x in [x, x - 1].into_iter().filter(|&x| x > 0) {
+                    let wanted = (x / frequency).wrapping_mul(TOTAL - frequency);
+                    let found = upper_half(x, inverse).wrapping_mul(TOTAL - frequency);
+                    assert_eq!(found.wrapping_add(more), wanted, "{x} / {frequency}");
                 }
             }
         }

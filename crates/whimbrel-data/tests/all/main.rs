@@ -1,11 +1,15 @@
 //! What the crate promises, seen from outside.
 
+mod cluster;
 mod csv;
 mod inspect;
+mod labelled;
+mod libsvm;
 mod messages;
 mod mixture;
 mod npy;
 mod real_data;
+mod real_labelled;
 mod split;
 
 use whimbrel_data::{CsvOptions, Dataset, Error, read_csv_bytes};

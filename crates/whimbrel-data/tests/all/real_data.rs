@@ -7,7 +7,7 @@ use whimbrel_data::{
     CsvOptions, Features, Header, Kind, by_client, dirichlet, hash_file, inspect, read_csv,
 };
 
-fn file(name: &str) -> Option<PathBuf> {
+pub fn file(name: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("WHIMBREL_DATA")
         .map(PathBuf::from)
         .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"));

@@ -11,7 +11,7 @@ fn labelled(rows: usize, classes: usize) -> Dataset {
     read(&text).unwrap()
 }
 
-fn is_partition(parts: &[ClientRows], rows: usize) -> bool {
+pub fn is_partition(parts: &[ClientRows], rows: usize) -> bool {
     let mut all: Vec<usize> = parts.iter().flat_map(|p| p.rows.iter().copied()).collect();
     all.sort_unstable();
     all == (0..rows).collect::<Vec<_>>()

@@ -1,7 +1,7 @@
 //! What a run of FedEM reports: objective, mean field, and how far the memories are from their
 //! limits.
 
-use super::{FedEm, Server};
+use super::{FedEm, Form, Server};
 use crate::fedem::state::{Client, Phase};
 use whimbrel_core::method::{Evaluate, Metric, MetricValue};
 use whimbrel_core::{ClientId, Error, Result, sum::ExactSum, vector, wire};
@@ -45,7 +45,9 @@ impl<M: LatentModel> Evaluate for FedEm<M> {
         // ||V_{k,i} − h_i(Ŝ_k)||², the summand of G_k                              (App. E.7)
         let memory_gap2 = self.uplink.has_memory().then(|| {
             let mut gap = statistic.clone();
-            vector::axpy(&mut gap, -1.0, &ask.s_hat);
+            if self.form != Form::Lean {
+                vector::axpy(&mut gap, -1.0, &ask.s_hat);
+            }
             if !client.up.kept.is_empty() {
                 vector::axpy(&mut gap, -1.0, &client.up.kept);
             }
@@ -100,10 +102,7 @@ impl<M: LatentModel> Evaluate for FedEm<M> {
             Metric::number("epoch", server.epoch()),
             Metric::number("objective", self.model.penalty(&theta) - scalars[0] / total),
             Metric { name: "field_norm2", value: unless_opening(vector::norm2_squared(&field)) },
-            Metric {
-                name: "update_norm2",
-                value: server.update_norm2.map_or(MetricValue::Missing, MetricValue::Number),
-            },
+            Metric { name: "update_norm2", value: number_or_missing(server.update_norm2) },
             Metric {
                 name: "memory_gap2",
                 value: match remembers {
@@ -111,8 +110,17 @@ impl<M: LatentModel> Evaluate for FedEm<M> {
                     false => MetricValue::Missing,
                 },
             },
+            Metric { name: "local_variance", value: number_or_missing(server.spread.map(|s| s.0)) },
+            Metric {
+                name: "down_memory_gap2",
+                value: number_or_missing(server.spread.map(|s| s.1)),
+            },
             Metric::number("repairs", server.repairs as f64),
             Metric::list("weights", self.initial.weights(&self.model, &theta)),
         ])
     }
+}
+
+fn number_or_missing(value: Option<f64>) -> MetricValue {
+    value.map_or(MetricValue::Missing, MetricValue::Number)
 }

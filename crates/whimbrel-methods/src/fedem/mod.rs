@@ -23,6 +23,11 @@
 //! - Algorithm 3: everyone; then, with an exact codec, `alpha` and the first memories do not matter;
 //! - the naive distributed EM of Appendix A (`dem`): a plain uplink.
 //!
+//! What goes down is the job's `form`: the `pair` `(Ŝ, T(Ŝ))` of the paper; the `state` `Ŝ` alone,
+//! with `T` computed on the client from pooled moments sent once; or, `lean`, `T(Ŝ)` alone, where
+//! the oracle is `s̄_i` itself and the server subtracts `Ŝ`. With an exact codec and everyone all
+//! three are the same iterates.
+//!
 //! Departures from the paper
 //! - clients are weighted by their rows unless equal weights are asked for: then (1) is pooled
 //!   EM's objective for clients of unequal size, too;
@@ -41,7 +46,7 @@ pub use state::{Client, Down, Peer, Phase, Server, Summary, Up};
 use crate::step::Schedule;
 use state::Fold;
 use std::sync::Arc;
-use whimbrel_codec::channel::{DownMessage, Downlink, Uplink};
+use whimbrel_codec::channel::{DownClient, DownMessage, Downlink, Uplink};
 use whimbrel_core::method::{Artifact, Bind, Cohort, Disclosure, Exposure, From, Method, Plan};
 use whimbrel_core::{ClientData, ClientId, Error, Key, Result, sum::ExactSum, vector};
 use whimbrel_models::{LatentModel, Maximum};
@@ -87,10 +92,46 @@ pub struct FedEm<M: LatentModel> {
     pub weights: Weights,
     /// Where the memories start.
     pub memories: FirstMemories,
+    /// What goes down.
+    pub form: Form,
     /// Codec and memory upwards.
     pub uplink: Uplink,
     /// The way down.
     pub downlink: Downlink,
+}
+
+/// What goes down.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// `(Ŝ, T(Ŝ))`, as in the paper.
+    Pair,
+    /// `Ŝ`; the client computes `T(Ŝ)`.
+    State,
+    /// `T(Ŝ)`; the oracle is `s̄_i` itself.
+    Lean,
+}
+
+impl Form {
+    /// How long the vector is that goes down.
+    pub fn published_len<M: LatentModel>(self, model: &M) -> usize {
+        match self {
+            Self::Pair => model.statistic_len() + model.coordinates_len(),
+            Self::State => model.statistic_len(),
+            Self::Lean => model.coordinates_len(),
+        }
+    }
+
+    /// Refuses a downlink that replaces the server's state where the form does not publish it.
+    pub fn check(self, downlink: &Downlink) -> Result<()> {
+        if self == Self::State || !downlink.replaces_state() {
+            return Ok(());
+        }
+        let published = if self == Self::Pair { "the pair (S, theta)" } else { "theta" };
+        Err(Error::config(format!(
+            "a degraded downlink replaces the server's state by what clients decode, and {published} is not that state"
+        ))
+        .hint("set form = \"state\" in [method]"))
+    }
 }
 
 /// When a fit is over.
@@ -142,7 +183,12 @@ impl<M: LatentModel> Method for FedEm<M> {
     type Fold = Fold;
 
     fn enroll(&self, data: &M::Data, key: Key) -> Result<(Client, Summary)> {
-        let client = Client { up: self.first_memory(), down: self.downlink.client(), position: 0 };
+        let client = Client {
+            up: self.first_memory(),
+            down: self.downlink.client(),
+            position: 0,
+            moments: Vec::new(),
+        };
         let summary = Summary {
             rows: self.model.rows(data) as u64,
             moments: self.model.moments(data)?,
@@ -183,8 +229,10 @@ impl<M: LatentModel> Method for FedEm<M> {
             moments_sum: vec![0.0; mean.len()],
             total: 0.0,
             rows: 0,
+            clients: 0,
             up: self.uplink.server(),
             update_norm2: None,
+            spread: None,
             expectations: 0,
             repairs: 0,
             repaired_rounds: 0,
@@ -198,13 +246,15 @@ impl<M: LatentModel> Method for FedEm<M> {
         }
         server.total += weight;
         server.rows += summary.rows;
+        server.clients += 1;
         vector::axpy(&mut server.moments_sum, weight, &summary.moments);
         if let FirstMemories::Given(v_0) = &self.memories
             && self.uplink.has_memory()
         {
             vector::axpy(&mut server.up.memory_sum, weight, v_0);
         }
-        Ok((server, Peer { weight, rows: summary.rows, down: self.downlink.peer(id) }))
+        let down = self.downlink.admit(&mut server.down, id);
+        Ok((server, Peer { weight, rows: summary.rows, moments_of: 0, down }))
     }
 
     fn plan(&self, server: &Server) -> Plan {
@@ -219,20 +269,25 @@ impl<M: LatentModel> Method for FedEm<M> {
         }
     }
 
-    fn downlink(&self, server: &Server, peer: &Peer, key: Key) -> Result<(Peer, Down)> {
-        let (down, state) = match server.phase {
-            // θ_0 alone: Ŝ_0 does not exist yet.
-            Phase::Statistic => {
-                let whole = Some(server.theta.clone());
-                (peer.down.clone(), DownMessage { whole, steps: Vec::new() })
-            }
+    fn downlink(&self, server: &Server, peer: &Peer, _: Key) -> Result<(Peer, Down)> {
+        let mut next = peer.clone();
+        let mut moments = None;
+        let state = match server.phase {
+            // θ_0 alone: Ŝ_0 does not exist yet, nor does the channel.
+            Phase::Statistic => DownMessage::whole(&server.theta),
             // Send Ŝ_{k+1} and T(Ŝ_{k+1})                                    (Alg. 1, l. 17)
             Phase::Memory | Phase::Fit => {
-                let state = [&server.s_hat[..], &server.theta[..]].concat();
-                self.downlink.send(&server.down, &peer.down, &state, key)?
+                let state = self.published(server);
+                let (down, message) = self.downlink.send(&server.down, &peer.down, &state)?;
+                next.down = down;
+                if self.form == Form::State && peer.moments_of != server.clients {
+                    moments = Some(server.moments());
+                    next.moments_of = server.clients;
+                }
+                message
             }
         };
-        Ok((Peer { down, ..peer.clone() }, Down { phase: server.phase, state }))
+        Ok((next, Down { phase: server.phase, state, moments }))
     }
 
     fn local_step(
@@ -242,17 +297,15 @@ impl<M: LatentModel> Method for FedEm<M> {
         data: &M::Data,
         key: Key,
     ) -> Result<(Client, Up)> {
-        let (down_end, state) = self.downlink.receive(&client.down, &down.state)?;
-        let (s_hat, theta) = self.split(&state, down.phase)?;
-        let theta = self.model.from_vector(theta)?;
-        let opening = down.phase != Phase::Fit;
+        let received = self.receive(client, down)?;
+        let theta = &received.theta;
         // S_{k+1,i}, an approximation of s̄_i(T(Ŝ_k))                         (Alg. 1, l. 6)
-        let (mut oracle, position) = if opening {
-            (self.whole_statistic(&theta, data)?, client.position)
+        let (mut oracle, position) = if down.phase == Phase::Fit {
+            self.sampled_statistic(theta, data, client.position, key)?
         } else {
-            self.sampled_statistic(&theta, data, client.position, key)?
+            (self.whole_statistic(theta, data)?, client.position)
         };
-        if down.phase != Phase::Statistic {
+        if let Some(s_hat) = &received.s_hat {
             vector::axpy(&mut oracle, -1.0, s_hat);
         }
         // Δ_{k+1,i} = S_{k+1,i} − V_{k,i} − Ŝ_k; send Quant(Δ); V += α Quant(Δ)    (l. 7 to 9)
@@ -261,12 +314,13 @@ impl<M: LatentModel> Method for FedEm<M> {
             Phase::Memory => self.uplink.open(&oracle)?,
             Phase::Fit => self.uplink.send(&client.up, &oracle, key)?,
         };
-        let client = Client { up, down: down_end, position };
+        let client = Client { up, down: received.down, position, moments: received.moments };
         Ok((client, Up { phase: down.phase, packet }))
     }
 
     fn fold(&self, server: &Server) -> Fold {
-        Fold { phase: server.phase, up: self.uplink.fold(), expectations: 0 }
+        let (up, down) = (self.uplink.fold(), self.downlink.fold());
+        Fold { phase: server.phase, up, down, expectations: 0 }
     }
 
     fn absorb(&self, fold: &mut Fold, from: From<'_, Peer>, up: Up) -> Result<()> {
@@ -279,6 +333,7 @@ impl<M: LatentModel> Method for FedEm<M> {
         let peer = from.peer;
         if fold.phase == Phase::Fit {
             self.uplink.absorb(&mut fold.up, peer.weight, from.inclusion, &up.packet)?;
+            self.downlink.absorb(&mut fold.down, &peer.down)?;
             fold.expectations += self.batch.expectations(peer.rows);
         } else {
             self.uplink.absorb_opening(&mut fold.up, peer.weight, &up.packet)?;
@@ -288,6 +343,7 @@ impl<M: LatentModel> Method for FedEm<M> {
 
     fn merge(&self, fold: &mut Fold, other: Fold) -> Result<()> {
         fold.expectations += other.expectations;
+        self.downlink.merge(&mut fold.down, &other.down)?;
         self.uplink.merge(&mut fold.up, &other.up)
     }
 
@@ -297,7 +353,9 @@ impl<M: LatentModel> Method for FedEm<M> {
             Phase::Statistic => {
                 if let Some(s_0) = self.uplink.mean_opening(&fold.up) {
                     server.s_hat = s_0;
-                    self.move_parameters(&mut server, key)?;
+                    self.move_parameters(&mut server)?;
+                    let published = self.published(&server);
+                    self.downlink.restart(&mut server.down, &published);
                     server.phase = self.after_statistic();
                 }
             }
@@ -309,14 +367,24 @@ impl<M: LatentModel> Method for FedEm<M> {
             Phase::Fit => {
                 // H_{k+1} = V_k + Σ_A (n_i/(N p)) Quant(Δ_i);  V += α Σ_A (n_i/N) Quant(Δ_i)
                 //                                                        (Alg. 1, l. 14 and 16)
-                let field = self.uplink.collect(&mut server.up, &fold.up, server.total);
+                let mut field = self.uplink.collect(&mut server.up, &fold.up, server.total);
+                if self.form == Form::Lean {
+                    vector::axpy(&mut field, -1.0, &server.s_hat);
+                }
                 // Ŝ_{k+1} = Ŝ_k + γ_{k+1} H_{k+1}                            (Alg. 1, l. 15)
                 vector::axpy(&mut server.s_hat, self.schedule.at(server.round), &field);
                 server.update_norm2 = Some(vector::norm2_squared(&field));
+                server.spread = self.downlink.spread(&fold.down).map(|s| (s.local2, s.memory2));
                 server.expectations += fold.expectations;
                 server.round += 1;
                 // T(Ŝ_{k+1})
-                self.move_parameters(&mut server, key)?;
+                self.move_parameters(&mut server)?;
+                let wanted = self.published(&server);
+                let held = self.downlink.publish(&mut server.down, wanted, &fold.down, key)?;
+                if self.downlink.replaces_state() {
+                    server.s_hat = held;
+                    self.move_parameters(&mut server)?;
+                }
             }
         }
         Ok(server)
@@ -373,21 +441,44 @@ impl<M: LatentModel> FedEm<M> {
         }
     }
 
-    /// `(Ŝ, θ)` of a received state.
-    fn split<'a>(&self, state: &'a [f64], phase: Phase) -> Result<(&'a [f64], &'a [f64])> {
-        let q = if phase == Phase::Statistic { 0 } else { self.model.statistic_len() };
-        state.split_at_checked(q).ok_or_else(|| Error::peer("the server's state is too short"))
+    /// What goes down.
+    fn published(&self, server: &Server) -> Vec<f64> {
+        match self.form {
+            Form::Pair => [&server.s_hat[..], &server.theta[..]].concat(),
+            Form::State => server.s_hat.clone(),
+            Form::Lean => server.theta.clone(),
+        }
     }
 
-    /// `θ = T(Ŝ)`, published; a run that never comes back into the domain stops.
-    fn move_parameters(&self, server: &mut Server, key: Key) -> Result<()> {
+    /// What a client makes of a message.
+    fn receive(&self, client: &Client, down: &Down) -> Result<Received<M>> {
+        let moments = down.moments.clone().unwrap_or_else(|| client.moments.clone());
+        if down.phase == Phase::Statistic {
+            let theta = down.state.state().ok_or_else(|| Error::peer("the first θ is missing"))?;
+            let theta = self.model.from_vector(theta)?;
+            return Ok(Received { down: client.down.clone(), moments, s_hat: None, theta });
+        }
+        let (end, state) = self.downlink.receive(&client.down, &down.state)?;
+        let q = self.model.statistic_len();
+        if state.len() != self.form.published_len(&self.model) {
+            return Err(Error::peer("the server's state has another length than the job's"));
+        }
+        let (s_hat, theta) = match self.form {
+            Form::Pair => (Some(state[..q].to_vec()), self.model.from_vector(&state[q..])?),
+            Form::State => {
+                let theta = self.model.maximize(&state, &moments)?.theta;
+                (Some(state.into_owned()), theta)
+            }
+            Form::Lean => (None, self.model.from_vector(&state)?),
+        };
+        Ok(Received { down: end, moments, s_hat, theta })
+    }
+
+    /// `θ = T(Ŝ)`; a run that never comes into the domain stops.
+    fn move_parameters(&self, server: &mut Server) -> Result<()> {
         let Maximum { theta, repairs, dead } =
             self.model.maximize(&server.s_hat, &server.moments())?;
-        let q = server.s_hat.len();
-        let wanted = [&server.s_hat[..], &self.model.to_vector(&theta)[..]].concat();
-        let held = self.downlink.publish(&mut server.down, wanted, key)?;
-        server.s_hat.copy_from_slice(&held[..q]);
-        server.theta = held[q..].to_vec();
+        server.theta = self.model.to_vector(&theta);
         server.repairs += u64::from(repairs);
         server.repaired_rounds += u32::from(repairs > 0);
         if server.repaired_rounds < server.round.max(REPAIRED_ROUNDS_MAX) {
@@ -406,6 +497,15 @@ impl<M: LatentModel> FedEm<M> {
         ))
         .in_round(server.round))
     }
+}
+
+/// A message, decoded.
+struct Received<M: LatentModel> {
+    down: DownClient,
+    moments: Vec<f64>,
+    /// `Ŝ_k`, where the form sends it.
+    s_hat: Option<Vec<f64>>,
+    theta: M::Parameters,
 }
 
 fn add_checked(sum: &mut ExactSum, id: ClientId, moments: &[f64], weight: f64) -> Result<()> {

@@ -3,7 +3,7 @@
 use super::FirstMemories;
 use whimbrel_codec::Packet;
 use whimbrel_codec::channel::{
-    DownClient, DownMessage, DownPeer, DownServer, UpClient, UpFold, UpServer,
+    DownClient, DownFold, DownMessage, DownPeer, DownServer, UpClient, UpFold, UpServer,
 };
 use whimbrel_core::method::{Disclosure, Exposure};
 use whimbrel_core::{Error, Result, Wire, wire};
@@ -51,12 +51,16 @@ pub struct Server {
     pub total: f64,
     /// Rows of everyone enrolled.
     pub rows: u64,
+    /// How many are enrolled.
+    pub clients: u32,
     /// `Σ n_i V_{k,i}`.
     pub up: UpServer,
     /// The server's end of the downlink.
     pub down: DownServer,
     /// `||H_k||²` of the last round.
     pub update_norm2: Option<f64>,
+    /// `E||ŵ_i − w||²` and `E||w − H_i||²` of the last round, over a compressed downlink.
+    pub spread: Option<(f64, f64)>,
     /// Conditional expectations computed so far, over all clients.
     pub expectations: u64,
     /// Clips that `T` needed so far.
@@ -84,6 +88,8 @@ pub struct Peer {
     pub weight: f64,
     /// Its rows.
     pub rows: u64,
+    /// How many clients the moments it holds are pooled over; zero where it holds none.
+    pub moments_of: u32,
     /// The server's record of its downlink.
     pub down: DownPeer,
 }
@@ -97,6 +103,8 @@ pub struct Client {
     pub down: DownClient,
     /// The next row of its stream, in the online setting.
     pub position: u64,
+    /// The pooled moments, where it computes `T` itself.
+    pub moments: Vec<f64>,
 }
 
 /// What a client says at enrolment.
@@ -115,8 +123,10 @@ pub struct Summary {
 pub struct Down {
     /// The kind of exchange.
     pub phase: Phase,
-    /// `θ_0`, or `(Ŝ_k, T(Ŝ_k))`.
+    /// `θ_0`, or what the form sends of `(Ŝ_k, T(Ŝ_k))`.
     pub state: DownMessage,
+    /// The pooled moments, where the client computes `T` and does not hold them yet.
+    pub moments: Option<Vec<f64>>,
 }
 
 /// The message from a client.
@@ -135,6 +145,8 @@ pub struct Fold {
     pub phase: Phase,
     /// Their sums.
     pub up: UpFold,
+    /// What they say about the messages that went down.
+    pub down: DownFold,
     /// Conditional expectations behind them.
     pub expectations: u64,
 }
@@ -147,19 +159,21 @@ wire!(Server {
     moments_sum,
     total,
     rows,
+    clients,
     up,
     down,
     update_norm2,
+    spread,
     expectations,
     repairs,
     repaired_rounds
 });
-wire!(Peer { weight, rows, down });
-wire!(Client { up, down, position });
+wire!(Peer { weight, rows, moments_of, down });
+wire!(Client { up, down, position, moments });
 wire!(Summary { rows, moments, offers });
-wire!(Down { phase, state });
+wire!(Down { phase, state, moments });
 wire!(Up { phase, packet });
-wire!(Fold { phase, up, expectations });
+wire!(Fold { phase, up, down, expectations });
 
 /// What leaves a client, whatever the model.
 pub fn disclosures(q: usize, memories: &FirstMemories, has_memory: bool) -> Vec<Disclosure> {

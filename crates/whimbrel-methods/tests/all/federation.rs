@@ -1,13 +1,15 @@
 //! The federation of these tests, and a short way to run a method on it.
 
 use std::sync::Arc;
-use whimbrel_codec::channel::{Downlink, UpRule, Uplink, em_alpha};
+use whimbrel_codec::channel::{DownRule, Downlink, UpRule, Uplink, em_alpha};
 use whimbrel_codec::{Codec, Dithering, Norm};
 use whimbrel_core::{ClientData, Erased, Key, Table};
 use whimbrel_data::{Covariance as Spread, Heterogeneity, Mixture, MixtureSpec, Sizes};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
-use whimbrel_methods::fedem::{Batch, BindRows, Budget, FedEm, FirstMemories, Server, Weights};
+use whimbrel_methods::fedem::{
+    Batch, BindRows, Budget, FedEm, FirstMemories, Form, Server, Weights,
+};
 use whimbrel_methods::gmm::GmmStart;
 use whimbrel_methods::step::Schedule;
 use whimbrel_models::LatentModel;
@@ -64,6 +66,8 @@ pub struct Setup {
     pub rounds: u32,
     pub batch: Batch,
     pub weights: Weights,
+    pub form: Form,
+    pub down: Option<(Codec, DownRule)>,
 }
 
 impl Default for Setup {
@@ -78,6 +82,8 @@ impl Default for Setup {
             rounds: 200,
             batch: Batch::Full,
             weights: Weights::Samples,
+            form: Form::Pair,
+            down: None,
         }
     }
 }
@@ -96,7 +102,14 @@ impl Setup {
             weights: self.weights,
             memories: self.memories.clone(),
             uplink: Uplink::new(self.codec.clone(), rule, q).unwrap(),
-            downlink: Downlink::exact(),
+            form: self.form,
+            downlink: match &self.down {
+                Some((codec, rule)) => {
+                    let d = self.form.published_len(&model);
+                    Downlink::new(codec.clone(), rule.clone(), d, false).unwrap()
+                }
+                None => Downlink::exact(self.form.published_len(&model)),
+            },
             model,
         }
     }

@@ -61,7 +61,7 @@ fn a_stream_is_read_row_after_row_and_finds_the_truth() {
         assert_eq!(client.downcast_ref::<Client>().unwrap().position, 1500 * 20);
     }
     let server = simulator.machine().server().downcast_ref::<Server>().unwrap();
-    // theta: weights (2), means (4), covariance (3). 300,000 rows and gamma = 0.02: errors of the
+    // theta: logits (2), means (4), covariance (3). 300,000 rows and gamma = 0.02: errors of the
     // means near 0.03; six of those are a false alarm of 1e-8.
     for (mean, truth) in server.theta[2..6].iter().zip([-1.5, 0.0, 1.5, 1.0]) {
         assert!((mean - truth).abs() < 0.2, "{mean} for {truth}");

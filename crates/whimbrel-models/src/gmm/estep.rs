@@ -236,7 +236,8 @@ pub(super) fn score_block(theta: &GmmParameters, block: &[Lane], scratch: &mut S
             kernels::shared_scores(work, columns, panels, whitened, constants, z, scores);
         }
         Factors::Diagonal { scales } => {
-            kernels::diagonal_scores(block, columns, theta.means(), scales, constants, scores);
+            let (means, z) = (theta.means(), &mut scratch.z);
+            kernels::diagonal_scores(block, columns, means, scales, constants, z, scores);
         }
         Factors::Full { centre, panels, offsets } => {
             kernels::centre_rows(block, centre, work);

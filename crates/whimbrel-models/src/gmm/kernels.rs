@@ -79,18 +79,21 @@ kernel! {
 
 kernel! {
     /// The same under one diagonal covariance per component, of rows as they are; `scales` are
-    /// inverse deviations.
+    /// inverse deviations. Each tile is copied to `z` first: memory that might change keeps the
+    /// compiler from mixing lanes, which costs more than the copy.
     pub(super) fn diagonal_scores(
         y: &[Lane],
         columns: usize,
         means: &[f64],
         scales: &[f64],
         constants: &[f64],
+        z: &mut [Lane],
         scores: &mut [Lane],
     ) {
         let (tiles, components) = (y.len() / columns, constants.len());
         for t in 0..tiles {
-            let y = &y[t * columns..][..columns];
+            z[..columns].copy_from_slice(&y[t * columns..][..columns]);
+            let y = &z[..columns];
             let mut first = 0;
             while first < components {
                 let (m, w) = (&means[first * columns..], &scales[first * columns..]);
@@ -246,6 +249,7 @@ fn scaled_distances<const G: usize>(
         for r in 0..G {
             let scaled = (*y - Lane::splat(m[r][j])) * Lane::splat(w[r][j]);
             sums[r] += scaled * scaled;
+            one_lane_at_a_time();
         }
     }
     for r in 0..G {

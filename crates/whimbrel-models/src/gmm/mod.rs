@@ -22,6 +22,7 @@
 //! Statistics are raw moments, as federated sums need. So `T` loses about `2 log10(|mean| / sd)`
 //! of its 16 digits on data far from the origin; the E-step does not. Centre such columns.
 
+mod coordinates;
 mod data;
 mod estep;
 mod factor;
@@ -254,6 +255,10 @@ impl LatentModel for Gmm {
 
     fn natural(&self, theta: &GmmParameters) -> Vec<f64> {
         theta.natural()
+    }
+
+    fn coordinates_len(&self) -> usize {
+        self.coordinates_count()
     }
 
     fn to_vector(&self, theta: &GmmParameters) -> Vec<f64> {

@@ -205,32 +205,6 @@ impl Gmm {
         self.assemble(weights.to_vec(), means.to_vec(), packed).map_err(config)
     }
 
-    /// The coordinates in which parameters travel: weights, means, and the covariances where they
-    /// are fitted.
-    pub(super) fn coordinates_of(&self, theta: &GmmParameters) -> Vec<f64> {
-        let mut out = [theta.weights(), theta.means()].concat();
-        if self.known.is_empty() {
-            out.extend_from_slice(&theta.covariance);
-        }
-        out
-    }
-
-    pub(super) fn parameters_at(&self, coordinates: &[f64]) -> Result<GmmParameters> {
-        let (components, d) = (self.components(), self.columns());
-        let fixed = components * (1 + d);
-        let expected = fixed + if self.known.is_empty() { self.covariance_len() } else { 0 };
-        if coordinates.len() != expected {
-            return Err(Error::peer(format!(
-                "{} coordinates given where the mixture has {expected}",
-                coordinates.len()
-            )));
-        }
-        let covariance = if self.known.is_empty() { &coordinates[fixed..] } else { &self.known };
-        let (weights, means) = coordinates[..fixed].split_at(components);
-        self.assemble(weights.to_vec(), means.to_vec(), covariance.to_vec())
-            .map_err(Error::numerical)
-    }
-
     pub(super) fn covariance_len(&self) -> usize {
         match self.settings().covariance {
             Covariance::Known(_) | Covariance::Tied => self.triangle(),

@@ -2,7 +2,7 @@
 
 use crate::cases::{covariances, gap, model, parameters, rows};
 use std::sync::Arc;
-use whimbrel_core::{ClientData, Error, Result, RowStream, Table};
+use whimbrel_core::{ClientData, Error, FeatureRows, Labelled, Result, RowStream, Table};
 use whimbrel_models::gmm::{Covariance, Gmm, GmmPenalty, GmmSettings};
 use whimbrel_models::{LatentModel, Rows};
 
@@ -22,6 +22,10 @@ fn unusable_tables_are_refused_with_the_place() {
     assert!(nan.contains("row 2, column `dose`"), "{nan}");
     let inf = refuse(table(&["a", "dose"], &[1.0, 2.0, f64::INFINITY, 2.0]));
     assert!(inf.contains("row 2, column `a`"), "{inf}");
+    let names = vec!["a".to_string(), "b".to_string()];
+    let features = FeatureRows::Dense(vec![1.0, 2.0]);
+    let labelled = Labelled::new(names, features, vec![1.0]).unwrap();
+    assert!(refuse(ClientData::Labelled(labelled)).contains("targets"));
 }
 
 #[test]

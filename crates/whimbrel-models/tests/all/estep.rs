@@ -112,6 +112,32 @@ fn rows_far_from_the_origin_lose_no_digits() {
 }
 
 #[test]
+fn nearly_singular_covariances_far_from_the_origin_are_as_exact_as_near() {
+    // Deviations across the long axis are 1e-4: a product with rows at 1e6 would lose ten digits.
+    let thin = vec![1.0, 1.0 - 1e-8, 1.0 - 1e-8, 1.0];
+    for covariance in [Covariance::Known(thin.clone()), Covariance::Tied, Covariance::Full] {
+        let model = model(2, 2, covariance.clone());
+        let own = match covariance {
+            Covariance::Known(_) => Vec::new(),
+            Covariance::Tied => thin.clone(),
+            _ => thin.repeat(2),
+        };
+        let at = |x: f64| model.parameters(&[0.5, 0.5], &[x, x, x + 2.0, x + 2.0], &own).unwrap();
+        let values: Vec<f64> = rows(&model, &at(0.0), 500, 16)
+            .into_iter()
+            .map(|x| (x * 1048576.0).round() / 1048576.0)
+            .collect();
+        let fit = |x: f64| {
+            let shifted: Vec<f64> = values.iter().map(|v| v + x).collect();
+            let data = model.data_from_rows(&shifted).unwrap();
+            let mut statistic = vec![0.0; model.statistic_len()];
+            model.expect(&at(x), &data, Rows::All, &mut statistic).unwrap()
+        };
+        assert!((fit(0.0) - fit(1e6)).abs() < 1e-10, "{} {}", fit(0.0), fit(1e6));
+    }
+}
+
+#[test]
 fn a_row_without_density_is_an_error_not_a_nan() {
     for covariance in covariances(2) {
         let model = model(2, 2, covariance);

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 /// Without a command: the built-in demonstration, a Gaussian mixture fitted by 100 clients that
 /// differ, with messages of a few bytes.
 #[derive(Parser, Debug)]
-#[command(name = "whimbrel", version, disable_help_subcommand = true)]
+#[command(name = "whimbrel", bin_name = "whimbrel", version)]
 pub struct Args {
     /// What to do.
     #[command(subcommand)]
@@ -26,7 +26,7 @@ pub struct Args {
 pub enum Command {
     /// Write a commented job file, for a data file or for the built-in generator
     New {
-        /// A CSV file to write the job for
+        /// A CSV or .npy file to write the job for
         data: Option<PathBuf>,
         /// Where to write it [default: standard output]
         #[arg(long, value_name = "FILE")]
@@ -102,7 +102,7 @@ pub struct Compare {
 /// `whimbrel predict`.
 #[derive(clap::Args, Debug)]
 pub struct Predict {
-    /// The folder of a finished run
+    /// The run's folder
     pub run: PathBuf,
     /// New rows: a CSV file with the run's columns
     #[arg(long, value_name = "FILE")]
@@ -122,7 +122,7 @@ pub enum DataCommand {
     Inspect {
         /// A CSV or .npy file
         file: PathBuf,
-        /// The column that says who holds the row
+        /// The column that says who holds the row [default: `client`, where there is one]
         #[arg(long, value_name = "COLUMN")]
         client: Option<String>,
         /// Print one JSON object to standard output

@@ -1,8 +1,9 @@
 //! `whimbrel check`: what a job will do and cost, without running it.
 
 use super::execute::read_job;
-use super::messages::warning;
+use super::messages::{data, note, warning};
 use serde_json::{Value, json};
+use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Instant;
 use whimbrel::core::ClientData;
@@ -38,10 +39,10 @@ pub fn check_command(path: &Path, json: bool) -> Result<u8> {
             "bits_up_per_round": 8.0 * trial.up, "bits_down_per_round": 8.0 * trial.down,
             "seconds": seconds, "job": text,
         });
-        println!("{report}");
+        data(&format!("{report}\n"))?;
         return Ok(0);
     }
-    println!("{text}");
+    let mut page = format!("{text}\n");
     let figures: Vec<(&str, Value)> = vec![
         ("clients", clients.into()),
         ("rows", rows.map_or("a stream".into(), |n| n.into())),
@@ -51,16 +52,28 @@ pub fn check_command(path: &Path, json: bool) -> Result<u8> {
             plan.uplink().omega().map_or("biased".into(), |w| format::number(w, 4).into()),
         ),
         ("rounds", rounds.map_or("until it stops".into(), |r| r.into())),
-        ("memory", format!("about {} MB", format::number(memory as f64 / 1e6, 3)).into()),
+        ("memory", format!("about {}", bytes(memory)).into()),
         ("up per round", format::bits(8.0 * trial.up).into()),
         ("down per round", format::bits(8.0 * trial.down).into()),
         ("expected time", seconds.map_or("unknown".into(), |s| format::duration(s).into())),
     ];
     for (name, value) in figures {
-        println!("{name:>24}  {}", value.as_str().map_or(value.to_string(), String::from));
+        let value = value.as_str().map_or(value.to_string(), String::from);
+        let _ = writeln!(page, "{name:>24}  {value}");
     }
-    println!("{:>24}  bits and time come from {TRIAL_ROUNDS} trial rounds, kept nowhere", "");
+    data(&page)?;
+    note(&format!("bits and time come from {TRIAL_ROUNDS} trial rounds, kept nowhere"));
     Ok(0)
+}
+
+fn bytes(count: u64) -> String {
+    let count = count as f64;
+    let (size, unit) = match count {
+        ..1e6 => (count / 1e3, "kB"),
+        ..1e9 => (count / 1e6, "MB"),
+        _ => (count / 1e9, "GB"),
+    };
+    format!("{} {unit}", format::number(size, 3))
 }
 
 /// Rows, memories and folds.
@@ -68,6 +81,7 @@ fn memory_bytes(loaded: &Loaded, plan: &Plan) -> u64 {
     let q = plan.model().statistic_len() as u64;
     let rows = loaded.clients.iter().map(|(_, data)| match data {
         ClientData::Table(table) => table.values.len() as u64,
+        ClientData::Labelled(l) => (l.len() * (l.width() + 1)) as u64,
         ClientData::Stream(_) => 0,
     });
     let memories = if plan.uplink().has_memory() { loaded.clients.len() as u64 * q } else { 0 };

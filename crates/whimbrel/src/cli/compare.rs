@@ -2,7 +2,7 @@
 
 use super::args::Compare;
 use super::execute::{INTERRUPTED, Prepared, read_job};
-use super::messages::{note, warning};
+use super::messages::{data, note, warning};
 use super::{report, view};
 use serde_json::{Map, Value};
 use std::path::Path;
@@ -13,19 +13,28 @@ use whimbrel::job::failure::{Failure, Result};
 use whimbrel::job::rundir::{Existing, RunDir};
 use whimbrel::report::RunView;
 
+/// The exit code of a comparison in which nothing is left to compare.
+const ALL_FAILED: u8 = 1;
+
 /// Runs several job files.
 pub fn compare_command(args: &Compare) -> Result<u8> {
     let jobs = args.jobs.iter().map(|path| read_job(path)).collect::<Result<Vec<_>>>()?;
-    let parent = Parent::open(args.out.as_deref(), "compare", args.force)?;
+    let parent = Parent::open(args.out.as_deref(), "compare", args.force).map_err(|e| match e {
+        Failure::Core(error) if args.out.as_deref().is_some_and(Path::is_dir) => {
+            error.hint("choose another --out, or add --force to replace the runs in it").into()
+        }
+        other => other,
+    })?;
     let Some((views, summaries)) = run_all(jobs, &parent)? else { return Ok(INTERRUPTED) };
-    let report = report::write(&views, &parent.dir.path().join("report.html"))?;
+    let page = parent.dir.path().join("report.html");
+    let page = report::write(&report::names(&views), &views, &page)?;
     if args.json {
-        println!("{}", Value::Object(summaries));
+        data(&format!("{}\n", Value::Object(summaries)))?;
     } else {
-        print!("{}", whimbrel::report::closing_table(&views));
+        data(&whimbrel::report::closing_table(&views))?;
     }
-    note(&format!("report: {}", report.display()));
-    Ok(0)
+    note(&format!("report: {}", page.display()));
+    Ok(if views.iter().all(|v| v.error.is_some()) { ALL_FAILED } else { 0 })
 }
 
 /// The folder that holds the runs of a comparison.
@@ -37,10 +46,9 @@ pub struct Parent {
 impl Parent {
     /// A new or empty folder, or one whose runs may be replaced.
     pub fn open(out: Option<&Path>, name: &str, force: bool) -> Result<Self> {
-        let existing = Existing::Refuse;
         let dir = match out {
             Some(path) if force && path.is_dir() => RunDir::adopt(path),
-            _ => RunDir::open(out, name, existing)?,
+            _ => RunDir::open(out, name, Existing::Refuse)?,
         };
         Ok(Self { dir, force })
     }
@@ -61,6 +69,7 @@ pub fn run_all(jobs: Vec<Job>, parent: &Parent) -> Result<Option<Compared>> {
     }
     // Everything is checked before anything runs.
     let prepared = jobs.into_iter().map(Prepared::new).collect::<Result<Vec<_>>>()?;
+    warn_of_other_data(&prepared);
     let mut views = Vec::new();
     let mut summaries = Map::new();
     for job in prepared {
@@ -81,7 +90,7 @@ pub fn run_all(jobs: Vec<Job>, parent: &Parent) -> Result<Option<Compared>> {
             Ending::Early(_) | Ending::Finished => {}
         }
         let view = view::load(&dir)?;
-        report::write(std::slice::from_ref(&view), &dir.path().join("report.html"))?;
+        report::write(&name, std::slice::from_ref(&view), &dir.path().join("report.html"))?;
         let mut summary = done.summary;
         summary.insert("run".into(), dir.path().display().to_string().into());
         summaries.insert(name, Value::Object(summary));
@@ -89,4 +98,18 @@ pub fn run_all(jobs: Vec<Job>, parent: &Parent) -> Result<Option<Compared>> {
     }
     view::refer_to_em(&mut views);
     Ok(Some((views, summaries)))
+}
+
+/// Objectives are means over rows: over other rows they are other quantities.
+fn warn_of_other_data(jobs: &[Prepared]) {
+    let Some(first) = jobs.first() else { return };
+    let others = jobs.iter().filter(|job| job.data_hash() != first.data_hash());
+    let names: Vec<String> = others.map(|job| format!("`{}`", job.job.name)).collect();
+    if !names.is_empty() {
+        warning(&format!(
+            "the data of {} are not those of `{}`: their objectives are not comparable",
+            names.join(", "),
+            first.job.name
+        ));
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::compare::{Parent, run_all};
 use super::execute::INTERRUPTED;
-use super::messages::note;
+use super::messages::{data, note};
 use super::report;
 use std::path::Path;
 use whimbrel::job::Job;
@@ -14,8 +14,11 @@ const JOBS: [(&str, &str); 3] = [
     ("fedem.toml", include_str!("../../../../jobs/demo/fedem.toml")),
 ];
 
+const TITLE: &str = "Demonstration: pooled EM, naive distributed EM and FedEM";
+
 /// Runs the three jobs and compares them.
 pub fn demo(out: Option<&Path>) -> Result<u8> {
+    let parent = Parent::open(out, "demo", false)?;
     note(
         "100 clients hold 100 points each of two Gaussian components, in shares that differ from \
          client to client.\nem sees all points; dem and fedem see messages of one-level dithering \
@@ -23,10 +26,9 @@ pub fn demo(out: Option<&Path>) -> Result<u8> {
     );
     let jobs = JOBS.iter().map(|(name, text)| Job::parse(text, name));
     let jobs = jobs.collect::<std::result::Result<Vec<_>, _>>()?;
-    let parent = Parent::open(out, "demo", false)?;
     let Some((views, _)) = run_all(jobs, &parent)? else { return Ok(INTERRUPTED) };
-    let page = report::write(&views, &parent.dir.path().join("report.html"))?;
-    print!("{}", whimbrel::report::closing_table(&views));
+    let page = report::write(TITLE, &views, &parent.dir.path().join("report.html"))?;
+    data(&whimbrel::report::closing_table(&views))?;
     note(&format!("report: {}", page.display()));
     Ok(0)
 }

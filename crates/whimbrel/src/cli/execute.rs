@@ -1,7 +1,7 @@
 //! `whimbrel run`: one job from its file to its report.
 
 use super::args::Run;
-use super::messages::{Progress, note, warning};
+use super::messages::{Progress, data, note, warning};
 use super::{report, view};
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
@@ -15,6 +15,7 @@ use whimbrel::job::build::Plan;
 use whimbrel::job::failure::{Failure, Result};
 use whimbrel::job::load::{file_hashes, load};
 use whimbrel::job::rundir::{Existing, Facts, RunDir, resolved};
+use whimbrel::job::spec::MethodKind;
 
 /// The exit code of a run that was interrupted and saved.
 pub const INTERRUPTED: u8 = 130;
@@ -30,39 +31,72 @@ pub fn run_command(args: &Run) -> Result<u8> {
     let prepared = Prepared::new(job)?;
     prepared.warnings().iter().for_each(|w| warning(w));
     let dir = RunDir::open(args.out.as_deref(), &prepared.job.name, existing)?;
-    if args.resume && dir.is_finished() {
-        let error = Error::config(format!("the run in {} is finished", dir.path().display()))
-            .hint("`whimbrel report` shows it; --force runs it again");
-        return Err(error.into());
+    if args.resume {
+        check_resumable(&dir)?;
     }
     let done = prepared.execute(&dir, args.resume)?;
-    let report = report::write(&[view::load(&dir)?], &dir.path().join("report.html"))?;
+    let views = [view::load(&dir)?];
+    let report = report::write(&views[0].name, &views, &dir.path().join("report.html"))?;
+    if args.json {
+        let mut object = done.summary;
+        object.insert("run".into(), dir.path().display().to_string().into());
+        data(&format!("{}\n", Value::Object(object)))?;
+    }
     match &done.ending {
         Ending::Failed(error) => {
-            note(&format!("what was computed is in {}", dir.path().display()));
+            note(&format!("what was computed is in {}", report.display()));
             return Err(error.clone().into());
         }
         Ending::Interrupted => {
             note(&format!("interrupted after round {}; the state is saved", done.rounds));
             note(&format!(
                 "go on with: whimbrel run {} --out {} --resume",
-                args.job.display(),
-                dir.path().display()
+                shell_word(&args.job),
+                shell_word(dir.path())
             ));
             return Ok(INTERRUPTED);
         }
         Ending::Early(why) => note(&format!("stopped after round {}: {why}", done.rounds)),
         Ending::Finished => {}
     }
-    if args.json {
-        let mut object = done.summary;
-        object.insert("run".into(), dir.path().display().to_string().into());
-        println!("{}", Value::Object(object));
-    } else {
-        print!("{}", whimbrel::report::closing_table(&[view::load(&dir)?]));
+    if !args.json {
+        data(&whimbrel::report::closing_table(&views))?;
     }
     note(&format!("report: {}", report.display()));
     Ok(0)
+}
+
+/// Refuses to go on with a run that is over; says so where there is none to go on with.
+fn check_resumable(dir: &RunDir) -> Result<()> {
+    let folder = dir.path().display();
+    if let Some(ending) = dir.ending() {
+        let error = Error::config(format!("the run in {folder} is over: {ending}"))
+            .hint("`whimbrel report` shows it; --force runs it again");
+        return Err(error.into());
+    }
+    if !dir.is_started() {
+        warning(&format!("{folder} holds no run yet: this starts one"));
+    }
+    Ok(())
+}
+
+/// A path as one word of a command line.
+pub fn shell_word(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_alphanumeric() || "/._-+,:=@%".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text;
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// A path as a job file can hold it.
+pub fn in_text(path: &Path) -> Result<&str> {
+    path.to_str().ok_or_else(|| {
+        Error::config(format!("{} is not UTF-8, and a job file is", path.display()))
+            .hint("rename the file or its folder")
+            .into()
+    })
 }
 
 /// Reads a job and resolves its paths against its folder.
@@ -73,6 +107,7 @@ pub fn read_job(path: &Path) -> Result<Job> {
     let folder = path.parent().unwrap_or(Path::new("."));
     for named in job.paths_mut() {
         *named = absolute(&folder.join(&*named));
+        in_text(named)?;
     }
     Ok(job)
 }
@@ -108,6 +143,11 @@ impl Prepared {
         Ok(Self { job, plan, facts, resolved, clients: loaded.clients })
     }
 
+    /// The hash of its data.
+    pub fn data_hash(&self) -> &str {
+        &self.facts.hash
+    }
+
     /// What should be said before it runs.
     pub fn warnings(&self) -> Vec<String> {
         self.plan.warnings()
@@ -123,7 +163,8 @@ impl Prepared {
             checkpoint_every: Duration::from_secs_f64(self.job.simulation.checkpoint_seconds),
             interrupt: &interrupt,
         };
-        let mut progress = Progress::new(&self.job.name, self.plan.rounds());
+        let sends = self.job.method.kind != MethodKind::Em;
+        let mut progress = Progress::new(&self.job.name, self.plan.rounds(), sends);
         let outcome = run_chain(&self.plan, self.clients, self.job.seed, &limits, &mut progress);
         progress.done();
         let outcome = outcome?;

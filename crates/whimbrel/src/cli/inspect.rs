@@ -1,16 +1,21 @@
 //! `whimbrel data inspect`: a first look at a file.
 
+use super::messages::data as print;
 use serde_json::{Value, json};
 use std::path::Path;
 use whimbrel::data::{ColumnSummary, CsvOptions, Dataset, inspect, read_csv, read_npy};
 use whimbrel::job::failure::Result;
 
+/// The column that says who holds a row, unless another is named.
+const CLIENT: &str = "client";
+
 /// Shows shape, types, missing cells and clients.
 pub fn inspect_command(file: &Path, client: Option<&str>, json: bool) -> Result<u8> {
     let data = read_any(file, client)?;
-    let seen = inspect(&data, client)?;
+    let usual = data.columns().iter().any(|c| c.named && c.name == CLIENT).then_some(CLIENT);
+    let seen = inspect(&data, client.or(usual))?;
     if !json {
-        print!("{seen}");
+        print(&seen.to_string())?;
         return Ok(0);
     }
     let columns: Vec<Value> = seen
@@ -32,10 +37,9 @@ pub fn inspect_command(file: &Path, client: Option<&str>, json: bool) -> Result<
             .map(|(name, rows)| (name.clone(), json!(rows)))
             .collect::<serde_json::Map<_, _>>()
     });
-    println!(
-        "{}",
-        json!({ "file": seen.name, "rows": seen.rows, "columns": columns, "clients": clients })
-    );
+    let report =
+        json!({ "file": seen.name, "rows": seen.rows, "columns": columns, "clients": clients });
+    print(&format!("{report}\n"))?;
     Ok(0)
 }
 

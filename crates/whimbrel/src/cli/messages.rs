@@ -1,51 +1,69 @@
-//! What people read while a command works: everything on standard error.
+//! What a command says: data on standard output, everything else on standard error.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::{ErrorKind, Write, stderr, stdout};
 use std::time::Duration;
+use whimbrel::core::Error;
 use whimbrel::engine::simulator::Done;
 use whimbrel::engine::{Observer, Row};
-use whimbrel::job::failure::Failure;
+use whimbrel::job::failure::{Failure, Result};
 use whimbrel::report::format;
+
+/// Writes data to standard output. A reader who has seen enough (`| head`) is no failure.
+pub fn data(text: &str) -> Result<()> {
+    let mut out = stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => {
+            Err(Error::storage("standard output", e).into())
+        }
+        _ => Ok(()),
+    }
+}
 
 /// Says why a command failed.
 pub fn failure(failure: &Failure) {
     match failure {
         // Job errors come with their own headings, one each.
-        Failure::Job(errors) => eprintln!("{errors}"),
-        other => eprintln!("error: {other}"),
+        Failure::Job(errors) => note(&errors.to_string()),
+        other => note(&format!("error: {other}")),
     }
 }
 
 /// Says something that does not stop the command.
 pub fn warning(text: &str) {
-    eprintln!("warning: {text}");
+    note(&format!("warning: {text}"));
 }
 
 /// Says where things are.
 pub fn note(text: &str) {
-    eprintln!("{text}");
+    // There is nobody left to tell that nobody listens.
+    let _ = writeln!(stderr(), "{text}");
 }
 
 /// A progress bar over the rounds of one run; silent where standard error is no terminal.
 pub struct Progress {
     bar: ProgressBar,
+    bits: bool,
 }
 
 impl Progress {
-    /// A bar for a job of so many rounds, where that is known.
-    pub fn new(name: &str, rounds: Option<u32>) -> Self {
+    /// A bar for a job of so many rounds, where that is known; with or without the bits sent.
+    pub fn new(name: &str, rounds: Option<u32>, bits: bool) -> Self {
         let bar = match rounds {
             Some(rounds) => ProgressBar::new(u64::from(rounds)),
             None => ProgressBar::no_length(),
         };
         bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(8));
-        let layout = "{prefix:>12} {bar:24} {pos:>6}/{len:<6} {msg}";
+        let layout = match rounds {
+            Some(_) => "{prefix:>12} {bar:24} {human_pos}/{human_len} rounds  {msg}",
+            None => "{prefix:>12} {spinner} {human_pos} rounds  {msg}",
+        };
         if let Ok(style) = ProgressStyle::with_template(layout) {
             bar.set_style(style.progress_chars("=> "));
         }
         bar.set_prefix(name.to_string());
         bar.enable_steady_tick(Duration::from_millis(250));
-        Self { bar }
+        Self { bar, bits }
     }
 
     /// Takes the bar away.
@@ -71,7 +89,8 @@ impl Observer for Progress {
         let figure = |name: &str, label: &str, digits| {
             row.number(name).map(|value| format!("{label} {}", format::number(value, digits)))
         };
-        let up = Some(format!("{} up", format::bits(8.0 * row.traffic.up as f64)));
+        let sent = || format!("{} up", format::bits(8.0 * row.traffic.up as f64));
+        let up = self.bits.then(sent);
         let parts = [figure("objective", "objective", 8), figure("field_norm2", "||h||^2", 3), up];
         let text: Vec<String> = parts.into_iter().flatten().collect();
         self.bar.set_message(text.join(", "));

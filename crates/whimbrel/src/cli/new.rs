@@ -1,8 +1,9 @@
 //! `whimbrel new`: a job file to start from.
 
+use super::execute::in_text;
 use super::inspect::read_any;
-use super::messages::note;
-use std::path::Path;
+use super::messages::{data as print, note};
+use std::path::{Path, PathBuf};
 use whimbrel::core::Error;
 use whimbrel::data::{Dataset, Kind};
 use whimbrel::job::failure::{Failure, Result};
@@ -28,31 +29,44 @@ const CLIENT_NAMES: [&str; 14] = [
 
 /// Writes a commented job file.
 pub fn new_command(data: Option<&Path>, out: Option<&Path>) -> Result<u8> {
-    let facts = data.map(look).transpose()?;
+    let facts = data.map(|file| look(file, out)).transpose()?;
     let text = template(facts.as_ref());
     let Some(out) = out else {
-        print!("{text}");
+        print(&text)?;
         return Ok(0);
     };
     if out.exists() {
         let error = Error::config(format!("{} exists", out.display())).hint("choose another --out");
         return Err(error.into());
     }
-    std::fs::write(out, text).map_err(|e| Failure::from(Error::storage(out.display(), e)))?;
+    std::fs::write(out, text)
+        .map_err(|e| Failure::config(format!("cannot write {}: {e}", out.display())))?;
     note(&format!("wrote {}; next: whimbrel check {0}", out.display()));
     Ok(0)
 }
 
-fn look(file: &Path) -> Result<DataFacts> {
+fn look(file: &Path, job: Option<&Path>) -> Result<DataFacts> {
     let data = read_any(file, None)?;
     let numeric = data.columns().iter().filter(|c| c.kind == Kind::Number && c.named);
     let client = client_column(&data);
     Ok(DataFacts {
-        path: file.display().to_string(),
+        path: in_text(&seen_from(job, file))?.into(),
         columns: numeric.map(|c| c.name.clone()).filter(|n| Some(n) != client.as_ref()).collect(),
         client,
         rows: data.rows(),
     })
+}
+
+/// How a job file names a data file: relative to its own folder, where it can.
+fn seen_from(job: Option<&Path>, file: &Path) -> PathBuf {
+    let folder = job.and_then(Path::parent).filter(|folder| !folder.as_os_str().is_empty());
+    let Some(folder) = folder else { return file.into() };
+    match (folder.canonicalize(), file.canonicalize()) {
+        (Ok(folder), Ok(file)) => {
+            file.strip_prefix(&folder).map_or(file.clone(), Path::to_path_buf)
+        }
+        _ => file.into(),
+    }
 }
 
 /// A column with one of the usual names, else the only column of text.

@@ -2,7 +2,7 @@
 
 use super::args::Predict;
 use super::inspect::read_any;
-use super::messages::note;
+use super::messages::{data as print, note, warning};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::path::Path;
@@ -17,6 +17,9 @@ use whimbrel::models::gmm::{Covariance, Gmm, GmmParameters, GmmSettings};
 /// Writes label, log-density and responsibilities of each row.
 pub fn predict_command(args: &Predict) -> Result<u8> {
     let dir = RunDir::existing(&args.run)?;
+    if dir.ending().is_none() {
+        warning(&format!("the run in {} is not finished", dir.path().display()));
+    }
     let (model, theta, columns) = load_model(&dir.path().join("model/model.json"))?;
     let data = read_any(&args.data, None)?;
     let features = data.features(&whimbrel::data::Features::Listed(&columns))?;
@@ -40,10 +43,9 @@ pub fn predict_command(args: &Predict) -> Result<u8> {
     write_atomically(&args.out, text.as_bytes())?;
     let mean = found.log_density.iter().sum::<f64>() / rows as f64;
     if args.json {
-        println!(
-            "{}",
-            json!({ "rows": rows, "mean_log_density": mean, "out": args.out.display().to_string() })
-        );
+        let out = args.out.display().to_string();
+        let report = json!({ "rows": rows, "mean_log_density": mean, "out": out });
+        print(&format!("{report}\n"))?;
     }
     note(&format!("{rows} rows, mean log-density {mean:.6}: {}", args.out.display()));
     Ok(0)

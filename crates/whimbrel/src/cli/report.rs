@@ -1,6 +1,6 @@
 //! `whimbrel report`: a run's page, from its folder.
 
-use super::messages::note;
+use super::messages::{data, note};
 use super::view;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
@@ -18,18 +18,31 @@ pub fn report_command(runs: &[PathBuf], out: Option<&Path>, json: bool) -> Resul
         [one] => one.path().join("report.html"),
         _ => PathBuf::from("report.html"),
     };
-    let page = write(&views, out.unwrap_or(&default))?;
+    let page = write(&names(&views), &views, out.unwrap_or(&default))?;
     if json {
-        let by_name = views.iter().map(|v| (v.name.clone(), Value::Object(v.summary.clone())));
-        println!("{}", Value::Object(by_name.collect::<Map<_, _>>()));
+        let mut by_name = Map::new();
+        for (dir, view) in dirs.iter().zip(&views) {
+            // Runs of one name are told apart by their folders.
+            let twice = views.iter().filter(|v| v.name == view.name).count() > 1;
+            let folder = dir.path().display().to_string();
+            let mut summary = view::summary(dir)?;
+            summary.insert("run".into(), folder.clone().into());
+            by_name.insert(if twice { folder } else { view.name.clone() }, summary.into());
+        }
+        data(&format!("{}\n", Value::Object(by_name)))?;
     }
     note(&format!("report: {}", page.display()));
     Ok(0)
 }
 
-/// Writes the page.
-pub fn write(views: &[RunView], path: &Path) -> Result<PathBuf> {
+/// The runs' names, for a title.
+pub fn names(views: &[RunView]) -> String {
     let names: Vec<&str> = views.iter().map(|v| v.name.as_str()).collect();
-    write_atomically(path, html(&names.join(", "), views).as_bytes())?;
+    names.join(", ")
+}
+
+/// Writes the page.
+pub fn write(title: &str, views: &[RunView], path: &Path) -> Result<PathBuf> {
+    write_atomically(path, html(title, views).as_bytes())?;
     Ok(path.to_path_buf())
 }

@@ -1,5 +1,6 @@
 //! From a run's folder to what a report shows.
 
+use super::execute::shell_word;
 use serde_json::{Map, Value};
 use std::fs;
 use std::path::Path;
@@ -8,7 +9,7 @@ use whimbrel::data::{CsvOptions, Dataset, read_csv};
 use whimbrel::job::Job;
 use whimbrel::job::failure::Result;
 use whimbrel::job::rundir::RunDir;
-use whimbrel::job::spec::Model;
+use whimbrel::job::spec::{MethodKind, Model};
 use whimbrel::job::start::read_object;
 use whimbrel::report::{ClientView, MixtureView, RunView};
 
@@ -17,9 +18,9 @@ pub fn load(dir: &RunDir) -> Result<RunView> {
     let path = dir.path();
     let job_toml = read(&path.join("job.toml"))?;
     let job = Job::parse(&job_toml, &path.join("job.toml").display().to_string())?;
-    let summary = optional(path, "summary.json").map(|p| read_object(&p)).transpose()?;
-    let summary = summary.unwrap_or_default();
+    let mut summary = summary(dir)?;
     let text = |key: &str| summary.get(key).and_then(Value::as_str).unwrap_or_default().to_string();
+    let [version, isa, data_hash] = ["version", "isa", "data_hash"].map(text);
     let Model::Gmm(gmm) = &job.model;
     let ending = text("ending");
     let mut notes = Vec::new();
@@ -29,20 +30,24 @@ pub fn load(dir: &RunDir) -> Result<RunView> {
     if ending.starts_with("stopped early") {
         notes.push(ending.clone());
     }
+    let mut rows = metrics(&path.join("metrics.jsonl"))?;
+    let table = optional(path, "clients.csv").filter(|_| job.method.kind != MethodKind::Em);
+    if job.method.kind == MethodKind::Em {
+        // Its one client and the server are the same party: nothing travels, so bits beside those
+        // of a federation would mislead.
+        rows.iter_mut().chain([&mut summary]).for_each(|row| row.retain(|k, _| !is_bits(k)));
+    }
     Ok(RunView {
         model: format!("gmm, {} components, {}", gmm.components, gmm.covariance.name()),
         method: job.method.kind.name().into(),
         seed: job.seed,
-        version: text("version"),
-        isa: text("isa"),
-        data_hash: text("data_hash"),
-        rows: metrics(&path.join("metrics.jsonl"))?,
-        clients: optional(path, "clients.csv")
-            .map(|p| clients(&p))
-            .transpose()?
-            .unwrap_or_default(),
+        version,
+        isa,
+        data_hash,
+        rows,
+        clients: table.map(|p| clients(&p)).transpose()?.unwrap_or_default(),
         mixture: mixture(path)?,
-        command: format!("whimbrel run {}", path.join("job.toml").display()),
+        command: format!("whimbrel run {}", shell_word(&path.join("job.toml"))),
         error: ending.strip_prefix("failed: ").map(String::from),
         reference_objective: None,
         name: job.name,
@@ -52,13 +57,27 @@ pub fn load(dir: &RunDir) -> Result<RunView> {
     })
 }
 
-/// Measures every run against the lowest objective of an `em` run among them.
+/// The content of `summary.json`; empty while the run is not over.
+pub fn summary(dir: &RunDir) -> Result<Map<String, Value>> {
+    let path = optional(dir.path(), "summary.json");
+    Ok(path.map(|p| read_object(&p)).transpose()?.unwrap_or_default())
+}
+
+/// Measures every run against the lowest objective of an `em` run on the same data among them.
 pub fn refer_to_em(views: &mut [RunView]) {
-    let pooled = views.iter().filter(|v| v.method == "em").filter_map(|v| v.result("objective"));
-    let Some(best) = pooled.min_by(f64::total_cmp) else { return };
+    let pooled: Vec<(String, f64)> = views
+        .iter()
+        .filter(|v| v.method == MethodKind::Em.name())
+        .filter_map(|v| Some((v.data_hash.clone(), v.result("objective")?)))
+        .collect();
     for view in views {
-        view.reference_objective = Some(best);
+        let same_data = pooled.iter().filter(|(hash, _)| *hash == view.data_hash);
+        view.reference_objective = same_data.map(|(_, value)| *value).min_by(f64::total_cmp);
     }
+}
+
+fn is_bits(key: &str) -> bool {
+    key.starts_with("bits_")
 }
 
 fn metrics(path: &Path) -> Result<Vec<Map<String, Value>>> {

@@ -1,0 +1,85 @@
+//! One message to one client.
+
+use crate::Packet;
+use whimbrel_core::wire::{put_varint, take_varint};
+use whimbrel_core::{Error, Result, Wire};
+
+/// A whole state (first contact, catch-up, exact channels), then the packets that follow it.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct DownMessage {
+    whole: Option<Vec<f64>>,
+    steps: Vec<Packet>,
+    codec: u8,
+}
+
+impl DownMessage {
+    /// A whole state.
+    pub fn whole(state: &[f64]) -> Self {
+        Self { whole: Some(state.to_vec()), ..Self::default() }
+    }
+
+    /// One packet.
+    pub fn step(packet: Packet) -> Self {
+        Self { steps: vec![packet], ..Self::default() }
+    }
+
+    /// The same message with one more packet.
+    #[must_use]
+    pub fn then(mut self, packet: Packet) -> Self {
+        self.steps.push(packet);
+        self
+    }
+
+    /// Several packets.
+    pub(super) fn of_steps(steps: Vec<Packet>) -> Self {
+        Self { steps, ..Self::default() }
+    }
+
+    /// The same message, written with the codec of that number.
+    #[must_use]
+    pub(super) fn with_codec(mut self, codec: u8) -> Self {
+        self.codec = codec;
+        self
+    }
+
+    /// The whole state, where there is one.
+    pub fn state(&self) -> Option<&[f64]> {
+        self.whole.as_deref()
+    }
+
+    /// The packets.
+    pub fn steps(&self) -> &[Packet] {
+        &self.steps
+    }
+
+    pub(super) fn codec(&self) -> u8 {
+        self.codec
+    }
+}
+
+/// One number holds how many packets there are, whether a whole state comes first, and whether a
+/// codec's number follows: a byte in nearly every message.
+impl Wire for DownMessage {
+    fn put(&self, out: &mut Vec<u8>) {
+        let flags = u64::from(self.whole.is_some()) | u64::from(self.codec > 0) << 1;
+        put_varint((self.steps.len() as u64) << 2 | flags, out);
+        if self.codec > 0 {
+            self.codec.put(out);
+        }
+        if let Some(whole) = &self.whole {
+            whole.put(out);
+        }
+        Packet::put_all(&self.steps, out);
+    }
+
+    fn take(from: &mut &[u8]) -> Result<Self> {
+        let head = take_varint(from)?;
+        let codec = if head & 2 > 0 { u8::take(from)? } else { 0 };
+        if head & 2 > 0 && codec == 0 {
+            return Err(Error::peer("a message is not in its shortest form"));
+        }
+        let whole = if head & 1 > 0 { Some(Vec::take(from)?) } else { None };
+        let count = usize::try_from(head >> 2).map_err(|_| Error::peer("a list is too long"))?;
+        Ok(Self { whole, steps: Packet::take_all(count, from)?, codec })
+    }
+}

@@ -1,0 +1,610 @@
+//! From the server to the clients.
+//!
+//! The server holds a state `w`; a client computes at `ŵ_i`. Per rule:
+//!
+//! | rule | what travels | the client computes at | the server goes on with |
+//! |---|---|---|---|
+//! | exact | `w` | `w` | `w` |
+//! | degraded | `q = C(w − w_held + c E)`, `E = v − q` with feedback | `w_held + q` | the same |
+//! | detached | `q = C(w − w_previous)` | its replica `+ q` | `w` |
+//! | preserved | `q = C(w − H)`, then `H += alpha q` on both ends | `H + q` | `w` |
+//! | ghost | `w_previous` and `q = C(w − w_previous)` | `w_previous + q` | `w` |
+//!
+//! Preserved memories are one for all (MCM), one per group (Rand-MCM-G), one per client (Rand-MCM),
+//! or one mean on the server for memories that each client keeps alone, with a periodic reset.
+//!
+//! A client that missed messages gets them, or the whole state where that is shorter; first contact
+//! is the same case. A shared or group memory advances in rounds in which an upload of one of its
+//! clients was accepted, a client's own memory when its own was: both ends always agree.
+
+mod message;
+mod track;
+
+pub use message::DownMessage;
+pub use track::Track;
+
+use crate::{Codec, Packet};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use whimbrel_core::sum::ExactSum;
+use whimbrel_core::{ClientId, Error, Key, Result, vector, wire};
+
+/// How the server's state travels down.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Downlink {
+    /// The codec of everyone, then those of clients that have their own.
+    codecs: Vec<Codec>,
+    /// Clients with a codec of their own, by id.
+    own: BTreeMap<u32, u8>,
+    rule: DownRule,
+    dimension: usize,
+}
+
+/// What is compressed, and what is kept.
+#[derive(Clone, Debug, PartialEq)]
+pub enum DownRule {
+    /// Nothing is compressed.
+    Exact,
+    /// Updates are compressed, and the server takes what clients decode for its own state.
+    Degraded {
+        /// What happens to the compression error.
+        feedback: Feedback,
+    },
+    /// Updates are compressed, and the server keeps its exact state all the same.
+    Detached,
+    /// The difference to a memory is compressed, and the server keeps its exact state.
+    Preserved {
+        /// The memory's step.
+        alpha: f64,
+        /// Whose memories.
+        memories: Memories,
+    },
+    /// The client computes at the server's previous state plus the compressed update: it needs the
+    /// exact bytes of that state and exists for comparison only.
+    Ghost,
+}
+
+/// Error feedback on a degraded downlink.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Feedback {
+    /// The error is forgotten.
+    Off,
+    /// All of it is added to the next update; an unbiased codec is scaled to a contraction.
+    Contractive,
+    /// This share of it is added to the next update, and the codec is used as it is (Dore).
+    Share(f64),
+}
+
+/// Whose memories a preserved downlink keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memories {
+    /// So many groups of clients (by id, in turn) with one memory each; one group is everyone.
+    Groups(u32),
+    /// One per client, on both ends.
+    PerClient,
+    /// One per client on its own end, their mean on the server.
+    Single {
+        /// After so many rounds all memories are set to the mean.
+        reset: Option<u32>,
+    },
+}
+
+/// What the server keeps once.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DownServer {
+    /// Where the next messages draw from.
+    key: Key,
+    tracks: Vec<Track>,
+    /// `E` of error feedback.
+    error: Vec<f64>,
+    /// The state before the last step (detached, ghost).
+    previous: Vec<f64>,
+    /// The last ghost's base and packet.
+    ghost: Option<(Vec<f64>, Packet)>,
+    single: Option<Single>,
+}
+
+/// The server's end of one mean memory.
+#[derive(Clone, Debug, PartialEq)]
+struct Single {
+    /// `Σ H_i` over everyone enrolled.
+    sum: Vec<f64>,
+    clients: f64,
+    /// The mean at the last reset: what a client that was absent starts from.
+    reset_to: Vec<f64>,
+    resets: u32,
+    rounds: u32,
+}
+
+/// What the server keeps per client.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct DownPeer {
+    id: u32,
+    /// Messages of its track that it holds, or resets it has seen; none before first contact.
+    version: Option<u64>,
+    /// `H_i`, where each client has its own on both ends.
+    memory: Vec<f64>,
+    /// The last packet, where the server sums what clients decode.
+    sent: Option<Packet>,
+    /// `||ŵ_i − w||²` and `||w − H_i||²` of the last message.
+    spread: (f64, f64),
+}
+
+/// What the client keeps: its replica or memory.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct DownClient {
+    memory: Vec<f64>,
+}
+
+/// What accepted uploads say about the messages that went down.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DownFold {
+    groups: Vec<u32>,
+    sent: ExactSum,
+    spread: ExactSum,
+    count: u32,
+}
+
+/// How far clients computed from the server's state, on average over a round.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    /// `E||ŵ_i − w||²`.
+    pub local2: f64,
+    /// `E||w − H_i||²`.
+    pub memory2: f64,
+}
+
+wire!(DownServer { key, tracks, error, previous, ghost, single });
+wire!(Single { sum, clients, reset_to, resets, rounds });
+wire!(DownPeer { id, version, memory, sent, spread });
+wire!(DownClient { memory });
+wire!(DownFold { groups, sent, spread, count });
+
+impl Downlink {
+    /// The state itself, at native width.
+    pub fn exact(dimension: usize) -> Self {
+        let codecs = vec![Codec::Exact];
+        Self { codecs, own: BTreeMap::new(), rule: DownRule::Exact, dimension }
+    }
+
+    /// Checks that the rule can work with the codec. An exact codec makes every rule exact.
+    /// Memory steps that are known to diverge need `allow_divergence`.
+    pub fn new(
+        codec: Codec,
+        rule: DownRule,
+        dimension: usize,
+        allow_divergence: bool,
+    ) -> Result<Self> {
+        if codec.is_exact() || rule == DownRule::Exact {
+            return Ok(Self::exact(dimension));
+        }
+        let contracts = matches!(rule, DownRule::Degraded { feedback: Feedback::Contractive });
+        if !codec.is_unbiased() && !contracts {
+            return Err(Error::config(format!(
+                "{} is biased, so on this downlink its error would never average out",
+                codec.name()
+            ))
+            .hint("use an unbiased codec, or rule = \"degraded\" with feedback = true"));
+        }
+        if let DownRule::Preserved { alpha, .. } = rule {
+            let inside = alpha > 0.0 && alpha < 1.0;
+            if !inside && !(allow_divergence && (alpha == 0.0 || alpha == 1.0)) {
+                return Err(Error::config(format!(
+                    "a downlink memory with alpha = {alpha} does not converge: at 0 it never moves, at 1 it carries all compression noise on"
+                ))
+                .hint("alpha = \"auto\" is 1/(2(1 + omega)); allow_divergence = true runs 0 and 1 all the same"));
+            }
+        }
+        Ok(Self { codecs: vec![codec], own: BTreeMap::new(), rule, dimension })
+    }
+
+    /// Gives one client a codec of its own.
+    pub fn with_own(mut self, id: ClientId, codec: Codec) -> Result<Self> {
+        if !matches!(self.rule, DownRule::Preserved { memories: Memories::PerClient, .. }) {
+            return Err(Error::config(
+                "clients can have downlink codecs of their own only with memories of their own",
+            )
+            .hint("set memories = \"per-client\" in [downlink]"));
+        }
+        if !codec.is_unbiased() {
+            return Err(Error::config(format!("{} is biased", codec.name())));
+        }
+        let at = self.codecs.iter().position(|c| *c == codec).unwrap_or_else(|| {
+            self.codecs.push(codec);
+            self.codecs.len() - 1
+        });
+        let at = u8::try_from(at).map_err(|_| Error::config("more than 255 different codecs"))?;
+        self.own.insert(id.0, at);
+        Ok(self)
+    }
+
+    /// The rule.
+    pub fn rule(&self) -> &DownRule {
+        &self.rule
+    }
+
+    /// The codec of clients that have none of their own.
+    pub fn codec(&self) -> &Codec {
+        &self.codecs[0]
+    }
+
+    /// Whether clients compute at the server's own state.
+    pub fn is_exact(&self) -> bool {
+        self.rule == DownRule::Exact
+    }
+
+    /// Whether the server gives its own state up for what clients decode.
+    pub fn replaces_state(&self) -> bool {
+        matches!(self.rule, DownRule::Degraded { .. })
+    }
+
+    /// The codec's variance constant on this channel.
+    pub fn omega(&self) -> Option<f64> {
+        self.codec().omega(self.dimension)
+    }
+
+    /// Numbers kept on the server for each client.
+    pub fn numbers_per_client(&self) -> usize {
+        match self.rule {
+            DownRule::Preserved { memories: Memories::PerClient, .. } => self.dimension,
+            _ => 0,
+        }
+    }
+
+    /// The server's end, for a first state.
+    pub fn server(&self, state: &[f64]) -> DownServer {
+        let tracks = match self.rule {
+            DownRule::Degraded { .. } | DownRule::Detached => 1,
+            DownRule::Preserved { memories: Memories::Groups(groups), .. } => groups,
+            _ => 0,
+        };
+        let keeps_previous = matches!(self.rule, DownRule::Detached | DownRule::Ghost);
+        let single =
+            matches!(self.rule, DownRule::Preserved { memories: Memories::Single { .. }, .. });
+        DownServer {
+            key: Key::root(0),
+            tracks: (0..tracks).map(|_| Track::new(state)).collect(),
+            error: Vec::new(),
+            previous: if keeps_previous { state.to_vec() } else { Vec::new() },
+            ghost: None,
+            single: single.then(|| Single {
+                sum: vec![0.0; state.len()],
+                clients: 0.0,
+                reset_to: state.to_vec(),
+                resets: 0,
+                rounds: 0,
+            }),
+        }
+    }
+
+    /// Starts over from a state: whoever is enrolled stays so and is sent the whole state next.
+    pub fn restart(&self, end: &mut DownServer, state: &[f64]) {
+        let clients = end.single.as_ref().map_or(0.0, |single| single.clients);
+        *end = self.server(state);
+        if let Some(single) = &mut end.single {
+            single.clients = clients;
+            vector::axpy(&mut single.sum, clients, state);
+        }
+    }
+
+    /// The server's record of one client; the server's end takes note of it.
+    pub fn admit(&self, end: &mut DownServer, id: ClientId) -> DownPeer {
+        if let Some(single) = &mut end.single {
+            // A client that has not been heard yet starts from the last reset.
+            single.clients += 1.0;
+            vector::axpy(&mut single.sum, 1.0, &single.reset_to);
+        }
+        DownPeer { id: id.0, ..DownPeer::default() }
+    }
+
+    /// The client's end.
+    pub fn client(&self) -> DownClient {
+        DownClient::default()
+    }
+
+    /// An empty fold.
+    pub fn fold(&self) -> DownFold {
+        let single =
+            matches!(self.rule, DownRule::Preserved { memories: Memories::Single { .. }, .. });
+        DownFold {
+            groups: Vec::new(),
+            sent: ExactSum::new(if single { self.dimension } else { 0 }),
+            spread: ExactSum::new(2),
+            count: 0,
+        }
+    }
+
+    /// Notes that the upload of a client was accepted; `peer` is the record staged for it.
+    pub fn absorb(&self, fold: &mut DownFold, peer: &DownPeer) -> Result<()> {
+        if self.is_exact() {
+            return Ok(());
+        }
+        if let DownRule::Preserved { memories: Memories::Groups(groups), .. } = self.rule {
+            let group = peer.id % groups;
+            if let Err(at) = fold.groups.binary_search(&group) {
+                fold.groups.insert(at, group);
+            }
+        }
+        if let (Some(packet), true) = (&peer.sent, !fold.sent.is_empty()) {
+            fold.sent.add(&self.value(self.index(peer.id), packet)?, 1.0)?;
+        }
+        fold.spread.add(&[peer.spread.0, peer.spread.1], 1.0)?;
+        fold.count += 1;
+        Ok(())
+    }
+
+    /// Adds another fold.
+    pub fn merge(&self, fold: &mut DownFold, other: &DownFold) -> Result<()> {
+        let union: BTreeSet<u32> = fold.groups.iter().chain(&other.groups).copied().collect();
+        fold.groups = union.into_iter().collect();
+        fold.sent.merge(&other.sent)?;
+        fold.spread.merge(&other.spread)?;
+        fold.count += other.count;
+        Ok(())
+    }
+
+    /// How far the clients of a round computed from the server's state; none where they cannot.
+    pub fn spread(&self, fold: &DownFold) -> Option<Spread> {
+        if self.is_exact() || fold.count == 0 {
+            return None;
+        }
+        let sums = fold.spread.value();
+        let n = f64::from(fold.count);
+        Some(Spread { local2: sums[0] / n, memory2: sums[1] / n })
+    }
+
+    /// Called once per server step with the state the method wants and what became of the last
+    /// messages; returns the state the server must hold from now on.
+    pub fn publish(
+        &self,
+        end: &mut DownServer,
+        state: Vec<f64>,
+        fold: &DownFold,
+        key: Key,
+    ) -> Result<Vec<f64>> {
+        end.key = key;
+        match self.rule {
+            DownRule::Exact => Ok(state),
+            DownRule::Degraded { feedback } => self.degrade(end, &state, feedback, key),
+            DownRule::Detached => {
+                let mut update = state.clone();
+                vector::axpy(&mut update, -1.0, &end.previous);
+                let (packet, value) = self.compress(0, &update, key.fold(0))?;
+                let track = &mut end.tracks[0];
+                track.commit(packet, 1.0, &value);
+                track.note_spread(&state);
+                end.previous.clone_from(&state);
+                Ok(state)
+            }
+            DownRule::Ghost => {
+                let mut update = state.clone();
+                vector::axpy(&mut update, -1.0, &end.previous);
+                let (packet, _) = self.compress(0, &update, key.fold(0))?;
+                let base = std::mem::replace(&mut end.previous, state.clone());
+                end.ghost = Some((base, packet));
+                Ok(state)
+            }
+            DownRule::Preserved { memories: Memories::PerClient, .. } => Ok(state),
+            DownRule::Preserved { alpha, memories: Memories::Groups(_) } => {
+                for (group, track) in end.tracks.iter_mut().enumerate() {
+                    // H += alpha C(.), once a client has answered to it; else the message was
+                    // never used and the next one starts from the same memory.
+                    if let Some(packet) = track.take_pending()
+                        && fold.groups.binary_search(&(group as u32)).is_ok()
+                    {
+                        let value = self.value(0, &packet)?;
+                        track.commit(packet, alpha, &value);
+                    }
+                    // C(w − H)
+                    let mut omega = state.clone();
+                    vector::axpy(&mut omega, -1.0, track.current());
+                    let (packet, value) = self.compress(0, &omega, key.fold(group as u64))?;
+                    track.set_pending(packet, &value, &state);
+                }
+                Ok(state)
+            }
+            DownRule::Preserved { alpha, memories: Memories::Single { reset } } => {
+                let single = end.single.as_mut().ok_or_else(broken)?;
+                vector::axpy(&mut single.sum, alpha, &fold.sent.value());
+                single.rounds += 1;
+                if reset.is_some_and(|every| single.rounds.is_multiple_of(every.max(1))) {
+                    single.resets += 1;
+                    single.reset_to = single.mean();
+                    single.sum = single.reset_to.clone();
+                    vector::scale(&mut single.sum, single.clients);
+                }
+                Ok(state)
+            }
+        }
+    }
+
+    /// One recipient's message, and the record kept of it once its upload is accepted.
+    pub fn send(
+        &self,
+        end: &DownServer,
+        peer: &DownPeer,
+        state: &[f64],
+    ) -> Result<(DownPeer, DownMessage)> {
+        let index = self.index(peer.id);
+        let mut next = peer.clone();
+        let message = match self.rule {
+            DownRule::Exact => DownMessage::whole(state),
+            DownRule::Ghost => match &end.ghost {
+                Some((base, packet)) => DownMessage::whole(base).then(packet.clone()),
+                None => DownMessage::whole(state),
+            },
+            DownRule::Degraded { .. }
+            | DownRule::Detached
+            | DownRule::Preserved { memories: Memories::Groups(_), .. } => {
+                let track = &end.tracks[peer.id as usize % end.tracks.len().max(1)];
+                next.spread = track.spread();
+                let (version, message) = track.message(peer.version);
+                next.version = Some(version);
+                message
+            }
+            DownRule::Preserved { alpha, memories: Memories::PerClient } => match peer.version {
+                None => {
+                    next.version = Some(0);
+                    next.memory = state.to_vec();
+                    next.spread = (0.0, 0.0);
+                    DownMessage::whole(state)
+                }
+                Some(_) => {
+                    let mut omega = state.to_vec();
+                    vector::axpy(&mut omega, -1.0, &peer.memory);
+                    let key = end.key.fold(u64::from(peer.id));
+                    let (packet, value) = self.compress(index, &omega, key)?;
+                    next.spread = spread(&omega, &value);
+                    vector::axpy(&mut next.memory, alpha, &value);
+                    DownMessage::step(packet)
+                }
+            },
+            DownRule::Preserved { memories: Memories::Single { .. }, .. } => {
+                let single = end.single.as_ref().ok_or_else(broken)?;
+                let mut omega = state.to_vec();
+                vector::axpy(&mut omega, -1.0, &single.mean());
+                let key = end.key.fold(u64::from(peer.id));
+                let (packet, value) = self.compress(index, &omega, key)?;
+                next.spread = spread(&omega, &value);
+                next.sent = Some(packet.clone());
+                next.version = Some(u64::from(single.resets));
+                if peer.version == next.version {
+                    DownMessage::step(packet)
+                } else {
+                    DownMessage::whole(&single.reset_to).then(packet)
+                }
+            }
+        };
+        Ok((next, message.with_codec(index as u8)))
+    }
+
+    /// What the client computes at, and its end once its upload is accepted.
+    pub fn receive<'a>(
+        &self,
+        end: &DownClient,
+        message: &'a DownMessage,
+    ) -> Result<(DownClient, Cow<'a, [f64]>)> {
+        let index = usize::from(message.codec());
+        if index >= self.codecs.len() {
+            return Err(Error::peer("a message names a codec that the job does not have"));
+        }
+        let kept = message.state().unwrap_or(&end.memory);
+        if message.state().is_some_and(|s| !vector::all_finite(s)) {
+            return Err(Error::peer("the server's state holds a value that is not finite"));
+        }
+        if self.is_exact() {
+            let (Some(state), []) = (message.state(), message.steps()) else {
+                return Err(Error::peer("an exact downlink carries one whole state, nothing else"));
+            };
+            return Ok((end.clone(), state.into()));
+        }
+        if kept.len() != self.dimension {
+            return Err(Error::peer(format!(
+                "the first message to a client holds {} of {} numbers",
+                kept.len(),
+                self.dimension
+            )));
+        }
+        let alpha = match self.rule {
+            DownRule::Preserved { alpha, .. } => alpha,
+            _ => 1.0,
+        };
+        let mut memory = kept.to_vec();
+        let mut local = None;
+        for (n, packet) in message.steps().iter().enumerate() {
+            let value = self.value(index, packet)?;
+            if n + 1 == message.steps().len() {
+                let mut at = memory.clone();
+                vector::axpy(&mut at, 1.0, &value);
+                local = Some(at);
+            }
+            vector::axpy(&mut memory, alpha, &value);
+        }
+        let local = local.unwrap_or_else(|| memory.clone());
+        if self.rule == DownRule::Ghost {
+            memory = Vec::new();
+        }
+        Ok((DownClient { memory }, local.into()))
+    }
+
+    /// Bytes of the packet that a ghost would need if clients knew the server's previous state.
+    pub fn ghost_bytes(&self, end: &DownServer) -> Option<u64> {
+        (self.rule == DownRule::Ghost)
+            .then(|| end.ghost.as_ref().map_or(0, |(_, packet)| packet.len() as u64))
+    }
+
+    fn degrade(
+        &self,
+        end: &mut DownServer,
+        wanted: &[f64],
+        feedback: Feedback,
+        key: Key,
+    ) -> Result<Vec<f64>> {
+        let track = &mut end.tracks[0];
+        // v = update + c E; q = C(v); E = v − q
+        let mut v = wanted.to_vec();
+        vector::axpy(&mut v, -1.0, track.current());
+        let share = match feedback {
+            Feedback::Off => None,
+            Feedback::Contractive => Some(1.0),
+            Feedback::Share(c) => Some(c),
+        };
+        if let Some(c) = share
+            && !end.error.is_empty()
+        {
+            vector::axpy(&mut v, c, &end.error);
+        }
+        let (packet, value) = self.compress(0, &v, key.fold(0))?;
+        track.commit(packet, 1.0, &value);
+        if share.is_some() {
+            vector::axpy(&mut v, -1.0, &value);
+            end.error = v;
+        }
+        Ok(track.current().to_vec())
+    }
+
+    fn index(&self, id: u32) -> usize {
+        self.own.get(&id).map_or(0, |at| usize::from(*at))
+    }
+
+    /// The packet of `x` and what it is worth.
+    fn compress(&self, index: usize, x: &[f64], key: Key) -> Result<(Packet, Vec<f64>)> {
+        let mut value = vec![0.0; x.len()];
+        let packet = self.codecs[index].encode_decoded(x, key, &mut value)?;
+        self.shrink(&mut value);
+        Ok((packet, value))
+    }
+
+    /// What a packet is worth.
+    fn value(&self, index: usize, packet: &Packet) -> Result<Vec<f64>> {
+        let mut value = vec![0.0; self.dimension];
+        self.codecs[index].decode(packet, &mut value)?;
+        self.shrink(&mut value);
+        Ok(value)
+    }
+
+    /// Scales an unbiased codec to a contraction where error feedback needs one.
+    fn shrink(&self, value: &mut [f64]) {
+        if let (DownRule::Degraded { feedback: Feedback::Contractive }, Some(omega)) =
+            (&self.rule, self.omega())
+        {
+            vector::scale(value, 1.0 / (1.0 + omega));
+        }
+    }
+}
+
+impl Single {
+    fn mean(&self) -> Vec<f64> {
+        self.sum.iter().map(|s| s / self.clients).collect()
+    }
+}
+
+/// `||ŵ − w||²` and `||w − H||²`, from `w − H` and what was sent of it.
+fn spread(omega: &[f64], value: &[f64]) -> (f64, f64) {
+    let local2 = omega.iter().zip(value).map(|(o, v)| (v - o) * (v - o)).sum();
+    (local2, vector::norm2_squared(omega))
+}
+
+fn broken() -> Error {
+    Error::internal("a downlink's state belongs to another rule")
+}

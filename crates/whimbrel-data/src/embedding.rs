@@ -1,0 +1,50 @@
+//! Points that stand for rows: a two-dimensional picture of the data (t-SNE, say), row by row.
+
+use crate::source::Source;
+use crate::{Error, Features, Result, read_npy_bytes};
+use std::io::Read;
+use std::path::Path;
+
+/// Raw numbers hold this many per row.
+const RAW_COLUMNS: usize = 2;
+
+/// Reads one point per row of the data: a `.npy` array of any width, or raw little-endian `f32`,
+/// two per row; either may be gzipped, and the content says which it is. A file with another
+/// number of rows is refused. Returns the points, row-major, and their width.
+pub fn read_embedding(path: impl AsRef<Path>, rows: usize) -> Result<(Vec<f64>, usize)> {
+    let path = path.as_ref();
+    let name = path.display().to_string();
+    let mut bytes = Vec::new();
+    let mut source = Source::File(path).open(&name)?;
+    source.read_to_end(&mut bytes).map_err(|e| Error::storage(&name, &e))?;
+    if bytes.starts_with(b"\x93NUMPY") {
+        let data = read_npy_bytes(&name, &bytes)?;
+        check_rows(&name, data.rows(), rows)?;
+        let table = data.table(&data.features(&Features::All { except: &[] })?)?;
+        return Ok((table.values, table.columns.len()));
+    }
+    let (numbers, rest) = bytes.as_chunks::<4>();
+    if !rest.is_empty() || !numbers.len().is_multiple_of(RAW_COLUMNS) {
+        let what =
+            format!("{} bytes are not whole rows of {RAW_COLUMNS} numbers of 4 bytes", bytes.len());
+        let error = Error::format(&name, what);
+        return Err(error.hint("an embedding is raw little-endian f32, two per row, or .npy"));
+    }
+    check_rows(&name, numbers.len() / RAW_COLUMNS, rows)?;
+    let points: Vec<f64> = numbers.iter().map(|b| f64::from(f32::from_le_bytes(*b))).collect();
+    if let Some(at) = points.iter().position(|x| !x.is_finite()) {
+        let what =
+            format!("row {}, number {} is not finite", at / RAW_COLUMNS + 1, at % RAW_COLUMNS + 1);
+        return Err(Error::format(&name, what));
+    }
+    Ok((points, RAW_COLUMNS))
+}
+
+fn check_rows(name: &str, found: usize, rows: usize) -> Result<()> {
+    if found == rows {
+        return Ok(());
+    }
+    let what = format!("the embedding has {found} rows, the data have {rows}");
+    let error = Error::format(name, what);
+    Err(error.hint("an embedding has one point per row of the data, in the same order"))
+}

@@ -1,0 +1,291 @@
+//! LIBSVM's text: one row per line, `target index:value index:value ...`, indices ascending, what
+//! is left out zero. Blank lines are skipped, and so is everything from `#` to the line's end.
+
+use crate::source::{Source, read_full};
+use crate::{Error, Result, parse_number};
+use std::io::Read;
+use std::path::Path;
+use whimbrel_core::{FeatureRows, Labelled};
+
+/// How to read LIBSVM text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LibsvmOptions {
+    /// How many columns; none: the largest index says. A test set often needs the training set's
+    /// number, since its last features may never occur.
+    pub columns: Option<usize>,
+    /// The number of the first column.
+    pub first_index: FirstIndex,
+}
+
+/// The number that LIBSVM text gives its first column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FirstIndex {
+    /// 0 where an index 0 occurs, 1 elsewhere.
+    #[default]
+    Detect,
+    /// 0.
+    Zero,
+    /// 1, as the format has it.
+    One,
+}
+
+/// Without `columns`, an index above this is taken for a slip: every column gets a name.
+const INDEX_MAX: u32 = 1 << 24;
+const LINE_BYTES_MAX: usize = 256 << 20;
+const BUFFER_BYTES: usize = 1 << 18;
+
+/// Reads a file, plain or gzipped, into sparse rows with columns `f1`, `f2` and so on. Targets are
+/// kept as they are written; see [`two_classes`](crate::two_classes).
+pub fn read_libsvm(path: impl AsRef<Path>, options: &LibsvmOptions) -> Result<Labelled> {
+    let path = path.as_ref();
+    read(&path.display().to_string(), Source::File(path), options)
+}
+
+/// Reads text held in memory, plain or gzipped; `name` stands for the file in messages.
+pub fn read_libsvm_bytes(name: &str, bytes: &[u8], options: &LibsvmOptions) -> Result<Labelled> {
+    read(name, Source::Bytes(bytes), options)
+}
+
+fn read(name: &str, source: Source<'_>, options: &LibsvmOptions) -> Result<Labelled> {
+    let mut rows = Rows::new(name, *options)?;
+    each_line(name, source.open(name)?, |number, text| {
+        rows.line = number;
+        rows.push(text)
+    })?;
+    rows.finish()
+}
+
+/// Hands over every line without its end, counted from 1.
+fn each_line(
+    name: &str,
+    mut source: Box<dyn Read + '_>,
+    mut each: impl FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<()> {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    let (mut filled, mut number) = (0, 0);
+    loop {
+        let read =
+            read_full(&mut *source, &mut buffer[filled..]).map_err(|e| Error::storage(name, &e))?;
+        filled += read;
+        let ended = filled < buffer.len();
+        let mut from = match &buffer[..filled] {
+            [0xef, 0xbb, 0xbf, ..] if number == 0 => 3,
+            _ => 0,
+        };
+        while let Some(length) = buffer[from..filled].iter().position(|&b| b == b'\n') {
+            number += 1;
+            each(number, &buffer[from..from + length])?;
+            from += length + 1;
+        }
+        if ended {
+            return if from < filled { each(number + 1, &buffer[from..filled]) } else { Ok(()) };
+        }
+        buffer.copy_within(from..filled, 0);
+        filled -= from;
+        if filled == buffer.len() {
+            if filled >= LINE_BYTES_MAX {
+                let what = "this line is longer than 256 MiB";
+                return Err(Error::format(name, what).at_line(number + 1));
+            }
+            buffer.resize(2 * filled, 0);
+        }
+    }
+}
+
+/// The rows read so far, with indices as written.
+struct Rows<'a> {
+    name: &'a str,
+    options: LibsvmOptions,
+    /// The smallest and the largest index that may be written.
+    allowed: (u32, u32),
+    line: u64,
+    starts: Vec<usize>,
+    indices: Vec<u32>,
+    values: Vec<f64>,
+    targets: Vec<f64>,
+    zero_seen: bool,
+    /// The largest index and the line it stands on.
+    largest: Option<(u32, u64)>,
+}
+
+impl<'a> Rows<'a> {
+    fn new(name: &'a str, options: LibsvmOptions) -> Result<Self> {
+        let columns = match options.columns {
+            Some(n) if n == 0 || n >= u32::MAX as usize => {
+                let what = format!("columns = {n} cannot be read");
+                return Err(Error::config(what).hint("give a number from 1 to 2^32 - 2"));
+            }
+            Some(n) => n as u32,
+            None => INDEX_MAX,
+        };
+        let allowed = match options.first_index {
+            FirstIndex::Detect => (0, columns),
+            FirstIndex::Zero => (0, columns - 1),
+            FirstIndex::One => (1, columns),
+        };
+        Ok(Self {
+            name,
+            options,
+            allowed,
+            line: 0,
+            starts: vec![0],
+            indices: Vec::new(),
+            values: Vec::new(),
+            targets: Vec::new(),
+            zero_seen: false,
+            largest: None,
+        })
+    }
+
+    fn push(&mut self, text: &[u8]) -> Result<()> {
+        let mut tokens = Tokens { text };
+        let Some(first) = tokens.next() else { return Ok(()) };
+        self.targets.push(self.target(first)?);
+        let mut last: Option<u32> = None;
+        for token in tokens {
+            let (index, value) = self.pair(token)?;
+            if let Some(last) = last.filter(|last| *last >= index) {
+                let what = if last == index { "occurs twice" } else { "follows a larger one" };
+                let what = format!("index {index} {what}");
+                return Err(self.error(&what, token).hint("indices must ascend within a row"));
+            }
+            last = Some(index);
+            self.zero_seen |= index == 0;
+            // A zero that is written says no more than one that is left out.
+            if value != 0.0 {
+                self.indices.push(index);
+                self.values.push(value);
+            }
+        }
+        if last > self.largest.map(|(index, _)| index) {
+            self.largest = last.map(|index| (index, self.line));
+        }
+        self.starts.push(self.values.len());
+        Ok(())
+    }
+
+    fn target(&self, token: &[u8]) -> Result<f64> {
+        match parse_number(token) {
+            Some(x) if x.is_finite() => Ok(x),
+            Some(_) => Err(self.error("the target is not a finite number", token)),
+            None if token.contains(&b':') => Err(self
+                .error("the line has no target", token)
+                .hint("a line is a number, then pairs index:value")),
+            None if token.contains(&b',') => {
+                let error = self.error("the row has several targets", token);
+                Err(error.hint("sets with several labels per row are not read"))
+            }
+            None => Err(self.error("the target is not a number", token)),
+        }
+    }
+
+    #[inline]
+    fn pair(&self, token: &[u8]) -> Result<(u32, f64)> {
+        let mut index = 0u64;
+        let mut at = 0;
+        // Ten digits cannot overflow, and hold every index that is allowed.
+        while at < token.len().min(10) && token[at].is_ascii_digit() {
+            index = index * 10 + u64::from(token[at] - b'0');
+            at += 1;
+        }
+        if at == 0 || token.get(at) != Some(&b':') {
+            return Err(self.not_a_pair(token));
+        }
+        let (least, most) = self.allowed;
+        if index < u64::from(least) || index > u64::from(most) {
+            return Err(self.out_of_range(index, token));
+        }
+        let value = match &token[at + 1..] {
+            [digit @ b'0'..=b'9'] => f64::from(digit - b'0'),
+            text => match parse_number(text) {
+                Some(x) if x.is_finite() => x,
+                Some(_) => return Err(self.error("the value is not a finite number", token)),
+                None => return Err(self.error("the value is not a number", token)),
+            },
+        };
+        Ok((index as u32, value))
+    }
+
+    #[cold]
+    fn not_a_pair(&self, token: &[u8]) -> Error {
+        if token.starts_with(b"qid:") {
+            let error = self.error("the row belongs to a ranking query", token);
+            return error.hint("ranking sets are not read; take the qid tokens out");
+        }
+        let error = self.error("this is not a pair index:value", token);
+        error.hint("an index is a whole number of at most ten digits")
+    }
+
+    #[cold]
+    fn out_of_range(&self, index: u64, token: &[u8]) -> Error {
+        let (least, most) = self.allowed;
+        if index < u64::from(least) {
+            let error = self.error("index 0 in a file whose first index is 1", token);
+            return error.hint("read it with the first index 0");
+        }
+        let error = self.error(&format!("index {index} is above {most}"), token);
+        error.hint(match self.options.columns {
+            Some(n) => format!("the job says that there are {n} columns"),
+            None => "give the number of columns if there are so many".into(),
+        })
+    }
+
+    fn finish(self) -> Result<Labelled> {
+        if self.targets.is_empty() {
+            return Err(Error::format(self.name, "the file holds no rows"));
+        }
+        let first = match self.options.first_index {
+            FirstIndex::Detect => u32::from(!self.zero_seen),
+            FirstIndex::Zero => 0,
+            FirstIndex::One => 1,
+        };
+        let width = match (self.options.columns, self.largest) {
+            (Some(n), Some((index, line))) if (index - first) as usize >= n => {
+                let what = format!(
+                    "index {index} is beyond {n} columns, counted from 0 since an index 0 occurs"
+                );
+                return Err(Error::format(self.name, what).at_line(line));
+            }
+            (Some(n), _) => n,
+            (None, Some((index, _))) => (index - first) as usize + 1,
+            (None, None) => {
+                let error = Error::format(self.name, "no row has a feature");
+                return Err(error.hint("give the number of columns if that is meant"));
+            }
+        };
+        let mut columns = self.indices;
+        columns.iter_mut().for_each(|index| *index -= first);
+        let rows = FeatureRows::Sparse { starts: self.starts, columns, values: self.values };
+        let names = (1..=width).map(|j| format!("f{j}")).collect();
+        Ok(Labelled::new(names, rows, self.targets)?)
+    }
+
+    #[cold]
+    fn error(&self, what: &str, token: &[u8]) -> Error {
+        const SHOWN: usize = 40;
+        let shown = String::from_utf8_lossy(&token[..token.len().min(SHOWN)]);
+        let dots = if token.len() > SHOWN { "..." } else { "" };
+        Error::format(self.name, format!("{what}: {:?}", format!("{shown}{dots}")))
+            .at_line(self.line)
+    }
+}
+
+/// What stands between blanks, up to a comment.
+struct Tokens<'t> {
+    text: &'t [u8],
+}
+
+impl<'t> Iterator for Tokens<'t> {
+    type Item = &'t [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'t [u8]> {
+        let blank = |b: u8| matches!(b, b' ' | b'\t' | b'\r');
+        let start = self.text.iter().position(|&b| !blank(b))?;
+        let rest = &self.text[start..];
+        let length = rest.iter().position(|&b| blank(b) || b == b'#').unwrap_or(rest.len());
+        let (token, after) = rest.split_at(length);
+        self.text = after;
+        (!token.is_empty()).then_some(token)
+    }
+}

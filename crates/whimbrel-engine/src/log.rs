@@ -1,0 +1,102 @@
+//! A text file that only grows, line by line, and can be cut back to a number of lines.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+use whimbrel_core::{Error, Result};
+
+/// An open file and how many lines it has.
+pub(crate) struct Log {
+    path: PathBuf,
+    file: BufWriter<File>,
+    lines: u64,
+}
+
+impl Log {
+    /// An empty file; an old one is emptied.
+    pub fn create(path: PathBuf) -> Result<Self> {
+        let file = File::create(&path).map_err(|e| Error::storage(path.display(), e))?;
+        Ok(Self { path, file: BufWriter::new(file), lines: 0 })
+    }
+
+    /// The first `lines` lines of a file; what a crash left behind them, whole lines or a torn
+    /// one, is cut off.
+    pub fn resume(path: PathBuf, lines: u64) -> Result<Self> {
+        let old = fs::read(&path).map_err(|e| Error::storage(path.display(), e))?;
+        let whole = old.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
+        let (found, end) = whole
+            .take(lines as usize)
+            .fold((0, 0), |(found, end), line| (found + 1, end + line.len() as u64));
+        if found < lines {
+            return Err(Error::storage(
+                path.display(),
+                format!("it has {found} lines, and the checkpoint was made after {lines}"),
+            ));
+        }
+        let cut_back = || -> std::io::Result<File> {
+            let file = OpenOptions::new().append(true).open(&path)?;
+            file.set_len(end)?;
+            file.sync_all()?;
+            Ok(file)
+        };
+        let file = cut_back().map_err(|e| Error::storage(path.display(), e))?;
+        Ok(Self { path, file: BufWriter::new(file), lines })
+    }
+
+    /// How many lines it has.
+    pub fn lines(&self) -> u64 {
+        self.lines
+    }
+
+    /// Appends a line, given with its end; it may stay in memory until [`Log::flush`].
+    pub fn append(&mut self, line: &str) -> Result<()> {
+        debug_assert!(line.ends_with('\n') && line.trim_end().lines().count() == 1);
+        self.file.write_all(line.as_bytes()).map_err(|e| Error::storage(self.path.display(), e))?;
+        self.lines += 1;
+        Ok(())
+    }
+
+    /// Hands everything to the system.
+    pub fn flush(&mut self) -> Result<()> {
+        self.file.flush().map_err(|e| Error::storage(self.path.display(), e))
+    }
+
+    /// Makes everything durable.
+    pub fn sync(&mut self) -> Result<()> {
+        let synced = self.file.flush().and_then(|()| self.file.get_ref().sync_data());
+        synced.map_err(|e| Error::storage(self.path.display(), e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log_of(bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        fs::write(&path, bytes).unwrap();
+        (folder, path)
+    }
+
+    #[test]
+    fn a_torn_line_and_lines_past_the_checkpoint_are_cut_off() {
+        for tail in [&b""[..], b"c\n", b"c\nd\n{\"torn", b"\xff\xfe\x80"] {
+            let (_folder, path) = log_of(&[b"a\nb\n", tail].concat());
+            let mut log = Log::resume(path.clone(), 2).unwrap();
+            log.append("next\n").unwrap();
+            log.sync().unwrap();
+            assert_eq!(log.lines(), 3);
+            assert_eq!(fs::read(&path).unwrap(), b"a\nb\nnext\n");
+        }
+    }
+
+    #[test]
+    fn missing_lines_are_an_error_and_change_nothing() {
+        let (_folder, path) = log_of(b"a\nb\ntorn");
+        let error = Log::resume(path.clone(), 3).err().unwrap().to_string();
+        assert!(error.ends_with("it has 2 lines, and the checkpoint was made after 3"), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), b"a\nb\ntorn");
+        assert!(Log::resume(path.with_file_name("absent"), 0).is_err());
+    }
+}

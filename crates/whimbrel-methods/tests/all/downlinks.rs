@@ -1,0 +1,182 @@
+//! FedEM over every downlink that its form allows: 100 heterogeneous clients in the plane, three in
+//! four a round, one-level dithering both ways, step 0.1.
+
+use crate::federation::*;
+use std::collections::BTreeMap;
+use whimbrel_codec::Codec;
+use whimbrel_codec::channel::{DownRule, Downlink, Feedback, Memories, gradient_alpha};
+use whimbrel_core::{ClientId, Error, Probability};
+use whimbrel_data::Sizes;
+use whimbrel_engine::{Faults, Participation};
+use whimbrel_methods::fedem::Form;
+use whimbrel_models::gmm::Covariance;
+
+const FORMS: [Form; 3] = [Form::Pair, Form::State, Form::Lean];
+
+fn three_in_four() -> Participation {
+    Participation::Bernoulli(Probability::new(0.75).unwrap())
+}
+
+fn known() -> Covariance {
+    Covariance::Known(TRUTH.to_vec())
+}
+
+fn preserved(form: Form, covariance: &Covariance, memories: Memories) -> (Codec, DownRule) {
+    let d = form.published_len(&gmm(covariance.clone()));
+    let alpha = gradient_alpha(dither().omega(d).unwrap());
+    (dither(), DownRule::Preserved { alpha, memories })
+}
+
+fn last_field(setup: &Setup, clients: usize) -> f64 {
+    let tables = tables(clients, Sizes::Equal(100));
+    run(setup, &tables, three_in_four(), Faults::default(), setup.rounds).fields[0].1
+}
+
+#[test]
+fn with_everyone_and_exact_codecs_the_three_forms_are_one() {
+    let tables = unequal(9);
+    for covariance in [known(), Covariance::Tied, Covariance::Diagonal, Covariance::Full] {
+        let go = |form| {
+            let setup = Setup {
+                covariance: covariance.clone(),
+                form,
+                gamma: 0.5,
+                rounds: 60,
+                ..Setup::default()
+            };
+            run(&setup, &tables, Participation::Everyone, Faults::default(), 0).states
+        };
+        let pair = go(Form::Pair);
+        for form in [Form::State, Form::Lean] {
+            for (a, b) in go(form).iter().zip(&pair) {
+                let gap = relative_gap(&a.s_hat, &b.s_hat);
+                assert!(gap < 1e-11, "{form:?}, {covariance:?}, round {}: {gap:e}", a.round);
+            }
+        }
+    }
+}
+
+#[test]
+fn preserved_downlinks_converge_linearly_in_every_form() {
+    let all = [
+        Memories::Groups(1),
+        Memories::Groups(7),
+        Memories::PerClient,
+        Memories::Single { reset: Some(12) },
+    ];
+    for form in FORMS {
+        for memories in all {
+            let down = Some(preserved(form, &known(), memories));
+            let setup = Setup {
+                covariance: known(),
+                codec: dither(),
+                gamma: 0.1,
+                rounds: 800,
+                form,
+                down,
+                ..Setup::default()
+            };
+            let field = last_field(&setup, 100);
+            assert!(field < 1e-15, "{form:?}, {memories:?}: {field:e}");
+        }
+    }
+}
+
+#[test]
+fn a_fitted_covariance_survives_compression_of_theta() {
+    for form in FORMS {
+        let down = Some(preserved(form, &Covariance::Tied, Memories::PerClient));
+        let setup =
+            Setup { codec: dither(), gamma: 0.1, rounds: 800, form, down, ..Setup::default() };
+        let field = last_field(&setup, 100);
+        assert!(field < 1e-9, "{form:?}: {field:e}");
+    }
+}
+
+#[test]
+fn the_state_form_runs_over_degraded_and_detached_downlinks() {
+    let omega = dither().omega(6).unwrap();
+    let rules = [
+        DownRule::Degraded { feedback: Feedback::Off },
+        DownRule::Degraded { feedback: Feedback::Contractive },
+        DownRule::Degraded { feedback: Feedback::Share(1.0 / (1.0 + omega)) },
+        DownRule::Detached,
+        DownRule::Ghost,
+    ];
+    for rule in rules {
+        let setup = Setup {
+            covariance: known(),
+            codec: dither(),
+            gamma: 0.1,
+            rounds: 400,
+            form: Form::State,
+            down: Some((dither(), rule.clone())),
+            ..Setup::default()
+        };
+        let field = last_field(&setup, 40);
+        // Full batches and memories: the update itself goes to zero, and its compression with it.
+        // A detached replica keeps the errors of its first rounds for ever, so it only stays near.
+        let limit = if rule == DownRule::Detached { 0.1 } else { 1e-6 };
+        assert!(field < limit, "{rule:?}: {field:e}");
+    }
+}
+
+#[test]
+fn lost_uploads_and_late_joiners_keep_both_ends_of_every_memory_together() {
+    // If the two ends drifted apart, the limit would not be a fixed point of EM.
+    let faults = Faults {
+        lost: 0.3,
+        late: BTreeMap::from([(ClientId(3), 50), (ClientId(11), 90)]),
+        ..Faults::default()
+    };
+    let tables = unequal(20);
+    for memories in [
+        Memories::Groups(1),
+        Memories::Groups(4),
+        Memories::PerClient,
+        Memories::Single { reset: Some(10) },
+    ] {
+        let setup = Setup {
+            covariance: known(),
+            codec: dither(),
+            gamma: 0.05,
+            rounds: 3000,
+            form: Form::State,
+            down: Some(preserved(Form::State, &known(), memories)),
+            ..Setup::default()
+        };
+        let trace = run(&setup, &tables, three_in_four(), faults.clone(), 3000);
+        assert!(trace.fields[0].1 < 1e-15, "{memories:?}: {:e}", trace.fields[0].1);
+    }
+}
+
+#[test]
+fn one_group_is_shared_and_with_everyone_a_group_each_is_per_client() {
+    let tables = unequal(8);
+    let go = |memories| {
+        let down = Some(preserved(Form::State, &known(), memories));
+        let setup = Setup {
+            covariance: known(),
+            codec: dither(),
+            gamma: 0.1,
+            rounds: 40,
+            form: Form::State,
+            down,
+            ..Setup::default()
+        };
+        let trace = run(&setup, &tables, Participation::Everyone, Faults::default(), 0);
+        trace.states.last().unwrap().s_hat.clone()
+    };
+    assert_eq!(go(Memories::Groups(8)), go(Memories::PerClient));
+    assert_ne!(go(Memories::Groups(1)), go(Memories::PerClient));
+}
+
+#[test]
+fn forms_that_do_not_publish_the_state_refuse_a_degraded_downlink() {
+    let degraded =
+        Downlink::new(dither(), DownRule::Degraded { feedback: Feedback::Off }, 6, false).unwrap();
+    for form in [Form::Pair, Form::Lean] {
+        assert!(matches!(form.check(&degraded), Err(Error::Config { .. })));
+    }
+    assert!(Form::State.check(&degraded).is_ok());
+}

@@ -1,0 +1,255 @@
+//! The minimiser of a weighted mean of clients' losses, to a given norm of the gradient.
+//!
+//! Newton's method with a line search. Up to [`DENSE_MAX`] coordinates the Hessian is formed and
+//! factored; a shift of a few ulps of its largest entry carries the factorisation over directions
+//! in which the loss does not change, and those stay at zero. Beyond, conjugate gradients find the
+//! step from products with the Hessian. For least squares the second and later steps are
+//! iterative refinement.
+
+use super::{Examples, Problem};
+use crate::Rows;
+use rayon::prelude::*;
+use whimbrel_core::{Error, Result, linalg, vector};
+
+/// The widest Hessian that is formed.
+const DENSE_MAX: usize = 1024;
+const ITERATIONS_MAX: u32 = 200;
+/// Clients are summed in this many groups, whatever the number of threads.
+const GROUPS: usize = 16;
+/// The shift of the Hessian, relative to its largest diagonal entry. Along an eigenvalue `e` times
+/// as small, a step leaves `SHIFT / (SHIFT + e)` of the error.
+const SHIFT: f64 = 1e-14;
+
+/// What [`solve`] found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Optimum {
+    /// The minimiser; where there are several, the one that Newton's method reaches from zero.
+    pub w: Vec<f64>,
+    /// `F(w)`.
+    pub f_star: f64,
+    /// The Euclidean norm of the gradient at `w`. Above the tolerance only where rounding allows
+    /// no less: at most `16 eps (trace ||w|| + ||grad F(0)||)`, with `trace` of the Hessian.
+    pub gradient_norm: f64,
+    /// Newton steps taken.
+    pub iterations: u32,
+}
+
+/// Minimises `sum_c weight_c F_c(w)` until the gradient's norm is at most `tolerance`. The weights
+/// sum to one.
+///
+/// Logistic data that a hyperplane separates have no minimiser without a ridge: an error that says
+/// so. Where only some directions are separated (a rare feature that occurs in one class), the
+/// infimum is not attained either, but the gradient does reach the tolerance and `f_star` is above
+/// the infimum by about as little.
+pub fn solve(
+    problem: &dyn Problem,
+    clients: &[(f64, &Examples)],
+    tolerance: f64,
+) -> Result<Optimum> {
+    let mean = Mean::new(problem, clients)?;
+    if !(tolerance > 0.0 && tolerance.is_finite()) {
+        return Err(Error::config(format!("tolerance = {tolerance} is not a positive number")));
+    }
+    let trace = mean.trace();
+    let mut point = mean.at(vec![0.0; mean.dimension])?;
+    let at_zero = point.norm;
+    for iterations in 0..=ITERATIONS_MAX {
+        let rounding = trace * vector::norm2_squared(&point.w).sqrt() + at_zero;
+        if point.norm <= tolerance.max(16.0 * f64::EPSILON * rounding) {
+            mean.refuse_separated(&point)?;
+            let Point { w, f, norm, .. } = point;
+            return Ok(Optimum { w, f_star: f, gradient_norm: norm, iterations });
+        }
+        let step = mean.newton_step(&point)?;
+        let Some(next) = mean.search(&point, &step)? else { break };
+        point = next;
+    }
+    mean.refuse_separated(&point)?;
+    Err(Error::numerical(format!(
+        "no minimiser was found: the gradient's norm is still {:e} at a parameter of norm {:e}\n\
+         hint: set a ridge, or standardise the columns",
+        point.norm,
+        vector::norm2_squared(&point.w).sqrt()
+    )))
+}
+
+/// The function to minimise.
+struct Mean<'a> {
+    problem: &'a dyn Problem,
+    clients: Vec<(f64, &'a Examples)>,
+    dimension: usize,
+}
+
+/// A parameter with the value and the gradient there.
+struct Point {
+    w: Vec<f64>,
+    f: f64,
+    gradient: Vec<f64>,
+    norm: f64,
+}
+
+impl<'a> Mean<'a> {
+    fn new(problem: &'a dyn Problem, clients: &[(f64, &'a Examples)]) -> Result<Self> {
+        let Some((_, first)) = clients.first() else {
+            return Err(Error::config("a mean over no clients has no minimiser"));
+        };
+        let dimension = first.dimension();
+        for (i, (weight, data)) in clients.iter().enumerate() {
+            if data.dimension() != dimension {
+                return Err(Error::data(format!(
+                    "client {} has dimension {}, client 1 has {dimension}",
+                    i + 1,
+                    data.dimension()
+                )));
+            }
+            if !(*weight >= 0.0 && weight.is_finite()) {
+                return Err(Error::config(format!("client {} has the weight {weight}", i + 1)));
+            }
+        }
+        let total: f64 = clients.iter().map(|(weight, _)| weight).sum();
+        if (total - 1.0).abs() > 1e-9 {
+            return Err(Error::config(format!("the clients' weights sum to {total}, not to 1")));
+        }
+        let clients = clients.iter().filter(|(weight, _)| *weight > 0.0).copied().collect();
+        Ok(Self { problem, clients, dimension })
+    }
+
+    /// The sum over clients of a vector that `add` adds to, in a fixed order.
+    fn sum(
+        &self,
+        len: usize,
+        add: impl Fn(f64, &Examples, &mut [f64]) -> Result<()> + Sync,
+    ) -> Result<Vec<f64>> {
+        let per_group = self.clients.len().div_ceil(GROUPS);
+        let groups: Result<Vec<Vec<f64>>> = self
+            .clients
+            .par_chunks(per_group)
+            .map(|group| {
+                let mut sum = vec![0.0; len];
+                for (weight, data) in group {
+                    add(*weight, data, &mut sum)?;
+                }
+                Ok(sum)
+            })
+            .collect();
+        let mut total = vec![0.0; len];
+        groups?.iter().for_each(|group| vector::axpy(&mut total, 1.0, group));
+        Ok(total)
+    }
+
+    fn at(&self, w: Vec<f64>) -> Result<Point> {
+        let d = self.dimension;
+        let mut gradient = self.sum(d + 1, |weight, data, sum| {
+            let mut one = vec![0.0; d];
+            let f = self.problem.gradient(&w, data, Rows::All, &mut one)?;
+            vector::axpy(&mut sum[..d], weight, &one);
+            sum[d] += weight * f;
+            Ok(())
+        })?;
+        let f = gradient.pop().unwrap_or(f64::NAN);
+        let norm = vector::norm2_squared(&gradient).sqrt();
+        if !(f.is_finite() && norm.is_finite()) {
+            return Err(Error::numerical("the loss or its gradient is not finite"));
+        }
+        Ok(Point { w, f, gradient, norm })
+    }
+
+    /// An upper bound of the Hessian's trace.
+    fn trace(&self) -> f64 {
+        let squares = self.clients.iter().map(|(weight, data)| weight * data.mean_square());
+        let ridge = self.problem.ridge() * self.dimension as f64;
+        self.problem.curvature() * squares.sum::<f64>() + ridge
+    }
+
+    /// An approximate solution of `H p = -g`.
+    fn newton_step(&self, point: &Point) -> Result<Vec<f64>> {
+        if self.dimension > DENSE_MAX {
+            return self.conjugate_step(point);
+        }
+        let d = self.dimension;
+        let hessian = self.sum(d * d, |weight, data, sum| {
+            self.problem.add_hessian(&point.w, data, weight, sum)
+        })?;
+        let largest = (0..d).map(|j| hessian[j * d + j]).fold(0.0, f64::max);
+        let mut shift = SHIFT * largest;
+        while shift.is_finite() && shift > 0.0 {
+            let mut factor = hessian.clone();
+            (0..d).for_each(|j| factor[j * d + j] += shift);
+            if linalg::cholesky(&mut factor, d).is_ok() {
+                let mut step: Vec<f64> = point.gradient.iter().map(|g| -g).collect();
+                linalg::solve_lower(&factor, d, &mut step);
+                linalg::solve_lower_transposed(&factor, d, &mut step);
+                return Ok(step);
+            }
+            shift *= 10.0;
+        }
+        Err(Error::numerical("the Hessian vanishes or overflows where the gradient does not"))
+    }
+
+    /// Conjugate gradients until the residual is small beside the gradient.
+    fn conjugate_step(&self, point: &Point) -> Result<Vec<f64>> {
+        let d = self.dimension;
+        let wanted = point.norm * point.norm.sqrt().min(0.1);
+        let mut step = vec![0.0; d];
+        let mut residual: Vec<f64> = point.gradient.iter().map(|g| -g).collect();
+        let mut direction = residual.clone();
+        let mut square = vector::norm2_squared(&residual);
+        for _ in 0..10 * d {
+            if square.sqrt() <= wanted {
+                break;
+            }
+            let image = self.sum(d, |weight, data, sum| {
+                let mut one = vec![0.0; d];
+                self.problem.hessian_vector(&point.w, data, &direction, &mut one)?;
+                vector::axpy(sum, weight, &one);
+                Ok(())
+            })?;
+            let curvature = vector::dot(&direction, &image);
+            if curvature <= f64::MIN_POSITIVE {
+                break;
+            }
+            vector::axpy(&mut step, square / curvature, &direction);
+            vector::axpy(&mut residual, -square / curvature, &image);
+            let before = std::mem::replace(&mut square, vector::norm2_squared(&residual));
+            vector::scale(&mut direction, square / before);
+            vector::axpy(&mut direction, 1.0, &residual);
+        }
+        Ok(step)
+    }
+
+    /// The first of the steps 1, 1/2, 1/4, ... that lowers the value as Armijo asks or, where values no
+    /// longer differ beyond rounding, the gradient's norm.
+    fn search(&self, point: &Point, step: &[f64]) -> Result<Option<Point>> {
+        let slope = vector::dot(&point.gradient, step);
+        let mut t = 1.0;
+        while t > 1e-12 {
+            let mut w = point.w.clone();
+            vector::axpy(&mut w, t, step);
+            match self.at(w) {
+                Ok(next) => {
+                    let level = point.f + 8.0 * f64::EPSILON * point.f.abs();
+                    let lower = slope < 0.0 && next.f <= point.f + 1e-4 * t * slope;
+                    if (lower && next.f < point.f) || (next.f <= level && next.norm < point.norm) {
+                        return Ok(Some(next));
+                    }
+                }
+                Err(Error::Numerical { .. }) => {}
+                Err(other) => return Err(other),
+            }
+            t *= 0.5;
+        }
+        Ok(None)
+    }
+
+    fn refuse_separated(&self, point: &Point) -> Result<()> {
+        for (_, data) in &self.clients {
+            if !self.problem.separates(&point.w, data)? {
+                return Ok(());
+            }
+        }
+        Err(Error::numerical(
+            "the loss has no minimiser: a hyperplane separates the two classes, so that a longer \
+             parameter is always better\nhint: set a ridge",
+        ))
+    }
+}
