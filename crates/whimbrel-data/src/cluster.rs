@@ -57,7 +57,8 @@ pub struct Clustered {
     pub moves: usize,
 }
 
-/// K-means is started this often, and the tightest clusters are kept.
+/// K-means is started this often in few columns (once in many, where it takes long), and the
+/// tightest clusters are kept.
 const STARTS: u64 = 4;
 const LLOYD_STEPS_MAX: usize = 100;
 const EM_STEPS_MAX: usize = 500;
@@ -65,7 +66,7 @@ const EM_STEPS_MAX: usize = 500;
 const EM_TOLERANCE: f64 = 1e-6;
 /// Added to the variances of columns scaled to 1, so that no component collapses on equal rows.
 const RIDGE: f64 = 1e-6;
-const FULL_COLUMNS_MAX: usize = 8;
+const FEW_COLUMNS_MAX: usize = 8;
 
 /// Groups `points` (row-major, one per row of the data, `columns` numbers each) into clients.
 pub fn clusters(
@@ -106,7 +107,8 @@ fn tightest(
 ) -> Result<whimbrel_models::kmeans::Clusters> {
     let start = |s: u64| kmeans(points, columns, None, clients, LLOYD_STEPS_MAX, key.fold(s));
     let mut best = start(0)?;
-    for s in 1..STARTS {
+    let starts = if columns <= FEW_COLUMNS_MAX { STARTS } else { 1 };
+    for s in 1..starts {
         let next = start(s)?;
         if next.inertia < best.inertia {
             best = next;
@@ -124,7 +126,7 @@ fn by_mixture(points: &[f64], columns: usize, clients: usize, key: Key) -> Resul
         return Ok(near.labels);
     }
     let covariance =
-        if columns <= FULL_COLUMNS_MAX { Covariance::Full } else { Covariance::Diagonal };
+        if columns <= FEW_COLUMNS_MAX { Covariance::Full } else { Covariance::Diagonal };
     let mut settings = GmmSettings::new(clients, columns, covariance);
     settings.reg_covar = RIDGE;
     settings.want_moments = true;

@@ -4,8 +4,9 @@
 //! compression in distributed settings*, 2021, section 5): 20 clients alike, noise-free (a linear
 //! rate is then seen) or with noise. The text fixes neither the dimension nor the law of rows.
 //! Rows per client, correlation, noise level and `w` follow the published code; the dimension is
-//! 20. Its noisy set adds one number per client where the text calls for noise: here every row
-//! has its own.
+//! 20, and the constant 2 that the code adds to every target is left out, since `w` has no
+//! intercept to meet it. The code's noisy set adds one number per client where the text calls for
+//! noise: here every row has its own.
 //!
 //! Row `r` of client `i` depends on the key, `i` and `r` alone.
 

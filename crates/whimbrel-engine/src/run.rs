@@ -91,8 +91,8 @@ pub enum Ending {
 pub struct Outcome {
     /// How it ended.
     pub ending: Ending,
-    /// What each stage delivered; the last one is the model. Empty where the run was interrupted
-    /// before its last stage.
+    /// What each stage delivered; the last one is the model. Empty where the run was
+    /// interrupted before there was one.
     pub delivered: Vec<Artifact>,
     /// Client names, by id.
     pub names: Vec<String>,
@@ -159,7 +159,7 @@ pub fn run(
                 earlier = traffic;
             }
             artifact => {
-                if !last && result.ending == Ending::Interrupted {
+                if artifact.is_none() && result.ending == Ending::Interrupted {
                     delivered.clear();
                 }
                 delivered.extend(artifact);

@@ -59,7 +59,7 @@ impl RunDir {
             Existing::Resume => {
                 return Err(Failure::config(format!("{} holds no run to resume", path.display())));
             }
-            Existing::Replace if run.is_started() => run.clear()?,
+            Existing::Replace if run.has_worked() => run.clear()?,
             Existing::Replace => {
                 let error =
                     Error::config(format!("{} is not empty and holds no run", path.display()))
@@ -69,7 +69,7 @@ impl RunDir {
                 return Err(error.into());
             }
             Existing::Refuse => {
-                let hint = if run.is_started() {
+                let hint = if run.has_worked() {
                     "choose another --out, or add --resume to go on, or --force to replace the run"
                 } else {
                     "choose another --out"
@@ -89,8 +89,9 @@ impl RunDir {
 
     /// An existing run.
     pub fn existing(path: &Path) -> Result<Self> {
-        if path.join("job.toml").is_file() {
-            return Ok(Self { path: path.to_path_buf() });
+        let run = Self { path: path.to_path_buf() };
+        if run.has_worked() {
+            return Ok(run);
         }
         let error = Error::config(format!("{} is not a run's folder", path.display()))
             .hint("a run's folder holds job.toml and metrics.jsonl");
@@ -105,6 +106,11 @@ impl RunDir {
     /// Whether a run began here.
     pub fn is_started(&self) -> bool {
         self.path.join("job.toml").is_file()
+    }
+
+    /// Whether there is more of a run than its job, which could be a user's own file.
+    fn has_worked(&self) -> bool {
+        self.is_started() && self.path.join("metrics.jsonl").is_file()
     }
 
     /// How the run ended; none while it can go on.

@@ -54,8 +54,12 @@ impl Initial<Gmm> for GmmStart {
         theta.weights().to_vec()
     }
 
-    fn offers_rows(&self) -> bool {
-        *self == Self::Examples
+    fn moments_len(&self, model: &Gmm) -> usize {
+        model.moments_len()
+    }
+
+    fn offers_max(&self, model: &Gmm) -> usize {
+        if *self == Self::Examples { model.components() * model.columns() } else { 0 }
     }
 }
 

@@ -6,5 +6,7 @@
 pub mod fedem;
 pub mod gmm;
 pub mod kmeans;
+pub mod settings;
+pub mod sgd;
 pub mod step;
 pub mod theory;

@@ -13,8 +13,10 @@
 
 use crate::fedem::{self, Batch, Budget, FedEm, Summary};
 use crate::step::omega_with_sampling;
-use whimbrel_core::method::{Artifact, Bind, Cohort, Disclosure, Evaluate, From, Metric, Plan};
-use whimbrel_core::sum::ExactSum;
+use whimbrel_core::method::{
+    Artifact, Bind, Cohort, Disclosure, Evaluate, Exposure, From, Metric, Plan,
+};
+use whimbrel_core::sum::{ExactSum, MAGNITUDE_MAX};
 use whimbrel_core::{ClientData, ClientId, Error, Key, Method, Result, linalg, vector, wire};
 use whimbrel_models::{LatentModel, Rows};
 
@@ -196,6 +198,9 @@ impl<M: LatentModel> Method for Constants<M> {
             let up = Up { field, log_likelihood, lipschitz2: 0.0, sigma2 };
             return Ok((Client::default(), up));
         }
+        if down.s.len() != field.len() {
+            return Err(Error::peer("the server's statistic has another length"));
+        }
         // h_i(S) = s̄_i(T(S)) − S
         vector::axpy(&mut field, -1.0, &down.s);
         let seen = secant2(&client.s, &down.s, &client.field, &field).unwrap_or(0.0);
@@ -212,6 +217,15 @@ impl<M: LatentModel> Method for Constants<M> {
     fn absorb(&self, fold: &mut Fold, from: From<'_, fedem::Peer>, up: Up) -> Result<()> {
         if up.field.len() != fold.fields.len() {
             return Err(Error::peer(format!("client {} sent a field of another length", from.id)));
+        }
+        // All of it can be summed or none of it is: what is refused must leave no trace.
+        let can_be_summed = |x: f64| x.abs() * from.peer.weight.max(1.0) < MAGNITUDE_MAX;
+        let figures = [up.log_likelihood, up.lipschitz2, up.sigma2];
+        if !(can_be_summed(vector::norm_inf(&up.field)) && figures.into_iter().all(can_be_summed)) {
+            return Err(Error::peer(format!(
+                "client {} sent numbers that are not finite",
+                from.id
+            )));
         }
         fold.fields.add(&up.field, from.peer.weight)?;
         fold.figures.add(&[up.log_likelihood, 0.0, 0.0], from.peer.weight)?;
@@ -308,7 +322,18 @@ impl<M: LatentModel> Method for Constants<M> {
     }
 
     fn disclosures(&self) -> Vec<Disclosure> {
-        self.fit.disclosures()
+        let mut all = self.fit.summary_disclosures();
+        all.push(Disclosure {
+            message: "up",
+            meaning: format!(
+                "{} times: the mean statistic or field of all its rows, exactly, with their mean \
+                 log-likelihood, its Lipschitz constant and the variance of its minibatches",
+                STEPS + 1
+            ),
+            bytes_max: fedem::list_bytes(self.fit.model.statistic_len()) + 3 * 8,
+            exposure: Exposure::Aggregate,
+        });
+        all
     }
 }
 

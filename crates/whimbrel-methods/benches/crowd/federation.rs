@@ -9,7 +9,7 @@ use whimbrel_codec::{Codec, Dithering, Norm};
 use whimbrel_core::{ClientData, DynMethod, Erased, Key, Probability, Result, Table};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
-use whimbrel_methods::fedem::{Batch, BindRows, Budget, FedEm, FirstMemories, Weights};
+use whimbrel_methods::fedem::{Batch, BindRows, Budget, FedEm, FirstMemories, Form, Weights};
 use whimbrel_methods::gmm::GmmStart;
 use whimbrel_methods::step::Schedule;
 use whimbrel_models::LatentModel;
@@ -34,7 +34,8 @@ pub fn method() -> Result<Erased<FedEm<Gmm>, BindRows>> {
         weights: Weights::Samples,
         memories: FirstMemories::Oracle,
         uplink: Uplink::new(codec, UpRule::Memory { alpha }, q)?,
-        downlink: Downlink::exact(),
+        form: Form::Pair,
+        downlink: Downlink::exact(Form::Pair.published_len(&model)),
         model,
     };
     Ok(Erased(fit, BindRows))

@@ -40,20 +40,24 @@ mod evaluate;
 mod oracle;
 mod state;
 
-pub use oracle::Batch;
+pub use crate::settings::{Batch, Budget, Weights};
+pub(crate) use state::list_bytes;
 pub use state::{Client, Down, Peer, Phase, Server, Summary, Up};
 
 use crate::step::Schedule;
 use state::Fold;
 use std::sync::Arc;
 use whimbrel_codec::channel::{DownClient, DownMessage, Downlink, Uplink};
-use whimbrel_core::method::{Artifact, Bind, Cohort, Disclosure, Exposure, From, Method, Plan};
+use whimbrel_core::method::{Artifact, Bind, Cohort, Disclosure, From, Method, Plan};
 use whimbrel_core::{ClientData, ClientId, Error, Key, Result, sum::ExactSum, vector};
 use whimbrel_models::{LatentModel, Maximum};
 
 /// A run whose first rounds all needed repair, so many of them, stops: its statistic lives outside
 /// the domain.
 const REPAIRED_ROUNDS_MAX: u32 = 100;
+
+/// The most rows a client can claim: far beyond any, and sums over clients cannot overflow.
+const ROWS_MAX: u64 = 1 << 36;
 
 /// How the model's first parameters and final form are made: what FedEM needs beside the E- and
 /// M-step.
@@ -72,8 +76,10 @@ pub trait Initial<M: LatentModel>: Send + Sync + 'static {
     fn artifact(&self, model: &M, theta: &M::Parameters) -> Artifact;
     /// The mixture weights or whatever else is worth a curve in the report.
     fn weights(&self, model: &M, theta: &M::Parameters) -> Vec<f64>;
-    /// Whether raw rows leave the client at enrolment.
-    fn offers_rows(&self) -> bool;
+    /// How many numbers the model's moments have.
+    fn moments_len(&self, model: &M) -> usize;
+    /// How many numbers of raw rows a client offers at most; zero where none leave it.
+    fn offers_max(&self, model: &M) -> usize;
 }
 
 /// Hyper-parameters.
@@ -132,24 +138,6 @@ impl Form {
         ))
         .hint("set form = \"state\" in [method]"))
     }
-}
-
-/// When a fit is over.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Budget {
-    /// After so many rounds.
-    Rounds(u32),
-    /// After so many times the pooled number of rows have been through an E-step.
-    Epochs(f64),
-}
-
-/// How clients are weighted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Weights {
-    /// By their rows: the objective is that of the pooled rows.
-    Samples,
-    /// Equally, as (1) of the paper.
-    Equal,
 }
 
 /// `V_{0,i}`.
@@ -243,6 +231,9 @@ impl<M: LatentModel> Method for FedEm<M> {
         let weight = self.weight(id, summary)?;
         if summary.moments.len() != server.moments_sum.len() {
             return Err(Error::peer(format!("client {id} sent moments of another length")));
+        }
+        if !vector::all_finite(&summary.moments) {
+            return Err(Error::peer(format!("client {id} sent moments that are not finite")));
         }
         server.total += weight;
         server.rows += summary.rows;
@@ -400,22 +391,28 @@ impl<M: LatentModel> Method for FedEm<M> {
     }
 
     fn disclosures(&self) -> Vec<Disclosure> {
-        state::disclosures(self.uplink.dimension(), &self.memories, self.uplink.has_memory())
-            .into_iter()
-            .chain(self.initial.offers_rows().then(|| Disclosure {
-                message: "summary",
-                meaning: "some of the client's rows, as candidates for the first means".into(),
-                bytes_max: usize::MAX,
-                exposure: Exposure::Rows,
-            }))
-            .collect()
+        let mut all = self.summary_disclosures();
+        let opens = self.after_statistic() == Phase::Memory;
+        all.extend(state::disclosures(self.uplink.dimension(), opens));
+        all
     }
 }
 
 impl<M: LatentModel> FedEm<M> {
+    /// What leaves a client at enrolment.
+    pub(crate) fn summary_disclosures(&self) -> Vec<Disclosure> {
+        state::summary_disclosures(
+            self.initial.moments_len(&self.model),
+            self.initial.offers_max(&self.model),
+        )
+    }
+
     fn weight(&self, id: ClientId, summary: &Summary) -> Result<f64> {
         if summary.rows == 0 {
             return Err(Error::data("it has no rows").of_client(id));
+        }
+        if summary.rows > ROWS_MAX {
+            return Err(Error::peer(format!("client {id} says that it has {} rows", summary.rows)));
         }
         Ok(match self.weights {
             Weights::Samples => summary.rows as f64,

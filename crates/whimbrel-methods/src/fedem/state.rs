@@ -1,6 +1,5 @@
 //! What FedEM keeps and sends.
 
-use super::FirstMemories;
 use whimbrel_codec::Packet;
 use whimbrel_codec::channel::{
     DownClient, DownFold, DownMessage, DownPeer, DownServer, UpClient, UpFold, UpServer,
@@ -175,35 +174,53 @@ wire!(Down { phase, state, moments });
 wire!(Up { phase, packet });
 wire!(Fold { phase, up, down, expectations });
 
-/// What leaves a client, whatever the model.
-pub fn disclosures(q: usize, memories: &FirstMemories, has_memory: bool) -> Vec<Disclosure> {
-    let aggregate = |message, meaning: &str, bytes_max| Disclosure {
-        message,
-        meaning: meaning.into(),
-        bytes_max,
-        exposure: Exposure::Aggregate,
-    };
-    let whole = 8 * q + 16;
-    let mut all = vec![
-        aggregate(
-            "summary",
-            "the number of rows, and their mean moments where T needs them",
-            whole * q.max(1),
-        ),
-        aggregate(
-            "up",
-            "once: the mean statistic of all its rows at the first parameters, exactly",
-            whole,
-        ),
-        aggregate("up", "each round: the compressed change of its mean statistic", 2 * whole),
-        aggregate(
-            "answer",
-            "at evaluations: its mean statistic, mean log-likelihood and memory gap",
-            whole + 64,
-        ),
-    ];
-    if has_memory && *memories == FirstMemories::Oracle {
-        all.push(aggregate("up", "once: its field at the first statistic, exactly", whole));
+/// What leaves a client at enrolment.
+pub(super) fn summary_disclosures(moments_len: usize, offers_max: usize) -> Vec<Disclosure> {
+    let moments = if moments_len > 0 { ", and the mean moments of its rows" } else { "" };
+    let mut all = vec![aggregate(
+        "summary",
+        &format!("the number of its rows{moments}"),
+        8 + list_bytes(moments_len) + list_bytes(0),
+    )];
+    if offers_max > 0 {
+        all.push(Disclosure {
+            message: "summary",
+            meaning: "some of its rows, as candidates for the first means".into(),
+            bytes_max: list_bytes(offers_max),
+            exposure: Exposure::Rows,
+        });
     }
     all
+}
+
+/// What leaves a client afterwards; `opens`: its memory starts at its field.
+pub(super) fn disclosures(q: usize, opens: bool) -> Vec<Disclosure> {
+    let exact = 1 + list_bytes(q);
+    let mut all = vec![aggregate(
+        "up",
+        "once: the mean statistic of all its rows at the first parameters, exactly",
+        exact,
+    )];
+    if opens {
+        all.push(aggregate("up", "once: its field at the first statistic, exactly", exact));
+    }
+    all.extend([
+        // No codec writes twice the bytes of the vector itself.
+        aggregate("up", "each round: the compressed change of its mean statistic", 2 * exact),
+        aggregate(
+            "answer",
+            "at evaluations: its rows, mean statistic, mean log-likelihood and memory gap",
+            8 + list_bytes(q) + 8 + 9,
+        ),
+    ]);
+    all
+}
+
+fn aggregate(message: &'static str, meaning: &str, bytes_max: usize) -> Disclosure {
+    Disclosure { message, meaning: meaning.into(), bytes_max, exposure: Exposure::Aggregate }
+}
+
+/// The most bytes of a list of numbers: its length, then eight each.
+pub(crate) fn list_bytes(numbers: usize) -> usize {
+    10 + 8 * numbers
 }

@@ -1,6 +1,7 @@
 //! Methods at work: reductions, invariants, equal bits in every runner, and the heterogeneous
 //! federation on which naive methods stall.
 
+mod battery;
 mod downlinks;
 mod federation;
 mod heterogeneous;
@@ -8,4 +9,5 @@ mod invariants;
 mod oracle;
 mod reductions;
 mod runners;
+mod sgd;
 mod theory;

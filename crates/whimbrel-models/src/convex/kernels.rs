@@ -4,6 +4,7 @@
 //! Every sum has a fixed order that does not depend on the instruction-set level: a product adds
 //! its columns in eight lanes, a weighted sum adds its rows one after the other.
 
+use std::sync::atomic::{Ordering, compiler_fence};
 use whimbrel_core::{kernel, math};
 
 /// Columns per lane.
@@ -55,41 +56,75 @@ pub(super) fn pad(lanes: &mut Vec<Lane>, x: &[f64]) {
     }
 }
 
+/// Stands in loops over lanes: an empty fence, no instruction, that keeps the compiler from
+/// working on several turns of the loop at once, for which it would gather and scatter single
+/// numbers at ten times the cost.
+#[inline(always)]
+fn one_lane_at_a_time() {
+    compiler_fence(Ordering::SeqCst);
+}
+
 #[inline(always)]
 fn row(lanes: &[Lane], per_row: usize, i: u32) -> &[Lane] {
     &lanes[i as usize * per_row..][..per_row]
 }
 
+/// `z[r] = <x_i, w>` for the `r`-th of at most [`BLOCK`] chosen rows `i`.
+#[inline]
+pub(super) fn dense_products(
+    lanes: &[Lane],
+    per_row: usize,
+    chosen: &[u32],
+    w: &[Lane],
+    z: &mut [f64],
+) {
+    // In two kernels: where the compiler sees the sum over a lane, it spreads the products over
+    // rows instead of columns.
+    let mut sums = [Lane::ZERO; BLOCK];
+    dense_lane_products(lanes, per_row, chosen, w, &mut sums);
+    lane_sums(&sums, z);
+}
+
 kernel! {
-    /// `z[r] = <x_i, w>` for the `r`-th chosen row `i`.
-    pub(super) fn dense_products(
+    /// Products of the chosen rows and `w`, not yet summed over the eight lanes.
+    fn dense_lane_products(
         lanes: &[Lane],
         per_row: usize,
         chosen: &[u32],
         w: &[Lane],
-        z: &mut [f64],
+        sums: &mut [Lane; BLOCK],
     ) {
-        assert!(chosen.len() == z.len() && w.len() == per_row, "lengths differ");
+        assert!(chosen.len() <= BLOCK && w.len() == per_row, "lengths differ");
         // Four rows at a time share the loads of w and keep four sums going.
         let (fours, rest) = chosen.as_chunks::<4>();
-        let (z_fours, z_rest) = z.as_chunks_mut::<4>();
-        for (four, z) in fours.iter().zip(z_fours) {
+        let (sum_fours, sum_rest) = sums.split_at_mut(4 * fours.len());
+        for (four, sums) in fours.iter().zip(sum_fours.as_chunks_mut::<4>().0) {
             let [a, b, c, d] = four.map(|i| row(lanes, per_row, i));
-            let mut sums = [Lane::ZERO; 4];
+            let mut s = [Lane::ZERO; 4];
             for ((((w, a), b), c), d) in w.iter().zip(a).zip(b).zip(c).zip(d) {
-                sums[0].add_product(a, w);
-                sums[1].add_product(b, w);
-                sums[2].add_product(c, w);
-                sums[3].add_product(d, w);
+                s[0].add_product(a, w);
+                s[1].add_product(b, w);
+                s[2].add_product(c, w);
+                s[3].add_product(d, w);
+                one_lane_at_a_time();
             }
-            *z = [sums[0].sum(), sums[1].sum(), sums[2].sum(), sums[3].sum()];
+            *sums = s;
         }
-        for (i, z) in rest.iter().zip(z_rest) {
-            let mut sum = Lane::ZERO;
+        for (i, sum) in rest.iter().zip(sum_rest) {
+            let mut s = Lane::ZERO;
             for (w, a) in w.iter().zip(row(lanes, per_row, *i)) {
-                sum.add_product(a, w);
+                s.add_product(a, w);
+                one_lane_at_a_time();
             }
-            *z = sum.sum();
+            *sum = s;
+        }
+    }
+}
+
+kernel! {
+    fn lane_sums(lanes: &[Lane; BLOCK], z: &mut [f64]) {
+        for (z, lane) in z.iter_mut().zip(lanes) {
+            *z = lane.sum();
         }
     }
 }
@@ -115,11 +150,13 @@ kernel! {
                 sum.add_scaled(k[2], c);
                 sum.add_scaled(k[3], d);
                 *out = sum;
+                one_lane_at_a_time();
             }
         }
         for (i, k) in rest.iter().zip(c_rest) {
             for (out, a) in out.iter_mut().zip(row(lanes, per_row, *i)) {
                 out.add_scaled(*k, a);
+                one_lane_at_a_time();
             }
         }
     }
@@ -137,6 +174,7 @@ kernel! {
                 for (scaled, x) in scaled.iter_mut().zip(&x[lane].0[at..at + 4]) {
                     *scaled = a * x;
                 }
+                one_lane_at_a_time();
             }
             let out = &mut out[first * per_row..][..4 * per_row];
             let mut j = 0;
@@ -168,6 +206,7 @@ fn outer_tile<const W: usize>(
                 tile[k][l].add_scaled(s[k], &x[l]);
             }
         }
+        one_lane_at_a_time();
     }
     for (row, tile) in out.chunks_exact_mut(per_row).zip(&tile) {
         for (out, tile) in row[j..j + W].iter_mut().zip(tile) {

@@ -1,10 +1,12 @@
 //! The crate's integration tests, in one binary.
 
 mod cases;
+mod convex;
 mod data;
 mod em;
 mod estep;
 mod kmeans;
 mod mstep;
+mod optimum;
 mod peers;
 mod start;

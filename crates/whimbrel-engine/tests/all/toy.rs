@@ -1,0 +1,284 @@
+//! A mean estimator with memories on both ends.
+//!
+//! Client `i` knows a mean `m_i`. In each exchange it sends `c = m_i + noise - h_i` and, once that is
+//! accepted, moves `h_i += c / 2`; the server adds `n_i c / 2` to the sum of memories and moves its
+//! estimate towards them. Means, noise and memories are small multiples of powers of two, so sums
+//! of memories are exact and the invariant can be checked with `==`.
+//!
+//! Both ends count the accepted uploads. Each message down says how many the server knows of, and a
+//! client that knows another number refuses: a breach of the commit rule is an error at once.
+
+use whimbrel_core::method::{
+    Artifact, Bind, Cohort, Disclosure, Evaluate, From, Method, Metric, Plan,
+};
+use whimbrel_core::sum::ExactSum;
+use whimbrel_core::{ClientData, ClientId, Erased, Error, Key, Opaque, Result, Table, wire};
+use whimbrel_engine::{Federation, Simulator};
+
+pub struct Toy {
+    pub rounds: u32,
+    /// Whether a first exchange with everyone opens the estimate.
+    pub opening: bool,
+    /// The estimate is multiplied with this after every round.
+    pub growth: f64,
+    /// Clients from this one on fail in a round.
+    pub fails: Option<(ClientId, u32)>,
+}
+
+pub const SOUND: Toy = Toy { rounds: 12, opening: true, growth: 1.0, fails: None };
+
+#[derive(Clone, Debug)]
+pub struct Server {
+    pub open: bool,
+    pub round: u32,
+    pub estimate: f64,
+    pub memory_sum: f64,
+    pub total: f64,
+}
+
+#[derive(Clone, Debug)]
+pub struct Peer {
+    pub weight: f64,
+    pub accepted: u32,
+}
+
+#[derive(Clone, Debug)]
+pub struct Client {
+    pub memory: f64,
+    pub accepted: u32,
+}
+
+#[derive(Clone, Debug)]
+pub struct Down {
+    round: u32,
+    known: u32,
+}
+
+#[derive(Clone, Debug)]
+pub struct Fold {
+    estimate: ExactSum,
+    memory: ExactSum,
+}
+
+wire!(Server { open, round, estimate, memory_sum, total });
+wire!(Peer { weight, accepted });
+wire!(Client { memory, accepted });
+wire!(Down { round, known });
+wire!(Fold { estimate, memory });
+
+pub struct Means;
+
+impl Bind<Toy> for Means {
+    fn bind(&self, _: &Toy, data: &ClientData) -> Result<Vec<f64>> {
+        match data {
+            ClientData::Table(table) if table.rows() > 0 => Ok(table.values.clone()),
+            _ => Err(Error::data("there are no rows")),
+        }
+    }
+}
+
+impl Method for Toy {
+    type Data = Vec<f64>;
+    type Server = Server;
+    type Peer = Peer;
+    type Client = Client;
+    type Summary = u32;
+    type Down = Down;
+    type Up = f64;
+    type Fold = Fold;
+
+    fn enroll(&self, data: &Vec<f64>, _: Key) -> Result<(Client, u32)> {
+        Ok((Client { memory: 0.0, accepted: 0 }, data.len() as u32))
+    }
+
+    fn start(&self, roster: &mut dyn Iterator<Item = (ClientId, u32)>, _: Key) -> Result<Server> {
+        if roster.count() == 0 {
+            return Err(Error::data("there is no client"));
+        }
+        let open = !self.opening;
+        Ok(Server { open, round: 0, estimate: 1.0, memory_sum: 0.0, total: 0.0 })
+    }
+
+    fn admit(&self, mut server: Server, _: ClientId, rows: &u32) -> Result<(Server, Peer)> {
+        let weight = f64::from(*rows);
+        server.total += weight;
+        Ok((server, Peer { weight, accepted: 0 }))
+    }
+
+    fn plan(&self, server: &Server) -> Plan {
+        match server.open {
+            false => Plan::Opening,
+            true if server.round < self.rounds => Plan::Round(Cohort::Sampled),
+            true => Plan::Stop,
+        }
+    }
+
+    fn downlink(&self, server: &Server, peer: &Peer, _: Key) -> Result<(Peer, Down)> {
+        let down = Down { round: server.round, known: peer.accepted };
+        Ok((Peer { accepted: peer.accepted + 1, ..peer.clone() }, down))
+    }
+
+    fn local_step(
+        &self,
+        client: &Client,
+        down: &Down,
+        data: &Vec<f64>,
+        key: Key,
+    ) -> Result<(Client, f64)> {
+        if down.known != client.accepted {
+            return Err(Error::internal(format!(
+                "the server knows {} accepted uploads, the client {}",
+                down.known, client.accepted
+            )));
+        }
+        if let Some((id, round)) = self.fails
+            && data[0] >= f64::from(id.0)
+            && down.round + 1 == round
+        {
+            return Err(Error::numerical(format!("the numbers of client {} failed", data[0])));
+        }
+        let noise = key.stream().below(16) as f64 / 16.0;
+        let sent = data[0] + noise - client.memory;
+        let memory = client.memory + sent / 2.0;
+        Ok((Client { memory, accepted: client.accepted + 1 }, sent))
+    }
+
+    fn fold(&self, _: &Server) -> Fold {
+        Fold { estimate: ExactSum::new(1), memory: ExactSum::new(1) }
+    }
+
+    fn absorb(&self, fold: &mut Fold, from: From<'_, Peer>, up: f64) -> Result<()> {
+        fold.estimate.add(&[up], from.peer.weight / from.inclusion)?;
+        fold.memory.add(&[up], from.peer.weight / 2.0)
+    }
+
+    fn merge(&self, fold: &mut Fold, other: Fold) -> Result<()> {
+        fold.estimate.merge(&other.estimate)?;
+        fold.memory.merge(&other.memory)
+    }
+
+    fn server_step(&self, mut server: Server, fold: Fold, _: Key) -> Result<Server> {
+        let heard = fold.memory.count() > 0;
+        let mean = (server.memory_sum + fold.estimate.value()[0]) / server.total;
+        server.memory_sum += fold.memory.value()[0];
+        if server.open {
+            server.round += 1;
+            server.estimate += 0.25 * (mean - server.estimate);
+            server.estimate *= self.growth;
+        } else {
+            server.open = heard;
+        }
+        Ok(server)
+    }
+
+    fn magnitude(&self, server: &Server) -> f64 {
+        server.estimate.abs()
+    }
+
+    fn artifact(&self, server: &Server) -> Result<Artifact> {
+        if !server.open {
+            return Err(Error::numerical("there is no estimate yet"));
+        }
+        let artifact = Artifact { kind: "mean".into(), tensors: Vec::new() };
+        Ok(artifact.with("mean", &[], vec![server.estimate]))
+    }
+
+    fn disclosures(&self) -> Vec<Disclosure> {
+        Vec::new()
+    }
+}
+
+impl Evaluate for Toy {
+    type Ask = f64;
+    type Answer = f64;
+
+    fn ask(&self, server: &Server) -> Result<f64> {
+        Ok(server.estimate)
+    }
+
+    fn answer(&self, _: &Client, ask: &f64, data: &Vec<f64>) -> Result<f64> {
+        Ok((ask - data[0]).abs())
+    }
+
+    fn loss(&self, answer: &f64) -> Option<f64> {
+        Some(*answer)
+    }
+
+    fn conclude(
+        &self,
+        _: &Server,
+        answers: &mut dyn Iterator<Item = (ClientId, f64)>,
+    ) -> Result<Vec<Metric>> {
+        let mut sum = 0.0;
+        answers.for_each(|(_, gap)| sum += gap);
+        Ok(vec![Metric::number("objective", sum)])
+    }
+}
+
+pub fn erased(toy: Toy) -> Erased<Toy, Means> {
+    Erased(toy, Means)
+}
+
+/// Client `i` has `2^(i % 3)` rows that all hold `i`.
+pub fn clients(count: u32) -> Vec<(String, ClientData)> {
+    (0..count)
+        .map(|i| {
+            let table = Table::new(vec!["x".into()], vec![f64::from(i); 1 << (i % 3)]).unwrap();
+            (format!("c{i:02}"), ClientData::Table(table))
+        })
+        .collect()
+}
+
+pub fn federation(method: &dyn whimbrel_core::DynMethod, count: u32) -> Federation {
+    let bound = clients(count).into_iter().map(|(name, data)| (name, method.bind(&data).unwrap()));
+    let (names, data) = bound.unzip();
+    Federation { names, data }
+}
+
+pub fn view<T: 'static>(state: &Opaque) -> &T {
+    state.downcast_ref().unwrap()
+}
+
+/// What holds after every exchange, whatever was lost and whoever joined.
+pub fn invariants(simulator: &Simulator<'_>) -> Result<(), String> {
+    let machine = simulator.machine();
+    let server: &Server = view(machine.server());
+    let (mut total, mut memory_sum) = (0.0, 0.0);
+    for (i, client) in simulator.clients().iter().enumerate() {
+        let client: &Client = view(client);
+        let Some(peer) = machine.peer(ClientId(i as u32)) else {
+            let untouched = client.accepted == 0 && simulator.tallies()[i] == Default::default();
+            if untouched {
+                continue;
+            }
+            return Err(format!("client {i} took part before it joined"));
+        };
+        let peer: &Peer = view(peer);
+        if peer.accepted != client.accepted {
+            return Err(format!(
+                "client {i}: {} uploads accepted here, {} there",
+                peer.accepted, client.accepted
+            ));
+        }
+        let rounds = simulator.tallies()[i].rounds;
+        if !(client.accepted..=client.accepted + 1).contains(&(rounds + 1)) {
+            return Err(format!("client {i}: {rounds} rounds counted of {}", client.accepted));
+        }
+        total += peer.weight;
+        memory_sum += peer.weight * client.memory;
+    }
+    if (total, memory_sum) != (server.total, server.memory_sum) {
+        return Err(format!(
+            "weights {total}, memories {memory_sum}; the server has {}, {}",
+            server.total, server.memory_sum
+        ));
+    }
+    let traffic = simulator.traffic();
+    let each = simulator.tallies();
+    let (up, down) =
+        (each.iter().map(|t| t.bytes_up).sum(), each.iter().map(|t| t.bytes_down).sum());
+    if (traffic.up, traffic.down) != (up, down) {
+        return Err(format!("clients sent {up} and got {down} bytes, {traffic:?} was counted"));
+    }
+    Ok(())
+}

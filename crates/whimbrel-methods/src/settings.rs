@@ -1,0 +1,88 @@
+//! Settings that several methods share.
+
+use whimbrel_core::Stream;
+
+/// When a fit is over.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Budget {
+    /// After so many rounds.
+    Rounds(u32),
+    /// After so many times the pooled number of rows have been through an E-step.
+    Epochs(f64),
+}
+
+/// How clients are weighted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Weights {
+    /// By their rows: the objective is that of the pooled rows.
+    Samples,
+    /// Equally, as (1) of the paper.
+    Equal,
+}
+
+/// The rows behind one upload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Batch {
+    /// All of them.
+    Full,
+    /// Random ones.
+    Sample {
+        /// `b`, rows per minibatch (all of a client's where it holds fewer, without replacement).
+        size: u32,
+        /// Whether a row may be drawn twice into one minibatch.
+        replacement: bool,
+        /// How many minibatches are averaged into one upload.
+        local_steps: u32,
+    },
+}
+
+impl Batch {
+    /// Conditional expectations that one upload of a client with so many rows costs.
+    pub fn expectations(&self, rows: u64) -> u64 {
+        match *self {
+            Self::Full => rows,
+            Self::Sample { size, replacement, local_steps } => {
+                let each = if replacement { u64::from(size) } else { u64::from(size).min(rows) };
+                each * u64::from(local_steps)
+            }
+        }
+    }
+
+    /// Draws row numbers below `rows`; none for a full batch.
+    pub fn draw(&self, rows: usize, stream: &mut Stream) -> Option<Vec<u32>> {
+        let Self::Sample { size, replacement, local_steps } = *self else { return None };
+        let size = size as usize;
+        let mut drawn = Vec::with_capacity(size * local_steps as usize);
+        for _ in 0..local_steps {
+            if replacement {
+                drawn.extend((0..size).map(|_| stream.below(rows as u64) as u32));
+            } else {
+                drawn.extend(stream.choose(rows, size.min(rows)).into_iter().map(|i| i as u32));
+            }
+        }
+        Some(drawn)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use whimbrel_core::Key;
+
+    #[test]
+    fn a_batch_counts_what_it_computes() {
+        assert_eq!(Batch::Full.expectations(70), 70);
+        let with = Batch::Sample { size: 20, replacement: true, local_steps: 3 };
+        assert_eq!((with.expectations(5), with.expectations(70)), (60, 60));
+        let without = Batch::Sample { size: 20, replacement: false, local_steps: 3 };
+        assert_eq!((without.expectations(5), without.expectations(70)), (15, 60));
+    }
+
+    #[test]
+    fn without_replacement_a_large_batch_is_every_row_once() {
+        let batch = Batch::Sample { size: 9, replacement: false, local_steps: 1 };
+        let mut rows = batch.draw(9, &mut Key::root(4).stream()).unwrap();
+        rows.sort_unstable();
+        assert_eq!(rows, (0..9).collect::<Vec<u32>>());
+    }
+}

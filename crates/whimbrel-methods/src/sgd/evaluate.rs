@@ -1,0 +1,110 @@
+//! What a run of the gradient family reports.
+
+use super::{Client, Server, Sgd};
+use crate::settings::Weights;
+use whimbrel_core::method::{Evaluate, Metric, MetricValue};
+use whimbrel_core::{ClientId, Error, Result, sum::ExactSum, vector, wire};
+use whimbrel_models::Rows;
+use whimbrel_models::convex::Examples;
+
+/// The question: what is your loss at this model, and how far is your memory from its limit?
+#[derive(Clone, Debug)]
+pub struct Ask {
+    w: Vec<f64>,
+    /// `w_*`, where it is known (simulations only).
+    w_star: Option<Vec<f64>>,
+}
+
+/// A client's answer.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    rows: u64,
+    loss: f64,
+    /// `||h_i − ∇F_i(w_*)||²`.
+    memory_gap2: Option<f64>,
+}
+
+wire!(Ask { w, w_star });
+wire!(Answer { rows, loss, memory_gap2 });
+
+impl Evaluate for Sgd {
+    type Ask = Ask;
+    type Answer = Answer;
+
+    fn ask(&self, server: &Server) -> Result<Ask> {
+        let w_star = self.reference.as_ref().filter(|_| self.uplinks[0].has_memory());
+        Ok(Ask { w: self.delivered(server), w_star: w_star.map(|r| r.w.clone()) })
+    }
+
+    fn answer(&self, client: &Client, ask: &Ask, data: &Examples) -> Result<Answer> {
+        let loss = self.problem.loss(&ask.w, data)?;
+        let memory_gap2 = match &ask.w_star {
+            None => None,
+            Some(w_star) => {
+                let mut gap = vec![0.0; self.dimension];
+                self.problem.gradient(w_star, data, Rows::All, &mut gap)?;
+                if !client.up.kept.is_empty() {
+                    vector::axpy(&mut gap, -1.0, &client.up.kept);
+                }
+                Some(vector::norm2_squared(&gap))
+            }
+        };
+        Ok(Answer { rows: data.rows() as u64, loss, memory_gap2 })
+    }
+
+    fn loss(&self, answer: &Answer) -> Option<f64> {
+        Some(answer.loss)
+    }
+
+    fn conclude(
+        &self,
+        server: &Server,
+        answers: &mut dyn Iterator<Item = (ClientId, Answer)>,
+    ) -> Result<Vec<Metric>> {
+        let (mut clients, mut total, mut remembers) = (0.0, 0.0, false);
+        let mut sums = ExactSum::new(2);
+        for (_, answer) in answers {
+            let weight = match self.weights {
+                Weights::Samples => answer.rows as f64,
+                Weights::Equal => 1.0,
+            };
+            clients += 1.0;
+            total += weight;
+            remembers |= answer.memory_gap2.is_some();
+            sums.add(&[answer.loss, 0.0], weight)?;
+            sums.add(&[0.0, answer.memory_gap2.unwrap_or(0.0)], 1.0)?;
+        }
+        if total == 0.0 {
+            return Err(Error::data("no client answered the evaluation"));
+        }
+        let sums = sums.value();
+        let objective = sums[0] / total;
+        let w = self.delivered(server);
+        let distance2 = self.reference.as_ref().map(|reference| {
+            let mut gap = w.clone();
+            vector::axpy(&mut gap, -1.0, &reference.w);
+            vector::norm2_squared(&gap)
+        });
+        let ghost =
+            self.downlink.ghost_bytes(&server.down).map(|_| 8.0 * server.ghost_bytes as f64);
+        let optional = |name, value: Option<f64>| Metric {
+            name,
+            value: value.map_or(MetricValue::Missing, MetricValue::Number),
+        };
+        let mut metrics = vec![
+            Metric::number("epoch", server.epoch()),
+            Metric::number("objective", objective),
+            optional("excess_loss", self.reference.as_ref().map(|r| objective - r.f_star)),
+            optional("distance2", distance2),
+            optional("update_norm2", server.update_norm2),
+            // Ξ = (1/N²) Σ ||h_i − ∇F_i(w_*)||² times N: the mean over clients   (App. G)
+            optional("memory_gap2", remembers.then_some(sums[1] / clients)),
+            optional("local_variance", server.spread.map(|s| s.0)),
+            optional("down_memory_gap2", server.spread.map(|s| s.1)),
+        ];
+        if ghost.is_some() {
+            metrics.push(optional("bits_down_ghost", ghost));
+        }
+        Ok(metrics)
+    }
+}

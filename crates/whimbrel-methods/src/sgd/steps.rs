@@ -1,0 +1,255 @@
+//! Steps of the gradient family: constants, `1/L`, and what the theorems allow.
+
+use super::{Reference, Sgd, Summary};
+use crate::settings::{Batch, Budget};
+use crate::step::Schedule;
+use whimbrel_core::{Error, Key, Result, vector, wire};
+use whimbrel_models::Rows;
+use whimbrel_models::convex::{Examples, Problem};
+
+/// Rows whose gradients a client looks at one by one for its noise.
+const ROWS_MAX: usize = 200;
+
+/// How the step is chosen.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum StepRule {
+    /// A number or a decreasing sequence.
+    Given(Schedule),
+    /// `factor/L`.
+    OverSmoothness {
+        /// The factor, one unless asked for otherwise.
+        factor: f64,
+        /// Frobenius norms in place of spectral ones, as the paper's code has it.
+        frobenius: bool,
+    },
+    /// `1/(L sqrt(k))`.
+    OverSmoothnessRoot,
+    /// What Theorems 1 and 2 (Appendix G for clients that differ) prescribe.
+    Theory,
+}
+
+/// The constants behind a step, fixed at the start.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Bounds {
+    /// `L`, the clients' mean.
+    pub smoothness: f64,
+    /// `μ`, the clients' mean.
+    pub strong_convexity: f64,
+    /// `σ²`, the clients' mean.
+    pub sigma2: f64,
+    /// `γ_max` of section 3 and Appendix G.
+    pub gamma_max: f64,
+    /// The constant step of Theorem 2; not used where `decreasing`.
+    pub gamma: f64,
+    /// Whether Theorem 1's `2/(μ(k + 1) + L̃)` applies.
+    pub decreasing: bool,
+}
+
+wire!(Bounds { smoothness, strong_convexity, sigma2, gamma_max, gamma, decreasing });
+
+impl StepRule {
+    /// Whether the summary should carry Frobenius norms.
+    pub fn wants_frobenius(&self) -> bool {
+        matches!(self, Self::OverSmoothness { frobenius: true, .. })
+    }
+
+    /// The step of round `k`, counted from zero.
+    pub fn at(&self, k: u32, bounds: &Bounds) -> f64 {
+        let k = f64::from(k);
+        match self {
+            Self::Given(schedule) => schedule.at(k as u32),
+            Self::OverSmoothness { factor, .. } => factor / bounds.smoothness,
+            Self::OverSmoothnessRoot => 1.0 / (bounds.smoothness * (k + 1.0).sqrt()),
+            Self::Theory if bounds.decreasing => {
+                // γ_K = 2/(μ(K + 1) + L̃), with γ_max = 1/(2 L̃)                  (Theorem 1)
+                let l_tilde = 0.5 / bounds.gamma_max;
+                (2.0 / (bounds.strong_convexity * (k + 1.0) + l_tilde)).min(bounds.gamma_max)
+            }
+            Self::Theory => bounds.gamma,
+        }
+    }
+}
+
+/// Sums over the roster.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Facts {
+    total: f64,
+    clients: f64,
+    smoothness: f64,
+    strong_convexity: f64,
+    sigma2: f64,
+}
+
+impl Facts {
+    pub(super) fn add(&mut self, weight: f64, summary: &Summary) {
+        self.total += weight;
+        self.clients += 1.0;
+        self.smoothness += weight * summary.smoothness;
+        self.strong_convexity += weight * summary.strong_convexity;
+        self.sigma2 += weight * summary.sigma2;
+    }
+
+    pub(super) fn bounds(&self, method: &Sgd) -> Result<Bounds> {
+        if self.clients == 0.0 {
+            return Err(Error::data("there is no client"));
+        }
+        let mut bounds = Bounds {
+            smoothness: self.smoothness / self.total,
+            strong_convexity: self.strong_convexity / self.total,
+            sigma2: self.sigma2 / self.total,
+            ..Bounds::default()
+        };
+        let flat = !(bounds.smoothness > 0.0 && bounds.smoothness.is_finite());
+        if flat && !matches!(method.step, StepRule::Given(_)) {
+            return Err(Error::data("the loss has no curvature, so there is no step 1/L"));
+        }
+        if method.step != StepRule::Theory {
+            return Ok(bounds);
+        }
+        let unbiased = |omega: Option<f64>| {
+            omega.ok_or_else(|| {
+                Error::config("step = \"theory\" needs unbiased codecs")
+                    .hint("the theorems do not cover error feedback: give the step as a number")
+            })
+        };
+        let omega_up = unbiased(method.uplinks[0].omega())?;
+        let omega_down =
+            if method.downlink.is_exact() { 0.0 } else { unbiased(method.downlink.omega())? };
+        bounds.gamma_max = gamma_max(bounds.smoothness, omega_up, omega_down, self.clients);
+        let batch = match method.batch {
+            Batch::Full => None,
+            Batch::Sample { size, local_steps, .. } => Some(f64::from(size * local_steps)),
+        };
+        let noisy = batch.filter(|_| bounds.sigma2 > 0.0);
+        bounds.decreasing = noisy.is_some() && bounds.strong_convexity > 0.0;
+        bounds.gamma = match noisy {
+            None => bounds.gamma_max,
+            Some(b) => {
+                let rounds = match method.budget {
+                    Budget::Rounds(rounds) => f64::from(rounds),
+                    Budget::Epochs(epochs) => epochs * 1e3,
+                };
+                let reference = method.reference.as_ref().ok_or_else(needs_reference)?;
+                theorem_2(&bounds, reference, b * self.clients, omega_up, rounds)
+            }
+        };
+        Ok(bounds)
+    }
+}
+
+fn needs_reference() -> Error {
+    Error::config("step = \"theory\" needs the distance to the optimum")
+        .hint("it is known in simulations; over a network give the step as a number")
+}
+
+/// `γ_max` for memories with `α_dwn = 1/(8 ω_dwn)`: section 3, and Appendix G's further terms for
+/// clients that differ.
+pub fn gamma_max(l: f64, omega_up: f64, omega_down: f64, clients: f64) -> f64 {
+    let up = omega_up / clients;
+    let mut bound = 1.0 / (2.0 * l * (1.0 + up));
+    if omega_down > 0.0 {
+        bound = bound.min(1.0 / (8.0 * l * omega_down));
+        let combined = 8.0 * 2.0f64.sqrt() * l * omega_down * (8.0 * omega_down + up).sqrt();
+        bound = bound.min(1.0 / combined);
+    }
+    if omega_up > 0.0 {
+        bound = bound.min(1.0 / (16.0 * l * up));
+        if omega_down > 0.0 {
+            // ω_dwn/α_dwn = 8 ω_dwn²
+            let mixed = 8.0 * l * (2.0 * 8.0 * omega_down * omega_down * up).sqrt();
+            bound = bound.min(1.0 / mixed);
+        }
+    }
+    bound
+}
+
+/// `sqrt(||w_0 − w_*||² N b / ((1 + ω_up) σ² K))`, at most `γ_max`; `w_0 = 0`.
+fn theorem_2(bounds: &Bounds, at: &Reference, nb: f64, omega_up: f64, rounds: f64) -> f64 {
+    let distance2 = vector::norm2_squared(&at.w);
+    (distance2 * nb / ((1.0 + omega_up) * bounds.sigma2 * rounds)).sqrt().min(bounds.gamma_max)
+}
+
+/// The step of Theorem S11 for losses that are not convex:
+/// `sqrt(2 N b (F(w_0) − F_*) / (σ² L (1 + ω_up) K))`, within its bound on `γ L`.
+pub fn non_convex(
+    bounds: &Bounds,
+    gap: f64,
+    nb: f64,
+    omega: (f64, f64),
+    clients: f64,
+    rounds: f64,
+) -> f64 {
+    let (omega_up, omega_down) = omega;
+    let (l, up) = (bounds.smoothness, omega_up / clients);
+    let mut bound = 1.0 / (2.0 * l * (1.0 + up));
+    if omega_down > 0.0 {
+        bound = bound.min(1.0 / (8.0 * l * omega_down));
+        bound = bound.min(1.0 / (8.0 * l * omega_down * (8.0 * omega_down + up).sqrt()));
+    }
+    if bounds.sigma2 == 0.0 {
+        return bound;
+    }
+    (2.0 * nb * gap / (bounds.sigma2 * l * (1.0 + omega_up) * rounds)).sqrt().min(bound)
+}
+
+/// `E||g(w_0) − ∇F_i(w_0)||²` of a single row's gradient; zero for full batches.
+pub(super) fn gradient_variance(
+    problem: &dyn Problem,
+    data: &Examples,
+    dimension: usize,
+    batch: Batch,
+    key: Key,
+) -> Result<f64> {
+    if batch == Batch::Full {
+        return Ok(0.0);
+    }
+    let w = vec![0.0; dimension];
+    let (mut mean, mut one) = (w.clone(), w.clone());
+    problem.gradient(&w, data, Rows::All, &mut mean)?;
+    let looked = key.stream().choose(data.rows(), data.rows().min(ROWS_MAX));
+    let mut spread = 0.0;
+    for row in &looked {
+        problem.gradient(&w, data, Rows::These(&[*row as u32]), &mut one)?;
+        vector::axpy(&mut one, -1.0, &mean);
+        spread += vector::norm2_squared(&one);
+    }
+    Ok(spread / looked.len() as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gamma_max_is_the_least_of_its_terms() {
+        // No compression: 1/(2L).
+        assert_eq!(gamma_max(2.0, 0.0, 0.0, 20.0), 0.25);
+        // omega_up = omega_down = 10, N = 20, L = 1: 1/(2*1.5), 1/80, 1/(8 sqrt2 10 sqrt(80.5)),
+        // 1/8, 1/(8 sqrt(2*8*100*0.5)); the third is the least.
+        let third = 1.0 / (8.0 * 2f64.sqrt() * 10.0 * 80.5f64.sqrt());
+        assert!((gamma_max(1.0, 10.0, 10.0, 20.0) - third).abs() < 1e-18);
+    }
+
+    #[test]
+    fn theorem_1_starts_at_gamma_max_and_falls_like_one_over_k() {
+        let bounds = Bounds {
+            strong_convexity: 0.1,
+            gamma_max: 0.05,
+            decreasing: true,
+            ..Bounds::default()
+        };
+        assert_eq!(StepRule::Theory.at(0, &bounds), 0.05);
+        let late = StepRule::Theory.at(1_000_000, &bounds);
+        assert!((late - 2.0 / (0.1 * 1_000_001.0 + 10.0)).abs() < 1e-15);
+    }
+
+    #[test]
+    fn the_non_convex_step_stays_within_its_bound() {
+        let bounds = Bounds { smoothness: 1.0, sigma2: 1e-9, ..Bounds::default() };
+        let bound = 1.0 / (8.0 * 3.0 * (24.0f64 + 0.15).sqrt());
+        let step = non_convex(&bounds, 1.0, 100.0, (3.0, 3.0), 20.0, 10.0);
+        assert!((step - bound).abs() < 1e-15);
+        let noisy = Bounds { sigma2: 1e9, ..bounds };
+        assert!(non_convex(&noisy, 1.0, 100.0, (3.0, 3.0), 20.0, 10.0) < 1e-3 * bound);
+    }
+}

@@ -1,0 +1,109 @@
+//! The battery of the methods, on every method and on FedEM over several uplinks.
+
+use crate::federation::*;
+use std::sync::Arc;
+use whimbrel_codec::channel::{DownRule, Feedback, Memories, UpRule, Uplink};
+use whimbrel_codec::{Codec, Norm};
+use whimbrel_core::{ClientData, DynMethod, Erased};
+use whimbrel_methods::fedem::{Batch, BindRows, FirstMemories, Form, Weights};
+use whimbrel_methods::gmm::GmmStart;
+use whimbrel_methods::kmeans::FederatedKmeans;
+use whimbrel_methods::theory::Constants;
+use whimbrel_models::LatentModel;
+use whimbrel_models::gmm::Covariance;
+use whimbrel_testkit::method::{MethodUnderTest, laws};
+
+/// Eight clients of 5 to 33 rows.
+fn passes(name: &str, method: &dyn DynMethod, exchanges: u64) {
+    let data: Vec<ClientData> = unequal(8).into_iter().map(ClientData::Table).collect();
+    laws(&MethodUnderTest { name, method, data: &data, exchanges });
+}
+
+#[test]
+fn fedem_over_every_kind_of_uplink() {
+    let codecs = [
+        Codec::Exact,
+        Codec::ExactF32,
+        dither(),
+        Codec::dithering(16, Norm::Infinity, Some(4)).unwrap(),
+        Codec::block_p(3, Norm::P(2)).unwrap(),
+        Codec::sparse(0.4).unwrap(),
+        Codec::sparse_exactly(2).unwrap(),
+        Codec::Natural,
+    ];
+    for codec in codecs {
+        for memory in [true, false] {
+            let name = format!("fedem, {}, memory: {memory}", codec.name());
+            let setup = Setup { codec: codec.clone(), memory, gamma: 0.1, ..Setup::default() };
+            passes(&name, &setup.erased(), 4);
+        }
+    }
+}
+
+#[test]
+fn fedem_over_feedback() {
+    for codec in [Codec::top_k(2).unwrap(), Codec::Sign, dither()] {
+        let mut fit = Setup { gamma: 0.1, ..Setup::default() }.typed();
+        let name = format!("fedem, {} with feedback", codec.name());
+        fit.uplink = Uplink::new(codec, UpRule::Feedback, fit.model.statistic_len()).unwrap();
+        passes(&name, &Erased(fit, BindRows), 4);
+    }
+}
+
+#[test]
+fn fedem_over_every_kind_of_downlink() {
+    let preserved = |memories| DownRule::Preserved { alpha: 0.2, memories };
+    for rule in [
+        preserved(Memories::Groups(2)),
+        preserved(Memories::PerClient),
+        preserved(Memories::Single { reset: Some(2) }),
+        DownRule::Degraded { feedback: Feedback::Off },
+        DownRule::Detached,
+    ] {
+        let name = format!("fedem, {rule:?}");
+        let fine = Codec::dithering(64, Norm::Infinity, None).unwrap();
+        let (form, down) = (Form::State, Some((fine, rule)));
+        let setup = Setup { form, down, codec: dither(), gamma: 0.1, ..Setup::default() };
+        passes(&name, &setup.erased(), 6);
+    }
+    let setup = Setup { form: Form::Lean, codec: dither(), gamma: 0.1, ..Setup::default() };
+    passes("fedem, lean", &setup.erased(), 4);
+}
+
+#[test]
+fn fedem_with_every_covariance_batch_and_memory() {
+    let known = Covariance::Known(TRUTH.to_vec());
+    for covariance in [known, Covariance::Tied, Covariance::Diagonal, Covariance::Full] {
+        let name = format!("fedem, {covariance:?}");
+        let setup = Setup { covariance, codec: dither(), gamma: 0.1, ..Setup::default() };
+        passes(&name, &setup.erased(), 4);
+    }
+    let batch = Batch::Sample { size: 7, replacement: true, local_steps: 2 };
+    let weights = Weights::Equal;
+    for memories in [FirstMemories::Zero, FirstMemories::Given(vec![0.5; 6])] {
+        let name = format!("fedem, {memories:?}");
+        let setup = Setup { memories, batch, weights, gamma: 0.1, ..Setup::default() };
+        passes(&name, &setup.erased(), 4);
+    }
+}
+
+#[test]
+fn fedem_that_starts_from_examples() {
+    let mut fit = Setup { gamma: 0.1, ..Setup::default() }.typed();
+    fit.initial = Arc::new(GmmStart::Examples);
+    passes("fedem, examples", &Erased(fit, BindRows), 4);
+}
+
+#[test]
+fn federated_kmeans() {
+    let method = Erased(FederatedKmeans { model: gmm(Covariance::Tied) }, BindRows);
+    passes("federated k-means", &method, 1);
+}
+
+#[test]
+fn the_constants_of_the_theory() {
+    let batch = Batch::Sample { size: 7, replacement: false, local_steps: 1 };
+    let setup = Setup { codec: dither(), batch, ..Setup::default() };
+    let method = Erased(Constants { fit: setup.typed(), participation: 0.5 }, BindRows);
+    passes("constants", &method, 20);
+}

@@ -1,0 +1,373 @@
+//! The laws of methods.
+//!
+//! [`laws`] drives a method through its erased twin, as every runner does, and holds it to what
+//! every runner relies on:
+//!
+//! - the same inputs give the same bytes;
+//! - a fold does not depend on the order of its uploads, on shards, on the tree of merges, or on
+//!   being saved and loaded on the way;
+//! - an empty fold is legal;
+//! - every state comes back from its bytes, and part of its bytes is refused;
+//! - a truncated message is refused, nonsense never panics, and what is refused leaves no trace;
+//! - each message a client sends is within the bytes that its disclosures declare, and a message
+//!   that is not declared is empty.
+
+use whimbrel_core::method::Plan;
+use whimbrel_core::{ClientData, ClientId, DynMethod, Key, Opaque, Part, Result, Sender, Stream};
+
+/// No message of a method under test may be declared larger than this: it would be no bound.
+const DECLARED_MAX: usize = 1 << 24;
+/// Nonsense messages per kind and exchange.
+const NONSENSE: u64 = 60;
+/// Longer messages are cut at this many places only.
+const CUTS_MAX: usize = 200;
+
+/// A method and the clients it is tried on.
+pub struct MethodUnderTest<'a> {
+    /// For messages.
+    pub name: &'a str,
+    /// The method.
+    pub method: &'a dyn DynMethod,
+    /// What the clients hold; three at least, so that there are orders to try.
+    pub data: &'a [ClientData],
+    /// Exchanges to run, openings included.
+    pub exchanges: u64,
+}
+
+/// Every law, along a run with everyone taking part.
+pub fn laws(test: &MethodUnderTest) {
+    assert!(test.data.len() >= 3, "{}: too few clients", test.name);
+    let mut run = Run::start(test);
+    for number in 0..test.exchanges {
+        run.evaluation_is_declared_and_robust(number);
+        if run.plan() == Plan::Stop {
+            break;
+        }
+        run.exchange(number);
+    }
+    run.states_survive_their_bytes(Part::Server, &run.server);
+    let artifact = run.method.artifact(&run.server);
+    assert!(artifact.is_ok(), "{}: nothing to deliver: {artifact:?}", test.name);
+}
+
+/// A federation in one process, every upload accepted.
+struct Run<'a> {
+    name: &'a str,
+    method: &'a dyn DynMethod,
+    declared: Declared,
+    data: Vec<Opaque>,
+    clients: Vec<Opaque>,
+    peers: Vec<Opaque>,
+    server: Opaque,
+}
+
+/// One client's message, and both ends once it is accepted.
+struct Upload {
+    peer: Opaque,
+    client: Opaque,
+    bytes: Vec<u8>,
+}
+
+impl<'a> Run<'a> {
+    fn start(test: &MethodUnderTest<'a>) -> Self {
+        let (name, method) = (test.name, test.method);
+        let declared = Declared::of(method, name);
+        let data: Vec<Opaque> =
+            test.data.iter().map(|d| method.bind(d).expect("the data can be bound")).collect();
+        let (mut clients, mut summaries) = (Vec::new(), Vec::new());
+        for (i, data) in data.iter().enumerate() {
+            let key = root().fold(1).fold(i as u64);
+            let (client, summary) = method.enroll(data, key).expect("a client enrols");
+            let (_, again) = method.enroll(data, key).expect("a client enrols");
+            assert!(summary == again, "{name}: two summaries of client {i}");
+            declared.check(name, "summary", &summary);
+            clients.push(client);
+            summaries.push(summary);
+        }
+        let roster = || ids(summaries.len()).zip(summaries.iter().map(|s| &s[..]));
+        let start = |roster: &mut dyn Iterator<Item = (ClientId, &[u8])>| {
+            method.start(roster, root().fold(2))
+        };
+        let mut server = start(&mut roster()).expect("the roster starts");
+        let nobody = start(&mut std::iter::empty());
+        assert!(nobody.is_err(), "{name}: a start without clients");
+        hostile(&summaries[0], "summary", name, |bytes| {
+            let others = summaries[1..].iter().map(|s| &s[..]);
+            start(&mut ids(summaries.len()).zip(std::iter::once(bytes).chain(others))).map(|_| ())
+        });
+        let empty = method.save(Part::Server, &server).expect("a server can be saved");
+        hostile(&summaries[0], "summary", name, |bytes| {
+            let server = method.load(Part::Server, &empty)?;
+            method.admit(server, ClientId(0), bytes).map(|_| ())
+        });
+        let mut peers = Vec::new();
+        for (id, summary) in roster() {
+            let (next, peer) = method.admit(server, id, summary).expect("a client is admitted");
+            server = next;
+            peers.push(peer);
+        }
+        Self { name, method, declared, data, clients, peers, server }
+    }
+
+    fn plan(&self) -> Plan {
+        self.method.plan(&self.server).expect("its own server")
+    }
+
+    /// One exchange with everyone, under every law.
+    fn exchange(&mut self, number: u64) {
+        let key = root().fold(3).fold(number);
+        let uploads: Vec<Upload> = (0..self.clients.len()).map(|i| self.upload(i, key)).collect();
+        self.messages_down_are_robust(key);
+        self.messages_up_are_robust(&uploads);
+        let fold = self.folds_agree(&uploads, number);
+        self.states_survive_their_bytes(Part::Server, &self.server);
+        self.states_survive_their_bytes(Part::Fold, &fold);
+        for upload in &uploads {
+            self.states_survive_their_bytes(Part::Peer, &upload.peer);
+            self.states_survive_their_bytes(Part::Client, &upload.client);
+        }
+        self.an_empty_fold_is_legal(key);
+        let before = self.save(Part::Server, &self.server);
+        let copies = [(); 2].map(|()| (self.load(Part::Server, &before), self.copy(&fold)));
+        let [first, second] = copies.map(|(server, fold)| {
+            self.method.server_step(server, fold, key.fold(4)).expect("a server step")
+        });
+        assert!(
+            self.save(Part::Server, &first) == self.save(Part::Server, &second),
+            "{}: two results of one server step",
+            self.name
+        );
+        self.server = first;
+        (self.peers, self.clients) =
+            uploads.into_iter().map(|upload| (upload.peer, upload.client)).unzip();
+    }
+
+    fn upload(&self, i: usize, key: Key) -> Upload {
+        let once = || -> (Opaque, Opaque, Vec<u8>) {
+            let down = self.method.downlink(&self.server, &self.peers[i], key.fold(2));
+            let (peer, down) = down.expect("a message down");
+            let local = key.fold(3).fold(i as u64);
+            let up = self.method.local_step(&self.clients[i], &down, &self.data[i], local);
+            let (client, up) = up.expect("a local step");
+            (peer, client, up)
+        };
+        let (peer, client, bytes) = once();
+        assert!(bytes == once().2, "{}: two uploads of one local step", self.name);
+        self.declared.check(self.name, "up", &bytes);
+        Upload { peer, client, bytes }
+    }
+
+    fn absorb(&self, fold: &mut Opaque, i: usize, upload: &Upload, bytes: &[u8]) -> Result<()> {
+        // Unequal probabilities, as a sampled cohort may have.
+        let inclusion = [1.0, 0.3, 0.75][i % 3];
+        let id = ClientId(i as u32);
+        self.method.absorb(fold, Sender { id, inclusion, peer: &upload.peer }, bytes)
+    }
+
+    fn fold_of(&self, uploads: &[Upload], order: &[usize]) -> Opaque {
+        let mut fold = self.empty_fold();
+        for &i in order {
+            self.absorb(&mut fold, i, &uploads[i], &uploads[i].bytes).expect("a sound upload");
+        }
+        fold
+    }
+
+    /// Any order, any sharding and any tree of merges give the same bytes.
+    fn folds_agree(&self, uploads: &[Upload], number: u64) -> Opaque {
+        let mut order: Vec<usize> = (0..uploads.len()).collect();
+        let fold = self.fold_of(uploads, &order);
+        let wanted = self.save(Part::Fold, &fold);
+        let mut random = root().fold(5).fold(number).stream();
+        for attempt in 0..6 {
+            shuffle(&mut order, &mut random);
+            let shards = 1 + random.below(uploads.len() as u64) as usize;
+            let mut parts: Vec<Opaque> = order
+                .chunks(order.len().div_ceil(shards))
+                .map(|part| self.fold_of(uploads, part))
+                .collect();
+            // A shard that heard nobody, and one that was saved on the way.
+            parts.push(self.empty_fold());
+            parts[0] = self.copy(&parts[0]);
+            while parts.len() > 1 {
+                let other = parts.swap_remove(random.below(parts.len() as u64) as usize);
+                let into = random.below(parts.len() as u64) as usize;
+                self.method.merge(&mut parts[into], other).expect("folds of one exchange");
+            }
+            assert!(
+                self.save(Part::Fold, &parts[0]) == wanted,
+                "{}: exchange {number}, sharding {attempt}: order {order:?} in {shards} shards \
+                 gives another fold",
+                self.name
+            );
+        }
+        fold
+    }
+
+    fn an_empty_fold_is_legal(&self, key: Key) {
+        let server = self.copy_of(Part::Server, &self.server);
+        let stepped = self.method.server_step(server, self.empty_fold(), key.fold(4));
+        let stepped = stepped.unwrap_or_else(|e| panic!("{}: an empty fold: {e}", self.name));
+        let magnitude = self.method.magnitude(&stepped).expect("its own server");
+        assert!(magnitude.is_finite(), "{}: an empty fold left {magnitude}", self.name);
+        self.method.plan(&stepped).expect("its own server");
+    }
+
+    fn states_survive_their_bytes(&self, part: Part, state: &Opaque) {
+        let bytes = self.save(part, state);
+        let again = self.copy_of(part, state);
+        assert!(self.save(part, &again) == bytes, "{}: {part:?} changed when saved", self.name);
+        hostile(&bytes, &format!("{part:?}"), self.name, |bytes| {
+            self.method.load(part, bytes).map(|_| ())
+        });
+    }
+
+    fn messages_down_are_robust(&self, key: Key) {
+        let down = self.method.downlink(&self.server, &self.peers[0], key.fold(2));
+        let down = down.expect("a message down").1;
+        hostile(&down, "down", self.name, |bytes| {
+            self.method.local_step(&self.clients[0], bytes, &self.data[0], key).map(|_| ())
+        });
+    }
+
+    /// Beside no panic: an upload that is refused leaves the fold as it was.
+    fn messages_up_are_robust(&self, uploads: &[Upload]) {
+        let before = self.fold_of(uploads, &[0, 1]);
+        let saved = self.save(Part::Fold, &before);
+        hostile(&uploads[2].bytes, "up", self.name, |bytes| {
+            let mut fold = self.load(Part::Fold, &saved);
+            let result = self.absorb(&mut fold, 2, &uploads[2], bytes);
+            assert!(
+                result.is_ok() || self.save(Part::Fold, &fold) == saved,
+                "{}: a refused upload changed the fold",
+                self.name
+            );
+            result
+        });
+    }
+
+    fn evaluation_is_declared_and_robust(&self, number: u64) {
+        let method = self.method;
+        let ask = method.ask(&self.server).expect("a question");
+        let answer = |i: usize| method.answer(&self.clients[i], &ask, &self.data[i]);
+        let answers: Vec<Vec<u8>> =
+            (0..self.clients.len()).map(|i| answer(i).expect("an answer")).collect();
+        answers.iter().for_each(|bytes| self.declared.check(self.name, "answer", bytes));
+        let conclude = |answers: &mut dyn Iterator<Item = (ClientId, &[u8])>| {
+            method.conclude(&self.server, answers).map(|_| ())
+        };
+        let mut all = ids(answers.len()).zip(answers.iter().map(|a| &a[..]));
+        let concluded = conclude(&mut all);
+        assert!(concluded.is_ok(), "{}: exchange {number}: {concluded:?}", self.name);
+        hostile(&ask, "ask", self.name, |bytes| {
+            method.answer(&self.clients[0], bytes, &self.data[0]).map(|_| ())
+        });
+        // Where there is nothing to answer, nobody looks at answers.
+        if !answers[0].is_empty() {
+            hostile(&answers[0], "answer", self.name, |bytes| {
+                conclude(&mut std::iter::once((ClientId(0), bytes)))
+            });
+        }
+        hostile(&answers[0], "answer", self.name, |bytes| method.loss(bytes).map(|_| ()));
+    }
+
+    fn empty_fold(&self) -> Opaque {
+        self.method.fold(&self.server).expect("its own server")
+    }
+
+    fn copy(&self, fold: &Opaque) -> Opaque {
+        self.copy_of(Part::Fold, fold)
+    }
+
+    fn copy_of(&self, part: Part, state: &Opaque) -> Opaque {
+        self.load(part, &self.save(part, state))
+    }
+
+    fn save(&self, part: Part, state: &Opaque) -> Vec<u8> {
+        self.method.save(part, state).expect("its own state")
+    }
+
+    fn load(&self, part: Part, bytes: &[u8]) -> Opaque {
+        let loaded = self.method.load(part, bytes);
+        loaded.unwrap_or_else(|e| panic!("{}: {part:?} cannot be loaded: {e}", self.name))
+    }
+}
+
+/// The most bytes of each message, by the method's own declaration.
+struct Declared(Vec<(&'static str, usize)>);
+
+impl Declared {
+    fn of(method: &dyn DynMethod, name: &str) -> Self {
+        let kinds = ["summary", "up", "answer"];
+        let all = method.disclosures();
+        for one in &all {
+            let (message, most) = (one.message, one.bytes_max);
+            assert!(kinds.contains(&message), "{name}: `{message}` is no message of a client");
+            assert!(most <= DECLARED_MAX, "{name}: {message} of {most} bytes is no bound");
+            assert!(!one.meaning.is_empty(), "{name}: {message} has no meaning");
+        }
+        // A message may carry several of the things declared for it.
+        let most = |kind: &str| all.iter().filter(|d| d.message == kind).map(|d| d.bytes_max).sum();
+        Self(kinds.map(|kind| (kind, most(kind))).into())
+    }
+
+    fn check(&self, name: &str, kind: &str, bytes: &[u8]) {
+        let most = self.0.iter().find(|(k, _)| *k == kind).map_or(0, |(_, most)| *most);
+        let length = bytes.len();
+        assert!(length <= most, "{name}: {kind} of {length} bytes where {most} are declared");
+    }
+}
+
+/// Hands `receive` parts of a message, which it must refuse, and nonsense, which it may refuse or
+/// take; either way it must not panic.
+fn hostile(message: &[u8], what: &str, name: &str, mut receive: impl FnMut(&[u8]) -> Result<()>) {
+    let every = message.len().div_ceil(CUTS_MAX).max(1);
+    for length in (0..message.len()).step_by(every) {
+        let refused = receive(&message[..length]).is_err();
+        assert!(refused, "{name}: {what}: {length} of {} bytes were enough", message.len());
+    }
+    let longer = [message, &[0]].concat();
+    assert!(receive(&longer).is_err(), "{name}: {what}: a byte too many was taken");
+    let mut random = root().fold(6).stream();
+    for _ in 0..NONSENSE {
+        let _ = receive(&nonsense(message, &mut random));
+    }
+}
+
+/// The message with some bytes replaced, some moved, or nothing of it left.
+fn nonsense(message: &[u8], random: &mut Stream) -> Vec<u8> {
+    let mut bytes = message.to_vec();
+    let length = message.len() as u64;
+    match random.below(4) {
+        0 => bytes = (0..random.below(2 * length + 8)).map(|_| random.next_u64() as u8).collect(),
+        1 if length > 0 => bytes.rotate_left(random.below(length) as usize),
+        2 if length > 8 => {
+            // One number is nothing a client computes.
+            let at = random.below(length - 7) as usize;
+            let odd = [f64::NAN, f64::INFINITY, -1e308, f64::MIN_POSITIVE / 4.0, 0.0];
+            let number = odd[random.below(5) as usize].to_le_bytes();
+            bytes[at..at + 8].copy_from_slice(&number);
+        }
+        _ => {
+            for _ in 0..1 + random.below(4) {
+                if length > 0 {
+                    bytes[random.below(length) as usize] = random.next_u64() as u8;
+                }
+            }
+        }
+    }
+    bytes
+}
+
+fn shuffle(order: &mut [usize], random: &mut Stream) {
+    for i in (1..order.len()).rev() {
+        order.swap(i, random.below(i as u64 + 1) as usize);
+    }
+}
+
+fn ids(count: usize) -> impl Iterator<Item = ClientId> {
+    (0..count as u32).map(ClientId)
+}
+
+fn root() -> Key {
+    Key::root(0x1A35)
+}

@@ -1,0 +1,101 @@
+//! What goes wrong on purpose, as the journal tells it.
+
+use crate::support::{Sandbox, mixture_job, number};
+use serde_json::{Map, Value};
+
+fn method(simulation: &str) -> String {
+    format!(
+        "kind = \"fedem\"\nrounds = 30\nstep = 0.5\n[uplink]\n\
+         codec = {{ kind = \"dithering\", levels = 1 }}\n[simulation]\n{simulation}"
+    )
+}
+
+/// The journal's rounds.
+fn rounds(sandbox: &Sandbox) -> Vec<Map<String, Value>> {
+    let entries = sandbox.journal("out").into_iter();
+    entries.filter(|entry| entry["round"].is_u64()).collect()
+}
+
+/// The ids of `0-2,4`.
+fn ids(entry: &Map<String, Value>, key: &str) -> Vec<u32> {
+    let text = entry.get(key).and_then(Value::as_str).unwrap_or_default();
+    text.split(',')
+        .filter(|part| !part.is_empty())
+        .flat_map(|part| {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            first.parse::<u32>().unwrap()..=last.parse::<u32>().unwrap()
+        })
+        .collect()
+}
+
+fn sandbox(simulation: &str) -> Sandbox {
+    let sandbox = Sandbox::with_job(&mixture_job("init = \"moments\"", &method(simulation)));
+    let summary = sandbox.run_job("out");
+    let first = number(&sandbox.metrics("out")[0], "objective");
+    assert!(number(&summary, "objective") < first, "it still learns");
+    assert_eq!(rounds(&sandbox).len(), 30);
+    sandbox
+}
+
+#[test]
+fn lost_uploads_are_asked_for_and_not_accepted() {
+    let sandbox = sandbox("lost = 0.3");
+    let entries = rounds(&sandbox);
+    let asked: usize = entries.iter().map(|e| ids(e, "cohort").len()).sum();
+    let accepted: usize = entries.iter().map(|e| ids(e, "accepted").len()).sum();
+    assert_eq!(asked, 30 * 6);
+    // Binomial(180, 0.3) lost: six standard deviations are 37.
+    let lost = asked - accepted;
+    assert!((17..=91).contains(&lost), "{lost} of {asked}");
+    let csv = sandbox.read("out/clients.csv");
+    let taken: usize =
+        csv.lines().skip(1).map(|l| l.split(',').nth(2).unwrap().parse::<usize>().unwrap()).sum();
+    assert_eq!(taken, accepted, "rounds in clients.csv are those accepted");
+}
+
+#[test]
+fn scripted_drops_hit_whom_they_name() {
+    let names = Sandbox::with_job(&mixture_job("init = \"moments\"", &method("lost = 0.0")));
+    names.run_job("out");
+    let csv = names.read("out/clients.csv");
+    let clients: Vec<&str> = csv.lines().skip(1).map(|l| l.split(',').next().unwrap()).collect();
+    let drops = format!(
+        "drops = [{{ round = 3, clients = [\"{}\", \"{}\"] }}, {{ round = 7, clients = [\"{}\"] }}]",
+        clients[1], clients[4], clients[0]
+    );
+    let sandbox = sandbox(&drops);
+    for entry in rounds(&sandbox) {
+        assert_eq!(ids(&entry, "cohort"), [0, 1, 2, 3, 4, 5]);
+        let wanted: &[u32] = match entry["round"].as_u64() {
+            Some(3) => &[0, 2, 3, 5],
+            Some(7) => &[1, 2, 3, 4, 5],
+            _ => &[0, 1, 2, 3, 4, 5],
+        };
+        assert_eq!(ids(&entry, "accepted"), wanted, "{entry:?}");
+    }
+}
+
+#[test]
+fn late_joiners_join_when_the_job_says() {
+    let plain = Sandbox::with_job(&mixture_job("init = \"moments\"", &method("lost = 0.0")));
+    plain.run_job("out");
+    let csv = plain.read("out/clients.csv");
+    let last = csv.lines().last().unwrap().split(',').next().unwrap().to_string();
+    let sandbox = sandbox(&format!("late = [{{ client = \"{last}\", round = 10 }}]"));
+    for entry in rounds(&sandbox) {
+        let round = entry["round"].as_u64().unwrap();
+        assert_eq!(ids(&entry, "joined"), if round == 10 { vec![5] } else { vec![] }, "{round}");
+        assert_eq!(ids(&entry, "cohort").contains(&5), round >= 10, "{round}");
+    }
+    let csv = sandbox.read("out/clients.csv");
+    let line = csv.lines().find(|l| l.starts_with(&format!("{last},"))).unwrap();
+    assert_eq!(line.split(',').nth(2), Some("21"), "rounds 10 to 30");
+}
+
+#[test]
+fn cohorts_of_a_size_have_it() {
+    let method = method("lost = 0.0").replace("step", "participation = { size = 2 }\nstep");
+    let sandbox = Sandbox::with_job(&mixture_job("init = \"moments\"", &method));
+    sandbox.run_job("out");
+    assert!(rounds(&sandbox).iter().all(|entry| ids(entry, "accepted").len() == 2));
+}

@@ -1,0 +1,130 @@
+//! Odd arguments, odd files and odd terminals.
+
+use crate::support::{Sandbox, fixture, mixture_job};
+use std::process::Stdio;
+
+const METHOD: &str = "kind = \"fedem\"\nrounds = 10";
+
+fn sandbox() -> Sandbox {
+    let sandbox = Sandbox::with_job(&mixture_job("init = \"moments\"", METHOD));
+    sandbox.write("data.csv", &fixture("data.csv"));
+    sandbox
+}
+
+#[test]
+fn a_reader_may_leave() {
+    let sandbox = sandbox();
+    sandbox.run_job("out");
+    let commands: [&[&str]; 6] = [
+        &["new"],
+        &["check", "job.toml"],
+        &["data", "inspect", "data.csv"],
+        &["run", "job.toml", "--out", "piped"],
+        &["report", "out", "--json"],
+        &["--help"],
+    ];
+    for args in commands {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = sandbox.command(args);
+        let output = command.stdout(writer).stderr(Stdio::piped()).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {stderr}");
+        assert!(!stderr.contains("panicked"), "{stderr}");
+    }
+}
+
+#[test]
+fn nobody_may_listen_at_all() {
+    let sandbox = sandbox();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = sandbox.command(&["run", "missing.toml"]);
+    let status = command.stdout(Stdio::null()).stderr(writer).status().unwrap();
+    assert_eq!(status.code(), Some(2));
+}
+
+#[test]
+fn messages_have_no_colour_and_no_bar_outside_a_terminal() {
+    let sandbox = sandbox();
+    for (name, value) in [("NO_COLOR", "1"), ("CLICOLOR", "1")] {
+        let mut command = sandbox.command(&["run", "job.toml", "--out", name]);
+        let output = command.env(name, value).output().unwrap();
+        assert!(output.status.success());
+        let all = [output.stdout, output.stderr].concat();
+        assert!(!all.contains(&0x1b), "no escape sequences: {}", String::from_utf8_lossy(&all));
+    }
+}
+
+#[test]
+fn new_jobs_can_be_checked_where_they_are() {
+    let sandbox = sandbox();
+    std::fs::create_dir_all(sandbox.path("jobs/data")).unwrap();
+    sandbox.write("jobs/data/rows.csv", &fixture("data.csv"));
+    sandbox.ok(&["new", "--out", "generated.toml"]);
+    sandbox.ok(&["new", "data.csv", "--out", "beside.toml"]);
+    sandbox.ok(&["new", "data.csv", "--out", "jobs/elsewhere.toml"]);
+    sandbox.ok(&["new", "jobs/data/rows.csv", "--out", "jobs/below.toml"]);
+    assert!(sandbox.read("beside.toml").contains("path = \"data.csv\""));
+    assert!(sandbox.read("jobs/below.toml").contains("path = \"data/rows.csv\""));
+    for job in ["generated.toml", "beside.toml", "jobs/elsewhere.toml", "jobs/below.toml"] {
+        sandbox.ok(&["check", job]);
+    }
+    assert_eq!(sandbox.run(&["new", "--out", "beside.toml"]).code, 2, "nothing is overwritten");
+}
+
+#[test]
+fn inspect_finds_the_clients_by_itself() {
+    let sandbox = sandbox();
+    let seen = sandbox.ok(&["data", "inspect", "data.csv", "--json"]).json();
+    assert_eq!(seen["rows"], 240);
+    assert_eq!(seen["clients"]["north"], 90);
+    let page = sandbox.ok(&["data", "inspect", "data.csv"]).stdout;
+    assert!(page.contains("4 clients"), "{page}");
+}
+
+#[test]
+fn a_client_may_hold_one_row() {
+    let sandbox = Sandbox::with_job(
+        "[data]\nsource = \"csv\"\npath = \"data.csv\"\nclient = \"client\"\n[model]\n\
+         kind = \"gmm\"\ncomponents = 2\n[method]\nkind = \"fedem\"\nrounds = 20\n",
+    );
+    sandbox.write("data.csv", &(fixture("data.csv") + "alone,0.5,0.5,0.5\n"));
+    let summary = sandbox.run_job("out");
+    assert_eq!(summary["clients"], 5);
+    assert!(
+        sandbox.read("out/clients.csv").contains("\nalone,1,20,")
+            || sandbox.read("out/clients.csv").contains("alone,1,20,")
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn names_that_are_not_utf8() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let sandbox = sandbox();
+    let odd = OsStr::from_bytes(b"odd-\xff.csv");
+    std::fs::write(sandbox.path("").join(odd), fixture("data.csv")).unwrap();
+    let inspect = sandbox.run(&[OsStr::new("data"), OsStr::new("inspect"), odd]);
+    assert_eq!(inspect.code, 0, "reading is no problem: {}", inspect.stderr);
+    // A job is a text file: it cannot name the file, and must not name another.
+    let new = sandbox.run(&[OsStr::new("new"), odd]);
+    assert_eq!(new.code, 2);
+    assert!(new.stderr.contains("is not UTF-8"), "{}", new.stderr);
+    let out = OsStr::from_bytes(b"out-\xff");
+    let run = [OsStr::new("run"), OsStr::new("job.toml"), OsStr::new("--out"), out];
+    assert_eq!(sandbox.run(&run).code, 0);
+    assert!(sandbox.path("").join(out).join("summary.json").is_file());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_line_break_in_a_files_name_stays_in_it() {
+    let job = "name = \"n\"\n[data]\nsource = \"csv\"\npath = \"a\\nb.csv\"\nclient = \"client\"\n\
+        [model]\nkind = \"gmm\"\ncomponents = 2\n[method]\nkind = \"fedem\"\nrounds = 3\n";
+    let sandbox = Sandbox::with_job(job);
+    sandbox.write("a\nb.csv", &fixture("data.csv"));
+    sandbox.run_job("out");
+    sandbox.ok(&["run", "out/job.toml", "--out", "again"]);
+}

@@ -1,0 +1,179 @@
+//! What people read: help, and what is said when something is wrong. One snapshot each.
+
+use crate::support::{Sandbox, fixture, mixture_job};
+
+#[track_caller]
+fn snapshot(name: &str, sandbox: &Sandbox, args: &[&str]) {
+    let ran = sandbox.run(args);
+    let text = format!(
+        "$ whimbrel {}\nexit code {}\n{}{}",
+        args.join(" "),
+        ran.code,
+        ran.stdout,
+        sandbox.redact(&ran.stderr)
+    );
+    insta::assert_snapshot!(name, text);
+}
+
+#[test]
+fn help() {
+    let sandbox = Sandbox::new();
+    snapshot("help", &sandbox, &["--help"]);
+    for command in ["new", "check", "run", "compare", "report", "predict"] {
+        snapshot(&format!("help_{command}"), &sandbox, &[command, "--help"]);
+    }
+    snapshot("help_inspect", &sandbox, &["data", "inspect", "--help"]);
+}
+
+const JOB: &str = r#"name = "wards"
+seed = 1
+
+[data]
+source = "csv"
+path = "data.csv"
+client = "client"
+
+[model]
+kind = "gmm"
+components = 3
+covariance = "tied"
+init = "init.json"
+
+[method]
+kind = "fedem"
+rounds = 5
+"#;
+
+fn sandbox(job: &str) -> Sandbox {
+    let sandbox = Sandbox::with_job(job);
+    sandbox.write("data.csv", &fixture("data.csv"));
+    sandbox.write("init.json", &fixture("init-tied.json"));
+    sandbox
+}
+
+const RUN: [&str; 4] = ["run", "job.toml", "--out", "out"];
+
+#[test]
+fn a_wrong_key() {
+    snapshot("wrong_key", &sandbox(&JOB.replace("components", "componnets")), &RUN);
+}
+
+#[test]
+fn files_that_are_not_there() {
+    snapshot("no_job", &Sandbox::new(), &RUN);
+    snapshot("no_data", &sandbox(&JOB.replace("data.csv", "date.csv")), &RUN);
+    snapshot("no_init", &sandbox(&JOB.replace("init.json", "start.json")), &RUN);
+}
+
+#[test]
+fn a_folder_is_no_job() {
+    let sandbox = Sandbox::new();
+    std::fs::create_dir(sandbox.path("job.toml")).unwrap();
+    snapshot("job_is_folder", &sandbox, &RUN);
+}
+
+#[test]
+fn columns_that_are_not_there() {
+    snapshot("no_client_column", &sandbox(&JOB.replace("\"client\"", "\"ward\"")), &RUN);
+}
+
+#[test]
+fn cells_that_are_no_numbers() {
+    let sandbox = sandbox(JOB);
+    sandbox.write("data.csv", "client,a,b,c\nx,1,2,3\nx,NaN,2,3\ny,1,tall,3\ny,1,2,inf\n");
+    snapshot("bad_cells", &sandbox, &RUN);
+    sandbox.write("data.csv", "");
+    snapshot("empty_file", &sandbox, &RUN);
+    sandbox.write("data.csv", "client,a,b,c\n");
+    snapshot("no_rows", &sandbox, &RUN);
+}
+
+#[test]
+fn starts_that_do_not_fit() {
+    let sandbox = sandbox(JOB);
+    let means = "\"means\": [[0,0,0],[1,1,1],[2,2,2]]";
+    let weights = "\"weights\": [0.5,0.25,0.25]";
+    let eye = "[[1,0,0],[0,1,0],[0,0,1]]";
+    let cases = [
+        (
+            "init_not_definite",
+            format!("{{{weights},{means},\"covariance\":[[1,2,0],[2,1,0],[0,0,1]]}}"),
+        ),
+        (
+            "init_not_symmetric",
+            format!("{{{weights},{means},\"covariance\":[[1,2,0],[0,1,0],[0,0,1]]}}"),
+        ),
+        ("init_ragged", format!("{{{weights},{means},\"covariance\":[[1,0,0],[0,1],[0,0,1]]}}")),
+        ("init_flat", format!("{{{weights},{means},\"covariance\":[1,1,1]}}")),
+        ("init_weights", format!("{{\"weights\":[0.5,0.1,0.1],{means},\"covariance\":{eye}}}")),
+        (
+            "init_count",
+            format!("{{\"weights\":[0.5,0.5],\"means\":[[0,0,0],[1,1,1]],\"covariance\":{eye}}}"),
+        ),
+        ("init_no_means", format!("{{{weights},\"covariance\":{eye}}}")),
+        ("init_not_json", "weights = [1.0]".to_string()),
+    ];
+    for (name, text) in cases {
+        sandbox.write("init.json", &text);
+        snapshot(name, &sandbox, &RUN);
+    }
+    assert!(!sandbox.path("out").exists(), "a job that cannot start leaves nothing");
+}
+
+#[test]
+fn clients_that_are_not_there() {
+    let job = JOB.to_string() + "participation = { default = 0.5, clients = { nord = 0.9 } }\n";
+    snapshot("unknown_client", &sandbox(&job), &RUN);
+    let job = JOB.to_string() + "[simulation]\nlate = [{ client = \"up\", round = 2 }]\n";
+    snapshot("unknown_late_client", &sandbox(&job), &RUN);
+}
+
+#[test]
+fn folders_in_use() {
+    let sandbox = sandbox(JOB);
+    sandbox.ok(&RUN);
+    snapshot("out_not_empty", &sandbox, &RUN);
+    snapshot("resume_finished", &sandbox, &["run", "job.toml", "--out", "out", "--resume"]);
+    snapshot("resume_nowhere", &sandbox, &["run", "job.toml", "--resume"]);
+    std::fs::create_dir(sandbox.path("photos")).unwrap();
+    sandbox.write("photos/1.jpg", "");
+    snapshot("resume_no_run", &sandbox, &["run", "job.toml", "--out", "photos", "--resume"]);
+    snapshot("force_no_run", &sandbox, &["run", "job.toml", "--out", "photos", "--force"]);
+    snapshot("out_is_file", &sandbox, &["run", "job.toml", "--out", "data.csv"]);
+    snapshot("out_below_file", &sandbox, &["run", "job.toml", "--out", "data.csv/run"]);
+    snapshot("compare_not_empty", &sandbox, &["compare", "job.toml", "--out", "photos"]);
+    assert!(sandbox.path("photos/1.jpg").exists());
+    sandbox.ok(&["run", "job.toml", "--out", "out", "--force"]);
+}
+
+#[test]
+fn a_resumed_run_must_be_the_same() {
+    let sandbox = sandbox(JOB);
+    sandbox.ok(&RUN);
+    let resume = ["run", "job.toml", "--out", "out", "--resume"];
+    std::fs::remove_file(sandbox.path("out/summary.json")).unwrap();
+    sandbox.write("job.toml", &(JOB.replace("rounds = 5", "rounds = 6") + "step = 0.5\n"));
+    snapshot("resume_other_job", &sandbox, &resume);
+    sandbox.write("job.toml", JOB);
+    sandbox.write("data.csv", &(fixture("data.csv") + "west,1,1,1\n"));
+    snapshot("resume_other_data", &sandbox, &resume);
+    sandbox.write("data.csv", &fixture("data.csv"));
+    sandbox.ok(&resume);
+}
+
+#[test]
+fn arguments() {
+    let sandbox = sandbox(JOB);
+    snapshot("no_threads", &sandbox, &["run", "job.toml", "--threads", "0"]);
+    snapshot("no_such_command", &sandbox, &["rnu", "job.toml"]);
+    snapshot("two_of_a_name", &sandbox, &["compare", "job.toml", "job.toml"]);
+    snapshot("not_a_run", &sandbox, &["report", "."]);
+    assert!(!sandbox.path("runs").exists());
+}
+
+#[test]
+fn a_stream_cannot_be_pooled() {
+    let job = mixture_job("init = \"moments\"", "kind = \"em\"\nrounds = 5");
+    let sandbox = Sandbox::with_job(&job.replace("rows = 40", "stream = true"));
+    snapshot("em_stream", &sandbox, &RUN);
+}

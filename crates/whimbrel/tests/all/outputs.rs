@@ -1,0 +1,173 @@
+//! What a run writes: keys, counts, and how they hang together.
+
+use crate::support::{Ran, Sandbox, mixture_job, number};
+use serde_json::{Map, Value};
+
+const SUMMARY_KEYS: [&str; 13] = [
+    "name",
+    "seed",
+    "method",
+    "model",
+    "rounds",
+    "objective",
+    "bits_up",
+    "bits_down",
+    "bits_eval",
+    "seconds",
+    "version",
+    "isa",
+    "data_hash",
+];
+const METRIC_KEYS: [&str; 10] = [
+    "round",
+    "epoch",
+    "objective",
+    "field_norm2",
+    "update_norm2",
+    "bits_up",
+    "bits_down",
+    "bits_eval",
+    "clients",
+    "seconds",
+];
+
+const METHOD: &str = "kind = \"fedem\"\nrounds = 12\nstep = 0.5\nparticipation = 0.8\n\
+    evaluate = { every = 5 }\n[uplink]\ncodec = { kind = \"dithering\", levels = 2 }";
+
+/// `bits_up` and `bits_down`, summed over `clients.csv`.
+fn client_bits(sandbox: &Sandbox, run: &str) -> [u64; 2] {
+    let text = sandbox.read(&format!("{run}/clients.csv"));
+    let mut lines = text.lines();
+    assert_eq!(lines.next(), Some("client,rows,rounds,bits_up,bits_down,loss"));
+    lines.fold([0, 0], |[up, down], line| {
+        let cells: Vec<&str> = line.split(',').collect();
+        [up + cells[3].parse::<u64>().unwrap(), down + cells[4].parse::<u64>().unwrap()]
+    })
+}
+
+fn bits(object: &Map<String, Value>) -> [u64; 2] {
+    ["bits_up", "bits_down"].map(|key| object[key].as_u64().expect("a whole number"))
+}
+
+#[test]
+fn the_summary_is_what_json_prints() {
+    let sandbox = Sandbox::with_job(&mixture_job("init = \"moments\"", METHOD));
+    let ran = sandbox.ok(&["run", "job.toml", "--out", "out", "--json"]);
+    let mut printed = ran.json();
+    assert_eq!(printed.remove("run"), Some("out".into()));
+    assert_eq!(printed, sandbox.object("out/summary.json"));
+    for key in SUMMARY_KEYS {
+        assert!(printed.contains_key(key), "{key}");
+    }
+    assert_eq!(printed["name"], "small");
+    assert_eq!(printed["seed"], 3);
+    assert_eq!(printed["method"], "fedem");
+    assert_eq!(printed["rounds"], 12);
+    assert_eq!(printed["ending"], "finished");
+}
+
+#[test]
+fn metrics_have_their_keys_and_end_in_the_summary() {
+    let sandbox = Sandbox::with_job(&mixture_job("init = \"moments\"", METHOD));
+    let summary = sandbox.run_job("out");
+    let rows = sandbox.metrics("out");
+    let rounds: Vec<u64> = rows.iter().map(|row| row["round"].as_u64().unwrap()).collect();
+    assert_eq!(rounds, [0, 5, 10, 12]);
+    for row in &rows {
+        for key in METRIC_KEYS {
+            assert!(row.contains_key(key), "{key}");
+        }
+    }
+    assert_eq!(rows[0]["update_norm2"], Value::Null, "nothing has moved before the first round");
+    let last = rows.last().unwrap();
+    for key in ["objective", "field_norm2", "bits_up", "bits_down", "bits_eval"] {
+        assert_eq!(number(last, key), number(&summary, key), "{key}");
+    }
+    for pair in rows.windows(2) {
+        for key in ["epoch", "bits_up", "bits_down", "bits_eval", "seconds"] {
+            assert!(number(&pair[0], key) <= number(&pair[1], key), "{key} is cumulative");
+        }
+    }
+}
+
+#[test]
+fn bits_add_up_over_clients() {
+    let sandbox = Sandbox::with_job(&mixture_job("init = \"moments\"", METHOD));
+    let summary = sandbox.run_job("out");
+    assert_eq!(bits(&summary), client_bits(&sandbox, "out"));
+    assert!(bits(&summary).iter().all(|bits| bits % 8 == 0 && *bits > 0), "whole bytes");
+}
+
+/// `clients.csv` is about the fit; the stages before it are in the totals alone.
+#[test]
+fn earlier_stages_are_in_the_totals() {
+    let alone = Sandbox::with_job(&mixture_job("init = \"federated-kmeans\"", METHOD));
+    let summary = alone.run_job("out");
+    let ([up, _], [client_up, _]) = (bits(&summary), client_bits(&alone, "out"));
+    assert!(up > client_up, "local centres and counts travelled");
+    assert_eq!(bits(&summary), bits(alone.metrics("out").last().unwrap()));
+}
+
+#[test]
+fn the_resolved_job_runs_again_to_the_same_bits() {
+    let sandbox = Sandbox::with_job(&mixture_job("init = \"moments\"", METHOD));
+    sandbox.run_job("out");
+    sandbox.ok(&["run", "out/job.toml", "--out", "again"]);
+    assert_eq!(sandbox.result_bytes("out"), sandbox.result_bytes("again"));
+    assert_eq!(sandbox.read("out/job.toml"), sandbox.read("again/job.toml"));
+}
+
+#[test]
+fn compare_prints_summaries_by_name() {
+    let sandbox = Sandbox::new();
+    let job = mixture_job("init = \"moments\"", METHOD);
+    sandbox.write("a.toml", &job.replace("\"small\"", "\"a\""));
+    let em = job.split("step").next().unwrap().replace("\"small\"", "\"b\"");
+    sandbox.write("b.toml", &em.replace("\"fedem\"", "\"em\""));
+    let ran = sandbox.ok(&["compare", "a.toml", "b.toml", "--out", "both", "--json"]);
+    let summaries = ran.json();
+    assert_eq!(summaries.keys().collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(summaries["b"]["run"], "both/b");
+    assert!(summaries["b"]["bits_up"].is_u64(), "a summary keeps its keys");
+    assert!(!ran.stderr.contains("warning"), "{}", ran.stderr);
+    let ran = sandbox.ok(&["compare", "a.toml", "b.toml", "--out", "both", "--force"]);
+    let line = |name: &str| ran.stdout.lines().find(|l| l.starts_with(name)).unwrap().to_string();
+    assert!(line("a").contains("kbit"), "{}", ran.stdout);
+    assert!(!line("b").contains("bit"), "em sends nothing: {}", ran.stdout);
+    assert!(ran.stdout.contains("gap to reference"), "{}", ran.stdout);
+}
+
+#[test]
+fn other_data_have_other_objectives() {
+    let sandbox = Sandbox::new();
+    let job = mixture_job("init = \"moments\"", METHOD);
+    sandbox.write("a.toml", &job.replace("\"small\"", "\"a\""));
+    let other = job.replace("\"small\"", "\"b\"").replace("rows = 40", "rows = 41");
+    sandbox.write("b.toml", &other);
+    let ran = sandbox.ok(&["compare", "a.toml", "b.toml", "--out", "both"]);
+    assert!(ran.stderr.contains("warning: the data of `b` are not those of `a`"), "{}", ran.stderr);
+}
+
+#[test]
+fn check_writes_nothing_and_says_what_it_costs() {
+    let sandbox = Sandbox::with_job(&mixture_job("init = \"federated-kmeans\"", METHOD));
+    let report = sandbox.ok(&["check", "job.toml", "--json"]).json();
+    for key in ["clients", "rows", "statistic", "omega", "rounds", "memory_bytes", "seconds"] {
+        assert!(report[key].is_number(), "{key}");
+    }
+    assert!(number(&report, "bits_up_per_round") > 0.0);
+    let left: Vec<_> = std::fs::read_dir(sandbox.path("")).unwrap().collect();
+    assert_eq!(left.len(), 1, "only the job");
+}
+
+#[test]
+fn report_prints_summaries_by_name_or_folder() {
+    let sandbox = Sandbox::with_job(&mixture_job("init = \"moments\"", METHOD));
+    sandbox.run_job("one");
+    sandbox.run_job("two");
+    let keys = |ran: Ran| ran.json().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(keys(sandbox.ok(&["report", "one", "--json"])), ["small"]);
+    let both = sandbox.ok(&["report", "one", "two", "--out", "both.html", "--json"]);
+    assert_eq!(keys(both), ["one", "two"]);
+    assert!(sandbox.path("both.html").is_file());
+}

@@ -1,0 +1,77 @@
+//! A fitted mixture on rows it has seen, and on files that differ.
+
+use crate::support::{Sandbox, fixture, number};
+
+const JOB: &str = "name = \"wards\"\nseed = 1\n[data]\nsource = \"csv\"\npath = \"data.csv\"\n\
+    client = \"client\"\n[model]\nkind = \"gmm\"\ncomponents = 3\ncovariance = \"full\"\n\
+    init = \"federated-kmeans\"\n[method]\nkind = \"fedem\"\nrounds = 40\nstep = 1.0\n";
+
+fn fitted() -> Sandbox {
+    let sandbox = Sandbox::with_job(JOB);
+    sandbox.write("data.csv", &fixture("data.csv"));
+    sandbox.run_job("out");
+    sandbox
+}
+
+fn predict(sandbox: &Sandbox, data: &str, out: &str) -> serde_json::Map<String, serde_json::Value> {
+    sandbox.ok(&["predict", "out", "--data", data, "--out", out, "--json"]).json()
+}
+
+#[test]
+fn the_mean_log_density_of_the_training_rows_is_the_objective() {
+    let sandbox = fitted();
+    let report = predict(&sandbox, "data.csv", "found.csv");
+    let objective = number(&sandbox.object("out/summary.json"), "objective");
+    let mean = number(&report, "mean_log_density");
+    assert!((mean + objective).abs() <= 1e-12 * objective.abs(), "{mean} and {objective}");
+    let text = sandbox.read("found.csv");
+    let mut lines = text.lines();
+    assert_eq!(lines.next(), Some("row,label,log_density,p1,p2,p3"));
+    let mut total = 0.0;
+    for (n, line) in lines.enumerate() {
+        let cells: Vec<f64> = line.split(',').map(|cell| cell.parse().unwrap()).collect();
+        assert_eq!(cells[0], (n + 1) as f64);
+        let shares = &cells[3..];
+        assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-12, "{line}");
+        let largest = (0..3).max_by(|a, b| shares[*a].total_cmp(&shares[*b])).unwrap();
+        assert_eq!(cells[1], (largest + 1) as f64, "labels are the likeliest component");
+        total += cells[2];
+    }
+    assert!((total / 240.0 - mean).abs() < 1e-12 * mean.abs());
+    assert_eq!(report["rows"], 240);
+}
+
+#[test]
+fn the_order_of_columns_does_not_matter() {
+    let sandbox = fitted();
+    let turned: String = fixture("data.csv")
+        .lines()
+        .map(|line| {
+            let cells: Vec<&str> = line.split(',').collect();
+            format!("{},{},{},{}\n", cells[3], cells[0], cells[1], cells[2])
+        })
+        .collect();
+    sandbox.write("turned.csv", &turned);
+    predict(&sandbox, "data.csv", "a.csv");
+    predict(&sandbox, "turned.csv", "b.csv");
+    assert_eq!(sandbox.read("a.csv"), sandbox.read("b.csv"));
+}
+
+#[test]
+fn a_missing_column_is_named() {
+    let sandbox = fitted();
+    sandbox.write("less.csv", "height,weight\n1,2\n");
+    let ran = sandbox.run(&["predict", "out", "--data", "less.csv", "--out", "x.csv"]);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(ran.stderr.contains("less.csv has no column \"age\""), "{}", ran.stderr);
+    assert!(!sandbox.path("x.csv").exists());
+}
+
+#[test]
+fn bad_cells_are_named() {
+    let sandbox = fitted();
+    sandbox.write("bad.csv", "height,weight,age\n1,2,3\n1,inf,3\n");
+    let ran = sandbox.run(&["predict", "out", "--data", "bad.csv", "--out", "x.csv"]);
+    assert_eq!(ran.code, 3, "{}", ran.stderr);
+    assert!(ran.stderr.contains("line 3 (row 2), column \"weight\""), "{}", ran.stderr);
+}
