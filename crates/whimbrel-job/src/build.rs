@@ -19,7 +19,7 @@ use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, ClientId, Erased, Error, Probability};
 use whimbrel_engine::{Chain, Faults, Participation, Stage, Stopping};
 use whimbrel_methods::fedem::{Batch, BindRows, Budget, FedEm, FirstMemories, Form, Weights};
-use whimbrel_methods::gmm::GmmStart;
+use whimbrel_methods::gmm::{GmmInitial, GmmStart};
 use whimbrel_methods::kmeans::FederatedKmeans;
 use whimbrel_methods::step::{Schedule, auto_step};
 use whimbrel_methods::theory::Constants;
@@ -167,7 +167,7 @@ impl Plan {
     fn fit(&self, start: GmmStart, schedule: Schedule) -> FedEm<Gmm> {
         FedEm {
             model: self.model.clone(),
-            initial: Arc::new(start),
+            initial: Arc::new(GmmInitial::plain(start)),
             schedule,
             budget: match self.job.method.length {
                 Length::Rounds(rounds) => Budget::Rounds(rounds),

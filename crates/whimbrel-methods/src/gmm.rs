@@ -1,6 +1,7 @@
 //! What FedEM asks of a Gaussian mixture beside its E- and M-step: a start and a final form.
 
 use crate::fedem::Initial;
+use crate::standardize::Affine;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{Error, Key, Result};
 use whimbrel_models::LatentModel;
@@ -17,9 +18,25 @@ pub enum GmmStart {
     Given(Vec<f64>),
 }
 
-impl Initial<Gmm> for GmmStart {
+/// A start, and the map from the data's units to those of the fit.
+#[derive(Clone, PartialEq, Debug)]
+pub struct GmmInitial {
+    /// Where the mixture starts.
+    pub start: GmmStart,
+    /// Standardisation, where the job asks for it.
+    pub affine: Option<Affine>,
+}
+
+impl GmmInitial {
+    /// A fit in the units of the data.
+    pub fn plain(start: GmmStart) -> Self {
+        Self { start, affine: None }
+    }
+}
+
+impl Initial<Gmm> for GmmInitial {
     fn offer(&self, model: &Gmm, data: &GmmData, key: Key) -> Result<Vec<f64>> {
-        if *self != Self::Examples {
+        if self.start != GmmStart::Examples {
             return Ok(Vec::new());
         }
         let rows = model.rows(data);
@@ -36,10 +53,10 @@ impl Initial<Gmm> for GmmStart {
         offers: &[(f64, Vec<f64>)],
         key: Key,
     ) -> Result<GmmParameters> {
-        match self {
-            Self::Moments => model.initial_from_moments(moments, key),
-            Self::Given(coordinates) => model.from_vector(coordinates),
-            Self::Examples => {
+        match &self.start {
+            GmmStart::Moments => model.initial_from_moments(moments, key),
+            GmmStart::Given(coordinates) => model.from_vector(coordinates),
+            GmmStart::Examples => {
                 let means = choose_examples(model, offers, key)?;
                 model.initial_from_means(means, moments)
             }
@@ -47,7 +64,7 @@ impl Initial<Gmm> for GmmStart {
     }
 
     fn artifact(&self, model: &Gmm, theta: &GmmParameters) -> Artifact {
-        gmm_artifact(model, theta)
+        gmm_artifact(model, theta, self.affine.as_ref())
     }
 
     fn weights(&self, _: &Gmm, theta: &GmmParameters) -> Vec<f64> {
@@ -58,8 +75,12 @@ impl Initial<Gmm> for GmmStart {
         model.moments_len()
     }
 
+    fn log_scale(&self) -> f64 {
+        self.affine.as_ref().map_or(0.0, Affine::log_scale)
+    }
+
     fn offers_max(&self, model: &Gmm) -> usize {
-        if *self == Self::Examples { model.components() * model.columns() } else { 0 }
+        if self.start == GmmStart::Examples { model.components() * model.columns() } else { 0 }
     }
 }
 
@@ -88,26 +109,30 @@ fn choose_examples(model: &Gmm, offers: &[(f64, Vec<f64>)], key: Key) -> Result<
     Ok(means)
 }
 
-/// A mixture as named tensors: what `model.json` and the safetensors file hold.
-pub fn gmm_artifact(model: &Gmm, theta: &GmmParameters) -> Artifact {
+/// A mixture as named tensors, in the units of the data: what `model.json` and the safetensors file
+/// hold.
+pub fn gmm_artifact(model: &Gmm, theta: &GmmParameters, affine: Option<&Affine>) -> Artifact {
     let (k, d) = (model.components(), model.columns());
+    let mut means = theta.means().to_vec();
+    let shared = matches!(model.settings().covariance, Covariance::Known(_) | Covariance::Tied);
+    let matrices = if shared { 1 } else { k };
+    let mut covariances: Vec<f64> = (0..matrices).flat_map(|i| theta.covariance(i)).collect();
+    if let Some(affine) = affine {
+        affine.backward(&mut means);
+        affine.covariances_backward(&mut covariances);
+    }
     let artifact = Artifact { kind: "gmm".into(), tensors: Vec::new() }
         .with("weights", &[k], theta.weights().to_vec())
-        .with("means", &[k, d], theta.means().to_vec());
+        .with("means", &[k, d], means);
     match model.settings().covariance {
         Covariance::Known(_) | Covariance::Tied => {
-            artifact.with("covariance", &[d, d], theta.covariance(0))
+            artifact.with("covariance", &[d, d], covariances)
         }
         Covariance::Diagonal => {
-            let variances = |i| {
-                let matrix = theta.covariance(i);
-                (0..d).map(move |j| matrix[j * d + j]).collect::<Vec<_>>()
-            };
-            artifact.with("covariances", &[k, d], (0..k).flat_map(variances).collect())
+            let diagonal = covariances.into_iter().enumerate();
+            let diagonal = diagonal.filter(|(at, _)| at % (d * d) % (d + 1) == 0);
+            artifact.with("covariances", &[k, d], diagonal.map(|(_, v)| v).collect())
         }
-        Covariance::Full => {
-            let all = (0..k).flat_map(|i| theta.covariance(i)).collect();
-            artifact.with("covariances", &[k, d, d], all)
-        }
+        Covariance::Full => artifact.with("covariances", &[k, d, d], covariances),
     }
 }

@@ -8,5 +8,6 @@ pub mod gmm;
 pub mod kmeans;
 pub mod settings;
 pub mod sgd;
+pub mod standardize;
 pub mod step;
 pub mod theory;

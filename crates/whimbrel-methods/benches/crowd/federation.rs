@@ -10,7 +10,7 @@ use whimbrel_core::{ClientData, DynMethod, Erased, Key, Probability, Result, Tab
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
 use whimbrel_methods::fedem::{Batch, BindRows, Budget, FedEm, FirstMemories, Form, Weights};
-use whimbrel_methods::gmm::GmmStart;
+use whimbrel_methods::gmm::{GmmInitial, GmmStart};
 use whimbrel_methods::step::Schedule;
 use whimbrel_models::LatentModel;
 use whimbrel_models::gmm::{Covariance, Gmm, GmmSettings};
@@ -27,7 +27,7 @@ pub fn method() -> Result<Erased<FedEm<Gmm>, BindRows>> {
     let codec = Codec::Dithering(Dithering::new(1, Norm::P(2), None)?);
     let alpha = em_alpha(codec.omega(q).expect("dithering is unbiased"));
     let fit = FedEm {
-        initial: Arc::new(GmmStart::Moments),
+        initial: Arc::new(GmmInitial::plain(GmmStart::Moments)),
         schedule: Schedule::constant(0.01)?,
         budget: Budget::Rounds(u32::MAX),
         batch: Batch::Full,

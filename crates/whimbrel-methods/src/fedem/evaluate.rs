@@ -57,7 +57,7 @@ impl<M: LatentModel> Evaluate for FedEm<M> {
     }
 
     fn loss(&self, answer: &Answer) -> Option<f64> {
-        Some(-answer.log_likelihood)
+        Some(self.initial.log_scale() - answer.log_likelihood)
     }
 
     fn conclude(
@@ -93,6 +93,7 @@ impl<M: LatentModel> Evaluate for FedEm<M> {
         let mut field = statistic.value();
         vector::scale(&mut field, 1.0 / total);
         vector::axpy(&mut field, -1.0, &server.s_hat);
+        let objective = self.model.penalty(&theta) + self.initial.log_scale() - scalars[0] / total;
         let opening = server.phase != Phase::Fit;
         let unless_opening = |value: f64| match opening {
             true => MetricValue::Missing,
@@ -100,7 +101,7 @@ impl<M: LatentModel> Evaluate for FedEm<M> {
         };
         Ok(vec![
             Metric::number("epoch", server.epoch()),
-            Metric::number("objective", self.model.penalty(&theta) - scalars[0] / total),
+            Metric::number("objective", objective),
             Metric { name: "field_norm2", value: unless_opening(vector::norm2_squared(&field)) },
             Metric { name: "update_norm2", value: number_or_missing(server.update_norm2) },
             Metric {

@@ -78,6 +78,8 @@ pub trait Initial<M: LatentModel>: Send + Sync + 'static {
     fn weights(&self, model: &M, theta: &M::Parameters) -> Vec<f64>;
     /// How many numbers the model's moments have.
     fn moments_len(&self, model: &M) -> usize;
+    /// What is added to negative log-densities to state them in the units of the data.
+    fn log_scale(&self) -> f64;
     /// How many numbers of raw rows a client offers at most; zero where none leave it.
     fn offers_max(&self, model: &M) -> usize;
 }

@@ -249,7 +249,7 @@ mod tests {
         let bound = 1.0 / (8.0 * 3.0 * (24.0f64 + 0.15).sqrt());
         let step = non_convex(&bounds, 1.0, 100.0, (3.0, 3.0), 20.0, 10.0);
         assert!((step - bound).abs() < 1e-15);
-        let noisy = Bounds { sigma2: 1e9, ..bounds };
+        let noisy = Bounds { sigma2: 1e15, ..bounds };
         assert!(non_convex(&noisy, 1.0, 100.0, (3.0, 3.0), 20.0, 10.0) < 1e-3 * bound);
     }
 }

@@ -6,7 +6,7 @@ use whimbrel_codec::channel::{DownRule, Feedback, Memories, UpRule, Uplink};
 use whimbrel_codec::{Codec, Norm};
 use whimbrel_core::{ClientData, DynMethod, Erased};
 use whimbrel_methods::fedem::{Batch, BindRows, FirstMemories, Form, Weights};
-use whimbrel_methods::gmm::GmmStart;
+use whimbrel_methods::gmm::{GmmInitial, GmmStart};
 use whimbrel_methods::kmeans::FederatedKmeans;
 use whimbrel_methods::theory::Constants;
 use whimbrel_models::LatentModel;
@@ -90,7 +90,7 @@ fn fedem_with_every_covariance_batch_and_memory() {
 #[test]
 fn fedem_that_starts_from_examples() {
     let mut fit = Setup { gamma: 0.1, ..Setup::default() }.typed();
-    fit.initial = Arc::new(GmmStart::Examples);
+    fit.initial = Arc::new(GmmInitial::plain(GmmStart::Examples));
     passes("fedem, examples", &Erased(fit, BindRows), 4);
 }
 

@@ -10,7 +10,7 @@ use whimbrel_engine::{Faults, Federation, Participation, Simulator};
 use whimbrel_methods::fedem::{
     Batch, BindRows, Budget, FedEm, FirstMemories, Form, Server, Weights,
 };
-use whimbrel_methods::gmm::GmmStart;
+use whimbrel_methods::gmm::{GmmInitial, GmmStart};
 use whimbrel_methods::step::Schedule;
 use whimbrel_models::LatentModel;
 use whimbrel_models::gmm::{Covariance, Gmm, GmmSettings};
@@ -95,7 +95,7 @@ impl Setup {
         let alpha = self.alpha.unwrap_or_else(|| em_alpha(self.codec.omega(q).unwrap()));
         let rule = if self.memory { UpRule::Memory { alpha } } else { UpRule::Plain };
         FedEm {
-            initial: Arc::new(start(&model)),
+            initial: Arc::new(GmmInitial::plain(start(&model))),
             schedule: Schedule::constant(self.gamma).unwrap(),
             budget: Budget::Rounds(self.rounds),
             batch: self.batch,

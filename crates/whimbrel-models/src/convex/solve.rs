@@ -1,7 +1,7 @@
 //! The minimiser of a weighted mean of clients' losses, to a given norm of the gradient.
 //!
 //! Newton's method with a line search. Up to [`DENSE_MAX`] coordinates the Hessian is formed and
-//! factored; a shift of a few ulps of its largest entry carries the factorisation over directions
+//! factored; a shift of a few ulps of its diagonal carries the factorisation over directions
 //! in which the loss does not change, and those stay at zero. Beyond, conjugate gradients find the
 //! step from products with the Hessian. For least squares the second and later steps are
 //! iterative refinement.
@@ -16,8 +16,8 @@ const DENSE_MAX: usize = 1024;
 const ITERATIONS_MAX: u32 = 200;
 /// Clients are summed in this many groups, whatever the number of threads.
 const GROUPS: usize = 16;
-/// The shift of the Hessian, relative to its largest diagonal entry. Along an eigenvalue `e` times
-/// as small, a step leaves `SHIFT / (SHIFT + e)` of the error.
+/// What is added to the diagonal of the Hessian, relative to its entries. With these scaled to 1, a
+/// step leaves `SHIFT / (SHIFT + e)` of the error along an eigenvalue `e`.
 const SHIFT: f64 = 1e-14;
 
 /// What [`solve`] found.
@@ -55,14 +55,24 @@ pub fn solve(
     let at_zero = point.norm;
     for iterations in 0..=ITERATIONS_MAX {
         let rounding = trace * vector::norm2_squared(&point.w).sqrt() + at_zero;
-        if point.norm <= tolerance.max(16.0 * f64::EPSILON * rounding) {
-            mean.refuse_separated(&point)?;
-            let Point { w, f, norm, .. } = point;
-            return Ok(Optimum { w, f_star: f, gradient_norm: norm, iterations });
+        let next = if point.norm <= tolerance {
+            None
+        } else {
+            let step = mean.newton_step(&point)?;
+            mean.search(&point, &step)?
+        };
+        match next {
+            // Where rounding is all that is left, steps go on only as long as they help.
+            Some(next) if point.norm > 16.0 * f64::EPSILON * rounding || next.helps(&point) => {
+                point = next;
+            }
+            _ if point.norm <= tolerance.max(16.0 * f64::EPSILON * rounding) => {
+                mean.refuse_separated(&point)?;
+                let Point { w, f, norm, .. } = point;
+                return Ok(Optimum { w, f_star: f, gradient_norm: norm, iterations });
+            }
+            _ => break,
         }
-        let step = mean.newton_step(&point)?;
-        let Some(next) = mean.search(&point, &step)? else { break };
-        point = next;
     }
     mean.refuse_separated(&point)?;
     Err(Error::numerical(format!(
@@ -86,6 +96,12 @@ struct Point {
     f: f64,
     gradient: Vec<f64>,
     norm: f64,
+}
+
+impl Point {
+    fn helps(&self, before: &Point) -> bool {
+        self.norm <= 0.5 * before.norm || self.f <= before.f * (1.0 - 1e-12)
+    }
 }
 
 impl<'a> Mean<'a> {
@@ -170,11 +186,14 @@ impl<'a> Mean<'a> {
         let hessian = self.sum(d * d, |weight, data, sum| {
             self.problem.add_hessian(&point.w, data, weight, sum)
         })?;
-        let largest = (0..d).map(|j| hessian[j * d + j]).fold(0.0, f64::max);
-        let mut shift = SHIFT * largest;
-        while shift.is_finite() && shift > 0.0 {
+        let mut shift = SHIFT;
+        while shift < 1.0 {
             let mut factor = hessian.clone();
-            (0..d).for_each(|j| factor[j * d + j] += shift);
+            for j in 0..d {
+                // A column of zeros has no gradient either: any pivot leaves its step at zero.
+                let pivot = &mut factor[j * d + j];
+                *pivot = if *pivot == 0.0 { 1.0 } else { *pivot * (1.0 + shift) };
+            }
             if linalg::cholesky(&mut factor, d).is_ok() {
                 let mut step: Vec<f64> = point.gradient.iter().map(|g| -g).collect();
                 linalg::solve_lower(&factor, d, &mut step);
@@ -183,7 +202,7 @@ impl<'a> Mean<'a> {
             }
             shift *= 10.0;
         }
-        Err(Error::numerical("the Hessian vanishes or overflows where the gradient does not"))
+        Err(Error::numerical("the Hessian of the mean loss is not positive semi-definite"))
     }
 
     /// Conjugate gradients until the residual is small beside the gradient.

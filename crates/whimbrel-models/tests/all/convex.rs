@@ -43,10 +43,7 @@ fn both_layouts(rows: usize, width: usize) -> [ClientData; 2] {
     }
     let targets = classes(2, rows);
     let sparse = FeatureRows::Sparse { starts, columns, values: kept };
-    [
-        labelled(width, FeatureRows::Dense(values), targets.clone()),
-        labelled(width, sparse, targets),
-    ]
+    [labelled(width, FeatureRows::Dense(values), targets.clone()), labelled(width, sparse, targets)]
 }
 
 fn gap(a: &[f64], b: &[f64]) -> f64 {
@@ -54,21 +51,17 @@ fn gap(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).fold(0.0, |gap, (a, b)| gap.max((a - b).abs()))
 }
 
-/// Every cell of a client's rows, with the column of ones where there is one.
-fn cells(problem: &dyn Problem, data: &Examples) -> Vec<Vec<f64>> {
-    let d = data.dimension();
-    let mut rows = vec![vec![0.0; d]; data.rows()];
-    // x_i falls out of the least-squares gradient of one row: (<x, w> - y) x.
-    let (mut a, mut b) = (vec![0.0; d], vec![0.0; d]);
-    for (i, row) in rows.iter_mut().enumerate() {
-        let mut w = vec![0.0; d];
-        problem.gradient(&w, data, Rows::These(&[i as u32]), &mut a).unwrap();
-        w[d - 1] = 1.0;
-        problem.gradient(&w, data, Rows::These(&[i as u32]), &mut b).unwrap();
-        let y = data.targets()[i];
-        row.iter_mut().zip(&a).for_each(|(x, a)| *x = -a / y);
-    }
-    rows
+/// Every cell of a client's rows, with the column of ones where there is one: at `w = 0` one row's
+/// least-squares gradient is `-y x`.
+fn cells(data: &Examples) -> Vec<Vec<f64>> {
+    let squares = LeastSquares::new(0.0, false).unwrap();
+    let zero = vec![0.0; data.dimension()];
+    let one = |i: usize| {
+        let mut x = zero.clone();
+        squares.gradient(&zero, data, Rows::These(&[i as u32]), &mut x).unwrap();
+        x.iter().map(|g| -g / data.targets()[i]).collect()
+    };
+    (0..data.rows()).map(one).collect()
 }
 
 #[test]
@@ -79,13 +72,14 @@ fn gradients_are_means_of_each_rows_own_derivative() {
                 let d = width + usize::from(intercept);
                 let w = numbers(5, d);
                 let squares = LeastSquares::new(0.0, intercept).unwrap();
-                let x = cells(&squares, &squares.bind(&data).unwrap());
+                let x = cells(&squares.bind(&data).unwrap());
                 if intercept {
                     assert!(x.iter().all(|x| x[d - 1] == 1.0));
                 }
                 for (k, problem) in problems(0.3, intercept).iter().enumerate() {
                     let data = problem.bind(&data).unwrap();
-                    let some: Vec<u32> = (0..2 * rows as u32).map(|i| i * 7 % rows as u32).collect();
+                    let some: Vec<u32> =
+                        (0..2 * rows as u32).map(|i| i * 7 % rows as u32).collect();
                     let all: Vec<u32> = (0..rows as u32).collect();
                     for (chosen, asked) in [(&all, Rows::All), (&some, Rows::These(&some))] {
                         let (mut loss, mut right) = (0.0, vec![0.0; d]);
@@ -158,8 +152,7 @@ fn constants_are_eigenvalues_of_the_gram_matrix() {
         for data in both_layouts(rows, width) {
             for (problem, curvature) in problems(0.01, true).iter().zip([1.0, 0.25]) {
                 let data = problem.bind(&data).unwrap();
-                let squares = LeastSquares::new(0.0, true).unwrap();
-                let (x, d) = (cells(&squares, &data), data.dimension());
+                let (x, d) = (cells(&data), data.dimension());
                 let mut gram = vec![0.0; d * d];
                 for x in &x {
                     for i in 0..d {
@@ -324,7 +317,8 @@ fn unusable_data_are_refused_with_the_place() {
     assert!(nan.contains("row 2, column `c1` holds NaN"), "{nan}");
     let target = refuse(&*squares, dense(&[1.0; 4], &[1.0, f64::INFINITY]));
     assert!(target.contains("row 2: the target is inf"), "{target}");
-    for (targets, row) in [([1.0, 2.0], "row 2"), ([-1.0, 0.0], "row 1"), ([f64::NAN, 1.0], "row 1")]
+    for (targets, row) in
+        [([1.0, 2.0], "row 2"), ([-1.0, 0.0], "row 1"), ([f64::NAN, 1.0], "row 1")]
     {
         let error = refuse(&*logistic, dense(&[1.0; 4], &targets));
         assert!(error.contains(row) && error.contains("logistic"), "{error}");

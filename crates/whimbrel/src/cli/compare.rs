@@ -19,6 +19,7 @@ const ALL_FAILED: u8 = 1;
 /// Runs several job files.
 pub fn compare_command(args: &Compare) -> Result<u8> {
     let jobs = args.jobs.iter().map(|path| read_job(path)).collect::<Result<Vec<_>>>()?;
+    check_names(&jobs)?;
     let parent = Parent::open(args.out.as_deref(), "compare", args.force).map_err(|e| match e {
         Failure::Core(error) if args.out.as_deref().is_some_and(Path::is_dir) => {
             error.hint("choose another --out, or add --force to replace the runs in it").into()
@@ -60,13 +61,6 @@ type Compared = (Vec<RunView>, Map<String, Value>);
 /// The views of all runs with the objective of an `em` among them as the reference, and their
 /// summaries by name; none when the user stopped it.
 pub fn run_all(jobs: Vec<Job>, parent: &Parent) -> Result<Option<Compared>> {
-    let mut names: Vec<&str> = jobs.iter().map(|j| j.name.as_str()).collect();
-    names.sort_unstable();
-    if let Some(twice) = names.windows(2).find(|w| w[0] == w[1]) {
-        let error = Error::config(format!("two jobs are called `{}`", twice[0]))
-            .hint("give each job its own `name`");
-        return Err(error.into());
-    }
     // Everything is checked before anything runs.
     let prepared = jobs.into_iter().map(Prepared::new).collect::<Result<Vec<_>>>()?;
     warn_of_other_data(&prepared);
@@ -111,5 +105,19 @@ fn warn_of_other_data(jobs: &[Prepared]) {
             names.join(", "),
             first.job.name
         ));
+    }
+}
+
+/// Runs are told apart by their jobs' names.
+fn check_names(jobs: &[Job]) -> Result<()> {
+    let mut names: Vec<&str> = jobs.iter().map(|j| j.name.as_str()).collect();
+    names.sort_unstable();
+    match names.windows(2).find(|w| w[0] == w[1]) {
+        Some(twice) => {
+            let error = Error::config(format!("two jobs are called `{}`", twice[0]))
+                .hint("give each job its own `name`");
+            Err(error.into())
+        }
+        None => Ok(()),
     }
 }

@@ -16,6 +16,7 @@ use whimbrel::job::failure::{Failure, Result};
 use whimbrel::job::load::{file_hashes, load};
 use whimbrel::job::rundir::{Existing, Facts, RunDir, resolved};
 use whimbrel::job::spec::MethodKind;
+use whimbrel::report::format;
 
 /// The exit code of a run that was interrupted and saved.
 pub const INTERRUPTED: u8 = 130;
@@ -169,7 +170,9 @@ impl Prepared {
         progress.done();
         let outcome = outcome?;
         if let Some(theory) = outcome.delivered.iter().find(|a| a.kind == "theory") {
-            let constants = theory.numbers().map(|(name, value)| format!("{name} = {value:.3e}"));
+            let constants = theory
+                .numbers()
+                .map(|(name, value)| format!("{name} = {}", format::number(value, 4)));
             note(&format!(
                 "theory, from constants estimated near the start: {}",
                 constants.collect::<Vec<_>>().join(", ")

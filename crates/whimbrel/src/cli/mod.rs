@@ -13,10 +13,16 @@ mod report;
 mod view;
 
 use args::{Args, Command, DataCommand};
+use whimbrel::core::Error;
 use whimbrel::job::failure::{Failure, Result};
 
 /// Runs what was asked for; the exit code of a command that went well, or was interrupted.
 pub fn dispatch(args: &Args) -> Result<u8> {
+    if args.out.is_some() && args.command.is_some() {
+        let error = Error::config("--out before a command is the demonstration's")
+            .hint("write it after the command");
+        return Err(error.into());
+    }
     set_threads(args.threads)?;
     match &args.command {
         None => demo::demo(args.out.as_deref()),

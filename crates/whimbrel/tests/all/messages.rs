@@ -165,6 +165,7 @@ fn a_resumed_run_must_be_the_same() {
 fn arguments() {
     let sandbox = sandbox(JOB);
     snapshot("no_threads", &sandbox, &["run", "job.toml", "--threads", "0"]);
+    snapshot("out_too_early", &sandbox, &["--out", "out", "run", "job.toml"]);
     snapshot("no_such_command", &sandbox, &["rnu", "job.toml"]);
     snapshot("two_of_a_name", &sandbox, &["compare", "job.toml", "job.toml"]);
     snapshot("not_a_run", &sandbox, &["report", "."]);

@@ -106,7 +106,6 @@ fn killed_runs_resume_to_the_same_bits() {
         stop_in_the_middle(&sandbox, lines, |child| child.kill().unwrap());
         sandbox.ok(&["run", "job.toml", "--out", "out", "--resume"]);
         assert_eq!(sandbox.result_bytes("whole"), sandbox.result_bytes("out"), "at {lines}");
-        same_lines(&sandbox, "metrics.jsonl");
         same_lines(&sandbox, "journal");
         assert_eq!(sandbox.read("whole/clients.csv"), sandbox.read("out/clients.csv"));
     }
@@ -153,6 +152,16 @@ fn interrupted_runs_save_and_resume_to_the_same_bits() {
         assert!(sandbox.path("out/report.html").exists());
         sandbox.ok(&["run", "job.toml", "--out", "out", "--resume"]);
         assert_eq!(sandbox.result_bytes("whole"), sandbox.result_bytes("out"), "at {lines}");
+    }
+}
+
+#[test]
+fn killed_runs_resume_to_the_same_metrics() {
+    let sandbox = Sandbox::with_job(&slow_job());
+    sandbox.run_job("whole");
+    for lines in [5, 50] {
+        stop_in_the_middle(&sandbox, lines, |child| child.kill().unwrap());
+        sandbox.ok(&["run", "job.toml", "--out", "out", "--resume"]);
         same_lines(&sandbox, "metrics.jsonl");
     }
 }
@@ -170,6 +179,21 @@ fn killed_before_the_summary() {
     let again = sandbox.object("out/summary.json");
     for key in ["objective", "rounds", "bits_up", "bits_down", "bits_eval"] {
         assert_eq!(summary[key], again[key], "{key}");
+    }
+}
+
+#[test]
+fn killed_before_the_summary_of_an_early_stop() {
+    for stop in ["{ field_norm2 = 1e-4 }", "{ patience = 2, tolerance = 1e-3 }"] {
+        let method = METHOD.replace("batch = 10\nlocal_steps = 2", &format!("stop = {stop}"));
+        let sandbox = Sandbox::with_job(&mixture_job("init = \"moments\"", &method));
+        let summary = sandbox.run_job("out");
+        assert!(summary["ending"].as_str().unwrap().starts_with("stopped early"), "{summary:?}");
+        let bytes = sandbox.result_bytes("out");
+        std::fs::remove_file(sandbox.path("out/summary.json")).unwrap();
+        sandbox.ok(&["run", "job.toml", "--out", "out", "--resume"]);
+        assert_eq!(bytes, sandbox.result_bytes("out"), "{stop}");
+        assert_eq!(summary["ending"], sandbox.object("out/summary.json")["ending"]);
     }
 }
 

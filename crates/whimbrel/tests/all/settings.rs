@@ -146,9 +146,9 @@ fn streams_have_no_end_and_no_rows() {
 #[test]
 fn every_method_and_rule_runs() {
     for (kind, uplink) in [
-        ("dem", "codec = { kind = \"dithering\", levels = 1 }"),
+        ("dem", "codec = { kind = \"dithering\", levels = 16 }"),
         ("fedem", "codec = \"natural\"\nstart = \"zero\""),
-        ("fedem", "codec = { kind = \"sparse\", probability = 0.5 }\nalpha = 0.25"),
+        ("fedem", "codec = { kind = \"sparse\", q = 0.5 }\nalpha = 0.25"),
         ("fedem", "codec = { kind = \"top-k\", k = 2 }\nrule = \"feedback\""),
         ("fedem", "codec = { kind = \"block-p\", size = 3 }"),
         ("fedem", "codec = \"exact-f32\""),
