@@ -99,4 +99,17 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"a\nb\ntorn");
         assert!(Log::resume(path.with_file_name("absent"), 0).is_err());
     }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_full_disk_is_an_error_that_names_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal");
+        std::os::unix::fs::symlink("/dev/full", &path).unwrap();
+        let mut log = Log::create(path).unwrap();
+        log.append("kept in memory\n").unwrap();
+        let error = log.sync().unwrap_err();
+        let Error::Storage { path, what } = error else { panic!("{error}") };
+        assert!(path.ends_with("journal") && what.contains("No space left"), "{path}: {what}");
+    }
 }

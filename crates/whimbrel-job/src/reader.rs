@@ -4,7 +4,7 @@
 //! returns [`Reported`], so that callers read every key first and use `?` last.
 
 use crate::error::{Error, Errors, Place};
-use crate::key::{Choice, Fallback, Key, Section};
+use crate::key::{Choice, Fallback, Key, Section, Word};
 use crate::suggest::nearest;
 use std::cell::RefCell;
 use std::ops::Range;
@@ -80,11 +80,20 @@ impl<'a> Source<'a> {
 
     /// The text at a path, before anything is checked.
     pub fn text_at(&self, path: &[&str]) -> Option<&str> {
+        self.value_at(path)?.as_str()
+    }
+
+    /// The truth value at a path, before anything is checked.
+    pub fn bool_at(&self, path: &[&str]) -> Option<bool> {
+        self.value_at(path)?.as_bool()
+    }
+
+    fn value_at(&self, path: &[&str]) -> Option<&DeValue<'a>> {
         let (last, tables) = path.split_last()?;
         let table = tables
             .iter()
             .try_fold(self.root, |table, name| table.get(*name)?.get_ref().as_table())?;
-        table.get(*last)?.get_ref().as_str()
+        Some(table.get(*last)?.get_ref())
     }
 
     /// A table as messages call it.
@@ -193,10 +202,30 @@ impl<'a> Reader<'a> {
 
     /// Refuses the keys that have no meaning for a kind.
     pub fn check_meaning(&self, kind: &str) {
-        for key in self.section.keys.iter().filter(|key| !key.means_something_for(kind)) {
-            let why = key.only.map_or("", |only| only.why);
-            self.refuse_if_given(key, &format!("has no meaning for {kind}: {why}"));
-        }
+        let all = self.section.keys.iter().filter(|key| !key.means_something_for(kind));
+        all.for_each(|key| self.refuse_for(key, kind));
+    }
+
+    /// The same, of the keys alone that are limited to some of these words: for a table with two
+    /// kinds of kinds.
+    pub fn check_meaning_among(&self, words: &[Word], kind: &str) {
+        let judged = |key: &&&Key| {
+            let known = |kind: &&str| words.iter().any(|word| word.name == *kind);
+            key.only.is_some_and(|only| only.kinds.iter().all(|kind| known(&kind)))
+        };
+        let keys = self.section.keys.iter().filter(judged);
+        keys.filter(|key| !key.means_something_for(kind)).for_each(|k| self.refuse_for(k, kind));
+    }
+
+    /// Refuses every key but these, with words that follow the key's name.
+    pub fn refuse_all_but(&self, keys: &[&Key], why: &str) {
+        let others = self.section.keys.iter().filter(|k| keys.iter().all(|of| of.name != k.name));
+        others.for_each(|key| self.refuse_if_given(key, why));
+    }
+
+    fn refuse_for(&self, key: &Key, kind: &str) {
+        let why = key.only.map_or("", |only| only.why);
+        self.refuse_if_given(key, &format!("has no meaning for {kind}: {why}"));
     }
 
     /// Refuses a key, if it is there, with words that follow its name.

@@ -82,8 +82,8 @@ choices! {
          coordinate a sign or zero",
         Sparse = "sparse": "random sparsification: some coordinates in full, the others not at all",
         Natural = "natural": "random rounding to powers of two",
-        TopK = "top-k": "the k largest coordinates (biased: needs rule = \"feedback\")",
-        Sign = "sign": "signs and one scale (biased: needs rule = \"feedback\")",
+        TopK = "top-k": "the k largest coordinates (biased: needs error feedback)",
+        Sign = "sign": "signs and one scale (biased: needs error feedback)",
     }
 }
 
@@ -91,7 +91,7 @@ pub(crate) static CODEC: Key = Key::default(
     "codec",
     "a codec's name, or a table with its `kind` and settings",
     "\"exact\"",
-    "how the vectors that clients send are compressed and encoded",
+    "how vectors are compressed and encoded",
 )
 .words(CodecKind::WORDS)
 .tables(&[&SECTION]);
@@ -216,6 +216,11 @@ impl Codec {
     /// Whether its mean is not the vector it was given.
     pub fn is_biased(&self) -> bool {
         matches!(self, Self::TopK { .. } | Self::Sign)
+    }
+
+    /// Whether it sends every number in full.
+    pub fn is_exact(&self) -> bool {
+        matches!(self, Self::Exact | Self::ExactF32)
     }
 
     pub(crate) fn write(&self) -> String {

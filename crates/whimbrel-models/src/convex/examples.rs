@@ -3,7 +3,7 @@
 use super::kernels::{self, BLOCK, LANES, Lane};
 use crate::Rows;
 use std::cell::RefCell;
-use whimbrel_core::{ClientData, Error, FeatureRows, Labelled, Result, Table};
+use whimbrel_core::{ClientData, Error, FeatureRows, Labelled, Result, Table, vector};
 
 /// Examples as problems read them: finite, at least one, with a column of ones at the end where
 /// the problem has an intercept.
@@ -201,15 +201,22 @@ impl Examples {
         }
     }
 
-    /// The mean over rows of `||x||^2`: the trace of the Gram matrix.
-    pub(super) fn mean_square(&self) -> f64 {
-        let total = match &self.features {
-            Features::Dense { lanes, .. } => {
-                lanes.iter().map(|lane| lane.0.iter().map(|x| x * x).sum::<f64>()).sum::<f64>()
+    /// Each column's mean square: the diagonal of the Gram matrix.
+    pub(super) fn mean_squares(&self) -> Vec<f64> {
+        let mut out = vec![0.0; self.dimension];
+        match &self.features {
+            Features::Dense { lanes, per_row } => {
+                for row in lanes.chunks_exact(*per_row) {
+                    let cells = row.iter().flat_map(|lane| &lane.0);
+                    out.iter_mut().zip(cells).for_each(|(out, x)| *out += x * x);
+                }
             }
-            Features::Sparse { values, .. } => values.iter().map(|x| x * x).sum(),
-        };
-        total / self.rows() as f64
+            Features::Sparse { columns, values, .. } => {
+                columns.iter().zip(values).for_each(|(j, x)| out[*j as usize] += x * x);
+            }
+        }
+        vector::scale(&mut out, 1.0 / self.rows() as f64);
+        out
     }
 
     /// Refuses a parameter of another length, and rows that are not there or none at all.

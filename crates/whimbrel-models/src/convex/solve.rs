@@ -1,29 +1,33 @@
 //! The minimiser of a weighted mean of clients' losses, to a given norm of the gradient.
 //!
-//! Newton's method with a line search. Up to [`DENSE_MAX`] coordinates the Hessian is formed and
-//! factored; a shift of a few ulps of its diagonal carries the factorisation over directions
-//! in which the loss does not change, and those stay at zero. Beyond, conjugate gradients find the
-//! step from products with the Hessian. For least squares the second and later steps are
-//! iterative refinement.
+//! Newton's method from zero, with a line search. Up to [`DENSE_MAX`] coordinates the Hessian is
+//! formed and factored; a shift of a few ulps of its diagonal carries the factorisation over
+//! directions in which the loss does not change, and those are taken out of the result. Beyond,
+//! conjugate gradients, which never leave the span of the rows, find the step from products with
+//! the Hessian. For least squares the second and later steps are iterative refinement.
 
-use super::{Examples, Problem};
+use super::{Examples, Problem, spectrum};
 use crate::Rows;
 use rayon::prelude::*;
 use whimbrel_core::{Error, Result, linalg, vector};
 
 /// The widest Hessian that is formed.
-const DENSE_MAX: usize = 1024;
+const DENSE_MAX: usize = spectrum::DENSE_MAX;
 const ITERATIONS_MAX: u32 = 200;
+/// Steps taken where the gradient is no more than its rounding but above the tolerance.
+const POLISH_MAX: u32 = 10;
 /// Clients are summed in this many groups, whatever the number of threads.
 const GROUPS: usize = 16;
-/// What is added to the diagonal of the Hessian, relative to its entries. With these scaled to 1, a
-/// step leaves `SHIFT / (SHIFT + e)` of the error along an eigenvalue `e`.
+/// What is added to the diagonal of the Hessian, relative to its upper bounds. With these scaled to
+/// 1, a step leaves `SHIFT / (SHIFT + e)` of the error along an eigenvalue `e`. Relative to the
+/// entries themselves it would be too small where a loss has become flat: rounding of the gradient
+/// would run away along directions in which no row has a component.
 const SHIFT: f64 = 1e-14;
 
 /// What [`solve`] found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Optimum {
-    /// The minimiser; where there are several, the one that Newton's method reaches from zero.
+    /// The minimiser; where there are several, the shortest.
     pub w: Vec<f64>,
     /// `F(w)`.
     pub f_star: f64,
@@ -50,25 +54,23 @@ pub fn solve(
     if !(tolerance > 0.0 && tolerance.is_finite()) {
         return Err(Error::config(format!("tolerance = {tolerance} is not a positive number")));
     }
-    let trace = mean.trace();
+    let trace: f64 = mean.diagonal.iter().sum();
     let mut point = mean.at(vec![0.0; mean.dimension])?;
-    let at_zero = point.norm;
-    for iterations in 0..=ITERATIONS_MAX {
-        let rounding = trace * vector::norm2_squared(&point.w).sqrt() + at_zero;
-        let next = if point.norm <= tolerance {
-            None
-        } else {
-            let step = mean.newton_step(&point)?;
-            mean.search(&point, &step)?
+    let (at_zero, mut polished) = (point.norm, 0);
+    for iterations in 0..ITERATIONS_MAX {
+        let size = trace * vector::norm2_squared(&point.w).sqrt() + at_zero;
+        let rounding = point.norm <= 16.0 * f64::EPSILON * size;
+        polished += u32::from(rounding);
+        let next = match point.norm <= tolerance || polished > POLISH_MAX {
+            true => None,
+            false => mean.search(&point, &mean.newton_step(&point)?)?,
         };
         match next {
             // Where rounding is all that is left, steps go on only as long as they help.
-            Some(next) if point.norm > 16.0 * f64::EPSILON * rounding || next.helps(&point) => {
-                point = next;
-            }
-            _ if point.norm <= tolerance.max(16.0 * f64::EPSILON * rounding) => {
+            Some(next) if !rounding || next.helps(&point) => point = next,
+            _ if rounding || point.norm <= tolerance => {
                 mean.refuse_separated(&point)?;
-                let Point { w, f, norm, .. } = point;
+                let Point { w, f, norm, .. } = mean.shortest(point, tolerance)?;
                 return Ok(Optimum { w, f_star: f, gradient_norm: norm, iterations });
             }
             _ => break,
@@ -88,6 +90,8 @@ struct Mean<'a> {
     problem: &'a dyn Problem,
     clients: Vec<(f64, &'a Examples)>,
     dimension: usize,
+    /// Upper bounds of the Hessian's diagonal, wherever it is taken.
+    diagonal: Vec<f64>,
 }
 
 /// A parameter with the value and the gradient there.
@@ -126,8 +130,12 @@ impl<'a> Mean<'a> {
         if (total - 1.0).abs() > 1e-9 {
             return Err(Error::config(format!("the clients' weights sum to {total}, not to 1")));
         }
-        let clients = clients.iter().filter(|(weight, _)| *weight > 0.0).copied().collect();
-        Ok(Self { problem, clients, dimension })
+        let clients: Vec<_> = clients.iter().filter(|(weight, _)| *weight > 0.0).copied().collect();
+        let mut diagonal = vec![problem.ridge(); dimension];
+        for (weight, data) in &clients {
+            vector::axpy(&mut diagonal, weight * problem.curvature(), &data.mean_squares());
+        }
+        Ok(Self { problem, clients, dimension, diagonal })
     }
 
     /// The sum over clients of a vector that `add` adds to, in a fixed order.
@@ -170,13 +178,6 @@ impl<'a> Mean<'a> {
         Ok(Point { w, f, gradient, norm })
     }
 
-    /// An upper bound of the Hessian's trace.
-    fn trace(&self) -> f64 {
-        let squares = self.clients.iter().map(|(weight, data)| weight * data.mean_square());
-        let ridge = self.problem.ridge() * self.dimension as f64;
-        self.problem.curvature() * squares.sum::<f64>() + ridge
-    }
-
     /// An approximate solution of `H p = -g`.
     fn newton_step(&self, point: &Point) -> Result<Vec<f64>> {
         if self.dimension > DENSE_MAX {
@@ -189,10 +190,9 @@ impl<'a> Mean<'a> {
         let mut shift = SHIFT;
         while shift < 1.0 {
             let mut factor = hessian.clone();
-            for j in 0..d {
+            for (j, bound) in self.diagonal.iter().enumerate() {
                 // A column of zeros has no gradient either: any pivot leaves its step at zero.
-                let pivot = &mut factor[j * d + j];
-                *pivot = if *pivot == 0.0 { 1.0 } else { *pivot * (1.0 + shift) };
+                factor[j * d + j] += if *bound == 0.0 { 1.0 } else { shift * bound };
             }
             if linalg::cholesky(&mut factor, d).is_ok() {
                 let mut step: Vec<f64> = point.gradient.iter().map(|g| -g).collect();
@@ -258,6 +258,21 @@ impl<'a> Mean<'a> {
             t *= 0.5;
         }
         Ok(None)
+    }
+
+    /// The same point without its part along directions in which no row has a component, where the
+    /// gradient there is as good.
+    fn shortest(&self, point: Point, tolerance: f64) -> Result<Point> {
+        if self.dimension > DENSE_MAX || self.problem.ridge() > 0.0 {
+            return Ok(point);
+        }
+        let mut w = point.w.clone();
+        for direction in spectrum::null_space(&self.clients)?.chunks_exact(self.dimension) {
+            let along = vector::dot(direction, &w);
+            vector::axpy(&mut w, -along, direction);
+        }
+        let shorter = self.at(w)?;
+        Ok(if shorter.norm <= point.norm.max(tolerance) { shorter } else { point })
     }
 
     fn refuse_separated(&self, point: &Point) -> Result<()> {

@@ -5,10 +5,10 @@
 
 use super::{Examples, Problem};
 use crate::Rows;
-use whimbrel_core::{Key, linalg, vector};
+use whimbrel_core::{Key, Result, linalg, vector};
 
 /// The widest Gram matrix that is diagonalised whole.
-const DENSE_MAX: usize = 512;
+pub(super) const DENSE_MAX: usize = 512;
 /// Lanczos vectors between restarts, and restarts.
 const BASIS: usize = 40;
 const RESTARTS: usize = 250;
@@ -63,8 +63,23 @@ pub(super) fn smallest(clients: &Clients<'_>) -> f64 {
     (top - gap).max(0.0)
 }
 
-/// The Frobenius norm of the Gram matrix.
+/// Unit vectors, one after the other, that every row is orthogonal to, up to rounding.
+pub(super) fn null_space(clients: &Clients<'_>) -> Result<Vec<f64>> {
+    let Some((_, first)) = clients.first() else { return Ok(Vec::new()) };
+    let d = first.dimension();
+    let linalg::Eigen { values, mut vectors } = linalg::symmetric_eigen(&gram(clients, d), d)?;
+    let rounding = d as f64 * f64::EPSILON * values[d - 1];
+    vectors.truncate(d * values.partition_point(|value| *value <= rounding));
+    Ok(vectors)
+}
+
+/// The Frobenius norm of the Gram matrix; infinite where squares overflow.
 pub(super) fn frobenius(data: &Examples) -> f64 {
+    let square = frobenius_squared(data);
+    if square.is_nan() { f64::INFINITY } else { square.sqrt() }
+}
+
+fn frobenius_squared(data: &Examples) -> f64 {
     let d = data.dimension();
     if d <= 4 * DENSE_MAX {
         let lower = gram(&[(1.0, data)], d);
@@ -72,7 +87,7 @@ pub(super) fn frobenius(data: &Examples) -> f64 {
             let (beside, diagonal) = (&lower[i * d..][..i], lower[i * d + i]);
             2.0 * vector::norm2_squared(beside) + diagonal * diagonal
         });
-        return rows.sum::<f64>().sqrt();
+        return rows.sum();
     }
     // Column by column.
     let (mut unit, mut column) = (vec![0.0; d], vec![0.0; d]);
@@ -83,7 +98,7 @@ pub(super) fn frobenius(data: &Examples) -> f64 {
         unit[j] = 0.0;
         total += vector::norm2_squared(&column);
     }
-    total.sqrt()
+    total
 }
 
 /// The lower triangle of `sum_c weight_c A_c^T A_c / n_c`.

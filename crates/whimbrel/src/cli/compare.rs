@@ -2,7 +2,7 @@
 
 use super::args::Compare;
 use super::execute::{INTERRUPTED, Prepared, read_job};
-use super::messages::{data, note, warning};
+use super::messages::{data, note, warn_of_other_data, warning};
 use super::{report, view};
 use serde_json::{Map, Value};
 use std::path::Path;
@@ -63,7 +63,7 @@ type Compared = (Vec<RunView>, Map<String, Value>);
 pub fn run_all(jobs: Vec<Job>, parent: &Parent) -> Result<Option<Compared>> {
     // Everything is checked before anything runs.
     let prepared = jobs.into_iter().map(Prepared::new).collect::<Result<Vec<_>>>()?;
-    warn_of_other_data(&prepared);
+    warn_of_other_data(prepared.iter().map(|p| (p.job.name.as_str(), p.data_hash())));
     let mut views = Vec::new();
     let mut summaries = Map::new();
     for job in prepared {
@@ -92,20 +92,6 @@ pub fn run_all(jobs: Vec<Job>, parent: &Parent) -> Result<Option<Compared>> {
     }
     view::refer_to_em(&mut views);
     Ok(Some((views, summaries)))
-}
-
-/// Objectives are means over rows: over other rows they are other quantities.
-fn warn_of_other_data(jobs: &[Prepared]) {
-    let Some(first) = jobs.first() else { return };
-    let others = jobs.iter().filter(|job| job.data_hash() != first.data_hash());
-    let names: Vec<String> = others.map(|job| format!("`{}`", job.job.name)).collect();
-    if !names.is_empty() {
-        warning(&format!(
-            "the data of {} are not those of `{}`: their objectives are not comparable",
-            names.join(", "),
-            first.job.name
-        ));
-    }
 }
 
 /// Runs are told apart by their jobs' names.

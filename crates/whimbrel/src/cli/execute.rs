@@ -102,8 +102,7 @@ pub fn in_text(path: &Path) -> Result<&str> {
 
 /// Reads a job and resolves its paths against its folder.
 pub fn read_job(path: &Path) -> Result<Job> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|e| Failure::from(Error::config(format!("{}: {e}", path.display()))))?;
+    let text = std::fs::read_to_string(path).map_err(|e| unreadable(path, &e))?;
     let mut job = Job::parse(&text, &path.display().to_string())?;
     let folder = path.parent().unwrap_or(Path::new("."));
     for named in job.paths_mut() {
@@ -111,6 +110,16 @@ pub fn read_job(path: &Path) -> Result<Job> {
         in_text(named)?;
     }
     Ok(job)
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
+    let failure = Error::config(format!("{}: {error}", path.display()));
+    match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            failure.hint("`whimbrel new` writes a job to start from").into()
+        }
+        _ => failure.into(),
+    }
 }
 
 /// The path without `.` and links where it exists, else only made absolute.

@@ -34,6 +34,20 @@ pub fn warning(text: &str) {
     note(&format!("warning: {text}"));
 }
 
+/// Says when runs side by side, named with the hashes of their data, are not on the same rows:
+/// objectives are means over rows, so these are other quantities.
+pub fn warn_of_other_data<'a>(mut runs: impl Iterator<Item = (&'a str, &'a str)>) {
+    let Some((first, hash)) = runs.next() else { return };
+    let others = runs.filter(|(_, other)| *other != hash).map(|(name, _)| format!("`{name}`"));
+    let others: Vec<String> = others.collect();
+    if !others.is_empty() {
+        let others = others.join(", ");
+        warning(&format!(
+            "the data of {others} are not those of `{first}`: objectives are not comparable"
+        ));
+    }
+}
+
 /// Says where things are.
 pub fn note(text: &str) {
     // There is nobody left to tell that nobody listens.

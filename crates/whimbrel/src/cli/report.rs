@@ -1,6 +1,6 @@
 //! `whimbrel report`: a run's page, from its folder.
 
-use super::messages::{data, note};
+use super::messages::{data, note, warn_of_other_data};
 use super::view;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
@@ -13,6 +13,9 @@ use whimbrel::report::{RunView, html};
 pub fn report_command(runs: &[PathBuf], out: Option<&Path>, json: bool) -> Result<u8> {
     let dirs = runs.iter().map(|run| RunDir::existing(run)).collect::<Result<Vec<_>>>()?;
     let mut views = dirs.iter().map(view::load).collect::<Result<Vec<_>>>()?;
+    // A run that is not over has no hash yet.
+    let hashes = views.iter().map(|v| (v.name.as_str(), v.data_hash.as_str()));
+    warn_of_other_data(hashes.filter(|(_, hash)| !hash.is_empty()));
     view::refer_to_em(&mut views);
     let default = match &dirs[..] {
         [one] => one.path().join("report.html"),

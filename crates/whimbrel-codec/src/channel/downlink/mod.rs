@@ -17,17 +17,24 @@
 //! is the same case. A shared or group memory advances in rounds in which an upload of one of its
 //! clients was accepted, a client's own memory when its own was: both ends always agree.
 
+mod ends;
 mod message;
+mod rule;
+#[cfg(test)]
+mod tests;
 mod track;
 
+pub use ends::{DownClient, DownFold, DownPeer, DownServer, Spread};
 pub use message::DownMessage;
+pub use rule::{DownRule, Feedback, Memories};
 pub use track::Track;
 
 use crate::{Codec, Packet};
+use ends::{Single, spread};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use whimbrel_core::sum::ExactSum;
-use whimbrel_core::{ClientId, Error, Key, Result, vector, wire};
+use whimbrel_core::{ClientId, Error, Key, Result, vector};
 
 /// How the server's state travels down.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,126 +46,6 @@ pub struct Downlink {
     rule: DownRule,
     dimension: usize,
 }
-
-/// What is compressed, and what is kept.
-#[derive(Clone, Debug, PartialEq)]
-pub enum DownRule {
-    /// Nothing is compressed.
-    Exact,
-    /// Updates are compressed, and the server takes what clients decode for its own state.
-    Degraded {
-        /// What happens to the compression error.
-        feedback: Feedback,
-    },
-    /// Updates are compressed, and the server keeps its exact state all the same.
-    Detached,
-    /// The difference to a memory is compressed, and the server keeps its exact state.
-    Preserved {
-        /// The memory's step.
-        alpha: f64,
-        /// Whose memories.
-        memories: Memories,
-    },
-    /// The client computes at the server's previous state plus the compressed update: it needs the
-    /// exact bytes of that state and exists for comparison only.
-    Ghost,
-}
-
-/// Error feedback on a degraded downlink.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Feedback {
-    /// The error is forgotten.
-    Off,
-    /// All of it is added to the next update; an unbiased codec is scaled to a contraction.
-    Contractive,
-    /// This share of it is added to the next update, and the codec is used as it is (Dore).
-    Share(f64),
-}
-
-/// Whose memories a preserved downlink keeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Memories {
-    /// So many groups of clients (by id, in turn) with one memory each; one group is everyone.
-    Groups(u32),
-    /// One per client, on both ends.
-    PerClient,
-    /// One per client on its own end, their mean on the server.
-    Single {
-        /// After so many rounds all memories are set to the mean.
-        reset: Option<u32>,
-    },
-}
-
-/// What the server keeps once.
-#[derive(Clone, Debug, PartialEq)]
-pub struct DownServer {
-    /// Where the next messages draw from.
-    key: Key,
-    tracks: Vec<Track>,
-    /// `E` of error feedback.
-    error: Vec<f64>,
-    /// The state before the last step (detached, ghost).
-    previous: Vec<f64>,
-    /// The last ghost's base and packet.
-    ghost: Option<(Vec<f64>, Packet)>,
-    single: Option<Single>,
-}
-
-/// The server's end of one mean memory.
-#[derive(Clone, Debug, PartialEq)]
-struct Single {
-    /// `Σ H_i` over everyone enrolled.
-    sum: Vec<f64>,
-    clients: f64,
-    /// The mean at the last reset: what a client that was absent starts from.
-    reset_to: Vec<f64>,
-    resets: u32,
-    rounds: u32,
-}
-
-/// What the server keeps per client.
-#[derive(Clone, Debug, PartialEq, Default)]
-pub struct DownPeer {
-    id: u32,
-    /// Messages of its track that it holds, or resets it has seen; none before first contact.
-    version: Option<u64>,
-    /// `H_i`, where each client has its own on both ends.
-    memory: Vec<f64>,
-    /// The last packet, where the server sums what clients decode.
-    sent: Option<Packet>,
-    /// `||ŵ_i − w||²` and `||w − H_i||²` of the last message.
-    spread: (f64, f64),
-}
-
-/// What the client keeps: its replica or memory.
-#[derive(Clone, Debug, PartialEq, Default)]
-pub struct DownClient {
-    memory: Vec<f64>,
-}
-
-/// What accepted uploads say about the messages that went down.
-#[derive(Clone, Debug, PartialEq)]
-pub struct DownFold {
-    groups: Vec<u32>,
-    sent: ExactSum,
-    spread: ExactSum,
-    count: u32,
-}
-
-/// How far clients computed from the server's state, on average over a round.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Spread {
-    /// `E||ŵ_i − w||²`.
-    pub local2: f64,
-    /// `E||w − H_i||²`.
-    pub memory2: f64,
-}
-
-wire!(DownServer { key, tracks, error, previous, ghost, single });
-wire!(Single { sum, clients, reset_to, resets, rounds });
-wire!(DownPeer { id, version, memory, sent, spread });
-wire!(DownClient { memory });
-wire!(DownFold { groups, sent, spread, count });
 
 impl Downlink {
     /// The state itself, at native width.
@@ -591,18 +478,6 @@ impl Downlink {
             vector::scale(value, 1.0 / (1.0 + omega));
         }
     }
-}
-
-impl Single {
-    fn mean(&self) -> Vec<f64> {
-        self.sum.iter().map(|s| s / self.clients).collect()
-    }
-}
-
-/// `||ŵ − w||²` and `||w − H||²`, from `w − H` and what was sent of it.
-fn spread(omega: &[f64], value: &[f64]) -> (f64, f64) {
-    let local2 = omega.iter().zip(value).map(|(o, v)| (v - o) * (v - o)).sum();
-    (local2, vector::norm2_squared(omega))
 }
 
 fn broken() -> Error {

@@ -1,7 +1,8 @@
 //! A sequence of messages that several clients follow: one replica or memory, and the recent
 //! packets that bring a client up to date.
 
-use super::{DownMessage, spread};
+use super::DownMessage;
+use super::ends::spread;
 use crate::Packet;
 use whimbrel_core::{vector, wire};
 
@@ -87,5 +88,16 @@ impl Track {
             Some(packet) => (self.version + 1, caught_up.then(packet.clone())),
             None => (self.version, caught_up),
         }
+    }
+}
+
+#[cfg(test)]
+impl Track {
+    pub(super) fn version(&self) -> u64 {
+        self.version
+    }
+
+    pub(super) fn log_bytes(&self) -> usize {
+        self.log.iter().map(Packet::len).sum()
     }
 }

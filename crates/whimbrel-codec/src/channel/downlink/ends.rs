@@ -1,0 +1,89 @@
+//! What the two ends of a downlink keep, and what a round tells the server about them.
+
+use super::Track;
+use crate::Packet;
+use whimbrel_core::sum::ExactSum;
+use whimbrel_core::{Key, vector, wire};
+
+/// What the server keeps once.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DownServer {
+    /// Where the next messages draw from.
+    pub(super) key: Key,
+    pub(super) tracks: Vec<Track>,
+    /// `E` of error feedback.
+    pub(super) error: Vec<f64>,
+    /// The state before the last step (detached, ghost).
+    pub(super) previous: Vec<f64>,
+    /// The last ghost's base and packet.
+    pub(super) ghost: Option<(Vec<f64>, Packet)>,
+    pub(super) single: Option<Single>,
+}
+
+/// The server's end of one mean memory.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Single {
+    /// `Σ H_i` over everyone enrolled.
+    pub(super) sum: Vec<f64>,
+    pub(super) clients: f64,
+    /// The mean at the last reset: what a client that was absent starts from.
+    pub(super) reset_to: Vec<f64>,
+    pub(super) resets: u32,
+    pub(super) rounds: u32,
+}
+
+/// What the server keeps per client.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct DownPeer {
+    pub(super) id: u32,
+    /// Messages of its track that it holds, or resets it has seen; none before first contact.
+    pub(super) version: Option<u64>,
+    /// `H_i`, where each client has its own on both ends.
+    pub(super) memory: Vec<f64>,
+    /// The last packet, where the server sums what clients decode.
+    pub(super) sent: Option<Packet>,
+    /// `||ŵ_i − w||²` and `||w − H_i||²` of the last message.
+    pub(super) spread: (f64, f64),
+}
+
+/// What the client keeps: its replica or memory.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct DownClient {
+    pub(super) memory: Vec<f64>,
+}
+
+/// What accepted uploads say about the messages that went down.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DownFold {
+    pub(super) groups: Vec<u32>,
+    pub(super) sent: ExactSum,
+    pub(super) spread: ExactSum,
+    pub(super) count: u32,
+}
+
+/// How far clients computed from the server's state, on average over a round.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    /// `E||ŵ_i − w||²`.
+    pub local2: f64,
+    /// `E||w − H_i||²`.
+    pub memory2: f64,
+}
+
+wire!(DownServer { key, tracks, error, previous, ghost, single });
+wire!(Single { sum, clients, reset_to, resets, rounds });
+wire!(DownPeer { id, version, memory, sent, spread });
+wire!(DownClient { memory });
+wire!(DownFold { groups, sent, spread, count });
+
+impl Single {
+    pub(super) fn mean(&self) -> Vec<f64> {
+        self.sum.iter().map(|s| s / self.clients).collect()
+    }
+}
+
+/// `||ŵ − w||²` and `||w − H||²`, from `w − H` and what was sent of it.
+pub(super) fn spread(omega: &[f64], value: &[f64]) -> (f64, f64) {
+    let local2 = omega.iter().zip(value).map(|(o, v)| (v - o) * (v - o)).sum();
+    (local2, vector::norm2_squared(omega))
+}
