@@ -82,6 +82,12 @@ struct Share<'m> {
     failure: Option<(usize, Error)>,
 }
 
+impl<'m> Share<'m> {
+    fn new(shard: Shard<'m>) -> Self {
+        Self { staged: Vec::new(), shard, failure: None }
+    }
+}
+
 /// One client's work in an exchange, staged until its upload is accepted.
 struct Staged {
     id: ClientId,
@@ -272,19 +278,23 @@ impl<'m> Simulator<'m> {
     /// shard of its own.
     fn work(&self, exchange: &Exchange) -> Result<(Vec<Staged>, Vec<Shard<'m>>)> {
         let next = AtomicUsize::new(0);
-        let gather = || -> Result<Share<'m>> {
-            let mut share =
-                Share { staged: Vec::new(), shard: self.machine.shard()?, failure: None };
+        let gather = || -> Result<Option<Share<'m>>> {
+            let mut own = None;
             loop {
                 let at = next.fetch_add(1, Ordering::Relaxed);
-                let Some(invited) = exchange.cohort.get(at) else { return Ok(share) };
+                let Some(invited) = exchange.cohort.get(at) else { return Ok(own) };
+                // A thread that finds no client makes no fold.
+                let share = match &mut own {
+                    Some(share) => share,
+                    None => own.insert(Share::new(self.machine.shard()?)),
+                };
                 match self.one_client(exchange, *invited, &mut share.shard) {
                     Ok(staged) => share.staged.push(staged),
                     Err(error) => {
                         // Nobody begins another client.
                         next.store(exchange.cohort.len(), Ordering::Relaxed);
                         share.failure = Some((at, error));
-                        return Ok(share);
+                        return Ok(own);
                     }
                 }
             }
@@ -294,7 +304,8 @@ impl<'m> Simulator<'m> {
         } else {
             rayon::broadcast(|_| gather())
         };
-        let mut shares = shares.into_iter().collect::<Result<Vec<_>>>()?;
+        let shares = shares.into_iter().collect::<Result<Vec<_>>>()?;
+        let mut shares: Vec<Share<'m>> = shares.into_iter().flatten().collect();
         // Clients are begun in order, so everyone before the first failure was heard: which failure
         // is reported does not depend on the threads.
         let failures = shares.iter_mut().filter_map(|share| share.failure.take());

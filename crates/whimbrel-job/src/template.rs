@@ -2,7 +2,9 @@
 
 use crate::key::Key;
 use crate::resolve::text;
-use crate::spec::{NAME, SEED, codec, data, method, mixture, model, participation};
+use crate::spec::data::{self, file, split};
+use crate::spec::method::{self, length, step};
+use crate::spec::{NAME, SEED, codec, gmm, mixture, model, participation};
 
 /// What a look at a data file told.
 #[derive(Clone, Debug, Default)]
@@ -35,14 +37,14 @@ pub fn template(facts: Option<&DataFacts>) -> String {
     }
     out.table("model");
     out.key(&model::KIND, "\"gmm\"");
-    out.key(&model::COMPONENTS, "2");
-    out.key(&model::COVARIANCE, "\"tied\"");
-    out.key(&model::INIT, "\"federated-kmeans\"");
+    out.key(&gmm::COMPONENTS, "2");
+    out.key(&gmm::COVARIANCE, "\"tied\"");
+    out.key(&gmm::INIT, "\"federated-kmeans\"");
     out.table("method");
     out.key(&method::KIND, "\"fedem\"");
-    out.key(&method::ROUNDS, ROUNDS);
-    out.key(&method::BATCH, "\"full\"");
-    out.key(&method::STEP, "\"auto\"");
+    out.key(&length::ROUNDS, ROUNDS);
+    out.key(&length::BATCH, "\"full\"");
+    out.key(&step::STEP, "\"auto\"");
     out.key(&participation::PARTICIPATION, "1.0");
     out.table("uplink");
     out.key(&codec::CODEC, "{ kind = \"dithering\", levels = 1 }");
@@ -76,17 +78,17 @@ impl Template {
         self.table("data");
         let is_npy = facts.path.ends_with(".npy");
         self.key(&data::SOURCE, if is_npy { "\"npy\"" } else { "\"csv\"" });
-        self.key(&data::PATH, &text(&facts.path));
+        self.key(&file::PATH, &text(&facts.path));
         if is_npy {
             self.split(facts.rows);
             return;
         }
         if let Some(client) = &facts.client {
-            self.key(&data::CLIENT, &text(client));
+            self.key(&file::CLIENT, &text(client));
         }
         let columns: Vec<String> = facts.columns.iter().map(|name| text(name)).collect();
-        self.say(data::COLUMNS.doc);
-        self.say(&format!("{} = [{}]", data::COLUMNS.name, columns.join(", ")));
+        self.say(file::COLUMNS.doc);
+        self.say(&format!("{} = [{}]", file::COLUMNS.name, columns.join(", ")));
         if facts.client.is_none() {
             self.say("no column looks like a client's name: rows are dealt out at random");
             self.split(facts.rows);
@@ -95,8 +97,8 @@ impl Template {
 
     fn split(&mut self, rows: usize) {
         self.table("data.split");
-        self.key(&data::KIND, "\"iid\"");
-        self.key(&data::CLIENTS, &rows.clamp(1, CLIENTS_MAX).to_string());
+        self.key(&split::BY, "\"iid\"");
+        self.key(&split::CLIENTS, &rows.clamp(1, CLIENTS_MAX).to_string());
     }
 
     fn generator(&mut self) {

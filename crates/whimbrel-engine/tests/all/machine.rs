@@ -213,8 +213,9 @@ fn divergence_names_the_round() {
 
 #[test]
 fn the_first_failure_is_reported_whatever_the_threads() {
-    for threads in [1, 4] {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+    // Which threads meet a failure first is chance: fifty tries.
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(4).build().unwrap();
+    for _ in 0..50 {
         pool.install(|| {
             let method = erased(Toy { fails: Some((ClientId(5), 2)), ..no_opening() });
             let federation = federation(&method, 40);

@@ -42,15 +42,27 @@ pub enum Heterogeneity {
     Dirichlet(Vec<f64>),
 }
 
-const DRAWN: &str = "only a drawn federation has it";
+const DRAWN: &str = "only a drawn mixture has it";
 const MIXTURE: &[&str] = &["mixture"];
+const GENERATED: &[&str] = &["mixture", "toy"];
+/// Clients, and rows of each, of a federation that does not say how many it has.
+const CLIENTS_DEFAULT: usize = 100;
+const ROWS_DEFAULT: usize = 100;
 
-pub(crate) static CLIENTS: Key =
-    Key::default("clients", "an integer of at least 1", "100", "how many clients are drawn")
-        .only(MIXTURE, "the clients come from `client` or [data.split]");
-pub(crate) static ROWS: Key =
-    Key::default("rows", "an integer of at least 1", "100", "how many rows each client holds")
-        .only(MIXTURE, "the rows are those of the file");
+pub(crate) static CLIENTS: Key = Key::optional(
+    "clients",
+    "an integer of at least 1",
+    "100 for mixture, 20 for toy",
+    "how many clients are drawn",
+)
+.only(GENERATED, "the clients come from `client` or [data.split]");
+pub(crate) static ROWS: Key = Key::optional(
+    "rows",
+    "an integer of at least 1",
+    "100 for mixture, 200 for toy",
+    "how many rows each client holds",
+)
+.only(GENERATED, "the rows are those of the file");
 pub(crate) static MEANS: Key = Key::default(
     "means",
     "a list of lists of numbers",
@@ -108,8 +120,8 @@ static DIRICHLET_SECTION: Section = Section {
 
 impl Mixture {
     pub(crate) fn read(reader: &Reader<'_>) -> Read<Self> {
-        let clients = reader.read(&CLIENTS, |v| v.count());
-        let rows = reader.read(&ROWS, |v| v.count());
+        let clients = reader.optional(&CLIENTS, |v| v.count());
+        let rows = reader.optional(&ROWS, |v| v.count());
         let stream = reader.read(&STREAM, |v| v.boolean());
         let means = reader.read(&MEANS, read_rows)?;
         let components = means.len();
@@ -132,8 +144,8 @@ impl Mixture {
             }
         };
         Ok(Self {
-            clients: clients?,
-            rows: rows?,
+            clients: clients?.unwrap_or(CLIENTS_DEFAULT),
+            rows: rows?.unwrap_or(ROWS_DEFAULT),
             weights,
             means,
             covariances: covariances?,

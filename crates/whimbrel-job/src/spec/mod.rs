@@ -6,31 +6,46 @@
 pub mod channel;
 pub mod codec;
 pub mod data;
+pub mod gmm;
 pub mod method;
 pub mod mixture;
 pub mod model;
 pub mod participation;
 pub mod simulation;
+pub mod toy;
 
 pub(crate) mod matrix;
 pub(crate) mod path;
+pub(crate) mod preset;
+
+mod together;
 
 use crate::error::Errors;
-use crate::key::{Choice, Key, Section};
+use crate::key::{Key, Section};
 use crate::reader::{Read, Reader, Source, Value, syntax_errors};
 use crate::resolve::{Writer, text};
 use std::path::{Path, PathBuf};
 use toml::de::DeTable;
 
-pub use channel::{Downlink, MemoryStart, UpRule, UpRuleKind, Uplink};
+use channel::{downlink, uplink};
+use preset::Asked;
+
+pub use channel::{
+    DownRule, DownRuleKind, Downlink, Feedback, Memories, MemoryStart, OwnCodec, Reset, UpRule,
+    UpRuleKind, Uplink,
+};
 pub use codec::{Blocks, Codec, CodecKind, Kept, Norm};
-pub use data::{Csv, Data, Npy, Partition, Source as DataSource};
+pub use data::{ClusterBy, Csv, Data, Libsvm, Npy, Partition, Source as DataSource};
+pub use gmm::{Covariance, Gmm, Init, InverseWishart, Penalty};
 pub use matrix::Matrix;
-pub use method::{Batch, Form, Length, Method, MethodKind, Patience, Step, Stop, Weights};
+pub use method::{
+    Average, Batch, Compat, Form, Length, Method, MethodKind, Patience, Step, Stop, Weights,
+};
 pub use mixture::{Heterogeneity, Mixture};
-pub use model::{Covariance, Gmm, Init, InverseWishart, Model, Penalty};
+pub use model::{Model, Regression};
 pub use participation::Participation;
 pub use simulation::{Dropout, LateJoin, Simulation};
+pub use toy::Toy;
 
 /// A job: what to fit, on what, and how.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,6 +54,8 @@ pub struct Job {
     pub name: String,
     /// The seed of everything drawn.
     pub seed: u64,
+    /// How many seeds are run, from `seed` on, on the same data; `None`: one, reported alone.
+    pub seeds: Option<u32>,
     /// Where the rows come from and who holds them.
     pub data: Data,
     /// What is fitted.
@@ -68,6 +85,12 @@ pub(crate) static SEED: Key = Key::default(
     "1",
     "the seed of everything drawn: the same job, data and seed give the same bits",
 );
+static SEEDS: Key = Key::optional(
+    "seeds",
+    "an integer from 1 to 4294967295",
+    "one run",
+    "how many seeds are run, from `seed` on, on the same data and split",
+);
 static DATA: Key = Key::required("data", "a table", "where the rows come from");
 static MODEL: Key = Key::required("model", "a table", "what is fitted");
 static METHOD: Key = Key::required("method", "a table", "how the model is fitted");
@@ -80,7 +103,7 @@ static SIMULATION: Key = Key::default("simulation", "a table", "{}", "what goes 
 static ROOT: Section = Section {
     name: "",
     doc: "Above the first table.",
-    keys: &[&NAME, &SEED, &DATA, &MODEL, &METHOD, &UPLINK, &DOWNLINK, &SIMULATION],
+    keys: &[&NAME, &SEED, &SEEDS, &DATA, &MODEL, &METHOD, &UPLINK, &DOWNLINK, &SIMULATION],
     example: "name = \"wards\"\nseed = 7\n",
 };
 
@@ -88,11 +111,11 @@ static ROOT: Section = Section {
 pub(crate) static SECTIONS: [&Section; 8] = [
     &ROOT,
     &data::SECTION,
-    &data::SPLIT_SECTION,
+    &data::split::SECTION,
     &model::SECTION,
     &method::SECTION,
-    &channel::UPLINK,
-    &channel::DOWNLINK,
+    &channel::uplink::UPLINK,
+    &channel::downlink::DOWNLINK,
     &simulation::SECTION,
 ];
 
@@ -113,24 +136,26 @@ impl Job {
         let root = Reader::root(source, &ROOT);
         let name = root.optional(&NAME, read_name);
         let seed = root.read(&SEED, |v| v.integer(0..=u64::MAX));
+        let seeds = root.optional(&SEEDS, |v| v.count_u32());
         let method = root.read(&METHOD, |v| Method::read(&v.table(&method::SECTION)?));
         let length = method.as_ref().ok().map(|method| method.length);
         // The other tables are read by the kind even where [method] has faults; where the kind
         // itself is in doubt, what only it would settle is not reported as well.
-        let kind = source
-            .text_at(&[METHOD.name, method::KIND.name])
-            .and_then(|word| MethodKind::ALL.iter().copied().find(|kind| kind.name() == word));
-        let pooled = kind.is_none_or(|kind| kind == MethodKind::Em);
+        let asked = Asked::peek(source);
+        let pooled = asked.kind.is_none_or(|kind| kind == MethodKind::Em);
         let job_seed = seed.unwrap_or_default();
         let data = root.read(&DATA, |v| Data::read(&v.table(&data::SECTION)?, job_seed, pooled));
         let model = root.read(&MODEL, |v| Model::read(&v.table(&model::SECTION)?));
-        let uplink = root.read(&UPLINK, |v| Uplink::read(&v.table(&channel::UPLINK)?, kind));
-        let downlink = root.read(&DOWNLINK, |v| Downlink::read(&v.table(&channel::DOWNLINK)?));
-        let simulation = root
-            .read(&SIMULATION, |v| Simulation::read(&v.table(&simulation::SECTION)?, kind, length));
-        let job = Self {
+        let uplink = root.read(&UPLINK, |v| Uplink::read(&v.table(&uplink::UPLINK)?, asked));
+        let downlink =
+            root.read(&DOWNLINK, |v| Downlink::read(&v.table(&downlink::DOWNLINK)?, asked));
+        let simulation = root.read(&SIMULATION, |v| {
+            Simulation::read(&v.table(&simulation::SECTION)?, asked.kind, length)
+        });
+        let mut job = Self {
             name: name?.unwrap_or_else(|| name_of_file(file_name)),
             seed: seed?,
+            seeds: seeds?,
             data: data?,
             model: model?,
             method: method?,
@@ -138,65 +163,27 @@ impl Job {
             downlink: downlink?,
             simulation: simulation?,
         };
+        job.settle_form();
         job.check_together(source);
         Ok(job)
     }
 
-    /// What only shows when several tables are seen together.
-    fn check_together(&self, source: &Source<'_>) {
-        let clients = self.data.clients();
-        if let (Participation::Size(size), Some(clients)) = (&self.method.participation, clients)
-            && *size > clients
-        {
-            source.report_at(
-                &["method", "participation", "size"],
-                format!("a cohort of {size} out of {clients} clients"),
-                "a cohort is at most as large as the federation",
-            );
-        }
-        let width = match &self.data.source {
-            DataSource::Mixture(mixture) => Some(mixture.means[0].len()),
-            DataSource::Csv(csv) => csv.columns.as_ref().map(Vec::len),
-            DataSource::Npy(_) => None,
-        };
-        let Model::Gmm(gmm) = &self.model;
-        if let (Some(matrix), Some(width)) = (&gmm.known_covariance, width)
-            && matrix.len() != width
-        {
-            source.report_at(
-                &["model", "known_covariance"],
-                format!("a covariance of size {} for rows of {width} numbers", matrix.len()),
-                "it has one row and one column for each column of the data",
-            );
-        }
-        if matches!(&self.data.source, DataSource::Mixture(mixture) if mixture.stream) {
-            if self.method.kind == MethodKind::Em {
-                source.report_at(
-                    &["data", "stream"],
-                    "em pools the rows of all clients: a stream has no end to pool",
-                    "write stream = false, or use kind = \"fedem\" in [method]",
-                );
-            } else if self.method.batch == Batch::Full {
-                source.report_at(
-                    &["method", "batch"],
-                    "a stream of rows has no full batch",
-                    "give `batch` as a number of rows",
-                );
-            }
+    /// FedEM's form where the job does not say: the paper's over an exact downlink; over others
+    /// the one that every downlink can carry.
+    fn settle_form(&mut self) {
+        if matches!(self.method.kind, MethodKind::Dem | MethodKind::Fedem) {
+            let usual = if self.downlink.is_exact() { Form::Pair } else { Form::State };
+            self.method.form.get_or_insert(usual);
         }
     }
 
     /// The files that the job names, as written; whoever runs it resolves them against the
     /// folder of the job file.
     pub fn paths_mut(&mut self) -> Vec<&mut PathBuf> {
-        let mut paths = Vec::new();
-        match &mut self.data.source {
-            DataSource::Csv(csv) => paths.push(&mut csv.path),
-            DataSource::Npy(npy) => paths.push(&mut npy.path),
-            DataSource::Mixture(_) => {}
-        }
-        let Model::Gmm(gmm) = &mut self.model;
-        if let Init::File(path) = &mut gmm.init {
+        let mut paths = self.data.paths_mut();
+        if let Model::Gmm(gmm) = &mut self.model
+            && let Init::File(path) = &mut gmm.init
+        {
             paths.push(path);
         }
         if let UpRule::Memory { start: MemoryStart::File(path), .. } = &mut self.uplink.rule {
@@ -208,6 +195,9 @@ impl Job {
     pub(crate) fn write(&self, out: &mut Writer) {
         out.put(&NAME, text(&self.name));
         out.put(&SEED, self.seed.to_string());
+        if let Some(seeds) = self.seeds {
+            out.put(&SEEDS, seeds.to_string());
+        }
         self.data.write(out);
         self.model.write(out);
         self.method.write(out);

@@ -1,6 +1,6 @@
 //! Channel presets: the words of `channels`, and what `[method]` says about both channels.
 
-use crate::key::Word;
+use crate::key::{Choice, Word};
 use crate::reader::{Read, Source, Value};
 use crate::spec::channel::UpRuleKind;
 use crate::spec::method::{self, MethodKind};
@@ -58,7 +58,7 @@ impl Asked {
 
 /// The method, and the preset that the word stands for as well.
 pub(crate) fn kind_of_word(word: &str) -> Option<(MethodKind, Option<Preset>)> {
-    if let Some(kind) = MethodKind::ALL_KINDS.iter().find(|kind| kind.name() == word) {
+    if let Some(kind) = MethodKind::ALL.iter().find(|kind| kind.name() == word) {
         return Some((*kind, None));
     }
     Preset::from_name(word).map(|preset| (MethodKind::Sgd, Some(preset)))

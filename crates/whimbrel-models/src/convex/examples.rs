@@ -22,8 +22,8 @@ enum Features {
     Sparse { starts: Vec<usize>, columns: Vec<u32>, values: Vec<f64> },
 }
 
-/// What becomes of a target when it is checked: the value to keep, or what would be right.
-pub(super) type Target = fn(&[f64]) -> Result<Vec<f64>>;
+/// Checks targets and makes them what the loss reads.
+pub(super) type ReadTargets = fn(&[f64]) -> Result<Vec<f64>>;
 
 impl Examples {
     /// How many rows.
@@ -41,10 +41,10 @@ impl Examples {
         &self.targets
     }
 
-    pub(super) fn bind(data: &ClientData, intercept: bool, target: Target) -> Result<Self> {
+    pub(super) fn bind(data: &ClientData, intercept: bool, read: ReadTargets) -> Result<Self> {
         match data {
             ClientData::Labelled(labelled) => {
-                let targets = target(&labelled.targets)?;
+                let targets = read(&labelled.targets)?;
                 Self::lay_out(&labelled.columns, &labelled.rows, targets, intercept)
             }
             ClientData::Table(_) | ClientData::Stream(_) => {

@@ -106,7 +106,9 @@ trait Linear: Send + Sync + 'static {
     const CURVATURE: f64;
     /// Whether the loss curves by [`Self::CURVATURE`] everywhere.
     const QUADRATIC: bool;
+    /// Ridge and intercept.
     fn settings(&self) -> (f64, bool);
+    /// Checks targets and makes them what the loss reads.
     fn targets(given: &[f64]) -> Result<Vec<f64>>;
     /// Products become derivatives, `losses` the losses.
     fn terms(z: &mut [f64; BLOCK], y: &[f64; BLOCK], losses: &mut [f64; BLOCK]);
@@ -214,7 +216,8 @@ impl<P: Linear> Problem for P {
         };
         let mean = 1.0 / count as f64;
         vector::scale(out, mean);
-        finite(total * mean + self.add_ridge(w, out), out)
+        let ridge = add_ridge(self.ridge(), w, out);
+        finite(total * mean + ridge, out)
     }
 
     fn loss(&self, w: &[f64], data: &Examples) -> Result<f64> {
@@ -229,8 +232,8 @@ impl<P: Linear> Problem for P {
             P::terms(&mut block, &y, &mut losses);
             total += kernels::sum(&losses[..z.len()]);
         }
-        let (ridge, mean) = (self.settings().0, 1.0 / data.rows() as f64);
-        finite(total * mean + 0.5 * ridge * vector::norm2_squared(w), &[])
+        let ridge = 0.5 * self.ridge() * vector::norm2_squared(w);
+        finite(total / data.rows() as f64 + ridge, &[])
     }
 
     fn hessian_vector(&self, w: &[f64], data: &Examples, v: &[f64], out: &mut [f64]) -> Result<()> {
@@ -249,7 +252,7 @@ impl<P: Linear> Problem for P {
             z.iter_mut().zip(&block).for_each(|(z, a)| *z *= a);
         });
         vector::scale(out, 1.0 / data.rows() as f64);
-        self.add_ridge(v, out);
+        add_ridge(self.ridge(), v, out);
         finite(0.0, out).map(|_| ())
     }
 
@@ -268,7 +271,7 @@ impl<P: Linear> Problem for P {
             P::curvatures(a);
             a.iter_mut().for_each(|a| *a *= share);
         });
-        (0..d).for_each(|j| out[j * d + j] += weight * self.settings().0);
+        (0..d).for_each(|j| out[j * d + j] += weight * self.ridge());
         finite(0.0, out).map(|_| ())
     }
 
@@ -289,21 +292,21 @@ impl<P: Linear> Problem for P {
     }
 
     fn smoothness(&self, data: &Examples) -> f64 {
-        P::CURVATURE * spectrum::largest(&[(1.0, data)]) + self.settings().0
+        P::CURVATURE * spectrum::largest(&[(1.0, data)]) + self.ridge()
     }
 
     fn frobenius(&self, data: &Examples) -> f64 {
-        P::CURVATURE * spectrum::frobenius(data) + self.settings().0
+        P::CURVATURE * spectrum::frobenius(data) + self.ridge()
     }
 
     fn strong_convexity(&self, data: &Examples) -> f64 {
         let smallest = if P::QUADRATIC { spectrum::smallest(&[(1.0, data)]) } else { 0.0 };
-        smallest + self.settings().0
+        smallest + self.ridge()
     }
 
     fn separates(&self, w: &[f64], data: &Examples) -> Result<bool> {
         data.check(w, Rows::All)?;
-        if P::QUADRATIC || self.settings().0 > 0.0 {
+        if P::QUADRATIC || self.ridge() > 0.0 {
             return Ok(false);
         }
         let mut z = vec![0.0; data.rows()];
@@ -312,20 +315,13 @@ impl<P: Linear> Problem for P {
     }
 }
 
-/// The ridge's share of a gradient and of a loss.
-trait Ridge {
-    fn add_ridge(&self, w: &[f64], out: &mut [f64]) -> f64;
-}
-
-impl<P: Linear> Ridge for P {
-    fn add_ridge(&self, w: &[f64], out: &mut [f64]) -> f64 {
-        let ridge = self.settings().0;
-        if ridge == 0.0 {
-            return 0.0;
-        }
-        vector::axpy(out, ridge, w);
-        0.5 * ridge * vector::norm2_squared(w)
+/// Adds the ridge's gradient at `w` and returns its value there.
+fn add_ridge(ridge: f64, w: &[f64], out: &mut [f64]) -> f64 {
+    if ridge == 0.0 {
+        return 0.0;
     }
+    vector::axpy(out, ridge, w);
+    0.5 * ridge * vector::norm2_squared(w)
 }
 
 fn check_length(out: &[f64], wanted: usize) -> Result<()> {

@@ -1,35 +1,39 @@
 //! The coordinates in which parameters travel: weights as logits, means as they are, and fitted
-//! covariances as Cholesky factors with the logarithm of their diagonal (half log-variances for a
-//! diagonal mixture). Every vector of finite numbers is a parameter, so a message that lost digits
-//! to a codec still is one.
+//! covariances as the inverse of their Cholesky factor with the logarithm of its diagonal (minus
+//! half the log-variances for a diagonal mixture). Every vector of finite numbers is a parameter,
+//! so a message that lost digits to a codec still is one, and the E-step needs no factorisation.
 
+use super::factor::InverseFactor;
 use super::{Covariance, Gmm, GmmParameters};
-use whimbrel_core::linalg::{cholesky, packed_index, packed_len, unpack};
+use whimbrel_core::linalg::{packed_index, packed_len};
 use whimbrel_core::{Error, Result, math};
 
-/// Logits and log-diagonals are clipped to this: beyond it a component has no weight, or a
-/// variance no number.
+/// Logarithms are clipped to this: beyond it a variance is no number.
 const LOG_MAX: f64 = 300.0;
 
 impl Gmm {
     pub(super) fn coordinates_count(&self) -> usize {
         let fixed = self.components() * (1 + self.columns());
-        fixed + if self.known.is_empty() { self.covariance_len() } else { 0 }
+        fixed + if self.known.is_none() { self.covariance_len() } else { 0 }
     }
 
     pub(super) fn coordinates_of(&self, theta: &GmmParameters) -> Vec<f64> {
         let mut out: Vec<f64> = theta.weights().to_vec();
         math::ln_slice(&mut out);
         out.extend_from_slice(theta.means());
-        if !self.known.is_empty() {
-            return out;
-        }
-        let covariance = theta.covariance_coordinates();
         match self.settings().covariance {
-            Covariance::Diagonal => out.extend(covariance.iter().map(|v| 0.5 * math::ln(*v))),
-            _ => {
-                for packed in covariance.chunks_exact(packed_len(self.columns())) {
-                    out.extend(log_cholesky(packed, self.columns()));
+            Covariance::Known(_) => {}
+            Covariance::Diagonal => {
+                out.extend(theta.variances().iter().map(|v| -0.5 * math::ln(*v)));
+            }
+            Covariance::Tied | Covariance::Full => {
+                for inverse in theta.inverse() {
+                    let start = out.len();
+                    out.extend_from_slice(&inverse.lower);
+                    for i in 0..self.columns() {
+                        let at = start + packed_index(i, i);
+                        out[at] = math::ln(out[at]);
+                    }
                 }
             }
         }
@@ -45,17 +49,29 @@ impl Gmm {
                 coordinates.len()
             )));
         }
+        if let Some(at) = coordinates.iter().position(|c| !c.is_finite()) {
+            return Err(Error::peer(format!("coordinate {} is {}", at + 1, coordinates[at])));
+        }
         let (logits, rest) = coordinates.split_at(components);
-        let (means, factors) = rest.split_at(components * d);
-        let covariance = match self.settings().covariance {
-            Covariance::Known(_) => self.known.clone(),
-            Covariance::Diagonal => {
-                factors.iter().map(|l| math::exp(2.0 * l.clamp(-LOG_MAX, LOG_MAX))).collect()
-            }
-            _ => factors.chunks_exact(packed_len(d)).flat_map(|l| covariance_of(l, d)).collect(),
-        };
+        let (means, logs) = rest.split_at(components * d);
         let weights = softmax(logits, self.settings().weight_floor);
-        self.assemble(weights, means.to_vec(), covariance).map_err(Error::numerical)
+        let means = means.to_vec();
+        match (&self.known, &self.settings().covariance) {
+            (Some(known), _) => {
+                let inverse = vec![known.inverse.clone()];
+                Ok(self.with_factors(weights, means, known.packed.clone(), inverse))
+            }
+            (None, Covariance::Diagonal) => {
+                let variance = |l: &f64| math::exp(-2.0 * l.clamp(-LOG_MAX, LOG_MAX));
+                let variances = logs.iter().map(variance).collect();
+                self.assemble(weights, means, variances).map_err(Error::numerical)
+            }
+            (None, _) => {
+                let triangles = logs.chunks_exact(packed_len(d));
+                let inverse = triangles.map(|t| inverse_factor_of(t, d)).collect();
+                Ok(self.with_factors(weights, means, Vec::new(), inverse))
+            }
+        }
     }
 }
 
@@ -70,31 +86,15 @@ fn softmax(logits: &[f64], floor: f64) -> Vec<f64> {
     weights
 }
 
-/// The Cholesky factor of a covariance given by its lower triangle, with a logarithmic diagonal.
-fn log_cholesky(packed: &[f64], d: usize) -> Vec<f64> {
-    let mut l = unpack(packed, d);
-    cholesky(&mut l, d).expect("parameters hold positive definite covariances");
-    let mut out = Vec::with_capacity(packed.len());
-    for i in 0..d {
-        out.extend_from_slice(&l[i * d..i * d + i]);
-        out.push(math::ln(l[i * d + i]));
-    }
-    out
-}
-
-/// The lower triangle of `L L'`.
-fn covariance_of(coordinates: &[f64], d: usize) -> Vec<f64> {
-    let mut l = coordinates.to_vec();
+/// An inverse factor from its triangle with a logarithmic diagonal.
+fn inverse_factor_of(triangle: &[f64], d: usize) -> InverseFactor {
+    let mut lower = triangle.to_vec();
+    let mut half_log_det = 0.0;
     for i in 0..d {
         let at = packed_index(i, i);
-        l[at] = math::exp(l[at].clamp(-LOG_MAX, LOG_MAX));
+        let log = lower[at].clamp(-LOG_MAX, LOG_MAX);
+        lower[at] = math::exp(log);
+        half_log_det -= log;
     }
-    let row = |i: usize| &l[packed_index(i, 0)..=packed_index(i, i)];
-    let mut out = Vec::with_capacity(l.len());
-    for i in 0..d {
-        for j in 0..=i {
-            out.push(row(j).iter().zip(row(i)).map(|(a, b)| a * b).sum());
-        }
-    }
-    out
+    InverseFactor { lower, half_log_det }
 }

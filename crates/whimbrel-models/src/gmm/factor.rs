@@ -5,14 +5,38 @@
 //! twenty columns.
 
 use super::lane::{LANES, Lane, one_lane_at_a_time};
-use whimbrel_core::{kernel, linalg::packed_len, math};
+use whimbrel_core::linalg::{invert_lower, packed_index, packed_len};
+use whimbrel_core::{kernel, math};
 
 /// What the E-step needs of a covariance `Sigma = L L'`.
+#[derive(Clone, Debug)]
 pub(super) struct InverseFactor {
     /// The lower triangle of `L^-1`, row after row.
     pub lower: Vec<f64>,
     /// `(1/2) ln det Sigma`.
     pub half_log_det: f64,
+}
+
+impl InverseFactor {
+    /// `Sigma`, row-major.
+    pub(super) fn covariance(&self, d: usize) -> Vec<f64> {
+        let mut l = vec![0.0; d * d];
+        for i in 0..d {
+            let row = &self.lower[packed_index(i, 0)..=packed_index(i, i)];
+            l[i * d..=i * d + i].copy_from_slice(row);
+        }
+        invert_lower(&mut l, d);
+        let mut sigma = vec![0.0; d * d];
+        for i in 0..d {
+            for j in 0..=i {
+                let (a, b) = (&l[i * d..=i * d + j], &l[j * d..=j * d + j]);
+                let dot: f64 = a.iter().zip(b).map(|(a, b)| a * b).sum();
+                sigma[i * d + j] = dot;
+                sigma[j * d + i] = dot;
+            }
+        }
+        sigma
+    }
 }
 
 /// Factors a covariance given by its lower triangle; says in words what is wrong with it.

@@ -154,8 +154,16 @@ impl GmmSettings {
 #[derive(Clone, Debug)]
 pub struct Gmm {
     settings: GmmSettings,
-    /// Lower triangle of the known covariance; empty where it is fitted.
-    known: Vec<f64>,
+    /// The known covariance; none where it is fitted.
+    known: Option<Known>,
+}
+
+/// A covariance that is given.
+#[derive(Clone, Debug)]
+struct Known {
+    /// Its lower triangle.
+    packed: Vec<f64>,
+    inverse: factor::InverseFactor,
 }
 
 impl Gmm {
@@ -166,11 +174,11 @@ impl Gmm {
             Covariance::Known(matrix) => {
                 let packed = parameters::pack_symmetric(matrix, settings.columns)
                     .map_err(|e| Error::config(format!("known covariance: {e}")))?;
-                factor::inverse_factor(&packed, settings.columns)
+                let inverse = factor::inverse_factor(&packed, settings.columns)
                     .map_err(|e| Error::config(format!("known covariance: {e}")))?;
-                packed
+                Some(Known { packed, inverse })
             }
-            _ => Vec::new(),
+            _ => None,
         };
         Ok(Self { settings, known })
     }
@@ -194,6 +202,11 @@ impl Gmm {
     pub fn moments_len(&self) -> usize {
         let needed = self.settings.want_moments || self.settings.covariance == Covariance::Tied;
         if needed { self.columns() + self.triangle() } else { 0 }
+    }
+
+    /// The lower triangle of the known covariance; empty where it is fitted.
+    fn known_triangle(&self) -> Vec<f64> {
+        self.known.as_ref().map_or_else(Vec::new, |known| known.packed.clone())
     }
 
     /// Numbers in the lower triangle of a covariance.

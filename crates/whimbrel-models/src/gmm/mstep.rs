@@ -56,7 +56,7 @@ impl Gmm {
             total -= penalty.dirichlet * theta.weights().iter().map(|w| math::ln(*w)).sum::<f64>();
         }
         let matrices = match theta.factors {
-            Factors::Shared { .. } if !self.known.is_empty() => 0,
+            Factors::Shared { .. } if self.known.is_some() => 0,
             Factors::Shared { .. } => 1,
             _ => self.components(),
         };
@@ -132,7 +132,7 @@ impl<'a> Step<'a> {
 
     fn covariances(&self) -> Result<(Vec<f64>, u32)> {
         match self.model.settings().covariance {
-            Covariance::Known(_) => Ok((self.model.known.clone(), 0)),
+            Covariance::Known(_) => Ok((self.model.known_triangle(), 0)),
             Covariance::Tied => self.tied(),
             Covariance::Diagonal => Ok(self.diagonal()),
             Covariance::Full => self.full(),

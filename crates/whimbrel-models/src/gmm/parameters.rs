@@ -3,7 +3,7 @@
 use super::factor::{InverseFactor, inverse_factor};
 use super::kernels::{GROUP, pack_panels, panels_len};
 use super::{Covariance, Gmm};
-use whimbrel_core::linalg::{cholesky, invert_lower, packed_index, packed_len, unpack};
+use whimbrel_core::linalg::{packed_index, packed_len, unpack};
 use whimbrel_core::{Error, Result, math};
 
 /// `ln(2 pi)`.
@@ -17,6 +17,8 @@ pub struct GmmParameters {
     means: Vec<f64>,
     /// One lower triangle (known, tied), one per component (full), or variances (diagonal).
     covariance: Vec<f64>,
+    /// The inverse Cholesky factors behind `factors`, in the same order; empty for diagonal.
+    inverse: Vec<InverseFactor>,
     pub(super) factors: Factors,
     /// `ln pi_k - (d/2) ln 2 pi - (1/2) ln det Sigma_k`.
     pub(super) constants: Vec<f64>,
@@ -64,11 +66,8 @@ impl GmmParameters {
     /// The covariance of component `k`, row-major.
     pub fn covariance(&self, k: usize) -> Vec<f64> {
         let d = self.columns;
+        let at = if matches!(self.factors, Factors::Full { .. }) { k } else { 0 };
         match self.factors {
-            Factors::Shared { .. } => unpack(&self.covariance, d),
-            Factors::Full { .. } => {
-                unpack(&self.covariance[k * packed_len(d)..][..packed_len(d)], d)
-            }
             Factors::Diagonal { .. } => {
                 let mut square = vec![0.0; d * d];
                 for (j, variance) in self.covariance[k * d..][..d].iter().enumerate() {
@@ -76,12 +75,18 @@ impl GmmParameters {
                 }
                 square
             }
+            _ if self.covariance.is_empty() => self.inverse[at].covariance(d),
+            _ => unpack(&self.covariance[at * packed_len(d)..][..packed_len(d)], d),
         }
     }
 
-    /// What is stored of the covariances: one lower triangle, row after row (known, tied), one
-    /// per component (full), or the variances of each component (diagonal).
-    pub fn covariance_coordinates(&self) -> &[f64] {
+    /// Inverse Cholesky factors: one (known, tied), one per component (full), none (diagonal).
+    pub(super) fn inverse(&self) -> &[InverseFactor] {
+        &self.inverse
+    }
+
+    /// Variances of a diagonal mixture, component after component.
+    pub(super) fn variances(&self) -> &[f64] {
         &self.covariance
     }
 
@@ -93,15 +98,25 @@ impl GmmParameters {
     /// `Sigma_k^-1`, row-major.
     pub(super) fn precision(&self, k: usize) -> Vec<f64> {
         let d = self.columns;
-        let mut w = self.covariance(k);
-        cholesky(&mut w, d).expect("parameters hold positive definite covariances");
-        invert_lower(&mut w, d);
-        // Sigma^-1 = W^T W with W = L^-1.
         let mut precision = vec![0.0; d * d];
-        for row in w.chunks_exact(d) {
-            for i in 0..d {
-                for j in 0..d {
-                    precision[i * d + j] += row[i] * row[j];
+        match &self.factors {
+            Factors::Diagonal { .. } => {
+                for (j, variance) in self.covariance[k * d..][..d].iter().enumerate() {
+                    precision[j * d + j] = 1.0 / variance;
+                }
+            }
+            _ => {
+                let at = if matches!(self.factors, Factors::Full { .. }) { k } else { 0 };
+                // Sigma^-1 = W^T W with W = L^-1.
+                let mut rest = &self.inverse[at].lower[..];
+                for r in 0..d {
+                    let (row, next) = rest.split_at(r + 1);
+                    rest = next;
+                    for i in 0..=r {
+                        for j in 0..=r {
+                            precision[i * d + j] += row[i] * row[j];
+                        }
+                    }
                 }
             }
         }
@@ -169,7 +184,7 @@ impl Gmm {
                         )
                         .hint("leave it out, or choose `tied`"));
                     }
-                    self.known.clone()
+                    self.known_triangle()
                 }
                 Covariance::Tied => pack_symmetric(covariance, d)
                     .map_err(|e| config(format!("tied covariance: {e}")))?,
@@ -248,15 +263,53 @@ impl Gmm {
         }
         let base = -0.5 * d as f64 * LN_TWO_PI;
         let mut constants: Vec<f64> = weights.iter().map(|w| math::ln(*w) + base).collect();
-        let factors = match self.settings().covariance {
-            Covariance::Known(_) | Covariance::Tied => {
-                shared_factors(&weights, &means, &covariance, d, &mut constants)?
-            }
-            Covariance::Diagonal => diagonal_factors(&covariance, d, &mut constants)?,
-            Covariance::Full => full_factors(&weights, &means, &covariance, d, &mut constants)?,
+        if self.settings().covariance == Covariance::Diagonal {
+            let factors = diagonal_factors(&covariance, d, &mut constants)?;
+            let inverse = Vec::new();
+            return Ok(GmmParameters {
+                columns: d,
+                weights,
+                means,
+                covariance,
+                inverse,
+                factors,
+                constants,
+            });
+        }
+        let inverse = match &self.known {
+            Some(known) => vec![known.inverse.clone()],
+            None => inverse_factors(&covariance, d)?,
         };
-        Ok(GmmParameters { columns: d, weights, means, covariance, factors, constants })
+        Ok(self.with_factors(weights, means, covariance, inverse))
     }
+
+    /// Parameters from inverse factors, which need no check: they are what a positive definite
+    /// covariance has. `covariance` may be empty; it is then computed where it is asked for.
+    pub(super) fn with_factors(
+        &self,
+        weights: Vec<f64>,
+        means: Vec<f64>,
+        covariance: Vec<f64>,
+        inverse: Vec<InverseFactor>,
+    ) -> GmmParameters {
+        let d = self.columns();
+        let base = -0.5 * d as f64 * LN_TWO_PI;
+        let mut constants: Vec<f64> = weights.iter().map(|w| math::ln(*w) + base).collect();
+        let factors = match &inverse[..] {
+            [one] if self.settings().covariance != Covariance::Full => {
+                shared_factors(&weights, &means, one, d, &mut constants)
+            }
+            each => full_factors(&weights, &means, each, d, &mut constants),
+        };
+        GmmParameters { columns: d, weights, means, covariance, inverse, factors, constants }
+    }
+}
+
+fn inverse_factors(covariance: &[f64], d: usize) -> Result<Vec<InverseFactor>, String> {
+    let triangles = covariance.chunks_exact(packed_len(d));
+    let many = triangles.len() > 1;
+    let name = |k: usize, e: String| if many { format!("component {}: {e}", k + 1) } else { e };
+    triangles.enumerate().map(|(k, p)| inverse_factor(p, d).map_err(|e| name(k, e))).collect()
 }
 
 /// Weights must be positive and sum to 1; sums off by rounding (of a narrower format, say) are
@@ -282,20 +335,19 @@ fn check_weights(weights: &mut [f64]) -> Result<(), String> {
 fn shared_factors(
     weights: &[f64],
     means: &[f64],
-    covariance: &[f64],
+    inverse: &InverseFactor,
     d: usize,
     constants: &mut [f64],
-) -> Result<Factors, String> {
-    let InverseFactor { lower, half_log_det } = inverse_factor(covariance, d)?;
-    constants.iter_mut().for_each(|c| *c -= half_log_det);
+) -> Factors {
+    constants.iter_mut().for_each(|c| *c -= inverse.half_log_det);
     let centre = mixture_mean(weights, means, d);
     let mut whitened = Vec::with_capacity(means.len());
     for mean in means.chunks_exact(d) {
-        whiten(&lower, mean, &centre, &mut whitened);
+        whiten(&inverse.lower, mean, &centre, &mut whitened);
     }
     let mut panels = Vec::with_capacity(panels_len(d));
-    pack_panels(&lower, d, &mut panels);
-    Ok(Factors::Shared { centre, panels, whitened })
+    pack_panels(&inverse.lower, d, &mut panels);
+    Factors::Shared { centre, panels, whitened }
 }
 
 fn diagonal_factors(variances: &[f64], d: usize, constants: &mut [f64]) -> Result<Factors, String> {
@@ -318,22 +370,20 @@ fn diagonal_factors(variances: &[f64], d: usize, constants: &mut [f64]) -> Resul
 fn full_factors(
     weights: &[f64],
     means: &[f64],
-    covariance: &[f64],
+    inverse: &[InverseFactor],
     d: usize,
     constants: &mut [f64],
-) -> Result<Factors, String> {
+) -> Factors {
     let centre = mixture_mean(weights, means, d);
     let mut panels = Vec::with_capacity(weights.len() * panels_len(d));
     let mut offsets = Vec::with_capacity(weights.len() * d.next_multiple_of(GROUP));
-    for (k, packed) in covariance.chunks_exact(packed_len(d)).enumerate() {
-        let InverseFactor { lower, half_log_det } =
-            inverse_factor(packed, d).map_err(|e| format!("component {}: {e}", k + 1))?;
+    for (k, InverseFactor { lower, half_log_det }) in inverse.iter().enumerate() {
         constants[k] -= half_log_det;
-        pack_panels(&lower, d, &mut panels);
-        whiten(&lower, &means[k * d..][..d], &centre, &mut offsets);
+        pack_panels(lower, d, &mut panels);
+        whiten(lower, &means[k * d..][..d], &centre, &mut offsets);
         offsets.resize(offsets.len().next_multiple_of(GROUP), 0.0);
     }
-    Ok(Factors::Full { centre, panels, offsets })
+    Factors::Full { centre, panels, offsets }
 }
 
 /// `sum_k pi_k mu_k`.

@@ -90,7 +90,7 @@ impl Gmm {
     fn start(&self, weights: Vec<f64>, means: Vec<f64>, packed: Vec<f64>) -> Result<GmmParameters> {
         let (components, d) = (self.components(), self.columns());
         let covariance = match self.settings().covariance {
-            Covariance::Known(_) => self.known.clone(),
+            Covariance::Known(_) => self.known_triangle(),
             Covariance::Tied => packed,
             Covariance::Diagonal => {
                 let variances: Vec<f64> = (0..d).map(|j| packed[packed_index(j, j)]).collect();

@@ -138,26 +138,27 @@ fn equal_rows_meet_the_floor_and_can_be_scored() {
 }
 
 #[test]
-fn coordinates_come_back_with_the_same_bits() {
+fn coordinates_come_back_and_any_finite_vector_is_a_parameter() {
     for covariance in covariances(3) {
         let model = model(4, 3, covariance);
         let theta = parameters(&model, 1.0);
         let vector = model.to_vector(&theta);
+        assert_eq!(vector.len(), model.coordinates_len());
         let back = model.from_vector(&vector).unwrap();
-        assert_eq!(model.to_vector(&back), vector);
+        // A logarithm and an exponential each way: a few units in the last place.
+        let close = |a: &[f64], b: &[f64]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-14);
+        assert!(close(theta.weights(), back.weights()) && close(theta.means(), back.means()));
+        for k in 0..4 {
+            assert!(close(&theta.covariance(k), &back.covariance(k)));
+        }
         assert!(model.from_vector(&vector[1..]).is_err());
-        for (at, value, words) in [(1, -0.1, "weight"), (5, f64::NAN, "mean"), (2, 0.9, "sum to")] {
-            let mut bad = vector.clone();
-            bad[at] = value;
-            let error = model.from_vector(&bad).unwrap_err().to_string();
-            assert!(error.contains(words), "{error}");
-        }
-        if model.moments_len() > 0 || vector.len() > 16 {
-            let mut bad = vector.clone();
-            bad[16] = -1.0;
-            let error = model.from_vector(&bad).unwrap_err().to_string();
-            assert!(error.contains("positive"), "{error}");
-        }
+        let mut bad = vector.clone();
+        bad[5] = f64::NAN;
+        assert!(model.from_vector(&bad).is_err());
+        let wild: Vec<f64> = (0..vector.len()).map(|i| 40.0 * (i as f64).sin()).collect();
+        let wild = model.from_vector(&wild).unwrap();
+        assert!((wild.weights().iter().sum::<f64>() - 1.0).abs() < 1e-12);
+        assert!(model.to_vector(&wild).iter().all(|x| x.is_finite()));
     }
 }
 

@@ -66,7 +66,12 @@ fn em_ends_where_scikit_learn_ends() {
         let (means, covariances) = rest.split_at(components * d);
         let found: Vec<f64> = match words[0] {
             "tied" => theta.covariance(0),
-            "diag" => theta.covariance_coordinates().to_vec(),
+            "diag" => (0..components)
+                .flat_map(|k| {
+                    let matrix = theta.covariance(k);
+                    (0..d).map(move |j| matrix[j * (d + 1)]).collect::<Vec<_>>()
+                })
+                .collect(),
             _ => (0..components).flat_map(|k| theta.covariance(k)).collect(),
         };
         let name = words[..5].join(" ");

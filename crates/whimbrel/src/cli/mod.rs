@@ -13,7 +13,7 @@ mod report;
 mod view;
 
 use args::{Args, Command, DataCommand};
-use whimbrel::core::Error;
+use whimbrel::core::{Error, isa};
 use whimbrel::job::failure::{Failure, Result};
 
 /// Runs what was asked for; the exit code of a command that went well, or was interrupted.
@@ -23,6 +23,7 @@ pub fn dispatch(args: &Args) -> Result<u8> {
             .hint("write it after the command");
         return Err(error.into());
     }
+    check_isa()?;
     set_threads(args.threads)?;
     match &args.command {
         None => demo::demo(args.out.as_deref()),
@@ -40,11 +41,25 @@ pub fn dispatch(args: &Args) -> Result<u8> {
     }
 }
 
+/// A level that cannot be had is refused: who pins one counts on it.
+fn check_isa() -> Result<()> {
+    let Some(wanted) = std::env::var_os("WHIMBREL_ISA") else { return Ok(()) };
+    if wanted.to_str().map(str::trim) == Some(isa::level().name()) {
+        return Ok(());
+    }
+    let what = format!("WHIMBREL_ISA is {wanted:?}, which this machine does not have");
+    let hint = "it takes x86-64, x86-64-v3 or x86-64-v4, up to what the machine has";
+    Err(Error::config(what).hint(hint).into())
+}
+
+/// More threads than any machine has use for.
+const THREADS_MAX: usize = 1024;
+
 /// `--threads`, else `RAYON_NUM_THREADS` (which rayon reads itself), else all cores.
 fn set_threads(threads: Option<usize>) -> Result<()> {
     let Some(threads) = threads else { return Ok(()) };
-    if threads == 0 {
-        return Err(Failure::config("--threads must be at least 1"));
+    if !(1..=THREADS_MAX).contains(&threads) {
+        return Err(Failure::config(format!("--threads must be from 1 to {THREADS_MAX}")));
     }
     rayon::ThreadPoolBuilder::new()
         .num_threads(threads)

@@ -43,6 +43,16 @@ fn the_instruction_set_does_not_matter() {
     }
 }
 
+#[test]
+fn an_unknown_instruction_set_is_refused() {
+    let sandbox = Sandbox::with_job(&mixture_job("covariance = \"full\"", METHOD));
+    let mut command = sandbox.command(&["run", "job.toml", "--out", "out"]);
+    let output = command.env("WHIMBREL_ISA", "x86-64-v9").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("WHIMBREL_ISA is \"x86-64-v9\""), "{stderr}");
+}
+
 /// Enough work a round that a run can be stopped in the middle, saved after every exchange.
 fn slow_job() -> String {
     let method = METHOD.replace("rounds = 60", "rounds = 250").replace("every = 7", "every = 1");

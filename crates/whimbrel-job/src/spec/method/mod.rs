@@ -101,10 +101,6 @@ choices! {
     }
 }
 
-impl MethodKind {
-    pub(crate) const ALL_KINDS: [Self; 4] = [Self::Em, Self::Dem, Self::Fedem, Self::Sgd];
-}
-
 impl Method {
     /// The name under which results are reported: the preset's where the gradient family has one.
     pub fn name(&self) -> &'static str {

@@ -1,0 +1,112 @@
+//! Rows with targets.
+
+use super::{Loaded, clustered, everyone, tables};
+use crate::failure::{Failure, Result};
+use crate::spec::{Csv, Libsvm, Model, Partition, Toy};
+use whimbrel_core::{Error, Key, Labelled};
+use whimbrel_data::{
+    ClientRows, Dataset, LeastSquaresSpec, LibsvmOptions, by_column, by_feature, dense_rows,
+    dirichlet, dirichlet_rows, hash_file, hash_labelled, iid_rows, labelled_clients, read_libsvm,
+    standardize, two_classes,
+};
+
+pub(super) fn from_csv(csv: &Csv, model: &Model, key: Key) -> Result<Loaded> {
+    let (data, set_apart) = tables::read(csv)?;
+    let except: Vec<&str> = set_apart.iter().map(String::as_str).collect();
+    let target = csv.target.as_deref().unwrap_or_default();
+    let rows = data.labelled(target, &tables::features(csv, &except))?;
+    let names = data.class_names(target)?;
+    if !names.is_empty() && matches!(model, Model::Linear(_)) {
+        let what = format!("column {target:?} holds text, which linear regression cannot predict");
+        let error = Error::config(what).hint("two classes are predicted by kind = \"logistic\"");
+        return Err(error.into());
+    }
+    let given = Given { rows, table: Some(&data), names, partition: &csv.partition };
+    given.share_out(model, csv.standardize, hash_file(&csv.path)?, key)
+}
+
+pub(super) fn from_libsvm(libsvm: &Libsvm, model: &Model, key: Key) -> Result<Loaded> {
+    let options = LibsvmOptions { columns: libsvm.columns, ..LibsvmOptions::default() };
+    let rows = read_libsvm(&libsvm.path, &options)?;
+    let given = Given { rows, table: None, names: Vec::new(), partition: &libsvm.partition };
+    given.share_out(model, libsvm.standardize, hash_file(&libsvm.path)?, key)
+}
+
+pub(super) fn from_toy(toy: &Toy, key: Key) -> Result<Loaded> {
+    let spec = LeastSquaresSpec {
+        clients: toy.clients,
+        rows: toy.rows,
+        dims: toy.dims,
+        correlation: toy.correlation,
+        noise: toy.noise,
+        heterogeneity: toy.spread,
+    };
+    let clients = spec.draw(key)?.clients;
+    let hash = hash_labelled(&clients);
+    Ok(Loaded::of_labelled(clients, hash))
+}
+
+/// Rows of one file before they are shared out.
+struct Given<'a> {
+    rows: Labelled,
+    /// The columns that are no features, where the file has names for them.
+    table: Option<&'a Dataset>,
+    /// The classes that targets count from 0, where the file names them.
+    names: Vec<String>,
+    partition: &'a Partition,
+}
+
+impl Given<'_> {
+    fn share_out(
+        mut self,
+        model: &Model,
+        scale: bool,
+        hash: String,
+        key: Key,
+    ) -> Result<Loaded> {
+        let mut classes = Vec::new();
+        if matches!(model, Model::Logistic(_)) {
+            let found = two_classes(&mut self.rows)?;
+            classes.extend(found.map(|class| match self.names.get(class as usize) {
+                Some(name) => name.clone(),
+                None => class.to_string(),
+            }));
+        }
+        // By single columns as they were read; clusters are of what is fitted.
+        let by_column = self.by_column(key)?;
+        let found = scale.then(|| standardize(&mut self.rows)).transpose()?;
+        let (clients, note) = match by_column {
+            Some(clients) => (clients, None),
+            None => {
+                let features = || Ok((dense_rows(&self.rows)?, self.rows.width()));
+                let split = clustered(self.partition, features, self.rows.len(), key)?;
+                let broken = || Failure::config("this split is not for rows with targets");
+                let (clients, note) = split.ok_or_else(broken)?;
+                (clients, Some(note))
+            }
+        };
+        let clients = labelled_clients(&self.rows, &clients)?;
+        let mut loaded = Loaded::of_labelled(clients, hash).standardized(found);
+        loaded.notes.extend(note);
+        loaded.classes = classes;
+        Ok(loaded)
+    }
+
+    /// The splits that look at one column or at none.
+    fn by_column(&self, key: Key) -> Result<Option<Vec<ClientRows>>> {
+        let rows = self.rows.len();
+        Ok(Some(match (self.partition, self.table) {
+            (Partition::Clusters { .. }, _) => return Ok(None),
+            (Partition::Pooled, _) => everyone(rows),
+            (Partition::Iid { clients }, _) => iid_rows(rows, *clients, key)?,
+            (Partition::Column(column), Some(table)) => by_column(table, column)?,
+            (Partition::Column(column), None) => by_feature(&self.rows, column)?,
+            (Partition::Dirichlet { clients, alpha, column: Some(column) }, Some(table)) => {
+                dirichlet(table, column, *clients, *alpha, key)?
+            }
+            (Partition::Dirichlet { clients, alpha, .. }, _) => {
+                dirichlet_rows(&self.rows.targets, *clients, *alpha, key)?
+            }
+        }))
+    }
+}

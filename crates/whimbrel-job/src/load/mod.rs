@@ -1,0 +1,164 @@
+//! From `[data]` to clients with their rows.
+
+mod labelled;
+mod tables;
+
+use crate::failure::{Failure, Result};
+use crate::spec::{ClusterBy, DataSource as Source, Job, MethodKind, Partition};
+use std::path::Path;
+use whimbrel_core::{ClientData, Key, Labelled, Table};
+use whimbrel_data::{
+    ClientRows, ClusterRule, Clustered, Clustering, Standardization, clusters, hash_file,
+    read_embedding,
+};
+
+/// The name of the one client that holds everything.
+const POOLED: &str = "pooled";
+
+/// Splits and generators draw from streams of their own, apart from the run's.
+const DATA_KEY: u64 = 0xDA7A;
+
+/// The clients of a job and what is known of their data.
+#[derive(Clone, Default)]
+pub struct Loaded {
+    /// Names, sorted, and what each holds.
+    pub clients: Vec<(String, ClientData)>,
+    /// Column names.
+    pub columns: Vec<String>,
+    /// Rows by client; none for a stream.
+    pub rows: Vec<Option<u64>>,
+    /// SHA-256 of the file, or of what was generated.
+    pub hash: String,
+    /// What was done to the columns, so that it can be done to new rows.
+    pub standardization: Option<Standardization>,
+    /// The two classes as the data have them, the one that became -1 first; empty for others.
+    pub classes: Vec<String>,
+    /// What is worth saying about them.
+    pub notes: Vec<String>,
+}
+
+impl Loaded {
+    /// Rows of all clients; none for streams.
+    pub fn total_rows(&self) -> Option<u64> {
+        self.rows.iter().copied().sum()
+    }
+
+    /// Up to `count` rows spread evenly over all tables, for a picture; none for streams.
+    pub fn preview(&self, count: usize) -> Option<Vec<Vec<f64>>> {
+        let total = self.total_rows()? as usize;
+        let step = total.div_ceil(count.max(1)).max(1);
+        let tables = self.clients.iter().filter_map(|(_, data)| match data {
+            ClientData::Table(table) => Some(table),
+            ClientData::Stream(_) | ClientData::Labelled(_) => None,
+        });
+        let rows = tables.flat_map(|t| (0..t.rows()).map(move |i| t.row(i).to_vec()));
+        Some(rows.step_by(step).collect())
+    }
+
+    fn of_tables(tables: Vec<(String, Table)>, hash: String) -> Self {
+        Self {
+            columns: tables.first().map_or_else(Vec::new, |(_, t)| t.columns.clone()),
+            rows: tables.iter().map(|(_, t)| Some(t.rows() as u64)).collect(),
+            clients: tables.into_iter().map(|(n, t)| (n, ClientData::Table(t))).collect(),
+            hash,
+            ..Self::default()
+        }
+    }
+
+    fn of_labelled(clients: Vec<(String, Labelled)>, hash: String) -> Self {
+        Self {
+            columns: clients.first().map_or_else(Vec::new, |(_, l)| l.columns.clone()),
+            rows: clients.iter().map(|(_, l)| Some(l.len() as u64)).collect(),
+            clients: clients.into_iter().map(|(n, l)| (n, ClientData::Labelled(l))).collect(),
+            hash,
+            ..Self::default()
+        }
+    }
+
+    fn standardized(mut self, found: Option<Standardization>) -> Self {
+        if let Some(n) = found.as_ref().map(|found| found.constant).filter(|n| *n > 0) {
+            let columns = if n == 1 { "1 column is".into() } else { format!("{n} columns are") };
+            self.notes.push(format!("{columns} constant, and zero once standardised"));
+        }
+        self.standardization = found;
+        self
+    }
+}
+
+/// Reads or draws the data of a job whose paths are resolved.
+pub fn load(job: &Job) -> Result<Loaded> {
+    let key = Key::root(job.data.seed).fold(DATA_KEY);
+    let pooled = job.method.kind == MethodKind::Em;
+    let loaded = match &job.data.source {
+        Source::Csv(csv) if csv.target.is_some() => labelled::from_csv(csv, &job.model, key)?,
+        Source::Csv(csv) => tables::from_csv(csv, key)?,
+        Source::Npy(npy) => tables::from_npy(npy, key)?,
+        Source::Libsvm(libsvm) => labelled::from_libsvm(libsvm, &job.model, key)?,
+        Source::Toy(toy) => labelled::from_toy(toy, key)?,
+        Source::Mixture(mixture) if mixture.stream => tables::streams(mixture, key, pooled)?,
+        Source::Mixture(mixture) => tables::from_mixture(mixture, key)?,
+    };
+    if pooled { pool(loaded) } else { Ok(loaded) }
+}
+
+/// All rows with one client, in the clients' order.
+fn pool(loaded: Loaded) -> Result<Loaded> {
+    let Loaded { clients, columns, hash, standardization, notes, .. } = loaded;
+    let mut values = Vec::new();
+    for (_, data) in clients {
+        match data {
+            ClientData::Table(table) => values.extend(table.values),
+            ClientData::Stream(_) | ClientData::Labelled(_) => {
+                return Err(Failure::config("only tables can be pooled"));
+            }
+        }
+    }
+    let table = Table::new(columns, values)?;
+    let pooled = Loaded::of_tables(vec![(POOLED.into(), table)], hash);
+    Ok(Loaded { standardization, notes, ..pooled })
+}
+
+/// Everything with one client.
+fn everyone(rows: usize) -> Vec<ClientRows> {
+    vec![ClientRows { name: POOLED.into(), rows: (0..rows).collect() }]
+}
+
+/// Clients as clusters of points, of an embedding or else of the features (`width` numbers each).
+fn clustered(
+    partition: &Partition,
+    features: impl FnOnce() -> Result<(Vec<f64>, usize)>,
+    rows: usize,
+    key: Key,
+) -> Result<Option<(Vec<ClientRows>, String)>> {
+    let Partition::Clusters { clients, embedding, using } = partition else { return Ok(None) };
+    let (points, width) = match embedding {
+        Some(path) => read_embedding(path, rows)?,
+        None => features()?,
+    };
+    let rule = match using {
+        ClusterBy::Kmeans => ClusterRule::KMeans,
+        ClusterBy::Gmm => ClusterRule::Mixture,
+    };
+    let clustering = Clustering { rule, ..Clustering::default() };
+    let Clustered { clients, found, moves } = clusters(&points, width, *clients, &clustering, key)?;
+    let extremes = |sizes: &mut dyn Iterator<Item = usize>| {
+        sizes.fold((usize::MAX, 0), |(low, high), n| (low.min(n), high.max(n)))
+    };
+    let (low, high) = extremes(&mut found.iter().copied());
+    let (least, most) = extremes(&mut clients.iter().map(|c| c.rows.len()));
+    let note = format!(
+        "clusters of {low} to {high} rows; after {moves} moves of half a cluster clients hold \
+         {least} to {most}"
+    );
+    Ok(Some((clients, note)))
+}
+
+/// The SHA-256 of each file a job names, beside the file.
+pub fn file_hashes(job: &Job) -> Result<Vec<(String, String)>> {
+    let mut job = job.clone();
+    let mut hashes = Vec::new();
+    for path in job.paths_mut() {
+        hashes.push((path.display().to_string(), hash_file(path as &Path)?));
+    }
+    Ok(hashes)
+}

@@ -1,0 +1,131 @@
+//! Rows without targets.
+
+use super::{Loaded, clustered, everyone};
+use crate::failure::Result;
+use crate::spec::{Csv, Heterogeneity, Mixture as MixtureTable, Npy, Partition};
+use std::sync::Arc;
+use whimbrel_core::{ClientData, Key};
+use whimbrel_data::{
+    Covariance, CsvOptions, Dataset, Features, Heterogeneity as Spread, Mixture,
+    MixtureSpec, Sha256, Sizes, by_client, dirichlet, hash_file, hash_tables, iid,
+    read_csv, read_npy, standardize_table,
+};
+
+pub(super) fn from_csv(csv: &Csv, key: Key) -> Result<Loaded> {
+    let (data, set_apart) = read(csv)?;
+    let except: Vec<&str> = set_apart.iter().map(String::as_str).collect();
+    let features = features(csv, &except);
+    let hash = hash_file(&csv.path)?;
+    share_out(&data, &csv.partition, &features, csv.standardize, hash, key)
+}
+
+pub(super) fn from_npy(npy: &Npy, key: Key) -> Result<Loaded> {
+    let data = read_npy(&npy.path)?;
+    let hash = hash_file(&npy.path)?;
+    let features = Features::All { except: &[] };
+    share_out(&data, &npy.partition, &features, npy.standardize, hash, key)
+}
+
+/// The file, and the columns that are kept as text and are no features: client, class and label.
+pub(super) fn read(csv: &Csv) -> Result<(Dataset, Vec<String>)> {
+    let by = match &csv.partition {
+        Partition::Column(column) => Some(column.clone()),
+        Partition::Dirichlet { column, .. } => column.clone(),
+        Partition::Pooled | Partition::Iid { .. } | Partition::Clusters { .. } => None,
+    };
+    let text: Vec<String> = by.iter().chain(&csv.label).cloned().collect();
+    let delimiter = csv.delimiter.map(|c| c as u8);
+    let options = CsvOptions { delimiter, text: text.clone(), ..CsvOptions::default() };
+    Ok((read_csv(&csv.path, &options)?, text))
+}
+
+pub(super) fn features<'a>(csv: &'a Csv, except: &'a [&'a str]) -> Features<'a> {
+    match &csv.columns {
+        Some(columns) => Features::Listed(columns),
+        None => Features::All { except },
+    }
+}
+
+fn share_out(
+    data: &Dataset,
+    partition: &Partition,
+    features: &Features<'_>,
+    standardize: bool,
+    hash: String,
+    key: Key,
+) -> Result<Loaded> {
+    let clients = match partition {
+        Partition::Column(column) => {
+            return Ok(Loaded::of_tables(by_client(data, column, features)?, hash));
+        }
+        Partition::Pooled => everyone(data.rows()),
+        Partition::Iid { clients } => iid(data, *clients, key)?,
+        Partition::Dirichlet { clients, alpha, column } => {
+            let column = column.as_deref().unwrap_or_default();
+            dirichlet(data, column, *clients, *alpha, key)?
+        }
+        Partition::Clusters { .. } => {
+            let points = || {
+                let mut table = data.table(&data.features(features)?)?;
+                // The rows themselves are standardised by a stage of the fit.
+                if standardize {
+                    standardize_table(&mut table)?;
+                }
+                Ok((table.values, table.columns.len()))
+            };
+            let (clients, note) =
+                clustered(partition, points, data.rows(), key)?.unwrap_or_default();
+            let tables = data.tables(&data.features(features)?, &clients)?;
+            return Ok(Loaded { notes: vec![note], ..Loaded::of_tables(tables, hash) });
+        }
+    };
+    Ok(Loaded::of_tables(data.tables(&data.features(features)?, &clients)?, hash))
+}
+
+pub(super) fn from_mixture(table: &MixtureTable, key: Key) -> Result<Loaded> {
+    let tables = generator(table, key)?.tables()?;
+    let hash = hash_tables(&tables);
+    Ok(Loaded::of_tables(tables, hash))
+}
+
+fn generator(table: &MixtureTable, key: Key) -> Result<Arc<Mixture>> {
+    let covariance = match &table.covariances[..] {
+        [one] => Covariance::Shared(one.clone()),
+        many => Covariance::PerComponent(many.to_vec()),
+    };
+    let spec = MixtureSpec {
+        clients: table.clients,
+        rows: Sizes::Equal(table.rows),
+        weights: table.weights.clone(),
+        means: table.means.clone(),
+        covariance,
+        heterogeneity: match &table.heterogeneity {
+            Heterogeneity::Identical => Spread::Identical,
+            Heterogeneity::OneComponent => Spread::OneComponent,
+            Heterogeneity::Dirichlet(concentration) => Spread::Dirichlet(concentration.clone()),
+        },
+    };
+    Ok(Arc::new(Mixture::new(spec, key)?))
+}
+
+pub(super) fn streams(table: &MixtureTable, key: Key, pooled: bool) -> Result<Loaded> {
+    if pooled {
+        let error = whimbrel_core::Error::config("em pools fixed tables, and a stream has no end")
+            .hint("set stream = false in [data], or use kind = \"fedem\"");
+        return Err(error.into());
+    }
+    let mixture = generator(table, key)?;
+    // The first rows stand for the stream: they name its law and its key.
+    let heads = mixture.tables()?;
+    let mut hash = Sha256::new();
+    hash.update(b"stream");
+    hash.update(hash_tables(&heads).as_bytes());
+    let columns = heads.first().map_or_else(Vec::new, |(_, t)| t.columns.clone());
+    let clients: Vec<(String, ClientData)> = heads
+        .into_iter()
+        .enumerate()
+        .map(|(i, (name, _))| (name, ClientData::Stream(Arc::new(mixture.stream(i)))))
+        .collect();
+    let rows = vec![None; clients.len()];
+    Ok(Loaded { rows, clients, columns, hash: hash.hex(), ..Loaded::default() })
+}

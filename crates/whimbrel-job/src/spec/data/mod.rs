@@ -1,0 +1,188 @@
+//! `[data]`: where the rows come from and who holds them.
+
+pub mod file;
+pub mod split;
+
+pub use file::{Csv, Libsvm, Npy};
+pub use split::{ClusterBy, Partition};
+
+use super::mixture::{self, Mixture};
+use super::toy::{self, Toy};
+use crate::key::{Key, Section, choices};
+use crate::reader::{Read, Reader};
+use crate::resolve::{Writer, text};
+use file::{CLIENT, COLUMNS, COLUMNS_COUNT, DELIMITER, LABEL, PATH, STANDARDIZE, TARGET};
+use split::SPLIT;
+use std::path::PathBuf;
+
+/// `[data]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Data {
+    /// Where the rows come from.
+    pub source: Source,
+    /// The seed of splits and generators.
+    pub seed: u64,
+}
+
+/// Where the rows come from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Source {
+    /// A CSV file.
+    Csv(Csv),
+    /// A `.npy` file.
+    Npy(Npy),
+    /// LIBSVM's text.
+    Libsvm(Libsvm),
+    /// Rows drawn from a Gaussian mixture.
+    Mixture(Mixture),
+    /// Rows drawn around a linear predictor.
+    Toy(Toy),
+}
+
+choices! {
+    /// The word in `source`.
+    pub enum SourceKind {
+        Csv = "csv": "a CSV file with a header line",
+        Npy = "npy": "a two-dimensional NumPy array of numbers",
+        Libsvm = "libsvm": "LIBSVM's text, plain or gzipped: a target and sparse features on each \
+         line",
+        Mixture = "mixture": "rows drawn from a Gaussian mixture, with a dial for how much \
+         clients differ",
+        Toy = "toy": "rows and targets drawn around a linear predictor: the least-squares toy sets \
+         of the MCM paper",
+    }
+}
+
+pub(crate) static SOURCE: Key =
+    Key::required("source", "", "where the rows come from").words(SourceKind::WORDS);
+pub(super) static SEED: Key = Key::optional(
+    "seed",
+    "an integer from 0 to 18446744073709551615",
+    "the job's `seed`",
+    "the seed of splits and generators, so that several runs can share their data",
+);
+
+/// `[data]`.
+pub(crate) static SECTION: Section = Section {
+    name: "data",
+    doc: "Where the rows come from and who holds them.",
+    keys: &[
+        &SOURCE,
+        &PATH,
+        &CLIENT,
+        &COLUMNS,
+        &COLUMNS_COUNT,
+        &LABEL,
+        &TARGET,
+        &STANDARDIZE,
+        &DELIMITER,
+        &SPLIT,
+        &mixture::CLIENTS,
+        &mixture::ROWS,
+        &mixture::MEANS,
+        &mixture::COVARIANCE,
+        &mixture::HETEROGENEITY,
+        &mixture::WEIGHTS,
+        &mixture::STREAM,
+        &toy::DIMS,
+        &toy::CORRELATION,
+        &toy::NOISE,
+        &toy::SPREAD,
+        &SEED,
+    ],
+    example: "[data]\nsource = \"csv\"\npath = \"wards.csv\"\nclient = \"ward\"\n\
+             label = \"outcome\"\n",
+};
+
+impl Data {
+    /// Reads `[data]`; with `pooled`, nobody needs to hold a row.
+    pub(crate) fn read(reader: &Reader<'_>, job_seed: u64, pooled: bool) -> Read<Self> {
+        let seed = reader.optional(&SEED, |v| v.integer(0..=u64::MAX));
+        let kind: SourceKind = reader.read(&SOURCE, |v| v.choice())?;
+        reader.check_meaning(kind.name());
+        let source = match kind {
+            SourceKind::Csv => Csv::read(reader, pooled).map(Source::Csv),
+            SourceKind::Npy => Npy::read(reader, pooled).map(Source::Npy),
+            SourceKind::Libsvm => Libsvm::read(reader).map(Source::Libsvm),
+            SourceKind::Mixture => Mixture::read(reader).map(Source::Mixture),
+            SourceKind::Toy => Toy::read(reader).map(Source::Toy),
+        };
+        Ok(Self { source: source?, seed: seed?.unwrap_or(job_seed) })
+    }
+
+    /// How many clients there will be, where the job alone tells.
+    pub fn clients(&self) -> Option<usize> {
+        match &self.source {
+            Source::Mixture(mixture) => Some(mixture.clients),
+            Source::Toy(toy) => Some(toy.clients),
+            Source::Csv(_) | Source::Npy(_) | Source::Libsvm(_) => self.partition()?.clients(),
+        }
+    }
+
+    /// Who holds which row of a file; none for rows that are drawn.
+    pub fn partition(&self) -> Option<&Partition> {
+        match &self.source {
+            Source::Csv(csv) => Some(&csv.partition),
+            Source::Npy(npy) => Some(&npy.partition),
+            Source::Libsvm(libsvm) => Some(&libsvm.partition),
+            Source::Mixture(_) | Source::Toy(_) => None,
+        }
+    }
+
+    /// Whether the rows have targets.
+    pub fn has_targets(&self) -> bool {
+        match &self.source {
+            Source::Csv(csv) => csv.target.is_some(),
+            Source::Libsvm(_) | Source::Toy(_) => true,
+            Source::Npy(_) | Source::Mixture(_) => false,
+        }
+    }
+
+    /// Whether columns are scaled to mean 0 and variance 1.
+    pub fn standardize(&self) -> bool {
+        match &self.source {
+            Source::Csv(csv) => csv.standardize,
+            Source::Npy(npy) => npy.standardize,
+            Source::Libsvm(libsvm) => libsvm.standardize,
+            Source::Mixture(_) | Source::Toy(_) => false,
+        }
+    }
+
+    pub(crate) fn paths_mut(&mut self) -> Vec<&mut PathBuf> {
+        let (path, partition) = match &mut self.source {
+            Source::Csv(csv) => (&mut csv.path, &mut csv.partition),
+            Source::Npy(npy) => (&mut npy.path, &mut npy.partition),
+            Source::Libsvm(libsvm) => (&mut libsvm.path, &mut libsvm.partition),
+            Source::Mixture(_) | Source::Toy(_) => return Vec::new(),
+        };
+        let embedding = match partition {
+            Partition::Clusters { embedding, .. } => embedding.as_mut(),
+            _ => None,
+        };
+        std::iter::once(path).chain(embedding).collect()
+    }
+
+    pub(crate) fn write(&self, out: &mut Writer) {
+        out.table(&SECTION);
+        let kind = match &self.source {
+            Source::Csv(_) => SourceKind::Csv,
+            Source::Npy(_) => SourceKind::Npy,
+            Source::Libsvm(_) => SourceKind::Libsvm,
+            Source::Mixture(_) => SourceKind::Mixture,
+            Source::Toy(_) => SourceKind::Toy,
+        };
+        out.put(&SOURCE, text(kind.name()));
+        match &self.source {
+            Source::Csv(csv) => csv.write(out),
+            Source::Npy(npy) => npy.write(out),
+            Source::Libsvm(libsvm) => libsvm.write(out),
+            Source::Mixture(mixture) => mixture.write(out),
+            Source::Toy(toy) => toy.write(out),
+        }
+        out.put(&SEED, self.seed.to_string());
+        let client = matches!(&self.source, Source::Csv(_));
+        if let Some(partition) = self.partition() {
+            partition.write(out, client);
+        }
+    }
+}
