@@ -26,6 +26,7 @@ pub fn reference() -> String {
     out += "A whole job:\n\n```toml\n";
     out += &complete(SECTIONS[0].example);
     out += "```\n";
+    let mut shown = Shown::default();
     for section in SECTIONS {
         out += &match section.name {
             "" => "\n## The top\n".to_owned(),
@@ -33,13 +34,15 @@ pub fn reference() -> String {
         };
         out += &format!("\n{}\n\n", section.doc);
         out += &table(section);
-        out += &words(section, None);
+        out += &shown.words(section);
         for key in section.keys {
             for inner in key.tables {
-                out += &format!("\n### `{}`: {}\n\n", inner.name, inner.doc);
-                out += &table(inner);
-                out += &words(inner, Some(key));
-                out += &example(inner);
+                if shown.is_new_table(inner) {
+                    out += &format!("\n### `{}`: {}\n\n", inner.name, inner.doc);
+                    out += &table(inner);
+                    out += &shown.words(inner);
+                    out += &example(inner);
+                }
             }
         }
         out += &example(section);
@@ -50,7 +53,8 @@ pub fn reference() -> String {
 /// Every example of the page as a whole job.
 pub fn examples() -> Vec<String> {
     let inner = SECTIONS.iter().flat_map(|s| s.keys.iter().flat_map(|key| key.tables.iter()));
-    let sections = SECTIONS.iter().chain(inner);
+    let mut shown = Shown::default();
+    let sections = SECTIONS.iter().chain(inner.filter(|inner| shown.is_new_table(inner)));
     sections.filter(|s| !s.example.is_empty()).map(|s| complete(s.example)).collect()
 }
 
@@ -92,20 +96,38 @@ fn only(key: &Key) -> String {
     if kinds.is_empty() { String::new() } else { format!(" ({} only)", kinds.join(", ")) }
 }
 
-/// The words of a section's keys, one list for each key that does not share the outer key's.
-fn words(section: &Section, outer: Option<&Key>) -> String {
-    let names = |key: &Key| key.words.iter().map(|word| word.name).collect::<Vec<_>>();
-    let mut out = String::new();
-    for key in section.keys.iter().filter(|key| !key.words.is_empty()) {
-        if outer.is_some_and(|outer| names(outer) == names(key)) {
-            continue;
+/// What the page already has: several keys take the same codecs.
+#[derive(Default)]
+struct Shown {
+    tables: Vec<*const Section>,
+    words: Vec<Vec<&'static str>>,
+}
+
+impl Shown {
+    fn is_new_table(&mut self, table: &'static Section) -> bool {
+        let new = !self.tables.contains(&std::ptr::from_ref(table));
+        if new {
+            self.tables.push(table);
         }
-        out += &format!("\n`{}`:\n\n", key.name);
-        for word in key.words {
-            out += &format!("- `\"{}\"`: {}\n", word.name, word.doc);
-        }
+        new
     }
-    out
+
+    /// The words of a section's keys, one list for each key whose words are not explained yet.
+    fn words(&mut self, section: &Section) -> String {
+        let mut out = String::new();
+        for key in section.keys.iter().filter(|key| !key.words.is_empty()) {
+            let names: Vec<&str> = key.words.iter().map(|word| word.name).collect();
+            if names != ["auto"] && self.words.contains(&names) {
+                continue;
+            }
+            self.words.push(names);
+            out += &format!("\n`{}`:\n\n", key.name);
+            for word in key.words {
+                out += &format!("- `\"{}\"`: {}\n", word.name, word.doc);
+            }
+        }
+        out
+    }
 }
 
 fn example(section: &Section) -> String {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use crate::format::bit_unit;
-use crate::group::{Group, mean_sd};
+use crate::group::{Group, geometric, mean_sd};
 use crate::plot::{AxisSpec, Scale, Series};
 use crate::view::{RunView, number};
 
@@ -32,20 +32,49 @@ const fn signed(key: &'static str, title: &'static str, caption: &'static str) -
 /// The squared norm of the mean field.
 pub(crate) const FIELD: Metric = positive("field_norm2", "‖h‖²", "Squared norm of the mean field");
 
+/// The objective minus the smallest one possible.
+pub(crate) const EXCESS: Metric =
+    positive("excess_loss", "Excess loss", "F(w) − F★: objective minus its minimum");
+
+/// The objective minus that of a reference run.
+pub(crate) const GAP: Metric =
+    positive("gap", "Objective gap", "Objective minus that of the reference");
+
 /// Every quantity a report may draw, in order; those without a value are left out.
-pub(crate) const METRICS: [Metric; 12] = [
-    positive("gap", "Objective gap", "Objective minus that of the reference"),
+pub(crate) const METRICS: [Metric; 16] = [
+    EXCESS,
+    GAP,
     FIELD,
-    positive("update_norm2", "‖H‖²", "Squared norm of the server’s update direction"),
+    positive("distance2", "Distance to the optimum", "‖w − w★‖²"),
+    positive("update_norm2", "Update", "Squared norm of the server’s update direction"),
     signed("objective", "Objective", "What the method minimises, over all clients’ rows"),
-    positive("memory_gap2", "Memory gap", "Mean over clients of ‖Vᵢ − hᵢ‖²"),
-    positive("excess_loss", "Excess loss", "Loss minus that of the best known parameter"),
+    positive(
+        "memory_gap2",
+        "Uplink memory gap",
+        "Mean over clients of the squared distance from the memory to what it tracks: hᵢ, or for \
+         gradient methods ∇Fᵢ(w★)",
+    ),
+    positive(
+        "local_variance",
+        "Variance of local models",
+        "Mean over clients of the squared distance from the model a client works on to the server’s",
+    ),
+    positive(
+        "down_memory_gap2",
+        "Downlink memory gap",
+        "Mean squared distance from the downlink’s memory to the server’s model",
+    ),
     positive("train_loss", "Training loss", "Mean over the training rows"),
     positive("test_loss", "Test loss", "Mean over the test rows"),
     signed("train_accuracy", "Training accuracy", "Fraction of training rows that are right"),
     signed("test_accuracy", "Test accuracy", "Fraction of test rows that are right"),
     signed("test_accuracy_p10", "Test accuracy, bottom decile", "Over clients"),
     signed("repairs", "Repairs", "Parameters brought back into the domain of T"),
+    positive(
+        "bits_down_ghost",
+        "Hypothetical bits down",
+        "What the ghost’s compressed messages would take; the bits it needs are those sent down",
+    ),
 ];
 
 /// What a horizontal axis counts.
@@ -87,72 +116,134 @@ impl Against {
 pub(crate) struct Curve {
     pub label: String,
     pub style: usize,
+    /// At most a few hundred, for drawing.
     pub points: Vec<Point>,
+    /// The number of values that each scale cannot show, before points were thinned out.
+    left_out: [usize; 2],
 }
 
+/// One evaluated round of a run, or of several seeds.
 #[derive(Clone, Copy)]
 pub(crate) struct Point {
     /// One per [`Against`], in bits where bits are counted; NaN where unknown.
     pub x: [f64; 4],
+    linear: Mark,
+    log: Mark,
+    left_out: [usize; 2],
+}
+
+/// What is drawn at a point.
+#[derive(Clone, Copy)]
+pub(crate) struct Mark {
+    /// On a linear axis the mean over seeds, on a log axis the geometric mean; NaN where there is
+    /// none.
     pub y: f64,
-    /// The standard deviation over seeds.
+    /// The standard deviation over seeds: of the value, on a log axis of its log10.
     pub sd: Option<f64>,
+}
+
+impl Point {
+    /// The point of a round from the values of its seeds. Values that are not positive do not
+    /// enter the mean of logarithms; one that is no number leaves no mean of either kind.
+    fn new(x: [f64; 4], values: &[f64]) -> Self {
+        let nothing = Mark { y: f64::NAN, sd: None };
+        let mark = |(y, sd)| Mark { y, sd };
+        let linear = mean_sd(values).map_or(nothing, mark);
+        let positive: Vec<f64> = values.iter().copied().filter(|&v| Scale::Log.draws(v)).collect();
+        let log = match (values.iter().all(|v| v.is_finite()), geometric(&positive)) {
+            (true, Some(mean_sd)) => mark(mean_sd),
+            _ => nothing,
+        };
+        let drawn = if log.y.is_nan() { 0 } else { positive.len() };
+        let left_out = [usize::from(!Scale::Linear.draws(linear.y)), values.len() - drawn];
+        Self { x, linear, log, left_out }
+    }
+
+    pub fn on(&self, scale: Scale) -> Mark {
+        match scale {
+            Scale::Linear => self.linear,
+            Scale::Log => self.log,
+        }
+    }
+}
+
+impl Mark {
+    fn band(self, scale: Scale) -> [f64; 2] {
+        let sd = self.sd.unwrap_or(0.0);
+        match scale {
+            Scale::Linear => [self.y - sd, self.y + sd],
+            Scale::Log => [self.y / 10f64.powf(sd), self.y * 10f64.powf(sd)],
+        }
+    }
 }
 
 /// The lines of a metric: one per group that has a finite value of it.
 pub(crate) fn metric(groups: &[Group], metric: &Metric) -> Vec<Curve> {
-    let drawn = |curve: &Curve| curve.points.iter().any(|point| point.y.is_finite());
+    let drawn = |curve: &Curve| curve.points.iter().any(|point| point.linear.y.is_finite());
+    let scale = if metric.log { Scale::Log } else { Scale::Linear };
     groups
         .iter()
         .enumerate()
-        .map(|(style, group)| Curve {
-            label: group.label.clone(),
-            style,
-            points: thin(points(group, |run, row| value(run, row, metric.key))),
+        .map(|(style, group)| {
+            Curve::new(group.label.clone(), style, course(group, metric.key), scale)
         })
         .filter(drawn)
         .collect()
 }
 
-/// The weights of a run's components, one line each.
-pub(crate) fn weights(run: &RunView) -> Vec<Curve> {
+/// Every point of a group's line.
+pub(crate) fn course(group: &Group, key: &str) -> Vec<Point> {
+    points(group, |run, row| value(run, row, key))
+}
+
+/// The weights of a run's components, one line each, `order` being the places in which they are
+/// shown.
+pub(crate) fn weights(run: &RunView, order: &[usize]) -> Vec<Curve> {
     let weights = |row: &Map<String, Value>| row.get("weights").and_then(Value::as_array).cloned();
     let components = run.rows.iter().filter_map(weights).map(|w| w.len()).max().unwrap_or(0);
     (0..components)
-        .map(|component| {
+        .map(|place| {
+            let component = if order.len() == components { order[place] } else { place };
             let of = |_: &RunView, row: &Map<String, Value>| {
                 Some(weights(row)?.get(component)?.as_f64().unwrap_or(f64::NAN))
             };
             let group = Group { label: String::new(), runs: vec![run] };
-            let points = thin(points(&group, of));
-            Curve { label: format!("{}", component + 1), style: component, points }
+            Curve::new((place + 1).to_string(), place, points(&group, of), Scale::Linear)
         })
         .collect()
 }
 
-/// Lines against one coordinate, and its axis. Bits are in one unit for all lines, and on a log
-/// axis when one line is much longer than another (points before the first bit are then dropped).
-pub(crate) fn series(curves: &[Curve], against: Against) -> (Vec<Series>, AxisSpec) {
+impl Curve {
+    /// A line that keeps its peaks on `scale`.
+    fn new(label: String, style: usize, points: Vec<Point>, scale: Scale) -> Self {
+        let left_out =
+            [0, 1].map(|scale| points.iter().map(|point| point.left_out[scale]).sum::<usize>());
+        Self { label, style, points: thin(points, scale), left_out }
+    }
+}
+
+/// Lines against one coordinate, and its axis; `scale` is that of the other axis. Bits are in one
+/// unit for all lines, and on a log axis when one line is much longer than another (points before
+/// the first bit are then dropped).
+pub(crate) fn series(curves: &[Curve], against: Against, scale: Scale) -> (Vec<Series>, AxisSpec) {
     let in_bits = matches!(against, Against::BitsUp | Against::BitsBoth);
     let (unit, label) = if in_bits { bits_axis(curves, against) } else { (1.0, String::new()) };
     let log = in_bits && unlike(curves, against);
     let series = curves.iter().map(|curve| {
         let kept = || curve.points.iter().filter(|point| !log || point.x[against as usize] > 0.0);
-        let banded = curve.points.iter().any(|point| point.sd.is_some());
-        let band = kept().filter(|_| banded).map(|point| {
-            let sd = point.sd.unwrap_or(0.0);
-            [point.y - sd, point.y + sd]
-        });
+        let banded = curve.points.iter().any(|point| point.on(scale).sd.is_some());
+        let place = |point: &Point| [point.x[against as usize] / unit, point.on(scale).y];
         Series {
             label: curve.label.clone(),
             style: curve.style,
-            points: kept().map(|point| [point.x[against as usize] / unit, point.y]).collect(),
-            band: band.collect(),
+            points: kept().map(place).collect(),
+            band: kept().filter(|_| banded).map(|point| point.on(scale).band(scale)).collect(),
+            left_out: Some(curve.left_out[scale as usize]),
         }
     });
     let label = if in_bits { label } else { against.words().to_string() };
-    let scale = if log { Scale::Log } else { Scale::Linear };
-    (series.collect(), AxisSpec::new(label, scale))
+    let x_scale = if log { Scale::Log } else { Scale::Linear };
+    (series.collect(), AxisSpec::new(label, x_scale))
 }
 
 /// The divisor and the label of an axis in bits.
@@ -184,42 +275,38 @@ fn value(run: &RunView, row: &Map<String, Value>, key: &str) -> Option<f64> {
     }
 }
 
-/// The points of one run; of several seeds, mean and deviation at the rounds that all of them have.
+/// One point per round that all seeds have; none for the first rounds of a quantity that is `null`
+/// until it is defined.
 fn points<F>(group: &Group, value: F) -> Vec<Point>
 where
     F: Fn(&RunView, &Map<String, Value>) -> Option<f64>,
 {
-    let of = |run: &RunView| -> Vec<Point> {
-        let point = |row: &Map<String, Value>| {
-            let x = Against::ALL.map(|against| against.value(row));
-            Some(Point { x, y: value(run, row)?, sd: None })
-        };
-        run.rows.iter().filter_map(point).collect()
+    let of = |run: &RunView| -> Vec<([f64; 4], f64)> {
+        let point = |row| Some((Against::ALL.map(|against| against.value(row)), value(run, row)?));
+        run.rows.iter().filter_map(point).skip_while(|(_, y)| y.is_nan()).collect()
     };
     if let [run] = group.runs[..] {
-        return of(run);
+        return of(run).into_iter().map(|(x, y)| Point::new(x, &[y])).collect();
     }
-    let mut rounds: BTreeMap<u64, Vec<Point>> = BTreeMap::new();
+    let mut rounds: BTreeMap<u64, Vec<([f64; 4], f64)>> = BTreeMap::new();
     for run in &group.runs {
-        for point in of(run).into_iter().filter(|point| point.x[0].is_finite()) {
-            rounds.entry(point.x[0].max(0.0) as u64).or_default().push(point);
+        for point in of(run).into_iter().filter(|(x, _)| x[0].is_finite()) {
+            rounds.entry(point.0[0].max(0.0) as u64).or_default().push(point);
         }
     }
     rounds
         .into_values()
-        .filter(|points| points.len() == group.runs.len())
-        .filter_map(|points| {
-            let x = std::array::from_fn(|axis| {
-                points.iter().map(|point| point.x[axis]).sum::<f64>() / points.len() as f64
-            });
-            let (y, sd) = mean_sd(&points.iter().map(|point| point.y).collect::<Vec<_>>())?;
-            Some(Point { x, y, sd })
+        .filter(|seeds| seeds.len() == group.runs.len())
+        .map(|seeds| {
+            let mean = |axis| seeds.iter().map(|(x, _)| x[axis]).sum::<f64>() / seeds.len() as f64;
+            let values: Vec<f64> = seeds.iter().map(|(_, y)| *y).collect();
+            Point::new(std::array::from_fn(mean), &values)
         })
         .collect()
 }
 
 /// At most about 400 points: the lowest and the highest of each stretch, so that no peak is lost.
-fn thin(points: Vec<Point>) -> Vec<Point> {
+fn thin(points: Vec<Point>, scale: Scale) -> Vec<Point> {
     const MOST: usize = 400;
     if points.len() <= MOST {
         return points;
@@ -229,7 +316,8 @@ fn thin(points: Vec<Point>) -> Vec<Point> {
     let mut kept = vec![0];
     for start in (0..points.len()).step_by(stretch) {
         let places = start..(start + stretch).min(points.len());
-        let by_value = |a: &usize, b: &usize| points[*a].y.total_cmp(&points[*b].y);
+        let height = |place: &usize| points[*place].on(scale).y;
+        let by_value = |a: &usize, b: &usize| height(a).total_cmp(&height(b));
         let (low, high) = (places.clone().min_by(by_value), places.max_by(by_value));
         kept.extend(low.into_iter().chain(high));
     }

@@ -27,6 +27,16 @@ pub fn number(value: f64, digits: usize) -> String {
     }
 }
 
+/// `value` with `digits` significant digits and an exponent: `4.47e-3`.
+pub fn scientific(value: f64, digits: usize) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return number(value, digits);
+    }
+    let text = format!("{value:.*e}", digits.max(1) - 1);
+    let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    format!("{}e{exponent}", trim_zeros(mantissa))
+}
+
 /// A whole number with thousands separated: `12,345`.
 pub fn count(value: u64) -> String {
     let digits = value.to_string();
@@ -131,6 +141,15 @@ mod tests {
         for (value, text) in cases {
             assert_eq!(number(value, 4), text);
         }
+    }
+
+    #[test]
+    fn exponents_are_always_shown() {
+        let cases = [(4.467e-3, "4.47e-3"), (0.1, "1e-1"), (-37.0, "-3.7e1"), (0.0, "0")];
+        for (value, text) in cases {
+            assert_eq!(scientific(value, 3), text);
+        }
+        assert_eq!(scientific(f64::NAN, 3), MISSING);
     }
 
     #[test]

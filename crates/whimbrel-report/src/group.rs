@@ -11,10 +11,9 @@ pub(crate) struct Group<'a> {
 }
 
 impl Group<'_> {
-    /// The mean and the standard deviation (of two seeds or more) of what `value` gives.
-    pub fn mean_sd(&self, value: impl Fn(&RunView) -> Option<f64>) -> Option<(f64, Option<f64>)> {
-        let values: Vec<f64> = self.runs.iter().filter_map(|run| value(run)).collect();
-        mean_sd(&values)
+    /// What `value` gives for each seed that has it.
+    pub fn values(&self, value: impl Fn(&RunView) -> Option<f64>) -> Vec<f64> {
+        self.runs.iter().filter_map(|run| value(run)).collect()
     }
 }
 
@@ -60,6 +59,16 @@ pub(crate) fn mean_sd(values: &[f64]) -> Option<(f64, Option<f64>)> {
             Some((mean, Some((squares / (count - 1.0)).sqrt())))
         }
     }
+}
+
+/// The geometric mean of positive values and, of two or more, the standard deviation of their
+/// log10.
+pub(crate) fn geometric(values: &[f64]) -> Option<(f64, Option<f64>)> {
+    if let [value] = values {
+        return Some((*value, None));
+    }
+    let logs: Vec<f64> = values.iter().map(|value| value.log10()).collect();
+    mean_sd(&logs).map(|(mean, sd)| (10f64.powf(mean), sd))
 }
 
 fn name(run: &RunView) -> String {

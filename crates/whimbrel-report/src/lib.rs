@@ -3,7 +3,8 @@
 //! Pure functions from plain values to strings: nothing here reads a file, a clock or the network,
 //! so the same values always give the same page. The caller fills one [`RunView`] per run from the
 //! run's directory; one function, [`html`], renders one run, several side by side, or several seeds
-//! of one job (mean and standard deviation).
+//! of one job: on a log axis geometric means with the standard deviation of log10, elsewhere means
+//! with the standard deviation.
 //!
 //! | module | holds |
 //! |---|---|
@@ -11,7 +12,7 @@
 //! | [`format`](mod@format) | numbers, bits and durations written for people; escaping |
 //! | [`table`] | aligned plain-text tables for a terminal |
 //! | [`plot`] | SVG: axes, line charts, mixtures, bars and histograms, the standalone picture |
-//! | `group`, `curves`, `headline` | from runs to the lines and figures that are shown |
+//! | `group`, `curves`, `headline`, `reach` | from runs to the lines and figures that are shown |
 //! | `page`, `sections` | the HTML |
 //!
 //! Coordinates use the host's `log10`: a picture may differ in its last digit between machines,
@@ -23,6 +24,7 @@ mod group;
 mod headline;
 mod page;
 pub mod plot;
+mod reach;
 mod sections;
 pub mod table;
 pub mod view;
@@ -30,5 +32,6 @@ pub mod view;
 pub use headline::closing_table;
 pub use page::html;
 pub use plot::hero::{HeroAxis, hero};
+pub use reach::{BitsToReach, LEVELS, Reached, bits_to_reach};
 pub use table::text_table;
 pub use view::{ClientView, MixtureView, RunView};

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 #[serde(default)]
 pub struct RunView {
     /// The job's name; runs that share name, method and model and differ in `seed` are drawn as one
-    /// line (mean) with a band (standard deviation).
+    /// line (mean) with a band (standard deviation), on a log axis of log10.
     pub name: String,
     /// The method's kind, such as `fedem`.
     pub method: String,
@@ -36,7 +36,8 @@ pub struct RunView {
     pub command: String,
     /// The objective that the gap is measured from, such as that of pooled EM.
     pub reference_objective: Option<f64>,
-    /// Warnings, shown above the figures.
+    /// What a reader should know, such as which row of a paper's table the run realises or that it
+    /// ended early; shown quietly above the figures.
     pub notes: Vec<String>,
     /// Why the run stopped before its end, if it did.
     pub error: Option<String>,
@@ -91,6 +92,36 @@ impl RunView {
     /// How far the objective ended from the reference.
     pub fn gap(&self) -> Option<f64> {
         Some(self.result("objective")? - self.reference_objective?)
+    }
+}
+
+impl MixtureView {
+    /// The components in the order in which they are shown: by the first, then the second
+    /// coordinate of their means, so that runs which number them differently can be compared. As
+    /// they are, where a component lacks a weight, a mean or a covariance.
+    pub(crate) fn order(&self) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.means.len()).collect();
+        if self.weights.len() == order.len() && self.covariances.len() == order.len() {
+            
+            order.sort_by(|&a, &b| {
+                let ([x, y], [u, v]) = (self.means[a], self.means[b]);
+                x.total_cmp(&u).then(y.total_cmp(&v))
+            });
+        }
+        order
+    }
+
+    /// The same mixture with its components in another order.
+    pub(crate) fn reordered(&self, order: &[usize]) -> Self {
+        if order.is_sorted() {
+            return self.clone();
+        }
+        Self {
+            weights: order.iter().map(|&place| self.weights[place]).collect(),
+            means: order.iter().map(|&place| self.means[place]).collect(),
+            covariances: order.iter().map(|&place| self.covariances[place]).collect(),
+            ..self.clone()
+        }
     }
 }
 

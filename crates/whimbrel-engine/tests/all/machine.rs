@@ -213,7 +213,7 @@ fn divergence_names_the_round() {
 
 #[test]
 fn the_first_failure_is_reported_whatever_the_threads() {
-    // Which threads meet a failure first is chance: fifty tries.
+    // Whether others fail before the first does is chance: fifty tries.
     let pool = rayon::ThreadPoolBuilder::new().num_threads(4).build().unwrap();
     for _ in 0..50 {
         pool.install(|| {

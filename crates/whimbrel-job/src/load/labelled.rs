@@ -57,13 +57,7 @@ struct Given<'a> {
 }
 
 impl Given<'_> {
-    fn share_out(
-        mut self,
-        model: &Model,
-        scale: bool,
-        hash: String,
-        key: Key,
-    ) -> Result<Loaded> {
+    fn share_out(mut self, model: &Model, scale: bool, hash: String, key: Key) -> Result<Loaded> {
         let mut classes = Vec::new();
         if matches!(model, Model::Logistic(_)) {
             let found = two_classes(&mut self.rows)?;

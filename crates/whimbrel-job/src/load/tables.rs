@@ -6,9 +6,9 @@ use crate::spec::{Csv, Heterogeneity, Mixture as MixtureTable, Npy, Partition};
 use std::sync::Arc;
 use whimbrel_core::{ClientData, Key};
 use whimbrel_data::{
-    Covariance, CsvOptions, Dataset, Features, Heterogeneity as Spread, Mixture,
-    MixtureSpec, Sha256, Sizes, by_client, dirichlet, hash_file, hash_tables, iid,
-    read_csv, read_npy, standardize_table,
+    Covariance, CsvOptions, Dataset, Features, Heterogeneity as Spread, Mixture, MixtureSpec,
+    Sha256, Sizes, by_client, dirichlet, hash_file, hash_tables, iid, read_csv, read_npy,
+    standardize_table,
 };
 
 pub(super) fn from_csv(csv: &Csv, key: Key) -> Result<Loaded> {

@@ -139,7 +139,6 @@ pub(super) static PENALTY: Key = Key::default(
 .tables(&[&PENALTY_SECTION, &WISHART_SECTION])
 .only(MIXTURE, MIXTURE_ONLY);
 
-
 static DIRICHLET: Key = Key::default(
     "dirichlet",
     "a number of at least 0",

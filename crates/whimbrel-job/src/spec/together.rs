@@ -25,7 +25,10 @@ impl Job {
                     "{} descends gradients of a loss; a mixture (kind = \"{model}\") is fitted by EM",
                     self.method.name()
                 );
-                (what, "write kind = \"fedem\" here, or kind = \"linear\" or \"logistic\" in [model]")
+                (
+                    what,
+                    "write kind = \"fedem\" here, or kind = \"linear\" or \"logistic\" in [model]",
+                )
             } else {
                 let what = format!(
                     "{method} fits latent-variable models; kind = \"{model}\" in [model] wants sgd"
@@ -149,8 +152,7 @@ impl Job {
             );
         }
         let dore = self.downlink.rule == DownRule::Degraded { feedback: Feedback::Dore };
-        let constant =
-            matches!(self.method.step, Step::Auto | Step::Constant(_) | Step::OverL(_));
+        let constant = matches!(self.method.step, Step::Auto | Step::Constant(_) | Step::OverL(_));
         if self.method.compat.is_some() && dore && !constant {
             source.report_at(
                 &["method", "compat"],

@@ -168,7 +168,7 @@ fn conflicting_keys() {
     hint: keep one of `rounds` and `epochs`
     "#);
     insta::assert_snapshot!(
-        with("client = \"client\"", "client = \"c\"\n[data.split]\nkind = \"iid\"\nclients = 3"),
+        with("client = \"client\"", "client = \"c\"\n[data.split]\nby = \"iid\"\nclients = 3"),
         @r#"
     error: `client` and `split` in [data] cannot both be given
       --> job.toml:6:7
@@ -319,7 +319,7 @@ fn a_downlink_that_compresses() {
 
 #[test]
 fn a_cohort_larger_than_the_federation_and_a_round_that_never_comes() {
-    let split = "[data.split]\nkind = \"iid\"\nclients = 5";
+    let split = "[data.split]\nby = \"iid\"\nclients = 5";
     let text = PLAIN.replace("client = \"client\"", split);
     insta::assert_snapshot!(refusal(&format!("{text}participation = {{ size = 6 }}\n")), @r#"
     error: a cohort of 6 out of 5 clients

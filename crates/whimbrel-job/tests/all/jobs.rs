@@ -97,8 +97,8 @@ fn the_seed_of_the_data_is_the_jobs_unless_given() {
 
 #[test]
 fn client_and_a_split_by_column_are_the_same() {
-    let split = PLAIN
-        .replace("client = \"client\"", "[data.split]\nkind = \"column\"\ncolumn = \"client\"");
+    let split =
+        PLAIN.replace("client = \"client\"", "[data.split]\nby = \"column\"\ncolumn = \"client\"");
     assert_eq!(parse(&split), parse(PLAIN));
 }
 
@@ -106,7 +106,7 @@ fn client_and_a_split_by_column_are_the_same() {
 fn a_dirichlet_split_takes_its_column_from_the_label() {
     let text = PLAIN.replace(
         "client = \"client\"",
-        "label = \"y\"\nsplit = { kind = \"dirichlet\", clients = 5, alpha = 0.4 }",
+        "label = \"y\"\nsplit = { by = \"dirichlet\", clients = 5, alpha = 0.4 }",
     );
     let DataSource::Csv(csv) = parse(&text).data.source else { panic!("not a csv") };
     let column = "y".to_owned();

@@ -112,9 +112,9 @@ impl Draw {
                 let delimiter = self.maybe(&["delimiter = \"\\t\"", "delimiter = \";\""]);
                 let who = match self.0.below(if federated { 3 } else { 4 }) {
                     0 => "client = \"é\"\n",
-                    1 => "[data.split]\nkind = \"iid\"\nclients = 7\n",
+                    1 => "[data.split]\nby = \"iid\"\nclients = 7\n",
                     2 => {
-                        "[data.split]\nkind = \"dirichlet\"\nclients = 7\nalpha = 1e-3\n\
+                        "[data.split]\nby = \"dirichlet\"\nclients = 7\nalpha = 1e-3\n\
                          column = \"class\"\n"
                     }
                     _ => "",
@@ -123,7 +123,7 @@ impl Draw {
             }
             1 => format!(
                 "[data]\nsource = \"npy\"\npath = \"x.npy\"\n{seed}\
-                 split = {{ kind = \"iid\", clients = 7 }}\n"
+                 split = {{ by = \"iid\", clients = 7 }}\n"
             ),
             _ => {
                 let size = self.maybe(&["clients = 7\nrows = 3"]);

@@ -31,8 +31,8 @@
 //! Departures from the paper
 //! - clients are weighted by their rows unless equal weights are asked for: then (1) is pooled
 //!   EM's objective for clients of unequal size, too;
-//! - `Ŝ_0 = s̄(θ_0)` is computed in one counted exchange, as the paper's experiments do, and
-//!   `V_{0,i} = h_i(Ŝ_0)` in a second one;
+//! - `Ŝ_0 = s̄(θ_0)`, as in the paper's experiments, is the first round, with everyone (so that R
+//!   rounds of EM are R steps from `θ_0`); `V_{0,i} = h_i(Ŝ_0)` takes a counted exchange after it;
 //! - what `T` needs beside the statistic (second moments) is sent once at enrolment;
 //! - `T` clips to the interior of its domain, and the count of clips is a metric.
 
@@ -256,8 +256,9 @@ impl<M: LatentModel> Method for FedEm<M> {
             Budget::Epochs(epochs) => server.epoch() >= epochs,
         };
         match server.phase {
-            Phase::Statistic | Phase::Memory => Plan::Opening,
-            Phase::Fit if done => Plan::Stop,
+            _ if done => Plan::Stop,
+            Phase::Statistic => Plan::Round(Cohort::Everyone),
+            Phase::Memory => Plan::Opening,
             Phase::Fit => Plan::Round(Cohort::Sampled),
         }
     }
@@ -330,6 +331,7 @@ impl<M: LatentModel> Method for FedEm<M> {
             fold.expectations += self.batch.expectations(peer.rows);
         } else {
             self.uplink.absorb_opening(&mut fold.up, peer.weight, &up.packet)?;
+            fold.expectations += peer.rows;
         }
         Ok(())
     }
@@ -341,9 +343,11 @@ impl<M: LatentModel> Method for FedEm<M> {
     }
 
     fn server_step(&self, mut server: Server, fold: Fold, key: Key) -> Result<Server> {
+        server.expectations += fold.expectations;
         match server.phase {
-            // Ŝ_0 = s̄(θ_0); asked again where nobody was heard.
+            // Ŝ_0 = s̄(θ_0): the first round. Asked again where nobody was heard.
             Phase::Statistic => {
+                server.round += 1;
                 if let Some(s_0) = self.uplink.mean_opening(&fold.up) {
                     server.s_hat = s_0;
                     self.move_parameters(&mut server)?;
@@ -365,10 +369,11 @@ impl<M: LatentModel> Method for FedEm<M> {
                     vector::axpy(&mut field, -1.0, &server.s_hat);
                 }
                 // Ŝ_{k+1} = Ŝ_k + γ_{k+1} H_{k+1}                            (Alg. 1, l. 15)
-                vector::axpy(&mut server.s_hat, self.schedule.at(server.round), &field);
+                // The first round was Ŝ_0's: k counts from the second.
+                let k = server.round.saturating_sub(1);
+                vector::axpy(&mut server.s_hat, self.schedule.at(k), &field);
                 server.update_norm2 = Some(vector::norm2_squared(&field));
                 server.spread = self.downlink.spread(&fold.down).map(|s| (s.local2, s.memory2));
-                server.expectations += fold.expectations;
                 server.round += 1;
                 // T(Ŝ_{k+1})
                 self.move_parameters(&mut server)?;

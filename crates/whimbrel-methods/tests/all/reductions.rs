@@ -18,12 +18,10 @@ fn pooled_em(covariance: Covariance, tables: &[Table], rounds: u32) -> Vec<Vec<f
     let mut theta = model.from_vector(&theta).unwrap();
     let mut s = vec![0.0; model.statistic_len()];
     let mut path = Vec::new();
-    for k in 0..=rounds {
+    for _ in 0..rounds {
         model.expect(&theta, &data, Rows::All, &mut s).unwrap();
         theta = model.maximize(&s, &moments).unwrap().theta;
-        if k > 0 {
-            path.push(model.to_vector(&theta));
-        }
+        path.push(model.to_vector(&theta));
     }
     path
 }

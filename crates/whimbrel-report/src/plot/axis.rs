@@ -9,6 +9,16 @@ pub enum Scale {
     Log,
 }
 
+impl Scale {
+    /// Whether `value` has a place on such an axis.
+    pub fn draws(self, value: f64) -> bool {
+        match self {
+            Self::Linear => value.abs() <= LARGEST,
+            Self::Log => (SMALLEST..=LARGEST).contains(&value),
+        }
+    }
+}
+
 /// What is asked of an axis.
 #[derive(Clone, Debug)]
 pub struct AxisSpec {
@@ -75,9 +85,9 @@ impl Axis {
     ) -> Self {
         let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
         let bounds = spec.bounds.into_iter().flatten();
-        let fixed = spec.bounds.is_some_and(|b| b.iter().all(|&v| drawable(spec.scale, v)));
+        let fixed = spec.bounds.is_some_and(|b| b.iter().all(|&v| spec.scale.draws(v)));
         for value in bounds.chain(values.filter(|_| !fixed)) {
-            if drawable(spec.scale, value) {
+            if spec.scale.draws(value) {
                 (low, high) = (low.min(value), high.max(value));
             }
         }
@@ -92,7 +102,7 @@ impl Axis {
 
     /// The place of `value` as a fraction of the axis's length; `None` where it cannot be drawn.
     pub fn position(&self, value: f64) -> Option<f64> {
-        if !drawable(self.scale, value) {
+        if !self.scale.draws(value) {
             return None;
         }
         let along = match self.scale {
@@ -212,13 +222,6 @@ impl Label {
             Self::Text(text) => text.chars().count() as f64,
             Self::Power(power) => 2.0 + 0.75 * power.to_string().len() as f64,
         }
-    }
-}
-
-fn drawable(scale: Scale, value: f64) -> bool {
-    match scale {
-        Scale::Linear => value.abs() <= LARGEST,
-        Scale::Log => (SMALLEST..=LARGEST).contains(&value),
     }
 }
 

@@ -25,7 +25,7 @@ pub fn hero(title: &str, subtitle: &str, runs: &[RunView], axis: HeroAxis) -> St
         HeroAxis::BitsUp => Against::BitsUp,
     };
     let lines = curves::metric(&group::groups(runs), &curves::FIELD);
-    let (series, x) = curves::series(&lines, against);
+    let (series, x) = curves::series(&lines, against, Scale::Log);
     let mut chart = LineChart::new(title, x, AxisSpec::new("‖h‖²", Scale::Log), series);
     chart.name_ends = true;
     chart.size = [860.0, 400.0];

@@ -15,6 +15,9 @@ pub struct Series {
     pub points: Vec<[f64; 2]>,
     /// Low and high around each point, or empty.
     pub band: Vec<[f64; 2]>,
+    /// How many values are not shown, where a point stands for several; else the points that cannot
+    /// be drawn are counted.
+    pub left_out: Option<usize>,
 }
 
 /// A chart of lines.
@@ -129,7 +132,7 @@ impl LineChart {
         let mut hidden = 0;
         for series in self.series.iter().rev() {
             let places = Places::of(series, &frame, &x, &y);
-            hidden += places.hidden;
+            hidden += series.left_out.unwrap_or(places.hidden);
             svg += &places.svg(series);
             if let Some(&end) = places.runs.last().and_then(|run| run.last()) {
                 ends.push((end, series));

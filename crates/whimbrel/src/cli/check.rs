@@ -13,7 +13,6 @@ use whimbrel::job::build::Plan;
 use whimbrel::job::failure::Result;
 use whimbrel::job::load::{Loaded, file_hashes, load};
 use whimbrel::job::rundir::resolved;
-use whimbrel::models::LatentModel;
 use whimbrel::report::format;
 
 /// Rounds of the trial from which bytes and time are estimated.
@@ -34,7 +33,7 @@ pub fn check_command(path: &Path, json: bool) -> Result<u8> {
     if json {
         let report = json!({
             "name": job.name, "clients": clients, "rows": rows,
-            "statistic": plan.model().statistic_len(), "omega": plan.uplink().omega(),
+            "statistic": plan.vector_len(), "omega": plan.uplink().omega(),
             "rounds": rounds, "memory_bytes": memory,
             "bits_up_per_round": 8.0 * trial.up, "bits_down_per_round": 8.0 * trial.down,
             "seconds": seconds, "job": text,
@@ -46,7 +45,7 @@ pub fn check_command(path: &Path, json: bool) -> Result<u8> {
     let figures: Vec<(&str, Value)> = vec![
         ("clients", clients.into()),
         ("rows", rows.map_or("a stream".into(), |n| n.into())),
-        ("numbers in a statistic", plan.model().statistic_len().into()),
+        ("numbers in a statistic", plan.vector_len().into()),
         (
             "omega of the uplink",
             plan.uplink().omega().map_or("biased".into(), |w| format::number(w, 4).into()),
@@ -78,7 +77,7 @@ fn bytes(count: u64) -> String {
 
 /// Rows, memories and folds.
 fn memory_bytes(loaded: &Loaded, plan: &Plan) -> u64 {
-    let q = plan.model().statistic_len() as u64;
+    let q = plan.vector_len() as u64;
     let rows = loaded.clients.iter().map(|(_, data)| match data {
         ClientData::Table(table) => table.values.len() as u64,
         ClientData::Labelled(l) => (l.len() * (l.width() + 1)) as u64,

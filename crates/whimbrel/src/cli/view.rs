@@ -9,7 +9,7 @@ use whimbrel::data::{CsvOptions, Dataset, read_csv};
 use whimbrel::job::Job;
 use whimbrel::job::failure::Result;
 use whimbrel::job::rundir::RunDir;
-use whimbrel::job::spec::{MethodKind, Model};
+use whimbrel::job::spec::MethodKind;
 use whimbrel::job::start::read_object;
 use whimbrel::report::{ClientView, MixtureView, RunView};
 
@@ -21,7 +21,6 @@ pub fn load(dir: &RunDir) -> Result<RunView> {
     let mut summary = summary(dir)?;
     let text = |key: &str| summary.get(key).and_then(Value::as_str).unwrap_or_default().to_string();
     let [version, isa, data_hash] = ["version", "isa", "data_hash"].map(text);
-    let Model::Gmm(gmm) = &job.model;
     let ending = text("ending");
     let mut notes = Vec::new();
     if summary.is_empty() {
@@ -38,8 +37,8 @@ pub fn load(dir: &RunDir) -> Result<RunView> {
         rows.iter_mut().chain([&mut summary]).for_each(|row| row.retain(|k, _| !is_bits(k)));
     }
     Ok(RunView {
-        model: format!("gmm, {} components, {}", gmm.components, gmm.covariance.name()),
-        method: job.method.kind.name().into(),
+        model: job.model.describe(),
+        method: job.method.name().into(),
         seed: job.seed,
         version,
         isa,

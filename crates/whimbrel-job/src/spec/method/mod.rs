@@ -259,8 +259,7 @@ impl Method {
         let allow_divergence = reader.read(&ALLOW_DIVERGENCE, |v| v.boolean());
         let memory_max = reader.read(&MEMORY_MAX, read_bytes);
         let (kind, named) = kind?;
-        let by_default =
-            if kind == MethodKind::Sgd { Weights::Equal } else { Weights::Samples };
+        let by_default = if kind == MethodKind::Sgd { Weights::Equal } else { Weights::Samples };
         let (step, compat) = (step?, compat?);
         if compat.is_some() && step == Step::OverLRoot {
             reader.refuse_if_given(&COMPAT, "is about constant steps: 1/L, or a number for Dore");
@@ -342,7 +341,10 @@ fn read_channels(
     }
     if kind == Some(MethodKind::Dem) && up_rule(preset) == UpRuleKind::Memory {
         return Err(value.fail(
-            format!("dem is the naive method without memories, and {}'s uplink has one", preset.name()),
+            format!(
+                "dem is the naive method without memories, and {}'s uplink has one",
+                preset.name()
+            ),
             "use kind = \"fedem\"",
         ));
     }

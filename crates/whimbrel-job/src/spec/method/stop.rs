@@ -107,8 +107,10 @@ pub(super) fn read_evaluate(value: Value<'_>) -> Read<Option<u32>> {
 pub(super) fn read_stop(value: Value<'_>, kind: Option<MethodKind>) -> Read<Stop> {
     let reader = value.table(&STOP_SECTION)?;
     match kind {
-        Some(MethodKind::Sgd) => reader
-            .refuse_if_given(&FIELD_NORM2, "has no meaning for sgd: only the EM methods have a field"),
+        Some(MethodKind::Sgd) => reader.refuse_if_given(
+            &FIELD_NORM2,
+            "has no meaning for sgd: only the EM methods have a field",
+        ),
         Some(MethodKind::Em | MethodKind::Dem | MethodKind::Fedem) => reader.refuse_if_given(
             &EXCESS_LOSS,
             "has no meaning for the EM methods: their minimum is not known",

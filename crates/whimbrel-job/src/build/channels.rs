@@ -1,0 +1,211 @@
+//! Channels: from the words of a job to codecs, rules and their constants.
+
+use super::id_of;
+use crate::failure::Result;
+use crate::spec::{
+    Blocks, Codec as CodecKey, DownRule as DownKey, Feedback as FeedbackKey, Job, Kept,
+    Memories as MemoriesKey, MethodKind, Norm as NormKey, Reset, Step, UpRule as UpKey,
+};
+use std::collections::BTreeMap;
+use whimbrel_codec::channel::{
+    DownRule, Downlink, Feedback, Memories, UpRule, Uplink, em_alpha, gradient_alpha,
+};
+use whimbrel_codec::{BlockP, Codec, Norm};
+use whimbrel_core::Error;
+
+/// The largest memory step that `auto` takes under `step = "theory"`: `1/(8 omega)` is above one
+/// for codecs that hardly compress.
+const THEORY_ALPHA_MAX: f64 = 0.5;
+
+/// Everyone's uplink, for vectors of length `d`.
+pub(super) fn uplink(job: &Job, d: usize) -> Result<Uplink> {
+    uplink_with(job, &job.uplink.codec, d)
+}
+
+/// Everyone's uplink and those of clients with codecs of their own, by id.
+pub(super) fn uplinks(
+    job: &Job,
+    names: &[String],
+    d: usize,
+) -> Result<(Vec<Uplink>, BTreeMap<u32, u8>)> {
+    let mut uplinks = vec![uplink(job, d)?];
+    let mut own = BTreeMap::new();
+    for entry in &job.uplink.own {
+        let uplink = uplink_with(job, &entry.codec, d)?;
+        let known = uplinks.iter().position(|known| *known == uplink);
+        let at = known.unwrap_or_else(|| {
+            uplinks.push(uplink);
+            uplinks.len() - 1
+        });
+        let at = u8::try_from(at).map_err(|_| Error::config("more than 255 different codecs"))?;
+        for name in &entry.clients {
+            own.insert(id_of(name, names, "uplink.for")?.0, at);
+        }
+    }
+    Ok((uplinks, own))
+}
+
+fn uplink_with(job: &Job, key: &CodecKey, d: usize) -> Result<Uplink> {
+    let codec = codec(key)?;
+    let rule = match &job.uplink.rule {
+        UpKey::Plain | UpKey::MemoryOff => UpRule::Plain,
+        UpKey::Feedback => UpRule::Feedback,
+        UpKey::Memory { alpha, .. } => {
+            let omega = codec.omega(d).unwrap_or(0.0);
+            let gradient = job.method.kind == MethodKind::Sgd && job.method.step != Step::Theory;
+            let usual = if gradient { gradient_alpha(omega) } else { em_alpha(omega) };
+            UpRule::Memory { alpha: alpha.unwrap_or(usual) }
+        }
+    };
+    Ok(Uplink::new(codec, rule, d)?)
+}
+
+/// The downlink, for states of length `d`; `share` is Dore's share of the error where it is not
+/// the published one.
+pub(super) fn downlink(
+    job: &Job,
+    names: &[String],
+    d: usize,
+    share: Option<f64>,
+) -> Result<Downlink> {
+    let codec = codec(&job.downlink.codec)?;
+    let omega = codec.omega(d).unwrap_or(0.0);
+    let rule = match &job.downlink.rule {
+        DownKey::Exact => DownRule::Exact,
+        DownKey::Detached => DownRule::Detached,
+        DownKey::Ghost => DownRule::Ghost,
+        DownKey::Degraded { feedback } => {
+            let feedback = match feedback {
+                FeedbackKey::Off => Feedback::Off,
+                FeedbackKey::On => Feedback::Contractive,
+                FeedbackKey::Dore => Feedback::Share(share.unwrap_or(1.0 / (1.0 + omega))),
+            };
+            DownRule::Degraded { feedback }
+        }
+        DownKey::Preserved { alpha, memories } => {
+            let usual = if job.method.kind == MethodKind::Sgd && job.method.step == Step::Theory {
+                (0.125 / omega).min(THEORY_ALPHA_MAX)
+            } else {
+                gradient_alpha(omega)
+            };
+            let memories = memories_of(*memories, names.len(), d)?;
+            DownRule::Preserved { alpha: alpha.unwrap_or(usual), memories }
+        }
+    };
+    let mut downlink = Downlink::new(codec, rule, d, job.method.allow_divergence)?;
+    for entry in &job.downlink.own {
+        for name in &entry.clients {
+            let id = id_of(name, names, "downlink.for")?;
+            downlink = downlink.with_own(id, self::codec(&entry.codec)?)?;
+        }
+    }
+    Ok(downlink)
+}
+
+fn memories_of(key: MemoriesKey, clients: usize, d: usize) -> Result<Memories> {
+    Ok(match key {
+        MemoriesKey::Shared => Memories::Groups(1),
+        MemoriesKey::PerClient => Memories::PerClient,
+        MemoriesKey::Groups(groups) if groups as usize > clients => {
+            let error = Error::config(format!("{groups} groups of {clients} clients"))
+                .hint("memories in [downlink] is at most the number of clients");
+            return Err(error.into());
+        }
+        MemoriesKey::Groups(groups) => Memories::Groups(groups),
+        MemoriesKey::Single { reset } => Memories::Single {
+            reset: match reset {
+                Reset::Auto => Some((4.0 * (d as f64).sqrt()).round() as u32),
+                Reset::Every(rounds) => Some(rounds),
+                Reset::Never => None,
+            },
+        },
+    })
+}
+
+/// Refuses memories for single clients that the server has no room for.
+pub(super) fn check_memory(job: &Job, downlink: &Downlink, clients: usize) -> Result<()> {
+    let bytes = memory_bytes(downlink, clients);
+    if bytes <= job.method.memory_max {
+        return Ok(());
+    }
+    let what = format!(
+        "a downlink memory for each of {clients} clients takes {} on the server, and memory_max is {}",
+        size(bytes),
+        size(job.method.memory_max)
+    );
+    let error = Error::config(what).hint(
+        "memories = \"single\" or a number of groups in [downlink] need no vector per client; or \
+         raise memory_max in [method]",
+    );
+    Err(error.into())
+}
+
+/// What memories for single clients cost, where there are any.
+pub(super) fn memory_note(downlink: &Downlink, clients: usize) -> Option<String> {
+    let bytes = memory_bytes(downlink, clients);
+    (bytes > 0)
+        .then(|| format!("downlink memories of {clients} clients: {} on the server", size(bytes)))
+}
+
+fn memory_bytes(downlink: &Downlink, clients: usize) -> u64 {
+    8 * clients as u64 * downlink.numbers_per_client() as u64
+}
+
+fn size(bytes: u64) -> String {
+    let (value, unit) = match bytes as f64 {
+        b if b < 1e6 => (b / 1e3, "kB"),
+        b if b < 1e9 => (b / 1e6, "MB"),
+        b => (b / 1e9, "GB"),
+    };
+    format!("{value:.1} {unit}")
+}
+
+/// The constants of the codecs and memories in use.
+pub(super) fn describe(up: &Uplink, down: &Downlink) -> Option<String> {
+    let mut parts = Vec::new();
+    if !up.codec().is_exact() {
+        parts.extend(up.omega().map(|omega| format!("omega_up {omega:.4}")));
+        if let UpRule::Memory { alpha } = up.rule() {
+            parts.push(format!("alpha_up {alpha:.4}"));
+        }
+    }
+    if !down.is_exact() {
+        parts.extend(down.omega().map(|omega| format!("omega_down {omega:.4}")));
+        match down.rule() {
+            DownRule::Preserved { alpha, memories } => {
+                parts.push(format!("alpha_down {alpha:.4}"));
+                if let Memories::Single { reset: Some(every) } = memories {
+                    parts.push(format!("reset every {every} rounds"));
+                }
+            }
+            DownRule::Degraded { feedback: Feedback::Share(share) } => {
+                parts.push(format!("share of the error fed back {share:.4}"));
+            }
+            _ => {}
+        }
+    }
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+fn codec(key: &CodecKey) -> Result<Codec> {
+    let norm = |norm: &NormKey| match norm {
+        NormKey::P(p) => Norm::P(*p),
+        NormKey::Infinity => Norm::Infinity,
+    };
+    Ok(match key {
+        CodecKey::Exact => Codec::Exact,
+        CodecKey::ExactF32 => Codec::ExactF32,
+        CodecKey::Dithering { levels, norm: r, bucket } => {
+            Codec::dithering(*levels, norm(r), *bucket)?
+        }
+        CodecKey::BlockP { p, blocks: Blocks::Size(size) } => Codec::block_p(*size, norm(p))?,
+        CodecKey::BlockP { p, blocks: Blocks::Sizes(sizes) } => {
+            Codec::BlockP(BlockP::listed(sizes.clone(), norm(p))?)
+        }
+        CodecKey::Sparse(Kept::Probability(q)) => Codec::sparse(*q)?,
+        CodecKey::Sparse(Kept::Count(k)) => Codec::sparse_exactly(*k)?,
+        CodecKey::Natural => Codec::Natural,
+        CodecKey::TopK { k } => Codec::top_k(*k)?,
+        CodecKey::Sign => Codec::Sign,
+    })
+}

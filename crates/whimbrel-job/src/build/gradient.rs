@@ -1,0 +1,195 @@
+//! Regressions: the gradient family over a job's channels.
+
+use super::optimum::{Cache, Found};
+use super::{Common, channels};
+use crate::failure::Result;
+use crate::load::Loaded;
+use crate::spec::{
+    Average as AverageKey, Batch as BatchKey, Job, MemoryStart, Model, Regression, Step,
+    UpRule as UpKey,
+};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use whimbrel_codec::channel::{Downlink, Uplink};
+use whimbrel_core::{ClientId, DynMethod, Erased, Error};
+use whimbrel_methods::settings::Weights;
+use whimbrel_methods::sgd::{Average, BindExamples, Reference, Sgd, StepRule};
+use whimbrel_methods::step::Schedule;
+use whimbrel_models::convex::{Examples, LeastSquares, Logistic, Problem};
+
+/// A regression and the method that fits it.
+pub(super) struct GradientPlan {
+    problem: Arc<dyn Problem>,
+    dimension: usize,
+    step: StepRule,
+    average: Average,
+    open_memories: bool,
+    uplinks: Vec<Uplink>,
+    own_uplinks: BTreeMap<u32, u8>,
+    downlink: Downlink,
+    reference: Option<Reference>,
+    warnings: Vec<String>,
+    notes: Vec<String>,
+}
+
+impl GradientPlan {
+    pub fn new(common: &Common, loaded: &Loaded, cache: &Cache) -> Result<Self> {
+        let job = &common.job;
+        let (problem, settings) = problem(&job.model)?;
+        let dimension = loaded.columns.len() + usize::from(settings.intercept);
+        let clients = Weighted::new(&*problem, common.weights(), loaded)?;
+        let share = job.method.compat.map(|_| clients.compat_step(job)).transpose()?;
+        let (uplinks, own_uplinks) = channels::uplinks(job, &common.names, dimension)?;
+        let downlink = channels::downlink(job, &common.names, dimension, share)?;
+        let (mut warnings, mut notes) = (Vec::new(), Vec::new());
+        let reference = match cache.optimum(&clients, job, loaded) {
+            Ok(Found { reference, gradient_norm, cached }) => {
+                let origin = if cached { ", from the cache" } else { "" };
+                notes.push(format!(
+                    "minimum of the loss {:.12e}, gradient norm {gradient_norm:.1e}{origin}",
+                    reference.f_star
+                ));
+                Some(reference)
+            }
+            Err(error) => {
+                warnings.push(format!("excess losses are not reported: {error}"));
+                None
+            }
+        };
+        let start_open =
+            matches!(&job.uplink.rule, UpKey::Memory { start: MemoryStart::Oracle, .. });
+        let average = match job.method.average {
+            Some(AverageKey::Last) => Average::Last,
+            Some(AverageKey::Uniform) => Average::Uniform,
+            Some(AverageKey::Weighted) => Average::Weighted,
+            None => clients.average_of_theory(job),
+        };
+        Ok(Self {
+            dimension,
+            step: step(job)?,
+            average,
+            open_memories: start_open,
+            uplinks,
+            own_uplinks,
+            downlink,
+            reference,
+            warnings,
+            notes,
+            problem,
+        })
+    }
+
+    pub fn uplink(&self) -> &Uplink {
+        &self.uplinks[0]
+    }
+
+    pub fn downlink(&self) -> &Downlink {
+        &self.downlink
+    }
+
+    pub fn f_star(&self) -> Option<f64> {
+        self.reference.as_ref().map(|reference| reference.f_star)
+    }
+
+    pub fn warnings(&self) -> Vec<String> {
+        self.warnings.clone()
+    }
+
+    pub fn notes(&self) -> Vec<String> {
+        self.notes.clone()
+    }
+
+    pub fn method(&self, common: &Common) -> Box<dyn DynMethod> {
+        Box::new(Erased(self.sgd(common), BindExamples))
+    }
+
+    fn sgd(&self, common: &Common) -> Sgd {
+        Sgd {
+            problem: self.problem.clone(),
+            dimension: self.dimension,
+            batch: common.batch(),
+            budget: common.budget(),
+            step: self.step,
+            momentum: common.job.method.momentum,
+            average: self.average,
+            weights: common.weights(),
+            open_memories: self.open_memories,
+            uplinks: self.uplinks.clone(),
+            own_uplinks: self.own_uplinks.clone(),
+            downlink: self.downlink.clone(),
+            reference: self.reference.clone(),
+        }
+    }
+}
+
+fn problem(model: &Model) -> Result<(Arc<dyn Problem>, Regression)> {
+    Ok(match model {
+        Model::Linear(r) => (Arc::new(LeastSquares::new(r.ridge, r.intercept)?), *r),
+        Model::Logistic(r) => (Arc::new(Logistic::new(r.ridge, r.intercept)?), *r),
+        Model::Gmm(_) => return Err(Error::internal("a mixture is no regression").into()),
+    })
+}
+
+fn step(job: &Job) -> Result<StepRule> {
+    let frobenius = job.method.compat.is_some();
+    Ok(match job.method.step {
+        Step::Auto => StepRule::OverSmoothness { factor: 1.0, frobenius },
+        Step::OverL(factor) => StepRule::OverSmoothness { factor, frobenius },
+        Step::OverLRoot => StepRule::OverSmoothnessRoot,
+        Step::Theory => StepRule::Theory,
+        Step::Constant(gamma) => StepRule::Given(Schedule::constant(gamma)?),
+        Step::Decreasing { initial, power, delay } => {
+            StepRule::Given(Schedule::decreasing(initial, power, delay)?)
+        }
+    })
+}
+
+/// All clients' rows with their shares of the loss.
+pub(super) struct Weighted<'a> {
+    pub problem: &'a dyn Problem,
+    pub clients: Vec<(f64, Examples)>,
+}
+
+impl<'a> Weighted<'a> {
+    fn new(problem: &'a dyn Problem, weights: Weights, loaded: &Loaded) -> Result<Self> {
+        let mut clients = Vec::with_capacity(loaded.clients.len());
+        for (id, (_, data)) in loaded.clients.iter().enumerate() {
+            let examples = problem.bind(data).map_err(|e| e.of_client(ClientId(id as u32)))?;
+            let weight = match weights {
+                Weights::Samples => examples.rows() as f64,
+                Weights::Equal => 1.0,
+            };
+            clients.push((weight, examples));
+        }
+        let total: f64 = clients.iter().map(|(weight, _)| weight).sum();
+        clients.iter_mut().for_each(|(weight, _)| *weight /= total);
+        Ok(Self { problem, clients })
+    }
+
+    fn mean(&self, of: impl Fn(&Examples) -> f64) -> f64 {
+        self.clients.iter().map(|(weight, data)| weight * of(data)).sum()
+    }
+
+    /// The constant step under `compat`, which the paper's code takes for Dore's share.
+    fn compat_step(&self, job: &Job) -> Result<f64> {
+        let over = |factor: f64| factor / self.mean(|data| self.problem.frobenius(data));
+        match job.method.step {
+            Step::Constant(gamma) => Ok(gamma),
+            Step::OverL(factor) => Ok(over(factor)),
+            _ => Ok(over(1.0)),
+        }
+    }
+
+    /// What the theorem behind the step is about; without a theorem the last model.
+    fn average_of_theory(&self, job: &Job) -> Average {
+        if job.method.step != Step::Theory {
+            return Average::Last;
+        }
+        let strongly_convex = self.mean(|data| self.problem.strong_convexity(data)) > 0.0;
+        match (strongly_convex, job.method.batch) {
+            (true, BatchKey::Full) => Average::Last,
+            (true, BatchKey::Mini { .. }) => Average::Weighted,
+            (false, _) => Average::Uniform,
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! From a job and its clients to the chain of stages that the engine runs.
+//!
+//! The only place that knows concrete models and methods: [`Plan`] matches the model kind once.
+
+mod channels;
+mod em;
+mod gradient;
+mod optimum;
+
+use crate::failure::{Failure, Result};
+use crate::load::Loaded;
+use crate::spec::{
+    Batch as BatchKey, Job, Length, Model, Participation as ParticipationKey, Weights as WeightsKey,
+};
+use em::EmPlan;
+use gradient::GradientPlan;
+use optimum::Cache;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use whimbrel_codec::channel::{Downlink, Uplink};
+use whimbrel_core::method::Artifact;
+use whimbrel_core::{ClientId, DynMethod, Error, Probability};
+use whimbrel_engine::{Chain, Faults, Participation, Stage, Stopping};
+use whimbrel_methods::settings::{Batch, Budget, Weights};
+use whimbrel_methods::sgd::preset::table_row;
+
+/// Evaluations of a run that does not say how many it wants.
+const EVALUATIONS: u32 = 100;
+
+/// A job with its clients known: everything checked that can be checked without running.
+pub struct Plan {
+    common: Common,
+    fit: Fit,
+    /// What the data have to say.
+    notes: Vec<String>,
+}
+
+/// What is fitted, and how.
+enum Fit {
+    Em(Box<EmPlan>),
+    Gradient(Box<GradientPlan>),
+}
+
+/// What every method needs.
+struct Common {
+    job: Job,
+    names: Vec<String>,
+    total_rows: Option<u64>,
+    participation: Participation,
+    faults: Faults,
+}
+
+impl Plan {
+    /// Checks a job against its clients. Minima that a solver finds are kept in the user's cache
+    /// folder: `WHIMBREL_CACHE`, else `whimbrel` in `XDG_CACHE_HOME` or in `~/.cache`.
+    pub fn new(job: &Job, loaded: &Loaded) -> Result<Self> {
+        Self::checked(job, loaded, &Cache::of_user())
+    }
+
+    /// The same with another cache folder, or with none.
+    pub fn with_cache(job: &Job, loaded: &Loaded, folder: Option<&Path>) -> Result<Self> {
+        Self::checked(job, loaded, &Cache::at(folder))
+    }
+
+    fn checked(job: &Job, loaded: &Loaded, cache: &Cache) -> Result<Self> {
+        let names: Vec<String> = loaded.clients.iter().map(|(name, _)| name.clone()).collect();
+        let common = Common {
+            participation: participation(&job.method.participation, &names)?,
+            faults: faults(job, &names)?,
+            total_rows: loaded.total_rows(),
+            job: job.clone(),
+            names,
+        };
+        let fit = match &job.model {
+            Model::Gmm(gmm) => Fit::Em(Box::new(EmPlan::new(&common, gmm, loaded)?)),
+            Model::Linear(_) | Model::Logistic(_) => {
+                Fit::Gradient(Box::new(GradientPlan::new(&common, loaded, cache)?))
+            }
+        };
+        let plan = Self { common, fit, notes: loaded.notes.clone() };
+        channels::check_memory(job, plan.downlink(), plan.common.names.len())?;
+        Ok(plan)
+    }
+
+    /// The length of the vectors that clients send.
+    pub fn vector_len(&self) -> usize {
+        self.uplink().dimension()
+    }
+
+    /// The uplink of clients without one of their own, its codec's constants resolved.
+    pub fn uplink(&self) -> &Uplink {
+        match &self.fit {
+            Fit::Em(em) => em.uplink(),
+            Fit::Gradient(gradient) => gradient.uplink(),
+        }
+    }
+
+    /// The downlink, its codec's constants resolved.
+    pub fn downlink(&self) -> &Downlink {
+        match &self.fit {
+            Fit::Em(em) => em.downlink(),
+            Fit::Gradient(gradient) => gradient.downlink(),
+        }
+    }
+
+    /// The minimum of the loss, where a solver found it.
+    pub fn f_star(&self) -> Option<f64> {
+        match &self.fit {
+            Fit::Em(_) => None,
+            Fit::Gradient(gradient) => gradient.f_star(),
+        }
+    }
+
+    /// The rounds that are planned, where the job or the data tell.
+    pub fn rounds(&self) -> Option<u32> {
+        self.common.rounds()
+    }
+
+    /// What should be looked at before the run starts.
+    pub fn warnings(&self) -> Vec<String> {
+        match &self.fit {
+            Fit::Em(em) => em.warnings(&self.common),
+            Fit::Gradient(gradient) => gradient.warnings(),
+        }
+    }
+
+    /// What is worth knowing before the run starts: what the data have to say, the row of the MCM
+    /// paper's Table 1 that the channels realise, and the constants they use.
+    pub fn notes(&self) -> Vec<String> {
+        let (up, down) = (self.uplink(), self.downlink());
+        let mut notes = self.notes.clone();
+        let row = table_row(up.rule(), up.codec().is_exact(), down.rule());
+        notes.push(format!("{}: {row}", self.common.job.method.name()));
+        notes.extend(channels::describe(up, down));
+        notes.extend(channels::memory_note(down, self.common.names.len()));
+        if let Fit::Gradient(gradient) = &self.fit {
+            notes.extend(gradient.notes());
+        }
+        notes
+    }
+}
+
+impl Chain for Plan {
+    fn len(&self) -> usize {
+        match &self.fit {
+            Fit::Em(em) => em.stages(&self.common).len(),
+            Fit::Gradient(_) => 1,
+        }
+    }
+
+    fn build(&self, index: usize, delivered: &[Artifact]) -> whimbrel_core::Result<Stage> {
+        match &self.fit {
+            Fit::Em(em) => em.build(&self.common, index, delivered),
+            Fit::Gradient(gradient) => Ok(self.common.fit(gradient.method(&self.common))),
+        }
+    }
+}
+
+impl Common {
+    fn rounds(&self) -> Option<u32> {
+        match self.job.method.length {
+            Length::Rounds(rounds) => Some(rounds),
+            Length::Epochs(epochs) => {
+                let rows = self.total_rows? as f64;
+                let clients = self.names.len() as f64;
+                let each = self.batch().expectations((rows / clients) as u64) as f64;
+                let per_round = each * clients * self.participation_mean();
+                Some((epochs * rows / per_round).ceil() as u32)
+            }
+        }
+    }
+
+    fn participation_mean(&self) -> f64 {
+        self.participation.mean(self.names.len())
+    }
+
+    fn budget(&self) -> Budget {
+        match self.job.method.length {
+            Length::Rounds(rounds) => Budget::Rounds(rounds),
+            Length::Epochs(epochs) => Budget::Epochs(epochs),
+        }
+    }
+
+    fn batch(&self) -> Batch {
+        match self.job.method.batch {
+            BatchKey::Full => Batch::Full,
+            BatchKey::Mini { rows, replacement, local_steps } => {
+                Batch::Sample { size: rows, replacement, local_steps }
+            }
+        }
+    }
+
+    fn weights(&self) -> Weights {
+        match self.job.method.weights {
+            WeightsKey::Samples => Weights::Samples,
+            WeightsKey::Equal => Weights::Equal,
+        }
+    }
+
+    /// The stage that fits the model.
+    fn fit(&self, method: Box<dyn DynMethod>) -> Stage {
+        let stop = &self.job.method.stop;
+        let automatic = || self.rounds().map_or(10, |rounds| rounds.div_ceil(EVALUATIONS));
+        Stage {
+            name: "fit",
+            method,
+            participation: self.participation.clone(),
+            faults: self.faults.clone(),
+            evaluate_every: Some(self.job.method.evaluate_every.unwrap_or_else(automatic).max(1)),
+            stopping: Stopping {
+                field_norm2: stop.field_norm2,
+                patience: stop.patience.map(|p| p.evaluations),
+                tolerance: stop.patience.map_or(0.0, |p| p.tolerance),
+            },
+        }
+    }
+}
+
+/// A stage with everyone, in which nothing is evaluated and nothing goes wrong.
+fn quiet(name: &'static str, method: Box<dyn DynMethod>) -> Stage {
+    Stage {
+        name,
+        method,
+        participation: Participation::Everyone,
+        faults: Faults::default(),
+        evaluate_every: None,
+        stopping: Stopping::default(),
+    }
+}
+
+fn participation(key: &ParticipationKey, names: &[String]) -> Result<Participation> {
+    Ok(match key {
+        ParticipationKey::Probability(p) if *p >= 1.0 => Participation::Everyone,
+        ParticipationKey::Probability(p) => Participation::Bernoulli(Probability::new(*p)?),
+        ParticipationKey::Size(size) => {
+            if *size > names.len() {
+                let what = format!("a cohort of {size} out of {} clients", names.len());
+                let error = Error::config(what)
+                    .hint("participation = { size } is at most the number of clients");
+                return Err(error.into());
+            }
+            Participation::Fixed(*size as u32)
+        }
+        ParticipationKey::PerClient { default, clients } => {
+            for name in clients.keys() {
+                id_of(name, names, "participation.clients")?;
+            }
+            let each = names.iter().map(|n| Probability::new(*clients.get(n).unwrap_or(default)));
+            Participation::PerClient(each.collect::<whimbrel_core::Result<_>>()?)
+        }
+    })
+}
+
+fn faults(job: &Job, names: &[String]) -> Result<Faults> {
+    let mut drops: BTreeMap<u32, BTreeSet<ClientId>> = BTreeMap::new();
+    for dropout in &job.simulation.drops {
+        for name in &dropout.clients {
+            let id = id_of(name, names, "simulation.drops")?;
+            drops.entry(dropout.round).or_default().insert(id);
+        }
+    }
+    let mut late = BTreeMap::new();
+    for join in &job.simulation.late {
+        late.insert(id_of(&join.client, names, "simulation.late")?, join.round);
+    }
+    if late.len() == names.len() && !names.is_empty() {
+        return Err(Failure::config("every client joins late: nobody is there to start with"));
+    }
+    Ok(Faults { lost: job.simulation.lost, drops, late, replay: None })
+}
+
+fn id_of(name: &str, names: &[String], key: &str) -> Result<ClientId> {
+    match names.iter().position(|n| n == name) {
+        Some(at) => Ok(ClientId(at as u32)),
+        None => {
+            let some: Vec<&str> = names.iter().take(5).map(String::as_str).collect();
+            let more = if names.len() > some.len() { ", ..." } else { "" };
+            let error =
+                Error::config(format!("`{key}` names client `{name}`, which the data do not have"))
+                    .hint(format!("the clients are {}{more}", some.join(", ")));
+            Err(error.into())
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! How many bits each job needs to come within given distances of the optimum.
+
+use crate::curves::{self, Against, EXCESS, GAP, Metric, Point};
+use crate::format::{bits, escape, number};
+use crate::group::{Group, groups};
+use crate::plot::Scale;
+use crate::plot::style::swatch;
+use crate::table::text_table;
+use crate::view::RunView;
+
+/// The levels of the report's table.
+pub const LEVELS: [f64; 4] = [1e-1, 1e-2, 1e-3, 1e-4];
+
+/// What stands where a level was not reached.
+const NEVER: &str = "never";
+
+/// Total bits, up and down, that jobs needed to reach each level.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BitsToReach {
+    /// What fell to the levels: `excess loss` or `gap to reference`.
+    pub quantity: &'static str,
+    /// The levels that some job reached, in the order they were asked for.
+    pub levels: Vec<f64>,
+    /// One row per job.
+    pub rows: Vec<Reached>,
+}
+
+/// The row of a job.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reached {
+    /// The job's name, as elsewhere in the report.
+    pub label: String,
+    /// Bits up and down (means over seeds) until the first evaluated round at or below each level,
+    /// or `None` where there was no such round.
+    pub bits: Vec<Option<f64>>,
+    style: usize,
+}
+
+/// For each job, the bits of both directions at the first evaluated round whose excess loss (over
+/// several seeds the geometric mean, at rounds that all of them have) is at or below each of
+/// `levels`; the gap to the reference where no run has an excess loss.
+///
+/// `None` where no job reaches any level. Jobs that count no bits, such as pooled ones, have no row.
+pub fn bits_to_reach(runs: &[RunView], levels: &[f64]) -> Option<BitsToReach> {
+    of_groups(&groups(runs), levels)
+}
+
+pub(crate) fn of_groups(groups: &[Group], levels: &[f64]) -> Option<BitsToReach> {
+    let of = |quantity, metric: &Metric| {
+        let course = |group| Course::new(curves::course(group, metric.key));
+        let courses: Vec<Course> = groups.iter().map(course).collect();
+        let has_value = courses.iter().any(|course| !course.0.is_empty());
+        has_value.then_some((quantity, courses))
+    };
+    let (quantity, courses) =
+        of("excess loss", &EXCESS).or_else(|| of("gap to reference", &GAP))?;
+    let reached = |level: f64| courses.iter().any(|course| course.bits_until(level).is_some());
+    let levels: Vec<f64> = levels.iter().copied().filter(|&level| reached(level)).collect();
+    let rows = groups.iter().zip(&courses).enumerate().filter(|(_, (_, c))| !c.0.is_empty()).map(
+        |(style, (group, course))| Reached {
+            label: group.label.clone(),
+            bits: levels.iter().map(|&level| course.bits_until(level)).collect(),
+            style,
+        },
+    );
+    let rows = rows.collect();
+    (!levels.is_empty()).then_some(BitsToReach { quantity, levels, rows })
+}
+
+impl BitsToReach {
+    /// The table for a terminal; after each number, how many times the best it is.
+    pub fn text(&self) -> String {
+        let first = format!("bits to {}", self.quantity);
+        let levels: Vec<String> = self.levels.iter().map(|level| format!("{level:e}")).collect();
+        let heads: Vec<&str> =
+            std::iter::once(&first).chain(&levels).map(String::as_str).collect();
+        let cell = |row: &Reached, place: usize| {
+            let times = self.times_best(row, place).map_or(String::new(), |t| format!(" ({t})"));
+            row.bits[place].map_or(NEVER.into(), |value| bits(value) + &times)
+        };
+        let line = |row: &Reached| {
+            let cells = (0..self.levels.len()).map(|place| cell(row, place));
+            std::iter::once(row.label.clone()).chain(cells).collect()
+        };
+        text_table(&heads, &self.rows.iter().map(line).collect::<Vec<_>>())
+    }
+
+    /// The table of the page.
+    pub(crate) fn html(&self, swatches: bool) -> String {
+        let heads: String =
+            self.levels.iter().map(|&l| format!("<th scope=\"col\">{}</th>", power(l))).collect();
+        let cell = |row: &Reached, place: usize| {
+            let times = self
+                .times_best(row, place)
+                .map_or(String::new(), |times| format!(" <span class=\"times\">{times}</span>"));
+            let text = row.bits[place].map(|value| bits(value) + &times);
+            let text = text.unwrap_or(format!("<span class=\"quiet\">{NEVER}</span>"));
+            let level = power(self.levels[place]);
+            format!("<td><span class=\"level quiet\">{level}</span>{text}</td>")
+        };
+        let line = |row: &Reached| {
+            let cells: String = (0..self.levels.len()).map(|place| cell(row, place)).collect();
+            let swatch = if swatches { swatch(row.style) } else { String::new() };
+            format!("<tr><th scope=\"row\">{swatch}{}</th>{cells}</tr>\n", escape(&row.label))
+        };
+        let rows: String = self.rows.iter().map(line).collect();
+        format!(
+            "<table class=\"runs reach\"><thead><tr><th scope=\"col\">run</th>{heads}</tr></thead>\
+             <tbody>{rows}</tbody></table>\n"
+        )
+    }
+
+    /// How many times the fewest bits a row needed, in words; nothing for the best itself.
+    fn times_best(&self, row: &Reached, place: usize) -> Option<String> {
+        let best = self.rows.iter().filter_map(|row| row.bits[place]).min_by(f64::total_cmp)?;
+        let bits = row.bits[place].filter(|&bits| bits > best && best > 0.0)?;
+        Some(format!("× {}", number(bits / best, 2)))
+    }
+}
+
+/// The rounds of a job at which value and bits are known.
+struct Course(Vec<Point>);
+
+impl Course {
+    fn new(points: Vec<Point>) -> Self {
+        let known = |point: &Point| {
+            point.on(Scale::Linear).y.is_finite() && bits_at(point).is_finite()
+        };
+        Self(points.into_iter().filter(known).collect())
+    }
+
+    fn bits_until(&self, level: f64) -> Option<f64> {
+        let below = |point: &&Point| {
+            let geometric = point.on(Scale::Log).y;
+            // No seed has a positive value: all are at the optimum, to rounding.
+            geometric.is_nan() || geometric <= level
+        };
+        self.0.iter().find(below).map(bits_at)
+    }
+}
+
+fn bits_at(point: &Point) -> f64 {
+    point.x[Against::BitsBoth as usize]
+}
+
+/// A level as HTML: a power of ten where it is one.
+fn power(level: f64) -> String {
+    let text = format!("{level:e}");
+    match text.strip_prefix("1e") {
+        Some(exponent) => format!("10<sup>{}</sup>", exponent.replace('-', "−")),
+        None => text.replace('-', "−"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// A run that is evaluated every ten rounds and sends `bits` up and as many down in each.
+    fn run(name: &str, seed: u64, bits: u64, key: &str, values: &[f64]) -> RunView {
+        let row = |(place, value): (usize, &f64)| {
+            let sent = bits * 10 * place as u64;
+            let row =
+                json!({ "round": 10 * place, "bits_up": sent, "bits_down": sent, key: value });
+            row.as_object().unwrap().clone()
+        };
+        let rows = values.iter().enumerate().map(row).collect();
+        RunView { name: name.into(), seed, rows, ..RunView::default() }
+    }
+
+    #[test]
+    fn first_rounds_at_or_below_a_level_are_counted() {
+        let runs = [
+            run("sgd", 1, 3_200, "excess_loss", &[0.5, 0.1, 0.02, 0.01, 0.002]),
+            run("mcm", 1, 100, "excess_loss", &[0.5, 0.2, 0.04, 0.009, 0.03]),
+            run("artemis", 1, 100, "excess_loss", &[0.5, 0.3, 0.2, 0.09, 0.08]),
+            run("pooled", 1, 100, "objective", &[0.5, 0.3]),
+        ];
+        let table = bits_to_reach(&runs, &LEVELS).unwrap();
+        insta::assert_snapshot!(table.text(), @"");
+        assert!(table.html(true).contains(">10<sup>−2</sup></th>"));
+    }
+
+    #[test]
+    fn seeds_reach_a_level_by_their_geometric_mean() {
+        // At the second row the geometric mean is 0.01, the arithmetic one 0.05.
+        let mut runs = [
+            run("mcm", 1, 5, "excess_loss", &[1.0, 0.1, 1e-3]),
+            run("mcm", 2, 5, "excess_loss", &[1.0, 0.001, 1e-5, 1e-9]),
+        ];
+        let table = bits_to_reach(&runs, &[1.1e-2, 1e-6]).unwrap();
+        assert_eq!((table.levels, table.rows[0].bits.clone()), (vec![1.1e-2], vec![Some(100.0)]));
+        // A seed without a number is not a seed that arrived.
+        runs[0].rows[1].insert("excess_loss".into(), Value::Null);
+        let table = bits_to_reach(&runs, &[1.1e-2]).unwrap();
+        assert_eq!(table.rows[0].bits, [Some(200.0)]);
+    }
+
+    #[test]
+    fn rounding_below_the_optimum_counts_as_there() {
+        let values = [1.0, -1e-17];
+        let runs = [run("sgd", 1, 5, "excess_loss", &values)];
+        assert_eq!(bits_to_reach(&runs, &[1e-4]).unwrap().rows[0].bits, [Some(100.0)]);
+    }
+
+    #[test]
+    fn gaps_stand_in_for_excess() {
+        let mut runs = [run("fedem", 1, 5, "objective", &[3.0, 2.6, 2.505])];
+        assert_eq!(bits_to_reach(&runs, &LEVELS), None);
+        runs[0].reference_objective = Some(2.5);
+        let table = bits_to_reach(&runs, &LEVELS).unwrap();
+        assert_eq!(table.quantity, "gap to reference");
+        assert_eq!(table.levels, [1e-2]);
+        assert_eq!(table.rows[0].bits, [Some(200.0)]);
+        runs[0].rows.iter_mut().for_each(|row| row.retain(|key, _| key != "bits_down"));
+        assert_eq!(bits_to_reach(&runs, &LEVELS), None);
+    }
+}
