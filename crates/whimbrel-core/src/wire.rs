@@ -99,9 +99,12 @@ macro_rules! number {
                 Ok(<$number>::from_le_bytes(bytes.try_into().expect("cut to size")))
             }
             fn put_all(items: &[Self], out: &mut Vec<u8>) {
-                out.reserve(size_of_val(items));
-                for item in items {
-                    out.extend_from_slice(&item.to_le_bytes());
+                // Grown once and then filled: a copy, where pushing would check for room each time.
+                let start = out.len();
+                out.resize(start + size_of_val(items), 0);
+                let places = out[start..].chunks_exact_mut(size_of::<$number>());
+                for (place, item) in places.zip(items) {
+                    place.copy_from_slice(&item.to_le_bytes());
                 }
             }
             fn take_all(count: usize, from: &mut &[u8]) -> Result<Vec<Self>> {

@@ -8,7 +8,7 @@
 use crate::journal::Entry;
 use crate::log::Log;
 use crate::metrics::Row;
-use crate::simulator::{SavedSimulation, Traffic};
+use crate::simulator::{SavedSimulation, Tally, Traffic};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ pub struct Checkpoint {
     /// What the stages before it delivered.
     pub delivered: Vec<Artifact>,
     /// Bytes of the stages before it.
-    pub earlier: Traffic,
+    pub earlier: Earlier,
     /// The stage's simulation.
     pub simulation: SavedSimulation,
     /// The last evaluated round.
@@ -50,6 +50,29 @@ wire!(Checkpoint {
     accepted,
     finished
 });
+
+/// What the stages before the current one cost.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Earlier {
+    /// Of the whole federation.
+    pub traffic: Traffic,
+    /// Of each client; empty before the first stage is over.
+    pub tallies: Vec<Tally>,
+}
+
+wire!(Earlier { traffic, tallies });
+
+impl Earlier {
+    /// The bytes of each client so far; rounds are those of the current stage.
+    pub fn with(&self, current: &[Tally]) -> Vec<Tally> {
+        let mut all = current.to_vec();
+        for (now, before) in all.iter_mut().zip(&self.tallies) {
+            now.bytes_up += before.bytes_up;
+            now.bytes_down += before.bytes_down;
+        }
+        all
+    }
+}
 
 /// The files, in one run's folder.
 pub struct Store {

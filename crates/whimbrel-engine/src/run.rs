@@ -1,6 +1,6 @@
 //! Runs a job's stages one after the other, with evaluations, checkpoints and early stops.
 
-use crate::checkpoint::{Checkpoint, Store};
+use crate::checkpoint::{Checkpoint, Earlier, Store};
 use crate::journal::Entry;
 use crate::keys::StageKeys;
 use crate::metrics::Row;
@@ -130,7 +130,7 @@ pub fn run(
     let clock = Instant::now();
     let first = resumed.as_ref().map_or(0, |c| c.stage as usize);
     let mut delivered = resumed.as_ref().map_or_else(Vec::new, |c| c.delivered.clone());
-    let mut earlier = resumed.as_ref().map_or_else(Traffic::default, |c| c.earlier);
+    let mut earlier = resumed.as_ref().map_or_else(Earlier::default, |c| c.earlier.clone());
     let names: Vec<String> = clients.iter().map(|(name, _)| name.clone()).collect();
     let mut clients = Some(clients);
     for index in first..chain.len() {
@@ -145,7 +145,7 @@ pub fn run(
             keys: StageKeys::new(seed, index as u32),
             federation: &federation,
             delivered: &delivered,
-            earlier,
+            earlier: &earlier,
             limits,
             clock,
             seconds_before,
@@ -156,7 +156,7 @@ pub fn run(
         match result.artifact {
             Some(artifact) if !last && stage_is_over => {
                 delivered.push(artifact);
-                earlier = traffic;
+                earlier = Earlier { traffic, tallies: result.tallies };
             }
             artifact => {
                 if artifact.is_none() && result.ending == Ending::Interrupted {
@@ -215,7 +215,7 @@ struct Work<'a> {
     keys: StageKeys,
     federation: &'a Federation,
     delivered: &'a [Artifact],
-    earlier: Traffic,
+    earlier: &'a Earlier,
     limits: &'a Limits<'a>,
     clock: Instant,
     seconds_before: f64,
@@ -308,7 +308,7 @@ impl Work<'_> {
         Ok(StageResult {
             ending,
             artifact,
-            tallies: simulator.tallies().to_vec(),
+            tallies: self.earlier.with(simulator.tallies()),
             losses: progress.losses,
             traffic: self.traffic(&simulator),
             rounds: simulator.machine().round(),
@@ -413,7 +413,7 @@ impl Work<'_> {
         Ok(Checkpoint {
             stage: self.index,
             delivered: self.delivered.to_vec(),
-            earlier: self.earlier,
+            earlier: self.earlier.clone(),
             simulation: simulator.save()?,
             evaluated: progress.evaluated,
             patience: progress.patience,
@@ -425,9 +425,9 @@ impl Work<'_> {
     fn traffic(&self, simulator: &Simulator<'_>) -> Traffic {
         let own = simulator.traffic();
         Traffic {
-            up: self.earlier.up + own.up,
-            down: self.earlier.down + own.down,
-            eval: self.earlier.eval + own.eval,
+            up: self.earlier.traffic.up + own.up,
+            down: self.earlier.traffic.down + own.down,
+            eval: self.earlier.traffic.eval + own.eval,
         }
     }
 }

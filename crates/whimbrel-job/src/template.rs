@@ -23,6 +23,8 @@ pub struct DataFacts {
 const ROUNDS: &str = "200";
 /// Clients of a split made up for a file without a client column.
 const CLIENTS_MAX: usize = 10;
+/// Comments are broken before they get longer, where they have spaces.
+const LINE_BYTES_MAX: usize = 100;
 
 /// A commented job file for a data file, or for the built-in generator.
 pub fn template(facts: Option<&DataFacts>) -> String {
@@ -61,8 +63,17 @@ impl Template {
         self.text += &format!("\n[{name}]\n");
     }
 
+    /// A comment, on as many lines as it needs.
     fn say(&mut self, comment: &str) {
-        self.text += &format!("# {comment}\n");
+        let mut line = String::from("#");
+        for word in comment.split(' ') {
+            if line.len() > 1 && line.len() + 1 + word.len() > LINE_BYTES_MAX {
+                self.text += &format!("{line}\n");
+                line = String::from("#");
+            }
+            line += &format!(" {word}");
+        }
+        self.text += &format!("{line}\n");
     }
 
     /// A key under its meaning, and under what it takes where that is a choice.

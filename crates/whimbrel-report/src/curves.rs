@@ -345,10 +345,46 @@ mod tests {
     fn seeds_are_averaged_where_all_of_them_are() {
         let runs = [run(1, &[1.0, 2.0, 9.0]), run(2, &[3.0, 4.0])];
         let curves = metric(&groups(&runs), &FIELD);
-        let (series, _) = series(&curves, Against::Round);
+        let (series, _) = series(&curves, Against::Round, Scale::Linear);
         assert_eq!(series[0].points, [[0.0, 2.0], [1.0, 3.0]]);
         let sd = 2f64.sqrt();
         assert_eq!(series[0].band, [[2.0 - sd, 2.0 + sd], [3.0 - sd, 3.0 + sd]]);
+    }
+
+    #[test]
+    fn on_log_axes_seeds_are_averaged_by_their_logarithms() {
+        let runs = [run(1, &[1e-1, 1e-3, 0.0, -1.0]), run(2, &[1e-3, 1e-7, 1e-4, 0.0])];
+        let curves = metric(&groups(&runs), &FIELD);
+        let (series, _) = series(&curves, Against::Round, Scale::Log);
+        let close = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-12;
+        // log10 is -1 and -3, then -3 and -7; their deviations are the roots of 2 and 8.
+        for (place, mean, sd) in [(0, 1e-2, 2f64.sqrt()), (1, 1e-5, 8f64.sqrt())] {
+            assert!(close(series[0].points[place][1], mean));
+            let [low, high] = series[0].band[place];
+            assert!(close(low, mean / 10f64.powf(sd)) && close(high, mean * 10f64.powf(sd)));
+        }
+        // One seed is left of the third round, none of the fourth: three values are left out.
+        assert_eq!(series[0].points[2][1], 1e-4);
+        assert!(series[0].points[3][1].is_nan());
+        assert_eq!(series[0].left_out, Some(3));
+    }
+
+    #[test]
+    fn values_that_thinning_drops_still_count_as_left_out() {
+        let values: Vec<f64> = (0..4_000).map(|k| if k % 8 == 0 { 0.0 } else { 1.0 }).collect();
+        let curves = metric(&groups(&[run(1, &values)]), &FIELD);
+        let (series, _) = series(&curves, Against::Round, Scale::Log);
+        assert!(series[0].points.len() < 500);
+        assert_eq!(series[0].left_out, Some(500));
+    }
+
+    #[test]
+    fn a_quantity_that_starts_later_is_not_missing_before() {
+        let mut run = run(1, &[1.0, 2.0, 3.0]);
+        run.rows[0].insert("field_norm2".into(), Value::Null);
+        let curves = metric(&groups(std::slice::from_ref(&run)), &FIELD);
+        let (lines, _) = series(&curves, Against::Round, Scale::Log);
+        assert_eq!((lines[0].points[0], lines[0].left_out), ([1.0, 2.0], Some(0)));
     }
 
     #[test]
@@ -356,11 +392,13 @@ mod tests {
         let mut values = vec![1.0; 5_000];
         values[1234] = 50.0;
         values[4321] = -7.0;
-        let curves = metric(&groups(&[run(1, &values)]), &FIELD);
+        let objective = signed("field_norm2", "", "");
+        let curves = metric(&groups(&[run(1, &values)]), &objective);
         let points = &curves[0].points;
         assert!(points.len() <= 420);
         assert_eq!((points[0].x[0], points[points.len() - 1].x[0]), (0.0, 4999.0));
-        assert!(points.iter().any(|p| p.y == 50.0) && points.iter().any(|p| p.y == -7.0));
+        let kept = |y: f64| points.iter().any(|point| point.linear.y == y);
+        assert!(kept(50.0) && kept(-7.0));
     }
 
     #[test]
@@ -373,10 +411,10 @@ mod tests {
         }
         let runs = [run(1, &[1.0; 3]), long];
         let curves = metric(&groups(&runs), &FIELD);
-        let (lines, axis) = series(&curves, Against::BitsUp);
+        let (lines, axis) = series(&curves, Against::BitsUp, Scale::Log);
         assert_eq!((axis.scale, axis.label.as_str()), (Scale::Log, "Mbit up"));
         assert_eq!(lines[1].points[0], [10.0, 1.0]);
-        let (_, axis) = series(&curves[..1], Against::BitsUp);
+        let (_, axis) = series(&curves[..1], Against::BitsUp, Scale::Log);
         assert_eq!((axis.scale, axis.label.as_str()), (Scale::Linear, "bit up"));
     }
 }

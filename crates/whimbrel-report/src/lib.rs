@@ -13,12 +13,13 @@
 //! | [`table`] | aligned plain-text tables for a terminal |
 //! | [`plot`] | SVG: axes, line charts, mixtures, bars and histograms, the standalone picture |
 //! | `group`, `curves`, `headline`, `reach` | from runs to the lines and figures that are shown |
-//! | `page`, `sections` | the HTML |
+//! | `page`, `sections`, `figure` | the HTML |
 //!
 //! Coordinates use the host's `log10`: a picture may differ in its last digit between machines,
 //! which is outside the promise of identical bits (that is about `model/` and `checkpoint/`).
 
 mod curves;
+mod figure;
 pub mod format;
 mod group;
 mod headline;

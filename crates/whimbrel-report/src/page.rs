@@ -15,9 +15,10 @@ pub fn html(title: &str, runs: &[RunView]) -> String {
     let groups = groups(runs);
     let body = [
         header(title, &groups),
-        banners(&groups),
+        remarks(&groups),
         headline(&groups),
         sections::course(&groups),
+        sections::bits_to_reach(&groups),
         sections::mixtures(&groups),
         sections::clients(&groups),
         sections::numbers(&groups),
@@ -67,34 +68,44 @@ fn header(title: &str, groups: &[Group]) -> String {
     )
 }
 
-/// Why runs stopped, then warnings.
-fn banners(groups: &[Group]) -> String {
-    let mut html = String::new();
-    let runs = || groups.iter().flat_map(|group| group.runs.iter().map(move |run| (group, *run)));
-    let named = |group: &Group, run: &RunView| {
-        let seed =
-            if group.runs.len() > 1 { format!(", seed {}", run.seed) } else { String::new() };
-        let alone = groups.len() == 1 && group.runs.len() == 1;
-        if alone { String::new() } else { format!("{}{seed}: ", escape(&group.label)) }
+/// Why runs stopped, then what else there is to say of them.
+fn remarks(groups: &[Group]) -> String {
+    let named = |group: &Group, run: Option<&RunView>| {
+        let seed = run.filter(|_| group.runs.len() > 1).map(|run| format!(", seed {}", run.seed));
+        match (groups.len(), seed) {
+            (1, None) => String::new(),
+            (_, seed) => format!("{}{}: ", escape(&group.label), seed.unwrap_or_default()),
+        }
     };
-    for (group, run) in runs() {
-        if let Some(error) = &run.error {
+    let mut html = String::new();
+    for group in groups {
+        for run in &group.runs {
+            let Some(error) = &run.error else { continue };
             html += &format!(
                 "<div class=\"banner error\" role=\"alert\"><strong>Stopped before the end.</strong> \
                  {}{}</div>\n",
-                named(group, run),
+                named(group, Some(run)),
                 escape(error)
             );
         }
     }
-    for (group, run) in runs() {
-        for note in &run.notes {
-            html += &format!(
-                "<div class=\"banner note\"><strong>Note.</strong> {}{}</div>\n",
-                named(group, run),
-                escape(note)
-            );
+    let mut notes = String::new();
+    for group in groups {
+        let everywhere = |note: &String| group.runs.iter().all(|run| run.notes.contains(note));
+        for (place, run) in group.runs.iter().enumerate() {
+            for note in &run.notes {
+                let name = match everywhere(note) {
+                    // All seeds say the same: once is enough.
+                    true if place > 0 => continue,
+                    true => named(group, None),
+                    false => named(group, Some(run)),
+                };
+                notes += &format!("<li>{name}{}</li>\n", escape(note));
+            }
         }
+    }
+    if !notes.is_empty() {
+        html += &format!("<ul class=\"notes\">{notes}</ul>\n");
     }
     html
 }
@@ -131,8 +142,8 @@ fn headline(groups: &[Group]) -> String {
         })
         .collect();
     let seeds = if groups.iter().any(|group| group.runs.len() > 1) {
-        "<p class=\"quiet small\">± is one standard deviation over seeds; counts and times are \
-         means.</p>\n"
+        "<p class=\"quiet small\">± is one standard deviation over seeds, after log10 that of log10; \
+         counts and times are means.</p>\n"
     } else {
         ""
     };

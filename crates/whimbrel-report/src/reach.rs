@@ -72,8 +72,7 @@ impl BitsToReach {
     pub fn text(&self) -> String {
         let first = format!("bits to {}", self.quantity);
         let levels: Vec<String> = self.levels.iter().map(|level| format!("{level:e}")).collect();
-        let heads: Vec<&str> =
-            std::iter::once(&first).chain(&levels).map(String::as_str).collect();
+        let heads: Vec<&str> = std::iter::once(&first).chain(&levels).map(String::as_str).collect();
         let cell = |row: &Reached, place: usize| {
             let times = self.times_best(row, place).map_or(String::new(), |t| format!(" ({t})"));
             row.bits[place].map_or(NEVER.into(), |value| bits(value) + &times)
@@ -123,9 +122,8 @@ struct Course(Vec<Point>);
 
 impl Course {
     fn new(points: Vec<Point>) -> Self {
-        let known = |point: &Point| {
-            point.on(Scale::Linear).y.is_finite() && bits_at(point).is_finite()
-        };
+        let known =
+            |point: &Point| point.on(Scale::Linear).y.is_finite() && bits_at(point).is_finite();
         Self(points.into_iter().filter(known).collect())
     }
 

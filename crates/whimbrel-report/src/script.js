@@ -30,10 +30,13 @@
       const key = svg.dataset.key;
       const [left, top, width, height] = svg.dataset.frame.split(" ").map(Number);
       const [atX, atY] = [axis(svg.dataset.x), axis(svg.dataset.y)];
+      const scale = svg.dataset.y.split(" ")[2];
       const series = data.series.map((s) => ({
         ...s,
-        at: s.x[key].map((x, i) => ({ x, y: s.y[i], sd: s.sd && s.sd[i], px: atX(x), py: atY(s.y[i]) }))
-          .filter((p) => isFinite(p.px) && isFinite(p.py)),
+        at: s.x[key].map((x, i) => {
+          const { y, sd } = s[scale];
+          return { x, y: y[i], sd: sd && sd[i], px: atX(x), py: atY(y[i]) };
+        }).filter((p) => isFinite(p.px) && isFinite(p.py)),
       })).filter((s) => s.at.length);
       if (!series.length) continue;
       // The browser's own tooltip would cover ours; the name stays for those who listen.
@@ -45,6 +48,11 @@
       cursor.setAttribute("class", "cursor");
       let place = 1;
 
+      // On a log axis the deviation is that of log10.
+      const spread = (sd) => {
+        if (!sd) return "";
+        return scale === "Log" ? ` (log10 ± ${show(Number(sd.toPrecision(2)))})` : ` ± ${show(sd)}`;
+      };
       const hide = () => { tip.hidden = true; cursor.remove(); };
       const read = (fraction) => {
         place = Math.min(1, Math.max(0, fraction));
@@ -62,7 +70,7 @@
           if (Math.abs(near[i].px - nearest.px) > 0.04) return;
           const row = document.createElement("span");
           const value = document.createElement("i");
-          value.textContent = show(near[i].y) + (near[i].sd ? ` ± ${show(near[i].sd)}` : "");
+          value.textContent = show(near[i].y) + spread(near[i].sd);
           row.append(swatch(s.style), s.label, value);
           tip.append(row);
         });

@@ -1,12 +1,14 @@
 //! The sections of the page between its headline and its end: plots and tables.
 
-use serde_json::{Value, json};
-
-use crate::curves::{self, Against, Curve, METRICS, Metric};
-use crate::format::{MISSING, bit_unit, bits, count, duration, escape, number, shorten};
+use crate::curves::{self, Against, Curve, METRICS, Metric, Point};
+use crate::figure::Figure;
+use crate::format::{
+    MISSING, bit_unit, bits, count, duration, escape, number, scientific, shorten,
+};
 use crate::group::Group;
 use crate::plot::style::swatch;
-use crate::plot::{AxisSpec, Bars, Histogram, LineChart, MixtureChart, Scale};
+use crate::plot::{Bars, Histogram, MixtureChart, Scale};
+use crate::reach;
 use crate::view::{self, ClientView, MixtureView};
 
 /// The switches and one figure per metric.
@@ -22,8 +24,8 @@ pub(crate) fn course(groups: &[Group]) -> String {
             .into();
     }
     let known = |against: &Against| {
-        let mut points = metrics.iter().flat_map(|(_, curves)| curves).flat_map(|c| &c.points);
-        points.any(|point| point.x[*against as usize].is_finite())
+        let mut all = metrics.iter().flat_map(|(_, curves)| points(curves));
+        all.any(|point| point.x[*against as usize].is_finite())
     };
     let against: Vec<Against> = Against::ALL.into_iter().filter(known).collect();
     let xs: Vec<(String, &str)> = against.iter().map(|a| (a.key().into(), a.words())).collect();
@@ -41,9 +43,9 @@ pub(crate) fn course(groups: &[Group]) -> String {
         html += &format!("<ul class=\"legend\">{}</ul>\n", items.collect::<String>());
     }
     if groups.iter().any(|group| group.runs.len() > 1) {
-        html += "<p class=\"quiet small\">Lines are means over seeds; bands are one standard \
-                 deviation either side (on a log axis, down to the axis where that is below \
-                 zero).</p>\n";
+        html += "<p class=\"quiet small\">Several seeds are one line. On a log axis it is their \
+                 geometric mean, and the band one standard deviation of log10 either side; on a \
+                 linear axis it is their mean, and the band one standard deviation.</p>\n";
     }
     html += "<div class=\"charts\">\n";
     // Longer names would take a third of each plot; the legend above has them.
@@ -54,7 +56,8 @@ pub(crate) fn course(groups: &[Group]) -> String {
         let figure = Figure {
             title: metric.title,
             caption: metric.caption,
-            log: metric.log && curves.iter().flat_map(|c| &c.points).any(|p| p.y > 0.0),
+            seeds: groups.iter().any(|group| group.runs.len() > 1),
+            log: metric.log && points(curves).any(|point| !point.on(Scale::Log).y.is_nan()),
             bounds: None,
             reference: reference.filter(|_| metric.key == "objective"),
             name_ends,
@@ -64,19 +67,38 @@ pub(crate) fn course(groups: &[Group]) -> String {
     html + "</div>\n</section>\n"
 }
 
+/// Bits until given distances from the optimum.
+pub(crate) fn bits_to_reach(groups: &[Group]) -> String {
+    let Some(table) = reach::of_groups(groups, &reach::LEVELS) else { return String::new() };
+    let mean = if groups.iter().any(|group| group.runs.len() > 1) {
+        " (geometric mean over seeds)"
+    } else {
+        ""
+    };
+    let body = format!(
+        "<p class=\"quiet small\">Bits up and down until the first evaluated round whose {}{mean} is \
+         at or below the level; beside them, how many times the fewest.</p>\n{}",
+        table.quantity,
+        table.html(groups.len() > 1),
+    );
+    section("Bits to reach", body)
+}
+
 /// The mixtures, their components, and the weights over time.
 pub(crate) fn mixtures(groups: &[Group]) -> String {
     let mut html = String::new();
     for group in groups {
         let run = group.runs[0];
-        let weights = curves::weights(run);
-        if run.mixture.is_none() && weights.is_empty() {
+        let order = run.mixture.as_ref().map_or(vec![], MixtureView::order);
+        let mixture = run.mixture.as_ref().map(|mixture| mixture.reordered(&order));
+        let weights = curves::weights(run, &order);
+        if mixture.is_none() && weights.is_empty() {
             continue;
         }
         html += "<div class=\"part\">\n";
         html += &part_name(groups, group);
         html += "<div class=\"charts\">\n";
-        if let Some(mixture) = &run.mixture {
+        if let Some(mixture) = &mixture {
             let title = format!("Fitted mixture: {}", group.label);
             let chart = MixtureChart { title: &title, mixture, size: [380.0, 330.0] };
             html += &format!(
@@ -86,13 +108,15 @@ pub(crate) fn mixtures(groups: &[Group]) -> String {
             );
         }
         if !weights.is_empty() {
-            let points = || weights.iter().flat_map(|curve| &curve.points);
-            let known = |a: &Against| points().any(|point| point.x[*a as usize].is_finite());
+            let known =
+                |a: &Against| points(&weights).any(|point| point.x[*a as usize].is_finite());
             let against: Vec<Against> = Against::ALL.into_iter().filter(known).collect();
-            let most = points().map(|point| point.y).filter(|y| y.is_finite()).fold(0.0, f64::max);
+            let shares = points(&weights).map(|point| point.on(Scale::Linear).y);
+            let most = shares.filter(|share| share.is_finite()).fold(0.0, f64::max);
             let figure = Figure {
                 title: "Mixture weights",
                 caption: "One line per component",
+                seeds: false,
                 log: false,
                 bounds: Some([0.0, if most > 0.6 { most.max(1.0) } else { most * 1.15 }]),
                 reference: None,
@@ -100,7 +124,7 @@ pub(crate) fn mixtures(groups: &[Group]) -> String {
             };
             html += &figure.html(&weights, &against);
         }
-        html += &run.mixture.as_ref().map_or(String::new(), components);
+        html += &mixture.as_ref().map_or(String::new(), components);
         html += "</div>\n</div>\n";
     }
     section("Mixture", html)
@@ -169,94 +193,34 @@ pub(crate) fn numbers(groups: &[Group]) -> String {
 type NumberColumn = (&'static str, &'static str, fn(f64) -> String);
 
 /// The columns of the table of numbers.
-const NUMBERS: [NumberColumn; 12] = [
+const NUMBERS: [NumberColumn; 17] = [
     ("round", "round", |v| number(v, 9)),
     ("epoch", "epoch", |v| number(v, 4)),
+    ("excess_loss", "excess loss", |v| scientific(v, 4)),
     ("objective", "objective", |v| number(v, 8)),
     ("field_norm2", "‖h‖²", |v| number(v, 4)),
-    ("update_norm2", "‖H‖²", |v| number(v, 4)),
-    ("memory_gap2", "memory gap", |v| number(v, 4)),
+    ("distance2", "distance²", |v| number(v, 4)),
+    ("update_norm2", "update²", |v| number(v, 4)),
+    ("memory_gap2", "up memory gap", |v| number(v, 4)),
+    ("down_memory_gap2", "down memory gap", |v| number(v, 4)),
+    ("local_variance", "local variance", |v| number(v, 4)),
     ("test_loss", "test loss", |v| number(v, 4)),
     ("test_accuracy", "test accuracy", |v| number(v, 4)),
     ("bits_up", "up", bits),
     ("bits_down", "down", bits),
+    ("bits_down_ghost", "hypothetical down", bits),
     ("bits_eval", "evaluation", bits),
     ("seconds", "time", duration),
 ];
 
-/// One quantity over the course of a run, drawn against everything it can be drawn against; the
-/// page's switches choose which drawing is seen.
-struct Figure<'a> {
-    title: &'a str,
-    caption: &'a str,
-    log: bool,
-    bounds: Option<[f64; 2]>,
-    reference: Option<f64>,
-    name_ends: bool,
-}
-
-impl Figure<'_> {
-    fn html(&self, curves: &[Curve], against: &[Against]) -> String {
-        let mut html = format!(
-            "<figure data-live><figcaption><h3>{}</h3><p>{}</p></figcaption>\n",
-            escape(self.title),
-            escape(self.caption)
-        );
-        for &x in against {
-            if self.log {
-                html += &self.variant(curves, x, Scale::Log, "y-log");
-                html += &self.variant(curves, x, Scale::Linear, "y-linear");
-            } else {
-                html += &self.variant(curves, x, Scale::Linear, "y-log y-linear");
-            }
-        }
-        html + &data(curves, against) + "</figure>\n"
-    }
-
-    fn variant(&self, curves: &[Curve], against: Against, scale: Scale, class: &str) -> String {
-        let (series, x) = curves::series(curves, against);
-        let y = AxisSpec { bounds: self.bounds, ..AxisSpec::new(self.title, scale) };
-        let mut chart = LineChart::new(self.title, x, y, series);
-        chart.name_ends = self.name_ends;
-        chart.reference = self.reference.map(|value| (value, "reference".into()));
-        chart.extra = format!(" data-key=\"{}\"", against.key());
-        format!("<div class=\"variant x-{} {class}\">{}</div>\n", against.key(), chart.svg())
-    }
-}
-
-/// The points of a figure for the read-out, as JSON that cannot end its element.
-fn data(curves: &[Curve], against: &[Against]) -> String {
-    // Six digits are more than a read-out shows.
-    let short =
-        |value: f64| format!("{value:.5e}").parse::<f64>().map_or(Value::Null, |v| json!(v));
-    let unit = |a: Against| match a {
-        Against::Round | Against::Epoch => (1.0, a.words().to_string()),
-        Against::BitsUp | Against::BitsBoth => curves::bits_axis(curves, a),
-    };
-    let object = |value: &dyn Fn(Against) -> Value| -> Value {
-        Value::Object(against.iter().map(|&a| (a.key().to_string(), value(a))).collect())
-    };
-    let series: Vec<Value> = curves
-        .iter()
-        .map(|curve| {
-            let x = object(&|a| {
-                curve.points.iter().map(|point| short(point.x[a as usize] / unit(a).0)).collect()
-            });
-            let y: Value = curve.points.iter().map(|point| short(point.y)).collect();
-            let sd: Option<Vec<Value>> =
-                curve.points.iter().map(|point| point.sd.map(short)).collect();
-            json!({ "label": curve.label, "style": curve.style, "x": x, "y": y, "sd": sd })
-        })
-        .collect();
-    let units = object(&|a| json!(unit(a).1));
-    let text = json!({ "units": units, "series": series }).to_string();
-    format!("<script type=\"application/json\">{}</script>\n", text.replace('<', "\\u003c"))
-}
-
 /// A metric that is zero throughout says nothing, unless it is the objective.
 fn worth_drawing(metric: &Metric, curves: &[Curve]) -> bool {
-    let mut points = curves.iter().flat_map(|curve| &curve.points);
-    !curves.is_empty() && (metric.key == "objective" || points.any(|point| point.y != 0.0))
+    let shown = || points(curves).map(|point| point.on(Scale::Linear).y);
+    !curves.is_empty() && (metric.key == "objective" || shown().any(|y| y != 0.0))
+}
+
+fn points(curves: &[Curve]) -> impl Iterator<Item = &Point> {
+    curves.iter().flat_map(|curve| &curve.points)
 }
 
 fn switch(name: &str, legend: &str, choices: &[(String, &str)]) -> String {

@@ -58,7 +58,9 @@ fn width(text: &str) -> usize {
 
 fn looks_numeric(text: &str) -> bool {
     let text = text.trim_start_matches("log10: ").trim_start_matches(['-', '+', '−', '<', '~']);
-    text.is_empty() || text == "never" || text.starts_with(|c: char| c.is_ascii_digit() || c == '–' || c == '∞')
+    text.is_empty()
+        || text == "never"
+        || text.starts_with(|c: char| c.is_ascii_digit() || c == '–' || c == '∞')
 }
 
 #[cfg(test)]

@@ -102,7 +102,6 @@ impl MixtureView {
     pub(crate) fn order(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.means.len()).collect();
         if self.weights.len() == order.len() && self.covariances.len() == order.len() {
-            
             order.sort_by(|&a, &b| {
                 let ([x, y], [u, v]) = (self.means[a], self.means[b]);
                 x.total_cmp(&u).then(y.total_cmp(&v))

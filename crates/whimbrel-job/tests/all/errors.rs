@@ -408,7 +408,7 @@ fn every_impossible_value_is_refused() {
         "batch = 5\nlocal_steps = 0",
         "batch = 5\nreplacement = 1",
         "weights = \"rows\"",
-        "form = \"lean\"",
+        "form = \"leen\"",
         "evaluate = 10",
         "evaluate = { every = 0 }",
         "stop = { field_norm2 = 0 }",

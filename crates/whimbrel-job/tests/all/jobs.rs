@@ -38,10 +38,12 @@ fn the_published_job_parses_as_written() {
             partition: Partition::Column("client".into()),
             columns: None,
             label: None,
+            target: None,
+            standardize: false,
             delimiter: None,
         })
     );
-    let Model::Gmm(gmm) = &job.model;
+    let Model::Gmm(gmm) = &job.model else { panic!("not a mixture") };
     assert_eq!((gmm.components, gmm.covariance), (3, Covariance::Tied));
     assert_eq!(job.method.length, Length::Rounds(200));
     assert_eq!(job.method.step, Step::Constant(1.0));
@@ -57,14 +59,15 @@ fn the_published_job_parses_as_written() {
 fn defaults_are_the_documented_ones() {
     let job = parse(PLAIN);
     assert_eq!(job.seed, 1);
-    let Model::Gmm(gmm) = &job.model;
+    let Model::Gmm(gmm) = &job.model else { panic!("not a mixture") };
     assert_eq!((gmm.covariance, &gmm.init), (Covariance::Tied, &Init::FederatedKmeans));
     assert_eq!((gmm.reg_covar, gmm.weight_floor, gmm.covariance_floor), (0.0, 1e-10, 1e-10));
     assert_eq!(gmm.penalty, Penalty::default());
     assert_eq!((job.method.batch, job.method.step), (Batch::Full, Step::Auto));
-    assert_eq!((job.method.weights, job.method.form), (Weights::Samples, Form::Pair));
+    assert_eq!((job.method.weights, job.method.form), (Weights::Samples, Some(Form::Pair)));
     assert_eq!((job.method.evaluate_every, job.method.stop), (None, Stop::default()));
-    assert_eq!(job.downlink, Downlink::Exact);
+    assert_eq!(job.downlink.rule, DownRule::Exact);
+    assert_eq!((job.seeds, job.method.memory_max), (None, 4_000_000_000));
     assert_eq!((job.simulation.lost, job.simulation.checkpoint_seconds), (0.0, 10.0));
 
     let generated = parse(
@@ -109,7 +112,7 @@ fn a_dirichlet_split_takes_its_column_from_the_label() {
         "label = \"y\"\nsplit = { by = \"dirichlet\", clients = 5, alpha = 0.4 }",
     );
     let DataSource::Csv(csv) = parse(&text).data.source else { panic!("not a csv") };
-    let column = "y".to_owned();
+    let column = Some("y".to_owned());
     assert_eq!(csv.partition, Partition::Dirichlet { clients: 5, alpha: 0.4, column });
 }
 

@@ -1,0 +1,100 @@
+//! One quantity over the course of a run, as the page shows it.
+
+use serde_json::{Value, json};
+
+use crate::curves::{self, Against, Curve, Mark};
+use crate::format::escape;
+use crate::plot::{AxisSpec, LineChart, Scale};
+
+/// A quantity drawn against everything it can be drawn against; the page's switches choose which
+/// drawing is seen.
+pub(crate) struct Figure<'a> {
+    pub title: &'a str,
+    pub caption: &'a str,
+    /// Whether some line stands for several seeds.
+    pub seeds: bool,
+    /// Whether there is a drawing on a log axis.
+    pub log: bool,
+    pub bounds: Option<[f64; 2]>,
+    pub reference: Option<f64>,
+    pub name_ends: bool,
+}
+
+impl Figure<'_> {
+    pub fn html(&self, curves: &[Curve], against: &[Against]) -> String {
+        let mean = match (self.seeds, self.log) {
+            (false, _) => "",
+            (true, false) => "; mean over seeds",
+            (true, true) => {
+                "<span class=\"if-log\">; geometric mean over seeds, ± 1 sd of log10</span>\
+                 <span class=\"if-linear\">; mean over seeds, ± 1 sd</span>"
+            }
+        };
+        let mut html = format!(
+            "<figure data-live><figcaption><h3>{}</h3><p>{}{mean}</p></figcaption>\n",
+            escape(self.title),
+            escape(self.caption)
+        );
+        for &x in against {
+            if self.log {
+                html += &self.variant(curves, x, Scale::Log, "y-log");
+                html += &self.variant(curves, x, Scale::Linear, "y-linear");
+            } else {
+                html += &self.variant(curves, x, Scale::Linear, "y-log y-linear");
+            }
+        }
+        html + &self.data(curves, against) + "</figure>\n"
+    }
+
+    fn variant(&self, curves: &[Curve], against: Against, scale: Scale, class: &str) -> String {
+        let (series, x) = curves::series(curves, against, scale);
+        let y = AxisSpec { bounds: self.bounds, ..AxisSpec::new(self.title, scale) };
+        let mut chart = LineChart::new(self.title, x, y, series);
+        chart.name_ends = self.name_ends;
+        chart.reference = self.reference.map(|value| (value, "reference".into()));
+        chart.extra = format!(" data-key=\"{}\"", against.key());
+        format!("<div class=\"variant x-{} {class}\">{}</div>\n", against.key(), chart.svg())
+    }
+
+    /// The points for the read-out, as JSON that cannot end its element.
+    fn data(&self, curves: &[Curve], against: &[Against]) -> String {
+        let unit = |a: Against| match a {
+            Against::Round | Against::Epoch => (1.0, a.words().to_string()),
+            Against::BitsUp | Against::BitsBoth => curves::bits_axis(curves, a),
+        };
+        let object = |value: &dyn Fn(Against) -> Value| -> Value {
+            Value::Object(against.iter().map(|&a| (a.key().to_string(), value(a))).collect())
+        };
+        let series: Vec<Value> = curves
+            .iter()
+            .map(|curve| {
+                let x = object(&|a| {
+                    let value = |x: f64| short(x / unit(a).0);
+                    curve.points.iter().map(|point| value(point.x[a as usize])).collect()
+                });
+                let linear = marks(curve, Scale::Linear);
+                let log = if self.log { marks(curve, Scale::Log) } else { Value::Null };
+                let (label, style) = (&curve.label, curve.style);
+                json!({ "label": label, "style": style, "x": x, "Linear": linear, "Log": log })
+            })
+            .collect();
+        let units = object(&|a| json!(unit(a).1));
+        let text = json!({ "units": units, "series": series }).to_string();
+        format!("<script type=\"application/json\">{}</script>\n", text.replace('<', "\\u003c"))
+    }
+}
+
+/// What a line shows on a scale: heights and, over seeds, deviations.
+fn marks(curve: &Curve, scale: Scale) -> Value {
+    let all = || curve.points.iter().map(|point| point.on(scale));
+    let y: Value = all().map(|mark: Mark| short(mark.y)).collect();
+    let banded = all().any(|mark| mark.sd.is_some());
+    let sd: Option<Vec<Value>> =
+        banded.then(|| all().map(|mark| mark.sd.map_or(Value::Null, short)).collect());
+    json!({ "y": y, "sd": sd })
+}
+
+/// Six digits: more than a read-out shows.
+fn short(value: f64) -> Value {
+    format!("{value:.5e}").parse::<f64>().map_or(Value::Null, |value| json!(value))
+}
