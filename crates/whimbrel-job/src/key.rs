@@ -36,7 +36,7 @@ pub enum Fallback {
 }
 
 /// A word that a key takes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Word {
     /// The word.
     pub name: &'static str,

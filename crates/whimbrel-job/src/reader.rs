@@ -211,7 +211,7 @@ impl<'a> Reader<'a> {
     pub fn check_meaning_among(&self, words: &[Word], kind: &str) {
         let judged = |key: &&&Key| {
             let known = |kind: &&str| words.iter().any(|word| word.name == *kind);
-            key.only.is_some_and(|only| only.kinds.iter().all(|kind| known(&kind)))
+            key.only.is_some_and(|only| only.kinds.iter().all(known))
         };
         let keys = self.section.keys.iter().filter(judged);
         keys.filter(|key| !key.means_something_for(kind)).for_each(|k| self.refuse_for(k, kind));

@@ -1,6 +1,6 @@
 //! The reference page of the job file, made of the definitions.
 
-use crate::key::{Fallback, Key, Section};
+use crate::key::{Fallback, Key, Section, Word};
 use crate::spec::SECTIONS;
 
 const HEAD: &str = "# The job file
@@ -100,7 +100,7 @@ fn only(key: &Key) -> String {
 #[derive(Default)]
 struct Shown {
     tables: Vec<*const Section>,
-    words: Vec<Vec<&'static str>>,
+    words: Vec<Word>,
 }
 
 impl Shown {
@@ -116,11 +116,10 @@ impl Shown {
     fn words(&mut self, section: &Section) -> String {
         let mut out = String::new();
         for key in section.keys.iter().filter(|key| !key.words.is_empty()) {
-            let names: Vec<&str> = key.words.iter().map(|word| word.name).collect();
-            if names != ["auto"] && self.words.contains(&names) {
+            if key.words.iter().all(|word| self.words.contains(word)) {
                 continue;
             }
-            self.words.push(names);
+            self.words.extend(key.words);
             out += &format!("\n`{}`:\n\n", key.name);
             for word in key.words {
                 out += &format!("- `\"{}\"`: {}\n", word.name, word.doc);

@@ -99,7 +99,8 @@ impl Template {
         }
         let columns: Vec<String> = facts.columns.iter().map(|name| text(name)).collect();
         self.say(file::COLUMNS.doc);
-        self.say(&format!("{} = [{}]", file::COLUMNS.name, columns.join(", ")));
+        // On one line: a name must not be broken.
+        self.text += &format!("# {} = [{}]\n", file::COLUMNS.name, columns.join(", "));
         if facts.client.is_none() {
             self.say("no column looks like a client's name: rows are dealt out at random");
             self.split(facts.rows);

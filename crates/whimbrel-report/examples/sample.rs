@@ -1,16 +1,18 @@
 //! Renders made-up runs, to look at the report while working on it.
 //!
-//! `cargo run --example sample -- FILE [one|compare|seeds|broken|hero]`
+//! `cargo run --example sample -- FILE [one|compare|seeds|gradient|broken|hero]`
 
 use std::process::ExitCode;
 
 use serde_json::{Map, Value, json};
-use whimbrel_report::{ClientView, HeroAxis, MixtureView, RunView, closing_table, hero, html};
+use whimbrel_report::{
+    ClientView, HeroAxis, LEVELS, MixtureView, RunView, bits_to_reach, closing_table, hero, html,
+};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let Some(path) = arguments.first() else {
-        eprintln!("usage: sample FILE [one|compare|seeds|broken|hero]");
+        eprintln!("usage: sample FILE [one|compare|seeds|gradient|broken|hero]");
         return ExitCode::from(2);
     };
     let em = || run("em, pooled", "em", 1, 100, |t| 0.4 * (-0.075 * t).exp(), 0.0);
@@ -19,6 +21,12 @@ fn main() -> ExitCode {
     let text = match arguments.get(1).map_or("compare", String::as_str) {
         "one" => html("wards", &[run("wards", "fedem", 7, 8, |t| (-0.05 * t).exp(), 900.0)]),
         "seeds" => html("five seeds", &[fedem(1), fedem(2), fedem(3), fedem(4), fedem(5), dem()]),
+        "gradient" => {
+            let runs = gradients();
+            eprint!("{}", closing_table(&runs));
+            eprint!("{}", bits_to_reach(&runs, &LEVELS).map_or(String::new(), |t| t.text()));
+            html("a9a", &runs)
+        }
         "broken" => html("<script>alert(1)</script>", &[broken(), fedem(1)]),
         "hero" => hero(
             "Compressed messages, same answer",
@@ -26,9 +34,12 @@ fn main() -> ExitCode {
             &[em(), fedem(1), dem()],
             HeroAxis::Rounds,
         ),
-        _ => html("Demonstration", &[em(), fedem(1), dem()]),
+        _ => {
+            let runs = [em(), fedem(1), dem()];
+            eprint!("{}", closing_table(&runs));
+            html("Demonstration", &runs)
+        }
     };
-    eprint!("{}", closing_table(&[em(), fedem(1), dem()]));
     match std::fs::write(path, text) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -100,6 +111,61 @@ fn run(
         job_toml: format!("name = \"{name}\"\nseed = {seed}\n\n[method]\nkind = \"{method}\"\n"),
         command: "whimbrel run job.toml --out wards-again".into(),
         reference_objective: Some(reference),
+        ..RunView::default()
+    }
+}
+
+/// Six gradient methods over five seeds: where each saturates, and bits per round up and down.
+fn gradients() -> Vec<RunView> {
+    let methods: [(&str, f64, f64, f64, &str); 6] = [
+        ("sgd", 6e-4, 79_360.0, 79_360.0, "exact uplink, exact downlink"),
+        ("diana", 4.5e-3, 2_900.0, 79_360.0, "compressed uplink with memory, exact downlink"),
+        ("artemis", 4e-2, 2_900.0, 2_900.0, "compressed both ways, degraded downlink"),
+        ("mcm", 8e-3, 2_900.0, 2_900.0, "compressed both ways, preserved downlink"),
+        ("rand-mcm", 6e-3, 2_900.0, 2_900.0, "compressed both ways, one downlink per client"),
+        ("ghost", 7e-3, 2_900.0, 79_360.0, "a bound that no federation can run"),
+    ];
+    let seeds = |(name, floor, up, down, row): (&'static str, f64, f64, f64, &'static str)| {
+        (1..=5).map(move |seed| gradient(name, seed, floor, [up, down], row))
+    };
+    methods.into_iter().flat_map(seeds).collect()
+}
+
+fn gradient(name: &str, seed: u64, floor: f64, bits: [f64; 2], row: &str) -> RunView {
+    let mut noise = Noise(seed * 977 + bits[0] as u64 + (1e6 * floor) as u64);
+    let rows: Vec<Map<String, Value>> = (0..=90)
+        .map(|place| {
+            let round = 50.0 * place as f64;
+            let ideal = 0.37 * (-round / 250.0).exp();
+            let excess = (ideal + floor) * (0.15 * noise.normal()).exp();
+            let mut row = json!({
+                "round": round, "epoch": round / 32.6, "objective": 0.323 + excess,
+                "excess_loss": excess, "distance2": 40.0 * excess,
+                "update_norm2": if place == 0 { Value::Null } else { json!(0.3 * excess) },
+                "bits_up": bits[0] * round, "bits_down": bits[1] * round,
+                "seconds": 2e-4 * round,
+            });
+            if name != "sgd" {
+                row["memory_gap2"] = json!(1e-3 + ideal);
+            }
+            if bits[1] < 79_360.0 || name == "ghost" {
+                row["local_variance"] = json!(2.0 * excess);
+                row["down_memory_gap2"] = json!(3.0 * excess * (0.2 * noise.normal()).exp());
+            }
+            if name == "ghost" {
+                row["bits_down_ghost"] = json!(2_900.0 * round);
+            }
+            row.as_object().cloned().unwrap_or_default()
+        })
+        .collect();
+    RunView {
+        name: name.into(),
+        method: name.into(),
+        model: "logistic, 124 columns".into(),
+        seed,
+        version: "0.1.0".into(),
+        rows,
+        notes: vec![format!("Table 1: {row}")],
         ..RunView::default()
     }
 }

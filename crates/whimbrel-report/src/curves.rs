@@ -305,7 +305,8 @@ where
         .collect()
 }
 
-/// At most about 400 points: the lowest and the highest of each stretch, so that no peak is lost.
+/// About 400 points at most, 600 where values are missing: the lowest and the highest of each stretch, so that no peak is lost,
+/// and one that cannot be drawn, so that no gap is.
 fn thin(points: Vec<Point>, scale: Scale) -> Vec<Point> {
     const MOST: usize = 400;
     if points.len() <= MOST {
@@ -315,11 +316,12 @@ fn thin(points: Vec<Point>, scale: Scale) -> Vec<Point> {
     let last = points.len() - 1;
     let mut kept = vec![0];
     for start in (0..points.len()).step_by(stretch) {
-        let places = start..(start + stretch).min(points.len());
         let height = |place: &usize| points[*place].on(scale).y;
         let by_value = |a: &usize, b: &usize| height(a).total_cmp(&height(b));
-        let (low, high) = (places.clone().min_by(by_value), places.max_by(by_value));
-        kept.extend(low.into_iter().chain(high));
+        let places = start..(start + stretch).min(points.len());
+        let drawn = || places.clone().filter(|place| scale.draws(height(place)));
+        kept.extend([drawn().min_by(by_value), drawn().max_by(by_value)].into_iter().flatten());
+        kept.extend(places.clone().find(|place| !scale.draws(height(place))));
     }
     kept.push(last);
     kept.sort_unstable();
@@ -374,7 +376,7 @@ mod tests {
         let values: Vec<f64> = (0..4_000).map(|k| if k % 8 == 0 { 0.0 } else { 1.0 }).collect();
         let curves = metric(&groups(&[run(1, &values)]), &FIELD);
         let (series, _) = series(&curves, Against::Round, Scale::Log);
-        assert!(series[0].points.len() < 500);
+        assert!(series[0].points.len() <= 602);
         assert_eq!(series[0].left_out, Some(500));
     }
 
@@ -391,14 +393,25 @@ mod tests {
     fn thinning_keeps_ends_and_peaks() {
         let mut values = vec![1.0; 5_000];
         values[1234] = 50.0;
-        values[4321] = -7.0;
-        let objective = signed("field_norm2", "", "");
-        let curves = metric(&groups(&[run(1, &values)]), &objective);
+        values[1235] = 0.0;
+        values[4321] = 1e-7;
+        let curves = metric(&groups(&[run(1, &values)]), &FIELD);
         let points = &curves[0].points;
         assert!(points.len() <= 420);
         assert_eq!((points[0].x[0], points[points.len() - 1].x[0]), (0.0, 4999.0));
         let kept = |y: f64| points.iter().any(|point| point.linear.y == y);
-        assert!(kept(50.0) && kept(-7.0));
+        assert!(kept(50.0) && kept(0.0) && kept(1e-7));
+    }
+
+    #[test]
+    fn weights_follow_the_order_of_components() {
+        let row = json!({ "round": 0, "weights": [0.5, 0.2, 0.3] }).as_object().unwrap().clone();
+        let run = RunView { rows: vec![row], ..RunView::default() };
+        let shown = |order: &[usize]| -> Vec<f64> {
+            weights(&run, order).iter().map(|curve| curve.points[0].linear.y).collect()
+        };
+        assert_eq!(shown(&[2, 1, 0]), [0.3, 0.2, 0.5]);
+        assert_eq!(shown(&[]), [0.5, 0.2, 0.3]);
     }
 
     #[test]

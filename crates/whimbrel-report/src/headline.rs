@@ -154,7 +154,13 @@ mod tests {
             run("sgd", 3, 1e-3),
             run("qsgd", 1, 0.0372),
         ];
-        insta::assert_snapshot!(closing_table(&runs), @"");
+        insta::assert_snapshot!(closing_table(&runs), @r"
+        run                                 excess loss
+        ----  -----------------------------------------
+        mcm                         log10: -3.00 ± 1.41
+        sgd   log10: -3.00 ± 0.00 (1 of 3 not positive)
+        qsgd                                    3.72e-2
+        ");
     }
 
     #[test]

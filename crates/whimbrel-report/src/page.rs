@@ -226,3 +226,29 @@ fn capital(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_are_said_once() {
+        let run = |name: &str, seed: u64, notes: &[&str]| RunView {
+            name: name.into(),
+            seed,
+            notes: notes.iter().map(|note| note.to_string()).collect(),
+            ..RunView::default()
+        };
+        let runs = [
+            run("mcm", 1, &["preserved"]),
+            run("mcm", 2, &["preserved", "stopped early"]),
+            run("sgd", 1, &["exact"]),
+        ];
+        let html = remarks(&groups(&runs));
+        let items: Vec<&str> =
+            html.split("<li>").skip(1).map(|item| &item[..item.find("</li>").unwrap()]).collect();
+        assert_eq!(items, ["mcm: preserved", "mcm, seed 2: stopped early", "sgd: exact"]);
+        assert!(!html.contains("banner"));
+        assert!(remarks(&groups(&runs[..1])).contains("<li>preserved</li>"));
+    }
+}

@@ -84,18 +84,24 @@ impl BitsToReach {
         text_table(&heads, &self.rows.iter().map(line).collect::<Vec<_>>())
     }
 
-    /// The table of the page.
+    /// The table of the page. Ratios have a place of their own in each cell, so that bits align.
     pub(crate) fn html(&self, swatches: bool) -> String {
-        let heads: String =
-            self.levels.iter().map(|&l| format!("<th scope=\"col\">{}</th>", power(l))).collect();
+        let ratio = |place: usize, text: &str| {
+            let some = self.rows.iter().any(|row| self.times_best(row, place).is_some());
+            if some { format!("<span class=\"times\">{text}</span>") } else { String::new() }
+        };
+        let heads: String = (0..self.levels.len())
+            .map(|place| {
+                let level = power(self.levels[place]);
+                format!("<th scope=\"col\">{level}{}</th>", ratio(place, ""))
+            })
+            .collect();
         let cell = |row: &Reached, place: usize| {
-            let times = self
-                .times_best(row, place)
-                .map_or(String::new(), |times| format!(" <span class=\"times\">{times}</span>"));
-            let text = row.bits[place].map(|value| bits(value) + &times);
-            let text = text.unwrap_or(format!("<span class=\"quiet\">{NEVER}</span>"));
+            let never = || format!("<span class=\"quiet\">{NEVER}</span>");
+            let text = row.bits[place].map_or_else(never, bits);
+            let times = ratio(place, &self.times_best(row, place).unwrap_or_default());
             let level = power(self.levels[place]);
-            format!("<td><span class=\"level quiet\">{level}</span>{text}</td>")
+            format!("<td><span class=\"level\">{level}</span><span>{text}{times}</span></td>")
         };
         let line = |row: &Reached| {
             let cells: String = (0..self.levels.len()).map(|place| cell(row, place)).collect();
@@ -176,8 +182,14 @@ mod tests {
             run("pooled", 1, 100, "objective", &[0.5, 0.3]),
         ];
         let table = bits_to_reach(&runs, &LEVELS).unwrap();
-        insta::assert_snapshot!(table.text(), @"");
-        assert!(table.html(true).contains(">10<sup>−2</sup></th>"));
+        insta::assert_snapshot!(table.text(), @r"
+        bits to excess loss            1e-1             1e-2
+        -------------------  --------------  ---------------
+        sgd                  64 kbit (× 16)  192 kbit (× 32)
+        mcm                          4 kbit           6 kbit
+        artemis              6 kbit (× 1.5)            never
+        ");
+        assert!(table.html(true).contains("64 kbit<span class=\"times\">× 16</span>"));
     }
 
     #[test]
@@ -204,13 +216,13 @@ mod tests {
 
     #[test]
     fn gaps_stand_in_for_excess() {
-        let mut runs = [run("fedem", 1, 5, "objective", &[3.0, 2.6, 2.505])];
+        let mut runs = [run("fedem", 1, 5, "objective", &[3.0, 2.55, 2.505])];
         assert_eq!(bits_to_reach(&runs, &LEVELS), None);
         runs[0].reference_objective = Some(2.5);
         let table = bits_to_reach(&runs, &LEVELS).unwrap();
         assert_eq!(table.quantity, "gap to reference");
-        assert_eq!(table.levels, [1e-2]);
-        assert_eq!(table.rows[0].bits, [Some(200.0)]);
+        assert_eq!(table.levels, [1e-1, 1e-2]);
+        assert_eq!(table.rows[0].bits, [Some(100.0), Some(200.0)]);
         runs[0].rows.iter_mut().for_each(|row| row.retain(|key, _| key != "bits_down"));
         assert_eq!(bits_to_reach(&runs, &LEVELS), None);
     }

@@ -8,6 +8,7 @@
     if (size >= 1e-3 && size < 1e6) return String(Number(v.toPrecision(5)));
     return v.toExponential(2).replace(/\.?0+e/, "e").replace("e+", "e");
   };
+  const brief = (name) => (name.length > 24 ? `${name.slice(0, 23)}…` : name);
   const axis = (text) => {
     const [low, high, scale] = text.split(" ");
     const map = scale === "Log" ? Math.log10 : Number;
@@ -48,10 +49,11 @@
       cursor.setAttribute("class", "cursor");
       let place = 1;
 
-      // On a log axis the deviation is that of log10.
-      const spread = (sd) => {
-        if (!sd) return "";
-        return scale === "Log" ? ` (log10 ± ${show(Number(sd.toPrecision(2)))})` : ` ± ${show(sd)}`;
+      // Over seeds: on a log axis mean and deviation of log10, as in the table at the top.
+      const text = ({ y, sd }) => {
+        if (sd === null) return show(y);
+        if (scale === "Log") return `log10: ${Math.log10(y).toFixed(2)} ± ${sd.toFixed(2)}`;
+        return `${show(y)} ± ${show(Number(sd.toPrecision(2)))}`;
       };
       const hide = () => { tip.hidden = true; cursor.remove(); };
       const read = (fraction) => {
@@ -70,8 +72,8 @@
           if (Math.abs(near[i].px - nearest.px) > 0.04) return;
           const row = document.createElement("span");
           const value = document.createElement("i");
-          value.textContent = show(near[i].y) + spread(near[i].sd);
-          row.append(swatch(s.style), s.label, value);
+          value.textContent = text(near[i]);
+          row.append(swatch(s.style), brief(s.label), value);
           tip.append(row);
         });
         tip.hidden = false;

@@ -128,3 +128,27 @@ impl MixtureView {
 pub(crate) fn number(row: &Map<String, Value>, key: &str) -> Option<f64> {
     row.get(key)?.as_f64().filter(|value| value.is_finite())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn components_are_ordered_by_their_means() {
+        let covariance = |variance: f64| [[variance, 0.0], [0.0, 1.0]];
+        let mixture = MixtureView {
+            weights: vec![0.5, 0.2, 0.3],
+            means: vec![[2.0, 0.0], [-1.0, 7.0], [-1.0, 4.0]],
+            covariances: vec![covariance(5.0), covariance(2.0), covariance(3.0)],
+            ..MixtureView::default()
+        };
+        let order = mixture.order();
+        assert_eq!(order, [2, 1, 0]);
+        let shown = mixture.reordered(&order);
+        assert_eq!(shown.weights, [0.3, 0.2, 0.5]);
+        assert_eq!(shown.means, [[-1.0, 4.0], [-1.0, 7.0], [2.0, 0.0]]);
+        assert_eq!(shown.covariances[2], covariance(5.0));
+        let partial = MixtureView { weights: vec![1.0], ..mixture };
+        assert_eq!(partial.order(), [0, 1, 2]);
+    }
+}

@@ -52,7 +52,8 @@ fn every_chart_draws_every_list() {
         for ys in lists() {
             let points: Vec<[f64; 2]> = xs.iter().zip(&ys).map(|(&x, &y)| [x, y]).collect();
             let band = ys.iter().map(|&y| [y - 1.0, y * 2.0]).collect();
-            let series = Series { label: "a".into(), style: 9, points: points.clone(), band };
+            let (label, points_drawn) = ("a".into(), points.clone());
+            let series = Series { label, style: 9, points: points_drawn, band, left_out: None };
             for (x, y) in [(Scale::Linear, Scale::Log), (Scale::Log, Scale::Linear)] {
                 let series = vec![series.clone(), Series::default()];
                 let (x, y) = (AxisSpec::new("x", x), AxisSpec::new("y", y));
@@ -107,7 +108,8 @@ fn run(name: &str, clients: u64) -> RunView {
             "round": round, "epoch": value(0), "objective": value(1), "field_norm2": value(2),
             "update_norm2": value(3), "memory_gap2": value(4), "repairs": value(5),
             "weights": [value(0), value(1)], "bits_up": value(2), "bits_down": value(3),
-            "seconds": value(4),
+            "seconds": value(4), "excess_loss": value(5), "distance2": value(0),
+            "local_variance": value(1), "down_memory_gap2": value(2), "bits_down_ghost": value(3),
         })
         .as_object()
         .cloned()
@@ -176,7 +178,7 @@ fn pages_load_nothing_and_trust_nobody() {
             serde_json::from_str::<Value>(text).expect("data that a browser can read");
         }
     }
-    assert!(pages[2].contains("role=\"alert\""));
+    assert!(pages[2].contains("role=\"alert\"") && pages[2].contains("<ul class=\"notes\">"));
     assert!(pages[3].contains("10 more"));
 }
 

@@ -1,18 +1,22 @@
 //! Vectors of small integers to bytes: the body of every codec that quantises.
 //!
-//! Three forms, chosen by the encoder from the length and the number of nonzeros:
+//! Four forms, chosen by the encoder from the length and the number of nonzeros:
 //!
 //! - *one by one*: every level through an adaptive model; best for short vectors;
 //! - *gaps*: only nonzeros, each with its distance from the one before; for sparse ones;
 //! - *table*: interleaved asymmetric coding with the message's own histogram; for long dense ones.
 //!
-//! A vector shorter than 4096 is always written one by one; longer ones start with a byte that
-//! names the form.
+//! - *rice*: only marks, for short sparse vectors whose levels are all zero or one.
+//!
+//! Vectors shorter than 4096 are written one by one, but for marks of 64 or more coordinates: there
+//! the lowest bit of the first byte tells the rice form (one) from a zero byte and one by one.
+//! Longer vectors start with a byte that names the form.
 
 use whimbrel_core::{Error, Result, kernel};
 
 use super::model::{Bit, Number};
 use super::range::{Decoder, Encoder};
+use super::rice;
 use super::table::{self, Histogram};
 
 /// What levels may be: magnitudes up to `largest`, with a sign or without.
@@ -27,6 +31,8 @@ pub(crate) const LARGEST_LEVEL: u16 = i16::MAX as u16;
 
 /// Vectors shorter than this have no form byte.
 const FORM_FROM: usize = 4096;
+/// Marks shorter than this have no form bit either.
+const RICE_FROM: usize = 64;
 /// From here on the histogram of a dense vector is a small part of the message, and coding level by
 /// level takes too long.
 const TABLE_FROM: usize = 8192;
@@ -48,6 +54,13 @@ const TABLE: u8 = 2;
 pub(crate) fn write(levels: &[i16], alphabet: Alphabet, out: &mut Vec<u8>) {
     let d = levels.len();
     if d < FORM_FROM {
+        if alphabet.largest == 1 && d >= RICE_FROM {
+            let marks = count_nonzeros(levels);
+            if rice::suits(levels, marks, alphabet.signed) {
+                return rice::write(levels, marks, alphabet.signed, out);
+            }
+            out.push(ONE_BY_ONE);
+        }
         return write_one_by_one(levels, alphabet, out);
     }
     let nonzeros = count_nonzeros(levels);
@@ -68,12 +81,19 @@ pub(crate) fn write(levels: &[i16], alphabet: Alphabet, out: &mut Vec<u8>) {
 
 /// Reads levels that fill `levels` from the front of `bytes` and drops what it read.
 pub(crate) fn read(bytes: &mut &[u8], alphabet: Alphabet, levels: &mut [i16]) -> Result<()> {
-    let form = if levels.len() < FORM_FROM {
+    let short = levels.len() < FORM_FROM;
+    let form = if short && (alphabet.largest > 1 || levels.len() < RICE_FROM) {
         ONE_BY_ONE
     } else {
         let Some((&form, rest)) = bytes.split_first() else {
             return Err(Error::peer("a packet of levels ends before its form byte"));
         };
+        if short && form & 1 == 1 {
+            levels.fill(0);
+            let length = rice::read(bytes, alphabet.signed, levels)?;
+            *bytes = &bytes[length..];
+            return Ok(());
+        }
         *bytes = rest;
         form
     };

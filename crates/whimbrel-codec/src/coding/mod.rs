@@ -4,4 +4,5 @@ mod digits;
 pub(crate) mod levels;
 mod model;
 mod range;
+mod rice;
 mod table;

@@ -79,6 +79,11 @@ impl Plan {
         };
         let plan = Self { common, fit, notes: loaded.notes.clone() };
         channels::check_memory(job, plan.downlink(), plan.common.names.len())?;
+        if job.method.stop.excess_loss.is_some() && plan.f_star().is_none() {
+            let error = Error::config("stop = { excess_loss } needs the minimum of the loss")
+                .hint("set a ridge in [model], or take `excess_loss` out");
+            return Err(error.into());
+        }
         Ok(plan)
     }
 

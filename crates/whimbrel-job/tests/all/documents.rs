@@ -65,7 +65,7 @@ fn a_template_explains_itself() {
 
     [data]
     # where the rows come from
-    # ("csv", "npy" or "mixture")
+    # ("csv", "npy", "libsvm", "mixture" or "toy")
     source = "mixture"
     # how many clients are drawn
     clients = 100
@@ -77,6 +77,7 @@ fn a_template_explains_itself() {
 
     [model]
     # the family of models
+    # ("gmm", "linear" or "logistic")
     kind = "gmm"
     # how many components the mixture has
     components = 2
@@ -89,20 +90,22 @@ fn a_template_explains_itself() {
 
     [method]
     # the algorithm
-    # ("em", "dem" or "fedem")
+    # ("em", "dem", "fedem", "sgd", "qsgd", "ecq-sgd", "diana", "artemis", "artemis-nd", "dore",
+    # "double-squeeze", "dist-ef-sgd", "mcm", "rand-mcm", "rand-mcm-g" or "ghost")
     kind = "fedem"
     # how many rounds the run takes
     rounds = 200
     # how many rows a client uses for one local step
     batch = "full"
     # the step size
-    # (a positive number, "auto", "theory" or { initial, power, delay })
+    # (a positive number, "auto", "theory", "1/L", "1/(2L)", "1/(L sqrt(k))", { over_L } or { initial,
+    # power, delay })
     step = "auto"
     # who takes part in a round: the probability that a client does, or how many do
     participation = 1.0
 
     [uplink]
-    # how the vectors that clients send are compressed and encoded
+    # how vectors are compressed and encoded
     # (a codec's name, or a table with its `kind` and settings)
     codec = { kind = "dithering", levels = 1 }
     "#);

@@ -162,6 +162,7 @@ fn a_resolved_job_has_every_default_and_nothing_more() {
     source = "csv"
     path = "data.csv"
     client = "client"
+    standardize = false
     delimiter = "auto"
     seed = 1
 
@@ -185,10 +186,13 @@ fn a_resolved_job_has_every_default_and_nothing_more() {
     form = "pair"
     evaluate = { every = "auto" }
     stop = {}
+    allow_divergence = false
+    memory_max = 4000000000
 
     [uplink]
     codec = "exact"
     rule = "memory"
+    memory = "on"
     alpha = "auto"
     start = "oracle"
 

@@ -1,8 +1,11 @@
 //! Job files as a user writes them: what parses, what is refused and in which words.
 
+mod channels;
 mod documents;
 mod errors;
+mod gradient;
 mod jobs;
+mod plans;
 mod property;
 
 use whimbrel_job::Job;

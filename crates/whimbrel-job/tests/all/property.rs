@@ -3,6 +3,7 @@
 use crate::{PLAIN, parse};
 use whimbrel_core::{Key, Stream};
 use whimbrel_job::{Job, examples, template};
+use whimbrel_methods::sgd::Preset;
 
 #[test]
 fn a_resolved_job_parses_back_to_an_equal_one() {
@@ -89,6 +90,76 @@ impl Draw {
     }
 
     fn job(&mut self) -> String {
+        match self.0.below(2) {
+            0 => self.mixture_job(),
+            _ => self.regression_job(),
+        }
+    }
+
+    /// A job of the gradient family.
+    fn regression_job(&mut self) -> String {
+        let mut out = self.maybe(&["seeds = 1", "seed = 3\nseeds = 5"]);
+        let kind = self.pick(&[
+            "sgd",
+            "qsgd",
+            "ecq-sgd",
+            "diana",
+            "artemis",
+            "artemis-nd",
+            "dore",
+            "dist-ef-sgd",
+            "mcm",
+            "rand-mcm",
+            "rand-mcm-g",
+            "ghost",
+        ]);
+        out += self.pick(&[
+            "[data]\nsource = \"toy\"\nnoise = 0.4\nclients = 9\n",
+            "[data]\nsource = \"libsvm\"\npath = \"a.gz\"\nstandardize = true\n\
+             split = { by = \"clusters\", clients = 9, embedding = \"e.npy\" }\n",
+            "[data]\nsource = \"libsvm\"\npath = \"a.gz\"\ncolumns_count = 3\n\
+             split = { by = \"dirichlet\", clients = 9, alpha = 0.5 }\n",
+            "[data]\nsource = \"csv\"\npath = \"a.csv\"\ntarget = \"y\"\nclient = \"c\"\n",
+        ]);
+        out += self.pick(&[
+            "[model]\nkind = \"linear\"\n",
+            "[model]\nkind = \"logistic\"\nridge = 1e-3\nintercept = false\n",
+        ]);
+        out += &format!("[method]\nkind = \"{kind}\"\nrounds = 50\n");
+        out += &self.maybe(&["batch = 5", "batch = \"full\""]);
+        out += &self.maybe(&[
+            "step = \"1/L\"",
+            "step = \"1/(2L)\"",
+            "step = \"1/(L sqrt(k))\"",
+            "step = { over_L = 0.3 }",
+            "step = \"theory\"",
+        ]);
+        out += &self.maybe(&["momentum = 0.5", "average = \"weighted\"", "weights = \"samples\""]);
+        out += &self.maybe(&["memory_max = \"12kB\"", "stop = { excess_loss = 1e-3 }"]);
+        let (up, down) = Preset::from_name(kind).unwrap().compresses();
+        out += "[uplink]\n";
+        if up {
+            out += &self.maybe(&["codec = \"dithering\"", "codec = \"natural\""]);
+            out += &self
+                .maybe(&["for = [{ clients = [\"a\"], codec = { kind = \"sparse\", k = 2 } }]"]);
+        }
+        out += "[downlink]\n";
+        if down {
+            out +=
+                &self.maybe(&["codec = \"dithering\"", "codec = { kind = \"sparse\", q = 0.3 }"]);
+        }
+        match kind {
+            "rand-mcm-g" => out += "memories = 4\n",
+            "mcm" | "rand-mcm" => {
+                out += &self.maybe(&["alpha = 0.1", "memories = \"single\"\nreset = 7"]);
+            }
+            "dore" => out += &self.maybe(&["feedback = true", "feedback = \"dore\""]),
+            _ => {}
+        }
+        out
+    }
+
+    fn mixture_job(&mut self) -> String {
         let kind = self.pick(&["em", "dem", "fedem"]);
         let federated = kind != "em";
         let mut out = self.maybe(&["name = \"a.b-c_1\""]);

@@ -205,7 +205,7 @@ static MEMORY_MAX: Key = Key::default(
 pub(crate) static SECTION: Section = Section {
     name: "method",
     doc: "How the model is fitted: mixtures by the EM methods, regressions by `sgd` and its \
-          presets.",
+          presets (what is for `sgd` is for each of them).",
     keys: &[
         &KIND,
         &CHANNELS,
