@@ -20,8 +20,7 @@ const FOLDERS: [&str; 4] = ["/home/", "/root/", "/work/", "/Users/"];
 const MIRRORS: [&str; 5] =
     ["artifactory", "index-url", "index_url", "replace-with", "index.crates.io"];
 /// References that a reader of the repository cannot follow.
-const ELSEWHERE: [&str; 6] =
-    ["DESIGN.md", "FIDELITY", "STYLE.md", "KERNELS.md", "../shared", "seed 00"];
+const ELSEWHERE: [&str; 5] = ["DESIGN.md", "FIDELITY", "STYLE.md", "KERNELS.md", "seed 00"];
 /// What the vocabulary calls differently, with the word to use. Looked for in prose only
 /// (Markdown and doc comments): a dependency may use them for its own types.
 const VOCABULARY: [(&str, &str); 8] = [

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use whimbrel_codec::channel::{Downlink, Uplink};
 use whimbrel_core::{ClientId, DynMethod, Erased, Error};
 use whimbrel_methods::settings::Weights;
+use whimbrel_methods::sgd::steps::gamma_max;
 use whimbrel_methods::sgd::{Average, BindExamples, Reference, Sgd, StepRule};
 use whimbrel_methods::step::Schedule;
 use whimbrel_models::convex::{Examples, LeastSquares, Logistic, Problem};
@@ -38,7 +39,7 @@ impl GradientPlan {
         let (problem, settings) = problem(&job.model)?;
         let dimension = loaded.columns.len() + usize::from(settings.intercept);
         let clients = Weighted::new(&*problem, common.weights(), loaded)?;
-        let share = job.method.compat.map(|_| clients.compat_step(job)).transpose()?;
+        let share = job.method.compat.map(|_| clients.compat_step(job));
         let (uplinks, own_uplinks) = channels::uplinks(job, &common.names, dimension)?;
         let downlink = channels::downlink(job, &common.names, dimension, share)?;
         let (mut warnings, mut notes) = (Vec::new(), Vec::new());
@@ -56,6 +57,7 @@ impl GradientPlan {
                 None
             }
         };
+        notes.extend(clients.constants(job, uplinks[0].omega(), &downlink));
         let start_open =
             matches!(&job.uplink.rule, UpKey::Memory { start: MemoryStart::Oracle, .. });
         let average = match job.method.average {
@@ -170,13 +172,40 @@ impl<'a> Weighted<'a> {
         self.clients.iter().map(|(weight, data)| weight * of(data)).sum()
     }
 
+    /// The constants behind a step that the job gives in terms of them.
+    fn constants(&self, job: &Job, omega_up: Option<f64>, downlink: &Downlink) -> Option<String> {
+        let problem = self.problem;
+        let smoothness = || self.mean(|data| problem.smoothness(data));
+        match job.method.step {
+            Step::Auto | Step::OverL(_) => {
+                let factor = if let Step::OverL(factor) = job.method.step { factor } else { 1.0 };
+                let (l, norm) = match job.method.compat {
+                    None => (smoothness(), "spectral"),
+                    Some(_) => (self.mean(|data| problem.frobenius(data)), "Frobenius"),
+                };
+                Some(format!(
+                    "L {l:.4} (mean of the clients' {norm} constants), step {:.4}",
+                    factor / l
+                ))
+            }
+            Step::OverLRoot => Some(format!("L {:.4}, step 1/(L sqrt(k))", smoothness())),
+            Step::Theory => {
+                let (l, mu) = (smoothness(), self.mean(|data| problem.strong_convexity(data)));
+                let down = if downlink.is_exact() { Some(0.0) } else { downlink.omega() };
+                let bound = gamma_max(l, omega_up?, down?, self.clients.len() as f64);
+                Some(format!("L {l:.4}, mu {mu:.4e}, gamma_max {bound:.4e}"))
+            }
+            Step::Constant(_) | Step::Decreasing { .. } => None,
+        }
+    }
+
     /// The constant step under `compat`, which the paper's code takes for Dore's share.
-    fn compat_step(&self, job: &Job) -> Result<f64> {
+    fn compat_step(&self, job: &Job) -> f64 {
         let over = |factor: f64| factor / self.mean(|data| self.problem.frobenius(data));
         match job.method.step {
-            Step::Constant(gamma) => Ok(gamma),
-            Step::OverL(factor) => Ok(over(factor)),
-            _ => Ok(over(1.0)),
+            Step::Constant(gamma) => gamma,
+            Step::OverL(factor) => over(factor),
+            _ => over(1.0),
         }
     }
 

@@ -79,9 +79,9 @@ impl Plan {
         };
         let plan = Self { common, fit, notes: loaded.notes.clone() };
         channels::check_memory(job, plan.downlink(), plan.common.names.len())?;
-        if job.method.stop.excess_loss.is_some() && plan.f_star().is_none() {
-            let error = Error::config("stop = { excess_loss } needs the minimum of the loss")
-                .hint("set a ridge in [model], or take `excess_loss` out");
+        if job.method.stop.excess_loss.is_some() {
+            let error = Error::config("this version cannot end a run at an excess loss")
+                .hint("take `excess_loss` out of `stop` in [method]");
             return Err(error.into());
         }
         Ok(plan)

@@ -177,6 +177,13 @@ impl Job {
         }
     }
 
+    /// The runs that `seeds` asks for: the same job on the same data, one for each seed; without
+    /// `seeds` the job itself.
+    pub fn each_seed(&self) -> Vec<Self> {
+        let seeds = u64::from(self.seeds.unwrap_or(1));
+        (0..seeds).map(|n| Self { seed: self.seed + n, seeds: None, ..self.clone() }).collect()
+    }
+
     /// The files that the job names, as written; whoever runs it resolves them against the
     /// folder of the job file.
     pub fn paths_mut(&mut self) -> Vec<&mut PathBuf> {

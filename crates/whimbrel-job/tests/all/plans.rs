@@ -184,6 +184,40 @@ fn alphas_are_those_of_the_papers() {
 }
 
 #[test]
+fn compat_is_the_published_code() {
+    use whimbrel_codec::channel::{DownRule, Feedback};
+    let share = |method: &str| {
+        let text = toy("dore", &format!("{method}\n{UP}{DOWN}")).to_toml();
+        let plan = plan(&parse(&text)).unwrap();
+        let DownRule::Degraded { feedback: Feedback::Share(share) } = *plan.downlink().rule()
+        else {
+            panic!("not dore")
+        };
+        (share, plan.notes().join("\n"))
+    };
+    let (published, notes) = share("");
+    let omega = plan(&toy("dore", &format!("{UP}{DOWN}"))).unwrap().downlink().omega().unwrap();
+    assert_eq!(published, 1.0 / (1.0 + omega));
+    assert!(notes.contains("spectral"), "{notes}");
+    let (step, notes) = share("compat = \"mcm-2021\"");
+    assert!(notes.contains(&format!("Frobenius constants), step {step:.4}")), "{step}: {notes}");
+}
+
+#[test]
+fn seeds_share_their_data() {
+    let mut job = toy("sgd", "");
+    job.seeds = Some(3);
+    let jobs = job.each_seed();
+    let seeds: Vec<u64> = jobs.iter().map(|job| job.seed).collect();
+    assert_eq!(seeds, [4, 5, 6]);
+    assert!(jobs.iter().all(|job| job.seeds.is_none()));
+    let hashes: Vec<String> = jobs.iter().map(|job| load(job).unwrap().hash).collect();
+    assert!(hashes.iter().all(|hash| *hash == hashes[0]));
+    assert_ne!(result(&jobs[0]).0, result(&jobs[1]).0);
+    assert_eq!(toy("sgd", "").each_seed(), [toy("sgd", "")]);
+}
+
+#[test]
 fn the_step_of_the_theory_runs() {
     let channels = format!("{UP}{DOWN}");
     for kind in ["sgd", "diana", "mcm"] {
