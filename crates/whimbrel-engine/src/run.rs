@@ -34,6 +34,8 @@ pub struct Stage {
 pub struct Stopping {
     /// Once `||h||^2` is below this.
     pub field_norm2: Option<f64>,
+    /// Once the excess loss is at most this.
+    pub excess_loss: Option<f64>,
     /// Once the objective has not improved for so many evaluations.
     pub patience: Option<u32>,
     /// A decrease of the objective below this share of it is no improvement.
@@ -390,11 +392,16 @@ impl Work<'_> {
 
     fn stops(&self, progress: &Progress) -> Option<String> {
         let stopping = &self.stage.stopping;
-        let field = progress.last.as_ref().and_then(|row| row.number("field_norm2"));
-        if let (Some(limit), Some(field)) = (stopping.field_norm2, field)
-            && field <= limit
-        {
-            return Some(format!("||h||^2 = {field:.2e} is at most {limit:.2e}"));
+        let last = |name| progress.last.as_ref().and_then(|row| row.number(name));
+        for (limit, name, words) in [
+            (stopping.field_norm2, "field_norm2", "||h||^2"),
+            (stopping.excess_loss, "excess_loss", "the excess loss"),
+        ] {
+            if let (Some(limit), Some(value)) = (limit, last(name))
+                && value <= limit
+            {
+                return Some(format!("{words} = {value:.2e} is at most {limit:.2e}"));
+            }
         }
         if let (Some(patience), Some((best, since))) = (stopping.patience, progress.patience)
             && since >= patience

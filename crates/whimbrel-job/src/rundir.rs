@@ -1,25 +1,27 @@
 //! A run's directory: where it is, what may be in it, and what is written there.
 
 mod changes;
+mod files;
+mod seeds;
 
-use self::changes::{HASH_MARK, changes};
+pub use files::{Facts, quoted, resolved};
+pub use seeds::aggregate;
+
+use self::changes::changes;
+use self::files::{clients_csv, model_json, pretty, safetensors, summary};
 use crate::failure::{Failure, Result};
-use crate::load::Loaded;
 use crate::spec::Job;
 use crate::start::read_object;
-use serde_json::{Map, Value, json};
-use std::fmt::Write as _;
+use serde_json::{Map, Value};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
-use whimbrel_core::method::{Artifact, Tensor};
-use whimbrel_core::{Error, isa};
+use whimbrel_core::Error;
 use whimbrel_engine::checkpoint::write_atomically;
-use whimbrel_engine::metrics::number;
 use whimbrel_engine::{Ending, Outcome};
 
-/// Rows drawn into the picture of a two-dimensional mixture.
-const PREVIEW_ROWS: usize = 2000;
+/// What the folder of one seed's run is called, before the seed.
+const SEED: &str = "seed-";
 
 /// What to do with a directory that is not empty.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -110,7 +112,35 @@ impl RunDir {
 
     /// Whether there is more of a run than its job, which could be a user's own file.
     fn has_worked(&self) -> bool {
-        self.is_started() && self.path.join("metrics.jsonl").is_file()
+        let seeds = || self.seeds().iter().any(Self::has_worked);
+        self.is_started() && (self.path.join("metrics.jsonl").is_file() || seeds())
+    }
+
+    /// The run of one seed, where a job runs several.
+    pub fn seed(&self, seed: u64) -> Self {
+        Self { path: self.path.join(format!("{SEED}{seed}")) }
+    }
+
+    /// The runs of all seeds that are there, in order.
+    pub fn seeds(&self) -> Vec<Self> {
+        let names = fs::read_dir(&self.path).into_iter().flatten().flatten();
+        let mut found: Vec<u64> = names
+            .filter_map(|entry| entry.file_name().to_str()?.strip_prefix(SEED)?.parse().ok())
+            .collect();
+        found.sort_unstable();
+        found.into_iter().map(|seed| self.seed(seed)).filter(Self::is_started).collect()
+    }
+
+    /// Writes the aggregate of several seeds: the summary, and the first one's model.
+    pub fn finish_seeds(&self, summary: &Map<String, Value>) -> Result<()> {
+        if let Some(first) = self.seeds().first() {
+            for name in ["model/model.json", "model/model.safetensors"] {
+                if let Ok(bytes) = fs::read(first.path.join(name)) {
+                    self.write(name, &bytes)?;
+                }
+            }
+        }
+        self.write("summary.json", pretty(&Value::Object(summary.clone())).as_bytes())
     }
 
     /// How the run ended; none while it can go on.
@@ -147,18 +177,21 @@ impl RunDir {
         job: &Job,
         loaded: &Facts,
         outcome: &Outcome,
+        f_star: Option<f64>,
     ) -> Result<Map<String, Value>> {
         let objective = outcome.last.as_ref().and_then(|row| row.number("objective"));
-        if let (Some(model), false) = (outcome.delivered.last(), outcome.delivered.is_empty())
+        if let Some(model) = outcome.delivered.last()
             && !matches!(outcome.ending, Ending::Failed(_))
         {
-            self.write_model(job, loaded, model, objective)?;
+            let json = model_json(job, loaded, model, objective);
+            self.write("model/model.json", json.as_bytes())?;
+            self.write("model/model.safetensors", &safetensors(model)?)?;
         }
         self.write("clients.csv", clients_csv(loaded, outcome).as_bytes())?;
         if let Some(preview) = &loaded.preview {
             self.write("preview.csv", preview.as_bytes())?;
         }
-        let summary = summary(job, loaded, outcome, objective);
+        let summary = summary(job, loaded, outcome, objective, f_star);
         if outcome.ending != Ending::Interrupted {
             self.write("summary.json", pretty(&Value::Object(summary.clone())).as_bytes())?;
         }
@@ -172,25 +205,6 @@ impl RunDir {
             fs::create_dir_all(folder).map_err(|e| Error::storage(folder.display(), e))?;
         }
         Ok(write_atomically(&path, bytes)?)
-    }
-
-    fn write_model(
-        &self,
-        job: &Job,
-        loaded: &Facts,
-        model: &Artifact,
-        objective: Option<f64>,
-    ) -> Result<()> {
-        let mut object = Map::new();
-        object.insert("kind".into(), model.kind.clone().into());
-        for tensor in &model.tensors {
-            object.insert(tensor.name.clone(), nested(tensor));
-        }
-        object.insert("objective".into(), objective.map_or(Value::Null, number));
-        object.insert("covariance_kind".into(), job.model.covariance_name().into());
-        object.insert("columns".into(), loaded.columns.clone().into());
-        self.write("model/model.json", pretty(&Value::Object(object)).as_bytes())?;
-        self.write("model/model.safetensors", &safetensors(model)?)
     }
 
     /// Removes what runs write; anything else stays.
@@ -210,6 +224,11 @@ impl RunDir {
             }
             _ => Ok(()),
         };
+        for seed in self.seeds() {
+            seed.clear()?;
+            // What is left in it is not a run's: it stays, and so does the folder.
+            let _ = fs::remove_dir(&seed.path);
+        }
         // The job goes last: a half-removed run can still be told for one.
         for folder in ["model", "checkpoint"].map(|f| self.path.join(f)) {
             gone(fs::remove_dir_all(&folder), &folder)?;
@@ -241,156 +260,6 @@ impl RunDir {
         }
         Err(Failure::config(format!("{} has no free name for the run", parent.display())))
     }
-}
-
-/// What a run's files need to know of the data, once the rows themselves are gone.
-#[derive(Clone, Debug)]
-pub struct Facts {
-    /// Column names.
-    pub columns: Vec<String>,
-    /// Rows by client.
-    pub rows: Vec<Option<u64>>,
-    /// The data's hash.
-    pub hash: String,
-    /// Some rows of two-dimensional data, for the picture.
-    pub preview: Option<String>,
-}
-
-impl Facts {
-    /// Takes note of what is needed later.
-    pub fn of(loaded: &Loaded) -> Self {
-        let plane = loaded.columns.len() == 2;
-        let preview = loaded.preview(PREVIEW_ROWS).filter(|_| plane).map(|rows| {
-            let mut text =
-                format!("{},{}\n", quoted(&loaded.columns[0]), quoted(&loaded.columns[1]));
-            for row in rows {
-                let _ = writeln!(text, "{},{}", row[0], row[1]);
-            }
-            text
-        });
-        Self {
-            columns: loaded.columns.clone(),
-            rows: loaded.rows.clone(),
-            hash: loaded.hash.clone(),
-            preview,
-        }
-    }
-}
-
-/// The resolved job with the hash of each file it reads.
-pub fn resolved(job: &Job, hashes: &[(String, String)]) -> String {
-    let mut text = String::new();
-    for (path, hash) in hashes {
-        // A line break in a file's name would end the comment.
-        let path: String = path
-            .chars()
-            .flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] })
-            .collect();
-        let _ = writeln!(text, "{HASH_MARK}{hash}  {path}");
-    }
-    text + &job.to_toml()
-}
-
-fn summary(
-    job: &Job,
-    facts: &Facts,
-    outcome: &Outcome,
-    objective: Option<f64>,
-) -> Map<String, Value> {
-    let last = |name: &str| outcome.last.as_ref().and_then(|r| r.number(name));
-    let mut object = Map::new();
-    let mut put = |key: &str, value: Value| object.insert(key.into(), value);
-    put("name", job.name.clone().into());
-    put("seed", job.seed.into());
-    put("method", job.method.kind.name().into());
-    put("model", "gmm".into());
-    put("rounds", outcome.rounds.into());
-    put("objective", objective.map_or(Value::Null, number));
-    put("field_norm2", last("field_norm2").map_or(Value::Null, number));
-    put("bits_up", (8 * outcome.traffic.up).into());
-    put("bits_down", (8 * outcome.traffic.down).into());
-    put("bits_eval", (8 * outcome.traffic.eval).into());
-    put("seconds", number(outcome.seconds));
-    put("clients", outcome.names.len().into());
-    put("rows", facts.rows.iter().copied().sum::<Option<u64>>().map_or(Value::Null, Into::into));
-    put("repairs", last("repairs").map_or(Value::Null, number));
-    put("ending", ending(&outcome.ending).into());
-    if let Some(theory) = outcome.delivered.iter().find(|a| a.kind == "theory") {
-        let constants = theory.numbers().map(|(name, value)| (name.into(), number(value)));
-        put("theory", Value::Object(constants.collect()));
-    }
-    put("version", env!("CARGO_PKG_VERSION").into());
-    put("isa", isa::level().name().into());
-    put("data_hash", facts.hash.clone().into());
-    object
-}
-
-fn ending(ending: &Ending) -> String {
-    match ending {
-        Ending::Finished => "finished".into(),
-        Ending::Early(why) => format!("stopped early: {why}"),
-        Ending::Interrupted => "interrupted".into(),
-        Ending::Failed(error) => format!("failed: {error}"),
-    }
-}
-
-fn clients_csv(facts: &Facts, outcome: &Outcome) -> String {
-    let mut text = String::from("client,rows,rounds,bits_up,bits_down,loss\n");
-    for (i, (name, tally)) in outcome.names.iter().zip(&outcome.tallies).enumerate() {
-        let rows = facts.rows.get(i).copied().flatten().map_or(String::new(), |n| n.to_string());
-        let loss =
-            outcome.losses.get(i).copied().flatten().map_or(String::new(), |l| l.to_string());
-        let (up, down) = (8 * tally.bytes_up, 8 * tally.bytes_down);
-        let _ = writeln!(text, "{},{rows},{},{up},{down},{loss}", quoted(name), tally.rounds);
-    }
-    text
-}
-
-/// A CSV cell.
-pub fn quoted(cell: &str) -> String {
-    if cell.contains([',', '"', '\n', '\r', ';', '\t']) {
-        format!("\"{}\"", cell.replace('"', "\"\""))
-    } else {
-        cell.into()
-    }
-}
-
-/// A tensor as nested lists.
-fn nested(tensor: &Tensor) -> Value {
-    fn level(shape: &[u64], values: &[f64]) -> Value {
-        match shape {
-            [] => number(values[0]),
-            [_] => values.iter().map(|x| number(*x)).collect(),
-            [n, rest @ ..] => {
-                let each = values.len() / (*n).max(1) as usize;
-                values.chunks(each.max(1)).map(|part| level(rest, part)).collect()
-            }
-        }
-    }
-    level(&tensor.shape, &tensor.values)
-}
-
-fn safetensors(model: &Artifact) -> Result<Vec<u8>> {
-    use safetensors::tensor::{Dtype, TensorView, serialize};
-    let bytes: Vec<Vec<u8>> = model
-        .tensors
-        .iter()
-        .map(|t| t.values.iter().flat_map(|x| x.to_le_bytes()).collect())
-        .collect();
-    let broken = |e| Error::internal(format!("the model cannot be written: {e}"));
-    let mut views = Vec::new();
-    for (tensor, bytes) in model.tensors.iter().zip(&bytes) {
-        let shape = tensor.shape.iter().map(|n| *n as usize).collect();
-        views.push((&tensor.name, TensorView::new(Dtype::F64, shape, bytes).map_err(broken)?));
-    }
-    Ok(serialize(views, None).map_err(broken)?)
-}
-
-/// One key per line, lists on one line: easy to read and to compare.
-fn pretty(value: &Value) -> String {
-    let Value::Object(object) = value else { return format!("{value}\n") };
-    let lines: Vec<String> = object.iter().map(|(k, v)| format!("  {}: {v}", json!(k))).collect();
-    format!("{{\n{}\n}}\n", lines.join(",\n"))
 }
 
 /// Nothing in it but what a process killed at its first write left.

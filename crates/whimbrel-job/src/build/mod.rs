@@ -79,9 +79,9 @@ impl Plan {
         };
         let plan = Self { common, fit, notes: loaded.notes.clone() };
         channels::check_memory(job, plan.downlink(), plan.common.names.len())?;
-        if job.method.stop.excess_loss.is_some() {
-            let error = Error::config("this version cannot end a run at an excess loss")
-                .hint("take `excess_loss` out of `stop` in [method]");
+        if job.method.stop.excess_loss.is_some() && plan.f_star().is_none() {
+            let error = Error::config("without a known minimum no run can end at an excess loss")
+                .hint("take `excess_loss` out of `stop` in [method], or add a ridge");
             return Err(error.into());
         }
         Ok(plan)
@@ -214,6 +214,7 @@ impl Common {
             evaluate_every: Some(self.job.method.evaluate_every.unwrap_or_else(automatic).max(1)),
             stopping: Stopping {
                 field_norm2: stop.field_norm2,
+                excess_loss: stop.excess_loss,
                 patience: stop.patience.map(|p| p.evaluations),
                 tolerance: stop.patience.map_or(0.0, |p| p.tolerance),
             },

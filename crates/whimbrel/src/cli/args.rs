@@ -107,6 +107,9 @@ pub struct Predict {
     /// New rows: a CSV file with the run's columns
     #[arg(long, value_name = "FILE")]
     pub data: PathBuf,
+    /// The new rows are a LIBSVM file (regressions only); its labels are not read
+    #[arg(long)]
+    pub libsvm: bool,
     /// Where to write the predictions, a CSV file
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,

@@ -45,7 +45,7 @@ pub fn check_command(path: &Path, json: bool) -> Result<u8> {
     let figures: Vec<(&str, Value)> = vec![
         ("clients", clients.into()),
         ("rows", rows.map_or("a stream".into(), |n| n.into())),
-        ("numbers in a statistic", plan.vector_len().into()),
+        ("numbers in a message", plan.vector_len().into()),
         (
             "omega of the uplink",
             plan.uplink().omega().map_or("biased".into(), |w| format::number(w, 4).into()),

@@ -1,7 +1,7 @@
 //! `whimbrel compare`: several jobs, one report.
 
 use super::args::Compare;
-use super::execute::{INTERRUPTED, Prepared, read_job};
+use super::execute::{INTERRUPTED, Ready, read_job};
 use super::messages::{data, note, warn_of_other_data, warning};
 use super::{report, view};
 use serde_json::{Map, Value};
@@ -32,7 +32,7 @@ pub fn compare_command(args: &Compare) -> Result<u8> {
     if args.json {
         data(&format!("{}\n", Value::Object(summaries)))?;
     } else {
-        data(&whimbrel::report::closing_table(&views))?;
+        report::tables(&views)?;
     }
     note(&format!("report: {}", page.display()));
     Ok(if views.iter().all(|v| v.error.is_some()) { ALL_FAILED } else { 0 })
@@ -62,13 +62,13 @@ type Compared = (Vec<RunView>, Map<String, Value>);
 /// summaries by name; none when the user stopped it.
 pub fn run_all(jobs: Vec<Job>, parent: &Parent) -> Result<Option<Compared>> {
     // Everything is checked before anything runs.
-    let prepared = jobs.into_iter().map(Prepared::new).collect::<Result<Vec<_>>>()?;
-    warn_of_other_data(prepared.iter().map(|p| (p.job.name.as_str(), p.data_hash())));
+    let ready = jobs.into_iter().map(Ready::new).collect::<Result<Vec<_>>>()?;
+    warn_of_other_data(ready.iter().map(|p| (p.job.name.as_str(), p.data_hash())));
     let mut views = Vec::new();
     let mut summaries = Map::new();
-    for job in prepared {
+    for mut job in ready {
         let name = job.job.name.clone();
-        job.warnings().iter().for_each(|w| warning(&format!("{name}: {w}")));
+        job.say(&format!("{name}: "));
         let existing = if parent.force { Existing::Replace } else { Existing::Refuse };
         let dir = RunDir::open(Some(&parent.dir.path().join(&name)), &name, existing)?;
         let done = job.execute(&dir, false)?;
@@ -83,12 +83,11 @@ pub fn run_all(jobs: Vec<Job>, parent: &Parent) -> Result<Option<Compared>> {
             Ending::Failed(error) => warning(&format!("{name} failed: {}", Failure::from(error))),
             Ending::Early(_) | Ending::Finished => {}
         }
-        let view = view::load(&dir)?;
-        report::write(&name, std::slice::from_ref(&view), &dir.path().join("report.html"))?;
+        report::write(&name, &done.views, &dir.path().join("report.html"))?;
         let mut summary = done.summary;
         summary.insert("run".into(), dir.path().display().to_string().into());
         summaries.insert(name, Value::Object(summary));
-        views.push(view);
+        views.extend(done.views);
     }
     view::refer_to_em(&mut views);
     Ok(Some((views, summaries)))

@@ -2,7 +2,7 @@
 
 use super::compare::{Parent, run_all};
 use super::execute::INTERRUPTED;
-use super::messages::{data, note};
+use super::messages::note;
 use super::report;
 use std::path::Path;
 use whimbrel::job::Job;
@@ -28,7 +28,7 @@ pub fn demo(out: Option<&Path>) -> Result<u8> {
     let jobs = jobs.collect::<std::result::Result<Vec<_>, _>>()?;
     let Some((views, _)) = run_all(jobs, &parent)? else { return Ok(INTERRUPTED) };
     let page = report::write(TITLE, &views, &parent.dir.path().join("report.html"))?;
-    data(&whimbrel::report::closing_table(&views))?;
+    report::tables(&views)?;
     note(&format!("report: {}", page.display()));
     Ok(0)
 }

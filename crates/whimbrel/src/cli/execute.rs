@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once, OnceLock};
 use std::time::Duration;
-use whimbrel::core::Error;
+use whimbrel::core::{ClientData, Error};
 use whimbrel::engine::{Ending, Limits, run as run_chain};
 use whimbrel::job::Job;
 use whimbrel::job::build::Plan;
 use whimbrel::job::failure::{Failure, Result};
-use whimbrel::job::load::{file_hashes, load};
-use whimbrel::job::rundir::{Existing, Facts, RunDir, resolved};
+use whimbrel::job::load::{Loaded, file_hashes, load};
+use whimbrel::job::rundir::{Existing, Facts, RunDir, aggregate, resolved};
 use whimbrel::job::spec::MethodKind;
-use whimbrel::report::format;
+use whimbrel::report::{RunView, format};
 
 /// The exit code of a run that was interrupted and saved.
 pub const INTERRUPTED: u8 = 130;
@@ -29,15 +29,15 @@ pub fn run_command(args: &Run) -> Result<u8> {
         (_, true) => Existing::Replace,
         _ => Existing::Refuse,
     };
-    let prepared = Prepared::new(job)?;
-    prepared.warnings().iter().for_each(|w| warning(w));
-    let dir = RunDir::open(args.out.as_deref(), &prepared.job.name, existing)?;
+    let mut ready = Ready::new(job)?;
+    ready.say("");
+    let dir = RunDir::open(args.out.as_deref(), &ready.job.name, existing)?;
     if args.resume {
         check_resumable(&dir)?;
     }
-    let done = prepared.execute(&dir, args.resume)?;
-    let views = [view::load(&dir)?];
-    let report = report::write(&views[0].name, &views, &dir.path().join("report.html"))?;
+    let done = ready.execute(&dir, args.resume)?;
+    let page = dir.path().join("report.html");
+    let report = report::write(&ready.job.name, &done.views, &page)?;
     if args.json {
         let mut object = done.summary;
         object.insert("run".into(), dir.path().display().to_string().into());
@@ -61,7 +61,7 @@ pub fn run_command(args: &Run) -> Result<u8> {
         Ending::Finished => {}
     }
     if !args.json {
-        data(&whimbrel::report::closing_table(&views))?;
+        report::tables(&done.views)?;
     }
     note(&format!("report: {}", report.display()));
     Ok(0)
@@ -128,29 +128,31 @@ fn absolute(path: &Path) -> PathBuf {
 }
 
 /// A job that can be run: data loaded, everything checked.
-pub struct Prepared {
+pub struct Ready {
     pub job: Job,
-    plan: Plan,
+    loaded: Loaded,
     facts: Facts,
-    resolved: String,
-    clients: Vec<(String, whimbrel::core::ClientData)>,
+    hashes: Vec<(String, String)>,
+    /// The plan of the first seed.
+    plan: Plan,
 }
 
-/// How a run went.
+/// How a run went, or the runs of several seeds.
 pub struct Executed {
     pub ending: Ending,
     pub rounds: u32,
     pub summary: Map<String, Value>,
+    /// What a report shows of each.
+    pub views: Vec<RunView>,
 }
 
-impl Prepared {
+impl Ready {
     /// Loads the data and checks the job against them.
     pub fn new(job: Job) -> Result<Self> {
-        let resolved = resolved(&job, &file_hashes(&job)?);
+        let hashes = file_hashes(&job)?;
         let loaded = load(&job)?;
         let plan = Plan::new(&job, &loaded)?;
-        let facts = Facts::of(&loaded);
-        Ok(Self { job, plan, facts, resolved, clients: loaded.clients })
+        Ok(Self { facts: Facts::of(&loaded), job, loaded, hashes, plan })
     }
 
     /// The hash of its data.
@@ -158,24 +160,78 @@ impl Prepared {
         &self.facts.hash
     }
 
-    /// What should be said before it runs.
-    pub fn warnings(&self) -> Vec<String> {
-        self.plan.warnings()
+    /// Says what should be known before it runs.
+    pub fn say(&self, prefix: &str) {
+        self.plan.warnings().iter().for_each(|w| warning(&format!("{prefix}{w}")));
+        self.plan.notes().iter().for_each(|n| note(&format!("{prefix}{n}")));
     }
 
-    /// Runs it in a folder and writes everything but the report.
-    pub fn execute(self, dir: &RunDir, resume: bool) -> Result<Executed> {
-        dir.settle(&self.resolved, resume)?;
+    /// Runs it in a folder, seed after seed, and writes everything but the report.
+    pub fn execute(&mut self, dir: &RunDir, resume: bool) -> Result<Executed> {
+        dir.settle(&resolved(&self.job, &self.hashes), resume)?;
+        if self.job.seeds.is_none() {
+            // The rows are needed once: the run takes them over.
+            let clients = std::mem::take(&mut self.loaded.clients);
+            return self.execute_one(&self.job, &self.plan, clients, dir, resume);
+        }
+        let (mut summaries, mut views, mut rounds) = (Vec::new(), Vec::new(), 0);
+        let mut last = Ending::Finished;
+        for job in self.job.each_seed() {
+            let seed = dir.seed(job.seed);
+            let done = match seed.ending() {
+                // A resumed job goes on with the seeds that are not over.
+                Some(_) if resume => Executed {
+                    ending: Ending::Finished,
+                    rounds: 0,
+                    summary: view::summary(&seed)?,
+                    views: vec![view::load(&seed)?],
+                },
+                _ => {
+                    seed.settle(&resolved(&job, &self.hashes), resume)?;
+                    let plan = Plan::new(&job, &self.loaded)?;
+                    let clients = self.loaded.clients.clone();
+                    self.execute_one(&job, &plan, clients, &seed, resume)?
+                }
+            };
+            rounds = rounds.max(done.rounds);
+            views.extend(done.views);
+            match done.ending {
+                Ending::Interrupted => {
+                    let (ending, summary) = (Ending::Interrupted, done.summary);
+                    return Ok(Executed { ending, rounds, summary, views });
+                }
+                Ending::Failed(error) => last = Ending::Failed(error),
+                Ending::Early(_) | Ending::Finished => {}
+            }
+            summaries.push(done.summary);
+        }
+        let summary = aggregate(&summaries);
+        dir.finish_seeds(&summary)?;
+        Ok(Executed { ending: last, rounds, summary, views })
+    }
+
+    fn execute_one(
+        &self,
+        job: &Job,
+        plan: &Plan,
+        clients: Vec<(String, ClientData)>,
+        dir: &RunDir,
+        resume: bool,
+    ) -> Result<Executed> {
         let interrupt = interrupt_flag();
         let limits = Limits {
             folder: Some(dir.path()),
             resume,
-            checkpoint_every: Duration::from_secs_f64(self.job.simulation.checkpoint_seconds),
+            checkpoint_every: Duration::from_secs_f64(job.simulation.checkpoint_seconds),
             interrupt: &interrupt,
         };
-        let sends = self.job.method.kind != MethodKind::Em;
-        let mut progress = Progress::new(&self.job.name, self.plan.rounds(), sends);
-        let outcome = run_chain(&self.plan, self.clients, self.job.seed, &limits, &mut progress);
+        let sends = job.method.kind != MethodKind::Em;
+        let name = match self.job.seeds {
+            Some(_) => format!("{}, seed {}", job.name, job.seed),
+            None => job.name.clone(),
+        };
+        let mut progress = Progress::new(&name, plan.rounds(), sends);
+        let outcome = run_chain(plan, clients, job.seed, &limits, &mut progress);
         progress.done();
         let outcome = outcome?;
         if let Some(theory) = outcome.delivered.iter().find(|a| a.kind == "theory") {
@@ -189,10 +245,19 @@ impl Prepared {
         }
         let repairs = outcome.last.as_ref().and_then(|row| row.number("repairs")).unwrap_or(0.0);
         if repairs > 0.0 {
-            warning(&format!("{repairs} values had to be clipped to stay in the domain of T"));
+            warning(&format!(
+                "{name}: {repairs} values had to be clipped to stay in the domain of T"
+            ));
         }
-        let summary = dir.finish(&self.job, &self.facts, &outcome)?;
-        Ok(Executed { ending: outcome.ending, rounds: outcome.rounds, summary })
+        let summary = dir.finish(job, &self.facts, &outcome, plan.f_star())?;
+        let report = dir.path().join("report.html");
+        let mut view = view::load(dir)?;
+        view.notes.extend(plan.notes());
+        let views = vec![view];
+        if self.job.seeds.is_some() {
+            report::write(&name, &views, &report)?;
+        }
+        Ok(Executed { ending: outcome.ending, rounds: outcome.rounds, summary, views })
     }
 }
 

@@ -7,12 +7,19 @@ use std::path::{Path, PathBuf};
 use whimbrel::engine::checkpoint::write_atomically;
 use whimbrel::job::failure::Result;
 use whimbrel::job::rundir::RunDir;
-use whimbrel::report::{RunView, html};
+use whimbrel::report::{LEVELS, RunView, bits_to_reach, closing_table, html};
 
 /// Makes the report of one run or several.
 pub fn report_command(runs: &[PathBuf], out: Option<&Path>, json: bool) -> Result<u8> {
     let dirs = runs.iter().map(|run| RunDir::existing(run)).collect::<Result<Vec<_>>>()?;
-    let mut views = dirs.iter().map(view::load).collect::<Result<Vec<_>>>()?;
+    let mut views = Vec::new();
+    for dir in &dirs {
+        // A job of several seeds is the runs of all of them.
+        match &dir.seeds()[..] {
+            [] => views.push(view::load(dir)?),
+            seeds => views.extend(seeds.iter().map(view::load).collect::<Result<Vec<_>>>()?),
+        }
+    }
     // A run that is not over has no hash yet.
     let hashes = views.iter().map(|v| (v.name.as_str(), v.data_hash.as_str()));
     warn_of_other_data(hashes.filter(|(_, hash)| !hash.is_empty()));
@@ -24,13 +31,17 @@ pub fn report_command(runs: &[PathBuf], out: Option<&Path>, json: bool) -> Resul
     let page = write(&names(&views), &views, out.unwrap_or(&default))?;
     if json {
         let mut by_name = Map::new();
-        for (dir, view) in dirs.iter().zip(&views) {
-            // Runs of one name are told apart by their folders.
-            let twice = views.iter().filter(|v| v.name == view.name).count() > 1;
+        for dir in &dirs {
             let folder = dir.path().display().to_string();
             let mut summary = view::summary(dir)?;
+            let name = match summary.get("name").and_then(Value::as_str) {
+                Some(name) => name.to_string(),
+                None => view::load(dir)?.name,
+            };
             summary.insert("run".into(), folder.clone().into());
-            by_name.insert(if twice { folder } else { view.name.clone() }, summary.into());
+            // Runs of one name are told apart by their folders.
+            let key = if by_name.contains_key(&name) { folder } else { name };
+            by_name.insert(key, summary.into());
         }
         data(&format!("{}\n", Value::Object(by_name)))?;
     }
@@ -40,8 +51,18 @@ pub fn report_command(runs: &[PathBuf], out: Option<&Path>, json: bool) -> Resul
 
 /// The runs' names, for a title.
 pub fn names(views: &[RunView]) -> String {
-    let names: Vec<&str> = views.iter().map(|v| v.name.as_str()).collect();
+    let mut names: Vec<&str> = views.iter().map(|v| v.name.as_str()).collect();
+    names.dedup();
     names.join(", ")
+}
+
+/// The closing tables, on standard output.
+pub fn tables(views: &[RunView]) -> Result<()> {
+    data(&closing_table(views))?;
+    if let Some(reached) = bits_to_reach(views, &LEVELS) {
+        data(&format!("\n{}", reached.text()))?;
+    }
+    Ok(())
 }
 
 /// Writes the page.

@@ -1,0 +1,216 @@
+//! What is written into a run's directory.
+
+use super::changes::HASH_MARK;
+use crate::failure::Result;
+use crate::load::Loaded;
+use crate::spec::{Job, Model};
+use serde_json::{Map, Value, json};
+use std::fmt::Write as _;
+use whimbrel_core::method::{Artifact, Tensor};
+use whimbrel_core::{Error, isa};
+use whimbrel_data::Standardization;
+use whimbrel_engine::metrics::number;
+use whimbrel_engine::{Ending, Outcome};
+
+/// Rows drawn into the picture of a two-dimensional mixture.
+const PREVIEW_ROWS: usize = 2000;
+
+/// What a run's files need to know of the data, once the rows themselves are gone.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// Column names.
+    pub columns: Vec<String>,
+    /// Rows by client.
+    pub rows: Vec<Option<u64>>,
+    /// The data's hash.
+    pub hash: String,
+    /// Some rows of two-dimensional data, for the picture.
+    pub preview: Option<String>,
+    /// What the reader did to the columns.
+    pub standardization: Option<Standardization>,
+    /// The two classes as the data have them, the one that became -1 first.
+    pub classes: Vec<String>,
+}
+
+impl Facts {
+    /// Takes note of what is needed later.
+    pub fn of(loaded: &Loaded) -> Self {
+        let plane = loaded.columns.len() == 2;
+        let preview = loaded.preview(PREVIEW_ROWS).filter(|_| plane).map(|rows| {
+            let mut text =
+                format!("{},{}\n", quoted(&loaded.columns[0]), quoted(&loaded.columns[1]));
+            for row in rows {
+                let _ = writeln!(text, "{},{}", row[0], row[1]);
+            }
+            text
+        });
+        Self {
+            columns: loaded.columns.clone(),
+            rows: loaded.rows.clone(),
+            hash: loaded.hash.clone(),
+            preview,
+            standardization: loaded.standardization.clone(),
+            classes: loaded.classes.clone(),
+        }
+    }
+}
+
+/// The resolved job with the hash of each file it reads.
+pub fn resolved(job: &Job, hashes: &[(String, String)]) -> String {
+    let mut text = String::new();
+    for (path, hash) in hashes {
+        // A line break in a file's name would end the comment.
+        let path: String = path
+            .chars()
+            .flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] })
+            .collect();
+        let _ = writeln!(text, "{HASH_MARK}{hash}  {path}");
+    }
+    text + &job.to_toml()
+}
+
+/// The content of `summary.json`.
+pub(super) fn summary(
+    job: &Job,
+    facts: &Facts,
+    outcome: &Outcome,
+    objective: Option<f64>,
+    f_star: Option<f64>,
+) -> Map<String, Value> {
+    let last = |name: &str| outcome.last.as_ref().and_then(|r| r.number(name));
+    let mut object = Map::new();
+    let mut put = |key: &str, value: Value| object.insert(key.into(), value);
+    put("name", job.name.clone().into());
+    put("seed", job.seed.into());
+    put("method", job.method.name().into());
+    put("model", job.model.name().into());
+    put("rounds", outcome.rounds.into());
+    put("objective", objective.map_or(Value::Null, number));
+    for name in ["field_norm2", "excess_loss", "distance2"] {
+        if let Some(value) = last(name) {
+            put(name, number(value));
+        }
+    }
+    if let Some(f_star) = f_star {
+        put("f_star", number(f_star));
+    }
+    put("bits_up", (8 * outcome.traffic.up).into());
+    put("bits_down", (8 * outcome.traffic.down).into());
+    put("bits_eval", (8 * outcome.traffic.eval).into());
+    put("seconds", number(outcome.seconds));
+    put("clients", outcome.names.len().into());
+    put("rows", facts.rows.iter().copied().sum::<Option<u64>>().map_or(Value::Null, Into::into));
+    put("repairs", last("repairs").map_or(Value::Null, number));
+    put("ending", ending(&outcome.ending).into());
+    if let Some(theory) = outcome.delivered.iter().find(|a| a.kind == "theory") {
+        let constants = theory.numbers().map(|(name, value)| (name.into(), number(value)));
+        put("theory", Value::Object(constants.collect()));
+    }
+    put("version", env!("CARGO_PKG_VERSION").into());
+    put("isa", isa::level().name().into());
+    put("data_hash", facts.hash.clone().into());
+    object
+}
+
+fn ending(ending: &Ending) -> String {
+    match ending {
+        Ending::Finished => "finished".into(),
+        Ending::Early(why) => format!("stopped early: {why}"),
+        Ending::Interrupted => "interrupted".into(),
+        Ending::Failed(error) => format!("failed: {error}"),
+    }
+}
+
+/// The content of `clients.csv`.
+pub(super) fn clients_csv(facts: &Facts, outcome: &Outcome) -> String {
+    let mut text = String::from("client,rows,rounds,bits_up,bits_down,loss\n");
+    for (i, (name, tally)) in outcome.names.iter().zip(&outcome.tallies).enumerate() {
+        let rows = facts.rows.get(i).copied().flatten().map_or(String::new(), |n| n.to_string());
+        let loss =
+            outcome.losses.get(i).copied().flatten().map_or(String::new(), |l| l.to_string());
+        let (up, down) = (8 * tally.bytes_up, 8 * tally.bytes_down);
+        let _ = writeln!(text, "{},{rows},{},{up},{down},{loss}", quoted(name), tally.rounds);
+    }
+    text
+}
+
+/// The content of `model.json`: the model's tensors, and what is needed to use it on new rows.
+pub(super) fn model_json(
+    job: &Job,
+    facts: &Facts,
+    model: &Artifact,
+    objective: Option<f64>,
+) -> String {
+    let mut object = Map::new();
+    object.insert("kind".into(), model.kind.clone().into());
+    for tensor in &model.tensors {
+        object.insert(tensor.name.clone(), nested(tensor));
+    }
+    object.insert("objective".into(), objective.map_or(Value::Null, number));
+    match &job.model {
+        Model::Gmm(_) => {
+            object.insert("covariance_kind".into(), job.model.covariance_name().into());
+        }
+        Model::Linear(regression) | Model::Logistic(regression) => {
+            object.insert("intercept".into(), regression.intercept.into());
+        }
+    }
+    object.insert("columns".into(), facts.columns.clone().into());
+    if let Some(standardization) = &facts.standardization {
+        let list = |xs: &[f64]| xs.iter().map(|x| number(*x)).collect::<Value>();
+        let (means, scales) = (list(&standardization.means), list(&standardization.scales));
+        object.insert("standardization".into(), json!({ "means": means, "scales": scales }));
+    }
+    if !facts.classes.is_empty() {
+        object.insert("classes".into(), facts.classes.clone().into());
+    }
+    pretty(&Value::Object(object))
+}
+
+/// A CSV cell.
+pub fn quoted(cell: &str) -> String {
+    if cell.contains([',', '"', '\n', '\r', ';', '\t']) {
+        format!("\"{}\"", cell.replace('"', "\"\""))
+    } else {
+        cell.into()
+    }
+}
+
+/// A tensor as nested lists.
+fn nested(tensor: &Tensor) -> Value {
+    fn level(shape: &[u64], values: &[f64]) -> Value {
+        match shape {
+            [] => number(values[0]),
+            [_] => values.iter().map(|x| number(*x)).collect(),
+            [n, rest @ ..] => {
+                let each = values.len() / (*n).max(1) as usize;
+                values.chunks(each.max(1)).map(|part| level(rest, part)).collect()
+            }
+        }
+    }
+    level(&tensor.shape, &tensor.values)
+}
+
+/// The content of `model.safetensors`.
+pub(super) fn safetensors(model: &Artifact) -> Result<Vec<u8>> {
+    use safetensors::tensor::{Dtype, TensorView, serialize};
+    let bytes: Vec<Vec<u8>> = model
+        .tensors
+        .iter()
+        .map(|t| t.values.iter().flat_map(|x| x.to_le_bytes()).collect())
+        .collect();
+    let broken = |e| Error::internal(format!("the model cannot be written: {e}"));
+    let mut views = Vec::new();
+    for (tensor, bytes) in model.tensors.iter().zip(&bytes) {
+        let shape = tensor.shape.iter().map(|n| *n as usize).collect();
+        views.push((&tensor.name, TensorView::new(Dtype::F64, shape, bytes).map_err(broken)?));
+    }
+    Ok(serialize(views, None).map_err(broken)?)
+}
+
+/// One key per line, lists on one line: easy to read and to compare.
+pub(super) fn pretty(value: &Value) -> String {
+    let Value::Object(object) = value else { return format!("{value}\n") };
+    let lines: Vec<String> = object.iter().map(|(k, v)| format!("  {}: {v}", json!(k))).collect();
+    format!("{{\n{}\n}}\n", lines.join(",\n"))
+}

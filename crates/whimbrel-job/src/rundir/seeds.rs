@@ -1,0 +1,70 @@
+//! One summary of several seeds.
+
+use serde_json::{Map, Value, json};
+use whimbrel_engine::metrics::number;
+
+/// Results: a mean, a standard deviation and the values themselves.
+const RESULTS: [&str; 4] = ["objective", "field_norm2", "excess_loss", "distance2"];
+/// Counts: means as plain numbers.
+const COUNTS: [&str; 6] = ["rounds", "bits_up", "bits_down", "bits_eval", "seconds", "repairs"];
+
+/// The summary of a job with several seeds, from those of its runs in order.
+pub fn aggregate(summaries: &[Map<String, Value>]) -> Map<String, Value> {
+    let Some(first) = summaries.first() else { return Map::new() };
+    let numbers = |key: &str| -> Option<Vec<f64>> {
+        summaries.iter().map(|summary| summary.get(key)?.as_f64()).collect()
+    };
+    let mut object = first.clone();
+    for key in RESULTS.into_iter().filter(|key| first.contains_key(*key)) {
+        let value = numbers(key).map_or(Value::Null, |values| {
+            let (mean, sd) = mean_sd(&values);
+            let values: Value = values.iter().map(|x| number(*x)).collect();
+            json!({ "mean": number(mean), "sd": number(sd), "values": values })
+        });
+        object.insert(key.into(), value);
+    }
+    for key in COUNTS {
+        if let Some(values) = numbers(key) {
+            let (mean, _) = mean_sd(&values);
+            let whole = mean.fract() == 0.0 && mean.abs() < 9e15 && key != "seconds";
+            object.insert(key.into(), if whole { (mean as i64).into() } else { number(mean) });
+        }
+    }
+    let mut endings = summaries.iter().filter_map(|summary| summary.get("ending")?.as_str());
+    if let Some(failed) = endings.find(|ending| ending.starts_with("failed")) {
+        object.insert("ending".into(), failed.into());
+    }
+    object.insert("seeds".into(), summaries.len().into());
+    object
+}
+
+/// The mean and the standard deviation (of a sample; zero for one value).
+fn mean_sd(values: &[f64]) -> (f64, f64) {
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let squares: f64 = values.iter().map(|x| (x - mean) * (x - mean)).sum();
+    (mean, if values.len() > 1 { (squares / (n - 1.0)).sqrt() } else { 0.0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_get_a_spread_and_counts_a_mean() {
+        let run = |objective: f64, bits: u64| {
+            let object = json!({
+                "name": "a", "seed": 1, "objective": objective, "bits_up": bits, "f_star": 0.25,
+                "ending": "finished",
+            });
+            object.as_object().unwrap().clone()
+        };
+        let all = aggregate(&[run(1.0, 10), run(3.0, 20)]);
+        assert_eq!(all["objective"]["mean"], 2.0);
+        assert_eq!(all["objective"]["sd"], 2f64.sqrt());
+        assert_eq!(all["objective"]["values"], json!([1.0, 3.0]));
+        assert_eq!(all["bits_up"], 15);
+        assert_eq!(all["f_star"], 0.25);
+        assert_eq!(all["seeds"], 2);
+    }
+}
