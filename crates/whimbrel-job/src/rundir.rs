@@ -166,7 +166,7 @@ impl RunDir {
                 Err(error.into())
             }
             Some(_) => Ok(()),
-            None => Ok(write_atomically(&path, resolved.as_bytes())?),
+            None => self.write("job.toml", resolved.as_bytes()),
         }
     }
 
