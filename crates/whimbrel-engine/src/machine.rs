@@ -46,17 +46,30 @@ pub struct Shard<'m> {
     method: &'m dyn DynMethod,
     exchange: u32,
     fold: Opaque,
-    accepted: Vec<(ClientId, Opaque)>,
+    /// Whose uploads; with the record to keep of each, unless its runner keeps it.
+    accepted: Vec<(ClientId, Option<Opaque>)>,
 }
 
 impl Shard<'_> {
     /// Takes one upload; `peer` is the record staged when the message went down. An upload that
     /// is refused leaves the shard as it was.
     pub fn accept(&mut self, from: Invited, peer: Opaque, up: &[u8]) -> Result<()> {
-        let sender = Sender { id: from.id, inclusion: from.inclusion, peer: &peer };
-        self.method.absorb(&mut self.fold, sender, up)?;
-        self.accepted.push((from.id, peer));
+        self.absorb(from, &peer, up)?;
+        self.accepted.push((from.id, Some(peer)));
         Ok(())
+    }
+
+    /// Takes one upload of a client whose record was lent: the runner puts the staged one in its
+    /// place, and hands it back with [`Machine::take_back`].
+    pub fn accept_lent(&mut self, from: Invited, peer: &Opaque, up: &[u8]) -> Result<()> {
+        self.absorb(from, peer, up)?;
+        self.accepted.push((from.id, None));
+        Ok(())
+    }
+
+    fn absorb(&mut self, from: Invited, peer: &Opaque, up: &[u8]) -> Result<()> {
+        let sender = Sender { id: from.id, inclusion: from.inclusion, peer };
+        self.method.absorb(&mut self.fold, sender, up)
     }
 }
 
@@ -122,7 +135,24 @@ impl<'m> Machine<'m> {
         let peer = self.peer(to).ok_or_else(|| {
             Error::internal(format!("client {to} is asked before it was admitted"))
         })?;
+        self.message_from(exchange, peer)
+    }
+
+    /// The same for a client whose record was lent.
+    pub fn message_from(&self, exchange: &Exchange, peer: &Opaque) -> Result<(Opaque, Vec<u8>)> {
         self.method.downlink(&self.server, peer, exchange.keys.down())
+    }
+
+    /// Lends a client's record for the length of an exchange, so that its runner can drop the old
+    /// one as soon as the new one is accepted: only clients being worked on have two.
+    pub fn lend(&mut self, id: ClientId) -> Result<Opaque> {
+        let peer = self.peers.get_mut(id.0 as usize).and_then(Option::take);
+        peer.ok_or_else(|| Error::internal(format!("client {id} has no record to lend")))
+    }
+
+    /// Takes a lent record back, as it was or as it was accepted, before the exchange is closed.
+    pub fn take_back(&mut self, id: ClientId, peer: Opaque) {
+        self.peers[id.0 as usize] = Some(peer);
     }
 
     /// An empty shard for this exchange.
@@ -156,7 +186,9 @@ impl<'m> Machine<'m> {
             .map_err(|e| e.in_round(round))?;
         let ids: Vec<ClientId> = accepted.iter().map(|(id, _)| *id).collect();
         for (id, peer) in accepted {
-            self.peers[id.0 as usize] = Some(peer);
+            if let Some(peer) = peer {
+                self.peers[id.0 as usize] = Some(peer);
+            }
         }
         self.exchange += 1;
         self.round = round;
@@ -268,7 +300,7 @@ impl<'m> Machine<'m> {
 }
 
 /// Whoever feeds the machine must not take an upload twice, or one that nobody asked for.
-fn check_accepted(cohort: &[Invited], accepted: &[(ClientId, Opaque)]) -> Result<()> {
+fn check_accepted(cohort: &[Invited], accepted: &[(ClientId, Option<Opaque>)]) -> Result<()> {
     if let Some(pair) = accepted.windows(2).find(|pair| pair[0].0 == pair[1].0) {
         return Err(Error::internal(format!("client {} was accepted twice", pair[0].0)));
     }

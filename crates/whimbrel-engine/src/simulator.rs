@@ -5,6 +5,7 @@ use crate::machine::{Exchange, Machine, Saved, Shard};
 use crate::participation::{Faults, Invited, Participation};
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use whimbrel_core::method::Metric;
 use whimbrel_core::{ClientId, DynMethod, Error, Opaque, Part, Result, wire};
 
@@ -77,21 +78,16 @@ struct Waiting {
 
 /// What one thread did in an exchange, up to its first failure.
 struct Share<'m> {
-    staged: Vec<Staged>,
     shard: Shard<'m>,
     failure: Option<(usize, Error)>,
 }
 
-impl<'m> Share<'m> {
-    fn new(shard: Shard<'m>) -> Self {
-        Self { staged: Vec::new(), shard, failure: None }
-    }
-}
-
-/// One client's work in an exchange, staged until its upload is accepted.
-struct Staged {
-    id: ClientId,
-    client: Option<Opaque>,
+/// A client at work in an exchange: what both ends keep of it moves in place once its upload is
+/// accepted, so that only clients being worked on exist twice.
+struct Slot {
+    client: Opaque,
+    peer: Opaque,
+    accepted: bool,
     bytes_up: u64,
     bytes_down: u64,
 }
@@ -142,20 +138,11 @@ impl<'m> Simulator<'m> {
             return Err(Error::storage("journal", format!("it ends before exchange {number}")));
         }
         let at = round.unwrap_or(self.machine.round());
-        let (staged, shards) = self.work(&exchange).map_err(|e| e.in_round(at))?;
         let cohort: Vec<ClientId> = exchange.cohort.iter().map(|c| c.id).collect();
-        let accepted = self.machine.close(exchange, shards)?;
-        for work in staged {
-            let tally = &mut self.tallies[work.id.0 as usize];
-            tally.bytes_up += work.bytes_up;
-            tally.bytes_down += work.bytes_down;
-            self.traffic.up += work.bytes_up;
-            self.traffic.down += work.bytes_down;
-            if let Some(client) = work.client {
-                tally.rounds += u32::from(round.is_some());
-                self.clients[work.id.0 as usize] = client;
-            }
-        }
+        let slots = self.open_slots(&cohort)?;
+        let shards = self.work(&exchange, &slots).map_err(|e| e.in_round(at));
+        self.close_slots(&cohort, slots, round.is_some());
+        let accepted = self.machine.close(exchange, shards?)?;
         Ok(Some(Done { exchange: number, round, joined, cohort, accepted }))
     }
 
@@ -274,32 +261,55 @@ impl<'m> Simulator<'m> {
         Ok(due.into_iter().map(|joining| joining.id).collect())
     }
 
+    fn open_slots(&mut self, cohort: &[ClientId]) -> Result<Vec<Mutex<Slot>>> {
+        let open = |id: &ClientId| {
+            let peer = self.machine.lend(*id)?;
+            let client = std::mem::replace(&mut self.clients[id.0 as usize], Box::new(()));
+            Ok(Mutex::new(Slot { client, peer, accepted: false, bytes_up: 0, bytes_down: 0 }))
+        };
+        cohort.iter().map(open).collect()
+    }
+
+    fn close_slots(&mut self, cohort: &[ClientId], slots: Vec<Mutex<Slot>>, is_round: bool) {
+        for (id, slot) in cohort.iter().zip(slots) {
+            let slot = slot.into_inner().unwrap_or_else(PoisonError::into_inner);
+            self.machine.take_back(*id, slot.peer);
+            self.clients[id.0 as usize] = slot.client;
+            let tally = &mut self.tallies[id.0 as usize];
+            tally.rounds += u32::from(slot.accepted && is_round);
+            tally.bytes_up += slot.bytes_up;
+            tally.bytes_down += slot.bytes_down;
+            self.traffic.up += slot.bytes_up;
+            self.traffic.down += slot.bytes_down;
+        }
+    }
+
     /// The cohort's work: every thread takes the next client until none is left, and gathers in a
     /// shard of its own.
-    fn work(&self, exchange: &Exchange) -> Result<(Vec<Staged>, Vec<Shard<'m>>)> {
+    fn work(&self, exchange: &Exchange, slots: &[Mutex<Slot>]) -> Result<Vec<Shard<'m>>> {
         let next = AtomicUsize::new(0);
         let gather = || -> Result<Option<Share<'m>>> {
             let mut own = None;
             loop {
                 let at = next.fetch_add(1, Ordering::Relaxed);
-                let Some(invited) = exchange.cohort.get(at) else { return Ok(own) };
+                let Some(slot) = slots.get(at) else { return Ok(own) };
                 // A thread that finds no client makes no fold.
                 let share = match &mut own {
                     Some(share) => share,
-                    None => own.insert(Share::new(self.machine.shard()?)),
+                    None => own.insert(Share { shard: self.machine.shard()?, failure: None }),
                 };
-                match self.one_client(exchange, *invited, &mut share.shard) {
-                    Ok(staged) => share.staged.push(staged),
-                    Err(error) => {
-                        // Nobody begins another client.
-                        next.store(exchange.cohort.len(), Ordering::Relaxed);
-                        share.failure = Some((at, error));
-                        return Ok(own);
-                    }
+                let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+                let invited = exchange.cohort[at];
+                if let Err(error) = self.one_client(exchange, invited, &mut slot, &mut share.shard)
+                {
+                    // Nobody begins another client.
+                    next.store(slots.len(), Ordering::Relaxed);
+                    share.failure = Some((at, error));
+                    return Ok(own);
                 }
             }
         };
-        let shares = if exchange.cohort.len() < 2 || rayon::current_num_threads() == 1 {
+        let shares = if slots.len() < 2 || rayon::current_num_threads() == 1 {
             vec![gather()]
         } else {
             rayon::broadcast(|_| gather())
@@ -312,34 +322,30 @@ impl<'m> Simulator<'m> {
         if let Some((_, error)) = failures.min_by_key(|(at, _)| *at) {
             return Err(error);
         }
-        let (staged, shards): (Vec<_>, Vec<_>) =
-            shares.into_iter().map(|share| (share.staged, share.shard)).unzip();
-        Ok((staged.into_iter().flatten().collect(), shards))
+        Ok(shares.into_iter().map(|share| share.shard).collect())
     }
 
     fn one_client(
         &self,
         exchange: &Exchange,
         invited: Invited,
+        slot: &mut Slot,
         shard: &mut Shard<'m>,
-    ) -> Result<Staged> {
+    ) -> Result<()> {
         let id = invited.id;
-        let i = id.0 as usize;
-        let (peer, down) = self.machine.message(exchange, id)?;
+        let data = &self.federation.data[id.0 as usize];
+        let (peer, down) = self.machine.message_from(exchange, &slot.peer)?;
         let (client, up) = self
             .method
-            .local_step(&self.clients[i], &down, &self.federation.data[i], exchange.keys.local(id))
+            .local_step(&slot.client, &down, data, exchange.keys.local(id))
             .map_err(|e| name(e, self.federation, id))?;
-        let lost = self.faults.loses(exchange.number, exchange.round, id, exchange.keys.loss());
-        if !lost {
-            shard.accept(invited, peer, &up).map_err(|e| name(e, self.federation, id))?;
+        slot.bytes_down = down.len() as u64;
+        slot.bytes_up = up.len() as u64;
+        if !self.faults.loses(exchange.number, exchange.round, id, exchange.keys.loss()) {
+            shard.accept_lent(invited, &peer, &up).map_err(|e| name(e, self.federation, id))?;
+            (slot.client, slot.peer, slot.accepted) = (client, peer, true);
         }
-        Ok(Staged {
-            id,
-            client: (!lost).then_some(client),
-            bytes_up: up.len() as u64,
-            bytes_down: down.len() as u64,
-        })
+        Ok(())
     }
 }
 

@@ -90,6 +90,7 @@ impl Template {
         let is_npy = facts.path.ends_with(".npy");
         self.key(&data::SOURCE, if is_npy { "\"npy\"" } else { "\"csv\"" });
         self.key(&file::PATH, &text(&facts.path));
+        self.key(&file::STANDARDIZE, "true");
         if is_npy {
             self.split(facts.rows);
             return;

@@ -5,13 +5,13 @@
 //! would drown the small ones in the noise of the large. EM is equivariant under affine maps, so
 //! the fit is the same; it is reported in the units of the data.
 
-use crate::fedem::{BindRows, FedEm};
+use crate::fedem::{BindRows, FedEm, ROWS_MAX, list_bytes};
 use crate::kmeans::FederatedKmeans;
 use crate::theory::Constants;
 use std::sync::Arc;
 use whimbrel_core::method::{Artifact, Bind, Disclosure, Evaluate, Exposure, From, Metric, Plan};
 use whimbrel_core::{
-    ClientData, ClientId, Error, Key, Method, Result, RowStream, Table, math, wire,
+    ClientData, ClientId, Error, Key, Method, Result, RowStream, Table, math, vector, wire,
 };
 use whimbrel_models::LatentModel;
 use whimbrel_models::gmm::GmmData;
@@ -147,7 +147,10 @@ impl Bind<FederatedKmeans> for BindStandardized {
 }
 
 /// The stage.
-pub struct Standardize;
+pub struct Standardize {
+    /// How many columns the rows have.
+    pub columns: usize,
+}
 
 /// A client's sums: rows, means, and squares about its own means.
 #[derive(Clone, Debug, PartialEq)]
@@ -232,16 +235,23 @@ impl Method for Standardize {
     type Fold = ();
 
     fn enroll(&self, data: &Sums, _: Key) -> Result<((), Sums)> {
+        if data.means.len() != self.columns {
+            return Err(Error::data(format!(
+                "its rows have {} columns where the job's have {}",
+                data.means.len(),
+                self.columns
+            )));
+        }
         Ok(((), data.clone()))
     }
 
     fn start(&self, roster: &mut dyn Iterator<Item = (ClientId, Sums)>, _: Key) -> Result<Server> {
         let mut pooled: Option<Sums> = None;
         for (id, sums) in roster {
+            self.check(id, &sums)?;
             match &mut pooled {
                 None => pooled = Some(sums),
-                Some(all) if all.means.len() == sums.means.len() => all.add(&sums),
-                Some(_) => return Err(Error::peer(format!("client {id} has other columns"))),
+                Some(all) => all.add(&sums),
             }
         }
         Ok(Server { sums: pooled.ok_or_else(|| Error::data("there is no client"))? })
@@ -299,10 +309,24 @@ impl Method for Standardize {
         vec![Disclosure {
             message: "summary",
             meaning: "the number of rows, and each column's mean and sum of squares".into(),
-            // Rows, and two vectors whose length the job does not fix.
-            bytes_max: usize::MAX,
+            bytes_max: 8 + 2 * list_bytes(self.columns),
             exposure: Exposure::Aggregate,
         }]
+    }
+}
+
+impl Standardize {
+    /// Refuses sums that no rows have.
+    fn check(&self, id: ClientId, sums: &Sums) -> Result<()> {
+        if [&sums.means, &sums.squares].iter().any(|list| list.len() != self.columns) {
+            return Err(Error::peer(format!("client {id} has other columns")));
+        }
+        let numbers = vector::all_finite(&sums.means) && vector::all_finite(&sums.squares);
+        let negative = sums.squares.iter().any(|q| *q < 0.0);
+        if !(1..=ROWS_MAX).contains(&sums.rows) || !numbers || negative {
+            return Err(Error::peer(format!("client {id} sent sums that no rows have")));
+        }
+        Ok(())
     }
 }
 

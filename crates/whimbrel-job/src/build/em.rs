@@ -1,6 +1,6 @@
 //! Mixtures: stages that standardise, start, bound the step and fit.
 
-use super::{Common, channels, quiet};
+use super::{Common, channels};
 use crate::failure::Result;
 use crate::load::Loaded;
 use crate::spec::{
@@ -131,12 +131,17 @@ impl EmPlan {
         };
         let initial = GmmInitial { start, affine: affine.clone() };
         Ok(match self.stages(common)[index] {
-            Kind::Standardize => quiet("standardise", Box::new(Erased(Standardize, BindRows))),
-            Kind::Kmeans => quiet("federated k-means", bound(FederatedKmeans { model }, affine)),
+            Kind::Standardize => {
+                let columns = self.columns;
+                common.quiet("standardise", Box::new(Erased(Standardize { columns }, BindRows)))
+            }
+            Kind::Kmeans => {
+                common.quiet("federated k-means", bound(FederatedKmeans { model }, affine))
+            }
             Kind::Constants => {
                 let fit = self.fit(common, model, initial, Schedule::constant(1.0)?);
                 let participation = common.participation_mean();
-                quiet("constants", bound(Constants { fit, participation }, affine))
+                common.quiet("constants", bound(Constants { fit, participation }, affine))
             }
             Kind::Fit => {
                 let schedule = self.schedule(common, of_kind("theory"))?;

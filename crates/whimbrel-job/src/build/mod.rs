@@ -202,6 +202,20 @@ impl Common {
         }
     }
 
+    /// A stage with everyone who is there from the start, in which nothing is evaluated and no
+    /// upload is lost. Who joins the fit late is not heard before it.
+    fn quiet(&self, name: &'static str, method: Box<dyn DynMethod>) -> Stage {
+        let late = self.faults.late.keys().map(|id| (*id, u32::MAX)).collect();
+        Stage {
+            name,
+            method,
+            participation: Participation::Everyone,
+            faults: Faults { late, ..Faults::default() },
+            evaluate_every: None,
+            stopping: Stopping::default(),
+        }
+    }
+
     /// The stage that fits the model.
     fn fit(&self, method: Box<dyn DynMethod>) -> Stage {
         let stop = &self.job.method.stop;
@@ -219,18 +233,6 @@ impl Common {
                 tolerance: stop.patience.map_or(0.0, |p| p.tolerance),
             },
         }
-    }
-}
-
-/// A stage with everyone, in which nothing is evaluated and nothing goes wrong.
-fn quiet(name: &'static str, method: Box<dyn DynMethod>) -> Stage {
-    Stage {
-        name,
-        method,
-        participation: Participation::Everyone,
-        faults: Faults::default(),
-        evaluate_every: None,
-        stopping: Stopping::default(),
     }
 }
 

@@ -99,7 +99,7 @@ impl<M: LatentModel> Evaluate for FedEm<M> {
             true => MetricValue::Missing,
             false => MetricValue::Number(value),
         };
-        Ok(vec![
+        let mut metrics = vec![
             Metric::number("epoch", server.epoch()),
             Metric::number("objective", objective),
             Metric { name: "field_norm2", value: unless_opening(vector::norm2_squared(&field)) },
@@ -118,7 +118,11 @@ impl<M: LatentModel> Evaluate for FedEm<M> {
             },
             Metric::number("repairs", server.repairs as f64),
             Metric::list("weights", self.initial.weights(&self.model, &theta)),
-        ])
+        ];
+        if !server.dead.is_empty() {
+            metrics.push(Metric::list("dead", server.dead.iter().map(|c| f64::from(*c)).collect()));
+        }
+        Ok(metrics)
     }
 }
 

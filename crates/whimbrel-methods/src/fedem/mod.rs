@@ -57,7 +57,7 @@ use whimbrel_models::{LatentModel, Maximum};
 const REPAIRED_ROUNDS_MAX: u32 = 100;
 
 /// The most rows a client can claim: far beyond any, and sums over clients cannot overflow.
-const ROWS_MAX: u64 = 1 << 36;
+pub(crate) const ROWS_MAX: u64 = 1 << 36;
 
 /// How the model's first parameters and final form are made: what FedEM needs beside the E- and
 /// M-step.
@@ -226,6 +226,7 @@ impl<M: LatentModel> Method for FedEm<M> {
             expectations: 0,
             repairs: 0,
             repaired_rounds: 0,
+            dead: Vec::new(),
         })
     }
 
@@ -485,16 +486,16 @@ impl<M: LatentModel> FedEm<M> {
         server.theta = self.model.to_vector(&theta);
         server.repairs += u64::from(repairs);
         server.repaired_rounds += u32::from(repairs > 0);
+        // Counted from one, as people do.
+        server.dead = dead.iter().map(|component| *component as u32 + 1).collect();
         if server.repaired_rounds < server.round.max(REPAIRED_ROUNDS_MAX) {
             return Ok(());
         }
-        let cause = if dead.is_empty() {
-            "a covariance stays at its floor: lower the step, use more levels in the codec, or set reg_covar".to_string()
-        } else {
-            format!(
-                "component {} has lost its weight: lower the step, use fewer components or another start",
-                dead[0]
-            )
+        let cause = match server.dead.first() {
+            None => "a covariance stays at its floor: lower the step, use more levels in the codec, or set reg_covar".to_string(),
+            Some(component) => format!(
+                "component {component} has lost its weight: lower the step, use fewer components or another start"
+            ),
         };
         Err(Error::numerical(format!(
             "each of the first {REPAIRED_ROUNDS_MAX} rounds had to be repaired; {cause}"

@@ -66,6 +66,8 @@ pub struct Server {
     pub repairs: u64,
     /// Rounds that needed one.
     pub repaired_rounds: u32,
+    /// Components without weight after the last round, counted from one.
+    pub dead: Vec<u32>,
 }
 
 impl Server {
@@ -165,7 +167,8 @@ wire!(Server {
     spread,
     expectations,
     repairs,
-    repaired_rounds
+    repaired_rounds,
+    dead
 });
 wire!(Peer { weight, rows, moments_of, down });
 wire!(Client { up, down, position, moments });
