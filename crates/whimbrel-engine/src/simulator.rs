@@ -52,6 +52,8 @@ pub struct Simulator<'m> {
     faults: Faults,
     tallies: Vec<Tally>,
     traffic: Traffic,
+    /// An exchange failed half-way: some clients moved and the server did not.
+    broken: bool,
 }
 
 /// What happened in one exchange.
@@ -122,11 +124,22 @@ impl<'m> Simulator<'m> {
             count_summary(&mut tallies, &mut traffic, id, summary);
         }
         let clients = enrolled.into_iter().map(|(client, _)| client).collect();
-        Ok(Self { method, machine, federation, clients, waiting, faults, tallies, traffic })
+        Ok(Self {
+            method,
+            machine,
+            federation,
+            clients,
+            waiting,
+            faults,
+            tallies,
+            traffic,
+            broken: false,
+        })
     }
 
     /// Runs one exchange; none when the method is done.
     pub fn step(&mut self) -> Result<Option<Done>> {
+        self.check_whole()?;
         // A run that is over takes nobody in any more.
         if self.machine.next_is_round()?.is_none() {
             return Ok(None);
@@ -142,7 +155,9 @@ impl<'m> Simulator<'m> {
         let slots = self.open_slots(&cohort)?;
         let shards = self.work(&exchange, &slots).map_err(|e| e.in_round(at));
         self.close_slots(&cohort, slots, round.is_some());
+        self.broken = true;
         let accepted = self.machine.close(exchange, shards?)?;
+        self.broken = false;
         Ok(Some(Done { exchange: number, round, joined, cohort, accepted }))
     }
 
@@ -197,6 +212,7 @@ impl<'m> Simulator<'m> {
 
     /// The whole simulation as bytes.
     pub fn save(&self) -> Result<SavedSimulation> {
+        self.check_whole()?;
         let clients = self.clients.par_iter().map(|c| self.method.save(Part::Client, c));
         Ok(SavedSimulation {
             machine: self.machine.save()?,
@@ -245,6 +261,7 @@ impl<'m> Simulator<'m> {
             faults,
             tallies: saved.tallies.clone(),
             traffic: saved.traffic,
+            broken: false,
         })
     }
 
@@ -259,6 +276,13 @@ impl<'m> Simulator<'m> {
             count_summary(&mut self.tallies, &mut self.traffic, joining.id, &joining.summary);
         }
         Ok(due.into_iter().map(|joining| joining.id).collect())
+    }
+
+    fn check_whole(&self) -> Result<()> {
+        if self.broken {
+            return Err(Error::internal("a simulation goes on after an exchange that failed"));
+        }
+        Ok(())
     }
 
     fn open_slots(&mut self, cohort: &[ClientId]) -> Result<Vec<Mutex<Slot>>> {
