@@ -9,6 +9,7 @@ pub use seeds::aggregate;
 
 use self::changes::changes;
 use self::files::{clients_csv, model_json, pretty, safetensors, summary};
+use crate::build::Plan;
 use crate::failure::{Failure, Result};
 use crate::spec::Job;
 use crate::start::read_object;
@@ -177,7 +178,7 @@ impl RunDir {
         job: &Job,
         loaded: &Facts,
         outcome: &Outcome,
-        f_star: Option<f64>,
+        plan: &Plan,
     ) -> Result<Map<String, Value>> {
         let objective = outcome.last.as_ref().and_then(|row| row.number("objective"));
         if let Some(model) = outcome.delivered.last()
@@ -191,7 +192,7 @@ impl RunDir {
         if let Some(preview) = &loaded.preview {
             self.write("preview.csv", preview.as_bytes())?;
         }
-        let summary = summary(job, loaded, outcome, objective, f_star);
+        let summary = summary(job, loaded, outcome, objective, plan);
         if outcome.ending != Ending::Interrupted {
             self.write("summary.json", pretty(&Value::Object(summary.clone())).as_bytes())?;
         }

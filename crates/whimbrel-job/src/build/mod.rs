@@ -10,7 +10,8 @@ mod optimum;
 use crate::failure::{Failure, Result};
 use crate::load::Loaded;
 use crate::spec::{
-    Batch as BatchKey, Job, Length, Model, Participation as ParticipationKey, Weights as WeightsKey,
+    Batch as BatchKey, Job, Length, MemoryStart, Model, Participation as ParticipationKey,
+    UpRule as UpKey, Weights as WeightsKey,
 };
 use em::EmPlan;
 use gradient::GradientPlan;
@@ -170,8 +171,20 @@ impl Common {
                 let clients = self.names.len() as f64;
                 let each = self.batch().expectations((rows / clients) as u64) as f64;
                 let per_round = each * clients * self.participation_mean();
-                Some((epochs * rows / per_round).ceil() as u32)
+                let (rounds, passes) = self.opening();
+                let left = (epochs - passes).max(0.0);
+                Some(rounds + (left * rows / per_round).ceil() as u32)
             }
+        }
+    }
+
+    /// Rounds and passes over the rows before the first sampled cohort: of EM, the first statistic
+    /// is a round of everyone, and memories that start at the field take another pass.
+    fn opening(&self) -> (u32, f64) {
+        match (&self.job.model, &self.job.uplink.rule) {
+            (Model::Gmm(_), UpKey::Memory { start: MemoryStart::Oracle, .. }) => (1, 2.0),
+            (Model::Gmm(_), _) => (1, 1.0),
+            (Model::Linear(_) | Model::Logistic(_), _) => (0, 0.0),
         }
     }
 

@@ -1,6 +1,7 @@
 //! What is written into a run's directory.
 
 use super::changes::HASH_MARK;
+use crate::build::Plan;
 use crate::failure::Result;
 use crate::load::Loaded;
 use crate::spec::{Job, Model};
@@ -75,7 +76,7 @@ pub(super) fn summary(
     facts: &Facts,
     outcome: &Outcome,
     objective: Option<f64>,
-    f_star: Option<f64>,
+    plan: &Plan,
 ) -> Map<String, Value> {
     let last = |name: &str| outcome.last.as_ref().and_then(|r| r.number(name));
     let mut object = Map::new();
@@ -91,7 +92,7 @@ pub(super) fn summary(
             put(name, number(value));
         }
     }
-    if let Some(f_star) = f_star {
+    if let Some(f_star) = plan.f_star() {
         put("f_star", number(f_star));
     }
     put("bits_up", (8 * outcome.traffic.up).into());
@@ -106,6 +107,7 @@ pub(super) fn summary(
         let constants = theory.numbers().map(|(name, value)| (name.into(), number(value)));
         put("theory", Value::Object(constants.collect()));
     }
+    put("notes", plan.notes().into());
     put("version", env!("CARGO_PKG_VERSION").into());
     put("isa", isa::level().name().into());
     put("data_hash", facts.hash.clone().into());

@@ -1,6 +1,7 @@
 //! The battery of the methods, on every method and on FedEM over several uplinks.
 
 use crate::federation::*;
+use crate::sgd;
 use std::sync::Arc;
 use whimbrel_codec::channel::{DownRule, Feedback, Memories, UpRule, Uplink};
 use whimbrel_codec::{Codec, Norm};
@@ -8,6 +9,8 @@ use whimbrel_core::{ClientData, DynMethod, Erased};
 use whimbrel_methods::fedem::{Batch, BindRows, FirstMemories, Form, Weights};
 use whimbrel_methods::gmm::{GmmInitial, GmmStart};
 use whimbrel_methods::kmeans::FederatedKmeans;
+use whimbrel_methods::sgd::{Average, Preset};
+use whimbrel_methods::standardize::Standardize;
 use whimbrel_methods::theory::Constants;
 use whimbrel_models::LatentModel;
 use whimbrel_models::gmm::Covariance;
@@ -106,4 +109,39 @@ fn the_constants_of_the_theory() {
     let setup = Setup { codec: dither(), batch, ..Setup::default() };
     let method = Erased(Constants { fit: setup.typed(), participation: 0.5 }, BindRows);
     passes("constants", &method, 20);
+}
+
+#[test]
+fn standardisation() {
+    passes("standardize", &Erased(Standardize { columns: 2 }, BindRows), 1);
+}
+
+#[test]
+fn the_gradient_family() {
+    let data = sgd::examples(0.3);
+    let batch = Batch::Sample { size: 5, replacement: true, local_steps: 1 };
+    let passes = |name: &str, setup: &sgd::Setup, average: Average| {
+        let mut method = setup.method(&data);
+        method.0.average = average;
+        laws(&MethodUnderTest { name, method: &method, data: &data, exchanges: 4 });
+    };
+    for preset in [
+        Preset::Sgd,
+        Preset::Qsgd,
+        Preset::EcqSgd,
+        Preset::Diana,
+        Preset::Artemis,
+        Preset::ArtemisNd,
+        Preset::Dore,
+        Preset::DoubleSqueeze,
+        Preset::Mcm,
+        Preset::RandMcm,
+        Preset::RandMcmG,
+        Preset::Ghost,
+    ] {
+        let setup = sgd::Setup { batch, groups: Some(3), ..sgd::Setup::of(preset) };
+        passes(preset.name(), &setup, Average::Last);
+    }
+    let setup = sgd::Setup { over_l: 0.3, ..sgd::Setup::of(Preset::Mcm) };
+    passes("mcm, full gradients, averaged", &setup, Average::Uniform);
 }

@@ -18,7 +18,7 @@ const DIMS: usize = 20;
 const CLIENTS: usize = 20;
 
 /// The paper's toy set: clients alike, correlated columns.
-fn examples(noise: f64) -> Vec<ClientData> {
+pub fn examples(noise: f64) -> Vec<ClientData> {
     let spec = LeastSquaresSpec { clients: CLIENTS, dims: DIMS, noise, ..Default::default() };
     let drawn = spec.draw(Key::root(40)).unwrap();
     drawn.clients.into_iter().map(|(_, rows)| ClientData::Labelled(rows)).collect()
@@ -28,19 +28,19 @@ fn dither(levels: u32) -> Codec {
     Codec::dithering(levels, Norm::P(2), None).unwrap()
 }
 
-struct Setup {
-    preset: Preset,
-    up: Codec,
-    down: Codec,
-    groups: Option<u32>,
-    memory: bool,
-    batch: Batch,
-    rounds: u32,
-    over_l: f64,
+pub struct Setup {
+    pub preset: Preset,
+    pub up: Codec,
+    pub down: Codec,
+    pub groups: Option<u32>,
+    pub memory: bool,
+    pub batch: Batch,
+    pub rounds: u32,
+    pub over_l: f64,
 }
 
 impl Setup {
-    fn of(preset: Preset) -> Self {
+    pub fn of(preset: Preset) -> Self {
         Self {
             preset,
             up: dither(1),
@@ -53,7 +53,7 @@ impl Setup {
         }
     }
 
-    fn method(&self, data: &[ClientData]) -> Erased<Sgd, BindExamples> {
+    pub fn method(&self, data: &[ClientData]) -> Erased<Sgd, BindExamples> {
         let problem: Arc<dyn Problem> = Arc::new(LeastSquares::new(0.0, false).unwrap());
         let bound: Vec<_> = data.iter().map(|d| problem.bind(d).unwrap()).collect();
         let weighted: Vec<_> = bound.iter().map(|e| (1.0 / CLIENTS as f64, e)).collect();

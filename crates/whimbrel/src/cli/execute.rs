@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once, OnceLock};
 use std::time::Duration;
+use whimbrel::core::method::{Metric, MetricValue};
 use whimbrel::core::{ClientData, Error};
+use whimbrel::engine::metrics::Row;
 use whimbrel::engine::{Ending, Limits, run as run_chain};
 use whimbrel::job::Job;
 use whimbrel::job::build::Plan;
@@ -30,11 +32,11 @@ pub fn run_command(args: &Run) -> Result<u8> {
         _ => Existing::Refuse,
     };
     let mut ready = Ready::new(job)?;
-    ready.say("");
     let dir = RunDir::open(args.out.as_deref(), &ready.job.name, existing)?;
     if args.resume {
         check_resumable(&dir)?;
     }
+    ready.say("");
     let done = ready.execute(&dir, args.resume)?;
     let page = dir.path().join("report.html");
     let report = report::write(&ready.job.name, &done.views, &page)?;
@@ -243,21 +245,30 @@ impl Ready {
                 constants.collect::<Vec<_>>().join(", ")
             ));
         }
-        let repairs = outcome.last.as_ref().and_then(|row| row.number("repairs")).unwrap_or(0.0);
-        if repairs > 0.0 {
-            warning(&format!(
-                "{name}: {repairs} values had to be clipped to stay in the domain of T"
-            ));
+        if let Some(row) = &outcome.last {
+            warn_of_repairs(&name, row);
         }
-        let summary = dir.finish(job, &self.facts, &outcome, plan.f_star())?;
+        let summary = dir.finish(job, &self.facts, &outcome, plan)?;
         let report = dir.path().join("report.html");
-        let mut view = view::load(dir)?;
-        view.notes.extend(plan.notes());
-        let views = vec![view];
+        let views = vec![view::load(dir)?];
         if self.job.seeds.is_some() {
             report::write(&name, &views, &report)?;
         }
         Ok(Executed { ending: outcome.ending, rounds: outcome.rounds, summary, views })
+    }
+}
+
+/// Says what a mixture needed to stay one.
+fn warn_of_repairs(name: &str, last: &Row) {
+    let dead = last.metrics.iter().find(|metric| metric.name == "dead");
+    if let Some(Metric { value: MetricValue::List(components), .. }) = dead {
+        for component in components {
+            warning(&format!("{name}: component {component} has lost its weight"));
+        }
+    }
+    let repairs = last.number("repairs").unwrap_or(0.0);
+    if repairs > 0.0 {
+        warning(&format!("{name}: {repairs} values had to be clipped to stay in the domain of T"));
     }
 }
 

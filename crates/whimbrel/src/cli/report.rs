@@ -30,23 +30,32 @@ pub fn report_command(runs: &[PathBuf], out: Option<&Path>, json: bool) -> Resul
     };
     let page = write(&names(&views), &views, out.unwrap_or(&default))?;
     if json {
-        let mut by_name = Map::new();
-        for dir in &dirs {
-            let folder = dir.path().display().to_string();
-            let mut summary = view::summary(dir)?;
-            let name = match summary.get("name").and_then(Value::as_str) {
-                Some(name) => name.to_string(),
-                None => view::load(dir)?.name,
-            };
-            summary.insert("run".into(), folder.clone().into());
-            // Runs of one name are told apart by their folders.
-            let key = if by_name.contains_key(&name) { folder } else { name };
-            by_name.insert(key, summary.into());
-        }
-        data(&format!("{}\n", Value::Object(by_name)))?;
+        data(&format!("{}\n", Value::Object(summaries(&dirs)?)))?;
     }
     note(&format!("report: {}", page.display()));
     Ok(0)
+}
+
+/// The runs' summaries by name; runs of one name are told apart by their folders.
+fn summaries(dirs: &[RunDir]) -> Result<Map<String, Value>> {
+    let mut found = Vec::new();
+    for dir in dirs {
+        let mut summary = view::summary(dir)?;
+        let name = match summary.get("name").and_then(Value::as_str) {
+            Some(name) => name.to_string(),
+            // A run that is not over has no summary yet.
+            None => view::load(dir)?.name,
+        };
+        let folder = dir.path().display().to_string();
+        summary.insert("run".into(), folder.clone().into());
+        found.push((name, folder, summary));
+    }
+    let shared = |name: &str| found.iter().filter(|(other, ..)| other == name).count() > 1;
+    let keys: Vec<bool> = found.iter().map(|(name, ..)| shared(name)).collect();
+    let named = found.into_iter().zip(keys).map(|((name, folder, summary), shared)| {
+        (if shared { folder } else { name }, Value::Object(summary))
+    });
+    Ok(named.collect())
 }
 
 /// The runs' names, for a title.

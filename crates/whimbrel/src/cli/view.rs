@@ -29,6 +29,8 @@ pub fn load(dir: &RunDir) -> Result<RunView> {
     if ending.starts_with("stopped early") {
         notes.push(ending.clone());
     }
+    let said = summary.get("notes").and_then(Value::as_array);
+    notes.extend(said.into_iter().flatten().filter_map(|n| n.as_str().map(String::from)));
     let mut rows = metrics(&path.join("metrics.jsonl"))?;
     let table = optional(path, "clients.csv").filter(|_| job.method.kind != MethodKind::Em);
     if job.method.kind == MethodKind::Em {

@@ -92,7 +92,7 @@ pub(super) static TARGET: Key = Key::optional(
     "the column that a regression predicts: numbers, or two classes",
 )
 .only(&["csv"], "the targets are where the source has them");
-pub(super) static STANDARDIZE: Key = Key::default(
+pub(crate) static STANDARDIZE: Key = Key::default(
     "standardize",
     "true or false",
     "false",
