@@ -1,7 +1,7 @@
 //! What can cross a boundary or land in a checkpoint, as bytes.
 //!
 //! Numbers are little-endian; lengths are LEB128 so that short vectors stay short. Reading never
-//! allocates more than the message could hold, and refuses what is left over.
+//! allocates more than a few times the message's own size, and refuses what is left over.
 
 use crate::{ClientId, Error, ExactSum, Key, Result};
 

@@ -12,7 +12,7 @@ use whimbrel_core::{ClientId, DynMethod, Error, Opaque, Part, Result, Sender, wi
 /// A state whose norm grows this much over its start has diverged.
 const GROWTH_MAX: f64 = 1e6;
 
-/// A method repeats an opening that nobody answered; after so many in a row the run gives up.
+/// A method asks everyone again where nobody answered; after so many in a row the run gives up.
 const UNHEARD_MAX: u32 = 1000;
 
 /// The server's side of a run.
@@ -25,7 +25,7 @@ pub struct Machine<'m> {
     exchange: u32,
     round: u32,
     start_magnitude: f64,
-    /// Openings in a row that nobody answered.
+    /// Exchanges with everyone in a row that nobody answered.
     unheard: u32,
 }
 
@@ -39,6 +39,7 @@ pub struct Exchange {
     pub cohort: Vec<Invited>,
     /// Its keys.
     pub keys: ExchangeKeys,
+    asks_everyone: bool,
 }
 
 /// Some of an exchange's uploads, gathered by one thread or one connection.
@@ -105,8 +106,22 @@ impl<'m> Machine<'m> {
         if self.peer(id).is_some() {
             return Err(Error::peer(format!("client {id} is already enrolled")));
         }
+        // A step consumes the state; one refused summary must not cost a run that is under way.
+        let safe = if self.exchange > 0 {
+            Some(self.method.save(Part::Server, &self.server)?)
+        } else {
+            None
+        };
         let server = self.take_server();
-        let (server, peer) = self.method.admit(server, id, summary)?;
+        let (server, peer) = match self.method.admit(server, id, summary) {
+            Ok(admitted) => admitted,
+            Err(error) => {
+                if let Some(bytes) = safe {
+                    self.server = self.method.load(Part::Server, &bytes)?;
+                }
+                return Err(error);
+            }
+        };
         self.server = server;
         if self.peers.len() <= at {
             self.peers.resize_with(at + 1, || None);
@@ -119,7 +134,9 @@ impl<'m> Machine<'m> {
     pub fn open(&self) -> Result<Option<Exchange>> {
         let keys = self.keys.exchange(self.exchange);
         let enrolled = self.enrolled();
-        let (round, cohort) = match self.method.plan(&self.server)? {
+        let plan = self.method.plan(&self.server)?;
+        let asks_everyone = plan != Plan::Round(Cohort::Sampled);
+        let (round, cohort) = match plan {
             Plan::Stop => return Ok(None),
             Plan::Opening => (None, everyone(&enrolled)),
             Plan::Round(Cohort::Everyone) => (Some(self.round + 1), everyone(&enrolled)),
@@ -127,7 +144,7 @@ impl<'m> Machine<'m> {
                 (Some(self.round + 1), self.participation.draw(&enrolled, keys.cohort())?)
             }
         };
-        Ok(Some(Exchange { number: self.exchange, round, cohort, keys }))
+        Ok(Some(Exchange { number: self.exchange, round, cohort, keys, asks_everyone }))
     }
 
     /// The message to one client, and the record of it to stage.
@@ -193,11 +210,10 @@ impl<'m> Machine<'m> {
         self.exchange += 1;
         self.round = round;
         self.watch(round)?;
-        self.unheard =
-            if exchange.round.is_none() && ids.is_empty() { self.unheard + 1 } else { 0 };
+        self.unheard = if exchange.asks_everyone && ids.is_empty() { self.unheard + 1 } else { 0 };
         if self.unheard == UNHEARD_MAX {
             return Err(Error::peer(format!(
-                "nobody answered {UNHEARD_MAX} openings in a row; the fit cannot begin"
+                "nobody answered {UNHEARD_MAX} exchanges with everyone in a row"
             )));
         }
         Ok(ids)

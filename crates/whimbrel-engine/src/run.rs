@@ -32,7 +32,7 @@ pub struct Stage {
 /// When a stage ends before its budget is spent.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Stopping {
-    /// Once `||h||^2` is below this.
+    /// Once `||h||^2` is at most this.
     pub field_norm2: Option<f64>,
     /// Once the excess loss is at most this.
     pub excess_loss: Option<f64>,
@@ -344,7 +344,9 @@ impl Work<'_> {
             return Ok(Some(Ending::Interrupted));
         }
         let Some(done) = simulator.step()? else { return Ok(Some(Ending::Finished)) };
-        progress.accepted = done.accepted.len() as u32;
+        if done.round.is_some() {
+            progress.accepted = done.accepted.len() as u32;
+        }
         if let Some(store) = store {
             store.record(&Entry::new(self.index, &done))?;
         }

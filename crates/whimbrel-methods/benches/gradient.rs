@@ -55,6 +55,7 @@ fn method(preset: Preset) -> Erased<Sgd, BindExamples> {
         momentum: 0.0,
         average: Average::Last,
         weights: Weights::Equal,
+        participation: 1.0,
         open_memories: true,
         uplinks: vec![Uplink::new(pick(up), rule, d).unwrap()],
         own_uplinks: BTreeMap::new(),

@@ -36,6 +36,7 @@ fn main() -> whimbrel_core::Result<()> {
         momentum: 0.0,
         average: Average::Last,
         weights: Weights::Equal,
+        participation: 1.0,
         open_memories: true,
         uplinks: vec![Uplink::new(codec.clone(), UpRule::Memory { alpha }, D)?],
         own_uplinks: BTreeMap::new(),

@@ -6,6 +6,7 @@
 //! joined to the nearest other one before anything is sent. Only a client with fewer rows than that
 //! sends the mean of fewer.
 
+use crate::settings::Weights;
 use whimbrel_core::method::{Artifact, Bind, Disclosure, Evaluate, Exposure, From, Metric, Plan};
 use whimbrel_core::{
     ClientData, ClientId, Error, Key, Method, Result, sum::ExactSum, vector, wire,
@@ -83,7 +84,7 @@ impl Method for FederatedKmeans {
             if summary.moments.len() != moments.len() {
                 return Err(Error::peer(format!("client {id} sent moments of another length")));
             }
-            total += summary.rows as f64;
+            total += Weights::Samples.of(id, summary.rows)?;
             moments.add(&summary.moments, summary.rows as f64)?;
             centres.extend(summary.centres);
             counts.extend(summary.counts);

@@ -1,6 +1,11 @@
 //! Settings that several methods share.
 
-use whimbrel_core::Stream;
+use whimbrel_core::{ClientId, Error, Result, Stream};
+
+/// The most rows a client may say it has: sums of weights stay exact, counts do not overflow.
+pub(crate) const ROWS_MAX: u64 = 1 << 36;
+/// Minibatches are drawn from a stream of their own, apart from the codec's.
+pub(crate) const DRAW: u64 = 0xBA7C;
 
 /// When a fit is over.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -18,6 +23,22 @@ pub enum Weights {
     Samples,
     /// Equally, as (1) of the paper.
     Equal,
+}
+
+impl Weights {
+    /// The weight of a client that says it has so many rows.
+    pub fn of(self, id: ClientId, rows: u64) -> Result<f64> {
+        if rows == 0 {
+            return Err(Error::data("it has no rows").of_client(id));
+        }
+        if rows > ROWS_MAX {
+            return Err(Error::peer(format!("client {id} says that it has {rows} rows")));
+        }
+        Ok(match self {
+            Self::Samples => rows as f64,
+            Self::Equal => 1.0,
+        })
+    }
 }
 
 /// The rows behind one upload.
@@ -52,7 +73,7 @@ impl Batch {
     pub fn draw(&self, rows: usize, stream: &mut Stream) -> Option<Vec<u32>> {
         let Self::Sample { size, replacement, local_steps } = *self else { return None };
         let size = size as usize;
-        let mut drawn = Vec::with_capacity(size * local_steps as usize);
+        let mut drawn = Vec::with_capacity(size.min(rows) * local_steps as usize);
         for _ in 0..local_steps {
             if replacement {
                 drawn.extend((0..size).map(|_| stream.below(rows as u64) as u32));

@@ -3,10 +3,12 @@
 //!
 //! A codec sends one norm for a whole vector: a statistic with columns in years and in milligrams
 //! would drown the small ones in the noise of the large. EM is equivariant under affine maps, so
-//! the fit is the same; it is reported in the units of the data.
+//! the fit is the same, and it is reported in the units of the data; only `reg_covar`, floors and
+//! inverse-Wishart penalties, where a job sets them, act on the standardised columns.
 
-use crate::fedem::{BindRows, FedEm, ROWS_MAX, list_bytes};
+use crate::fedem::{BindRows, FedEm, list_bytes};
 use crate::kmeans::FederatedKmeans;
+use crate::settings::ROWS_MAX;
 use crate::theory::Constants;
 use std::sync::Arc;
 use whimbrel_core::method::{Artifact, Bind, Disclosure, Evaluate, Exposure, From, Metric, Plan};
@@ -68,7 +70,8 @@ impl Affine {
         self.scale_covariances(matrices, |a, b| 1.0 / (a * b));
     }
 
-    /// Variances (a list per component) in the units of the data, or back with `power = -1`.
+    /// Variances (a list per component): of standardised columns, or (not `forward`) in the units
+    /// of the data.
     pub fn variances(&self, variances: &mut [f64], forward: bool) {
         for row in variances.chunks_exact_mut(self.scales.len()) {
             for (v, s) in row.iter_mut().zip(&self.scales) {
@@ -183,10 +186,15 @@ impl Sums {
                 values[at]
             )));
         }
+        // About the first row: a constant column then has exactly that mean and no spread.
+        let first = &values[..columns];
         let mut means = vec![0.0; columns];
         for row in values.chunks_exact(columns) {
-            means.iter_mut().zip(row).for_each(|(m, x)| *m += x / rows as f64);
+            for ((m, x), f) in means.iter_mut().zip(row).zip(first) {
+                *m += (x - f) / rows as f64;
+            }
         }
+        means.iter_mut().zip(first).for_each(|(m, f)| *m += f);
         let mut squares = vec![0.0; columns];
         for row in values.chunks_exact(columns) {
             for ((q, x), m) in squares.iter_mut().zip(row).zip(&means) {
@@ -374,6 +382,14 @@ mod tests {
         for (a, b) in pooled.squares.iter().zip(&all.squares) {
             assert!((a - b).abs() < 1e-6 * b, "{a} {b}");
         }
+    }
+
+    #[test]
+    fn a_constant_column_keeps_its_scale() {
+        let sums = Sums::of(&[0.1; 10], 1).unwrap();
+        let mut pooled = sums.clone();
+        pooled.add(&Sums::of(&[0.1; 7], 1).unwrap());
+        assert_eq!((sums.means[0], sums.squares[0], pooled.squares[0]), (0.1, 0.0, 0.0));
     }
 
     #[test]

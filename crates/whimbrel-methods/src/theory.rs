@@ -13,6 +13,7 @@
 
 use crate::fedem::{self, Batch, Budget, FedEm, Summary};
 use crate::step::omega_with_sampling;
+use whimbrel_codec::channel::UpRule;
 use whimbrel_core::method::{
     Artifact, Bind, Cohort, Disclosure, Evaluate, Exposure, From, Metric, Plan,
 };
@@ -25,9 +26,11 @@ const STEPS: u32 = 8;
 /// The largest statistic whose `B` is decomposed.
 const DIMENSION_MAX: usize = 600;
 /// Rows whose statistics a client looks at one by one for `σ_i²`.
-const ROWS_MAX: usize = 200;
+const LOOKED_MAX: usize = 200;
 /// Eigenvalues of `B` below this share of the largest count as null directions.
 const NULL_SHARE: f64 = 1e-10;
+/// The others must be this much larger than what those amount to.
+const NULL_GAP: f64 = 1e3;
 
 /// The stage: the fit it prepares, and how often a client will take part in it.
 pub struct Constants<M: LatentModel> {
@@ -285,9 +288,11 @@ impl<M: LatentModel> Method for Constants<M> {
     }
 
     fn artifact(&self, server: &Server) -> Result<Artifact> {
-        let omega = self.fit.uplink.omega().ok_or_else(|| {
-            Error::config("step = \"theory\" needs an unbiased codec")
-                .hint("the theorems do not cover error feedback: give the step as a number")
+        let omega =
+            self.fit.uplink.omega().filter(|omega| self.fit.uplink.has_memory() || *omega == 0.0);
+        let omega = omega.ok_or_else(|| {
+            Error::config("step = \"theory\" needs memories and an unbiased codec")
+                .hint("the theorems cover no other uplink: give the step as a number")
         })?;
         let found = Bounds {
             v_min: server.v_min,
@@ -296,6 +301,10 @@ impl<M: LatentModel> Method for Constants<M> {
             sigma2: server.sigma2,
             gap: server.w_first.map_or(0.0, |w| (w - server.w_last).max(0.0)),
             omega,
+            alpha: match self.fit.uplink.rule() {
+                UpRule::Memory { alpha } => *alpha,
+                _ => 1.0,
+            },
             p: self.participation,
             clients: f64::from(server.clients),
             rounds: self.rounds(server),
@@ -346,6 +355,7 @@ struct Bounds {
     sigma2: f64,
     gap: f64,
     omega: f64,
+    alpha: f64,
     p: f64,
     clients: f64,
     rounds: f64,
@@ -365,8 +375,9 @@ impl Bounds {
         }
         let smooth = self.v_min / (2.0 * self.lipschitz_w);
         let root8 = 8.0f64.sqrt();
-        let compressed = self.p * self.clients.sqrt()
-            / (root8 * self.lipschitz * (1.0 + self.omega) * omega_p.sqrt());
+        // The theorem's alpha is 1/(1 + omega); step 4 of its proof has alpha itself.
+        let compressed =
+            self.alpha * self.p * self.clients.sqrt() / (root8 * self.lipschitz * omega_p.sqrt());
         Ok(smooth.min(compressed))
     }
 
@@ -397,7 +408,7 @@ impl<M: LatentModel> Constants<M> {
         };
         let model = &self.fit.model;
         let rows = model.rows(data);
-        let looked = key.stream().choose(rows, rows.min(ROWS_MAX));
+        let looked = key.stream().choose(rows, rows.min(LOOKED_MAX));
         let mut one = vec![0.0; mean.len()];
         let mut spread = 0.0;
         for row in &looked {
@@ -448,8 +459,16 @@ impl<M: LatentModel> Constants<M> {
         }
         let values = linalg::symmetric_eigen(&b, q)?.values;
         let v_max = values.iter().fold(0.0f64, |m, v| m.max(*v));
-        let low = values.iter().copied().filter(|v| *v > NULL_SHARE * v_max);
-        Ok((low.fold(f64::INFINITY, f64::min), v_max))
+        let (kept, null): (Vec<f64>, Vec<f64>) =
+            values.into_iter().partition(|v| *v > NULL_SHARE * v_max);
+        let v_min = kept.into_iter().fold(f64::INFINITY, f64::min);
+        let noise = null.into_iter().fold(0.0f64, |m, v| m.max(v.abs()));
+        if v_min < NULL_GAP * noise {
+            return Err(Error::numerical(
+                "step = \"theory\" cannot tell the smallest eigenvalue of B from rounding: standardise the columns, or give the step as a number",
+            ));
+        }
+        Ok((v_min, v_max))
     }
 
     /// `k_max` of the fit.

@@ -14,7 +14,7 @@
 //! re-estimated, the estimate leans towards the memories and the fixed point does not move.
 
 use crate::{Codec, Packet};
-use whimbrel_core::sum::ExactSum;
+use whimbrel_core::sum::{ExactSum, MAGNITUDE_MAX};
 use whimbrel_core::{Error, Key, Result, vector, wire};
 
 /// What an uplink keeps between rounds.
@@ -196,6 +196,7 @@ impl Uplink {
     ) -> Result<()> {
         let mut sent = vec![0.0; self.dimension];
         self.codec.decode(packet, &mut sent)?;
+        check_size(&sent, weight / inclusion)?;
         fold.estimate.add(&sent, self.shrink * weight / inclusion)?;
         if let UpRule::Memory { alpha } = self.rule {
             fold.memory.add(&sent, weight * alpha)?;
@@ -235,6 +236,7 @@ impl Uplink {
     pub fn absorb_opening(&self, fold: &mut UpFold, weight: f64, packet: &Packet) -> Result<()> {
         let mut sent = vec![0.0; self.dimension];
         Codec::Exact.decode(packet, &mut sent)?;
+        check_size(&sent, weight)?;
         let sum = if self.has_memory() { &mut fold.memory } else { &mut fold.estimate };
         sum.add(&sent, weight)?;
         fold.weight += weight;
@@ -276,6 +278,17 @@ impl Uplink {
             self.dimension
         )))
     }
+}
+
+/// A finite upload can still be too large to be summed: that is its sender's fault, not the run's.
+fn check_size(sent: &[f64], weight: f64) -> Result<()> {
+    let largest = vector::norm_inf(sent) * weight;
+    if largest <= MAGNITUDE_MAX {
+        return Ok(());
+    }
+    Err(Error::peer(format!(
+        "an upload holds a value of size {largest:.1e}, which no sum can take"
+    )))
 }
 
 #[cfg(test)]

@@ -83,23 +83,33 @@ pub(super) fn downlink(
             DownRule::Degraded { feedback }
         }
         DownKey::Preserved { alpha, memories } => {
-            let usual = if job.method.kind == MethodKind::Sgd && job.method.step == Step::Theory {
-                (0.125 / omega).min(THEORY_ALPHA_MAX)
-            } else {
-                gradient_alpha(omega)
-            };
             let memories = memories_of(*memories, names.len(), d)?;
-            DownRule::Preserved { alpha: alpha.unwrap_or(usual), memories }
+            let alpha = alpha.unwrap_or_else(|| usual_alpha(job, omega));
+            DownRule::Preserved { alpha, memories }
         }
     };
     let mut downlink = Downlink::new(codec, rule, d, job.method.allow_divergence)?;
     for entry in &job.downlink.own {
         for name in &entry.clients {
             let id = id_of(name, names, "downlink.for")?;
-            downlink = downlink.with_own(id, self::codec(&entry.codec)?)?;
+            let own = self::codec(&entry.codec)?;
+            let alpha = match &job.downlink.rule {
+                DownKey::Preserved { alpha: Some(alpha), .. } => *alpha,
+                _ => usual_alpha(job, own.omega(d).unwrap_or(0.0)),
+            };
+            downlink = downlink.with_own(id, own, alpha)?;
         }
     }
     Ok(downlink)
+}
+
+/// The memory step of a downlink whose codec has this `omega`.
+fn usual_alpha(job: &Job, omega: f64) -> f64 {
+    if job.method.kind == MethodKind::Sgd && job.method.step == Step::Theory {
+        (0.125 / omega).min(THEORY_ALPHA_MAX)
+    } else {
+        gradient_alpha(omega)
+    }
 }
 
 fn memories_of(key: MemoriesKey, clients: usize, d: usize) -> Result<Memories> {
@@ -149,6 +159,7 @@ pub(super) fn memory_note(downlink: &Downlink, clients: usize) -> Option<String>
 
 fn memory_bytes(downlink: &Downlink, clients: usize) -> u64 {
     8 * clients as u64 * downlink.numbers_per_client() as u64
+        + 16 * downlink.numbers_per_group() as u64
 }
 
 fn size(bytes: u64) -> String {

@@ -65,8 +65,9 @@ impl EmPlan {
             Some(FormKey::Pair) | None => Form::Pair,
         };
         let downlink = channels::downlink(job, &common.names, form.published_len(&model), None)?;
-        form.check(&downlink)?;
         let q = model.statistic_len();
+        let uplink = channels::uplink(job, q)?;
+        form.check(&uplink, &downlink)?;
         let memories = match &job.uplink.rule {
             UpKey::Memory { start: MemoryStart::Oracle, .. } => FirstMemories::Oracle,
             UpKey::Memory { start: MemoryStart::File(path), .. } => {
@@ -74,7 +75,6 @@ impl EmPlan {
             }
             _ => FirstMemories::Zero,
         };
-        let uplink = channels::uplink(job, q)?;
         let key = key.clone();
         let plan = Self { key, columns, file, model, start, form, memories, uplink, downlink };
         if loaded.clients.iter().any(|(_, data)| matches!(data, ClientData::Stream(_))) {

@@ -10,7 +10,7 @@ use crate::spec::{
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use whimbrel_codec::channel::{Downlink, Uplink};
+use whimbrel_codec::channel::{DownRule, Downlink, Uplink};
 use whimbrel_core::{ClientId, DynMethod, Erased, Error};
 use whimbrel_methods::settings::Weights;
 use whimbrel_methods::sgd::steps::gamma_max;
@@ -115,6 +115,7 @@ impl GradientPlan {
             momentum: common.job.method.momentum,
             average: self.average,
             weights: common.weights(),
+            participation: common.participation_mean(),
             open_memories: self.open_memories,
             uplinks: self.uplinks.clone(),
             own_uplinks: self.own_uplinks.clone(),
@@ -191,9 +192,12 @@ impl<'a> Weighted<'a> {
             Step::OverLRoot => Some(format!("L {:.4}, step 1/(L sqrt(k))", smoothness())),
             Step::Theory => {
                 let (l, mu) = (smoothness(), self.mean(|data| problem.strong_convexity(data)));
-                let down = if downlink.is_exact() { Some(0.0) } else { downlink.omega() };
-                let bound = gamma_max(l, omega_up?, down?, self.clients.len() as f64);
-                Some(format!("L {l:.4}, mu {mu:.4e}, gamma_max {bound:.4e}"))
+                let down = match downlink.rule() {
+                    DownRule::Preserved { alpha, .. } => Some((downlink.omega()?, *alpha)),
+                    _ => None,
+                };
+                let bound = gamma_max(l, omega_up?, down, self.clients.len() as f64);
+                Some(format!("L {l:.4}, mu {mu:.4e}, gamma_max {bound:.4e} with everyone"))
             }
             Step::Constant(_) | Step::Decreasing { .. } => None,
         }

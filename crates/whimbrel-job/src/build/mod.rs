@@ -173,7 +173,7 @@ impl Common {
                 let per_round = each * clients * self.participation_mean();
                 let (rounds, passes) = self.opening();
                 let left = (epochs - passes).max(0.0);
-                Some(rounds + (left * rows / per_round).ceil() as u32)
+                Some(rounds.saturating_add((left * rows / per_round).ceil() as u32))
             }
         }
     }

@@ -52,7 +52,8 @@ impl Loaded {
             ClientData::Stream(_) | ClientData::Labelled(_) => None,
         });
         let rows = tables.flat_map(|t| (0..t.rows()).map(move |i| t.row(i).to_vec()));
-        Some(rows.step_by(step).collect())
+        let rows: Vec<Vec<f64>> = rows.step_by(step).collect();
+        (!rows.is_empty()).then_some(rows)
     }
 
     fn of_tables(tables: Vec<(String, Table)>, hash: String) -> Self {

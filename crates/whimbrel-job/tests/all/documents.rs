@@ -45,6 +45,7 @@ fn templates_parse() {
     let job = parse(&template(Some(&facts)));
     assert_eq!(job.name, "ward-data");
     assert_eq!(job.data.clients(), None);
+    assert!(job.data.standardize(), "columns of a file have scales of their own");
 
     facts.client = None;
     assert_eq!(parse(&template(Some(&facts))).data.clients(), Some(10));

@@ -7,6 +7,7 @@ mod gradient;
 mod jobs;
 mod plans;
 mod property;
+mod stages;
 
 use whimbrel_job::Job;
 

@@ -18,7 +18,7 @@ struct Nobody;
 impl Observer for Nobody {}
 
 /// Runs a job without files; its minima are kept nowhere.
-fn run(job: &Job) -> Outcome {
+pub fn run(job: &Job) -> Outcome {
     let loaded = load(job).unwrap();
     let plan = Plan::with_cache(job, &loaded, None).unwrap();
     run_plan(&plan, job, loaded)
@@ -306,7 +306,7 @@ fn two_classes(folder: &Path, gap: f64) -> PathBuf {
 }
 
 /// A job with its paths resolved against its folder.
-fn read(path: &Path) -> Job {
+pub fn read(path: &Path) -> Job {
     let mut job = parse(&std::fs::read_to_string(path).unwrap());
     for named in job.paths_mut() {
         *named = path.parent().unwrap().join(&*named);

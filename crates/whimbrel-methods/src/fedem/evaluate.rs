@@ -42,7 +42,7 @@ impl<M: LatentModel> Evaluate for FedEm<M> {
             Some(window) => self.model.expect(&theta, &window, Rows::All, &mut statistic)?,
             None => self.model.expect(&theta, data, Rows::All, &mut statistic)?,
         };
-        // ||V_{k,i} − h_i(Ŝ_k)||², the summand of G_k                              (App. E.7)
+        // ||V_{k,i} − h_i(Ŝ_k)||², the summand of G_k                         (C.4, App. E.7)
         let memory_gap2 = self.uplink.has_memory().then(|| {
             let mut gap = statistic.clone();
             if self.form != Form::Lean {
@@ -73,10 +73,7 @@ impl<M: LatentModel> Evaluate for FedEm<M> {
             if answer.statistic.len() != statistic.len() {
                 return Err(Error::peer(format!("client {id} sent a statistic of another length")));
             }
-            let weight = match self.weights {
-                super::Weights::Samples => answer.rows as f64,
-                super::Weights::Equal => 1.0,
-            };
+            let weight = self.weights.of(id, answer.rows)?;
             clients += 1.0;
             total += weight;
             statistic.add(&answer.statistic, weight)?;
@@ -111,16 +108,21 @@ impl<M: LatentModel> Evaluate for FedEm<M> {
                     false => MetricValue::Missing,
                 },
             },
-            Metric { name: "local_variance", value: number_or_missing(server.spread.map(|s| s.0)) },
+            Metric {
+                name: "local_variance",
+                value: number_or_missing(server.spread.map(|s| s.local2)),
+            },
             Metric {
                 name: "down_memory_gap2",
-                value: number_or_missing(server.spread.map(|s| s.1)),
+                value: number_or_missing(server.spread.and_then(|s| s.memory2)),
             },
             Metric::number("repairs", server.repairs as f64),
             Metric::list("weights", self.initial.weights(&self.model, &theta)),
         ];
         if !server.dead.is_empty() {
-            metrics.push(Metric::list("dead", server.dead.iter().map(|c| f64::from(*c)).collect()));
+            // Counted from one, as people and predictions count them.
+            let numbers = server.dead.iter().map(|k| f64::from(*k) + 1.0).collect();
+            metrics.push(Metric::list("dead", numbers));
         }
         Ok(metrics)
     }

@@ -56,9 +56,6 @@ use whimbrel_models::{LatentModel, Maximum};
 /// the domain.
 const REPAIRED_ROUNDS_MAX: u32 = 100;
 
-/// The most rows a client can claim: far beyond any, and sums over clients cannot overflow.
-pub(crate) const ROWS_MAX: u64 = 1 << 36;
-
 /// How the model's first parameters and final form are made: what FedEM needs beside the E- and
 /// M-step.
 pub trait Initial<M: LatentModel>: Send + Sync + 'static {
@@ -129,8 +126,14 @@ impl Form {
         }
     }
 
-    /// Refuses a downlink that replaces the server's state where the form does not publish it.
-    pub fn check(self, downlink: &Downlink) -> Result<()> {
+    /// Refuses channels over which the form cannot run, with the reason.
+    pub fn check(self, uplink: &Uplink, downlink: &Downlink) -> Result<()> {
+        if self == Self::Lean && !uplink.has_memory() {
+            return Err(Error::config(
+                "the lean form's oracle is the whole statistic, and without memories a round that misses clients would lose their share of it",
+            )
+            .hint("set rule = \"memory\" in [uplink], or form = \"pair\" in [method]"));
+        }
         if self == Self::State || !downlink.replaces_state() {
             return Ok(());
         }
@@ -196,7 +199,7 @@ impl<M: LatentModel> Method for FedEm<M> {
         let mut moments: Option<ExactSum> = None;
         let mut offers = Vec::new();
         for (id, summary) in roster {
-            let weight = self.weight(id, &summary)?;
+            let weight = self.weights.of(id, summary.rows)?;
             total += weight;
             let sum = moments.get_or_insert_with(|| ExactSum::new(summary.moments.len()));
             add_checked(sum, id, &summary.moments, weight)?;
@@ -231,7 +234,7 @@ impl<M: LatentModel> Method for FedEm<M> {
     }
 
     fn admit(&self, mut server: Server, id: ClientId, summary: &Summary) -> Result<(Server, Peer)> {
-        let weight = self.weight(id, summary)?;
+        let weight = self.weights.of(id, summary.rows)?;
         if summary.moments.len() != server.moments_sum.len() {
             return Err(Error::peer(format!("client {id} sent moments of another length")));
         }
@@ -374,15 +377,19 @@ impl<M: LatentModel> Method for FedEm<M> {
                 let k = server.round.saturating_sub(1);
                 vector::axpy(&mut server.s_hat, self.schedule.at(k), &field);
                 server.update_norm2 = Some(vector::norm2_squared(&field));
-                server.spread = self.downlink.spread(&fold.down).map(|s| (s.local2, s.memory2));
+                server.spread = self.downlink.spread(&fold.down);
                 server.round += 1;
-                // T(Ŝ_{k+1})
-                self.move_parameters(&mut server)?;
-                let wanted = self.published(&server);
-                let held = self.downlink.publish(&mut server.down, wanted, &fold.down, key)?;
-                if self.downlink.replaces_state() {
-                    server.s_hat = held;
+                // T(Ŝ_{k+1}), published; the state itself is published first, since a degraded
+                // downlink replaces it.
+                if self.form == Form::State {
+                    let wanted = std::mem::take(&mut server.s_hat);
+                    server.s_hat =
+                        self.downlink.publish(&mut server.down, wanted, &fold.down, key)?;
                     self.move_parameters(&mut server)?;
+                } else {
+                    self.move_parameters(&mut server)?;
+                    let wanted = self.published(&server);
+                    self.downlink.publish(&mut server.down, wanted, &fold.down, key)?;
                 }
             }
         }
@@ -413,19 +420,6 @@ impl<M: LatentModel> FedEm<M> {
             self.initial.moments_len(&self.model),
             self.initial.offers_max(&self.model),
         )
-    }
-
-    fn weight(&self, id: ClientId, summary: &Summary) -> Result<f64> {
-        if summary.rows == 0 {
-            return Err(Error::data("it has no rows").of_client(id));
-        }
-        if summary.rows > ROWS_MAX {
-            return Err(Error::peer(format!("client {id} says that it has {} rows", summary.rows)));
-        }
-        Ok(match self.weights {
-            Weights::Samples => summary.rows as f64,
-            Weights::Equal => 1.0,
-        })
     }
 
     fn first_memory(&self) -> whimbrel_codec::channel::UpClient {
@@ -471,6 +465,10 @@ impl<M: LatentModel> FedEm<M> {
         let (s_hat, theta) = match self.form {
             Form::Pair => (Some(state[..q].to_vec()), self.model.from_vector(&state[q..])?),
             Form::State => {
+                if moments.len() != self.initial.moments_len(&self.model) {
+                    return Err(Error::peer("the server sent moments of another length"));
+                }
+                // Clips made here stay here; the metric counts the server's.
                 let theta = self.model.maximize(&state, &moments)?.theta;
                 (Some(state.into_owned()), theta)
             }
@@ -486,15 +484,19 @@ impl<M: LatentModel> FedEm<M> {
         server.theta = self.model.to_vector(&theta);
         server.repairs += u64::from(repairs);
         server.repaired_rounds += u32::from(repairs > 0);
-        // Counted from one, as people do.
-        server.dead = dead.iter().map(|component| *component as u32 + 1).collect();
+        for component in dead.iter().map(|k| *k as u32) {
+            if let Err(at) = server.dead.binary_search(&component) {
+                server.dead.insert(at, component);
+            }
+        }
         if server.repaired_rounds < server.round.max(REPAIRED_ROUNDS_MAX) {
             return Ok(());
         }
-        let cause = match server.dead.first() {
+        let cause = match dead.first() {
             None => "a covariance stays at its floor: lower the step, use more levels in the codec, or set reg_covar".to_string(),
-            Some(component) => format!(
-                "component {component} has lost its weight: lower the step, use fewer components or another start"
+            Some(k) => format!(
+                "component {} has lost its weight: lower the step, use fewer components or another start",
+                k + 1
             ),
         };
         Err(Error::numerical(format!(

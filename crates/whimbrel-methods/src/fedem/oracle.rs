@@ -1,7 +1,7 @@
 //! `S_{k+1,i}`: which rows an oracle call uses.
 
 use super::FedEm;
-use crate::settings::Batch;
+use crate::settings::{Batch, DRAW};
 use whimbrel_core::{Error, Key, Result};
 use whimbrel_models::{LatentModel, Rows};
 
@@ -53,6 +53,3 @@ impl<M: LatentModel> FedEm<M> {
         Ok(())
     }
 }
-
-/// Minibatches are drawn from a stream of their own, apart from the codec's.
-const DRAW: u64 = 0xBA7C;

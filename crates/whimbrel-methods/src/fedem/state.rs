@@ -2,7 +2,7 @@
 
 use whimbrel_codec::Packet;
 use whimbrel_codec::channel::{
-    DownClient, DownFold, DownMessage, DownPeer, DownServer, UpClient, UpFold, UpServer,
+    DownClient, DownFold, DownMessage, DownPeer, DownServer, Spread, UpClient, UpFold, UpServer,
 };
 use whimbrel_core::method::{Disclosure, Exposure};
 use whimbrel_core::{Error, Result, Wire, wire};
@@ -59,14 +59,14 @@ pub struct Server {
     /// `||H_k||²` of the last round.
     pub update_norm2: Option<f64>,
     /// `E||ŵ_i − w||²` and `E||w − H_i||²` of the last round, over a compressed downlink.
-    pub spread: Option<(f64, f64)>,
+    pub spread: Option<Spread>,
     /// Conditional expectations computed so far, over all clients.
     pub expectations: u64,
     /// Clips that `T` needed so far.
     pub repairs: u64,
     /// Rounds that needed one.
     pub repaired_rounds: u32,
-    /// Components without weight after the last round, counted from one.
+    /// Components that `T` found without weight in some round, in order.
     pub dead: Vec<u32>,
 }
 

@@ -1,7 +1,6 @@
 //! What a run of the gradient family reports.
 
 use super::{Client, Server, Sgd};
-use crate::settings::Weights;
 use whimbrel_core::method::{Evaluate, Metric, MetricValue};
 use whimbrel_core::{ClientId, Error, Result, sum::ExactSum, vector, wire};
 use whimbrel_models::Rows;
@@ -63,11 +62,8 @@ impl Evaluate for Sgd {
     ) -> Result<Vec<Metric>> {
         let (mut clients, mut total, mut remembers) = (0.0, 0.0, false);
         let mut sums = ExactSum::new(2);
-        for (_, answer) in answers {
-            let weight = match self.weights {
-                Weights::Samples => answer.rows as f64,
-                Weights::Equal => 1.0,
-            };
+        for (id, answer) in answers {
+            let weight = self.weights.of(id, answer.rows)?;
             clients += 1.0;
             total += weight;
             remembers |= answer.memory_gap2.is_some();
@@ -99,8 +95,8 @@ impl Evaluate for Sgd {
             optional("update_norm2", server.update_norm2),
             // Ξ = (1/N²) Σ ||h_i − ∇F_i(w_*)||² times N: the mean over clients   (App. G)
             optional("memory_gap2", remembers.then_some(sums[1] / clients)),
-            optional("local_variance", server.spread.map(|s| s.0)),
-            optional("down_memory_gap2", server.spread.map(|s| s.1)),
+            optional("local_variance", server.spread.map(|s| s.local2)),
+            optional("down_memory_gap2", server.spread.and_then(|s| s.memory2)),
         ];
         if ghost.is_some() {
             metrics.push(optional("bits_down_ghost", ghost));

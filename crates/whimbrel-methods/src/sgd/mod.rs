@@ -32,7 +32,7 @@ pub use preset::Preset;
 pub use state::{Client, Down, Fold, Peer, Phase, Server, Summary, Up};
 pub use steps::{Bounds, StepRule};
 
-use crate::settings::{Batch, Budget, Weights};
+use crate::settings::{Batch, Budget, DRAW, Weights};
 use std::sync::Arc;
 use whimbrel_codec::channel::{Downlink, Uplink};
 use whimbrel_core::method::{Artifact, Bind, Cohort, Disclosure, Exposure, From, Method, Plan};
@@ -58,6 +58,8 @@ pub struct Sgd {
     pub average: Average,
     /// How clients are weighted.
     pub weights: Weights,
+    /// The planned mean probability of taking part; only `theory` uses it.
+    pub participation: f64,
     /// Whether memories start at the first gradient (`h_0^i = g_1^i(w_0)`, one counted exchange).
     pub open_memories: bool,
     /// Uplinks: everyone's, then those of clients with one of their own.
@@ -117,21 +119,23 @@ impl Method for Sgd {
                 self.dimension
             )));
         }
+        // What no step uses is not computed, and does not leave the client.
+        let theory = self.step == StepRule::Theory;
+        let needs = !matches!(self.step, StepRule::Given(_));
         let summary = Summary {
             rows: data.rows() as u64,
-            smoothness: if self.step.wants_frobenius() {
-                self.problem.frobenius(data)
-            } else {
-                self.problem.smoothness(data)
+            smoothness: match needs {
+                true if self.step.wants_frobenius() => self.problem.frobenius(data),
+                true => self.problem.smoothness(data),
+                false => 0.0,
             },
-            strong_convexity: self.problem.strong_convexity(data),
-            sigma2: steps::gradient_variance(
-                &*self.problem,
-                data,
-                self.dimension,
-                self.batch,
-                key,
-            )?,
+            strong_convexity: if theory { self.problem.strong_convexity(data) } else { 0.0 },
+            sigma2: match theory {
+                true => {
+                    steps::gradient_variance(&*self.problem, data, self.dimension, self.batch, key)?
+                }
+                false => 0.0,
+            },
         };
         Ok((Client { up: self.uplinks[0].client(), down: self.downlink.client() }, summary))
     }
@@ -144,7 +148,7 @@ impl Method for Sgd {
         // The step is fixed by who is there at the start.
         let mut facts = steps::Facts::default();
         for (id, summary) in roster {
-            facts.add(self.weight(id, &summary)?, &summary);
+            facts.add(checked(self.weights, id, &summary)?, &summary);
         }
         let w = vec![0.0; self.dimension];
         let bounds = facts.bounds(self)?;
@@ -168,7 +172,7 @@ impl Method for Sgd {
     }
 
     fn admit(&self, mut server: Server, id: ClientId, summary: &Summary) -> Result<(Server, Peer)> {
-        let weight = self.weight(id, summary)?;
+        let weight = checked(self.weights, id, summary)?;
         server.total += weight;
         server.rows += summary.rows;
         let down = self.downlink.admit(&mut server.down, id);
@@ -241,9 +245,9 @@ impl Method for Sgd {
             Phase::Fit => {
                 uplink.absorb(&mut fold.up, from.peer.weight, from.inclusion, &up.packet)?;
                 self.downlink.absorb(&mut fold.down, &from.peer.down)?;
-                fold.gradients += self.batch.expectations(from.peer.rows);
             }
         }
+        fold.gradients += self.batch.expectations(from.peer.rows);
         Ok(())
     }
 
@@ -254,6 +258,7 @@ impl Method for Sgd {
     }
 
     fn server_step(&self, mut server: Server, fold: Fold, key: Key) -> Result<Server> {
+        server.gradients += fold.gradients;
         if server.phase == Phase::Memory {
             // h_0^i = g_1^i(w_0)
             self.uplinks[0].collect_opening(&mut server.up, &fold.up);
@@ -273,18 +278,19 @@ impl Method for Sgd {
         // w_{k+1} = w_k − γ ĝ
         let mut wanted = server.w.clone();
         vector::axpy(&mut wanted, -gamma, &gradient);
-        server.spread = self.downlink.spread(&fold.down).map(|s| (s.local2, s.memory2));
+        server.spread = self.downlink.spread(&fold.down);
+        let sent_ghost = self.downlink.ghost_bytes(&server.down).unwrap_or(0);
         // Down compression; a degraded downlink moves w itself.
         server.w = self.downlink.publish(&mut server.down, wanted, &fold.down, key)?;
-        server.ghost_bytes += self.downlink.ghost_bytes(&server.down).unwrap_or(0);
-        server.gradients += fold.gradients;
+        // What went down for this round, to each of those heard.
+        server.ghost_bytes += sent_ghost * u64::from(fold.down.count());
         server.round += 1;
         Ok(server)
     }
 
     fn magnitude(&self, server: &Server) -> f64 {
-        // The start is zero; one keeps a first step from counting as divergence.
-        1.0 + vector::norm2_squared(&server.w).sqrt()
+        // Zero at the start: growth is measured from the first round on.
+        vector::norm2_squared(&server.w).sqrt()
     }
 
     fn artifact(&self, server: &Server) -> Result<Artifact> {
@@ -333,16 +339,6 @@ impl Sgd {
         self.open_memories && self.uplinks[0].has_memory()
     }
 
-    fn weight(&self, id: ClientId, summary: &Summary) -> Result<f64> {
-        if summary.rows == 0 {
-            return Err(Error::data("it has no rows").of_client(id));
-        }
-        Ok(match self.weights {
-            Weights::Samples => summary.rows as f64,
-            Weights::Equal => 1.0,
-        })
-    }
-
     /// `w̄_K = Σ λ_k w_{k−1} / Σ λ_k`, with `λ_k = 1` or `1/γ_{k−1}`.
     fn count_into_average(&self, server: &mut Server, gamma: f64) {
         let lambda = match self.average {
@@ -355,5 +351,11 @@ impl Sgd {
     }
 }
 
-/// Minibatches are drawn from a stream of their own, apart from the codec's.
-const DRAW: u64 = 0xBA7C;
+/// The weight of a client whose constants can be used.
+fn checked(weights: Weights, id: ClientId, summary: &Summary) -> Result<f64> {
+    let constants = [summary.smoothness, summary.strong_convexity, summary.sigma2];
+    if constants.iter().any(|c| !(*c >= 0.0 && c.is_finite())) {
+        return Err(Error::peer(format!("client {id} sent constants that no loss has")));
+    }
+    weights.of(id, summary.rows)
+}

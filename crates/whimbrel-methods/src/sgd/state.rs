@@ -3,7 +3,7 @@
 use super::Bounds;
 use whimbrel_codec::Packet;
 use whimbrel_codec::channel::{
-    DownClient, DownFold, DownMessage, DownPeer, DownServer, UpClient, UpFold, UpServer,
+    DownClient, DownFold, DownMessage, DownPeer, DownServer, Spread, UpClient, UpFold, UpServer,
 };
 use whimbrel_core::{Error, Result, Wire, wire};
 
@@ -58,10 +58,10 @@ pub struct Server {
     /// `||ĝ||²` of the last round.
     pub update_norm2: Option<f64>,
     /// `E||ŵ_i − w||²` and `E||w − H_i||²` of the last round.
-    pub spread: Option<(f64, f64)>,
+    pub spread: Option<Spread>,
     /// Rows behind all gradients so far.
     pub gradients: u64,
-    /// Bytes a ghost's packets would take, per client.
+    /// Bytes a ghost's packets would take, over all clients heard.
     pub ghost_bytes: u64,
 }
 

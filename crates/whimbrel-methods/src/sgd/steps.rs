@@ -2,13 +2,14 @@
 
 use super::{Reference, Sgd, Summary};
 use crate::settings::{Batch, Budget};
-use crate::step::Schedule;
+use crate::step::{Schedule, omega_with_sampling};
+use whimbrel_codec::channel::DownRule;
 use whimbrel_core::{Error, Key, Result, vector, wire};
 use whimbrel_models::Rows;
 use whimbrel_models::convex::{Examples, Problem};
 
 /// Rows whose gradients a client looks at one by one for its noise.
-const ROWS_MAX: usize = 200;
+const LOOKED_MAX: usize = 200;
 
 /// How the step is chosen.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -61,9 +62,11 @@ impl StepRule {
             Self::OverSmoothness { factor, .. } => factor / bounds.smoothness,
             Self::OverSmoothnessRoot => 1.0 / (bounds.smoothness * (k + 1.0).sqrt()),
             Self::Theory if bounds.decreasing => {
-                // γ_K = 2/(μ(K + 1) + L̃), with γ_max = 1/(2 L̃)                  (Theorem 1)
-                let l_tilde = 0.5 / bounds.gamma_max;
-                (2.0 / (bounds.strong_convexity * (k + 1.0) + l_tilde)).min(bounds.gamma_max)
+                // γ_K = 2/(μ(K + 1) + L̃)                                         (Theorem 1)
+                // The print has γ_max = 1/(2 L̃), with which γ_0 is four times γ_max; the proof
+                // (App. E.3) wants γ_K <= γ_max, so L̃ = 2/γ_max.
+                let l_tilde = 2.0 / bounds.gamma_max;
+                2.0 / (bounds.strong_convexity * (k + 1.0) + l_tilde)
             }
             Self::Theory => bounds.gamma,
         }
@@ -78,6 +81,7 @@ pub(super) struct Facts {
     smoothness: f64,
     strong_convexity: f64,
     sigma2: f64,
+    rows: f64,
 }
 
 impl Facts {
@@ -87,6 +91,7 @@ impl Facts {
         self.smoothness += weight * summary.smoothness;
         self.strong_convexity += weight * summary.strong_convexity;
         self.sigma2 += weight * summary.sigma2;
+        self.rows += summary.rows as f64;
     }
 
     pub(super) fn bounds(&self, method: &Sgd) -> Result<Bounds> {
@@ -106,34 +111,50 @@ impl Facts {
         if method.step != StepRule::Theory {
             return Ok(bounds);
         }
-        let unbiased = |omega: Option<f64>| {
-            omega.ok_or_else(|| {
-                Error::config("step = \"theory\" needs unbiased codecs")
-                    .hint("the theorems do not cover error feedback: give the step as a number")
-            })
+        let covered = method.uplinks.iter().all(|u| u.has_memory() || u.omega() == Some(0.0));
+        let down = match method.downlink.rule() {
+            DownRule::Exact => Some(None),
+            DownRule::Preserved { alpha, .. } => method.downlink.omega().map(|w| Some((w, *alpha))),
+            _ => None,
         };
-        let omega_up = unbiased(method.uplinks[0].omega())?;
-        let omega_down =
-            if method.downlink.is_exact() { 0.0 } else { unbiased(method.downlink.omega())? };
-        bounds.gamma_max = gamma_max(bounds.smoothness, omega_up, omega_down, self.clients);
+        let omegas = method.uplinks.iter().map(|u| u.omega()).collect::<Option<Vec<f64>>>();
+        let (true, Some(down), Some(omegas)) = (covered, down, omegas) else {
+            return Err(Error::config(
+                "step = \"theory\" covers memories on both ways and nothing else",
+            )
+            .hint("for other channels give the step as a number"));
+        };
+        let omega = omegas.into_iter().fold(0.0, f64::max);
+        let omega_up = omega_with_sampling(omega, method.participation);
+        bounds.gamma_max = gamma_max(bounds.smoothness, omega_up, down, self.clients);
         let batch = match method.batch {
             Batch::Full => None,
-            Batch::Sample { size, local_steps, .. } => Some(f64::from(size * local_steps)),
+            Batch::Sample { size, local_steps, .. } => {
+                Some(f64::from(size) * f64::from(local_steps))
+            }
         };
         let noisy = batch.filter(|_| bounds.sigma2 > 0.0);
         bounds.decreasing = noisy.is_some() && bounds.strong_convexity > 0.0;
         bounds.gamma = match noisy {
-            None => bounds.gamma_max,
-            Some(b) => {
-                let rounds = match method.budget {
-                    Budget::Rounds(rounds) => f64::from(rounds),
-                    Budget::Epochs(epochs) => epochs * 1e3,
-                };
+            Some(b) if !bounds.decreasing => {
                 let reference = method.reference.as_ref().ok_or_else(needs_reference)?;
-                theorem_2(&bounds, reference, b * self.clients, omega_up, rounds)
+                let nb = b * self.clients;
+                theorem_2(&bounds, reference, nb, omega_up, self.rounds(method))
             }
+            _ => bounds.gamma_max,
         };
         Ok(bounds)
+    }
+
+    /// `K`.
+    fn rounds(&self, method: &Sgd) -> f64 {
+        match method.budget {
+            Budget::Rounds(rounds) => f64::from(rounds),
+            Budget::Epochs(epochs) => {
+                let each = method.batch.expectations((self.rows / self.clients) as u64) as f64;
+                epochs * self.rows / (each * self.clients * method.participation)
+            }
+        }
     }
 }
 
@@ -142,22 +163,19 @@ fn needs_reference() -> Error {
         .hint("it is known in simulations; over a network give the step as a number")
 }
 
-/// `γ_max` for memories with `α_dwn = 1/(8 ω_dwn)`: section 3, and Appendix G's further terms for
-/// clients that differ.
-pub fn gamma_max(l: f64, omega_up: f64, omega_down: f64, clients: f64) -> f64 {
+/// `γ_max` of section 3 with Appendix G's further terms for clients that differ; the downlink by its
+/// `ω` and `α` (the paper's `α_dwn = 1/(8 ω_dwn)` gives its printed form).
+pub fn gamma_max(l: f64, omega_up: f64, down: Option<(f64, f64)>, clients: f64) -> f64 {
     let up = omega_up / clients;
     let mut bound = 1.0 / (2.0 * l * (1.0 + up));
-    if omega_down > 0.0 {
-        bound = bound.min(1.0 / (8.0 * l * omega_down));
-        let combined = 8.0 * 2.0f64.sqrt() * l * omega_down * (8.0 * omega_down + up).sqrt();
-        bound = bound.min(1.0 / combined);
-    }
     if omega_up > 0.0 {
         bound = bound.min(1.0 / (16.0 * l * up));
-        if omega_down > 0.0 {
-            // ω_dwn/α_dwn = 8 ω_dwn²
-            let mixed = 8.0 * l * (2.0 * 8.0 * omega_down * omega_down * up).sqrt();
-            bound = bound.min(1.0 / mixed);
+    }
+    if let Some((omega, alpha)) = down.filter(|(omega, _)| *omega > 0.0) {
+        bound = bound.min((alpha / (8.0 * omega)).sqrt() / l);
+        bound = bound.min(1.0 / (4.0 * l * (omega / alpha * (1.0 / alpha + up)).sqrt()));
+        if up > 0.0 {
+            bound = bound.min(1.0 / (8.0 * l * (2.0 * omega / alpha * up).sqrt()));
         }
     }
     bound
@@ -206,7 +224,7 @@ pub(super) fn gradient_variance(
     let w = vec![0.0; dimension];
     let (mut mean, mut one) = (w.clone(), w.clone());
     problem.gradient(&w, data, Rows::All, &mut mean)?;
-    let looked = key.stream().choose(data.rows(), data.rows().min(ROWS_MAX));
+    let looked = key.stream().choose(data.rows(), data.rows().min(LOOKED_MAX));
     let mut spread = 0.0;
     for row in &looked {
         problem.gradient(&w, data, Rows::These(&[*row as u32]), &mut one)?;
@@ -223,24 +241,26 @@ mod tests {
     #[test]
     fn gamma_max_is_the_least_of_its_terms() {
         // No compression: 1/(2L).
-        assert_eq!(gamma_max(2.0, 0.0, 0.0, 20.0), 0.25);
+        assert_eq!(gamma_max(2.0, 0.0, None, 20.0), 0.25);
         // omega_up = omega_down = 10, N = 20, L = 1: 1/(2*1.5), 1/80, 1/(8 sqrt2 10 sqrt(80.5)),
         // 1/8, 1/(8 sqrt(2*8*100*0.5)); the third is the least.
         let third = 1.0 / (8.0 * 2f64.sqrt() * 10.0 * 80.5f64.sqrt());
-        assert!((gamma_max(1.0, 10.0, 10.0, 20.0) - third).abs() < 1e-18);
+        let alpha = 1.0 / 80.0;
+        assert!((gamma_max(1.0, 10.0, Some((10.0, alpha)), 20.0) - third).abs() < 1e-17);
     }
 
     #[test]
-    fn theorem_1_starts_at_gamma_max_and_falls_like_one_over_k() {
+    fn theorem_1_starts_below_gamma_max_and_falls_like_one_over_k() {
         let bounds = Bounds {
             strong_convexity: 0.1,
             gamma_max: 0.05,
             decreasing: true,
             ..Bounds::default()
         };
-        assert_eq!(StepRule::Theory.at(0, &bounds), 0.05);
+        let first = StepRule::Theory.at(0, &bounds);
+        assert!((first - 2.0 / (0.1 + 40.0)).abs() < 1e-15 && first < 0.05);
         let late = StepRule::Theory.at(1_000_000, &bounds);
-        assert!((late - 2.0 / (0.1 * 1_000_001.0 + 10.0)).abs() < 1e-15);
+        assert!((late - 2.0 / (0.1 * 1_000_001.0 + 40.0)).abs() < 1e-15);
     }
 
     #[test]

@@ -4,7 +4,9 @@
 use crate::federation::*;
 use std::collections::BTreeMap;
 use whimbrel_codec::Codec;
-use whimbrel_codec::channel::{DownRule, Downlink, Feedback, Memories, gradient_alpha};
+use whimbrel_codec::channel::{
+    DownRule, Downlink, Feedback, Memories, UpRule, Uplink, gradient_alpha,
+};
 use whimbrel_core::{ClientId, Error, Probability};
 use whimbrel_data::Sizes;
 use whimbrel_engine::{Faults, Participation};
@@ -172,11 +174,16 @@ fn one_group_is_shared_and_with_everyone_a_group_each_is_per_client() {
 }
 
 #[test]
-fn forms_that_do_not_publish_the_state_refuse_a_degraded_downlink() {
+fn forms_refuse_the_channels_they_cannot_run_over() {
     let degraded =
         Downlink::new(dither(), DownRule::Degraded { feedback: Feedback::Off }, 6, false).unwrap();
+    let up = |rule| Uplink::new(Codec::Exact, rule, 6).unwrap();
+    let memory = up(UpRule::Memory { alpha: 1.0 });
+    let exact = Downlink::exact(6);
+    assert!(matches!(Form::Lean.check(&up(UpRule::Plain), &exact), Err(Error::Config { .. })));
+    assert!(Form::Lean.check(&memory, &exact).is_ok());
     for form in [Form::Pair, Form::Lean] {
-        assert!(matches!(form.check(&degraded), Err(Error::Config { .. })));
+        assert!(matches!(form.check(&memory, &degraded), Err(Error::Config { .. })));
     }
-    assert!(Form::State.check(&degraded).is_ok());
+    assert!(Form::State.check(&memory, &degraded).is_ok());
 }

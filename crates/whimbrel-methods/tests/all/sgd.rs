@@ -78,6 +78,7 @@ impl Setup {
             momentum: 0.0,
             average: Average::Last,
             weights: Weights::Equal,
+            participation: 1.0,
             open_memories: true,
             uplinks: vec![Uplink::new(up, rule, DIMS).unwrap()],
             own_uplinks: BTreeMap::new(),

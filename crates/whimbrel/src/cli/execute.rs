@@ -182,12 +182,7 @@ impl Ready {
             let seed = dir.seed(job.seed);
             let done = match seed.ending() {
                 // A resumed job goes on with the seeds that are not over.
-                Some(_) if resume => Executed {
-                    ending: Ending::Finished,
-                    rounds: 0,
-                    summary: view::summary(&seed)?,
-                    views: vec![view::load(&seed)?],
-                },
+                Some(ending) if resume => finished_before(&seed, &ending)?,
                 _ => {
                     seed.settle(&resolved(&job, &self.hashes), resume)?;
                     let plan = Plan::new(&job, &self.loaded)?;
@@ -195,16 +190,13 @@ impl Ready {
                     self.execute_one(&job, &plan, clients, &seed, resume)?
                 }
             };
-            rounds = rounds.max(done.rounds);
             views.extend(done.views);
             match done.ending {
-                Ending::Interrupted => {
-                    let (ending, summary) = (Ending::Interrupted, done.summary);
-                    return Ok(Executed { ending, rounds, summary, views });
-                }
+                Ending::Interrupted => return Ok(Executed { views, ..done }),
                 Ending::Failed(error) => last = Ending::Failed(error),
                 Ending::Early(_) | Ending::Finished => {}
             }
+            rounds = rounds.max(done.rounds);
             summaries.push(done.summary);
         }
         let summary = aggregate(&summaries);
@@ -258,12 +250,23 @@ impl Ready {
     }
 }
 
+/// A seed's run that was over before this process.
+fn finished_before(dir: &RunDir, ending: &str) -> Result<Executed> {
+    let view = view::load(dir)?;
+    let ending = match &view.error {
+        Some(_) => Ending::Failed(Error::numerical(format!("{}: {ending}", dir.path().display()))),
+        None => Ending::Finished,
+    };
+    let rounds = view.last("round").unwrap_or(0.0) as u32;
+    Ok(Executed { ending, rounds, summary: view::summary(dir)?, views: vec![view] })
+}
+
 /// Says what a mixture needed to stay one.
 fn warn_of_repairs(name: &str, last: &Row) {
     let dead = last.metrics.iter().find(|metric| metric.name == "dead");
     if let Some(Metric { value: MetricValue::List(components), .. }) = dead {
         for component in components {
-            warning(&format!("{name}: component {component} has lost its weight"));
+            warning(&format!("{name}: component {component} lost its weight on the way"));
         }
     }
     let repairs = last.number("repairs").unwrap_or(0.0);

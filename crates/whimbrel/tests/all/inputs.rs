@@ -1,6 +1,7 @@
 //! Odd arguments, odd files and odd terminals.
 
-use crate::support::{Sandbox, fixture, mixture_job};
+use crate::support::{Sandbox, fixture, mixture_job, number};
+use std::path::Path;
 use std::process::Stdio;
 
 const METHOD: &str = "kind = \"fedem\"\nrounds = 10";
@@ -71,6 +72,23 @@ fn new_jobs_can_be_checked_where_they_are() {
         sandbox.ok(&["check", job]);
     }
     assert_eq!(sandbox.run(&["new", "--out", "beside.toml"]).code, 2, "nothing is overwritten");
+}
+
+/// What `new` writes for the wards beside this repository's jobs ends where pooled EM does.
+#[test]
+fn a_new_job_ends_in_the_fit_of_em() {
+    let wards = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../jobs/wards/wards.csv");
+    let sandbox = Sandbox::new();
+    std::fs::copy(wards, sandbox.path("wards.csv")).unwrap();
+    sandbox.ok(&["new", "wards.csv", "--out", "job.toml"]);
+    let job = sandbox.read("job.toml");
+    assert!(job.contains("standardize = true"), "{job}");
+    let federated = sandbox.run_job("out");
+    let em = job.split("[method]").next().unwrap().to_string() + "[method]\nkind = \"em\"\n";
+    sandbox.write("job.toml", &(em + "rounds = 200\n"));
+    let pooled = sandbox.run_job("em");
+    let gap = number(&federated, "objective") - number(&pooled, "objective");
+    assert!(gap.abs() <= 1e-6, "off by {gap:e}");
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! The program as a user meets it: files in, files and messages out.
 
 mod diverge;
+mod examples;
 mod faults;
+mod gradient;
 mod inputs;
 mod messages;
 mod outputs;
@@ -9,5 +11,6 @@ mod peers;
 mod predict;
 mod report;
 mod same_bits;
+mod seeds;
 mod settings;
 mod support;

@@ -1,5 +1,6 @@
 //! What people read: help, and what is said when something is wrong. One snapshot each.
 
+use crate::examples;
 use crate::support::{Sandbox, fixture, mixture_job};
 
 #[track_caller]
@@ -177,4 +178,59 @@ fn a_stream_cannot_be_pooled() {
     let job = mixture_job("init = \"moments\"", "kind = \"em\"\nrounds = 5");
     let sandbox = Sandbox::with_job(&job.replace("rows = 40", "stream = true"));
     snapshot("em_stream", &sandbox, &RUN);
+}
+
+/// Jobs of the gradient family that cannot be run, by name, with what is replaced in the small one.
+#[test]
+fn channels_that_cannot_work() {
+    let down = "[downlink]\ncodec = { kind = \"dithering\", levels = 1, norm = 2 }\n";
+    let with = |line: &str| format!("{down}{line}\n");
+    let cases = [
+        ("biased_down", examples::JOB.replace(down, "[downlink]\ncodec = \"sign\"\n")),
+        ("alpha_above_one", examples::JOB.replace(down, &with("alpha = 1.5"))),
+        ("alpha_one", examples::JOB.replace(down, &with("alpha = 1"))),
+        ("alpha_zero", examples::JOB.replace(down, &with("alpha = 0"))),
+        ("alpha_up_zero", examples::JOB.replace("[downlink]", "alpha = 0\n[downlink]")),
+        (
+            "too_many_groups",
+            examples::JOB
+                .replace("\"mcm\"\n", "\"rand-mcm-g\"\n")
+                .replace(down, &with("memories = 7")),
+        ),
+        (
+            "other_rule",
+            examples::JOB
+                .replace("kind = \"mcm\"", "kind = \"sgd\"\nchannels = \"mcm\"")
+                .replace(down, &with("rule = \"degraded\"")),
+        ),
+        (
+            "biased_up",
+            examples::JOB.replace("[downlink]", "rule = \"memory\"\n[downlink]").replacen(
+                "{ kind = \"dithering\", levels = 1, norm = 2 }",
+                "\"sign\"",
+                1,
+            ),
+        ),
+    ];
+    for (name, job) in cases {
+        assert_ne!(job, examples::JOB, "{name}");
+        let sandbox = examples::sandbox(&job);
+        snapshot(name, &sandbox, &RUN);
+        assert!(!sandbox.path("out").exists(), "{name}");
+    }
+}
+
+#[test]
+fn an_embedding_of_other_rows() {
+    let sandbox = examples::sandbox(examples::JOB);
+    sandbox.write("points.f32le", &"\0".repeat(8 * 239));
+    snapshot("embedding_rows", &sandbox, &RUN);
+}
+
+#[test]
+fn a_form_that_a_downlink_cannot_carry() {
+    let method = "kind = \"fedem\"\nform = \"pair\"\nchannels = \"artemis\"\nrounds = 5\n[uplink]\n\
+        codec = \"dithering\"\n[downlink]\ncodec = \"dithering\"";
+    let sandbox = Sandbox::with_job(&mixture_job("init = \"moments\"", method));
+    snapshot("pair_degraded", &sandbox, &RUN);
 }

@@ -35,7 +35,7 @@ const METHOD: &str = "kind = \"fedem\"\nrounds = 12\nstep = 0.5\nparticipation =
     evaluate = { every = 5 }\n[uplink]\ncodec = { kind = \"dithering\", levels = 2 }";
 
 /// `bits_up` and `bits_down`, summed over `clients.csv`.
-fn client_bits(sandbox: &Sandbox, run: &str) -> [u64; 2] {
+pub fn client_bits(sandbox: &Sandbox, run: &str) -> [u64; 2] {
     let text = sandbox.read(&format!("{run}/clients.csv"));
     let mut lines = text.lines();
     assert_eq!(lines.next(), Some("client,rows,rounds,bits_up,bits_down,loss"));
@@ -45,7 +45,7 @@ fn client_bits(sandbox: &Sandbox, run: &str) -> [u64; 2] {
     })
 }
 
-fn bits(object: &Map<String, Value>) -> [u64; 2] {
+pub fn bits(object: &Map<String, Value>) -> [u64; 2] {
     ["bits_up", "bits_down"].map(|key| object[key].as_u64().expect("a whole number"))
 }
 
@@ -98,14 +98,19 @@ fn bits_add_up_over_clients() {
     assert!(bits(&summary).iter().all(|bits| bits % 8 == 0 && *bits > 0), "whole bytes");
 }
 
-/// `clients.csv` is about the fit; the stages before it are in the totals alone.
+/// The stages before the fit are in the totals and in `clients.csv` alike.
 #[test]
-fn earlier_stages_are_in_the_totals() {
-    let alone = Sandbox::with_job(&mixture_job("init = \"federated-kmeans\"", METHOD));
-    let summary = alone.run_job("out");
-    let ([up, _], [client_up, _]) = (bits(&summary), client_bits(&alone, "out"));
-    assert!(up > client_up, "local centres and counts travelled");
-    assert_eq!(bits(&summary), bits(alone.metrics("out").last().unwrap()));
+fn earlier_stages_are_counted_for_each_client() {
+    let sent = |init: &str| {
+        let sandbox = Sandbox::with_job(&mixture_job(&format!("init = \"{init}\""), METHOD));
+        let summary = sandbox.run_job("out");
+        assert_eq!(bits(&summary), client_bits(&sandbox, "out"), "{init}");
+        assert_eq!(bits(&summary), bits(sandbox.metrics("out").last().unwrap()), "{init}");
+        // What a client says once at enrolment: bits that nobody else's draws can change.
+        let first = &sandbox.metrics("out")[0];
+        bits(first)[0]
+    };
+    assert!(sent("federated-kmeans") > sent("moments"), "local centres and counts travelled");
 }
 
 #[test]
@@ -158,9 +163,25 @@ fn check_writes_nothing_and_says_what_it_costs() {
     for key in ["clients", "rows", "statistic", "omega", "rounds", "memory_bytes", "seconds"] {
         assert!(report[key].is_number(), "{key}");
     }
-    assert!(number(&report, "bits_up_per_round") > 0.0);
+    for key in ["bits_up", "bits_down"] {
+        assert!(number(&report, &format!("{key}_per_round")) > 0.0, "{key}");
+    }
     let left: Vec<_> = std::fs::read_dir(sandbox.path("")).unwrap().collect();
     assert_eq!(left.len(), 1, "only the job");
+}
+
+/// The first round of EM is exact: what `check` says is about the rounds after it.
+#[test]
+fn check_foretells_the_bits_of_a_round() {
+    let method = METHOD.replace("participation = 0.8\n", "").replace("every = 5", "every = 1");
+    let sandbox = Sandbox::with_job(&mixture_job("init = \"moments\"", &method));
+    let report = sandbox.ok(&["check", "job.toml", "--json"]).json();
+    sandbox.run_job("out");
+    let rows = sandbox.metrics("out");
+    let ([up, down], [up_before, down_before]) = (bits(&rows[4]), bits(&rows[1]));
+    assert_eq!(rows[4]["round"], 4);
+    assert_eq!(number(&report, "bits_up_per_round"), (up - up_before) as f64 / 3.0);
+    assert_eq!(number(&report, "bits_down_per_round"), (down - down_before) as f64 / 3.0);
 }
 
 #[test]

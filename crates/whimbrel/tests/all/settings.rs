@@ -1,6 +1,6 @@
 //! Every start, covariance, step, length and stop that a job can ask for.
 
-use crate::support::{Sandbox, mixture_job, number};
+use crate::support::{Sandbox, fixture, mixture_job, number};
 
 const FEDEM: &str = "kind = \"fedem\"\nrounds = 80\nstep = 0.5\n[uplink]\n\
     codec = { kind = \"dithering\", levels = 2 }";
@@ -81,13 +81,14 @@ fn decreasing_steps_decrease() {
         let (sandbox, _) = ran("init = \"moments\"", &FEDEM.replace("= 0.5", &format!("= {step}")));
         let rows = sandbox.metrics("out");
         let update = |row: usize| number(&rows[row], "update_norm2");
-        (update(1), number(&rows[rows.len() - 1], "objective"))
+        // The first round is the E-step at the start: the second takes the first step.
+        (update(2), number(&rows[rows.len() - 1], "objective"))
     };
     let constant = end("0.5");
     let flat = end("{ initial = 0.5, power = 0.0, delay = 10 }");
     assert_eq!(constant, flat, "power 0 is a constant step");
     let falling = end("{ initial = 0.5, power = 1.0, delay = 1 }");
-    assert_eq!(constant.0, falling.0, "the first round is the same");
+    assert_eq!(constant.0, falling.0, "the first step is the same");
     assert_ne!(constant.1, falling.1);
 }
 
@@ -97,9 +98,12 @@ fn epochs_are_passes_over_the_rows() {
     let (sandbox, _) = ran("init = \"moments\"", &method);
     let last = sandbox.metrics("out").pop().unwrap();
     let (epoch, round) = (number(&last, "epoch"), number(&last, "round"));
-    // A round is a quarter of a pass: ten rows of the forty that each client holds.
+    // The first round and the memories' opening are a pass each; every other round is a quarter of
+    // one: ten rows of the forty that each client holds.
     assert!((3.0..3.25).contains(&epoch), "{epoch}");
-    assert_eq!(round, (epoch * 4.0).round());
+    assert_eq!(round, 1.0 + ((epoch - 2.0) * 4.0).round());
+    let check = sandbox.ok(&["check", "job.toml", "--json"]).json();
+    assert_eq!(number(&check, "rounds"), round, "as it was announced");
 }
 
 #[test]
@@ -114,7 +118,9 @@ fn a_small_field_stops_the_run() {
     let rows = sandbox.metrics("out");
     let (last, earlier) = rows.split_last().unwrap();
     assert!(number(last, "field_norm2") <= 1e-6);
-    assert!(earlier.iter().all(|row| number(row, "field_norm2") > 1e-6), "it stops at the first");
+    assert!(earlier[0]["field_norm2"].is_null(), "before the first statistic there is no field");
+    let large = |row| number(row, "field_norm2") > 1e-6;
+    assert!(earlier[1..].iter().all(large), "it stops at the first");
     assert!(sandbox.read("out/report.html").contains("stopped early"));
 }
 
@@ -162,4 +168,28 @@ fn every_method_and_rule_runs() {
             (number(&rows[0], "objective"), number(rows.last().unwrap(), "objective"));
         assert!(last < first, "{kind}, {uplink}: {last} after {first}");
     }
+}
+
+/// A start so far away that nothing is ever near it.
+#[test]
+fn a_component_that_lost_its_weight_is_named() {
+    let job = "name = \"wards\"\n[data]\nsource = \"csv\"\npath = \"data.csv\"\nclient = \"client\"\n\
+        [model]\nkind = \"gmm\"\ncomponents = 3\ninit = \"init.json\"\n\
+        [method]\nkind = \"fedem\"\nstep = 1.0\nrounds = 20\n";
+    let sandbox = Sandbox::with_job(job);
+    sandbox.write("data.csv", &fixture("data.csv"));
+    let init = "{\"weights\": [0.4, 0.3, 0.3], \"means\": [[0, 0, 0], [900, 900, 900], [3, -1, 2]], \
+        \"covariance\": [[2, 0, 0], [0, 2, 0], [0, 0, 2]]}";
+    sandbox.write("init.json", init);
+    let ran = sandbox.ok(&["run", "job.toml", "--out", "out"]);
+    let warned = "warning: wards: component 2 lost its weight on the way";
+    assert_eq!(ran.stderr.matches(warned).count(), 1, "{}", ran.stderr);
+    let rows = sandbox.metrics("out");
+    assert!(!rows[0].contains_key("dead"), "before the first M-step nothing is lost");
+    assert!(rows[1..].iter().all(|row| row["dead"] == serde_json::json!([2.0])), "{rows:?}");
+    // With every component alive there is nothing to say.
+    sandbox.write("init.json", &init.replace("900, 900, 900", "-2, 3, 1"));
+    let ran = sandbox.ok(&["run", "job.toml", "--out", "alive"]);
+    assert!(!ran.stderr.contains("lost its weight"), "{}", ran.stderr);
+    assert!(sandbox.metrics("alive").iter().all(|row| !row.contains_key("dead")));
 }

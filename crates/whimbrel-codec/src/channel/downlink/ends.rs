@@ -17,6 +17,8 @@ pub struct DownServer {
     pub(super) previous: Vec<f64>,
     /// The last ghost's base and packet.
     pub(super) ghost: Option<(Vec<f64>, Packet)>,
+    /// How far that packet leaves clients from the state.
+    pub(super) ghost_spread: Option<Spread>,
     pub(super) single: Option<Single>,
 }
 
@@ -42,8 +44,8 @@ pub struct DownPeer {
     pub(super) memory: Vec<f64>,
     /// The last packet, where the server sums what clients decode.
     pub(super) sent: Option<Packet>,
-    /// `||ŵ_i − w||²` and `||w − H_i||²` of the last message.
-    pub(super) spread: (f64, f64),
+    /// How far the last message left the client from the server's state, where that is known.
+    pub(super) spread: Option<Spread>,
 }
 
 /// What the client keeps: its replica or memory.
@@ -58,23 +60,34 @@ pub struct DownFold {
     pub(super) groups: Vec<u32>,
     pub(super) sent: ExactSum,
     pub(super) spread: ExactSum,
+    pub(super) spread_count: u32,
+    pub(super) memory_count: u32,
     pub(super) count: u32,
 }
 
-/// How far clients computed from the server's state, on average over a round.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Spread {
-    /// `E||ŵ_i − w||²`.
-    pub local2: f64,
-    /// `E||w − H_i||²`.
-    pub memory2: f64,
+impl DownFold {
+    /// How many uploads it holds.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
 }
 
-wire!(DownServer { key, tracks, error, previous, ghost, single });
+/// How far a client, or clients on average, computed from the server's state.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    /// `||ŵ_i − w||²`.
+    pub local2: f64,
+    /// `||w − H_i||²`, where there is a memory.
+    pub memory2: Option<f64>,
+}
+
+wire!(Spread { local2, memory2 });
+
+wire!(DownServer { key, tracks, error, previous, ghost, ghost_spread, single });
 wire!(Single { sum, clients, reset_to, resets, rounds });
 wire!(DownPeer { id, version, memory, sent, spread });
 wire!(DownClient { memory });
-wire!(DownFold { groups, sent, spread, count });
+wire!(DownFold { groups, sent, spread, spread_count, memory_count, count });
 
 impl Single {
     pub(super) fn mean(&self) -> Vec<f64> {
@@ -82,8 +95,8 @@ impl Single {
     }
 }
 
-/// `||ŵ − w||²` and `||w − H||²`, from `w − H` and what was sent of it.
-pub(super) fn spread(omega: &[f64], value: &[f64]) -> (f64, f64) {
+/// From `w − H` and what was sent of it.
+pub(super) fn spread(omega: &[f64], value: &[f64]) -> Spread {
     let local2 = omega.iter().zip(value).map(|(o, v)| (v - o) * (v - o)).sum();
-    (local2, vector::norm2_squared(omega))
+    Spread { local2, memory2: Some(vector::norm2_squared(omega)) }
 }

@@ -41,6 +41,8 @@ use whimbrel_core::{ClientId, Error, Key, Result, vector};
 pub struct Downlink {
     /// The codec of everyone, then those of clients that have their own.
     codecs: Vec<Codec>,
+    /// The memory's step with each of them.
+    alphas: Vec<f64>,
     /// Clients with a codec of their own, by id.
     own: BTreeMap<u32, u8>,
     rule: DownRule,
@@ -50,8 +52,8 @@ pub struct Downlink {
 impl Downlink {
     /// The state itself, at native width.
     pub fn exact(dimension: usize) -> Self {
-        let codecs = vec![Codec::Exact];
-        Self { codecs, own: BTreeMap::new(), rule: DownRule::Exact, dimension }
+        let (codecs, alphas) = (vec![Codec::Exact], vec![1.0]);
+        Self { codecs, alphas, own: BTreeMap::new(), rule: DownRule::Exact, dimension }
     }
 
     /// Checks that the rule can work with the codec. An exact codec makes every rule exact.
@@ -62,6 +64,12 @@ impl Downlink {
         dimension: usize,
         allow_divergence: bool,
     ) -> Result<Self> {
+        if codec == Codec::ExactF32 {
+            return Err(Error::config(
+                "a downlink sends whole states at native width, so exact-f32 would not be honoured",
+            )
+            .hint("use codec = \"exact\", or a codec that compresses"));
+        }
         if codec.is_exact() || rule == DownRule::Exact {
             return Ok(Self::exact(dimension));
         }
@@ -82,11 +90,15 @@ impl Downlink {
                 .hint("alpha = \"auto\" is 1/(2(1 + omega)); allow_divergence = true runs 0 and 1 all the same"));
             }
         }
-        Ok(Self { codecs: vec![codec], own: BTreeMap::new(), rule, dimension })
+        if matches!(rule, DownRule::Preserved { memories: Memories::Groups(0), .. }) {
+            return Err(Error::config("a downlink needs at least one group"));
+        }
+        let alphas = vec![alpha_of(&rule)];
+        Ok(Self { codecs: vec![codec], alphas, own: BTreeMap::new(), rule, dimension })
     }
 
-    /// Gives one client a codec of its own.
-    pub fn with_own(mut self, id: ClientId, codec: Codec) -> Result<Self> {
+    /// Gives one client a codec of its own, with the memory step that suits it.
+    pub fn with_own(mut self, id: ClientId, codec: Codec, alpha: f64) -> Result<Self> {
         if !matches!(self.rule, DownRule::Preserved { memories: Memories::PerClient, .. }) {
             return Err(Error::config(
                 "clients can have downlink codecs of their own only with memories of their own",
@@ -96,8 +108,13 @@ impl Downlink {
         if !codec.is_unbiased() {
             return Err(Error::config(format!("{} is biased", codec.name())));
         }
-        let at = self.codecs.iter().position(|c| *c == codec).unwrap_or_else(|| {
-            self.codecs.push(codec);
+        if !(alpha > 0.0 && alpha < 1.0) {
+            return Err(Error::config(format!("alpha = {alpha} is not between 0 and 1")));
+        }
+        let same = |(c, a): (&Codec, &f64)| *c == codec && *a == alpha;
+        let at = self.codecs.iter().zip(&self.alphas).position(same).unwrap_or_else(|| {
+            self.codecs.push(codec.clone());
+            self.alphas.push(alpha);
             self.codecs.len() - 1
         });
         let at = u8::try_from(at).map_err(|_| Error::config("more than 255 different codecs"))?;
@@ -138,6 +155,17 @@ impl Downlink {
         }
     }
 
+    /// Numbers kept on the server in the memories of groups (their recent messages take as much
+    /// again); none for one group, whose memory is no more than the state itself.
+    pub fn numbers_per_group(&self) -> usize {
+        match self.rule {
+            DownRule::Preserved { memories: Memories::Groups(groups), .. } if groups > 1 => {
+                groups as usize * self.dimension
+            }
+            _ => 0,
+        }
+    }
+
     /// The server's end, for a first state.
     pub fn server(&self, state: &[f64]) -> DownServer {
         let tracks = match self.rule {
@@ -154,6 +182,7 @@ impl Downlink {
             error: Vec::new(),
             previous: if keeps_previous { state.to_vec() } else { Vec::new() },
             ghost: None,
+            ghost_spread: None,
             single: single.then(|| Single {
                 sum: vec![0.0; state.len()],
                 clients: 0.0,
@@ -197,6 +226,8 @@ impl Downlink {
             groups: Vec::new(),
             sent: ExactSum::new(if single { self.dimension } else { 0 }),
             spread: ExactSum::new(2),
+            spread_count: 0,
+            memory_count: 0,
             count: 0,
         }
     }
@@ -215,7 +246,11 @@ impl Downlink {
         if let (Some(packet), true) = (&peer.sent, !fold.sent.is_empty()) {
             fold.sent.add(&self.value(self.index(peer.id), packet)?, 1.0)?;
         }
-        fold.spread.add(&[peer.spread.0, peer.spread.1], 1.0)?;
+        if let Some(Spread { local2, memory2 }) = peer.spread {
+            fold.spread.add(&[local2, memory2.unwrap_or(0.0)], 1.0)?;
+            fold.spread_count += 1;
+            fold.memory_count += u32::from(memory2.is_some());
+        }
         fold.count += 1;
         Ok(())
     }
@@ -226,18 +261,19 @@ impl Downlink {
         fold.groups = union.into_iter().collect();
         fold.sent.merge(&other.sent)?;
         fold.spread.merge(&other.spread)?;
+        fold.spread_count += other.spread_count;
+        fold.memory_count += other.memory_count;
         fold.count += other.count;
         Ok(())
     }
 
-    /// How far the clients of a round computed from the server's state; none where they cannot.
+    /// How far the clients of a round computed from the server's state, on average; none where that
+    /// is not known.
     pub fn spread(&self, fold: &DownFold) -> Option<Spread> {
-        if self.is_exact() || fold.count == 0 {
-            return None;
-        }
         let sums = fold.spread.value();
-        let n = f64::from(fold.count);
-        Some(Spread { local2: sums[0] / n, memory2: sums[1] / n })
+        let mean = |sum: f64, n: u32| (n > 0).then(|| sum / f64::from(n));
+        let local2 = mean(sums[0], fold.spread_count)?;
+        Some(Spread { local2, memory2: mean(sums[1], fold.memory_count) })
     }
 
     /// Called once per server step with the state the method wants and what became of the last
@@ -266,7 +302,9 @@ impl Downlink {
             DownRule::Ghost => {
                 let mut update = state.clone();
                 vector::axpy(&mut update, -1.0, &end.previous);
-                let (packet, _) = self.compress(0, &update, key.fold(0))?;
+                let (packet, value) = self.compress(0, &update, key.fold(0))?;
+                let local2 = spread(&update, &value).local2;
+                end.ghost_spread = Some(Spread { local2, memory2: None });
                 let base = std::mem::replace(&mut end.previous, state.clone());
                 end.ghost = Some((base, packet));
                 Ok(state)
@@ -317,7 +355,10 @@ impl Downlink {
         let message = match self.rule {
             DownRule::Exact => DownMessage::whole(state),
             DownRule::Ghost => match &end.ghost {
-                Some((base, packet)) => DownMessage::whole(base).then(packet.clone()),
+                Some((base, packet)) => {
+                    next.spread = end.ghost_spread;
+                    DownMessage::whole(base).then(packet.clone())
+                }
                 None => DownMessage::whole(state),
             },
             DownRule::Degraded { .. }
@@ -329,11 +370,11 @@ impl Downlink {
                 next.version = Some(version);
                 message
             }
-            DownRule::Preserved { alpha, memories: Memories::PerClient } => match peer.version {
+            DownRule::Preserved { memories: Memories::PerClient, .. } => match peer.version {
                 None => {
                     next.version = Some(0);
                     next.memory = state.to_vec();
-                    next.spread = (0.0, 0.0);
+                    next.spread = Some(Spread { local2: 0.0, memory2: Some(0.0) });
                     DownMessage::whole(state)
                 }
                 Some(_) => {
@@ -341,8 +382,8 @@ impl Downlink {
                     vector::axpy(&mut omega, -1.0, &peer.memory);
                     let key = end.key.fold(u64::from(peer.id));
                     let (packet, value) = self.compress(index, &omega, key)?;
-                    next.spread = spread(&omega, &value);
-                    vector::axpy(&mut next.memory, alpha, &value);
+                    next.spread = Some(spread(&omega, &value));
+                    vector::axpy(&mut next.memory, self.alphas[index], &value);
                     DownMessage::step(packet)
                 }
             },
@@ -351,8 +392,8 @@ impl Downlink {
                 let mut omega = state.to_vec();
                 vector::axpy(&mut omega, -1.0, &single.mean());
                 let key = end.key.fold(u64::from(peer.id));
-                let (packet, value) = self.compress(index, &omega, key)?;
-                next.spread = spread(&omega, &value);
+                // How far the client is from w depends on its own memory, which the server lacks.
+                let (packet, _) = self.compress(index, &omega, key)?;
                 next.sent = Some(packet.clone());
                 next.version = Some(u64::from(single.resets));
                 if peer.version == next.version {
@@ -392,10 +433,7 @@ impl Downlink {
                 self.dimension
             )));
         }
-        let alpha = match self.rule {
-            DownRule::Preserved { alpha, .. } => alpha,
-            _ => 1.0,
-        };
+        let alpha = self.alphas[index];
         let mut memory = kept.to_vec();
         let mut local = None;
         for (n, packet) in message.steps().iter().enumerate() {
@@ -477,6 +515,14 @@ impl Downlink {
         {
             vector::scale(value, 1.0 / (1.0 + omega));
         }
+    }
+}
+
+/// How far both ends of the channel move what they keep.
+fn alpha_of(rule: &DownRule) -> f64 {
+    match rule {
+        DownRule::Preserved { alpha, .. } => *alpha,
+        _ => 1.0,
     }
 }
 

@@ -207,9 +207,11 @@ fn what_cannot_work_is_refused_with_the_reason() {
     for alpha in [-0.1, 1.5, f64::NAN] {
         assert!(refused(codec(), with(alpha), true));
     }
+    assert!(refused(codec(), preserved(Memories::Groups(0)), false));
+    assert!(refused(Codec::ExactF32, preserved(Memories::PerClient), false));
     let exact = Downlink::new(Codec::Exact, preserved(Memories::PerClient), D, false).unwrap();
     assert!(exact.is_exact());
-    assert!(exact.with_own(ClientId(0), codec()).is_err());
+    assert!(exact.with_own(ClientId(0), codec(), 0.2).is_err());
 }
 
 #[test]
@@ -217,7 +219,7 @@ fn clients_may_have_codecs_of_their_own() {
     let fine = Codec::dithering(64, Norm::P(2), None).unwrap();
     let channel = Downlink::new(codec(), preserved(Memories::PerClient), D, false)
         .unwrap()
-        .with_own(ClientId(1), fine)
+        .with_own(ClientId(1), fine, 0.3)
         .unwrap();
     let state: Vec<f64> = (0..D).map(|j| j as f64).collect();
     let mut server = channel.server(&state);
@@ -230,7 +232,7 @@ fn clients_may_have_codecs_of_their_own() {
         let (peer, message) = channel.send(&server, &peer, &moved).unwrap();
         let (client, _) = channel.receive(&client, &message).unwrap();
         assert_eq!(client.memory, peer.memory);
-        spread.push(peer.spread.0);
+        spread.push(peer.spread.unwrap().local2);
     }
     assert!(spread[1] < 0.1 * spread[0], "{spread:?}");
 }

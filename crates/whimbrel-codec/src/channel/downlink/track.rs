@@ -2,7 +2,7 @@
 //! packets that bring a client up to date.
 
 use super::DownMessage;
-use super::ends::spread;
+use super::ends::{Spread, spread};
 use crate::Packet;
 use whimbrel_core::{vector, wire};
 
@@ -17,27 +17,21 @@ pub struct Track {
     log: Vec<Packet>,
     /// The message of the round under way, where it is not committed yet.
     pending: Option<Packet>,
-    spread: (f64, f64),
+    spread: Option<Spread>,
 }
 
 wire!(Track { current, version, log, pending, spread });
 
 impl Track {
     pub(super) fn new(state: &[f64]) -> Self {
-        Self {
-            current: state.to_vec(),
-            version: 0,
-            log: Vec::new(),
-            pending: None,
-            spread: (0.0, 0.0),
-        }
+        Self { current: state.to_vec(), version: 0, log: Vec::new(), pending: None, spread: None }
     }
 
     pub(super) fn current(&self) -> &[f64] {
         &self.current
     }
 
-    pub(super) fn spread(&self) -> (f64, f64) {
+    pub(super) fn spread(&self) -> Option<Spread> {
         self.spread
     }
 
@@ -50,10 +44,10 @@ impl Track {
         vector::axpy(&mut self.current, alpha, value);
         self.version += 1;
         self.log.push(packet);
-        let mut bytes: usize = self.log.iter().map(Packet::len).sum();
+        let mut bytes: usize = self.log.iter().map(framed).sum();
         let mut dropped = 0;
         while bytes > 8 * self.current.len() && dropped < self.log.len() {
-            bytes -= self.log[dropped].len();
+            bytes -= framed(&self.log[dropped]);
             dropped += 1;
         }
         self.log.drain(..dropped);
@@ -63,7 +57,7 @@ impl Track {
     pub(super) fn set_pending(&mut self, packet: Packet, value: &[f64], state: &[f64]) {
         let mut omega = state.to_vec();
         vector::axpy(&mut omega, -1.0, &self.current);
-        self.spread = spread(&omega, value);
+        self.spread = Some(spread(&omega, value));
         self.pending = Some(packet);
     }
 
@@ -71,8 +65,7 @@ impl Track {
     pub(super) fn note_spread(&mut self, state: &[f64]) {
         let mut gap = state.to_vec();
         vector::axpy(&mut gap, -1.0, &self.current);
-        let gap2 = vector::norm2_squared(&gap);
-        self.spread = (gap2, gap2);
+        self.spread = Some(Spread { local2: vector::norm2_squared(&gap), memory2: None });
     }
 
     /// What a client that holds `version` messages needs, and how many it holds afterwards.
@@ -91,6 +84,13 @@ impl Track {
     }
 }
 
+/// What a packet takes in a message, its length included.
+fn framed(packet: &Packet) -> usize {
+    let mut length = Vec::new();
+    whimbrel_core::wire::put_varint(packet.len() as u64, &mut length);
+    length.len() + packet.len()
+}
+
 #[cfg(test)]
 impl Track {
     pub(super) fn version(&self) -> u64 {
@@ -98,6 +98,6 @@ impl Track {
     }
 
     pub(super) fn log_bytes(&self) -> usize {
-        self.log.iter().map(Packet::len).sum()
+        self.log.iter().map(framed).sum()
     }
 }

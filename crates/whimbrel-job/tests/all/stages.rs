@@ -1,0 +1,113 @@
+//! Stages before a fit: what they give it, and who is heard in them.
+
+use crate::plans::{read, run};
+use std::path::Path;
+use tempfile::TempDir;
+use whimbrel_core::Key;
+use whimbrel_engine::{Ending, Outcome};
+
+/// Two groups of patients, in columns whose scales are a thousand apart.
+fn wards(folder: &Path, leave_out: Option<&str>) {
+    let mut stream = Key::root(5).stream();
+    let mut text = String::from("ward,years,grams,beats\n");
+    for row in 0..200 {
+        let far = f64::from(row % 3 / 2);
+        let years = 50.0 + 10.0 * far + 5.0 * stream.normal();
+        let grams = 0.1 * (stream.normal() - 2.0 * far);
+        let beats = 900.0 + 100.0 * (stream.normal() + 2.0 * far);
+        let ward = format!("w{}", row % 5);
+        if leave_out != Some(ward.as_str()) {
+            text += &format!("{ward},{years},{grams},{beats}\n");
+        }
+    }
+    std::fs::write(folder.join("wards.csv"), text).unwrap();
+    let init = "{\"weights\": [0.5, 0.5], \"means\": [[48, 0, 900], [62, -0.2, 1100]], \
+                \"covariances\": [[[30, 0, 0], [0, 0.01, 0], [0, 0, 1e4]], \
+                [[30, 0, 0], [0, 0.01, 0], [0, 0, 1e4]]]}";
+    std::fs::write(folder.join("init.json"), init).unwrap();
+}
+
+fn job(folder: &Path, standardize: bool, model: &str, method: &str) -> Outcome {
+    let path = folder.join("job.toml");
+    let text = format!(
+        "[data]\nsource = \"csv\"\npath = \"wards.csv\"\nclient = \"ward\"\n\
+         standardize = {standardize}\n[model]\nkind = \"gmm\"\ncomponents = 2\n{model}\n\
+         [method]\n{method}\n"
+    );
+    std::fs::write(&path, text).unwrap();
+    let outcome = run(&read(&path));
+    assert_eq!(outcome.ending, Ending::Finished);
+    outcome
+}
+
+fn objective(outcome: &Outcome) -> f64 {
+    outcome.last.as_ref().unwrap().number("objective").unwrap()
+}
+
+fn tensor(outcome: &Outcome, stage: usize, name: &str) -> Vec<f64> {
+    outcome.delivered[stage].tensor(name).unwrap().values.clone()
+}
+
+/// EM is equivariant under the scales of columns: standardised or not, pooled or not.
+#[test]
+fn a_standardised_fit_is_that_of_em() {
+    let folder = TempDir::new().unwrap();
+    wards(folder.path(), None);
+    let model = "init = \"init.json\"\ncovariance = \"full\"";
+    let em = job(folder.path(), false, model, "kind = \"em\"\nrounds = 80");
+    let standardised = job(folder.path(), true, model, "kind = \"em\"\nrounds = 80");
+    let federated = job(folder.path(), true, model, "kind = \"fedem\"\nrounds = 80\nstep = 1.0");
+    for other in [&standardised, &federated] {
+        let gap = (objective(other) - objective(&em)).abs();
+        assert!(gap <= 1e-8 * objective(&em).abs(), "off by {gap:e}");
+        assert_eq!(other.delivered.len(), 2, "standardise, then fit");
+        for name in ["means", "covariances"] {
+            let (found, wanted) = (tensor(other, 1, name), tensor(&em, 0, name));
+            for (a, b) in found.iter().zip(&wanted) {
+                // Covariances of columns that are not correlated are small differences.
+                assert!((a - b).abs() <= 1e-7 * b.abs() + 1e-9, "{name}: {found:?} {wanted:?}");
+            }
+        }
+    }
+}
+
+/// One level for a whole vector drowns columns in grams beside those in beats, unless the columns
+/// are on one scale.
+#[test]
+fn one_level_is_enough_for_standardised_columns() {
+    let folder = TempDir::new().unwrap();
+    wards(folder.path(), None);
+    let em = job(folder.path(), true, "", "kind = \"em\"\nrounds = 200");
+    let one_level = "kind = \"fedem\"\nrounds = 1500\n[uplink]\n\
+                     codec = { kind = \"dithering\", levels = 1 }";
+    let fit = job(folder.path(), true, "", one_level);
+    let gap = (objective(&fit) - objective(&em)).abs();
+    assert!(gap <= 1e-6, "off by {gap:e}");
+    let field = fit.last.as_ref().unwrap().number("field_norm2").unwrap();
+    assert!(field < 1e-10, "{field:e}");
+    let raw = job(folder.path(), false, "", one_level);
+    let raw_gap = (objective(&raw) - objective(&em)).abs();
+    assert!(raw_gap > 1e-2, "without, the small columns drown: {raw_gap:e}");
+}
+
+/// Who joins late is not heard in the stages before the fit: they are what they would be without.
+#[test]
+fn late_clients_are_left_out_of_earlier_stages() {
+    let (with, without) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    wards(with.path(), None);
+    wards(without.path(), Some("w4"));
+    let method = "kind = \"fedem\"\nrounds = 6\nstep = \"theory\"\n[uplink]\n\
+                  codec = { kind = \"dithering\", levels = 4 }\n";
+    let late = format!("{method}[simulation]\nlate = [{{ client = \"w4\", round = 4 }}]\n");
+    let never = job(without.path(), true, "", method);
+    let everyone = job(with.path(), true, "", method);
+    let late = job(with.path(), true, "", &late);
+    assert_eq!(late.delivered.len(), 4, "standardise, k-means, constants, fit");
+    for stage in 0..3 {
+        assert_eq!(late.delivered[stage], never.delivered[stage], "stage {stage}");
+        assert_ne!(late.delivered[stage], everyone.delivered[stage], "stage {stage}");
+    }
+    assert_ne!(late.delivered[3], never.delivered[3], "it is heard in the fit");
+    let rounds: Vec<u32> = late.tallies.iter().map(|tally| tally.rounds).collect();
+    assert_eq!(rounds, [6, 6, 6, 6, 3]);
+}
