@@ -223,7 +223,7 @@ fn too_large(x: &[f64], weight: f64) -> Error {
     let is_large = |x: &f64| (x * weight).abs().to_bits() >= MAGNITUDE_MAX.to_bits();
     let at = x.iter().position(is_large).unwrap_or(0);
     Error::numerical(format!(
-        "coordinate {at} of a vector to be summed is {} with weight {weight}; it must be finite \
+        "coordinate {at} of a vector to be summed is {:e} with weight {weight:e}; it must be finite \
          and below {MAGNITUDE_MAX:.0e}",
         x[at]
     ))

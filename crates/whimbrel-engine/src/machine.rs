@@ -97,6 +97,7 @@ impl<'m> Machine<'m> {
         for (id, summary) in roster {
             machine.admit(*id, summary)?;
         }
+        machine.watch(0)?;
         Ok(machine)
     }
 

@@ -40,6 +40,8 @@ pub(super) struct EmPlan {
     memories: FirstMemories,
     uplink: Uplink,
     downlink: Downlink,
+    /// Columns that hold one value throughout.
+    constant: Vec<String>,
 }
 
 /// What a stage is for.
@@ -76,7 +78,9 @@ impl EmPlan {
             _ => FirstMemories::Zero,
         };
         let key = key.clone();
-        let plan = Self { key, columns, file, model, start, form, memories, uplink, downlink };
+        let constant = constant_columns(loaded);
+        let plan =
+            Self { key, columns, file, model, start, form, memories, uplink, downlink, constant };
         if loaded.clients.iter().any(|(_, data)| matches!(data, ClientData::Stream(_))) {
             let start = GmmInitial::plain(plan.start.clone());
             plan.fit(common, plan.model.clone(), start, Schedule::constant(1.0)?).check_stream()?;
@@ -101,6 +105,11 @@ impl EmPlan {
         }
         if common.total_rows.is_some_and(|rows| rows <= self.model.components() as u64) {
             warnings.push("there are no more rows than components".into());
+        }
+        for column in &self.constant {
+            warnings.push(format!(
+                "column `{column}` is constant: leave it out with `columns`, or set reg_covar"
+            ));
         }
         warnings
     }
@@ -286,6 +295,24 @@ fn covariance(
     Ok(Covariance::Known(known))
 }
 
+/// Columns with one value in every row of every table.
+fn constant_columns(loaded: &Loaded) -> Vec<String> {
+    let mut first: Option<Vec<f64>> = None;
+    let mut varies = vec![false; loaded.columns.len()];
+    for (_, data) in &loaded.clients {
+        let ClientData::Table(table) = data else { return Vec::new() };
+        for i in 0..table.rows() {
+            let row = table.row(i);
+            let first = first.get_or_insert_with(|| row.to_vec());
+            for ((v, x), f) in varies.iter_mut().zip(row).zip(first.iter()) {
+                *v |= x != f;
+            }
+        }
+    }
+    let names = loaded.columns.iter().zip(varies);
+    names.filter(|(_, varies)| !varies).map(|(name, _)| name.clone()).collect()
+}
+
 /// The start of a file, checked against the model.
 fn given(model: &Gmm, init: &InitFile, affine: Option<&Affine>) -> whimbrel_core::Result<GmmStart> {
     if init.weights.len() != model.components() || init.columns != model.columns() {
@@ -299,6 +326,18 @@ fn given(model: &Gmm, init: &InitFile, affine: Option<&Affine>) -> whimbrel_core
     }
     let known = matches!(model.settings().covariance, Covariance::Known(_));
     let mut covariance = if known { Vec::new() } else { init.covariance.clone() };
+    // One matrix may stand for all components.
+    let (k, d) = (model.components(), model.columns());
+    if covariance.len() == d * d && k > 1 {
+        match model.settings().covariance {
+            Covariance::Full => covariance = covariance.repeat(k),
+            Covariance::Diagonal if d > 1 && k != d => {
+                let variances: Vec<f64> = (0..d).map(|j| covariance[j * (d + 1)]).collect();
+                covariance = variances.repeat(k);
+            }
+            _ => {}
+        }
+    }
     if covariance.is_empty() && !known {
         return Err(Error::config("`covariance` is missing"));
     }

@@ -130,18 +130,18 @@ impl Plan {
         }
     }
 
-    /// What is worth knowing before the run starts: what the data have to say, the row of the MCM
-    /// paper's Table 1 that the channels realise, and the constants they use.
+    /// What is worth knowing before the run starts: what the data have to say, for the gradient
+    /// family the row of the MCM paper's Table 1 that the channels realise, and the constants in use.
     pub fn notes(&self) -> Vec<String> {
         let (up, down) = (self.uplink(), self.downlink());
         let mut notes = self.notes.clone();
-        let row = table_row(up.rule(), up.codec().is_exact(), down.rule());
-        notes.push(format!("{}: {row}", self.common.job.method.name()));
-        notes.extend(channels::describe(up, down));
-        notes.extend(channels::memory_note(down, self.common.names.len()));
         if let Fit::Gradient(gradient) = &self.fit {
+            let row = table_row(up.rule(), up.codec().is_exact(), down.rule());
+            notes.push(format!("{}: {row}", self.common.job.method.name()));
             notes.extend(gradient.notes());
         }
+        notes.extend(channels::describe(up, down));
+        notes.extend(channels::memory_note(down, self.common.names.len()));
         notes
     }
 }

@@ -24,7 +24,8 @@ pub struct Gmm {
     pub reg_covar: f64,
     /// The smallest weight that the M-step returns.
     pub weight_floor: f64,
-    /// The smallest eigenvalue of a fitted covariance, relative to the mean variance of a column.
+    /// The smallest variance of a fitted covariance in any direction, with each column in units of
+    /// its spread.
     pub covariance_floor: f64,
     /// The penalty `R`.
     pub penalty: Penalty,
@@ -126,7 +127,7 @@ pub(super) static COVARIANCE_FLOOR: Key = Key::default(
     "covariance_floor",
     "a number between 0 and 1",
     "1e-10",
-    "the smallest eigenvalue of a fitted covariance, relative to the mean variance of a column; \
+    "the smallest variance of a fitted covariance in any direction, with each column in units of its spread; \
      a clip is counted as a repair",
 )
 .only(FITTED, NOT_FITTED);

@@ -71,7 +71,7 @@ pub(crate) static SECTION: Section = Section {
     ],
     example: "[model]\nkind = \"gmm\"\ncomponents = 3\ncovariance = \"full\"\n\
               init = \"federated-kmeans\"\nreg_covar = 1e-6\n\
-              penalty = { dirichlet = 1.0, inverse_wishart = { nu = 4.0, psi = 0.1 } }\n",
+              penalty = { dirichlet = 0.001, inverse_wishart = { nu = 0.01, psi = 0.01 } }\n",
 };
 
 impl Model {

@@ -119,15 +119,13 @@ impl Method for Sgd {
                 self.dimension
             )));
         }
-        // What no step uses is not computed, and does not leave the client.
+        // What only the theorems use is not computed otherwise, and does not leave the client.
         let theory = self.step == StepRule::Theory;
-        let needs = !matches!(self.step, StepRule::Given(_));
         let summary = Summary {
             rows: data.rows() as u64,
-            smoothness: match needs {
-                true if self.step.wants_frobenius() => self.problem.frobenius(data),
-                true => self.problem.smoothness(data),
-                false => 0.0,
+            smoothness: match self.step.wants_frobenius() {
+                true => self.problem.frobenius(data),
+                false => self.problem.smoothness(data),
             },
             strong_convexity: if theory { self.problem.strong_convexity(data) } else { 0.0 },
             sigma2: match theory {
@@ -168,6 +166,7 @@ impl Method for Sgd {
             spread: None,
             gradients: 0,
             ghost_bytes: 0,
+            scale: None,
         })
     }
 
@@ -262,6 +261,9 @@ impl Method for Sgd {
         if server.phase == Phase::Memory {
             // h_0^i = g_1^i(w_0)
             self.uplinks[0].collect_opening(&mut server.up, &fold.up);
+            if let Some(gradient) = self.uplinks[0].mean_opening(&fold.up) {
+                server.note_scale(&gradient);
+            }
             server.phase = Phase::Fit;
             return Ok(server);
         }
@@ -270,6 +272,7 @@ impl Method for Sgd {
         // ĝ = Σ (n_i/N) (C_up(Δ_i)/p_i + h_i)
         let mut gradient = self.uplinks[0].collect(&mut server.up, &fold.up, server.total);
         server.update_norm2 = Some(vector::norm2_squared(&gradient));
+        server.note_scale(&gradient);
         if self.momentum > 0.0 {
             vector::scale(&mut server.momentum, self.momentum);
             vector::axpy(&mut server.momentum, 1.0, &gradient);
@@ -289,8 +292,8 @@ impl Method for Sgd {
     }
 
     fn magnitude(&self, server: &Server) -> f64 {
-        // Zero at the start: growth is measured from the first round on.
-        vector::norm2_squared(&server.w).sqrt()
+        // In steps 1/L of the first gradient, whatever the units; one at the start, which is zero.
+        1.0 + vector::norm2_squared(&server.w).sqrt() / server.scale.unwrap_or(1.0)
     }
 
     fn artifact(&self, server: &Server) -> Result<Artifact> {

@@ -5,7 +5,7 @@ use whimbrel_codec::Packet;
 use whimbrel_codec::channel::{
     DownClient, DownFold, DownMessage, DownPeer, DownServer, Spread, UpClient, UpFold, UpServer,
 };
-use whimbrel_core::{Error, Result, Wire, wire};
+use whimbrel_core::{Error, Result, Wire, vector, wire};
 
 /// The kinds of exchange.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,9 +63,19 @@ pub struct Server {
     pub gradients: u64,
     /// Bytes a ghost's packets would take, over all clients heard.
     pub ghost_bytes: u64,
+    /// The length of one step 1/L along the first gradient: the unit in which growth is measured.
+    pub scale: Option<f64>,
 }
 
 impl Server {
+    /// Takes the first gradient for the unit of growth.
+    pub(super) fn note_scale(&mut self, gradient: &[f64]) {
+        let scale = vector::norm2_squared(gradient).sqrt() / self.bounds.smoothness;
+        if self.scale.is_none() && scale > 0.0 && scale.is_finite() {
+            self.scale = Some(scale);
+        }
+    }
+
     /// Passes over the pooled rows.
     pub fn epoch(&self) -> f64 {
         self.gradients as f64 / self.rows.max(1) as f64
@@ -155,7 +165,8 @@ wire!(Server {
     update_norm2,
     spread,
     gradients,
-    ghost_bytes
+    ghost_bytes,
+    scale
 });
 wire!(Peer { weight, rows, uplink, down });
 wire!(Client { up, down });

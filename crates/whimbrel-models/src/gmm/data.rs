@@ -54,6 +54,9 @@ impl GmmData {
     }
 }
 
+/// Squares of values up to this, summed over all rows, stay far from overflow.
+const VALUE_MAX: f64 = 1e100;
+
 impl Gmm {
     /// Checks rows (row-major) and lays them out for the E-step.
     pub fn data_from_rows(&self, values: &[f64]) -> Result<GmmData> {
@@ -116,6 +119,14 @@ impl Gmm {
         let rows = values.len() / columns;
         if rows == 0 {
             return Err(Error::data("there are no rows; a mixture needs at least one"));
+        }
+        if let Some(at) = values.iter().position(|v| v.abs() > VALUE_MAX && v.is_finite()) {
+            return Err(Error::data(format!(
+                "row {}, column `{}` holds {:e}, whose square is too large to sum; rescale the column",
+                first + (at / columns) as u64 + 1,
+                names[at % columns],
+                values[at]
+            )));
         }
         if let Some(at) = values.iter().position(|v| !v.is_finite()) {
             return Err(Error::data(format!(

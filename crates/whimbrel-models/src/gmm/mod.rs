@@ -82,8 +82,8 @@ pub struct GmmSettings {
     pub reg_covar: f64,
     /// The smallest weight; default 1e-10.
     pub weight_floor: f64,
-    /// The smallest eigenvalue of a fitted covariance, relative to the mean variance of a column
-    /// of the pooled data; default 1e-10.
+    /// The smallest variance of a fitted covariance in any direction, with each column in units of
+    /// its spread over the pooled data; default 1e-10.
     pub covariance_floor: f64,
     /// The penalty; default none.
     pub penalty: GmmPenalty,

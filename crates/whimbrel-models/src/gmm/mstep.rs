@@ -152,14 +152,15 @@ impl<'a> Step<'a> {
         for j in 0..d {
             scatter[packed_index(j, j)] += scale / (1.0 + degrees) + settings.reg_covar;
         }
-        let floored = floor_packed(&mut scatter, d, self.floor())?;
+        let floored = floor_packed(&mut scatter, settings.covariance_floor, &self.scales())?;
         Ok((scatter, u32::from(floored)))
     }
 
     fn diagonal(&self) -> (Vec<f64>, u32) {
         let settings = self.model.settings();
         let d = self.model.columns();
-        let floor = self.floor();
+        let floors: Vec<f64> =
+            self.scales().iter().map(|s| settings.covariance_floor * s * s).collect();
         let pooled = self.pooled_variances();
         let (degrees, scale) = (settings.penalty.wishart_degrees, settings.penalty.wishart_scale);
         let mut repairs = 0;
@@ -176,8 +177,8 @@ impl<'a> Step<'a> {
                     pooled[j]
                 };
                 let variance = variance + settings.reg_covar;
-                clipped |= s1 > 0.0 && variance < floor;
-                out.push(variance.max(floor));
+                clipped |= s1 > 0.0 && variance < floors[j];
+                out.push(variance.max(floors[j]));
             }
             repairs += u32::from(clipped);
         }
@@ -187,7 +188,7 @@ impl<'a> Step<'a> {
     fn full(&self) -> Result<(Vec<f64>, u32)> {
         let settings = self.model.settings();
         let (d, size) = (self.model.columns(), self.model.triangle());
-        let floor = self.floor();
+        let scales = self.scales();
         let (degrees, scale) = (settings.penalty.wishart_degrees, settings.penalty.wishart_scale);
         let mut repairs = 0;
         let mut out = Vec::with_capacity(self.second.len());
@@ -209,7 +210,7 @@ impl<'a> Step<'a> {
             for j in 0..d {
                 sigma[packed_index(j, j)] += settings.reg_covar;
             }
-            let floored = floor_packed(&mut sigma, d, floor)
+            let floored = floor_packed(&mut sigma, settings.covariance_floor, &scales)
                 .map_err(|e| Error::numerical(format!("component {}: {e}", k + 1)))?;
             repairs += u32::from(floored && s1 > 0.0);
             out.extend(sigma);
@@ -217,16 +218,12 @@ impl<'a> Step<'a> {
         Ok((out, repairs))
     }
 
-    /// The smallest eigenvalue allowed: relative to the mean variance of a column of the pooled
-    /// data, or to the rounding of their squares where all rows are equal.
-    fn floor(&self) -> f64 {
-        let d = self.model.columns();
-        let (mean, second) = self.pooled();
+    /// The spread of each column over the pooled data: its standard deviation, or what rounding of
+    /// its squares leaves where all rows are equal.
+    fn scales(&self) -> Vec<f64> {
+        let (d, (mean, second)) = (self.model.columns(), self.pooled());
         let square = |j: usize| second[if second.len() == d { j } else { packed_index(j, j) }];
-        let variance = (0..d).map(|j| square(j) - mean[j] * mean[j]).sum::<f64>() / d as f64;
-        let rounding = f64::EPSILON * (0..d).map(|j| square(j).abs()).sum::<f64>() / d as f64;
-        let scale = variance.max(rounding);
-        self.model.settings().covariance_floor * if scale > 0.0 { scale } else { 1.0 }
+        (0..d).map(|j| column_scale(square(j) - mean[j] * mean[j], square(j))).collect()
     }
 
     /// First and second moments of the pooled data: those given, or what the living components'
@@ -273,24 +270,48 @@ pub(super) fn subtract_outer(packed: &mut [f64], weight: f64, v: &[f64]) {
     }
 }
 
-/// Raises the eigenvalues of a packed symmetric matrix to `floor`; says whether any was below.
+/// The standard deviation of a column with this variance and mean square.
+pub(super) fn column_scale(variance: f64, square: f64) -> f64 {
+    let scale = variance.max(f64::EPSILON * square.abs()).sqrt();
+    if scale > 0.0 && scale.is_finite() { scale } else { 1.0 }
+}
+
+/// Raises a packed covariance to `floor` in every direction, measured with each column in units of
+/// its scale (so that columns in years and in milligrams are treated alike); says whether any
+/// direction was below.
 ///
 /// The floor is never below what rounding can tell from zero beside the largest entry, so that the
 /// result has a Cholesky factor.
-pub(super) fn floor_packed(packed: &mut [f64], d: usize, floor: f64) -> Result<bool> {
-    let largest = (0..d).map(|j| packed[packed_index(j, j)].abs()).fold(0.0, f64::max);
+pub(super) fn floor_packed(packed: &mut [f64], floor: f64, scales: &[f64]) -> Result<bool> {
+    let d = scales.len();
+    let mut unit = packed.to_vec();
+    rescale(&mut unit, scales, |x, s| x / s);
+    let largest = (0..d).map(|j| unit[packed_index(j, j)].abs()).fold(0.0, f64::max);
     let mut floor = floor.max(largest * f64::EPSILON * d as f64);
-    if definite_above(packed, d, floor) {
+    if definite_above(&unit, d, floor) {
         return Ok(false);
     }
-    let mut square = unpack(packed, d);
+    let mut square = unpack(&unit, d);
     for _ in 0..8 {
         floor_eigenvalues(&mut square, d, floor)?;
         packed.copy_from_slice(&pack(&square, d));
+        rescale(packed, scales, |x, s| x * s);
         if definite_above(packed, d, 0.0) {
             return Ok(true);
         }
         floor *= 16.0;
     }
     Err(Error::numerical("a covariance could not be made positive definite"))
+}
+
+/// Applies `by(entry, scale_i)` and `by(entry, scale_j)` to each entry of a lower triangle.
+fn rescale(packed: &mut [f64], scales: &[f64], by: impl Fn(f64, f64) -> f64) {
+    let mut rest = packed;
+    for (i, s_i) in scales.iter().enumerate() {
+        let (row, next) = rest.split_at_mut(i + 1);
+        rest = next;
+        for (x, s_j) in row.iter_mut().zip(scales) {
+            *x = by(by(*x, *s_i), *s_j);
+        }
+    }
 }

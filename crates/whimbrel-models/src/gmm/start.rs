@@ -1,6 +1,6 @@
 //! Where EM starts: from pooled moments, or from centres that clients found.
 
-use super::mstep::{floor_packed, subtract_outer};
+use super::mstep::{column_scale, floor_packed, subtract_outer};
 use super::{Covariance, Gmm, GmmParameters};
 use whimbrel_core::linalg::{cholesky, packed_index, unpack};
 use whimbrel_core::{Error, Key, Result};
@@ -55,7 +55,11 @@ impl Gmm {
             let shift: Vec<f64> = centre.iter().zip(&mean).map(|(c, m)| c - m).collect();
             subtract_outer(&mut within, count / total, &shift);
         }
-        floor_packed(&mut within, d, self.start_floor(&pooled))?;
+        floor_packed(
+            &mut within,
+            self.settings().covariance_floor,
+            &scales_of(&pooled, moments, d),
+        )?;
         let floor = self.settings().weight_floor;
         let mut weights: Vec<f64> = counts.iter().map(|c| (c / total).max(floor)).collect();
         let sum: f64 = weights.iter().sum();
@@ -76,15 +80,9 @@ impl Gmm {
         let (mean, second) = moments.split_at(d);
         let mut covariance = second.to_vec();
         subtract_outer(&mut covariance, 1.0, mean);
-        let floor = self.start_floor(&covariance);
-        floor_packed(&mut covariance, d, floor)?;
+        let scales = scales_of(&covariance, moments, d);
+        floor_packed(&mut covariance, self.settings().covariance_floor, &scales)?;
         Ok((mean.to_vec(), covariance))
-    }
-
-    fn start_floor(&self, covariance: &[f64]) -> f64 {
-        let d = self.columns();
-        let scale = (0..d).map(|j| covariance[packed_index(j, j)]).sum::<f64>() / d as f64;
-        self.settings().covariance_floor * if scale > 0.0 { scale } else { 1.0 }
     }
 
     fn start(&self, weights: Vec<f64>, means: Vec<f64>, packed: Vec<f64>) -> Result<GmmParameters> {
@@ -100,4 +98,10 @@ impl Gmm {
         };
         self.assemble(weights, means, covariance).map_err(Error::numerical)
     }
+}
+
+/// The spread of each column, from the pooled covariance and moments.
+fn scales_of(covariance: &[f64], moments: &[f64], d: usize) -> Vec<f64> {
+    let at = |j| packed_index(j, j);
+    (0..d).map(|j| column_scale(covariance[at(j)], moments[d + at(j)])).collect()
 }

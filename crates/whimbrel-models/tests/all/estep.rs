@@ -140,9 +140,17 @@ fn nearly_singular_covariances_far_from_the_origin_are_as_exact_as_near() {
 #[test]
 fn a_row_without_density_is_an_error_not_a_nan() {
     for covariance in covariances(2) {
-        let model = model(2, 2, covariance);
-        let theta = parameters(&model, 0.0);
-        let data = model.data_from_rows(&[0.0, 0.0, 1e300, -1e300]).unwrap();
+        let model = model(2, 2, covariance.clone());
+        assert!(model.data_from_rows(&[0.0, 0.0, 1e300, -1e300]).is_err());
+        // A component of almost no width: squares of what is whitened overflow.
+        let narrow = match covariance {
+            Covariance::Known(_) => continue,
+            Covariance::Tied => vec![1e-120, 0.0, 0.0, 1e-120],
+            Covariance::Diagonal => vec![1e-120; 4],
+            Covariance::Full => [1e-120, 0.0, 0.0, 1e-120].repeat(2),
+        };
+        let theta = model.parameters(&[0.5, 0.5], &[0.0; 4], &narrow).unwrap();
+        let data = model.data_from_rows(&[0.0, 0.0, 1e99, -1e99]).unwrap();
         let mut statistic = vec![0.0; model.statistic_len()];
         let error = model.expect(&theta, &data, Rows::All, &mut statistic).unwrap_err();
         assert!(error.to_string().contains("no finite density"), "{error}");

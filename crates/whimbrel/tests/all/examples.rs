@@ -53,3 +53,23 @@ pub fn labels(sandbox: &Sandbox) -> Vec<f64> {
     let text = sandbox.read("rows.libsvm");
     text.lines().map(|line| line.split(' ').next().unwrap().parse().unwrap()).collect()
 }
+
+/// A linear regression without compression downwards.
+pub const LINEAR: &str = "name = \"doses\"\n[data]\nsource = \"csv\"\npath = \"doses.csv\"\n\
+    target = \"dose\"\nclient = \"ward\"\nstandardize = true\n[model]\nkind = \"linear\"\n\
+    [method]\nkind = \"diana\"\nrounds = 150\nweights = \"samples\"\n[uplink]\n\
+    codec = { kind = \"dithering\", levels = 2 }\n";
+
+/// Doses that follow age and weight, in wards of unequal size.
+pub fn doses(job: &str) -> Sandbox {
+    let sandbox = Sandbox::with_job(job);
+    let mut stream = Key::root(4).stream();
+    let mut text = String::from("ward,age,weight,dose\n");
+    for row in 0..90 {
+        let (age, weight) = (50.0 + 20.0 * stream.normal(), 70.0 + 10.0 * stream.normal());
+        let dose = 3.0 + 0.02 * age - 0.05 * weight + 0.1 * stream.normal();
+        text += &format!("w{},{age},{weight},{dose}\n", [0, 1, 1, 2, 2, 2][row % 6]);
+    }
+    sandbox.write("doses.csv", &text);
+    sandbox
+}

@@ -1,6 +1,6 @@
 //! The gradient family as a user meets it: fits, predictions, stops and failures.
 
-use crate::examples::{JOB, ROWS, labels, sandbox};
+use crate::examples::{JOB, LINEAR, ROWS, doses, labels, sandbox};
 use crate::outputs::{bits, client_bits};
 use crate::support::{Sandbox, number};
 use serde_json::Value;
@@ -78,28 +78,9 @@ fn predictions_of_a_logistic_run() {
     assert!(right > ROWS * 6 / 10, "it learnt: {right} of {ROWS}");
 }
 
-const LINEAR: &str = "name = \"doses\"\n[data]\nsource = \"csv\"\npath = \"doses.csv\"\n\
-    target = \"dose\"\nclient = \"ward\"\nstandardize = true\n[model]\nkind = \"linear\"\n\
-    [method]\nkind = \"diana\"\nrounds = 150\nweights = \"samples\"\n[uplink]\n\
-    codec = { kind = \"dithering\", levels = 2 }\n";
-
-/// Doses that follow age and weight, in wards of unequal size.
-fn doses() -> Sandbox {
-    let sandbox = Sandbox::with_job(LINEAR);
-    let mut stream = whimbrel::core::Key::root(4).stream();
-    let mut text = String::from("ward,age,weight,dose\n");
-    for row in 0..90 {
-        let (age, weight) = (50.0 + 20.0 * stream.normal(), 70.0 + 10.0 * stream.normal());
-        let dose = 3.0 + 0.02 * age - 0.05 * weight + 0.1 * stream.normal();
-        text += &format!("w{},{age},{weight},{dose}\n", [0, 1, 1, 2, 2, 2][row % 6]);
-    }
-    sandbox.write("doses.csv", &text);
-    sandbox
-}
-
 #[test]
 fn predictions_of_a_linear_run() {
-    let sandbox = doses();
+    let sandbox = doses(LINEAR);
     let summary = sandbox.run_job("out");
     let args = ["predict", "out", "--data", "doses.csv", "--out", "p.csv", "--json"];
     let report = sandbox.ok(&args).json();
@@ -138,8 +119,7 @@ fn a_small_excess_stops_the_run() {
 
 #[test]
 fn a_run_that_diverges_keeps_what_it_has() {
-    let job = JOB.replace("step = \"1/L\"", "step = 1e7\nevaluate = { every = 1 }");
-    let sandbox = sandbox(&job);
+    let sandbox = doses(&LINEAR.replace("rounds", "step = 100\nevaluate = { every = 1 }\nrounds"));
     let ran = sandbox.run(&["run", "job.toml", "--out", "out"]);
     assert_eq!(ran.code, 1, "{}", ran.stderr);
     let error = ran.stderr.lines().find(|line| line.starts_with("error: round ")).expect("where");

@@ -1,6 +1,6 @@
 //! A job with several seeds: a run for each, and one summary and report of all.
 
-use crate::examples::{JOB, sandbox};
+use crate::examples::{JOB, LINEAR, doses, sandbox};
 use crate::support::{Sandbox, number};
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -200,8 +200,8 @@ fn interrupted_jobs_save_and_resume_to_the_same_bits() {
 /// One seed that fails fails the job; what the others found is kept.
 #[test]
 fn a_seed_that_failed_stays_failed() {
-    let wild = JOB.replace("step = \"1/L\"", "step = 1e6");
-    let sandbox = sandbox(&with_seeds(&wild));
+    let wild = LINEAR.replace("rounds", "step = 100\nrounds");
+    let sandbox = doses(&format!("seeds = 3\n{wild}"));
     let ran = sandbox.run(&["run", "job.toml", "--out", "out"]);
     assert_eq!(ran.code, 1, "{}", ran.stderr);
     let summary = sandbox.object("out/summary.json");
