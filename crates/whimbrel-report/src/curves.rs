@@ -46,13 +46,12 @@ pub(crate) const METRICS: [Metric; 16] = [
     GAP,
     FIELD,
     positive("distance2", "Distance to the optimum", "‖w − w★‖²"),
-    positive("update_norm2", "Update", "Squared norm of the server’s update direction"),
+    positive("update_norm2", "‖H‖²", "Squared norm of the direction the server took"),
     signed("objective", "Objective", "What the method minimises, over all clients’ rows"),
     positive(
         "memory_gap2",
         "Uplink memory gap",
-        "Mean over clients of the squared distance from the memory to what it tracks: hᵢ, or for \
-         gradient methods ∇Fᵢ(w★)",
+        "Mean over clients of the squared distance from the memory to its limit",
     ),
     positive(
         "local_variance",

@@ -267,7 +267,7 @@ fn components(mixture: &MixtureView) -> String {
             let sd = |i: usize| covariance.map(|c| c[i][i].max(0.0).sqrt());
             let correlation = covariance.map(|c| c[0][1] / (c[0][0] * c[1][1]).sqrt());
             format!(
-                "<tr><td>{}{}</td><td>{}</td><td>{}, {}</td><td>{}, {}</td><td>{}</td></tr>\n",
+                "<tr><td>{}{}</td><td>{}</td><td>{}<br>{}</td><td>{}<br>{}</td><td>{}</td></tr>\n",
                 swatch(place),
                 place + 1,
                 mixture.weights.get(place).map_or(MISSING.into(), |weight| format!("{weight:.3}")),

@@ -101,7 +101,7 @@ pub(super) fn summary(
     put("seconds", number(outcome.seconds));
     put("clients", outcome.names.len().into());
     put("rows", facts.rows.iter().copied().sum::<Option<u64>>().map_or(Value::Null, Into::into));
-    put("repairs", last("repairs").map_or(Value::Null, number));
+    put("repairs", last("repairs").map_or(Value::Null, |n| (n as u64).into()));
     put("ending", ending(&outcome.ending).into());
     if let Some(theory) = outcome.delivered.iter().find(|a| a.kind == "theory") {
         let constants = theory.numbers().map(|(name, value)| (name.into(), number(value)));
