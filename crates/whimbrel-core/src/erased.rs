@@ -1,4 +1,4 @@
-//! The byte-erased twin of [`Method`]: the engine's only view.
+//! The byte-erased twin of [`Method`](crate::method::Method): the engine's only view.
 //!
 //! Messages are bytes; states are decoded values behind a pointer, with `save` and `load`. Nothing
 //! above the methods crate is generic over a method.
