@@ -8,7 +8,7 @@ use crate::spec::{
 };
 use std::collections::BTreeMap;
 use whimbrel_codec::channel::{
-    DownRule, Downlink, Feedback, Memories, UpRule, Uplink, em_alpha, gradient_alpha,
+    DownRule, Downlink, Feedback, Memories, UpRule, Uplink, blocks_omega, em_alpha, gradient_alpha,
 };
 use whimbrel_codec::{BlockP, Codec, Norm};
 use whimbrel_core::Error;
@@ -60,16 +60,17 @@ fn uplink_with(job: &Job, key: &CodecKey, d: usize) -> Result<Uplink> {
     Ok(Uplink::new(codec, rule, d)?)
 }
 
-/// The downlink, for states of length `d`; `share` is Dore's share of the error where it is not
+/// The downlink, for states made of these blocks; `share` is Dore's share of the error where it is not
 /// the published one.
 pub(super) fn downlink(
     job: &Job,
     names: &[String],
-    d: usize,
+    blocks: &[usize],
     share: Option<f64>,
 ) -> Result<Downlink> {
+    let d = blocks.iter().sum();
     let codec = codec(&job.downlink.codec)?;
-    let omega = codec.omega(d).unwrap_or(0.0);
+    let omega = blocks_omega(&codec, blocks).unwrap_or(0.0);
     let rule = match &job.downlink.rule {
         DownKey::Exact => DownRule::Exact,
         DownKey::Detached => DownRule::Detached,
@@ -88,14 +89,15 @@ pub(super) fn downlink(
             DownRule::Preserved { alpha, memories }
         }
     };
-    let mut downlink = Downlink::new(codec, rule, d, job.method.allow_divergence)?;
+    let mut downlink =
+        Downlink::new(codec, rule, d, job.method.allow_divergence)?.with_blocks(blocks)?;
     for entry in &job.downlink.own {
         for name in &entry.clients {
             let id = id_of(name, names, "downlink.for")?;
             let own = self::codec(&entry.codec)?;
             let alpha = match &job.downlink.rule {
                 DownKey::Preserved { alpha: Some(alpha), .. } => *alpha,
-                _ => usual_alpha(job, own.omega(d).unwrap_or(0.0)),
+                _ => usual_alpha(job, blocks_omega(&own, blocks).unwrap_or(0.0)),
             };
             downlink = downlink.with_own(id, own, alpha)?;
         }

@@ -66,7 +66,7 @@ impl EmPlan {
             Some(FormKey::Lean) => Form::Lean,
             Some(FormKey::Pair) | None => Form::Pair,
         };
-        let downlink = channels::downlink(job, &common.names, form.published_len(&model), None)?;
+        let downlink = channels::downlink(job, &common.names, &form.blocks(&model), None)?;
         let q = model.statistic_len();
         let uplink = channels::uplink(job, q)?;
         form.check(&uplink, &downlink)?;

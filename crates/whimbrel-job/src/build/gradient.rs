@@ -41,7 +41,7 @@ impl GradientPlan {
         let clients = Weighted::new(&*problem, common.weights(), loaded)?;
         let share = job.method.compat.map(|_| clients.compat_step(job));
         let (uplinks, own_uplinks) = channels::uplinks(job, &common.names, dimension)?;
-        let downlink = channels::downlink(job, &common.names, dimension, share)?;
+        let downlink = channels::downlink(job, &common.names, &[dimension], share)?;
         let (mut warnings, mut notes) = (Vec::new(), Vec::new());
         let reference = match cache.optimum(&clients, job, loaded) {
             Ok(Found { reference, gradient_norm, cached }) => {

@@ -67,7 +67,8 @@ impl<M: LatentModel> Evaluate for FedEm<M> {
     ) -> Result<Vec<Metric>> {
         let (mut clients, mut total) = (0.0, 0.0);
         let mut statistic = ExactSum::new(self.model.statistic_len());
-        let mut scalars = ExactSum::new(2);
+        // Sums of their own: beside the likelihood's size a small gap would be rounded away.
+        let (mut likelihood, mut gaps) = (ExactSum::new(1), ExactSum::new(1));
         let mut remembers = false;
         for (id, answer) in answers {
             if answer.statistic.len() != statistic.len() {
@@ -77,20 +78,20 @@ impl<M: LatentModel> Evaluate for FedEm<M> {
             clients += 1.0;
             total += weight;
             statistic.add(&answer.statistic, weight)?;
-            scalars.add(&[answer.log_likelihood, 0.0], weight)?;
+            likelihood.add(&[answer.log_likelihood], weight)?;
             remembers |= answer.memory_gap2.is_some();
-            scalars.add(&[0.0, answer.memory_gap2.unwrap_or(0.0)], 1.0)?;
+            gaps.add(&[answer.memory_gap2.unwrap_or(0.0)], 1.0)?;
         }
         if total == 0.0 {
             return Err(Error::data("no client answered the evaluation"));
         }
         let theta = self.model.from_vector(&server.theta)?;
-        let scalars = scalars.value();
+        let (likelihood, gaps) = (likelihood.value()[0], gaps.value()[0]);
         // h(Ŝ_k) = Σ (n_i/N) s̄_i(T(Ŝ_k)) − Ŝ_k                                          (6)
         let mut field = statistic.value();
         vector::scale(&mut field, 1.0 / total);
         vector::axpy(&mut field, -1.0, &server.s_hat);
-        let objective = self.model.penalty(&theta) + self.initial.log_scale() - scalars[0] / total;
+        let objective = self.model.penalty(&theta) + self.initial.log_scale() - likelihood / total;
         let opening = server.phase != Phase::Fit;
         let unless_opening = |value: f64| match opening {
             true => MetricValue::Missing,
@@ -104,7 +105,7 @@ impl<M: LatentModel> Evaluate for FedEm<M> {
             Metric {
                 name: "memory_gap2",
                 value: match remembers {
-                    true => unless_opening(scalars[1] / clients),
+                    true => unless_opening(gaps / clients),
                     false => MetricValue::Missing,
                 },
             },

@@ -117,6 +117,14 @@ pub enum Form {
 }
 
 impl Form {
+    /// The parts of what goes down, which are of different sizes and so compressed one by one.
+    pub fn blocks<M: LatentModel>(self, model: &M) -> Vec<usize> {
+        match self {
+            Self::Pair => vec![model.statistic_len(), model.coordinates_len()],
+            Self::State | Self::Lean => vec![self.published_len(model)],
+        }
+    }
+
     /// How long the vector is that goes down.
     pub fn published_len<M: LatentModel>(self, model: &M) -> usize {
         match self {
@@ -397,7 +405,9 @@ impl<M: LatentModel> Method for FedEm<M> {
     }
 
     fn magnitude(&self, server: &Server) -> f64 {
-        vector::norm2_squared(&server.s_hat).sqrt()
+        // Clients may run away while the server does not.
+        let local2 = server.spread.map_or(0.0, |spread| spread.local2);
+        vector::norm2_squared(&server.s_hat).max(local2).sqrt()
     }
 
     fn artifact(&self, server: &Server) -> Result<Artifact> {

@@ -61,20 +61,20 @@ impl Evaluate for Sgd {
         answers: &mut dyn Iterator<Item = (ClientId, Answer)>,
     ) -> Result<Vec<Metric>> {
         let (mut clients, mut total, mut remembers) = (0.0, 0.0, false);
-        let mut sums = ExactSum::new(2);
+        // Sums of their own: beside a large loss a small gap would be rounded away.
+        let (mut losses, mut gaps) = (ExactSum::new(1), ExactSum::new(1));
         for (id, answer) in answers {
             let weight = self.weights.of(id, answer.rows)?;
             clients += 1.0;
             total += weight;
             remembers |= answer.memory_gap2.is_some();
-            sums.add(&[answer.loss, 0.0], weight)?;
-            sums.add(&[0.0, answer.memory_gap2.unwrap_or(0.0)], 1.0)?;
+            losses.add(&[answer.loss], weight)?;
+            gaps.add(&[answer.memory_gap2.unwrap_or(0.0)], 1.0)?;
         }
         if total == 0.0 {
             return Err(Error::data("no client answered the evaluation"));
         }
-        let sums = sums.value();
-        let objective = sums[0] / total;
+        let objective = losses.value()[0] / total;
         let w = self.delivered(server);
         let distance2 = self.reference.as_ref().map(|reference| {
             let mut gap = w.clone();
@@ -94,7 +94,7 @@ impl Evaluate for Sgd {
             optional("distance2", distance2),
             optional("update_norm2", server.update_norm2),
             // Ξ = (1/N²) Σ ||h_i − ∇F_i(w_*)||² times N: the mean over clients   (App. G)
-            optional("memory_gap2", remembers.then_some(sums[1] / clients)),
+            optional("memory_gap2", remembers.then_some(gaps.value()[0] / clients)),
             optional("local_variance", server.spread.map(|s| s.local2)),
             optional("down_memory_gap2", server.spread.and_then(|s| s.memory2)),
         ];

@@ -293,7 +293,10 @@ impl Method for Sgd {
 
     fn magnitude(&self, server: &Server) -> f64 {
         // In steps 1/L of the first gradient, whatever the units; one at the start, which is zero.
-        1.0 + vector::norm2_squared(&server.w).sqrt() / server.scale.unwrap_or(1.0)
+        let local2 = server.spread.map_or(0.0, |spread| spread.local2);
+        // Clients may run away while the server does not.
+        let largest2 = vector::norm2_squared(&server.w).max(local2);
+        1.0 + largest2.sqrt() / server.scale.unwrap_or(1.0)
     }
 
     fn artifact(&self, server: &Server) -> Result<Artifact> {

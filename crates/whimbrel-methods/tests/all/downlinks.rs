@@ -5,7 +5,7 @@ use crate::federation::*;
 use std::collections::BTreeMap;
 use whimbrel_codec::Codec;
 use whimbrel_codec::channel::{
-    DownRule, Downlink, Feedback, Memories, UpRule, Uplink, gradient_alpha,
+    DownRule, Downlink, Feedback, Memories, UpRule, Uplink, blocks_omega, gradient_alpha,
 };
 use whimbrel_core::{ClientId, Error, Probability};
 use whimbrel_data::Sizes;
@@ -24,8 +24,8 @@ fn known() -> Covariance {
 }
 
 fn preserved(form: Form, covariance: &Covariance, memories: Memories) -> (Codec, DownRule) {
-    let d = form.published_len(&gmm(covariance.clone()));
-    let alpha = gradient_alpha(dither().omega(d).unwrap());
+    let blocks = form.blocks(&gmm(covariance.clone()));
+    let alpha = gradient_alpha(blocks_omega(&dither(), &blocks).unwrap());
     (dither(), DownRule::Preserved { alpha, memories })
 }
 

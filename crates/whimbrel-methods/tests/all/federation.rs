@@ -106,7 +106,9 @@ impl Setup {
             downlink: match &self.down {
                 Some((codec, rule)) => {
                     let d = self.form.published_len(&model);
-                    Downlink::new(codec.clone(), rule.clone(), d, false).unwrap()
+                    let blocks = self.form.blocks(&model);
+                    let whole = Downlink::new(codec.clone(), rule.clone(), d, false).unwrap();
+                    whole.with_blocks(&blocks).unwrap()
                 }
                 None => Downlink::exact(self.form.published_len(&model)),
             },

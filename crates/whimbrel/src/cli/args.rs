@@ -56,7 +56,7 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Labels, responsibilities and log-densities of new rows under a fitted mixture
+    /// Predict new rows with a fitted model: components of a mixture, values or classes of a regression
     Predict(Predict),
     /// Look at data
     #[command(subcommand)]

@@ -34,7 +34,7 @@ use ends::{Single, spread};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use whimbrel_core::sum::ExactSum;
-use whimbrel_core::{ClientId, Error, Key, Result, vector};
+use whimbrel_core::{ClientId, Error, Key, Result, Wire, vector};
 
 /// How the server's state travels down.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,13 +47,16 @@ pub struct Downlink {
     own: BTreeMap<u32, u8>,
     rule: DownRule,
     dimension: usize,
+    /// Lengths of the parts that are compressed one by one; one part is the whole vector.
+    blocks: Vec<usize>,
 }
 
 impl Downlink {
     /// The state itself, at native width.
     pub fn exact(dimension: usize) -> Self {
         let (codecs, alphas) = (vec![Codec::Exact], vec![1.0]);
-        Self { codecs, alphas, own: BTreeMap::new(), rule: DownRule::Exact, dimension }
+        let blocks = vec![dimension];
+        Self { codecs, alphas, own: BTreeMap::new(), rule: DownRule::Exact, dimension, blocks }
     }
 
     /// Checks that the rule can work with the codec. An exact codec makes every rule exact.
@@ -94,7 +97,18 @@ impl Downlink {
             return Err(Error::config("a downlink needs at least one group"));
         }
         let alphas = vec![alpha_of(&rule)];
-        Ok(Self { codecs: vec![codec], alphas, own: BTreeMap::new(), rule, dimension })
+        let (codecs, blocks) = (vec![codec], vec![dimension]);
+        Ok(Self { codecs, alphas, own: BTreeMap::new(), rule, dimension, blocks })
+    }
+
+    /// Compresses parts of these lengths one by one: parts of different sizes then do not share a
+    /// norm. They make up the whole vector.
+    pub fn with_blocks(mut self, blocks: &[usize]) -> Result<Self> {
+        if blocks.iter().sum::<usize>() != self.dimension {
+            return Err(Error::internal("the blocks of a downlink do not make up its vector"));
+        }
+        self.blocks = blocks.to_vec();
+        Ok(self)
     }
 
     /// Gives one client a codec of its own, with the memory step that suits it.
@@ -144,7 +158,7 @@ impl Downlink {
 
     /// The codec's variance constant on this channel.
     pub fn omega(&self) -> Option<f64> {
-        self.codec().omega(self.dimension)
+        blocks_omega(self.codec(), &self.blocks)
     }
 
     /// Numbers kept on the server for each client.
@@ -495,7 +509,20 @@ impl Downlink {
     /// The packet of `x` and what it is worth.
     fn compress(&self, index: usize, x: &[f64], key: Key) -> Result<(Packet, Vec<f64>)> {
         let mut value = vec![0.0; x.len()];
-        let packet = self.codecs[index].encode_decoded(x, key, &mut value)?;
+        let codec = &self.codecs[index];
+        let packet = if self.blocks.len() == 1 {
+            codec.encode_decoded(x, key, &mut value)?
+        } else {
+            let mut bytes = Vec::new();
+            let (mut rest, mut out) = (x, &mut value[..]);
+            for (b, size) in self.blocks.iter().enumerate() {
+                let (part, after) = rest.split_at(*size);
+                let (place, after_out) = out.split_at_mut(*size);
+                codec.encode_decoded(part, key.fold(b as u64), place)?.put(&mut bytes);
+                (rest, out) = (after, after_out);
+            }
+            Packet::from_bytes(bytes)
+        };
         self.shrink(&mut value);
         Ok((packet, value))
     }
@@ -503,7 +530,20 @@ impl Downlink {
     /// What a packet is worth.
     fn value(&self, index: usize, packet: &Packet) -> Result<Vec<f64>> {
         let mut value = vec![0.0; self.dimension];
-        self.codecs[index].decode(packet, &mut value)?;
+        let codec = &self.codecs[index];
+        if self.blocks.len() == 1 {
+            codec.decode(packet, &mut value)?;
+        } else {
+            let (mut bytes, mut out) = (packet.bytes(), &mut value[..]);
+            for size in &self.blocks {
+                let (place, after) = out.split_at_mut(*size);
+                codec.decode(&Packet::take(&mut bytes)?, place)?;
+                out = after;
+            }
+            if !bytes.is_empty() {
+                return Err(Error::peer("a packet goes on after its last block"));
+            }
+        }
         self.shrink(&mut value);
         Ok(value)
     }
@@ -516,6 +556,12 @@ impl Downlink {
             vector::scale(value, 1.0 / (1.0 + omega));
         }
     }
+}
+
+/// The variance constant of a codec applied to each of these parts: the largest of theirs.
+pub fn blocks_omega(codec: &Codec, blocks: &[usize]) -> Option<f64> {
+    let each: Option<Vec<f64>> = blocks.iter().map(|size| codec.omega(*size)).collect();
+    each.map(|all| all.into_iter().fold(0.0, f64::max))
 }
 
 /// How far both ends of the channel move what they keep.

@@ -238,6 +238,29 @@ fn clients_may_have_codecs_of_their_own() {
 }
 
 #[test]
+fn blocks_do_not_share_a_norm() {
+    let channel = Downlink::new(codec(), preserved(Memories::PerClient), D, false).unwrap();
+    let blocks = channel.clone().with_blocks(&[4, 8]).unwrap();
+    assert!(channel.clone().with_blocks(&[4, 4]).is_err());
+    assert_eq!(blocks.omega(), codec().omega(8));
+    // A tiny block beside a huge one: its error is measured by its own size.
+    let state = vec![0.0; D];
+    let moved: Vec<f64> = (0..D).map(|j| if j < 4 { 1e-6 } else { 1e6 }).collect();
+    let mut server = blocks.server(&state);
+    let peer = blocks.admit(&mut server, ClientId(0));
+    let (peer, first) = blocks.send(&server, &peer, &state).unwrap();
+    let (client, _) = blocks.receive(&blocks.client(), &first).unwrap();
+    let (peer, message) = blocks.send(&server, &peer, &moved).unwrap();
+    let (client, local) = blocks.receive(&client, &message).unwrap();
+    assert_eq!(client.memory, peer.memory);
+    assert!(local[..4].iter().all(|x| x.abs() < 1e-5), "{local:?}");
+    let mut bytes = message.steps()[0].bytes().to_vec();
+    bytes.push(0);
+    let longer = DownMessage::step(Packet::from_bytes(bytes));
+    assert!(matches!(blocks.receive(&client, &longer), Err(Error::Peer { .. })));
+}
+
+#[test]
 fn hostile_messages_are_refused() {
     let channel = Downlink::new(codec(), preserved(Memories::PerClient), D, false).unwrap();
     let short = DownMessage::whole(&[1.0; 3]);
