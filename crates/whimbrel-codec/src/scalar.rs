@@ -4,7 +4,7 @@ use whimbrel_core::{Error, Result, kernel};
 
 /// How many coordinates are widened, quantised or written at a time: they stay in the first-level
 /// cache together with their random words.
-pub(crate) const BLOCK: usize = 512;
+pub(crate) const BLOCK: usize = 128;
 
 /// `f64` or `f32`. Every operator computes in `f64`; narrower vectors are widened block by block.
 pub trait Scalar: sealed::Sealed + Copy + Default + PartialEq + std::fmt::Debug {

@@ -182,7 +182,7 @@ impl<'m> Machine<'m> {
     /// Ends the exchange: merges the shards, moves the state, commits the records of everyone whose
     /// upload was accepted. Returns those clients in id order.
     pub fn close(&mut self, exchange: Exchange, shards: Vec<Shard<'m>>) -> Result<Vec<ClientId>> {
-        let mut fold = self.method.fold(&self.server)?;
+        let mut fold = None;
         let mut accepted = Vec::new();
         for shard in shards {
             if shard.exchange != exchange.number {
@@ -191,9 +191,16 @@ impl<'m> Machine<'m> {
                     shard.exchange, exchange.number
                 )));
             }
-            self.method.merge(&mut fold, shard.fold)?;
+            match &mut fold {
+                None => fold = Some(shard.fold),
+                Some(fold) => self.method.merge(fold, shard.fold)?,
+            }
             accepted.extend(shard.accepted);
         }
+        let fold = match fold {
+            Some(fold) => fold,
+            None => self.method.fold(&self.server)?,
+        };
         accepted.sort_unstable_by_key(|(id, _)| *id);
         check_accepted(&exchange.cohort, &accepted)?;
         let round = exchange.round.unwrap_or(self.round);

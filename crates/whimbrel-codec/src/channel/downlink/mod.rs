@@ -450,14 +450,15 @@ impl Downlink {
         let alpha = self.alphas[index];
         let mut memory = kept.to_vec();
         let mut local = None;
-        for (n, packet) in message.steps().iter().enumerate() {
-            let value = self.value(index, packet)?;
-            if n + 1 == message.steps().len() {
-                let mut at = memory.clone();
-                vector::axpy(&mut at, 1.0, &value);
-                local = Some(at);
+        for packet in message.steps() {
+            // ŵ = H + C(.), then H += alpha C(.), in one pass over both.
+            let mut value = self.value(index, packet)?;
+            for (m, v) in memory.iter_mut().zip(&mut value) {
+                let before = *m;
+                *m += alpha * *v;
+                *v += before;
             }
-            vector::axpy(&mut memory, alpha, &value);
+            local = Some(value);
         }
         let local = local.unwrap_or_else(|| memory.clone());
         if self.rule == DownRule::Ghost {

@@ -86,9 +86,8 @@ impl Track {
 
 /// What a packet takes in a message, its length included.
 fn framed(packet: &Packet) -> usize {
-    let mut length = Vec::new();
-    whimbrel_core::wire::put_varint(packet.len() as u64, &mut length);
-    length.len() + packet.len()
+    let digits = u64::BITS - (packet.len() as u64 | 1).leading_zeros();
+    packet.len() + digits.div_ceil(7) as usize
 }
 
 #[cfg(test)]
