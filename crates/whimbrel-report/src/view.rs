@@ -91,7 +91,10 @@ impl RunView {
 
     /// How far the objective ended from the reference.
     pub fn gap(&self) -> Option<f64> {
-        Some(self.result("objective")? - self.reference_objective?)
+        let (objective, reference) = (self.result("objective")?, self.reference_objective?);
+        // Equal to rounding is equal.
+        let gap = objective - reference;
+        Some(if gap.abs() <= 4.0 * f64::EPSILON * reference.abs() { 0.0 } else { gap })
     }
 }
 
