@@ -68,6 +68,9 @@ fn header(title: &str, groups: &[Group]) -> String {
     )
 }
 
+/// Notes that are shown without asking.
+const NOTES_OPEN: usize = 6;
+
 /// Why runs stopped, then what else there is to say of them.
 fn remarks(groups: &[Group]) -> String {
     let named = |group: &Group, run: Option<&RunView>| {
@@ -89,7 +92,7 @@ fn remarks(groups: &[Group]) -> String {
             );
         }
     }
-    let mut notes = String::new();
+    let (mut notes, mut count) = (String::new(), 0);
     for group in groups {
         let everywhere = |note: &String| group.runs.iter().all(|run| run.notes.contains(note));
         for (place, run) in group.runs.iter().enumerate() {
@@ -101,11 +104,20 @@ fn remarks(groups: &[Group]) -> String {
                     false => named(group, Some(run)),
                 };
                 notes += &format!("<li>{name}{}</li>\n", escape(note));
+                count += 1;
             }
         }
     }
-    if !notes.is_empty() {
-        html += &format!("<ul class=\"notes\">{notes}</ul>\n");
+    let list = format!("<ul class=\"notes\">{notes}</ul>\n");
+    match count {
+        0 => {}
+        1..=NOTES_OPEN => html += &list,
+        // Many would push the figures off the first screen.
+        _ => {
+            html += &format!(
+                "<details class=\"notes\"><summary>{count} notes</summary>{list}</details>\n"
+            );
+        }
     }
     html
 }
