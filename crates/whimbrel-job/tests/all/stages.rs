@@ -8,12 +8,17 @@ use whimbrel_engine::{Ending, Outcome};
 
 /// Two groups of patients, in columns whose scales are a thousand apart.
 fn wards(folder: &Path, leave_out: Option<&str>) {
+    wards_in(folder, leave_out, 1.0);
+}
+
+/// The same with the column in grams in units so many times larger.
+fn wards_in(folder: &Path, leave_out: Option<&str>, unit: f64) {
     let mut stream = Key::root(5).stream();
     let mut text = String::from("ward,years,grams,beats\n");
     for row in 0..200 {
         let far = f64::from(row % 3 / 2);
         let years = 50.0 + 10.0 * far + 5.0 * stream.normal();
-        let grams = 0.1 * (stream.normal() - 2.0 * far);
+        let grams = 0.1 * (stream.normal() - 2.0 * far) / unit;
         let beats = 900.0 + 100.0 * (stream.normal() + 2.0 * far);
         let ward = format!("w{}", row % 5);
         if leave_out != Some(ward.as_str()) {
@@ -21,9 +26,13 @@ fn wards(folder: &Path, leave_out: Option<&str>) {
         }
     }
     std::fs::write(folder.join("wards.csv"), text).unwrap();
-    let init = "{\"weights\": [0.5, 0.5], \"means\": [[48, 0, 900], [62, -0.2, 1100]], \
-                \"covariances\": [[[30, 0, 0], [0, 0.01, 0], [0, 0, 1e4]], \
-                [[30, 0, 0], [0, 0.01, 0], [0, 0, 1e4]]]}";
+    let spread = 0.01 / (unit * unit);
+    let matrix = format!("[[30, 0, 0], [0, {spread:e}, 0], [0, 0, 1e4]]");
+    let init = format!(
+        "{{\"weights\": [0.5, 0.5], \"means\": [[48, 0, 900], [62, {:e}, 1100]], \
+         \"covariance\": {matrix}}}",
+        -0.2 / unit
+    );
     std::fs::write(folder.join("init.json"), init).unwrap();
 }
 
@@ -67,6 +76,28 @@ fn a_standardised_fit_is_that_of_em() {
                 // Covariances of columns that are not correlated are small differences.
                 assert!((a - b).abs() <= 1e-7 * b.abs() + 1e-9, "{name}: {found:?} {wanted:?}");
             }
+        }
+    }
+}
+
+/// Nor do columns a hundred million apart: floors are in units of each column.
+#[test]
+fn units_that_differ_wildly_do_not_change_the_fit() {
+    let folder = TempDir::new().unwrap();
+    for covariance in ["tied", "diagonal", "full"] {
+        let fit = |unit: f64, standardize| {
+            wards_in(folder.path(), None, unit);
+            let model = format!("init = \"init.json\"\ncovariance = \"{covariance}\"");
+            let method = "kind = \"fedem\"\nrounds = 80\nstep = 1.0";
+            let outcome = job(folder.path(), standardize, &model, method);
+            assert_eq!(outcome.last.as_ref().unwrap().number("repairs"), Some(0.0));
+            objective(&outcome)
+        };
+        // A density in units `u` times larger is `u` times as high: its logarithm moves by ln u.
+        let (unit, near) = (1e5, fit(1.0, false));
+        for far in [fit(unit, false), fit(unit, true)] {
+            let gap = (far + unit.ln() - near).abs();
+            assert!(gap <= 1e-8 * near.abs(), "{covariance}: off by {gap:e}");
         }
     }
 }

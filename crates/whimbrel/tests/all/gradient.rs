@@ -131,6 +131,15 @@ fn a_run_that_diverges_keeps_what_it_has() {
     assert_eq!(sandbox.read("page.html"), page);
 }
 
+#[test]
+fn an_absurd_step_on_a_logistic_loss_is_a_divergence_too() {
+    let sandbox = sandbox(&JOB.replace("step = \"1/L\"", "step = 1e9"));
+    let ran = sandbox.run(&["run", "job.toml", "--out", "out"]);
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    assert!(ran.stderr.contains("error: round 1: the state diverged"), "{}", ran.stderr);
+    assert!(sandbox.read("out/report.html").contains("Stopped before the end."));
+}
+
 /// An MCM memory that never moves, or that carries all noise on, fails as the paper says.
 #[test]
 fn memories_at_the_ends_of_their_range_are_for_showing_only() {
