@@ -23,5 +23,5 @@ pub use id::{ClientId, Probability, StepSize};
 pub use key::{Key, Stream};
 pub use method::{Evaluate, Method};
 pub use sum::ExactSum;
-pub use table::{ClientData, FeatureRows, Labelled, RowStream, Table};
+pub use table::{Cell, Cells, ClientData, FeatureRows, Labelled, RowStream, Table};
 pub use wire::{State, Wire};

@@ -64,6 +64,57 @@ pub enum ClientData {
     Stream(Arc<dyn RowStream>),
     /// Rows with a target each, for supervised problems.
     Labelled(Labelled),
+    /// Observed cells of a table that all clients share, for imputation.
+    Cells(Cells),
+}
+
+/// One observed cell.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cell {
+    /// Its row, an index into the labels.
+    pub row: u32,
+    /// Its column, an index into the labels.
+    pub column: u32,
+    /// What was observed there.
+    pub value: f64,
+}
+
+/// Some cells of a table whose rows and columns everyone labels alike.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cells {
+    /// Labels of the whole table's rows.
+    pub rows: Arc<[String]>,
+    /// Labels of the whole table's columns.
+    pub columns: Arc<[String]>,
+    /// What this client observed, by row and then column; a cell observed twice is there twice.
+    pub observed: Vec<Cell>,
+    /// What it observed and keeps out of the fit, to judge it by; in the same order.
+    pub held_out: Vec<Cell>,
+}
+
+impl Cells {
+    /// Checks that every cell lies in the table, and sorts them.
+    pub fn new(
+        rows: Arc<[String]>,
+        columns: Arc<[String]>,
+        mut observed: Vec<Cell>,
+        mut held_out: Vec<Cell>,
+    ) -> Result<Self> {
+        for cell in observed.iter().chain(&held_out) {
+            if cell.row as usize >= rows.len() || cell.column as usize >= columns.len() {
+                return Err(Error::data(format!(
+                    "cell ({}, {}) lies outside a table of {} rows and {} columns",
+                    cell.row,
+                    cell.column,
+                    rows.len(),
+                    columns.len()
+                )));
+            }
+        }
+        observed.sort_by_key(|cell| (cell.row, cell.column));
+        held_out.sort_by_key(|cell| (cell.row, cell.column));
+        Ok(Self { rows, columns, observed, held_out })
+    }
 }
 
 /// Rows of features with one target each.

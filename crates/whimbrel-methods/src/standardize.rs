@@ -102,9 +102,7 @@ impl Affine {
                 source: source.clone(),
                 affine: self.clone(),
             })),
-            ClientData::Labelled(_) => {
-                return Err(Error::config("rows with targets are standardised by their reader"));
-            }
+            ClientData::Labelled(_) | ClientData::Cells(_) => return Err(no_rows()),
         })
     }
 }
@@ -225,11 +223,15 @@ impl Bind<Standardize> for BindRows {
                 source.rows(0, STREAM_ROWS, &mut rows)?;
                 Sums::of(&rows, source.columns().len())
             }
-            ClientData::Labelled(_) => {
-                Err(Error::config("rows with targets are standardised by their reader"))
-            }
+            ClientData::Labelled(_) | ClientData::Cells(_) => Err(no_rows()),
         }
     }
+}
+
+fn no_rows() -> Error {
+    Error::config(
+        "only plain rows are standardised here: rows with targets by their reader, observed cells never",
+    )
 }
 
 impl Method for Standardize {

@@ -49,7 +49,7 @@ impl Loaded {
         let step = total.div_ceil(count.max(1)).max(1);
         let tables = self.clients.iter().filter_map(|(_, data)| match data {
             ClientData::Table(table) => Some(table),
-            ClientData::Stream(_) | ClientData::Labelled(_) => None,
+            ClientData::Stream(_) | ClientData::Labelled(_) | ClientData::Cells(_) => None,
         });
         let rows = tables.flat_map(|t| (0..t.rows()).map(move |i| t.row(i).to_vec()));
         let rows: Vec<Vec<f64>> = rows.step_by(step).collect();
@@ -109,7 +109,7 @@ fn pool(loaded: Loaded) -> Result<Loaded> {
     for (_, data) in clients {
         match data {
             ClientData::Table(table) => values.extend(table.values),
-            ClientData::Stream(_) | ClientData::Labelled(_) => {
+            ClientData::Stream(_) | ClientData::Labelled(_) | ClientData::Cells(_) => {
                 return Err(Failure::config("only tables can be pooled"));
             }
         }

@@ -47,7 +47,7 @@ impl Examples {
                 let targets = read(&labelled.targets)?;
                 Self::lay_out(&labelled.columns, &labelled.rows, targets, intercept)
             }
-            ClientData::Table(_) | ClientData::Stream(_) => {
+            ClientData::Table(_) | ClientData::Stream(_) | ClientData::Cells(_) => {
                 Err(Error::data("the rows carry no targets; this problem needs one per row"))
             }
         }
@@ -65,6 +65,7 @@ impl Examples {
                 Self::lay_out(columns, &features, vec![0.0; rows], intercept)
             }
             ClientData::Stream(_) => Err(Error::data("a stream has no end; give a table of rows")),
+            ClientData::Cells(_) => Err(Error::data("observed cells are not rows of features")),
         }
     }
 

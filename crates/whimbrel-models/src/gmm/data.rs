@@ -74,6 +74,9 @@ impl Gmm {
             ClientData::Labelled(_) => {
                 Err(Error::data("the rows carry targets; a mixture is fitted to rows without them"))
             }
+            ClientData::Cells(_) => {
+                Err(Error::data("observed cells are not rows; a mixture is fitted to whole rows"))
+            }
         }
     }
 

@@ -86,6 +86,7 @@ fn memory_bytes(loaded: &Loaded, plan: &Plan) -> u64 {
         ClientData::Table(table) => table.values.len() as u64,
         ClientData::Labelled(l) => (l.len() * (l.width() + 1)) as u64,
         ClientData::Stream(_) => 0,
+        ClientData::Cells(c) => 2 * (c.observed.len() + c.held_out.len()) as u64,
     });
     let memories = if plan.uplink().has_memory() { loaded.clients.len() as u64 * q } else { 0 };
     8 * (rows.sum::<u64>() + memories + 16 * q)

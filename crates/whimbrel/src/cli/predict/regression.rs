@@ -42,7 +42,7 @@ pub fn predict(
         match &mut data {
             ClientData::Table(table) => standardization.apply_table(table)?,
             ClientData::Labelled(labelled) => standardization.apply(labelled)?,
-            ClientData::Stream(_) => {}
+            ClientData::Stream(_) | ClientData::Cells(_) => {}
         }
     }
     let examples = problem.bind_features(&data)?;
