@@ -15,6 +15,8 @@ pub struct LowRankFit {
     pub model: LowRank,
     /// Effects and factors.
     pub factors: Factors,
+    /// `n`, which the penalties weigh against the cells: a row is fitted with ridge `n lambda`.
+    pub clients: u32,
     /// How far off values are; none where a run stopped before it was known.
     pub calibration: Option<Calibration>,
 }
@@ -91,6 +93,7 @@ impl LowRankFit {
         out = number(out, "effects", f64::from(effects as u8));
         out = number(out, "lambda", lambda);
         out = number(out, "lambda_effects", lambda_effects);
+        out = number(out, "clients", f64::from(self.clients));
         out = number(out, "unit_variance", f64::from(u8::from(variance == Variance::Unit)));
         if let Some(calibration) = self.calibration {
             out = number(out, "dispersion", calibration.dispersion);
@@ -158,7 +161,8 @@ impl LowRankFit {
                 coverage: number("coverage").ok(),
             }),
         };
-        Ok(Self { model: LowRank::new(settings)?, factors, calibration })
+        let clients = number("clients")? as u32;
+        Ok(Self { model: LowRank::new(settings)?, factors, clients, calibration })
     }
 
     fn dispersion(&self) -> f64 {
@@ -184,7 +188,7 @@ mod tests {
         let factors = Factors::start(&model, 0.7, Key::root(3));
         let calibration =
             Calibration { dispersion: 2.5, quantile: 2.0, calibrated: true, coverage: Some(0.9) };
-        LowRankFit { model, factors, calibration: Some(calibration) }
+        LowRankFit { model, factors, clients: 4, calibration: Some(calibration) }
     }
 
     #[test]
