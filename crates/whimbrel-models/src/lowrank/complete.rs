@@ -197,7 +197,7 @@ pub(super) fn chunk_rows(rows: usize) -> usize {
 
 /// `n x r`, row after row, as `r x n`.
 pub(super) fn transposed(a: &[f64], r: usize) -> Vec<f64> {
-    let n = if r == 0 { 0 } else { a.len() / r };
+    let n = a.len().checked_div(r).unwrap_or(0);
     let mut out = vec![0.0; a.len()];
     for (i, row) in a.chunks_exact(r.max(1)).enumerate() {
         for (k, value) in row.iter().enumerate() {

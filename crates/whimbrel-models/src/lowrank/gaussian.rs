@@ -154,7 +154,7 @@ fn solve(
         solved.size = ritz.sigma[0];
         // U = Y W diag(sqrt(d)/sigma), V = Q W diag(sqrt(d)), d = (sigma - tau)+
         let vectors: Vec<Vec<f64>> = (0..k).map(|i| ritz.combine(i, basis, columns)).collect();
-        for i in 0..r {
+        for (i, right) in vectors.iter().enumerate().take(r) {
             let sigma = ritz.sigma[i];
             let root = (sigma - tau).max(0.0).sqrt();
             let left = if sigma > 0.0 { root / sigma } else { 0.0 };
@@ -162,18 +162,19 @@ fn solve(
             for (u, y) in factors.u.chunks_exact_mut(r).zip(sums.y.chunks_exact(k)) {
                 u[i] = left * vector::dot(y, w);
             }
-            for (v, q) in factors.v.chunks_exact_mut(r).zip(&vectors[i]) {
+            for (v, q) in factors.v.chunks_exact_mut(r).zip(right) {
                 v[i] = root * q;
             }
         }
         // S^T Y w − sigma² Q w: what is missing for Q w to be singular.
         let mut wrong = Vec::new();
         let mut error2 = 0.0;
-        for i in 0..r {
+        for (i, right) in vectors.iter().enumerate().take(r) {
+            let sigma = ritz.sigma[i];
             let mut residual = ritz.combine(i, &sums.z, columns);
-            vector::axpy(&mut residual, -ritz.sigma[i] * ritz.sigma[i], &vectors[i]);
-            if ritz.sigma[i] > tau && ritz.sigma[i] > 0.0 {
-                error2 += vector::norm2_squared(&residual) / (ritz.sigma[i] * ritz.sigma[i]);
+            vector::axpy(&mut residual, -sigma * sigma, right);
+            if sigma > tau && sigma > 0.0 {
+                error2 += vector::norm2_squared(&residual) / (sigma * sigma);
             }
             wrong.push(residual);
         }
