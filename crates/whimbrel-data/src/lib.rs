@@ -43,8 +43,8 @@ mod split;
 mod standardize;
 
 pub use cells::{
-    CellLayout, CellOptions, CellTable, CellsOf, Entries, hold_out, read_cells, read_cells_bytes,
-    read_labels,
+    CellLayout, CellOptions, CellTable, CellsOf, Entries, TableGuess, guess_table, hold_out,
+    read_cells, read_cells_bytes, read_labels,
 };
 pub use cluster::{ClusterRule, Clustered, Clustering, clusters};
 pub use csv::{CsvOptions, Header, read_csv, read_csv_bytes};

@@ -3,6 +3,7 @@
 mod changes;
 mod files;
 mod seeds;
+mod table;
 
 pub use files::{Facts, quoted, resolved};
 pub use seeds::aggregate;
@@ -192,7 +193,13 @@ impl RunDir {
         if let Some(preview) = &loaded.preview {
             self.write("preview.csv", preview.as_bytes())?;
         }
-        let summary = summary(job, loaded, outcome, objective, plan);
+        let mut summary = summary(job, loaded, outcome, objective, plan);
+        if let Some(table) = table::table(job, loaded.table.as_ref(), outcome)?
+            && !matches!(outcome.ending, Ending::Failed(_))
+        {
+            self.write("imputation.json", pretty(&table.imputation).as_bytes())?;
+            summary.extend(table.summary);
+        }
         if outcome.ending != Ending::Interrupted {
             self.write("summary.json", pretty(&Value::Object(summary.clone())).as_bytes())?;
         }
@@ -218,6 +225,7 @@ impl RunDir {
             "report.html",
             "summary.json",
             "preview.csv",
+            "imputation.json",
         ];
         let gone = |result: std::io::Result<()>, path: &Path| match result {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {

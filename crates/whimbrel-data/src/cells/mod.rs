@@ -5,9 +5,11 @@
 //! value that is missing is a cell nobody observed. Both become a [`CellTable`], from which clients
 //! get their cells as a column of the file says, or by a split.
 
+mod guess;
 mod labels;
 mod share;
 
+pub use guess::{TableGuess, guess_table};
 pub use labels::read_labels;
 pub use share::{CellsOf, hold_out};
 

@@ -2,6 +2,7 @@
 //!
 //! The only place that knows concrete models and methods: [`Plan`] matches the model kind once.
 
+mod cells;
 mod channels;
 mod em;
 mod gradient;
@@ -13,6 +14,7 @@ use crate::spec::{
     Batch as BatchKey, Job, Length, MemoryStart, Model, Participation as ParticipationKey,
     UpRule as UpKey, Weights as WeightsKey,
 };
+use cells::CellsPlan;
 use em::EmPlan;
 use gradient::GradientPlan;
 use optimum::Cache;
@@ -40,6 +42,7 @@ pub struct Plan {
 enum Fit {
     Em(Box<EmPlan>),
     Gradient(Box<GradientPlan>),
+    Cells(Box<CellsPlan>),
 }
 
 /// What every method needs.
@@ -77,6 +80,7 @@ impl Plan {
             Model::Linear(_) | Model::Logistic(_) => {
                 Fit::Gradient(Box::new(GradientPlan::new(&common, loaded, cache)?))
             }
+            Model::LowRank(table) => Fit::Cells(Box::new(CellsPlan::new(&common, table, loaded)?)),
         };
         let plan = Self { common, fit, notes: loaded.notes.clone() };
         channels::check_memory(job, plan.downlink(), plan.common.names.len())?;
@@ -98,6 +102,7 @@ impl Plan {
         match &self.fit {
             Fit::Em(em) => em.uplink(),
             Fit::Gradient(gradient) => gradient.uplink(),
+            Fit::Cells(cells) => cells.uplink(),
         }
     }
 
@@ -106,13 +111,14 @@ impl Plan {
         match &self.fit {
             Fit::Em(em) => em.downlink(),
             Fit::Gradient(gradient) => gradient.downlink(),
+            Fit::Cells(cells) => cells.downlink(),
         }
     }
 
     /// The minimum of the loss, where a solver found it.
     pub fn f_star(&self) -> Option<f64> {
         match &self.fit {
-            Fit::Em(_) => None,
+            Fit::Em(_) | Fit::Cells(_) => None,
             Fit::Gradient(gradient) => gradient.f_star(),
         }
     }
@@ -127,6 +133,7 @@ impl Plan {
         match &self.fit {
             Fit::Em(em) => em.warnings(&self.common),
             Fit::Gradient(gradient) => gradient.warnings(),
+            Fit::Cells(cells) => cells.warnings(),
         }
     }
 
@@ -151,6 +158,7 @@ impl Chain for Plan {
         match &self.fit {
             Fit::Em(em) => em.stages(&self.common).len(),
             Fit::Gradient(_) => 1,
+            Fit::Cells(cells) => cells.stages(),
         }
     }
 
@@ -158,6 +166,7 @@ impl Chain for Plan {
         match &self.fit {
             Fit::Em(em) => em.build(&self.common, index, delivered),
             Fit::Gradient(gradient) => Ok(self.common.fit(gradient.method(&self.common))),
+            Fit::Cells(cells) => cells.build(&self.common, index, delivered),
         }
     }
 }
@@ -184,7 +193,9 @@ impl Common {
         match (&self.job.model, &self.job.uplink.rule) {
             (Model::Gmm(_), UpKey::Memory { start: MemoryStart::Oracle, .. }) => (1, 2.0),
             (Model::Gmm(_), _) => (1, 1.0),
-            (Model::Linear(_) | Model::Logistic(_), _) => (0, 0.0),
+            // The residuals that memories open with are a pass over the cells.
+            (Model::LowRank(_), UpKey::Memory { start: MemoryStart::Oracle, .. }) => (0, 1.0),
+            (Model::Linear(_) | Model::Logistic(_) | Model::LowRank(_), _) => (0, 0.0),
         }
     }
 

@@ -1,10 +1,13 @@
 //! From `[data]` to clients with their rows.
 
+mod cells;
 mod labelled;
 mod tables;
 
+pub use cells::{cell_options, entries, family_of};
+
 use crate::failure::{Failure, Result};
-use crate::spec::{ClusterBy, DataSource as Source, Job, MethodKind, Partition};
+use crate::spec::{ClusterBy, DataSource as Source, Job, MethodKind, Model, Partition};
 use std::path::Path;
 use whimbrel_core::{ClientData, Key, Labelled, Table};
 use whimbrel_data::{
@@ -35,6 +38,8 @@ pub struct Loaded {
     pub classes: Vec<String>,
     /// What is worth saying about them.
     pub notes: Vec<String>,
+    /// What should be looked at.
+    pub warnings: Vec<String>,
 }
 
 impl Loaded {
@@ -91,6 +96,9 @@ pub fn load(job: &Job) -> Result<Loaded> {
     let key = Key::root(job.data.seed).fold(DATA_KEY);
     let pooled = job.method.kind == MethodKind::Em;
     let loaded = match &job.data.source {
+        Source::Csv(csv) if let Model::LowRank(table) = &job.model => {
+            cells::from_csv(csv, table, key)?
+        }
         Source::Csv(csv) if csv.target.is_some() => labelled::from_csv(csv, &job.model, key)?,
         Source::Csv(csv) => tables::from_csv(csv, key)?,
         Source::Npy(npy) => tables::from_npy(npy, key)?,

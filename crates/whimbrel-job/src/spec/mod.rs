@@ -7,6 +7,7 @@ pub mod channel;
 pub mod codec;
 pub mod data;
 pub mod gmm;
+pub mod low_rank;
 pub mod method;
 pub mod mixture;
 pub mod model;
@@ -35,11 +36,12 @@ pub use channel::{
     UpRuleKind, Uplink,
 };
 pub use codec::{Blocks, Codec, CodecKind, Kept, Norm};
-pub use data::{ClusterBy, Csv, Data, Libsvm, Npy, Partition, Source as DataSource};
+pub use data::{Cells, ClusterBy, Csv, Data, Labels, Libsvm, Npy, Partition, Source as DataSource};
 pub use gmm::{Covariance, Gmm, Init, InverseWishart, Penalty};
+pub use low_rank::{Effects, Family, LowRank, Variance};
 pub use matrix::Matrix;
 pub use method::{
-    Average, Batch, Compat, Form, Length, Method, MethodKind, Patience, Step, Stop, Weights,
+    Average, Batch, Compat, Copies, Form, Length, Method, MethodKind, Patience, Step, Stop, Weights,
 };
 pub use mixture::{Heterogeneity, Mixture};
 pub use model::{Model, Regression};

@@ -1,10 +1,12 @@
 //! One file per command.
 
+mod adapt;
 pub mod args;
 mod check;
 mod compare;
 mod demo;
 mod execute;
+mod impute;
 mod inspect;
 pub mod messages;
 mod new;
@@ -35,6 +37,8 @@ pub fn dispatch(args: &Args) -> Result<u8> {
             report::report_command(runs, out.as_deref(), *json)
         }
         Some(Command::Predict(predict)) => predict::predict_command(predict),
+        Some(Command::Impute(impute)) => impute::impute_command(impute),
+        Some(Command::Adapt(adapt)) => adapt::adapt_command(adapt),
         Some(Command::Data(DataCommand::Inspect { file, client, json })) => {
             inspect::inspect_command(file, client.as_deref(), *json)
         }

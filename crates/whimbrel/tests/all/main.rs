@@ -4,6 +4,7 @@ mod diverge;
 mod examples;
 mod faults;
 mod gradient;
+mod impute;
 mod inputs;
 mod messages;
 mod outputs;

@@ -1,5 +1,6 @@
 //! `[data]` with rows that are read from a file.
 
+use super::cells::Cells;
 use super::split::{Partition, SPLIT, read_partition};
 use crate::key::{Key, Word};
 use crate::reader::{Read, Reader, Value};
@@ -21,6 +22,8 @@ pub struct Csv {
     pub label: Option<String>,
     /// The column that is predicted.
     pub target: Option<String>,
+    /// How the file holds a table with gaps.
+    pub cells: Cells,
     /// Whether columns are scaled to mean 0 and variance 1.
     pub standardize: bool,
     /// What separates cells; `None`: told from the header.
@@ -115,6 +118,7 @@ impl Csv {
         let columns = reader.optional(&COLUMNS, read_columns);
         let label = reader.optional(&LABEL, |v| v.text());
         let target = reader.optional(&TARGET, |v| v.text());
+        let cells = Cells::read(reader);
         let standardize = reader.read(&STANDARDIZE, |v| v.boolean());
         let delimiter = reader.read(&DELIMITER, read_delimiter);
         let partition = reader.refuse_both(&CLIENT, &SPLIT).and_then(|()| {
@@ -127,6 +131,7 @@ impl Csv {
             columns: columns?,
             label: label?,
             target: target?,
+            cells: cells?,
             standardize: standardize?,
             delimiter: delimiter?,
         };
@@ -172,6 +177,7 @@ impl Csv {
         if let Some(target) = &self.target {
             out.put(&TARGET, text(target));
         }
+        self.cells.write(out);
         out.put(&STANDARDIZE, self.standardize.to_string());
         out.put(&DELIMITER, text(&self.delimiter.map_or("auto".to_owned(), String::from)));
     }

@@ -1,8 +1,10 @@
 //! `[data]`: where the rows come from and who holds them.
 
+pub mod cells;
 pub mod file;
 pub mod split;
 
+pub use cells::{Cells, Labels};
 pub use file::{Csv, Libsvm, Npy};
 pub use split::{ClusterBy, Partition};
 
@@ -74,6 +76,13 @@ pub(crate) static SECTION: Section = Section {
         &COLUMNS_COUNT,
         &LABEL,
         &TARGET,
+        &cells::ROW,
+        &cells::COLUMN,
+        &cells::VALUE,
+        &cells::HOLDOUT,
+        &cells::MISSING_AS_ZERO,
+        &cells::ROW_LABELS,
+        &cells::COLUMN_LABELS,
         &STANDARDIZE,
         &DELIMITER,
         &SPLIT,
@@ -149,17 +158,18 @@ impl Data {
     }
 
     pub(crate) fn paths_mut(&mut self) -> Vec<&mut PathBuf> {
-        let (path, partition) = match &mut self.source {
-            Source::Csv(csv) => (&mut csv.path, &mut csv.partition),
-            Source::Npy(npy) => (&mut npy.path, &mut npy.partition),
-            Source::Libsvm(libsvm) => (&mut libsvm.path, &mut libsvm.partition),
+        let (path, partition, cells) = match &mut self.source {
+            Source::Csv(csv) => (&mut csv.path, &mut csv.partition, Some(&mut csv.cells)),
+            Source::Npy(npy) => (&mut npy.path, &mut npy.partition, None),
+            Source::Libsvm(libsvm) => (&mut libsvm.path, &mut libsvm.partition, None),
             Source::Mixture(_) | Source::Toy(_) => return Vec::new(),
         };
         let embedding = match partition {
             Partition::Clusters { embedding, .. } => embedding.as_mut(),
             _ => None,
         };
-        std::iter::once(path).chain(embedding).collect()
+        let labels = cells.into_iter().flat_map(Cells::paths_mut);
+        std::iter::once(path).chain(embedding).chain(labels).collect()
     }
 
     pub(crate) fn write(&self, out: &mut Writer) {

@@ -1,5 +1,6 @@
 //! How long a run is, and how much work a round is.
 
+use super::{MethodKind, fedmiss};
 use crate::key::{Key, Word};
 use crate::reader::{Read, Reader, Shape};
 
@@ -34,17 +35,17 @@ pub(crate) static ROUNDS: Key = Key::optional(
     "`epochs` decides; one of the two is required",
     "how many rounds the run takes",
 );
-pub(super) static EPOCHS: Key = Key::optional(
+pub(crate) static EPOCHS: Key = Key::optional(
     "epochs",
     "a positive number",
     "`rounds` decides; one of the two is required",
-    "how many passes over all rows the run takes",
+    "how many passes over all rows or observed cells the run takes",
 );
 pub(crate) static BATCH: Key = Key::default(
     "batch",
     "an integer of at least 1 or \"full\"",
     "\"full\"",
-    "how many rows a client uses for one local step",
+    "how many rows (of a table with gaps: observed cells) a client uses for one local step",
 )
 .words(&[Word { name: "full", doc: "all rows of the client" }]);
 pub(super) static REPLACEMENT: Key = Key::default(
@@ -75,7 +76,7 @@ pub(super) fn read_length(reader: &Reader<'_>) -> Read<Length> {
     }
 }
 
-pub(super) fn read_batch(reader: &Reader<'_>) -> Read<Batch> {
+pub(super) fn read_batch(reader: &Reader<'_>, kind: Option<MethodKind>) -> Read<Batch> {
     let rows = reader.read(&BATCH, |v| match v.shape() {
         Shape::Text if v.text()? == "full" => Ok(None),
         _ => v.count_u32().map(Some),
@@ -85,6 +86,13 @@ pub(super) fn read_batch(reader: &Reader<'_>) -> Read<Batch> {
         reader.refuse_if_given(&REPLACEMENT, why);
         reader.refuse_if_given(&LOCAL_STEPS, why);
         return Ok(Batch::Full);
+    }
+    if kind == Some(MethodKind::Fedmiss) {
+        fedmiss::refuse_rows(reader);
+        return rows.map(|rows| match rows {
+            None => Batch::Full,
+            Some(rows) => Batch::Mini { rows, replacement: false, local_steps: 1 },
+        });
     }
     let replacement = reader.read(&REPLACEMENT, |v| v.boolean());
     let local_steps = reader.read(&LOCAL_STEPS, |v| v.count_u32());

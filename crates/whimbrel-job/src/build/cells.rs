@@ -1,0 +1,176 @@
+//! Tables with gaps: stages that fit a low-rank table.
+
+use super::{Common, channels};
+use crate::failure::Result;
+use crate::load::Loaded;
+use crate::spec::{
+    Copies as CopiesKey, Effects as EffectsKey, Family as FamilyKey, LowRank as LowRankKey,
+    MemoryStart, Step, UpRule as UpKey, Variance as VarianceKey,
+};
+use whimbrel_codec::Codec;
+use whimbrel_codec::channel::{Downlink, UpRule, Uplink, em_alpha};
+use whimbrel_core::method::Artifact;
+use whimbrel_core::{ClientData, Erased, Error};
+use whimbrel_engine::Stage;
+use whimbrel_methods::fedmiss::{BindCells, Copies, FedMiss, Memory, StepRule};
+use whimbrel_methods::step::Schedule;
+use whimbrel_models::lowrank::{Effects, Family, LowRank, Settings, Variance};
+
+/// A low-rank table and the method that fits it.
+pub(super) struct CellsPlan {
+    key: LowRankKey,
+    rows: usize,
+    columns: usize,
+    /// The model, with the rank and the penalty that the job gives or, where they are to be
+    /// chosen, those the choice starts from.
+    model: LowRank,
+    codec: Codec,
+    memory: Memory,
+    /// The uplink of a client of middling size, for what is said about it.
+    uplink: Uplink,
+    downlink: Downlink,
+    warnings: Vec<String>,
+}
+
+impl CellsPlan {
+    pub fn new(common: &Common, key: &LowRankKey, loaded: &Loaded) -> Result<Self> {
+        let job = &common.job;
+        let (rows, columns) = shape(loaded)?;
+        let model = model(key, rows, columns, key.rank, key.lambda)?;
+        let codec = channels::codec(&job.uplink.codec)?;
+        let memory = match &job.uplink.rule {
+            UpKey::Plain | UpKey::MemoryOff => Memory::Off,
+            UpKey::Memory { alpha, .. } => alpha.map_or(Memory::Auto, Memory::Alpha),
+            UpKey::Feedback => {
+                let what = "fedmiss sends residuals without error feedback";
+                return Err(Error::config(what).hint("write rule = \"memory\" in [uplink]").into());
+            }
+        };
+        let downlink = channels::downlink(job, &common.names, &model.blocks(), None)?;
+        let uplink = usual_uplink(common, &codec, memory)?;
+        let warnings = loaded.warnings.clone();
+        let plan =
+            Self { key: *key, rows, columns, model, codec, memory, uplink, downlink, warnings };
+        plan.method(common, plan.model.clone())?.check()?;
+        Ok(plan)
+    }
+
+    pub fn uplink(&self) -> &Uplink {
+        &self.uplink
+    }
+
+    pub fn downlink(&self) -> &Downlink {
+        &self.downlink
+    }
+
+    pub fn warnings(&self) -> Vec<String> {
+        self.warnings.clone()
+    }
+
+    pub fn stages(&self) -> usize {
+        1
+    }
+
+    pub fn build(
+        &self,
+        common: &Common,
+        _index: usize,
+        _delivered: &[Artifact],
+    ) -> whimbrel_core::Result<Stage> {
+        let method = self.method(common, self.model.clone())?;
+        Ok(common.fit(Box::new(Erased(method, BindCells))))
+    }
+
+    fn method(&self, common: &Common, model: LowRank) -> whimbrel_core::Result<FedMiss> {
+        let job = &common.job;
+        let step = match job.method.step {
+            Step::Auto => StepRule::Auto,
+            Step::Constant(gamma) => StepRule::Given(Schedule::constant(gamma)?),
+            Step::Decreasing { initial, power, delay } => {
+                StepRule::Given(Schedule::decreasing(initial, power, delay)?)
+            }
+            Step::Theory | Step::OverL(_) | Step::OverLRoot => {
+                return Err(Error::config(
+                    "fedmiss takes a number, a schedule or \"auto\" as step",
+                ));
+            }
+        };
+        let copies = match job.method.copies {
+            CopiesKey::Auto => step.copies(),
+            CopiesKey::Clients => Copies::Clients,
+            CopiesKey::Fewest => Copies::Fewest,
+            CopiesKey::Given(copies) => Copies::Given(copies),
+        };
+        Ok(FedMiss {
+            model,
+            step,
+            budget: common.budget(),
+            batch: common.batch(),
+            copies,
+            codec: self.codec.clone(),
+            memory: self.memory,
+            open_memories: matches!(
+                &job.uplink.rule,
+                UpKey::Memory { start: MemoryStart::Oracle, .. }
+            ),
+            personal: self.key.personal,
+            participation: common.participation_mean(),
+            downlink: self.downlink.clone(),
+        })
+    }
+}
+
+/// The shape of the table that the clients share.
+fn shape(loaded: &Loaded) -> Result<(usize, usize)> {
+    match loaded.clients.first() {
+        Some((_, ClientData::Cells(cells))) => Ok((cells.rows.len(), cells.columns.len())),
+        _ => Err(Error::internal("a low-rank table needs cells").into()),
+    }
+}
+
+/// The model of a job with this rank and penalty.
+fn model(
+    key: &LowRankKey,
+    rows: usize,
+    columns: usize,
+    rank: Option<usize>,
+    lambda: Option<f64>,
+) -> whimbrel_core::Result<LowRank> {
+    LowRank::new(Settings {
+        rank: rank.unwrap_or(1),
+        effects: match key.effects {
+            EffectsKey::None => Effects::None,
+            EffectsKey::Row => Effects::Row,
+            EffectsKey::Column => Effects::Column,
+            EffectsKey::RowColumn => Effects::RowColumn,
+        },
+        lambda: lambda.unwrap_or(0.0),
+        lambda_effects: key.lambda_effects,
+        variance: match key.variance {
+            VarianceKey::Unit => Variance::Unit,
+            VarianceKey::Estimated => Variance::Estimated,
+        },
+        ..Settings::new(rows, columns, family(key.family))
+    })
+}
+
+/// The model's word for a job's.
+pub(super) fn family(key: FamilyKey) -> Family {
+    match key {
+        FamilyKey::Gaussian => Family::Gaussian,
+        FamilyKey::Poisson => Family::Poisson,
+        FamilyKey::Bernoulli => Family::Bernoulli,
+    }
+}
+
+/// A channel for the batch of a client with the mean number of cells.
+fn usual_uplink(common: &Common, codec: &Codec, memory: Memory) -> Result<Uplink> {
+    let cells = common.total_rows.unwrap_or(1) / common.names.len().max(1) as u64;
+    let batch = common.batch().expectations(cells.max(1)) as usize;
+    let rule = match memory {
+        Memory::Off => UpRule::Plain,
+        Memory::Alpha(alpha) => UpRule::Memory { alpha },
+        Memory::Auto => UpRule::Memory { alpha: em_alpha(codec.omega(batch).unwrap_or(0.0)) },
+    };
+    Ok(Uplink::new(codec.clone(), rule, batch)?)
+}

@@ -1,0 +1,99 @@
+//! What a run writes about a completed table.
+
+use crate::completed::{Completed, Contender, TableFacts, imputation_json};
+use crate::spec::{Job, LowRank, Model};
+use serde_json::{Map, Value, json};
+use whimbrel_core::Result;
+use whimbrel_core::method::Artifact;
+use whimbrel_engine::Outcome;
+use whimbrel_engine::metrics::number;
+use whimbrel_models::lowrank::{KIND, LowRankFit, Scores};
+
+/// A run's table: what its files say beyond those of other runs.
+pub(super) struct Table {
+    /// The content of `imputation.json`.
+    pub imputation: Value,
+    /// Keys of `summary.json`.
+    pub summary: Map<String, Value>,
+}
+
+/// Keys of `model.json`.
+pub(super) fn model_keys(key: &LowRank, facts: &TableFacts) -> Map<String, Value> {
+    let [rows, columns] = facts.bare();
+    let object = json!({
+        "family_name": key.family.name(),
+        "effects_name": key.effects.name(),
+        "personal": key.personal,
+        "rows": facts.rows.to_vec(),
+        "unobserved_rows": rows,
+        "unobserved_columns": columns,
+    });
+    object.as_object().cloned().unwrap_or_default()
+}
+
+/// Looks at a finished fit; none where the run fitted something else, or nothing.
+pub(super) fn table(
+    job: &Job,
+    facts: Option<&TableFacts>,
+    outcome: &Outcome,
+) -> Result<Option<Table>> {
+    let (Model::LowRank(key), Some(facts)) = (&job.model, facts) else { return Ok(None) };
+    let Some(model) = outcome.delivered.last().filter(|a| a.kind == KIND) else {
+        return Ok(None);
+    };
+    let fit = LowRankFit::from_artifact(model)?;
+    let held_out = holdout(&fit, facts, outcome);
+    let contenders = contenders(&outcome.delivered, held_out.deviance);
+    let mut summary = Map::new();
+    let mut put = |key: &str, value: Value| summary.insert(key.into(), value);
+    let settings = fit.model.settings();
+    put("rank", settings.rank.into());
+    put("lambda", number(settings.lambda));
+    put("observations", (facts.fitted.len() + facts.held_out.len()).into());
+    put("held_out", facts.held_out.len().into());
+    let known = |value: Option<f64>| value.map_or(Value::Null, number);
+    put("holdout_deviance", known(held_out.deviance));
+    put("holdout_rmse", known(held_out.rmse));
+    put("coverage", known(fit.calibration.and_then(|c| c.coverage)));
+    put("dispersion", known(fit.calibration.map(|c| c.dispersion)));
+    let [rows, columns] = facts.bare();
+    let table = Completed::new(fit, facts.rows.to_vec(), facts.columns.to_vec(), [&rows, &columns]);
+    put("intervals", table.intervals().into());
+    if contenders.len() > 1 {
+        let baselines = contenders.iter().filter(|c| !c.fitted);
+        let baselines: Map<String, Value> =
+            baselines.map(|c| (c.name.clone(), number(c.deviance))).collect();
+        put("baselines", baselines.into());
+        let best = contenders.iter().min_by(|a, b| a.deviance.total_cmp(&b.deviance));
+        put("best", best.map_or(Value::Null, |c| c.name.clone().into()));
+    }
+    let imputation = imputation_json(&table, facts, key.personal, &contenders);
+    Ok(Some(Table { imputation, summary }))
+}
+
+/// Mean errors on the cells that were kept out.
+struct Holdout {
+    deviance: Option<f64>,
+    rmse: Option<f64>,
+}
+
+/// As the clients answered at the last evaluation, their own effects included.
+fn holdout(fit: &LowRankFit, facts: &TableFacts, outcome: &Outcome) -> Holdout {
+    let last = |name: &str| outcome.last.as_ref().and_then(|row| row.number(name));
+    if let (Some(deviance), Some(rmse)) = (last("held_out_deviance"), last("held_out_rmse")) {
+        return Holdout { deviance: Some(deviance), rmse: Some(rmse) };
+    }
+    let mut tally = Scores::default().held_out;
+    for cell in &facts.held_out {
+        let mean = fit.mean(cell.row as usize, cell.column as usize);
+        tally.add(fit.model.family(), cell.value, mean);
+    }
+    let rmse = tally.mean_of(tally.squared).map(f64::sqrt);
+    Holdout { deviance: tally.mean_of(tally.deviance), rmse }
+}
+
+/// The fit among the simpler models that earlier stages tried.
+fn contenders(_delivered: &[Artifact], fitted: Option<f64>) -> Vec<Contender> {
+    let fitted = fitted.map(|deviance| Contender { name: KIND.into(), deviance, fitted: true });
+    fitted.into_iter().collect()
+}
