@@ -15,13 +15,14 @@ mod data;
 mod factors;
 mod family;
 mod fit;
+mod histogram;
 pub mod interval;
 
 pub use data::Observed;
 pub use factors::Factors;
 pub use family::{Family, THETA_MAX};
 pub use fit::{KIND, LowRankFit};
-pub use interval::{Calibration, Scores};
+pub use interval::{Calibration, Group, Scores};
 
 use whimbrel_core::{Error, Result};
 
