@@ -63,6 +63,8 @@ pub struct Server {
     pub amplification: f64,
     /// The server's end of the downlink.
     pub down: DownServer,
+    /// `||Ŝ_k||²`; zero before the first round.
+    pub table_norm2: f64,
     /// `||H_k||²` of the last round.
     pub update_norm2: Option<f64>,
     /// `E||θ̂_c − θ||²` and `E||θ − H_c||²` of the last round, over a compressed downlink.
@@ -223,6 +225,7 @@ wire!(Server {
     members,
     amplification,
     down,
+    table_norm2,
     update_norm2,
     spread,
     residuals,

@@ -4,6 +4,7 @@
 mod battery;
 mod downlinks;
 mod federation;
+mod fedmiss;
 mod heterogeneous;
 mod invariants;
 mod oracle;

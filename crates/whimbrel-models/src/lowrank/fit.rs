@@ -15,6 +15,8 @@ pub struct LowRankFit {
     pub model: LowRank,
     /// Effects and factors.
     pub factors: Factors,
+    /// `n`, which the penalties weigh against the cells: a row is fitted with ridge `n lambda`.
+    pub clients: u32,
     /// How far off values are; none where a run stopped before it was known.
     pub calibration: Option<Calibration>,
 }
@@ -92,6 +94,7 @@ impl LowRankFit {
         out = number(out, "effects", f64::from(effects as u8));
         out = number(out, "lambda", lambda);
         out = number(out, "lambda_effects", lambda_effects);
+        out = number(out, "clients", f64::from(self.clients));
         out = number(out, "unit_variance", f64::from(u8::from(variance == Variance::Unit)));
         if let Some(calibration) = self.calibration {
             out = number(out, "dispersion", calibration.dispersion);
@@ -175,7 +178,8 @@ impl LowRankFit {
                 )?)
             }
         };
-        Ok(Self { model: LowRank::new(settings)?, factors, calibration })
+        let clients = number("clients")? as u32;
+        Ok(Self { model: LowRank::new(settings)?, factors, clients, calibration })
     }
 
     fn dispersion_of(&self, mean: f64) -> f64 {
@@ -203,7 +207,7 @@ mod tests {
         let group = |last, quantile| Group { last, quantile, dispersion: 2.5 };
         let groups = [group(9, 2.0), group(31, 3.0)];
         let calibration = Calibration::from_parts(2.5, &groups, true, Some(0.9)).unwrap();
-        LowRankFit { model, factors, calibration: Some(calibration) }
+        LowRankFit { model, factors, clients: 4, calibration: Some(calibration) }
     }
 
     #[test]

@@ -11,13 +11,21 @@
 //! EM completes the table: `T` maps a dense `S` (what every cell would be expected to be) to the
 //! factors that minimise `sum_all [psi(theta) - S theta]` plus the penalties.
 
+mod adapt;
+mod balance;
+mod complete;
 mod data;
 mod factors;
 mod family;
 mod fit;
+mod gaussian;
+mod glm;
 mod histogram;
 pub mod interval;
+mod kernels;
 
+pub use adapt::{NewRow, own_effect};
+pub use complete::{Advance, Push, Sparse};
 pub use data::Observed;
 pub use factors::Factors;
 pub use family::{Family, THETA_MAX};
