@@ -101,7 +101,6 @@ impl Evaluate for FedMiss {
         let mean = |sum, tally: &whimbrel_models::lowrank::interval::Tally| tally.mean_of(sum);
         let root = |value: Option<f64>| value.map(f64::sqrt);
         let known = (server.phase != Phase::Memory).then_some(field_norm2);
-        let quantile = calibration.calibrated.then_some(calibration.quantile);
         let optional = [
             ("field_norm2", known),
             ("update_norm2", server.update_norm2),
@@ -111,7 +110,6 @@ impl Evaluate for FedMiss {
             ("held_out_rmse", root(mean(held_out.squared, held_out))),
             ("held_out_deviance", mean(held_out.deviance, held_out)),
             ("held_out_coverage", calibration.coverage),
-            ("interval_quantile", quantile),
             ("local_variance", server.spread.map(|s| s.local2)),
             ("down_memory_gap2", server.spread.and_then(|s| s.memory2)),
         ];

@@ -35,6 +35,7 @@
 
 mod client;
 mod evaluate;
+pub mod select;
 mod server;
 mod settings;
 mod state;
@@ -46,6 +47,7 @@ use crate::settings::Budget;
 use whimbrel_codec::Codec;
 use whimbrel_core::method::{Artifact, Bind, Cohort, Disclosure, Exposure, From, Method, Plan};
 use whimbrel_core::{ClientData, ClientId, Error, Key, Result, vector};
+use whimbrel_models::lowrank::interval::PARTS;
 use whimbrel_models::lowrank::{Factors, LowRankFit, Observed, Scores};
 
 /// A client may observe each cell so many times: a bound on what it sends.
@@ -277,7 +279,7 @@ impl Method for FedMiss {
                 bytes_max: 20 + 2 * list(self.batch_of(cells)),
                 exposure: Exposure::Rows,
             },
-            aggregate("up", "at the end: sums over its cells, and a histogram of scores", SCORES_BYTES),
+            aggregate("up", "at the end: sums over its cells, and histograms of the scores of cells held out", SCORES_BYTES),
             Disclosure {
                 message: "answer",
                 meaning: "at evaluations: the residuals of its cells, sums over them and over the cells held out, and a histogram of scores".into(),
@@ -289,8 +291,8 @@ impl Method for FedMiss {
     }
 }
 
-/// Four sums twice, and two histograms of at most 807 bins.
-const SCORES_BYTES: usize = 64 + 2 * (10 + 807 * 9);
+/// Four sums twice, and as many histograms as there are parts, of at most 807 bins in 32 octaves.
+const SCORES_BYTES: usize = 64 + PARTS * (10 + 807 * 32 * 11);
 /// Residuals above this would make sums over a table overflow.
 const VALUE_MAX: f64 = 1e150;
 

@@ -1,6 +1,6 @@
 //! A fitted table: what is expected of a cell, and how sure that is.
 
-use super::interval::{self, Calibration};
+use super::interval::{self, Calibration, Group};
 use super::{Effects, Factors, Family, LowRank, Settings, Variance};
 use whimbrel_core::method::{Artifact, Tensor};
 use whimbrel_core::{Error, Result, Stream};
@@ -44,13 +44,14 @@ impl LowRankFit {
 
     /// The standard deviation of a value with this mean.
     pub fn sd_of(&self, mean: f64) -> f64 {
-        self.dispersion().sqrt() * interval::scale(self.model.family(), mean)
+        self.dispersion_of(mean).sqrt() * interval::scale(self.model.family(), mean)
     }
 
     /// The interval of a value with this mean, within the range of the family.
     pub fn interval_of(&self, mean: f64) -> (f64, f64) {
         let family = self.model.family();
-        let quantile = self.calibration.map_or(1.644_853_626_951_472_2, |c| c.quantile);
+        let quantile =
+            self.calibration.map_or(1.644_853_626_951_472_2, |c| c.group_of(family, mean).quantile);
         let reach = quantile * interval::scale(family, mean);
         let (low, high) = match family {
             Family::Gaussian => (f64::NEG_INFINITY, f64::INFINITY),
@@ -68,7 +69,7 @@ impl LowRankFit {
     /// A value with this mean, drawn from the fitted model. Counts with a dispersion above one have
     /// a gamma-distributed rate, so that their variance is dispersion times mean.
     pub fn draw_of(&self, mean: f64, stream: &mut Stream) -> f64 {
-        let (family, dispersion) = (self.model.family(), self.dispersion());
+        let (family, dispersion) = (self.model.family(), self.dispersion_of(mean));
         let excess = dispersion - 1.0;
         if family == Family::Poisson && excess > 0.0 && mean > 0.0 {
             let rate = excess * stream.gamma(mean / excess);
@@ -97,7 +98,12 @@ impl LowRankFit {
         out = number(out, "unit_variance", f64::from(u8::from(variance == Variance::Unit)));
         if let Some(calibration) = self.calibration {
             out = number(out, "dispersion", calibration.dispersion);
-            out = number(out, "quantile", calibration.quantile);
+            let groups = calibration.groups();
+            let column = |of: fn(&Group) -> f64| groups.iter().map(of).collect();
+            out = out
+                .with("interval_octaves", &[groups.len()], column(|g| f64::from(g.last)))
+                .with("interval_quantiles", &[groups.len()], column(|g| g.quantile))
+                .with("interval_dispersions", &[groups.len()], column(|g| g.dispersion));
             out = number(out, "calibrated", f64::from(u8::from(calibration.calibrated)));
             if let Some(coverage) = calibration.coverage {
                 out = number(out, "coverage", coverage);
@@ -152,21 +158,33 @@ impl LowRankFit {
             u: values("u", rows * rank)?,
             v: values("v", columns * rank)?,
         };
-        let calibration = match artifact.tensor("quantile") {
+        let calibration = match artifact.tensor("interval_octaves") {
             None => None,
-            Some(_) => Some(Calibration {
-                dispersion: number("dispersion")?,
-                quantile: number("quantile")?,
-                calibrated: number("calibrated")? != 0.0,
-                coverage: number("coverage").ok(),
-            }),
+            Some(octaves) => {
+                let count = octaves.values.len();
+                let quantiles = values("interval_quantiles", count)?;
+                let dispersions = values("interval_dispersions", count)?;
+                let rest = quantiles.into_iter().zip(dispersions);
+                let group = |(last, (quantile, dispersion)): (&f64, (f64, f64))| Group {
+                    last: *last as u32,
+                    quantile,
+                    dispersion,
+                };
+                Some(Calibration::from_parts(
+                    number("dispersion")?,
+                    &octaves.values.iter().zip(rest).map(group).collect::<Vec<_>>(),
+                    number("calibrated")? != 0.0,
+                    number("coverage").ok(),
+                )?)
+            }
         };
         let clients = number("clients")? as u32;
         Ok(Self { model: LowRank::new(settings)?, factors, clients, calibration })
     }
 
-    fn dispersion(&self) -> f64 {
-        self.calibration.map_or(1.0, |calibration| calibration.dispersion)
+    fn dispersion_of(&self, mean: f64) -> f64 {
+        let family = self.model.family();
+        self.calibration.map_or(1.0, |calibration| calibration.group_of(family, mean).dispersion)
     }
 }
 
@@ -186,8 +204,9 @@ mod tests {
         let settings = Settings { effects: Effects::RowColumn, ..Settings::new(6, 5, family) };
         let model = LowRank::new(settings).unwrap();
         let factors = Factors::start(&model, 0.7, Key::root(3));
-        let calibration =
-            Calibration { dispersion: 2.5, quantile: 2.0, calibrated: true, coverage: Some(0.9) };
+        let group = |last, quantile| Group { last, quantile, dispersion: 2.5 };
+        let groups = [group(9, 2.0), group(31, 3.0)];
+        let calibration = Calibration::from_parts(2.5, &groups, true, Some(0.9)).unwrap();
         LowRankFit { model, factors, clients: 4, calibration: Some(calibration) }
     }
 

@@ -1,19 +1,32 @@
 //! How far off the fit is: dispersion, and intervals calibrated on cells that were held out.
 //!
-//! Federated split conformal: a client answers with a histogram of the scores
-//! `s = |y - mu| / scale(mu)` of its held-out cells, in two halves that depend only on where a cell
-//! lies. The 90 % quantile of the first half makes intervals `mu +- q scale(mu)`; the second half
-//! says how many of them hold. `scale` is all there is to choose, and it stands here alone.
+//! Federated conformal prediction. A client answers with histograms of the scores
+//! `s = |y - mu| / scale(mu)` of its held-out cells, by octave of `mu`. Octaves are joined to
+//! groups of at least [`GROUP_MIN`] cells, and the 90 % quantile `q` of a group's scores makes the
+//! intervals `mu +- q scale(mu)` of its means: so small and large counts are each covered, however
+//! their spread grows with the mean.
+//!
+//! How many such intervals hold is found by cross-checking: the cells fall into [`PARTS`] parts
+//! that depend only on where a cell lies, and each part is held against the quantiles of the
+//! others. With a few dozen held-out cells, that share is far steadier than that of one half
+//! checked against the other.
 
+use super::histogram::{Bins, Histogram, OCTAVES};
 use super::{Family, Settings, Variance};
-use whimbrel_core::math::{exp, ln};
-use whimbrel_core::wire::{put_varint, take_varint};
 use whimbrel_core::{Error, Key, Result, Wire, wire};
 
 /// The share of values that an interval is to hold.
 pub const LEVEL: f64 = 0.9;
+/// Parts of the held-out cells, for cross-checking.
+pub const PARTS: usize = 5;
+/// The fewest held-out cells whose means make a group; with fewer, all are one group.
+pub const GROUP_MIN: u64 = 100;
+/// The most groups.
+pub const GROUPS_MAX: usize = 10;
 /// The normal quantile that goes with [`LEVEL`] on two sides, used where nothing was held out.
 const NORMAL_QUANTILE: f64 = 1.644_853_626_951_472_2;
+/// The stream that deals the held-out cells to parts.
+const DEAL: u64 = 0xCA11;
 
 /// The spread of a value around its mean, up to one factor that calibration finds: the family's
 /// own, and a little more so that a mean near the end of its range does not promise certainty.
@@ -29,6 +42,15 @@ pub fn scale(family: Family, mean: f64) -> f64 {
 /// `|y - mu| / scale(mu)`.
 pub fn score(family: Family, y: f64, mean: f64) -> f64 {
     (y - mean).abs() / scale(family, mean)
+}
+
+/// Where a mean belongs. The spread of counts grows with the mean in ways that the family does not
+/// know; other values are all treated alike.
+fn octave(family: Family, mean: f64) -> u32 {
+    match family {
+        Family::Poisson => Histogram::octave(mean),
+        Family::Gaussian | Family::Bernoulli => 0,
+    }
 }
 
 /// Sums over some cells.
@@ -83,159 +105,183 @@ pub struct Scores {
     pub observed: Tally,
     /// Over the cells held out.
     pub held_out: Tally,
-    /// Scores of the held-out cells that calibrate.
-    pub calibrating: Histogram,
-    /// Scores of those that check the calibration.
-    pub checking: Histogram,
+    /// Scores of the held-out cells, by part.
+    pub parts: [Histogram; PARTS],
 }
 
-wire!(Scores { observed, held_out, calibrating, checking });
+impl Wire for Scores {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.observed.put(out);
+        self.held_out.put(out);
+        self.parts.iter().for_each(|part| part.put(out));
+    }
+    fn take(from: &mut &[u8]) -> Result<Self> {
+        let (observed, held_out) = (Tally::take(from)?, Tally::take(from)?);
+        let mut parts: [Histogram; PARTS] = Default::default();
+        for part in &mut parts {
+            *part = Histogram::take(from)?;
+        }
+        Ok(Self { observed, held_out, parts })
+    }
+}
 
 impl Scores {
-    /// Adds a held-out cell; the half it belongs to follows from its number in the table.
+    /// Adds a held-out cell; the part it belongs to follows from its number in the table.
     pub fn add_held_out(&mut self, family: Family, position: u64, y: f64, mean: f64) {
         self.held_out.add(family, y, mean);
-        let calibrates = Key::root(HALVES).fold(position).uniform() < 0.5;
-        let half = if calibrates { &mut self.calibrating } else { &mut self.checking };
-        half.add(score(family, y, mean));
+        let part = (Key::root(DEAL).fold(position).uniform() * PARTS as f64) as usize;
+        self.parts[part].add(octave(family, mean), score(family, y, mean));
     }
 
     /// Adds another client's.
     pub fn merge(&mut self, other: &Self) -> Result<()> {
         self.observed.merge(&other.observed)?;
         self.held_out.merge(&other.held_out)?;
-        self.calibrating.merge(&other.calibrating)?;
-        self.checking.merge(&other.checking)
+        self.parts.iter_mut().zip(&other.parts).try_for_each(|(part, other)| part.merge(other))
+    }
+
+    /// The share of held-out cells inside the interval of this level that the other parts' scores
+    /// make; none where there are too few.
+    pub fn coverage(&self, level: f64) -> Option<f64> {
+        let (mut inside, mut checked) = (0, 0);
+        let mut first = 0;
+        for last in self.last_octaves() {
+            let parts = self.parts.each_ref().map(|part| part.between(first, last));
+            for (i, part) in parts.iter().enumerate() {
+                let mut others = Bins::default();
+                (0..PARTS).filter(|j| *j != i).for_each(|j| others.add(&parts[j]));
+                if let Some(bin) = others.quantile_bin(level) {
+                    inside += part.count_to(bin);
+                    checked += part.count();
+                }
+            }
+            first = last + 1;
+        }
+        (checked > 0).then(|| inside as f64 / checked as f64)
+    }
+
+    /// The last octave of each group: octaves are joined, small means first, until a group has
+    /// enough cells; a rest that has not goes with the group before it.
+    fn last_octaves(&self) -> Vec<u32> {
+        let within = |first, last| -> u64 {
+            self.parts.iter().map(|part| part.between(first, last).count()).sum()
+        };
+        let enough = GROUP_MIN.max(within(0, OCTAVES - 1).div_ceil(GROUPS_MAX as u64));
+        let (mut groups, mut first) = (Vec::new(), 0);
+        for last in 0..OCTAVES {
+            if within(first, last) >= enough {
+                groups.push(last);
+                first = last + 1;
+            }
+        }
+        match groups.last_mut() {
+            Some(last) => *last = OCTAVES - 1,
+            None => groups.push(OCTAVES - 1),
+        }
+        groups
     }
 }
 
-/// The stream that halves the held-out cells.
-const HALVES: u64 = 0xCA11;
-
-/// Counts of scores on a fixed geometric grid: bin `i` holds what is at most [`Histogram::edge`]
-/// of `i` and above that of `i - 1`; the last bin holds all the rest.
-#[derive(Clone, Debug, PartialEq, Default)]
-pub struct Histogram(std::collections::BTreeMap<u32, u64>);
-
-/// The edge of the first bin, the logarithm of the ratio of neighbouring edges (2 %), and the
-/// number of bins: up to 1e4.
-const LOWEST: f64 = 1e-3;
-const LOG_RATIO: f64 = 0.02;
-const BINS: u32 = 807;
-
-impl Histogram {
-    /// Adds one score.
-    pub fn add(&mut self, score: f64) {
-        // NaN, which no score of finite numbers is, lands in the last bin.
-        let bin = (ln(score / LOWEST) / LOG_RATIO).ceil();
-        let bin = if bin <= 0.0 { 0 } else { bin.min(f64::from(BINS - 1)) as u32 };
-        let bin = if score.is_nan() { BINS - 1 } else { bin };
-        *self.0.entry(bin).or_default() += 1;
-    }
-
-    /// The largest score of a bin.
-    pub fn edge(bin: u32) -> f64 {
-        LOWEST * exp(LOG_RATIO * f64::from(bin))
-    }
-
-    /// How many scores.
-    pub fn count(&self) -> u64 {
-        self.0.values().sum()
-    }
-
-    /// How many scores are in bins up to this one.
-    pub fn count_to(&self, bin: u32) -> u64 {
-        self.0.range(..=bin).map(|(_, count)| count).sum()
-    }
-
-    /// Adds another.
-    pub fn merge(&mut self, other: &Self) -> Result<()> {
-        let total = self.count().checked_add(other.count());
-        if total.is_none_or(|total| total > COUNT_MAX) {
-            return Err(Error::peer("a client has more scores than any table has cells"));
-        }
-        other.0.iter().for_each(|(bin, count)| *self.0.entry(*bin).or_default() += count);
-        Ok(())
-    }
-
-    /// The bin at whose edge `ceil((n + 1) level)` of the `n` scores are reached: split conformal's
-    /// quantile. None where there are too few scores for it.
-    pub fn quantile_bin(&self, level: f64) -> Option<u32> {
-        let n = self.count();
-        let wanted = ((n + 1) as f64 * level).ceil() as u64;
-        let mut below = 0;
-        self.0.iter().find_map(|(bin, count)| {
-            below += count;
-            (below >= wanted).then_some(*bin)
-        })
-    }
+/// What is known about cells whose means are alike.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Group {
+    /// The last octave of the means.
+    pub last: u32,
+    /// Intervals are `mu +- quantile scale(mu)`.
+    pub quantile: f64,
+    /// By how much variances exceed the family's.
+    pub dispersion: f64,
 }
 
-/// No histogram holds more.
-const COUNT_MAX: u64 = 1 << 48;
-
-impl Wire for Histogram {
-    fn put(&self, out: &mut Vec<u8>) {
-        put_varint(self.0.len() as u64, out);
-        let mut last = 0;
-        for (bin, count) in &self.0 {
-            put_varint(u64::from(bin - last), out);
-            put_varint(*count, out);
-            last = *bin;
-        }
-    }
-    fn take(from: &mut &[u8]) -> Result<Self> {
-        let bins = take_varint(from)?;
-        let (mut last, mut all) = (0u64, Self::default());
-        for at in 0..bins {
-            let (step, count) = (take_varint(from)?, take_varint(from)?);
-            let bin = last.checked_add(step).filter(|bin| *bin < u64::from(BINS));
-            let ordered = at == 0 || step > 0;
-            let (Some(bin), true) = (bin, ordered && count > 0 && count <= COUNT_MAX) else {
-                return Err(Error::peer("a histogram of scores is not in order"));
-            };
-            all.0.insert(bin as u32, count);
-            last = bin;
-        }
-        Ok(all)
-    }
-}
+wire!(Group { last, quantile, dispersion });
 
 /// What the scores of everyone amount to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Calibration {
-    /// By how much variances exceed the family's: Pearson's chi-square per degree of freedom. The
-    /// variance itself for a Gaussian (1 where the model says so).
+    /// By how much variances exceed the family's, over all cells: Pearson's chi-square per degree
+    /// of freedom. The variance itself for a Gaussian (1 where the model says so).
     pub dispersion: f64,
-    /// Intervals are `mu +- quantile scale(mu)`.
-    pub quantile: f64,
-    /// Whether the quantile was found on held-out cells; else it is the normal one.
+    /// By the size of the mean, ascending; those after the first `group_count` mean nothing.
+    groups: [Group; GROUPS_MAX],
+    group_count: u8,
+    /// Whether the quantiles were found on held-out cells; else they are the normal one.
     pub calibrated: bool,
-    /// The share of checking cells inside their interval.
+    /// The share of held-out cells inside the intervals, cross-checked.
     pub coverage: Option<f64>,
 }
 
-wire!(Calibration { dispersion, quantile, calibrated, coverage });
+impl Wire for Calibration {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.dispersion.put(out);
+        self.groups().to_vec().put(out);
+        self.calibrated.put(out);
+        self.coverage.put(out);
+    }
+    fn take(from: &mut &[u8]) -> Result<Self> {
+        let (dispersion, groups) = (f64::take(from)?, Vec::<Group>::take(from)?);
+        Self::from_parts(dispersion, &groups, bool::take(from)?, Wire::take(from)?)
+    }
+}
 
 impl Calibration {
     /// From the scores of all clients. `parameters` is how many numbers the fit has.
     pub fn new(settings: &Settings, scores: &Scores, parameters: usize) -> Self {
-        let dispersion =
-            if settings.family == Family::Gaussian && settings.variance == Variance::Unit {
-                1.0
-            } else {
-                dispersion(scores, parameters)
-            };
-        let bin = scores.calibrating.quantile_bin(LEVEL);
-        let checks = scores.checking.count();
-        Self {
-            dispersion,
-            quantile: bin.map_or(NORMAL_QUANTILE * dispersion.sqrt(), Histogram::edge),
-            calibrated: bin.is_some(),
-            coverage: bin
-                .filter(|_| checks > 0)
-                .map(|bin| scores.checking.count_to(bin) as f64 / checks as f64),
+        let unit = settings.family == Family::Gaussian && settings.variance == Variance::Unit;
+        let dispersion = if unit { 1.0 } else { dispersion(scores, parameters) };
+        let everywhere =
+            Group { last: OCTAVES - 1, quantile: NORMAL_QUANTILE * dispersion.sqrt(), dispersion };
+        let (mut groups, mut first) = (Vec::new(), 0);
+        for last in scores.last_octaves() {
+            let mut bins = Bins::default();
+            scores.parts.iter().for_each(|part| bins.add(&part.between(first, last)));
+            first = last + 1;
+            groups.push(bins.quantile_bin(LEVEL).map(|bin| Group {
+                last,
+                quantile: Histogram::edge(bin),
+                // A single group is everyone, and its chi-square is known better.
+                dispersion: if bins.count() < scores.held_out.count && !unit {
+                    bins.mean_square()
+                } else {
+                    dispersion
+                },
+            }));
         }
+        // Only a single group can be too small for a quantile.
+        let found: Option<Vec<Group>> = groups.into_iter().collect();
+        let calibrated = found.is_some();
+        let coverage = if calibrated { scores.coverage(LEVEL) } else { None };
+        let found = found.unwrap_or_else(|| vec![everywhere]);
+        Self::from_parts(dispersion, &found, calibrated, coverage)
+            .expect("groups from octaves are in order")
+    }
+
+    /// Checks and puts together what was stored.
+    pub fn from_parts(
+        dispersion: f64,
+        found: &[Group],
+        calibrated: bool,
+        coverage: Option<f64>,
+    ) -> Result<Self> {
+        let ordered = found.windows(2).all(|pair| pair[0].last < pair[1].last);
+        let (Some(last), true) = (found.last(), ordered && found.len() <= GROUPS_MAX) else {
+            return Err(Error::data("the groups of a calibration are not in order"));
+        };
+        let mut groups = [*last; GROUPS_MAX];
+        groups[..found.len()].copy_from_slice(found);
+        Ok(Self { dispersion, groups, group_count: found.len() as u8, calibrated, coverage })
+    }
+
+    /// What is known about means of each size, ascending.
+    pub fn groups(&self) -> &[Group] {
+        &self.groups[..usize::from(self.group_count)]
+    }
+
+    /// What is known about cells with such a mean.
+    pub fn group_of(&self, family: Family, mean: f64) -> Group {
+        let octave = octave(family, mean);
+        let groups = self.groups();
+        let found = groups.iter().find(|group| octave <= group.last);
+        *found.unwrap_or(&groups[groups.len() - 1])
     }
 }
 
@@ -258,53 +304,88 @@ fn dispersion(scores: &Scores, parameters: usize) -> f64 {
 mod tests {
     use super::*;
 
-    #[test]
-    fn quantiles_of_histograms_are_within_a_bin_of_the_sorted_ones() {
-        let mut stream = Key::root(5).stream();
-        let mut scores: Vec<f64> = (0..999).map(|_| stream.normal().abs()).collect();
-        let mut histogram = Histogram::default();
-        scores.iter().for_each(|s| histogram.add(*s));
-        scores.sort_by(f64::total_cmp);
-        let exact = scores[900 - 1]; // ceil(1000 * 0.9)
-        let found = Histogram::edge(histogram.quantile_bin(0.9).unwrap());
-        assert!(found >= exact && found <= exact * exp(LOG_RATIO), "{found} for {exact}");
-    }
-
-    #[test]
-    fn extreme_scores_have_bins_and_few_scores_no_quantile() {
-        let mut histogram = Histogram::default();
-        [0.0, 1e-9, 1e9, f64::INFINITY, f64::NAN].into_iter().for_each(|s| histogram.add(s));
-        assert_eq!((histogram.count_to(0), histogram.count()), (2, 5));
-        assert_eq!(histogram.quantile_bin(0.9), None, "six times 0.9 is more than five");
-        assert!(Histogram::edge(BINS - 1) > 9e3);
-    }
-
-    #[test]
-    fn histograms_survive_their_bytes_and_disorder_is_refused() {
-        let mut histogram = Histogram::default();
-        [0.1, 0.1, 3.0, 1e6].into_iter().for_each(|s| histogram.add(s));
-        let bytes = histogram.to_bytes();
-        assert_eq!(Histogram::from_bytes(&bytes).unwrap(), histogram);
-        assert!(Histogram::from_bytes(&[2, 5, 1, 0, 1]).is_err(), "a bin twice");
-        assert!(Histogram::from_bytes(&[1, 5, 0]).is_err(), "an empty bin");
-    }
-
-    /// Overdispersed counts around a known mean: calibrated intervals hold 90 % of the checking
-    /// half. 4,000 cells there: a binomial standard deviation of 0.5 %, so 2 % is four of them.
-    #[test]
-    fn calibrated_intervals_cover_what_they_promise() {
-        let mut stream = Key::root(6).stream();
-        let mut scores = Scores::default();
-        for position in 0..8_000 {
-            let mean = 1.0 + 20.0 * stream.uniform();
+    /// Counts whose variance is `mean + mean^2/2`, around known means from 0.2 to 2,000.
+    fn overdispersed(cells: u64, seed: u64) -> (Scores, Vec<(f64, f64)>) {
+        let mut stream = Key::root(seed).stream();
+        let (mut scores, mut values) = (Scores::default(), Vec::new());
+        for position in 0..cells {
+            let mean = 0.2 * 10f64.powf(4.0 * stream.uniform());
             let rate = mean * stream.gamma(2.0) / 2.0;
             let y = stream.poisson(rate) as f64;
             scores.add_held_out(Family::Poisson, position, y, mean);
+            values.push((y, mean));
         }
+        (scores, values)
+    }
+
+    /// 8,000 cells: a binomial standard deviation of 0.34 % of the share inside, of 0.6 % in a
+    /// third of them; 1.5 % and 2.5 % are four of those.
+    #[test]
+    fn calibrated_intervals_cover_small_and_large_means_alike() {
+        let (scores, values) = overdispersed(8_000, 6);
         let settings = Settings::new(100, 80, Family::Poisson);
         let calibration = Calibration::new(&settings, &scores, 0);
         let coverage = calibration.coverage.unwrap();
-        assert!((coverage - LEVEL).abs() < 0.02, "{coverage}");
-        assert!(calibration.dispersion > 3.0, "mean/2 + 1 on average: {calibration:?}");
+        assert!((coverage - LEVEL).abs() < 0.015, "{coverage}");
+        assert!(calibration.groups().len() > 3, "{calibration:?}");
+        for (low, high) in [(0.0, 4.0), (4.0, 90.0), (90.0, 1e9)] {
+            let third = values.iter().filter(|(_, mean)| (low..high).contains(mean));
+            let inside = third.clone().filter(|(y, mean)| {
+                let group = calibration.group_of(Family::Poisson, *mean);
+                score(Family::Poisson, *y, *mean) <= group.quantile
+            });
+            let share = inside.count() as f64 / third.count() as f64;
+            assert!((share - LEVEL).abs() < 0.025, "{share} from {low} to {high}");
+        }
+        let first = calibration.groups()[0].dispersion;
+        assert!(calibration.dispersion > 10.0 * first, "spreads grow with means: {calibration:?}");
+    }
+
+    /// Forty held-out cells: one group, and a share that a half against a half would put anywhere
+    /// from 75 % to 100 %.
+    #[test]
+    fn few_cells_are_one_group_and_still_checked() {
+        let settings = Settings::new(10, 8, Family::Poisson);
+        for seed in 0..20 {
+            let (scores, _) = overdispersed(40, 100 + seed);
+            let calibration = Calibration::new(&settings, &scores, 0);
+            assert!(calibration.calibrated && calibration.groups().len() == 1);
+            let coverage = calibration.coverage.unwrap();
+            assert!((0.82..=1.0).contains(&coverage), "{coverage}");
+        }
+        let (scores, _) = overdispersed(5, 7);
+        let calibration = Calibration::new(&settings, &scores, 0);
+        assert!(!calibration.calibrated && calibration.coverage.is_none());
+        assert_eq!(
+            calibration.groups()[0].quantile,
+            NORMAL_QUANTILE * calibration.dispersion.sqrt()
+        );
+    }
+
+    #[test]
+    fn calibrations_and_scores_survive_their_bytes() {
+        let (scores, _) = overdispersed(900, 8);
+        assert_eq!(Scores::from_bytes(&scores.to_bytes()).unwrap(), scores);
+        let calibration = Calibration::new(&Settings::new(30, 30, Family::Poisson), &scores, 0);
+        assert_eq!(Calibration::from_bytes(&calibration.to_bytes()).unwrap(), calibration);
+        let backwards: Vec<Group> = calibration.groups().iter().rev().copied().collect();
+        assert!(Calibration::from_parts(1.0, &backwards, true, None).is_err());
+        assert!(Calibration::from_parts(1.0, &[], true, None).is_err());
+    }
+
+    #[test]
+    fn merged_scores_are_those_of_all_cells() {
+        let (mut one, values) = overdispersed(300, 9);
+        let mut both = one.clone();
+        for (i, (y, mean)) in values.iter().enumerate() {
+            both.add_held_out(Family::Poisson, 300 + i as u64, *y, *mean);
+        }
+        let mut other = Scores::default();
+        for (i, (y, mean)) in values.iter().enumerate() {
+            other.add_held_out(Family::Poisson, 300 + i as u64, *y, *mean);
+        }
+        one.merge(&other).unwrap();
+        assert_eq!(one.parts, both.parts);
+        assert_eq!(one.held_out.count, both.held_out.count);
     }
 }

@@ -20,6 +20,7 @@ mod family;
 mod fit;
 mod gaussian;
 mod glm;
+mod histogram;
 pub mod interval;
 mod kernels;
 
@@ -29,7 +30,7 @@ pub use data::Observed;
 pub use factors::Factors;
 pub use family::{Family, THETA_MAX};
 pub use fit::{KIND, LowRankFit};
-pub use interval::{Calibration, Scores};
+pub use interval::{Calibration, Group, Scores};
 
 use whimbrel_core::{Error, Result};
 
