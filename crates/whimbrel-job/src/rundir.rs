@@ -7,6 +7,7 @@ mod table;
 
 pub use files::{Facts, quoted, resolved};
 pub use seeds::aggregate;
+pub use table::findings;
 
 use self::changes::changes;
 use self::files::{clients_csv, model_json, pretty, safetensors, summary};

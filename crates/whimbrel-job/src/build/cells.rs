@@ -12,6 +12,7 @@ use whimbrel_codec::channel::{Downlink, UpRule, Uplink, em_alpha};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, Erased, Error};
 use whimbrel_engine::Stage;
+use whimbrel_methods::fedmiss::select::{self, Candidate, Select, Selection};
 use whimbrel_methods::fedmiss::{BindCells, Copies, FedMiss, Memory, StepRule};
 use whimbrel_methods::step::Schedule;
 use whimbrel_models::lowrank::{Effects, Family, LowRank, Settings, Variance};
@@ -19,10 +20,8 @@ use whimbrel_models::lowrank::{Effects, Family, LowRank, Settings, Variance};
 /// A low-rank table and the method that fits it.
 pub(super) struct CellsPlan {
     key: LowRankKey,
-    rows: usize,
-    columns: usize,
-    /// The model, with the rank and the penalty that the job gives or, where they are to be
-    /// chosen, those the choice starts from.
+    /// The model with the rank and the penalty that the job gives; stand-ins where they are
+    /// chosen on the way.
     model: LowRank,
     codec: Codec,
     memory: Memory,
@@ -32,11 +31,18 @@ pub(super) struct CellsPlan {
     warnings: Vec<String>,
 }
 
+/// What a stage is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Select,
+    Fit,
+}
+
 impl CellsPlan {
     pub fn new(common: &Common, key: &LowRankKey, loaded: &Loaded) -> Result<Self> {
         let job = &common.job;
         let (rows, columns) = shape(loaded)?;
-        let model = model(key, rows, columns, key.rank, key.lambda)?;
+        let model = LowRank::new(settings(key, rows, columns))?;
         let codec = channels::codec(&job.uplink.codec)?;
         let memory = match &job.uplink.rule {
             UpKey::Plain | UpKey::MemoryOff => Memory::Off,
@@ -49,9 +55,11 @@ impl CellsPlan {
         let downlink = channels::downlink(job, &common.names, &model.blocks(), None)?;
         let uplink = usual_uplink(common, &codec, memory)?;
         let warnings = loaded.warnings.clone();
-        let plan =
-            Self { key: *key, rows, columns, model, codec, memory, uplink, downlink, warnings };
-        plan.method(common, plan.model.clone())?.check()?;
+        let plan = Self { key: *key, model, codec, memory, uplink, downlink, warnings };
+        plan.method(common, &plan.model)?.check()?;
+        if plan.stages().contains(&Kind::Select) {
+            plan.selection(common)?;
+        }
         Ok(plan)
     }
 
@@ -67,21 +75,45 @@ impl CellsPlan {
         self.warnings.clone()
     }
 
-    pub fn stages(&self) -> usize {
-        1
+    pub fn stages(&self) -> Vec<Kind> {
+        let chosen = self.key.rank.is_none() || self.key.lambda.is_none();
+        chosen.then_some(Kind::Select).into_iter().chain([Kind::Fit]).collect()
     }
 
     pub fn build(
         &self,
         common: &Common,
-        _index: usize,
-        _delivered: &[Artifact],
+        index: usize,
+        delivered: &[Artifact],
     ) -> whimbrel_core::Result<Stage> {
-        let method = self.method(common, self.model.clone())?;
-        Ok(common.fit(Box::new(Erased(method, BindCells))))
+        let chosen = delivered.iter().find(|a| a.kind == select::KIND);
+        let model = match chosen.map(Selection::from_artifact).transpose()? {
+            None => self.model.clone(),
+            Some(selection) => self.model_of(&selection.chosen)?,
+        };
+        Ok(match self.stages()[index] {
+            Kind::Select => {
+                let method = self.selection(common)?;
+                common.quiet("rank and penalty", Box::new(Erased(method, BindCells)))
+            }
+            Kind::Fit => {
+                let method = self.method(common, &model)?;
+                common.fit(Box::new(Erased(method, BindCells)))
+            }
+        })
     }
 
-    fn method(&self, common: &Common, model: LowRank) -> whimbrel_core::Result<FedMiss> {
+    fn selection(&self, common: &Common) -> whimbrel_core::Result<Select> {
+        let (settings, key) = (self.model.settings().clone(), &self.key);
+        Select::new(settings, key.rank, key.lambda, select::ROUNDS, common.job.data.seed)
+    }
+
+    fn model_of(&self, chosen: &Candidate) -> whimbrel_core::Result<LowRank> {
+        let Candidate { effects, rank, lambda } = *chosen;
+        LowRank::new(Settings { effects, rank, lambda, ..self.model.settings().clone() })
+    }
+
+    fn method(&self, common: &Common, model: &LowRank) -> whimbrel_core::Result<FedMiss> {
         let job = &common.job;
         let step = match job.method.step {
             Step::Auto => StepRule::Auto,
@@ -101,8 +133,14 @@ impl CellsPlan {
             CopiesKey::Fewest => Copies::Fewest,
             CopiesKey::Given(copies) => Copies::Given(copies),
         };
+        let downlink = match model.blocks() == self.model.blocks() {
+            true => self.downlink.clone(),
+            // The factors of another rank are another vector.
+            false => channels::downlink(job, &common.names, &model.blocks(), None)
+                .map_err(|failure| Error::config(failure.to_string()))?,
+        };
         Ok(FedMiss {
-            model,
+            model: model.clone(),
             step,
             budget: common.budget(),
             batch: common.batch(),
@@ -115,7 +153,7 @@ impl CellsPlan {
             ),
             personal: self.key.personal,
             participation: common.participation_mean(),
-            downlink: self.downlink.clone(),
+            downlink,
         })
     }
 }
@@ -128,30 +166,25 @@ fn shape(loaded: &Loaded) -> Result<(usize, usize)> {
     }
 }
 
-/// The model of a job with this rank and penalty.
-fn model(
-    key: &LowRankKey,
-    rows: usize,
-    columns: usize,
-    rank: Option<usize>,
-    lambda: Option<f64>,
-) -> whimbrel_core::Result<LowRank> {
-    LowRank::new(Settings {
-        rank: rank.unwrap_or(1),
+/// What a job says of its model, with stand-ins for what is to be chosen.
+fn settings(key: &LowRankKey, rows: usize, columns: usize) -> Settings {
+    let smaller = rows.min(columns);
+    Settings {
+        rank: key.rank.unwrap_or(smaller.saturating_sub(1).min(1)),
         effects: match key.effects {
             EffectsKey::None => Effects::None,
             EffectsKey::Row => Effects::Row,
             EffectsKey::Column => Effects::Column,
             EffectsKey::RowColumn => Effects::RowColumn,
         },
-        lambda: lambda.unwrap_or(0.0),
+        lambda: key.lambda.unwrap_or(0.0),
         lambda_effects: key.lambda_effects,
         variance: match key.variance {
             VarianceKey::Unit => Variance::Unit,
             VarianceKey::Estimated => Variance::Estimated,
         },
         ..Settings::new(rows, columns, family(key.family))
-    })
+    }
 }
 
 /// The model's word for a job's.

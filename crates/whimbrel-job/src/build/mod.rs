@@ -158,7 +158,7 @@ impl Chain for Plan {
         match &self.fit {
             Fit::Em(em) => em.stages(&self.common).len(),
             Fit::Gradient(_) => 1,
-            Fit::Cells(cells) => cells.stages(),
+            Fit::Cells(cells) => cells.stages().len(),
         }
     }
 

@@ -153,7 +153,7 @@ impl Completed {
 
     /// Where the intervals come from, in words.
     pub fn intervals(&self) -> String {
-        intervals_of(self.fit.calibration)
+        intervals_of(self.fit.calibration.as_ref())
     }
 
     fn stream(&self, row: usize, column: usize, seed: u64, number: u32) -> Stream {
@@ -173,14 +173,18 @@ impl Completed {
 }
 
 /// Where the intervals of a calibration come from, in words.
-pub(crate) fn intervals_of(calibration: Option<Calibration>) -> String {
+fn intervals_of(calibration: Option<&Calibration>) -> String {
     match calibration {
         None => "90 % from the family alone: the run ended before its errors were known".into(),
         Some(c) if c.calibrated => {
             let share = c.coverage.map_or(String::new(), |share| {
-                format!("; they hold {:.1} % of the half kept to check", 100.0 * share)
+                format!("; cross-checked, they hold {:.1} % of them", 100.0 * share)
             });
-            format!("90 %, calibrated on half of the held-out cells (split conformal){share}")
+            let groups = match c.groups().len() {
+                0 | 1 => String::new(),
+                n => format!(" in {n} groups by size of the mean"),
+            };
+            format!("90 %, calibrated on the held-out cells (conformal){groups}{share}")
         }
         Some(c) => format!(
             "90 %, from a dispersion of {:.3} (the spread around the fit over the family's own), \

@@ -154,12 +154,11 @@ fn rounded(x: f64) -> f64 {
     format!("{x:.3e}").parse().unwrap_or(x)
 }
 
-/// How often intervals of each level hold held-out cells: found on one half of them and counted on
-/// the other. A personal effect stays with its client, so only the client's own count is known.
+/// How often intervals of each level hold held-out cells, each checked against the others. A personal effect stays with its client, so only the client's own count is known.
 fn calibration(table: &Completed, facts: &TableFacts, personal: bool) -> Vec<Value> {
     let point = |level: f64, covered: f64| json!({ "nominal": level, "covered": number(covered) });
     if personal || facts.held_out.is_empty() {
-        let found = table.fit.calibration.and_then(|calibration| calibration.coverage);
+        let found = table.fit.calibration.as_ref().and_then(|c| c.coverage);
         return found.map(|covered| point(0.9, covered)).into_iter().collect();
     }
     let mut scores = Scores::default();
@@ -169,14 +168,5 @@ fn calibration(table: &Completed, facts: &TableFacts, personal: bool) -> Vec<Val
         let mean = table.fit.mean(row, column);
         scores.add_held_out(table.fit.model.family(), position, cell.value, mean);
     }
-    let Scores { calibrating, checking, .. } = &scores;
-    let checks = checking.count();
-    if checks == 0 {
-        return Vec::new();
-    }
-    let covered = |level: f64| {
-        let bin = calibrating.quantile_bin(level)?;
-        Some(point(level, checking.count_to(bin) as f64 / checks as f64))
-    };
-    LEVELS.into_iter().filter_map(covered).collect()
+    LEVELS.into_iter().filter_map(|level| Some(point(level, scores.coverage(level)?))).collect()
 }

@@ -7,7 +7,8 @@ use whimbrel_core::Result;
 use whimbrel_core::method::Artifact;
 use whimbrel_engine::Outcome;
 use whimbrel_engine::metrics::number;
-use whimbrel_models::lowrank::{KIND, LowRankFit, Scores};
+use whimbrel_methods::fedmiss::select::{self, Selection};
+use whimbrel_models::lowrank::{Effects, KIND, LowRankFit, Scores};
 
 /// A run's table: what its files say beyond those of other runs.
 pub(super) struct Table {
@@ -22,7 +23,6 @@ pub(super) fn model_keys(key: &LowRank, facts: &TableFacts) -> Map<String, Value
     let [rows, columns] = facts.bare();
     let object = json!({
         "family_name": key.family.name(),
-        "effects_name": key.effects.name(),
         "personal": key.personal,
         "rows": facts.rows.to_vec(),
         "unobserved_rows": rows,
@@ -49,16 +49,27 @@ pub(super) fn table(
     let settings = fit.model.settings();
     put("rank", settings.rank.into());
     put("lambda", number(settings.lambda));
+    put("effects", effects_name(settings.effects).into());
     put("observations", (facts.fitted.len() + facts.held_out.len()).into());
     put("held_out", facts.held_out.len().into());
     let known = |value: Option<f64>| value.map_or(Value::Null, number);
     put("holdout_deviance", known(held_out.deviance));
     put("holdout_rmse", known(held_out.rmse));
-    put("coverage", known(fit.calibration.and_then(|c| c.coverage)));
-    put("dispersion", known(fit.calibration.map(|c| c.dispersion)));
+    put("coverage", known(fit.calibration.as_ref().and_then(|c| c.coverage)));
+    put("dispersion", known(fit.calibration.as_ref().map(|c| c.dispersion)));
     let [rows, columns] = facts.bare();
     let table = Completed::new(fit, facts.rows.to_vec(), facts.columns.to_vec(), [&rows, &columns]);
     put("intervals", table.intervals().into());
+    if let Some(selection) = selection(&outcome.delivered)? {
+        let tried = selection.tried.iter().map(|(candidate, deviance, error, rounds)| {
+            json!({
+                "effects": effects_name(candidate.effects), "rank": candidate.rank,
+                "lambda": number(candidate.lambda), "deviance": number(*deviance),
+                "standard_error": number(*error), "rounds": rounds,
+            })
+        });
+        put("selection", tried.collect());
+    }
     if contenders.len() > 1 {
         let baselines = contenders.iter().filter(|c| !c.fitted);
         let baselines: Map<String, Value> =
@@ -69,6 +80,33 @@ pub(super) fn table(
     }
     let imputation = imputation_json(&table, facts, key.personal, &contenders);
     Ok(Some(Table { imputation, summary }))
+}
+
+/// What cross-validation chose, where the job left it a choice.
+fn selection(delivered: &[Artifact]) -> Result<Option<Selection>> {
+    let found = delivered.iter().find(|artifact| artifact.kind == select::KIND);
+    found.map(Selection::from_artifact).transpose()
+}
+
+fn effects_name(effects: Effects) -> &'static str {
+    match effects {
+        Effects::None => "none",
+        Effects::Row => "row",
+        Effects::Column => "column",
+        Effects::RowColumn => "row+column",
+    }
+}
+
+/// What was found on the way to a fit, in words for whoever waits.
+pub fn findings(delivered: &[Artifact]) -> Vec<String> {
+    let Ok(Some(Selection { chosen, tried })) = selection(delivered) else { return Vec::new() };
+    vec![format!(
+        "cross-validation over {} candidates chose rank {}, lambda {:.4}, effects {}",
+        tried.len(),
+        chosen.rank,
+        chosen.lambda,
+        effects_name(chosen.effects)
+    )]
 }
 
 /// Mean errors on the cells that were kept out.

@@ -93,10 +93,14 @@ pub(crate) static LAMBDA: Key = Key::default(
 )
 .words(&[CHOSEN])
 .only(ALONE, WHY);
-pub(crate) static EFFECTS: Key =
-    Key::default("effects", "", "\"none\"", "main effects beside the factors")
-        .words(Effects::WORDS)
-        .only(ALONE, WHY);
+pub(crate) static EFFECTS: Key = Key::optional(
+    "effects",
+    "",
+    "\"row+column\" where `rank` or `lambda` is \"auto\", else \"none\"",
+    "main effects beside the factors; a choice of the rank starts from them",
+)
+.words(Effects::WORDS)
+.only(ALONE, WHY);
 pub(super) static LAMBDA_EFFECTS: Key = Key::default(
     "lambda_effects",
     "a positive number",
@@ -127,7 +131,16 @@ impl LowRank {
             true => Ok(None),
             false => v.number(|x| x >= 0.0).map(Some),
         });
-        let effects: Read<Effects> = reader.read(&EFFECTS, |v| v.choice());
+        let chooses = matches!(rank, Ok(None)) || matches!(lambda, Ok(None));
+        let effects = reader.optional(&EFFECTS, |v| match v.choice()? {
+            Effects::None if chooses => Err(v.fail(
+                "an automatic rank or lambda starts from main effects",
+                "write effects = \"row+column\", or give rank and lambda as numbers",
+            )),
+            effects => Ok(effects),
+        });
+        let usual = if chooses { Effects::RowColumn } else { Effects::None };
+        let effects = effects.map(|effects| effects.unwrap_or(usual));
         let lambda_effects = reader.read(&LAMBDA_EFFECTS, |v| v.number(|x| x > 0.0));
         let personal = reader.read(&PERSONAL, |v| v.boolean());
         if matches!(family, Ok(Family::Poisson | Family::Bernoulli)) {

@@ -16,7 +16,7 @@ use whimbrel::job::Job;
 use whimbrel::job::build::Plan;
 use whimbrel::job::failure::{Failure, Result};
 use whimbrel::job::load::{Loaded, file_hashes, load};
-use whimbrel::job::rundir::{Existing, Facts, RunDir, aggregate, resolved};
+use whimbrel::job::rundir::{Existing, Facts, RunDir, aggregate, findings, resolved};
 use whimbrel::job::spec::MethodKind;
 use whimbrel::report::{RunView, format};
 
@@ -237,6 +237,7 @@ impl Ready {
                 constants.collect::<Vec<_>>().join(", ")
             ));
         }
+        findings(&outcome.delivered).iter().for_each(|found| note(found));
         if let Some(row) = &outcome.last {
             warn_of_repairs(&name, row);
         }
