@@ -6,6 +6,7 @@ mod channels;
 mod em;
 mod gradient;
 mod optimum;
+mod prepare;
 
 use crate::failure::{Failure, Result};
 use crate::load::Loaded;
@@ -135,6 +136,9 @@ impl Plan {
     pub fn notes(&self) -> Vec<String> {
         let (up, down) = (self.uplink(), self.downlink());
         let mut notes = self.notes.clone();
+        if let Fit::Em(em) = &self.fit {
+            notes.extend(em.notes());
+        }
         if let Fit::Gradient(gradient) = &self.fit {
             let row = table_row(up.rule(), up.codec().is_exact(), down.rule());
             notes.push(format!("{}: {row}", self.common.job.method.name()));

@@ -38,6 +38,11 @@ impl Job {
             source.report_at(&["method", "kind"], what, hint);
             return;
         }
+        if gradient && self.data.prepare.is_something() {
+            let what = format!("[data.prepare] is for mixtures, and {model} predicts a target");
+            let hint = "take it out; standardize = true in [data] scales the columns";
+            source.report_at(&["data", "prepare"], what, hint);
+        }
         match (self.model.is_supervised(), self.data.has_targets()) {
             (true, false) => {
                 let what = format!("{model} predicts a target, and the data have none");

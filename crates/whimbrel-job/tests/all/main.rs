@@ -6,6 +6,7 @@ mod errors;
 mod gradient;
 mod jobs;
 mod plans;
+mod prepare;
 mod property;
 mod stages;
 

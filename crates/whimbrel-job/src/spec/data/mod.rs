@@ -1,9 +1,11 @@
 //! `[data]`: where the rows come from and who holds them.
 
 pub mod file;
+pub mod prepare;
 pub mod split;
 
 pub use file::{Csv, Libsvm, Npy};
+pub use prepare::Prepare;
 pub use split::{ClusterBy, Partition};
 
 use super::mixture::{self, Mixture};
@@ -12,6 +14,7 @@ use crate::key::{Key, Section, choices};
 use crate::reader::{Read, Reader};
 use crate::resolve::{Writer, text};
 use file::{CLIENT, COLUMNS, COLUMNS_COUNT, DELIMITER, LABEL, PATH, STANDARDIZE, TARGET};
+use prepare::PREPARE;
 use split::SPLIT;
 use std::path::PathBuf;
 
@@ -20,6 +23,8 @@ use std::path::PathBuf;
 pub struct Data {
     /// Where the rows come from.
     pub source: Source,
+    /// What is done to the columns, as written in `[data.prepare]`.
+    pub prepare: Prepare,
     /// The seed of splits and generators.
     pub seed: u64,
 }
@@ -77,6 +82,7 @@ pub(crate) static SECTION: Section = Section {
         &STANDARDIZE,
         &DELIMITER,
         &SPLIT,
+        &PREPARE,
         &mixture::CLIENTS,
         &mixture::ROWS,
         &mixture::MEANS,
@@ -100,6 +106,7 @@ impl Data {
         let seed = reader.optional(&SEED, |v| v.integer(0..=u64::MAX));
         let kind: SourceKind = reader.read(&SOURCE, |v| v.choice())?;
         reader.check_meaning(kind.name());
+        let prepare = reader.optional(&PREPARE, |v| Prepare::read(&v.table(&prepare::SECTION)?));
         let source = match kind {
             SourceKind::Csv => Csv::read(reader, pooled).map(Source::Csv),
             SourceKind::Npy => Npy::read(reader, pooled).map(Source::Npy),
@@ -107,7 +114,18 @@ impl Data {
             SourceKind::Mixture => Mixture::read(reader).map(Source::Mixture),
             SourceKind::Toy => Toy::read(reader).map(Source::Toy),
         };
-        Ok(Self { source: source?, seed: seed?.unwrap_or(job_seed) })
+        let data = Self {
+            source: source?,
+            prepare: prepare?.unwrap_or_default(),
+            seed: seed?.unwrap_or(job_seed),
+        };
+        if data.prepare.is_something() && data.source.standardize() {
+            return reader.read(&STANDARDIZE, |v| {
+                let what = "[data.prepare] says what is done to the columns, and so does this";
+                Err(v.fail(what, "write standardize = true in [data.prepare] only"))
+            });
+        }
+        Ok(data)
     }
 
     /// How many clients there will be, where the job alone tells.
@@ -138,14 +156,15 @@ impl Data {
         }
     }
 
+    /// What is done to the columns, `standardize` in `[data]` included.
+    pub fn preparation(&self) -> Prepare {
+        let standardize = self.prepare.standardize || self.source.standardize();
+        Prepare { standardize, ..self.prepare }
+    }
+
     /// Whether columns are scaled to mean 0 and variance 1.
     pub fn standardize(&self) -> bool {
-        match &self.source {
-            Source::Csv(csv) => csv.standardize,
-            Source::Npy(npy) => npy.standardize,
-            Source::Libsvm(libsvm) => libsvm.standardize,
-            Source::Mixture(_) | Source::Toy(_) => false,
-        }
+        self.preparation().standardize
     }
 
     pub(crate) fn paths_mut(&mut self) -> Vec<&mut PathBuf> {
@@ -183,6 +202,19 @@ impl Data {
         let client = matches!(&self.source, Source::Csv(_));
         if let Some(partition) = self.partition() {
             partition.write(out, client);
+        }
+        self.prepare.write(out);
+    }
+}
+
+impl Source {
+    /// `standardize`, as written in `[data]`.
+    fn standardize(&self) -> bool {
+        match self {
+            Self::Csv(csv) => csv.standardize,
+            Self::Npy(npy) => npy.standardize,
+            Self::Libsvm(libsvm) => libsvm.standardize,
+            Self::Mixture(_) | Self::Toy(_) => false,
         }
     }
 }
