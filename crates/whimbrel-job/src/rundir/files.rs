@@ -4,7 +4,7 @@ use super::changes::HASH_MARK;
 use crate::build::Plan;
 use crate::failure::Result;
 use crate::load::Loaded;
-use crate::spec::{Job, Model};
+use crate::spec::{DataSource, Job, Model};
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 use whimbrel_core::method::{Artifact, Tensor};
@@ -177,6 +177,9 @@ pub(super) fn model_json(
         object.insert("space".into(), space(model).into());
     }
     object.insert("columns".into(), columns.into());
+    if let DataSource::Idx(idx) = &job.data.source {
+        object.insert("byte_scale".into(), number(idx.scale));
+    }
     if let Some(standardization) = &facts.standardization {
         let list = |xs: &[f64]| xs.iter().map(|x| number(*x)).collect::<Value>();
         let (means, scales) = (list(&standardization.means), list(&standardization.scales));

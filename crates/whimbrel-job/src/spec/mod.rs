@@ -35,7 +35,7 @@ pub use channel::{
     UpRuleKind, Uplink,
 };
 pub use codec::{Blocks, Codec, CodecKind, Kept, Norm};
-pub use data::{ClusterBy, Csv, Data, Libsvm, Npy, Partition, Prepare, Source as DataSource};
+pub use data::{ClusterBy, Csv, Data, Idx, Libsvm, Npy, Partition, Prepare, Source as DataSource};
 pub use gmm::{Covariance, Gmm, Init, InverseWishart, Penalty};
 pub use matrix::Matrix;
 pub use method::{

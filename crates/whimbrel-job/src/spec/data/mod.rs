@@ -1,10 +1,12 @@
 //! `[data]`: where the rows come from and who holds them.
 
 pub mod file;
+pub mod idx;
 pub mod prepare;
 pub mod split;
 
 pub use file::{Csv, Libsvm, Npy};
+pub use idx::Idx;
 pub use prepare::Prepare;
 pub use split::{ClusterBy, Partition};
 
@@ -38,6 +40,8 @@ pub enum Source {
     Npy(Npy),
     /// LIBSVM's text.
     Libsvm(Libsvm),
+    /// Images in the layout of MNIST.
+    Idx(Idx),
     /// Rows drawn from a Gaussian mixture.
     Mixture(Mixture),
     /// Rows drawn around a linear predictor.
@@ -51,6 +55,8 @@ choices! {
         Npy = "npy": "a two-dimensional NumPy array of numbers",
         Libsvm = "libsvm": "LIBSVM's text, plain or gzipped: a target and sparse features on each \
          line",
+        Idx = "idx": "images in the layout of MNIST, plain or gzipped: a row for each, a column \
+         `p0`, `p1`, ... for each byte",
         Mixture = "mixture": "rows drawn from a Gaussian mixture, with a dial for how much \
          clients differ",
         Toy = "toy": "rows and targets drawn around a linear predictor: the least-squares toy sets \
@@ -81,6 +87,9 @@ pub(crate) static SECTION: Section = Section {
         &TARGET,
         &STANDARDIZE,
         &DELIMITER,
+        &idx::LABELS,
+        &idx::WRITERS,
+        &idx::SCALE,
         &SPLIT,
         &PREPARE,
         &mixture::CLIENTS,
@@ -111,6 +120,7 @@ impl Data {
             SourceKind::Csv => Csv::read(reader, pooled).map(Source::Csv),
             SourceKind::Npy => Npy::read(reader, pooled).map(Source::Npy),
             SourceKind::Libsvm => Libsvm::read(reader).map(Source::Libsvm),
+            SourceKind::Idx => Idx::read(reader, pooled).map(Source::Idx),
             SourceKind::Mixture => Mixture::read(reader).map(Source::Mixture),
             SourceKind::Toy => Toy::read(reader).map(Source::Toy),
         };
@@ -133,7 +143,9 @@ impl Data {
         match &self.source {
             Source::Mixture(mixture) => Some(mixture.clients),
             Source::Toy(toy) => Some(toy.clients),
-            Source::Csv(_) | Source::Npy(_) | Source::Libsvm(_) => self.partition()?.clients(),
+            Source::Csv(_) | Source::Npy(_) | Source::Libsvm(_) | Source::Idx(_) => {
+                self.partition()?.clients()
+            }
         }
     }
 
@@ -143,6 +155,7 @@ impl Data {
             Source::Csv(csv) => Some(&csv.partition),
             Source::Npy(npy) => Some(&npy.partition),
             Source::Libsvm(libsvm) => Some(&libsvm.partition),
+            Source::Idx(idx) => Some(&idx.partition),
             Source::Mixture(_) | Source::Toy(_) => None,
         }
     }
@@ -152,7 +165,7 @@ impl Data {
         match &self.source {
             Source::Csv(csv) => csv.target.is_some(),
             Source::Libsvm(_) | Source::Toy(_) => true,
-            Source::Npy(_) | Source::Mixture(_) => false,
+            Source::Npy(_) | Source::Idx(_) | Source::Mixture(_) => false,
         }
     }
 
@@ -172,6 +185,7 @@ impl Data {
             Source::Csv(csv) => (&mut csv.path, &mut csv.partition),
             Source::Npy(npy) => (&mut npy.path, &mut npy.partition),
             Source::Libsvm(libsvm) => (&mut libsvm.path, &mut libsvm.partition),
+            Source::Idx(idx) => return idx.paths_mut(),
             Source::Mixture(_) | Source::Toy(_) => return Vec::new(),
         };
         let embedding = match partition {
@@ -187,6 +201,7 @@ impl Data {
             Source::Csv(_) => SourceKind::Csv,
             Source::Npy(_) => SourceKind::Npy,
             Source::Libsvm(_) => SourceKind::Libsvm,
+            Source::Idx(_) => SourceKind::Idx,
             Source::Mixture(_) => SourceKind::Mixture,
             Source::Toy(_) => SourceKind::Toy,
         };
@@ -195,6 +210,7 @@ impl Data {
             Source::Csv(csv) => csv.write(out),
             Source::Npy(npy) => npy.write(out),
             Source::Libsvm(libsvm) => libsvm.write(out),
+            Source::Idx(idx) => idx.write(out),
             Source::Mixture(mixture) => mixture.write(out),
             Source::Toy(toy) => toy.write(out),
         }
@@ -214,6 +230,7 @@ impl Source {
             Self::Csv(csv) => csv.standardize,
             Self::Npy(npy) => npy.standardize,
             Self::Libsvm(libsvm) => libsvm.standardize,
+            Self::Idx(idx) => idx.standardize,
             Self::Mixture(_) | Self::Toy(_) => false,
         }
     }

@@ -1,11 +1,12 @@
 //! A fitted mixture on new rows: labels, log-densities and responsibilities.
 
-use super::super::inspect::read_any;
+use super::super::inspect::{read_any, read_images};
 use super::{Predicted, columns};
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 use std::path::Path;
 use whimbrel::core::ClientData;
+use whimbrel::data::{Features, is_idx};
 use whimbrel::job::failure::{Failure, Result};
 use whimbrel::job::start::read_init;
 use whimbrel::methods::prepare::Preparation;
@@ -19,8 +20,11 @@ pub fn predict(path: &Path, object: &Map<String, Value>, file: &Path) -> Result<
     if projection.as_ref().map_or(columns.len(), Preparation::width) != theta.columns() {
         return Err(super::broken(path, "`means` and `columns` do not fit each other"));
     }
-    let data = read_any(file, None)?;
-    let features = data.features(&whimbrel::data::Features::Listed(&columns))?;
+    let data = match object.get("byte_scale").and_then(Value::as_f64) {
+        Some(scale) if is_idx(file) => read_images(file, scale)?,
+        _ => read_any(file, None)?,
+    };
+    let features = data.features(&Features::Listed(&columns))?;
     let table = data.table(&features)?;
     let rows = table.rows();
     let bound = match &projection {
