@@ -1,7 +1,7 @@
 //! Mixtures: stages that prepare, start, bound the step and fit.
 
 use super::prepare::{Preparing, bound};
-use super::{Common, channels};
+use super::{Common, Files, channels};
 use crate::failure::Result;
 use crate::load::Loaded;
 use crate::spec::{
@@ -57,28 +57,28 @@ pub(super) enum Kind {
 }
 
 impl EmPlan {
-    pub fn new(common: &Common, key: &GmmKey, loaded: &Loaded) -> Result<Self> {
-        let file = match &key.init {
-            Init::File(path) => Some((path.clone(), read_init(path)?)),
+    pub fn new(
+        common: &Common,
+        key: &GmmKey,
+        preparing: Preparing,
+        files: Files<'_>,
+    ) -> Result<Self> {
+        let file = match (&key.init, files) {
+            (Init::File(path), Files::Here) => Some((path.clone(), read_init(path)?)),
             _ => None,
         };
-        let preparing = Preparing::new(common, loaded)?;
         let width = preparing.width();
-        let plan = Self::of_width(common, key, file, preparing, width)?;
-        if loaded.clients.iter().any(|(_, data)| matches!(data, ClientData::Stream(_))) {
-            let start = GmmInitial::plain(plan.start.clone());
-            plan.fit(common, plan.model.clone(), start, Schedule::constant(1.0)?).check_stream()?;
-        }
-        Ok(plan)
+        Self::of_width(common, key, preparing, width, file, files)
     }
 
     /// The plan for prepared rows of so many numbers.
     fn of_width(
         common: &Common,
         key: &GmmKey,
-        file: Option<(PathBuf, InitFile)>,
         preparing: Preparing,
         width: usize,
+        file: Option<(PathBuf, InitFile)>,
+        files: Files<'_>,
     ) -> Result<Self> {
         let job = &common.job;
         let (model, start) = settle(key, width, file.as_ref(), None)?;
@@ -87,19 +87,47 @@ impl EmPlan {
             Some(FormKey::Lean) => Form::Lean,
             Some(FormKey::Pair) | None => Form::Pair,
         };
-        let downlink = channels::downlink(job, &common.names, &form.blocks(&model), None)?;
+        let downlink = channels::downlink(job, &common.roster(), &form.blocks(&model), None)?;
         let q = model.statistic_len();
         let uplink = channels::uplink(job, q)?;
         form.check(&uplink, &downlink)?;
         let memories = match &job.uplink.rule {
             UpKey::Memory { start: MemoryStart::Oracle, .. } => FirstMemories::Oracle,
             UpKey::Memory { start: MemoryStart::File(path), .. } => {
-                FirstMemories::Given(read_memory(path, q)?)
+                FirstMemories::Given(match files {
+                    Files::Here => read_memory(path, q)?,
+                    Files::Sent { memory } => sent_memory(memory, q)?,
+                })
             }
             _ => FirstMemories::Zero,
         };
         let key = key.clone();
         Ok(Self { key, preparing, width, file, model, start, form, memories, uplink, downlink })
+    }
+
+    /// What a simulation sees in the rows themselves.
+    pub fn look_at(&self, common: &Common, loaded: &Loaded) -> Result<()> {
+        if loaded.clients.iter().any(|(_, data)| matches!(data, ClientData::Stream(_))) {
+            let start = GmmInitial::plain(self.start.clone());
+            self.fit(common, self.model.clone(), start, Schedule::constant(1.0)?).check_stream()?;
+        }
+        Ok(())
+    }
+
+    /// The first memory, where a file gives it: clients must know it, too.
+    pub fn memory(&self) -> Option<&[f64]> {
+        match &self.memories {
+            FirstMemories::Given(memory) => Some(memory),
+            FirstMemories::Oracle | FirstMemories::Zero => None,
+        }
+    }
+
+    /// The covariance that is given and not fitted.
+    pub fn known_covariance(&self) -> Option<&[f64]> {
+        match &self.model.settings().covariance {
+            Covariance::Known(values) => Some(values),
+            Covariance::Tied | Covariance::Diagonal | Covariance::Full => None,
+        }
     }
 
     pub fn uplink(&self) -> &Uplink {
@@ -148,8 +176,9 @@ impl EmPlan {
         let width = preparation.as_ref().map_or(self.width, Preparation::width);
         if kind != Kind::Prepare && width != self.width {
             // Which columns are constant is known for certain only now.
-            let (file, preparing) = (self.file.clone(), self.preparing.clone());
-            let plan = Self::of_width(common, &self.key, file, preparing, width)?;
+            let (preparing, file) = (self.preparing.clone(), self.file.clone());
+            let files = Files::Sent { memory: self.memory() };
+            let plan = Self::of_width(common, &self.key, preparing, width, file, files)?;
             return plan.build(common, index, delivered);
         }
         let (model, start) = match preparation.as_ref().and_then(Preparation::affine) {
@@ -180,6 +209,16 @@ impl EmPlan {
                 common.fit(bound(self.fit(common, model, initial, schedule), preparation))
             }
         })
+    }
+
+    /// Something of the form that a stage delivers, for whoever must build the next one now.
+    pub fn stand_in(&self, common: &Common, index: usize) -> Artifact {
+        let of = |kind: &str| Artifact { kind: kind.into(), tensors: Vec::new() };
+        match self.stages(common)[index] {
+            Kind::Prepare => self.preparing.stand_in(index),
+            Kind::Constants => of("theory").with("gamma", &[], vec![1.0]),
+            Kind::Kmeans | Kind::Fit => of("gmm"),
+        }
     }
 
     fn fit(
@@ -238,8 +277,7 @@ impl EmPlan {
             let delta = self.uplink.codec().contraction(self.uplink.dimension())?;
             Some(1.0 / delta - 1.0)
         });
-        let gamma =
-            auto_step(omega.unwrap_or(0.0), common.participation_mean(), common.names.len());
+        let gamma = auto_step(omega.unwrap_or(0.0), common.participation_mean(), common.clients);
         match (self.downlink.rule(), self.downlink.omega()) {
             // No faster than the memories that follow the state.
             (DownRule::Preserved { .. }, Some(omega)) => gamma.min(gradient_alpha(omega)),
@@ -265,7 +303,7 @@ fn settle(
         wishart_degrees: key.penalty.inverse_wishart.nu,
         wishart_scale: key.penalty.inverse_wishart.psi,
     };
-    settings.want_moments = file.is_none();
+    settings.want_moments = !matches!(key.init, Init::File(_));
     let model = Gmm::new(settings)?;
     let start = match file {
         Some((path, init)) => given(&model, init, affine).map_err(|e| match e {
@@ -303,6 +341,14 @@ fn covariance(
         affine.covariances_forward(&mut known);
     }
     Ok(Covariance::Known(known))
+}
+
+/// A first memory as the coordinator sent it.
+fn sent_memory(memory: Option<&[f64]>, q: usize) -> Result<Vec<f64>> {
+    match memory {
+        Some(memory) if memory.len() == q => Ok(memory.to_vec()),
+        _ => Err(Error::peer("the offer lacks the first memory that its job speaks of").into()),
+    }
 }
 
 /// The start of a file, checked against the model.

@@ -3,8 +3,8 @@
 use super::Common;
 use crate::failure::Result;
 use crate::load::Loaded;
-use crate::spec::Prepare;
-use whimbrel_core::method::{Bind, Evaluate};
+use crate::spec::{Init, Job, Model, Prepare};
+use whimbrel_core::method::{Artifact, Bind, Evaluate};
 use whimbrel_core::{ClientData, ClientId, DynMethod, Erased, Error};
 use whimbrel_engine::Stage;
 use whimbrel_methods::fedem::BindRows;
@@ -25,16 +25,40 @@ pub(super) struct Preparing {
 }
 
 impl Preparing {
-    pub fn new(common: &Common, loaded: &Loaded) -> Result<Self> {
-        let (asked, columns) = (common.job.data.preparation(), loaded.columns.len());
-        let preparing = Self { asked, columns, constant: constant_columns(common, loaded) };
-        if preparing.left() == 0 {
+    /// Where the rows are here to look at.
+    pub fn seen(common: &Common, loaded: &Loaded) -> Result<Self> {
+        let constant = constant_columns(common, loaded);
+        Self { constant, ..Self::asked(&common.job, loaded.columns.len()) }.checked()
+    }
+
+    /// Where they are not: which columns are constant shows once clients have sent their sums.
+    pub fn unseen(job: &Job, columns: usize) -> Result<Self> {
+        let preparing = Self::asked(job, columns);
+        let file = matches!(&job.model, Model::Gmm(gmm) if matches!(gmm.init, Init::File(_)));
+        let Prepare { drop_constant, pca, .. } = preparing.asked;
+        if drop_constant && pca.is_none() && file {
+            let error = Error::config(
+                "how many columns drop_constant leaves shows only once clients have joined, so an \
+                 init file cannot be for them",
+            )
+            .hint("list the columns that vary with `columns`, or use another `init`");
+            return Err(error.into());
+        }
+        preparing.checked()
+    }
+
+    fn asked(job: &Job, columns: usize) -> Self {
+        Self { asked: job.data.preparation(), columns, constant: Vec::new() }
+    }
+
+    fn checked(self) -> Result<Self> {
+        if self.left() == 0 {
             return Err(Error::data("every column is constant: there is nothing to fit").into());
         }
-        if let Some(components) = asked.pca {
-            Pca::new(preparing.left(), components)?;
+        if let Some(components) = self.asked.pca {
+            Pca::new(self.left(), components)?;
         }
-        Ok(preparing)
+        Ok(self)
     }
 
     pub fn is_something(&self) -> bool {
@@ -75,6 +99,14 @@ impl Preparing {
                 common.quiet("columns", bound(Once(stage), None))
             }
         })
+    }
+
+    /// What a stage would deliver if no column were constant.
+    pub fn stand_in(&self, index: usize) -> Artifact {
+        match (index, self.asked.pca) {
+            (1, Some(components)) => Pca::stand_in(self.columns, components),
+            _ => Columns::stand_in(self.columns),
+        }
     }
 
     pub fn warnings(&self) -> Vec<String> {

@@ -5,6 +5,7 @@ mod documents;
 mod errors;
 mod gradient;
 mod jobs;
+mod network;
 mod plans;
 mod prepare;
 mod property;

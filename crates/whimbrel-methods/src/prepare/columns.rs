@@ -98,12 +98,22 @@ impl Columns {
         // A constant column keeps its scale: it is centred, and so becomes zero.
         let scaled = |j: usize| self.standardize && deviations[j] > 0.0;
         let scales = each(&|j| if scaled(j) { deviations[j] } else { 1.0 });
-        let k = kept.len();
-        Ok(Artifact { kind: KIND.into(), tensors: Vec::new() }
-            .with("kept", &[k], each(&|j| j as f64))
-            .with("means", &[k], means)
-            .with("scales", &[k], scales))
+        Ok(delivery(each(&|j| j as f64), means, scales))
     }
+
+    /// A delivery that changes nothing, for whoever needs one of the right form.
+    pub fn stand_in(columns: usize) -> Artifact {
+        let places = (0..columns).map(|j| j as f64).collect();
+        delivery(places, vec![0.0; columns], vec![1.0; columns])
+    }
+}
+
+fn delivery(kept: Vec<f64>, means: Vec<f64>, scales: Vec<f64>) -> Artifact {
+    let k = kept.len();
+    Artifact { kind: KIND.into(), tensors: Vec::new() }
+        .with("kept", &[k], kept)
+        .with("means", &[k], means)
+        .with("scales", &[k], scales)
 }
 
 impl Sums {

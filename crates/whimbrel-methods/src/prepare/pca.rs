@@ -16,8 +16,8 @@ use whimbrel_core::{ClientData, ClientId, Error, ExactSum, Key, Result, kernel, 
 /// What the stage's result is called.
 pub(super) const KIND: &str = "prepare-pca";
 
-/// The most columns of which components are found: the products of more take a client over a
-/// hundred megabytes to send, and their axes the server hours to find.
+/// The most columns of which components are found: the products of more take each client over 64
+/// MiB to send, and their axes the server many minutes to find.
 pub const COLUMNS_MAX: usize = 4096;
 
 /// Rows whose products are added in one go.
@@ -154,6 +154,16 @@ impl Pca {
             .with("axes", &[p, d], axes)
             .with("variances", &[p], variances)
             .with("variance", &[], vec![total]))
+    }
+
+    /// Axes that stand for those that are found later, for whoever needs some of the right form.
+    pub fn stand_in(columns: usize, components: usize) -> Artifact {
+        let axes = vec![0.0; components * columns];
+        Artifact { kind: KIND.into(), tensors: Vec::new() }.with(
+            "axes",
+            &[components, columns],
+            axes,
+        )
     }
 }
 
