@@ -3,6 +3,7 @@
 mod cells;
 mod cluster;
 mod csv;
+mod idx;
 mod inspect;
 mod labelled;
 mod libsvm;

@@ -52,7 +52,7 @@ impl CellsPlan {
                 return Err(Error::config(what).hint("write rule = \"memory\" in [uplink]").into());
             }
         };
-        let downlink = channels::downlink(job, &common.names, &model.blocks(), None)?;
+        let downlink = channels::downlink(job, &common.roster(), &model.blocks(), None)?;
         let uplink = usual_uplink(common, &codec, memory)?;
         let warnings = loaded.warnings.clone();
         let plan = Self { key: *key, model, codec, memory, uplink, downlink, warnings };
@@ -136,7 +136,7 @@ impl CellsPlan {
         let downlink = match model.blocks() == self.model.blocks() {
             true => self.downlink.clone(),
             // The factors of another rank are another vector.
-            false => channels::downlink(job, &common.names, &model.blocks(), None)
+            false => channels::downlink(job, &common.roster(), &model.blocks(), None)
                 .map_err(|failure| Error::config(failure.to_string()))?,
         };
         Ok(FedMiss {
@@ -198,7 +198,7 @@ pub(super) fn family(key: FamilyKey) -> Family {
 
 /// A channel for the batch of a client with the mean number of cells.
 fn usual_uplink(common: &Common, codec: &Codec, memory: Memory) -> Result<Uplink> {
-    let cells = common.total_rows.unwrap_or(1) / common.names.len().max(1) as u64;
+    let cells = common.total_rows.unwrap_or(1) / common.clients.max(1) as u64;
     let batch = common.batch().expectations(cells.max(1)) as usize;
     let rule = match memory {
         Memory::Off => UpRule::Plain,
