@@ -91,7 +91,7 @@ impl Evaluate for FedMiss {
             return Err(Error::data("no client answered the evaluation"));
         }
         let copies = self.copies_of(server)?;
-        let push = self.on_table(server, &residual, 1.0 / copies)?;
+        let push = self.on_table(server, &residual, copies)?;
         let field_norm2 = self.model.field_norm2(&server.s_hat, &server.factors, &push);
         // F = (1/n) Σ_c L^c + penalties                                              (F.2)
         let objective = loss / clients + self.model.penalty(&server.factors);

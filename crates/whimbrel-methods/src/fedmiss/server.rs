@@ -5,7 +5,7 @@ use super::settings::{Copies, FedMiss, StepRule, auto_step};
 use super::state::{Fold, Member, Phase, Server, Upload};
 use crate::settings::Budget;
 use whimbrel_core::{Error, Key, Result};
-use whimbrel_models::lowrank::{Calibration, Push, Scores, Sparse};
+use whimbrel_models::lowrank::{Calibration, Family, Push, Scores, Sparse};
 
 /// A run in whose first rounds most observed cells had to be clipped, so many of them, stops: its
 /// table lives outside the domain.
@@ -40,11 +40,12 @@ impl FedMiss {
             server.residuals += upload.values.len() as u64;
         }
         // H = ψ'(θ) − Ŝ + residual/M;  Ŝ += γ H;  θ = T(Ŝ)                    (l. 19 to 21)
-        let push = self.on_table(&server, &residual, 1.0 / copies)?;
+        let push = self.on_table(&server, &residual, copies)?;
+        let n = server.members.len() as f64;
         let step = Push {
             push: &push,
             gamma: self.gamma(&server, copies),
-            shrink: server.members.len() as f64 / copies,
+            shrink: if self.differ() { n } else { n / copies },
         };
         let round = server.round + 1;
         let moved = self
@@ -82,7 +83,12 @@ impl FedMiss {
         Ok(server)
     }
 
-    /// M.
+    /// Whether copies differ from cell to cell.
+    fn differ(&self) -> bool {
+        self.copies == Copies::Fewest && self.model.family() != Family::Gaussian
+    }
+
+    /// M; the largest where copies differ.
     pub(super) fn copies_of(&self, server: &Server) -> Result<f64> {
         let most = server.counts.iter().copied().max().unwrap_or(1);
         let fewest = f64::from(most.max(1)) * self.personal_factor();
@@ -101,14 +107,24 @@ impl FedMiss {
     pub(super) fn gamma(&self, server: &Server, copies: f64) -> f64 {
         match self.step {
             StepRule::Given(schedule) => schedule.at(server.round),
+            // A cell that one client observed has but one copy of its own.
+            StepRule::Auto if self.differ() => {
+                auto_step(server.amplification, self.personal_factor())
+            }
             StepRule::Auto => auto_step(server.amplification, copies),
         }
     }
 
-    /// Numbers on the union of observed cells, times a factor, where they belong in the table.
-    pub(super) fn on_table(&self, server: &Server, on: &[f64], factor: f64) -> Result<Sparse> {
-        let cells = server.by_cell.iter().map(|place| *place as usize);
-        Sparse::new(&self.model, cells.map(|place| (server.union[place], on[place] * factor)))
+    /// Residuals on the union of observed cells, where they belong in the table.
+    pub(super) fn on_table(&self, server: &Server, on: &[f64], copies: f64) -> Result<Sparse> {
+        let places = server.by_cell.iter().map(|place| *place as usize);
+        if self.differ() {
+            let factor = self.personal_factor();
+            let copies = |place: usize| f64::from(server.counts[place]) * factor;
+            let cells = places.map(|place| (server.union[place], on[place], copies(place)));
+            return Sparse::with_copies(&self.model, cells);
+        }
+        Sparse::new(&self.model, places.map(|place| (server.union[place], on[place])), copies)
     }
 
     /// The places of what an upload holds.

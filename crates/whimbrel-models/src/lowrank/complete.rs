@@ -12,6 +12,11 @@
 //! So EM with any such `M` descends on the same `F`, where `T` minimises
 //! `sum_all [psi(theta) - S theta] + (n/M)(penalties)`. The paper has `M = n`; the smaller `M`, the
 //! tighter the bound and the longer the step.
+//!
+//! Nothing asks for the same `M` in every cell. `T` of counts and of yes-or-no values takes cells
+//! with weights, so there each observed cell can have `M_jl = m_jl`, and a cell that nobody observed
+//! a small one: it then only holds `theta` near where it was. `T` of a Gaussian table is a singular
+//! value decomposition and needs one `M`.
 
 use super::kernels::{bernoulli_means, move_row, poisson_means, row_field, row_theta};
 use super::{Factors, Family, LowRank, gaussian, glm};
@@ -24,28 +29,54 @@ const CHUNKS_MAX: usize = 32;
 /// Fewer rows are not worth a chunk.
 const CHUNK_ROWS_MIN: usize = 8;
 
-/// Numbers at some cells, by row.
+/// The copies of a cell that nobody observed, where copies differ from cell to cell.
+pub const COPIES_UNOBSERVED: f64 = 0.05;
+
+/// Residuals at the observed cells, by row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sparse {
     starts: Vec<usize>,
     columns: Vec<u32>,
+    /// Residuals over copies.
     values: Vec<f64>,
+    /// Copies of the observed cells; empty where every cell of the table has one weight.
+    copies: Vec<f64>,
 }
 
 impl Sparse {
-    /// From cells in ascending order: `row * columns + column`.
-    pub fn new(model: &LowRank, cells: impl Iterator<Item = (u64, f64)>) -> Result<Self> {
+    /// From observed cells in ascending order (`row * columns + column`) and their residuals, with
+    /// one `M` for the whole table.
+    pub fn new(
+        model: &LowRank,
+        cells: impl Iterator<Item = (u64, f64)>,
+        copies: f64,
+    ) -> Result<Self> {
+        let mut out = Self::with_copies(model, cells.map(|(cell, value)| (cell, value, copies)))?;
+        out.copies.clear();
+        Ok(out)
+    }
+
+    /// From observed cells, their residuals and their copies.
+    pub fn with_copies(
+        model: &LowRank,
+        cells: impl Iterator<Item = (u64, f64, f64)>,
+    ) -> Result<Self> {
         let (rows, width) = (model.rows(), model.columns() as u64);
-        let mut out =
-            Self { starts: Vec::with_capacity(rows + 1), columns: Vec::new(), values: Vec::new() };
-        for (cell, value) in cells {
+        let mut out = Self {
+            starts: Vec::with_capacity(rows + 1),
+            columns: Vec::new(),
+            values: Vec::new(),
+            copies: Vec::new(),
+        };
+        for (cell, value, copies) in cells {
             let row = (cell / width) as usize;
             if row >= rows || row + 1 < out.starts.len() {
                 return Err(Error::internal("cells of a table are not in order"));
             }
             out.starts.resize(row + 1, out.columns.len());
             out.columns.push((cell % width) as u32);
-            out.values.push(value);
+            out.values.push(value / copies);
+            out.copies.push(copies);
         }
         out.starts.resize(rows + 1, out.columns.len());
         Ok(out)
@@ -56,6 +87,19 @@ impl Sparse {
         for (column, value) in self.columns[range.clone()].iter().zip(&self.values[range]) {
             out[*column as usize] += value;
         }
+    }
+
+    /// The weights of a row's cells, where they differ.
+    pub(super) fn weights(&self, row: usize, out: &mut [f64]) -> bool {
+        if self.copies.is_empty() {
+            return false;
+        }
+        out.fill(COPIES_UNOBSERVED);
+        let range = self.starts[row]..self.starts[row + 1];
+        for (column, copies) in self.columns[range.clone()].iter().zip(&self.copies[range]) {
+            out[*column as usize] = *copies;
+        }
+        true
     }
 }
 
@@ -75,11 +119,11 @@ pub struct Advance {
 /// One step of the table: `H = psi'(theta) - S + push`, `S += gamma H`.
 #[derive(Clone, Copy, Debug)]
 pub struct Push<'a> {
-    /// What is added to the field at observed cells: their residuals over `M`.
+    /// What is added to the field at observed cells: their residuals over their copies.
     pub push: &'a Sparse,
     /// The step.
     pub gamma: f64,
-    /// `n/M`: what the penalties are multiplied with.
+    /// What the penalties are multiplied with: `n/M`, or `n` where copies differ.
     pub shrink: f64,
 }
 

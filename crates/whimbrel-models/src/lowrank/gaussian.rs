@@ -99,7 +99,7 @@ fn sweep(
             centre_row(&mut buffer, s, base, &factors.column_effects);
             let y = &mut part.y[i * k..][..k];
             project_row(&buffer, basis, y, &mut part.z);
-            for (a, gram) in y.iter().zip(part.gram.chunks_exact_mut(k)) {
+            for (a, gram) in y.iter().zip(part.gram.chunks_exact_mut(k.max(1))) {
                 vector::axpy(gram, *a, y);
             }
             part.row_sums[i] = buffer.iter().sum();

@@ -1,6 +1,6 @@
 //! `T` of a table of counts or of yes-or-no values: alternating damped Newton steps.
 //!
-//! `sum_all [psi(theta) - S theta]` plus the penalties is minimised over the rows' unknowns
+//! `sum_all M [psi(theta) - S theta]` plus the penalties is minimised over the rows' unknowns
 //! `(u_j, a_j)` with the columns' fixed, then over `(v_l, b_l)`, row by row and column by column.
 //! Both families have `|psi'''| <= psi''`, so for a Newton direction `delta` with decrement
 //! `D = g^T delta` that moves no cell by more than `m`,
@@ -15,7 +15,7 @@
 use super::adapt::damping;
 use super::balance::balance;
 use super::complete::{Advance, Frame, Push, add, chunk_rows, transposed};
-use super::kernels::{add_to_columns, bernoulli_variances, row_slopes, row_system};
+use super::kernels::{add_to_columns, bernoulli_variances, row_slopes, row_system, weigh};
 use super::{Factors, Family, LowRank};
 use rayon::prelude::*;
 use whimbrel_core::linalg::{cholesky, packed_len, solve_lower, solve_lower_transposed, unpack};
@@ -40,14 +40,14 @@ pub(super) fn advance(
     step: Push<'_>,
 ) -> Result<Advance> {
     let mut done = Advance::default();
-    let mut push = Some(&step);
+    let mut moves = true;
     let mut enough = 0.0;
     loop {
-        let found = sweep(model, s, factors, push, step.shrink)?;
+        let found = sweep(model, s, factors, &step, moves)?;
         centre(model, factors);
         balance(factors)?;
         done.sweeps += 1;
-        if push.take().is_some() {
+        if std::mem::take(&mut moves) {
             done.field_norm2 = found.field2;
             done.table_norm2 = found.table2;
             done.repairs = found.repairs;
@@ -81,22 +81,23 @@ struct Part {
     found: Found,
 }
 
-/// Rows, then columns.
+/// Rows, then columns; `moves`: the table moves first.
 fn sweep(
     model: &LowRank,
     s: &mut [f64],
     factors: &mut Factors,
-    push: Option<&Push<'_>>,
-    shrink: f64,
+    step: &Push<'_>,
+    moves: bool,
 ) -> Result<Found> {
     let (columns, rows) = (model.columns(), chunk_rows(model.rows()));
-    let side = Sides::new(model, shrink);
+    let side = Sides::new(model, step.shrink);
     let frame = Frame::new(model, factors);
     // The rows' design: v_l, and 1 where rows have effects.
     let mut x = frame.vt.clone();
     x.resize(side.rows.unknowns * columns, 1.0);
     let reach = Reach::new(&factors.v, model.rank());
-    let job = RowJob { model, factors, frame: &frame, side: &side, x: &x, reach: &reach, push };
+    let (frame, side, x, reach) = (&frame, &side, &x[..], &reach);
+    let job = RowJob { model, factors, frame, side, x, reach, step, moves };
     let parts = s.par_chunks_mut(columns * rows).enumerate();
     let parts: Vec<Part> =
         parts.map(|(c, chunk)| job.chunk(c * rows, chunk)).collect::<Result<_>>()?;
@@ -131,7 +132,8 @@ struct RowJob<'a> {
     side: &'a Sides,
     x: &'a [f64],
     reach: &'a Reach,
-    push: Option<&'a Push<'a>>,
+    step: &'a Push<'a>,
+    moves: bool,
 }
 
 impl RowJob<'_> {
@@ -147,19 +149,21 @@ impl RowJob<'_> {
             found: Found { field2: 0.0, table2: 0.0, repairs: 0, decrement: 0.0, size: 0.0 },
         };
         let mut mean = vec![0.0; columns];
-        let (mut d, mut scratch) = (mean.clone(), mean.clone());
+        let (mut d, mut scratch, mut weights) = (mean.clone(), mean.clone(), mean.clone());
         let mut system = System::new(rows.unknowns);
         let mut z = vec![1.0; q];
         for (i, s) in s.chunks_exact_mut(columns).enumerate() {
             let row = first + i;
-            if let Some(push) = self.push {
+            if self.moves {
                 let buffers = [&mut mean[..], &mut d[..]];
-                part.found.field2 += self.frame.push_row(self.factors, push, row, s, buffers);
+                part.found.field2 += self.frame.push_row(self.factors, self.step, row, s, buffers);
                 part.found.table2 += vector::norm2_squared(s);
             } else {
                 self.frame.means(self.factors, row, &mut mean);
             }
-            let (repairs, size) = self.slopes(&mut d, &mut mean, s);
+            let weighs = self.step.push.weights(row, &mut weights);
+            let weights = weighs.then_some(&weights[..]);
+            let (repairs, size) = self.slopes(&mut d, &mut mean, s, weights);
             part.found.repairs += repairs;
             part.found.size += size;
             let u = &mut part.u[i * r..][..r];
@@ -171,7 +175,7 @@ impl RowJob<'_> {
             // The columns see the row where it is now.
             let base = self.factors.intercept + *effect;
             self.frame.means_at(base, &self.factors.column_effects, u, &mut mean);
-            self.slopes(&mut d, &mut mean, s);
+            self.slopes(&mut d, &mut mean, s, weights);
             z[..r].copy_from_slice(u);
             add_to_columns(&d, &mean, &z, &mut part.gradient, &mut part.curvature);
         }
@@ -180,7 +184,13 @@ impl RowJob<'_> {
 
     /// Slopes `psi' - S`, and curvatures in place of the means; how many cells of `S` were outside,
     /// and the sum of the means.
-    fn slopes(&self, d: &mut [f64], mean: &mut [f64], s: &[f64]) -> (u64, f64) {
+    fn slopes(
+        &self,
+        d: &mut [f64],
+        mean: &mut [f64],
+        s: &[f64],
+        weights: Option<&[f64]>,
+    ) -> (u64, f64) {
         let (low, high, out_high) = match self.model.family() {
             Family::Bernoulli => (EPSILON, 1.0 - EPSILON, 1.0),
             _ => (EPSILON, f64::INFINITY, f64::INFINITY),
@@ -191,6 +201,9 @@ impl RowJob<'_> {
         let size = vector::norm1(mean);
         if self.model.family() == Family::Bernoulli {
             bernoulli_variances(mean);
+        }
+        if let Some(weights) = weights {
+            weigh(d, mean, weights);
         }
         (repairs, size)
     }

@@ -102,6 +102,16 @@ kernel! {
 }
 
 kernel! {
+    /// `d *= weight`, `w *= weight`
+    pub fn weigh(d: &mut [f64], w: &mut [f64], weight: &[f64]) {
+        for ((d, w), weight) in d.iter_mut().zip(w).zip(weight) {
+            *d *= weight;
+            *w *= weight;
+        }
+    }
+}
+
+kernel! {
     /// Bernoulli variances in place of means.
     pub fn bernoulli_variances(mean: &mut [f64]) {
         for m in mean {

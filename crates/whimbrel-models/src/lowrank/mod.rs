@@ -25,7 +25,7 @@ pub mod interval;
 mod kernels;
 
 pub use adapt::{NewRow, own_effect};
-pub use complete::{Advance, Push, Sparse};
+pub use complete::{Advance, COPIES_UNOBSERVED, Push, Sparse};
 pub use data::Observed;
 pub use factors::Factors;
 pub use family::{Family, THETA_MAX};
