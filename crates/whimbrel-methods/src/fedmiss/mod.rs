@@ -33,8 +33,10 @@
 //! - main effects, penalised, and personal effects that never leave their client;
 //! - a last exchange finds the dispersion and calibrates intervals on held-out cells.
 
+pub mod baselines;
 mod client;
 mod evaluate;
+pub mod roll;
 pub mod select;
 mod server;
 mod settings;

@@ -10,5 +10,6 @@ mod invariants;
 mod oracle;
 mod reductions;
 mod runners;
+mod selection;
 mod sgd;
 mod theory;

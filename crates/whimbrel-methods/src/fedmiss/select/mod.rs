@@ -18,6 +18,7 @@ mod warm;
 pub use search::{CANDIDATES_MAX, Candidate, Search, Trial, choose};
 pub use state::{Client, Down, Fold, Folds, Server, Up};
 
+use super::roll::{Answers, Roll};
 use super::{BindCells, Copies, FedMiss, Memory, Phase, Positions, StepRule, Summary};
 use crate::settings::{Batch, Budget};
 use whimbrel_codec::Codec;
@@ -25,7 +26,6 @@ use whimbrel_codec::channel::Downlink;
 use whimbrel_core::method::{
     Artifact, Bind, Cohort, Disclosure, Evaluate, Exposure, From, Metric, Plan,
 };
-use whimbrel_core::sum::{ExactSum, MAGNITUDE_MAX};
 use whimbrel_core::{Cell, ClientData, ClientId, Error, Key, Method, Result};
 use whimbrel_models::lowrank::{Effects, Factors, LowRank, Observed, Settings};
 
@@ -35,8 +35,6 @@ pub const KIND: &str = "selection";
 pub const ROUNDS: u32 = 60;
 /// A fit is over once the completed table moves by less than this share of itself.
 const SETTLED: f64 = 3e-4;
-/// So many times a scoring exchange is repeated because somebody was missing.
-const REPEATS_MAX: u32 = 100;
 /// Columns of the artifact's table of candidates.
 const COLUMNS: usize = 6;
 
@@ -177,26 +175,15 @@ impl Select {
 
     /// Takes the scores of a trial and turns to the next one.
     fn record(&self, mut server: Server, fold: &Fold, key: Key) -> Result<Server> {
-        if fold.heard < server.fit.members.len() as u32 {
-            // Differences between trials are over the same cells or they mean nothing.
-            server.repeats += 1;
-            if server.repeats > REPEATS_MAX {
-                return Err(Error::peer(format!(
-                    "{} of {} clients answered when a candidate was scored, {REPEATS_MAX} times",
-                    fold.heard,
-                    server.fit.members.len()
-                )));
-            }
-            return Ok(server);
-        }
-        let sums = fold.sums.value();
+        // Differences between trials are over the same cells or they mean nothing.
+        let clients = server.fit.members.len();
+        let Some(sums) = server.roll.take(&fold.scores, clients)? else { return Ok(server) };
         let trial = &mut server.trials[server.at as usize];
         trial.cells += sums[0];
         trial.deviance += sums[1];
         trial.squares += sums[2];
         trial.gaps.iter_mut().zip(&sums[3..]).for_each(|(gap, sum)| *gap += sum);
         server.found.push(server.fit.factors.clone());
-        server.repeats = 0;
         server.at += 1;
         if server.at as usize == server.trials.len() {
             // The search goes by the first fold; the others try the same candidates.
@@ -311,7 +298,7 @@ impl Method for Select {
             lambda_max: 0.0,
             trials: vec![Trial::new(first, 0)],
             found: Vec::new(),
-            repeats: 0,
+            roll: Roll::default(),
         })
     }
 
@@ -379,8 +366,8 @@ impl Method for Select {
 
     fn fold(&self, server: &Server) -> Fold {
         let fit = self.fit_of(server).ok().filter(|_| server.fit.phase == Phase::Fit);
-        let sums = ExactSum::new(if fit.is_some() { 0 } else { 3 + server.at as usize });
-        Fold { of: server.fold, fit: fit.map(|fit| fit.fold(&server.fit)), sums, heard: 0 }
+        let scores = Answers::new(if fit.is_some() { 0 } else { 3 + server.at as usize });
+        Fold { of: server.fold, fit: fit.map(|fit| fit.fold(&server.fit)), scores }
     }
 
     fn absorb(&self, fold: &mut Fold, from: From<'_, Vec<super::Peer>>, up: Up) -> Result<()> {
@@ -391,15 +378,7 @@ impl Method for Select {
                 let from = From { id, inclusion: from.inclusion, peer };
                 self.plain()?.absorb(fit, from, up)
             }
-            (None, None) => {
-                let sound = |sum: &f64| *sum >= 0.0 && *sum <= MAGNITUDE_MAX;
-                if up.sums.len() != fold.sums.len() || !up.sums.iter().all(sound) {
-                    return Err(Error::peer(format!("client {id} sent sums of no deviances")));
-                }
-                fold.sums.add(&up.sums, 1.0)?;
-                fold.heard += 1;
-                Ok(())
-            }
+            (None, None) => fold.scores.absorb(id, up.sums),
             _ => Err(Error::peer(format!("client {id} answered another exchange"))),
         }
     }
@@ -408,8 +387,7 @@ impl Method for Select {
         if let (Some(fit), Some(other)) = (&mut fold.fit, other.fit) {
             self.plain()?.merge(fit, other)?;
         }
-        fold.sums.merge(&other.sums)?;
-        fold.heard += other.heard;
+        fold.scores.merge(other.scores);
         Ok(())
     }
 

@@ -2,7 +2,8 @@
 
 use super::search::{Candidate, Trial};
 use crate::fedmiss;
-use whimbrel_core::{Key, sum::ExactSum, wire};
+use crate::fedmiss::roll::{Answers, Roll};
+use whimbrel_core::{Key, wire};
 use whimbrel_models::lowrank::Factors;
 
 /// How observed cells are set aside for validation.
@@ -58,8 +59,8 @@ pub struct Server {
     pub trials: Vec<Trial>,
     /// The fits of the trials of this fold, to start others from.
     pub found: Vec<Factors>,
-    /// Scoring exchanges of this trial in which somebody was missing.
-    pub repeats: u32,
+    /// Who has scored the trial in progress.
+    pub roll: Roll,
 }
 
 /// What a client remembers.
@@ -106,17 +107,15 @@ pub struct Fold {
     /// In a round of a fit.
     pub fit: Option<fedmiss::Fold>,
     /// In a scoring exchange.
-    pub sums: ExactSum,
-    /// Who was heard in it.
-    pub heard: u32,
+    pub scores: Answers,
 }
 
 wire!(Folds { count, share });
-wire!(Server { folds, fold, at, fresh, fit, lambda_max, trials, found, repeats });
+wire!(Server { folds, fold, at, fresh, fit, lambda_max, trials, found, roll });
 wire!(Client { fit, fold, deviances });
 wire!(Down { folds, fold, at, candidate, fit });
 wire!(Up { fit, sums });
-wire!(Fold { of, fit, sums, heard });
+wire!(Fold { of, fit, scores });
 
 #[cfg(test)]
 mod tests {
