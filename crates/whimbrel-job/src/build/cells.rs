@@ -12,6 +12,7 @@ use whimbrel_codec::channel::{Downlink, UpRule, Uplink, em_alpha};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, Erased, Error};
 use whimbrel_engine::Stage;
+use whimbrel_methods::fedmiss::baselines::{self, Baselines};
 use whimbrel_methods::fedmiss::select::{self, Candidate, Select, Selection};
 use whimbrel_methods::fedmiss::{BindCells, Copies, FedMiss, Memory, StepRule};
 use whimbrel_methods::step::Schedule;
@@ -35,6 +36,7 @@ pub(super) struct CellsPlan {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Select,
+    Baselines,
     Fit,
 }
 
@@ -57,7 +59,7 @@ impl CellsPlan {
         let warnings = loaded.warnings.clone();
         let plan = Self { key: *key, model, codec, memory, uplink, downlink, warnings };
         plan.method(common, &plan.model)?.check()?;
-        if plan.stages().contains(&Kind::Select) {
+        if plan.stages(common).contains(&Kind::Select) {
             plan.selection(common)?;
         }
         Ok(plan)
@@ -75,9 +77,12 @@ impl CellsPlan {
         self.warnings.clone()
     }
 
-    pub fn stages(&self) -> Vec<Kind> {
+    pub fn stages(&self, common: &Common) -> Vec<Kind> {
         let chosen = self.key.rank.is_none() || self.key.lambda.is_none();
-        chosen.then_some(Kind::Select).into_iter().chain([Kind::Fit]).collect()
+        let judged = common.job.data.holdout() > 0.0;
+        let select = chosen.then_some(Kind::Select);
+        let baselines = judged.then_some(Kind::Baselines);
+        select.into_iter().chain(baselines).chain([Kind::Fit]).collect()
     }
 
     pub fn build(
@@ -91,10 +96,15 @@ impl CellsPlan {
             None => self.model.clone(),
             Some(selection) => self.model_of(&selection.chosen)?,
         };
-        Ok(match self.stages()[index] {
+        Ok(match self.stages(common)[index] {
             Kind::Select => {
                 let method = self.selection(common)?;
                 common.quiet("rank and penalty", Box::new(Erased(method, BindCells)))
+            }
+            Kind::Baselines => {
+                let settings = self.model.settings().clone();
+                let method = Baselines::new(settings, baselines::ROUNDS)?;
+                common.quiet("simpler models", Box::new(Erased(method, BindCells)))
             }
             Kind::Fit => {
                 let method = self.method(common, &model)?;

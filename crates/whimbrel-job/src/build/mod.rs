@@ -202,7 +202,7 @@ impl Chain for Plan {
         match &self.fit {
             Fit::Em(em) => em.stages(&self.common).len(),
             Fit::Gradient(_) => 1,
-            Fit::Cells(cells) => cells.stages().len(),
+            Fit::Cells(cells) => cells.stages(&self.common).len(),
         }
     }
 

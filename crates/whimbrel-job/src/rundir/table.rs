@@ -7,6 +7,7 @@ use whimbrel_core::Result;
 use whimbrel_core::method::Artifact;
 use whimbrel_engine::Outcome;
 use whimbrel_engine::metrics::number;
+use whimbrel_methods::fedmiss::baselines;
 use whimbrel_methods::fedmiss::select::{self, Selection};
 use whimbrel_models::lowrank::{Effects, KIND, LowRankFit, Scores};
 
@@ -78,7 +79,8 @@ pub(super) fn table(
         let best = contenders.iter().min_by(|a, b| a.deviance.total_cmp(&b.deviance));
         put("best", best.map_or(Value::Null, |c| c.name.clone().into()));
     }
-    let imputation = imputation_json(&table, facts, key.personal, &contenders);
+    let spelled_out: Vec<Contender> = contenders.iter().map(spelled_out).collect();
+    let imputation = imputation_json(&table, facts, key.personal, &spelled_out);
     Ok(Some(Table { imputation, summary }))
 }
 
@@ -109,6 +111,28 @@ pub fn findings(delivered: &[Artifact]) -> Vec<String> {
     )]
 }
 
+/// Whether a simpler model does better on the cells that were kept out, in words.
+pub fn verdict(summary: &Map<String, Value>) -> Option<String> {
+    let fitted = summary.get("holdout_deviance")?.as_f64()?;
+    let baselines = summary.get("baselines")?.as_object()?;
+    let simpler = baselines.iter().filter_map(|(name, value)| Some((name, value.as_f64()?)));
+    let (name, best) = simpler.min_by(|a, b| a.1.total_cmp(&b.1))?;
+    let name = name.replace('_', " ");
+    let percent = 100.0 * (fitted / best - 1.0);
+    Some(if percent > 0.0 {
+        format!(
+            "on the cells kept out a simpler model does better: {name}, deviance {best:.4} against \
+             {fitted:.4} of this fit ({percent:.1} % worse)"
+        )
+    } else {
+        format!(
+            "on the cells kept out this fit has deviance {fitted:.4}, {:.1} % below the best \
+             simpler model ({name}, {best:.4})",
+            -percent
+        )
+    })
+}
+
 /// Mean errors on the cells that were kept out.
 struct Holdout {
     deviance: Option<f64>,
@@ -130,8 +154,25 @@ fn holdout(fit: &LowRankFit, facts: &TableFacts, outcome: &Outcome) -> Holdout {
     Holdout { deviance: tally.mean_of(tally.deviance), rmse }
 }
 
-/// The fit among the simpler models that earlier stages tried.
-fn contenders(_delivered: &[Artifact], fitted: Option<f64>) -> Vec<Contender> {
+/// The fit among the simpler models that an earlier stage tried on the same cells.
+fn contenders(delivered: &[Artifact], fitted: Option<f64>) -> Vec<Contender> {
     let fitted = fitted.map(|deviance| Contender { name: KIND.into(), deviance, fitted: true });
-    fitted.into_iter().collect()
+    let simpler = delivered.iter().find(|artifact| artifact.kind == baselines::KIND);
+    let numbers = simpler.into_iter().flat_map(Artifact::numbers);
+    let simpler = numbers.filter(|(name, _)| baselines::NAMES.contains(name));
+    let simpler =
+        simpler.map(|(name, deviance)| Contender { name: name.into(), deviance, fitted: false });
+    fitted.into_iter().chain(simpler).collect()
+}
+
+/// What a report calls a model.
+fn spelled_out(contender: &Contender) -> Contender {
+    let name = match contender.name.as_str() {
+        "column_means" => "column means",
+        "row_column_effects" => "row and column effects",
+        "client_column_means" => "each client's own column means",
+        "client_effects" => "each client's own row and column effects",
+        other => other,
+    };
+    Contender { name: name.into(), ..contender.clone() }
 }

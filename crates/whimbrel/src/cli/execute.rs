@@ -16,7 +16,7 @@ use whimbrel::job::Job;
 use whimbrel::job::build::Plan;
 use whimbrel::job::failure::{Failure, Result};
 use whimbrel::job::load::{Loaded, file_hashes, load};
-use whimbrel::job::rundir::{Existing, Facts, RunDir, aggregate, findings, resolved};
+use whimbrel::job::rundir::{Existing, Facts, RunDir, aggregate, findings, resolved, verdict};
 use whimbrel::job::spec::MethodKind;
 use whimbrel::report::{RunView, format};
 
@@ -242,6 +242,7 @@ impl Ready {
             warn_of_repairs(&name, row);
         }
         let summary = dir.finish(job, &self.facts, &outcome, plan)?;
+        verdict(&summary).iter().for_each(|words| note(words));
         let report = dir.path().join("report.html");
         let views = vec![view::load(dir)?];
         if self.job.seeds.is_some() {

@@ -169,6 +169,14 @@ impl Data {
         }
     }
 
+    /// The share of a table's cells that clients keep out of the fit.
+    pub fn holdout(&self) -> f64 {
+        match &self.source {
+            Source::Csv(csv) => csv.cells.holdout,
+            _ => 0.0,
+        }
+    }
+
     /// Whether the rows have targets.
     pub fn has_targets(&self) -> bool {
         match &self.source {
