@@ -169,6 +169,12 @@ impl Plan {
         self.common.rounds()
     }
 
+    /// Whether the fit can be tried without what this stage delivers: a rank that is chosen on the
+    /// way has a stand-in.
+    pub fn can_skip(&self, index: usize) -> bool {
+        matches!(self.fit, Fit::Cells(_)) && index + 1 < self.len()
+    }
+
     /// What should be looked at before the run starts.
     pub fn warnings(&self) -> Vec<String> {
         match &self.fit {

@@ -227,3 +227,65 @@ fn stand_in(known: &[bool], index: usize, stream: &mut Stream) -> usize {
         n => others[stream.below(n as u64) as usize],
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use whimbrel_models::lowrank::{Effects, Factors, Family, LowRank, Settings};
+
+    /// Means `10 row + column`, without factors.
+    fn table(bare: [&[usize]; 2]) -> Completed {
+        let (rows, columns) = (6, 3);
+        let settings = Settings {
+            rank: 0,
+            effects: Effects::RowColumn,
+            ..Settings::new(rows, columns, Family::Gaussian)
+        };
+        let model = LowRank::new(settings).unwrap();
+        let mut factors = Factors::zero(&model);
+        factors.row_effects = (0..rows).map(|row| 10.0 * row as f64).collect();
+        factors.column_effects = (0..columns).map(|column| column as f64).collect();
+        let fit = LowRankFit { model, factors, clients: 2, calibration: None };
+        let names = |n: usize| (0..n).map(|i| i.to_string()).collect();
+        Completed::new(fit, names(rows), names(columns), bare)
+    }
+
+    #[test]
+    fn a_row_nobody_observed_is_one_of_the_others() {
+        let plain = table([&[], &[]]);
+        let table = table([&[5], &[]]);
+        assert_eq!(table.estimate(4, 1), plain.estimate(4, 1), "others are as they were");
+        let bare = table.estimate(5, 1);
+        // The mean of 1, 11, 21, 31 and 41, and its variance of 200 beside that of a value.
+        assert_eq!(bare.mean, 21.0);
+        assert!((bare.sd - 201f64.sqrt()).abs() < 1e-12);
+        assert_eq!(bare.lower, table.estimate(0, 1).lower);
+        assert_eq!(bare.upper, table.estimate(4, 1).upper);
+        assert_eq!(table.any_row(1), bare);
+        // Draws come from all of the others: five standard deviations around 1 and 41.
+        let draws: Vec<f64> = (0..200).map(|k| table.draw(5, 1, 3, k)).collect();
+        assert!(draws.iter().all(|x| (-4.0..46.0).contains(x)));
+        for mean in [1.0, 11.0, 21.0, 31.0, 41.0] {
+            assert!(draws.iter().any(|x| (x - mean).abs() < 5.0), "none near {mean}");
+        }
+    }
+
+    #[test]
+    fn columns_likewise_and_both_at_once() {
+        let table = table([&[5], &[2]]);
+        assert_eq!(table.bare(), [vec![5], vec![2]]);
+        assert_eq!(table.estimate(3, 2).mean, 30.5);
+        assert_eq!(table.estimate(5, 2).mean, 20.5);
+        let (wide, narrow) = (table.estimate(5, 2), table.estimate(3, 1));
+        assert!(wide.upper - wide.lower > 10.0 * (narrow.upper - narrow.lower));
+    }
+
+    #[test]
+    fn a_draw_is_addressed_by_seed_number_and_cell() {
+        let table = table([&[], &[]]);
+        assert_eq!(table.draw(2, 1, 7, 4), table.draw(2, 1, 7, 4));
+        for other in [table.draw(2, 2, 7, 4), table.draw(2, 1, 8, 4), table.draw(2, 1, 7, 5)] {
+            assert_ne!(table.draw(2, 1, 7, 4), other);
+        }
+    }
+}

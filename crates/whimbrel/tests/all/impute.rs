@@ -1,5 +1,6 @@
 //! A table with gaps from its job to completed tables, new clients, and messages.
 
+use crate::same_bits::stop_in_the_middle;
 use crate::support::{Sandbox, number};
 use serde_json::Value;
 use whimbrel::core::Key;
@@ -265,7 +266,22 @@ fn runs_of_another_kind_have_no_table() {
 }
 
 #[test]
-fn threads_and_a_resume_leave_the_bits_as_they_are() {
+fn a_killed_run_resumes_to_the_same_bits() {
+    let job = JOB.replace("rank = 2\nlambda = 0.1", "rank = \"auto\"\nlambda = \"auto\"");
+    let job =
+        job.replace("batch = 100", "batch = 5\nparticipation = 0.8\nevaluate = { every = 5 }");
+    let sandbox = sandbox(&(job + "[simulation]\ncheckpoint_seconds = 0\n"));
+    sandbox.run_job("whole");
+    for lines in [1, 60] {
+        stop_in_the_middle(&sandbox, lines, |child| child.kill().unwrap());
+        sandbox.ok(&["run", "job.toml", "--out", "out", "--resume"]);
+        assert_eq!(sandbox.result_bytes("whole"), sandbox.result_bytes("out"), "at {lines}");
+        assert_eq!(sandbox.read("whole/imputation.json"), sandbox.read("out/imputation.json"));
+    }
+}
+
+#[test]
+fn threads_leave_the_bits_as_they_are() {
     let sandbox = sandbox(&JOB.replace("epochs = 150", "epochs = 40\nparticipation = 0.7"));
     sandbox.ok(&["--threads", "1", "run", "job.toml", "--out", "one"]);
     sandbox.ok(&["--threads", "3", "run", "job.toml", "--out", "three"]);
