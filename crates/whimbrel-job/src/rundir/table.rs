@@ -111,6 +111,9 @@ pub fn findings(delivered: &[Artifact]) -> Vec<String> {
     )]
 }
 
+/// Differences that are none, in percent.
+const EQUAL: f64 = 0.5;
+
 /// Whether a simpler model does better on the cells that were kept out, in words.
 pub fn verdict(summary: &Map<String, Value>) -> Option<String> {
     let fitted = summary.get("holdout_deviance")?.as_f64()?;
@@ -119,7 +122,12 @@ pub fn verdict(summary: &Map<String, Value>) -> Option<String> {
     let (name, best) = simpler.min_by(|a, b| a.1.total_cmp(&b.1))?;
     let name = name.replace('_', " ");
     let percent = 100.0 * (fitted / best - 1.0);
-    Some(if percent > 0.0 {
+    Some(if percent.abs() < EQUAL {
+        format!(
+            "on the cells kept out a simpler model does as well: {name}, deviance {best:.4} against \
+             {fitted:.4} of this fit"
+        )
+    } else if percent > 0.0 {
         format!(
             "on the cells kept out a simpler model does better: {name}, deviance {best:.4} against \
              {fitted:.4} of this fit ({percent:.1} % worse)"
