@@ -8,6 +8,7 @@ mod facts;
 mod gradient;
 mod network;
 mod optimum;
+mod prepare;
 
 pub use facts::Facts;
 pub use network::StageDisclosures;
@@ -21,6 +22,7 @@ use crate::spec::{
 use em::EmPlan;
 use gradient::GradientPlan;
 use optimum::Cache;
+use prepare::Preparing;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use whimbrel_codec::channel::{Downlink, Uplink};
@@ -91,7 +93,8 @@ impl Plan {
         let common = Common::new(job, &Facts::of(loaded))?;
         let fit = match &job.model {
             Model::Gmm(gmm) => {
-                let mut em = EmPlan::new(&common, gmm, loaded.columns.len(), Files::Here)?;
+                let preparing = Preparing::seen(&common, loaded)?;
+                let em = EmPlan::new(&common, gmm, preparing, Files::Here)?;
                 em.look_at(&common, loaded)?;
                 Fit::Em(Box::new(em))
             }
@@ -173,6 +176,9 @@ impl Plan {
     pub fn notes(&self) -> Vec<String> {
         let (up, down) = (self.uplink(), self.downlink());
         let mut notes = self.notes.clone();
+        if let Fit::Em(em) = &self.fit {
+            notes.extend(em.notes());
+        }
         if let Fit::Gradient(gradient) = &self.fit {
             let row = table_row(up.rule(), up.codec().is_exact(), down.rule());
             notes.push(format!("{}: {row}", self.common.job.method.name()));

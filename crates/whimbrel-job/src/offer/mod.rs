@@ -170,7 +170,10 @@ fn without_paths(job: &Job, plan: &Plan, schema: &Schema, clients: u32) -> Job {
             csv.columns = Some(schema.columns.clone());
         }
         DataSource::Npy(npy) => npy.path = elsewhere("npy"),
-        DataSource::Libsvm(_) | DataSource::Mixture(_) | DataSource::Toy(_) => {}
+        DataSource::Libsvm(_)
+        | DataSource::Idx(_)
+        | DataSource::Mixture(_)
+        | DataSource::Toy(_) => {}
     }
     if let Model::Gmm(gmm) = &mut job.model {
         if let Init::File(path) = &mut gmm.init {

@@ -223,17 +223,19 @@ struct Wards {
 
 impl Wards {
     fn new() -> Self {
+        Self::with("", "")
+    }
+
+    /// The same with another column, one value in every row.
+    fn with(column: &str, value: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let mut all = String::from("age,ward,dose,ill,pulse\n");
+        let mut all = format!("age,ward,dose,ill,pulse{column}\n");
         let mut files = Vec::new();
         for (w, name) in ["east", "north", "south", "west"].into_iter().enumerate() {
             // Some clients keep the column with their name, some never had it.
             let keeps = w % 2 == 0;
-            let mut own = String::from(if keeps {
-                "pulse,ill,ward,dose,age\n"
-            } else {
-                "pulse,ill,dose,age\n"
-            });
+            let ward = if keeps { ",ward" } else { "" };
+            let mut own = format!("pulse,ill{ward},dose,age{column}\n");
             let mut stream = Key::root(70 + w as u64).stream();
             for _ in 0..30 + 11 * w {
                 let group = stream.below(2) as f64;
@@ -242,8 +244,8 @@ impl Wards {
                 let pulse = 60.0 + 8.0 * stream.normal();
                 let ill = if age + stream.normal() > 2.0 { "yes" } else { "no" };
                 let ward = if keeps { format!(",{name}") } else { String::new() };
-                writeln!(all, "{age},{name},{dose},{ill},{pulse}").unwrap();
-                writeln!(own, "{pulse},{ill}{ward},{dose},{age}").unwrap();
+                writeln!(all, "{age},{name},{dose},{ill},{pulse}{value}").unwrap();
+                writeln!(own, "{pulse},{ill}{ward},{dose},{age}{value}").unwrap();
             }
             let path = folder.path().join(format!("{name}.csv"));
             fs::write(&path, own).unwrap();
@@ -357,6 +359,25 @@ fn mixtures_end_in_the_bits_of_the_simulation() {
         ),
     ] {
         wards.same(&wards.job(data, &(gmm(model) + rest)));
+    }
+}
+
+/// How many columns are left is known to nobody before the clients have sent their sums.
+#[test]
+fn prepared_mixtures_end_in_the_bits_of_the_simulation() {
+    let wards = Wards::with(",beds", ",12");
+    let rest = "[model]\nkind = \"gmm\"\ncomponents = 2\n[method]\nkind = \"fedem\"\nrounds = 8\n\
+                step = 0.5\n[uplink]\ncodec = { kind = \"dithering\", levels = 4 }";
+    for prepare in ["", "standardize = true", "pca = 2", "standardize = true\npca = 3"] {
+        let data = format!("{MIXTURE}[data.prepare]\ndrop_constant = true\n{prepare}\n");
+        let job = wards.job(&data, rest);
+        wards.same(&job);
+        let facts = Facts::on_network(&job).unwrap();
+        let stages = Plan::on_network(&job, &facts).unwrap().disclosures().unwrap();
+        // Sums of products of each pair of four columns.
+        let pairs = stages.iter().flat_map(|stage| &stage.disclosures);
+        let declared = pairs.filter(|d| d.meaning.contains("pair of columns: 10 numbers")).count();
+        assert_eq!(declared, usize::from(prepare.contains("pca")));
     }
 }
 
