@@ -6,6 +6,7 @@ mod errors;
 mod gradient;
 mod jobs;
 mod network;
+mod offer;
 mod plans;
 mod property;
 mod stages;
