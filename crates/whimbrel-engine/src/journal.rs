@@ -3,7 +3,7 @@
 //! One JSON object per line, ids as ranges (`"0-4,6"`). Together with job, data and seed it is
 //! enough to replay a run.
 
-use crate::simulator::Done;
+use crate::runner::Done;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use whimbrel_core::{ClientId, Error, Result};
