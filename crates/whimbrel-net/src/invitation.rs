@@ -141,7 +141,8 @@ mod tests {
         let text = sample().encode();
         assert_eq!(
             text,
-            "whimbrel1-"
+            "whimbrel1-aekwq33tobuxiylmfzsxqylnobwgkorxgq2dgaabaibqibiga4eascqlbqgq4dyqcejbgfav\
+             cylrqgi2dmob2hq7az3wc4teea32ljnfuws2ljnfuws2ljnfuws2kukm6ifq"
         );
         assert_eq!(Invitation::decode(&text).unwrap(), sample());
         assert_eq!(Invitation::decode(&format!(" {}\n", text.to_uppercase())).unwrap(), sample());
@@ -163,7 +164,15 @@ mod tests {
 
     #[test]
     fn base32_is_that_of_the_standard() {
-        for (bytes, text) in [("", ""), ("f", "my"), ("fo", "mzxq"), ("foo", "mzxw6"), ("foob", "mzxw6yq"), ("fooba", "mzxw6ytb"), ("foobar", "mzxw6ytboi")] {
+        for (bytes, text) in [
+            ("", ""),
+            ("f", "my"),
+            ("fo", "mzxq"),
+            ("foo", "mzxw6"),
+            ("foob", "mzxw6yq"),
+            ("fooba", "mzxw6ytb"),
+            ("foobar", "mzxw6ytboi"),
+        ] {
             assert_eq!(base32(bytes.as_bytes()), text);
             assert_eq!(unbase32(text).unwrap(), bytes.as_bytes());
         }

@@ -23,6 +23,7 @@ pub mod coordinator;
 pub mod desk;
 pub mod frames;
 pub mod invitation;
+pub mod ledger;
 pub mod limits;
 pub mod listen;
 pub mod point;
