@@ -9,7 +9,7 @@ use crate::checkpoint::{Checkpoint, Store};
 use crate::journal::Entry;
 use crate::machine::Machine;
 use crate::metrics::Row;
-use crate::runner::{Tally, Traffic};
+use crate::runner::{Done, Tally, Traffic};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use whimbrel_core::Result;
@@ -24,7 +24,7 @@ pub trait Keeper {
     fn opened(&mut self, moment: &Moment<'_>) -> Result<()>;
     /// An exchange is closed and not acknowledged. An error here ends the run before anybody
     /// hears of the exchange; a keeper that can wait for space waits.
-    fn exchange(&mut self, entry: &Entry, moment: &Moment<'_>) -> Result<()>;
+    fn exchange(&mut self, done: &Done, moment: &Moment<'_>) -> Result<()>;
     /// A round was evaluated.
     fn evaluated(&mut self, row: &Row, moment: &Moment<'_>) -> Result<()>;
     /// The stage is over or was interrupted, as the moment says.
@@ -84,7 +84,7 @@ impl Keeper for Nowhere {
         Ok(())
     }
 
-    fn exchange(&mut self, _: &Entry, _: &Moment<'_>) -> Result<()> {
+    fn exchange(&mut self, _: &Done, _: &Moment<'_>) -> Result<()> {
         Ok(())
     }
 
@@ -146,8 +146,8 @@ impl Keeper for Folder {
         Ok(())
     }
 
-    fn exchange(&mut self, entry: &Entry, moment: &Moment<'_>) -> Result<()> {
-        self.store.record(entry)?;
+    fn exchange(&mut self, done: &Done, moment: &Moment<'_>) -> Result<()> {
+        self.store.record(&Entry::new(moment.stage, done))?;
         if self.saver.is_due() {
             self.saver.save(&mut self.store, moment)?;
         }

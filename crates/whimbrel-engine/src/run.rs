@@ -1,7 +1,6 @@
 //! Runs a job's stages one after the other, with evaluations, checkpoints and early stops.
 
 use crate::checkpoint::{Checkpoint, Earlier};
-use crate::journal::Entry;
 use crate::keeper::{Keeper, Moment, Progress};
 use crate::keys::StageKeys;
 use crate::metrics::Row;
@@ -295,8 +294,7 @@ impl Work<'_> {
         if done.round.is_some() {
             seen.progress.accepted = done.accepted.len() as u32;
         }
-        let entry = Entry::new(self.index, &done);
-        self.at(runner, seen, |moment| keeper.exchange(&entry, moment))?;
+        self.at(runner, seen, |moment| keeper.exchange(&done, moment))?;
         runner.acknowledge()?;
         observer.exchange(&done);
         Ok(None)

@@ -1,6 +1,6 @@
 //! Mixtures: stages that standardise, start, bound the step and fit.
 
-use super::{Common, channels};
+use super::{Common, Files, channels};
 use crate::failure::Result;
 use crate::load::Loaded;
 use crate::spec::{
@@ -54,10 +54,10 @@ pub(super) enum Kind {
 }
 
 impl EmPlan {
-    pub fn new(common: &Common, key: &GmmKey, loaded: &Loaded) -> Result<Self> {
-        let (job, columns) = (&common.job, loaded.columns.len());
-        let file = match &key.init {
-            Init::File(path) => Some((path.clone(), read_init(path)?)),
+    pub fn new(common: &Common, key: &GmmKey, columns: usize, files: Files<'_>) -> Result<Self> {
+        let job = &common.job;
+        let file = match (&key.init, files) {
+            (Init::File(path), Files::Here) => Some((path.clone(), read_init(path)?)),
             _ => None,
         };
         let (model, start) = settle(key, columns, file.as_ref(), None)?;
@@ -66,26 +66,48 @@ impl EmPlan {
             Some(FormKey::Lean) => Form::Lean,
             Some(FormKey::Pair) | None => Form::Pair,
         };
-        let downlink = channels::downlink(job, &common.names, &form.blocks(&model), None)?;
+        let downlink = channels::downlink(job, &common.roster(), &form.blocks(&model), None)?;
         let q = model.statistic_len();
         let uplink = channels::uplink(job, q)?;
         form.check(&uplink, &downlink)?;
         let memories = match &job.uplink.rule {
             UpKey::Memory { start: MemoryStart::Oracle, .. } => FirstMemories::Oracle,
             UpKey::Memory { start: MemoryStart::File(path), .. } => {
-                FirstMemories::Given(read_memory(path, q)?)
+                FirstMemories::Given(match files {
+                    Files::Here => read_memory(path, q)?,
+                    Files::Sent { memory } => sent_memory(memory, q)?,
+                })
             }
             _ => FirstMemories::Zero,
         };
-        let key = key.clone();
-        let constant = constant_columns(loaded);
-        let plan =
-            Self { key, columns, file, model, start, form, memories, uplink, downlink, constant };
+        let (key, constant) = (key.clone(), Vec::new());
+        Ok(Self { key, columns, file, model, start, form, memories, uplink, downlink, constant })
+    }
+
+    /// What a simulation sees in the rows themselves.
+    pub fn look_at(&mut self, common: &Common, loaded: &Loaded) -> Result<()> {
+        self.constant = constant_columns(loaded);
         if loaded.clients.iter().any(|(_, data)| matches!(data, ClientData::Stream(_))) {
-            let start = GmmInitial::plain(plan.start.clone());
-            plan.fit(common, plan.model.clone(), start, Schedule::constant(1.0)?).check_stream()?;
+            let start = GmmInitial::plain(self.start.clone());
+            self.fit(common, self.model.clone(), start, Schedule::constant(1.0)?).check_stream()?;
         }
-        Ok(plan)
+        Ok(())
+    }
+
+    /// The first memory, where a file gives it: clients must know it, too.
+    pub fn memory(&self) -> Option<&[f64]> {
+        match &self.memories {
+            FirstMemories::Given(memory) => Some(memory),
+            FirstMemories::Oracle | FirstMemories::Zero => None,
+        }
+    }
+
+    /// The covariance that is given and not fitted.
+    pub fn known_covariance(&self) -> Option<&[f64]> {
+        match &self.model.settings().covariance {
+            Covariance::Known(values) => Some(values),
+            Covariance::Tied | Covariance::Diagonal | Covariance::Full => None,
+        }
     }
 
     pub fn uplink(&self) -> &Uplink {
@@ -159,6 +181,21 @@ impl EmPlan {
         })
     }
 
+    /// Something of the form that a stage delivers, for whoever must build the next one now.
+    pub fn stand_in(&self, common: &Common, index: usize) -> Artifact {
+        let of = |kind: &str| Artifact { kind: kind.into(), tensors: Vec::new() };
+        let d = self.columns;
+        match self.stages(common)[index] {
+            Kind::Standardize => of("standardize").with("means", &[d], vec![0.0; d]).with(
+                "scales",
+                &[d],
+                vec![1.0; d],
+            ),
+            Kind::Constants => of("theory").with("gamma", &[], vec![1.0]),
+            Kind::Kmeans | Kind::Fit => of("gmm"),
+        }
+    }
+
     fn fit(
         &self,
         common: &Common,
@@ -215,8 +252,7 @@ impl EmPlan {
             let delta = self.uplink.codec().contraction(self.uplink.dimension())?;
             Some(1.0 / delta - 1.0)
         });
-        let gamma =
-            auto_step(omega.unwrap_or(0.0), common.participation_mean(), common.names.len());
+        let gamma = auto_step(omega.unwrap_or(0.0), common.participation_mean(), common.clients);
         match (self.downlink.rule(), self.downlink.omega()) {
             // No faster than the memories that follow the state.
             (DownRule::Preserved { .. }, Some(omega)) => gamma.min(gradient_alpha(omega)),
@@ -255,7 +291,7 @@ fn settle(
         wishart_degrees: key.penalty.inverse_wishart.nu,
         wishart_scale: key.penalty.inverse_wishart.psi,
     };
-    settings.want_moments = file.is_none();
+    settings.want_moments = !matches!(key.init, Init::File(_));
     let model = Gmm::new(settings)?;
     let start = match file {
         Some((path, init)) => given(&model, init, affine).map_err(|e| match e {
@@ -293,6 +329,14 @@ fn covariance(
         affine.covariances_forward(&mut known);
     }
     Ok(Covariance::Known(known))
+}
+
+/// A first memory as the coordinator sent it.
+fn sent_memory(memory: Option<&[f64]>, q: usize) -> Result<Vec<f64>> {
+    match memory {
+        Some(memory) if memory.len() == q => Ok(memory.to_vec()),
+        _ => Err(Error::peer("the offer lacks the first memory that its job speaks of").into()),
+    }
 }
 
 /// Columns with one value in every row of every table.

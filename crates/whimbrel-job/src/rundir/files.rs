@@ -23,7 +23,7 @@ pub struct Facts {
     pub columns: Vec<String>,
     /// Rows by client.
     pub rows: Vec<Option<u64>>,
-    /// The data's hash.
+    /// The data's hash; empty where nobody has seen them all.
     pub hash: String,
     /// Some rows of two-dimensional data, for the picture.
     pub preview: Option<String>,
@@ -52,6 +52,20 @@ impl Facts {
             preview,
             standardization: loaded.standardization.clone(),
             classes: loaded.classes.clone(),
+        }
+    }
+}
+
+impl Facts {
+    /// What a coordinator can say of data that it has not seen; `rows` by client, where known.
+    pub fn on_network(facts: &crate::build::Facts, rows: Vec<Option<u64>>) -> Self {
+        Self {
+            columns: facts.columns.clone(),
+            rows,
+            hash: String::new(),
+            preview: None,
+            standardization: None,
+            classes: facts.classes.clone(),
         }
     }
 }

@@ -5,6 +5,8 @@ mod documents;
 mod errors;
 mod gradient;
 mod jobs;
+mod network;
+mod offer;
 mod plans;
 mod property;
 mod stages;
