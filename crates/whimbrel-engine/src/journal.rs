@@ -51,16 +51,6 @@ impl Entry {
         serde_json::from_str(line).map_err(|e| Error::storage("journal", e))
     }
 
-    /// Who joined just before it, in order.
-    pub fn joined_ids(&self) -> Result<Vec<ClientId>> {
-        listed(&self.joined)
-    }
-
-    /// Who was asked, in order.
-    pub fn cohort_ids(&self) -> Result<Vec<ClientId>> {
-        listed(&self.cohort)
-    }
-
     /// Whose upload was accepted, in order.
     pub fn accepted_ids(&self) -> Result<Vec<ClientId>> {
         listed(&self.accepted)
@@ -185,7 +175,7 @@ mod tests {
             }
             assert_eq!(journal.accepted(5, ClientId(3)), None);
             let line = Entry::parse(entry(4, &ranges(&ids)).trim_end()).unwrap();
-            assert_eq!((line.accepted_ids().unwrap(), line.joined_ids().unwrap()), (ids, vec![]));
+            assert_eq!(line.accepted_ids().unwrap(), ids);
         }
         assert_eq!(ranges(&[0, 1, 2, 3, 4, 6].map(ClientId)), "0-4,6");
     }

@@ -24,7 +24,7 @@ use whimbrel_engine::journal::Entry;
 use whimbrel_engine::keeper::{Keeper, Moment, Progress, last_seconds};
 use whimbrel_engine::machine::Change;
 use whimbrel_engine::metrics::Row;
-use whimbrel_engine::runner::{Tally, Traffic};
+use whimbrel_engine::runner::{Done, Tally, Traffic};
 
 /// A log shorter than this is not worth a new checkpoint.
 const LOG_BYTES_MIN: u64 = 8 << 20;
@@ -189,24 +189,20 @@ impl Keeper for Ledger {
         self.save(moment)
     }
 
-    fn exchange(&mut self, entry: &Entry, moment: &Moment<'_>) -> Result<()> {
-        let mut moved = entry.joined_ids()?;
-        moved.extend(entry.accepted_ids()?);
-        let mut touched = entry.joined_ids()?;
-        touched.extend(entry.cohort_ids()?);
-        let tallies = touched
-            .into_iter()
-            .filter_map(|id| moment.tallies.get(id.0 as usize).map(|tally| (id, *tally)));
+    fn exchange(&mut self, done: &Done, moment: &Moment<'_>) -> Result<()> {
+        let entry = Entry::new(moment.stage, done);
+        let touched = done.joined.iter().chain(&done.cohort);
+        let tally = |id: &ClientId| moment.tallies.get(id.0 as usize).map(|tally| (*id, *tally));
         let record = Exchanged {
             stage: moment.stage,
             line: entry.to_line(),
-            change: moment.machine.change(moved)?,
-            tallies: tallies.collect(),
+            change: moment.machine.change(done.joined.iter().chain(&done.accepted).copied())?,
+            tallies: touched.filter_map(tally).collect(),
             traffic: moment.traffic,
             progress: moment.progress.into(),
         };
         let bytes = self.append(EXCHANGED, &record)?;
-        self.later(|store| store.record(entry));
+        self.later(|store| store.record(&entry));
         // A checkpoint has about the size of a record with everyone in it.
         if self.wal.bytes() > LOG_BYTES_MIN.max(32 * bytes) {
             self.save(moment)?;

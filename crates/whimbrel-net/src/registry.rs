@@ -19,7 +19,7 @@ use whimbrel_engine::checkpoint::write_atomically;
 
 const VERSION: u32 = 1;
 /// Names are shown in tables, logs and file names of a client's folder.
-const NAME_BYTES_MAX: usize = 128;
+const NAME_BYTES_MAX: usize = 200;
 
 /// The file's content.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -40,6 +40,9 @@ pub struct Book {
 pub struct Entry {
     /// Its name.
     pub name: String,
+    /// Whether the client may bring a name of its own when it redeems the invitation.
+    #[serde(default)]
+    pub open: bool,
     /// SHA-256 of its token, in hexadecimal.
     pub token: String,
     /// The certificate that redeemed it, in hexadecimal.
@@ -104,6 +107,15 @@ impl Registry {
 
     /// Invites a client; the token is nowhere else.
     pub fn invite(&self, name: &str) -> Result<Token> {
+        self.invite_as(name, false)
+    }
+
+    /// Invites a client that brings a name of its own, or keeps this one.
+    pub fn invite_open(&self, name: &str) -> Result<Token> {
+        self.invite_as(name, true)
+    }
+
+    fn invite_as(&self, name: &str, open: bool) -> Result<Token> {
         check_name(name)?;
         let token: Token = random()?;
         let hash = hex(&sha256(&token));
@@ -120,6 +132,7 @@ impl Registry {
             None => {
                 book.clients.push(Entry {
                     name: name.into(),
+                    open,
                     token: hash,
                     certificate: None,
                     id: None,
@@ -160,7 +173,12 @@ impl Registry {
 
     /// Redeems a token: binds it to a certificate, and says whose it is. Every hash is compared,
     /// each in constant time.
-    pub fn redeem(&self, token: &[u8], certificate: &Fingerprint) -> Result<Redeemed> {
+    pub fn redeem(
+        &self,
+        token: &[u8],
+        certificate: &Fingerprint,
+        wanted: &str,
+    ) -> Result<Redeemed> {
         let given = sha256(token);
         let certificate = hex(certificate);
         self.change(|book| {
@@ -174,6 +192,7 @@ impl Registry {
                 .iter()
                 .position(|c| c.certificate.as_ref() == Some(&certificate))
                 .is_some_and(|at| at != found as usize);
+            let taken = book.clients.iter().any(|c| c.name == wanted);
             let Some(entry) = book.clients.get_mut(found as usize) else {
                 return Ok(Redeemed::Refused(Refusal::WrongToken));
             };
@@ -184,7 +203,15 @@ impl Registry {
                 return Ok(Redeemed::Refused(Refusal::Replayed));
             }
             match &entry.certificate {
-                None => entry.certificate = Some(certificate.clone()),
+                None => {
+                    if !wanted.is_empty() && wanted != entry.name {
+                        if !entry.open || taken || check_name(wanted).is_err() {
+                            return Ok(Redeemed::Refused(Refusal::Name));
+                        }
+                        entry.name = wanted.into();
+                    }
+                    entry.certificate = Some(certificate.clone());
+                }
                 Some(bound) if *bound == certificate => {}
                 Some(_) => return Ok(Redeemed::Refused(Refusal::Replayed)),
             }
@@ -273,7 +300,7 @@ fn check_name(name: &str) -> Result<()> {
 }
 
 /// The bytes of a hash; zeros for what is none, which no SHA-256 of a token is.
-fn unhex(text: &str) -> [u8; 32] {
+pub fn unhex(text: &str) -> [u8; 32] {
     let mut bytes = [0; 32];
     if text.len() == 64 && text.is_ascii() {
         for (byte, at) in bytes.iter_mut().zip((0..64).step_by(2)) {
@@ -298,9 +325,9 @@ mod tests {
         let (_folder, registry) = registry();
         let (a, b) = (registry.invite("a").unwrap(), registry.invite("b").unwrap());
         let client = |name: &str| Redeemed::Client(name.into());
-        assert_eq!(registry.redeem(&a, &[1; 32]).unwrap(), client("a"));
-        assert_eq!(registry.redeem(&a, &[1; 32]).unwrap(), client("a"));
-        let refused = |token: &[u8], certificate| match registry.redeem(token, certificate) {
+        assert_eq!(registry.redeem(&a, &[1; 32], "").unwrap(), client("a"));
+        assert_eq!(registry.redeem(&a, &[1; 32], "").unwrap(), client("a"));
+        let refused = |token: &[u8], certificate| match registry.redeem(token, certificate, "") {
             Ok(Redeemed::Refused(why)) => why,
             other => panic!("{other:?}"),
         };
@@ -315,11 +342,25 @@ mod tests {
     }
 
     #[test]
+    fn a_client_may_bring_a_name_where_the_invitation_leaves_it_open() {
+        let (_folder, registry) = registry();
+        registry.invite("north").unwrap();
+        let (open, closed) = (registry.invite_open("1").unwrap(), registry.invite("2").unwrap());
+        let refused = Redeemed::Refused(Refusal::Name);
+        assert_eq!(registry.redeem(&closed, &[1; 32], "west").unwrap(), refused);
+        assert_eq!(registry.redeem(&open, &[1; 32], "north").unwrap(), refused);
+        assert_eq!(registry.redeem(&open, &[1; 32], "a\nb").unwrap(), refused);
+        let west = Redeemed::Client("west".into());
+        assert_eq!(registry.redeem(&open, &[1; 32], "west").unwrap(), west);
+        assert_eq!(registry.redeem(&open, &[1; 32], "west").unwrap(), west);
+    }
+
+    #[test]
     fn another_process_is_noticed_and_tokens_are_not_in_the_file() {
         let (folder, registry) = registry();
         let elsewhere = Registry::open(folder.path()).unwrap();
         let token = elsewhere.invite("ward 7").unwrap();
-        assert!(matches!(registry.redeem(&token, &[1; 32]), Ok(Redeemed::Client(_))));
+        assert!(matches!(registry.redeem(&token, &[1; 32], ""), Ok(Redeemed::Client(_))));
         elsewhere.stand("ward 7", Standing::Revoked).unwrap();
         assert_eq!(registry.holder(&[1; 32]), Some(("ward 7".into(), Standing::Revoked)));
         let text = fs::read_to_string(path(folder.path())).unwrap();
@@ -332,8 +373,8 @@ mod tests {
         let lost = registry.invite("a").unwrap();
         let token = registry.invite("a").unwrap();
         let refused = Redeemed::Refused(Refusal::WrongToken);
-        assert_eq!(registry.redeem(&lost, &[1; 32]).unwrap(), refused);
-        assert_eq!(registry.redeem(&token, &[1; 32]).unwrap(), Redeemed::Client("a".into()));
+        assert_eq!(registry.redeem(&lost, &[1; 32], "").unwrap(), refused);
+        assert_eq!(registry.redeem(&token, &[1; 32], "").unwrap(), Redeemed::Client("a".into()));
         assert!(registry.invite("a").is_err());
         assert!(registry.invite("a\nb").is_err());
         assert!(registry.stand("nobody", Standing::Dead).is_err());

@@ -50,7 +50,7 @@ impl federation_server::Federation for Door {
             return Err(self.turn_away(Refusal::TooManyEnrolments));
         }
         let (hall, certificate) = (self.hall.clone(), self.certificate);
-        let redeem = move || hall.registry.redeem(&request.token, &certificate);
+        let redeem = move || hall.registry.redeem(&request.token, &certificate, &request.name);
         let redeemed = tokio::task::spawn_blocking(redeem).await;
         match redeemed.map_err(|e| Status::internal(e.to_string()))? {
             Ok(Redeemed::Client(name)) => {

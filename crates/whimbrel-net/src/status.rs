@@ -1,7 +1,7 @@
 //! What is going on, for people: a snapshot that anybody can watch.
 
 use serde::Serialize;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
@@ -23,6 +23,8 @@ pub enum Refusal {
     Replayed,
     /// A client that may not take part any more.
     Revoked,
+    /// A name that is taken, is none, or is not the invitation's.
+    Name,
     /// A certificate that no invitation is bound to.
     UnknownCertificate,
     /// Too many wrong tokens in a minute.
@@ -61,6 +63,7 @@ impl std::fmt::Display for Refusal {
             Self::WrongToken => "no invitation has this token",
             Self::Replayed => "this invitation was used with another key",
             Self::Revoked => "this client was revoked",
+            Self::Name => "this name is taken, or the invitation is for another one",
             Self::UnknownCertificate => "this certificate belongs to no client of the run",
             Self::TooManyEnrolments => "too many wrong tokens; try again in a minute",
             Self::TooManyConnections => "too many connections",
@@ -186,6 +189,15 @@ impl Board {
     /// Changes one client's part.
     pub fn client(&self, name: &str, change: impl FnOnce(&mut ClientStatus)) {
         self.change(|status| change(status.clients.entry(name.into()).or_default()));
+    }
+
+    /// Keeps only these clients.
+    pub fn forget(&self, known: &BTreeSet<&str>) {
+        self.0.send_if_modified(|status| {
+            let before = status.clients.len();
+            status.clients.retain(|name, _| known.contains(&name[..]));
+            status.clients.len() != before
+        });
     }
 
     /// Says what is being done; a repeated sentence is not logged again.

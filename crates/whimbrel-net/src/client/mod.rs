@@ -46,6 +46,8 @@ wire!(Enrolled { run, name, offer });
 pub struct Setup {
     /// The invitation.
     pub invitation: Invitation,
+    /// The name it wants, where the invitation leaves it open.
+    pub name: Option<String>,
     /// Its own folder.
     pub folder: PathBuf,
     /// Its own certificate and key, where it does not make them.
@@ -113,7 +115,8 @@ impl Client {
     async fn try_enrol(&self) -> Result<Enrolled, Unreachable> {
         let mut connection = self.connect().await?;
         let token = self.setup.invitation.token.to_vec().into();
-        let request = EnrolRequest { version: PROTOCOL, token };
+        let name = self.setup.name.clone().unwrap_or_default();
+        let request = EnrolRequest { version: PROTOCOL, token, name };
         let reply = connection.client.enrol(request).await.map_err(session::unreachable)?;
         let reply = reply.into_inner();
         Ok(Enrolled { run: reply.run.into(), name: reply.name, offer: reply.offer.into() })

@@ -18,13 +18,36 @@ const TICK: Duration = Duration::from_millis(100);
 /// How long a round may take before people are told whom it waits for.
 const QUIET: Duration = Duration::from_secs(3);
 
-/// When a round is closed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+/// When a round is closed: as soon as everyone who was asked has answered, and at its deadline if
+/// by then a quorum has. Without a quorum it waits on.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Rules {
-    /// So many accepted uploads are enough; none: everyone's.
-    pub quorum: Option<u32>,
-    /// With enough uploads, a round closes at this time and not before; none: at once.
+    /// How many accepted uploads are enough.
+    pub quorum: Quorum,
+    /// How long a round waits for more than a quorum; none: until everyone has answered.
     pub deadline: Option<Duration>,
+}
+
+/// How many uploads are enough.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub enum Quorum {
+    /// Everyone's who was asked.
+    #[default]
+    All,
+    /// So many, or everyone's where fewer were asked.
+    Number(u32),
+    /// This share of those asked, rounded up.
+    Share(f64),
+}
+
+impl Quorum {
+    fn of(self, asked: usize) -> usize {
+        match self {
+            Self::All => asked,
+            Self::Number(n) => (n as usize).min(asked),
+            Self::Share(share) => (share * asked as f64).ceil() as usize,
+        }
+    }
 }
 
 /// One thing that clients are asked.
@@ -33,6 +56,19 @@ pub(super) trait Call {
     fn message(&mut self, id: ClientId) -> Result<Bytes>;
     /// Takes an answer. An error refuses it and leaves everything as it was.
     fn take(&mut self, id: ClientId, bytes: Vec<u8>) -> Result<()>;
+}
+
+/// Nothing is asked yet.
+struct Nothing;
+
+impl Call for Nothing {
+    fn message(&mut self, id: ClientId) -> Result<Bytes> {
+        Err(Error::internal(format!("client {id} is asked before there is something to ask")))
+    }
+
+    fn take(&mut self, _: ClientId, _: Vec<u8>) -> Result<()> {
+        Err(Error::peer("nothing was asked"))
+    }
 }
 
 /// What is asked, of whom, and how long to wait.
@@ -63,7 +99,7 @@ struct Seats {
     waiting: BTreeSet<String>,
     /// Connected and not sent to.
     ready: VecDeque<String>,
-    heard: u32,
+    heard: usize,
 }
 
 struct Seat {
@@ -112,6 +148,25 @@ impl Network {
         }
     }
 
+    /// Waits until every client that brings its own name has brought it: numbers go by names.
+    pub(super) fn wait_for_names(&mut self, asking: &Asking) -> Result<Gathered> {
+        let mut seats = Seats::new(self, &[]);
+        loop {
+            self.look_at_registry();
+            if self.nameless == 0 {
+                return Ok(Gathered::Closed);
+            }
+            if self.stop.load(Ordering::Relaxed) {
+                return Ok(Gathered::Interrupted);
+            }
+            let waiting = format!("waiting for {} invitations to be redeemed", self.nameless);
+            self.hall.board.state(waiting);
+            if let Some(event) = self.next() {
+                self.handle(event, asking, &mut seats, &mut Nothing)?;
+            }
+        }
+    }
+
     fn next(&mut self) -> Option<Event> {
         if let Ok(event) = self.events.try_recv() {
             return Some(event);
@@ -124,9 +179,8 @@ impl Network {
         if seats.waiting.iter().all(|name| self.is_excused(name)) {
             return true;
         }
-        let everyone = seats.asked.len() as u32;
-        let enough = asking.rules.quorum.map_or(everyone, |q| q.min(everyone));
-        seats.heard >= enough && asking.rules.deadline.is_none_or(|d| begun.elapsed() >= d)
+        let enough = asking.rules.quorum.of(seats.asked.len());
+        seats.heard >= enough && asking.rules.deadline.is_some_and(|d| begun.elapsed() >= d)
     }
 
     /// Sends to whoever is there, as long as there is room for messages on their way.

@@ -9,14 +9,14 @@ mod gather;
 mod rounds;
 mod serve;
 
-pub use gather::Rules;
+pub use gather::{Quorum, Rules};
 pub use rounds::Rounds;
 pub use serve::{Coordinator, Served, Setup, files_from_bytes, files_to_bytes};
 
 use crate::desk::{Bounds, Event, Hall, Link, Order};
 use crate::point::Point;
 use crate::proto::Kind;
-use crate::registry::Standing;
+use crate::registry::{Entry, Standing};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -42,6 +42,8 @@ pub struct Network {
     finished: BTreeSet<String>,
     /// Where everyone stood when it was last looked at.
     standings: HashMap<String, Standing>,
+    /// Invitations that leave the name to the client and are not redeemed.
+    nameless: usize,
     /// Bytes on their way down, by connection.
     sending: HashMap<u64, u64>,
 }
@@ -68,6 +70,7 @@ impl Network {
             fates,
             finished: BTreeSet::new(),
             standings: HashMap::new(),
+            nameless: 0,
             sending: HashMap::new(),
         };
         network.look_at_registry();
@@ -121,9 +124,14 @@ impl Network {
     /// Notices who was invited, revoked or declared dead since the last look.
     fn look_at_registry(&mut self) {
         let book = self.hall.registry.book();
-        let mut counted = 0;
+        let is_nameless = |c: &&Entry| c.open && c.certificate.is_none();
+        let expected = book.clients.iter().filter(|c| c.standing == Standing::Expected);
+        self.nameless = expected.filter(is_nameless).count();
+        // Whoever brought a name of its own is not known by the old one any more.
+        let known: BTreeSet<&str> = book.clients.iter().map(|c| &c.name[..]).collect();
+        self.standings.retain(|name, _| known.contains(&name[..]));
+        self.hall.board.forget(&known);
         for entry in book.clients {
-            counted += 1;
             if self.standings.get(&entry.name) == Some(&entry.standing) {
                 continue;
             }
@@ -147,7 +155,6 @@ impl Network {
                 link.order(Order::Close { reason: "this client was revoked".into(), over: true });
             }
         }
-        debug_assert!(counted >= self.standings.len());
     }
 
     /// Whether nobody waits for this client: it is dead or revoked, and not there.

@@ -1,7 +1,7 @@
 //! One stage: enrolment, exchanges, evaluations.
 
 use super::Network;
-use super::gather::{Asking, Call, Gathered, Rules};
+use super::gather::{Asking, Call, Gathered, Quorum, Rules};
 use crate::point::Point;
 use crate::proto::Kind;
 use std::collections::{BTreeMap, BTreeSet};
@@ -107,7 +107,7 @@ impl<'a> Rounds<'a> {
             kind: Kind::Enrol,
             point: Point::enrolment(self.stage),
             what: format!("{}: late joiners", self.name),
-            rules: Rules { quorum: Some(0), deadline: Some(LATE_SUMMARY) },
+            rules: Rules { quorum: Quorum::Number(0), deadline: Some(LATE_SUMMARY) },
         };
         let mut call = Summaries { delivered: &self.delivered, taken: BTreeMap::new() };
         if self.network.gather(&asking, &ids, &mut call)? == Gathered::Interrupted {
@@ -199,7 +199,12 @@ impl<'a> Runner<'a> for Rounds<'a> {
         let ids = self.machine.enrolled();
         let what = format!("{}, evaluation after round {}", self.name, self.machine.round());
         let asking = self.asking(Kind::Evaluate, what);
-        let mut call = Answers { method: self.method, ask: &ask, taken: BTreeMap::new() };
+        let mut call = Answers {
+            method: self.method,
+            machine: &self.machine,
+            ask: &ask,
+            taken: BTreeMap::new(),
+        };
         let gathered = self.network.gather(&asking, &ids, &mut call)?;
         let answers = call.taken;
         if gathered == Gathered::Interrupted || answers.is_empty() {
@@ -250,22 +255,26 @@ fn enrol<'a>(
 ) -> Result<(Machine<'a>, BTreeMap<ClientId, Vec<u8>>)> {
     let Opening { stage, index, keys, .. } = opening;
     let method = &*stage.method;
-    network.look_at_registry();
-    if network.names.is_empty() {
-        let everyone = network.unnumbered();
-        network.give_numbers(everyone)?;
-    }
     let asking = Asking {
         kind: Kind::Enrol,
         point: Point::enrolment(index),
         what: format!("{}, enrolment", stage.name),
         rules: Rules::default(),
     };
+    let interrupted = || Error::peer("interrupted while clients were waited for");
+    network.look_at_registry();
+    if network.names.is_empty() {
+        if network.wait_for_names(&asking)? == Gathered::Interrupted {
+            return Err(interrupted());
+        }
+        let everyone = network.unnumbered();
+        network.give_numbers(everyone)?;
+    }
     let numbered = (0..network.names.len() as u32).map(ClientId);
     let ids: Vec<ClientId> = numbered.filter(|id| !network.is_excused(network.name(*id))).collect();
     let mut call = Trial { method, keys, inner: Summaries { delivered, taken: BTreeMap::new() } };
     if network.gather(&asking, &ids, &mut call)? == Gathered::Interrupted {
-        return Err(Error::peer("interrupted while clients were waited for"));
+        return Err(interrupted());
     }
     let summaries = call.inner.taken;
     let roster: Vec<(ClientId, &[u8])> = summaries.iter().map(|(id, s)| (*id, &s[..])).collect();
@@ -356,19 +365,23 @@ impl Call for Uploads<'_, '_> {
 }
 
 /// The answers of an evaluation.
-struct Answers<'a> {
+struct Answers<'m, 'a> {
     method: &'a dyn DynMethod,
+    machine: &'a Machine<'m>,
     ask: &'a Bytes,
     taken: BTreeMap<ClientId, Vec<u8>>,
 }
 
-impl Call for Answers<'_> {
+impl Call for Answers<'_, '_> {
     fn message(&mut self, _: ClientId) -> Result<Bytes> {
         Ok(self.ask.clone())
     }
 
     fn take(&mut self, id: ClientId, bytes: Vec<u8>) -> Result<()> {
-        self.method.loss(&bytes)?;
+        let peer = self.machine.peer(id).ok_or_else(|| {
+            Error::internal(format!("client {id} answers and was never admitted"))
+        })?;
+        self.method.check(id, peer, &bytes)?;
         self.taken.insert(id, bytes);
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! A coordinator from its start to its end.
 
 use super::Network;
-use super::gather::{Asking, Call, Rules};
+use super::gather::{Asking, Call, Quorum, Rules};
 use crate::audit::Audit;
 use crate::desk::{Hall, Order, Parts};
 use crate::ledger::Ledger;
@@ -144,7 +144,7 @@ impl Coordinator {
             kind: Kind::Deliver,
             point: Point { stage: self.last_stage + 1, step: 0 },
             what: "the model is ready".into(),
-            rules: Rules { quorum: Some(0), deadline: Some(network.hall.limits.linger) },
+            rules: Rules { quorum: Quorum::Number(0), deadline: Some(network.hall.limits.linger) },
         };
         let mut call = Delivery { files: files_to_bytes(files) };
         network.gather(&asking, &ids, &mut call)?;

@@ -211,6 +211,7 @@ impl Town {
         let setup = client::Setup {
             folder: self.folder.path().join(&invitation.name),
             invitation,
+            name: None,
             identity: None,
             stop: stop.clone(),
             give_up: Some(PATIENCE),
