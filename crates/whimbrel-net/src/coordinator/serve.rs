@@ -10,12 +10,12 @@ use crate::listen::listen;
 use crate::point::Point;
 use crate::proto::Kind;
 use crate::registry::{Registry, Standing};
-use crate::status::{Board, Exchanged};
+use crate::status::{Board, Exchanged, Phase};
 use rustls::ServerConfig;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tonic::codegen::Bytes;
@@ -100,7 +100,7 @@ impl Coordinator {
     /// Runs the job to its end, or until it is told to stop.
     pub fn run(&mut self, chain: &dyn Chain, observer: &mut dyn Observer) -> Result<Outcome> {
         self.last_stage = chain.len().saturating_sub(1) as u32;
-        let mut watching = Watching { board: self.board.clone(), observer };
+        let mut watching = Watching { board: self.board.clone(), observer, pace: None };
         let ended = run_with(
             chain,
             &mut self.network,
@@ -111,16 +111,16 @@ impl Coordinator {
         );
         match &ended {
             Ok(Outcome { ending: Ending::Failed(error), .. }) => {
-                self.board.state(format!("failed: {error}"));
+                self.board.state(Phase::Failed, format!("failed: {error}"));
                 self.goodbye(&format!("the job failed: {error}"), true);
             }
             Ok(Outcome { ending: Ending::Interrupted, .. }) => {
-                self.board.state("stopped; everything is kept");
+                self.board.state(Phase::Paused, "stopped; everything is kept");
                 self.goodbye("the coordinator was stopped and may come back", false);
             }
-            Ok(_) => self.board.state("the fit is done"),
+            Ok(_) => self.board.state(Phase::Running, "the fit is done"),
             Err(error) => {
-                self.board.state(format!("stopped: {error}"));
+                self.board.state(Phase::Failed, format!("stopped: {error}"));
                 self.goodbye("the coordinator stopped", false);
             }
         }
@@ -149,7 +149,7 @@ impl Coordinator {
         let mut call = Delivery { files: files_to_bytes(files) };
         network.gather(&asking, &ids, &mut call)?;
         self.board.change(|s| s.finished = true);
-        self.board.state("finished");
+        self.board.state(Phase::Done, "finished");
         self.goodbye("the job is over", true);
         Ok(())
     }
@@ -226,16 +226,32 @@ async fn write_status(board: Board, folder: PathBuf) {
 struct Watching<'a> {
     board: Board,
     observer: &'a mut dyn Observer,
+    /// The first round that this process saw of the stage, and when.
+    pace: Option<(u32, Instant)>,
+}
+
+impl Watching<'_> {
+    /// Seconds until the last round of the last stage, at the pace so far.
+    fn seconds_left(&mut self, round: u32) -> Option<f64> {
+        let (first, since) = *self.pace.get_or_insert_with(|| (round, Instant::now()));
+        let watch = self.board.watch();
+        let status = watch.borrow();
+        let left = status.rounds_total?.checked_sub(round)?;
+        let made = round.checked_sub(first).filter(|made| *made > 0)?;
+        let last_stage = status.stage_index + 1 == status.stages;
+        last_stage.then(|| f64::from(left) * since.elapsed().as_secs_f64() / f64::from(made))
+    }
 }
 
 impl Observer for Watching<'_> {
     fn stage(&mut self, name: &str, index: usize, of: usize) {
-        self.board.state(format!("stage {} of {of}: {name}", index + 1));
+        self.board.state(Phase::Running, format!("stage {} of {of}: {name}", index + 1));
         self.board.change(|s| {
             s.stage = name.into();
             (s.stage_index, s.stages) = (index as u32, of as u32);
             s.round = 0;
         });
+        self.pace = None;
         self.observer.stage(name, index, of);
     }
 
@@ -244,6 +260,10 @@ impl Observer for Watching<'_> {
         let stage = self.board.watch().borrow().stage_index;
         let (cohort, accepted) = (numbers(&done.cohort), numbers(&done.accepted));
         self.board.exchanged(Exchanged { stage, round: done.round, cohort, accepted });
+        if let Some(round) = done.round {
+            let left = self.seconds_left(round);
+            self.board.change(|s| s.eta_s = left);
+        }
         tracing::debug!(line = %Entry::new(stage, done).to_line().trim_end(), "exchange");
         self.observer.exchange(done);
     }
