@@ -295,7 +295,7 @@ fn warn_of_repairs(name: &str, last: &Row) {
 }
 
 /// A flag that the first Ctrl-C sets; the second ends the process at once.
-fn interrupt_flag() -> Arc<AtomicBool> {
+pub fn interrupt_flag() -> Arc<AtomicBool> {
     static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
     static HANDLER: Once = Once::new();
     let flag = FLAG.get_or_init(|| Arc::new(AtomicBool::new(false))).clone();
