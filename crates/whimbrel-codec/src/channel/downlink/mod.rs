@@ -59,7 +59,8 @@ impl Downlink {
         Self { codecs, alphas, own: BTreeMap::new(), rule: DownRule::Exact, dimension, blocks }
     }
 
-    /// Checks that the rule can work with the codec. An exact codec makes every rule exact.
+    /// Checks that the rule can work with the codec. The codec `exact` makes every rule exact;
+    /// `exact-f32` does not: it rounds differences, and what it leaves out is relative to them.
     /// Memory steps that are known to diverge need `allow_divergence`.
     pub fn new(
         codec: Codec,
@@ -67,13 +68,13 @@ impl Downlink {
         dimension: usize,
         allow_divergence: bool,
     ) -> Result<Self> {
-        if codec == Codec::ExactF32 {
+        if codec == Codec::ExactF32 && rule == DownRule::Exact {
             return Err(Error::config(
-                "a downlink sends whole states at native width, so exact-f32 would not be honoured",
+                "an exact downlink sends whole states at native width, so exact-f32 would not be honoured",
             )
-            .hint("use codec = \"exact\", or a codec that compresses"));
+            .hint("use a rule that sends differences: their rounding errors vanish with them"));
         }
-        if codec.is_exact() || rule == DownRule::Exact {
+        if codec == Codec::Exact || rule == DownRule::Exact {
             return Ok(Self::exact(dimension));
         }
         let contracts = matches!(rule, DownRule::Degraded { feedback: Feedback::Contractive });
