@@ -158,6 +158,15 @@ impl Plan {
         }
     }
 
+    /// The constants behind the gradient family's `step = "theory"`, by name; none otherwise. (Those
+    /// of the EM methods are estimated by a stage of the run.)
+    pub fn theory(&self) -> &[(&'static str, f64)] {
+        match &self.fit {
+            Fit::Em(_) => &[],
+            Fit::Gradient(gradient) => gradient.theory(),
+        }
+    }
+
     /// The rounds that are planned, where the job or the data tell.
     pub fn rounds(&self) -> Option<u32> {
         self.common.rounds()
