@@ -8,6 +8,7 @@ pub mod gmm;
 pub mod kmeans;
 pub mod settings;
 pub mod sgd;
+pub mod spider;
 pub mod standardize;
 pub mod step;
 pub mod theory;

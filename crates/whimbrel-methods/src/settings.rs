@@ -5,7 +5,7 @@ use whimbrel_core::{ClientId, Error, Result, Stream};
 /// The most rows a client may say it has: sums of weights stay exact, counts do not overflow.
 pub(crate) const ROWS_MAX: u64 = 1 << 36;
 /// Minibatches are drawn from a stream of their own, apart from the codec's.
-pub(crate) const DRAW: u64 = 0xBA7C;
+pub const DRAW: u64 = 0xBA7C;
 
 /// When a fit is over.
 #[derive(Clone, Copy, PartialEq, Debug)]
