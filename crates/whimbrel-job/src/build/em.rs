@@ -1,22 +1,24 @@
 //! Mixtures: stages that standardise, start, bound the step and fit.
 
-use super::{Common, channels};
+use super::{Common, channels, loops};
 use crate::failure::Result;
 use crate::load::Loaded;
 use crate::spec::{
-    Batch as BatchKey, Covariance as CovarianceKey, Form as FormKey, Gmm as GmmKey, Init,
-    MemoryStart, MethodKind, Step, UpRule as UpKey,
+    Covariance as CovarianceKey, Form as FormKey, Gmm as GmmKey, Init, MemoryStart, MethodKind,
+    Step, UpRule as UpKey,
 };
 use crate::start::{InitFile, read_init, read_memory};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use whimbrel_codec::channel::{DownRule, Downlink, Uplink, gradient_alpha};
 use whimbrel_core::method::{Artifact, Bind, Evaluate};
 use whimbrel_core::{ClientData, DynMethod, Erased, Error};
 use whimbrel_engine::Stage;
-use whimbrel_methods::fedem::{BindRows, FedEm, FirstMemories, Form};
+use whimbrel_methods::fedem::{Batch, BindRows, FedEm, FirstMemories, Form, Oracle};
 use whimbrel_methods::gmm::{GmmInitial, GmmStart};
 use whimbrel_methods::kmeans::FederatedKmeans;
+use whimbrel_methods::spider::auto_spider_step;
 use whimbrel_methods::standardize::{Affine, BindStandardized, Standardize};
 use whimbrel_methods::step::{Schedule, auto_step};
 use whimbrel_methods::theory::Constants;
@@ -38,7 +40,8 @@ pub(super) struct EmPlan {
     start: GmmStart,
     form: Form,
     memories: FirstMemories,
-    uplink: Uplink,
+    uplinks: Vec<Uplink>,
+    own_uplinks: BTreeMap<u32, u8>,
     downlink: Downlink,
     /// Columns that hold one value throughout.
     constant: Vec<String>,
@@ -54,22 +57,24 @@ pub(super) enum Kind {
 }
 
 impl EmPlan {
-    pub fn new(common: &Common, key: &GmmKey, loaded: &Loaded) -> Result<Self> {
-        let (job, columns) = (&common.job, loaded.columns.len());
+    pub fn new(common: &mut Common, key: &GmmKey, loaded: &Loaded) -> Result<Self> {
+        let columns = loaded.columns.len();
         let file = match &key.init {
             Init::File(path) => Some((path.clone(), read_init(path)?)),
             _ => None,
         };
         let (model, start) = settle(key, columns, file.as_ref(), None)?;
+        let q = model.statistic_len();
+        let (uplinks, own_uplinks) = channels::uplinks(&common.job, &common.names, q)?;
+        loops::settle(common, &uplinks);
+        let job = &common.job;
         let form = match job.method.form {
             Some(FormKey::State) => Form::State,
             Some(FormKey::Lean) => Form::Lean,
             Some(FormKey::Pair) | None => Form::Pair,
         };
         let downlink = channels::downlink(job, &common.names, &form.blocks(&model), None)?;
-        let q = model.statistic_len();
-        let uplink = channels::uplink(job, q)?;
-        form.check(&uplink, &downlink)?;
+        form.check(&uplinks[0], &downlink)?;
         let memories = match &job.uplink.rule {
             UpKey::Memory { start: MemoryStart::Oracle, .. } => FirstMemories::Oracle,
             UpKey::Memory { start: MemoryStart::File(path), .. } => {
@@ -79,8 +84,19 @@ impl EmPlan {
         };
         let key = key.clone();
         let constant = constant_columns(loaded);
-        let plan =
-            Self { key, columns, file, model, start, form, memories, uplink, downlink, constant };
+        let plan = Self {
+            key,
+            columns,
+            file,
+            model,
+            start,
+            form,
+            memories,
+            uplinks,
+            own_uplinks,
+            downlink,
+            constant,
+        };
         if loaded.clients.iter().any(|(_, data)| matches!(data, ClientData::Stream(_))) {
             let start = GmmInitial::plain(plan.start.clone());
             plan.fit(common, plan.model.clone(), start, Schedule::constant(1.0)?).check_stream()?;
@@ -89,7 +105,7 @@ impl EmPlan {
     }
 
     pub fn uplink(&self) -> &Uplink {
-        &self.uplink
+        &self.uplinks[0]
     }
 
     pub fn downlink(&self) -> &Downlink {
@@ -106,6 +122,7 @@ impl EmPlan {
         if common.total_rows.is_some_and(|rows| rows <= self.model.components() as u64) {
             warnings.push("there are no more rows than components".into());
         }
+        warnings.extend(loops::warning(common));
         for column in &self.constant {
             warnings.push(format!(
                 "column `{column}` is constant: leave it out with `columns`, or set reg_covar"
@@ -171,11 +188,13 @@ impl EmPlan {
             initial: Arc::new(initial),
             schedule,
             budget: common.budget(),
+            oracle: common.oracle(),
             batch: common.batch(),
             weights: common.weights(),
             memories: self.memories.clone(),
             form: self.form,
-            uplink: self.uplink.clone(),
+            uplinks: self.uplinks.clone(),
+            own_uplinks: self.own_uplinks.clone(),
             downlink: self.downlink.clone(),
         }
     }
@@ -194,9 +213,12 @@ impl EmPlan {
             Step::Auto if common.job.method.kind == MethodKind::Em => Schedule::constant(1.0),
             Step::Auto => {
                 let gamma = self.auto_step(common);
-                match common.job.method.batch {
-                    BatchKey::Full => Schedule::constant(gamma),
-                    BatchKey::Mini { .. } => Schedule::decreasing(gamma, AUTO_POWER, AUTO_DELAY),
+                match (common.oracle(), common.batch()) {
+                    (Oracle::Minibatch, Batch::Sample { .. }) => {
+                        Schedule::decreasing(gamma, AUTO_POWER, AUTO_DELAY)
+                    }
+                    // Without the noise of minibatches, and where it goes to zero.
+                    _ => Schedule::constant(gamma),
                 }
             }
             Step::Theory => {
@@ -211,12 +233,11 @@ impl EmPlan {
     }
 
     fn auto_step(&self, common: &Common) -> f64 {
-        let omega = self.uplink.omega().or_else(|| {
-            let delta = self.uplink.codec().contraction(self.uplink.dimension())?;
-            Some(1.0 / delta - 1.0)
-        });
-        let gamma =
-            auto_step(omega.unwrap_or(0.0), common.participation_mean(), common.names.len());
+        let (p, clients) = (common.participation_mean(), common.names.len());
+        let gamma = match loops::spider(common, &self.uplinks) {
+            Some(spider) => auto_spider_step(&spider, p),
+            None => auto_step(loops::omega(&self.uplinks), p, clients),
+        };
         match (self.downlink.rule(), self.downlink.omega()) {
             // No faster than the memories that follow the state.
             (DownRule::Preserved { .. }, Some(omega)) => gamma.min(gradient_alpha(omega)),

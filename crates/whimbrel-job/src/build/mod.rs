@@ -5,13 +5,14 @@
 mod channels;
 mod em;
 mod gradient;
+mod loops;
 mod optimum;
 
 use crate::failure::{Failure, Result};
 use crate::load::Loaded;
 use crate::spec::{
-    Batch as BatchKey, Job, Length, MemoryStart, Model, Participation as ParticipationKey,
-    UpRule as UpKey, Weights as WeightsKey,
+    Batch as BatchKey, Job, Length, MemoryStart, MethodKind, Model,
+    Participation as ParticipationKey, UpRule as UpKey, Weights as WeightsKey,
 };
 use em::EmPlan;
 use gradient::GradientPlan;
@@ -22,6 +23,7 @@ use whimbrel_codec::channel::{Downlink, Uplink};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientId, DynMethod, Error, Probability};
 use whimbrel_engine::{Chain, Faults, Participation, Stage, Stopping};
+use whimbrel_methods::fedem::Oracle;
 use whimbrel_methods::settings::{Batch, Budget, Weights};
 use whimbrel_methods::sgd::preset::table_row;
 
@@ -65,7 +67,7 @@ impl Plan {
 
     fn checked(job: &Job, loaded: &Loaded, cache: &Cache) -> Result<Self> {
         let names: Vec<String> = loaded.clients.iter().map(|(name, _)| name.clone()).collect();
-        let common = Common {
+        let mut common = Common {
             participation: participation(&job.method.participation, &names)?,
             faults: faults(job, &names)?,
             total_rows: loaded.total_rows(),
@@ -73,7 +75,7 @@ impl Plan {
             names,
         };
         let fit = match &job.model {
-            Model::Gmm(gmm) => Fit::Em(Box::new(EmPlan::new(&common, gmm, loaded)?)),
+            Model::Gmm(gmm) => Fit::Em(Box::new(EmPlan::new(&mut common, gmm, loaded)?)),
             Model::Linear(_) | Model::Logistic(_) => {
                 Fit::Gradient(Box::new(GradientPlan::new(&common, loaded, cache)?))
             }
@@ -140,6 +142,7 @@ impl Plan {
             notes.push(format!("{}: {row}", self.common.job.method.name()));
             notes.extend(gradient.notes());
         }
+        notes.extend(loops::note(&self.common));
         notes.extend(channels::describe(up, down));
         notes.extend(channels::memory_note(down, self.common.names.len()));
         notes
@@ -169,8 +172,9 @@ impl Common {
             Length::Epochs(epochs) => {
                 let rows = self.total_rows? as f64;
                 let clients = self.names.len() as f64;
-                let each = self.batch().expectations((rows / clients) as u64) as f64;
-                let per_round = each * clients * self.participation_mean();
+                let (batch, p) = (self.batch(), self.participation_mean());
+                let each = (rows / clients) as u64;
+                let per_round = self.oracle().expectations_mean(&batch, each, p) * clients;
                 let (rounds, passes) = self.opening();
                 let left = (epochs - passes).max(0.0);
                 Some(rounds.saturating_add((left * rows / per_round).ceil() as u32))
@@ -201,10 +205,18 @@ impl Common {
 
     fn batch(&self) -> Batch {
         match self.job.method.batch {
-            BatchKey::Full => Batch::Full,
+            // `loops::settle` makes a number of "auto" before anything is counted.
+            BatchKey::Full | BatchKey::Auto { .. } => Batch::Full,
             BatchKey::Mini { rows, replacement, local_steps } => {
                 Batch::Sample { size: rows, replacement, local_steps }
             }
+        }
+    }
+
+    fn oracle(&self) -> Oracle {
+        match (self.job.method.kind, self.job.method.inner) {
+            (MethodKind::VrFedem, Some(inner)) => Oracle::Spider { inner },
+            _ => Oracle::Minibatch,
         }
     }
 

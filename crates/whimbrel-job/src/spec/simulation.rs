@@ -37,7 +37,7 @@ pub struct LateJoin {
     pub round: u32,
 }
 
-const FEDERATED: &[&str] = &["dem", "fedem", "sgd"];
+const FEDERATED: &[&str] = &["dem", "fedem", "vr-fedem", "sgd"];
 const ALONE: &str = "one client holds everything and sends nothing";
 
 static LOST: Key = Key::default(

@@ -8,6 +8,7 @@ mod jobs;
 mod plans;
 mod property;
 mod stages;
+mod variance;
 
 use whimbrel_job::Job;
 
