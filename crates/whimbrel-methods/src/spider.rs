@@ -22,8 +22,10 @@ pub fn usual_batch(inner: u32, omega: f64) -> u32 {
     up(f64::from(inner) / ((1.0 + omega) * (1.0 + omega)))
 }
 
+/// Rounds up; `ω` is known to rounding, so a whole number and a few units in its last place stay
+/// that whole number.
 fn up(x: f64) -> u32 {
-    (x.ceil() as u32).max(1)
+    ((x * (1.0 - 1e-12)).ceil() as u32).max(1)
 }
 
 /// The constants of A4 and A8.
@@ -119,6 +121,8 @@ mod tests {
         // SPIDER-EM: b = k_in.
         assert_eq!(usual_batch(usual_inner(100.0, 0.0), 0.0), 8);
         assert_eq!((usual_inner(1.0, 0.0), usual_batch(1, 40.0)), (1, 1));
+        // (1 + omega)^2 is 6 but for rounding.
+        assert_eq!(usual_batch(18, 6f64.sqrt() - 1.0), 3);
     }
 
     #[test]

@@ -280,14 +280,14 @@ impl<M: LatentModel> Method for FedEm<M> {
         data: &M::Data,
         key: Key,
     ) -> Result<(Client, Up)> {
-        let received = self.receive(client, down)?;
+        let mut received = self.receive(client, down)?;
         let uplink = self
             .uplinks
             .get(usize::from(down.uplink))
             .ok_or_else(|| Error::peer("a message names an uplink that the job does not have"))?;
         // S_{k+1,i}, an approximation of s̄_i(T(Ŝ_k))                         (Alg. 1, l. 6)
         let estimate = match down.phase {
-            Phase::Fit => self.estimate(client, down, &received, data, key)?,
+            Phase::Fit => self.estimate(client, down, &mut received, data, key)?,
             Phase::Statistic | Phase::Memory => Estimate {
                 s_i: self.whole_statistic(&received.theta, data)?,
                 position: client.position,

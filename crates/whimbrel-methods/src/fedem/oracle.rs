@@ -100,7 +100,7 @@ impl<M: LatentModel> FedEm<M> {
         &self,
         client: &Client,
         down: &Down,
-        received: &Received<M>,
+        received: &mut Received<M>,
         data: &M::Data,
         key: Key,
     ) -> Result<Estimate> {
@@ -117,7 +117,7 @@ impl<M: LatentModel> FedEm<M> {
                     None => self.whole_statistic(theta, data)?,
                     Some(running) => self.moved_on(running, theta, data, key)?,
                 };
-                let theta = received.coordinates.clone();
+                let theta = std::mem::take(&mut received.coordinates);
                 let running = Some(Running { outer, s_i: s_i.clone(), theta });
                 Ok(Estimate { s_i, position: client.position, running })
             }
