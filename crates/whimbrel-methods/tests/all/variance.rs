@@ -245,7 +245,7 @@ fn the_state_form_runs_over_degraded_downlinks() {
             batch: batch(5, false),
             gamma: 0.1,
             form: Form::State,
-            down: Some((dither(), DownRule::Degraded { feedback: feedback.clone() })),
+            down: Some((dither(), DownRule::Degraded { feedback })),
             ..Setup::default()
         };
         let field = field_at_epoch(&setup, 0.75, 60.0);
