@@ -6,9 +6,10 @@
 pub mod fedem;
 pub mod gmm;
 pub mod kmeans;
+pub mod once;
+pub mod prepare;
 pub mod settings;
 pub mod sgd;
 pub mod spider;
-pub mod standardize;
 pub mod step;
 pub mod theory;

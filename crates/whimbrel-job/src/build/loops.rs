@@ -1,36 +1,63 @@
-//! Outer loops of vr-fedem: their length and minibatches where a job leaves them to the theorem.
+//! What a client computes for an upload; and of vr-fedem the outer loops, whose length and minibatches a
+//! job may leave to the theorem.
 
 use super::Common;
+use crate::failure::Result;
 use crate::spec::{Batch as BatchKey, MethodKind};
 use whimbrel_codec::channel::{UpRule, Uplink, em_alpha};
+use whimbrel_core::Error;
+use whimbrel_methods::fedem::{Batch, Oracle};
 use whimbrel_methods::spider::{Spider, usual_batch, usual_inner};
 
-/// Puts numbers in place of `inner = "auto"` and `batch = "auto"`.
-pub(super) fn settle(common: &mut Common, uplinks: &[Uplink]) {
-    if common.job.method.kind != MethodKind::VrFedem {
-        return;
+/// How a client estimates its statistic, and from which rows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Work {
+    pub oracle: Oracle,
+    pub batch: Batch,
+}
+
+/// The work behind an upload, with numbers for `inner = "auto"` and `batch = "auto"`.
+pub(super) fn work(common: &Common, uplinks: &[Uplink]) -> Result<Work> {
+    let method = &common.job.method;
+    if method.kind != MethodKind::VrFedem {
+        return Ok(common.work());
     }
-    let (omega, rows) = (omega(uplinks), rows_mean(common));
-    let method = &mut common.job.method;
-    let inner = *method.inner.get_or_insert_with(|| usual_inner(rows, omega));
-    if let BatchKey::Auto { replacement, local_steps } = method.batch {
-        method.batch = BatchKey::Mini { rows: usual_batch(inner, omega), replacement, local_steps };
-    }
+    let omega = omega(uplinks);
+    let inner = match (method.inner, rows_mean(common)) {
+        (Some(inner), _) => inner,
+        (None, Some(rows)) => usual_inner(rows, omega),
+        (None, None) => {
+            let error = Error::config(
+                "inner = \"auto\" needs the number of all rows, which is not known before clients come",
+            )
+            .hint("give `inner` in [method], such as inner = 20");
+            return Err(error.into());
+        }
+    };
+    let batch = match method.batch {
+        BatchKey::Auto { replacement, local_steps } => {
+            Batch::Sample { size: usual_batch(inner, omega), replacement, local_steps }
+        }
+        BatchKey::Full | BatchKey::Mini { .. } => common.batch(),
+    };
+    Ok(Work { oracle: Oracle::Spider { inner }, batch })
 }
 
 /// What the step of vr-fedem depends on; none for other methods.
-pub(super) fn spider(common: &Common, uplinks: &[Uplink]) -> Option<Spider> {
-    let inner = common.job.method.inner?;
+pub(super) fn spider(work: &Work, common: &Common, uplinks: &[Uplink]) -> Option<Spider> {
+    let Oracle::Spider { inner } = work.oracle else { return None };
     let alpha = |uplink: &Uplink| match uplink.rule() {
         UpRule::Memory { alpha } => *alpha,
         UpRule::Plain | UpRule::Feedback => em_alpha(one_omega(uplink)),
     };
+    // Without a number of rows, a minibatch is taken at its word.
+    let rows = rows_mean(common).map_or(u64::MAX, |rows| rows as u64);
     Some(Spider {
         inner,
-        batch: common.batch().expectations(rows_mean(common) as u64) as f64,
+        batch: work.batch.expectations(rows) as f64,
         omega: omega(uplinks),
         alpha: uplinks.iter().map(alpha).fold(1.0, f64::min),
-        clients: common.names.len() as f64,
+        clients: common.clients as f64,
     })
 }
 
@@ -46,26 +73,24 @@ fn one_omega(uplink: &Uplink) -> f64 {
 }
 
 /// The loops in use.
-pub(super) fn note(common: &Common) -> Option<String> {
-    let inner = common.job.method.inner?;
-    let rows = match common.job.method.batch {
-        BatchKey::Mini { rows, .. } => format!("{rows} rows"),
-        BatchKey::Full | BatchKey::Auto { .. } => "all rows".into(),
+pub(super) fn note(work: &Work) -> Option<String> {
+    let Oracle::Spider { inner } = work.oracle else { return None };
+    let rows = match work.batch {
+        Batch::Full => "all rows".to_owned(),
+        Batch::Sample { size: 1, .. } => "1 row".to_owned(),
+        Batch::Sample { size, .. } => format!("{size} rows"),
     };
-    let mean = rows_mean(common);
-    Some(format!(
-        "outer loops of {inner} rounds, minibatches of {rows} (a client has {mean:.1} on average)"
-    ))
+    Some(format!("outer loops of {inner} rounds, minibatches of {rows}"))
 }
 
-pub(super) fn warning(common: &Common) -> Option<String> {
-    let idle = common.job.method.inner.is_some() && common.job.method.batch == BatchKey::Full;
+pub(super) fn warning(work: &Work) -> Option<String> {
+    let idle = matches!(work, Work { oracle: Oracle::Spider { .. }, batch: Batch::Full });
     idle.then(|| {
         "full batches have no variance to reduce: vr-fedem is then fedem at twice the work".into()
     })
 }
 
 /// `m`: the rows of a client, on average.
-fn rows_mean(common: &Common) -> f64 {
-    common.total_rows.unwrap_or(0) as f64 / common.names.len().max(1) as f64
+fn rows_mean(common: &Common) -> Option<f64> {
+    Some(common.total_rows? as f64 / common.clients.max(1) as f64)
 }
