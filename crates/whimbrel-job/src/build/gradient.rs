@@ -295,7 +295,7 @@ impl<'a> Weighted<'a> {
         let strongly_convex = self.mean(|data| self.problem.strong_convexity(data)) > 0.0;
         match (strongly_convex, job.method.batch) {
             (true, BatchKey::Full) => Average::Last,
-            (true, BatchKey::Mini { .. }) => Average::Weighted,
+            (true, BatchKey::Mini { .. } | BatchKey::Auto { .. }) => Average::Weighted,
             (false, _) => Average::Uniform,
         }
     }

@@ -36,7 +36,7 @@ fn run_plan(plan: &Plan, job: &Job, loaded: Loaded) -> Outcome {
     whimbrel_engine::run(plan, loaded.clients, job.seed, &limits, &mut Nobody).unwrap()
 }
 
-fn plan(job: &Job) -> Result<Plan> {
+pub fn plan(job: &Job) -> Result<Plan> {
     Plan::with_cache(job, &load(job)?, None)
 }
 
