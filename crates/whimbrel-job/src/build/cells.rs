@@ -108,7 +108,7 @@ impl CellsPlan {
             }
             Kind::Fit => {
                 let method = self.method(common, &model)?;
-                common.fit(Box::new(Erased(method, BindCells)))
+                common.fit(Box::new(Erased(method, BindCells)), common.rounds(&common.work()))
             }
         })
     }

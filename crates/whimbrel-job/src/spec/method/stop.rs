@@ -111,11 +111,10 @@ pub(super) fn read_stop(value: Value<'_>, kind: Option<MethodKind>) -> Read<Stop
             &FIELD_NORM2,
             "has no meaning for sgd: only the EM methods have a field",
         ),
-        Some(MethodKind::Em | MethodKind::Dem | MethodKind::Fedem | MethodKind::Fedmiss) => reader
-            .refuse_if_given(
-                &EXCESS_LOSS,
-                "has no meaning for the EM methods: their minimum is not known",
-            ),
+        Some(_) => reader.refuse_if_given(
+            &EXCESS_LOSS,
+            "has no meaning for the EM methods: their minimum is not known",
+        ),
         None => {}
     }
     let field_norm2 = reader.optional(&FIELD_NORM2, |v| v.number(|x| x > 0.0));
