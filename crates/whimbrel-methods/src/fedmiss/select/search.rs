@@ -284,7 +284,9 @@ mod tests {
     fn what_the_job_gives_is_not_searched() {
         let given = Search { rank: Some(4), ..search() };
         assert!(
-            tried(&given, 100.0, |c| 1.0 + c.lambda).iter().all(|t| [0, 4].contains(&t.candidate.rank))
+            tried(&given, 100.0, |c| 1.0 + c.lambda)
+                .iter()
+                .all(|t| [0, 4].contains(&t.candidate.rank))
         );
         let given = Search { lambda: Some(0.7), ..search() };
         let trials = tried(&given, 100.0, |c| 9.0 - c.rank as f64);
