@@ -4,6 +4,10 @@
 //! threads; a network runner calls them as uploads arrive. Neither order nor sharding can change
 //! a bit, because folds merge exactly and randomness is addressed by (exchange, client, purpose).
 
+mod change;
+
+pub use change::Change;
+
 use crate::keys::{ExchangeKeys, StageKeys};
 use crate::participation::{Invited, Participation, everyone};
 use whimbrel_core::method::{Cohort, Plan};

@@ -34,51 +34,68 @@ pub(super) struct GradientPlan {
 }
 
 impl GradientPlan {
-    pub fn new(common: &Common, loaded: &Loaded, cache: &Cache) -> Result<Self> {
+    /// From the job alone; `share` is Dore's share of the error under `compat`, and `average` what
+    /// the theory asks for where only the data tell.
+    pub fn new(
+        common: &Common,
+        columns: usize,
+        share: Option<f64>,
+        average: Option<Average>,
+    ) -> Result<Self> {
         let job = &common.job;
         let (problem, settings) = problem(&job.model)?;
-        let dimension = loaded.columns.len() + usize::from(settings.intercept);
-        let clients = Weighted::new(&*problem, common.weights(), loaded)?;
-        let share = job.method.compat.map(|_| clients.compat_step(job));
-        let (uplinks, own_uplinks) = channels::uplinks(job, &common.names, dimension)?;
-        let downlink = channels::downlink(job, &common.names, &[dimension], share)?;
-        let (mut warnings, mut notes) = (Vec::new(), Vec::new());
-        let reference = match cache.optimum(&clients, job, loaded) {
-            Ok(Found { reference, gradient_norm, cached }) => {
-                let origin = if cached { ", from the cache" } else { "" };
-                notes.push(format!(
-                    "minimum of the loss {:.12e}, gradient norm {gradient_norm:.1e}{origin}",
-                    reference.f_star
-                ));
-                Some(reference)
-            }
-            Err(error) => {
-                warnings.push(format!("excess losses are not reported: {error}"));
-                None
-            }
-        };
-        notes.extend(clients.constants(job, uplinks[0].omega(), &downlink));
-        let start_open =
-            matches!(&job.uplink.rule, UpKey::Memory { start: MemoryStart::Oracle, .. });
+        let dimension = columns + usize::from(settings.intercept);
+        let (uplinks, own_uplinks) = channels::uplinks(job, &common.roster(), dimension)?;
+        let downlink = channels::downlink(job, &common.roster(), &[dimension], share)?;
         let average = match job.method.average {
             Some(AverageKey::Last) => Average::Last,
             Some(AverageKey::Uniform) => Average::Uniform,
             Some(AverageKey::Weighted) => Average::Weighted,
-            None => clients.average_of_theory(job),
+            None => match average {
+                Some(average) => average,
+                None => average_without_data(job, settings.ridge)?,
+            },
         };
+        let open_memories =
+            matches!(&job.uplink.rule, UpKey::Memory { start: MemoryStart::Oracle, .. });
         Ok(Self {
             dimension,
             step: step(job)?,
             average,
-            open_memories: start_open,
+            open_memories,
             uplinks,
             own_uplinks,
             downlink,
-            reference,
-            warnings,
-            notes,
+            reference: None,
+            warnings: Vec::new(),
+            notes: Vec::new(),
             problem,
         })
+    }
+
+    /// With what a simulation can see in the rows: constants, and the minimum of the loss.
+    pub fn simulated(common: &Common, loaded: &Loaded, cache: &Cache) -> Result<Self> {
+        let job = &common.job;
+        let (problem, _) = problem(&job.model)?;
+        let clients = Weighted::new(&*problem, common.weights(), loaded)?;
+        let share = job.method.compat.map(|_| clients.compat_step(job));
+        let average = Some(clients.average_of_theory(job));
+        let mut plan = Self::new(common, loaded.columns.len(), share, average)?;
+        match cache.optimum(&clients, job, loaded) {
+            Ok(Found { reference, gradient_norm, cached }) => {
+                let origin = if cached { ", from the cache" } else { "" };
+                plan.notes.push(format!(
+                    "minimum of the loss {:.12e}, gradient norm {gradient_norm:.1e}{origin}",
+                    reference.f_star
+                ));
+                plan.reference = Some(reference);
+            }
+            Err(error) => {
+                plan.warnings.push(format!("excess losses are not reported: {error}"));
+            }
+        }
+        plan.notes.extend(clients.constants(job, plan.uplink().omega(), &plan.downlink));
+        Ok(plan)
     }
 
     pub fn uplink(&self) -> &Uplink {
@@ -145,6 +162,24 @@ fn step(job: &Job) -> Result<StepRule> {
             StepRule::Given(Schedule::decreasing(initial, power, delay)?)
         }
     })
+}
+
+/// What the theorem behind the step is about, where the job tells: a ridge makes the loss strongly
+/// convex.
+fn average_without_data(job: &Job, ridge: f64) -> Result<Average> {
+    match (job.method.step, job.method.batch) {
+        (Step::Theory, BatchKey::Full) if ridge > 0.0 => Ok(Average::Last),
+        (Step::Theory, BatchKey::Mini { .. }) if ridge > 0.0 => Ok(Average::Weighted),
+        (Step::Theory, _) => {
+            let error = Error::config(
+                "which average the theory asks for depends on whether the loss is strongly \
+                 convex, and the rows that would tell are not here",
+            )
+            .hint("set `average` in [method], or a ridge in [model]");
+            Err(error.into())
+        }
+        _ => Ok(Average::Last),
+    }
 }
 
 /// All clients' rows with their shares of the loss.

@@ -5,7 +5,10 @@ mod documents;
 mod errors;
 mod gradient;
 mod jobs;
+mod network;
+mod offer;
 mod plans;
+mod prepare;
 mod property;
 mod stages;
 

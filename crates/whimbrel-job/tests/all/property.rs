@@ -172,6 +172,11 @@ impl Draw {
         }
         out += &self.maybe(&["[downlink]", "[downlink]\nrule = \"exact\"\ncodec = \"exact\""]);
         out += &self.simulation(federated);
+        out += &self.maybe(&[
+            "[federation]\nclients = 3\nquorum = 0.25\nlisten = \"[::]:1\"\nmessage_max = 2048",
+            "[federation]\nclients = [\"b \\\"q\\\"\", \"a\"]\nquorum = 1\ndeadline_s = 0.5\n\
+             dashboard = false\nheartbeat_s = 0.25",
+        ]);
         out
     }
 

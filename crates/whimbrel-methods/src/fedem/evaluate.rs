@@ -2,7 +2,8 @@
 //! limits.
 
 use super::{FedEm, Form, Server};
-use crate::fedem::state::{Client, Phase};
+use crate::fedem::state::{Client, Peer, Phase};
+use crate::settings::check_answer;
 use whimbrel_core::method::{Evaluate, Metric, MetricValue};
 use whimbrel_core::{ClientId, Error, Result, sum::ExactSum, vector, wire};
 use whimbrel_models::{LatentModel, Rows};
@@ -54,6 +55,15 @@ impl<M: LatentModel> Evaluate for FedEm<M> {
             vector::norm2_squared(&gap)
         });
         Ok(Answer { rows: rows as u64, statistic, log_likelihood, memory_gap2 })
+    }
+
+    fn check(&self, id: ClientId, peer: &Peer, answer: &Answer) -> Result<()> {
+        if answer.statistic.len() != self.model.statistic_len() {
+            return Err(Error::peer(format!("client {id} sent a statistic of another length")));
+        }
+        let figures = answer.statistic.iter().copied();
+        let others = [answer.log_likelihood, answer.memory_gap2.unwrap_or(0.0)];
+        check_answer(id, (answer.rows, peer.rows), figures.chain(others))
     }
 
     fn loss(&self, answer: &Answer) -> Option<f64> {
