@@ -84,7 +84,7 @@ impl FedMiss {
     }
 
     /// Whether copies differ from cell to cell.
-    fn differ(&self) -> bool {
+    pub(super) fn differ(&self) -> bool {
         self.copies == Copies::Fewest && self.model.family() != Family::Gaussian
     }
 

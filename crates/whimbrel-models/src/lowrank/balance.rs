@@ -1,12 +1,13 @@
 //! Among all pairs with the same product `U V^T`, the one with the smallest norms.
 //!
-//! `(|U|^2 + |V|^2)/2` is least where `U^T U = V^T V` is diagonal, and is then the nuclear norm of
-//! the product.
+//! `(|U|^2 + |V|^2)/2` is least where `U^T U = V^T V`, and is then the nuclear norm of the product.
+//! Rotating both by the same rotation changes neither; [`align`] uses that to keep factors close to
+//! what they were, so that a memory of them on a downlink stays a good guess.
 
 use super::Factors;
-use super::gaussian::component_dots;
-use whimbrel_core::Result;
+use super::gaussian::{component_dots, orthonormal};
 use whimbrel_core::linalg::{matmul, symmetric_eigen};
+use whimbrel_core::{Result, vector};
 
 /// Components below this, relative to the largest, are left out of the rotation: in the squares it
 /// is computed from they would be rounding.
@@ -23,13 +24,18 @@ pub(super) fn balance(factors: &mut Factors) -> Result<()> {
     }
     equalise(factors, r);
     let a = component_dots(&factors.u, r);
-    let largest = (0..r).map(|k| a[k * r + k]).fold(0.0, f64::max);
-    let live: Vec<usize> = (0..r).filter(|k| a[k * r + k] > LIVE_MIN * largest).collect();
+    let live = live(&a, r);
     if live.len() > 1 {
         let b = component_dots(&factors.v, r);
         rotate(factors, &live, &pick(&a, &live, r), &pick(&b, &live, r))?;
     }
     Ok(())
+}
+
+/// Components that are not about to vanish, by the squared norms on the diagonal.
+fn live(dots: &[f64], r: usize) -> Vec<usize> {
+    let largest = (0..r).map(|k| dots[k * r + k]).fold(0.0, f64::max);
+    (0..r).filter(|k| dots[k * r + k] > LIVE_MIN * largest).collect()
 }
 
 /// Gives both factors of each component the same norm.
@@ -67,14 +73,17 @@ fn rotate(factors: &mut Factors, live: &[usize], a: &[f64], b: &[f64]) -> Result
     matmul(&mut half, &root, b, n, n, n);
     matmul(&mut core, &half, &transpose(&root, n), n, n, n);
     let right = symmetric_eigen(&core, n)?;
+    if right.values[0] <= 1e-24 * right.values[n - 1] {
+        return Ok(());
+    }
     // Largest first: row k turns into sigma_k^(1/2) (or its inverse) times the k-th eigenvector.
     let (mut turn_u, mut turn_v) = (vec![0.0; n * n], vec![0.0; n * n]);
     for k in 0..n {
         let from = n - 1 - k;
-        let size = right.values[from].max(0.0).sqrt().sqrt();
+        let size = right.values[from].sqrt().sqrt();
         for m in 0..n {
             turn_u[k * n + m] = right.vectors[from * n + m] * size;
-            turn_v[k * n + m] = right.vectors[from * n + m] / size.max(f64::MIN_POSITIVE.sqrt());
+            turn_v[k * n + m] = right.vectors[from * n + m] / size;
         }
     }
     let (mut on_u, mut on_v) = (vec![0.0; n * n], vec![0.0; n * n]);
@@ -97,6 +106,41 @@ fn apply(a: &mut [f64], r: usize, live: &[usize], turn: &[f64]) {
     }
 }
 
+/// Rotates balanced factors as near to `old` as they come: the orthogonal Procrustes problem. With
+/// the singular value decomposition `P S Q^T` of `U^T U_old + V^T V_old` the rotation is `P Q^T`.
+/// Components that are about to vanish are left out.
+pub(super) fn align(factors: &mut Factors, old: &Factors) -> Result<()> {
+    let r = factors.rank as usize;
+    let live = live(&component_dots(&factors.u, r), r);
+    let n = live.len();
+    if n == 0 {
+        return Ok(());
+    }
+    let mut overlap = vec![0.0; n * n];
+    for (new, old) in [(&factors.u, &old.u), (&factors.v, &old.v)] {
+        for (new, old) in new.chunks_exact(r).zip(old.chunks_exact(r)) {
+            for (i, row) in live.iter().zip(overlap.chunks_exact_mut(n)) {
+                row.iter_mut().zip(&live).for_each(|(sum, j)| *sum += new[*i] * old[*j]);
+            }
+        }
+    }
+    // Largest first; what is too small to have a direction gets one from the rest.
+    let right = symmetric_eigen(&component_dots(&overlap, n), n)?;
+    let q: Vec<&[f64]> = right.vectors.chunks_exact(n).rev().collect();
+    let image = |q: &&[f64]| overlap.chunks_exact(n).map(|row| vector::dot(row, q)).collect();
+    let p = orthonormal(q.iter().map(image).collect::<Vec<Vec<f64>>>());
+    // (P Q^T)^T, which acts on the components of a row.
+    let mut turn = vec![0.0; n * n];
+    for (p, q) in p.chunks_exact(n).zip(&q) {
+        for (q, turn) in q.iter().zip(turn.chunks_exact_mut(n)) {
+            vector::axpy(turn, *q, p);
+        }
+    }
+    apply(&mut factors.u, r, &live, &turn);
+    apply(&mut factors.v, r, &live, &turn);
+    Ok(())
+}
+
 fn pick(a: &[f64], live: &[usize], r: usize) -> Vec<f64> {
     live.iter().flat_map(|i| live.iter().map(move |j| a[i * r + j])).collect()
 }
@@ -109,7 +153,7 @@ fn transpose(a: &[f64], n: usize) -> Vec<f64> {
 mod tests {
     use super::*;
     use crate::lowrank::{Family, LowRank, Settings};
-    use whimbrel_core::{Key, vector};
+    use whimbrel_core::Key;
 
     fn factors(rank: usize) -> Factors {
         let model =
@@ -146,6 +190,24 @@ mod tests {
             }
             let size = |f: &Factors| vector::norm2_squared(&f.u) + vector::norm2_squared(&f.v);
             assert!(size(&after) <= size(&before) * (1.0 + 1e-12));
+        }
+    }
+
+    #[test]
+    fn aligned_factors_undo_a_rotation() {
+        for rank in [1, 2, 3] {
+            let mut old = factors(rank);
+            balance(&mut old).unwrap();
+            let mut turned = old.clone();
+            // Swapped and flipped, as a new decomposition may be.
+            for row in turned.u.chunks_exact_mut(rank).chain(turned.v.chunks_exact_mut(rank)) {
+                row.reverse();
+                row[0] = -row[0];
+            }
+            align(&mut turned, &old).unwrap();
+            for (a, b) in turned.u.iter().zip(&old.u) {
+                assert!((a - b).abs() < 1e-12, "{a} {b}");
+            }
         }
     }
 

@@ -18,6 +18,7 @@
 //! a small one: it then only holds `theta` near where it was. `T` of a Gaussian table is a singular
 //! value decomposition and needs one `M`.
 
+use super::balance::align;
 use super::kernels::{bernoulli_means, move_row, poisson_means, row_field, row_theta};
 use super::{Factors, Family, LowRank, gaussian, glm};
 use rayon::prelude::*;
@@ -170,10 +171,13 @@ impl LowRank {
         if s.len() != self.cells() {
             return Err(Error::internal("the completed table has another size than the model"));
         }
-        match self.family() {
-            Family::Gaussian => gaussian::advance(self, s, factors, basis, step),
-            Family::Poisson | Family::Bernoulli => glm::advance(self, s, factors, step),
-        }
+        let old = factors.clone();
+        let done = match self.family() {
+            Family::Gaussian => gaussian::advance(self, s, factors, basis, step)?,
+            Family::Poisson | Family::Bernoulli => glm::advance(self, s, factors, step)?,
+        };
+        align(factors, &old)?;
+        Ok(done)
     }
 }
 

@@ -284,7 +284,7 @@ fn first_basis(model: &LowRank) -> Vec<f64> {
 }
 
 /// Gram-Schmidt, twice over; a vector with nothing of its own is replaced by a random one.
-fn orthonormal(vectors: Vec<Vec<f64>>) -> Vec<f64> {
+pub(super) fn orthonormal(vectors: Vec<Vec<f64>>) -> Vec<f64> {
     /// The streams of the replacements.
     const BASIS: u64 = 0xBA515;
     let mut done: Vec<Vec<f64>> = Vec::with_capacity(vectors.len());

@@ -32,7 +32,7 @@ use whimbrel_models::lowrank::{Effects, Factors, LowRank, Observed, Settings};
 /// The kind of the artifact.
 pub const KIND: &str = "selection";
 /// Rounds that a candidate's fit may take, unless the caller says otherwise.
-pub const ROUNDS: u32 = 60;
+pub const ROUNDS: u32 = 40;
 /// A fit is over once the completed table moves by less than this share of itself.
 const SETTLED: f64 = 3e-4;
 /// Columns of the artifact's table of candidates.

@@ -11,15 +11,19 @@ const POWER_STEPS: usize = 60;
 /// A component whose norm is below this share of the largest was put out by the last ridge.
 const OUT: f64 = 1e-3;
 
-/// `(M/n) |S − ψ'(θ)|` in the spectral norm, which at the optimum of rank 0 is that of the mean
-/// residual: the gradient of the fit with respect to `U V^T`. Above it, factors do not pay.
+/// The spectral norm of the mean residual `(1/n) sum_c (Y_c − ψ'(θ))`, at the optimum of rank 0: the
+/// gradient of the fit with respect to `U V^T`. Above it, factors do not pay. The residual of an
+/// observed cell is what its completed value is above its mean, times its copies.
 pub(super) fn lambda_max(fit: &FedMiss, server: &fedmiss::Server) -> Result<f64> {
-    let mut gap = fit.model.expected(&server.factors);
-    for (gap, s) in gap.iter_mut().zip(&server.s_hat) {
-        *gap = s - *gap;
+    let (expected, copies) = (fit.model.expected(&server.factors), fit.copies_of(server)?);
+    let n = server.members.len().max(1) as f64;
+    let mut residual = vec![0.0; expected.len()];
+    for (cell, count) in server.union.iter().zip(&server.counts) {
+        let cell = *cell as usize;
+        let copies = if fit.differ() { f64::from(*count) } else { copies };
+        residual[cell] = (server.s_hat[cell] - expected[cell]) * copies / n;
     }
-    let share = fit.copies_of(server)? / server.members.len().max(1) as f64;
-    Ok(share * spectral_norm(&gap, fit.model.columns()))
+    Ok(spectral_norm(&residual, fit.model.columns()))
 }
 
 /// The largest singular value of a matrix, row after row.
