@@ -162,10 +162,10 @@ impl Template {
         self.table("method");
         self.key(&method::KIND, "\"fedmiss\"");
         self.key(&length::EPOCHS, EPOCHS);
-        self.key(&length::BATCH, "100");
+        self.key(&length::BATCH, "\"full\"");
         self.key(&step::STEP, "\"auto\"");
         self.table("uplink");
-        self.key(&codec::CODEC, "{ kind = \"dithering\", levels = 4 }");
+        self.key(&codec::CODEC, "{ kind = \"dithering\", levels = 8, bucket = 64 }");
     }
 
     fn split(&mut self, rows: usize) {
