@@ -12,6 +12,9 @@ use whimbrel_engine::checkpoint::write_atomically;
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::run::Stage;
 
+/// The model as it came.
+const DELIVERED: &str = "delivered";
+
 /// What takes part: the job's stages, built from the offer, and the rows.
 pub struct Participant {
     /// The stages.
@@ -43,8 +46,12 @@ impl Worker {
     /// Goes on with what the folder holds.
     pub fn open(participant: Participant, folder: &Path) -> Result<Self> {
         let slots = Slots::open(folder)?;
+        let files = match std::fs::read(folder.join(DELIVERED)) {
+            Ok(bytes) => Some(files_from_bytes(&bytes)?),
+            Err(_) => None,
+        };
         let folder = folder.to_path_buf();
-        Ok(Self { participant, folder, slots, stage: None, files: None })
+        Ok(Self { participant, folder, slots, stage: None, files })
     }
 
     /// Where this client stands: the accepted step, and the one whose fate it does not know.
@@ -69,6 +76,11 @@ impl Worker {
         }
     }
 
+    /// Whether the model was delivered.
+    pub fn is_done(&self) -> bool {
+        self.files.is_some()
+    }
+
     /// The model's files, once delivered.
     pub fn into_files(self) -> Option<Vec<(String, Vec<u8>)>> {
         self.files
@@ -88,6 +100,8 @@ impl Worker {
             Kind::Evaluate => self.evaluate(point, message).map(Some),
             Kind::Deliver => {
                 self.files = Some(files_from_bytes(message)?);
+                // Kept before the coordinator hears that it may go.
+                write_atomically(&self.folder.join(DELIVERED), message)?;
                 Ok(None)
             }
             Kind::Unspecified => Err(Error::peer("the coordinator asks for something unknown")),

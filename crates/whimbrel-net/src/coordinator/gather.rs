@@ -255,6 +255,10 @@ impl Network {
                     seats.heard(&name);
                 }
                 self.hall.audit.note("finished", &name, "", false);
+                if let Err(error) = self.hall.registry.finish(&name) {
+                    // It would only be waited for once more after a restart.
+                    tracing::warn!(%error, "not noted that `{name}` has the model");
+                }
                 self.finished.insert(name);
             }
         }

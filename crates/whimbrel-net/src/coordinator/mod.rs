@@ -81,6 +81,8 @@ impl Network {
     /// The numbers that earlier processes gave.
     fn read_numbers(&mut self) -> Result<()> {
         let book = self.hall.registry.book();
+        let done = book.clients.iter().filter(|c| c.finished);
+        self.finished = done.map(|c| c.name.clone()).collect();
         let mut numbered: Vec<(ClientId, String)> =
             book.clients.into_iter().filter_map(|c| Some((ClientId(c.id?), c.name))).collect();
         numbered.sort_unstable();

@@ -15,7 +15,7 @@ use rustls::ServerConfig;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tonic::codegen::Bytes;
@@ -100,7 +100,7 @@ impl Coordinator {
     /// Runs the job to its end, or until it is told to stop.
     pub fn run(&mut self, chain: &dyn Chain, observer: &mut dyn Observer) -> Result<Outcome> {
         self.last_stage = chain.len().saturating_sub(1) as u32;
-        let mut watching = Watching { board: self.board.clone(), observer };
+        let mut watching = Watching { board: self.board.clone(), observer, pace: None };
         let ended = run_with(
             chain,
             &mut self.network,
@@ -148,7 +148,7 @@ impl Coordinator {
         };
         let mut call = Delivery { files: files_to_bytes(files) };
         network.gather(&asking, &ids, &mut call)?;
-        self.board.change(|s| s.finished = true);
+        self.board.change(|s| (s.finished, s.eta_s) = (true, None));
         self.board.state("finished");
         self.goodbye("the job is over", true);
         Ok(())
@@ -172,6 +172,7 @@ impl Coordinator {
             link.order(Order::Close { reason: reason.into(), over });
         }
         self.network.links.clear();
+        self.board.change(|s| s.clients.values_mut().for_each(|c| c.connected = false));
         // The words are handed to the connections; what does not leave in time is lost with them.
         self.runtime.block_on(async { tokio::time::sleep(GOODBYE).await });
     }
@@ -226,6 +227,23 @@ async fn write_status(board: Board, folder: PathBuf) {
 struct Watching<'a> {
     board: Board,
     observer: &'a mut dyn Observer,
+    /// The stage's first round of this process, and when it was done.
+    pace: Option<(u32, Instant)>,
+}
+
+impl Watching<'_> {
+    /// Seconds to the last round at the pace of this process; known in the last stage alone.
+    fn eta(&mut self, round: u32) -> Option<f64> {
+        let (first, since) = *self.pace.get_or_insert((round, Instant::now()));
+        let total = {
+            let watch = self.board.watch();
+            let status = watch.borrow();
+            status.rounds_total.filter(|_| status.stage_index + 1 == status.stages)?
+        };
+        let done = round.checked_sub(first).filter(|done| *done > 0)?;
+        let each = since.elapsed().as_secs_f64() / f64::from(done);
+        Some(each * f64::from(total.saturating_sub(round)))
+    }
 }
 
 impl Observer for Watching<'_> {
@@ -235,13 +253,19 @@ impl Observer for Watching<'_> {
             s.stage = name.into();
             (s.stage_index, s.stages) = (index as u32, of as u32);
             s.round = 0;
+            s.eta_s = None;
         });
+        self.pace = None;
         self.observer.stage(name, index, of);
     }
 
     fn exchange(&mut self, done: &Done) {
         let numbers = |ids: &[ClientId]| ids.iter().map(|id| id.0).collect();
         let stage = self.board.watch().borrow().stage_index;
+        if let Some(round) = done.round {
+            let eta = self.eta(round);
+            self.board.change(|s| s.eta_s = eta);
+        }
         let (cohort, accepted) = (numbers(&done.cohort), numbers(&done.accepted));
         self.board.exchanged(Exchanged { stage, round: done.round, cohort, accepted });
         tracing::debug!(line = %Entry::new(stage, done).to_line().trim_end(), "exchange");

@@ -5,6 +5,7 @@
 mod toy;
 
 mod hostile;
+mod proxy;
 mod restarts;
 mod same_bits;
 mod support;

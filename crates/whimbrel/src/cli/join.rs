@@ -89,9 +89,9 @@ fn show(offer: &Offer, enrolled: &Enrolled) -> Result<()> {
         note(&format!("  {}", stage.stage));
         for disclosure in stage.disclosures {
             let when = match disclosure.message {
-                "summary" => "once",
-                "up" => "each round",
-                _ => "each evaluation",
+                "summary" => "at enrolment",
+                "up" => "in rounds",
+                _ => "in evaluations",
             };
             let size = format!("{} bytes", format::count(disclosure.bytes_max as u64));
             note(&format!("    {when}, at most {size}: {}", disclosure.meaning));
