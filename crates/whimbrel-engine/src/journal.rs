@@ -57,10 +57,12 @@ impl Entry {
     }
 }
 
-/// Accepted clients by exchange, of one stage.
+/// Joined and accepted clients by exchange, of one stage.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Journal {
     accepted: BTreeMap<u32, Ranges>,
+    /// Exchanges before which somebody joined.
+    joined: BTreeMap<u32, Ranges>,
 }
 
 /// Ids as ranges `first..=last`, ascending and apart.
@@ -69,33 +71,47 @@ type Ranges = Vec<(u32, u32)>;
 impl Journal {
     /// Reads one stage's entries from a journal's text.
     pub fn parse(text: &str, stage: u32) -> Result<Self> {
-        let mut accepted = BTreeMap::new();
+        let (mut accepted, mut joined) = (BTreeMap::new(), BTreeMap::new());
         for (n, line) in text.lines().enumerate() {
             let bad = |what: String| Error::storage("journal", format!("line {}: {what}", n + 1));
             let entry: Entry = serde_json::from_str(line).map_err(|e| bad(e.to_string()))?;
             if entry.stage != stage {
                 continue;
             }
-            let ids = parse_ranges(&entry.accepted)
-                .ok_or_else(|| bad(format!("`{}` is not a list of client ids", entry.accepted)))?;
-            if accepted.insert(entry.exchange, ids).is_some() {
+            let ids = |list: &str| {
+                parse_ranges(list)
+                    .ok_or_else(|| bad(format!("`{list}` is not a list of client ids")))
+            };
+            if !entry.joined.is_empty() {
+                joined.insert(entry.exchange, ids(&entry.joined)?);
+            }
+            if accepted.insert(entry.exchange, ids(&entry.accepted)?).is_some() {
                 return Err(bad(format!("exchange {} is there twice", entry.exchange)));
             }
         }
-        Ok(Self { accepted })
+        Ok(Self { accepted, joined })
+    }
+
+    /// The exchange before which that client joined; none where it was there from the start or
+    /// never came.
+    pub fn joins(&self, id: ClientId) -> Option<u32> {
+        self.joined.iter().find(|(_, ids)| holds(ids, id)).map(|(exchange, _)| *exchange)
     }
 
     /// Whether that exchange accepted that client's upload; none where the journal ends before it.
     pub fn accepted(&self, exchange: u32, id: ClientId) -> Option<bool> {
-        let ranges = self.accepted.get(&exchange)?;
-        let after = ranges.partition_point(|(first, _)| *first <= id.0);
-        Some(after > 0 && id.0 <= ranges[after - 1].1)
+        self.accepted.get(&exchange).map(|ids| holds(ids, id))
     }
 
     /// Whether it holds that exchange.
     pub fn holds(&self, exchange: u32) -> bool {
         self.accepted.contains_key(&exchange)
     }
+}
+
+fn holds(ranges: &Ranges, id: ClientId) -> bool {
+    let after = ranges.partition_point(|(first, _)| *first <= id.0);
+    after > 0 && id.0 <= ranges[after - 1].1
 }
 
 /// Sorted ids as ranges: `0-4,6`.
@@ -183,5 +199,14 @@ mod tests {
             assert!(Journal::parse(&entry(0, ids), 1).is_err(), "{ids}");
         }
         assert_eq!(Journal::parse(&entry(0, "1"), 0).unwrap(), Journal::default());
+    }
+
+    #[test]
+    fn who_joined_is_told_by_exchange() {
+        let mut entry: Entry = serde_json::from_str(&entry(3, "0-1")).unwrap();
+        entry.joined = "4-5,8".into();
+        let journal = Journal::parse(&entry.to_line(), 1).unwrap();
+        let joins = [3, 4, 5, 6, 8].map(|id| journal.joins(ClientId(id)));
+        assert_eq!(joins, [None, Some(3), Some(3), None, Some(3)]);
     }
 }

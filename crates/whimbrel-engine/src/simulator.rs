@@ -37,7 +37,6 @@ pub struct Simulator<'m> {
 /// A client that joins later, and what it will say then.
 struct Waiting {
     id: ClientId,
-    round: u32,
     summary: Vec<u8>,
 }
 
@@ -72,11 +71,10 @@ impl<'m> Simulator<'m> {
         let mut roster = Vec::new();
         let mut waiting = Vec::new();
         for (id, (_, summary)) in ids.iter().zip(&enrolled) {
-            match faults.late.get(id) {
-                None => roster.push((*id, &summary[..])),
-                Some(&round) => {
-                    waiting.push(Waiting { id: *id, round, summary: summary.clone() });
-                }
+            if faults.is_late(*id) {
+                waiting.push(Waiting { id: *id, summary: summary.clone() });
+            } else {
+                roster.push((*id, &summary[..]));
             }
         }
         let machine = Machine::start(method, keys, participation, &roster)
@@ -206,13 +204,15 @@ impl<'m> Simulator<'m> {
         check_faults(&faults, federation)?;
         let machine = Machine::load(method, keys, participation, &saved.machine)?;
         // Whoever still waits says again what it said when the run began: its key is the same.
-        let outside: Vec<ClientId> =
-            faults.late.keys().copied().filter(|id| machine.peer(*id).is_none()).collect();
+        let outside: Vec<ClientId> = (0..count as u32)
+            .map(ClientId)
+            .filter(|id| faults.is_late(*id) && machine.peer(*id).is_none())
+            .collect();
         let enrolled = enrol(method, federation, keys, &outside)?;
         let waiting = outside
             .into_iter()
             .zip(enrolled)
-            .map(|(id, (_, summary))| Waiting { id, round: faults.late[&id], summary })
+            .map(|(id, (_, summary))| Waiting { id, summary })
             .collect();
         let clients = saved.clients.par_iter().map(|bytes| method.load(Part::Client, bytes));
         Ok(Self {
@@ -230,8 +230,9 @@ impl<'m> Simulator<'m> {
 
     /// Admits late joiners whose round has come, in id order.
     fn let_in(&mut self) -> Result<Vec<ClientId>> {
-        let next = self.machine.round() + 1;
-        let due: Vec<Waiting> = self.waiting.extract_if(.., |w| w.round <= next).collect();
+        let (exchange, round) = (self.machine.exchanges(), self.machine.round() + 1);
+        let due = |waiting: &mut Waiting| self.faults.lets_in(waiting.id, exchange, round);
+        let due: Vec<Waiting> = self.waiting.extract_if(.., due).collect();
         for joining in &due {
             self.machine
                 .admit(joining.id, &joining.summary)

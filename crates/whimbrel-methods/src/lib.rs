@@ -6,8 +6,9 @@
 pub mod fedem;
 pub mod gmm;
 pub mod kmeans;
+pub mod once;
+pub mod prepare;
 pub mod settings;
 pub mod sgd;
-pub mod standardize;
 pub mod step;
 pub mod theory;

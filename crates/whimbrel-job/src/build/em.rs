@@ -1,5 +1,6 @@
-//! Mixtures: stages that standardise, start, bound the step and fit.
+//! Mixtures: stages that prepare, start, bound the step and fit.
 
+use super::prepare::{Preparing, bound};
 use super::{Common, Files, channels};
 use crate::failure::Result;
 use crate::load::Loaded;
@@ -11,13 +12,14 @@ use crate::start::{InitFile, read_init, read_memory};
 use std::path::PathBuf;
 use std::sync::Arc;
 use whimbrel_codec::channel::{DownRule, Downlink, Uplink, gradient_alpha};
-use whimbrel_core::method::{Artifact, Bind, Evaluate};
-use whimbrel_core::{ClientData, DynMethod, Erased, Error};
+use whimbrel_core::method::Artifact;
+use whimbrel_core::{ClientData, Error};
 use whimbrel_engine::Stage;
-use whimbrel_methods::fedem::{BindRows, FedEm, FirstMemories, Form};
+use whimbrel_methods::fedem::{FedEm, FirstMemories, Form};
 use whimbrel_methods::gmm::{GmmInitial, GmmStart};
 use whimbrel_methods::kmeans::FederatedKmeans;
-use whimbrel_methods::standardize::{Affine, BindStandardized, Standardize};
+use whimbrel_methods::once::Once;
+use whimbrel_methods::prepare::{Affine, Preparation};
 use whimbrel_methods::step::{Schedule, auto_step};
 use whimbrel_methods::theory::Constants;
 use whimbrel_models::LatentModel;
@@ -30,7 +32,10 @@ const AUTO_DELAY: f64 = 20.0;
 /// A mixture and the EM method that fits it.
 pub(super) struct EmPlan {
     key: GmmKey,
-    columns: usize,
+    /// What is done to the rows before.
+    preparing: Preparing,
+    /// How many numbers a prepared row has, as far as the data tell now.
+    width: usize,
     /// The file that the fit starts from.
     file: Option<(PathBuf, InitFile)>,
     /// The model and its start in the units of the data.
@@ -40,27 +45,43 @@ pub(super) struct EmPlan {
     memories: FirstMemories,
     uplink: Uplink,
     downlink: Downlink,
-    /// Columns that hold one value throughout.
-    constant: Vec<String>,
 }
 
 /// What a stage is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
-    Standardize,
+    Prepare,
     Kmeans,
     Constants,
     Fit,
 }
 
 impl EmPlan {
-    pub fn new(common: &Common, key: &GmmKey, columns: usize, files: Files<'_>) -> Result<Self> {
-        let job = &common.job;
+    pub fn new(
+        common: &Common,
+        key: &GmmKey,
+        preparing: Preparing,
+        files: Files<'_>,
+    ) -> Result<Self> {
         let file = match (&key.init, files) {
             (Init::File(path), Files::Here) => Some((path.clone(), read_init(path)?)),
             _ => None,
         };
-        let (model, start) = settle(key, columns, file.as_ref(), None)?;
+        let width = preparing.width();
+        Self::of_width(common, key, preparing, width, file, files)
+    }
+
+    /// The plan for prepared rows of so many numbers.
+    fn of_width(
+        common: &Common,
+        key: &GmmKey,
+        preparing: Preparing,
+        width: usize,
+        file: Option<(PathBuf, InitFile)>,
+        files: Files<'_>,
+    ) -> Result<Self> {
+        let job = &common.job;
+        let (model, start) = settle(key, width, file.as_ref(), None)?;
         let form = match job.method.form {
             Some(FormKey::State) => Form::State,
             Some(FormKey::Lean) => Form::Lean,
@@ -80,13 +101,12 @@ impl EmPlan {
             }
             _ => FirstMemories::Zero,
         };
-        let (key, constant) = (key.clone(), Vec::new());
-        Ok(Self { key, columns, file, model, start, form, memories, uplink, downlink, constant })
+        let key = key.clone();
+        Ok(Self { key, preparing, width, file, model, start, form, memories, uplink, downlink })
     }
 
     /// What a simulation sees in the rows themselves.
-    pub fn look_at(&mut self, common: &Common, loaded: &Loaded) -> Result<()> {
-        self.constant = constant_columns(loaded);
+    pub fn look_at(&self, common: &Common, loaded: &Loaded) -> Result<()> {
         if loaded.clients.iter().any(|(_, data)| matches!(data, ClientData::Stream(_))) {
             let start = GmmInitial::plain(self.start.clone());
             self.fit(common, self.model.clone(), start, Schedule::constant(1.0)?).check_stream()?;
@@ -128,19 +148,20 @@ impl EmPlan {
         if common.total_rows.is_some_and(|rows| rows <= self.model.components() as u64) {
             warnings.push("there are no more rows than components".into());
         }
-        for column in &self.constant {
-            warnings.push(format!(
-                "column `{column}` is constant: leave it out with `columns`, or set reg_covar"
-            ));
-        }
+        warnings.extend(self.preparing.warnings());
         warnings
     }
 
+    /// What is done to the rows, in words.
+    pub fn notes(&self) -> Vec<String> {
+        self.preparing.notes()
+    }
+
     pub fn stages(&self, common: &Common) -> Vec<Kind> {
-        let standardize = common.job.data.standardize().then_some(Kind::Standardize);
+        let prepare = vec![Kind::Prepare; self.preparing.stages()];
         let kmeans = (self.key.init == Init::FederatedKmeans).then_some(Kind::Kmeans);
         let constants = (common.job.method.step == Step::Theory).then_some(Kind::Constants);
-        standardize.into_iter().chain(kmeans).chain(constants).chain([Kind::Fit]).collect()
+        prepare.into_iter().chain(kmeans).chain(constants).chain([Kind::Fit]).collect()
     }
 
     pub fn build(
@@ -150,33 +171,42 @@ impl EmPlan {
         delivered: &[Artifact],
     ) -> whimbrel_core::Result<Stage> {
         let of_kind = |kind: &str| delivered.iter().find(|a| a.kind == kind);
-        let affine = of_kind("standardize").and_then(Affine::from_artifact);
-        let (model, start) = match &affine {
-            None => (self.model.clone(), self.start.clone()),
-            Some(_) => settle(&self.key, self.columns, self.file.as_ref(), affine.as_ref())?,
+        let kind = self.stages(common)[index];
+        let preparation = Preparation::from_delivered(delivered);
+        let width = preparation.as_ref().map_or(self.width, Preparation::width);
+        if kind != Kind::Prepare && width != self.width {
+            // Which columns are constant is known for certain only now.
+            let (preparing, file) = (self.preparing.clone(), self.file.clone());
+            let files = Files::Sent { memory: self.memory() };
+            let plan = Self::of_width(common, &self.key, preparing, width, file, files)?;
+            return plan.build(common, index, delivered);
+        }
+        let (model, start) = match preparation.as_ref().and_then(Preparation::affine) {
+            Some(affine) if kind != Kind::Prepare => {
+                settle(&self.key, self.width, self.file.as_ref(), Some(affine))?
+            }
+            _ => (self.model.clone(), self.start.clone()),
         };
         // An earlier stage's parameters are in the units of the fit already.
         let start = match delivered.last().and_then(|a| a.tensor("theta")) {
             Some(theta) => GmmStart::Given(theta.values.clone()),
             None => start,
         };
-        let initial = GmmInitial { start, affine: affine.clone() };
-        Ok(match self.stages(common)[index] {
-            Kind::Standardize => {
-                let columns = self.columns;
-                common.quiet("standardise", Box::new(Erased(Standardize { columns }, BindRows)))
-            }
+        let initial = GmmInitial { start, preparation: preparation.clone() };
+        Ok(match kind {
+            Kind::Prepare => self.preparing.build(common, preparation)?,
             Kind::Kmeans => {
-                common.quiet("federated k-means", bound(FederatedKmeans { model }, affine))
+                let kmeans = Once(FederatedKmeans { model });
+                common.quiet("federated k-means", bound(kmeans, preparation))
             }
             Kind::Constants => {
                 let fit = self.fit(common, model, initial, Schedule::constant(1.0)?);
                 let participation = common.participation_mean();
-                common.quiet("constants", bound(Constants { fit, participation }, affine))
+                common.quiet("constants", bound(Constants { fit, participation }, preparation))
             }
             Kind::Fit => {
                 let schedule = self.schedule(common, of_kind("theory"))?;
-                common.fit(bound(self.fit(common, model, initial, schedule), affine))
+                common.fit(bound(self.fit(common, model, initial, schedule), preparation))
             }
         })
     }
@@ -184,13 +214,8 @@ impl EmPlan {
     /// Something of the form that a stage delivers, for whoever must build the next one now.
     pub fn stand_in(&self, common: &Common, index: usize) -> Artifact {
         let of = |kind: &str| Artifact { kind: kind.into(), tensors: Vec::new() };
-        let d = self.columns;
         match self.stages(common)[index] {
-            Kind::Standardize => of("standardize").with("means", &[d], vec![0.0; d]).with(
-                "scales",
-                &[d],
-                vec![1.0; d],
-            ),
+            Kind::Prepare => self.preparing.stand_in(index),
             Kind::Constants => of("theory").with("gamma", &[], vec![1.0]),
             Kind::Kmeans | Kind::Fit => of("gmm"),
         }
@@ -261,19 +286,6 @@ impl EmPlan {
     }
 }
 
-/// A stage's method over rows as they are, or standardised.
-fn bound<M>(method: M, affine: Option<Affine>) -> Box<dyn DynMethod>
-where
-    M: Evaluate,
-    BindRows: Bind<M>,
-    BindStandardized: Bind<M>,
-{
-    match affine {
-        None => Box::new(Erased(method, BindRows)),
-        Some(affine) => Box::new(Erased(method, BindStandardized(affine))),
-    }
-}
-
 /// The model and its start, in standardised units where there is a map to them.
 fn settle(
     key: &GmmKey,
@@ -337,24 +349,6 @@ fn sent_memory(memory: Option<&[f64]>, q: usize) -> Result<Vec<f64>> {
         Some(memory) if memory.len() == q => Ok(memory.to_vec()),
         _ => Err(Error::peer("the offer lacks the first memory that its job speaks of").into()),
     }
-}
-
-/// Columns with one value in every row of every table.
-fn constant_columns(loaded: &Loaded) -> Vec<String> {
-    let mut first: Option<Vec<f64>> = None;
-    let mut varies = vec![false; loaded.columns.len()];
-    for (_, data) in &loaded.clients {
-        let ClientData::Table(table) = data else { return Vec::new() };
-        for i in 0..table.rows() {
-            let row = table.row(i);
-            let first = first.get_or_insert_with(|| row.to_vec());
-            for ((v, x), f) in varies.iter_mut().zip(row).zip(first.iter()) {
-                *v |= x != f;
-            }
-        }
-    }
-    let names = loaded.columns.iter().zip(varies);
-    names.filter(|(_, varies)| !varies).map(|(name, _)| name.clone()).collect()
 }
 
 /// The start of a file, checked against the model.

@@ -69,6 +69,11 @@ fn columns(job: &Job) -> Result<(Vec<String>, Vec<String>)> {
             .hint("give the clients csv files");
             return Err(error.into());
         }
+        DataSource::Idx(_) => {
+            let error = Error::config("images are dealt out by a simulation; clients hold tables")
+                .hint("give the clients csv or npy files");
+            return Err(error.into());
+        }
         DataSource::Mixture(_) | DataSource::Toy(_) => {
             let error = Error::config("drawn rows are in no file that clients could hold")
                 .hint("set source = \"csv\" in [data]");

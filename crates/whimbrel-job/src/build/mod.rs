@@ -8,6 +8,7 @@ mod facts;
 mod gradient;
 mod network;
 mod optimum;
+mod prepare;
 
 pub use facts::Facts;
 pub use network::StageDisclosures;
@@ -21,12 +22,13 @@ use crate::spec::{
 use em::EmPlan;
 use gradient::GradientPlan;
 use optimum::Cache;
+use prepare::Preparing;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use whimbrel_codec::channel::{Downlink, Uplink};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientId, DynMethod, Error, Probability};
-use whimbrel_engine::{Chain, Faults, Participation, Stage, Stopping};
+use whimbrel_engine::{Chain, Faults, Journal, Participation, Stage, Stopping};
 use whimbrel_methods::settings::{Batch, Budget, Weights};
 use whimbrel_methods::sgd::preset::table_row;
 
@@ -39,6 +41,8 @@ pub struct Plan {
     fit: Fit,
     /// What the data have to say.
     notes: Vec<String>,
+    /// The journal of a run that is replayed.
+    journal: Option<String>,
 }
 
 /// What is fitted, and how.
@@ -89,7 +93,8 @@ impl Plan {
         let common = Common::new(job, &Facts::of(loaded))?;
         let fit = match &job.model {
             Model::Gmm(gmm) => {
-                let mut em = EmPlan::new(&common, gmm, loaded.columns.len(), Files::Here)?;
+                let preparing = Preparing::seen(&common, loaded)?;
+                let em = EmPlan::new(&common, gmm, preparing, Files::Here)?;
                 em.look_at(&common, loaded)?;
                 Fit::Em(Box::new(em))
             }
@@ -106,7 +111,7 @@ impl Plan {
     }
 
     fn fitting(common: Common, fit: Fit) -> Result<Self> {
-        let plan = Self { common, fit, notes: Vec::new() };
+        let plan = Self { common, fit, notes: Vec::new(), journal: None };
         let job = &plan.common.job;
         channels::check_memory(job, plan.downlink(), plan.common.clients)?;
         if job.method.stop.excess_loss.is_some() && plan.f_star().is_none() {
@@ -115,6 +120,13 @@ impl Plan {
             return Err(error.into());
         }
         Ok(plan)
+    }
+
+    /// The same plan with the losses and late joins of a journal in place of those of
+    /// [simulation]: what happened on a network, again.
+    #[must_use]
+    pub fn replaying(self, journal: String) -> Self {
+        Self { journal: Some(journal), ..self }
     }
 
     /// The length of the vectors that clients send.
@@ -164,6 +176,9 @@ impl Plan {
     pub fn notes(&self) -> Vec<String> {
         let (up, down) = (self.uplink(), self.downlink());
         let mut notes = self.notes.clone();
+        if let Fit::Em(em) = &self.fit {
+            notes.extend(em.notes());
+        }
         if let Fit::Gradient(gradient) = &self.fit {
             let row = table_row(up.rule(), up.codec().is_exact(), down.rule());
             notes.push(format!("{}: {row}", self.common.job.method.name()));
@@ -184,10 +199,33 @@ impl Chain for Plan {
     }
 
     fn build(&self, index: usize, delivered: &[Artifact]) -> whimbrel_core::Result<Stage> {
-        match &self.fit {
-            Fit::Em(em) => em.build(&self.common, index, delivered),
-            Fit::Gradient(gradient) => Ok(self.common.fit(gradient.method(&self.common))),
+        let mut stage = match &self.fit {
+            Fit::Em(em) => em.build(&self.common, index, delivered)?,
+            Fit::Gradient(gradient) => self.common.fit(gradient.method(&self.common)),
+        };
+        if let Some(journal) = &self.journal {
+            stage.faults = self.replayed(journal, index, stage.faults.late)?;
         }
+        Ok(stage)
+    }
+}
+
+impl Plan {
+    /// Losses and late joins as a journal has them. Who joined a later stage late was not there
+    /// before it.
+    fn replayed(
+        &self,
+        journal: &str,
+        stage: usize,
+        mut late: BTreeMap<ClientId, u32>,
+    ) -> whimbrel_core::Result<Faults> {
+        for later in stage + 1..self.len() {
+            let later = Journal::parse(journal, later as u32)?;
+            let ids = (0..self.common.clients as u32).map(ClientId);
+            late.extend(ids.filter(|id| later.joins(*id).is_some()).map(|id| (id, u32::MAX)));
+        }
+        let replay = Some(Journal::parse(journal, stage as u32)?);
+        Ok(Faults { replay, late, ..Faults::default() })
     }
 }
 

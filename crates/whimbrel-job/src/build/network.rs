@@ -1,6 +1,6 @@
 //! Plans without rows: the coordinator's, and a client's from what it was offered.
 
-use super::{Common, EmPlan, Facts, Files, Fit, GradientPlan, Plan};
+use super::{Common, EmPlan, Facts, Files, Fit, GradientPlan, Plan, Preparing};
 use crate::failure::Result;
 use crate::spec::{DownRule, Init, Job, MethodKind, Model, Partition};
 use whimbrel_core::Error;
@@ -34,7 +34,10 @@ impl Plan {
         common.faults = Faults::default();
         let columns = facts.columns.len();
         let fit = match &job.model {
-            Model::Gmm(gmm) => Fit::Em(Box::new(EmPlan::new(&common, gmm, columns, files)?)),
+            Model::Gmm(gmm) => {
+                let preparing = Preparing::unseen(job, columns)?;
+                Fit::Em(Box::new(EmPlan::new(&common, gmm, preparing, files)?))
+            }
             Model::Linear(_) | Model::Logistic(_) => {
                 Fit::Gradient(Box::new(GradientPlan::new(&common, columns, None, None)?))
             }

@@ -1,5 +1,6 @@
 //! From `[data]` to clients with their rows.
 
+mod images;
 mod labelled;
 mod tables;
 
@@ -99,9 +100,10 @@ pub fn load(job: &Job) -> Result<Loaded> {
     }
     let loaded = match &job.data.source {
         Source::Csv(csv) if csv.target.is_some() => labelled::from_csv(csv, &job.model, key)?,
-        Source::Csv(csv) => tables::from_csv(csv, key)?,
-        Source::Npy(npy) => tables::from_npy(npy, key)?,
+        Source::Csv(csv) => tables::from_csv(csv, job.data.standardize(), key)?,
+        Source::Npy(npy) => tables::from_npy(npy, job.data.standardize(), key)?,
         Source::Libsvm(libsvm) => labelled::from_libsvm(libsvm, &job.model, key)?,
+        Source::Idx(idx) => images::from_idx(idx, job.data.standardize(), key)?,
         Source::Toy(toy) => labelled::from_toy(toy, key)?,
         Source::Mixture(mixture) if mixture.stream => tables::streams(mixture, key, pooled)?,
         Source::Mixture(mixture) => tables::from_mixture(mixture, key)?,

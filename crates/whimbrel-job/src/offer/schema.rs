@@ -76,7 +76,10 @@ impl Schema {
                 ..plain(SourceForm::Csv)
             },
             DataSource::Npy(_) => plain(SourceForm::Npy),
-            DataSource::Libsvm(_) | DataSource::Mixture(_) | DataSource::Toy(_) => {
+            DataSource::Libsvm(_)
+            | DataSource::Idx(_)
+            | DataSource::Mixture(_)
+            | DataSource::Toy(_) => {
                 return Err(Error::config("clients on a network hold csv or npy files").into());
             }
         })

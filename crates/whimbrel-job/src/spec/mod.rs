@@ -36,7 +36,7 @@ pub use channel::{
     UpRuleKind, Uplink,
 };
 pub use codec::{Blocks, Codec, CodecKind, Kept, Norm};
-pub use data::{ClusterBy, Csv, Data, Libsvm, Npy, Partition, Source as DataSource};
+pub use data::{ClusterBy, Csv, Data, Idx, Libsvm, Npy, Partition, Prepare, Source as DataSource};
 pub use federation::{Clients, Federation, Quorum};
 pub use gmm::{Covariance, Gmm, Init, InverseWishart, Penalty};
 pub use matrix::Matrix;
@@ -129,10 +129,11 @@ static ROOT: Section = Section {
 };
 
 /// The tables of a job file, in the order of the reference.
-pub(crate) static SECTIONS: [&Section; 9] = [
+pub(crate) static SECTIONS: [&Section; 10] = [
     &ROOT,
     &data::SECTION,
     &data::split::SECTION,
+    &data::prepare::SECTION,
     &model::SECTION,
     &method::SECTION,
     &channel::uplink::UPLINK,

@@ -38,6 +38,11 @@ impl Job {
             source.report_at(&["method", "kind"], what, hint);
             return;
         }
+        if gradient && self.data.prepare.is_something() {
+            let what = format!("[data.prepare] is for mixtures, and {model} predicts a target");
+            let hint = "take it out; standardize = true in [data] scales the columns";
+            source.report_at(&["data", "prepare"], what, hint);
+        }
         match (self.model.is_supervised(), self.data.has_targets()) {
             (true, false) => {
                 let what = format!("{model} predicts a target, and the data have none");
@@ -89,8 +94,13 @@ impl Job {
         let width = match &self.data.source {
             DataSource::Mixture(mixture) => Some(mixture.means[0].len()),
             DataSource::Csv(csv) => csv.columns.as_ref().map(Vec::len),
-            DataSource::Npy(_) | DataSource::Libsvm(_) | DataSource::Toy(_) => None,
+            DataSource::Npy(_)
+            | DataSource::Libsvm(_)
+            | DataSource::Idx(_)
+            | DataSource::Toy(_) => None,
         };
+        // Principal components have a covariance of their own.
+        let width = self.data.prepare.pca.or(width);
         let Model::Gmm(gmm) = &self.model else { return };
         if let (Some(matrix), Some(width)) = (&gmm.known_covariance, width)
             && matrix.len() != width
@@ -98,7 +108,7 @@ impl Job {
             source.report_at(
                 &["model", "known_covariance"],
                 format!("a covariance of size {} for rows of {width} numbers", matrix.len()),
-                "it has one row and one column for each column of the data",
+                "it has one row and one column for each column of the data, or principal component",
             );
         }
     }

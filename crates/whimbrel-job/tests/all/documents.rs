@@ -66,7 +66,7 @@ fn a_template_explains_itself() {
 
     [data]
     # where the rows come from
-    # ("csv", "npy", "libsvm", "mixture" or "toy")
+    # ("csv", "npy", "libsvm", "idx", "mixture" or "toy")
     source = "mixture"
     # how many clients are drawn
     clients = 100

@@ -8,6 +8,7 @@ mod jobs;
 mod network;
 mod offer;
 mod plans;
+mod prepare;
 mod property;
 mod stages;
 

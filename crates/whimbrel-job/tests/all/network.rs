@@ -1,5 +1,6 @@
 //! A federation without a network: server and clients share nothing but bytes. Clients build their
-//! plans from the offer's text and read their own files; every job ends in the simulation's bits.
+//! plans from the offer's text and read their own files; every job ends in the simulation's bits, and
+//! where uploads came too late or clients joined late, in those of the journal's replay.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -8,6 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, ClientId, Key, Opaque, Result, Wire};
+use whimbrel_engine::journal::Entry;
 use whimbrel_engine::keeper::Nowhere;
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::runner::{Done, Evaluated, Opening, SavedStage, Step, Tally, Traffic};
@@ -20,6 +22,23 @@ use whimbrel_job::{Job, Offer};
 
 struct Nobody;
 impl Observer for Nobody {}
+
+/// Writes the journal.
+#[derive(Default)]
+struct Scribe {
+    stage: u32,
+    journal: String,
+}
+
+impl Observer for Scribe {
+    fn stage(&mut self, _: &str, index: usize, _: usize) {
+        self.stage = index as u32;
+    }
+
+    fn exchange(&mut self, done: &Done) {
+        self.journal += &Entry::new(self.stage, done).to_line();
+    }
+}
 
 /// One client's process: what it was offered, and what it holds.
 struct Remote {
@@ -78,12 +97,19 @@ impl Part {
 /// Carries messages as bytes, in the reverse of the order in which clients were asked.
 struct Post {
     clients: Vec<Remote>,
+    trouble: bool,
 }
+
+/// In trouble, who comes only to the last stage, and before which exchange of it.
+const LATE: (ClientId, u32) = (ClientId(1), 3);
 
 struct Mail<'m> {
     machine: Machine<'m>,
     names: Vec<String>,
     parts: Vec<Part>,
+    /// The summary of a client that is still to come.
+    late: Option<Vec<u8>>,
+    trouble: bool,
     accepted: Vec<ClientId>,
     tallies: Vec<Tally>,
     traffic: Traffic,
@@ -91,15 +117,20 @@ struct Mail<'m> {
 
 impl Carrier for Post {
     fn open<'a>(&'a mut self, opening: Opening<'a>) -> Result<Box<dyn Runner<'a> + 'a>> {
-        let Opening { stage, index, keys, delivered, .. } = opening;
+        let Opening { stage, index, keys, delivered, last, .. } = opening;
         let sent = delivered.to_vec().to_bytes();
-        let (mut parts, mut roster, mut tallies) = (Vec::new(), Vec::new(), Vec::new());
-        for (id, client) in self.clients.iter().enumerate() {
-            let id = ClientId(id as u32);
+        let (mut parts, mut roster, mut late) = (Vec::new(), Vec::new(), None);
+        let mut tallies = vec![Tally::default(); self.clients.len()];
+        for (i, client) in self.clients.iter().enumerate() {
+            let id = ClientId(i as u32);
             let (part, summary) = client.enrol(index, &sent, keys, id);
-            tallies.push(Tally { bytes_up: summary.len() as u64, ..Tally::default() });
             parts.push(part);
-            roster.push((id, summary));
+            if self.trouble && id == LATE.0 {
+                late = last.then_some(summary);
+            } else {
+                tallies[i].bytes_up = summary.len() as u64;
+                roster.push((id, summary));
+            }
         }
         let roster: Vec<(ClientId, &[u8])> = roster.iter().map(|(id, s)| (*id, &s[..])).collect();
         let up = tallies.iter().map(|tally| tally.bytes_up).sum();
@@ -107,6 +138,8 @@ impl Carrier for Post {
             machine: Machine::start(&*stage.method, keys, stage.participation.clone(), &roster)?,
             names: self.clients.iter().map(|client| client.name.clone()).collect(),
             parts,
+            late,
+            trouble: self.trouble,
             accepted: Vec::new(),
             tallies,
             traffic: Traffic { up, ..Traffic::default() },
@@ -120,14 +153,26 @@ impl<'m> Runner<'m> for Mail<'m> {
     }
 
     fn step(&mut self) -> Result<Step> {
+        let mut joined = Vec::new();
+        if self.machine.exchanges() >= LATE.1
+            && let Some(summary) = self.late.take()
+        {
+            self.machine.admit(LATE.0, &summary)?;
+            self.tallies[LATE.0.0 as usize].bytes_up += summary.len() as u64;
+            self.traffic.up += summary.len() as u64;
+            joined.push(LATE.0);
+        }
         let Some(exchange) = self.machine.open()? else { return Ok(Step::Over) };
         let mut shard = self.machine.shard()?;
         for invited in exchange.cohort.iter().rev() {
             let i = invited.id.0 as usize;
             let (peer, down) = self.machine.message(&exchange, invited.id)?;
             let up = self.parts[i].work(exchange.number, &down);
-            shard.accept(*invited, peer, &up)?;
-            self.tallies[i].rounds += u32::from(exchange.round.is_some());
+            let too_late = self.trouble && (exchange.number + invited.id.0) % 4 == 3;
+            if !too_late {
+                shard.accept(*invited, peer, &up)?;
+                self.tallies[i].rounds += u32::from(exchange.round.is_some());
+            }
             self.tallies[i].bytes_up += up.len() as u64;
             self.tallies[i].bytes_down += down.len() as u64;
             self.traffic.up += up.len() as u64;
@@ -136,7 +181,7 @@ impl<'m> Runner<'m> for Mail<'m> {
         let (number, round) = (exchange.number, exchange.round);
         let cohort = exchange.cohort.iter().map(|invited| invited.id).collect();
         self.accepted = self.machine.close(exchange, vec![shard])?;
-        let (joined, accepted) = (Vec::new(), self.accepted.clone());
+        let accepted = self.accepted.clone();
         Ok(Step::Exchanged(Done { exchange: number, round, joined, cohort, accepted }))
     }
 
@@ -144,6 +189,7 @@ impl<'m> Runner<'m> for Mail<'m> {
         for id in self.accepted.drain(..) {
             self.parts[id.0 as usize].commit();
         }
+        self.parts.iter_mut().for_each(|part| part.staged = None);
         Ok(())
     }
 
@@ -177,17 +223,19 @@ struct Wards {
 
 impl Wards {
     fn new() -> Self {
+        Self::with("", "")
+    }
+
+    /// The same with another column, one value in every row.
+    fn with(column: &str, value: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let mut all = String::from("age,ward,dose,ill,pulse\n");
+        let mut all = format!("age,ward,dose,ill,pulse{column}\n");
         let mut files = Vec::new();
         for (w, name) in ["east", "north", "south", "west"].into_iter().enumerate() {
             // Some clients keep the column with their name, some never had it.
             let keeps = w % 2 == 0;
-            let mut own = String::from(if keeps {
-                "pulse,ill,ward,dose,age\n"
-            } else {
-                "pulse,ill,dose,age\n"
-            });
+            let ward = if keeps { ",ward" } else { "" };
+            let mut own = format!("pulse,ill{ward},dose,age{column}\n");
             let mut stream = Key::root(70 + w as u64).stream();
             for _ in 0..30 + 11 * w {
                 let group = stream.below(2) as f64;
@@ -196,8 +244,8 @@ impl Wards {
                 let pulse = 60.0 + 8.0 * stream.normal();
                 let ill = if age + stream.normal() > 2.0 { "yes" } else { "no" };
                 let ward = if keeps { format!(",{name}") } else { String::new() };
-                writeln!(all, "{age},{name},{dose},{ill},{pulse}").unwrap();
-                writeln!(own, "{pulse},{ill}{ward},{dose},{age}").unwrap();
+                writeln!(all, "{age},{name},{dose},{ill},{pulse}{value}").unwrap();
+                writeln!(own, "{pulse},{ill}{ward},{dose},{age}{value}").unwrap();
             }
             let path = folder.path().join(format!("{name}.csv"));
             fs::write(&path, own).unwrap();
@@ -219,9 +267,13 @@ impl Wards {
         job
     }
 
-    fn simulated(&self, job: &Job) -> Outcome {
+    /// The simulation of a job, or of what a journal says.
+    fn simulated(&self, job: &Job, journal: Option<String>) -> Outcome {
         let loaded = load(job).unwrap();
-        let plan = Plan::with_cache(job, &loaded, None).unwrap();
+        let mut plan = Plan::with_cache(job, &loaded, None).unwrap();
+        if let Some(journal) = journal {
+            plan = plan.replaying(journal);
+        }
         let limits = Limits {
             folder: None,
             resume: false,
@@ -231,27 +283,35 @@ impl Wards {
         run(&plan, loaded.clients, job.seed, &limits, &mut Nobody).unwrap()
     }
 
-    fn federated(&self, job: &Job) -> Outcome {
+    fn federated(&self, job: &Job, trouble: bool) -> (Outcome, String) {
         let facts = Facts::on_network(job).unwrap();
         let offer = Offer::of(job, &facts).unwrap().to_json();
         let path = self.folder.path().display().to_string();
         assert!(!offer.contains(&path), "a path of the coordinator leaves it");
         let plan = Plan::on_network(job, &facts).unwrap();
         let remote = |(name, file): &(String, PathBuf)| Remote::new(&offer, name, file);
-        let mut post = Post { clients: self.files.iter().map(remote).collect() };
-        let calm = AtomicBool::new(false);
-        run_with(&plan, &mut post, &mut Nowhere, job.seed, &calm, &mut Nobody).unwrap()
+        let mut post = Post { clients: self.files.iter().map(remote).collect(), trouble };
+        let (calm, mut scribe) = (AtomicBool::new(false), Scribe::default());
+        let outcome = run_with(&plan, &mut post, &mut Nowhere, job.seed, &calm, &mut scribe);
+        (outcome.unwrap(), scribe.journal)
     }
 
     fn same(&self, job: &Job) {
-        let (here, there) = (self.simulated(job), self.federated(job));
-        let name = job.method.name();
-        assert_eq!(there.names, here.names);
-        assert!(there.delivered == here.delivered, "{name}: another model");
-        assert_eq!(there.tallies, here.tallies, "{name}: other bytes");
-        assert_eq!((there.traffic.up, there.traffic.down), (here.traffic.up, here.traffic.down));
-        assert!(here.rounds > 3 && there.rounds == here.rounds);
+        let (there, _) = self.federated(job, false);
+        equal(&there, &self.simulated(job, None), job);
+        let (there, journal) = self.federated(job, true);
+        assert!(journal.contains("\"joined\":\"1\""), "{journal}");
+        equal(&there, &self.simulated(job, Some(journal)), job);
     }
+}
+
+fn equal(there: &Outcome, here: &Outcome, job: &Job) {
+    let name = job.method.name();
+    assert_eq!(there.names, here.names);
+    assert!(there.delivered == here.delivered, "{name}: another model");
+    assert_eq!(there.tallies, here.tallies, "{name}: other bytes");
+    assert_eq!((there.traffic.up, there.traffic.down), (here.traffic.up, here.traffic.down));
+    assert!(here.rounds > 3 && there.rounds == here.rounds);
 }
 
 const MIXTURE: &str = "label = \"ill\"\n";
@@ -263,6 +323,8 @@ fn mixtures_end_in_the_bits_of_the_simulation() {
     let start = r#"{"weights": [0.4, 0.6], "means": [[0, 1, 60], [4, -1, 60]],
                     "covariance": [[1, 0, 0], [0, 0.5, 0], [0, 0, 64]]}"#;
     fs::write(wards.folder.path().join("start.json"), start).unwrap();
+    let memory = "[0.1, -0.2, 0.3, 0.05, 0, 0.7, 1e-3, 0.333333333333333]";
+    fs::write(wards.folder.path().join("memory.json"), memory).unwrap();
     let gmm = |model: &str| format!("[model]\nkind = \"gmm\"\ncomponents = 2\n{model}\n");
     let standard = format!("{MIXTURE}standardize = true\n");
     for (data, model, rest) in [
@@ -294,11 +356,36 @@ fn mixtures_end_in_the_bits_of_the_simulation() {
         ),
         (
             MIXTURE,
+            "init = \"moments\"",
+            "[method]\nkind = \"fedem\"\nrounds = 8\nstep = 0.5\n\
+             [uplink]\ncodec = \"natural\"\nstart = \"memory.json\"",
+        ),
+        (
+            MIXTURE,
             "",
             "[method]\nkind = \"fedem\"\nrounds = 8\nform = \"lean\"\nstep = 0.5\nparticipation = { size = 2 }",
         ),
     ] {
         wards.same(&wards.job(data, &(gmm(model) + rest)));
+    }
+}
+
+/// How many columns are left is known to nobody before the clients have sent their sums.
+#[test]
+fn prepared_mixtures_end_in_the_bits_of_the_simulation() {
+    let wards = Wards::with(",beds", ",12");
+    let rest = "[model]\nkind = \"gmm\"\ncomponents = 2\n[method]\nkind = \"fedem\"\nrounds = 8\n\
+                step = 0.5\n[uplink]\ncodec = { kind = \"dithering\", levels = 4 }";
+    for prepare in ["", "standardize = true", "pca = 2", "standardize = true\npca = 3"] {
+        let data = format!("{MIXTURE}[data.prepare]\ndrop_constant = true\n{prepare}\n");
+        let job = wards.job(&data, rest);
+        wards.same(&job);
+        let facts = Facts::on_network(&job).unwrap();
+        let stages = Plan::on_network(&job, &facts).unwrap().disclosures().unwrap();
+        // Sums of products of each pair of four columns.
+        let pairs = stages.iter().flat_map(|stage| &stage.disclosures);
+        let declared = pairs.filter(|d| d.meaning.contains("pair of columns: 10 numbers")).count();
+        assert_eq!(declared, usize::from(prepare.contains("pca")));
     }
 }
 

@@ -9,8 +9,9 @@ use whimbrel_core::{ClientData, DynMethod, Erased};
 use whimbrel_methods::fedem::{Batch, BindRows, FirstMemories, Form, Weights};
 use whimbrel_methods::gmm::{GmmInitial, GmmStart};
 use whimbrel_methods::kmeans::FederatedKmeans;
+use whimbrel_methods::once::Once;
+use whimbrel_methods::prepare::{Columns, Pca};
 use whimbrel_methods::sgd::{Average, Preset};
-use whimbrel_methods::standardize::Standardize;
 use whimbrel_methods::theory::Constants;
 use whimbrel_models::LatentModel;
 use whimbrel_models::gmm::Covariance;
@@ -99,7 +100,7 @@ fn fedem_that_starts_from_examples() {
 
 #[test]
 fn federated_kmeans() {
-    let method = Erased(FederatedKmeans { model: gmm(Covariance::Tied) }, BindRows);
+    let method = Erased(Once(FederatedKmeans { model: gmm(Covariance::Tied) }), BindRows);
     passes("federated k-means", &method, 1);
 }
 
@@ -112,8 +113,10 @@ fn the_constants_of_the_theory() {
 }
 
 #[test]
-fn standardisation() {
-    passes("standardize", &Erased(Standardize { columns: 2 }, BindRows), 1);
+fn preparation() {
+    let columns = Columns { columns: 2, drop_constant: true, standardize: true, centre: true };
+    passes("columns", &Erased(Once(columns), BindRows), 1);
+    passes("pca", &Erased(Once(Pca::new(2, 1).unwrap()), BindRows), 1);
 }
 
 #[test]

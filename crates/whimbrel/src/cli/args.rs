@@ -106,6 +106,9 @@ pub struct Run {
     /// Replace the run in --out
     #[arg(long)]
     pub force: bool,
+    /// Lose the uploads and let in the clients that a run's journal says, in place of [simulation]
+    #[arg(long, value_name = "JOURNAL")]
+    pub replay: Option<PathBuf>,
     /// Print the summary as one JSON object to standard output
     #[arg(long)]
     pub json: bool,
