@@ -6,10 +6,10 @@
 
 pub mod link;
 mod session;
+mod side;
 pub mod slots;
-mod worker;
 
-pub use worker::{Participant, Worker};
+pub use side::{ClientSide, Participant};
 
 use crate::PROTOCOL;
 use crate::invitation::Invitation;
@@ -124,12 +124,12 @@ impl Client {
     }
 
     /// Takes part until the job ends, or until it is told to stop.
-    pub async fn take_part(&self, enrolled: &Enrolled, worker: Worker) -> Result<Ending> {
+    pub async fn take_part(&self, enrolled: &Enrolled, side: ClientSide) -> Result<Ending> {
         let mut pause = Pause::new(self.setup.give_up);
-        let mut worker = worker;
+        let mut side = side;
         loop {
-            if worker.is_done() {
-                return Ok(Ending::Delivered(worker.into_files().unwrap_or_default()));
+            if side.is_done() {
+                return Ok(Ending::Delivered(side.into_files().unwrap_or_default()));
             }
             if self.setup.stop.load(Ordering::Relaxed) {
                 return Ok(Ending::Stopped);
@@ -137,8 +137,8 @@ impl Client {
             let what = match self.connect().await {
                 Ok(connection) => {
                     let run = enrolled.run.clone();
-                    let (back, end) = session(connection, run, worker, &self.setup.stop).await?;
-                    worker = back;
+                    let (back, end) = session(connection, run, side, &self.setup.stop).await?;
+                    side = back;
                     match end {
                         End::Delivered => continue,
                         End::Over(reason) => return Ok(Ending::Over(reason)),

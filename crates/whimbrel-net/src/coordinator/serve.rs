@@ -1,7 +1,7 @@
 //! A coordinator from its start to its end.
 
 use super::Network;
-use super::gather::{Asking, Call, Quorum, Rules};
+use super::gather::{Asking, Call, Gathered, Quorum, Rules};
 use crate::audit::Audit;
 use crate::desk::{Hall, Order, Parts};
 use crate::ledger::Ledger;
@@ -127,8 +127,9 @@ impl Coordinator {
         ended
     }
 
-    /// Hands the finished model's files to everyone, as long as the limits say.
-    pub fn deliver(&mut self, files: &[(String, Vec<u8>)]) -> Result<()> {
+    /// Hands the finished model's files to everyone, as long as the limits say; false where the
+    /// coordinator was told to stop before.
+    pub fn deliver(&mut self, files: &[(String, Vec<u8>)]) -> Result<bool> {
         let network = &mut self.network;
         network.look_at_registry();
         let ids: Vec<ClientId> = (0..network.names.len() as u32)
@@ -147,11 +148,15 @@ impl Coordinator {
             rules: Rules { quorum: Quorum::Number(0), deadline: Some(network.hall.limits.linger) },
         };
         let mut call = Delivery { files: files_to_bytes(files) };
-        network.gather(&asking, &ids, &mut call)?;
+        if network.gather(&asking, &ids, &mut call)? == Gathered::Interrupted {
+            self.board.state("stopped; not everyone has the model yet");
+            self.goodbye("the coordinator was stopped and may come back", false);
+            return Ok(false);
+        }
         self.board.change(|s| (s.finished, s.eta_s) = (true, None));
         self.board.state("finished");
         self.goodbye("the job is over", true);
-        Ok(())
+        Ok(true)
     }
 
     /// What anybody may watch.

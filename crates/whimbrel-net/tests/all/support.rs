@@ -14,7 +14,7 @@ use whimbrel_engine::run::{Stage, Stopping};
 use whimbrel_engine::{
     Chain, Faults, Journal, Limits as Simulated, Observer, Outcome, Participation,
 };
-use whimbrel_net::client::{self, Client, Ending, Participant, Worker};
+use whimbrel_net::client::{self, Client, ClientSide, Ending, Participant};
 use whimbrel_net::coordinator::{Coordinator, Rules, Setup};
 use whimbrel_net::registry::Registry;
 use whimbrel_net::status::{Board, Status};
@@ -189,8 +189,8 @@ impl Town {
                 return Ok(None);
             }
             let left = Left::new(&outcome, &folder);
-            coordinator.deliver(&[("model.txt".into(), b"the model".to_vec())])?;
-            Ok(Some((left, outcome)))
+            let all = coordinator.deliver(&[("model.txt".into(), b"the model".to_vec())])?;
+            Ok(all.then_some((left, outcome)))
         });
         Serving { thread, stop, board }
     }
@@ -234,8 +234,8 @@ fn join(
     runtime.block_on(async {
         let Some(enrolled) = client.enrol().await? else { return Ok(Ending::Stopped) };
         assert_eq!(enrolled.offer, b"the offer");
-        let worker = Worker::open(Participant { chain, data, seed: SEED }, folder)?;
-        client.take_part(&enrolled, worker).await
+        let side = ClientSide::open(Participant { chain, data, seed: SEED }, folder)?;
+        client.take_part(&enrolled, side).await
     })
 }
 

@@ -13,7 +13,7 @@ use whimbrel::engine::checkpoint::write_atomically;
 use whimbrel::job::Offer;
 use whimbrel::job::failure::{Failure, Result};
 use whimbrel::net::Invitation;
-use whimbrel::net::client::{Client, Ending, Enrolled, Participant, Setup, Worker};
+use whimbrel::net::client::{Client, ClientSide, Ending, Enrolled, Participant, Setup};
 use whimbrel::net::tls::Identity;
 use whimbrel::report::format;
 
@@ -59,8 +59,8 @@ pub fn join_command(args: &Join) -> Result<u8> {
     }
     let seed = offer.job()?.seed;
     let participant = Participant { chain: Box::new(offer.plan()?), data, seed };
-    let worker = Worker::open(participant, &folder)?;
-    match runtime.block_on(client.take_part(&enrolled, worker))? {
+    let side = ClientSide::open(participant, &folder)?;
+    match runtime.block_on(client.take_part(&enrolled, side))? {
         Ending::Delivered(files) => {
             write_model(&folder, &offer, &files)?;
             note(&format!("the job is over; the model is in {}", folder.display()));

@@ -74,7 +74,9 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
     {
         return Ok(code);
     }
-    coordinator.deliver(&files(dir.path())?)?;
+    if !coordinator.deliver(&files(dir.path())?)? {
+        return Ok(interrupted(args, &dir));
+    }
     note(&format!("report: {}", dir.path().join("report.html").display()));
     Ok(0)
 }

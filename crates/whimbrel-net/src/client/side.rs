@@ -26,7 +26,7 @@ pub struct Participant {
 }
 
 /// A participant and what it remembers.
-pub struct Worker {
+pub struct ClientSide {
     participant: Participant,
     folder: PathBuf,
     slots: Slots,
@@ -42,7 +42,7 @@ struct Open {
     data: Opaque,
 }
 
-impl Worker {
+impl ClientSide {
     /// Goes on with what the folder holds.
     pub fn open(participant: Participant, folder: &Path) -> Result<Self> {
         let slots = Slots::open(folder)?;
@@ -65,6 +65,7 @@ impl Worker {
         match verdict {
             Verdict::Accepted => self.slots.accept(),
             Verdict::Dropped => self.slots.drop_staged(),
+            Verdict::Forgotten => self.slots.forget(),
             Verdict::Open => {}
         }
     }
@@ -125,6 +126,10 @@ impl Worker {
     fn exchange(&mut self, point: Point, client: u32, message: &[u8]) -> Result<Vec<u8>> {
         if let Some(upload) = self.staged(point, client) {
             return Ok(upload);
+        }
+        // To be asked is to be enrolled: a late joiner is told of both together.
+        if self.slots.staged().is_some_and(|slot| slot.point == Point::enrolment(point.stage)) {
+            self.slots.accept();
         }
         let number = point.number().ok_or_else(|| Error::peer("an exchange without a number"))?;
         let keys = StageKeys::new(self.participant.seed, point.stage);
