@@ -199,7 +199,7 @@ fn what_is_wrong_with_an_invitation_or_a_file_is_said() {
     let (name, invitation) = &invitations[0];
     sandbox.write("wrong.csv", "a,c\n1,2\n");
     let ran = sandbox.run(&["join", invitation, "--data", "wrong.csv", "--out", "x", "--yes"]);
-    assert_eq!(ran.code, 3, "{}", ran.stderr);
+    assert!(ran.code == 2 && ran.stderr.contains("no column \"b\""), "{}", ran.stderr);
     // Nobody agreed: standard input is closed.
     let ran = sandbox.run(&["join", invitation, "--data", "east.csv", "--out", "x"]);
     assert!(ran.code == 0 && ran.stderr.contains("nothing was sent"), "{}", ran.stderr);
