@@ -23,6 +23,8 @@ pub struct Participant {
     pub data: ClientData,
     /// The seed of every draw.
     pub seed: u64,
+    /// Whether it was agreed to answer evaluations.
+    pub evaluates: bool,
 }
 
 /// A participant and what it remembers.
@@ -141,6 +143,11 @@ impl ClientSide {
     }
 
     fn evaluate(&mut self, point: Point, ask: &[u8]) -> Result<Vec<u8>> {
+        if !self.participant.evaluates {
+            return Err(Error::peer(
+                "the coordinator asks for an evaluation, which was not agreed to",
+            ));
+        }
         let (open, state) = self.current(point.stage)?;
         open.stage.method.answer(&state, ask, &open.data)
     }

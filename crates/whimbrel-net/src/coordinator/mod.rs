@@ -32,6 +32,8 @@ pub struct Network {
     runtime: Handle,
     stop: Arc<AtomicBool>,
     rules: Rules,
+    /// Whether clients agreed to evaluations.
+    evaluates: bool,
     links: HashMap<String, Link>,
     /// Names by number; a number is given once.
     names: Vec<String>,
@@ -64,6 +66,7 @@ impl Network {
             runtime,
             stop,
             rules,
+            evaluates: true,
             links: HashMap::new(),
             names: Vec::new(),
             numbers: HashMap::new(),

@@ -41,6 +41,8 @@ pub struct Setup {
     pub seed: u64,
     /// When a round closes.
     pub rules: Rules,
+    /// Whether clients are asked for evaluations; they must have been told.
+    pub evaluates: bool,
     /// What a stranger can cost.
     pub limits: Limits,
     /// The coordinator's end of TLS.
@@ -69,7 +71,8 @@ impl Coordinator {
     /// Opens the files and begins to listen. The listener is bound by the caller, who knows the
     /// address to print.
     pub fn start(setup: Setup, listener: std::net::TcpListener) -> Result<Self> {
-        let Setup { folder, resume, offer, seed, rules, limits, tls, board, stop } = setup;
+        let Setup { folder, resume, offer, seed, rules, evaluates, limits, tls, board, stop } =
+            setup;
         let ledger = match resume {
             true => Ledger::resume(&folder, board.clone(), stop.clone())?,
             false => Ledger::create(&folder, board.clone(), stop.clone())?,
@@ -86,7 +89,8 @@ impl Coordinator {
         let (hall, events) = Hall::new(parts);
         let fates = ledger.fates()?;
         let handle = runtime.handle().clone();
-        let network = Network::new(hall.clone(), events, handle, stop.clone(), rules, fates)?;
+        let mut network = Network::new(hall.clone(), events, handle, stop.clone(), rules, fates)?;
+        network.evaluates = evaluates;
         let fault = |e| Error::internal(format!("the listener cannot be used: {e}"));
         listener.set_nonblocking(true).map_err(fault)?;
         let _inside = runtime.enter();

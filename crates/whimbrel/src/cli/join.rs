@@ -58,7 +58,9 @@ pub fn join_command(args: &Join) -> Result<u8> {
         write_atomically(&consent, offer.hash().as_bytes())?;
     }
     let seed = offer.job()?.seed;
-    let participant = Participant { chain: Box::new(offer.plan()?), data, seed };
+    let plan = offer.plan()?;
+    let evaluates = plan.evaluates();
+    let participant = Participant { chain: Box::new(plan), data, seed, evaluates };
     let side = ClientSide::open(participant, &folder)?;
     match runtime.block_on(client.take_part(&enrolled, side))? {
         Ending::Delivered(files) => {

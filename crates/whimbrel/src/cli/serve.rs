@@ -57,6 +57,7 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
         offer: offer.to_json().into_bytes(),
         seed: job.seed,
         rules: rules(&federation),
+        evaluates: plan.evaluates(),
         limits: limits(&federation),
         tls: server_config(&identity, args.client_ca.as_deref())?,
         board: Board::new(&job.name),
