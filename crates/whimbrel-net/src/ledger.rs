@@ -11,7 +11,7 @@
 //! there is space, or until the coordinator is told to stop.
 
 use crate::point::Point;
-use crate::status::Board;
+use crate::status::{Board, Phase};
 use crate::wal::Wal;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -134,9 +134,10 @@ impl Ledger {
         loop {
             match work(self) {
                 Err(error @ Error::Storage { .. }) => {
-                    self.board.state(format!(
+                    let why = format!(
                         "paused, nothing is lost: {error}; going on as soon as it can be written"
-                    ));
+                    );
+                    self.board.state(Phase::Paused, why);
                     paused = true;
                     if self.stop.load(Ordering::Relaxed) {
                         return Err(error);
@@ -145,7 +146,7 @@ impl Ledger {
                 }
                 Ok(()) => {
                     if paused {
-                        self.board.state("going on after a pause");
+                        self.board.state(Phase::Running, "going on after a pause");
                     }
                     return Ok(());
                 }
@@ -164,7 +165,7 @@ impl Ledger {
     /// now waits in memory and is written with the next checkpoint.
     fn later(&mut self, add: impl FnOnce(&mut Store) -> Result<()>) {
         if let Err(error) = add(&mut self.store) {
-            self.board.line(&format!("written later: {error}"));
+            self.board.warn(&format!("written later: {error}"));
         }
     }
 

@@ -11,6 +11,7 @@
 //! | | [`service`], [`listen`] | one connection: handshake, who is it, frames, limits |
 //! | | [`registry`] | invitations and the keys they are bound to |
 //! | | [`wal`] | exchanges since the last checkpoint, framed and checksummed |
+//! | | [`dashboard`] | the page for people, and figures for Prometheus |
 //! | | [`status`], [`audit`] | what is going on, for people; what happened, for the record |
 //! | client | [`client`] | enrols, reconnects, computes, stages before it uploads |
 //! | both | [`invitation`], [`tls`], [`frames`], [`point`] | what the two ends agree on |
@@ -20,6 +21,7 @@
 pub mod audit;
 pub mod client;
 pub mod coordinator;
+pub mod dashboard;
 pub mod desk;
 pub mod frames;
 pub mod invitation;

@@ -83,11 +83,43 @@ impl std::fmt::Display for Refusal {
     }
 }
 
+/// Where a run stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// Somebody is needed who is not there, or not heard yet.
+    #[default]
+    Waiting,
+    /// Rounds are made.
+    Running,
+    /// Something must be mended before it goes on.
+    Paused,
+    /// It ended as it should.
+    Done,
+    /// It ended otherwise.
+    Failed,
+}
+
+/// The exchange under way.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct Open {
+    /// How many clients are asked.
+    pub asked: u32,
+    /// How many were heard.
+    pub heard: u32,
+    /// How many are enough at the deadline.
+    pub quorum: u32,
+    /// When the deadline is, in seconds since 1970.
+    pub closes: Option<f64>,
+}
+
 /// The snapshot.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Status {
     /// The job's name.
     pub job: String,
+    /// Where the run stands.
+    pub phase: Phase,
     /// What is being done, in words: waiting for whom, paused and why, finished.
     pub state: String,
     /// The stage's name.
@@ -108,6 +140,10 @@ pub struct Status {
     pub bytes_up: u64,
     /// The same for the way down.
     pub bytes_down: u64,
+    /// Both ways, for evaluations alone.
+    pub bytes_eval: u64,
+    /// The exchange under way.
+    pub open: Option<Open>,
     /// Evaluations so far (thinned out where there are many), as in `metrics.jsonl`.
     pub rows: Vec<serde_json::Value>,
     /// Everyone invited, by name.
@@ -161,8 +197,22 @@ pub struct Exchanged {
 pub struct Line {
     /// Seconds since 1970.
     pub time: f64,
+    /// How bad it is.
+    pub level: Level,
     /// What happened.
     pub text: String,
+}
+
+/// How bad a line of the log is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Level {
+    /// As it should be.
+    Info,
+    /// Worth a look.
+    Warn,
+    /// Wrong.
+    Error,
 }
 
 /// Where the snapshot is made; cheap to clone.
@@ -201,20 +251,37 @@ impl Board {
     }
 
     /// Says what is being done; a repeated sentence is not logged again.
-    pub fn state(&self, text: impl Into<String>) {
+    pub fn state(&self, phase: Phase, text: impl Into<String>) {
         let text = text.into();
         if self.0.borrow().state != text {
-            self.line(&text);
+            match phase {
+                Phase::Failed => self.log(Level::Error, &text),
+                Phase::Paused => self.log(Level::Warn, &text),
+                Phase::Waiting | Phase::Running | Phase::Done => self.log(Level::Info, &text),
+            }
             self.change(|status| status.state = text);
         }
+        self.change(|status| status.phase = phase);
     }
 
     /// Adds a line to the log.
     pub fn line(&self, text: &str) {
-        tracing::info!("{text}");
-        self.change(|status| {
-            push(&mut status.log, Line { time: now(), text: text.into() }, LINES_MAX);
-        });
+        self.log(Level::Info, text);
+    }
+
+    /// Adds a line about something that should not be.
+    pub fn warn(&self, text: &str) {
+        self.log(Level::Warn, text);
+    }
+
+    fn log(&self, level: Level, text: &str) {
+        match level {
+            Level::Info => tracing::info!("{text}"),
+            Level::Warn => tracing::warn!("{text}"),
+            Level::Error => tracing::error!("{text}"),
+        }
+        let line = Line { time: now(), level, text: text.into() };
+        self.change(|status| push(&mut status.log, line, LINES_MAX));
     }
 
     /// Counts a refusal.
@@ -228,6 +295,10 @@ impl Board {
             if let Some(round) = exchanged.round {
                 status.round = round;
             }
+            if status.phase == Phase::Waiting {
+                status.phase = Phase::Running;
+            }
+            status.open = None;
             push(&mut status.strip, exchanged, STRIP_MAX);
         });
     }

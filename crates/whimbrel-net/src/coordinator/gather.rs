@@ -5,7 +5,7 @@ use crate::desk::{Event, Order};
 use crate::point::Point;
 use crate::proto::{Kind, Verdict};
 use crate::registry::Standing;
-use crate::status::Refusal;
+use crate::status::{Open, Phase, Refusal, now};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -127,6 +127,13 @@ impl Network {
         let mut seats = Seats::new(self, ids);
         let begun = Instant::now();
         let mut looked = Instant::now();
+        let mut open = Open {
+            asked: ids.len() as u32,
+            heard: 0,
+            quorum: asking.rules.quorum.of(ids.len()) as u32,
+            closes: asking.rules.deadline.map(|d| now() + d.as_secs_f64()),
+        };
+        self.hall.board.change(|status| status.open = Some(open));
         loop {
             self.hand_out(asking, &mut seats, call)?;
             if self.is_closed(asking, &seats, begun) {
@@ -137,6 +144,10 @@ impl Network {
             }
             if let Some(event) = self.next() {
                 self.handle(event, asking, &mut seats, call)?;
+            }
+            if open.heard != seats.heard as u32 {
+                open.heard = seats.heard as u32;
+                self.hall.board.change(|status| status.open = Some(open));
             }
             if looked.elapsed() >= TICK {
                 looked = Instant::now();
@@ -160,7 +171,7 @@ impl Network {
                 return Ok(Gathered::Interrupted);
             }
             let waiting = format!("waiting for {} invitations to be redeemed", self.nameless);
-            self.hall.board.state(waiting);
+            self.hall.board.state(Phase::Waiting, waiting);
             if let Some(event) = self.next() {
                 self.handle(event, asking, &mut seats, &mut Nothing)?;
             }
@@ -248,7 +259,7 @@ impl Network {
             Event::Breach { name } => self.refused(seats, &name),
             Event::Failed { name, reason } => {
                 self.hall.audit.note("failed", &name, &reason, false);
-                self.hall.board.line(&format!("`{name}` cannot go on: {reason}"));
+                self.hall.board.warn(&format!("`{name}` cannot go on: {reason}"));
             }
             Event::Finished { name } => {
                 if asking.kind == Kind::Deliver {
@@ -360,7 +371,7 @@ impl Network {
             let line =
                 format!("`{name}` was refused {times} times: this exchange closes without it");
             self.hall.audit.note("given-up", name, &line, false);
-            self.hall.board.line(&line);
+            self.hall.board.warn(&line);
         }
     }
 
@@ -374,7 +385,8 @@ impl Network {
             0 => String::new(),
             n => format!(" and {n} more"),
         };
-        self.hall.board.state(format!("{}: waiting for {}{more}", asking.what, shown.join(", ")));
+        let text = format!("{}: waiting for {}{more}", asking.what, shown.join(", "));
+        self.hall.board.state(Phase::Waiting, text);
     }
 }
 

@@ -125,7 +125,7 @@ impl<'a> Rounds<'a> {
                 Err(error) => {
                     let name = self.network.name(id).to_owned();
                     self.network.hall.audit.note("invalid", &name, &error.to_string(), false);
-                    self.network.hall.board.line(&format!("`{name}` cannot join: {error}"));
+                    self.network.hall.board.warn(&format!("`{name}` cannot join: {error}"));
                     self.turned_away.insert(name);
                 }
             }
@@ -183,7 +183,7 @@ impl<'a> Runner<'a> for Rounds<'a> {
         }
         let traffic = self.traffic;
         self.network.hall.board.change(|s| {
-            (s.bytes_up, s.bytes_down) = (traffic.up, traffic.down);
+            (s.bytes_up, s.bytes_down, s.bytes_eval) = (traffic.up, traffic.down, traffic.eval);
         });
         Ok(Step::Exchanged(Done { exchange: number, round, joined, cohort, accepted }))
     }

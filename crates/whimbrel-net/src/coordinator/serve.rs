@@ -10,7 +10,7 @@ use crate::listen::listen;
 use crate::point::Point;
 use crate::proto::Kind;
 use crate::registry::{Registry, Standing};
-use crate::status::{Board, Exchanged};
+use crate::status::{Board, Exchanged, Phase};
 use rustls::ServerConfig;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -115,16 +115,16 @@ impl Coordinator {
         );
         match &ended {
             Ok(Outcome { ending: Ending::Failed(error), .. }) => {
-                self.board.state(format!("failed: {error}"));
+                self.board.state(Phase::Failed, format!("failed: {error}"));
                 self.goodbye(&format!("the job failed: {error}"), true);
             }
             Ok(Outcome { ending: Ending::Interrupted, .. }) => {
-                self.board.state("stopped; everything is kept");
+                self.board.state(Phase::Paused, "stopped; everything is kept");
                 self.goodbye("the coordinator was stopped and may come back", false);
             }
-            Ok(_) => self.board.state("the fit is done"),
+            Ok(_) => self.board.state(Phase::Running, "the fit is done"),
             Err(error) => {
-                self.board.state(format!("stopped: {error}"));
+                self.board.state(Phase::Failed, format!("stopped: {error}"));
                 self.goodbye("the coordinator stopped", false);
             }
         }
@@ -153,12 +153,12 @@ impl Coordinator {
         };
         let mut call = Delivery { files: files_to_bytes(files) };
         if network.gather(&asking, &ids, &mut call)? == Gathered::Interrupted {
-            self.board.state("stopped; not everyone has the model yet");
+            self.board.state(Phase::Paused, "stopped; not everyone has the model yet");
             self.goodbye("the coordinator was stopped and may come back", false);
             return Ok(false);
         }
         self.board.change(|s| (s.finished, s.eta_s) = (true, None));
-        self.board.state("finished");
+        self.board.state(Phase::Done, "finished");
         self.goodbye("the job is over", true);
         Ok(true)
     }
@@ -236,28 +236,26 @@ async fn write_status(board: Board, folder: PathBuf) {
 struct Watching<'a> {
     board: Board,
     observer: &'a mut dyn Observer,
-    /// The stage's first round of this process, and when it was done.
+    /// The first round that this process saw of the stage, and when.
     pace: Option<(u32, Instant)>,
 }
 
 impl Watching<'_> {
-    /// Seconds to the last round at the pace of this process; known in the last stage alone.
-    fn eta(&mut self, round: u32) -> Option<f64> {
-        let (first, since) = *self.pace.get_or_insert((round, Instant::now()));
-        let total = {
-            let watch = self.board.watch();
-            let status = watch.borrow();
-            status.rounds_total.filter(|_| status.stage_index + 1 == status.stages)?
-        };
-        let done = round.checked_sub(first).filter(|done| *done > 0)?;
-        let each = since.elapsed().as_secs_f64() / f64::from(done);
-        Some(each * f64::from(total.saturating_sub(round)))
+    /// Seconds until the last round of the last stage, at the pace so far.
+    fn seconds_left(&mut self, round: u32) -> Option<f64> {
+        let (first, since) = *self.pace.get_or_insert_with(|| (round, Instant::now()));
+        let watch = self.board.watch();
+        let status = watch.borrow();
+        let left = status.rounds_total?.checked_sub(round)?;
+        let made = round.checked_sub(first).filter(|made| *made > 0)?;
+        let last_stage = status.stage_index + 1 == status.stages;
+        last_stage.then(|| f64::from(left) * since.elapsed().as_secs_f64() / f64::from(made))
     }
 }
 
 impl Observer for Watching<'_> {
     fn stage(&mut self, name: &str, index: usize, of: usize) {
-        self.board.state(format!("stage {} of {of}: {name}", index + 1));
+        self.board.state(Phase::Running, format!("stage {} of {of}: {name}", index + 1));
         self.board.change(|s| {
             s.stage = name.into();
             (s.stage_index, s.stages) = (index as u32, of as u32);
@@ -271,12 +269,12 @@ impl Observer for Watching<'_> {
     fn exchange(&mut self, done: &Done) {
         let numbers = |ids: &[ClientId]| ids.iter().map(|id| id.0).collect();
         let stage = self.board.watch().borrow().stage_index;
-        if let Some(round) = done.round {
-            let eta = self.eta(round);
-            self.board.change(|s| s.eta_s = eta);
-        }
         let (cohort, accepted) = (numbers(&done.cohort), numbers(&done.accepted));
         self.board.exchanged(Exchanged { stage, round: done.round, cohort, accepted });
+        if let Some(round) = done.round {
+            let left = self.seconds_left(round);
+            self.board.change(|s| s.eta_s = left);
+        }
         tracing::debug!(line = %Entry::new(stage, done).to_line().trim_end(), "exchange");
         self.observer.exchange(done);
     }

@@ -131,6 +131,12 @@ pub struct Serve {
     /// Where to listen [default: `listen` of the job]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<String>,
+    /// Where to show the dashboard, or "off" [default: `dashboard` of the job]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub dashboard: Option<String>,
+    /// Show it to anybody who can reach it, without a token
+    #[arg(long)]
+    pub open_dashboard: bool,
     /// What invitations say [default: where it listens]
     #[arg(long, value_name = "HOST:PORT")]
     pub address: Option<String>,

@@ -16,6 +16,7 @@ use whimbrel::job::rundir::{Existing, Facts as RunFacts, RunDir, resolved};
 use whimbrel::job::spec::{Clients, Federation, Quorum as QuorumKey};
 use whimbrel::job::{Job, Offer};
 use whimbrel::net::coordinator::{Coordinator, Quorum, Rules, Setup};
+use whimbrel::net::dashboard::{About, Dashboard};
 use whimbrel::net::registry::Registry;
 use whimbrel::net::status::Board;
 use whimbrel::net::tls::{Identity, server_config};
@@ -65,6 +66,7 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
     };
     setup.board.change(|status| status.rounds_total = plan.rounds());
     let mut coordinator = Coordinator::start(setup, listener)?;
+    dashboard(args, &job, federation.dashboard.as_deref(), dir.path(), &coordinator)?;
     note(&format!(
         "listening on {}; the run is in {}",
         registry.book().address,
@@ -129,6 +131,31 @@ fn run(
         }
         Ending::Finished => Ok(None),
     }
+}
+
+/// Shows the run to people, where the job or the command line says so.
+fn dashboard(
+    args: &Serve,
+    job: &Job,
+    asked: Option<&str>,
+    run: &Path,
+    coordinator: &Coordinator,
+) -> Result<()> {
+    let Some(address) = args.dashboard.as_deref().or(asked).filter(|a| *a != "off") else {
+        return Ok(());
+    };
+    let fault = |e| Failure::config(format!("the dashboard cannot listen on {address}: {e}"));
+    let listener = TcpListener::bind(address).map_err(fault)?;
+    let local = listener.local_addr().map_err(fault)?;
+    let about = About {
+        method: job.method.name().into(),
+        model: job.model.describe(),
+        version: env!("CARGO_PKG_VERSION").into(),
+    };
+    let folder = (!args.open_dashboard).then_some(run);
+    let page = Dashboard::new(coordinator.board().clone(), about, folder)?;
+    note(&format!("dashboard: {}", page.link(local)));
+    Ok(page.start(listener, coordinator.runtime())?)
 }
 
 fn interrupted(args: &Serve, dir: &RunDir) -> u8 {
