@@ -65,6 +65,7 @@ pub trait DynMethod: Send + Sync {
     fn disclosures(&self) -> Vec<Disclosure>;
     fn ask(&self, server: &Opaque) -> Result<Vec<u8>>;
     fn answer(&self, client: &Opaque, ask: &[u8], data: &Opaque) -> Result<Vec<u8>>;
+    fn check(&self, id: ClientId, peer: &Opaque, answer: &[u8]) -> Result<()>;
     fn loss(&self, answer: &[u8]) -> Result<Option<f64>>;
     fn conclude(
         &self,
@@ -160,6 +161,10 @@ impl<M: Evaluate, B: Bind<M>> DynMethod for Erased<M, B> {
     fn answer(&self, client: &Opaque, ask: &[u8], data: &Opaque) -> Result<Vec<u8>> {
         let ask = M::Ask::from_bytes(ask)?;
         Ok(self.0.answer(view(client)?, &ask, view(data)?)?.to_bytes())
+    }
+
+    fn check(&self, id: ClientId, peer: &Opaque, answer: &[u8]) -> Result<()> {
+        self.0.check(id, view(peer)?, &M::Answer::from_bytes(answer)?)
     }
 
     fn loss(&self, answer: &[u8]) -> Result<Option<f64>> {

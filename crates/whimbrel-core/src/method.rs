@@ -93,6 +93,12 @@ pub trait Evaluate: Method {
         ask: &Self::Ask,
         data: &Self::Data,
     ) -> Result<Self::Answer>;
+    /// Refuses an answer that no sound client gives (a number that is not finite, other rows than it
+    /// enrolled with), so that one client cannot spoil everyone's figures. Whoever takes answers
+    /// from strangers asks this before it concludes. Answers without content are always sound.
+    fn check(&self, _id: ClientId, _peer: &Self::Peer, _answer: &Self::Answer) -> Result<()> {
+        Ok(())
+    }
     /// One client's own loss, from its answer; none where the method has no such figure.
     fn loss(&self, answer: &Self::Answer) -> Option<f64>;
     /// The metrics, from the answers in id order.

@@ -26,6 +26,7 @@ mod defect;
 mod embedding;
 mod error;
 mod hash;
+mod idx;
 mod inspect;
 mod labelled;
 mod least_squares;
@@ -45,6 +46,10 @@ pub use defect::{BadRow, LISTED_MAX};
 pub use embedding::read_embedding;
 pub use error::{Error, Result};
 pub use hash::{Sha256, hash_file, hash_labelled, hash_tables};
+pub use idx::{
+    Images, by_number, is_idx, read_idx_images, read_idx_images_bytes, read_idx_numbers,
+    read_idx_numbers_bytes,
+};
 pub use inspect::{ClientSizes, ColumnSummary, Inspection, SizeBin, inspect};
 pub use labelled::{dense_rows, labelled_clients, take_rows, two_classes};
 pub use least_squares::{LeastSquares, LeastSquaresSpec};

@@ -6,9 +6,10 @@
 //! Nothing in a checkpoint depends on the clock, so equal runs have equal checkpoints.
 
 use crate::journal::Entry;
+use crate::keeper::Progress;
 use crate::log::Log;
 use crate::metrics::Row;
-use crate::simulator::{SavedSimulation, Tally, Traffic};
+use crate::runner::{SavedStage, Tally, Traffic};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -28,8 +29,8 @@ pub struct Checkpoint {
     pub delivered: Vec<Artifact>,
     /// Bytes of the stages before it.
     pub earlier: Earlier,
-    /// The stage's simulation.
-    pub simulation: SavedSimulation,
+    /// The stage's exchanges.
+    pub simulation: SavedStage,
     /// The last evaluated round.
     pub evaluated: Option<u32>,
     /// The best objective so far, and how many evaluations ago it was seen.
@@ -50,6 +51,14 @@ wire!(Checkpoint {
     accepted,
     finished
 });
+
+impl Checkpoint {
+    /// What the loop remembers between exchanges.
+    pub(crate) fn progress(&self) -> Progress {
+        let Self { evaluated, patience, accepted, finished, .. } = *self;
+        Progress { evaluated, patience, accepted, finished }
+    }
+}
 
 /// What the stages before the current one cost.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -132,7 +141,12 @@ impl Store {
 
     /// Appends one evaluation to the metrics, at once: people watch that file.
     pub fn evaluated(&mut self, row: &Row) -> Result<()> {
-        self.metrics.append(&format!("{}\n", serde_json::Value::Object(row.to_json())))?;
+        self.evaluated_line(&format!("{}\n", serde_json::Value::Object(row.to_json())))
+    }
+
+    /// The same for a row that is already a line, with its end.
+    pub fn evaluated_line(&mut self, line: &str) -> Result<()> {
+        self.metrics.append(line)?;
         self.metrics.flush()
     }
 

@@ -3,7 +3,7 @@
 //! One JSON object per line, ids as ranges (`"0-4,6"`). Together with job, data and seed it is
 //! enough to replay a run.
 
-use crate::simulator::Done;
+use crate::runner::Done;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use whimbrel_core::{ClientId, Error, Result};
@@ -45,12 +45,24 @@ impl Entry {
         line.push('\n');
         line
     }
+
+    /// Reads a line, without its end.
+    pub fn parse(line: &str) -> Result<Self> {
+        serde_json::from_str(line).map_err(|e| Error::storage("journal", e))
+    }
+
+    /// Whose upload was accepted, in order.
+    pub fn accepted_ids(&self) -> Result<Vec<ClientId>> {
+        listed(&self.accepted)
+    }
 }
 
-/// Accepted clients by exchange, of one stage.
+/// Joined and accepted clients by exchange, of one stage.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Journal {
     accepted: BTreeMap<u32, Ranges>,
+    /// Exchanges before which somebody joined.
+    joined: BTreeMap<u32, Ranges>,
 }
 
 /// Ids as ranges `first..=last`, ascending and apart.
@@ -59,33 +71,47 @@ type Ranges = Vec<(u32, u32)>;
 impl Journal {
     /// Reads one stage's entries from a journal's text.
     pub fn parse(text: &str, stage: u32) -> Result<Self> {
-        let mut accepted = BTreeMap::new();
+        let (mut accepted, mut joined) = (BTreeMap::new(), BTreeMap::new());
         for (n, line) in text.lines().enumerate() {
             let bad = |what: String| Error::storage("journal", format!("line {}: {what}", n + 1));
             let entry: Entry = serde_json::from_str(line).map_err(|e| bad(e.to_string()))?;
             if entry.stage != stage {
                 continue;
             }
-            let ids = parse_ranges(&entry.accepted)
-                .ok_or_else(|| bad(format!("`{}` is not a list of client ids", entry.accepted)))?;
-            if accepted.insert(entry.exchange, ids).is_some() {
+            let ids = |list: &str| {
+                parse_ranges(list)
+                    .ok_or_else(|| bad(format!("`{list}` is not a list of client ids")))
+            };
+            if !entry.joined.is_empty() {
+                joined.insert(entry.exchange, ids(&entry.joined)?);
+            }
+            if accepted.insert(entry.exchange, ids(&entry.accepted)?).is_some() {
                 return Err(bad(format!("exchange {} is there twice", entry.exchange)));
             }
         }
-        Ok(Self { accepted })
+        Ok(Self { accepted, joined })
+    }
+
+    /// The exchange before which that client joined; none where it was there from the start or
+    /// never came.
+    pub fn joins(&self, id: ClientId) -> Option<u32> {
+        self.joined.iter().find(|(_, ids)| holds(ids, id)).map(|(exchange, _)| *exchange)
     }
 
     /// Whether that exchange accepted that client's upload; none where the journal ends before it.
     pub fn accepted(&self, exchange: u32, id: ClientId) -> Option<bool> {
-        let ranges = self.accepted.get(&exchange)?;
-        let after = ranges.partition_point(|(first, _)| *first <= id.0);
-        Some(after > 0 && id.0 <= ranges[after - 1].1)
+        self.accepted.get(&exchange).map(|ids| holds(ids, id))
     }
 
     /// Whether it holds that exchange.
     pub fn holds(&self, exchange: u32) -> bool {
         self.accepted.contains_key(&exchange)
     }
+}
+
+fn holds(ranges: &Ranges, id: ClientId) -> bool {
+    let after = ranges.partition_point(|(first, _)| *first <= id.0);
+    after > 0 && id.0 <= ranges[after - 1].1
 }
 
 /// Sorted ids as ranges: `0-4,6`.
@@ -105,6 +131,13 @@ fn ranges(ids: &[ClientId]) -> String {
         rest = &rest[run..];
     }
     text
+}
+
+fn listed(text: &str) -> Result<Vec<ClientId>> {
+    let ranges = parse_ranges(text).ok_or_else(|| {
+        Error::storage("journal", format!("`{text}` is not a list of client ids"))
+    })?;
+    Ok(ranges.into_iter().flat_map(|(first, last)| first..=last).map(ClientId).collect())
 }
 
 fn parse_ranges(text: &str) -> Option<Ranges> {
@@ -141,6 +174,8 @@ mod tests {
                 assert_eq!(journal.accepted(4, id), Some(ids.contains(&id)), "{id} in {ids:?}");
             }
             assert_eq!(journal.accepted(5, ClientId(3)), None);
+            let line = Entry::parse(entry(4, &ranges(&ids)).trim_end()).unwrap();
+            assert_eq!(line.accepted_ids().unwrap(), ids);
         }
         assert_eq!(ranges(&[0, 1, 2, 3, 4, 6].map(ClientId)), "0-4,6");
     }
@@ -164,5 +199,14 @@ mod tests {
             assert!(Journal::parse(&entry(0, ids), 1).is_err(), "{ids}");
         }
         assert_eq!(Journal::parse(&entry(0, "1"), 0).unwrap(), Journal::default());
+    }
+
+    #[test]
+    fn who_joined_is_told_by_exchange() {
+        let mut entry: Entry = serde_json::from_str(&entry(3, "0-1")).unwrap();
+        entry.joined = "4-5,8".into();
+        let journal = Journal::parse(&entry.to_line(), 1).unwrap();
+        let joins = [3, 4, 5, 6, 8].map(|id| journal.joins(ClientId(id)));
+        assert_eq!(joins, [None, Some(3), Some(3), None, Some(3)]);
     }
 }

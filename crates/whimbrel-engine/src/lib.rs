@@ -5,17 +5,23 @@
 
 pub mod checkpoint;
 pub mod journal;
+pub mod keeper;
 pub mod keys;
 mod log;
 pub mod machine;
 pub mod metrics;
 pub mod participation;
 pub mod run;
+pub mod runner;
+pub mod simulation;
 pub mod simulator;
 
 pub use journal::Journal;
+pub use keeper::Keeper;
 pub use machine::Machine;
 pub use metrics::Row;
 pub use participation::{Faults, Participation};
-pub use run::{Chain, Ending, Limits, Observer, Outcome, Stage, Stopping, run};
+pub use run::{Chain, Ending, Observer, Outcome, Stage, Stopping, run_with};
+pub use runner::{Carrier, Runner};
+pub use simulation::{Limits, Simulation, run};
 pub use simulator::{Federation, Simulator};

@@ -4,6 +4,10 @@
 //! threads; a network runner calls them as uploads arrive. Neither order nor sharding can change
 //! a bit, because folds merge exactly and randomness is addressed by (exchange, client, purpose).
 
+mod change;
+
+pub use change::Change;
+
 use crate::keys::{ExchangeKeys, StageKeys};
 use crate::participation::{Invited, Participation, everyone};
 use whimbrel_core::method::{Cohort, Plan};
@@ -356,6 +360,12 @@ impl Saved {
     /// Exchanges done when it was saved.
     pub fn exchanges(&self) -> u32 {
         self.exchange
+    }
+
+    /// Everyone admitted, in id order.
+    pub fn enrolled(&self) -> Vec<ClientId> {
+        let present = self.peers.iter().enumerate().filter(|(_, peer)| peer.is_some());
+        present.map(|(i, _)| ClientId(i as u32)).collect()
     }
 
     /// One more than the highest id ever admitted.

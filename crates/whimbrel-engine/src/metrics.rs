@@ -1,6 +1,6 @@
 //! One line of `metrics.jsonl`.
 
-use crate::simulator::Traffic;
+use crate::runner::Traffic;
 use serde_json::{Map, Number, Value};
 use whimbrel_core::method::{Metric, MetricValue};
 

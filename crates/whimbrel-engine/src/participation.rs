@@ -82,11 +82,30 @@ pub struct Faults {
     pub drops: BTreeMap<u32, BTreeSet<ClientId>>,
     /// Clients that join only before a given round, counted from one.
     pub late: BTreeMap<ClientId, u32>,
-    /// Accepted clients by exchange, from a journal: replaces every draw of losses.
+    /// Joined and accepted clients by exchange, from a journal: replaces every draw of losses, and
+    /// says who joined late beside those in `late`.
     pub replay: Option<Journal>,
 }
 
 impl Faults {
+    /// Whether a client is not there from the start.
+    pub fn is_late(&self, id: ClientId) -> bool {
+        self.late.contains_key(&id) || self.replayed_join(id).is_some()
+    }
+
+    /// Whether a client that is late may join before this exchange, of which the next round is this.
+    pub fn lets_in(&self, id: ClientId, exchange: u32, round: u32) -> bool {
+        match (self.replayed_join(id), self.late.get(&id)) {
+            (Some(at), _) => at <= exchange,
+            (None, Some(at)) => *at <= round,
+            (None, None) => true,
+        }
+    }
+
+    fn replayed_join(&self, id: ClientId) -> Option<u32> {
+        self.replay.as_ref().and_then(|journal| journal.joins(id))
+    }
+
     /// Whether this client's upload of this exchange is lost.
     pub fn loses(&self, exchange: u32, round: Option<u32>, id: ClientId, key: Key) -> bool {
         if let Some(journal) = &self.replay {

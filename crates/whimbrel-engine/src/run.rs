@@ -1,17 +1,15 @@
 //! Runs a job's stages one after the other, with evaluations, checkpoints and early stops.
 
-use crate::checkpoint::{Checkpoint, Earlier, Store};
-use crate::journal::Entry;
+use crate::checkpoint::{Checkpoint, Earlier};
+use crate::keeper::{Keeper, Moment, Progress};
 use crate::keys::StageKeys;
 use crate::metrics::Row;
 use crate::participation::{Faults, Participation};
-use crate::simulator::{Done, Federation, Simulator, Tally, Traffic};
-use rayon::prelude::*;
-use std::path::Path;
+use crate::runner::{Carrier, Done, Opening, Runner, Step, Tally, Traffic};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use whimbrel_core::method::{Artifact, Metric};
-use whimbrel_core::{ClientData, DynMethod, Error, Result};
+use whimbrel_core::{DynMethod, Error, Result};
 
 /// One link in a job's chain: initialise, estimate constants, fit.
 pub struct Stage {
@@ -52,18 +50,6 @@ pub trait Chain {
     }
     /// Builds one stage.
     fn build(&self, index: usize, delivered: &[Artifact]) -> Result<Stage>;
-}
-
-/// Where and how long a run may work.
-pub struct Limits<'a> {
-    /// The run's folder; none keeps nothing on disk.
-    pub folder: Option<&'a Path>,
-    /// Go on from the folder's checkpoint, where it has one.
-    pub resume: bool,
-    /// At least so long between checkpoints.
-    pub checkpoint_every: Duration,
-    /// Set by whoever wants the run to save its state and stop.
-    pub interrupt: &'a AtomicBool,
 }
 
 /// Who watches a run.
@@ -112,47 +98,45 @@ pub struct Outcome {
     pub seconds: f64,
 }
 
-/// Runs the chain over these clients (sorted by name; a client's id is its rank).
-pub fn run(
+/// Runs the chain over whoever the carrier reaches.
+pub fn run_with(
     chain: &dyn Chain,
-    clients: Vec<(String, ClientData)>,
+    carrier: &mut dyn Carrier,
+    keeper: &mut dyn Keeper,
     seed: u64,
-    limits: &Limits<'_>,
+    interrupt: &AtomicBool,
     observer: &mut dyn Observer,
 ) -> Result<Outcome> {
-    let (mut store, mut resumed) = match limits.folder {
-        Some(folder) if limits.resume && Store::has_checkpoint(folder) => {
-            let (store, checkpoint) = Store::resume(folder)?;
-            (Some(store), Some(checkpoint))
-        }
-        Some(folder) => (Some(Store::create(folder)?), None),
-        None => (None, None),
-    };
-    let seconds_before = limits.folder.filter(|_| resumed.is_some()).map_or(0.0, last_seconds);
+    let mut resumed = keeper.resume()?;
+    let seconds_before = keeper.seconds_before();
     let clock = Instant::now();
     let first = resumed.as_ref().map_or(0, |c| c.stage as usize);
     let mut delivered = resumed.as_ref().map_or_else(Vec::new, |c| c.delivered.clone());
     let mut earlier = resumed.as_ref().map_or_else(Earlier::default, |c| c.earlier.clone());
-    let names: Vec<String> = clients.iter().map(|(name, _)| name.clone()).collect();
-    let mut clients = Some(clients);
     for index in first..chain.len() {
         let stage = chain.build(index, &delivered)?;
         observer.stage(stage.name, index, chain.len());
         let last = index + 1 == chain.len();
-        let federation = bind(&stage, &mut clients, last)?;
-        let mut work = Work {
+        let work = Work {
+            stage: &stage,
+            index: index as u32,
+            last,
+            delivered: &delivered,
+            earlier: &earlier,
+            interrupt,
+            clock,
+            seconds_before,
+        };
+        let resumed = resumed.take();
+        let runner = carrier.open(Opening {
             stage: &stage,
             index: index as u32,
             last,
             keys: StageKeys::new(seed, index as u32),
-            federation: &federation,
             delivered: &delivered,
-            earlier: &earlier,
-            limits,
-            clock,
-            seconds_before,
-        };
-        let result = work.run(store.as_mut(), resumed.take(), observer)?;
+            saved: resumed.as_ref().map(|checkpoint| &checkpoint.simulation),
+        })?;
+        let result = work.run(runner, resumed.as_ref(), keeper, observer)?;
         let traffic = result.traffic;
         let stage_is_over = matches!(result.ending, Ending::Finished | Ending::Early(_));
         match result.artifact {
@@ -168,7 +152,7 @@ pub fn run(
                 return Ok(Outcome {
                     ending: result.ending,
                     delivered,
-                    names,
+                    names: result.names,
                     tallies: result.tallies,
                     losses: result.losses,
                     traffic,
@@ -182,43 +166,14 @@ pub fn run(
     Err(Error::internal("a job without stages was run"))
 }
 
-/// Binds everyone's data for a stage; the last stage takes the tables over, client by client.
-fn bind(
-    stage: &Stage,
-    clients: &mut Option<Vec<(String, ClientData)>>,
-    last: bool,
-) -> Result<Federation> {
-    let one = |name: &str, data: &ClientData| {
-        stage.method.bind(data).map_err(|e| match e {
-            Error::Data { what, .. } => Error::data(format!("client `{name}`: {what}")),
-            other => other,
-        })
-    };
-    let bound: Vec<(String, _)> = if last {
-        let all = clients.take().unwrap_or_default();
-        all.into_par_iter()
-            .map(|(name, data)| one(&name, &data).map(|bound| (name, bound)))
-            .collect::<Result<_>>()?
-    } else {
-        let all = clients.as_deref().unwrap_or_default();
-        all.par_iter()
-            .map(|(name, data)| one(name, data).map(|bound| (name.clone(), bound)))
-            .collect::<Result<_>>()?
-    };
-    let (names, data) = bound.into_iter().unzip();
-    Ok(Federation { names, data })
-}
-
 /// One stage under way.
 struct Work<'a> {
     stage: &'a Stage,
     index: u32,
     last: bool,
-    keys: StageKeys,
-    federation: &'a Federation,
     delivered: &'a [Artifact],
     earlier: &'a Earlier,
-    limits: &'a Limits<'a>,
+    interrupt: &'a AtomicBool,
     clock: Instant,
     seconds_before: f64,
 }
@@ -227,6 +182,7 @@ struct Work<'a> {
 struct StageResult {
     ending: Ending,
     artifact: Option<Artifact>,
+    names: Vec<String>,
     tallies: Vec<Tally>,
     losses: Vec<Option<f64>>,
     traffic: Traffic,
@@ -234,74 +190,61 @@ struct StageResult {
     last: Option<Row>,
 }
 
-/// What evaluations have shown so far.
+/// What this process has seen of the stage.
 #[derive(Default)]
-struct Progress {
-    evaluated: Option<u32>,
-    patience: Option<(f64, u32)>,
+struct Seen {
+    progress: Progress,
     losses: Vec<Option<f64>>,
     last: Option<Row>,
-    accepted: u32,
 }
 
 impl Work<'_> {
     fn run(
-        &mut self,
-        mut store: Option<&mut Store>,
-        resumed: Option<Checkpoint>,
+        &self,
+        mut runner: Box<dyn Runner<'_> + '_>,
+        resumed: Option<&Checkpoint>,
+        keeper: &mut dyn Keeper,
         observer: &mut dyn Observer,
     ) -> Result<StageResult> {
-        let method = &*self.stage.method;
-        let (participation, faults) = (self.stage.participation.clone(), self.stage.faults.clone());
-        let mut progress = Progress::default();
-        let mut was_over = false;
-        let mut simulator = match resumed {
-            Some(checkpoint) => {
-                progress.evaluated = checkpoint.evaluated;
-                progress.patience = checkpoint.patience;
-                progress.accepted = checkpoint.accepted;
-                was_over = checkpoint.finished;
-                let saved = &checkpoint.simulation;
-                Simulator::load(method, self.federation, self.keys, participation, faults, saved)?
-            }
-            None => Simulator::start(method, self.federation, self.keys, participation, faults)?,
-        };
-        let mut saver = Saver::new(self.limits.checkpoint_every);
+        let runner = &mut *runner;
+        let mut seen = Seen::default();
+        if let Some(checkpoint) = resumed {
+            seen.progress = checkpoint.progress();
+        }
+        let was_over = seen.progress.finished;
+        self.at(runner, &seen, |moment| keeper.opened(moment))?;
         let mut ending = loop {
             if was_over {
                 break Ending::Finished;
             }
-            match self.advance(&mut simulator, &mut progress, store.as_deref_mut(), observer) {
+            match self.advance(runner, &mut seen, keeper, observer) {
                 Ok(None) => {}
                 Ok(Some(ending)) => break ending,
                 Err(error @ Error::Numerical { .. }) => break Ending::Failed(error),
                 Err(error) => return Err(error),
             }
-            if let Some(store) = store.as_deref_mut()
-                && saver.is_due()
-            {
-                saver.save(store, || self.checkpoint(&simulator, &progress, false))?;
-            }
         };
         let failed = matches!(ending, Ending::Failed(_));
-        if progress.last.is_none() && self.stage.evaluate_every.is_some() && !failed {
+        if seen.last.is_none()
+            && self.stage.evaluate_every.is_some()
+            && !failed
+            && let Some(evaluated) = runner.evaluate(false)?
+        {
             // Resumed after its last evaluation: the figures are made again and not counted again.
-            let (metrics, losses) = simulator.evaluate_uncounted()?;
-            progress.losses = losses;
-            progress.last = Some(self.row(&simulator, metrics, progress.accepted));
+            seen.losses = evaluated.losses;
+            seen.last = Some(self.row(runner, evaluated.metrics, seen.progress.accepted));
         }
-        if was_over && let Some(reason) = self.stops(&progress) {
+        if was_over && let Some(reason) = self.stops(&seen) {
             ending = Ending::Early(reason);
         }
-        if let Some(store) = store {
-            store.flush()?;
-            if !failed {
-                let finished = ending != Ending::Interrupted;
-                store.save(&self.checkpoint(&simulator, &progress, finished)?)?;
-            }
+        if failed {
+            keeper.failed()?;
+        } else {
+            seen.progress.finished = ending != Ending::Interrupted;
+            self.at(runner, &seen, |moment| keeper.left(moment))?;
         }
         // A stage that was interrupted may have nothing to deliver yet.
-        let artifact = method.artifact(simulator.machine().server());
+        let artifact = self.stage.method.artifact(runner.machine().server());
         let artifact = match ending {
             Ending::Failed(_) => None,
             Ending::Interrupted => artifact.ok().filter(|_| self.last),
@@ -310,91 +253,92 @@ impl Work<'_> {
         Ok(StageResult {
             ending,
             artifact,
-            tallies: self.earlier.with(simulator.tallies()),
-            losses: progress.losses,
-            traffic: self.traffic(&simulator),
-            rounds: simulator.machine().round(),
-            last: progress.last,
+            names: runner.names(),
+            tallies: self.earlier.with(runner.tallies()),
+            losses: seen.losses,
+            traffic: self.traffic(runner),
+            rounds: runner.machine().round(),
+            last: seen.last,
         })
     }
 
     /// Evaluates where due, then runs one exchange; an ending when there is nothing more to do.
-    fn advance(
+    fn advance<'m>(
         &self,
-        simulator: &mut Simulator<'_>,
-        progress: &mut Progress,
-        mut store: Option<&mut Store>,
+        runner: &mut dyn Runner<'m>,
+        seen: &mut Seen,
+        keeper: &mut dyn Keeper,
         observer: &mut dyn Observer,
     ) -> Result<Option<Ending>> {
-        let round = simulator.machine().round();
-        let due = self.stage.evaluate_every.is_some_and(|every| {
-            match simulator.machine().next_is_round() {
+        let round = runner.machine().round();
+        let due =
+            self.stage.evaluate_every.is_some_and(|every| match runner.machine().next_is_round() {
                 Ok(Some(true)) => round.is_multiple_of(every.max(1)),
                 Ok(None) => true,
                 _ => false,
-            }
-        });
-        if due && progress.evaluated != Some(round) {
-            self.evaluate(simulator, progress, store.as_deref_mut(), observer)?;
-            if let Some(reason) = self.stops(progress) {
+            });
+        if due && seen.progress.evaluated != Some(round) {
+            self.evaluate(runner, seen, keeper, observer)?;
+            if let Some(reason) = self.stops(seen) {
                 return Ok(Some(Ending::Early(reason)));
             }
         }
-        if self.limits.interrupt.load(Ordering::Relaxed) {
+        if self.interrupt.load(Ordering::Relaxed) {
             return Ok(Some(Ending::Interrupted));
         }
-        let Some(done) = simulator.step()? else { return Ok(Some(Ending::Finished)) };
+        let done = match runner.step()? {
+            Step::Exchanged(done) => done,
+            Step::Over => return Ok(Some(Ending::Finished)),
+            Step::Interrupted => return Ok(Some(Ending::Interrupted)),
+        };
         if done.round.is_some() {
-            progress.accepted = done.accepted.len() as u32;
+            seen.progress.accepted = done.accepted.len() as u32;
         }
-        if let Some(store) = store {
-            store.record(&Entry::new(self.index, &done))?;
-        }
+        self.at(runner, seen, |moment| keeper.exchange(&done, moment))?;
+        runner.acknowledge()?;
         observer.exchange(&done);
         Ok(None)
     }
 
-    fn evaluate(
+    fn evaluate<'m>(
         &self,
-        simulator: &mut Simulator<'_>,
-        progress: &mut Progress,
-        store: Option<&mut Store>,
+        runner: &mut dyn Runner<'m>,
+        seen: &mut Seen,
+        keeper: &mut dyn Keeper,
         observer: &mut dyn Observer,
     ) -> Result<()> {
-        let (metrics, losses) = simulator.evaluate()?;
-        let row = self.row(simulator, metrics, progress.accepted);
-        if let Some(store) = store {
-            store.evaluated(&row)?;
-        }
-        observer.row(&row);
-        progress.evaluated = Some(row.round);
-        progress.losses = losses;
+        let Some(evaluated) = runner.evaluate(true)? else { return Ok(()) };
+        let row = self.row(runner, evaluated.metrics, seen.progress.accepted);
+        seen.progress.evaluated = Some(row.round);
+        seen.losses = evaluated.losses;
         if let Some(objective) = row.number("objective") {
             let tolerance = self.stage.stopping.tolerance;
-            progress.patience = Some(match progress.patience {
+            seen.progress.patience = Some(match seen.progress.patience {
                 Some((best, since)) if objective >= best - tolerance * best.abs() => {
                     (best, since + 1)
                 }
                 _ => (objective, 0),
             });
         }
-        progress.last = Some(row);
+        self.at(runner, seen, |moment| keeper.evaluated(&row, moment))?;
+        observer.row(&row);
+        seen.last = Some(row);
         Ok(())
     }
 
-    fn row(&self, simulator: &Simulator<'_>, metrics: Vec<Metric>, clients: u32) -> Row {
+    fn row<'m>(&self, runner: &dyn Runner<'m>, metrics: Vec<Metric>, clients: u32) -> Row {
         Row {
-            round: simulator.machine().round(),
+            round: runner.machine().round(),
             metrics,
-            traffic: self.traffic(simulator),
+            traffic: self.traffic(runner),
             clients,
             seconds: self.seconds_before + self.clock.elapsed().as_secs_f64(),
         }
     }
 
-    fn stops(&self, progress: &Progress) -> Option<String> {
+    fn stops(&self, seen: &Seen) -> Option<String> {
         let stopping = &self.stage.stopping;
-        let last = |name| progress.last.as_ref().and_then(|row| row.number(name));
+        let last = |name| seen.last.as_ref().and_then(|row| row.number(name));
         for (limit, name, words) in [
             (stopping.field_norm2, "field_norm2", "||h||^2"),
             (stopping.excess_loss, "excess_loss", "the excess loss"),
@@ -405,7 +349,7 @@ impl Work<'_> {
                 return Some(format!("{words} = {value:.2e} is at most {limit:.2e}"));
             }
         }
-        if let (Some(patience), Some((best, since))) = (stopping.patience, progress.patience)
+        if let (Some(patience), Some((best, since))) = (stopping.patience, seen.progress.patience)
             && since >= patience
         {
             return Some(format!("the objective has stayed at {best:.8} for {since} evaluations"));
@@ -413,65 +357,42 @@ impl Work<'_> {
         None
     }
 
-    fn checkpoint(
+    /// Shows a keeper the run as it stands.
+    fn at<'m>(
         &self,
-        simulator: &Simulator<'_>,
-        progress: &Progress,
-        finished: bool,
-    ) -> Result<Checkpoint> {
-        Ok(Checkpoint {
+        runner: &dyn Runner<'m>,
+        seen: &Seen,
+        show: impl FnOnce(&Moment<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let progress = seen.progress;
+        let checkpoint = || {
+            Ok(Checkpoint {
+                stage: self.index,
+                delivered: self.delivered.to_vec(),
+                earlier: self.earlier.clone(),
+                simulation: runner.save()?,
+                evaluated: progress.evaluated,
+                patience: progress.patience,
+                accepted: progress.accepted,
+                finished: progress.finished,
+            })
+        };
+        show(&Moment {
             stage: self.index,
-            delivered: self.delivered.to_vec(),
-            earlier: self.earlier.clone(),
-            simulation: simulator.save()?,
-            evaluated: progress.evaluated,
-            patience: progress.patience,
-            accepted: progress.accepted,
-            finished,
+            machine: runner.machine(),
+            tallies: runner.tallies(),
+            traffic: runner.traffic(),
+            progress,
+            checkpoint: &checkpoint,
         })
     }
 
-    fn traffic(&self, simulator: &Simulator<'_>) -> Traffic {
-        let own = simulator.traffic();
+    fn traffic<'m>(&self, runner: &dyn Runner<'m>) -> Traffic {
+        let own = runner.traffic();
         Traffic {
             up: self.earlier.traffic.up + own.up,
             down: self.earlier.traffic.down + own.down,
             eval: self.earlier.traffic.eval + own.eval,
         }
     }
-}
-
-/// Spaces checkpoints out: never more than a tenth of the time goes into them.
-struct Saver {
-    every: Duration,
-    last: Instant,
-    cost: Duration,
-}
-
-impl Saver {
-    fn new(every: Duration) -> Self {
-        Self { every, last: Instant::now(), cost: Duration::ZERO }
-    }
-
-    fn is_due(&self) -> bool {
-        // Zero means after every exchange, whatever it costs.
-        let spacing =
-            if self.every.is_zero() { self.every } else { self.every.max(self.cost * 10) };
-        self.last.elapsed() >= spacing
-    }
-
-    fn save(&mut self, store: &mut Store, make: impl FnOnce() -> Result<Checkpoint>) -> Result<()> {
-        let begin = Instant::now();
-        store.save(&make()?)?;
-        self.cost = begin.elapsed();
-        self.last = Instant::now();
-        Ok(())
-    }
-}
-
-/// The seconds of the last kept row.
-fn last_seconds(folder: &Path) -> f64 {
-    let text = std::fs::read_to_string(folder.join("metrics.jsonl")).unwrap_or_default();
-    let row = text.lines().last().and_then(|l| serde_json::from_str::<serde_json::Value>(l).ok());
-    row.and_then(|r| r.get("seconds").and_then(serde_json::Value::as_f64)).unwrap_or(0.0)
 }

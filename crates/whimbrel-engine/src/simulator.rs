@@ -1,13 +1,16 @@
 //! A whole federation on this machine: the round machine, and every client beside it.
 
 use crate::keys::StageKeys;
-use crate::machine::{Exchange, Machine, Saved, Shard};
+use crate::machine::{Exchange, Machine, Shard};
 use crate::participation::{Faults, Invited, Participation};
+use crate::runner::{Evaluated, Runner, SavedStage, Step};
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use whimbrel_core::method::Metric;
-use whimbrel_core::{ClientId, DynMethod, Error, Opaque, Part, Result, wire};
+use whimbrel_core::{ClientId, DynMethod, Error, Opaque, Part, Result};
+
+pub use crate::runner::{Done, Tally, Traffic};
 
 /// The clients of a simulation.
 pub struct Federation {
@@ -16,31 +19,6 @@ pub struct Federation {
     /// Each client's data, bound by the method.
     pub data: Vec<Opaque>,
 }
-
-/// Bytes and rounds of one client so far.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Tally {
-    /// Rounds in which its upload was accepted.
-    pub rounds: u32,
-    /// Bytes it sent (a lost upload was sent too).
-    pub bytes_up: u64,
-    /// Bytes sent to it.
-    pub bytes_down: u64,
-}
-
-/// Bytes of the whole federation so far.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Traffic {
-    /// Clients to server, enrolment included.
-    pub up: u64,
-    /// Server to clients.
-    pub down: u64,
-    /// Both ways, for evaluations alone.
-    pub eval: u64,
-}
-
-wire!(Tally { rounds, bytes_up, bytes_down });
-wire!(Traffic { up, down, eval });
 
 /// A method at work on a federation.
 pub struct Simulator<'m> {
@@ -56,25 +34,9 @@ pub struct Simulator<'m> {
     broken: bool,
 }
 
-/// What happened in one exchange.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Done {
-    /// Its number, openings included, from zero.
-    pub exchange: u32,
-    /// The round it was, from one; none for an opening.
-    pub round: Option<u32>,
-    /// Who joined just before it.
-    pub joined: Vec<ClientId>,
-    /// Who was asked.
-    pub cohort: Vec<ClientId>,
-    /// Whose upload was accepted.
-    pub accepted: Vec<ClientId>,
-}
-
 /// A client that joins later, and what it will say then.
 struct Waiting {
     id: ClientId,
-    round: u32,
     summary: Vec<u8>,
 }
 
@@ -109,11 +71,10 @@ impl<'m> Simulator<'m> {
         let mut roster = Vec::new();
         let mut waiting = Vec::new();
         for (id, (_, summary)) in ids.iter().zip(&enrolled) {
-            match faults.late.get(id) {
-                None => roster.push((*id, &summary[..])),
-                Some(&round) => {
-                    waiting.push(Waiting { id: *id, round, summary: summary.clone() });
-                }
+            if faults.is_late(*id) {
+                waiting.push(Waiting { id: *id, summary: summary.clone() });
+            } else {
+                roster.push((*id, &summary[..]));
             }
         }
         let machine = Machine::start(method, keys, participation, &roster)
@@ -211,10 +172,10 @@ impl<'m> Simulator<'m> {
     }
 
     /// The whole simulation as bytes.
-    pub fn save(&self) -> Result<SavedSimulation> {
+    pub fn save(&self) -> Result<SavedStage> {
         self.check_whole()?;
         let clients = self.clients.par_iter().map(|c| self.method.save(Part::Client, c));
-        Ok(SavedSimulation {
+        Ok(SavedStage {
             machine: self.machine.save()?,
             clients: clients.collect::<Result<_>>()?,
             tallies: self.tallies.clone(),
@@ -229,7 +190,7 @@ impl<'m> Simulator<'m> {
         keys: StageKeys,
         participation: Participation,
         faults: Faults,
-        saved: &SavedSimulation,
+        saved: &SavedStage,
     ) -> Result<Self> {
         let count = federation.data.len();
         let fits = [saved.clients.len(), saved.tallies.len()] == [count; 2]
@@ -243,13 +204,15 @@ impl<'m> Simulator<'m> {
         check_faults(&faults, federation)?;
         let machine = Machine::load(method, keys, participation, &saved.machine)?;
         // Whoever still waits says again what it said when the run began: its key is the same.
-        let outside: Vec<ClientId> =
-            faults.late.keys().copied().filter(|id| machine.peer(*id).is_none()).collect();
+        let outside: Vec<ClientId> = (0..count as u32)
+            .map(ClientId)
+            .filter(|id| faults.is_late(*id) && machine.peer(*id).is_none())
+            .collect();
         let enrolled = enrol(method, federation, keys, &outside)?;
         let waiting = outside
             .into_iter()
             .zip(enrolled)
-            .map(|(id, (_, summary))| Waiting { id, round: faults.late[&id], summary })
+            .map(|(id, (_, summary))| Waiting { id, summary })
             .collect();
         let clients = saved.clients.par_iter().map(|bytes| method.load(Part::Client, bytes));
         Ok(Self {
@@ -267,8 +230,9 @@ impl<'m> Simulator<'m> {
 
     /// Admits late joiners whose round has come, in id order.
     fn let_in(&mut self) -> Result<Vec<ClientId>> {
-        let next = self.machine.round() + 1;
-        let due: Vec<Waiting> = self.waiting.extract_if(.., |w| w.round <= next).collect();
+        let (exchange, round) = (self.machine.exchanges(), self.machine.round() + 1);
+        let due = |waiting: &mut Waiting| self.faults.lets_in(waiting.id, exchange, round);
+        let due: Vec<Waiting> = self.waiting.extract_if(.., due).collect();
         for joining in &due {
             self.machine
                 .admit(joining.id, &joining.summary)
@@ -373,20 +337,42 @@ impl<'m> Simulator<'m> {
     }
 }
 
-/// A simulation as bytes.
-#[derive(Clone, PartialEq, Debug)]
-pub struct SavedSimulation {
-    /// The server's side.
-    pub machine: Saved,
-    /// Each client's state.
-    pub clients: Vec<Vec<u8>>,
-    /// Each client's counts.
-    pub tallies: Vec<Tally>,
-    /// Bytes so far.
-    pub traffic: Traffic,
-}
+impl<'m> Runner<'m> for Simulator<'m> {
+    fn machine(&self) -> &Machine<'m> {
+        &self.machine
+    }
 
-wire!(SavedSimulation { machine, clients, tallies, traffic });
+    fn step(&mut self) -> Result<Step> {
+        Ok(Simulator::step(self)?.map_or(Step::Over, Step::Exchanged))
+    }
+
+    /// Both ends of a simulation moved in the step: they are saved together.
+    fn acknowledge(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn evaluate(&mut self, counted: bool) -> Result<Option<Evaluated>> {
+        let evaluated = if counted { self.evaluate() } else { self.evaluate_uncounted() };
+        let (metrics, losses) = evaluated?;
+        Ok(Some(Evaluated { metrics, losses }))
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.federation.names.clone()
+    }
+
+    fn tallies(&self) -> &[Tally] {
+        &self.tallies
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.traffic
+    }
+
+    fn save(&self) -> Result<SavedStage> {
+        Simulator::save(self)
+    }
+}
 
 /// First states and summaries of these clients.
 fn enrol(

@@ -37,5 +37,16 @@ impl Failure {
     }
 }
 
+/// For a plan that is settled only between two stages, where the engine asks for it.
+impl From<Failure> for whimbrel_core::Error {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Core(error) => error,
+            Failure::Data(error) => error.into(),
+            Failure::Job(errors) => Self::config(errors.to_string()),
+        }
+    }
+}
+
 /// The result type of everything that carries a job out.
 pub type Result<T, E = Failure> = std::result::Result<T, E>;

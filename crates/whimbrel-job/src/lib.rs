@@ -5,6 +5,7 @@ pub mod error;
 pub mod failure;
 pub mod key;
 pub mod load;
+pub mod offer;
 pub mod rundir;
 pub mod spec;
 pub mod start;
@@ -16,6 +17,7 @@ mod suggest;
 mod template;
 
 pub use error::{Error, Errors};
+pub use offer::Offer;
 pub use reference::{examples, reference};
 pub use spec::Job;
 pub use template::{DataFacts, template};

@@ -8,7 +8,7 @@ pub use files::{Facts, quoted, resolved};
 pub use seeds::aggregate;
 
 use self::changes::changes;
-use self::files::{clients_csv, model_json, pretty, safetensors, summary};
+use self::files::{clients_csv, model_json, pretty, safetensors, space, summary};
 use crate::build::Plan;
 use crate::failure::{Failure, Result};
 use crate::spec::Job;
@@ -189,7 +189,9 @@ impl RunDir {
             self.write("model/model.safetensors", &safetensors(model)?)?;
         }
         self.write("clients.csv", clients_csv(loaded, outcome).as_bytes())?;
-        if let Some(preview) = &loaded.preview {
+        // Rows of the data do not lie among components.
+        let drawn = outcome.delivered.last().is_none_or(|model| space(model) == "columns");
+        if let Some(preview) = loaded.preview.as_ref().filter(|_| drawn) {
             self.write("preview.csv", preview.as_bytes())?;
         }
         let summary = summary(job, loaded, outcome, objective, plan);

@@ -1,7 +1,7 @@
 //! What FedEM asks of a Gaussian mixture beside its E- and M-step: a start and a final form.
 
 use crate::fedem::Initial;
-use crate::standardize::Affine;
+use crate::prepare::Preparation;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{Error, Key, Result};
 use whimbrel_models::LatentModel;
@@ -18,19 +18,19 @@ pub enum GmmStart {
     Given(Vec<f64>),
 }
 
-/// A start, and the map from the data's units to those of the fit.
+/// A start, and the map from rows of the data to those of the fit.
 #[derive(Clone, PartialEq, Debug)]
 pub struct GmmInitial {
     /// Where the mixture starts.
     pub start: GmmStart,
-    /// Standardisation, where the job asks for it.
-    pub affine: Option<Affine>,
+    /// What is done to the rows, where the job asks for it.
+    pub preparation: Option<Preparation>,
 }
 
 impl GmmInitial {
     /// A fit in the units of the data.
     pub fn plain(start: GmmStart) -> Self {
-        Self { start, affine: None }
+        Self { start, preparation: None }
     }
 }
 
@@ -64,7 +64,7 @@ impl Initial<Gmm> for GmmInitial {
     }
 
     fn artifact(&self, model: &Gmm, theta: &GmmParameters) -> Artifact {
-        gmm_artifact(model, theta, self.affine.as_ref())
+        gmm_artifact(model, theta, self.preparation.as_ref())
     }
 
     fn weights(&self, _: &Gmm, theta: &GmmParameters) -> Vec<f64> {
@@ -76,7 +76,7 @@ impl Initial<Gmm> for GmmInitial {
     }
 
     fn log_scale(&self) -> f64 {
-        self.affine.as_ref().map_or(0.0, Affine::log_scale)
+        self.preparation.as_ref().map_or(0.0, Preparation::log_scale)
     }
 
     fn offers_max(&self, model: &Gmm) -> usize {
@@ -109,22 +109,26 @@ fn choose_examples(model: &Gmm, offers: &[(f64, Vec<f64>)], key: Key) -> Result<
     Ok(means)
 }
 
-/// A mixture as named tensors, in the units of the data: what `model.json` and the safetensors file
-/// hold.
-pub fn gmm_artifact(model: &Gmm, theta: &GmmParameters, affine: Option<&Affine>) -> Artifact {
+/// A mixture as named tensors: what `model.json` and the safetensors file hold. In the units of the
+/// data, or, where rows were projected, of the components, with the means mapped back beside them.
+pub fn gmm_artifact(
+    model: &Gmm,
+    theta: &GmmParameters,
+    preparation: Option<&Preparation>,
+) -> Artifact {
     let (k, d) = (model.components(), model.columns());
     let mut means = theta.means().to_vec();
     let shared = matches!(model.settings().covariance, Covariance::Known(_) | Covariance::Tied);
     let matrices = if shared { 1 } else { k };
     let mut covariances: Vec<f64> = (0..matrices).flat_map(|i| theta.covariance(i)).collect();
-    if let Some(affine) = affine {
+    if let Some(affine) = preparation.and_then(Preparation::affine) {
         affine.backward(&mut means);
         affine.covariances_backward(&mut covariances);
     }
     let artifact = Artifact { kind: "gmm".into(), tensors: Vec::new() }
         .with("weights", &[k], theta.weights().to_vec())
         .with("means", &[k, d], means);
-    match model.settings().covariance {
+    let artifact = match model.settings().covariance {
         Covariance::Known(_) | Covariance::Tied => {
             artifact.with("covariance", &[d, d], covariances)
         }
@@ -134,5 +138,14 @@ pub fn gmm_artifact(model: &Gmm, theta: &GmmParameters, affine: Option<&Affine>)
             artifact.with("covariances", &[k, d], diagonal.map(|(_, v)| v).collect())
         }
         Covariance::Full => artifact.with("covariances", &[k, d, d], covariances),
-    }
+    };
+    let Some(preparation) = preparation else { return artifact };
+    let artifact = match preparation.affine() {
+        Some(_) => artifact,
+        None => {
+            let back = preparation.backward(theta.means());
+            artifact.with("data_means", &[k, preparation.kept().len()], back)
+        }
+    };
+    preparation.save(artifact)
 }

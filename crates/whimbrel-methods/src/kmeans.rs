@@ -6,11 +6,10 @@
 //! joined to the nearest other one before anything is sent. Only a client with fewer rows than that
 //! sends the mean of fewer.
 
+use crate::once::OneShot;
 use crate::settings::Weights;
-use whimbrel_core::method::{Artifact, Bind, Disclosure, Evaluate, Exposure, From, Metric, Plan};
-use whimbrel_core::{
-    ClientData, ClientId, Error, Key, Method, Result, sum::ExactSum, vector, wire,
-};
+use whimbrel_core::method::{Artifact, Disclosure, Exposure};
+use whimbrel_core::{ClientData, ClientId, Error, Key, Result, sum::ExactSum, vector, wire};
 use whimbrel_models::LatentModel;
 use whimbrel_models::gmm::{Gmm, GmmData};
 use whimbrel_models::kmeans::{Clusters, kmeans};
@@ -21,7 +20,7 @@ const STEPS_MAX: usize = 100;
 /// Restarts on the server; the best is kept.
 const RESTARTS: u64 = 10;
 
-/// Hyper-parameters: the mixture whose start is wanted (with pooled moments).
+/// The stage: the mixture whose start is wanted (with pooled moments).
 pub struct FederatedKmeans {
     /// The mixture.
     pub model: Gmm,
@@ -36,32 +35,17 @@ pub struct Summary {
     counts: Vec<f64>,
 }
 
-/// The result.
-#[derive(Clone, Debug)]
-pub struct Server {
-    theta: Vec<f64>,
-}
-
 wire!(Summary { rows, moments, centres, counts });
-wire!(Server { theta });
 
-impl Bind<FederatedKmeans> for crate::fedem::BindRows {
-    fn bind(&self, method: &FederatedKmeans, data: &ClientData) -> Result<GmmData> {
-        method.model.bind(data)
-    }
-}
-
-impl Method for FederatedKmeans {
+impl OneShot for FederatedKmeans {
     type Data = GmmData;
-    type Server = Server;
-    type Peer = ();
-    type Client = ();
     type Summary = Summary;
-    type Down = ();
-    type Up = ();
-    type Fold = ();
 
-    fn enroll(&self, data: &GmmData, key: Key) -> Result<((), Summary)> {
+    fn read(&self, data: &ClientData) -> Result<GmmData> {
+        self.model.bind(data)
+    }
+
+    fn summarise(&self, data: &GmmData, key: Key) -> Result<Summary> {
         let count = self.model.rows(data);
         let window = self.model.window(data, 0, count)?;
         let data = window.as_ref().unwrap_or(data);
@@ -70,14 +54,14 @@ impl Method for FederatedKmeans {
         let found = kmeans(&rows, self.model.columns(), None, k, STEPS_MAX, key)?;
         let moments = self.model.moments(data)?;
         let (centres, counts) = join_small(found, self.model.columns());
-        Ok(((), Summary { rows: count as u64, moments, centres, counts }))
+        Ok(Summary { rows: count as u64, moments, centres, counts })
     }
 
-    fn start(
+    fn pool(
         &self,
         roster: &mut dyn Iterator<Item = (ClientId, Summary)>,
         key: Key,
-    ) -> Result<Server> {
+    ) -> Result<Artifact> {
         let (mut total, mut moments) = (0.0, ExactSum::new(self.model.moments_len()));
         let (mut centres, mut counts) = (Vec::new(), Vec::new());
         for (id, summary) in roster {
@@ -104,58 +88,21 @@ impl Method for FederatedKmeans {
         }
         let best = best.ok_or_else(|| Error::internal("k-means was not run"))?;
         let theta = self.model.initial_from_centres(&best.centres, &best.counts, &mean)?;
-        Ok(Server { theta: self.model.to_vector(&theta) })
+        let theta = self.model.to_vector(&theta);
+        let start = Artifact { kind: "start".into(), tensors: Vec::new() };
+        Ok(start.with("theta", &[theta.len()], theta))
     }
 
-    fn admit(&self, server: Server, _: ClientId, _: &Summary) -> Result<(Server, ())> {
-        Ok((server, ()))
-    }
-
-    fn plan(&self, _: &Server) -> Plan {
-        Plan::Stop
-    }
-
-    fn downlink(&self, _: &Server, (): &(), _: Key) -> Result<((), ())> {
-        Ok(((), ()))
-    }
-
-    fn local_step(&self, (): &(), (): &(), _: &GmmData, _: Key) -> Result<((), ())> {
-        Ok(((), ()))
-    }
-
-    fn fold(&self, _: &Server) {}
-
-    fn absorb(&self, (): &mut (), _: From<'_, ()>, (): ()) -> Result<()> {
-        Ok(())
-    }
-
-    fn merge(&self, (): &mut (), (): ()) -> Result<()> {
-        Ok(())
-    }
-
-    fn server_step(&self, server: Server, (): (), _: Key) -> Result<Server> {
-        Ok(server)
-    }
-
-    fn magnitude(&self, server: &Server) -> f64 {
-        vector::norm2_squared(&server.theta).sqrt()
-    }
-
-    fn artifact(&self, server: &Server) -> Result<Artifact> {
-        let theta = Artifact { kind: "start".into(), tensors: Vec::new() };
-        Ok(theta.with("theta", &[server.theta.len()], server.theta.clone()))
-    }
-
-    fn disclosures(&self) -> Vec<Disclosure> {
+    fn disclosure(&self) -> Disclosure {
         let (k, d) = (self.model.components(), self.model.columns());
-        vec![Disclosure {
+        Disclosure {
             message: "summary",
             meaning: format!(
                 "mean moments of its rows, and centres and sizes of clusters of at least {ROWS_MIN} rows"
             ),
             bytes_max: 8 * (k * (d + 1) + self.model.moments_len()) + 32,
             exposure: Exposure::Aggregate,
-        }]
+        }
     }
 }
 
@@ -181,32 +128,6 @@ fn join_small(found: Clusters, columns: usize) -> (Vec<f64>, Vec<f64>) {
         counts[near] = joined;
     }
     (centres, counts)
-}
-
-/// Nothing to ask: the stage is over once everyone has enrolled.
-impl Evaluate for FederatedKmeans {
-    type Ask = ();
-    type Answer = ();
-
-    fn ask(&self, _: &Server) -> Result<()> {
-        Ok(())
-    }
-
-    fn answer(&self, (): &(), (): &(), _: &GmmData) -> Result<()> {
-        Ok(())
-    }
-
-    fn loss(&self, (): &()) -> Option<f64> {
-        None
-    }
-
-    fn conclude(
-        &self,
-        _: &Server,
-        _: &mut dyn Iterator<Item = (ClientId, ())>,
-    ) -> Result<Vec<Metric>> {
-        Ok(Vec::new())
-    }
 }
 
 #[cfg(test)]

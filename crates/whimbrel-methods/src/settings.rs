@@ -4,8 +4,10 @@ use whimbrel_core::{ClientId, Error, Result, Stream};
 
 /// The most rows a client may say it has: sums of weights stay exact, counts do not overflow.
 pub(crate) const ROWS_MAX: u64 = 1 << 36;
+/// The largest figure of an evaluation that is taken.
+const FIGURE_MAX: f64 = 1e100;
 /// Minibatches are drawn from a stream of their own, apart from the codec's.
-pub(crate) const DRAW: u64 = 0xBA7C;
+pub const DRAW: u64 = 0xBA7C;
 
 /// When a fit is over.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -38,6 +40,26 @@ impl Weights {
             Self::Samples => rows as f64,
             Self::Equal => 1.0,
         })
+    }
+}
+
+/// Refuses an answer to an evaluation whose rows are not those of the enrolment, or with a figure
+/// that cannot be averaged.
+pub(crate) fn check_answer(
+    id: ClientId,
+    rows: (u64, u64),
+    figures: impl IntoIterator<Item = f64>,
+) -> Result<()> {
+    let (answered, enrolled) = rows;
+    if answered != enrolled {
+        return Err(Error::peer(format!(
+            "client {id} answered for {answered} rows and enrolled with {enrolled}"
+        )));
+    }
+    // As many clients as there can be, each with the most rows, and the sum is still finite.
+    match figures.into_iter().find(|x| x.is_nan() || x.abs() > FIGURE_MAX) {
+        None => Ok(()),
+        Some(x) => Err(Error::peer(format!("client {id} answered with {x:e}"))),
     }
 }
 

@@ -1,18 +1,19 @@
 //! Renders made-up runs, to look at the report while working on it.
 //!
-//! `cargo run --example sample -- FILE [one|compare|seeds|gradient|broken|hero]`
+//! `cargo run --example sample -- FILE [one|compare|seeds|gradient|imputation|broken|hero]`
 
 use std::process::ExitCode;
 
 use serde_json::{Map, Value, json};
 use whimbrel_report::{
-    ClientView, HeroAxis, LEVELS, MixtureView, RunView, bits_to_reach, closing_table, hero, html,
+    Calibration, ClientView, ColumnTotal, Contender, HeatView, HeroAxis, ImputationView, LEVELS,
+    MixtureView, RunView, bits_to_reach, closing_table, hero, html,
 };
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let Some(path) = arguments.first() else {
-        eprintln!("usage: sample FILE [one|compare|seeds|gradient|broken|hero]");
+        eprintln!("usage: sample FILE [one|compare|seeds|gradient|imputation|broken|hero]");
         return ExitCode::from(2);
     };
     let em = || run("em, pooled", "em", 1, 100, |t| 0.4 * (-0.075 * t).exp(), 0.0);
@@ -26,6 +27,10 @@ fn main() -> ExitCode {
             eprint!("{}", closing_table(&runs));
             eprint!("{}", bits_to_reach(&runs, &LEVELS).map_or(String::new(), |t| t.text()));
             html("a9a", &runs)
+        }
+        "imputation" => {
+            let fit = run("waterfowl", "fedmiss", 1, 10, |t| (-0.05 * t).exp(), 900.0);
+            html("waterfowl", &[RunView { mixture: None, imputation: Some(imputation()), ..fit }])
         }
         "broken" => html("<script>alert(1)</script>", &[broken(), fedem(1)]),
         "hero" => hero(
@@ -112,6 +117,51 @@ fn run(
         command: "whimbrel run job.toml --out wards-again".into(),
         reference_objective: Some(reference),
         ..RunView::default()
+    }
+}
+
+/// A table of counts with a season, a trend and gaps.
+fn imputation() -> ImputationView {
+    let mut noise = Noise(11);
+    let (rows, columns) = (60, 120);
+    let season = |c: usize| 1.0 + 0.6 * (c as f64 / 12.0 * std::f64::consts::TAU).sin();
+    let level = |r: usize, c: usize| 40.0 / (1.0 + r as f64) * season(c) * (1.0 + 0.01 * c as f64);
+    let mut heat = HeatView { rows, columns, shape: [rows, columns], ..HeatView::default() };
+    for place in 0..rows * columns {
+        let value = level(place / columns, place % columns) * (0.3 * noise.normal()).exp();
+        heat.observed.push((noise.uniform() > 0.56).then_some(value));
+        heat.completed.push(Some(value));
+    }
+    let totals = (0..columns).map(|c| {
+        let column = |part: &[Option<f64>]| -> Vec<f64> {
+            part.iter().skip(c).step_by(columns).flatten().copied().collect()
+        };
+        let (seen, all) = (column(&heat.observed), column(&heat.completed));
+        let total: f64 = all.iter().sum();
+        ColumnTotal {
+            label: format!("{}-{:02}", 2000 + c / 12, c % 12 + 1),
+            estimated_total: total,
+            observed_total: seen.iter().sum(),
+            lower: Some(0.85 * total),
+            upper: Some(1.2 * total),
+            missing: (rows - seen.len()) as u64,
+        }
+    });
+    let contender =
+        |name: &str, deviance, fitted| Contender { name: name.into(), deviance, fitted };
+    ImputationView {
+        columns: totals.collect(),
+        calibration: [0.5, 0.6, 0.7, 0.8, 0.9, 0.95]
+            .map(|nominal| Calibration { nominal, covered: nominal + 0.015 })
+            .to_vec(),
+        contenders: vec![
+            contender("low rank, rank 2", 3.1, true),
+            contender("row and column effects", 3.6, false),
+            contender("column means", 9.2, false),
+            contender("each client alone", 4.4, false),
+        ],
+        intervals: "calibrated on half of the cells kept out".into(),
+        heat: Some(heat),
     }
 }
 

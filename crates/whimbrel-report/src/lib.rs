@@ -12,6 +12,8 @@
 //! | [`format`](mod@format) | numbers, bits and durations written for people; escaping |
 //! | [`table`] | aligned plain-text tables for a terminal |
 //! | [`plot`] | SVG: axes, line charts, mixtures, bars and histograms, the standalone picture |
+//! | [`dashboard`] | the live dashboard's files, what it shows, figures for Prometheus |
+//! | `imputation` | a completed table: totals with their smooth curve, heat maps, calibration, contenders |
 //! | `group`, `curves`, `headline`, `reach` | from runs to the lines and figures that are shown |
 //! | `page`, `sections`, `figure` | the HTML |
 //!
@@ -19,10 +21,12 @@
 //! which is outside the promise of identical bits (that is about `model/` and `checkpoint/`).
 
 mod curves;
+pub mod dashboard;
 mod figure;
 pub mod format;
 mod group;
 mod headline;
+mod imputation;
 mod page;
 pub mod plot;
 mod reach;
@@ -31,6 +35,7 @@ pub mod table;
 pub mod view;
 
 pub use headline::closing_table;
+pub use imputation::{Calibration, ColumnTotal, Contender, HeatView, ImputationView};
 pub use page::html;
 pub use plot::hero::{HeroAxis, hero};
 pub use reach::{BitsToReach, LEVELS, Reached, bits_to_reach};

@@ -3,6 +3,7 @@
 use crate::format::{count, escape};
 use crate::group::{Group, groups};
 use crate::headline::columns;
+use crate::imputation;
 use crate::plot::style::{palette_css, swatch};
 use crate::sections;
 use crate::view::RunView;
@@ -20,6 +21,7 @@ pub fn html(title: &str, runs: &[RunView]) -> String {
         sections::course(&groups),
         sections::bits_to_reach(&groups),
         sections::mixtures(&groups),
+        imputation::completed_tables(&groups),
         sections::clients(&groups),
         sections::numbers(&groups),
         provenance(&groups),

@@ -238,7 +238,7 @@ fn switch(name: &str, legend: &str, choices: &[(String, &str)]) -> String {
     format!("<fieldset><legend>{legend}</legend>{labels}</fieldset>")
 }
 
-fn section(title: &str, body: String) -> String {
+pub(crate) fn section(title: &str, body: String) -> String {
     if body.is_empty() {
         return body;
     }
@@ -246,7 +246,7 @@ fn section(title: &str, body: String) -> String {
 }
 
 /// The group's name, where there is more than one; which seed, where there is more than one.
-fn part_name(groups: &[Group], group: &Group) -> String {
+pub(crate) fn part_name(groups: &[Group], group: &Group) -> String {
     let seed = format!("seed {}", group.runs[0].seed);
     match (groups.len() > 1, group.runs.len() > 1) {
         (false, false) => String::new(),

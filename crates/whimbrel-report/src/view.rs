@@ -1,5 +1,6 @@
 //! What a caller fills in: the content of a run's directory as plain values.
 
+use crate::imputation::ImputationView;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -28,6 +29,8 @@ pub struct RunView {
     pub clients: Vec<ClientView>,
     /// The fitted mixture and some of the points, when the data have two columns.
     pub mixture: Option<MixtureView>,
+    /// The completed table, where the run imputed one.
+    pub imputation: Option<ImputationView>,
     /// The content of `summary.json`.
     pub summary: Map<String, Value>,
     /// The resolved job.

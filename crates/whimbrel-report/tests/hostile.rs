@@ -3,7 +3,10 @@
 
 use serde_json::{Map, Value, json};
 use whimbrel_report::plot::{AxisSpec, Bars, Histogram, LineChart, MixtureChart, Scale, Series};
-use whimbrel_report::{ClientView, HeroAxis, MixtureView, RunView, closing_table, hero, html};
+use whimbrel_report::{
+    Calibration, ClientView, ColumnTotal, Contender, HeatView, HeroAxis, ImputationView,
+    MixtureView, RunView, closing_table, hero, html,
+};
 
 /// Lists of values that break naive plots.
 fn lists() -> Vec<Vec<f64>> {
@@ -197,4 +200,41 @@ fn closing_tables_keep_their_lines() {
     let table = closing_table(&[run(HOSTILE, 1), run("b\nc", 1)]);
     assert_eq!(table.lines().count(), 4);
     assert!(!table.contains('\u{1b}'));
+}
+
+#[test]
+fn completed_tables_of_any_numbers_and_names_are_whole() {
+    let hostile = "<img src=x onerror=alert(1)>";
+    for values in lists() {
+        let columns = values.iter().enumerate().map(|(i, &total)| ColumnTotal {
+            label: hostile.into(),
+            estimated_total: total,
+            observed_total: -total,
+            lower: Some(total),
+            upper: (i % 2 == 0).then_some(total * 2.0),
+            missing: i as u64,
+        });
+        let cells: Vec<Option<f64>> = values.iter().copied().map(Some).collect();
+        let (rows, columns_of_blocks) = (1, cells.len());
+        let imputation = ImputationView {
+            columns: columns.collect(),
+            heat: Some(HeatView {
+                rows,
+                columns: columns_of_blocks,
+                shape: [7, 9],
+                observed: cells.clone(),
+                completed: cells,
+            }),
+            calibration: values.iter().map(|&v| Calibration { nominal: v, covered: v }).collect(),
+            contenders: values
+                .iter()
+                .map(|&deviance| Contender { name: hostile.into(), deviance, fitted: true })
+                .collect(),
+            intervals: hostile.into(),
+        };
+        let run = RunView { imputation: Some(imputation), ..RunView::default() };
+        let page = html("t", &[run]);
+        assert_sound(&page);
+        assert!(!page.contains("<img src=x"), "{values:?}");
+    }
 }

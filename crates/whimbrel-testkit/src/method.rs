@@ -9,10 +9,12 @@
 //! - an empty fold is legal;
 //! - every state comes back from its bytes, and part of its bytes is refused;
 //! - a truncated message is refused, nonsense never panics, and what is refused leaves no trace;
+//! - no number that is not finite gets into a fold or, past `check`, into a metric; an upload of
+//!   another kind of exchange is refused;
 //! - each message a client sends is within the bytes that its disclosures declare, and a message
 //!   that is not declared is empty.
 
-use whimbrel_core::method::Plan;
+use whimbrel_core::method::{MetricValue, Plan};
 use whimbrel_core::{ClientData, ClientId, DynMethod, Key, Opaque, Part, Result, Sender, Stream};
 
 /// No message of a method under test may be declared larger than this: it would be no bound.
@@ -59,6 +61,8 @@ struct Run<'a> {
     clients: Vec<Opaque>,
     peers: Vec<Opaque>,
     server: Opaque,
+    /// The third client's last upload, and what it answered.
+    stale: Option<(Plan, Vec<u8>)>,
 }
 
 /// One client's message, and both ends once it is accepted.
@@ -106,7 +110,7 @@ impl<'a> Run<'a> {
             server = next;
             peers.push(peer);
         }
-        Self { name, method, declared, data, clients, peers, server }
+        Self { name, method, declared, data, clients, peers, server, stale: None }
     }
 
     fn plan(&self) -> Plan {
@@ -119,6 +123,7 @@ impl<'a> Run<'a> {
         let uploads: Vec<Upload> = (0..self.clients.len()).map(|i| self.upload(i, key)).collect();
         self.messages_down_are_robust(key);
         self.messages_up_are_robust(&uploads);
+        self.poison_leaves_no_trace(&uploads, key);
         let fold = self.folds_agree(&uploads, number);
         self.states_survive_their_bytes(Part::Server, &self.server);
         self.states_survive_their_bytes(Part::Fold, &fold);
@@ -137,6 +142,7 @@ impl<'a> Run<'a> {
             "{}: two results of one server step",
             self.name
         );
+        self.stale = Some((self.plan(), uploads[2].bytes.clone()));
         self.server = first;
         (self.peers, self.clients) =
             uploads.into_iter().map(|upload| (upload.peer, upload.client)).unzip();
@@ -245,6 +251,37 @@ impl<'a> Run<'a> {
         });
     }
 
+    /// Numbers that no client computes, wherever they stand in an upload: refused without a trace,
+    /// or read as something finite. So is what answered another kind of exchange.
+    fn poison_leaves_no_trace(&self, uploads: &[Upload], key: Key) {
+        let saved = self.save(Part::Fold, &self.fold_of(uploads, &[0, 1]));
+        let bytes = &uploads[2].bytes;
+        for poisoned in poisoned(bytes) {
+            let mut fold = self.load(Part::Fold, &saved);
+            if self.absorb(&mut fold, 2, &uploads[2], &poisoned).is_err() {
+                let left = self.save(Part::Fold, &fold);
+                assert!(left == saved, "{}: a refused upload changed the fold", self.name);
+                continue;
+            }
+            let server = self.copy_of(Part::Server, &self.server);
+            // A step may fail on numbers that are merely huge; it may not go on with a NaN.
+            if let Ok(server) = self.method.server_step(server, fold, key.fold(4)) {
+                let magnitude = self.method.magnitude(&server).expect("its own server");
+                assert!(!magnitude.is_nan(), "{}: a poisoned upload was taken", self.name);
+            }
+        }
+        if let Some((plan, stale)) = self.stale.as_ref().filter(|(plan, _)| *plan != self.plan()) {
+            let mut fold = self.load(Part::Fold, &saved);
+            let refused = self.absorb(&mut fold, 2, &uploads[2], stale).is_err();
+            let left = self.save(Part::Fold, &fold);
+            assert!(
+                refused && left == saved,
+                "{}: an upload of {plan:?} was taken or left a trace",
+                self.name
+            );
+        }
+    }
+
     fn evaluation_is_declared_and_robust(&self, number: u64) {
         let method = self.method;
         let ask = method.ask(&self.server).expect("a question");
@@ -268,6 +305,23 @@ impl<'a> Run<'a> {
             });
         }
         hostile(&answers[0], "answer", self.name, |bytes| method.loss(bytes).map(|_| ()));
+        for (i, sound) in answers.iter().enumerate() {
+            let checked = method.check(ClientId(i as u32), &self.peers[i], sound);
+            assert!(checked.is_ok(), "{}: a sound answer: {checked:?}", self.name);
+        }
+        for bytes in poisoned(&answers[0]) {
+            if method.check(ClientId(0), &self.peers[0], &bytes).is_ok() {
+                let others = answers[1..].iter().map(|a| &a[..]);
+                let mut all = ids(answers.len()).zip(std::iter::once(&bytes[..]).chain(others));
+                let metrics = method.conclude(&self.server, &mut all).expect("checked answers");
+                let spoilt = metrics.iter().find(|metric| match &metric.value {
+                    MetricValue::Number(x) => !x.is_finite(),
+                    MetricValue::List(xs) => xs.iter().any(|x| !x.is_finite()),
+                    MetricValue::Missing => false,
+                });
+                assert!(spoilt.is_none(), "{}: one answer makes {spoilt:?}", self.name);
+            }
+        }
     }
 
     fn empty_fold(&self) -> Opaque {
@@ -356,6 +410,19 @@ fn nonsense(message: &[u8], random: &mut Stream) -> Vec<u8> {
         }
     }
     bytes
+}
+
+/// The message with a number that is not one at each of its places.
+fn poisoned(message: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    let places = message.len().saturating_sub(7);
+    let every = places.div_ceil(CUTS_MAX).max(1);
+    (0..places).step_by(every).flat_map(move |at| {
+        [f64::NAN, f64::NEG_INFINITY, 1e300].into_iter().map(move |odd| {
+            let mut bytes = message.to_vec();
+            bytes[at..at + 8].copy_from_slice(&odd.to_le_bytes());
+            bytes
+        })
+    })
 }
 
 fn shuffle(order: &mut [usize], random: &mut Stream) {

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod csv;
+mod idx;
 mod inspect;
 mod labelled;
 mod libsvm;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use whimbrel_core::{ClientId, Key, Probability, Stream, Wire};
 use whimbrel_engine::journal::Entry;
 use whimbrel_engine::keys::StageKeys;
-use whimbrel_engine::simulator::SavedSimulation;
+use whimbrel_engine::runner::SavedStage;
 use whimbrel_engine::{Faults, Journal, Participation, Simulator};
 
 /// What a seed stands for.
@@ -78,7 +78,7 @@ impl Case {
             journal.push_str(&Entry::new(0, &done).to_line());
             if chaos.as_mut().is_some_and(|c| c.below(3) == 0) {
                 let bytes = simulator.save().map_err(|e| e.to_string())?.to_bytes();
-                let saved = SavedSimulation::from_bytes(&bytes).map_err(|e| e.to_string())?;
+                let saved = SavedStage::from_bytes(&bytes).map_err(|e| e.to_string())?;
                 let participation = self.participation.clone();
                 simulator = Simulator::load(
                     &method,

@@ -2,6 +2,7 @@
 //! runs that stop and resume, and files that are damaged or cannot be written.
 
 mod faults;
+mod keeper;
 mod machine;
 mod stages;
 mod storage;

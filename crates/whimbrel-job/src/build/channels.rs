@@ -1,6 +1,6 @@
 //! Channels: from the words of a job to codecs, rules and their constants.
 
-use super::id_of;
+use super::Roster;
 use crate::failure::Result;
 use crate::spec::{
     Blocks, Codec as CodecKey, DownRule as DownKey, Feedback as FeedbackKey, Job, Kept,
@@ -25,7 +25,7 @@ pub(super) fn uplink(job: &Job, d: usize) -> Result<Uplink> {
 /// Everyone's uplink and those of clients with codecs of their own, by id.
 pub(super) fn uplinks(
     job: &Job,
-    names: &[String],
+    roster: &Roster<'_>,
     d: usize,
 ) -> Result<(Vec<Uplink>, BTreeMap<u32, u8>)> {
     let mut uplinks = vec![uplink(job, d)?];
@@ -39,7 +39,7 @@ pub(super) fn uplinks(
         });
         let at = u8::try_from(at).map_err(|_| Error::config("more than 255 different codecs"))?;
         for name in &entry.clients {
-            own.insert(id_of(name, names, "uplink.for")?.0, at);
+            own.insert(roster.id_of(name, "uplink.for")?.0, at);
         }
     }
     Ok((uplinks, own))
@@ -64,7 +64,7 @@ fn uplink_with(job: &Job, key: &CodecKey, d: usize) -> Result<Uplink> {
 /// the published one.
 pub(super) fn downlink(
     job: &Job,
-    names: &[String],
+    roster: &Roster<'_>,
     blocks: &[usize],
     share: Option<f64>,
 ) -> Result<Downlink> {
@@ -84,7 +84,7 @@ pub(super) fn downlink(
             DownRule::Degraded { feedback }
         }
         DownKey::Preserved { alpha, memories } => {
-            let memories = memories_of(*memories, names.len(), d)?;
+            let memories = memories_of(*memories, roster.clients, d)?;
             let alpha = alpha.unwrap_or_else(|| usual_alpha(job, omega));
             DownRule::Preserved { alpha, memories }
         }
@@ -93,7 +93,7 @@ pub(super) fn downlink(
         Downlink::new(codec, rule, d, job.method.allow_divergence)?.with_blocks(blocks)?;
     for entry in &job.downlink.own {
         for name in &entry.clients {
-            let id = id_of(name, names, "downlink.for")?;
+            let id = roster.id_of(name, "downlink.for")?;
             let own = self::codec(&entry.codec)?;
             let alpha = match &job.downlink.rule {
                 DownKey::Preserved { alpha: Some(alpha), .. } => *alpha,

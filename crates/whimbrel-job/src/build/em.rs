@@ -1,23 +1,28 @@
-//! Mixtures: stages that standardise, start, bound the step and fit.
+//! Mixtures: stages that prepare, start, bound the step and fit.
 
-use super::{Common, channels};
+use super::loops::{self, Work};
+use super::prepare::{Preparing, bound};
+use super::{Common, Files, channels};
 use crate::failure::Result;
 use crate::load::Loaded;
 use crate::spec::{
-    Batch as BatchKey, Covariance as CovarianceKey, Form as FormKey, Gmm as GmmKey, Init,
-    MemoryStart, MethodKind, Step, UpRule as UpKey,
+    Covariance as CovarianceKey, Form as FormKey, Gmm as GmmKey, Init, MemoryStart, MethodKind,
+    Step, UpRule as UpKey,
 };
 use crate::start::{InitFile, read_init, read_memory};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use whimbrel_codec::channel::{DownRule, Downlink, Uplink, gradient_alpha};
-use whimbrel_core::method::{Artifact, Bind, Evaluate};
-use whimbrel_core::{ClientData, DynMethod, Erased, Error};
+use whimbrel_core::method::Artifact;
+use whimbrel_core::{ClientData, Error};
 use whimbrel_engine::Stage;
-use whimbrel_methods::fedem::{BindRows, FedEm, FirstMemories, Form};
+use whimbrel_methods::fedem::{Batch, FedEm, FirstMemories, Form, Oracle};
 use whimbrel_methods::gmm::{GmmInitial, GmmStart};
 use whimbrel_methods::kmeans::FederatedKmeans;
-use whimbrel_methods::standardize::{Affine, BindStandardized, Standardize};
+use whimbrel_methods::once::Once;
+use whimbrel_methods::prepare::{Affine, Preparation};
+use whimbrel_methods::spider::auto_spider_step;
 use whimbrel_methods::step::{Schedule, auto_step};
 use whimbrel_methods::theory::Constants;
 use whimbrel_models::LatentModel;
@@ -30,7 +35,10 @@ const AUTO_DELAY: f64 = 20.0;
 /// A mixture and the EM method that fits it.
 pub(super) struct EmPlan {
     key: GmmKey,
-    columns: usize,
+    /// What is done to the rows before.
+    preparing: Preparing,
+    /// How many numbers a prepared row has, as far as the data tell now.
+    width: usize,
     /// The file that the fit starts from.
     file: Option<(PathBuf, InitFile)>,
     /// The model and its start in the units of the data.
@@ -38,58 +46,111 @@ pub(super) struct EmPlan {
     start: GmmStart,
     form: Form,
     memories: FirstMemories,
-    uplink: Uplink,
+    work: Work,
+    uplinks: Vec<Uplink>,
+    own_uplinks: BTreeMap<u32, u8>,
     downlink: Downlink,
-    /// Columns that hold one value throughout.
-    constant: Vec<String>,
 }
 
 /// What a stage is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
-    Standardize,
+    Prepare,
     Kmeans,
     Constants,
     Fit,
 }
 
 impl EmPlan {
-    pub fn new(common: &Common, key: &GmmKey, loaded: &Loaded) -> Result<Self> {
-        let (job, columns) = (&common.job, loaded.columns.len());
-        let file = match &key.init {
-            Init::File(path) => Some((path.clone(), read_init(path)?)),
+    pub fn new(
+        common: &Common,
+        key: &GmmKey,
+        preparing: Preparing,
+        files: Files<'_>,
+    ) -> Result<Self> {
+        let file = match (&key.init, files) {
+            (Init::File(path), Files::Here) => Some((path.clone(), read_init(path)?)),
             _ => None,
         };
-        let (model, start) = settle(key, columns, file.as_ref(), None)?;
+        let width = preparing.width();
+        Self::of_width(common, key, preparing, width, file, files)
+    }
+
+    /// The plan for prepared rows of so many numbers.
+    fn of_width(
+        common: &Common,
+        key: &GmmKey,
+        preparing: Preparing,
+        width: usize,
+        file: Option<(PathBuf, InitFile)>,
+        files: Files<'_>,
+    ) -> Result<Self> {
+        let job = &common.job;
+        let (model, start) = settle(key, width, file.as_ref(), None)?;
         let form = match job.method.form {
             Some(FormKey::State) => Form::State,
             Some(FormKey::Lean) => Form::Lean,
             Some(FormKey::Pair) | None => Form::Pair,
         };
-        let downlink = channels::downlink(job, &common.names, &form.blocks(&model), None)?;
+        let downlink = channels::downlink(job, &common.roster(), &form.blocks(&model), None)?;
         let q = model.statistic_len();
-        let uplink = channels::uplink(job, q)?;
-        form.check(&uplink, &downlink)?;
+        let (uplinks, own_uplinks) = channels::uplinks(job, &common.roster(), q)?;
+        let work = loops::work(common, &uplinks)?;
+        form.check(&uplinks[0], &downlink)?;
         let memories = match &job.uplink.rule {
             UpKey::Memory { start: MemoryStart::Oracle, .. } => FirstMemories::Oracle,
             UpKey::Memory { start: MemoryStart::File(path), .. } => {
-                FirstMemories::Given(read_memory(path, q)?)
+                FirstMemories::Given(match files {
+                    Files::Here => read_memory(path, q)?,
+                    Files::Sent { memory } => sent_memory(memory, q)?,
+                })
             }
             _ => FirstMemories::Zero,
         };
         let key = key.clone();
-        let constant = constant_columns(loaded);
-        let plan =
-            Self { key, columns, file, model, start, form, memories, uplink, downlink, constant };
+        Ok(Self {
+            key,
+            preparing,
+            width,
+            file,
+            model,
+            start,
+            form,
+            memories,
+            work,
+            uplinks,
+            own_uplinks,
+            downlink,
+        })
+    }
+
+    /// What a simulation sees in the rows themselves.
+    pub fn look_at(&self, common: &Common, loaded: &Loaded) -> Result<()> {
         if loaded.clients.iter().any(|(_, data)| matches!(data, ClientData::Stream(_))) {
-            let start = GmmInitial::plain(plan.start.clone());
-            plan.fit(common, plan.model.clone(), start, Schedule::constant(1.0)?).check_stream()?;
+            let start = GmmInitial::plain(self.start.clone());
+            self.fit(common, self.model.clone(), start, Schedule::constant(1.0)?).check_stream()?;
         }
-        Ok(plan)
+        Ok(())
+    }
+
+    /// The first memory, where a file gives it: clients must know it, too.
+    pub fn memory(&self) -> Option<&[f64]> {
+        match &self.memories {
+            FirstMemories::Given(memory) => Some(memory),
+            FirstMemories::Oracle | FirstMemories::Zero => None,
+        }
+    }
+
+    /// The covariance that is given and not fitted.
+    pub fn known_covariance(&self) -> Option<&[f64]> {
+        match &self.model.settings().covariance {
+            Covariance::Known(values) => Some(values),
+            Covariance::Tied | Covariance::Diagonal | Covariance::Full => None,
+        }
     }
 
     pub fn uplink(&self) -> &Uplink {
-        &self.uplink
+        &self.uplinks[0]
     }
 
     pub fn downlink(&self) -> &Downlink {
@@ -106,19 +167,28 @@ impl EmPlan {
         if common.total_rows.is_some_and(|rows| rows <= self.model.components() as u64) {
             warnings.push("there are no more rows than components".into());
         }
-        for column in &self.constant {
-            warnings.push(format!(
-                "column `{column}` is constant: leave it out with `columns`, or set reg_covar"
-            ));
-        }
+        warnings.extend(loops::warning(&self.work));
+        warnings.extend(self.preparing.warnings());
         warnings
     }
 
+    /// What is done to the rows, and in which loops, in words.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = self.preparing.notes();
+        notes.extend(loops::note(&self.work));
+        notes
+    }
+
+    /// The rounds that are planned.
+    pub fn rounds(&self, common: &Common) -> Option<u32> {
+        common.rounds(&self.work)
+    }
+
     pub fn stages(&self, common: &Common) -> Vec<Kind> {
-        let standardize = common.job.data.standardize().then_some(Kind::Standardize);
+        let prepare = vec![Kind::Prepare; self.preparing.stages()];
         let kmeans = (self.key.init == Init::FederatedKmeans).then_some(Kind::Kmeans);
         let constants = (common.job.method.step == Step::Theory).then_some(Kind::Constants);
-        standardize.into_iter().chain(kmeans).chain(constants).chain([Kind::Fit]).collect()
+        prepare.into_iter().chain(kmeans).chain(constants).chain([Kind::Fit]).collect()
     }
 
     pub fn build(
@@ -128,35 +198,55 @@ impl EmPlan {
         delivered: &[Artifact],
     ) -> whimbrel_core::Result<Stage> {
         let of_kind = |kind: &str| delivered.iter().find(|a| a.kind == kind);
-        let affine = of_kind("standardize").and_then(Affine::from_artifact);
-        let (model, start) = match &affine {
-            None => (self.model.clone(), self.start.clone()),
-            Some(_) => settle(&self.key, self.columns, self.file.as_ref(), affine.as_ref())?,
+        let kind = self.stages(common)[index];
+        let preparation = Preparation::from_delivered(delivered);
+        let width = preparation.as_ref().map_or(self.width, Preparation::width);
+        if kind != Kind::Prepare && width != self.width {
+            // Which columns are constant is known for certain only now.
+            let (preparing, file) = (self.preparing.clone(), self.file.clone());
+            let files = Files::Sent { memory: self.memory() };
+            let plan = Self::of_width(common, &self.key, preparing, width, file, files)?;
+            return plan.build(common, index, delivered);
+        }
+        let (model, start) = match preparation.as_ref().and_then(Preparation::affine) {
+            Some(affine) if kind != Kind::Prepare => {
+                settle(&self.key, self.width, self.file.as_ref(), Some(affine))?
+            }
+            _ => (self.model.clone(), self.start.clone()),
         };
         // An earlier stage's parameters are in the units of the fit already.
         let start = match delivered.last().and_then(|a| a.tensor("theta")) {
             Some(theta) => GmmStart::Given(theta.values.clone()),
             None => start,
         };
-        let initial = GmmInitial { start, affine: affine.clone() };
-        Ok(match self.stages(common)[index] {
-            Kind::Standardize => {
-                let columns = self.columns;
-                common.quiet("standardise", Box::new(Erased(Standardize { columns }, BindRows)))
-            }
+        let initial = GmmInitial { start, preparation: preparation.clone() };
+        Ok(match kind {
+            Kind::Prepare => self.preparing.build(common, preparation)?,
             Kind::Kmeans => {
-                common.quiet("federated k-means", bound(FederatedKmeans { model }, affine))
+                let kmeans = Once(FederatedKmeans { model });
+                common.quiet("federated k-means", bound(kmeans, preparation))
             }
             Kind::Constants => {
                 let fit = self.fit(common, model, initial, Schedule::constant(1.0)?);
                 let participation = common.participation_mean();
-                common.quiet("constants", bound(Constants { fit, participation }, affine))
+                common.quiet("constants", bound(Constants { fit, participation }, preparation))
             }
             Kind::Fit => {
                 let schedule = self.schedule(common, of_kind("theory"))?;
-                common.fit(bound(self.fit(common, model, initial, schedule), affine))
+                let fit = bound(self.fit(common, model, initial, schedule), preparation);
+                common.fit(fit, self.rounds(common))
             }
         })
+    }
+
+    /// Something of the form that a stage delivers, for whoever must build the next one now.
+    pub fn stand_in(&self, common: &Common, index: usize) -> Artifact {
+        let of = |kind: &str| Artifact { kind: kind.into(), tensors: Vec::new() };
+        match self.stages(common)[index] {
+            Kind::Prepare => self.preparing.stand_in(index),
+            Kind::Constants => of("theory").with("gamma", &[], vec![1.0]),
+            Kind::Kmeans | Kind::Fit => of("gmm"),
+        }
     }
 
     fn fit(
@@ -171,11 +261,13 @@ impl EmPlan {
             initial: Arc::new(initial),
             schedule,
             budget: common.budget(),
-            batch: common.batch(),
+            oracle: self.work.oracle,
+            batch: self.work.batch,
             weights: common.weights(),
             memories: self.memories.clone(),
             form: self.form,
-            uplink: self.uplink.clone(),
+            uplinks: self.uplinks.clone(),
+            own_uplinks: self.own_uplinks.clone(),
             downlink: self.downlink.clone(),
         }
     }
@@ -194,9 +286,12 @@ impl EmPlan {
             Step::Auto if common.job.method.kind == MethodKind::Em => Schedule::constant(1.0),
             Step::Auto => {
                 let gamma = self.auto_step(common);
-                match common.job.method.batch {
-                    BatchKey::Full => Schedule::constant(gamma),
-                    BatchKey::Mini { .. } => Schedule::decreasing(gamma, AUTO_POWER, AUTO_DELAY),
+                match (self.work.oracle, self.work.batch) {
+                    (Oracle::Minibatch, Batch::Sample { .. }) => {
+                        Schedule::decreasing(gamma, AUTO_POWER, AUTO_DELAY)
+                    }
+                    // Without the noise of minibatches, and where it goes to zero.
+                    _ => Schedule::constant(gamma),
                 }
             }
             Step::Theory => {
@@ -211,30 +306,16 @@ impl EmPlan {
     }
 
     fn auto_step(&self, common: &Common) -> f64 {
-        let omega = self.uplink.omega().or_else(|| {
-            let delta = self.uplink.codec().contraction(self.uplink.dimension())?;
-            Some(1.0 / delta - 1.0)
-        });
-        let gamma =
-            auto_step(omega.unwrap_or(0.0), common.participation_mean(), common.names.len());
+        let (p, clients) = (common.participation_mean(), common.clients);
+        let gamma = match loops::spider(&self.work, common, &self.uplinks) {
+            Some(spider) => auto_spider_step(&spider, p),
+            None => auto_step(loops::omega(&self.uplinks), p, clients),
+        };
         match (self.downlink.rule(), self.downlink.omega()) {
             // No faster than the memories that follow the state.
             (DownRule::Preserved { .. }, Some(omega)) => gamma.min(gradient_alpha(omega)),
             _ => gamma,
         }
-    }
-}
-
-/// A stage's method over rows as they are, or standardised.
-fn bound<M>(method: M, affine: Option<Affine>) -> Box<dyn DynMethod>
-where
-    M: Evaluate,
-    BindRows: Bind<M>,
-    BindStandardized: Bind<M>,
-{
-    match affine {
-        None => Box::new(Erased(method, BindRows)),
-        Some(affine) => Box::new(Erased(method, BindStandardized(affine))),
     }
 }
 
@@ -255,7 +336,7 @@ fn settle(
         wishart_degrees: key.penalty.inverse_wishart.nu,
         wishart_scale: key.penalty.inverse_wishart.psi,
     };
-    settings.want_moments = file.is_none();
+    settings.want_moments = !matches!(key.init, Init::File(_));
     let model = Gmm::new(settings)?;
     let start = match file {
         Some((path, init)) => given(&model, init, affine).map_err(|e| match e {
@@ -295,22 +376,12 @@ fn covariance(
     Ok(Covariance::Known(known))
 }
 
-/// Columns with one value in every row of every table.
-fn constant_columns(loaded: &Loaded) -> Vec<String> {
-    let mut first: Option<Vec<f64>> = None;
-    let mut varies = vec![false; loaded.columns.len()];
-    for (_, data) in &loaded.clients {
-        let ClientData::Table(table) = data else { return Vec::new() };
-        for i in 0..table.rows() {
-            let row = table.row(i);
-            let first = first.get_or_insert_with(|| row.to_vec());
-            for ((v, x), f) in varies.iter_mut().zip(row).zip(first.iter()) {
-                *v |= x != f;
-            }
-        }
+/// A first memory as the coordinator sent it.
+fn sent_memory(memory: Option<&[f64]>, q: usize) -> Result<Vec<f64>> {
+    match memory {
+        Some(memory) if memory.len() == q => Ok(memory.to_vec()),
+        _ => Err(Error::peer("the offer lacks the first memory that its job speaks of").into()),
     }
-    let names = loaded.columns.iter().zip(varies);
-    names.filter(|(_, varies)| !varies).map(|(name, _)| name.clone()).collect()
 }
 
 /// The start of a file, checked against the model.

@@ -10,12 +10,12 @@ use crate::spec::{
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use whimbrel_codec::channel::{DownRule, Downlink, Uplink};
-use whimbrel_core::{ClientId, DynMethod, Erased, Error};
+use whimbrel_codec::channel::{DownRule, Downlink, UpRule, Uplink};
+use whimbrel_core::{ClientId, DynMethod, Erased, Error, Method};
+use whimbrel_engine::keys::StageKeys;
 use whimbrel_methods::settings::Weights;
-use whimbrel_methods::sgd::steps::gamma_max;
 use whimbrel_methods::sgd::{Average, BindExamples, Reference, Sgd, StepRule};
-use whimbrel_methods::step::Schedule;
+use whimbrel_methods::step::{Schedule, omega_with_sampling};
 use whimbrel_models::convex::{Examples, LeastSquares, Logistic, Problem};
 
 /// A regression and the method that fits it.
@@ -29,56 +29,121 @@ pub(super) struct GradientPlan {
     own_uplinks: BTreeMap<u32, u8>,
     downlink: Downlink,
     reference: Option<Reference>,
+    /// The constants behind `step = "theory"`.
+    theory: Vec<(&'static str, f64)>,
     warnings: Vec<String>,
     notes: Vec<String>,
 }
 
 impl GradientPlan {
-    pub fn new(common: &Common, loaded: &Loaded, cache: &Cache) -> Result<Self> {
+    /// From the job alone; `share` is Dore's share of the error under `compat`, and `average` what
+    /// the theory asks for where only the data tell.
+    pub fn new(
+        common: &Common,
+        columns: usize,
+        share: Option<f64>,
+        average: Option<Average>,
+    ) -> Result<Self> {
         let job = &common.job;
         let (problem, settings) = problem(&job.model)?;
-        let dimension = loaded.columns.len() + usize::from(settings.intercept);
-        let clients = Weighted::new(&*problem, common.weights(), loaded)?;
-        let share = job.method.compat.map(|_| clients.compat_step(job));
-        let (uplinks, own_uplinks) = channels::uplinks(job, &common.names, dimension)?;
-        let downlink = channels::downlink(job, &common.names, &[dimension], share)?;
-        let (mut warnings, mut notes) = (Vec::new(), Vec::new());
-        let reference = match cache.optimum(&clients, job, loaded) {
-            Ok(Found { reference, gradient_norm, cached }) => {
-                let origin = if cached { ", from the cache" } else { "" };
-                notes.push(format!(
-                    "minimum of the loss {:.12e}, gradient norm {gradient_norm:.1e}{origin}",
-                    reference.f_star
-                ));
-                Some(reference)
-            }
-            Err(error) => {
-                warnings.push(format!("excess losses are not reported: {error}"));
-                None
-            }
-        };
-        notes.extend(clients.constants(job, uplinks[0].omega(), &downlink));
-        let start_open =
-            matches!(&job.uplink.rule, UpKey::Memory { start: MemoryStart::Oracle, .. });
+        let dimension = columns + usize::from(settings.intercept);
+        let (uplinks, own_uplinks) = channels::uplinks(job, &common.roster(), dimension)?;
+        let downlink = channels::downlink(job, &common.roster(), &[dimension], share)?;
         let average = match job.method.average {
             Some(AverageKey::Last) => Average::Last,
             Some(AverageKey::Uniform) => Average::Uniform,
             Some(AverageKey::Weighted) => Average::Weighted,
-            None => clients.average_of_theory(job),
+            None => match average {
+                Some(average) => average,
+                None => average_without_data(job, settings.ridge)?,
+            },
         };
+        let open_memories =
+            matches!(&job.uplink.rule, UpKey::Memory { start: MemoryStart::Oracle, .. });
         Ok(Self {
             dimension,
             step: step(job)?,
             average,
-            open_memories: start_open,
+            open_memories,
             uplinks,
             own_uplinks,
             downlink,
-            reference,
-            warnings,
-            notes,
+            reference: None,
+            theory: Vec::new(),
+            warnings: Vec::new(),
+            notes: Vec::new(),
             problem,
         })
+    }
+
+    /// With what a simulation can see in the rows: constants, and the minimum of the loss.
+    pub fn simulated(common: &Common, loaded: &Loaded, cache: &Cache) -> Result<Self> {
+        let job = &common.job;
+        let (problem, _) = problem(&job.model)?;
+        let clients = Weighted::new(&*problem, common.weights(), loaded)?;
+        let share = job.method.compat.map(|_| clients.compat_step(job));
+        let average = Some(clients.average_of_theory(job));
+        let mut plan = Self::new(common, loaded.columns.len(), share, average)?;
+        match cache.optimum(&clients, job, loaded) {
+            Ok(Found { reference, gradient_norm, cached }) => {
+                let origin = if cached { ", from the cache" } else { "" };
+                plan.notes.push(format!(
+                    "minimum of the loss {:.12e}, gradient norm {gradient_norm:.1e}{origin}",
+                    reference.f_star
+                ));
+                plan.reference = Some(reference);
+            }
+            Err(error) => {
+                plan.warnings.push(format!("excess losses are not reported: {error}"));
+            }
+        }
+        plan.notes.extend(clients.constants(job));
+        if job.method.step == Step::Theory {
+            plan.theory = plan.constants_of_theory(common, &clients)?;
+            let each = plan.theory.iter().map(|(name, value)| format!("{name} {value:.4e}"));
+            plan.notes.push(format!("theory: {}", each.collect::<Vec<_>>().join(", ")));
+        }
+        Ok(plan)
+    }
+
+    /// What the server will make of the clients' summaries when the run starts. `omega_up` counts
+    /// the sampling of clients; `gamma` is the first step.
+    fn constants_of_theory(
+        &self,
+        common: &Common,
+        clients: &Weighted<'_>,
+    ) -> Result<Vec<(&'static str, f64)>> {
+        let method = self.sgd(common);
+        let keys = StageKeys::new(common.job.seed, 0);
+        let mut roster = Vec::new();
+        for (id, (_, examples)) in (0..).map(ClientId).zip(&clients.clients) {
+            if !common.faults.late.contains_key(&id) {
+                roster.push((id, method.enroll(examples, keys.enrol(id))?.1));
+            }
+        }
+        let bounds = method.start(&mut roster.into_iter(), keys.start())?.bounds;
+        let omegas = self.uplinks.iter().filter_map(Uplink::omega);
+        let omega_up = omega_with_sampling(omegas.fold(0.0, f64::max), common.participation_mean());
+        let mut constants = vec![
+            ("L", bounds.smoothness),
+            ("mu", bounds.strong_convexity),
+            ("sigma2", bounds.sigma2),
+            ("omega_up", omega_up),
+        ];
+        if let UpRule::Memory { alpha } = self.uplinks[0].rule() {
+            constants.push(("alpha_up", *alpha));
+        }
+        if let DownRule::Preserved { alpha, .. } = self.downlink.rule() {
+            constants.extend(self.downlink.omega().map(|omega| ("omega_down", omega)));
+            constants.push(("alpha_down", *alpha));
+        }
+        constants.extend([("gamma_max", bounds.gamma_max), ("gamma", self.step.at(0, &bounds))]);
+        Ok(constants)
+    }
+
+    /// The constants behind `step = "theory"`; none with another step.
+    pub fn theory(&self) -> &[(&'static str, f64)] {
+        &self.theory
     }
 
     pub fn uplink(&self) -> &Uplink {
@@ -147,6 +212,24 @@ fn step(job: &Job) -> Result<StepRule> {
     })
 }
 
+/// What the theorem behind the step is about, where the job tells: a ridge makes the loss strongly
+/// convex.
+fn average_without_data(job: &Job, ridge: f64) -> Result<Average> {
+    match (job.method.step, job.method.batch) {
+        (Step::Theory, BatchKey::Full) if ridge > 0.0 => Ok(Average::Last),
+        (Step::Theory, BatchKey::Mini { .. }) if ridge > 0.0 => Ok(Average::Weighted),
+        (Step::Theory, _) => {
+            let error = Error::config(
+                "which average the theory asks for depends on whether the loss is strongly \
+                 convex, and the rows that would tell are not here",
+            )
+            .hint("set `average` in [method], or a ridge in [model]");
+            Err(error.into())
+        }
+        _ => Ok(Average::Last),
+    }
+}
+
 /// All clients' rows with their shares of the loss.
 pub(super) struct Weighted<'a> {
     pub problem: &'a dyn Problem,
@@ -174,7 +257,7 @@ impl<'a> Weighted<'a> {
     }
 
     /// The constants behind a step that the job gives in terms of them.
-    fn constants(&self, job: &Job, omega_up: Option<f64>, downlink: &Downlink) -> Option<String> {
+    fn constants(&self, job: &Job) -> Option<String> {
         let problem = self.problem;
         let smoothness = || self.mean(|data| problem.smoothness(data));
         match job.method.step {
@@ -190,16 +273,7 @@ impl<'a> Weighted<'a> {
                 ))
             }
             Step::OverLRoot => Some(format!("L {:.4}, step 1/(L sqrt(k))", smoothness())),
-            Step::Theory => {
-                let (l, mu) = (smoothness(), self.mean(|data| problem.strong_convexity(data)));
-                let down = match downlink.rule() {
-                    DownRule::Preserved { alpha, .. } => Some((downlink.omega()?, *alpha)),
-                    _ => None,
-                };
-                let bound = gamma_max(l, omega_up?, down, self.clients.len() as f64);
-                Some(format!("L {l:.4}, mu {mu:.4e}, gamma_max {bound:.4e} with everyone"))
-            }
-            Step::Constant(_) | Step::Decreasing { .. } => None,
+            Step::Theory | Step::Constant(_) | Step::Decreasing { .. } => None,
         }
     }
 
@@ -221,7 +295,7 @@ impl<'a> Weighted<'a> {
         let strongly_convex = self.mean(|data| self.problem.strong_convexity(data)) > 0.0;
         match (strongly_convex, job.method.batch) {
             (true, BatchKey::Full) => Average::Last,
-            (true, BatchKey::Mini { .. }) => Average::Weighted,
+            (true, BatchKey::Mini { .. } | BatchKey::Auto { .. }) => Average::Weighted,
             (false, _) => Average::Uniform,
         }
     }

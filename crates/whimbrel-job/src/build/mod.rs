@@ -4,8 +4,15 @@
 
 mod channels;
 mod em;
+mod facts;
 mod gradient;
+mod loops;
+mod network;
 mod optimum;
+mod prepare;
+
+pub use facts::Facts;
+pub use network::StageDisclosures;
 
 use crate::failure::{Failure, Result};
 use crate::load::Loaded;
@@ -15,13 +22,16 @@ use crate::spec::{
 };
 use em::EmPlan;
 use gradient::GradientPlan;
+use loops::Work;
 use optimum::Cache;
+use prepare::Preparing;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use whimbrel_codec::channel::{Downlink, Uplink};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientId, DynMethod, Error, Probability};
-use whimbrel_engine::{Chain, Faults, Participation, Stage, Stopping};
+use whimbrel_engine::{Chain, Faults, Journal, Participation, Stage, Stopping};
+use whimbrel_methods::fedem::Oracle;
 use whimbrel_methods::settings::{Batch, Budget, Weights};
 use whimbrel_methods::sgd::preset::table_row;
 
@@ -34,6 +44,8 @@ pub struct Plan {
     fit: Fit,
     /// What the data have to say.
     notes: Vec<String>,
+    /// The journal of a run that is replayed.
+    journal: Option<String>,
 }
 
 /// What is fitted, and how.
@@ -45,10 +57,27 @@ enum Fit {
 /// What every method needs.
 struct Common {
     job: Job,
+    clients: usize,
+    /// By id; empty where they are not known yet.
     names: Vec<String>,
     total_rows: Option<u64>,
     participation: Participation,
     faults: Faults,
+}
+
+/// Where the files are that a fit starts from.
+#[derive(Clone, Copy)]
+enum Files<'a> {
+    /// On this machine.
+    Here,
+    /// With the coordinator: a client knows what it was sent, which is all it needs.
+    Sent { memory: Option<&'a [f64]> },
+}
+
+/// Who a job's names of clients can mean.
+struct Roster<'a> {
+    names: &'a [String],
+    clients: usize,
 }
 
 impl Plan {
@@ -64,28 +93,43 @@ impl Plan {
     }
 
     fn checked(job: &Job, loaded: &Loaded, cache: &Cache) -> Result<Self> {
-        let names: Vec<String> = loaded.clients.iter().map(|(name, _)| name.clone()).collect();
-        let common = Common {
-            participation: participation(&job.method.participation, &names)?,
-            faults: faults(job, &names)?,
-            total_rows: loaded.total_rows(),
-            job: job.clone(),
-            names,
-        };
+        let common = Common::new(job, &Facts::of(loaded))?;
         let fit = match &job.model {
-            Model::Gmm(gmm) => Fit::Em(Box::new(EmPlan::new(&common, gmm, loaded)?)),
+            Model::Gmm(gmm) => {
+                let preparing = Preparing::seen(&common, loaded)?;
+                let em = EmPlan::new(&common, gmm, preparing, Files::Here)?;
+                em.look_at(&common, loaded)?;
+                Fit::Em(Box::new(em))
+            }
             Model::Linear(_) | Model::Logistic(_) => {
-                Fit::Gradient(Box::new(GradientPlan::new(&common, loaded, cache)?))
+                Fit::Gradient(Box::new(GradientPlan::simulated(&common, loaded, cache)?))
             }
         };
-        let plan = Self { common, fit, notes: loaded.notes.clone() };
-        channels::check_memory(job, plan.downlink(), plan.common.names.len())?;
+        let mut plan = Self::fitting(common, fit)?;
+        plan.notes.clone_from(&loaded.notes);
+        if job.federation.is_some() {
+            plan.notes.push("[federation] is for `whimbrel serve`; this is a simulation".into());
+        }
+        Ok(plan)
+    }
+
+    fn fitting(common: Common, fit: Fit) -> Result<Self> {
+        let plan = Self { common, fit, notes: Vec::new(), journal: None };
+        let job = &plan.common.job;
+        channels::check_memory(job, plan.downlink(), plan.common.clients)?;
         if job.method.stop.excess_loss.is_some() && plan.f_star().is_none() {
             let error = Error::config("without a known minimum no run can end at an excess loss")
                 .hint("take `excess_loss` out of `stop` in [method], or add a ridge");
             return Err(error.into());
         }
         Ok(plan)
+    }
+
+    /// The same plan with the losses and late joins of a journal in place of those of
+    /// [simulation]: what happened on a network, again.
+    #[must_use]
+    pub fn replaying(self, journal: String) -> Self {
+        Self { journal: Some(journal), ..self }
     }
 
     /// The length of the vectors that clients send.
@@ -117,9 +161,21 @@ impl Plan {
         }
     }
 
+    /// The constants behind the gradient family's `step = "theory"`, by name; none otherwise. (Those
+    /// of the EM methods are estimated by a stage of the run.)
+    pub fn theory(&self) -> &[(&'static str, f64)] {
+        match &self.fit {
+            Fit::Em(_) => &[],
+            Fit::Gradient(gradient) => gradient.theory(),
+        }
+    }
+
     /// The rounds that are planned, where the job or the data tell.
     pub fn rounds(&self) -> Option<u32> {
-        self.common.rounds()
+        match &self.fit {
+            Fit::Em(em) => em.rounds(&self.common),
+            Fit::Gradient(_) => self.common.rounds(&self.common.work()),
+        }
     }
 
     /// What should be looked at before the run starts.
@@ -135,13 +191,16 @@ impl Plan {
     pub fn notes(&self) -> Vec<String> {
         let (up, down) = (self.uplink(), self.downlink());
         let mut notes = self.notes.clone();
+        if let Fit::Em(em) = &self.fit {
+            notes.extend(em.notes());
+        }
         if let Fit::Gradient(gradient) = &self.fit {
             let row = table_row(up.rule(), up.codec().is_exact(), down.rule());
             notes.push(format!("{}: {row}", self.common.job.method.name()));
             notes.extend(gradient.notes());
         }
         notes.extend(channels::describe(up, down));
-        notes.extend(channels::memory_note(down, self.common.names.len()));
+        notes.extend(channels::memory_note(down, self.common.clients));
         notes
     }
 }
@@ -155,22 +214,63 @@ impl Chain for Plan {
     }
 
     fn build(&self, index: usize, delivered: &[Artifact]) -> whimbrel_core::Result<Stage> {
-        match &self.fit {
-            Fit::Em(em) => em.build(&self.common, index, delivered),
-            Fit::Gradient(gradient) => Ok(self.common.fit(gradient.method(&self.common))),
+        let mut stage = match &self.fit {
+            Fit::Em(em) => em.build(&self.common, index, delivered)?,
+            Fit::Gradient(gradient) => {
+                self.common.fit(gradient.method(&self.common), self.rounds())
+            }
+        };
+        if let Some(journal) = &self.journal {
+            stage.faults = self.replayed(journal, index, stage.faults.late)?;
         }
+        Ok(stage)
+    }
+}
+
+impl Plan {
+    /// Losses and late joins as a journal has them. Who joined a later stage late was not there
+    /// before it.
+    fn replayed(
+        &self,
+        journal: &str,
+        stage: usize,
+        mut late: BTreeMap<ClientId, u32>,
+    ) -> whimbrel_core::Result<Faults> {
+        for later in stage + 1..self.len() {
+            let later = Journal::parse(journal, later as u32)?;
+            let ids = (0..self.common.clients as u32).map(ClientId);
+            late.extend(ids.filter(|id| later.joins(*id).is_some()).map(|id| (id, u32::MAX)));
+        }
+        let replay = Some(Journal::parse(journal, stage as u32)?);
+        Ok(Faults { replay, late, ..Faults::default() })
     }
 }
 
 impl Common {
-    fn rounds(&self) -> Option<u32> {
+    fn new(job: &Job, facts: &Facts) -> Result<Self> {
+        let roster = Roster { names: &facts.names, clients: facts.clients };
+        Ok(Self {
+            participation: participation(&job.method.participation, &roster)?,
+            faults: faults(job, &roster)?,
+            total_rows: facts.total_rows,
+            job: job.clone(),
+            clients: facts.clients,
+            names: facts.names.clone(),
+        })
+    }
+
+    fn roster(&self) -> Roster<'_> {
+        Roster { names: &self.names, clients: self.clients }
+    }
+
+    fn rounds(&self, work: &Work) -> Option<u32> {
         match self.job.method.length {
             Length::Rounds(rounds) => Some(rounds),
             Length::Epochs(epochs) => {
                 let rows = self.total_rows? as f64;
-                let clients = self.names.len() as f64;
-                let each = self.batch().expectations((rows / clients) as u64) as f64;
-                let per_round = each * clients * self.participation_mean();
+                let clients = self.clients as f64;
+                let (p, each) = (self.participation_mean(), (rows / clients) as u64);
+                let per_round = work.oracle.expectations_mean(&work.batch, each, p) * clients;
                 let (rounds, passes) = self.opening();
                 let left = (epochs - passes).max(0.0);
                 Some(rounds.saturating_add((left * rows / per_round).ceil() as u32))
@@ -189,7 +289,7 @@ impl Common {
     }
 
     fn participation_mean(&self) -> f64 {
-        self.participation.mean(self.names.len())
+        self.participation.mean(self.clients)
     }
 
     fn budget(&self) -> Budget {
@@ -201,11 +301,17 @@ impl Common {
 
     fn batch(&self) -> Batch {
         match self.job.method.batch {
-            BatchKey::Full => Batch::Full,
+            // Of vr-fedem alone, for which `loops::work` finds the number.
+            BatchKey::Full | BatchKey::Auto { .. } => Batch::Full,
             BatchKey::Mini { rows, replacement, local_steps } => {
                 Batch::Sample { size: rows, replacement, local_steps }
             }
         }
+    }
+
+    /// What a client computes for an upload, of methods without outer loops.
+    fn work(&self) -> Work {
+        Work { oracle: Oracle::Minibatch, batch: self.batch() }
     }
 
     fn weights(&self) -> Weights {
@@ -229,10 +335,10 @@ impl Common {
         }
     }
 
-    /// The stage that fits the model.
-    fn fit(&self, method: Box<dyn DynMethod>) -> Stage {
+    /// The stage that fits the model in so many rounds, where they are known.
+    fn fit(&self, method: Box<dyn DynMethod>, rounds: Option<u32>) -> Stage {
         let stop = &self.job.method.stop;
-        let automatic = || self.rounds().map_or(10, |rounds| rounds.div_ceil(EVALUATIONS));
+        let automatic = || rounds.map_or(10, |rounds| rounds.div_ceil(EVALUATIONS));
         Stage {
             name: "fit",
             method,
@@ -249,13 +355,13 @@ impl Common {
     }
 }
 
-fn participation(key: &ParticipationKey, names: &[String]) -> Result<Participation> {
+fn participation(key: &ParticipationKey, roster: &Roster<'_>) -> Result<Participation> {
     Ok(match key {
         ParticipationKey::Probability(p) if *p >= 1.0 => Participation::Everyone,
         ParticipationKey::Probability(p) => Participation::Bernoulli(Probability::new(*p)?),
         ParticipationKey::Size(size) => {
-            if *size > names.len() {
-                let what = format!("a cohort of {size} out of {} clients", names.len());
+            if *size > roster.clients {
+                let what = format!("a cohort of {size} out of {} clients", roster.clients);
                 let error = Error::config(what)
                     .hint("participation = { size } is at most the number of clients");
                 return Err(error.into());
@@ -264,42 +370,48 @@ fn participation(key: &ParticipationKey, names: &[String]) -> Result<Participati
         }
         ParticipationKey::PerClient { default, clients } => {
             for name in clients.keys() {
-                id_of(name, names, "participation.clients")?;
+                roster.id_of(name, "participation.clients")?;
             }
-            let each = names.iter().map(|n| Probability::new(*clients.get(n).unwrap_or(default)));
+            let own = |id| roster.names.get(id).and_then(|name| clients.get(name));
+            let each = (0..roster.clients).map(|id| Probability::new(*own(id).unwrap_or(default)));
             Participation::PerClient(each.collect::<whimbrel_core::Result<_>>()?)
         }
     })
 }
 
-fn faults(job: &Job, names: &[String]) -> Result<Faults> {
+fn faults(job: &Job, roster: &Roster<'_>) -> Result<Faults> {
     let mut drops: BTreeMap<u32, BTreeSet<ClientId>> = BTreeMap::new();
     for dropout in &job.simulation.drops {
         for name in &dropout.clients {
-            let id = id_of(name, names, "simulation.drops")?;
+            let id = roster.id_of(name, "simulation.drops")?;
             drops.entry(dropout.round).or_default().insert(id);
         }
     }
     let mut late = BTreeMap::new();
     for join in &job.simulation.late {
-        late.insert(id_of(&join.client, names, "simulation.late")?, join.round);
+        late.insert(roster.id_of(&join.client, "simulation.late")?, join.round);
     }
-    if late.len() == names.len() && !names.is_empty() {
+    if late.len() == roster.clients && roster.clients > 0 {
         return Err(Failure::config("every client joins late: nobody is there to start with"));
     }
     Ok(Faults { lost: job.simulation.lost, drops, late, replay: None })
 }
 
-fn id_of(name: &str, names: &[String], key: &str) -> Result<ClientId> {
-    match names.iter().position(|n| n == name) {
-        Some(at) => Ok(ClientId(at as u32)),
-        None => {
-            let some: Vec<&str> = names.iter().take(5).map(String::as_str).collect();
-            let more = if names.len() > some.len() { ", ..." } else { "" };
-            let error =
-                Error::config(format!("`{key}` names client `{name}`, which the data do not have"))
-                    .hint(format!("the clients are {}{more}", some.join(", ")));
-            Err(error.into())
+impl Roster<'_> {
+    fn id_of(&self, name: &str, key: &str) -> Result<ClientId> {
+        if let Some(at) = self.names.iter().position(|n| n == name) {
+            return Ok(ClientId(at as u32));
         }
+        if self.names.is_empty() && self.clients > 0 {
+            let what = format!("`{key}` names client `{name}`, and clients bring their own names");
+            let error = Error::config(what).hint("list the clients by name in [federation]");
+            return Err(error.into());
+        }
+        let some: Vec<&str> = self.names.iter().take(5).map(String::as_str).collect();
+        let more = if self.names.len() > some.len() { ", ..." } else { "" };
+        let error =
+            Error::config(format!("`{key}` names client `{name}`, which the data do not have"))
+                .hint(format!("the clients are {}{more}", some.join(", ")));
+        Err(error.into())
     }
 }

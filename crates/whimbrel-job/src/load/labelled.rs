@@ -46,6 +46,13 @@ pub(super) fn from_toy(toy: &Toy, key: Key) -> Result<Loaded> {
     Ok(Loaded::of_labelled(clients, hash))
 }
 
+/// Makes the targets of two classes -1 and 1, and names the classes, the one that became -1 first;
+/// `names` has those that targets count from 0, where the file names them.
+pub(crate) fn class_names(rows: &mut Labelled, names: &[String]) -> Result<Vec<String>> {
+    let found = two_classes(rows)?;
+    Ok(found.map(|class| names.get(class as usize).cloned().unwrap_or(class.to_string())).into())
+}
+
 /// Rows of one file before they are shared out.
 struct Given<'a> {
     rows: Labelled,
@@ -60,11 +67,7 @@ impl Given<'_> {
     fn share_out(mut self, model: &Model, scale: bool, hash: String, key: Key) -> Result<Loaded> {
         let mut classes = Vec::new();
         if matches!(model, Model::Logistic(_)) {
-            let found = two_classes(&mut self.rows)?;
-            classes.extend(found.map(|class| match self.names.get(class as usize) {
-                Some(name) => name.clone(),
-                None => class.to_string(),
-            }));
+            classes = class_names(&mut self.rows, &self.names)?;
         }
         // By single columns as they were read; clusters are of what is fitted.
         let by_column = self.by_column(key)?;

@@ -1,12 +1,15 @@
 //! From `[data]` to clients with their rows.
 
+mod images;
 mod labelled;
 mod tables;
+
+pub(crate) use labelled::class_names;
 
 use crate::failure::{Failure, Result};
 use crate::spec::{ClusterBy, DataSource as Source, Job, MethodKind, Partition};
 use std::path::Path;
-use whimbrel_core::{ClientData, Key, Labelled, Table};
+use whimbrel_core::{ClientData, Error, Key, Labelled, Table};
 use whimbrel_data::{
     ClientRows, ClusterRule, Clustered, Clustering, Standardization, clusters, hash_file,
     read_embedding,
@@ -90,11 +93,17 @@ impl Loaded {
 pub fn load(job: &Job) -> Result<Loaded> {
     let key = Key::root(job.data.seed).fold(DATA_KEY);
     let pooled = job.method.kind == MethodKind::Em;
+    if !pooled && job.data.partition() == Some(&Partition::Pooled) {
+        let error = Error::config("nothing in [data] says who holds which row")
+            .hint("`whimbrel serve` runs this job, or name a column with `client` to simulate it");
+        return Err(error.into());
+    }
     let loaded = match &job.data.source {
         Source::Csv(csv) if csv.target.is_some() => labelled::from_csv(csv, &job.model, key)?,
-        Source::Csv(csv) => tables::from_csv(csv, key)?,
-        Source::Npy(npy) => tables::from_npy(npy, key)?,
+        Source::Csv(csv) => tables::from_csv(csv, job.data.standardize(), key)?,
+        Source::Npy(npy) => tables::from_npy(npy, job.data.standardize(), key)?,
         Source::Libsvm(libsvm) => labelled::from_libsvm(libsvm, &job.model, key)?,
+        Source::Idx(idx) => images::from_idx(idx, job.data.standardize(), key)?,
         Source::Toy(toy) => labelled::from_toy(toy, key)?,
         Source::Mixture(mixture) if mixture.stream => tables::streams(mixture, key, pooled)?,
         Source::Mixture(mixture) => tables::from_mixture(mixture, key)?,

@@ -11,19 +11,19 @@ use whimbrel_data::{
     standardize_table,
 };
 
-pub(super) fn from_csv(csv: &Csv, key: Key) -> Result<Loaded> {
+pub(super) fn from_csv(csv: &Csv, standardize: bool, key: Key) -> Result<Loaded> {
     let (data, set_apart) = read(csv)?;
     let except: Vec<&str> = set_apart.iter().map(String::as_str).collect();
     let features = features(csv, &except);
     let hash = hash_file(&csv.path)?;
-    share_out(&data, &csv.partition, &features, csv.standardize, hash, key)
+    share_out(&data, &csv.partition, &features, standardize, hash, key)
 }
 
-pub(super) fn from_npy(npy: &Npy, key: Key) -> Result<Loaded> {
+pub(super) fn from_npy(npy: &Npy, standardize: bool, key: Key) -> Result<Loaded> {
     let data = read_npy(&npy.path)?;
     let hash = hash_file(&npy.path)?;
     let features = Features::All { except: &[] };
-    share_out(&data, &npy.partition, &features, npy.standardize, hash, key)
+    share_out(&data, &npy.partition, &features, standardize, hash, key)
 }
 
 /// The file, and the columns that are kept as text and are no features: client, class and label.

@@ -4,7 +4,7 @@ use super::changes::HASH_MARK;
 use crate::build::Plan;
 use crate::failure::Result;
 use crate::load::Loaded;
-use crate::spec::{Job, Model};
+use crate::spec::{DataSource, Job, Model};
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 use whimbrel_core::method::{Artifact, Tensor};
@@ -16,6 +16,9 @@ use whimbrel_engine::{Ending, Outcome};
 /// Rows drawn into the picture of a two-dimensional mixture.
 const PREVIEW_ROWS: usize = 2000;
 
+/// How the tensors of a model's preparation are named.
+const PREPARE: &str = "prepare.";
+
 /// What a run's files need to know of the data, once the rows themselves are gone.
 #[derive(Clone, Debug)]
 pub struct Facts {
@@ -23,7 +26,7 @@ pub struct Facts {
     pub columns: Vec<String>,
     /// Rows by client.
     pub rows: Vec<Option<u64>>,
-    /// The data's hash.
+    /// The data's hash; empty where nobody has seen them all.
     pub hash: String,
     /// Some rows of two-dimensional data, for the picture.
     pub preview: Option<String>,
@@ -52,6 +55,20 @@ impl Facts {
             preview,
             standardization: loaded.standardization.clone(),
             classes: loaded.classes.clone(),
+        }
+    }
+}
+
+impl Facts {
+    /// What a coordinator can say of data that it has not seen; `rows` by client, where known.
+    pub fn on_network(facts: &crate::build::Facts, rows: Vec<Option<u64>>) -> Self {
+        Self {
+            columns: facts.columns.clone(),
+            rows,
+            hash: String::new(),
+            preview: None,
+            standardization: None,
+            classes: facts.classes.clone(),
         }
     }
 }
@@ -103,8 +120,14 @@ pub(super) fn summary(
     put("rows", facts.rows.iter().copied().sum::<Option<u64>>().map_or(Value::Null, Into::into));
     put("repairs", last("repairs").map_or(Value::Null, |n| (n as u64).into()));
     put("ending", ending(&outcome.ending).into());
+    if outcome.delivered.last().is_some_and(|model| space(model) == "components") {
+        put("space", "components".into());
+    }
     if let Some(theory) = outcome.delivered.iter().find(|a| a.kind == "theory") {
         let constants = theory.numbers().map(|(name, value)| (name.into(), number(value)));
+        put("theory", Value::Object(constants.collect()));
+    } else if !plan.theory().is_empty() {
+        let constants = plan.theory().iter().map(|(name, value)| ((*name).into(), number(*value)));
         put("theory", Value::Object(constants.collect()));
     }
     put("notes", plan.notes().into());
@@ -145,7 +168,8 @@ pub(super) fn model_json(
 ) -> String {
     let mut object = Map::new();
     object.insert("kind".into(), model.kind.clone().into());
-    for tensor in &model.tensors {
+    let is_map = |tensor: &&Tensor| tensor.name.starts_with(PREPARE);
+    for tensor in model.tensors.iter().filter(|tensor| !is_map(tensor)) {
         object.insert(tensor.name.clone(), nested(tensor));
     }
     object.insert("objective".into(), objective.map_or(Value::Null, number));
@@ -157,7 +181,22 @@ pub(super) fn model_json(
             object.insert("intercept".into(), regression.intercept.into());
         }
     }
-    object.insert("columns".into(), facts.columns.clone().into());
+    let columns = used_columns(facts, model);
+    if model.tensors.iter().any(|tensor| is_map(&tensor)) {
+        let dropped: Vec<&String> =
+            facts.columns.iter().filter(|column| !columns.contains(column)).collect();
+        let mut prepare = Map::from_iter([("dropped".into(), json!(dropped))]);
+        // The places of the columns that are left are told by their names.
+        for tensor in model.tensors.iter().filter(is_map).skip(1) {
+            prepare.insert(tensor.name[PREPARE.len()..].into(), nested(tensor));
+        }
+        object.insert("prepare".into(), Value::Object(prepare));
+        object.insert("space".into(), space(model).into());
+    }
+    object.insert("columns".into(), columns.into());
+    if let DataSource::Idx(idx) = &job.data.source {
+        object.insert("byte_scale".into(), number(idx.scale));
+    }
     if let Some(standardization) = &facts.standardization {
         let list = |xs: &[f64]| xs.iter().map(|x| number(*x)).collect::<Value>();
         let (means, scales) = (list(&standardization.means), list(&standardization.scales));
@@ -167,6 +206,21 @@ pub(super) fn model_json(
         object.insert("classes".into(), facts.classes.clone().into());
     }
     pretty(&Value::Object(object))
+}
+
+/// Of what the means, the covariances and the likelihood are.
+pub(super) fn space(model: &Artifact) -> &'static str {
+    if model.tensor("prepare.axes").is_some() { "components" } else { "columns" }
+}
+
+/// The columns that a model reads: those that preparation left.
+fn used_columns(facts: &Facts, model: &Artifact) -> Vec<String> {
+    match model.tensor("prepare.kept") {
+        None => facts.columns.clone(),
+        Some(kept) => {
+            kept.values.iter().filter_map(|at| facts.columns.get(*at as usize).cloned()).collect()
+        }
+    }
 }
 
 /// A CSV cell.

@@ -6,6 +6,7 @@
 pub mod channel;
 pub mod codec;
 pub mod data;
+pub mod federation;
 pub mod gmm;
 pub mod method;
 pub mod mixture;
@@ -35,7 +36,8 @@ pub use channel::{
     UpRuleKind, Uplink,
 };
 pub use codec::{Blocks, Codec, CodecKind, Kept, Norm};
-pub use data::{ClusterBy, Csv, Data, Libsvm, Npy, Partition, Source as DataSource};
+pub use data::{ClusterBy, Csv, Data, Idx, Libsvm, Npy, Partition, Prepare, Source as DataSource};
+pub use federation::{Clients, Federation, Quorum};
 pub use gmm::{Covariance, Gmm, Init, InverseWishart, Penalty};
 pub use matrix::Matrix;
 pub use method::{
@@ -68,6 +70,8 @@ pub struct Job {
     pub downlink: Downlink,
     /// What goes wrong on purpose.
     pub simulation: Simulation,
+    /// Who takes part on a network, and when a round closes there; `None`: the job is simulated.
+    pub federation: Option<Federation>,
 }
 
 /// The longest name of a job: it becomes part of a directory's name.
@@ -98,25 +102,44 @@ static UPLINK: Key = Key::default("uplink", "a table", "{}", "how vectors travel
 static DOWNLINK: Key =
     Key::default("downlink", "a table", "{}", "how the state travels to clients");
 static SIMULATION: Key = Key::default("simulation", "a table", "{}", "what goes wrong on purpose");
+static FEDERATION: Key = Key::optional(
+    "federation",
+    "a table",
+    "the job can be simulated and not served",
+    "who takes part on a network, and when a round closes there",
+);
 
 /// The top of the file.
 static ROOT: Section = Section {
     name: "",
     doc: "Above the first table.",
-    keys: &[&NAME, &SEED, &SEEDS, &DATA, &MODEL, &METHOD, &UPLINK, &DOWNLINK, &SIMULATION],
+    keys: &[
+        &NAME,
+        &SEED,
+        &SEEDS,
+        &DATA,
+        &MODEL,
+        &METHOD,
+        &UPLINK,
+        &DOWNLINK,
+        &SIMULATION,
+        &FEDERATION,
+    ],
     example: "name = \"wards\"\nseed = 7\n",
 };
 
 /// The tables of a job file, in the order of the reference.
-pub(crate) static SECTIONS: [&Section; 8] = [
+pub(crate) static SECTIONS: [&Section; 10] = [
     &ROOT,
     &data::SECTION,
     &data::split::SECTION,
+    &data::prepare::SECTION,
     &model::SECTION,
     &method::SECTION,
     &channel::uplink::UPLINK,
     &channel::downlink::DOWNLINK,
     &simulation::SECTION,
+    &federation::SECTION,
 ];
 
 impl Job {
@@ -142,7 +165,7 @@ impl Job {
         // The other tables are read by the kind even where [method] has faults; where the kind
         // itself is in doubt, what only it would settle is not reported as well.
         let asked = Asked::peek(source);
-        let pooled = asked.kind.is_none_or(|kind| kind == MethodKind::Em);
+        let pooled = asked.kind.is_none_or(|kind| kind == MethodKind::Em) || root.has(&FEDERATION);
         let job_seed = seed.unwrap_or_default();
         let data = root.read(&DATA, |v| Data::read(&v.table(&data::SECTION)?, job_seed, pooled));
         let model = root.read(&MODEL, |v| Model::read(&v.table(&model::SECTION)?));
@@ -152,6 +175,8 @@ impl Job {
         let simulation = root.read(&SIMULATION, |v| {
             Simulation::read(&v.table(&simulation::SECTION)?, asked.kind, length)
         });
+        let federation =
+            root.optional(&FEDERATION, |v| Federation::read(&v.table(&federation::SECTION)?));
         let mut job = Self {
             name: name?.unwrap_or_else(|| name_of_file(file_name)),
             seed: seed?,
@@ -162,6 +187,7 @@ impl Job {
             uplink: uplink?,
             downlink: downlink?,
             simulation: simulation?,
+            federation: federation?,
         };
         job.settle_form();
         job.check_together(source);
@@ -171,7 +197,8 @@ impl Job {
     /// FedEM's form where the job does not say: the paper's over an exact downlink; over others
     /// the one that every downlink can carry.
     fn settle_form(&mut self) {
-        if matches!(self.method.kind, MethodKind::Dem | MethodKind::Fedem) {
+        let kind = self.method.kind;
+        if matches!(kind, MethodKind::Dem | MethodKind::Fedem | MethodKind::VrFedem) {
             let usual = if self.downlink.is_exact() { Form::Pair } else { Form::State };
             self.method.form.get_or_insert(usual);
         }
@@ -211,6 +238,9 @@ impl Job {
         self.uplink.write(out);
         self.downlink.write(out);
         self.simulation.write(out, self.method.kind);
+        if let Some(federation) = &self.federation {
+            federation.write(out);
+        }
     }
 }
 

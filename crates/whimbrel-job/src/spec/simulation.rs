@@ -37,7 +37,13 @@ pub struct LateJoin {
     pub round: u32,
 }
 
-const FEDERATED: &[&str] = &["dem", "fedem", "sgd"];
+impl Default for Simulation {
+    fn default() -> Self {
+        Self { lost: 0.0, drops: Vec::new(), late: Vec::new(), checkpoint_seconds: 10.0 }
+    }
+}
+
+const FEDERATED: &[&str] = &["dem", "fedem", "vr-fedem", "sgd"];
 const ALONE: &str = "one client holds everything and sends nothing";
 
 static LOST: Key = Key::default(

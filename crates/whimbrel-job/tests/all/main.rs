@@ -5,9 +5,13 @@ mod documents;
 mod errors;
 mod gradient;
 mod jobs;
+mod network;
+mod offer;
 mod plans;
+mod prepare;
 mod property;
 mod stages;
+mod variance;
 
 use whimbrel_job::Job;
 

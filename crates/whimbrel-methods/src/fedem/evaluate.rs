@@ -2,7 +2,8 @@
 //! limits.
 
 use super::{FedEm, Form, Server};
-use crate::fedem::state::{Client, Phase};
+use crate::fedem::state::{Client, Peer, Phase};
+use crate::settings::check_answer;
 use whimbrel_core::method::{Evaluate, Metric, MetricValue};
 use whimbrel_core::{ClientId, Error, Result, sum::ExactSum, vector, wire};
 use whimbrel_models::{LatentModel, Rows};
@@ -43,7 +44,7 @@ impl<M: LatentModel> Evaluate for FedEm<M> {
             None => self.model.expect(&theta, data, Rows::All, &mut statistic)?,
         };
         // ||V_{k,i} − h_i(Ŝ_k)||², the summand of G_k                         (C.4, App. E.7)
-        let memory_gap2 = self.uplink.has_memory().then(|| {
+        let memory_gap2 = self.has_memory().then(|| {
             let mut gap = statistic.clone();
             if self.form != Form::Lean {
                 vector::axpy(&mut gap, -1.0, &ask.s_hat);
@@ -54,6 +55,15 @@ impl<M: LatentModel> Evaluate for FedEm<M> {
             vector::norm2_squared(&gap)
         });
         Ok(Answer { rows: rows as u64, statistic, log_likelihood, memory_gap2 })
+    }
+
+    fn check(&self, id: ClientId, peer: &Peer, answer: &Answer) -> Result<()> {
+        if answer.statistic.len() != self.model.statistic_len() {
+            return Err(Error::peer(format!("client {id} sent a statistic of another length")));
+        }
+        let figures = answer.statistic.iter().copied();
+        let others = [answer.log_likelihood, answer.memory_gap2.unwrap_or(0.0)];
+        check_answer(id, (answer.rows, peer.rows), figures.chain(others))
     }
 
     fn loss(&self, answer: &Answer) -> Option<f64> {

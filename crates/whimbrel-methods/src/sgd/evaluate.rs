@@ -1,6 +1,7 @@
 //! What a run of the gradient family reports.
 
-use super::{Client, Server, Sgd};
+use super::{Client, Peer, Server, Sgd};
+use crate::settings::check_answer;
 use whimbrel_core::method::{Evaluate, Metric, MetricValue};
 use whimbrel_core::{ClientId, Error, Result, sum::ExactSum, vector, wire};
 use whimbrel_models::Rows;
@@ -49,6 +50,11 @@ impl Evaluate for Sgd {
             }
         };
         Ok(Answer { rows: data.rows() as u64, loss, memory_gap2 })
+    }
+
+    fn check(&self, id: ClientId, peer: &Peer, answer: &Answer) -> Result<()> {
+        let figures = [answer.loss, answer.memory_gap2.unwrap_or(0.0)];
+        check_answer(id, (answer.rows, peer.rows), figures)
     }
 
     fn loss(&self, answer: &Answer) -> Option<f64> {

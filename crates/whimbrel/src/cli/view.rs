@@ -11,7 +11,7 @@ use whimbrel::job::failure::Result;
 use whimbrel::job::rundir::RunDir;
 use whimbrel::job::spec::MethodKind;
 use whimbrel::job::start::read_object;
-use whimbrel::report::{ClientView, MixtureView, RunView};
+use whimbrel::report::{ClientView, ImputationView, MixtureView, RunView};
 
 /// Reads everything a report needs; what a failed or unfinished run lacks is left out.
 pub fn load(dir: &RunDir) -> Result<RunView> {
@@ -48,6 +48,7 @@ pub fn load(dir: &RunDir) -> Result<RunView> {
         rows,
         clients: table.map(|p| clients(&p)).transpose()?.unwrap_or_default(),
         mixture: mixture(path)?,
+        imputation: imputation(path)?,
         command: format!("whimbrel run {}", shell_word(&path.join("job.toml"))),
         error: ending.strip_prefix("failed: ").map(String::from),
         reference_objective: None,
@@ -151,6 +152,13 @@ fn mixture(path: &Path) -> Result<Option<MixtureView>> {
         })
     };
     Ok(drawn())
+}
+
+/// What `imputation.json` says of a completed table.
+fn imputation(path: &Path) -> Result<Option<ImputationView>> {
+    let Some(file) = optional(path, "imputation.json") else { return Ok(None) };
+    let view = serde_json::from_str(&read(&file)?);
+    Ok(Some(view.map_err(|e| Error::storage(file.display(), e))?))
 }
 
 fn optional(folder: &Path, name: &str) -> Option<std::path::PathBuf> {

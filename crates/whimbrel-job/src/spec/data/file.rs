@@ -51,7 +51,7 @@ pub struct Libsvm {
     pub standardize: bool,
 }
 
-const FILES: &[&str] = &["csv", "npy", "libsvm"];
+const FILES: &[&str] = &["csv", "npy", "libsvm", "idx"];
 const NAMED_COLUMNS: &str = "only csv files have named columns";
 
 pub(crate) static PATH: Key =

@@ -1,9 +1,13 @@
 //! `[data]`: where the rows come from and who holds them.
 
 pub mod file;
+pub mod idx;
+pub mod prepare;
 pub mod split;
 
 pub use file::{Csv, Libsvm, Npy};
+pub use idx::Idx;
+pub use prepare::Prepare;
 pub use split::{ClusterBy, Partition};
 
 use super::mixture::{self, Mixture};
@@ -12,6 +16,7 @@ use crate::key::{Key, Section, choices};
 use crate::reader::{Read, Reader};
 use crate::resolve::{Writer, text};
 use file::{CLIENT, COLUMNS, COLUMNS_COUNT, DELIMITER, LABEL, PATH, STANDARDIZE, TARGET};
+use prepare::PREPARE;
 use split::SPLIT;
 use std::path::PathBuf;
 
@@ -20,6 +25,8 @@ use std::path::PathBuf;
 pub struct Data {
     /// Where the rows come from.
     pub source: Source,
+    /// What is done to the columns, as written in `[data.prepare]`.
+    pub prepare: Prepare,
     /// The seed of splits and generators.
     pub seed: u64,
 }
@@ -33,6 +40,8 @@ pub enum Source {
     Npy(Npy),
     /// LIBSVM's text.
     Libsvm(Libsvm),
+    /// Images in the layout of MNIST.
+    Idx(Idx),
     /// Rows drawn from a Gaussian mixture.
     Mixture(Mixture),
     /// Rows drawn around a linear predictor.
@@ -46,6 +55,8 @@ choices! {
         Npy = "npy": "a two-dimensional NumPy array of numbers",
         Libsvm = "libsvm": "LIBSVM's text, plain or gzipped: a target and sparse features on each \
          line",
+        Idx = "idx": "images in the layout of MNIST, plain or gzipped: a row for each, a column \
+         `p0`, `p1`, ... for each byte",
         Mixture = "mixture": "rows drawn from a Gaussian mixture, with a dial for how much \
          clients differ",
         Toy = "toy": "rows and targets drawn around a linear predictor: the least-squares toy sets \
@@ -76,7 +87,11 @@ pub(crate) static SECTION: Section = Section {
         &TARGET,
         &STANDARDIZE,
         &DELIMITER,
+        &idx::LABELS,
+        &idx::WRITERS,
+        &idx::SCALE,
         &SPLIT,
+        &PREPARE,
         &mixture::CLIENTS,
         &mixture::ROWS,
         &mixture::MEANS,
@@ -100,14 +115,27 @@ impl Data {
         let seed = reader.optional(&SEED, |v| v.integer(0..=u64::MAX));
         let kind: SourceKind = reader.read(&SOURCE, |v| v.choice())?;
         reader.check_meaning(kind.name());
+        let prepare = reader.optional(&PREPARE, |v| Prepare::read(&v.table(&prepare::SECTION)?));
         let source = match kind {
             SourceKind::Csv => Csv::read(reader, pooled).map(Source::Csv),
             SourceKind::Npy => Npy::read(reader, pooled).map(Source::Npy),
             SourceKind::Libsvm => Libsvm::read(reader).map(Source::Libsvm),
+            SourceKind::Idx => Idx::read(reader, pooled).map(Source::Idx),
             SourceKind::Mixture => Mixture::read(reader).map(Source::Mixture),
             SourceKind::Toy => Toy::read(reader).map(Source::Toy),
         };
-        Ok(Self { source: source?, seed: seed?.unwrap_or(job_seed) })
+        let data = Self {
+            source: source?,
+            prepare: prepare?.unwrap_or_default(),
+            seed: seed?.unwrap_or(job_seed),
+        };
+        if data.prepare.is_something() && data.source.standardize() {
+            return reader.read(&STANDARDIZE, |v| {
+                let what = "[data.prepare] says what is done to the columns, and so does this";
+                Err(v.fail(what, "write standardize = true in [data.prepare] only"))
+            });
+        }
+        Ok(data)
     }
 
     /// How many clients there will be, where the job alone tells.
@@ -115,7 +143,9 @@ impl Data {
         match &self.source {
             Source::Mixture(mixture) => Some(mixture.clients),
             Source::Toy(toy) => Some(toy.clients),
-            Source::Csv(_) | Source::Npy(_) | Source::Libsvm(_) => self.partition()?.clients(),
+            Source::Csv(_) | Source::Npy(_) | Source::Libsvm(_) | Source::Idx(_) => {
+                self.partition()?.clients()
+            }
         }
     }
 
@@ -125,6 +155,7 @@ impl Data {
             Source::Csv(csv) => Some(&csv.partition),
             Source::Npy(npy) => Some(&npy.partition),
             Source::Libsvm(libsvm) => Some(&libsvm.partition),
+            Source::Idx(idx) => Some(&idx.partition),
             Source::Mixture(_) | Source::Toy(_) => None,
         }
     }
@@ -134,18 +165,19 @@ impl Data {
         match &self.source {
             Source::Csv(csv) => csv.target.is_some(),
             Source::Libsvm(_) | Source::Toy(_) => true,
-            Source::Npy(_) | Source::Mixture(_) => false,
+            Source::Npy(_) | Source::Idx(_) | Source::Mixture(_) => false,
         }
+    }
+
+    /// What is done to the columns, `standardize` in `[data]` included.
+    pub fn preparation(&self) -> Prepare {
+        let standardize = self.prepare.standardize || self.source.standardize();
+        Prepare { standardize, ..self.prepare }
     }
 
     /// Whether columns are scaled to mean 0 and variance 1.
     pub fn standardize(&self) -> bool {
-        match &self.source {
-            Source::Csv(csv) => csv.standardize,
-            Source::Npy(npy) => npy.standardize,
-            Source::Libsvm(libsvm) => libsvm.standardize,
-            Source::Mixture(_) | Source::Toy(_) => false,
-        }
+        self.preparation().standardize
     }
 
     pub(crate) fn paths_mut(&mut self) -> Vec<&mut PathBuf> {
@@ -153,6 +185,7 @@ impl Data {
             Source::Csv(csv) => (&mut csv.path, &mut csv.partition),
             Source::Npy(npy) => (&mut npy.path, &mut npy.partition),
             Source::Libsvm(libsvm) => (&mut libsvm.path, &mut libsvm.partition),
+            Source::Idx(idx) => return idx.paths_mut(),
             Source::Mixture(_) | Source::Toy(_) => return Vec::new(),
         };
         let embedding = match partition {
@@ -168,6 +201,7 @@ impl Data {
             Source::Csv(_) => SourceKind::Csv,
             Source::Npy(_) => SourceKind::Npy,
             Source::Libsvm(_) => SourceKind::Libsvm,
+            Source::Idx(_) => SourceKind::Idx,
             Source::Mixture(_) => SourceKind::Mixture,
             Source::Toy(_) => SourceKind::Toy,
         };
@@ -176,6 +210,7 @@ impl Data {
             Source::Csv(csv) => csv.write(out),
             Source::Npy(npy) => npy.write(out),
             Source::Libsvm(libsvm) => libsvm.write(out),
+            Source::Idx(idx) => idx.write(out),
             Source::Mixture(mixture) => mixture.write(out),
             Source::Toy(toy) => toy.write(out),
         }
@@ -183,6 +218,20 @@ impl Data {
         let client = matches!(&self.source, Source::Csv(_));
         if let Some(partition) = self.partition() {
             partition.write(out, client);
+        }
+        self.prepare.write(out);
+    }
+}
+
+impl Source {
+    /// `standardize`, as written in `[data]`.
+    fn standardize(&self) -> bool {
+        match self {
+            Self::Csv(csv) => csv.standardize,
+            Self::Npy(npy) => npy.standardize,
+            Self::Libsvm(libsvm) => libsvm.standardize,
+            Self::Idx(idx) => idx.standardize,
+            Self::Mixture(_) | Self::Toy(_) => false,
         }
     }
 }

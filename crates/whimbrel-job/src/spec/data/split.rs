@@ -77,7 +77,7 @@ pub(super) static SPLIT: Key = Key::optional(
     "`client` says who holds which row",
     "how rows are shared out between made-up clients",
 )
-.only(&["csv", "npy", "libsvm"], "each client draws its own rows");
+.only(&["csv", "npy", "libsvm", "idx"], "each client draws its own rows");
 
 pub(crate) static BY: Key =
     Key::required("by", "", "how rows are shared out").words(SplitKind::WORDS);

@@ -1,24 +1,36 @@
 //! A fitted mixture on new rows: labels, log-densities and responsibilities.
 
-use super::super::inspect::read_any;
+use super::super::inspect::{read_any, read_images};
 use super::{Predicted, columns};
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 use std::path::Path;
 use whimbrel::core::ClientData;
+use whimbrel::data::{Features, is_idx};
 use whimbrel::job::failure::{Failure, Result};
 use whimbrel::job::start::read_init;
+use whimbrel::methods::prepare::Preparation;
 use whimbrel::models::LatentModel;
 use whimbrel::models::gmm::{Covariance, Gmm, GmmParameters, GmmSettings};
 
 /// Label, log-density and responsibilities of each row.
 pub fn predict(path: &Path, object: &Map<String, Value>, file: &Path) -> Result<Predicted> {
     let (model, theta, columns) = load_model(path, object)?;
-    let data = read_any(file, None)?;
-    let features = data.features(&whimbrel::data::Features::Listed(&columns))?;
+    let projection = load_projection(path, object, columns.len())?;
+    if projection.as_ref().map_or(columns.len(), Preparation::width) != theta.columns() {
+        return Err(super::broken(path, "`means` and `columns` do not fit each other"));
+    }
+    let data = match object.get("byte_scale").and_then(Value::as_f64) {
+        Some(scale) if is_idx(file) => read_images(file, scale)?,
+        _ => read_any(file, None)?,
+    };
+    let features = data.features(&Features::Listed(&columns))?;
     let table = data.table(&features)?;
     let rows = table.rows();
-    let bound = model.bind(&ClientData::Table(table))?;
+    let bound = match &projection {
+        None => model.bind(&ClientData::Table(table))?,
+        Some(map) => model.data_from_rows(&map.forward(&table.values, columns.len())?)?,
+    };
     let found = model.responsibilities(&theta, &bound)?;
     let k = model.components();
     let mut text = String::from("row,label,log_density");
@@ -38,7 +50,10 @@ pub fn predict(path: &Path, object: &Map<String, Value>, file: &Path) -> Result<
         text,
         rows,
         figures: vec![("mean_log_density", json!(mean))],
-        words: format!("mean log-density {mean:.6}"),
+        words: match &projection {
+            None => format!("mean log-density {mean:.6}"),
+            Some(map) => format!("mean log-density {mean:.6} of {} components", map.width()),
+        },
     })
 }
 
@@ -57,7 +72,31 @@ fn load_model(
         Some("full") => Covariance::Full,
         _ => return Err(broken("`covariance_kind` must be known, tied, diagonal or full")),
     };
-    let model = Gmm::new(GmmSettings::new(init.weights.len(), columns.len(), covariance))?;
+    let model = Gmm::new(GmmSettings::new(init.weights.len(), init.columns, covariance))?;
     let theta = model.parameters(&init.weights, &init.means, &init.covariance)?;
     Ok((model, theta, columns))
+}
+
+/// The map to the components that a mixture was fitted to; none for one of the columns.
+fn load_projection(
+    path: &Path,
+    object: &Map<String, Value>,
+    columns: usize,
+) -> Result<Option<Preparation>> {
+    let broken = |what: &str| Failure::config(format!("{}: {what}", path.display()));
+    let Some(axes) = object.get("prepare").and_then(|prepare| prepare.get("axes")) else {
+        return Ok(None);
+    };
+    let list = |value: &Value| -> Option<Vec<f64>> {
+        value.as_array()?.iter().map(|x| x.as_f64().filter(|x| x.is_finite())).collect()
+    };
+    let of = |name: &str| object.get("prepare")?.get(name).and_then(list);
+    let rows = axes.as_array().and_then(|rows| rows.iter().map(list).collect::<Option<Vec<_>>>());
+    let (Some(means), Some(scales), Some(axes)) = (of("means"), of("scales"), rows) else {
+        return Err(broken("`prepare` must hold lists of numbers: means, scales and axes"));
+    };
+    let kept = (0..columns).collect();
+    let map = Preparation::from_parts(kept, means, scales, Some(axes.concat()));
+    let map = map.map_err(|e| broken(&format!("`prepare`: {e}")))?;
+    Ok(Some(map))
 }

@@ -1,0 +1,185 @@
+//! The idx files in which MNIST comes, plain or gzipped: a type, lengths, and big-endian values.
+
+use crate::source::{Source, read_full};
+use crate::{ClientRows, Error, Result};
+use std::io::Read;
+use std::path::Path;
+use whimbrel_core::Table;
+
+/// Images as rows of bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Images {
+    rows: usize,
+    width: usize,
+    bytes: Vec<u8>,
+}
+
+impl Images {
+    /// How many images.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// How many bytes an image has.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// These images, row by row: each byte over `scale`, in columns `p0`, `p1` and so on.
+    pub fn table(&self, rows: impl Iterator<Item = usize>, scale: f64) -> Result<Table> {
+        let mut values = Vec::with_capacity(rows.size_hint().0 * self.width);
+        for row in rows {
+            let image = &self.bytes[row * self.width..][..self.width];
+            values.extend(image.iter().map(|byte| f64::from(*byte) / scale));
+        }
+        Ok(Table::new((0..self.width).map(|j| format!("p{j}")).collect(), values)?)
+    }
+}
+
+/// Reads images: bytes in two dimensions or more, of which the first counts the images.
+pub fn read_idx_images(path: impl AsRef<Path>) -> Result<Images> {
+    let path = path.as_ref();
+    images(&path.display().to_string(), &Source::File(path))
+}
+
+/// Reads images held in memory; `name` stands for the file in messages.
+pub fn read_idx_images_bytes(name: &str, bytes: &[u8]) -> Result<Images> {
+    images(name, &Source::Bytes(bytes))
+}
+
+/// Reads one whole number for each of `rows` images: a list (`column` 0), or one column of a table
+/// of several numbers per image.
+pub fn read_idx_numbers(path: impl AsRef<Path>, rows: usize, column: usize) -> Result<Vec<i32>> {
+    let path = path.as_ref();
+    numbers(&path.display().to_string(), &Source::File(path), rows, column)
+}
+
+/// Reads numbers held in memory; `name` stands for the file in messages.
+pub fn read_idx_numbers_bytes(
+    name: &str,
+    bytes: &[u8],
+    rows: usize,
+    column: usize,
+) -> Result<Vec<i32>> {
+    numbers(name, &Source::Bytes(bytes), rows, column)
+}
+
+/// Whether a file begins as an idx file of a known type does.
+pub fn is_idx(path: impl AsRef<Path>) -> bool {
+    let path = path.as_ref();
+    let mut lead = [0; 4];
+    let opened = Source::File(path).open(&path.display().to_string());
+    let read = opened.is_ok_and(|mut file| matches!(read_full(&mut file, &mut lead), Ok(4)));
+    read && matches!(lead, [0, 0, BYTE | INT, 1..=DIMENSIONS_MAX])
+}
+
+/// One client for each number, named by it.
+pub fn by_number(numbers: &[i32], what: &str) -> Vec<ClientRows> {
+    let digits = numbers.iter().map(|n| n.to_string().len()).max().unwrap_or(1);
+    let mut clients = std::collections::BTreeMap::<i32, Vec<usize>>::new();
+    for (row, number) in numbers.iter().enumerate() {
+        clients.entry(*number).or_default().push(row);
+    }
+    // As many digits for all, so that byte order is numeric order.
+    let name = |number: i32| format!("{what}-{number:0digits$}");
+    clients.into_iter().map(|(n, rows)| ClientRows { name: name(n), rows }).collect()
+}
+
+const BYTE: u8 = 0x08;
+const INT: u8 = 0x0C;
+const DIMENSIONS_MAX: u8 = 4;
+
+/// What a file holds: its type, its lengths and its values as bytes.
+struct Content {
+    kind: u8,
+    shape: Vec<usize>,
+    bytes: Vec<u8>,
+}
+
+fn images(name: &str, source: &Source<'_>) -> Result<Images> {
+    let Content { kind, shape, bytes } = read(name, source)?;
+    if kind != BYTE || shape.len() < 2 {
+        let what = format!("it holds {}, not images", describe(kind, &shape));
+        return Err(Error::format(name, what).hint("images are bytes in three dimensions"));
+    }
+    let (rows, width) = (shape[0], shape[1..].iter().product());
+    if rows == 0 || width == 0 {
+        return Err(Error::format(name, "it holds no images"));
+    }
+    Ok(Images { rows, width, bytes })
+}
+
+fn numbers(name: &str, source: &Source<'_>, rows: usize, column: usize) -> Result<Vec<i32>> {
+    let Content { kind, shape, bytes } = read(name, source)?;
+    let width = match shape[..] {
+        [_] => 1,
+        [_, width] if width > 0 => width,
+        _ => {
+            let what = format!("it holds {}, not a list of numbers", describe(kind, &shape));
+            return Err(Error::format(name, what));
+        }
+    };
+    if shape[0] != rows {
+        let what = format!("it has numbers for {} images, and there are {rows}", shape[0]);
+        return Err(Error::format(name, what));
+    }
+    if column >= width {
+        let what = format!("it has {width} numbers for each image, and number {column} is wanted");
+        return Err(Error::format(name, what).hint("columns are counted from 0"));
+    }
+    let all: Vec<i32> = match kind {
+        BYTE => bytes.iter().map(|byte| i32::from(*byte)).collect(),
+        _ => bytes.as_chunks().0.iter().map(|four| i32::from_be_bytes(*four)).collect(),
+    };
+    Ok(all.into_iter().skip(column).step_by(width).collect())
+}
+
+fn read(name: &str, source: &Source<'_>) -> Result<Content> {
+    let mut file = source.open(name)?;
+    let mut lead = [0; 4];
+    exact(name, &mut file, &mut lead)?;
+    let [0, 0, kind, dimensions] = lead else {
+        let what = "this is not an idx file: it does not begin with two zero bytes";
+        return Err(Error::format(name, what));
+    };
+    if !matches!(kind, BYTE | INT) || !(1..=DIMENSIONS_MAX).contains(&dimensions) {
+        let what = format!("values of type {kind:#04x} in {dimensions} dimensions are not read");
+        return Err(Error::format(name, what).hint("bytes (0x08) and integers (0x0c) are"));
+    }
+    let mut shape = Vec::new();
+    for _ in 0..dimensions {
+        let mut length = [0; 4];
+        exact(name, &mut file, &mut length)?;
+        shape.push(u32::from_be_bytes(length) as usize);
+    }
+    let size: usize = if kind == BYTE { 1 } else { 4 };
+    let promised = shape.iter().try_fold(size, |all, n| all.checked_mul(*n));
+    let Some(promised) = promised.filter(|all| *all < usize::MAX) else {
+        let what = format!("the header promises {shape:?} values, more than can be addressed");
+        return Err(Error::format(name, what));
+    };
+    // Grows as bytes arrive: a header that lies costs nothing.
+    let mut bytes = Vec::new();
+    let broken = |e: std::io::Error| Error::storage(name, &e);
+    file.by_ref().take(promised as u64).read_to_end(&mut bytes).map_err(broken)?;
+    let more = read_full(&mut file, &mut [0]).map_err(broken)?;
+    if bytes.len() != promised || more > 0 {
+        let found = if more > 0 { "more".into() } else { bytes.len().to_string() };
+        let what = format!("the header promises {promised} bytes of values, but {found} follow");
+        return Err(Error::format(name, what));
+    }
+    Ok(Content { kind, shape, bytes })
+}
+
+fn exact(name: &str, file: &mut dyn Read, out: &mut [u8]) -> Result<()> {
+    match read_full(file, out).map_err(|e| Error::storage(name, &e))? {
+        got if got == out.len() => Ok(()),
+        _ => Err(Error::format(name, "the file ends inside its header")),
+    }
+}
+
+fn describe(kind: u8, shape: &[usize]) -> String {
+    let kind = if kind == BYTE { "bytes" } else { "integers" };
+    let shape: Vec<String> = shape.iter().map(ToString::to_string).collect();
+    format!("{} {kind}", shape.join(" x "))
+}

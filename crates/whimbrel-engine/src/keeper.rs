@@ -1,0 +1,203 @@
+//! Where a run keeps what must survive its process.
+//!
+//! A simulator may lose its last seconds and compute them again. A coordinator may not: what it
+//! acknowledged, its clients build on. So every exchange passes [`Keeper::exchange`] after it is
+//! closed and before anybody hears of it, and the keeper decides what it writes then: nothing,
+//! a checkpoint now and then ([`Folder`]), or a durable [`Change`](crate::machine::Change) each time.
+
+use crate::checkpoint::{Checkpoint, Store};
+use crate::journal::Entry;
+use crate::machine::Machine;
+use crate::metrics::Row;
+use crate::runner::{Done, Tally, Traffic};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use whimbrel_core::Result;
+
+/// Keeps a run.
+pub trait Keeper {
+    /// Where an earlier process stopped, to go on from; asked once, before anything else.
+    fn resume(&mut self) -> Result<Option<Checkpoint>>;
+    /// Seconds that earlier processes spent.
+    fn seconds_before(&self) -> f64;
+    /// A stage was opened, or goes on where it was resumed.
+    fn opened(&mut self, moment: &Moment<'_>) -> Result<()>;
+    /// An exchange is closed and not acknowledged. An error here ends the run before anybody
+    /// hears of the exchange; a keeper that can wait for space waits.
+    fn exchange(&mut self, done: &Done, moment: &Moment<'_>) -> Result<()>;
+    /// A round was evaluated.
+    fn evaluated(&mut self, row: &Row, moment: &Moment<'_>) -> Result<()>;
+    /// The stage is over or was interrupted, as the moment says.
+    fn left(&mut self, moment: &Moment<'_>) -> Result<()>;
+    /// The arithmetic failed: rows and journal up to there are worth keeping, the state is not.
+    fn failed(&mut self) -> Result<()>;
+}
+
+/// A run as it stands.
+pub struct Moment<'a> {
+    /// The stage under way, from zero.
+    pub stage: u32,
+    /// The server's side.
+    pub machine: &'a Machine<'a>,
+    /// Bytes and rounds of each client in this stage, by id.
+    pub tallies: &'a [Tally],
+    /// Bytes of this stage.
+    pub traffic: Traffic,
+    /// What the loop remembers between exchanges.
+    pub progress: Progress,
+    pub(crate) checkpoint: &'a dyn Fn() -> Result<Checkpoint>,
+}
+
+/// What the loop remembers between exchanges.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Progress {
+    /// The last evaluated round.
+    pub evaluated: Option<u32>,
+    /// The best objective so far, and how many evaluations ago it was seen.
+    pub patience: Option<(f64, u32)>,
+    /// How many uploads the last round accepted.
+    pub accepted: u32,
+    /// Whether the stage is over.
+    pub finished: bool,
+}
+
+impl Moment<'_> {
+    /// Everything needed to go on from here.
+    pub fn checkpoint(&self) -> Result<Checkpoint> {
+        (self.checkpoint)()
+    }
+}
+
+/// Keeps nothing.
+pub struct Nowhere;
+
+impl Keeper for Nowhere {
+    fn resume(&mut self) -> Result<Option<Checkpoint>> {
+        Ok(None)
+    }
+
+    fn seconds_before(&self) -> f64 {
+        0.0
+    }
+
+    fn opened(&mut self, _: &Moment<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    fn exchange(&mut self, _: &Done, _: &Moment<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    fn evaluated(&mut self, _: &Row, _: &Moment<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    fn left(&mut self, _: &Moment<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    fn failed(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Keeps journal, metrics and, every few seconds, a checkpoint in a run's folder.
+pub struct Folder {
+    store: Store,
+    resumed: Option<Checkpoint>,
+    seconds_before: f64,
+    saver: Saver,
+}
+
+impl Folder {
+    /// Begins with empty files.
+    pub fn create(folder: &Path, checkpoint_every: Duration) -> Result<Self> {
+        let store = Store::create(folder)?;
+        let saver = Saver::new(checkpoint_every);
+        Ok(Self { store, resumed: None, seconds_before: 0.0, saver })
+    }
+
+    /// Goes on from the folder's checkpoint; begins where it has none.
+    pub fn resume(folder: &Path, checkpoint_every: Duration) -> Result<Self> {
+        if !Store::has_checkpoint(folder) {
+            return Self::create(folder, checkpoint_every);
+        }
+        let (store, checkpoint) = Store::resume(folder)?;
+        Ok(Self {
+            store,
+            resumed: Some(checkpoint),
+            seconds_before: last_seconds(folder),
+            saver: Saver::new(checkpoint_every),
+        })
+    }
+}
+
+impl Keeper for Folder {
+    fn resume(&mut self) -> Result<Option<Checkpoint>> {
+        Ok(self.resumed.take())
+    }
+
+    fn seconds_before(&self) -> f64 {
+        self.seconds_before
+    }
+
+    fn opened(&mut self, _: &Moment<'_>) -> Result<()> {
+        self.saver = Saver::new(self.saver.every);
+        Ok(())
+    }
+
+    fn exchange(&mut self, done: &Done, moment: &Moment<'_>) -> Result<()> {
+        self.store.record(&Entry::new(moment.stage, done))?;
+        if self.saver.is_due() {
+            self.saver.save(&mut self.store, moment)?;
+        }
+        Ok(())
+    }
+
+    fn evaluated(&mut self, row: &Row, _: &Moment<'_>) -> Result<()> {
+        self.store.evaluated(row)
+    }
+
+    fn left(&mut self, moment: &Moment<'_>) -> Result<()> {
+        self.store.save(&moment.checkpoint()?)
+    }
+
+    fn failed(&mut self) -> Result<()> {
+        self.store.flush()
+    }
+}
+
+/// Spaces checkpoints out: never more than a tenth of the time goes into them.
+struct Saver {
+    every: Duration,
+    last: Instant,
+    cost: Duration,
+}
+
+impl Saver {
+    fn new(every: Duration) -> Self {
+        Self { every, last: Instant::now(), cost: Duration::ZERO }
+    }
+
+    fn is_due(&self) -> bool {
+        // Zero means after every exchange, whatever it costs.
+        let spacing =
+            if self.every.is_zero() { self.every } else { self.every.max(self.cost * 10) };
+        self.last.elapsed() >= spacing
+    }
+
+    fn save(&mut self, store: &mut Store, moment: &Moment<'_>) -> Result<()> {
+        let begin = Instant::now();
+        store.save(&moment.checkpoint()?)?;
+        self.cost = begin.elapsed();
+        self.last = Instant::now();
+        Ok(())
+    }
+}
+
+/// The seconds of the last row in a run's folder.
+pub fn last_seconds(folder: &Path) -> f64 {
+    let text = std::fs::read_to_string(folder.join("metrics.jsonl")).unwrap_or_default();
+    let row = text.lines().last().and_then(|l| serde_json::from_str::<serde_json::Value>(l).ok());
+    row.and_then(|r| r.get("seconds").and_then(serde_json::Value::as_f64)).unwrap_or(0.0)
+}

@@ -1,0 +1,129 @@
+//! Who carries a stage's exchanges: the simulator, a network, a test's loop.
+//!
+//! A [`Runner`] feeds the round machine until the method is done; a [`Carrier`] opens one for each
+//! stage. Everything around the exchanges (evaluations, stopping rules, journal, metrics,
+//! checkpoints, the chain of stages) is [`run_with`](crate::run_with)'s and the same for all.
+
+use crate::keys::StageKeys;
+use crate::machine::{Machine, Saved};
+use crate::run::Stage;
+use whimbrel_core::method::{Artifact, Metric};
+use whimbrel_core::{ClientId, Result, wire};
+
+/// One stage under way.
+pub trait Runner<'m> {
+    /// The server's side.
+    fn machine(&self) -> &Machine<'m>;
+    /// Runs one exchange up to and with [`Machine::close`]. Nobody may be told of it yet: first it
+    /// is kept, then comes [`Runner::acknowledge`].
+    fn step(&mut self) -> Result<Step>;
+    /// The last exchange is kept: its clients may move.
+    fn acknowledge(&mut self) -> Result<()>;
+    /// Asks the method's evaluation; none where nobody could be asked. Without `counted`, figures
+    /// that an earlier process counted are made again.
+    fn evaluate(&mut self, counted: bool) -> Result<Option<Evaluated>>;
+    /// Client names by id.
+    fn names(&self) -> Vec<String>;
+    /// Bytes and rounds of each client in this stage, by id.
+    fn tallies(&self) -> &[Tally];
+    /// Bytes of this stage.
+    fn traffic(&self) -> Traffic;
+    /// The stage as bytes.
+    fn save(&self) -> Result<SavedStage>;
+}
+
+/// Opens a runner for each stage of a job.
+pub trait Carrier {
+    /// Enrols the clients for a stage, or goes on where one was saved.
+    fn open<'a>(&'a mut self, opening: Opening<'a>) -> Result<Box<dyn Runner<'a> + 'a>>;
+}
+
+/// What a carrier learns of a stage.
+pub struct Opening<'a> {
+    /// The stage.
+    pub stage: &'a Stage,
+    /// Its number, from zero.
+    pub index: u32,
+    /// Whether no other follows.
+    pub last: bool,
+    /// Its keys.
+    pub keys: StageKeys,
+    /// What the stages before it delivered.
+    pub delivered: &'a [Artifact],
+    /// Where the stage was saved, to go on from.
+    pub saved: Option<&'a SavedStage>,
+}
+
+/// What came of asking for an exchange.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Step {
+    /// It is closed.
+    Exchanged(Done),
+    /// The method is done.
+    Over,
+    /// The run was interrupted while clients were waited for; nothing moved.
+    Interrupted,
+}
+
+/// What happened in one exchange.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Done {
+    /// Its number, openings included, from zero.
+    pub exchange: u32,
+    /// The round it was, from one; none for an opening.
+    pub round: Option<u32>,
+    /// Who joined just before it.
+    pub joined: Vec<ClientId>,
+    /// Who was asked.
+    pub cohort: Vec<ClientId>,
+    /// Whose upload was accepted.
+    pub accepted: Vec<ClientId>,
+}
+
+/// What an evaluation showed.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Evaluated {
+    /// The method's figures.
+    pub metrics: Vec<Metric>,
+    /// Each client's own loss, by id.
+    pub losses: Vec<Option<f64>>,
+}
+
+/// Bytes and rounds of one client so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Tally {
+    /// Rounds in which its upload was accepted.
+    pub rounds: u32,
+    /// Bytes it sent (a lost upload was sent too).
+    pub bytes_up: u64,
+    /// Bytes sent to it.
+    pub bytes_down: u64,
+}
+
+/// Bytes of the whole federation so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Traffic {
+    /// Clients to server, enrolment included.
+    pub up: u64,
+    /// Server to clients.
+    pub down: u64,
+    /// Both ways, for evaluations alone.
+    pub eval: u64,
+}
+
+/// A stage as bytes.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SavedStage {
+    /// The server's side.
+    pub machine: Saved,
+    /// Each client's state by id; empty where clients keep their own.
+    pub clients: Vec<Vec<u8>>,
+    /// Each client's counts.
+    pub tallies: Vec<Tally>,
+    /// Bytes so far.
+    pub traffic: Traffic,
+}
+
+wire!(Tally { rounds, bytes_up, bytes_down });
+wire!(Traffic { up, down, eval });
+wire!(SavedStage { machine, clients, tallies, traffic });

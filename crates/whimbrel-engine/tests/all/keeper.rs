@@ -1,0 +1,400 @@
+//! A coordinator that is killed anywhere: every exchange is kept before anybody hears of it, so the
+//! next process goes on exactly there, with clients that keep their own states.
+
+use crate::toy::{Client, SOUND, Toy, clients, erased, view};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::atomic::AtomicBool;
+use whimbrel_core::method::Artifact;
+use whimbrel_core::{ClientData, ClientId, Error, Part, Probability, Result, Wire};
+use whimbrel_engine::checkpoint::Checkpoint;
+use whimbrel_engine::keeper::{Moment, Progress};
+use whimbrel_engine::keys::StageKeys;
+use whimbrel_engine::machine::Change;
+use whimbrel_engine::runner::{Done, Evaluated, Opening, SavedStage, Step, Tally, Traffic};
+use whimbrel_engine::{
+    Carrier, Chain, Ending, Faults, Keeper, Machine, Observer, Outcome, Participation, Row, Runner,
+    Stage, Stopping, run_with,
+};
+
+/// Who joins late in each stage, and before which round.
+const LATE: (ClientId, u32) = (ClientId(2), 4);
+const COUNT: u32 = 6;
+
+struct Two;
+
+impl Chain for Two {
+    fn len(&self) -> usize {
+        2
+    }
+
+    fn build(&self, index: usize, _: &[Artifact]) -> Result<Stage> {
+        Ok(Stage {
+            name: ["first", "second"][index],
+            method: Box::new(erased(Toy { rounds: 5 + 3 * index as u32, ..SOUND })),
+            participation: Participation::Bernoulli(Probability::new(0.6)?),
+            faults: Faults::default(),
+            evaluate_every: (index == 1).then_some(2),
+            stopping: Stopping::default(),
+        })
+    }
+}
+
+struct Silent;
+impl Observer for Silent {}
+
+/// Kills the process at one of the places that ask.
+struct Fate(Option<u32>);
+
+impl Fate {
+    fn strikes(&mut self) -> Result<()> {
+        let Some(left) = self.0.as_mut() else { return Ok(()) };
+        if *left == 0 {
+            self.0 = None;
+            return Err(Error::storage("here", "killed"));
+        }
+        *left -= 1;
+        Ok(())
+    }
+}
+
+/// The disk of the coordinator: a snapshot and what came after it.
+#[derive(Default)]
+struct Disk {
+    snapshot: Option<Vec<u8>>,
+    records: Vec<Record>,
+    rows: Vec<u32>,
+}
+
+struct Record {
+    change: Vec<u8>,
+    done: Done,
+    tallies: Vec<Tally>,
+    traffic: Traffic,
+    progress: Progress,
+}
+
+struct Journalled {
+    disk: Rc<RefCell<Disk>>,
+    fate: Rc<RefCell<Fate>>,
+}
+
+impl Keeper for Journalled {
+    fn resume(&mut self) -> Result<Option<Checkpoint>> {
+        let disk = self.disk.borrow();
+        let Some(snapshot) = &disk.snapshot else { return Ok(None) };
+        let mut checkpoint = Checkpoint::from_bytes(snapshot)?;
+        for record in &disk.records {
+            checkpoint.simulation.machine.apply(Change::from_bytes(&record.change)?)?;
+            checkpoint.simulation.tallies.clone_from(&record.tallies);
+            checkpoint.simulation.traffic = record.traffic;
+            checkpoint.evaluated = record.progress.evaluated;
+            checkpoint.patience = record.progress.patience;
+            checkpoint.accepted = record.progress.accepted;
+        }
+        Ok(Some(checkpoint))
+    }
+
+    fn seconds_before(&self) -> f64 {
+        0.0
+    }
+
+    fn opened(&mut self, moment: &Moment<'_>) -> Result<()> {
+        self.fate.borrow_mut().strikes()?;
+        let mut disk = self.disk.borrow_mut();
+        disk.snapshot = Some(moment.checkpoint()?.to_bytes());
+        disk.records.clear();
+        Ok(())
+    }
+
+    fn exchange(&mut self, done: &Done, moment: &Moment<'_>) -> Result<()> {
+        self.fate.borrow_mut().strikes()?;
+        let moved = done.joined.iter().chain(&done.accepted).copied();
+        self.disk.borrow_mut().records.push(Record {
+            change: moment.machine.change(moved)?.to_bytes(),
+            done: done.clone(),
+            tallies: moment.tallies.to_vec(),
+            traffic: moment.traffic,
+            progress: moment.progress,
+        });
+        // The changes since the snapshot amount to the machine itself.
+        let rebuilt = self.resume()?.expect("there is a snapshot");
+        assert_eq!(rebuilt, moment.checkpoint()?);
+        Ok(())
+    }
+
+    fn evaluated(&mut self, row: &Row, _: &Moment<'_>) -> Result<()> {
+        self.disk.borrow_mut().rows.push(row.round);
+        Ok(())
+    }
+
+    fn left(&mut self, moment: &Moment<'_>) -> Result<()> {
+        self.fate.borrow_mut().strikes()?;
+        let mut disk = self.disk.borrow_mut();
+        disk.snapshot = Some(moment.checkpoint()?.to_bytes());
+        disk.records.clear();
+        Ok(())
+    }
+
+    fn failed(&mut self) -> Result<()> {
+        panic!("nothing diverges here")
+    }
+}
+
+/// One client's disk: it survives every process of the coordinator.
+#[derive(Clone, Default)]
+struct Home {
+    client: Vec<u8>,
+    staged: Option<(u32, Vec<u8>)>,
+}
+
+struct Post {
+    data: Vec<(String, ClientData)>,
+    homes: Rc<RefCell<Vec<Home>>>,
+    disk: Rc<RefCell<Disk>>,
+    fate: Rc<RefCell<Fate>>,
+}
+
+struct Mail<'a> {
+    stage: &'a Stage,
+    keys: StageKeys,
+    post: &'a Post,
+    machine: Machine<'a>,
+    tallies: Vec<Tally>,
+    traffic: Traffic,
+    accepted: Vec<ClientId>,
+}
+
+impl Carrier for Post {
+    fn open<'a>(&'a mut self, opening: Opening<'a>) -> Result<Box<dyn Runner<'a> + 'a>> {
+        let Opening { stage, keys, saved, .. } = opening;
+        let participation = stage.participation.clone();
+        let mut tallies = vec![Tally::default(); self.data.len()];
+        let mut traffic = Traffic::default();
+        let machine = match saved {
+            Some(saved) => {
+                self.reconcile();
+                tallies.clone_from(&saved.tallies);
+                traffic = saved.traffic;
+                Machine::load(&*stage.method, keys, participation, &saved.machine)?
+            }
+            None => {
+                let mut roster = Vec::new();
+                for (id, tally) in (0..COUNT).map(ClientId).zip(&mut tallies) {
+                    let summary = self.enrol(stage, keys, id)?;
+                    if id != LATE.0 {
+                        tally.bytes_up = summary.len() as u64;
+                        traffic.up += tally.bytes_up;
+                        roster.push((id, summary));
+                    }
+                }
+                let roster: Vec<_> = roster.iter().map(|(id, s)| (*id, &s[..])).collect();
+                Machine::start(&*stage.method, keys, participation, &roster)?
+            }
+        };
+        let accepted = Vec::new();
+        Ok(Box::new(Mail { stage, keys, post: self, machine, tallies, traffic, accepted }))
+    }
+}
+
+impl Post {
+    fn enrol(&self, stage: &Stage, keys: StageKeys, id: ClientId) -> Result<Vec<u8>> {
+        let data = stage.method.bind(&self.data[id.0 as usize].1)?;
+        let (client, summary) = stage.method.enroll(&data, keys.enrol(id))?;
+        let client = stage.method.save(Part::Client, &client)?;
+        self.homes.borrow_mut()[id.0 as usize] = Home { client, staged: None };
+        Ok(summary)
+    }
+
+    /// Clients that come back with a staged state are told whether it was accepted.
+    fn reconcile(&self) {
+        let disk = self.disk.borrow();
+        let last = disk.records.last().map(|record| &record.done);
+        for (i, home) in self.homes.borrow_mut().iter_mut().enumerate() {
+            if let Some((exchange, client)) = home.staged.take() {
+                let id = ClientId(i as u32);
+                let kept = last.is_some_and(|d| d.exchange == exchange && d.accepted.contains(&id));
+                if kept {
+                    home.client = client;
+                }
+            }
+        }
+    }
+}
+
+impl Mail<'_> {
+    /// One client's work, its staged state durable before the upload leaves it.
+    fn work(&self, id: ClientId, exchange: u32, down: &[u8]) -> Result<Vec<u8>> {
+        let method = &self.stage.method;
+        let data = method.bind(&self.post.data[id.0 as usize].1)?;
+        let mut homes = self.post.homes.borrow_mut();
+        let home = &mut homes[id.0 as usize];
+        let client = method.load(Part::Client, &home.client)?;
+        let key = self.keys.exchange(exchange).local(id);
+        let (client, up) = method.local_step(&client, down, &data, key)?;
+        home.staged = Some((exchange, method.save(Part::Client, &client)?));
+        Ok(up)
+    }
+}
+
+impl<'m> Runner<'m> for Mail<'m> {
+    fn machine(&self) -> &Machine<'m> {
+        &self.machine
+    }
+
+    fn step(&mut self) -> Result<Step> {
+        let mut joined = Vec::new();
+        if self.machine.peer(LATE.0).is_none() && self.machine.round() + 1 >= LATE.1 {
+            let summary = self.post.enrol(self.stage, self.keys, LATE.0)?;
+            self.machine.admit(LATE.0, &summary)?;
+            self.tallies[LATE.0.0 as usize].bytes_up += summary.len() as u64;
+            self.traffic.up += summary.len() as u64;
+            joined.push(LATE.0);
+        }
+        let Some(exchange) = self.machine.open()? else { return Ok(Step::Over) };
+        let mut shard = self.machine.shard()?;
+        for invited in &exchange.cohort {
+            let (id, i) = (invited.id, invited.id.0 as usize);
+            let (peer, down) = self.machine.message(&exchange, id)?;
+            let up = self.work(id, exchange.number, &down)?;
+            self.post.fate.borrow_mut().strikes()?;
+            // One upload in four comes too late.
+            if (exchange.number + id.0) % 4 != 3 {
+                shard.accept(*invited, peer, &up)?;
+                self.tallies[i].rounds += u32::from(exchange.round.is_some());
+            }
+            self.tallies[i].bytes_up += up.len() as u64;
+            self.tallies[i].bytes_down += down.len() as u64;
+            self.traffic.up += up.len() as u64;
+            self.traffic.down += down.len() as u64;
+        }
+        let (number, round) = (exchange.number, exchange.round);
+        let cohort: Vec<ClientId> = exchange.cohort.iter().map(|invited| invited.id).collect();
+        self.accepted = self.machine.close(exchange, vec![shard])?;
+        let accepted = self.accepted.clone();
+        Ok(Step::Exchanged(Done { exchange: number, round, joined, cohort, accepted }))
+    }
+
+    fn acknowledge(&mut self) -> Result<()> {
+        for (i, home) in self.post.homes.borrow_mut().iter_mut().enumerate() {
+            self.post.fate.borrow_mut().strikes()?;
+            if let Some((_, client)) = home.staged.take()
+                && self.accepted.contains(&ClientId(i as u32))
+            {
+                home.client = client;
+            }
+        }
+        Ok(())
+    }
+
+    fn evaluate(&mut self, _: bool) -> Result<Option<Evaluated>> {
+        Ok(Some(Evaluated::default()))
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.post.data.iter().map(|(name, _)| name.clone()).collect()
+    }
+
+    fn tallies(&self) -> &[Tally] {
+        &self.tallies
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.traffic
+    }
+
+    fn save(&self) -> Result<SavedStage> {
+        let (clients, tallies) = (Vec::new(), self.tallies.clone());
+        Ok(SavedStage { machine: self.machine.save()?, clients, tallies, traffic: self.traffic })
+    }
+}
+
+/// How a federation ends whose coordinator is killed at these places, counted from the last one.
+struct End {
+    outcome: Outcome,
+    homes: Vec<Vec<u8>>,
+    rows: Vec<u32>,
+    kills: usize,
+}
+
+fn federation(kills: &[u32]) -> End {
+    let disk = Rc::new(RefCell::new(Disk::default()));
+    let homes = Rc::new(RefCell::new(vec![Home::default(); COUNT as usize]));
+    for (attempt, at) in kills.iter().copied().map(Some).chain([None]).enumerate() {
+        let fate = Rc::new(RefCell::new(Fate(at)));
+        let mut post = Post {
+            data: clients(COUNT),
+            homes: homes.clone(),
+            disk: disk.clone(),
+            fate: fate.clone(),
+        };
+        let mut keeper = Journalled { disk: disk.clone(), fate };
+        let calm = AtomicBool::new(false);
+        match run_with(&Two, &mut post, &mut keeper, 3, &calm, &mut Silent) {
+            Err(error) => assert!(error.to_string().contains("killed"), "{error}"),
+            Ok(outcome) => {
+                let homes = homes.borrow().iter().map(|home| home.client.clone()).collect();
+                let mut rows = disk.borrow().rows.clone();
+                // A row after the last kept exchange is made again by the next process.
+                rows.dedup();
+                return End { outcome, homes, rows, kills: attempt };
+            }
+        }
+    }
+    panic!("the last process is not killed")
+}
+
+fn same(one: &End, other: &End, what: &str) {
+    let (a, b) = (&one.outcome, &other.outcome);
+    assert_eq!(a.delivered, b.delivered, "{what}");
+    assert_eq!(a.tallies, b.tallies, "{what}");
+    assert_eq!((a.traffic, a.rounds), (b.traffic, b.rounds), "{what}");
+    assert_eq!((&one.homes, &one.rows), (&other.homes, &other.rows), "{what}");
+}
+
+#[test]
+fn a_coordinator_killed_anywhere_goes_on_exactly_there() {
+    let calm = federation(&[]);
+    assert_eq!(calm.outcome.ending, Ending::Finished);
+    assert_eq!(calm.outcome.rounds, 8);
+    let joined = Client::from_bytes(&calm.homes[LATE.0.0 as usize]).unwrap();
+    assert!(joined.accepted > 0, "the late joiner is heard");
+    let mut places = 0;
+    loop {
+        let end = federation(&[places]);
+        same(&end, &calm, &format!("killed at place {places}"));
+        if end.kills == 0 {
+            break;
+        }
+        places += 1;
+    }
+    assert!(places > 100, "only {places} places to be killed at");
+    // Killed again and again, also while it starts anew.
+    for every in 1..12 {
+        let end = federation(&[every; 40]);
+        same(&end, &calm, &format!("killed at every place {every}"));
+    }
+}
+
+#[test]
+fn a_change_out_of_turn_is_refused() {
+    let stage = Two.build(0, &[]).unwrap();
+    let method = &*stage.method;
+    let keys = StageKeys::new(1, 0);
+    let summary = 3u32.to_bytes();
+    let roster = [(ClientId(0), &summary[..]), (ClientId(1), &summary[..])];
+    let mut machine = Machine::start(method, keys, Participation::Everyone, &roster).unwrap();
+    let mut saved = machine.save().unwrap();
+    let before = saved.clone();
+    assert!(saved.apply(machine.change([]).unwrap()).is_err(), "nothing has happened yet");
+    assert_eq!(saved, before);
+    for _ in 0..2 {
+        let exchange = machine.open().unwrap().unwrap();
+        let shard = machine.shard().unwrap();
+        machine.close(exchange, vec![shard]).unwrap();
+    }
+    assert!(saved.apply(machine.change([]).unwrap()).is_err(), "an exchange is missing");
+    assert!(machine.change([ClientId(7)]).is_err(), "nobody has that id");
+    let peer: &crate::toy::Peer = view(machine.peer(ClientId(0)).unwrap());
+    assert_eq!(peer.accepted, 0);
+}

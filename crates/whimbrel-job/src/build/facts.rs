@@ -1,0 +1,141 @@
+//! What a plan needs to know of the data: everything else is in the job.
+
+use crate::failure::Result;
+use crate::load::{Loaded, class_names};
+use crate::spec::{Clients, Csv, DataSource, Job, Model, Partition};
+use whimbrel_core::Error;
+use whimbrel_data::{Column, CsvOptions, Dataset, Features, read_csv, read_npy};
+
+/// Who holds the data and what their columns are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Facts {
+    /// How many clients there are.
+    pub clients: usize,
+    /// Their names by id; empty where clients enrol under names that nobody knows yet.
+    pub names: Vec<String>,
+    /// The columns of the features, in order.
+    pub columns: Vec<String>,
+    /// The two classes of a target, the one that becomes -1 first; empty for others.
+    pub classes: Vec<String>,
+    /// Rows of all clients, where they are known.
+    pub total_rows: Option<u64>,
+}
+
+impl Facts {
+    /// What loaded data say.
+    pub fn of(loaded: &Loaded) -> Self {
+        Self {
+            clients: loaded.clients.len(),
+            names: loaded.clients.iter().map(|(name, _)| name.clone()).collect(),
+            columns: loaded.columns.clone(),
+            classes: loaded.classes.clone(),
+            total_rows: loaded.total_rows(),
+        }
+    }
+
+    /// What a coordinator knows before any client has come: clients from `[federation]`, columns
+    /// from `columns` in `[data]` or from the file there, of which nothing else is used.
+    pub fn on_network(job: &Job) -> Result<Self> {
+        let (clients, names) = match job.federation.as_ref().map(|f| &f.clients) {
+            Some(Clients::Named(names)) => (names.len(), names.clone()),
+            Some(Clients::Number(count)) => (*count as usize, Vec::new()),
+            None => {
+                let error = Error::config("the job has no [federation] table")
+                    .hint("write [federation] with `clients`: their names, or how many there are");
+                return Err(error.into());
+            }
+        };
+        let (columns, classes) = columns(job)?;
+        Ok(Self { clients, names, columns, classes, total_rows: None })
+    }
+
+    /// The same once everyone has enrolled, with the names by id.
+    #[must_use]
+    pub fn with_names(self, names: Vec<String>) -> Self {
+        Self { names, ..self }
+    }
+}
+
+/// Feature columns and classes, from the job or from a file that the coordinator has.
+fn columns(job: &Job) -> Result<(Vec<String>, Vec<String>)> {
+    let (path, given) = match &job.data.source {
+        DataSource::Csv(csv) => (&csv.path, csv.columns.clone()),
+        DataSource::Npy(npy) => (&npy.path, None),
+        DataSource::Libsvm(_) => {
+            let error = Error::config(
+                "libsvm files count columns from 0 or from 1 and leave the last ones out, so that \
+                 two clients' files may not mean the same",
+            )
+            .hint("give the clients csv files");
+            return Err(error.into());
+        }
+        DataSource::Idx(_) => {
+            let error = Error::config("images are dealt out by a simulation; clients hold tables")
+                .hint("give the clients csv or npy files");
+            return Err(error.into());
+        }
+        DataSource::Mixture(_) | DataSource::Toy(_) => {
+            let error = Error::config("drawn rows are in no file that clients could hold")
+                .hint("set source = \"csv\" in [data]");
+            return Err(error.into());
+        }
+    };
+    if path.exists() {
+        return match &job.data.source {
+            DataSource::Csv(csv) => sample(csv, &job.model),
+            _ => Ok((names_of(read_npy(path)?.columns()), Vec::new())),
+        };
+    }
+    match given {
+        // Without a file to look at, classes are the numbers that the loss uses.
+        Some(columns) if matches!(job.model, Model::Logistic(_)) => {
+            Ok((columns, vec!["-1".into(), "1".into()]))
+        }
+        Some(columns) => Ok((columns, Vec::new())),
+        None => {
+            let what = format!("{} is not here to tell the columns", path.display());
+            let error = Error::config(what)
+                .hint("list `columns` in [data], or put a file with the same header there");
+            Err(error.into())
+        }
+    }
+}
+
+/// Columns and classes of a file that looks like the clients'.
+fn sample(csv: &Csv, model: &Model) -> Result<(Vec<String>, Vec<String>)> {
+    let (data, set_apart) = read_sample(csv)?;
+    let except: Vec<&str> = set_apart.iter().map(String::as_str).collect();
+    let features = match &csv.columns {
+        Some(columns) => Features::Listed(columns),
+        None => Features::All { except: &except },
+    };
+    let Some(target) = &csv.target else {
+        let chosen = data.features(&features)?;
+        let names = chosen.into_iter().map(|at| data.columns()[at].name.clone());
+        return Ok((names.collect(), Vec::new()));
+    };
+    let mut rows = data.labelled(target, &features)?;
+    let classes = match model {
+        Model::Logistic(_) => class_names(&mut rows, &data.class_names(target)?)?,
+        _ => Vec::new(),
+    };
+    Ok((rows.columns, classes))
+}
+
+/// The file, and those of its columns that are no features; a sample need not have them.
+fn read_sample(csv: &Csv) -> Result<(Dataset, Vec<String>)> {
+    let client = match &csv.partition {
+        Partition::Column(column) => Some(column),
+        _ => None,
+    };
+    let mut text: Vec<String> = client.into_iter().chain(&csv.label).cloned().collect();
+    let delimiter = csv.delimiter.map(|c| c as u8);
+    let options = CsvOptions { delimiter, text: text.clone(), ..CsvOptions::default() };
+    let data = read_csv(&csv.path, &options)?;
+    text.retain(|name| data.columns().iter().any(|column| column.name == *name));
+    Ok((data, text))
+}
+
+fn names_of(columns: &[Column]) -> Vec<String> {
+    columns.iter().map(|column| column.name.clone()).collect()
+}

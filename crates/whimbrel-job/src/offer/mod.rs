@@ -1,0 +1,192 @@
+//! What a coordinator offers to a client: the job without paths, and the form its file must have.
+//!
+//! From an offer a client builds the same methods as the server, reads its own file, and shows what
+//! would leave the machine. An offer comes from a peer: its text is bounded and read strictly.
+
+mod schema;
+
+pub use schema::{Schema, SourceForm, TargetForm};
+
+use crate::build::{Facts, Plan, StageDisclosures};
+use crate::failure::Result;
+use crate::spec::federation::is_client_name;
+use crate::spec::{DataSource, Federation, Init, Job, MemoryStart, Model, Simulation, UpRule};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use whimbrel_core::{ClientData, Error};
+use whimbrel_data::Sha256;
+
+/// The longest offer that is read.
+pub const OFFER_BYTES_MAX: usize = 64 << 20;
+/// Changes when an older program would misread an offer.
+const VERSION: u32 = 1;
+/// Stands where the job named a file: a client has its own, or needs none.
+const ELSEWHERE: &str = "elsewhere";
+
+/// An invitation to a job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Offer {
+    version: u32,
+    /// The job, resolved, as TOML.
+    job: String,
+    /// The form of a client's file.
+    schema: Schema,
+    /// How many clients there are.
+    clients: u32,
+    /// Their names by id; empty where clients bring names of their own.
+    names: Vec<String>,
+    /// Every client's first memory, where the job gives it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    memory: Option<Vec<f64>>,
+    /// SHA-256 of all the above.
+    hash: String,
+}
+
+impl Offer {
+    /// What a job offers to clients, checked as [`Plan::on_network`] checks it.
+    pub fn of(job: &Job, facts: &Facts) -> Result<Self> {
+        let plan = Plan::on_network(job, facts)?;
+        let schema = Schema::of(job, facts)?;
+        let clients = facts.clients as u32;
+        let mut offer = Self {
+            version: VERSION,
+            job: without_paths(job, &plan, &schema, clients).to_toml(),
+            schema,
+            clients,
+            names: facts.names.clone(),
+            memory: plan.memory().map(<[f64]>::to_vec),
+            hash: String::new(),
+        };
+        offer.hash = offer.digest();
+        // What a client would refuse is better refused here.
+        offer.check()?;
+        Ok(offer)
+    }
+
+    /// The offer as text.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("an offer is plain data")
+    }
+
+    /// Reads an offer that came over the wire.
+    pub fn from_json(text: &[u8]) -> Result<Self> {
+        if text.len() > OFFER_BYTES_MAX {
+            let what = format!("an offer of {} bytes is too long", text.len());
+            return Err(Error::peer(what).into());
+        }
+        let offer: Self = serde_json::from_slice(text)
+            .map_err(|e| Error::peer(format!("the offer cannot be read: {e}")))?;
+        offer.check()?;
+        Ok(offer)
+    }
+
+    fn check(&self) -> Result<()> {
+        let refuse = |what: String| Err(Error::peer(format!("the offer {what}")).into());
+        if self.version != VERSION {
+            return refuse(format!("has version {}, this program reads {VERSION}", self.version));
+        }
+        if self.hash != self.digest() {
+            return refuse("is not the one that its hash names".into());
+        }
+        let named = self.names.is_empty() || self.names.len() == self.clients as usize;
+        if !named || self.clients == 0 || !self.names.iter().all(|name| is_client_name(name)) {
+            return refuse("names its clients wrongly".into());
+        }
+        self.schema.check()?;
+        self.job()?;
+        Ok(())
+    }
+
+    /// Its identity: equal hashes are equal offers.
+    pub fn hash(&self) -> &str {
+        &self.hash
+    }
+
+    /// The form of a client's file.
+    pub fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// The names of the clients by id; empty where they bring their own.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// The job, without the paths that it had.
+    pub fn job(&self) -> Result<Job> {
+        let job = Job::parse(&self.job, "the offered job")
+            .map_err(|e| Error::peer(format!("the offered job cannot be read: {e}")))?;
+        Ok(job)
+    }
+
+    /// The stages, as a client runs its part of them.
+    pub fn plan(&self) -> Result<Plan> {
+        let facts = Facts {
+            clients: self.clients as usize,
+            names: self.names.clone(),
+            columns: self.schema.columns.clone(),
+            classes: self.schema.classes().to_vec(),
+            total_rows: None,
+        };
+        Plan::on_client(&self.job()?, &facts, self.memory.as_deref())
+    }
+
+    /// Reads a client's file and checks it against the schema.
+    pub fn read(&self, file: &Path, client_name: &str) -> Result<ClientData> {
+        let known = self.names.is_empty() || self.names.iter().any(|name| name == client_name);
+        if !is_client_name(client_name) || !known {
+            let error = Error::config(format!("the job has no client called {client_name:?}"));
+            return Err(error.into());
+        }
+        self.schema.read(file, client_name)
+    }
+
+    /// Everything that would leave the client, stage by stage.
+    pub fn disclosures(&self) -> Result<Vec<StageDisclosures>> {
+        self.plan()?.disclosures()
+    }
+
+    fn digest(&self) -> String {
+        let bare = Self { hash: String::new(), ..self.clone() };
+        let mut hash = Sha256::new();
+        hash.update(bare.to_json().as_bytes());
+        hash.hex()
+    }
+}
+
+/// The job as a client may see it: nothing that is a path, a simulation's, or the coordinator's.
+fn without_paths(job: &Job, plan: &Plan, schema: &Schema, clients: u32) -> Job {
+    let mut job = Job {
+        federation: Some(Federation::of(clients)),
+        simulation: Simulation::default(),
+        ..job.clone()
+    };
+    job.data.seed = job.seed;
+    let elsewhere = |ending: &str| PathBuf::from(format!("{ELSEWHERE}.{ending}"));
+    match &mut job.data.source {
+        DataSource::Csv(csv) => {
+            csv.path = elsewhere("csv");
+            csv.columns = Some(schema.columns.clone());
+        }
+        DataSource::Npy(npy) => npy.path = elsewhere("npy"),
+        DataSource::Libsvm(_)
+        | DataSource::Idx(_)
+        | DataSource::Mixture(_)
+        | DataSource::Toy(_) => {}
+    }
+    if let Model::Gmm(gmm) = &mut job.model {
+        if let Init::File(path) = &mut gmm.init {
+            *path = elsewhere("json");
+        }
+        // A known covariance may have come with the start; clients whiten their rows by it.
+        if let Some(values) = plan.known_covariance() {
+            let d = values.len().isqrt().max(1);
+            gmm.known_covariance = Some(values.chunks(d).map(<[f64]>::to_vec).collect());
+        }
+    }
+    if let UpRule::Memory { start: MemoryStart::File(path), .. } = &mut job.uplink.rule {
+        *path = elsewhere("json");
+    }
+    job
+}

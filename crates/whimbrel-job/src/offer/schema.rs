@@ -1,0 +1,176 @@
+//! The form that a client's file must have.
+
+use crate::build::Facts;
+use crate::failure::Result;
+use crate::spec::{DataSource, Job, Partition};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use whimbrel_core::{ClientData, Error, Labelled};
+use whimbrel_data::{CsvOptions, Dataset, Features, by_column, read_csv, read_npy};
+
+/// The most columns a file may be asked for.
+const COLUMNS_MAX: usize = 1 << 20;
+
+/// Columns and their types.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Schema {
+    /// The file's format.
+    pub source: SourceForm,
+    /// The columns of numbers that are used, in order.
+    pub columns: Vec<String>,
+    /// The column that is predicted.
+    pub target: Option<TargetForm>,
+    /// A column that, where the file has it, names the client in every row.
+    pub client: Option<String>,
+    /// A column that is kept as text and not used.
+    pub label: Option<String>,
+    /// What separates cells; none: told from the header.
+    pub delimiter: Option<char>,
+}
+
+/// The format of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SourceForm {
+    /// Text with a header line.
+    Csv,
+    /// A NumPy array; its columns are called `c1`, `c2` and so on.
+    Npy,
+}
+
+/// What is predicted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TargetForm {
+    /// The column.
+    pub column: String,
+    /// Its two classes, the one that becomes -1 first; empty where it holds numbers.
+    pub classes: Vec<String>,
+}
+
+impl Schema {
+    /// The form of the files of a job.
+    pub fn of(job: &Job, facts: &Facts) -> Result<Self> {
+        let columns = facts.columns.clone();
+        let plain = |source| Self {
+            source,
+            columns,
+            target: None,
+            client: None,
+            label: None,
+            delimiter: None,
+        };
+        Ok(match &job.data.source {
+            DataSource::Csv(csv) => Self {
+                target: csv.target.as_ref().map(|column| TargetForm {
+                    column: column.clone(),
+                    classes: facts.classes.clone(),
+                }),
+                client: match &csv.partition {
+                    Partition::Column(column) => Some(column.clone()),
+                    _ => None,
+                },
+                label: csv.label.clone(),
+                delimiter: csv.delimiter,
+                ..plain(SourceForm::Csv)
+            },
+            DataSource::Npy(_) => plain(SourceForm::Npy),
+            DataSource::Libsvm(_)
+            | DataSource::Idx(_)
+            | DataSource::Mixture(_)
+            | DataSource::Toy(_) => {
+                return Err(Error::config("clients on a network hold csv or npy files").into());
+            }
+        })
+    }
+
+    /// The classes of the target; empty where there are none.
+    pub fn classes(&self) -> &[String] {
+        self.target.as_ref().map_or(&[], |target| &target.classes)
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        let mut sorted: Vec<&String> = self.columns.iter().collect();
+        sorted.sort_unstable();
+        let distinct = sorted.windows(2).all(|pair| pair[0] != pair[1]);
+        let two = matches!(self.classes().len(), 0 | 2);
+        let delimiter = self.delimiter.is_none_or(|c| c.is_ascii());
+        if !distinct || !two || !delimiter || !(1..=COLUMNS_MAX).contains(&self.columns.len()) {
+            return Err(Error::peer("the offer's schema is no table's").into());
+        }
+        Ok(())
+    }
+
+    /// Reads a client's file.
+    pub(super) fn read(&self, file: &Path, client_name: &str) -> Result<ClientData> {
+        let data = match self.source {
+            SourceForm::Npy => read_npy(file)?,
+            SourceForm::Csv => {
+                let text = self.client.iter().chain(&self.label).cloned().collect();
+                let delimiter = self.delimiter.map(|c| c as u8);
+                read_csv(file, &CsvOptions { delimiter, text, ..CsvOptions::default() })?
+            }
+        };
+        self.check_client(&data, client_name)?;
+        let features = Features::Listed(&self.columns);
+        let Some(target) = &self.target else {
+            return Ok(ClientData::Table(data.table(&data.features(&features)?)?));
+        };
+        let mut rows = data.labelled(&target.column, &features)?;
+        let names = data.class_names(&target.column)?;
+        match &target.classes[..] {
+            [low, high] => settle_classes(&mut rows, &names, [low, high], target)?,
+            _ if names.is_empty() => {}
+            _ => {
+                let what = format!("column {:?} holds text, not numbers", target.column);
+                return Err(Error::data(what).into());
+            }
+        }
+        Ok(ClientData::Labelled(rows))
+    }
+
+    /// Rows of somebody else are somebody else's.
+    fn check_client(&self, data: &Dataset, client_name: &str) -> Result<()> {
+        let named = |column: &&String| data.columns().iter().any(|known| known.name == **column);
+        let Some(column) = self.client.as_ref().filter(named) else { return Ok(()) };
+        let other = by_column(data, column)?.into_iter().find(|c| c.name != client_name);
+        match other {
+            None => Ok(()),
+            Some(other) => {
+                let what = format!(
+                    "{}: row {} has {:?} in column {column:?}, and this client is {client_name:?}",
+                    data.name(),
+                    other.rows.first().map_or(0, |row| row + 1),
+                    other.name
+                );
+                Err(Error::data(what).into())
+            }
+        }
+    }
+}
+
+/// Makes targets -1 and 1 by the classes of the schema; a client may hold one of them only.
+fn settle_classes(
+    rows: &mut Labelled,
+    names: &[String],
+    [low, high]: [&String; 2],
+    target: &TargetForm,
+) -> Result<()> {
+    for (at, value) in rows.targets.iter_mut().enumerate() {
+        let class = names.get(*value as usize).cloned().unwrap_or(value.to_string());
+        *value = match class {
+            class if class == *low => -1.0,
+            class if class == *high => 1.0,
+            other => {
+                let what = format!(
+                    "row {} has {other:?} in column {:?}, where the classes are {low:?} and {high:?}",
+                    at + 1,
+                    target.column
+                );
+                return Err(Error::data(what).into());
+            }
+        };
+    }
+    Ok(())
+}

@@ -1,0 +1,229 @@
+//! The first stage of preparation: which columns vary, where they lie and how far they spread.
+
+use super::{check_finite, rows_of};
+use crate::fedem::list_bytes;
+use crate::once::OneShot;
+use crate::settings::ROWS_MAX;
+use whimbrel_core::method::{Artifact, Disclosure, Exposure};
+use whimbrel_core::{ClientData, ClientId, Error, ExactSum, Key, Result, vector, wire};
+
+/// What the stage's result is called.
+pub(super) const KIND: &str = "prepare-columns";
+
+/// The stage.
+#[derive(Clone, Copy, Debug)]
+pub struct Columns {
+    /// How many columns the rows have.
+    pub columns: usize,
+    /// Whether columns with one value are left out.
+    pub drop_constant: bool,
+    /// Whether columns are scaled to variance 1.
+    pub standardize: bool,
+    /// Whether columns are centred: standardised ones are, and those that principal components
+    /// are taken of.
+    pub centre: bool,
+}
+
+/// A client's sums: rows, means, and squares about its own means.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sums {
+    rows: u64,
+    means: Vec<f64>,
+    squares: Vec<f64>,
+}
+
+wire!(Sums { rows, means, squares });
+
+impl OneShot for Columns {
+    type Data = Sums;
+    type Summary = Sums;
+
+    fn read(&self, data: &ClientData) -> Result<Sums> {
+        rows_of(data, Sums::of)
+    }
+
+    fn summarise(&self, sums: &Sums, _: Key) -> Result<Sums> {
+        if sums.means.len() != self.columns {
+            return Err(Error::data(format!(
+                "its rows have {} columns where the job's have {}",
+                sums.means.len(),
+                self.columns
+            )));
+        }
+        Ok(sums.clone())
+    }
+
+    fn pool(&self, roster: &mut dyn Iterator<Item = (ClientId, Sums)>, _: Key) -> Result<Artifact> {
+        let mut pool: Option<Pool> = None;
+        for (id, sums) in roster {
+            self.check(id, &sums)?;
+            pool.get_or_insert_with(|| Pool::about(&sums.means)).add(&sums)?;
+        }
+        self.settle(&pool.ok_or_else(|| Error::data("there is no client"))?)
+    }
+
+    fn disclosure(&self) -> Disclosure {
+        Disclosure {
+            message: "summary",
+            meaning: "the number of rows, and each column's mean and sum of squares".into(),
+            bytes_max: 8 + 2 * list_bytes(self.columns),
+            exposure: Exposure::Aggregate,
+        }
+    }
+}
+
+impl Columns {
+    /// Refuses sums that no rows have.
+    fn check(&self, id: ClientId, sums: &Sums) -> Result<()> {
+        if [&sums.means, &sums.squares].iter().any(|list| list.len() != self.columns) {
+            return Err(Error::peer(format!("client {id} has other columns")));
+        }
+        let numbers = vector::all_finite(&sums.means) && vector::all_finite(&sums.squares);
+        let negative = sums.squares.iter().any(|q| *q < 0.0);
+        if !(1..=ROWS_MAX).contains(&sums.rows) || !numbers || negative {
+            return Err(Error::peer(format!("client {id} sent sums that no rows have")));
+        }
+        Ok(())
+    }
+
+    fn settle(&self, pool: &Pool) -> Result<Artifact> {
+        let (means, deviations) = pool.moments();
+        let kept: Vec<usize> =
+            (0..self.columns).filter(|j| !self.drop_constant || deviations[*j] > 0.0).collect();
+        if kept.is_empty() {
+            return Err(Error::data("every column is constant: there is nothing to fit"));
+        }
+        let each = |of: &dyn Fn(usize) -> f64| kept.iter().map(|j| of(*j)).collect::<Vec<f64>>();
+        let means = each(&|j| if self.centre { means[j] } else { 0.0 });
+        // A constant column keeps its scale: it is centred, and so becomes zero.
+        let scaled = |j: usize| self.standardize && deviations[j] > 0.0;
+        let scales = each(&|j| if scaled(j) { deviations[j] } else { 1.0 });
+        Ok(delivery(each(&|j| j as f64), means, scales))
+    }
+
+    /// A delivery that changes nothing, for whoever needs one of the right form.
+    pub fn stand_in(columns: usize) -> Artifact {
+        let places = (0..columns).map(|j| j as f64).collect();
+        delivery(places, vec![0.0; columns], vec![1.0; columns])
+    }
+}
+
+fn delivery(kept: Vec<f64>, means: Vec<f64>, scales: Vec<f64>) -> Artifact {
+    let k = kept.len();
+    Artifact { kind: KIND.into(), tensors: Vec::new() }
+        .with("kept", &[k], kept)
+        .with("means", &[k], means)
+        .with("scales", &[k], scales)
+}
+
+impl Sums {
+    fn of(columns: &[String], values: &[f64]) -> Result<Self> {
+        let width = columns.len();
+        let rows = values.len() / width.max(1);
+        if rows == 0 {
+            return Err(Error::data("there are no rows"));
+        }
+        check_finite(columns, values)?;
+        // About the first row: a constant column then has exactly that mean and no spread.
+        let first = &values[..width];
+        let mut means = vec![0.0; width];
+        for row in values.chunks_exact(width) {
+            for ((m, x), f) in means.iter_mut().zip(row).zip(first) {
+                *m += (x - f) / rows as f64;
+            }
+        }
+        means.iter_mut().zip(first).for_each(|(m, f)| *m += f);
+        let mut squares = vec![0.0; width];
+        for row in values.chunks_exact(width) {
+            for ((q, x), m) in squares.iter_mut().zip(row).zip(&means) {
+                *q += (x - m) * (x - m);
+            }
+        }
+        Ok(Self { rows: rows as u64, means, squares })
+    }
+}
+
+/// Sums over clients about one client's means `c`: since its rows are among those pooled, what
+/// cancels at the end is at most as many times the result as there are rows to one of its own.
+struct Pool {
+    centre: Vec<f64>,
+    rows: u64,
+    /// Per column, `Σ n_i (m_i − c)` and `Σ q_i + n_i (m_i − c)²`, each in an exact sum of its own:
+    /// columns differ in scale without bound.
+    shifts: Vec<ExactSum>,
+    squares: Vec<ExactSum>,
+}
+
+impl Pool {
+    fn about(centre: &[f64]) -> Self {
+        let sums = vec![ExactSum::new(1); centre.len()];
+        Self { centre: centre.to_vec(), rows: 0, shifts: sums.clone(), squares: sums }
+    }
+
+    fn add(&mut self, sums: &Sums) -> Result<()> {
+        let n = sums.rows as f64;
+        self.rows += sums.rows;
+        for j in 0..self.centre.len() {
+            let shift = sums.means[j] - self.centre[j];
+            self.shifts[j].add(&[shift], n)?;
+            self.squares[j].add(&[sums.squares[j]], 1.0)?;
+            self.squares[j].add(&[shift * shift], n)?;
+        }
+        Ok(())
+    }
+
+    /// Means and standard deviations (over all rows, not one less).
+    fn moments(&self) -> (Vec<f64>, Vec<f64>) {
+        let n = self.rows as f64;
+        let value = |sum: &ExactSum| sum.value()[0] / n;
+        let moments = (0..self.centre.len()).map(|j| {
+            let (shift, square) = (value(&self.shifts[j]), value(&self.squares[j]));
+            (self.centre[j] + shift, (square - shift * shift).max(0.0).sqrt())
+        });
+        moments.unzip()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sums(values: &[f64], columns: usize) -> Sums {
+        let names: Vec<String> = (0..columns).map(|j| j.to_string()).collect();
+        Sums::of(&names, values).unwrap()
+    }
+
+    fn pool(parts: &[Sums]) -> (Vec<f64>, Vec<f64>) {
+        let mut pool = Pool::about(&parts[0].means);
+        parts.iter().for_each(|part| pool.add(part).unwrap());
+        pool.moments()
+    }
+
+    #[test]
+    fn pooled_sums_are_those_of_all_rows() {
+        let rows: Vec<f64> = (0..60).map(|i| 1e6 + f64::from(i * i % 17)).collect();
+        let parts = [sums(&rows[..10], 2), sums(&rows[10..44], 2), sums(&rows[44..], 2)];
+        let (means, deviations) = pool(&parts);
+        let (right, spread) = pool(&[sums(&rows, 2)]);
+        for j in 0..2 {
+            assert!((means[j] - right[j]).abs() < 1e-9, "{means:?} {right:?}");
+            assert!((deviations[j] - spread[j]).abs() < 1e-9 * spread[j]);
+        }
+    }
+
+    #[test]
+    fn a_constant_column_has_no_spread_at_all() {
+        let (means, deviations) = pool(&[sums(&[0.1; 10], 1), sums(&[0.1; 7], 1)]);
+        assert_eq!((means[0], deviations[0]), (0.1, 0.0));
+    }
+
+    #[test]
+    fn a_first_client_far_from_the_others_costs_no_digits() {
+        let far = sums(&[1e8, 1e8 + 1.0], 1);
+        let near = sums(&[0.0, 1.0, 2.0, 3.0], 1);
+        let (means, deviations) = pool(&[far.clone(), near.clone()]);
+        let (other_means, other) = pool(&[near, far]);
+        assert!((means[0] / other_means[0] - 1.0).abs() < 1e-15);
+        assert!((deviations[0] / other[0] - 1.0).abs() < 1e-15);
+    }
+}

@@ -1,0 +1,346 @@
+//! Federated preparation: maps of the columns that are found from sums which clients send, and
+//! applied by every later stage when it reads a client's rows.
+//!
+//! Three steps, each optional, in this order:
+//! 1. *drop constant columns*: those with one value in every row of every client;
+//! 2. *standardise*: `(x − mean) / scale`, with the pooled mean and standard deviation. A codec
+//!    sends one norm for a whole vector: a statistic with columns in years and in milligrams would
+//!    drown the small ones in the noise of the large;
+//! 3. *principal components*: the directions of largest pooled variance.
+//!
+//! The first two need counts, means and squares of each column ([`Columns`]); the third then needs
+//! the products of each pair of columns ([`Pca`]), centred at the pooled means, so that nothing
+//! cancels.
+//!
+//! EM is equivariant under affine maps: after the first two steps alone the fit is the same and is
+//! reported in the units of the data. A projection cannot be undone: the fit is then one of the
+//! components.
+
+mod columns;
+mod pca;
+
+pub use columns::Columns;
+pub use pca::{COLUMNS_MAX, Pca};
+
+use std::sync::Arc;
+use whimbrel_core::method::{Artifact, Bind};
+use whimbrel_core::{ClientData, Error, Method, Result, RowStream, Table, linalg, math};
+
+/// Rows that stand for a stream.
+const STREAM_ROWS: usize = 1000;
+
+/// What is done to a row before it is used.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Preparation {
+    /// Places of the columns that are kept, ascending.
+    kept: Vec<usize>,
+    /// Of the kept columns: `(x − mean) / scale`.
+    affine: Affine,
+    /// Principal axes, one after the other, each as long as there are kept columns; none where
+    /// the kept columns themselves are used.
+    axes: Option<Vec<f64>>,
+}
+
+impl Preparation {
+    /// What the stages so far have delivered; none where they prepared nothing.
+    pub fn from_delivered(delivered: &[Artifact]) -> Option<Self> {
+        let of_kind = |kind: &str| delivered.iter().find(|a| a.kind == kind);
+        let columns = of_kind(columns::KIND)?;
+        let values = |name| columns.tensor(name).map(|t| t.values.clone());
+        let kept = values("kept")?.into_iter().map(|at| at as usize).collect();
+        let affine = Affine { means: values("means")?, scales: values("scales")? };
+        let axes = of_kind(pca::KIND).and_then(|pca| Some(pca.tensor("axes")?.values.clone()));
+        Some(Self { kept, affine, axes })
+    }
+
+    /// From the numbers that are saved with a model; refuses what does not fit together.
+    pub fn from_parts(
+        kept: Vec<usize>,
+        means: Vec<f64>,
+        scales: Vec<f64>,
+        axes: Option<Vec<f64>>,
+    ) -> Result<Self> {
+        let k = kept.len();
+        let whole = axes.as_ref().is_none_or(|a| !a.is_empty() && a.len().is_multiple_of(k.max(1)));
+        let usable = scales.iter().all(|s| *s > 0.0 && s.is_finite());
+        if k == 0 || means.len() != k || scales.len() != k || !whole || !usable {
+            return Err(Error::data("the columns, means, scales and axes do not fit each other"));
+        }
+        Ok(Self { kept, affine: Affine { means, scales }, axes })
+    }
+
+    /// How many numbers a prepared row has.
+    pub fn width(&self) -> usize {
+        self.axes.as_ref().map_or(self.kept.len(), |axes| axes.len() / self.kept.len())
+    }
+
+    /// Places of the columns that are kept, ascending.
+    pub fn kept(&self) -> &[usize] {
+        &self.kept
+    }
+
+    /// The map to the fit's units, where it can be undone.
+    pub fn affine(&self) -> Option<&Affine> {
+        self.axes.is_none().then_some(&self.affine)
+    }
+
+    /// `Σ ln scale`: what a log-density loses when it is stated in the units of the data. Zero for
+    /// principal components, whose densities are their own.
+    pub fn log_scale(&self) -> f64 {
+        self.affine().map_or(0.0, Affine::log_scale)
+    }
+
+    /// Rows of `columns` numbers, prepared.
+    pub fn forward(&self, rows: &[f64], columns: usize) -> Result<Vec<f64>> {
+        if self.kept.last().is_none_or(|last| *last >= columns) {
+            return Err(Error::data(format!(
+                "its rows have {columns} columns, fewer than those that were prepared"
+            )));
+        }
+        let rows = rows.chunks_exact(columns);
+        let mut out = Vec::with_capacity(rows.len() * self.width());
+        let mut kept = vec![0.0; self.kept.len()];
+        let mut components = vec![0.0; self.width()];
+        for row in rows {
+            for (x, at) in kept.iter_mut().zip(&self.kept) {
+                *x = row[*at];
+            }
+            self.affine.forward(&mut kept);
+            match &self.axes {
+                None => out.extend_from_slice(&kept),
+                Some(axes) => {
+                    linalg::matvec(&mut components, axes, &kept);
+                    out.extend_from_slice(&components);
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    /// Prepared rows in the units of the kept columns; for principal components the nearest rows
+    /// that have them.
+    pub fn backward(&self, rows: &[f64]) -> Vec<f64> {
+        let mut out = match &self.axes {
+            None => rows.to_vec(),
+            Some(axes) => {
+                let (n, p, k) = (rows.len() / self.width(), self.width(), self.kept.len());
+                let mut out = vec![0.0; n * k];
+                linalg::matmul(&mut out, rows, axes, n, p, k);
+                out
+            }
+        };
+        self.affine.backward(&mut out);
+        out
+    }
+
+    /// What is saved with a model: places of the kept columns, means, scales, axes.
+    pub fn save(&self, model: Artifact) -> Artifact {
+        let k = self.kept.len();
+        let kept = self.kept.iter().map(|at| *at as f64).collect();
+        let model = model
+            .with("prepare.kept", &[k], kept)
+            .with("prepare.means", &[k], self.affine.means.clone())
+            .with("prepare.scales", &[k], self.affine.scales.clone());
+        match &self.axes {
+            None => model,
+            Some(axes) => model.with("prepare.axes", &[self.width(), k], axes.clone()),
+        }
+    }
+
+    fn apply(&self, data: &ClientData) -> Result<ClientData> {
+        Ok(match data {
+            ClientData::Table(table) => {
+                check_finite(&table.columns, &table.values)?;
+                let values = self.forward(&table.values, table.width())?;
+                ClientData::Table(Table::new(self.names(&table.columns), values)?)
+            }
+            ClientData::Stream(source) => ClientData::Stream(Arc::new(PreparedStream {
+                columns: self.names(source.columns()),
+                source: source.clone(),
+                preparation: self.clone(),
+            })),
+            ClientData::Labelled(_) | ClientData::Cells(_) => return Err(no_rows()),
+        })
+    }
+
+    fn names(&self, columns: &[String]) -> Vec<String> {
+        match self.axes {
+            None => self.kept.iter().filter_map(|at| columns.get(*at).cloned()).collect(),
+            Some(_) => (1..=self.width()).map(|n| format!("pc{n}")).collect(),
+        }
+    }
+}
+
+/// A stream whose rows are prepared as they are read.
+struct PreparedStream {
+    columns: Vec<String>,
+    source: Arc<dyn RowStream>,
+    preparation: Preparation,
+}
+
+impl RowStream for PreparedStream {
+    fn columns(&self) -> &[String] {
+        &self.columns
+    }
+
+    fn rows(&self, from: u64, count: usize, out: &mut Vec<f64>) -> Result<()> {
+        let mut rows = Vec::new();
+        self.source.rows(from, count, &mut rows)?;
+        out.extend(self.preparation.forward(&rows, self.source.columns().len())?);
+        Ok(())
+    }
+}
+
+/// Binds a client's rows after preparing them.
+pub struct Prepared<B> {
+    /// What is done to the rows.
+    pub preparation: Preparation,
+    /// Who binds them then.
+    pub then: B,
+}
+
+impl<M: Method, B: Bind<M>> Bind<M> for Prepared<B> {
+    fn bind(&self, method: &M, data: &ClientData) -> Result<M::Data> {
+        self.then.bind(method, &self.preparation.apply(data)?)
+    }
+}
+
+/// `(x − mean) / scale`, column by column.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Affine {
+    /// What is subtracted.
+    pub means: Vec<f64>,
+    /// By what is divided.
+    pub scales: Vec<f64>,
+}
+
+impl Affine {
+    /// `Σ ln scale`.
+    pub fn log_scale(&self) -> f64 {
+        self.scales.iter().map(|s| math::ln(*s)).sum()
+    }
+
+    /// Rows in scaled columns.
+    pub fn forward(&self, rows: &mut [f64]) {
+        for row in rows.chunks_exact_mut(self.means.len()) {
+            for ((x, m), s) in row.iter_mut().zip(&self.means).zip(&self.scales) {
+                *x = (*x - m) / s;
+            }
+        }
+    }
+
+    /// Rows in the units of the data.
+    pub fn backward(&self, rows: &mut [f64]) {
+        for row in rows.chunks_exact_mut(self.means.len()) {
+            for ((x, m), s) in row.iter_mut().zip(&self.means).zip(&self.scales) {
+                *x = *x * s + m;
+            }
+        }
+    }
+
+    /// Covariances (square matrices one after the other) in the units of the data.
+    pub fn covariances_backward(&self, matrices: &mut [f64]) {
+        self.scale_covariances(matrices, |a, b| a * b);
+    }
+
+    /// Covariances of scaled columns.
+    pub fn covariances_forward(&self, matrices: &mut [f64]) {
+        self.scale_covariances(matrices, |a, b| 1.0 / (a * b));
+    }
+
+    /// Variances (a list per component): of scaled columns, or (not `forward`) in the units of the
+    /// data.
+    pub fn variances(&self, variances: &mut [f64], forward: bool) {
+        for row in variances.chunks_exact_mut(self.scales.len()) {
+            for (v, s) in row.iter_mut().zip(&self.scales) {
+                *v = if forward { *v / (s * s) } else { *v * s * s };
+            }
+        }
+    }
+
+    fn scale_covariances(&self, matrices: &mut [f64], factor: impl Fn(f64, f64) -> f64) {
+        let d = self.scales.len();
+        for matrix in matrices.chunks_exact_mut(d * d) {
+            for i in 0..d {
+                for j in 0..d {
+                    matrix[i * d + j] *= factor(self.scales[i], self.scales[j]);
+                }
+            }
+        }
+    }
+}
+
+/// Rows of a client, for sums over them: a stream stands for its first rows.
+fn rows_of<T>(data: &ClientData, sums: impl FnOnce(&[String], &[f64]) -> Result<T>) -> Result<T> {
+    match data {
+        ClientData::Table(table) => sums(&table.columns, &table.values),
+        ClientData::Stream(source) => {
+            let mut rows = Vec::new();
+            source.rows(0, STREAM_ROWS, &mut rows)?;
+            sums(source.columns(), &rows)
+        }
+        ClientData::Labelled(_) | ClientData::Cells(_) => Err(no_rows()),
+    }
+}
+
+fn check_finite(columns: &[String], values: &[f64]) -> Result<()> {
+    match values.iter().position(|v| !v.is_finite()) {
+        None => Ok(()),
+        Some(at) => Err(Error::data(format!(
+            "row {}, column `{}` holds {}, which is not a finite number",
+            at / columns.len() + 1,
+            columns[at % columns.len()],
+            values[at]
+        ))),
+    }
+}
+
+fn no_rows() -> Error {
+    Error::config(
+        "only plain rows are prepared here: rows with targets by their reader, observed cells never",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn preparation(axes: Option<Vec<f64>>) -> Preparation {
+        Preparation::from_parts(vec![0, 2], vec![5.0, -2.0], vec![4.0, 0.5], axes).unwrap()
+    }
+
+    #[test]
+    fn there_and_back_is_where_it_was() {
+        let affine = preparation(None);
+        let rows = affine.forward(&[1.0, 9.0, 2.0, 3.0, 9.0, 4.0], 3).unwrap();
+        assert_eq!(rows, [-1.0, 8.0, -0.5, 12.0]);
+        assert_eq!(affine.backward(&rows), [1.0, 2.0, 3.0, 4.0]);
+        let mut matrix = vec![1.0, 0.5, 0.5, 1.0];
+        affine.affine().unwrap().covariances_backward(&mut matrix);
+        assert_eq!(matrix, [16.0, 1.0, 1.0, 0.25]);
+    }
+
+    #[test]
+    fn a_projection_comes_back_to_the_nearest_row() {
+        let projection = preparation(Some(vec![0.6, 0.8]));
+        assert_eq!((projection.width(), projection.affine()), (1, None));
+        let rows = projection.forward(&[1.0, 9.0, 2.0], 3).unwrap();
+        assert!((rows[0] - (-0.6 + 0.8 * 8.0)).abs() < 1e-15);
+        let back = projection.backward(&rows);
+        assert!((back[0] - (5.0 + 4.0 * 0.6 * rows[0])).abs() < 1e-14);
+        assert_eq!(projection.names(&["a", "b", "c"].map(String::from)), ["pc1"]);
+    }
+
+    #[test]
+    fn parts_that_do_not_fit_are_refused() {
+        let parts = |kept: &[usize], scales: &[f64], axes| {
+            Preparation::from_parts(kept.to_vec(), vec![0.0; kept.len()], scales.to_vec(), axes)
+        };
+        assert!(parts(&[], &[], None).is_err());
+        assert!(parts(&[0, 1], &[1.0], None).is_err());
+        assert!(parts(&[0, 1], &[1.0, 0.0], None).is_err());
+        assert!(parts(&[0, 1], &[1.0, 1.0], Some(vec![1.0; 3])).is_err());
+        assert!(parts(&[0, 1], &[1.0, 1.0], Some(vec![])).is_err());
+        assert!(preparation(None).forward(&[1.0, 2.0], 2).is_err());
+    }
+}

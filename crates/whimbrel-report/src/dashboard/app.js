@@ -1,0 +1,256 @@
+// Follows a run: asks for status.json every second and redraws what changed. Everything that came
+// from a user is set as text, never as markup.
+(() => {
+  "use strict";
+  const SVG = "http://www.w3.org/2000/svg";
+  const at = (id) => document.getElementById(id);
+  const element = (name, text, className) => {
+    const node = document.createElement(name);
+    if (text !== undefined) node.textContent = text;
+    if (className) node.className = className;
+    return node;
+  };
+  const shape = (name, attributes, text) => {
+    const node = document.createElementNS(SVG, name);
+    for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+    if (text !== undefined) node.textContent = text;
+    return node;
+  };
+  const setText = (id, text) => { const node = at(id); if (node.textContent !== text) node.textContent = text; };
+
+  const number = (v, digits = 4) => {
+    if (v === null || v === undefined || !isFinite(v)) return "–";
+    if (v === 0) return "0";
+    const size = Math.abs(v);
+    if (size >= 1e-3 && size < 1e6) return String(Number(v.toPrecision(digits)));
+    return v.toExponential(2).replace(/\.?0+e/, "e").replace("e+", "e");
+  };
+  const bits = (bytes) => {
+    const value = 8 * bytes;
+    for (const [unit, size] of [["Tbit", 1e12], ["Gbit", 1e9], ["Mbit", 1e6], ["kbit", 1e3]]) {
+      if (value >= size) return `${number(value / size, 3)} ${unit}`;
+    }
+    return `${value} bit`;
+  };
+  const duration = (s) => {
+    if (s === null || s === undefined || !isFinite(s)) return "–";
+    if (s < 1) return `${Math.round(1000 * s)} ms`;
+    if (s < 60) return `${number(s, 2)} s`;
+    if (s < 3600) return `${Math.floor(s / 60)} min ${Math.round(s % 60)} s`;
+    if (s < 172800) return `${Math.floor(s / 3600)} h ${Math.round(s % 3600 / 60)} min`;
+    return `${Math.floor(s / 86400)} days`;
+  };
+
+  const STATES = {
+    waiting: "waiting for clients", running: "running", paused: "paused", done: "finished", failed: "failed",
+  };
+  const MARKS = { connected: "●", away: "○", invited: "·", revoked: "×", dead: "×" };
+
+  function tiles(s) {
+    const round = s.rounds ? `${s.round} of ${s.rounds}` : String(s.round);
+    const open = s.exchange;
+    const rows = [
+      ["round", round],
+      ["this round", open ? `${open.answered} of ${open.cohort}` : "–"],
+      ["objective", number(lastOf(s.series, "objective"), 7)],
+      ["‖h‖²", number(lastOf(s.series, "field_norm2"), 3)],
+      ["sent up", bits(s.bytes_up)],
+      ["sent down", bits(s.bytes_down)],
+      ["running for", duration(s.seconds)],
+      ["time left", s.state === "running" ? duration(s.seconds_left) : "–"],
+    ];
+    const list = at("tiles");
+    while (list.children.length < rows.length) {
+      const box = element("div");
+      box.append(element("dt"), element("dd"));
+      list.append(box);
+    }
+    rows.forEach(([name, value], i) => {
+      const [dt, dd] = list.children[i].children;
+      if (dt.textContent !== name) dt.textContent = name;
+      if (dd.textContent !== value) dd.textContent = value;
+      list.children[i].hidden = value === "–" && ["objective", "‖h‖²"].includes(name);
+    });
+    const bar = at("bar");
+    const share = s.rounds ? Math.min(1, s.round / s.rounds) : 0;
+    bar.hidden = !s.rounds;
+    bar.setAttribute("aria-valuemin", 0);
+    bar.setAttribute("aria-valuemax", s.rounds || 0);
+    bar.setAttribute("aria-valuenow", s.round);
+    at("bar-fill").style.width = `${100 * share}%`;
+  }
+
+  const lastOf = (series, key) => {
+    for (let i = series.length - 1; i >= 0; i -= 1) if (series[i][key] !== null && series[i][key] !== undefined) return series[i][key];
+    return null;
+  };
+
+  const CHARTS = [
+    { key: "objective", title: "Objective", about: "what the method minimises" },
+    { key: "field_norm2", title: "‖h‖²", about: "squared norm of the mean field, log scale", log: true },
+    { key: "excess_loss", title: "Excess loss", about: "log scale", log: true },
+    { key: "bytes", title: "Sent so far", about: "both ways, in Mbit", of: (p) => 8e-6 * (p.bytes_up + p.bytes_down) },
+  ];
+  const along = { round: (p) => p.round, seconds: (p) => p.seconds, bits: (p) => 8e-6 * (p.bytes_up + p.bytes_down) };
+  const units = { round: "rounds", seconds: "seconds", bits: "Mbit, both ways" };
+
+  function charts(s) {
+    const x = document.querySelector("#against input:checked").value;
+    const home = at("charts");
+    const drawn = [];
+    for (const chart of CHARTS) {
+      if (chart.key === "bytes" && x === "bits") continue;
+      const of = chart.of || ((p) => p[chart.key]);
+      const points = s.series.map((p) => [along[x](p), of(p)])
+        .filter(([a, b]) => isFinite(a) && b !== null && b !== undefined && isFinite(b) && (!chart.log || b > 0));
+      if (points.length > 1) drawn.push(draw(chart, points, units[x]));
+    }
+    if (!drawn.length) drawn.push(element("p", "No round has been evaluated yet.", "quiet"));
+    home.replaceChildren(...drawn);
+  }
+
+  function draw(chart, points, unit) {
+    const [W, H, left, top, right, bottom] = [380, 220, 58, 12, 10, 34];
+    const map = chart.log ? Math.log10 : Number;
+    const ys = points.map((p) => map(p[1]));
+    let [low, high] = [Math.min(...ys), Math.max(...ys)];
+    if (chart.log) { low = Math.floor(low); high = Math.max(low + 1, Math.ceil(high)); }
+    if (high - low < 1e-12 * Math.max(1, Math.abs(high))) { low -= 0.5; high += 0.5; }
+    const [first, last] = [points[0][0], points[points.length - 1][0]];
+    const px = (v) => left + (W - left - right) * (last > first ? (v - first) / (last - first) : 0.5);
+    const py = (v) => top + (H - top - bottom) * (1 - (v - low) / (high - low));
+    const figure = element("figure");
+    const caption = element("figcaption");
+    caption.append(element("h3", chart.title), element("p", chart.about));
+    const svg = shape("svg", { class: "plot", viewBox: `0 0 ${W} ${H}`, role: "img" });
+    const final = points[points.length - 1];
+    svg.append(shape("title", {}, `${chart.title}: ${number(final[1])} after ${number(final[0])} ${unit}`));
+    const stride = chart.log ? Math.max(1, Math.ceil((high - low) / 4)) : (high - low) / 4;
+    for (let v = low; v <= high + 1e-9 * (high - low); v += stride) {
+      svg.append(shape("path", { class: "grid", d: `M${left} ${py(v)}H${W - right}` }));
+      const label = chart.log ? `1e${Math.round(v)}` : number(v, Math.min(9, 2 + Math.ceil(Math.max(0, Math.log10(Math.abs(v || 1) / (high - low))))));
+      svg.append(shape("text", { x: left - 7, y: py(v), dy: ".33em", "text-anchor": "end" }, label));
+    }
+    for (const [v, anchor] of [[first, "start"], [last, "end"]]) {
+      svg.append(shape("text", { x: px(v), y: H - bottom + 17, "text-anchor": anchor }, number(v)));
+    }
+    svg.append(shape("text", { x: W - right, y: H - 3, "text-anchor": "end" }, unit));
+    const path = points.map((p, i) => `${px(p[0]).toFixed(1)} ${py(ys[i]).toFixed(1)}`).join("L");
+    svg.append(shape("path", { class: "line", d: `M${path}` }));
+    svg.append(shape("circle", { class: "last", cx: px(final[0]), cy: py(map(final[1])), r: 3 }));
+    figure.append(caption, svg);
+    return figure;
+  }
+
+  // A row per client; only cells that changed are touched, so that a screen reader is not disturbed.
+  function clients(s) {
+    const body = at("clients-rows");
+    while (body.children.length > s.clients.length) body.lastChild.remove();
+    s.clients.forEach((client, i) => {
+      let row = body.children[i];
+      if (!row) {
+        row = element("tr");
+        for (const label of ["client", "state", "last seen", "rounds", "up", "down", "refused", "last rounds"]) {
+          const cell = element("td");
+          cell.dataset.label = label;
+          row.append(cell);
+        }
+        body.append(row);
+      }
+      const texts = [
+        client.name, client.state, client.last_seen_s === null ? "–" : `${duration(client.last_seen_s)} ago`,
+        String(client.rounds), bits(client.bytes_up), bits(client.bytes_down), String(client.refused),
+      ];
+      texts.forEach((text, place) => {
+        const cell = row.children[place];
+        if (place === 1) {
+          if (cell.dataset.state === text) return;
+          cell.dataset.state = text;
+          const mark = element("span", MARKS[text] || "·", `mark ${text}`);
+          mark.setAttribute("aria-hidden", "true");
+          const both = element("span");
+          both.append(mark, document.createTextNode(text));
+          cell.replaceChildren(both);
+        } else if (cell.textContent !== text) cell.textContent = text;
+      });
+      const cell = row.children[7];
+      if (cell.dataset.strip !== client.strip) {
+        cell.dataset.strip = client.strip;
+        cell.replaceChildren(strip(client.strip));
+      }
+    });
+    const here = s.clients.filter((c) => c.state === "connected").length;
+    setText("clients-note", `${here} of ${s.clients.length} connected` + (s.clients_more ? `, ${s.clients_more} more not shown` : ""));
+  }
+
+  function strip(marks) {
+    const svg = shape("svg", { class: "strip", viewBox: `0 0 ${8 * Math.max(1, marks.length)} 12`, width: 8 * Math.max(1, marks.length), role: "img" });
+    const accepted = [...marks].filter((m) => m === "y").length;
+    const asked = [...marks].filter((m) => m !== ".").length;
+    svg.append(shape("title", {}, `accepted ${accepted} of ${asked} times asked in the last ${marks.length} rounds`));
+    [...marks].forEach((mark, i) => {
+      if (mark === "y") svg.append(shape("rect", { class: "yes", x: 8 * i + 1, y: 1, width: 6, height: 10 }));
+      else if (mark === "n") svg.append(shape("rect", { class: "no", x: 8 * i + 1.5, y: 1.5, width: 5, height: 9 }));
+      else svg.append(shape("rect", { class: "off", x: 8 * i + 1, y: 5, width: 6, height: 2 }));
+    });
+    return svg;
+  }
+
+  function refused(s) {
+    const rows = s.refused.length ? s.refused : [["nothing so far", ""]];
+    at("refused").replaceChildren(...rows.flatMap(([reason, count]) => [element("dt", reason), element("dd", String(count))]));
+  }
+
+  let newest = "";
+  function log(s) {
+    const mark = JSON.stringify(s.log[s.log.length - 1] || "") + s.log.length;
+    if (mark === newest) return;
+    newest = mark;
+    at("log").replaceChildren(...[...s.log].reverse().map((line) => {
+      const item = element("li", undefined, line.level);
+      item.append(element("time", line.time), document.createTextNode(`${line.level === "info" ? "" : `${line.level}: `}${line.text}`));
+      return item;
+    }));
+  }
+
+  function show(s) {
+    setText("job", s.job);
+    document.title = `${s.job}: ${s.rounds ? `${s.round}/${s.rounds}` : s.round} – whimbrel`;
+    const state = at("state");
+    state.className = `state ${s.state}`;
+    setText("state", STATES[s.state] || s.state);
+    const stage = s.stages > 1 ? ` · stage ${s.stage + 1} of ${s.stages}: ${s.stage_name}` : "";
+    setText("about", `${s.method} · ${s.model}${stage}`);
+    const banner = at("banner");
+    banner.hidden = !s.message;
+    banner.classList.toggle("error", s.state === "failed");
+    setText("banner", s.message);
+    setText("version", `whimbrel ${s.version}`);
+    tiles(s);
+    charts(s);
+    clients(s);
+    refused(s);
+    log(s);
+  }
+
+  let latest = null;
+  async function follow() {
+    try {
+      const answer = await fetch("status.json", { cache: "no-store", credentials: "same-origin" });
+      if (!answer.ok) throw new Error(answer.status === 401 ? "the link to this page is no longer valid" : `the coordinator answered ${answer.status}`);
+      latest = await answer.json();
+      show(latest);
+    } catch (error) {
+      const state = at("state");
+      state.className = "state lost";
+      setText("state", "no contact");
+      const banner = at("banner");
+      banner.hidden = false;
+      setText("banner", `No contact with the coordinator: ${error.message}. Trying again.`);
+    }
+    const over = latest && (latest.state === "done" || latest.state === "failed");
+    setTimeout(follow, document.hidden || over ? 5000 : 1000);
+  }
+  at("against").addEventListener("change", () => { if (latest) charts(latest); });
+  follow();
+})();

@@ -1,0 +1,107 @@
+//! A status in the text format of Prometheus.
+
+use super::{ClientState, RunState, Status};
+
+/// The figures of a status, one per line, with their meanings.
+pub fn metrics_text(status: &Status) -> String {
+    let mut text = String::new();
+    let mut one = |name: &str, kind: &str, help: &str, value: f64| {
+        family(&mut text, name, kind, help);
+        text.push_str(&format!("whimbrel_{name} {value}\n"));
+    };
+    one("round", "gauge", "Rounds done in the stage under way.", f64::from(status.round));
+    if let Some(rounds) = status.rounds {
+        one("rounds", "gauge", "Rounds planned in the stage under way.", f64::from(rounds));
+    }
+    one("stage", "gauge", "The stage under way, from zero.", f64::from(status.stage));
+    one("seconds", "gauge", "Seconds since the run began.", status.seconds);
+    one("bytes_up_total", "counter", "Bytes from clients.", status.bytes_up as f64);
+    one("bytes_down_total", "counter", "Bytes to clients.", status.bytes_down as f64);
+    one("bytes_eval_total", "counter", "Bytes of evaluations.", status.bytes_eval as f64);
+    let last = |read: fn(&super::Sample) -> Option<f64>| status.series.iter().rev().find_map(read);
+    let figures = [
+        ("objective", "The objective when it was last evaluated.", last(|p| p.objective)),
+        ("field_norm2", "Squared norm of the mean field.", last(|p| p.field_norm2)),
+        ("excess_loss", "The excess loss.", last(|p| p.excess_loss)),
+    ];
+    for (name, help, value) in figures {
+        if let Some(value) = value {
+            one(name, "gauge", help, value);
+        }
+    }
+    if let Some(open) = status.exchange {
+        one("cohort", "gauge", "Clients asked in the exchange under way.", f64::from(open.cohort));
+        one("answered", "gauge", "Clients heard in it.", f64::from(open.answered));
+    }
+    family(&mut text, "state", "gauge", "Where the run stands: one for the state it is in.");
+    for (state, name) in [
+        (RunState::Waiting, "waiting"),
+        (RunState::Running, "running"),
+        (RunState::Paused, "paused"),
+        (RunState::Done, "done"),
+        (RunState::Failed, "failed"),
+    ] {
+        let is = u8::from(status.state == state);
+        text.push_str(&format!("whimbrel_state{{state=\"{name}\"}} {is}\n"));
+    }
+    family(&mut text, "clients", "gauge", "Clients by state.");
+    for (state, name) in [
+        (ClientState::Invited, "invited"),
+        (ClientState::Connected, "connected"),
+        (ClientState::Away, "away"),
+        (ClientState::Revoked, "revoked"),
+        (ClientState::Dead, "dead"),
+    ] {
+        let count = status.clients.iter().filter(|c| c.state == state).count();
+        text.push_str(&format!("whimbrel_clients{{state=\"{name}\"}} {count}\n"));
+    }
+    family(&mut text, "refused_total", "counter", "Messages refused, by reason.");
+    for (reason, count) in &status.refused {
+        text.push_str(&format!("whimbrel_refused_total{{reason=\"{}\"}} {count}\n", label(reason)));
+    }
+    text
+}
+
+fn family(text: &mut String, name: &str, kind: &str, help: &str) {
+    text.push_str(&format!("# HELP whimbrel_{name} {help}\n# TYPE whimbrel_{name} {kind}\n"));
+}
+
+/// A label's value: backslashes, quotes and line ends escaped.
+fn label(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{ClientStatus, Sample};
+    use super::*;
+
+    #[test]
+    fn figures_are_lines_of_the_format() {
+        let status = Status {
+            round: 7,
+            state: RunState::Running,
+            series: vec![Sample { objective: Some(2.5), ..Sample::default() }, Sample::default()],
+            clients: vec![ClientStatus { state: ClientState::Away, ..ClientStatus::default() }],
+            refused: vec![("a \"late\"\nupload".into(), 3)],
+            ..Status::default()
+        };
+        let text = metrics_text(&status);
+        for line in [
+            "whimbrel_round 7",
+            "whimbrel_objective 2.5",
+            "whimbrel_state{state=\"running\"} 1",
+            "whimbrel_state{state=\"done\"} 0",
+            "whimbrel_clients{state=\"away\"} 1",
+            "whimbrel_refused_total{reason=\"a \\\"late\\\"\\nupload\"} 3",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line}\n{text}");
+        }
+        let plain = text.lines().filter(|l| !l.starts_with('#'));
+        assert!(plain.clone().count() > 10);
+        for line in plain {
+            let value = line.rsplit_once(' ').unwrap().1;
+            assert!(value.parse::<f64>().is_ok(), "{line}");
+        }
+    }
+}
