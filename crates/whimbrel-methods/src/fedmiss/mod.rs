@@ -291,8 +291,8 @@ impl Method for FedMiss {
 
 /// Four sums twice, and two histograms of at most 807 bins.
 const SCORES_BYTES: usize = 64 + 2 * (10 + 807 * 9);
-/// Residuals above this would make sums over a table overflow.
-const VALUE_MAX: f64 = 1e150;
+/// Squares of larger numbers, summed over a table, could overflow.
+const VALUE_MAX: f64 = 1e100;
 
 impl FedMiss {
     /// The most observations of one client.
