@@ -6,7 +6,7 @@
 
 use whimbrel_core::{Error, Result};
 
-use crate::Norm;
+use crate::{Norm, quantise};
 
 /// Block-p-quantization with given blocks and norm.
 #[derive(Clone, PartialEq, Debug)]
@@ -58,11 +58,13 @@ impl BlockP {
         self.norm
     }
 
-    /// The sizes of the blocks of a vector with `d` coordinates.
-    pub(crate) fn sizes(&self, d: usize) -> Result<Vec<usize>> {
+    /// The blocks of a vector with `d` coordinates.
+    pub(crate) fn blocks(&self, d: usize) -> Result<quantise::Blocks<'_>> {
         match &self.blocks {
-            Blocks::Every(size) => Ok(crate::quantise::equal_blocks(d, *size)),
-            Blocks::Listed(sizes) if sizes.iter().sum::<usize>() == d => Ok(sizes.clone()),
+            Blocks::Every(size) => Ok(quantise::Blocks::Every(*size)),
+            Blocks::Listed(sizes) if sizes.iter().sum::<usize>() == d => {
+                Ok(quantise::Blocks::Listed(sizes))
+            }
             Blocks::Listed(sizes) => Err(Error::config(format!(
                 "block sizes sum to {} and the vector has {d} coordinates",
                 sizes.iter().sum::<usize>()

@@ -2,7 +2,7 @@
 
 use whimbrel_core::{Error, Key, Probability, Result};
 
-use crate::quantise::{Quantised, equal_blocks};
+use crate::quantise::{Blocks, Grid};
 use crate::{BlockP, Dithering, Norm, Packet, Scalar, Sparse, TopK, exact, natural, sign};
 
 /// A compression operator together with its byte encoding.
@@ -91,11 +91,7 @@ impl Codec {
         match self {
             Self::Exact => exact::decode(packet, out),
             Self::ExactF32 => exact::decode_f32(packet, out),
-            Self::Dithering(_) | Self::BlockP(_) => {
-                let (sizes, _, largest) = self.grid(out.len())?;
-                Quantised::read::<T>(packet, sizes, largest)?.value(out);
-                Ok(())
-            }
+            Self::Dithering(_) | Self::BlockP(_) => self.grid(out.len())?.decode(packet, out),
             Self::Sparse(sparse) => sparse.decode(packet, out),
             Self::Natural => natural::decode(packet, out),
             Self::TopK(top) => top.decode(packet, out),
@@ -154,14 +150,7 @@ impl Codec {
                 }
                 Ok(packet)
             }
-            Self::Dithering(_) | Self::BlockP(_) => {
-                let (sizes, norm, largest) = self.grid(x.len())?;
-                let quantised = Quantised::draw(x, sizes, norm, largest, key)?;
-                if let Some(out) = decoded {
-                    quantised.value(out);
-                }
-                Ok(quantised.write(largest))
-            }
+            Self::Dithering(_) | Self::BlockP(_) => self.grid(x.len())?.encode(x, key, decoded),
             Self::Sparse(sparse) => sparse.encode(x, key, decoded),
             Self::Natural => natural::encode(x, key, decoded),
             Self::TopK(top) => top.encode(x, decoded),
@@ -169,14 +158,17 @@ impl Codec {
         }
     }
 
-    /// Blocks, norm and number of levels of the codecs that round to multiples of a step.
-    fn grid(&self, d: usize) -> Result<(Vec<usize>, Norm, u16)> {
+    /// The grid of the codecs that round to multiples of a step.
+    fn grid(&self, d: usize) -> Result<Grid<'_>> {
         match self {
-            Self::Dithering(dithering) => {
-                let size = dithering.bucket().unwrap_or(d.max(1));
-                Ok((equal_blocks(d, size), dithering.norm(), dithering.levels()))
+            Self::Dithering(dithering) => Ok(Grid {
+                blocks: Blocks::Every(dithering.bucket().unwrap_or(d.max(1))),
+                norm: dithering.norm(),
+                largest: dithering.levels(),
+            }),
+            Self::BlockP(block) => {
+                Ok(Grid { blocks: block.blocks(d)?, norm: block.norm(), largest: 1 })
             }
-            Self::BlockP(block) => Ok((block.sizes(d)?, block.norm(), 1)),
             _ => Err(Error::internal(format!("{} has no grid", self.name()))),
         }
     }

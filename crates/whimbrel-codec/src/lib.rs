@@ -20,6 +20,7 @@ mod norm;
 mod packet;
 mod quantise;
 mod scalar;
+mod scratch;
 mod sign;
 mod sparse;
 mod top;

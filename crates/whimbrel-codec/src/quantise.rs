@@ -3,102 +3,128 @@
 //! Format: nothing at all for the zero vector; else one step per block (four bytes, see
 //! [`crate::norm::put_scale`]), then the levels (see [`crate::coding::levels`]).
 
+use std::ops::Range;
 use whimbrel_core::key::unit;
 use whimbrel_core::{Error, Key, Result, kernel};
 
 use crate::coding::levels::{self, Alphabet};
 use crate::norm::{exp2, put_scale, sent_scale, take_scale};
 use crate::scalar::BLOCK;
+use crate::scratch::with_room;
 use crate::{Norm, Packet, Scalar};
 
-/// A quantised vector: coordinate `i` of block `b` is `levels[i] * steps[b]`.
-pub(crate) struct Quantised {
-    sizes: Vec<usize>,
-    steps: Vec<f64>,
-    levels: Vec<i16>,
+/// The grid that coordinates are rounded to: coordinate `i` of block `b` becomes
+/// `levels[i] * steps[b]`, with levels up to `largest` either way.
+pub(crate) struct Grid<'a> {
+    pub blocks: Blocks<'a>,
+    pub norm: Norm,
+    pub largest: u16,
 }
 
-/// Sizes of the blocks when all but the last have `size` coordinates.
-pub(crate) fn equal_blocks(d: usize, size: usize) -> Vec<usize> {
-    let mut sizes = vec![size; d / size];
-    if !d.is_multiple_of(size) {
-        sizes.push(d % size);
+/// How a vector is cut into blocks.
+pub(crate) enum Blocks<'a> {
+    /// All but the last have so many coordinates.
+    Every(usize),
+    /// These sizes, which make up the vector.
+    Listed(&'a [usize]),
+}
+
+/// What a short packet takes, most often: room for it is made once.
+const SHORT_PACKET: usize = 32;
+
+impl Blocks<'_> {
+    /// Where the blocks of a vector of `d` coordinates are, in order.
+    fn of(&self, d: usize) -> impl Iterator<Item = Range<usize>> {
+        let (mut start, mut count) = (0, 0);
+        std::iter::from_fn(move || {
+            let size = match self {
+                Self::Every(size) => (*size).min(d - start),
+                Self::Listed(sizes) => *sizes.get(count)?,
+            };
+            let here = start..start + size;
+            (start, count) = (here.end, count + 1);
+            (size > 0).then_some(here)
+        })
     }
-    sizes
 }
 
-impl Quantised {
-    /// Draws the levels of `x`, one uniform number per coordinate in order.
-    pub fn draw<T: Scalar>(
+impl Grid<'_> {
+    /// Draws the levels of `x`, one uniform number per coordinate in order, and writes them; what
+    /// they are worth goes to `decoded`.
+    pub fn encode<T: Scalar>(
+        &self,
         x: &[T],
-        sizes: Vec<usize>,
-        norm: Norm,
-        largest: u16,
         key: Key,
-    ) -> Result<Self> {
+        decoded: Option<&mut [T]>,
+    ) -> Result<Packet> {
+        with_room(x.len(), |levels| {
+            let mut bytes = Vec::with_capacity(SHORT_PACKET);
+            if !self.draw(x, key, levels, &mut bytes, decoded)? {
+                return Ok(Packet::default());
+            }
+            levels::write(levels, self.alphabet(), &mut bytes);
+            Ok(Packet::from_bytes(bytes))
+        })
+    }
+
+    /// Draws the levels, and appends each block's step; false where all steps are zero.
+    fn draw<T: Scalar>(
+        &self,
+        x: &[T],
+        key: Key,
+        levels: &mut [i16],
+        steps: &mut Vec<u8>,
+        mut decoded: Option<&mut [T]>,
+    ) -> Result<bool> {
         let mut stream = key.stream();
-        let mut words = [0; BLOCK];
         let mut room = [0.0; BLOCK];
-        let mut levels = vec![0; x.len()];
-        let mut steps = Vec::with_capacity(sizes.len());
-        let mut start = 0;
-        for &size in &sizes {
-            let block = &x[start..start + size];
-            let step = sent_step::<T>(norm.of(block, &mut room)?, largest)?;
+        let mut any = false;
+        for here in self.blocks.of(x.len()) {
+            let (block, levels) = (&x[here.clone()], &mut levels[here.clone()]);
+            let step = sent_step::<T>(self.norm.of(block, &mut room)?, self.largest)?;
             let scale = Scale::of(step);
-            let levels = &mut levels[start..start + size];
             for (part, levels) in block.chunks(BLOCK).zip(levels.chunks_mut(BLOCK)) {
-                let words = &mut words[..part.len()];
-                stream.fill(words);
-                let part = T::widen(part, &mut room);
-                round(part, words, scale.lift, scale.inverse, i32::from(largest), levels);
+                with_room(part.len(), |words| {
+                    stream.fill(words);
+                    let part = T::widen(part, &mut room);
+                    let largest = i32::from(self.largest);
+                    round(part, words, scale.lift, scale.inverse, largest, levels);
+                });
             }
-            steps.push(step);
-            start += size;
+            if let Some(out) = &mut decoded {
+                T::scale_levels(levels, step, &mut out[here]);
+            }
+            put_scale(step, steps);
+            any |= step != 0.0;
         }
-        Ok(Self { sizes, steps, levels })
+        Ok(any)
     }
 
-    /// The packet.
-    pub fn write(&self, largest: u16) -> Packet {
-        if self.steps.iter().all(|&step| step == 0.0) {
-            return Packet::default();
+    /// Reads a packet into `out`.
+    pub fn decode<T: Scalar>(&self, packet: &Packet, out: &mut [T]) -> Result<()> {
+        if packet.is_empty() {
+            out.fill(T::narrow(0.0));
+            return Ok(());
         }
-        let mut bytes = Vec::new();
-        for &step in &self.steps {
-            put_scale(step, &mut bytes);
+        let mut steps = packet.bytes();
+        let mut bytes = steps;
+        for _ in self.blocks.of(out.len()) {
+            let step = take_scale(&mut bytes)?;
+            if step * f64::from(self.largest) > T::LARGEST {
+                return Err(Error::peer(format!("a packet has step {step:e}, too large")));
+            }
         }
-        levels::write(&self.levels, Alphabet { largest, signed: true }, &mut bytes);
-        Packet::from_bytes(bytes)
+        with_room(out.len(), |levels| {
+            levels::read_to_end(bytes, self.alphabet(), levels)?;
+            for here in self.blocks.of(out.len()) {
+                T::scale_levels(&levels[here.clone()], take_scale(&mut steps)?, &mut out[here]);
+            }
+            Ok(())
+        })
     }
 
-    /// Reads a packet of a vector with blocks of `sizes`.
-    pub fn read<T: Scalar>(packet: &Packet, sizes: Vec<usize>, largest: u16) -> Result<Self> {
-        let mut levels = vec![0; sizes.iter().sum()];
-        let mut steps = vec![0.0; sizes.len()];
-        if !packet.is_empty() {
-            let mut bytes = packet.bytes();
-            for step in &mut steps {
-                *step = take_scale(&mut bytes)?;
-                if *step * f64::from(largest) > T::LARGEST {
-                    return Err(Error::peer(format!("a packet has step {step:e}, too large")));
-                }
-            }
-            levels::read_to_end(bytes, Alphabet { largest, signed: true }, &mut levels)?;
-        }
-        Ok(Self { sizes, steps, levels })
-    }
-
-    /// The vector.
-    pub fn value<T: Scalar>(&self, out: &mut [T]) {
-        let mut start = 0;
-        for (&size, &step) in self.sizes.iter().zip(&self.steps) {
-            let out = &mut out[start..start + size];
-            for (v, &level) in out.iter_mut().zip(&self.levels[start..start + size]) {
-                *v = T::narrow(f64::from(level) * step);
-            }
-            start += size;
-        }
+    fn alphabet(&self) -> Alphabet {
+        Alphabet { largest: self.largest, signed: true }
     }
 }
 

@@ -27,6 +27,9 @@ pub trait Scalar: sealed::Sealed + Copy + Default + PartialEq + std::fmt::Debug 
     /// The same value in `f64`.
     #[doc(hidden)]
     fn wide(self) -> f64;
+    /// `out = levels * step`.
+    #[doc(hidden)]
+    fn scale_levels(levels: &[i16], step: f64, out: &mut [Self]);
     /// Appends the native bytes, little end first.
     #[doc(hidden)]
     fn put_all(x: &[Self], out: &mut Vec<u8>);
@@ -59,6 +62,10 @@ impl Scalar for f64 {
     #[inline(always)]
     fn wide(self) -> f64 {
         self
+    }
+
+    fn scale_levels(levels: &[i16], step: f64, out: &mut [Self]) {
+        scale_levels_f64(levels, step, out);
     }
 
     fn put_all(x: &[Self], out: &mut Vec<u8>) {
@@ -98,6 +105,10 @@ impl Scalar for f32 {
         f64::from(self)
     }
 
+    fn scale_levels(levels: &[i16], step: f64, out: &mut [Self]) {
+        scale_levels_f32(levels, step, out);
+    }
+
     fn put_all(x: &[Self], out: &mut Vec<u8>) {
         let start = out.len();
         out.resize(start + x.len() * Self::WIDTH, 0);
@@ -133,6 +144,22 @@ pub(crate) fn first_nonfinite<T: Scalar>(x: &[T]) -> Option<usize> {
         }
         wide.iter().position(|v| !v.is_finite()).map(|i| n * BLOCK + i)
     })
+}
+
+kernel! {
+    fn scale_levels_f64(levels: &[i16], step: f64, out: &mut [f64]) {
+        for (out, level) in out.iter_mut().zip(levels) {
+            *out = f64::from(*level) * step;
+        }
+    }
+}
+
+kernel! {
+    fn scale_levels_f32(levels: &[i16], step: f64, out: &mut [f32]) {
+        for (out, level) in out.iter_mut().zip(levels) {
+            *out = (f64::from(*level) * step) as f32;
+        }
+    }
 }
 
 kernel! {

@@ -88,8 +88,11 @@ impl Stream {
         let (body, tail) = rest.split_at_mut(whole);
         blocks(self.key.0, self.counter, body);
         self.counter += (whole / 2) as u64;
-        for word in tail {
-            *word = self.next_u64();
+        if !tail.is_empty() {
+            blocks(self.key.0, self.counter, &mut self.block);
+            self.counter += LANES as u64;
+            self.used = tail.len();
+            tail.copy_from_slice(&self.block[..tail.len()]);
         }
     }
 

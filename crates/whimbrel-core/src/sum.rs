@@ -15,7 +15,7 @@
 //! bin does not depend on the top, so the bins left are what they would have been had the top been
 //! there from the start.
 
-use crate::{Error, Result, kernel};
+use crate::{Error, Result, kernel, vector};
 
 /// The most addends one sum takes: up to here exactness is certain.
 pub const ADDENDS_MAX: u32 = 1 << 25;
@@ -45,7 +45,7 @@ pub struct ExactSum {
 impl ExactSum {
     /// The empty sum of vectors of length `d`.
     pub fn new(d: usize) -> Self {
-        Self { count: 0, top: None, bins: std::array::from_fn(|_| vec![0.0; d]) }
+        Self { count: 0, top: None, bins: std::array::from_fn(|_| vector::zeros(d)) }
     }
 
     /// The length of the vectors.
@@ -97,7 +97,7 @@ impl ExactSum {
         // `other`'s bins that are still on the ladder, against ours of the same rung.
         let lower = (top - other_top).min(4) as usize;
         for (mine, theirs) in self.bins[lower..].iter_mut().zip(&other.bins) {
-            crate::vector::axpy(mine, 1.0, theirs);
+            vector::axpy(mine, 1.0, theirs);
         }
         Ok(())
     }
@@ -105,7 +105,7 @@ impl ExactSum {
     /// The sum. The four bins of a coordinate are added with a relative error of about `2^-52` at
     /// most, whatever cancels between them.
     pub fn value(&self) -> Vec<f64> {
-        let mut out = vec![0.0; self.len()];
+        let mut out = vector::zeros(self.len());
         self.fill(&mut out);
         out
     }

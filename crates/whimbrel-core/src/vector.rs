@@ -10,6 +10,20 @@ use crate::kernel;
 
 const LANES: usize = 8;
 
+/// From here on zeros come as fresh pages, which nobody has to write.
+const PAGES_FROM: usize = 1 << 14;
+
+/// So many zeros. Short vectors are taken from the allocator's lists of recently freed ones, which
+/// `vec![0.0; n]` passes by.
+pub fn zeros(n: usize) -> Vec<f64> {
+    if n >= PAGES_FROM {
+        return vec![0.0; n];
+    }
+    let mut out = Vec::with_capacity(n);
+    out.resize(n, 0.0);
+    out
+}
+
 kernel! {
     /// `y += a x`
     pub fn axpy(y: &mut [f64], a: f64, x: &[f64]) {
@@ -23,6 +37,16 @@ kernel! {
         assert!(out.len() == a.len() && a.len() == b.len(), "lengths differ");
         for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
             *out = a - b;
+        }
+    }
+}
+
+kernel! {
+    /// `y = x + a y`
+    pub fn scale_add(y: &mut [f64], a: f64, x: &[f64]) {
+        assert_eq!(y.len(), x.len(), "lengths differ");
+        for (y, x) in y.iter_mut().zip(x) {
+            *y = x + a * *y;
         }
     }
 }
@@ -135,6 +159,7 @@ mod tests {
             sub_into(&mut difference, &a, &b);
             let mut scaled = a.clone();
             scale(&mut scaled, 1.7);
+            scale_add(&mut scaled, 0.7, &b);
             let mut exps: Vec<f64> = a.iter().map(|v| v * 1e-7).collect();
             math::exp_slice(&mut exps);
             let mut logs: Vec<f64> = a.iter().map(|v| v.abs()).collect();
@@ -196,9 +221,11 @@ mod tests {
         assert_eq!(y, [21.0, 42.0]);
         scale(&mut y, 0.5);
         assert_eq!(y, [10.5, 21.0]);
+        scale_add(&mut y, 2.0, &[1.0, 3.0]);
+        assert_eq!(y, [22.0, 45.0]);
         let mut difference = [0.0; 2];
-        sub_into(&mut difference, &y, &[0.5, 1.0]);
-        assert_eq!(difference, [10.0, 20.0]);
+        sub_into(&mut difference, &y, &[2.0, 5.0]);
+        assert_eq!(difference, [20.0, 40.0]);
         assert_eq!(dot(&[1.0, 2.0, 3.0], &[4.0, 5.0, 6.0]), 32.0);
         assert_eq!((norm1(&[-1.0, 2.0]), norm2_squared(&[3.0, 4.0])), (3.0, 25.0));
         assert_eq!((norm_inf(&[]), norm_inf(&[1.0, -7.0, 3.0])), (0.0, 7.0));

@@ -33,7 +33,8 @@ pub trait Wire: Sized {
 
     /// The byte form alone.
     fn to_bytes(&self) -> Vec<u8> {
-        let mut out = Vec::new();
+        // Most messages are short: room for them is made once.
+        let mut out = Vec::with_capacity(64);
         self.put(&mut out);
         out
     }

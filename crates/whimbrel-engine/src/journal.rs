@@ -45,6 +45,16 @@ impl Entry {
         line.push('\n');
         line
     }
+
+    /// Reads a line, without its end.
+    pub fn parse(line: &str) -> Result<Self> {
+        serde_json::from_str(line).map_err(|e| Error::storage("journal", e))
+    }
+
+    /// Whose upload was accepted, in order.
+    pub fn accepted_ids(&self) -> Result<Vec<ClientId>> {
+        listed(&self.accepted)
+    }
 }
 
 /// Joined and accepted clients by exchange, of one stage.
@@ -123,6 +133,13 @@ fn ranges(ids: &[ClientId]) -> String {
     text
 }
 
+fn listed(text: &str) -> Result<Vec<ClientId>> {
+    let ranges = parse_ranges(text).ok_or_else(|| {
+        Error::storage("journal", format!("`{text}` is not a list of client ids"))
+    })?;
+    Ok(ranges.into_iter().flat_map(|(first, last)| first..=last).map(ClientId).collect())
+}
+
 fn parse_ranges(text: &str) -> Option<Ranges> {
     let mut ranges = Ranges::new();
     for part in text.split(',').filter(|_| !text.is_empty()) {
@@ -157,6 +174,8 @@ mod tests {
                 assert_eq!(journal.accepted(4, id), Some(ids.contains(&id)), "{id} in {ids:?}");
             }
             assert_eq!(journal.accepted(5, ClientId(3)), None);
+            let line = Entry::parse(entry(4, &ranges(&ids)).trim_end()).unwrap();
+            assert_eq!(line.accepted_ids().unwrap(), ids);
         }
         assert_eq!(ranges(&[0, 1, 2, 3, 4, 6].map(ClientId)), "0-4,6");
     }

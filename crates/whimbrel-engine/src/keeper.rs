@@ -195,8 +195,8 @@ impl Saver {
     }
 }
 
-/// The seconds of the last kept row.
-fn last_seconds(folder: &Path) -> f64 {
+/// The seconds of the last row in a run's folder.
+pub fn last_seconds(folder: &Path) -> f64 {
     let text = std::fs::read_to_string(folder.join("metrics.jsonl")).unwrap_or_default();
     let row = text.lines().last().and_then(|l| serde_json::from_str::<serde_json::Value>(l).ok());
     row.and_then(|r| r.get("seconds").and_then(serde_json::Value::as_f64)).unwrap_or(0.0)

@@ -1,14 +1,20 @@
 //! A text file that only grows, line by line, and can be cut back to a number of lines.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufWriter, Write};
+use std::io::{Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use whimbrel_core::{Error, Result};
+
+/// Lines wait in memory until there are so many bytes of them.
+const WAITING_BYTES_MAX: usize = 64 << 10;
 
 /// An open file and how many lines it has.
 pub(crate) struct Log {
     path: PathBuf,
-    file: BufWriter<File>,
+    file: File,
+    /// Bytes of whole lines in the file: behind a write that failed there may be more.
+    end: u64,
+    waiting: Vec<u8>,
     lines: u64,
 }
 
@@ -16,7 +22,7 @@ impl Log {
     /// An empty file; an old one is emptied.
     pub fn create(path: PathBuf) -> Result<Self> {
         let file = File::create(&path).map_err(|e| Error::storage(path.display(), e))?;
-        Ok(Self { path, file: BufWriter::new(file), lines: 0 })
+        Ok(Self { path, file, end: 0, waiting: Vec::new(), lines: 0 })
     }
 
     /// The first `lines` lines of a file; what a crash left behind them, whole lines or a torn
@@ -34,13 +40,13 @@ impl Log {
             ));
         }
         let cut_back = || -> std::io::Result<File> {
-            let file = OpenOptions::new().append(true).open(&path)?;
+            let file = OpenOptions::new().write(true).open(&path)?;
             file.set_len(end)?;
             file.sync_all()?;
             Ok(file)
         };
         let file = cut_back().map_err(|e| Error::storage(path.display(), e))?;
-        Ok(Self { path, file: BufWriter::new(file), lines })
+        Ok(Self { path, file, end, waiting: Vec::new(), lines })
     }
 
     /// How many lines it has.
@@ -48,23 +54,39 @@ impl Log {
         self.lines
     }
 
-    /// Appends a line, given with its end; it may stay in memory until [`Log::flush`].
+    /// Appends a line, given with its end; it may stay in memory until [`Log::flush`]. The line
+    /// counts whatever becomes of the writing, which can be tried again.
     pub fn append(&mut self, line: &str) -> Result<()> {
         debug_assert!(line.ends_with('\n') && line.trim_end().lines().count() == 1);
-        self.file.write_all(line.as_bytes()).map_err(|e| Error::storage(self.path.display(), e))?;
+        self.waiting.extend_from_slice(line.as_bytes());
         self.lines += 1;
-        Ok(())
+        if self.waiting.len() < WAITING_BYTES_MAX { Ok(()) } else { self.flush() }
     }
 
-    /// Hands everything to the system.
+    /// Hands everything to the system. After an error it can be tried again: the lines wait.
     pub fn flush(&mut self) -> Result<()> {
-        self.file.flush().map_err(|e| Error::storage(self.path.display(), e))
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        let at = SeekFrom::Start(self.end);
+        let written = self.file.seek(at).and_then(|_| self.file.write_all(&self.waiting));
+        written.map_err(|e| Error::storage(self.path.display(), e))?;
+        self.end += self.waiting.len() as u64;
+        self.waiting.clear();
+        Ok(())
     }
 
     /// Makes everything durable.
     pub fn sync(&mut self) -> Result<()> {
-        let synced = self.file.flush().and_then(|()| self.file.get_ref().sync_data());
-        synced.map_err(|e| Error::storage(self.path.display(), e))
+        self.flush()?;
+        self.file.sync_data().map_err(|e| Error::storage(self.path.display(), e))
+    }
+}
+
+impl Drop for Log {
+    /// As a buffered file does it: whoever must know of an error has called [`Log::sync`].
+    fn drop(&mut self) {
+        let _ = self.flush();
     }
 }
 

@@ -362,6 +362,12 @@ impl Saved {
         self.exchange
     }
 
+    /// Everyone admitted, in id order.
+    pub fn enrolled(&self) -> Vec<ClientId> {
+        let present = self.peers.iter().enumerate().filter(|(_, peer)| peer.is_some());
+        present.map(|(i, _)| ClientId(i as u32)).collect()
+    }
+
     /// One more than the highest id ever admitted.
     pub fn ids_end(&self) -> usize {
         self.peers.len()

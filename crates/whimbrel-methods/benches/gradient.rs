@@ -65,34 +65,65 @@ fn method(preset: Preset) -> Erased<Sgd, BindExamples> {
     Erased(method, BindExamples)
 }
 
+/// The data as every preset reads them: the binding depends on the problem alone.
+fn federation() -> Federation {
+    let method = method(Preset::Sgd);
+    let data = data().iter().map(|d| method.bind(d).unwrap()).collect();
+    Federation { names: vec![String::new(); CLIENTS], data }
+}
+
+fn start<'m>(method: &'m dyn DynMethod, to: &'m Federation, seed: u64) -> Simulator<'m> {
+    let (keys, faults) = (StageKeys::new(seed, 0), Faults::default());
+    Simulator::start(method, to, keys, Participation::Everyone, faults).unwrap()
+}
+
+fn time(simulator: &mut Simulator<'_>, rounds: u64) -> Duration {
+    let clock = Instant::now();
+    for _ in 0..rounds {
+        black_box(simulator.step().unwrap());
+    }
+    clock.elapsed()
+}
+
 fn rounds(criterion: &mut Criterion) {
-    let data = data();
+    let federation = federation();
     let mut group = criterion.benchmark_group("gradient rounds");
     group.throughput(Throughput::Elements(1)).measurement_time(Duration::from_secs(3));
     for preset in [Preset::Sgd, Preset::Diana, Preset::Artemis, Preset::Mcm, Preset::RandMcm] {
         let method = method(preset);
-        let bound = data.iter().map(|d| method.bind(d).unwrap()).collect();
-        let federation = Federation { names: vec![String::new(); CLIENTS], data: bound };
-        let mut simulator = Simulator::start(
-            &method,
-            &federation,
-            StageKeys::new(1, 0),
-            Participation::Everyone,
-            Faults::default(),
-        )
-        .unwrap();
-        group.bench_function(preset.name(), |b| {
-            b.iter_custom(|n| {
-                let clock = Instant::now();
-                for _ in 0..n {
-                    black_box(simulator.step().unwrap());
-                }
-                clock.elapsed()
-            });
-        });
+        let mut simulator = start(&method, &federation, 1);
+        group.bench_function(preset.name(), |b| b.iter_custom(|n| time(&mut simulator, n)));
     }
     group.finish();
 }
 
-criterion_group!(benches, rounds);
+/// `sgd` and others in turn, ten rounds each: whatever else the machine does meets both alike, and
+/// the fastest blocks are those it left alone. Other seeds, so that none finds in the cache the
+/// rows that another has just drawn.
+fn in_turn(_: &mut Criterion) {
+    const BLOCK: u64 = 10;
+    const BLOCKS: usize = 1500;
+    let federation = federation();
+    let presets = [Preset::Sgd, Preset::Diana, Preset::Mcm, Preset::RandMcm];
+    let methods = presets.map(method);
+    let mut simulators: Vec<_> =
+        methods.iter().zip(1..).map(|(m, seed)| start(m, &federation, seed)).collect();
+    let mut blocks = vec![Vec::new(); presets.len()];
+    for _ in 0..BLOCKS {
+        for (simulator, times) in simulators.iter_mut().zip(&mut blocks) {
+            times.push(time(simulator, BLOCK).as_secs_f64() * 1e6 / BLOCK as f64);
+        }
+    }
+    blocks.iter_mut().for_each(|times| times.sort_by(f64::total_cmp));
+    println!("in turn, microseconds per round: fastest block, 10 % quantile, median");
+    for (preset, times) in presets.iter().zip(&blocks) {
+        let at = [0, BLOCKS / 10, BLOCKS / 2];
+        let [fastest, tenth, median] = at.map(|i| times[i]);
+        let [a, b, c] = at.map(|i| times[i] / blocks[0][i]);
+        let name = preset.name();
+        println!("{name:10}{fastest:8.1}{tenth:8.1}{median:8.1}   over sgd {a:.2} {b:.2} {c:.2}");
+    }
+}
+
+criterion_group!(benches, rounds, in_turn);
 criterion_main!(benches);

@@ -47,7 +47,7 @@ fn main() -> Result<()> {
     let clock = Instant::now();
     let mut simulator =
         Simulator::start(&method, &federation, StageKeys::new(1, 0), everyone, Faults::default())?;
-    println!("enrolment: {} bytes up", simulator.traffic().up);
+    println!("enrolment: {} bytes up, positions and sums", simulator.traffic().up);
     let mut rounds = 0u32;
     let mut opened = simulator.traffic();
     while let Some(done) = simulator.step()? {
@@ -58,16 +58,16 @@ fn main() -> Result<()> {
         if done.round.is_some_and(|round| round % 200 == 0) {
             report(&mut simulator, rounds, &clock)?;
         }
-        if done.round.is_some() && rounds == 1 {
-            let now = simulator.traffic();
-            let dense = 8 * ROWS * COLUMNS * CLIENTS;
-            println!("one round: {} bytes up, {} down", now.up - opened.up, now.down - opened.down);
-            println!(
-                "dense scheme: {dense} bytes up (S of each client), {} down (S and theta)",
-                2 * dense
-            );
-        }
     }
+    let now = simulator.traffic();
+    let per_round = |bytes: u64| bytes / u64::from(rounds.max(1));
+    let dense = 8 * ROWS * COLUMNS * CLIENTS;
+    println!(
+        "a round: {} bytes up, {} down, over {rounds} rounds",
+        per_round(now.up - opened.up),
+        per_round(now.down - opened.down)
+    );
+    println!("dense: {dense} bytes up (S of each client), {} down (S and theta)", 2 * dense);
     report(&mut simulator, rounds, &clock)?;
     println!("peak memory {:.0} MB", peak_mb());
     Ok(())

@@ -11,5 +11,6 @@ pub mod once;
 pub mod prepare;
 pub mod settings;
 pub mod sgd;
+pub mod spider;
 pub mod step;
 pub mod theory;

@@ -7,7 +7,7 @@ pub(crate) const ROWS_MAX: u64 = 1 << 36;
 /// The largest figure of an evaluation that is taken.
 const FIGURE_MAX: f64 = 1e100;
 /// Minibatches are drawn from a stream of their own, apart from the codec's.
-pub(crate) const DRAW: u64 = 0xBA7C;
+pub const DRAW: u64 = 0xBA7C;
 
 /// When a fit is over.
 #[derive(Clone, Copy, PartialEq, Debug)]

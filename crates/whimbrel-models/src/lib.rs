@@ -7,7 +7,7 @@ pub mod gmm;
 pub mod kmeans;
 pub mod lowrank;
 
-use whimbrel_core::{ClientData, Result};
+use whimbrel_core::{ClientData, Result, vector};
 
 /// A model of the curved exponential family, as EM sees it: `p(y, z; theta)` is proportional to
 /// `exp(<s(y, z), phi(theta)> - psi(theta))`.
@@ -41,6 +41,24 @@ pub trait LatentModel: Send + Sync + 'static {
         rows: Rows<'_>,
         statistic: &mut [f64],
     ) -> Result<f64>;
+
+    /// Writes the mean over `rows` of `E[s(y, z) | y; to] - E[s(y, z) | y; from]`: by how much the
+    /// statistic of the same rows changes with the parameters. Models that lay rows out for each
+    /// E-step do that once for both.
+    fn expect_change(
+        &self,
+        from: &Self::Parameters,
+        to: &Self::Parameters,
+        data: &Self::Data,
+        rows: Rows<'_>,
+        change: &mut [f64],
+    ) -> Result<()> {
+        let mut before = vec![0.0; change.len()];
+        self.expect(from, data, rows, &mut before)?;
+        self.expect(to, data, rows, change)?;
+        vector::axpy(change, -1.0, &before);
+        Ok(())
+    }
 
     /// `T(s) = argmin psi(theta) + R(theta) - <s, phi(theta)>`, clipped to its interior.
     fn maximize(&self, statistic: &[f64], moments: &[f64]) -> Result<Maximum<Self::Parameters>>;

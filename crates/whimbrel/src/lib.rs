@@ -11,4 +11,5 @@ pub use whimbrel_engine as engine;
 pub use whimbrel_job as job;
 pub use whimbrel_methods as methods;
 pub use whimbrel_models as models;
+pub use whimbrel_net as net;
 pub use whimbrel_report as report;

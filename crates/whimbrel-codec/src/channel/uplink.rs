@@ -13,6 +13,7 @@
 //! changes no one else's share. An upload that is lost counts as not in `A`: `p_i` is not
 //! re-estimated, the estimate leans towards the memories and the fixed point does not move.
 
+use crate::scratch::with_room;
 use crate::{Codec, Packet};
 use whimbrel_core::sum::{ExactSum, MAGNITUDE_MAX};
 use whimbrel_core::{Error, Key, Result, vector, wire};
@@ -158,18 +159,20 @@ impl Uplink {
             UpRule::Plain => Ok((UpClient::default(), self.codec.encode(g, key)?)),
             UpRule::Memory { alpha } => {
                 // C(g - h_i), then h_i += alpha C(.)
-                let mut delta = g.to_vec();
-                if let Some(h_i) = self.kept(end)? {
-                    vector::axpy(&mut delta, -1.0, h_i);
+                let h_i = self.kept(end)?;
+                let mut sent = vector::zeros(g.len());
+                let packet = match h_i {
+                    None => self.codec.encode_decoded(g, key, &mut sent),
+                    Some(h_i) => with_room(g.len(), |delta| {
+                        vector::sub_into(delta, g, h_i);
+                        self.codec.encode_decoded(delta, key, &mut sent)
+                    }),
+                }?;
+                let mut kept = sent;
+                match h_i {
+                    None => vector::scale_add(&mut kept, alpha, &vector::zeros(g.len())),
+                    Some(h_i) => vector::scale_add(&mut kept, alpha, h_i),
                 }
-                let mut sent = vec![0.0; g.len()];
-                let packet = self.codec.encode_decoded(&delta, key, &mut sent)?;
-                let mut kept = delta;
-                match self.kept(end)? {
-                    Some(h_i) => kept.copy_from_slice(h_i),
-                    None => kept.fill(0.0),
-                }
-                vector::axpy(&mut kept, alpha, &sent);
                 Ok((UpClient { kept }, packet))
             }
             UpRule::Feedback => {
@@ -178,9 +181,11 @@ impl Uplink {
                 if let Some(e_i) = self.kept(end)? {
                     vector::axpy(&mut kept, 1.0, e_i);
                 }
-                let mut sent = vec![0.0; g.len()];
-                let packet = self.codec.encode_decoded(&kept, key, &mut sent)?;
-                vector::axpy(&mut kept, -self.shrink, &sent);
+                let packet = with_room(g.len(), |sent| {
+                    let packet = self.codec.encode_decoded(&kept, key, sent);
+                    vector::axpy(&mut kept, -self.shrink, sent);
+                    packet
+                })?;
                 Ok((UpClient { kept }, packet))
             }
         }
@@ -194,15 +199,16 @@ impl Uplink {
         inclusion: f64,
         packet: &Packet,
     ) -> Result<()> {
-        let mut sent = vec![0.0; self.dimension];
-        self.codec.decode(packet, &mut sent)?;
-        check_size(&sent, weight / inclusion)?;
-        fold.estimate.add(&sent, self.shrink * weight / inclusion)?;
-        if let UpRule::Memory { alpha } = self.rule {
-            fold.memory.add(&sent, weight * alpha)?;
-        }
-        fold.weight += weight;
-        Ok(())
+        with_room(self.dimension, |sent| {
+            self.codec.decode(packet, sent)?;
+            check_size(sent, weight / inclusion)?;
+            fold.estimate.add(sent, self.shrink * weight / inclusion)?;
+            if let UpRule::Memory { alpha } = self.rule {
+                fold.memory.add(sent, weight * alpha)?;
+            }
+            fold.weight += weight;
+            Ok(())
+        })
     }
 
     /// Adds another fold.

@@ -16,7 +16,7 @@ use whimbrel_core::{Error, Result, kernel};
 
 use super::model::{Bit, Number};
 use super::range::{Decoder, Encoder};
-use super::rice;
+use super::rice::{self, Marks};
 use super::table::{self, Histogram};
 
 /// What levels may be: magnitudes up to `largest`, with a sign or without.
@@ -30,7 +30,7 @@ pub(crate) struct Alphabet {
 pub(crate) const LARGEST_LEVEL: u16 = i16::MAX as u16;
 
 /// Vectors shorter than this have no form byte.
-const FORM_FROM: usize = 4096;
+const FORM_FROM: usize = rice::LENGTH_MAX;
 /// Marks shorter than this have no form bit either.
 const RICE_FROM: usize = 64;
 /// From here on the histogram of a dense vector is a small part of the message, and coding level by
@@ -55,9 +55,9 @@ pub(crate) fn write(levels: &[i16], alphabet: Alphabet, out: &mut Vec<u8>) {
     let d = levels.len();
     if d < FORM_FROM {
         if alphabet.largest == 1 && d >= RICE_FROM {
-            let marks = count_nonzeros(levels);
-            if rice::suits(levels, marks, alphabet.signed) {
-                return rice::write(levels, marks, alphabet.signed, out);
+            let marks = Marks::of(levels);
+            if marks.suit(alphabet.signed) {
+                return marks.write(alphabet.signed, out);
             }
             out.push(ONE_BY_ONE);
         }

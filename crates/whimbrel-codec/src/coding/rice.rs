@@ -7,44 +7,102 @@
 //!
 //! Bits: a one (the form), the count, then for each mark its gap and its sign.
 
-use whimbrel_core::{Error, Result};
+use whimbrel_core::{Error, Result, kernel};
 
 /// So few marks may have any signs: what they lose is less than a header.
 const FEW: usize = 16;
+/// With so many ones a whole gap fits into 32 bits: its parameter is below 12, as there are no more
+/// than `2^12` levels.
+const ONES_AT_ONCE: usize = 16;
+/// Levels per word of marks.
+const WORD: usize = u64::BITS as usize;
+/// The most levels that this form is for.
+pub(crate) const LENGTH_MAX: usize = 64 * WORD;
 
-/// Whether marks are few enough, and their signs so mixed that a bit each is no waste.
-pub(crate) fn suits(levels: &[i16], marks: usize, signed: bool) -> bool {
-    let negative = || levels.iter().filter(|level| **level < 0).count();
-    let mixed = |negative: usize| 3 * negative.min(marks - negative) >= marks;
-    few_enough(marks, levels.len()) && (!signed || marks <= FEW || mixed(negative()))
+/// Where the marks among some levels are, one bit each: most levels are never looked at again.
+pub(crate) struct Marks<'a> {
+    levels: &'a [i16],
+    words: [u64; LENGTH_MAX / WORD],
+    count: usize,
+}
+
+impl<'a> Marks<'a> {
+    /// The marks of at most [`LENGTH_MAX`] levels.
+    pub fn of(levels: &'a [i16]) -> Self {
+        let mut words = [0; LENGTH_MAX / WORD];
+        let words_used = &mut words[..levels.len().div_ceil(WORD)];
+        nonzeros(levels, words_used);
+        let count = words_used.iter().map(|word| word.count_ones() as usize).sum();
+        Self { levels, words, count }
+    }
+
+    /// Whether they are few enough, and their signs so mixed that a bit each is no waste.
+    pub fn suit(&self, signed: bool) -> bool {
+        let negative = || self.levels.iter().filter(|level| **level < 0).count();
+        let mixed = |negative: usize| 3 * negative.min(self.count - negative) >= self.count;
+        few_enough(self.count, self.levels.len())
+            && (!signed || self.count <= FEW || mixed(negative()))
+    }
+
+    /// Appends them.
+    pub fn write(&self, signed: bool, out: &mut Vec<u8>) {
+        let length = self.levels.len();
+        let k = parameter(self.count, length);
+        let mut bits = BitWriter { out, held: 0, count: 0 };
+        bits.put(1 | (self.count as u64) << 1, 1 + count_bits(length));
+        let mut start = 0;
+        for (n, &word) in self.words[..length.div_ceil(WORD)].iter().enumerate() {
+            let mut left = word;
+            while left != 0 {
+                let i = n * WORD + left.trailing_zeros() as usize;
+                left &= left - 1;
+                let gap = i - start;
+                // As many ones as the high bits say, a zero, the low bits, the sign.
+                let (mut ones, low) = (gap >> k, (gap & ((1 << k) - 1)) as u64);
+                while ones > ONES_AT_ONCE {
+                    bits.put((1 << ONES_AT_ONCE) - 1, ONES_AT_ONCE as u32);
+                    ones -= ONES_AT_ONCE;
+                }
+                let sign = u64::from(signed && self.levels[i] < 0);
+                let tail = low << 1 | sign << (k + 1);
+                let count = ones as u32 + 1 + k + u32::from(signed);
+                bits.put(tail << ones | ((1 << ones) - 1), count);
+                start = i + 1;
+            }
+        }
+        bits.finish();
+    }
 }
 
 fn few_enough(marks: usize, length: usize) -> bool {
     3 * marks <= length
 }
 
-/// Appends marks.
-pub(crate) fn write(levels: &[i16], marks: usize, signed: bool, out: &mut Vec<u8>) {
-    let mut bits = BitWriter { out, held: 0, count: 0 };
-    bits.put(1, 1);
-    bits.put(marks as u64, count_bits(levels.len()));
-    let k = parameter(marks, levels.len());
-    let mut start = 0;
-    for (i, &level) in levels.iter().enumerate() {
-        if level != 0 {
-            let gap = i - start;
-            bits.ones(gap >> k);
-            bits.put(((gap & ((1 << k) - 1)) << 1) as u64, k + 1);
-            if signed {
-                bits.put(u64::from(level < 0), 1);
-            }
-            start = i + 1;
+kernel! {
+    /// One bit per level, set where it is not zero.
+    fn nonzeros(levels: &[i16], words: &mut [u64]) {
+        let (whole, rest) = levels.as_chunks::<WORD>();
+        for (levels, word) in whole.iter().zip(words.iter_mut()) {
+            *word = nonzeros_of(levels);
+        }
+        if let (Some(word), false) = (words.get_mut(whole.len()), rest.is_empty()) {
+            let mut last = [0; WORD];
+            last[..rest.len()].copy_from_slice(rest);
+            *word = nonzeros_of(&last);
         }
     }
-    bits.finish();
 }
 
-/// Reads what [`write`] wrote; returns how many bytes it took. `levels` is all zero before.
+#[inline(always)]
+fn nonzeros_of(levels: &[i16; WORD]) -> u64 {
+    let mut word = 0;
+    for (i, level) in levels.iter().enumerate() {
+        word |= u64::from(*level != 0) << i;
+    }
+    word
+}
+
+/// Reads what [`Marks::write`] wrote; returns how many bytes it took. `levels` is all zero before.
 pub(crate) fn read(bytes: &[u8], signed: bool, levels: &mut [i16]) -> Result<usize> {
     let mut bits = BitReader { bytes, next: 0, held: 0, count: 0 };
     bits.take(1)?;
@@ -53,16 +111,16 @@ pub(crate) fn read(bytes: &[u8], signed: bool, levels: &mut [i16]) -> Result<usi
         return Err(Error::peer("a packet of gaps has more marks than that form is for"));
     }
     let k = parameter(marks, levels.len());
+    let most = levels.len() >> k;
     let mut start = 0;
     for _ in 0..marks {
-        let high = bits.ones(levels.len() >> k)?;
-        let gap = high << k | bits.take(k)? as usize;
-        let negative = signed && bits.take(1)? == 1;
-        let at = start + gap;
+        let high = bits.ones(most)?;
+        let rest = bits.take(k + u32::from(signed))? as usize;
+        let at = start + (high << k | rest & ((1 << k) - 1));
         let Some(level) = levels.get_mut(at) else {
             return Err(Error::peer("a packet of gaps goes on beyond the vector"));
         };
-        *level = if negative { -1 } else { 1 };
+        *level = if rest >> k == 1 { -1 } else { 1 };
         start = at + 1;
     }
     bits.finish()
@@ -80,6 +138,7 @@ fn parameter(marks: usize, length: usize) -> u32 {
     ratio.next_power_of_two().trailing_zeros()
 }
 
+/// Holds fewer than 32 bits between calls.
 struct BitWriter<'a> {
     out: &'a mut Vec<u8>,
     held: u64,
@@ -88,29 +147,20 @@ struct BitWriter<'a> {
 
 impl BitWriter<'_> {
     /// Appends the lowest `count <= 32` bits of `value`, which has no others.
+    #[inline]
     fn put(&mut self, value: u64, count: u32) {
         self.held |= value << self.count;
         self.count += count;
-        while self.count >= 8 {
-            self.out.push(self.held as u8);
-            self.held >>= 8;
-            self.count -= 8;
-        }
-    }
-
-    /// Appends so many ones; the zero that ends them is the caller's.
-    fn ones(&mut self, mut count: usize) {
-        while count > 0 {
-            let now = count.min(32);
-            self.put((1 << now) - 1, now as u32);
-            count -= now;
+        if self.count >= 32 {
+            self.out.extend_from_slice(&(self.held as u32).to_le_bytes());
+            self.held >>= 32;
+            self.count -= 32;
         }
     }
 
     fn finish(self) {
-        if self.count > 0 {
-            self.out.push(self.held as u8);
-        }
+        let bytes = self.held.to_le_bytes();
+        self.out.extend_from_slice(&bytes[..self.count.div_ceil(8) as usize]);
     }
 }
 
@@ -124,6 +174,14 @@ struct BitReader<'a> {
 impl BitReader<'_> {
     #[inline]
     fn refill(&mut self) {
+        if let Some((eight, _)) = self.bytes[self.next..].split_first_chunk::<8>() {
+            // Bits beyond the whole bytes counted are those that the next refill brings again.
+            self.held |= u64::from_le_bytes(*eight) << self.count;
+            let whole = (63 - self.count) / 8;
+            self.next += whole as usize;
+            self.count += 8 * whole;
+            return;
+        }
         while self.count <= 56
             && let Some(&byte) = self.bytes.get(self.next)
         {
@@ -212,7 +270,7 @@ mod tests {
                 let levels = random(d, p, signed, n as u64);
                 let marks = levels.iter().filter(|l| **l != 0).count();
                 let mut bytes = Vec::new();
-                write(&levels, marks, signed, &mut bytes);
+                Marks::of(&levels).write(signed, &mut bytes);
                 let mut back = vec![0; d];
                 let tail = [&bytes[..], &[7, 7]].concat();
                 assert_eq!(read(&tail, signed, &mut back).unwrap(), bytes.len());
@@ -229,9 +287,8 @@ mod tests {
     #[test]
     fn damaged_packets_are_refused_or_read_as_something_else_but_never_panic() {
         let levels = random(124, 0.09, true, 3);
-        let marks = levels.iter().filter(|l| **l != 0).count();
         let mut bytes = Vec::new();
-        write(&levels, marks, true, &mut bytes);
+        Marks::of(&levels).write(true, &mut bytes);
         for cut in 0..bytes.len() {
             assert!(read(&bytes[..cut], true, &mut [0; 124]).is_err());
         }

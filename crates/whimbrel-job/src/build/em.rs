@@ -1,25 +1,28 @@
 //! Mixtures: stages that prepare, start, bound the step and fit.
 
+use super::loops::{self, Work};
 use super::prepare::{Preparing, bound};
 use super::{Common, Files, channels};
 use crate::failure::Result;
 use crate::load::Loaded;
 use crate::spec::{
-    Batch as BatchKey, Covariance as CovarianceKey, Form as FormKey, Gmm as GmmKey, Init,
-    MemoryStart, MethodKind, Step, UpRule as UpKey,
+    Covariance as CovarianceKey, Form as FormKey, Gmm as GmmKey, Init, MemoryStart, MethodKind,
+    Step, UpRule as UpKey,
 };
 use crate::start::{InitFile, read_init, read_memory};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use whimbrel_codec::channel::{DownRule, Downlink, Uplink, gradient_alpha};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, Error};
 use whimbrel_engine::Stage;
-use whimbrel_methods::fedem::{FedEm, FirstMemories, Form};
+use whimbrel_methods::fedem::{Batch, FedEm, FirstMemories, Form, Oracle};
 use whimbrel_methods::gmm::{GmmInitial, GmmStart};
 use whimbrel_methods::kmeans::FederatedKmeans;
 use whimbrel_methods::once::Once;
 use whimbrel_methods::prepare::{Affine, Preparation};
+use whimbrel_methods::spider::auto_spider_step;
 use whimbrel_methods::step::{Schedule, auto_step};
 use whimbrel_methods::theory::Constants;
 use whimbrel_models::LatentModel;
@@ -43,7 +46,9 @@ pub(super) struct EmPlan {
     start: GmmStart,
     form: Form,
     memories: FirstMemories,
-    uplink: Uplink,
+    work: Work,
+    uplinks: Vec<Uplink>,
+    own_uplinks: BTreeMap<u32, u8>,
     downlink: Downlink,
 }
 
@@ -89,8 +94,9 @@ impl EmPlan {
         };
         let downlink = channels::downlink(job, &common.roster(), &form.blocks(&model), None)?;
         let q = model.statistic_len();
-        let uplink = channels::uplink(job, q)?;
-        form.check(&uplink, &downlink)?;
+        let (uplinks, own_uplinks) = channels::uplinks(job, &common.roster(), q)?;
+        let work = loops::work(common, &uplinks)?;
+        form.check(&uplinks[0], &downlink)?;
         let memories = match &job.uplink.rule {
             UpKey::Memory { start: MemoryStart::Oracle, .. } => FirstMemories::Oracle,
             UpKey::Memory { start: MemoryStart::File(path), .. } => {
@@ -102,7 +108,20 @@ impl EmPlan {
             _ => FirstMemories::Zero,
         };
         let key = key.clone();
-        Ok(Self { key, preparing, width, file, model, start, form, memories, uplink, downlink })
+        Ok(Self {
+            key,
+            preparing,
+            width,
+            file,
+            model,
+            start,
+            form,
+            memories,
+            work,
+            uplinks,
+            own_uplinks,
+            downlink,
+        })
     }
 
     /// What a simulation sees in the rows themselves.
@@ -131,7 +150,7 @@ impl EmPlan {
     }
 
     pub fn uplink(&self) -> &Uplink {
-        &self.uplink
+        &self.uplinks[0]
     }
 
     pub fn downlink(&self) -> &Downlink {
@@ -148,13 +167,21 @@ impl EmPlan {
         if common.total_rows.is_some_and(|rows| rows <= self.model.components() as u64) {
             warnings.push("there are no more rows than components".into());
         }
+        warnings.extend(loops::warning(&self.work));
         warnings.extend(self.preparing.warnings());
         warnings
     }
 
-    /// What is done to the rows, in words.
+    /// What is done to the rows, and in which loops, in words.
     pub fn notes(&self) -> Vec<String> {
-        self.preparing.notes()
+        let mut notes = self.preparing.notes();
+        notes.extend(loops::note(&self.work));
+        notes
+    }
+
+    /// The rounds that are planned.
+    pub fn rounds(&self, common: &Common) -> Option<u32> {
+        common.rounds(&self.work)
     }
 
     pub fn stages(&self, common: &Common) -> Vec<Kind> {
@@ -206,7 +233,8 @@ impl EmPlan {
             }
             Kind::Fit => {
                 let schedule = self.schedule(common, of_kind("theory"))?;
-                common.fit(bound(self.fit(common, model, initial, schedule), preparation))
+                let fit = bound(self.fit(common, model, initial, schedule), preparation);
+                common.fit(fit, self.rounds(common))
             }
         })
     }
@@ -233,11 +261,13 @@ impl EmPlan {
             initial: Arc::new(initial),
             schedule,
             budget: common.budget(),
-            batch: common.batch(),
+            oracle: self.work.oracle,
+            batch: self.work.batch,
             weights: common.weights(),
             memories: self.memories.clone(),
             form: self.form,
-            uplink: self.uplink.clone(),
+            uplinks: self.uplinks.clone(),
+            own_uplinks: self.own_uplinks.clone(),
             downlink: self.downlink.clone(),
         }
     }
@@ -256,9 +286,12 @@ impl EmPlan {
             Step::Auto if common.job.method.kind == MethodKind::Em => Schedule::constant(1.0),
             Step::Auto => {
                 let gamma = self.auto_step(common);
-                match common.job.method.batch {
-                    BatchKey::Full => Schedule::constant(gamma),
-                    BatchKey::Mini { .. } => Schedule::decreasing(gamma, AUTO_POWER, AUTO_DELAY),
+                match (self.work.oracle, self.work.batch) {
+                    (Oracle::Minibatch, Batch::Sample { .. }) => {
+                        Schedule::decreasing(gamma, AUTO_POWER, AUTO_DELAY)
+                    }
+                    // Without the noise of minibatches, and where it goes to zero.
+                    _ => Schedule::constant(gamma),
                 }
             }
             Step::Theory => {
@@ -273,11 +306,11 @@ impl EmPlan {
     }
 
     fn auto_step(&self, common: &Common) -> f64 {
-        let omega = self.uplink.omega().or_else(|| {
-            let delta = self.uplink.codec().contraction(self.uplink.dimension())?;
-            Some(1.0 / delta - 1.0)
-        });
-        let gamma = auto_step(omega.unwrap_or(0.0), common.participation_mean(), common.clients);
+        let (p, clients) = (common.participation_mean(), common.clients);
+        let gamma = match loops::spider(&self.work, common, &self.uplinks) {
+            Some(spider) => auto_spider_step(&spider, p),
+            None => auto_step(loops::omega(&self.uplinks), p, clients),
+        };
         match (self.downlink.rule(), self.downlink.omega()) {
             // No faster than the memories that follow the state.
             (DownRule::Preserved { .. }, Some(omega)) => gamma.min(gradient_alpha(omega)),

@@ -10,12 +10,12 @@ use crate::spec::{
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use whimbrel_codec::channel::{DownRule, Downlink, Uplink};
-use whimbrel_core::{ClientId, DynMethod, Erased, Error};
+use whimbrel_codec::channel::{DownRule, Downlink, UpRule, Uplink};
+use whimbrel_core::{ClientId, DynMethod, Erased, Error, Method};
+use whimbrel_engine::keys::StageKeys;
 use whimbrel_methods::settings::Weights;
-use whimbrel_methods::sgd::steps::gamma_max;
 use whimbrel_methods::sgd::{Average, BindExamples, Reference, Sgd, StepRule};
-use whimbrel_methods::step::Schedule;
+use whimbrel_methods::step::{Schedule, omega_with_sampling};
 use whimbrel_models::convex::{Examples, LeastSquares, Logistic, Problem};
 
 /// A regression and the method that fits it.
@@ -29,6 +29,8 @@ pub(super) struct GradientPlan {
     own_uplinks: BTreeMap<u32, u8>,
     downlink: Downlink,
     reference: Option<Reference>,
+    /// The constants behind `step = "theory"`.
+    theory: Vec<(&'static str, f64)>,
     warnings: Vec<String>,
     notes: Vec<String>,
 }
@@ -67,6 +69,7 @@ impl GradientPlan {
             own_uplinks,
             downlink,
             reference: None,
+            theory: Vec::new(),
             warnings: Vec::new(),
             notes: Vec::new(),
             problem,
@@ -94,8 +97,53 @@ impl GradientPlan {
                 plan.warnings.push(format!("excess losses are not reported: {error}"));
             }
         }
-        plan.notes.extend(clients.constants(job, plan.uplink().omega(), &plan.downlink));
+        plan.notes.extend(clients.constants(job));
+        if job.method.step == Step::Theory {
+            plan.theory = plan.constants_of_theory(common, &clients)?;
+            let each = plan.theory.iter().map(|(name, value)| format!("{name} {value:.4e}"));
+            plan.notes.push(format!("theory: {}", each.collect::<Vec<_>>().join(", ")));
+        }
         Ok(plan)
+    }
+
+    /// What the server will make of the clients' summaries when the run starts. `omega_up` counts
+    /// the sampling of clients; `gamma` is the first step.
+    fn constants_of_theory(
+        &self,
+        common: &Common,
+        clients: &Weighted<'_>,
+    ) -> Result<Vec<(&'static str, f64)>> {
+        let method = self.sgd(common);
+        let keys = StageKeys::new(common.job.seed, 0);
+        let mut roster = Vec::new();
+        for (id, (_, examples)) in (0..).map(ClientId).zip(&clients.clients) {
+            if !common.faults.late.contains_key(&id) {
+                roster.push((id, method.enroll(examples, keys.enrol(id))?.1));
+            }
+        }
+        let bounds = method.start(&mut roster.into_iter(), keys.start())?.bounds;
+        let omegas = self.uplinks.iter().filter_map(Uplink::omega);
+        let omega_up = omega_with_sampling(omegas.fold(0.0, f64::max), common.participation_mean());
+        let mut constants = vec![
+            ("L", bounds.smoothness),
+            ("mu", bounds.strong_convexity),
+            ("sigma2", bounds.sigma2),
+            ("omega_up", omega_up),
+        ];
+        if let UpRule::Memory { alpha } = self.uplinks[0].rule() {
+            constants.push(("alpha_up", *alpha));
+        }
+        if let DownRule::Preserved { alpha, .. } = self.downlink.rule() {
+            constants.extend(self.downlink.omega().map(|omega| ("omega_down", omega)));
+            constants.push(("alpha_down", *alpha));
+        }
+        constants.extend([("gamma_max", bounds.gamma_max), ("gamma", self.step.at(0, &bounds))]);
+        Ok(constants)
+    }
+
+    /// The constants behind `step = "theory"`; none with another step.
+    pub fn theory(&self) -> &[(&'static str, f64)] {
+        &self.theory
     }
 
     pub fn uplink(&self) -> &Uplink {
@@ -209,7 +257,7 @@ impl<'a> Weighted<'a> {
     }
 
     /// The constants behind a step that the job gives in terms of them.
-    fn constants(&self, job: &Job, omega_up: Option<f64>, downlink: &Downlink) -> Option<String> {
+    fn constants(&self, job: &Job) -> Option<String> {
         let problem = self.problem;
         let smoothness = || self.mean(|data| problem.smoothness(data));
         match job.method.step {
@@ -225,16 +273,7 @@ impl<'a> Weighted<'a> {
                 ))
             }
             Step::OverLRoot => Some(format!("L {:.4}, step 1/(L sqrt(k))", smoothness())),
-            Step::Theory => {
-                let (l, mu) = (smoothness(), self.mean(|data| problem.strong_convexity(data)));
-                let down = match downlink.rule() {
-                    DownRule::Preserved { alpha, .. } => Some((downlink.omega()?, *alpha)),
-                    _ => None,
-                };
-                let bound = gamma_max(l, omega_up?, down, self.clients.len() as f64);
-                Some(format!("L {l:.4}, mu {mu:.4e}, gamma_max {bound:.4e} with everyone"))
-            }
-            Step::Constant(_) | Step::Decreasing { .. } => None,
+            Step::Theory | Step::Constant(_) | Step::Decreasing { .. } => None,
         }
     }
 
@@ -256,7 +295,7 @@ impl<'a> Weighted<'a> {
         let strongly_convex = self.mean(|data| self.problem.strong_convexity(data)) > 0.0;
         match (strongly_convex, job.method.batch) {
             (true, BatchKey::Full) => Average::Last,
-            (true, BatchKey::Mini { .. }) => Average::Weighted,
+            (true, BatchKey::Mini { .. } | BatchKey::Auto { .. }) => Average::Weighted,
             (false, _) => Average::Uniform,
         }
     }

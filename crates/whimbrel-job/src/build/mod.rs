@@ -6,6 +6,7 @@ mod channels;
 mod em;
 mod facts;
 mod gradient;
+mod loops;
 mod network;
 mod optimum;
 mod prepare;
@@ -21,6 +22,7 @@ use crate::spec::{
 };
 use em::EmPlan;
 use gradient::GradientPlan;
+use loops::Work;
 use optimum::Cache;
 use prepare::Preparing;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,6 +31,7 @@ use whimbrel_codec::channel::{Downlink, Uplink};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientId, DynMethod, Error, Probability};
 use whimbrel_engine::{Chain, Faults, Journal, Participation, Stage, Stopping};
+use whimbrel_methods::fedem::Oracle;
 use whimbrel_methods::settings::{Batch, Budget, Weights};
 use whimbrel_methods::sgd::preset::table_row;
 
@@ -158,9 +161,21 @@ impl Plan {
         }
     }
 
+    /// The constants behind the gradient family's `step = "theory"`, by name; none otherwise. (Those
+    /// of the EM methods are estimated by a stage of the run.)
+    pub fn theory(&self) -> &[(&'static str, f64)] {
+        match &self.fit {
+            Fit::Em(_) => &[],
+            Fit::Gradient(gradient) => gradient.theory(),
+        }
+    }
+
     /// The rounds that are planned, where the job or the data tell.
     pub fn rounds(&self) -> Option<u32> {
-        self.common.rounds()
+        match &self.fit {
+            Fit::Em(em) => em.rounds(&self.common),
+            Fit::Gradient(_) => self.common.rounds(&self.common.work()),
+        }
     }
 
     /// What should be looked at before the run starts.
@@ -201,7 +216,9 @@ impl Chain for Plan {
     fn build(&self, index: usize, delivered: &[Artifact]) -> whimbrel_core::Result<Stage> {
         let mut stage = match &self.fit {
             Fit::Em(em) => em.build(&self.common, index, delivered)?,
-            Fit::Gradient(gradient) => self.common.fit(gradient.method(&self.common)),
+            Fit::Gradient(gradient) => {
+                self.common.fit(gradient.method(&self.common), self.rounds())
+            }
         };
         if let Some(journal) = &self.journal {
             stage.faults = self.replayed(journal, index, stage.faults.late)?;
@@ -246,14 +263,14 @@ impl Common {
         Roster { names: &self.names, clients: self.clients }
     }
 
-    fn rounds(&self) -> Option<u32> {
+    fn rounds(&self, work: &Work) -> Option<u32> {
         match self.job.method.length {
             Length::Rounds(rounds) => Some(rounds),
             Length::Epochs(epochs) => {
                 let rows = self.total_rows? as f64;
                 let clients = self.clients as f64;
-                let each = self.batch().expectations((rows / clients) as u64) as f64;
-                let per_round = each * clients * self.participation_mean();
+                let (p, each) = (self.participation_mean(), (rows / clients) as u64);
+                let per_round = work.oracle.expectations_mean(&work.batch, each, p) * clients;
                 let (rounds, passes) = self.opening();
                 let left = (epochs - passes).max(0.0);
                 Some(rounds.saturating_add((left * rows / per_round).ceil() as u32))
@@ -284,11 +301,17 @@ impl Common {
 
     fn batch(&self) -> Batch {
         match self.job.method.batch {
-            BatchKey::Full => Batch::Full,
+            // Of vr-fedem alone, for which `loops::work` finds the number.
+            BatchKey::Full | BatchKey::Auto { .. } => Batch::Full,
             BatchKey::Mini { rows, replacement, local_steps } => {
                 Batch::Sample { size: rows, replacement, local_steps }
             }
         }
+    }
+
+    /// What a client computes for an upload, of methods without outer loops.
+    fn work(&self) -> Work {
+        Work { oracle: Oracle::Minibatch, batch: self.batch() }
     }
 
     fn weights(&self) -> Weights {
@@ -312,10 +335,10 @@ impl Common {
         }
     }
 
-    /// The stage that fits the model.
-    fn fit(&self, method: Box<dyn DynMethod>) -> Stage {
+    /// The stage that fits the model in so many rounds, where they are known.
+    fn fit(&self, method: Box<dyn DynMethod>, rounds: Option<u32>) -> Stage {
         let stop = &self.job.method.stop;
-        let automatic = || self.rounds().map_or(10, |rounds| rounds.div_ceil(EVALUATIONS));
+        let automatic = || rounds.map_or(10, |rounds| rounds.div_ceil(EVALUATIONS));
         Stage {
             name: "fit",
             method,

@@ -181,7 +181,7 @@ fn without_paths(job: &Job, plan: &Plan, schema: &Schema, clients: u32) -> Job {
         }
         // A known covariance may have come with the start; clients whiten their rows by it.
         if let Some(values) = plan.known_covariance() {
-            let d = schema.columns.len();
+            let d = values.len().isqrt().max(1);
             gmm.known_covariance = Some(values.chunks(d).map(<[f64]>::to_vec).collect());
         }
     }

@@ -126,6 +126,9 @@ pub(super) fn summary(
     if let Some(theory) = outcome.delivered.iter().find(|a| a.kind == "theory") {
         let constants = theory.numbers().map(|(name, value)| (name.into(), number(value)));
         put("theory", Value::Object(constants.collect()));
+    } else if !plan.theory().is_empty() {
+        let constants = plan.theory().iter().map(|(name, value)| ((*name).into(), number(*value)));
+        put("theory", Value::Object(constants.collect()));
     }
     put("notes", plan.notes().into());
     put("version", env!("CARGO_PKG_VERSION").into());

@@ -197,7 +197,8 @@ impl Job {
     /// FedEM's form where the job does not say: the paper's over an exact downlink; over others
     /// the one that every downlink can carry.
     fn settle_form(&mut self) {
-        if matches!(self.method.kind, MethodKind::Dem | MethodKind::Fedem) {
+        let kind = self.method.kind;
+        if matches!(kind, MethodKind::Dem | MethodKind::Fedem | MethodKind::VrFedem) {
             let usual = if self.downlink.is_exact() { Form::Pair } else { Form::State };
             self.method.form.get_or_insert(usual);
         }

@@ -13,6 +13,7 @@ impl Job {
         self.check_width(source);
         self.check_stream(source);
         self.check_downlink(source);
+        self.check_theory(source);
     }
 
     /// Which methods fit which models, and which models need targets.
@@ -117,7 +118,13 @@ impl Job {
         if !matches!(&self.data.source, DataSource::Mixture(mixture) if mixture.stream) {
             return;
         }
-        if self.method.kind == MethodKind::Em {
+        if self.method.kind == MethodKind::VrFedem {
+            source.report_at(
+                &["data", "stream"],
+                "vr-fedem starts each outer loop with a pass over all rows: a stream has no end",
+                "write stream = false, or use kind = \"fedem\" in [method]",
+            );
+        } else if self.method.kind == MethodKind::Em {
             source.report_at(
                 &["data", "stream"],
                 "em pools the rows of all clients: a stream has no end to pool",
@@ -128,6 +135,19 @@ impl Job {
                 &["method", "batch"],
                 "a stream of rows has no full batch",
                 "give `batch` as a number of rows",
+            );
+        }
+    }
+
+    /// What the theorems about vr-fedem rule out.
+    fn check_theory(&self, source: &Source<'_>) {
+        let reduces = self.method.kind == MethodKind::VrFedem;
+        let everyone = Participation::Probability(1.0);
+        if reduces && self.method.step == Step::Theory && self.method.participation != everyone {
+            source.report_at(
+                &["method", "step"],
+                "the theorems about vr-fedem are for everyone taking part in every round",
+                "give a number, write \"auto\", or take `participation` out",
             );
         }
     }
@@ -157,7 +177,10 @@ impl Job {
         if em && self.method.step == Step::Theory {
             source.report_at(
                 &["method", "step"],
-                "no theorem bounds the step of fedem over a compressed downlink",
+                format!(
+                    "no theorem bounds the step of {} over a compressed downlink",
+                    self.method.kind.name()
+                ),
                 "give a number, or send the state exactly",
             );
         }

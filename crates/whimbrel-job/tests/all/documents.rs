@@ -91,12 +91,13 @@ fn a_template_explains_itself() {
 
     [method]
     # the algorithm
-    # ("em", "dem", "fedem", "sgd", "qsgd", "ecq-sgd", "diana", "artemis", "artemis-nd", "dore",
-    # "double-squeeze", "dist-ef-sgd", "mcm", "rand-mcm", "rand-mcm-g" or "ghost")
+    # ("em", "dem", "fedem", "vr-fedem", "sgd", "qsgd", "ecq-sgd", "diana", "artemis", "artemis-nd",
+    # "dore", "double-squeeze", "dist-ef-sgd", "mcm", "rand-mcm", "rand-mcm-g" or "ghost")
     kind = "fedem"
     # how many rounds the run takes
     rounds = 200
     # how many rows a client uses for one local step
+    # (an integer of at least 1, "full" or "auto")
     batch = "full"
     # the step size
     # (a positive number, "auto", "theory", "1/L", "1/(2L)", "1/(L sqrt(k))", { over_L } or { initial,

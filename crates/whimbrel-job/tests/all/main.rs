@@ -11,6 +11,7 @@ mod plans;
 mod prepare;
 mod property;
 mod stages;
+mod variance;
 
 use whimbrel_job::Job;
 

@@ -323,6 +323,8 @@ fn mixtures_end_in_the_bits_of_the_simulation() {
     let start = r#"{"weights": [0.4, 0.6], "means": [[0, 1, 60], [4, -1, 60]],
                     "covariance": [[1, 0, 0], [0, 0.5, 0], [0, 0, 64]]}"#;
     fs::write(wards.folder.path().join("start.json"), start).unwrap();
+    let memory = "[0.1, -0.2, 0.3, 0.05, 0, 0.7, 1e-3, 0.333333333333333]";
+    fs::write(wards.folder.path().join("memory.json"), memory).unwrap();
     let gmm = |model: &str| format!("[model]\nkind = \"gmm\"\ncomponents = 2\n{model}\n");
     let standard = format!("{MIXTURE}standardize = true\n");
     for (data, model, rest) in [
@@ -351,6 +353,12 @@ fn mixtures_end_in_the_bits_of_the_simulation() {
             "init = \"start.json\"\ncovariance = \"known\"",
             "[method]\nkind = \"fedem\"\nrounds = 8\nstep = 0.5\nchannels = \"mcm\"\n\
           [uplink]\ncodec = \"natural\"\n[downlink]\ncodec = \"natural\"",
+        ),
+        (
+            MIXTURE,
+            "init = \"moments\"",
+            "[method]\nkind = \"fedem\"\nrounds = 8\nstep = 0.5\n\
+             [uplink]\ncodec = \"natural\"\nstart = \"memory.json\"",
         ),
         (
             MIXTURE,

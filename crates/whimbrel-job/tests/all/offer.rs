@@ -194,7 +194,7 @@ fn classes_come_from_a_file_that_the_coordinator_has() {
 fn a_client_sees_beforehand_what_would_leave_it() {
     let stages = offer(MIXTURE).unwrap().disclosures().unwrap();
     let names: Vec<&str> = stages.iter().map(|stage| stage.stage).collect();
-    assert_eq!(names, ["standardise", "federated k-means", "constants", "fit"]);
+    assert_eq!(names, ["columns", "federated k-means", "constants", "fit"]);
     for stage in &stages {
         assert!(!stage.disclosures.is_empty(), "{}", stage.stage);
         for one in &stage.disclosures {

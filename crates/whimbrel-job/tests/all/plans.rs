@@ -12,6 +12,8 @@ use whimbrel_job::Job;
 use whimbrel_job::build::Plan;
 use whimbrel_job::failure::{Failure, Result};
 use whimbrel_job::load::{Loaded, load};
+use whimbrel_job::spec::Batch;
+use whimbrel_methods::sgd::steps::gamma_max;
 
 struct Nobody;
 
@@ -34,7 +36,7 @@ fn run_plan(plan: &Plan, job: &Job, loaded: Loaded) -> Outcome {
     whimbrel_engine::run(plan, loaded.clients, job.seed, &limits, &mut Nobody).unwrap()
 }
 
-fn plan(job: &Job) -> Result<Plan> {
+pub fn plan(job: &Job) -> Result<Plan> {
     Plan::with_cache(job, &load(job)?, None)
 }
 
@@ -230,6 +232,31 @@ fn the_step_of_the_theory_runs() {
         let job = parse(&text.replace("step = { over_L = 0.5 }", "step = \"theory\""));
         let reached = excess(&run(&job));
         assert!(reached.is_finite() && reached > 0.0, "{kind}: {reached}");
+    }
+}
+
+/// With full gradients the theory's step is a number, and that number gives the same model.
+#[test]
+fn the_theory_says_the_constants_it_uses() {
+    let channels = format!("{UP}{DOWN}");
+    for (kind, rest) in [("sgd", ""), ("diana", UP), ("mcm", &channels)] {
+        let mut job = toy(kind, rest);
+        job.method.batch = Batch::Full;
+        let text = job.to_toml();
+        let theory = parse(&text.replace("step = { over_L = 0.5 }", "step = \"theory\""));
+        let planned = plan(&theory).unwrap();
+        let constant = |name: &str| planned.theory().iter().find(|(n, _)| *n == name).map(|c| c.1);
+        let down = constant("omega_down").zip(constant("alpha_down"));
+        let (l, omega_up) = (constant("L").unwrap(), constant("omega_up").unwrap());
+        let bound = gamma_max(l, omega_up, down, load(&theory).unwrap().clients.len() as f64);
+        assert_eq!(constant("gamma_max"), Some(bound), "{kind}");
+        let gamma = constant("gamma").unwrap();
+        let mut given = text.replace("{ over_L = 0.5 }", &format!("{gamma:?}"));
+        for alpha in [constant("alpha_up"), constant("alpha_down")].into_iter().flatten() {
+            given = given.replacen("alpha = \"auto\"", &format!("alpha = {alpha:?}"), 1);
+        }
+        assert_eq!(result(&theory), result(&parse(&given)), "{kind}");
+        assert!(plan(&parse(&given)).unwrap().theory().is_empty());
     }
 }
 

@@ -120,6 +120,34 @@ fn federated_components_are_those_of_the_pooled_rows_however_they_are_split() {
     }
 }
 
+/// Stored numbers of another program (see `peers/pca.py`).
+#[test]
+fn components_are_those_that_scikit_learn_finds() {
+    let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers");
+    let folder = TempDir::new().unwrap();
+    std::fs::copy(peers.join("rows.csv"), folder.path().join("data.csv")).unwrap();
+    let text = std::fs::read_to_string(peers.join("pca.json")).unwrap();
+    let stored: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let flat = |value: &serde_json::Value| -> Vec<f64> {
+        let rows = value.as_array().unwrap().iter();
+        rows.flat_map(|row| row.as_array().cloned().unwrap_or_else(|| vec![row.clone()]))
+            .map(|x| x.as_f64().unwrap())
+            .collect()
+    };
+    for (case, standardize) in [("raw", false), ("standardized", true)] {
+        let prepare =
+            format!("[data.prepare]\ndrop_constant = true\nstandardize = {standardize}\npca = 3");
+        let found = fit(folder.path(), &prepare, "", "");
+        for name in ["variances", "axes"] {
+            let (found, wanted) = (tensor(&found, 1, name), flat(&stored[case][name]));
+            assert_eq!(found.len(), wanted.len());
+            for (a, b) in found.iter().zip(&wanted) {
+                assert!((a - b).abs() <= 1e-10 * b.abs().max(1.0), "{case}, {name}: {a} {b}");
+            }
+        }
+    }
+}
+
 /// Rows prepared beforehand are, number for number, what the stages make of them.
 #[test]
 fn a_fit_after_preparation_is_the_fit_of_prepared_rows() {

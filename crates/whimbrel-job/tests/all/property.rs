@@ -160,7 +160,7 @@ impl Draw {
     }
 
     fn mixture_job(&mut self) -> String {
-        let kind = self.pick(&["em", "dem", "fedem"]);
+        let kind = self.pick(&["em", "dem", "fedem", "vr-fedem"]);
         let federated = kind != "em";
         let mut out = self.maybe(&["name = \"a.b-c_1\""]);
         out += &self.maybe(&["seed = 0", "seed = 18446744073709551615", "seed = 0x1F"]);
@@ -255,6 +255,9 @@ impl Draw {
         ]);
         let mut out =
             format!("[method]\nkind = \"{kind}\"\n{length}\n{batch}{step}{evaluate}{stop}");
+        if kind == "vr-fedem" {
+            out += &self.maybe(&["inner = 20", "inner = \"auto\""]);
+        }
         if kind != "em" {
             out += &self.maybe(&[
                 "participation = 0.75",
@@ -281,7 +284,7 @@ impl Draw {
         ]);
         let rule = match (codec.contains("rule"), kind) {
             (true, _) => String::new(),
-            (false, "fedem") => self.maybe(&[
+            (false, "fedem" | "vr-fedem") => self.maybe(&[
                 "rule = \"plain\"",
                 "alpha = 0.3",
                 "rule = \"memory\"\nalpha = 1\nstart = \"zero\"",
@@ -290,7 +293,8 @@ impl Draw {
             ]),
             (false, _) => self.maybe(&["rule = \"plain\"", "rule = \"feedback\""]),
         };
-        format!("[uplink]\n{codec}{rule}")
+        let own = self.maybe(&["for = [{ clients = [\"a\"], codec = \"natural\" }]"]);
+        format!("[uplink]\n{codec}{rule}{own}")
     }
 
     fn simulation(&mut self, federated: bool) -> String {

@@ -3,13 +3,16 @@
 //! dithering, memories and a tenth of the clients per round.
 
 use rayon::prelude::*;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use whimbrel_codec::channel::{Downlink, UpRule, Uplink, em_alpha};
 use whimbrel_codec::{Codec, Dithering, Norm};
 use whimbrel_core::{ClientData, DynMethod, Erased, Key, Probability, Result, Table};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
-use whimbrel_methods::fedem::{Batch, BindRows, Budget, FedEm, FirstMemories, Form, Weights};
+use whimbrel_methods::fedem::{
+    Batch, BindRows, Budget, FedEm, FirstMemories, Form, Oracle, Weights,
+};
 use whimbrel_methods::gmm::{GmmInitial, GmmStart};
 use whimbrel_methods::step::Schedule;
 use whimbrel_models::LatentModel;
@@ -30,10 +33,12 @@ pub fn method() -> Result<Erased<FedEm<Gmm>, BindRows>> {
         initial: Arc::new(GmmInitial::plain(GmmStart::Moments)),
         schedule: Schedule::constant(0.01)?,
         budget: Budget::Rounds(u32::MAX),
+        oracle: Oracle::Minibatch,
         batch: Batch::Full,
         weights: Weights::Samples,
         memories: FirstMemories::Oracle,
-        uplink: Uplink::new(codec, UpRule::Memory { alpha }, q)?,
+        uplinks: vec![Uplink::new(codec, UpRule::Memory { alpha }, q)?],
+        own_uplinks: BTreeMap::new(),
         form: Form::Pair,
         downlink: Downlink::exact(Form::Pair.published_len(&model)),
         model,

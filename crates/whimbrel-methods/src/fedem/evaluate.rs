@@ -44,7 +44,7 @@ impl<M: LatentModel> Evaluate for FedEm<M> {
             None => self.model.expect(&theta, data, Rows::All, &mut statistic)?,
         };
         // ||V_{k,i} − h_i(Ŝ_k)||², the summand of G_k                         (C.4, App. E.7)
-        let memory_gap2 = self.uplink.has_memory().then(|| {
+        let memory_gap2 = self.has_memory().then(|| {
             let mut gap = statistic.clone();
             if self.form != Form::Lean {
                 vector::axpy(&mut gap, -1.0, &ask.s_hat);

@@ -23,6 +23,9 @@
 //! - Algorithm 3: everyone; then, with an exact codec, `alpha` and the first memories do not matter;
 //! - the naive distributed EM of Appendix A (`dem`): a plain uplink.
 //!
+//! VR-FedEM, Algorithm 2, is FedEM with another [`Oracle`]; only `S_{k+1,i}` differs, and its lines 9
+//! to 17 are lines 7 to 17 of Algorithm 1.
+//!
 //! What goes down is the job's `form`: the `pair` `(Ŝ, T(Ŝ))` of the paper; the `state` `Ŝ` alone,
 //! with `T` computed on the client from pooled moments sent once; or, `lean`, `T(Ŝ)` alone, where
 //! the oracle is `s̄_i` itself and the server subtracts `Ŝ`. With an exact codec and everyone all
@@ -37,15 +40,20 @@
 //! - `T` clips to the interior of its domain, and the count of clips is a metric.
 
 mod evaluate;
+mod form;
 mod oracle;
 mod state;
 
 pub use crate::settings::{Batch, Budget, Weights};
+pub use form::Form;
+pub use oracle::{Oracle, Running};
 pub(crate) use state::list_bytes;
 pub use state::{Client, Down, Peer, Phase, Server, Summary, Up};
 
 use crate::step::Schedule;
+use oracle::Estimate;
 use state::Fold;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use whimbrel_codec::channel::{DownClient, DownMessage, Downlink, Uplink};
 use whimbrel_core::method::{Artifact, Bind, Cohort, Disclosure, From, Method, Plan};
@@ -91,6 +99,8 @@ pub struct FedEm<M: LatentModel> {
     pub schedule: Schedule,
     /// When to stop.
     pub budget: Budget,
+    /// How a client estimates its statistic.
+    pub oracle: Oracle,
     /// Which rows an oracle call uses.
     pub batch: Batch,
     /// How clients are weighted.
@@ -99,58 +109,12 @@ pub struct FedEm<M: LatentModel> {
     pub memories: FirstMemories,
     /// What goes down.
     pub form: Form,
-    /// Codec and memory upwards.
-    pub uplink: Uplink,
+    /// Uplinks, alike in their rule: everyone's, then those of clients with a codec of their own.
+    pub uplinks: Vec<Uplink>,
+    /// Clients with an uplink of their own, by id.
+    pub own_uplinks: BTreeMap<u32, u8>,
     /// The way down.
     pub downlink: Downlink,
-}
-
-/// What goes down.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Form {
-    /// `(Ŝ, T(Ŝ))`, as in the paper.
-    Pair,
-    /// `Ŝ`; the client computes `T(Ŝ)`.
-    State,
-    /// `T(Ŝ)`; the oracle is `s̄_i` itself.
-    Lean,
-}
-
-impl Form {
-    /// The parts of what goes down, which are of different sizes and so compressed one by one.
-    pub fn blocks<M: LatentModel>(self, model: &M) -> Vec<usize> {
-        match self {
-            Self::Pair => vec![model.statistic_len(), model.coordinates_len()],
-            Self::State | Self::Lean => vec![self.published_len(model)],
-        }
-    }
-
-    /// How long the vector is that goes down.
-    pub fn published_len<M: LatentModel>(self, model: &M) -> usize {
-        match self {
-            Self::Pair => model.statistic_len() + model.coordinates_len(),
-            Self::State => model.statistic_len(),
-            Self::Lean => model.coordinates_len(),
-        }
-    }
-
-    /// Refuses channels over which the form cannot run, with the reason.
-    pub fn check(self, uplink: &Uplink, downlink: &Downlink) -> Result<()> {
-        if self == Self::Lean && !uplink.has_memory() {
-            return Err(Error::config(
-                "the lean form's oracle is the whole statistic, and without memories a round that misses clients would lose their share of it",
-            )
-            .hint("set rule = \"memory\" in [uplink], or form = \"pair\" in [method]"));
-        }
-        if self == Self::State || !downlink.replaces_state() {
-            return Ok(());
-        }
-        let published = if self == Self::Pair { "the pair (S, theta)" } else { "theta" };
-        Err(Error::config(format!(
-            "a degraded downlink replaces the server's state by what clients decode, and {published} is not that state"
-        ))
-        .hint("set form = \"state\" in [method]"))
-    }
 }
 
 /// `V_{0,i}`.
@@ -188,6 +152,7 @@ impl<M: LatentModel> Method for FedEm<M> {
             up: self.first_memory(),
             down: self.downlink.client(),
             position: 0,
+            running: None,
             moments: Vec::new(),
         };
         let summary = Summary {
@@ -231,7 +196,7 @@ impl<M: LatentModel> Method for FedEm<M> {
             total: 0.0,
             rows: 0,
             clients: 0,
-            up: self.uplink.server(),
+            up: self.uplinks[0].server(),
             update_norm2: None,
             spread: None,
             expectations: 0,
@@ -254,12 +219,20 @@ impl<M: LatentModel> Method for FedEm<M> {
         server.clients += 1;
         vector::axpy(&mut server.moments_sum, weight, &summary.moments);
         if let FirstMemories::Given(v_0) = &self.memories
-            && self.uplink.has_memory()
+            && self.has_memory()
         {
             vector::axpy(&mut server.up.memory_sum, weight, v_0);
         }
-        let down = self.downlink.admit(&mut server.down, id);
-        Ok((server, Peer { weight, rows: summary.rows, moments_of: 0, down }))
+        let peer = Peer {
+            weight,
+            rows: summary.rows,
+            uplink: self.own_uplinks.get(&id.0).copied().unwrap_or(0),
+            outer: None,
+            whole: false,
+            moments_of: 0,
+            down: self.downlink.admit(&mut server.down, id),
+        };
+        Ok((server, peer))
     }
 
     fn plan(&self, server: &Server) -> Plan {
@@ -293,7 +266,11 @@ impl<M: LatentModel> Method for FedEm<M> {
                 message
             }
         };
-        Ok((next, Down { phase: server.phase, state, moments }))
+        // The loop travels, and a client's first upload of one is a pass over all its rows.
+        let outer = (server.phase == Phase::Fit).then(|| self.oracle.outer(server.k())).flatten();
+        next.whole = outer.is_some() && outer != peer.outer;
+        next.outer = outer;
+        Ok((next, Down { phase: server.phase, uplink: peer.uplink, outer, state, moments }))
     }
 
     fn local_step(
@@ -303,29 +280,42 @@ impl<M: LatentModel> Method for FedEm<M> {
         data: &M::Data,
         key: Key,
     ) -> Result<(Client, Up)> {
-        let received = self.receive(client, down)?;
-        let theta = &received.theta;
+        let mut received = self.receive(client, down)?;
+        let uplink = self
+            .uplinks
+            .get(usize::from(down.uplink))
+            .ok_or_else(|| Error::peer("a message names an uplink that the job does not have"))?;
         // S_{k+1,i}, an approximation of s̄_i(T(Ŝ_k))                         (Alg. 1, l. 6)
-        let (mut oracle, position) = if down.phase == Phase::Fit {
-            self.sampled_statistic(theta, data, client.position, key)?
-        } else {
-            (self.whole_statistic(theta, data)?, client.position)
+        let estimate = match down.phase {
+            Phase::Fit => self.estimate(client, down, &mut received, data, key)?,
+            Phase::Statistic | Phase::Memory => Estimate {
+                s_i: self.whole_statistic(&received.theta, data)?,
+                position: client.position,
+                running: None,
+            },
         };
+        let mut oracle = estimate.s_i;
         if let Some(s_hat) = &received.s_hat {
             vector::axpy(&mut oracle, -1.0, s_hat);
         }
         // Δ_{k+1,i} = S_{k+1,i} − V_{k,i} − Ŝ_k; send Quant(Δ); V += α Quant(Δ)    (l. 7 to 9)
         let (up, packet) = match down.phase {
-            Phase::Statistic => (client.up.clone(), self.uplink.open(&oracle)?.1),
-            Phase::Memory => self.uplink.open(&oracle)?,
-            Phase::Fit => self.uplink.send(&client.up, &oracle, key)?,
+            Phase::Statistic => (client.up.clone(), uplink.open(&oracle)?.1),
+            Phase::Memory => uplink.open(&oracle)?,
+            Phase::Fit => uplink.send(&client.up, &oracle, key)?,
         };
-        let client = Client { up, down: received.down, position, moments: received.moments };
+        let client = Client {
+            up,
+            down: received.down,
+            position: estimate.position,
+            running: estimate.running,
+            moments: received.moments,
+        };
         Ok((client, Up { phase: down.phase, packet }))
     }
 
     fn fold(&self, server: &Server) -> Fold {
-        let (up, down) = (self.uplink.fold(), self.downlink.fold());
+        let (up, down) = (self.uplinks[0].fold(), self.downlink.fold());
         Fold { phase: server.phase, up, down, expectations: 0 }
     }
 
@@ -337,12 +327,13 @@ impl<M: LatentModel> Method for FedEm<M> {
             )));
         }
         let peer = from.peer;
+        let uplink = &self.uplinks[usize::from(peer.uplink)];
         if fold.phase == Phase::Fit {
-            self.uplink.absorb(&mut fold.up, peer.weight, from.inclusion, &up.packet)?;
+            uplink.absorb(&mut fold.up, peer.weight, from.inclusion, &up.packet)?;
             self.downlink.absorb(&mut fold.down, &peer.down)?;
-            fold.expectations += self.batch.expectations(peer.rows);
+            fold.expectations += self.oracle.expectations(&self.batch, peer.rows, peer.whole);
         } else {
-            self.uplink.absorb_opening(&mut fold.up, peer.weight, &up.packet)?;
+            uplink.absorb_opening(&mut fold.up, peer.weight, &up.packet)?;
             fold.expectations += peer.rows;
         }
         Ok(())
@@ -351,7 +342,7 @@ impl<M: LatentModel> Method for FedEm<M> {
     fn merge(&self, fold: &mut Fold, other: Fold) -> Result<()> {
         fold.expectations += other.expectations;
         self.downlink.merge(&mut fold.down, &other.down)?;
-        self.uplink.merge(&mut fold.up, &other.up)
+        self.uplinks[0].merge(&mut fold.up, &other.up)
     }
 
     fn server_step(&self, mut server: Server, fold: Fold, key: Key) -> Result<Server> {
@@ -360,7 +351,7 @@ impl<M: LatentModel> Method for FedEm<M> {
             // Ŝ_0 = s̄(θ_0): the first round. Asked again where nobody was heard.
             Phase::Statistic => {
                 server.round += 1;
-                if let Some(s_0) = self.uplink.mean_opening(&fold.up) {
+                if let Some(s_0) = self.uplinks[0].mean_opening(&fold.up) {
                     server.s_hat = s_0;
                     self.move_parameters(&mut server)?;
                     let published = self.published(&server);
@@ -370,20 +361,19 @@ impl<M: LatentModel> Method for FedEm<M> {
             }
             // V_{0,i} = h_i(Ŝ_0), V_0 = Σ (n_i/N) V_{0,i}                     (Alg. 1, l. 1)
             Phase::Memory => {
-                self.uplink.collect_opening(&mut server.up, &fold.up);
+                self.uplinks[0].collect_opening(&mut server.up, &fold.up);
                 server.phase = Phase::Fit;
             }
             Phase::Fit => {
                 // H_{k+1} = V_k + Σ_A (n_i/(N p)) Quant(Δ_i);  V += α Σ_A (n_i/N) Quant(Δ_i)
                 //                                                        (Alg. 1, l. 14 and 16)
-                let mut field = self.uplink.collect(&mut server.up, &fold.up, server.total);
+                let mut field = self.uplinks[0].collect(&mut server.up, &fold.up, server.total);
                 if self.form == Form::Lean {
                     vector::axpy(&mut field, -1.0, &server.s_hat);
                 }
                 // Ŝ_{k+1} = Ŝ_k + γ_{k+1} H_{k+1}                            (Alg. 1, l. 15)
-                // The first round was Ŝ_0's: k counts from the second.
-                let k = server.round.saturating_sub(1);
-                vector::axpy(&mut server.s_hat, self.schedule.at(k), &field);
+                let gamma = self.schedule.at(server.k());
+                vector::axpy(&mut server.s_hat, gamma, &field);
                 server.update_norm2 = Some(vector::norm2_squared(&field));
                 server.spread = self.downlink.spread(&fold.down);
                 server.round += 1;
@@ -418,7 +408,7 @@ impl<M: LatentModel> Method for FedEm<M> {
     fn disclosures(&self) -> Vec<Disclosure> {
         let mut all = self.summary_disclosures();
         let opens = self.after_statistic() == Phase::Memory;
-        all.extend(state::disclosures(self.uplink.dimension(), opens));
+        all.extend(state::disclosures(self.uplinks[0].dimension(), opens));
         all
     }
 }
@@ -432,10 +422,15 @@ impl<M: LatentModel> FedEm<M> {
         )
     }
 
+    /// Whether both ends of the uplinks keep memories: all of them do, or none.
+    fn has_memory(&self) -> bool {
+        self.uplinks[0].has_memory()
+    }
+
     fn first_memory(&self) -> whimbrel_codec::channel::UpClient {
-        let mut end = self.uplink.client();
+        let mut end = self.uplinks[0].client();
         if let FirstMemories::Given(v_0) = &self.memories
-            && self.uplink.has_memory()
+            && self.has_memory()
         {
             end.kept = v_0.clone();
         }
@@ -443,7 +438,7 @@ impl<M: LatentModel> FedEm<M> {
     }
 
     fn after_statistic(&self) -> Phase {
-        if self.uplink.has_memory() && self.memories == FirstMemories::Oracle {
+        if self.has_memory() && self.memories == FirstMemories::Oracle {
             Phase::Memory
         } else {
             Phase::Fit
@@ -465,26 +460,31 @@ impl<M: LatentModel> FedEm<M> {
         if down.phase == Phase::Statistic {
             let theta = down.state.state().ok_or_else(|| Error::peer("the first θ is missing"))?;
             let theta = self.model.from_vector(theta)?;
-            return Ok(Received { down: client.down.clone(), moments, s_hat: None, theta });
+            let (down, coordinates) = (client.down.clone(), Vec::new());
+            return Ok(Received { down, moments, s_hat: None, theta, coordinates });
         }
         let (end, state) = self.downlink.receive(&client.down, &down.state)?;
         let q = self.model.statistic_len();
         if state.len() != self.form.published_len(&self.model) {
             return Err(Error::peer("the server's state has another length than the job's"));
         }
-        let (s_hat, theta) = match self.form {
-            Form::Pair => (Some(state[..q].to_vec()), self.model.from_vector(&state[q..])?),
+        let (s_hat, theta, coordinates) = match self.form {
+            Form::Pair => {
+                let theta = self.model.from_vector(&state[q..])?;
+                (Some(state[..q].to_vec()), theta, state[q..].to_vec())
+            }
             Form::State => {
                 if moments.len() != self.initial.moments_len(&self.model) {
                     return Err(Error::peer("the server sent moments of another length"));
                 }
                 // Clips made here stay here; the metric counts the server's.
                 let theta = self.model.maximize(&state, &moments)?.theta;
-                (Some(state.into_owned()), theta)
+                let coordinates = self.model.to_vector(&theta);
+                (Some(state.into_owned()), theta, coordinates)
             }
-            Form::Lean => (None, self.model.from_vector(&state)?),
+            Form::Lean => (None, self.model.from_vector(&state)?, state.into_owned()),
         };
-        Ok(Received { down: end, moments, s_hat, theta })
+        Ok(Received { down: end, moments, s_hat, theta, coordinates })
     }
 
     /// `θ = T(Ŝ)`; a run that never comes into the domain stops.
@@ -523,6 +523,8 @@ struct Received<M: LatentModel> {
     /// `Ŝ_k`, where the form sends it.
     s_hat: Option<Vec<f64>>,
     theta: M::Parameters,
+    /// `theta` as it travels; empty in the first exchange.
+    coordinates: Vec<f64>,
 }
 
 fn add_checked(sum: &mut ExactSum, id: ClientId, moments: &[f64], weight: f64) -> Result<()> {

@@ -1,11 +1,146 @@
-//! `S_{k+1,i}`: which rows an oracle call uses.
+//! `S_{k+1,i}`, a client's estimate of `s̄_i(T(Ŝ_k))`: from a minibatch alone (FedEM), or by SPIDER
+//! recursion from one full pass in each outer loop (VR-FedEM).
+//!
+//! The second is Algorithm 2 of the paper, lines 7, 8 and 20; with a single client and an exact codec
+//! it is SPIDER-EM (Fort, Moulines, Wai 2020).
+//!
+//! | paper | here | meaning |
+//! |---|---|---|
+//! | `t` | `outer` | the outer loop |
+//! | `k_in` | `inner` | rounds of an outer loop |
+//! | `S_{t,k,i}` | `Running::s_i` | the recursion |
+//! | `T(Ŝ_{t,k−1})` | `Running::theta` | where it was last moved on |
+//! | `B_{t,k+1,i}`, `b` | `batch` | the minibatch |
+//!
+//! Departure: the paper states Algorithm 2 for everyone taking part. With sampled cohorts a client makes
+//! its full pass at its first active round of an outer loop, and later ones move its recursion on
+//! from the parameters of its *own* last active round; who is away does nothing. With everyone this
+//! is Algorithm 2, whose correction at k = 0 is zero.
 
-use super::FedEm;
+use super::{Client, Down, FedEm, Received};
 use crate::settings::{Batch, DRAW};
-use whimbrel_core::{Error, Key, Result};
+use whimbrel_core::{Error, Key, Result, math, vector, wire};
 use whimbrel_models::{LatentModel, Rows};
 
+/// How a client estimates its statistic.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Oracle {
+    /// From a minibatch: Algorithm 1.
+    Minibatch,
+    /// By recursion from a full pass: Algorithm 2.
+    Spider {
+        /// `k_in`, rounds from one full pass to the next.
+        inner: u32,
+    },
+}
+
+impl Oracle {
+    /// The outer loop of fit round `k`, counted from zero; none where there are no loops.
+    pub fn outer(self, k: u32) -> Option<u32> {
+        match self {
+            Self::Minibatch => None,
+            Self::Spider { inner } => Some(k / inner),
+        }
+    }
+
+    /// Conditional expectations behind an upload of a client with so many rows; `whole`: it passed
+    /// over all of them.
+    pub(super) fn expectations(self, batch: &Batch, rows: u64, whole: bool) -> u64 {
+        match self {
+            Self::Minibatch => batch.expectations(rows),
+            Self::Spider { .. } if whole => rows,
+            // The same rows at two parameters.
+            Self::Spider { .. } => 2 * batch.expectations(rows),
+        }
+    }
+
+    /// The mean number of conditional expectations behind a round, for each client with so many
+    /// rows that takes part with probability `p`.
+    pub fn expectations_mean(self, batch: &Batch, rows: u64, p: f64) -> f64 {
+        let each = batch.expectations(rows) as f64;
+        match self {
+            Self::Minibatch => p * each,
+            Self::Spider { inner } => {
+                let asked = p * f64::from(inner);
+                let heard_at_all =
+                    if p < 1.0 { 1.0 - math::pow(1.0 - p, f64::from(inner)) } else { 1.0 };
+                let loop_cost = heard_at_all * (rows as f64 - 2.0 * each) + asked * 2.0 * each;
+                loop_cost / f64::from(inner)
+            }
+        }
+    }
+}
+
+/// A client's recursion.
+#[derive(Clone, Debug)]
+pub struct Running {
+    /// The outer loop it belongs to.
+    pub outer: u32,
+    /// `S_{t,k,i}`.
+    pub s_i: Vec<f64>,
+    /// The parameters at which it stands, in the coordinates in which they travel.
+    pub theta: Vec<f64>,
+}
+
+wire!(Running { outer, s_i, theta });
+
+/// What one call of the oracle gives.
+pub(super) struct Estimate {
+    /// `S_{k+1,i}`.
+    pub s_i: Vec<f64>,
+    /// The client's next position in its stream.
+    pub position: u64,
+    /// Where its recursion stands now.
+    pub running: Option<Running>,
+}
+
 impl<M: LatentModel> FedEm<M> {
+    /// `S_{k+1,i}` at the parameters received.
+    pub(super) fn estimate(
+        &self,
+        client: &Client,
+        down: &Down,
+        received: &mut Received<M>,
+        data: &M::Data,
+        key: Key,
+    ) -> Result<Estimate> {
+        let theta = &received.theta;
+        match self.oracle {
+            Oracle::Minibatch => {
+                let (s_i, position) = self.sampled_statistic(theta, data, client.position, key)?;
+                Ok(Estimate { s_i, position, running: None })
+            }
+            Oracle::Spider { .. } => {
+                let outer = down.outer.ok_or_else(|| Error::peer("the outer loop is missing"))?;
+                let s_i = match client.running.as_ref().filter(|running| running.outer == outer) {
+                    // S_{t,0,i} = m^-1 Σ_j s̄_ij(T(Ŝ_{t,0}))                    (Alg. 2, l. 3, 20)
+                    None => self.whole_statistic(theta, data)?,
+                    Some(running) => self.moved_on(running, theta, data, key)?,
+                };
+                let theta = std::mem::take(&mut received.coordinates);
+                let running = Some(Running { outer, s_i: s_i.clone(), theta });
+                Ok(Estimate { s_i, position: client.position, running })
+            }
+        }
+    }
+
+    /// `S_{t,k+1,i} = S_{t,k,i} + b^-1 Σ_{j in B} (s̄_ij(T(Ŝ_{t,k})) − s̄_ij(θ_i))`   (Alg. 2, l. 7, 8)
+    fn moved_on(
+        &self,
+        running: &Running,
+        theta: &M::Parameters,
+        data: &M::Data,
+        key: Key,
+    ) -> Result<Vec<f64>> {
+        let last = self.model.from_vector(&running.theta)?;
+        let mut s_i = vec![0.0; running.s_i.len()];
+        let drawn = self.batch.draw(self.model.rows(data), &mut key.fold(DRAW).stream());
+        let rows = drawn.as_deref().map_or(Rows::All, Rows::These);
+        self.model.expect_change(&last, theta, data, rows, &mut s_i)?;
+        vector::axpy(&mut s_i, 1.0, &running.s_i);
+        Ok(s_i)
+    }
+
     /// `s̄_i(θ)` over all rows.
     pub(super) fn whole_statistic(
         &self,
@@ -20,8 +155,8 @@ impl<M: LatentModel> FedEm<M> {
         Ok(s_i)
     }
 
-    /// `S_{k+1,i}` and the client's next position in its stream.
-    pub(super) fn sampled_statistic(
+    /// The mean over a minibatch, and the client's next position in its stream.
+    fn sampled_statistic(
         &self,
         theta: &M::Parameters,
         data: &M::Data,
@@ -46,6 +181,12 @@ impl<M: LatentModel> FedEm<M> {
 
     /// Refuses settings that a stream cannot serve.
     pub fn check_stream(&self) -> Result<()> {
+        if let Oracle::Spider { .. } = self.oracle {
+            return Err(Error::config(
+                "variance reduction starts each outer loop with a pass over all rows, and a stream has no end",
+            )
+            .hint("write stream = false in [data], or use kind = \"fedem\" in [method]"));
+        }
         if self.batch == Batch::Full {
             return Err(Error::config("a stream has no end, so batch = \"full\" means nothing")
                 .hint("give a number of rows per round, such as batch = 20"));

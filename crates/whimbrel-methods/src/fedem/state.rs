@@ -1,10 +1,12 @@
 //! What FedEM keeps and sends.
 
+use super::oracle::Running;
 use whimbrel_codec::Packet;
 use whimbrel_codec::channel::{
     DownClient, DownFold, DownMessage, DownPeer, DownServer, Spread, UpClient, UpFold, UpServer,
 };
 use whimbrel_core::method::{Disclosure, Exposure};
+use whimbrel_core::wire::{put_varint, take_varint};
 use whimbrel_core::{Error, Result, Wire, wire};
 
 /// The kinds of exchange.
@@ -24,7 +26,13 @@ impl Wire for Phase {
         out.push(*self as u8);
     }
     fn take(from: &mut &[u8]) -> Result<Self> {
-        match u8::take(from)? {
+        Self::from_number(u8::take(from)?)
+    }
+}
+
+impl Phase {
+    fn from_number(number: u8) -> Result<Self> {
+        match number {
             0 => Ok(Self::Statistic),
             1 => Ok(Self::Memory),
             2 => Ok(Self::Fit),
@@ -71,6 +79,11 @@ pub struct Server {
 }
 
 impl Server {
+    /// k, counted from the round after the first, which was `Ŝ_0`'s.
+    pub(super) fn k(&self) -> u32 {
+        self.round.saturating_sub(1)
+    }
+
     /// The pooled moments.
     pub fn moments(&self) -> Vec<f64> {
         self.moments_sum.iter().map(|m| m / self.total).collect()
@@ -89,6 +102,12 @@ pub struct Peer {
     pub weight: f64,
     /// Its rows.
     pub rows: u64,
+    /// Which uplink it uses.
+    pub uplink: u8,
+    /// The outer loop of its last upload, where there are outer loops.
+    pub outer: Option<u32>,
+    /// Whether a pass over all its rows was behind that upload.
+    pub whole: bool,
     /// How many clients the moments it holds are pooled over; zero where it holds none.
     pub moments_of: u32,
     /// The server's record of its downlink.
@@ -104,6 +123,8 @@ pub struct Client {
     pub down: DownClient,
     /// The next row of its stream, in the online setting.
     pub position: u64,
+    /// Its recursion, under variance reduction.
+    pub running: Option<Running>,
     /// The pooled moments, where it computes `T` itself.
     pub moments: Vec<f64>,
 }
@@ -124,6 +145,10 @@ pub struct Summary {
 pub struct Down {
     /// The kind of exchange.
     pub phase: Phase,
+    /// Which uplink to answer on.
+    pub uplink: u8,
+    /// The outer loop, in the rounds of a variance-reduced fit.
+    pub outer: Option<u32>,
     /// `θ_0`, or what the form sends of `(Ŝ_k, T(Ŝ_k))`.
     pub state: DownMessage,
     /// The pooled moments, where the client computes `T` and does not hold them yet.
@@ -170,12 +195,38 @@ wire!(Server {
     repaired_rounds,
     dead
 });
-wire!(Peer { weight, rows, moments_of, down });
-wire!(Client { up, down, position, moments });
+wire!(Peer { weight, rows, uplink, outer, whole, moments_of, down });
+wire!(Client { up, down, position, running, moments });
 wire!(Summary { rows, moments, offers });
-wire!(Down { phase, state, moments });
 wire!(Up { phase, packet });
 wire!(Fold { phase, up, down, expectations });
+
+/// Phase, uplink and whether there are outer loops share a byte.
+impl Wire for Down {
+    fn put(&self, out: &mut Vec<u8>) {
+        let loops = u64::from(self.outer.is_some());
+        put_varint(u64::from(self.uplink) << 3 | loops << 2 | self.phase as u64, out);
+        if let Some(outer) = self.outer {
+            put_varint(u64::from(outer), out);
+        }
+        self.state.put(out);
+        self.moments.put(out);
+    }
+    fn take(from: &mut &[u8]) -> Result<Self> {
+        let head = take_varint(from)?;
+        let uplink = u8::try_from(head >> 3).map_err(|_| Error::peer("there is no such uplink"))?;
+        let phase = Phase::from_number((head & 3) as u8)?;
+        let outer = match head & 4 {
+            0 => None,
+            _ => {
+                let outer = u32::try_from(take_varint(from)?);
+                Some(outer.map_err(|_| Error::peer("there is no such outer loop"))?)
+            }
+        };
+        let (state, moments) = (Wire::take(from)?, Wire::take(from)?);
+        Ok(Self { phase, uplink, outer, state, moments })
+    }
+}
 
 /// What leaves a client at enrolment.
 pub(super) fn summary_disclosures(moments_len: usize, offers_max: usize) -> Vec<Disclosure> {

@@ -325,7 +325,7 @@ mod tests {
         let projection = preparation(Some(vec![0.6, 0.8]));
         assert_eq!((projection.width(), projection.affine()), (1, None));
         let rows = projection.forward(&[1.0, 9.0, 2.0], 3).unwrap();
-        assert!((rows[0] - (0.6 * -1.0 + 0.8 * 8.0)).abs() < 1e-15);
+        assert!((rows[0] - (-0.6 + 0.8 * 8.0)).abs() < 1e-15);
         let back = projection.backward(&rows);
         assert!((back[0] - (5.0 + 4.0 * 0.6 * rows[0])).abs() < 1e-14);
         assert_eq!(projection.names(&["a", "b", "c"].map(String::from)), ["pc1"]);

@@ -211,7 +211,7 @@ impl Method for Sgd {
             .get(usize::from(down.uplink))
             .ok_or_else(|| Error::peer("a message names an uplink that the job does not have"))?;
         // g_{k+1}^i(ŵ_k^i) on a minibatch
-        let mut gradient = vec![0.0; self.dimension];
+        let mut gradient = vector::zeros(self.dimension);
         match self.batch.draw(data.rows(), &mut key.fold(DRAW).stream()) {
             Some(rows) => self.problem.gradient(&w_hat, data, Rows::These(&rows), &mut gradient)?,
             None => self.problem.gradient(&w_hat, data, Rows::All, &mut gradient)?,

@@ -1,5 +1,6 @@
 //! The federation of these tests, and a short way to run a method on it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use whimbrel_codec::channel::{DownRule, Downlink, UpRule, Uplink, em_alpha};
 use whimbrel_codec::{Codec, Dithering, Norm};
@@ -8,7 +9,7 @@ use whimbrel_data::{Covariance as Spread, Heterogeneity, Mixture, MixtureSpec, S
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
 use whimbrel_methods::fedem::{
-    Batch, BindRows, Budget, FedEm, FirstMemories, Form, Server, Weights,
+    Batch, BindRows, Budget, FedEm, FirstMemories, Form, Oracle, Server, Weights,
 };
 use whimbrel_methods::gmm::{GmmInitial, GmmStart};
 use whimbrel_methods::step::Schedule;
@@ -56,6 +57,7 @@ pub fn start(model: &Gmm) -> GmmStart {
     GmmStart::Given(model.to_vector(&theta))
 }
 
+#[derive(Clone)]
 pub struct Setup {
     pub covariance: Covariance,
     pub codec: Codec,
@@ -64,6 +66,7 @@ pub struct Setup {
     pub memories: FirstMemories,
     pub gamma: f64,
     pub rounds: u32,
+    pub oracle: Oracle,
     pub batch: Batch,
     pub weights: Weights,
     pub form: Form,
@@ -80,6 +83,7 @@ impl Default for Setup {
             memories: FirstMemories::Oracle,
             gamma: 1.0,
             rounds: 200,
+            oracle: Oracle::Minibatch,
             batch: Batch::Full,
             weights: Weights::Samples,
             form: Form::Pair,
@@ -98,10 +102,12 @@ impl Setup {
             initial: Arc::new(GmmInitial::plain(start(&model))),
             schedule: Schedule::constant(self.gamma).unwrap(),
             budget: Budget::Rounds(self.rounds),
+            oracle: self.oracle,
             batch: self.batch,
             weights: self.weights,
             memories: self.memories.clone(),
-            uplink: Uplink::new(self.codec.clone(), rule, q).unwrap(),
+            uplinks: vec![Uplink::new(self.codec.clone(), rule, q).unwrap()],
+            own_uplinks: BTreeMap::new(),
             form: self.form,
             downlink: match &self.down {
                 Some((codec, rule)) => {

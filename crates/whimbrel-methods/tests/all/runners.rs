@@ -7,7 +7,7 @@ use whimbrel_core::{ClientData, ClientId, Probability, Table, Wire};
 use whimbrel_engine::journal::Entry;
 use whimbrel_engine::participation::everyone;
 use whimbrel_engine::{Faults, Journal, Participation, Simulator};
-use whimbrel_methods::fedem::{Batch, Client, FirstMemories, Server};
+use whimbrel_methods::fedem::{Batch, Client, FirstMemories, Oracle, Server};
 
 fn participation() -> Participation {
     Participation::Bernoulli(Probability::new(0.6).unwrap())
@@ -22,6 +22,14 @@ fn setups() -> Vec<Setup> {
     vec![
         Setup { codec: dither(), gamma: 0.1, rounds: 30, ..Setup::default() },
         Setup { codec: dither(), gamma: 0.1, rounds: 30, batch, memory: false, ..Setup::default() },
+        Setup {
+            codec: dither(),
+            oracle: Oracle::Spider { inner: 4 },
+            batch,
+            gamma: 0.1,
+            rounds: 30,
+            ..Setup::default()
+        },
         Setup { gamma: 0.3, rounds: 30, memories: FirstMemories::Zero, ..Setup::default() },
     ]
 }

@@ -148,6 +148,19 @@ fn without_noise_every_method_converges_linearly() {
     assert!((relative("mcm") - 1.0).abs() < 0.25, "{slopes:?}");
 }
 
+/// What rounding to `f32` leaves out is relative to the difference that is sent, and differences
+/// vanish.
+#[test]
+fn a_state_rounded_to_f32_on_its_way_down_is_no_obstacle() {
+    let data = examples(0.0);
+    for preset in [Preset::Artemis, Preset::Dore, Preset::Mcm, Preset::RandMcm] {
+        let setup = Setup { down: Codec::ExactF32, ..Setup::of(preset) };
+        let (_, excess) = setup.run(&data, everyone());
+        let last = excess.last().unwrap();
+        assert!(*last < 1e-12, "{}: {last:e}", preset.name());
+    }
+}
+
 #[test]
 fn reductions_hold_bit_for_bit() {
     let data = examples(0.3);

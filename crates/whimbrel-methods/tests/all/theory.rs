@@ -4,7 +4,8 @@ use crate::federation::*;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{Erased, Probability};
 use whimbrel_engine::{Faults, Participation, Simulator};
-use whimbrel_methods::fedem::{Batch, BindRows};
+use whimbrel_methods::fedem::{Batch, BindRows, Oracle};
+use whimbrel_methods::spider::{Smoothness, Spider};
 use whimbrel_methods::theory::Constants;
 use whimbrel_models::gmm::Covariance;
 
@@ -72,4 +73,39 @@ fn a_run_with_the_steps_theory_allows_converges() {
     let participation = Participation::Bernoulli(Probability::new(0.75).unwrap());
     let trace = run(&setup, &unequal(20), participation, Faults::default(), 1000);
     assert!(trace.fields[0].1 < 1e-20, "{gamma}: {:?}", trace.fields);
+}
+
+#[test]
+fn the_step_of_vr_fedem_is_that_of_its_constants_and_converges() {
+    let sample = |size| Batch::Sample { size, replacement: true, local_steps: 1 };
+    let base = Setup {
+        covariance: Covariance::Known(TRUTH.to_vec()),
+        oracle: Oracle::Spider { inner: 12 },
+        codec: dither(),
+        batch: sample(2),
+        ..Setup::default()
+    };
+    let found = constants(&base, 1.0);
+    let of = Smoothness {
+        v_min: value(&found, "v_min"),
+        v_max: value(&found, "v_max"),
+        lipschitz_w: value(&found, "lipschitz_w"),
+        lipschitz: value(&found, "lipschitz"),
+    };
+    let omega = value(&found, "omega");
+    let spider = Spider { inner: 12, batch: 2.0, omega, alpha: 1.0 / (1.0 + omega), clients: 20.0 };
+    let gamma = value(&found, "gamma");
+    assert_eq!(gamma, spider.step(&of));
+    assert_eq!((value(&found, "inner"), value(&found, "batch")), (12.0, 2.0));
+    // The mean of squares over rows is at least the square of the mean's constant.
+    let smooth =
+        value(&constants(&Setup { oracle: Oracle::Minibatch, ..base.clone() }, 1.0), "lipschitz");
+    assert!(of.lipschitz >= smooth * (1.0 - 1e-9), "{} against {smooth}", of.lipschitz);
+    let gamma_of = |setup: &Setup| value(&constants(setup, 1.0), "gamma");
+    assert!(gamma_of(&Setup { batch: sample(1), ..base.clone() }) < gamma);
+    assert!(gamma_of(&Setup { codec: whimbrel_codec::Codec::Exact, ..base.clone() }) > gamma);
+    let setup = Setup { gamma, rounds: 6000, ..base };
+    let fields = run(&setup, &unequal(20), Participation::Everyone, Faults::default(), 3000).fields;
+    // A careful step, but linear convergence: no plateau between the one half and the other.
+    assert!(fields[1].1 < 1e-3 * fields[0].1 && fields[1].1 < 1e-10, "{gamma}: {fields:?}");
 }

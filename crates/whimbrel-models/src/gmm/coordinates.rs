@@ -78,7 +78,8 @@ impl Gmm {
 /// Weights from logits, none below the floor.
 fn softmax(logits: &[f64], floor: f64) -> Vec<f64> {
     let top = logits.iter().fold(f64::NEG_INFINITY, |m, l| m.max(*l));
-    let mut weights: Vec<f64> = logits.iter().map(|l| math::exp(l - top)).collect();
+    let mut weights: Vec<f64> = logits.iter().map(|l| l - top).collect();
+    math::exp_slice(&mut weights);
     let sum: f64 = weights.iter().sum();
     weights.iter_mut().for_each(|w| *w = (*w / sum).max(floor));
     let floored: f64 = weights.iter().sum();
@@ -89,12 +90,12 @@ fn softmax(logits: &[f64], floor: f64) -> Vec<f64> {
 /// An inverse factor from its triangle with a logarithmic diagonal.
 fn inverse_factor_of(triangle: &[f64], d: usize) -> InverseFactor {
     let mut lower = triangle.to_vec();
-    let mut half_log_det = 0.0;
-    for i in 0..d {
-        let at = packed_index(i, i);
-        let log = lower[at].clamp(-LOG_MAX, LOG_MAX);
-        lower[at] = math::exp(log);
-        half_log_det -= log;
+    let log = |i: usize| triangle[packed_index(i, i)].clamp(-LOG_MAX, LOG_MAX);
+    let mut diagonal: Vec<f64> = (0..d).map(log).collect();
+    let half_log_det = diagonal.iter().fold(0.0, |sum, log| sum - log);
+    math::exp_slice(&mut diagonal);
+    for (i, x) in diagonal.into_iter().enumerate() {
+        lower[packed_index(i, i)] = x;
     }
     InverseFactor { lower, half_log_det }
 }

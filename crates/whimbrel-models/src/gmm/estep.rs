@@ -30,6 +30,7 @@ pub(super) struct Scratch {
     z: Vec<Lane>,
     sums: Vec<Lane>,
     gathered: Vec<Lane>,
+    before: Vec<f64>,
 }
 
 impl Scratch {
@@ -55,21 +56,22 @@ impl Gmm {
         rows: Rows<'_>,
         statistic: &mut [f64],
     ) -> Result<f64> {
-        let count = match rows {
-            Rows::All => data.rows,
-            Rows::These(chosen) => chosen.len(),
-        };
+        let count = row_count(data, rows);
         self.check_call(theta, data, rows, statistic.len())?;
         let chunks = count.div_ceil(CHUNK_ROWS);
         let mut log_density = 0.0;
         if chunks == 1 {
-            log_density = self.add_chunk(theta, data, rows, 0, statistic);
+            log_density = with_chunk(data, rows, 0, |tiles, count, scratch| {
+                self.add_rows(theta, tiles, count, scratch, statistic)
+            });
         } else {
             let sums: Vec<(Vec<f64>, f64)> = (0..chunks)
                 .into_par_iter()
                 .map(|chunk| {
                     let mut sums = vec![0.0; self.statistic_len()];
-                    let log_density = self.add_chunk(theta, data, rows, chunk, &mut sums);
+                    let log_density = with_chunk(data, rows, chunk, |tiles, count, scratch| {
+                        self.add_rows(theta, tiles, count, scratch, &mut sums)
+                    });
                     (sums, log_density)
                 })
                 .collect();
@@ -82,14 +84,39 @@ impl Gmm {
         let n = count as f64;
         statistic.iter_mut().for_each(|s| *s /= n);
         log_density /= n;
-        if log_density.is_finite() && statistic.iter().all(|s| s.is_finite()) {
-            Ok(log_density)
-        } else {
-            Err(Error::numerical(
-                "the mixture gives some row no finite density: a component lies too far away or \
-                 its covariance is too small",
-            ))
+        check_density(log_density, statistic)?;
+        Ok(log_density)
+    }
+
+    /// The change of the statistic from one set of parameters to another over the same rows: they
+    /// are gathered once, and each pass finds them in cache.
+    pub(super) fn e_step_change(
+        &self,
+        [from, to]: [&GmmParameters; 2],
+        data: &GmmData,
+        rows: Rows<'_>,
+        change: &mut [f64],
+    ) -> Result<()> {
+        let count = row_count(data, rows);
+        self.check_call(from, data, rows, change.len())?;
+        self.check_call(to, data, rows, change.len())?;
+        change.fill(0.0);
+        for chunk in 0..count.div_ceil(CHUNK_ROWS) {
+            with_chunk(data, rows, chunk, |tiles, count, scratch| -> Result<()> {
+                let mut sums = std::mem::take(&mut scratch.before);
+                sums.resize(change.len(), 0.0);
+                for (theta, sign) in [(from, -1.0), (to, 1.0)] {
+                    let log_density = self.add_rows(theta, tiles, count, scratch, &mut sums);
+                    check_density(log_density, &sums)?;
+                    change.iter_mut().zip(&sums).for_each(|(c, s)| *c += sign * s);
+                }
+                scratch.before = sums;
+                Ok(())
+            })?;
         }
+        let n = count as f64;
+        change.iter_mut().for_each(|c| *c /= n);
+        Ok(())
     }
 
     fn check_call(
@@ -122,36 +149,7 @@ impl Gmm {
         Ok(())
     }
 
-    /// Writes the chunk's sums of expected statistics and returns its summed log-density.
-    fn add_chunk(
-        &self,
-        theta: &GmmParameters,
-        data: &GmmData,
-        rows: Rows<'_>,
-        chunk: usize,
-        sums: &mut [f64],
-    ) -> f64 {
-        SCRATCH.with_borrow_mut(|scratch| {
-            let first = chunk * CHUNK_ROWS;
-            match rows {
-                Rows::All => {
-                    let count = CHUNK_ROWS.min(data.rows - first);
-                    let tiles = &data.tiles[first / LANES * data.columns()..]
-                        [..count.div_ceil(LANES) * data.columns()];
-                    self.add_rows(theta, tiles, count, scratch, sums)
-                }
-                Rows::These(chosen) => {
-                    let chosen = &chosen[first..chosen.len().min(first + CHUNK_ROWS)];
-                    let mut gathered = std::mem::take(&mut scratch.gathered);
-                    data.gather(chosen, &mut gathered);
-                    let log_density = self.add_rows(theta, &gathered, chosen.len(), scratch, sums);
-                    scratch.gathered = gathered;
-                    log_density
-                }
-            }
-        })
-    }
-
+    /// Writes the rows' sums of expected statistics and returns their summed log-density.
     fn add_rows(
         &self,
         theta: &GmmParameters,
@@ -219,6 +217,52 @@ impl Scratch {
             r[tile].0[real..].fill(0.0);
         }
     }
+}
+
+fn row_count(data: &GmmData, rows: Rows<'_>) -> usize {
+    match rows {
+        Rows::All => data.rows,
+        Rows::These(chosen) => chosen.len(),
+    }
+}
+
+/// Hands over the tiles of one chunk of rows, gathered where they are chosen ones, with their
+/// number and the thread's buffers.
+fn with_chunk<R>(
+    data: &GmmData,
+    rows: Rows<'_>,
+    chunk: usize,
+    work: impl FnOnce(&[Lane], usize, &mut Scratch) -> R,
+) -> R {
+    SCRATCH.with_borrow_mut(|scratch| {
+        let first = chunk * CHUNK_ROWS;
+        match rows {
+            Rows::All => {
+                let count = CHUNK_ROWS.min(data.rows - first);
+                let tiles = &data.tiles[first / LANES * data.columns()..]
+                    [..count.div_ceil(LANES) * data.columns()];
+                work(tiles, count, scratch)
+            }
+            Rows::These(chosen) => {
+                let chosen = &chosen[first..chosen.len().min(first + CHUNK_ROWS)];
+                let mut gathered = std::mem::take(&mut scratch.gathered);
+                data.gather(chosen, &mut gathered);
+                let result = work(&gathered, chosen.len(), scratch);
+                scratch.gathered = gathered;
+                result
+            }
+        }
+    })
+}
+
+fn check_density(log_density: f64, statistic: &[f64]) -> Result<()> {
+    if log_density.is_finite() && statistic.iter().all(|s| s.is_finite()) {
+        return Ok(());
+    }
+    Err(Error::numerical(
+        "the mixture gives some row no finite density: a component lies too far away or its \
+         covariance is too small",
+    ))
 }
 
 /// Responsibilities and log-densities of a block of tiles, into the scratch; returns how many

@@ -6,7 +6,7 @@
 //! Rows and whitened rows lie tile after tile, `y[t * columns + j]`; scores and responsibilities
 //! component after component, `r[k * tiles + t]`.
 
-use super::lane::{Lane, flat_mut, one_lane_at_a_time};
+use super::lane::{LANES, Lane, flat_mut, one_lane_at_a_time};
 use whimbrel_core::{kernel, math};
 
 /// Rows of a triangular factor, or components, worked on together: their sums stay in registers.
@@ -16,11 +16,10 @@ pub(super) const GROUP: usize = 4;
 /// [`triangular_products`]: groups of four rows, column after column, zeros above the diagonal.
 pub(super) fn pack_panels(lower: &[f64], columns: usize, panels: &mut Vec<f64>) {
     for first in (0..columns).step_by(GROUP) {
+        let row = |r: usize| if r < columns { &lower[r * (r + 1) / 2..][..=r] } else { &[] };
+        let four: [&[f64]; GROUP] = std::array::from_fn(|r| row(first + r));
         for i in 0..(first + GROUP).min(columns) {
-            for row in first..first + GROUP {
-                let inside = row < columns && i <= row;
-                panels.push(if inside { lower[row * (row + 1) / 2 + i] } else { 0.0 });
-            }
+            panels.extend_from_slice(&four.map(|row| row.get(i).copied().unwrap_or(0.0)));
         }
     }
 }
@@ -28,6 +27,30 @@ pub(super) fn pack_panels(lower: &[f64], columns: usize, panels: &mut Vec<f64>) 
 /// The length of what [`pack_panels`] appends.
 pub(super) fn panels_len(columns: usize) -> usize {
     (0..columns).step_by(GROUP).map(|first| GROUP * (first + GROUP).min(columns)).sum()
+}
+
+kernel! {
+    /// `W x` for a lower triangle `W` and eight vectors `x` at once, each sum in the order of the
+    /// columns, as it would be alone.
+    pub(super) fn triangular_products_of_eight(
+        lower: &[f64],
+        x: &[[f64; LANES]],
+        out: &mut [[f64; LANES]],
+    ) {
+        let mut rest = lower;
+        for (i, out) in out.iter_mut().enumerate() {
+            let (row, next) = rest.split_at(i + 1);
+            rest = next;
+            let mut sums = [0.0; LANES];
+            for (w, x) in row.iter().zip(x) {
+                for (sum, x) in sums.iter_mut().zip(x) {
+                    *sum += w * x;
+                }
+                one_lane_at_a_time();
+            }
+            *out = sums;
+        }
+    }
 }
 
 #[inline(always)]

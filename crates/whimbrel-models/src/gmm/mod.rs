@@ -258,6 +258,17 @@ impl LatentModel for Gmm {
         self.e_step(theta, data, rows, statistic)
     }
 
+    fn expect_change(
+        &self,
+        from: &GmmParameters,
+        to: &GmmParameters,
+        data: &GmmData,
+        rows: Rows<'_>,
+        change: &mut [f64],
+    ) -> Result<()> {
+        self.e_step_change([from, to], data, rows, change)
+    }
+
     fn maximize(&self, statistic: &[f64], moments: &[f64]) -> Result<Maximum<GmmParameters>> {
         self.m_step(statistic, moments)
     }

@@ -1,7 +1,8 @@
 //! `theta`: weights, means, covariances, and what the E-step needs of them computed once.
 
 use super::factor::{InverseFactor, inverse_factor};
-use super::kernels::{GROUP, pack_panels, panels_len};
+use super::kernels::{self, GROUP, pack_panels, panels_len};
+use super::lane::LANES;
 use super::{Covariance, Gmm};
 use whimbrel_core::linalg::{packed_index, packed_len, unpack};
 use whimbrel_core::{Error, Result, math};
@@ -294,7 +295,9 @@ impl Gmm {
     ) -> GmmParameters {
         let d = self.columns();
         let base = -0.5 * d as f64 * LN_TWO_PI;
-        let mut constants: Vec<f64> = weights.iter().map(|w| math::ln(*w) + base).collect();
+        let mut constants = weights.clone();
+        math::ln_slice(&mut constants);
+        constants.iter_mut().for_each(|c| *c += base);
         let factors = match &inverse[..] {
             [one] if self.settings().covariance != Covariance::Full => {
                 shared_factors(&weights, &means, one, d, &mut constants)
@@ -341,10 +344,7 @@ fn shared_factors(
 ) -> Factors {
     constants.iter_mut().for_each(|c| *c -= inverse.half_log_det);
     let centre = mixture_mean(weights, means, d);
-    let mut whitened = Vec::with_capacity(means.len());
-    for mean in means.chunks_exact(d) {
-        whiten(&inverse.lower, mean, &centre, &mut whitened);
-    }
+    let whitened = whiten_all(&inverse.lower, means, &centre);
     let mut panels = Vec::with_capacity(panels_len(d));
     pack_panels(&inverse.lower, d, &mut panels);
     Factors::Shared { centre, panels, whitened }
@@ -397,6 +397,28 @@ fn mixture_mean(weights: &[f64], means: &[f64], d: usize) -> Vec<f64> {
     centre
 }
 
+/// `W (mean - centre)` for a lower triangle `W` and each of the means.
+fn whiten_all(lower: &[f64], means: &[f64], centre: &[f64]) -> Vec<f64> {
+    let d = centre.len();
+    let (mut differences, mut products) = (vec![[0.0; LANES]; d], vec![[0.0; LANES]; d]);
+    let mut whitened = vec![0.0; means.len()];
+    let eight = LANES * d;
+    for (means, whitened) in means.chunks(eight).zip(whitened.chunks_mut(eight)) {
+        for (k, mean) in means.chunks_exact(d).enumerate() {
+            for ((x, m), c) in differences.iter_mut().zip(mean).zip(centre) {
+                x[k] = m - c;
+            }
+        }
+        kernels::triangular_products_of_eight(lower, &differences, &mut products);
+        for (k, whitened) in whitened.chunks_exact_mut(d).enumerate() {
+            for (w, x) in whitened.iter_mut().zip(&products) {
+                *w = x[k];
+            }
+        }
+    }
+    whitened
+}
+
 /// Appends `W (mean - centre)` for a lower triangle `W`.
 fn whiten(lower: &[f64], mean: &[f64], centre: &[f64], out: &mut Vec<f64>) {
     let mut rest = lower;
@@ -436,4 +458,24 @@ pub(super) fn pack_symmetric(matrix: &[f64], d: usize) -> Result<Vec<f64>, Strin
         }
     }
     Ok(packed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn means_are_whitened_together_as_they_are_alone() {
+        for (components, d) in [(1, 1), (3, 2), (8, 5), (10, 20), (17, 9)] {
+            let number = |i: usize| ((i * 37 + 11) % 101) as f64 / 7.0 - 6.0;
+            let lower: Vec<f64> = (0..packed_len(d)).map(number).collect();
+            let means: Vec<f64> = (0..components * d).map(|i| number(i + 5)).collect();
+            let centre: Vec<f64> = (0..d).map(|i| number(3 * i)).collect();
+            let mut alone = Vec::new();
+            for mean in means.chunks_exact(d) {
+                whiten(&lower, mean, &centre, &mut alone);
+            }
+            assert_eq!(whiten_all(&lower, &means, &centre), alone);
+        }
+    }
 }

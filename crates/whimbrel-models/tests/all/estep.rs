@@ -51,6 +51,34 @@ fn chosen_rows_count_as_often_as_they_are_named() {
 }
 
 #[test]
+fn a_change_is_the_difference_of_two_e_steps_over_the_same_rows() {
+    for covariance in covariances(3) {
+        let model = model(3, 3, covariance);
+        let (from, to) = (parameters(&model, 0.0), parameters(&model, 0.4));
+        let values = rows(&model, &from, 5000, 2);
+        let data = model.data_from_rows(&values).unwrap();
+        let few: Vec<u32> = (0..75).map(|i| (i * i + 3) % 90).chain([89, 89, 0]).collect();
+        // More than one chunk: 4,096 rows each.
+        let many: Vec<u32> = (0..4500).map(|i| i * 7 % 5000).collect();
+        for rows in [Rows::These(&few), Rows::These(&many), Rows::All] {
+            let q = model.statistic_len();
+            let (mut change, mut before, mut after) = (vec![1.0; q], vec![0.0; q], vec![0.0; q]);
+            model.expect_change(&from, &to, &data, rows, &mut change).unwrap();
+            model.expect(&from, &data, rows, &mut before).unwrap();
+            model.expect(&to, &data, rows, &mut after).unwrap();
+            for ((c, a), b) in change.iter().zip(&after).zip(&before) {
+                // Sums of at most 5,000 terms in another order: 16 eps of their size are enough.
+                assert!((c - (a - b)).abs() < 16.0 * f64::EPSILON * (1.0 + a.abs() + b.abs()));
+            }
+            model.expect_change(&to, &to, &data, rows, &mut change).unwrap();
+            assert!(change.iter().all(|c| *c == 0.0));
+        }
+        let mut change = vec![0.0; model.statistic_len()];
+        assert!(model.expect_change(&from, &to, &data, Rows::These(&[]), &mut change).is_err());
+    }
+}
+
+#[test]
 fn chosen_rows_must_exist() {
     let model = model(2, 1, Covariance::Tied);
     let theta = parameters(&model, 0.0);

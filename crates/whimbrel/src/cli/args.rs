@@ -56,6 +56,35 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Coordinate a job whose clients are on a network; prints one invitation per client
+    Serve(Serve),
+    /// Take part in a served job with the rows of a file
+    Join(Join),
+    /// Invite one more client to a run that is served
+    Invite {
+        /// The run's folder
+        run: PathBuf,
+        /// The client's name [default: client-N]
+        name: Option<String>,
+    },
+    /// Shut a client out of a run that is served, or declare it dead
+    Revoke {
+        /// The run's folder
+        run: PathBuf,
+        /// The client's name
+        name: String,
+        /// It is lost: nobody waits for it, its contribution stays, and it may come back
+        #[arg(long)]
+        dead: bool,
+    },
+    /// Say how a run that is served is going
+    Status {
+        /// The run's folder
+        run: PathBuf,
+        /// Print everything as one JSON object
+        #[arg(long)]
+        json: bool,
+    },
     /// Predict new rows with a fitted model: components of a mixture, values or classes of a regression
     Predict(Predict),
     /// Look at data
@@ -77,9 +106,95 @@ pub struct Run {
     /// Replace the run in --out
     #[arg(long)]
     pub force: bool,
+    /// Lose the uploads and let in the clients that a run's journal says, in place of [simulation]
+    #[arg(long, value_name = "JOURNAL")]
+    pub replay: Option<PathBuf>,
     /// Print the summary as one JSON object to standard output
     #[arg(long)]
     pub json: bool,
+}
+
+/// `whimbrel serve`.
+#[derive(clap::Args, Debug)]
+pub struct Serve {
+    /// The job file, with a [federation] table
+    pub job: PathBuf,
+    /// The run's folder, new or empty [default: runs/NAME-TIME]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Go on with the unfinished run in --out
+    #[arg(long, conflicts_with = "force")]
+    pub resume: bool,
+    /// Replace the run in --out
+    #[arg(long)]
+    pub force: bool,
+    /// Where to listen [default: `listen` of the job]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<String>,
+    /// Where to show the dashboard, or "off" [default: `dashboard` of the job]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub dashboard: Option<String>,
+    /// Show it to anybody who can reach it, without a token
+    #[arg(long)]
+    pub open_dashboard: bool,
+    /// What invitations say [default: where it listens]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub address: Option<String>,
+    /// The coordinator's certificate, PEM, with its chain [default: one is made]
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub cert: Option<PathBuf>,
+    /// Its private key, PEM
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    pub key: Option<PathBuf>,
+    /// Take only clients with certificates from these authorities, PEM
+    #[arg(long, value_name = "FILE")]
+    pub client_ca: Option<PathBuf>,
+    /// The form of log lines
+    #[arg(long, value_name = "FORM", default_value = "text")]
+    pub log: LogForm,
+    /// Print the summary as one JSON object to standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The form of log lines.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogForm {
+    /// For people
+    Text,
+    /// One JSON object per line
+    Json,
+}
+
+/// `whimbrel join`.
+#[derive(clap::Args, Debug)]
+pub struct Join {
+    /// The invitation
+    pub invitation: String,
+    /// The rows: a file with the job's columns
+    #[arg(long, value_name = "FILE")]
+    pub data: PathBuf,
+    /// This client's own folder: key, state, and the model at the end [default: joined/NAME]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// A name of your own, where the invitation leaves it to you
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// Agree to what will leave this machine without being asked
+    #[arg(long)]
+    pub yes: bool,
+    /// Give up when the coordinator cannot be reached for so long [default: never]
+    #[arg(long, value_name = "SECONDS")]
+    pub give_up: Option<f64>,
+    /// This client's certificate, PEM, where the coordinator asks for one [default: one is made]
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub cert: Option<PathBuf>,
+    /// Its private key, PEM
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    pub key: Option<PathBuf>,
+    /// The form of log lines
+    #[arg(long, value_name = "FORM", default_value = "text")]
+    pub log: LogForm,
 }
 
 /// `whimbrel compare`.

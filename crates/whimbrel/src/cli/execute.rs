@@ -10,6 +10,7 @@ use std::sync::{Arc, Once, OnceLock};
 use std::time::Duration;
 use whimbrel::core::method::{Metric, MetricValue};
 use whimbrel::core::{ClientData, Error};
+use whimbrel::data::hash_file;
 use whimbrel::engine::metrics::Row;
 use whimbrel::engine::{Ending, Limits, run as run_chain};
 use whimbrel::job::Job;
@@ -32,6 +33,9 @@ pub fn run_command(args: &Run) -> Result<u8> {
         _ => Existing::Refuse,
     };
     let mut ready = Ready::new(job)?;
+    if let Some(journal) = &args.replay {
+        ready = ready.replaying(journal)?;
+    }
     let dir = RunDir::open(args.out.as_deref(), &ready.job.name, existing)?;
     if args.resume {
         check_resumable(&dir)?;
@@ -157,6 +161,21 @@ impl Ready {
         Ok(Self { facts: Facts::of(&loaded), job, loaded, hashes, plan })
     }
 
+    /// The same with the losses and late joins of a journal, which counts as one of its files: a
+    /// resumed replay needs the same one.
+    fn replaying(mut self, journal: &Path) -> Result<Self> {
+        if self.job.seeds.is_some() {
+            let error = Error::config("a journal is of one seed").hint("take `seeds` out");
+            return Err(error.into());
+        }
+        let text =
+            std::fs::read_to_string(journal).map_err(|e| Error::storage(journal.display(), e))?;
+        let path = absolute(journal);
+        self.hashes.push((path.display().to_string(), hash_file(&path)?));
+        self.plan = self.plan.replaying(text);
+        Ok(self)
+    }
+
     /// The hash of its data.
     pub fn data_hash(&self) -> &str {
         &self.facts.hash
@@ -276,7 +295,7 @@ fn warn_of_repairs(name: &str, last: &Row) {
 }
 
 /// A flag that the first Ctrl-C sets; the second ends the process at once.
-fn interrupt_flag() -> Arc<AtomicBool> {
+pub fn interrupt_flag() -> Arc<AtomicBool> {
     static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
     static HANDLER: Once = Once::new();
     let flag = FLAG.get_or_init(|| Arc::new(AtomicBool::new(false))).clone();

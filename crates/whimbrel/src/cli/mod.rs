@@ -5,11 +5,14 @@ mod check;
 mod compare;
 mod demo;
 mod execute;
+mod federation;
 mod inspect;
+mod join;
 pub mod messages;
 mod new;
 mod predict;
 mod report;
+mod serve;
 mod view;
 
 use args::{Args, Command, DataCommand};
@@ -34,6 +37,11 @@ pub fn dispatch(args: &Args) -> Result<u8> {
         Some(Command::Report { runs, out, json }) => {
             report::report_command(runs, out.as_deref(), *json)
         }
+        Some(Command::Serve(serve)) => serve::serve_command(serve),
+        Some(Command::Join(join)) => join::join_command(join),
+        Some(Command::Invite { run, name }) => federation::invite_command(run, name.as_deref()),
+        Some(Command::Revoke { run, name, dead }) => federation::revoke_command(run, name, *dead),
+        Some(Command::Status { run, json }) => federation::status_command(run, *json),
         Some(Command::Predict(predict)) => predict::predict_command(predict),
         Some(Command::Data(DataCommand::Inspect { file, client, json })) => {
             inspect::inspect_command(file, client.as_deref(), *json)

@@ -102,3 +102,22 @@ fn cohorts_of_a_size_have_it() {
     assert_eq!(accepted[0], 6, "the first round is the E-step of everyone");
     assert_eq!(accepted[1..], [2; 29]);
 }
+
+#[test]
+fn a_replay_of_the_journal_ends_in_the_same_bits() {
+    let sandbox = sandbox("lost = 0.3\nlate = [{ client = \"client-2\", round = 9 }]");
+    let job = |simulation: &str| mixture_job("init = \"moments\"", &method(simulation));
+    sandbox.write("calm.toml", &job("lost = 0.0"));
+    let replay = ["run", "calm.toml", "--out", "again", "--replay", "out/journal"];
+    let ran = sandbox.run(&replay);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    for file in ["model/model.safetensors", "journal", "clients.csv"] {
+        let bytes = |run: &str| std::fs::read(sandbox.path(&format!("{run}/{file}"))).unwrap();
+        assert!(bytes("out") == bytes("again"), "{file} differs");
+    }
+    sandbox.write("short", sandbox.read("out/journal").lines().next().unwrap());
+    let short = ["run", "calm.toml", "--out", "short-run", "--replay", "short"];
+    let ran = sandbox.run(&short);
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    assert!(ran.stderr.contains("it ends before exchange 1"), "{}", ran.stderr);
+}

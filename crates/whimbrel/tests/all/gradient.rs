@@ -55,6 +55,18 @@ fn the_row_of_table_1_and_the_constants_are_said_and_reported() {
     assert_eq!(sandbox.result_bytes("out"), sandbox.result_bytes("again"));
 }
 
+#[test]
+fn the_constants_of_the_theory_are_in_the_summary() {
+    let sandbox = sandbox(&JOB.replace("step = \"1/L\"", "step = \"theory\""));
+    let summary = sandbox.run_job("out");
+    let theory = summary["theory"].as_object().expect("constants");
+    for name in ["L", "omega_up", "omega_down", "alpha_up", "alpha_down", "gamma_max", "gamma"] {
+        assert!(number(theory, name) > 0.0, "{name}");
+    }
+    assert!(number(theory, "gamma") <= number(theory, "gamma_max"));
+    assert!(number(theory, "mu") >= 0.0);
+}
+
 /// The loss of the training rows, recomputed from the predictions alone, is the run's objective.
 #[test]
 fn predictions_of_a_logistic_run() {

@@ -75,3 +75,35 @@ fn bad_cells_are_named() {
     assert_eq!(ran.code, 3, "{}", ran.stderr);
     assert!(ran.stderr.contains("line 3 (row 2), column \"weight\""), "{}", ran.stderr);
 }
+
+const PREPARED: &str = "client = \"client\"\n[data.prepare]\nstandardize = true\npca = 2\n";
+
+/// Raw rows are prepared as those of the fit were, whatever the threads.
+#[test]
+fn what_was_prepared_is_prepared_again() {
+    let sandbox = Sandbox::with_job(&JOB.replace("client = \"client\"\n", PREPARED));
+    sandbox.write("data.csv", &fixture("data.csv"));
+    let threads = |n: &str, out: &str| {
+        sandbox.ok(&["run", "job.toml", "--out", out, "--threads", n]);
+        sandbox.result_bytes(out)
+    };
+    assert!(threads("1", "out") == threads("3", "other"), "bits depend on threads");
+    let model = sandbox.object("out/model/model.json");
+    assert_eq!(model["space"], "components");
+    assert_eq!(sandbox.object("out/summary.json")["space"], "components");
+    let columns = model["columns"].as_array().unwrap().len();
+    assert_eq!(model["prepare"]["axes"].as_array().unwrap().len(), 2);
+    assert_eq!(model["means"][0].as_array().unwrap().len(), 2);
+    assert_eq!(model["data_means"][0].as_array().unwrap().len(), columns);
+
+    let report = predict(&sandbox, "data.csv", "found.csv");
+    let objective = number(&sandbox.object("out/summary.json"), "objective");
+    let mean = number(&report, "mean_log_density");
+    assert!((mean + objective).abs() <= 1e-12 * objective.abs(), "{mean} and {objective}");
+
+    let renamed = fixture("data.csv").replacen(model["columns"][0].as_str().unwrap(), "other", 1);
+    sandbox.write("renamed.csv", &renamed);
+    let ran = sandbox.run(&["predict", "out", "--data", "renamed.csv", "--out", "x.csv"]);
+    assert_eq!(ran.code, 2);
+    assert!(ran.stderr.contains("renamed.csv has no column"), "{}", ran.stderr);
+}

@@ -34,7 +34,7 @@ use ends::{Single, spread};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use whimbrel_core::sum::ExactSum;
-use whimbrel_core::{ClientId, Error, Key, Result, Wire, vector};
+use whimbrel_core::{ClientId, Error, Key, Result, Wire, kernel, vector};
 
 /// How the server's state travels down.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,7 +59,8 @@ impl Downlink {
         Self { codecs, alphas, own: BTreeMap::new(), rule: DownRule::Exact, dimension, blocks }
     }
 
-    /// Checks that the rule can work with the codec. An exact codec makes every rule exact.
+    /// Checks that the rule can work with the codec. The codec `exact` makes every rule exact;
+    /// `exact-f32` does not: it rounds differences, and what it leaves out is relative to them.
     /// Memory steps that are known to diverge need `allow_divergence`.
     pub fn new(
         codec: Codec,
@@ -67,13 +68,13 @@ impl Downlink {
         dimension: usize,
         allow_divergence: bool,
     ) -> Result<Self> {
-        if codec == Codec::ExactF32 {
+        if codec == Codec::ExactF32 && rule == DownRule::Exact {
             return Err(Error::config(
-                "a downlink sends whole states at native width, so exact-f32 would not be honoured",
+                "an exact downlink sends whole states at native width, so exact-f32 would not be honoured",
             )
-            .hint("use codec = \"exact\", or a codec that compresses"));
+            .hint("use a rule that sends differences: their rounding errors vanish with them"));
         }
-        if codec.is_exact() || rule == DownRule::Exact {
+        if codec == Codec::Exact || rule == DownRule::Exact {
             return Ok(Self::exact(dimension));
         }
         let contracts = matches!(rule, DownRule::Degraded { feedback: Feedback::Contractive });
@@ -271,8 +272,10 @@ impl Downlink {
 
     /// Adds another fold.
     pub fn merge(&self, fold: &mut DownFold, other: &DownFold) -> Result<()> {
-        let union: BTreeSet<u32> = fold.groups.iter().chain(&other.groups).copied().collect();
-        fold.groups = union.into_iter().collect();
+        if fold.groups != other.groups {
+            let union: BTreeSet<u32> = fold.groups.iter().chain(&other.groups).copied().collect();
+            fold.groups = union.into_iter().collect();
+        }
         fold.sent.merge(&other.sent)?;
         fold.spread.merge(&other.spread)?;
         fold.spread_count += other.spread_count;
@@ -304,8 +307,7 @@ impl Downlink {
             DownRule::Exact => Ok(state),
             DownRule::Degraded { feedback } => self.degrade(end, &state, feedback, key),
             DownRule::Detached => {
-                let mut update = state.clone();
-                vector::axpy(&mut update, -1.0, &end.previous);
+                let update = difference(&state, &end.previous);
                 let (packet, value) = self.compress(0, &update, key.fold(0))?;
                 let track = &mut end.tracks[0];
                 track.commit(packet, 1.0, &value);
@@ -314,8 +316,7 @@ impl Downlink {
                 Ok(state)
             }
             DownRule::Ghost => {
-                let mut update = state.clone();
-                vector::axpy(&mut update, -1.0, &end.previous);
+                let update = difference(&state, &end.previous);
                 let (packet, value) = self.compress(0, &update, key.fold(0))?;
                 let local2 = spread(&update, &value).local2;
                 end.ghost_spread = Some(Spread { local2, memory2: None });
@@ -335,10 +336,9 @@ impl Downlink {
                         track.commit(packet, alpha, &value);
                     }
                     // C(w − H)
-                    let mut omega = state.clone();
-                    vector::axpy(&mut omega, -1.0, track.current());
+                    let omega = difference(&state, track.current());
                     let (packet, value) = self.compress(0, &omega, key.fold(group as u64))?;
-                    track.set_pending(packet, &value, &state);
+                    track.set_pending(packet, spread(&omega, &value));
                 }
                 Ok(state)
             }
@@ -392,8 +392,7 @@ impl Downlink {
                     DownMessage::whole(state)
                 }
                 Some(_) => {
-                    let mut omega = state.to_vec();
-                    vector::axpy(&mut omega, -1.0, &peer.memory);
+                    let omega = difference(state, &peer.memory);
                     let key = end.key.fold(u64::from(peer.id));
                     let (packet, value) = self.compress(index, &omega, key)?;
                     next.spread = Some(spread(&omega, &value));
@@ -403,8 +402,7 @@ impl Downlink {
             },
             DownRule::Preserved { memories: Memories::Single { .. }, .. } => {
                 let single = end.single.as_ref().ok_or_else(broken)?;
-                let mut omega = state.to_vec();
-                vector::axpy(&mut omega, -1.0, &single.mean());
+                let omega = difference(state, &single.mean());
                 let key = end.key.fold(u64::from(peer.id));
                 // How far the client is from w depends on its own memory, which the server lacks.
                 let (packet, _) = self.compress(index, &omega, key)?;
@@ -451,13 +449,8 @@ impl Downlink {
         let mut memory = kept.to_vec();
         let mut local = None;
         for packet in message.steps() {
-            // ŵ = H + C(.), then H += alpha C(.), in one pass over both.
             let mut value = self.value(index, packet)?;
-            for (m, v) in memory.iter_mut().zip(&mut value) {
-                let before = *m;
-                *m += alpha * *v;
-                *v += before;
-            }
+            apply(&mut memory, &mut value, alpha);
             local = Some(value);
         }
         let local = local.unwrap_or_else(|| memory.clone());
@@ -482,8 +475,7 @@ impl Downlink {
     ) -> Result<Vec<f64>> {
         let track = &mut end.tracks[0];
         // v = update + c E; q = C(v); E = v − q
-        let mut v = wanted.to_vec();
-        vector::axpy(&mut v, -1.0, track.current());
+        let mut v = difference(wanted, track.current());
         let share = match feedback {
             Feedback::Off => None,
             Feedback::Contractive => Some(1.0),
@@ -509,7 +501,7 @@ impl Downlink {
 
     /// The packet of `x` and what it is worth.
     fn compress(&self, index: usize, x: &[f64], key: Key) -> Result<(Packet, Vec<f64>)> {
-        let mut value = vec![0.0; x.len()];
+        let mut value = vector::zeros(x.len());
         let codec = &self.codecs[index];
         let packet = if self.blocks.len() == 1 {
             codec.encode_decoded(x, key, &mut value)?
@@ -530,7 +522,7 @@ impl Downlink {
 
     /// What a packet is worth.
     fn value(&self, index: usize, packet: &Packet) -> Result<Vec<f64>> {
-        let mut value = vec![0.0; self.dimension];
+        let mut value = vector::zeros(self.dimension);
         let codec = &self.codecs[index];
         if self.blocks.len() == 1 {
             codec.decode(packet, &mut value)?;
@@ -551,12 +543,29 @@ impl Downlink {
 
     /// Scales an unbiased codec to a contraction where error feedback needs one.
     fn shrink(&self, value: &mut [f64]) {
-        if let (DownRule::Degraded { feedback: Feedback::Contractive }, Some(omega)) =
-            (&self.rule, self.omega())
+        if let DownRule::Degraded { feedback: Feedback::Contractive } = self.rule
+            && let Some(omega) = self.omega()
         {
             vector::scale(value, 1.0 / (1.0 + omega));
         }
     }
+}
+
+kernel! {
+    /// `ŵ = H + C(.)` in the place of the value, and `H += alpha C(.)`, in one pass over both.
+    fn apply(memory: &mut [f64], value: &mut [f64], alpha: f64) {
+        for (m, v) in memory.iter_mut().zip(value) {
+            let before = *m;
+            *m += alpha * *v;
+            *v += before;
+        }
+    }
+}
+
+fn difference(a: &[f64], b: &[f64]) -> Vec<f64> {
+    let mut out = vector::zeros(a.len());
+    vector::sub_into(&mut out, a, b);
+    out
 }
 
 /// The variance constant of a codec applied to each of these parts: the largest of theirs.

@@ -208,7 +208,8 @@ fn what_cannot_work_is_refused_with_the_reason() {
         assert!(refused(codec(), with(alpha), true));
     }
     assert!(refused(codec(), preserved(Memories::Groups(0)), false));
-    assert!(refused(Codec::ExactF32, preserved(Memories::PerClient), false));
+    assert!(refused(Codec::ExactF32, DownRule::Exact, false));
+    assert!(!refused(Codec::ExactF32, preserved(Memories::PerClient), false));
     let exact = Downlink::new(Codec::Exact, preserved(Memories::PerClient), D, false).unwrap();
     assert!(exact.is_exact());
     assert!(exact.with_own(ClientId(0), codec(), 0.2).is_err());

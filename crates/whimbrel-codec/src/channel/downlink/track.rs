@@ -2,7 +2,7 @@
 //! packets that bring a client up to date.
 
 use super::DownMessage;
-use super::ends::{Spread, spread};
+use super::ends::Spread;
 use crate::Packet;
 use whimbrel_core::{vector, wire};
 
@@ -53,11 +53,9 @@ impl Track {
         self.log.drain(..dropped);
     }
 
-    /// The message of the next round, and how far it leaves clients from `state`.
-    pub(super) fn set_pending(&mut self, packet: Packet, value: &[f64], state: &[f64]) {
-        let mut omega = state.to_vec();
-        vector::axpy(&mut omega, -1.0, &self.current);
-        self.spread = Some(spread(&omega, value));
+    /// The message of the next round, and how far it leaves clients from the state.
+    pub(super) fn set_pending(&mut self, packet: Packet, spread: Spread) {
+        self.spread = Some(spread);
         self.pending = Some(packet);
     }
 

@@ -161,7 +161,8 @@ static FOR: Key = Key::default(
 pub(crate) static DOWNLINK: Section = Section {
     name: "downlink",
     doc: "How the state travels from the server to clients. The table may be left out: then it \
-          travels exactly. An exact codec makes every rule exact.",
+          travels exactly. The codec \"exact\" makes every rule exact; \"exact-f32\" rounds the \
+          differences that a rule sends.",
     keys: &[&CODEC, &RULE, &MEMORIES, &ALPHA, &FEEDBACK, &RESET, &FOR],
     example: "[method]\nkind = \"fedem\"\nrounds = 500\nchannels = \"mcm\"\nstep = 0.1\n\n\
               [uplink]\ncodec = { kind = \"dithering\", levels = 1 }\n\n\
@@ -211,13 +212,13 @@ impl Downlink {
 
     /// Whether clients compute at the server's own state.
     pub fn is_exact(&self) -> bool {
-        self.rule == DownRule::Exact || self.codec.is_exact()
+        self.rule == DownRule::Exact || self.codec == Codec::Exact
     }
 
     /// Refuses codecs that the rule cannot work with.
     fn check(&self, reader: &Reader<'_>, asked: Asked) -> Read<()> {
         let name = self.codec.kind().name();
-        if self.rule == DownRule::Exact && !self.codec.is_exact() {
+        if self.rule == DownRule::Exact && self.codec != Codec::Exact {
             return reader.read(&CODEC, |v| Err(refuse_unused(&v, name, asked)));
         }
         let contracts = self.rule == DownRule::Degraded { feedback: Feedback::On };

@@ -72,7 +72,7 @@ choices! {
 static RULE: Key = Key::optional(
     "rule",
     "\"plain\", \"memory\" or \"feedback\"",
-    "that of `channels`; else \"memory\" for fedem, \"plain\" for em, dem and sgd",
+    "that of `channels`; else \"memory\" for fedem and vr-fedem, \"plain\" for em, dem and sgd",
     "what is compressed",
 )
 .words(UpRuleKind::WORDS);
@@ -86,7 +86,7 @@ static ALPHA: Key = Key::default(
     "how fast memories follow",
 )
 .words(&[auto(
-    "with omega, the codec's variance constant: 1/(1 + omega) for fedem and under step = \
+    "with omega, the codec's variance constant: 1/(1 + omega) for the EM methods and under step = \
      \"theory\", 1/(2 (1 + omega)) for the gradient family",
 )])
 .only(&["memory"], "only memories follow something");
@@ -94,7 +94,7 @@ static START: Key = Key::default(
     "start",
     "\"oracle\", \"zero\" or a file name",
     "\"oracle\"",
-    "where memories start; a file is for fedem",
+    "where memories start; a file is for the EM methods",
 )
 .words(&[
     Word {
@@ -108,7 +108,7 @@ static FOR: Key = Key::default(
     "for",
     "a list of tables { clients, codec }",
     "[]",
-    "clients with codecs of their own (the gradient family)",
+    "clients with codecs of their own; a memory's \"auto\" alpha is then that of each codec",
 )
 .tables(&[&own::SECTION]);
 
@@ -128,12 +128,12 @@ impl Uplink {
     pub(crate) fn read(reader: &Reader<'_>, asked: Asked) -> Read<Self> {
         let codec = reader.read(&CODEC, |v| read_codec(v, asked, reader.has(&RULE)));
         let own = reader.read(&FOR, |v| {
-            if v.is_default() || matches!(asked.kind, None | Some(MethodKind::Sgd)) {
+            if v.is_default() || asked.kind != Some(MethodKind::Em) {
                 return read_own(v);
             }
             Err(v.fail(
-                "only the gradient family has uplink codecs for single clients",
-                "take [[uplink.for]] out, or fit with kind = \"sgd\" or one of its presets",
+                "em sends nothing that could be compressed: one client holds everything",
+                "take [[uplink.for]] out, or use kind = \"dem\" or \"fedem\" in [method]",
             ))
         });
         let kind = match reader.optional(&RULE, |v| read_rule(v, asked))? {
@@ -188,7 +188,7 @@ impl Uplink {
 
 fn default_rule(method: Option<MethodKind>) -> UpRuleKind {
     match method {
-        Some(MethodKind::Fedem) => UpRuleKind::Memory,
+        Some(MethodKind::Fedem | MethodKind::VrFedem) => UpRuleKind::Memory,
         Some(MethodKind::Em | MethodKind::Dem | MethodKind::Sgd) | None => UpRuleKind::Plain,
     }
 }

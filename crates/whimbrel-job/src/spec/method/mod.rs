@@ -14,7 +14,9 @@ use crate::resolve::{Writer, inline, number, text};
 use crate::spec::channel::UpRuleKind;
 use crate::spec::participation::{self, Participation};
 use crate::spec::preset::{PRESETS, kind_of_word, read_preset, up_rule};
-use length::{BATCH, EPOCHS, LOCAL_STEPS, REPLACEMENT, ROUNDS, read_batch, read_length};
+use length::{
+    BATCH, EPOCHS, INNER, LOCAL_STEPS, REPLACEMENT, ROUNDS, read_batch, read_inner, read_length,
+};
 use step::{STEP, read_step};
 use stop::{EVALUATE, EVERY, STOP, read_evaluate, read_stop};
 use whimbrel_methods::sgd::Preset;
@@ -30,6 +32,8 @@ pub struct Method {
     pub length: Length,
     /// The rows behind one upload.
     pub batch: Batch,
+    /// Rounds of an outer loop of vr-fedem; `None`: as its theorem has it, or no loops.
+    pub inner: Option<u32>,
     /// The step size.
     pub step: Step,
     /// The server's momentum.
@@ -61,6 +65,8 @@ choices! {
         Em = "em": "pooled EM: one client holds everything",
         Dem = "dem": "distributed EM without memories, the naive method",
         Fedem = "fedem": "FedEM: compressed differences to memories, partial participation",
+        VrFedem = "vr-fedem": "FedEM with variance reduction: minibatches correct a full pass that each \
+         client makes now and then",
         Sgd = "sgd": "stochastic gradients; with `channels`, every other name below",
     }
 }
@@ -111,17 +117,17 @@ impl Method {
     }
 }
 
-const FEDERATED: &[&str] = &["dem", "fedem", "sgd"];
+const FEDERATED: &[&str] = &["dem", "fedem", "vr-fedem", "sgd"];
 const ALONE: &str = "one client holds everything";
 const GRADIENT: &[&str] = &["sgd"];
 const GRADIENT_ONLY: &str = "only the gradient family has it";
 
 /// The EM methods, then every preset.
-static KINDS: [Word; 16] = {
-    let mut words = [PRESETS[0]; 16];
+static KINDS: [Word; 17] = {
+    let mut words = [PRESETS[0]; 17];
     let mut at = 0;
-    while at < 16 {
-        words[at] = if at < 3 { MethodKind::WORDS[at] } else { PRESETS[at - 3] };
+    while at < 17 {
+        words[at] = if at < 4 { MethodKind::WORDS[at] } else { PRESETS[at - 4] };
         at += 1;
     }
     words
@@ -164,7 +170,7 @@ static AVERAGES: [Word; 4] = [
 static WEIGHTS: Key = Key::optional(
     "weights",
     "",
-    "\"samples\" for dem and fedem, \"equal\" for the gradient family",
+    "\"samples\" for the EM methods, \"equal\" for the gradient family",
     "how much each client counts",
 )
 .words(Weights::WORDS)
@@ -176,7 +182,7 @@ static FORM: Key = Key::optional(
     "what travels in a round",
 )
 .words(Form::WORDS)
-.only(&["dem", "fedem"], "only the federated EM methods have forms");
+.only(&["dem", "fedem", "vr-fedem"], "only the federated EM methods have forms");
 static COMPAT: Key = Key::optional(
     "compat",
     "",
@@ -214,6 +220,7 @@ pub(crate) static SECTION: Section = Section {
         &BATCH,
         &REPLACEMENT,
         &LOCAL_STEPS,
+        &INNER,
         &STEP,
         &MOMENTUM,
         &AVERAGE,
@@ -243,7 +250,8 @@ impl Method {
         }
         let channels = reader.optional(&CHANNELS, |v| read_channels(v, known, named.flatten()));
         let length = read_length(reader);
-        let batch = read_batch(reader);
+        let batch = read_batch(reader, known);
+        let inner = reader.read(&INNER, read_inner);
         let step = reader.read(&STEP, |v| read_step(v, known));
         let momentum = reader.read(&MOMENTUM, |v| v.number(|x| (0.0..1.0).contains(&x)));
         let average = reader.read(&AVERAGE, |v| match v.text()?.as_str() {
@@ -269,6 +277,7 @@ impl Method {
             channels: channels?.or(named),
             length: length?,
             batch: batch?,
+            inner: inner?,
             step,
             momentum: momentum?,
             average: average?,
@@ -295,11 +304,19 @@ impl Method {
         }
         match self.batch {
             Batch::Full => out.put(&BATCH, text("full")),
+            Batch::Auto { replacement, local_steps } => {
+                out.put(&BATCH, text("auto"));
+                out.put(&REPLACEMENT, replacement.to_string());
+                out.put(&LOCAL_STEPS, local_steps.to_string());
+            }
             Batch::Mini { rows, replacement, local_steps } => {
                 out.put(&BATCH, rows.to_string());
                 out.put(&REPLACEMENT, replacement.to_string());
                 out.put(&LOCAL_STEPS, local_steps.to_string());
             }
+        }
+        if self.kind == MethodKind::VrFedem {
+            out.put(&INNER, self.inner.map_or_else(|| text("auto"), |inner| inner.to_string()));
         }
         out.put(&STEP, self.step.write());
         if self.kind == MethodKind::Sgd {

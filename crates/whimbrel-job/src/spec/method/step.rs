@@ -130,7 +130,7 @@ pub(super) fn read_step(value: Value<'_>, kind: Option<MethodKind>) -> Read<Step
         }
         _ => Step::Constant(value.number(|x| x > 0.0)?),
     };
-    let em = matches!(kind, Some(MethodKind::Em | MethodKind::Dem | MethodKind::Fedem));
+    let em = kind.is_some_and(|kind| kind != MethodKind::Sgd);
     match step {
         Step::OverL(_) | Step::OverLRoot if em => Err(value.fail(
             "the EM methods have no smoothness constant L",

@@ -111,7 +111,7 @@ pub(super) fn read_stop(value: Value<'_>, kind: Option<MethodKind>) -> Read<Stop
             &FIELD_NORM2,
             "has no meaning for sgd: only the EM methods have a field",
         ),
-        Some(MethodKind::Em | MethodKind::Dem | MethodKind::Fedem) => reader.refuse_if_given(
+        Some(_) => reader.refuse_if_given(
             &EXCESS_LOSS,
             "has no meaning for the EM methods: their minimum is not known",
         ),

@@ -1,18 +1,23 @@
-//! `step = "theory"`: the constants of Theorems 1 and 4 and of Corollary 2, estimated by a stage
-//! that runs before the fit.
+//! `step = "theory"`: the constants of Theorems 1, 3 and 4, of Corollary 2 and of Proposition 25,
+//! estimated by a stage that runs before the fit.
 //!
 //! Everyone takes part in a few exact EM steps. Along that path
 //! - `B(s)`, with `∇W(s) = −B(s) h(s)` (A4), is the Jacobian of `s ↦ φ(T(s))`, which the server has
 //!   alone; its extreme eigenvalues (null directions left out) are `v_min` and `v_max`;
-//! - `L_Ẇ` and `L_i` (A4, A5) are the largest secants of `∇W` and `h_i` seen between two steps;
-//! - `σ_i²` (A7) is the variance of the client's minibatch statistic;
+//! - `L_Ẇ` and `L_i` (A4, A5) are the largest secants of `∇W` and `h_i` seen between two steps; under
+//!   variance reduction `L_i²` is the mean over rows of the squares of those of `s̄_ij(T(s)) − s` (A8);
+//! - `σ_i²` (A7) is the variance of the client's minibatch statistic, without variance reduction;
 //! - `W(S_0) − min W` is how much the path lowered the objective.
 //!
 //! They are local estimates and no bounds over the whole space, and the run says so when it prints
 //! them.
 
-use crate::fedem::{self, Batch, Budget, FedEm, Summary};
-use crate::step::omega_with_sampling;
+mod bounds;
+mod rows;
+
+use crate::fedem::{self, Budget, FedEm, Oracle, Summary};
+use crate::spider::Smoothness;
+use bounds::Bounds;
 use whimbrel_codec::channel::UpRule;
 use whimbrel_core::method::{
     Artifact, Bind, Cohort, Disclosure, Evaluate, Exposure, From, Metric, Plan,
@@ -25,10 +30,10 @@ use whimbrel_models::{LatentModel, Rows};
 const STEPS: u32 = 8;
 /// The largest statistic whose `B` is decomposed.
 const DIMENSION_MAX: usize = 600;
-/// Rows whose statistics a client looks at one by one for `σ_i²`.
-const LOOKED_MAX: usize = 200;
 /// Eigenvalues of `B` below this share of the largest count as null directions.
 const NULL_SHARE: f64 = 1e-10;
+/// Points whose squared distance is below this share of their squared norm are too close to say.
+const SECANT_SHARE: f64 = 1e-18;
 /// The others must be this much larger than what those amount to.
 const NULL_GAP: f64 = 1e3;
 
@@ -64,6 +69,11 @@ pub struct Client {
     s: Vec<f64>,
     field: Vec<f64>,
     lipschitz2: f64,
+    /// The parameters there; empty without variance reduction, as are the next two.
+    theta: Vec<f64>,
+    /// The rows looked at, and their largest squared secants.
+    looked: Vec<u32>,
+    each_lipschitz2: Vec<f64>,
 }
 
 /// `(S, θ)`, or `θ_0` alone.
@@ -107,7 +117,7 @@ wire!(Server {
     v_min,
     v_max
 });
-wire!(Client { s, field, lipschitz2 });
+wire!(Client { s, field, lipschitz2, theta, looked, each_lipschitz2 });
 wire!(Down { s, theta });
 wire!(Up { field, log_likelihood, lipschitz2, sigma2 });
 wire!(Fold { fields, figures, weight, count });
@@ -199,16 +209,22 @@ impl<M: LatentModel> Method for Constants<M> {
         let sigma2 = self.variance(&theta, data, &field, key)?;
         if down.s.is_empty() {
             let up = Up { field, log_likelihood, lipschitz2: 0.0, sigma2 };
-            return Ok((Client::default(), up));
+            return Ok((self.first_look(model.rows(data), key), up));
         }
         if down.s.len() != field.len() {
             return Err(Error::peer("the server's statistic has another length"));
         }
         // h_i(S) = s̄_i(T(S)) − S
         vector::axpy(&mut field, -1.0, &down.s);
-        let seen = secant2(&client.s, &down.s, &client.field, &field).unwrap_or(0.0);
-        let lipschitz2 = client.lipschitz2.max(seen);
-        let next = Client { s: down.s.clone(), field: field.clone(), lipschitz2 };
+        let mut next = Client { s: down.s.clone(), field, ..client.clone() };
+        if client.looked.is_empty() {
+            let seen = secant2(&client.s, &next.s, &client.field, &next.field).unwrap_or(0.0);
+            next.lipschitz2 = client.lipschitz2.max(seen);
+        } else {
+            self.look_at_rows(client, &mut next, &theta, data)?;
+            next.theta.clone_from(&down.theta);
+        }
+        let (field, lipschitz2) = (next.field.clone(), next.lipschitz2);
         Ok((next, Up { field, log_likelihood, lipschitz2, sigma2 }))
     }
 
@@ -288,45 +304,56 @@ impl<M: LatentModel> Method for Constants<M> {
     }
 
     fn artifact(&self, server: &Server) -> Result<Artifact> {
-        let omega =
-            self.fit.uplink.omega().filter(|omega| self.fit.uplink.has_memory() || *omega == 0.0);
-        let omega = omega.ok_or_else(|| {
-            Error::config("step = \"theory\" needs memories and an unbiased codec")
-                .hint("the theorems cover no other uplink: give the step as a number")
-        })?;
+        let (omega, alpha) = self.compression()?;
         let found = Bounds {
-            v_min: server.v_min,
-            lipschitz_w: server.lipschitz_w,
-            lipschitz: server.lipschitz2.sqrt(),
+            of: Smoothness {
+                v_min: server.v_min,
+                v_max: server.v_max,
+                lipschitz_w: server.lipschitz_w,
+                lipschitz: server.lipschitz2.sqrt(),
+            },
             sigma2: server.sigma2,
             gap: server.w_first.map_or(0.0, |w| (w - server.w_last).max(0.0)),
             omega,
-            alpha: match self.fit.uplink.rule() {
-                UpRule::Memory { alpha } => *alpha,
-                _ => 1.0,
-            },
+            alpha,
             p: self.participation,
             clients: f64::from(server.clients),
             rounds: self.rounds(server),
         };
-        let gamma_max = found.gamma_max()?;
         // The fit starts where the constants were estimated.
         let artifact = Artifact { kind: "theory".into(), tensors: Vec::new() }.with(
             "theta",
             &[server.theta_0.len()],
             server.theta_0.clone(),
         );
-        let named = [
-            ("v_min", found.v_min),
-            ("v_max", server.v_max),
-            ("lipschitz_w", found.lipschitz_w),
-            ("lipschitz", found.lipschitz),
-            ("sigma2", found.sigma2),
-            ("gap", found.gap),
-            ("omega", omega),
-            ("gamma_max", gamma_max),
-            ("gamma", found.gamma(gamma_max)),
+        let mut named = vec![
+            ("v_min", found.of.v_min),
+            ("v_max", found.of.v_max),
+            ("lipschitz_w", found.of.lipschitz_w),
+            ("lipschitz", found.of.lipschitz),
         ];
+        match self.fit.oracle {
+            Oracle::Minibatch => {
+                let gamma_max = found.gamma_max()?;
+                named.extend([
+                    ("sigma2", found.sigma2),
+                    ("gap", found.gap),
+                    ("omega", omega),
+                    ("gamma_max", gamma_max),
+                    ("gamma", found.gamma(gamma_max)),
+                ]);
+            }
+            Oracle::Spider { inner } => {
+                let rows = server.fit.rows / u64::from(server.clients.max(1));
+                let batch = self.fit.batch.expectations(rows) as f64;
+                named.extend([
+                    ("inner", f64::from(inner)),
+                    ("batch", batch),
+                    ("omega", omega),
+                    ("gamma", found.spider(inner, batch)?),
+                ]);
+            }
+        }
         Ok(named.into_iter().fold(artifact, |a, (name, value)| a.with(name, &[], vec![value])))
     }
 
@@ -346,82 +373,20 @@ impl<M: LatentModel> Method for Constants<M> {
     }
 }
 
-/// The constants, and the steps that the theorems allow with them.
-#[derive(Clone, Copy, Debug)]
-struct Bounds {
-    v_min: f64,
-    lipschitz_w: f64,
-    lipschitz: f64,
-    sigma2: f64,
-    gap: f64,
-    omega: f64,
-    alpha: f64,
-    p: f64,
-    clients: f64,
-    rounds: f64,
-}
-
-impl Bounds {
-    /// Theorem 4 (Theorem 1 at p = 1); without compression and sampling the bound of (9).
-    fn gamma_max(&self) -> Result<f64> {
-        if !(self.v_min > 0.0 && self.v_min.is_finite() && self.lipschitz_w > 0.0) {
-            return Err(Error::numerical(
-                "the constants of step = \"theory\" could not be estimated: the start is already a fixed point",
-            ));
-        }
-        let omega_p = omega_with_sampling(self.omega, self.p);
-        if omega_p == 0.0 {
-            return Ok(2.0 * self.v_min / self.lipschitz_w);
-        }
-        let smooth = self.v_min / (2.0 * self.lipschitz_w);
-        let root8 = 8.0f64.sqrt();
-        // The theorem's alpha is 1/(1 + omega); step 4 of its proof has alpha itself.
-        let compressed =
-            self.alpha * self.p * self.clients.sqrt() / (root8 * self.lipschitz * omega_p.sqrt());
-        Ok(smooth.min(compressed))
-    }
-
-    /// Corollary 2: the step that balances noise and progress. The bound (9) is open, and its
-    /// right-hand side best at half of it, so that is what a run without compression uses.
-    fn gamma(&self, gamma_max: f64) -> f64 {
-        let omega_p = omega_with_sampling(self.omega, self.p);
-        let largest = if omega_p == 0.0 { gamma_max / 2.0 } else { gamma_max };
-        if self.sigma2 == 0.0 || self.gap == 0.0 {
-            return largest.min(1.0);
-        }
-        let noise = self.rounds * self.lipschitz_w * (1.0 + 5.0 * omega_p) * self.sigma2;
-        (self.gap * self.clients / noise).sqrt().min(largest).min(1.0)
-    }
-}
-
 impl<M: LatentModel> Constants<M> {
-    /// `σ_i²`: the variance of a minibatch mean, from rows looked at one by one.
-    fn variance(
-        &self,
-        theta: &M::Parameters,
-        data: &M::Data,
-        mean: &[f64],
-        key: Key,
-    ) -> Result<f64> {
-        let Batch::Sample { size, replacement, local_steps } = self.fit.batch else {
-            return Ok(0.0);
-        };
-        let model = &self.fit.model;
-        let rows = model.rows(data);
-        let looked = key.stream().choose(rows, rows.min(LOOKED_MAX));
-        let mut one = vec![0.0; mean.len()];
-        let mut spread = 0.0;
-        for row in &looked {
-            model.expect(theta, data, Rows::These(&[*row as u32]), &mut one)?;
-            vector::axpy(&mut one, -1.0, mean);
-            spread += vector::norm2_squared(&one);
+    /// The largest `ω` and the smallest `α` of the uplinks in use.
+    fn compression(&self) -> Result<(f64, f64)> {
+        let mut worst = (0.0f64, 1.0f64);
+        for uplink in &self.fit.uplinks {
+            let omega = uplink.omega().filter(|omega| uplink.has_memory() || *omega == 0.0);
+            let omega = omega.ok_or_else(|| {
+                Error::config("step = \"theory\" needs memories and an unbiased codec")
+                    .hint("the theorems cover no other uplink: give the step as a number")
+            })?;
+            let alpha = if let UpRule::Memory { alpha } = uplink.rule() { *alpha } else { 1.0 };
+            worst = (worst.0.max(omega), worst.1.min(alpha));
         }
-        let (n, b) = (
-            rows as f64,
-            f64::from(size).min(if replacement { f64::INFINITY } else { rows as f64 }),
-        );
-        let correction = if replacement || rows < 2 { 1.0 } else { (n - b) / (n - 1.0) };
-        Ok(spread / looked.len() as f64 * correction / (b * f64::from(local_steps)))
+        Ok(worst)
     }
 
     /// `B(s) v`, the derivative of `φ(T(s))` along `v`.
@@ -492,7 +457,7 @@ fn secant2(a_old: &[f64], a: &[f64], b_old: &[f64], b: &[f64]) -> Option<f64> {
     let distance2 = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| (x - y) * (x - y)).sum();
     let run: f64 = distance2(a_old, a);
     let rise: f64 = distance2(b_old, b);
-    (run > 1e-18 * vector::norm2_squared(a)).then(|| rise / run)
+    (run > SECANT_SHARE * vector::norm2_squared(a)).then(|| rise / run)
 }
 
 /// The stage delivers constants, not metrics.

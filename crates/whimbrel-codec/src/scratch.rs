@@ -1,0 +1,72 @@
+//! Vectors that do not outlive a call: each thread keeps one of a kind for its next call, so that
+//! compressing a short vector does not spend its time in the allocator.
+
+use std::cell::Cell;
+use std::thread::LocalKey;
+
+/// Longer ones are given back at once: what idle threads keep is small.
+const KEPT_MAX: usize = 1 << 15;
+
+/// Numbers that a thread keeps a vector of.
+pub(crate) trait Scratch: Copy + Default + 'static {
+    fn kept() -> &'static LocalKey<Cell<Vec<Self>>>;
+}
+
+thread_local! {
+    static LEVELS: Cell<Vec<i16>> = const { Cell::new(Vec::new()) };
+    static WORDS: Cell<Vec<u64>> = const { Cell::new(Vec::new()) };
+    static NUMBERS: Cell<Vec<f64>> = const { Cell::new(Vec::new()) };
+}
+
+impl Scratch for i16 {
+    fn kept() -> &'static LocalKey<Cell<Vec<Self>>> {
+        &LEVELS
+    }
+}
+
+impl Scratch for u64 {
+    fn kept() -> &'static LocalKey<Cell<Vec<Self>>> {
+        &WORDS
+    }
+}
+
+impl Scratch for f64 {
+    fn kept() -> &'static LocalKey<Cell<Vec<Self>>> {
+        &NUMBERS
+    }
+}
+
+/// Lends `work` so many numbers, which may be anything: it writes them before it reads them. A call
+/// inside `work` gets a vector of its own.
+pub(crate) fn with_room<T: Scratch, R>(count: usize, work: impl FnOnce(&mut [T]) -> R) -> R {
+    let mut room = T::kept().take();
+    if room.len() < count {
+        room.resize(count, T::default());
+    }
+    let result = work(&mut room[..count]);
+    if room.capacity() <= KEPT_MAX {
+        T::kept().set(room);
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everyone_gets_as_many_numbers_as_asked_for_and_alone() {
+        for count in [3, 8, 0, 5, KEPT_MAX + 1, 7] {
+            with_room(count, |outer: &mut [f64]| {
+                assert_eq!(outer.len(), count);
+                outer.fill(1.0);
+                with_room(4, |inner: &mut [f64]| {
+                    assert_eq!(inner.len(), 4);
+                    inner.fill(2.0);
+                });
+                assert!(outer.iter().all(|x| *x == 1.0));
+            });
+        }
+        assert!(NUMBERS.take().capacity() <= KEPT_MAX);
+    }
+}

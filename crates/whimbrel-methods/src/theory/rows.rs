@@ -1,0 +1,82 @@
+//! What a client finds out row by row: the variance of its minibatches, or the Lipschitz constants
+//! of single rows.
+
+use super::{Client, Constants, SECANT_SHARE};
+use crate::fedem::{Batch, Oracle};
+use whimbrel_core::{Key, Result, vector};
+use whimbrel_models::{LatentModel, Rows};
+
+/// Rows whose statistics a client looks at one by one for `σ_i²` or `L_ij`.
+const LOOKED_MAX: usize = 200;
+
+impl<M: LatentModel> Constants<M> {
+    /// Chooses the rows that are looked at one by one under variance reduction.
+    pub(super) fn first_look(&self, rows: usize, key: Key) -> Client {
+        if self.fit.oracle == Oracle::Minibatch {
+            return Client::default();
+        }
+        let chosen = key.stream().choose(rows, rows.min(LOOKED_MAX));
+        let looked: Vec<u32> = chosen.into_iter().map(|row| row as u32).collect();
+        Client { each_lipschitz2: vec![0.0; looked.len()], looked, ..Client::default() }
+    }
+
+    /// `L_i² = m^-1 Σ_j L_ij²`, with `L_ij` the largest secant of `s̄_ij(T(s)) − s` so far     (A8, (34))
+    pub(super) fn look_at_rows(
+        &self,
+        last: &Client,
+        next: &mut Client,
+        theta: &M::Parameters,
+        data: &M::Data,
+    ) -> Result<()> {
+        if last.theta.is_empty() {
+            return Ok(());
+        }
+        let theta_last = self.fit.model.from_vector(&last.theta)?;
+        let moved: Vec<f64> = next.s.iter().zip(&last.s).map(|(s, last)| s - last).collect();
+        let run = vector::norm2_squared(&moved);
+        if run <= SECANT_SHARE * vector::norm2_squared(&next.s) {
+            return Ok(());
+        }
+        let mut change = vec![0.0; moved.len()];
+        for (row, largest) in next.looked.iter().zip(&mut next.each_lipschitz2) {
+            let row = Rows::These(std::slice::from_ref(row));
+            self.fit.model.expect_change(&theta_last, theta, data, row, &mut change)?;
+            vector::axpy(&mut change, -1.0, &moved);
+            *largest = largest.max(vector::norm2_squared(&change) / run);
+        }
+        next.lipschitz2 = next.each_lipschitz2.iter().sum::<f64>() / next.looked.len() as f64;
+        Ok(())
+    }
+
+    /// `σ_i²`: the variance of a minibatch mean, from rows looked at one by one.
+    pub(super) fn variance(
+        &self,
+        theta: &M::Parameters,
+        data: &M::Data,
+        mean: &[f64],
+        key: Key,
+    ) -> Result<f64> {
+        let Batch::Sample { size, replacement, local_steps } = self.fit.batch else {
+            return Ok(0.0);
+        };
+        if self.fit.oracle != Oracle::Minibatch {
+            return Ok(0.0);
+        }
+        let model = &self.fit.model;
+        let rows = model.rows(data);
+        let looked = key.stream().choose(rows, rows.min(LOOKED_MAX));
+        let mut one = vec![0.0; mean.len()];
+        let mut spread = 0.0;
+        for row in &looked {
+            model.expect(theta, data, Rows::These(&[*row as u32]), &mut one)?;
+            vector::axpy(&mut one, -1.0, mean);
+            spread += vector::norm2_squared(&one);
+        }
+        let (n, b) = (
+            rows as f64,
+            f64::from(size).min(if replacement { f64::INFINITY } else { rows as f64 }),
+        );
+        let correction = if replacement || rows < 2 { 1.0 } else { (n - b) / (n - 1.0) };
+        Ok(spread / looked.len() as f64 * correction / (b * f64::from(local_steps)))
+    }
+}

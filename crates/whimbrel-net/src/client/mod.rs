@@ -1,0 +1,221 @@
+//! A client: enrols once, then takes part until the job ends, through crashes and lost connections.
+//!
+//! Its folder holds everything: the key that it made (`identity`), what it was offered (`offer`),
+//! what earlier stages delivered (`stage-N`), and its state in two [`slots`].
+
+pub mod link;
+mod session;
+pub mod slots;
+mod worker;
+
+pub use worker::{Participant, Worker};
+
+use crate::PROTOCOL;
+use crate::invitation::Invitation;
+use crate::proto::EnrolRequest;
+use crate::tls::{Identity, random};
+use link::{Connection, Target, Unreachable, connect};
+use session::{End, session};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use whimbrel_core::{Error, Result, Wire, wire};
+use whimbrel_engine::checkpoint::write_atomically;
+
+/// The first pause before another try; it doubles up to the last.
+const PAUSE_FIRST: Duration = Duration::from_millis(100);
+const PAUSE_LAST: Duration = Duration::from_secs(30);
+/// How often a pause looks whether the client is to stop.
+const TICK: Duration = Duration::from_millis(100);
+
+/// What a client was told when it enrolled.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Enrolled {
+    /// The run.
+    pub run: Vec<u8>,
+    /// Its name there.
+    pub name: String,
+    /// The job without paths and its schema.
+    pub offer: Vec<u8>,
+}
+
+wire!(Enrolled { run, name, offer });
+
+/// What a client is made of.
+pub struct Setup {
+    /// The invitation.
+    pub invitation: Invitation,
+    /// The name it wants, where the invitation leaves it open.
+    pub name: Option<String>,
+    /// Its own folder.
+    pub folder: PathBuf,
+    /// Its own certificate and key, where it does not make them.
+    pub identity: Option<Identity>,
+    /// Set by whoever wants it to stop in order.
+    pub stop: Arc<AtomicBool>,
+    /// Give up when the coordinator cannot be reached for so long.
+    pub give_up: Option<Duration>,
+}
+
+/// How taking part ended.
+#[derive(Debug)]
+pub enum Ending {
+    /// The job is over; the model's files.
+    Delivered(Vec<(String, Vec<u8>)>),
+    /// The job is over without a model for this client.
+    Over(String),
+    /// It was told to stop; everything is kept.
+    Stopped,
+}
+
+/// A client at work.
+pub struct Client {
+    setup: Setup,
+    identity: Identity,
+    target: Target,
+}
+
+impl Client {
+    /// Opens the folder; makes a key there on first use.
+    pub fn new(mut setup: Setup) -> Result<Self> {
+        std::fs::create_dir_all(&setup.folder)
+            .map_err(|e| Error::storage(setup.folder.display(), e))?;
+        let identity = match setup.identity.take() {
+            Some(identity) => identity,
+            None => Identity::keep(&setup.folder, &setup.invitation.name)?,
+        };
+        let Invitation { address, server, .. } = &setup.invitation;
+        let target = Target { address: address.clone(), server: *server };
+        Ok(Self { setup, identity, target })
+    }
+
+    /// Redeems the invitation, once; afterwards the folder knows what was offered.
+    pub async fn enrol(&self) -> Result<Option<Enrolled>> {
+        if let Some(enrolled) = read_offer(&self.setup.folder)? {
+            return Ok(Some(enrolled));
+        }
+        let mut pause = Pause::new(self.setup.give_up);
+        loop {
+            match self.try_enrol().await {
+                Ok(enrolled) => {
+                    write_atomically(&offer_path(&self.setup.folder), &enrolled.to_bytes())?;
+                    return Ok(Some(enrolled));
+                }
+                Err(Unreachable::Never(error)) => return Err(error),
+                Err(Unreachable::Later(what)) => {
+                    if !pause.wait(&what, &self.setup.stop).await? {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn try_enrol(&self) -> Result<Enrolled, Unreachable> {
+        let mut connection = self.connect().await?;
+        let token = self.setup.invitation.token.to_vec().into();
+        let name = self.setup.name.clone().unwrap_or_default();
+        let request = EnrolRequest { version: PROTOCOL, token, name };
+        let reply = connection.client.enrol(request).await.map_err(session::unreachable)?;
+        let reply = reply.into_inner();
+        Ok(Enrolled { run: reply.run.into(), name: reply.name, offer: reply.offer.into() })
+    }
+
+    /// Takes part until the job ends, or until it is told to stop.
+    pub async fn take_part(&self, enrolled: &Enrolled, worker: Worker) -> Result<Ending> {
+        let mut pause = Pause::new(self.setup.give_up);
+        let mut worker = worker;
+        loop {
+            if self.setup.stop.load(Ordering::Relaxed) {
+                return Ok(Ending::Stopped);
+            }
+            let what = match self.connect().await {
+                Ok(connection) => {
+                    let begun = Instant::now();
+                    let run = enrolled.run.clone();
+                    let (back, end) = session(connection, run, worker, &self.setup.stop).await?;
+                    worker = back;
+                    match end {
+                        End::Delivered => {
+                            return Ok(Ending::Delivered(worker.into_files().unwrap_or_default()));
+                        }
+                        End::Over(reason) => return Ok(Ending::Over(reason)),
+                        End::Stopped => return Ok(Ending::Stopped),
+                        End::Lost(what) => {
+                            // A session that lasted shows that nothing is wrong with either end.
+                            if begun.elapsed() > PAUSE_LAST {
+                                pause = Pause::new(self.setup.give_up);
+                            }
+                            what
+                        }
+                        End::Welcomed(what) => {
+                            pause = Pause::new(self.setup.give_up);
+                            what
+                        }
+                    }
+                }
+                Err(Unreachable::Never(error)) => return Err(error),
+                Err(Unreachable::Later(what)) => what,
+            };
+            if !pause.wait(&what, &self.setup.stop).await? {
+                return Ok(Ending::Stopped);
+            }
+        }
+    }
+
+    async fn connect(&self) -> Result<Connection, Unreachable> {
+        connect(&self.target, &self.identity).await
+    }
+}
+
+/// Exponential back-off with jitter: clients that lost one coordinator do not come back as one.
+struct Pause {
+    next: Duration,
+    since: Instant,
+    give_up: Option<Duration>,
+}
+
+impl Pause {
+    fn new(give_up: Option<Duration>) -> Self {
+        Self { next: PAUSE_FIRST, since: Instant::now(), give_up }
+    }
+
+    /// Waits; false where the client is to stop.
+    async fn wait(&mut self, what: &str, stop: &AtomicBool) -> Result<bool> {
+        if let Some(limit) = self.give_up
+            && self.since.elapsed() >= limit
+        {
+            return Err(Error::peer(format!(
+                "the coordinator could not be reached for {} s; last: {what}",
+                limit.as_secs()
+            )));
+        }
+        let [byte] = random::<1>()?;
+        let share = 0.5 + f64::from(byte) / 512.0;
+        let pause = self.next.mul_f64(share);
+        tracing::info!("{what}; trying again in {:.1} s", pause.as_secs_f64());
+        let until = Instant::now() + pause;
+        while Instant::now() < until {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
+            tokio::time::sleep(TICK.min(until.saturating_duration_since(Instant::now()))).await;
+        }
+        self.next = (2 * self.next).min(PAUSE_LAST);
+        Ok(true)
+    }
+}
+
+fn offer_path(folder: &Path) -> PathBuf {
+    folder.join("offer")
+}
+
+fn read_offer(folder: &Path) -> Result<Option<Enrolled>> {
+    let path = offer_path(folder);
+    match std::fs::read(&path) {
+        Ok(bytes) => Enrolled::from_bytes(&bytes).map(Some),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(Error::storage(path.display(), e)),
+    }
+}

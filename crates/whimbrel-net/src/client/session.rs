@@ -1,0 +1,330 @@
+//! One session of a client: hello, tasks, uploads, acknowledgements.
+
+use super::link::{Connection, Unreachable};
+use super::worker::Worker;
+use crate::PROTOCOL;
+use crate::frames::{Assembly, chunks, to_server};
+use crate::point::Point;
+use crate::proto::{self, Kind, client_frame, server_frame};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Status, Streaming};
+use whimbrel_core::{Error, Result};
+
+/// Frames waiting for the connection to take them.
+const FRAMES_AHEAD: usize = 4;
+/// How long the first answer may take.
+const WELCOME: Duration = Duration::from_secs(60);
+/// How often a client looks whether it is to stop.
+const TICK: Duration = Duration::from_millis(100);
+/// Between two tries on a full disk.
+const RETRY: Duration = Duration::from_secs(1);
+/// How long the last words may take.
+const GOODBYE: Duration = Duration::from_secs(5);
+
+/// How a session ended.
+pub(super) enum End {
+    /// The model is there.
+    Delivered,
+    /// The job is over.
+    Over(String),
+    /// The client was told to stop.
+    Stopped,
+    /// The connection is gone, before the coordinator had said welcome.
+    Lost(String),
+    /// The connection is gone, after that.
+    Welcomed(String),
+}
+
+type Frames = mpsc::Sender<proto::ClientFrame>;
+type Answer = (Worker, Result<Option<Vec<u8>>>);
+
+/// A task whose bytes are all there.
+struct Task {
+    kind: Kind,
+    point: Point,
+    client: u32,
+    message: Vec<u8>,
+}
+
+/// Takes part until the connection ends. Errors are those that another try would meet again.
+pub(super) async fn session(
+    mut connection: Connection,
+    run: Vec<u8>,
+    mut worker: Worker,
+    stop: &AtomicBool,
+) -> Result<(Worker, End)> {
+    let (frames, outgoing) = mpsc::channel(FRAMES_AHEAD);
+    let (committed, staged) = worker.standing();
+    let hello = proto::Hello {
+        version: PROTOCOL,
+        run: run.into(),
+        committed: committed.map(Into::into),
+        staged: staged.map(Into::into),
+    };
+    let hello = to_server(client_frame::Frame::Hello(hello));
+    if frames.send(hello).await.is_err() {
+        return Ok((worker, End::Lost("the connection broke".into())));
+    }
+    let opened = connection.client.session(ReceiverStream::new(outgoing)).await;
+    let mut incoming = match opened {
+        Ok(response) => response.into_inner(),
+        Err(status) => return Ok((worker, lost(status)?)),
+    };
+    let welcome = match timeout(WELCOME, incoming.message()).await {
+        Err(_) => return Ok((worker, End::Lost("the coordinator does not answer".into()))),
+        Ok(Err(status)) => return Ok((worker, lost(status)?)),
+        Ok(Ok(frame)) => match frame.and_then(|f| f.frame) {
+            Some(server_frame::Frame::Welcome(welcome)) => welcome,
+            _ => return Ok((worker, End::Lost("the coordinator did not say welcome".into()))),
+        },
+    };
+    worker.learn(welcome.verdict());
+    let heartbeat = Duration::from_millis(u64::from(welcome.heartbeat_ms.max(10)));
+    let mut talk = Talk { frames, heartbeat, worker: Some(worker), queue: Vec::new(), busy: None };
+    let end = talk.run(&mut incoming, stop).await;
+    // What is being computed is finished and kept: its fate is asked for when the client is back.
+    let mut failure = None;
+    if let Some((_, _, handle)) = talk.busy.take() {
+        let (worker, answer) = joined(handle.await)?;
+        talk.worker = Some(worker);
+        failure = answer.err();
+    }
+    let worker = talk.worker.take().ok_or_else(|| Error::internal("the worker is gone"))?;
+    match (end?, failure) {
+        (_, Some(error)) => Err(error),
+        (end, None) => Ok((worker, end)),
+    }
+}
+
+/// A status that another try would meet again ends the client; all others are a lost connection.
+fn lost(status: Status) -> Result<End> {
+    match unreachable(status) {
+        Unreachable::Never(error) => Err(error),
+        Unreachable::Later(what) => Ok(End::Lost(what)),
+    }
+}
+
+/// What a refused call means.
+pub(super) fn unreachable(status: Status) -> Unreachable {
+    let what = format!("the coordinator refused: {}", status.message());
+    match status.code() {
+        Code::PermissionDenied | Code::Unauthenticated | Code::FailedPrecondition => {
+            Unreachable::Never(Error::peer(what))
+        }
+        Code::Unimplemented => Unreachable::Never(Error::peer("this is no coordinator")),
+        _ => Unreachable::Later(format!("the connection broke: {}", status.message())),
+    }
+}
+
+fn joined(result: Result<Answer, tokio::task::JoinError>) -> Result<Answer> {
+    result.map_err(|e| Error::internal(format!("a computation did not end: {e}")))
+}
+
+/// The session after its welcome.
+struct Talk {
+    frames: Frames,
+    heartbeat: Duration,
+    /// None while it computes.
+    worker: Option<Worker>,
+    /// What was learned while it computed.
+    queue: Vec<Learned>,
+    busy: Option<(Kind, Point, JoinHandle<Answer>)>,
+}
+
+enum Learned {
+    Ack(Point, bool),
+    Task(Task),
+}
+
+impl Talk {
+    async fn run(
+        &mut self,
+        incoming: &mut Streaming<proto::ServerFrame>,
+        stop: &AtomicBool,
+    ) -> Result<End> {
+        let mut assembly: Option<(Assembly, u32)> = None;
+        let mut heard = Instant::now();
+        let mut spoken = Instant::now();
+        loop {
+            if let Some(end) = self.go_on().await? {
+                return Ok(end);
+            }
+            if stop.load(Ordering::Relaxed) {
+                return Ok(End::Stopped);
+            }
+            if heard.elapsed() > 3 * self.heartbeat {
+                return Ok(End::Welcomed("the coordinator fell silent".into()));
+            }
+            if spoken.elapsed() >= self.heartbeat / 2 {
+                spoken = Instant::now();
+                let beat = to_server(client_frame::Frame::Heartbeat(proto::Heartbeat {}));
+                if !self.send(beat).await {
+                    return Ok(End::Welcomed("the connection broke".into()));
+                }
+            }
+            let frame = tokio::select! {
+                frame = incoming.message() => frame,
+                answer = computed(&mut self.busy) => {
+                    let (kind, point, answer) = answer;
+                    let (worker, answer) = joined(answer)?;
+                    self.worker = Some(worker);
+                    let answer = match answer {
+                        Ok(answer) => answer,
+                        Err(error) => {
+                            self.fail(&error).await;
+                            return Err(error);
+                        }
+                    };
+                    if let Some(end) = self.answer(kind, point, answer).await {
+                        return Ok(end);
+                    }
+                    continue;
+                }
+                () = sleep(TICK) => continue,
+            };
+            heard = Instant::now();
+            let frame = match frame {
+                Ok(Some(frame)) => frame.frame,
+                Ok(None) => {
+                    return Ok(End::Welcomed("the coordinator closed the connection".into()));
+                }
+                Err(status) => {
+                    return Ok(match lost(status)? {
+                        End::Lost(what) => End::Welcomed(what),
+                        end => end,
+                    });
+                }
+            };
+            match frame {
+                Some(server_frame::Frame::Task(task)) => {
+                    let point = task.point.ok_or_else(out_of_order)?.into();
+                    let begun = Assembly::new(task.kind(), point, task.bytes);
+                    assembly = Some((begun, task.client));
+                }
+                Some(server_frame::Frame::Chunk(chunk)) => {
+                    let (whole, _) = assembly.as_mut().ok_or_else(out_of_order)?;
+                    whole.add(&chunk.data).map_err(Error::peer)?;
+                }
+                Some(server_frame::Frame::Ack(ack)) => {
+                    let point = ack.point.ok_or_else(out_of_order)?.into();
+                    if !ack.accepted {
+                        tracing::warn!("an upload was refused: {}", ack.reason);
+                    }
+                    self.queue.push(Learned::Ack(point, ack.accepted));
+                }
+                Some(server_frame::Frame::Heartbeat(_)) => {}
+                Some(server_frame::Frame::Bye(bye)) if bye.over => {
+                    return Ok(End::Over(bye.reason));
+                }
+                Some(server_frame::Frame::Bye(bye)) => return Ok(End::Welcomed(bye.reason)),
+                Some(server_frame::Frame::Welcome(_)) | None => return Err(out_of_order()),
+            }
+            if let Some((whole, client)) = assembly.take_if(|(a, _)| a.is_whole()) {
+                let (kind, point) = (whole.kind, whole.point);
+                let message = whole.into_bytes();
+                self.queue.push(Learned::Task(Task { kind, point, client, message }));
+            }
+        }
+    }
+
+    /// Works off what was learned, as far as the worker is free.
+    async fn go_on(&mut self) -> Result<Option<End>> {
+        while self.busy.is_none() && !self.queue.is_empty() {
+            let worker = self.worker.as_mut().ok_or_else(|| Error::internal("no worker"))?;
+            match self.queue.remove(0) {
+                Learned::Ack(point, accepted) => worker.acknowledged(point, accepted),
+                Learned::Task(task) => {
+                    // Only the newest task is worth its work.
+                    let newer = self.queue.iter().any(|l| matches!(l, Learned::Task(_)));
+                    if newer && task.kind != Kind::Evaluate {
+                        continue;
+                    }
+                    let worker = self.worker.take();
+                    let mut worker = worker.ok_or_else(|| Error::internal("no worker"))?;
+                    let (kind, point) = (task.kind, task.point);
+                    let handle = tokio::task::spawn_blocking(move || {
+                        let answer = insist(&mut worker, &task);
+                        (worker, answer)
+                    });
+                    self.busy = Some((kind, point, handle));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Uploads an answer.
+    async fn answer(&mut self, kind: Kind, point: Point, answer: Option<Vec<u8>>) -> Option<End> {
+        let Some(bytes) = answer else {
+            let bye = proto::Bye { reason: "delivered".into(), over: true };
+            self.send(to_server(client_frame::Frame::Bye(bye))).await;
+            // The word must leave before the connection is dropped; the coordinator closes it then.
+            let _ = timeout(GOODBYE, self.frames.closed()).await;
+            return Some(End::Delivered);
+        };
+        let message = tonic::codegen::Bytes::from(bytes);
+        let bytes = message.len() as u64;
+        let upload = proto::Upload { kind: kind.into(), point: Some(point.into()), bytes };
+        if !self.send(to_server(client_frame::Frame::Upload(upload))).await {
+            return Some(End::Welcomed("the connection broke".into()));
+        }
+        for chunk in chunks(&message) {
+            if !self.send(to_server(client_frame::Frame::Chunk(chunk))).await {
+                return Some(End::Welcomed("the connection broke".into()));
+            }
+        }
+        None
+    }
+
+    /// Tells the coordinator why this client stops.
+    async fn fail(&self, error: &Error) {
+        let reason = error.to_string();
+        self.send(to_server(client_frame::Frame::Failed(proto::Failed { reason }))).await;
+        let leaving = proto::Heartbeat {};
+        // Frames leave in order: with room for so many more, the first has left.
+        for _ in 0..=FRAMES_AHEAD {
+            self.send(to_server(client_frame::Frame::Heartbeat(leaving))).await;
+        }
+    }
+
+    async fn send(&self, frame: proto::ClientFrame) -> bool {
+        matches!(timeout(3 * self.heartbeat, self.frames.send(frame)).await, Ok(Ok(())))
+    }
+}
+
+/// Works, and tries again for as long as the disk is full.
+fn insist(worker: &mut Worker, task: &Task) -> Result<Option<Vec<u8>>> {
+    loop {
+        match worker.work(task.kind, task.point, task.client, &task.message) {
+            Err(error @ Error::Storage { .. }) => {
+                tracing::warn!("paused: {error}; trying again");
+                std::thread::sleep(RETRY);
+            }
+            other => return other,
+        }
+    }
+}
+
+/// The computation under way; never, where there is none.
+async fn computed(
+    busy: &mut Option<(Kind, Point, JoinHandle<Answer>)>,
+) -> (Kind, Point, Result<Answer, tokio::task::JoinError>) {
+    match busy {
+        None => std::future::pending().await,
+        Some((kind, point, handle)) => {
+            let answer = handle.await;
+            let done = (*kind, *point, answer);
+            *busy = None;
+            done
+        }
+    }
+}
+
+fn out_of_order() -> Error {
+    Error::peer("the coordinator sent frames out of order")
+}

@@ -1,0 +1,191 @@
+//! A client's half of the method: what it computes when it is asked.
+
+use super::slots::{Slot, Slots};
+use crate::coordinator::files_from_bytes;
+use crate::point::Point;
+use crate::proto::{Kind, Verdict};
+use std::path::{Path, PathBuf};
+use whimbrel_core::method::Artifact;
+use whimbrel_core::{ClientData, ClientId, Error, Opaque, Part, Result, Wire};
+use whimbrel_engine::Chain;
+use whimbrel_engine::checkpoint::write_atomically;
+use whimbrel_engine::keys::StageKeys;
+use whimbrel_engine::run::Stage;
+
+/// What takes part: the job's stages, built from the offer, and the rows.
+pub struct Participant {
+    /// The stages.
+    pub chain: Box<dyn Chain + Send>,
+    /// The rows.
+    pub data: ClientData,
+    /// The seed of every draw.
+    pub seed: u64,
+}
+
+/// A participant and what it remembers.
+pub struct Worker {
+    participant: Participant,
+    folder: PathBuf,
+    slots: Slots,
+    stage: Option<Open>,
+    /// The model's files, once delivered.
+    files: Option<Vec<(String, Vec<u8>)>>,
+}
+
+/// The stage under way.
+struct Open {
+    index: u32,
+    stage: Stage,
+    data: Opaque,
+}
+
+impl Worker {
+    /// Goes on with what the folder holds.
+    pub fn open(participant: Participant, folder: &Path) -> Result<Self> {
+        let slots = Slots::open(folder)?;
+        let folder = folder.to_path_buf();
+        Ok(Self { participant, folder, slots, stage: None, files: None })
+    }
+
+    /// Where this client stands: the accepted step, and the one whose fate it does not know.
+    pub fn standing(&self) -> (Option<Point>, Option<Point>) {
+        let point = |slot: &Slot| slot.point;
+        (self.slots.committed().map(point), self.slots.staged().map(point))
+    }
+
+    /// Learns the fate of the staged step.
+    pub fn learn(&mut self, verdict: Verdict) {
+        match verdict {
+            Verdict::Accepted => self.slots.accept(),
+            Verdict::Dropped => self.slots.drop_staged(),
+            Verdict::Open => {}
+        }
+    }
+
+    /// Learns the fate of an upload.
+    pub fn acknowledged(&mut self, point: Point, accepted: bool) {
+        if self.slots.staged().is_some_and(|slot| slot.point == point) {
+            self.learn(if accepted { Verdict::Accepted } else { Verdict::Dropped });
+        }
+    }
+
+    /// The model's files, once delivered.
+    pub fn into_files(self) -> Option<Vec<(String, Vec<u8>)>> {
+        self.files
+    }
+
+    /// Does what is asked; the bytes are the answer, none where there is nothing to say.
+    pub fn work(
+        &mut self,
+        kind: Kind,
+        point: Point,
+        client: u32,
+        message: &[u8],
+    ) -> Result<Option<Vec<u8>>> {
+        match kind {
+            Kind::Enrol => self.enrol(point, client, message).map(Some),
+            Kind::Exchange => self.exchange(point, client, message).map(Some),
+            Kind::Evaluate => self.evaluate(point, message).map(Some),
+            Kind::Deliver => {
+                self.files = Some(files_from_bytes(message)?);
+                Ok(None)
+            }
+            Kind::Unspecified => Err(Error::peer("the coordinator asks for something unknown")),
+        }
+    }
+
+    fn enrol(&mut self, point: Point, client: u32, message: &[u8]) -> Result<Vec<u8>> {
+        if let Some(upload) = self.staged(point, client) {
+            return Ok(upload);
+        }
+        // Kept first: after a crash the stage is built again without being told again.
+        write_atomically(&self.delivered_path(point.stage), message)?;
+        self.enter(point.stage, Vec::from_bytes(message)?)?;
+        let open = self.stage.as_ref().ok_or_else(no_stage)?;
+        let key = StageKeys::new(self.participant.seed, point.stage).enrol(ClientId(client));
+        let (state, summary) = open.stage.method.enroll(&open.data, key)?;
+        let state = open.stage.method.save(Part::Client, &state)?;
+        self.keep(point, client, state, summary)
+    }
+
+    fn exchange(&mut self, point: Point, client: u32, message: &[u8]) -> Result<Vec<u8>> {
+        if let Some(upload) = self.staged(point, client) {
+            return Ok(upload);
+        }
+        let number = point.number().ok_or_else(|| Error::peer("an exchange without a number"))?;
+        let keys = StageKeys::new(self.participant.seed, point.stage);
+        let (open, state) = self.current(point.stage)?;
+        let key = keys.exchange(number).local(ClientId(client));
+        let (state, upload) = open.stage.method.local_step(&state, message, &open.data, key)?;
+        let state = open.stage.method.save(Part::Client, &state)?;
+        self.keep(point, client, state, upload)
+    }
+
+    fn evaluate(&mut self, point: Point, ask: &[u8]) -> Result<Vec<u8>> {
+        let (open, state) = self.current(point.stage)?;
+        open.stage.method.answer(&state, ask, &open.data)
+    }
+
+    /// What was computed for this step before, if it was.
+    fn staged(&self, point: Point, client: u32) -> Option<Vec<u8>> {
+        let slot = self.slots.staged()?;
+        (slot.point == point && slot.client == client).then(|| slot.upload.clone())
+    }
+
+    fn keep(
+        &mut self,
+        point: Point,
+        client: u32,
+        state: Vec<u8>,
+        upload: Vec<u8>,
+    ) -> Result<Vec<u8>> {
+        let base = self.slots.committed().map(|slot| slot.point);
+        let slot = Slot { point, base, client, state, upload: upload.clone() };
+        self.slots.stage(slot)?;
+        Ok(upload)
+    }
+
+    /// The stage and the accepted state in it.
+    fn current(&mut self, stage: u32) -> Result<(&Open, Opaque)> {
+        if self.stage.as_ref().is_none_or(|open| open.index != stage) {
+            let path = self.delivered_path(stage);
+            let bytes = std::fs::read(&path).map_err(|e| {
+                Error::data(format!(
+                    "{}: this client's folder is not complete: {e}",
+                    path.display()
+                ))
+            })?;
+            self.enter(stage, Vec::from_bytes(&bytes)?)?;
+        }
+        let slot = self.slots.committed().filter(|slot| slot.point.stage == stage);
+        let slot = slot.ok_or_else(|| {
+            Error::peer(format!("the coordinator asks for stage {stage} before its enrolment"))
+        })?;
+        let open = self.stage.as_ref().ok_or_else(no_stage)?;
+        let state = open.stage.method.load(Part::Client, &slot.state)?;
+        Ok((open, state))
+    }
+
+    /// Builds a stage and binds the rows to it.
+    fn enter(&mut self, index: u32, delivered: Vec<Artifact>) -> Result<()> {
+        if index as usize >= self.participant.chain.len() {
+            return Err(Error::peer(format!(
+                "the coordinator asks for stage {index}, and there is none"
+            )));
+        }
+        // The stage before is over: its rows go before the next one's come.
+        self.stage = None;
+        let stage = self.participant.chain.build(index as usize, &delivered)?;
+        let data = stage.method.bind(&self.participant.data)?;
+        self.stage = Some(Open { index, stage, data });
+        Ok(())
+    }
+
+    fn delivered_path(&self, stage: u32) -> PathBuf {
+        self.folder.join(format!("stage-{stage}"))
+    }
+}
+
+fn no_stage() -> Error {
+    Error::internal("a stage was entered and is not there")
+}

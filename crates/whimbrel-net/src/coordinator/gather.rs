@@ -1,0 +1,424 @@
+//! Asking many clients one thing and gathering the answers: the loop that all exchanges share.
+
+use super::Network;
+use crate::desk::{Event, Order};
+use crate::point::Point;
+use crate::proto::{Kind, Verdict};
+use crate::registry::Standing;
+use crate::status::{Open, Phase, Refusal, now};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use tokio::time::timeout;
+use tonic::codegen::Bytes;
+use whimbrel_core::{ClientId, Error, Result};
+
+/// How often waiting is interrupted to look at the clock and the registry.
+const TICK: Duration = Duration::from_millis(100);
+/// How long a round may take before people are told whom it waits for.
+const QUIET: Duration = Duration::from_secs(3);
+
+/// When a round is closed: as soon as everyone who was asked has answered, and at its deadline if
+/// by then a quorum has. Without a quorum it waits on.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Rules {
+    /// How many accepted uploads are enough.
+    pub quorum: Quorum,
+    /// How long a round waits for more than a quorum; none: until everyone has answered.
+    pub deadline: Option<Duration>,
+}
+
+/// How many uploads are enough.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub enum Quorum {
+    /// Everyone's who was asked.
+    #[default]
+    All,
+    /// So many, or everyone's where fewer were asked.
+    Number(u32),
+    /// This share of those asked, rounded up.
+    Share(f64),
+}
+
+impl Quorum {
+    fn of(self, asked: usize) -> usize {
+        match self {
+            Self::All => asked,
+            Self::Number(n) => (n as usize).min(asked),
+            Self::Share(share) => (share * asked as f64).ceil() as usize,
+        }
+    }
+}
+
+/// One thing that clients are asked.
+pub(super) trait Call {
+    /// The message to one client. Asked again after a broken connection, it gives the same bytes.
+    fn message(&mut self, id: ClientId) -> Result<Bytes>;
+    /// Takes an answer. An error refuses it and leaves everything as it was.
+    fn take(&mut self, id: ClientId, bytes: Vec<u8>) -> Result<()>;
+}
+
+/// Nothing is asked yet.
+struct Nothing;
+
+impl Call for Nothing {
+    fn message(&mut self, id: ClientId) -> Result<Bytes> {
+        Err(Error::internal(format!("client {id} is asked before there is something to ask")))
+    }
+
+    fn take(&mut self, _: ClientId, _: Vec<u8>) -> Result<()> {
+        Err(Error::peer("nothing was asked"))
+    }
+}
+
+/// What is asked, of whom, and how long to wait.
+pub(super) struct Asking {
+    /// What for.
+    pub kind: Kind,
+    /// Of which step.
+    pub point: Point,
+    /// What to call it in messages.
+    pub what: String,
+    /// When to stop waiting.
+    pub rules: Rules,
+}
+
+/// How it ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Gathered {
+    /// Enough have answered.
+    Closed,
+    /// The coordinator is to stop.
+    Interrupted,
+}
+
+/// Who was asked.
+struct Seats {
+    asked: BTreeMap<String, Seat>,
+    /// Not heard and not given up.
+    waiting: BTreeSet<String>,
+    /// Connected and not sent to.
+    ready: VecDeque<String>,
+    heard: usize,
+}
+
+struct Seat {
+    id: ClientId,
+    state: State,
+    refusals: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Waiting,
+    Sent,
+    Heard,
+    GivenUp,
+}
+
+impl Network {
+    /// Asks these clients and waits for their answers.
+    pub(super) fn gather(
+        &mut self,
+        asking: &Asking,
+        ids: &[ClientId],
+        call: &mut dyn Call,
+    ) -> Result<Gathered> {
+        let mut seats = Seats::new(self, ids);
+        let begun = Instant::now();
+        let mut looked = Instant::now();
+        let mut open = Open {
+            asked: ids.len() as u32,
+            heard: 0,
+            quorum: asking.rules.quorum.of(ids.len()) as u32,
+            closes: asking.rules.deadline.map(|d| now() + d.as_secs_f64()),
+        };
+        self.hall.board.change(|status| status.open = Some(open));
+        loop {
+            self.hand_out(asking, &mut seats, call)?;
+            if self.is_closed(asking, &seats, begun) {
+                return Ok(Gathered::Closed);
+            }
+            if self.stop.load(Ordering::Relaxed) {
+                return Ok(Gathered::Interrupted);
+            }
+            if let Some(event) = self.next() {
+                self.handle(event, asking, &mut seats, call)?;
+            }
+            if open.heard != seats.heard as u32 {
+                open.heard = seats.heard as u32;
+                self.hall.board.change(|status| status.open = Some(open));
+            }
+            if looked.elapsed() >= TICK {
+                looked = Instant::now();
+                self.look_at_registry();
+                if begun.elapsed() >= QUIET {
+                    self.tell_people(asking, &seats);
+                }
+            }
+        }
+    }
+
+    /// Waits until every client that brings its own name has brought it: numbers go by names.
+    pub(super) fn wait_for_names(&mut self, asking: &Asking) -> Result<Gathered> {
+        let mut seats = Seats::new(self, &[]);
+        loop {
+            self.look_at_registry();
+            if self.nameless == 0 {
+                return Ok(Gathered::Closed);
+            }
+            if self.stop.load(Ordering::Relaxed) {
+                return Ok(Gathered::Interrupted);
+            }
+            let waiting = format!("waiting for {} invitations to be redeemed", self.nameless);
+            self.hall.board.state(Phase::Waiting, waiting);
+            if let Some(event) = self.next() {
+                self.handle(event, asking, &mut seats, &mut Nothing)?;
+            }
+        }
+    }
+
+    fn next(&mut self) -> Option<Event> {
+        if let Ok(event) = self.events.try_recv() {
+            return Some(event);
+        }
+        let runtime = self.runtime.clone();
+        runtime.block_on(async { timeout(TICK, self.events.recv()).await }).ok().flatten()
+    }
+
+    fn is_closed(&self, asking: &Asking, seats: &Seats, begun: Instant) -> bool {
+        if seats.waiting.iter().all(|name| self.is_excused(name)) {
+            return true;
+        }
+        let enough = asking.rules.quorum.of(seats.asked.len());
+        seats.heard >= enough && asking.rules.deadline.is_some_and(|d| begun.elapsed() >= d)
+    }
+
+    /// Sends to whoever is there, as long as there is room for messages on their way.
+    fn hand_out(&mut self, asking: &Asking, seats: &mut Seats, call: &mut dyn Call) -> Result<()> {
+        while let Some(name) = seats.ready.pop_front() {
+            let busy: u64 = self.sending.values().sum();
+            if busy >= self.hall.limits.download_bytes {
+                seats.ready.push_front(name);
+                return Ok(());
+            }
+            let (Some(seat), Some(link)) = (seats.asked.get_mut(&name), self.links.get(&name))
+            else {
+                continue;
+            };
+            if seat.state != State::Waiting || self.sending.contains_key(&link.session) {
+                continue;
+            }
+            let bytes = call.message(seat.id)?;
+            seat.state = State::Sent;
+            self.sending.insert(link.session, bytes.len() as u64);
+            let Asking { kind, point, .. } = *asking;
+            link.order(Order::Task { kind, point, client: seat.id.0, bytes });
+        }
+        Ok(())
+    }
+
+    fn handle(
+        &mut self,
+        event: Event,
+        asking: &Asking,
+        seats: &mut Seats,
+        call: &mut dyn Call,
+    ) -> Result<()> {
+        match event {
+            Event::Arrived { name, link, committed, staged, reply } => {
+                let verdict = self.verdict(asking, seats, &name, committed, staged);
+                let stays = verdict.is_ok();
+                if reply.send(verdict).is_err() || !stays {
+                    return Ok(());
+                }
+                self.hall.board.client(&name, |c| c.connected = true);
+                self.hall.audit.note("connected", &name, "", false);
+                self.links.insert(name.clone(), link);
+                seats.again(&name);
+            }
+            Event::Left { name, session } => {
+                self.sending.remove(&session);
+                if self.links.get(&name).is_some_and(|link| link.session == session) {
+                    self.links.remove(&name);
+                    self.hall.board.client(&name, |c| c.connected = false);
+                    seats.lost(&name);
+                }
+            }
+            Event::Sent { name, session } => {
+                self.sending.remove(&session);
+                // A newer message may have waited for this one to be through.
+                if seats.asked.get(&name).is_some_and(|seat| seat.state == State::Waiting) {
+                    seats.ready.push_back(name);
+                }
+            }
+            Event::Upload { name, kind, point, bytes, room } => {
+                self.upload(asking, seats, call, (&name, kind, point), bytes)?;
+                drop(room);
+            }
+            Event::Breach { name } => self.refused(seats, &name),
+            Event::Failed { name, reason } => {
+                self.hall.audit.note("failed", &name, &reason, false);
+                self.hall.board.warn(&format!("`{name}` cannot go on: {reason}"));
+            }
+            Event::Finished { name } => {
+                if asking.kind == Kind::Deliver {
+                    seats.heard(&name);
+                }
+                self.hall.audit.note("finished", &name, "", false);
+                self.finished.insert(name);
+            }
+        }
+        Ok(())
+    }
+
+    /// What became of a staged step; refuses a client that does not stand where it was left.
+    fn verdict(
+        &self,
+        asking: &Asking,
+        seats: &Seats,
+        name: &str,
+        committed: Option<Point>,
+        staged: Option<Point>,
+    ) -> std::result::Result<Verdict, Refusal> {
+        if self.standings.get(name) == Some(&Standing::Revoked) {
+            return Err(Refusal::Revoked);
+        }
+        let fate = self.numbers.get(name).and_then(|id| self.fates.get(id)).copied();
+        let commits = matches!(asking.kind, Kind::Enrol | Kind::Exchange);
+        let verdict = match staged {
+            None => Verdict::Open,
+            Some(point) if Some(point) == fate => Verdict::Accepted,
+            Some(point) if commits && point == asking.point && seats.asked.contains_key(name) => {
+                Verdict::Open
+            }
+            Some(_) => Verdict::Dropped,
+        };
+        let stands = if verdict == Verdict::Accepted { staged } else { committed };
+        if stands == fate { Ok(verdict) } else { Err(Refusal::Behind) }
+    }
+
+    fn upload(
+        &mut self,
+        asking: &Asking,
+        seats: &mut Seats,
+        call: &mut dyn Call,
+        (name, kind, point): (&str, Kind, Point),
+        bytes: Vec<u8>,
+    ) -> Result<()> {
+        let fate = match seats.asked.get(name) {
+            _ if (kind, point) != (asking.kind, asking.point) => {
+                let id = self.numbers.get(name);
+                let accepted = id.and_then(|id| self.fates.get(id)) == Some(&point);
+                match accepted && kind != Kind::Evaluate {
+                    // Sent again because the acknowledgement got lost.
+                    true => Ok(()),
+                    false if point <= asking.point => Err(Refusal::Late),
+                    false => Err(Refusal::NotAsked),
+                }
+            }
+            None => Err(Refusal::NotAsked),
+            Some(Seat { state: State::Heard, .. }) => {
+                // Its acknowledgement will come with the exchange's.
+                self.hall.refuse(Refusal::Duplicate, name, false);
+                return Ok(());
+            }
+            Some(Seat { state: State::GivenUp, .. }) => Err(Refusal::Late),
+            Some(seat) => match call.take(seat.id, bytes) {
+                Ok(()) => {
+                    seats.heard(name);
+                    return Ok(());
+                }
+                Err(error @ (Error::Internal { .. } | Error::Storage { .. })) => return Err(error),
+                Err(error) => {
+                    self.hall.audit.note("invalid", name, &error.to_string(), false);
+                    self.refused(seats, name);
+                    Err(Refusal::Invalid)
+                }
+            },
+        };
+        if let Err(why) = fate {
+            self.hall.refuse(why, name, false);
+            self.hall.board.client(name, |c| c.refused += 1);
+        }
+        if let Some(link) = self.links.get(name) {
+            link.order(Order::Ack { kind, point, fate });
+        }
+        if fate == Err(Refusal::Invalid) {
+            seats.again(name);
+        }
+        Ok(())
+    }
+
+    /// Counts what a client got wrong; after too much of it nobody waits for it in this exchange.
+    fn refused(&mut self, seats: &mut Seats, name: &str) {
+        let Some(seat) = seats.asked.get_mut(name) else { return };
+        seat.refusals += 1;
+        let open = matches!(seat.state, State::Waiting | State::Sent);
+        if open && seat.refusals >= self.hall.limits.refusals_per_exchange {
+            seat.state = State::GivenUp;
+            seats.waiting.remove(name);
+            let times = self.hall.limits.refusals_per_exchange;
+            let line =
+                format!("`{name}` was refused {times} times: this exchange closes without it");
+            self.hall.audit.note("given-up", name, &line, false);
+            self.hall.board.warn(&line);
+        }
+    }
+
+    fn tell_people(&self, asking: &Asking, seats: &Seats) {
+        let describe = |name: &String| match self.links.contains_key(name) {
+            true => format!("`{name}`"),
+            false => format!("`{name}` (not connected)"),
+        };
+        let shown: Vec<String> = seats.waiting.iter().take(5).map(describe).collect();
+        let more = match seats.waiting.len().saturating_sub(shown.len()) {
+            0 => String::new(),
+            n => format!(" and {n} more"),
+        };
+        let text = format!("{}: waiting for {}{more}", asking.what, shown.join(", "));
+        self.hall.board.state(Phase::Waiting, text);
+    }
+}
+
+impl Seats {
+    fn new(network: &Network, ids: &[ClientId]) -> Self {
+        let seat = |id: &ClientId| {
+            let seat = Seat { id: *id, state: State::Waiting, refusals: 0 };
+            (network.name(*id).to_owned(), seat)
+        };
+        let asked: BTreeMap<String, Seat> = ids.iter().map(seat).collect();
+        let waiting: BTreeSet<String> = asked.keys().cloned().collect();
+        let there = waiting.iter().filter(|name| network.links.contains_key(*name));
+        Self { ready: there.cloned().collect(), asked, waiting, heard: 0 }
+    }
+
+    fn heard(&mut self, name: &str) {
+        if let Some(seat) = self.asked.get_mut(name)
+            && seat.state != State::Heard
+        {
+            seat.state = State::Heard;
+            self.waiting.remove(name);
+            self.heard += 1;
+        }
+    }
+
+    /// What was sent may not have come through: it is sent again.
+    fn again(&mut self, name: &str) {
+        if let Some(seat) = self.asked.get_mut(name)
+            && matches!(seat.state, State::Waiting | State::Sent)
+        {
+            seat.state = State::Waiting;
+            self.ready.push_back(name.to_owned());
+        }
+    }
+
+    /// The connection is gone; nothing can be sent until the client is back.
+    fn lost(&mut self, name: &str) {
+        if let Some(seat) = self.asked.get_mut(name)
+            && seat.state == State::Sent
+        {
+            seat.state = State::Waiting;
+        }
+    }
+}

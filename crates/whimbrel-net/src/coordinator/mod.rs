@@ -1,0 +1,196 @@
+//! The coordinator: the engine's rounds, with clients on a network.
+//!
+//! [`Network`] opens a runner for each stage and holds what lasts from stage to stage: connections,
+//! numbers, and the last accepted step of every client. [`Rounds`] is one stage. Both live on one
+//! thread, and the commit rule is kept by order of calls: an exchange is closed, the ledger makes
+//! it durable, and only then [`Rounds::acknowledge`] moves the fates and tells the clients.
+
+mod gather;
+mod rounds;
+mod serve;
+
+pub use gather::{Quorum, Rules};
+pub use rounds::Rounds;
+pub use serve::{Coordinator, Served, Setup, files_from_bytes, files_to_bytes};
+
+use crate::desk::{Bounds, Event, Hall, Link, Order};
+use crate::point::Point;
+use crate::proto::Kind;
+use crate::registry::{Entry, Standing};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use whimbrel_core::{ClientId, DynMethod, Error, Result};
+use whimbrel_engine::runner::{Carrier, Opening, Runner};
+
+/// Everyone who takes part, from stage to stage.
+pub struct Network {
+    hall: Arc<Hall>,
+    events: mpsc::Receiver<Event>,
+    runtime: Handle,
+    stop: Arc<AtomicBool>,
+    rules: Rules,
+    links: HashMap<String, Link>,
+    /// Names by number; a number is given once.
+    names: Vec<String>,
+    numbers: HashMap<String, ClientId>,
+    /// The last accepted step of every client.
+    fates: BTreeMap<ClientId, Point>,
+    /// Who has fetched the model.
+    finished: BTreeSet<String>,
+    /// Where everyone stood when it was last looked at.
+    standings: HashMap<String, Standing>,
+    /// Invitations that leave the name to the client and are not redeemed.
+    nameless: usize,
+    /// Bytes on their way down, by connection.
+    sending: HashMap<u64, u64>,
+}
+
+impl Network {
+    /// Everyone in the registry, with what earlier processes acknowledged.
+    pub fn new(
+        hall: Arc<Hall>,
+        events: mpsc::Receiver<Event>,
+        runtime: Handle,
+        stop: Arc<AtomicBool>,
+        rules: Rules,
+        fates: BTreeMap<ClientId, Point>,
+    ) -> Result<Self> {
+        let mut network = Self {
+            hall,
+            events,
+            runtime,
+            stop,
+            rules,
+            links: HashMap::new(),
+            names: Vec::new(),
+            numbers: HashMap::new(),
+            fates,
+            finished: BTreeSet::new(),
+            standings: HashMap::new(),
+            nameless: 0,
+            sending: HashMap::new(),
+        };
+        network.look_at_registry();
+        network.read_numbers()?;
+        Ok(network)
+    }
+
+    /// The numbers that earlier processes gave.
+    fn read_numbers(&mut self) -> Result<()> {
+        let book = self.hall.registry.book();
+        let mut numbered: Vec<(ClientId, String)> =
+            book.clients.into_iter().filter_map(|c| Some((ClientId(c.id?), c.name))).collect();
+        numbered.sort_unstable();
+        for (at, (id, name)) in numbered.into_iter().enumerate() {
+            if id.0 as usize != at {
+                let what = format!("client number {at} is missing");
+                return Err(Error::storage("federation.json", what));
+            }
+            self.numbers.insert(name.clone(), id);
+            self.names.push(name);
+        }
+        Ok(())
+    }
+
+    /// Gives numbers to these clients, by rank of their names, after those that have one.
+    fn give_numbers(&mut self, mut names: Vec<String>) -> Result<Vec<ClientId>> {
+        names.sort_unstable();
+        let first = self.names.len() as u32;
+        let given: Vec<(String, ClientId)> =
+            names.into_iter().zip((first..).map(ClientId)).collect();
+        self.hall.registry.number(&given)?;
+        for (name, id) in &given {
+            self.hall.board.client(name, |c| c.id = Some(id.0));
+            self.numbers.insert(name.clone(), *id);
+            self.names.push(name.clone());
+        }
+        Ok(given.into_iter().map(|(_, id)| id).collect())
+    }
+
+    fn name(&self, id: ClientId) -> &str {
+        self.names.get(id.0 as usize).map_or("?", |name| name)
+    }
+
+    /// Everyone invited and not revoked, who has no number yet.
+    fn unnumbered(&self) -> Vec<String> {
+        let expected = self.standings.iter().filter(|(_, s)| **s == Standing::Expected);
+        let names = expected.map(|(name, _)| name);
+        names.filter(|name| !self.numbers.contains_key(*name)).cloned().collect()
+    }
+
+    /// Notices who was invited, revoked or declared dead since the last look.
+    fn look_at_registry(&mut self) {
+        let book = self.hall.registry.book();
+        let is_nameless = |c: &&Entry| c.open && c.certificate.is_none();
+        let expected = book.clients.iter().filter(|c| c.standing == Standing::Expected);
+        self.nameless = expected.filter(is_nameless).count();
+        // Whoever brought a name of its own is not known by the old one any more.
+        let known: BTreeSet<&str> = book.clients.iter().map(|c| &c.name[..]).collect();
+        self.standings.retain(|name, _| known.contains(&name[..]));
+        self.hall.board.forget(&known);
+        for entry in book.clients {
+            if self.standings.get(&entry.name) == Some(&entry.standing) {
+                continue;
+            }
+            let word = match entry.standing {
+                Standing::Expected => "expected",
+                Standing::Dead => "dead",
+                Standing::Revoked => "revoked",
+            };
+            self.hall.board.client(&entry.name, |c| {
+                c.standing = word.into();
+                c.id = entry.id;
+            });
+            let known = self.standings.insert(entry.name.clone(), entry.standing);
+            if known.is_some() || entry.standing != Standing::Expected {
+                self.hall.audit.note(word, &entry.name, "", false);
+                self.hall.board.line(&format!("`{}` is {word}", entry.name));
+            }
+            if entry.standing == Standing::Revoked
+                && let Some(link) = self.links.remove(&entry.name)
+            {
+                link.order(Order::Close { reason: "this client was revoked".into(), over: true });
+            }
+        }
+    }
+
+    /// Whether nobody waits for this client: it is dead or revoked, and not there.
+    fn is_excused(&self, name: &str) -> bool {
+        self.standings.get(name).is_some_and(|s| *s != Standing::Expected)
+            && !self.links.contains_key(name)
+    }
+
+    /// Moves a client's fate and tells it.
+    fn accept(&mut self, id: ClientId, kind: Kind, point: Point) {
+        self.fates.insert(id, point);
+        let name = self.name(id).to_owned();
+        self.hall.board.client(&name, |c| c.accepted += 1);
+        if let Some(link) = self.links.get(&name) {
+            link.order(Order::Ack { kind, point, fate: Ok(()) });
+        }
+    }
+
+    fn set_bounds(&self, method: &dyn DynMethod) {
+        let declared = method.disclosures();
+        let bound = |message| {
+            let each = declared.iter().filter(|d| d.message == message).map(|d| d.bytes_max as u64);
+            match each.sum::<u64>() {
+                0 => self.hall.limits.message_bytes,
+                // A declared bound is of the content; lengths and tags around it are few.
+                bytes => bytes + 1024,
+            }
+        };
+        let bounds = Bounds { summary: bound("summary"), up: bound("up"), answer: bound("answer") };
+        *self.hall.bounds.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = bounds;
+    }
+}
+
+impl Carrier for Network {
+    fn open<'a>(&'a mut self, opening: Opening<'a>) -> Result<Box<dyn Runner<'a> + 'a>> {
+        self.set_bounds(&*opening.stage.method);
+        Ok(Box::new(Rounds::open(self, opening)?))
+    }
+}

@@ -1,0 +1,388 @@
+//! One stage: enrolment, exchanges, evaluations.
+
+use super::Network;
+use super::gather::{Asking, Call, Gathered, Quorum, Rules};
+use crate::point::Point;
+use crate::proto::Kind;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use tonic::codegen::Bytes;
+use whimbrel_core::{ClientId, DynMethod, Error, Opaque, Result, Wire};
+use whimbrel_engine::Participation;
+use whimbrel_engine::keys::StageKeys;
+use whimbrel_engine::machine::{Exchange, Machine, Shard};
+use whimbrel_engine::participation::Invited;
+use whimbrel_engine::runner::{Done, Evaluated, Opening, Runner, SavedStage, Step, Tally, Traffic};
+
+/// How long a round waits for the summary of a client that joins late.
+const LATE_SUMMARY: Duration = Duration::from_secs(30);
+
+/// A stage under way.
+pub struct Rounds<'a> {
+    network: &'a mut Network,
+    stage: u32,
+    name: &'static str,
+    method: &'a dyn DynMethod,
+    machine: Machine<'a>,
+    delivered: Bytes,
+    tallies: Vec<Tally>,
+    traffic: Traffic,
+    /// Accepted and not acknowledged: told once the ledger has it.
+    owed: Vec<(ClientId, Kind, Point)>,
+    /// Late joiners whose summary the method refused.
+    turned_away: BTreeSet<String>,
+}
+
+impl<'a> Rounds<'a> {
+    /// Enrols everyone, or goes on where the stage was saved.
+    pub(super) fn open(network: &'a mut Network, opening: Opening<'a>) -> Result<Self> {
+        let Opening { stage, index, keys, delivered, saved, .. } = opening;
+        let method = &*stage.method;
+        let delivered = Bytes::from(delivered.to_vec().to_bytes());
+        let participation = stage.participation.clone();
+        let (machine, summaries) = match saved {
+            Some(saved) => {
+                let machine = Machine::load(method, keys, participation, &saved.machine)?;
+                (machine, BTreeMap::new())
+            }
+            None => enrol(network, opening, participation, &delivered)?,
+        };
+        let mut rounds = Self {
+            network,
+            stage: index,
+            name: stage.name,
+            method,
+            machine,
+            delivered,
+            tallies: saved.map_or_else(Vec::new, |s| s.tallies.clone()),
+            traffic: saved.map_or_else(Traffic::default, |s| s.traffic),
+            owed: Vec::new(),
+            turned_away: BTreeSet::new(),
+        };
+        rounds.tallies.resize(rounds.network.names.len(), Tally::default());
+        for (id, summary) in summaries {
+            rounds.count_summary(id, &summary);
+            rounds.owed.push((id, Kind::Enrol, Point::enrolment(index)));
+        }
+        Ok(rounds)
+    }
+
+    fn count_summary(&mut self, id: ClientId, summary: &[u8]) {
+        self.tallies[id.0 as usize].bytes_up += summary.len() as u64;
+        self.traffic.up += summary.len() as u64;
+    }
+
+    /// Tells everyone what the ledger has kept since the last time.
+    fn settle(&mut self) {
+        for (id, kind, point) in std::mem::take(&mut self.owed) {
+            self.network.accept(id, kind, point);
+        }
+    }
+
+    fn asking(&self, kind: Kind, what: String) -> Asking {
+        let point = Point::exchange(self.stage, self.machine.exchanges());
+        Asking { kind, point, what, rules: self.network.rules }
+    }
+
+    /// Admits clients that were invited after the start and are there.
+    fn let_in(&mut self) -> Result<Vec<ClientId>> {
+        let network = &mut *self.network;
+        network.look_at_registry();
+        let mut late = network.unnumbered();
+        late.retain(|name| network.links.contains_key(name));
+        network.give_numbers(late)?;
+        let numbered = (0..network.names.len() as u32).map(ClientId);
+        let ids: Vec<ClientId> = numbered
+            .filter(|id| self.machine.peer(*id).is_none())
+            .filter(|id| {
+                let name = network.name(*id);
+                network.links.contains_key(name) && !self.turned_away.contains(name)
+            })
+            .collect();
+        if ids.is_empty() {
+            return Ok(ids);
+        }
+        self.tallies.resize(self.network.names.len(), Tally::default());
+        let asking = Asking {
+            kind: Kind::Enrol,
+            point: Point::enrolment(self.stage),
+            what: format!("{}: late joiners", self.name),
+            rules: Rules { quorum: Quorum::Number(0), deadline: Some(LATE_SUMMARY) },
+        };
+        let mut call = Summaries { delivered: &self.delivered, taken: BTreeMap::new() };
+        if self.network.gather(&asking, &ids, &mut call)? == Gathered::Interrupted {
+            return Ok(Vec::new());
+        }
+        let mut joined = Vec::new();
+        for (id, summary) in call.taken {
+            match self.machine.admit(id, &summary) {
+                Ok(()) => {
+                    self.count_summary(id, &summary);
+                    self.owed.push((id, Kind::Enrol, asking.point));
+                    joined.push(id);
+                }
+                Err(error @ Error::Internal { .. }) => return Err(error),
+                Err(error) => {
+                    let name = self.network.name(id).to_owned();
+                    self.network.hall.audit.note("invalid", &name, &error.to_string(), false);
+                    self.network.hall.board.warn(&format!("`{name}` cannot join: {error}"));
+                    self.turned_away.insert(name);
+                }
+            }
+        }
+        Ok(joined)
+    }
+}
+
+impl<'a> Runner<'a> for Rounds<'a> {
+    fn machine(&self) -> &Machine<'a> {
+        &self.machine
+    }
+
+    fn step(&mut self) -> Result<Step> {
+        self.settle();
+        if self.machine.next_is_round()?.is_none() {
+            return Ok(Step::Over);
+        }
+        let joined = self.let_in()?;
+        let Some(exchange) = self.machine.open()? else { return Ok(Step::Over) };
+        let (number, round) = (exchange.number, exchange.round);
+        let cohort: Vec<ClientId> = exchange.cohort.iter().map(|c| c.id).collect();
+        let what = match round {
+            Some(round) => format!("{}, round {round}", self.name),
+            None => format!("{}, opening", self.name),
+        };
+        let asking = self.asking(Kind::Exchange, what);
+        let mut call = Uploads {
+            machine: &self.machine,
+            exchange: &exchange,
+            shard: self.machine.shard()?,
+            staged: BTreeMap::new(),
+            down: BTreeMap::new(),
+            up: BTreeMap::new(),
+        };
+        let gathered = self.network.gather(&asking, &cohort, &mut call)?;
+        let Uploads { shard, down, up, .. } = call;
+        if gathered == Gathered::Interrupted {
+            // Whoever joined is not kept yet, and was told nothing.
+            self.owed.clear();
+            return Ok(Step::Interrupted);
+        }
+        let accepted = self.machine.close(exchange, vec![shard])?;
+        for (id, bytes) in down {
+            self.tallies[id.0 as usize].bytes_down += bytes;
+            self.traffic.down += bytes;
+        }
+        for id in &accepted {
+            let tally = &mut self.tallies[id.0 as usize];
+            let bytes = up.get(id).copied().unwrap_or(0);
+            tally.rounds += u32::from(round.is_some());
+            tally.bytes_up += bytes;
+            self.traffic.up += bytes;
+            self.owed.push((*id, Kind::Exchange, asking.point));
+        }
+        let traffic = self.traffic;
+        self.network.hall.board.change(|s| {
+            (s.bytes_up, s.bytes_down, s.bytes_eval) = (traffic.up, traffic.down, traffic.eval);
+        });
+        Ok(Step::Exchanged(Done { exchange: number, round, joined, cohort, accepted }))
+    }
+
+    fn acknowledge(&mut self) -> Result<()> {
+        self.settle();
+        Ok(())
+    }
+
+    fn evaluate(&mut self, counted: bool) -> Result<Option<Evaluated>> {
+        self.settle();
+        let ask = Bytes::from(self.method.ask(self.machine.server())?);
+        let ids = self.machine.enrolled();
+        let what = format!("{}, evaluation after round {}", self.name, self.machine.round());
+        let asking = self.asking(Kind::Evaluate, what);
+        let mut call = Answers {
+            method: self.method,
+            machine: &self.machine,
+            ask: &ask,
+            taken: BTreeMap::new(),
+        };
+        let gathered = self.network.gather(&asking, &ids, &mut call)?;
+        let answers = call.taken;
+        if gathered == Gathered::Interrupted || answers.is_empty() {
+            return Ok(None);
+        }
+        let mut losses = vec![None; self.network.names.len()];
+        for (id, answer) in &answers {
+            losses[id.0 as usize] = self.method.loss(answer)?;
+            if counted {
+                self.traffic.eval += (ask.len() + answer.len()) as u64;
+            }
+        }
+        let mut each = answers.iter().map(|(id, answer)| (*id, &answer[..]));
+        let metrics = self.method.conclude(self.machine.server(), &mut each)?;
+        Ok(Some(Evaluated { metrics, losses }))
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.network.names.clone()
+    }
+
+    fn tallies(&self) -> &[Tally] {
+        &self.tallies
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.traffic
+    }
+
+    fn save(&self) -> Result<SavedStage> {
+        Ok(SavedStage {
+            machine: self.machine.save()?,
+            clients: Vec::new(),
+            tallies: self.tallies.clone(),
+            traffic: self.traffic,
+        })
+    }
+}
+
+/// Gathers everyone's summary and starts. At the first stage everyone expected gets a number,
+/// the rank of its name; whoever is revoked before it was heard leaves a gap, and whoever is
+/// invited afterwards joins late.
+fn enrol<'a>(
+    network: &mut Network,
+    opening: Opening<'a>,
+    participation: Participation,
+    delivered: &Bytes,
+) -> Result<(Machine<'a>, BTreeMap<ClientId, Vec<u8>>)> {
+    let Opening { stage, index, keys, .. } = opening;
+    let method = &*stage.method;
+    let asking = Asking {
+        kind: Kind::Enrol,
+        point: Point::enrolment(index),
+        what: format!("{}, enrolment", stage.name),
+        rules: Rules::default(),
+    };
+    let interrupted = || Error::peer("interrupted while clients were waited for");
+    network.look_at_registry();
+    if network.names.is_empty() {
+        if network.wait_for_names(&asking)? == Gathered::Interrupted {
+            return Err(interrupted());
+        }
+        let everyone = network.unnumbered();
+        network.give_numbers(everyone)?;
+    }
+    let numbered = (0..network.names.len() as u32).map(ClientId);
+    let ids: Vec<ClientId> = numbered.filter(|id| !network.is_excused(network.name(*id))).collect();
+    let mut call = Trial { method, keys, inner: Summaries { delivered, taken: BTreeMap::new() } };
+    if network.gather(&asking, &ids, &mut call)? == Gathered::Interrupted {
+        return Err(interrupted());
+    }
+    let summaries = call.inner.taken;
+    let roster: Vec<(ClientId, &[u8])> = summaries.iter().map(|(id, s)| (*id, &s[..])).collect();
+    let machine = Machine::start(method, keys, participation, &roster)?;
+    Ok((machine, summaries))
+}
+
+/// Everyone's summary.
+struct Summaries<'a> {
+    delivered: &'a Bytes,
+    taken: BTreeMap<ClientId, Vec<u8>>,
+}
+
+impl Call for Summaries<'_> {
+    fn message(&mut self, _: ClientId) -> Result<Bytes> {
+        Ok(self.delivered.clone())
+    }
+
+    fn take(&mut self, id: ClientId, bytes: Vec<u8>) -> Result<()> {
+        self.taken.insert(id, bytes);
+        Ok(())
+    }
+}
+
+/// The same, where a summary that is no message must not end the job: a start with that client
+/// alone shows whether it can be read. Other errors of such a start mean nothing: there may be too
+/// few rows in one client for what all together can do.
+struct Trial<'a> {
+    method: &'a dyn DynMethod,
+    keys: StageKeys,
+    inner: Summaries<'a>,
+}
+
+impl Call for Trial<'_> {
+    fn message(&mut self, id: ClientId) -> Result<Bytes> {
+        self.inner.message(id)
+    }
+
+    fn take(&mut self, id: ClientId, bytes: Vec<u8>) -> Result<()> {
+        let alone = [(id, &bytes[..])];
+        let started = Machine::start(self.method, self.keys, Participation::Everyone, &alone);
+        if let Err(error @ Error::Peer { .. }) = started.map(drop) {
+            return Err(error);
+        }
+        self.inner.take(id, bytes)
+    }
+}
+
+/// The uploads of an exchange, folded as they come.
+struct Uploads<'m, 'e> {
+    machine: &'e Machine<'m>,
+    exchange: &'e Exchange,
+    shard: Shard<'m>,
+    staged: BTreeMap<ClientId, Opaque>,
+    down: BTreeMap<ClientId, u64>,
+    up: BTreeMap<ClientId, u64>,
+}
+
+impl Uploads<'_, '_> {
+    fn invited(&self, id: ClientId) -> Result<Invited> {
+        let cohort = &self.exchange.cohort;
+        let at = cohort.binary_search_by_key(&id, |invited| invited.id);
+        at.map(|at| cohort[at]).map_err(|_| Error::internal(format!("client {id} was not asked")))
+    }
+}
+
+impl Call for Uploads<'_, '_> {
+    fn message(&mut self, id: ClientId) -> Result<Bytes> {
+        let (peer, bytes) = self.machine.message(self.exchange, id)?;
+        self.staged.insert(id, peer);
+        self.down.insert(id, bytes.len() as u64);
+        Ok(bytes.into())
+    }
+
+    fn take(&mut self, id: ClientId, bytes: Vec<u8>) -> Result<()> {
+        // An upload that was staged before a restart can come before its message went down again.
+        let peer = match self.staged.remove(&id) {
+            Some(peer) => peer,
+            None => {
+                self.message(id)?;
+                self.staged.remove(&id).ok_or_else(|| Error::internal("nothing was staged"))?
+            }
+        };
+        self.shard.accept(self.invited(id)?, peer, &bytes)?;
+        self.up.insert(id, bytes.len() as u64);
+        Ok(())
+    }
+}
+
+/// The answers of an evaluation.
+struct Answers<'m, 'a> {
+    method: &'a dyn DynMethod,
+    machine: &'a Machine<'m>,
+    ask: &'a Bytes,
+    taken: BTreeMap<ClientId, Vec<u8>>,
+}
+
+impl Call for Answers<'_, '_> {
+    fn message(&mut self, _: ClientId) -> Result<Bytes> {
+        Ok(self.ask.clone())
+    }
+
+    fn take(&mut self, id: ClientId, bytes: Vec<u8>) -> Result<()> {
+        let peer = self.machine.peer(id).ok_or_else(|| {
+            Error::internal(format!("client {id} answers and was never admitted"))
+        })?;
+        self.method.check(id, peer, &bytes)?;
+        self.taken.insert(id, bytes);
+        Ok(())
+    }
+}

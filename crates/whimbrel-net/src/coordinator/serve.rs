@@ -1,0 +1,275 @@
+//! A coordinator from its start to its end.
+
+use super::Network;
+use super::gather::{Asking, Call, Quorum, Rules};
+use crate::audit::Audit;
+use crate::desk::{Hall, Order, Parts};
+use crate::ledger::Ledger;
+use crate::limits::Limits;
+use crate::listen::listen;
+use crate::point::Point;
+use crate::proto::Kind;
+use crate::registry::{Registry, Standing};
+use crate::status::{Board, Exchanged, Phase};
+use rustls::ServerConfig;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tonic::codegen::Bytes;
+use whimbrel_core::{ClientId, Error, Result, Wire};
+use whimbrel_engine::journal::Entry;
+use whimbrel_engine::runner::Done;
+use whimbrel_engine::{Chain, Ending, Observer, Outcome, Row, run_with};
+
+/// How often `status.json` is written, where something changed.
+const STATUS_EVERY: Duration = Duration::from_millis(500);
+/// How long the last words may take.
+const GOODBYE: Duration = Duration::from_millis(500);
+
+/// What a coordinator is made of.
+pub struct Setup {
+    /// The run's folder; its registry must exist.
+    pub folder: PathBuf,
+    /// Go on where an earlier process stopped.
+    pub resume: bool,
+    /// What enrolled clients are told.
+    pub offer: Vec<u8>,
+    /// The seed of every draw.
+    pub seed: u64,
+    /// When a round closes.
+    pub rules: Rules,
+    /// What a stranger can cost.
+    pub limits: Limits,
+    /// The coordinator's end of TLS.
+    pub tls: Arc<ServerConfig>,
+    /// For people.
+    pub board: Board,
+    /// Set by whoever wants the coordinator to stop in order.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// A coordinator at work.
+pub struct Coordinator {
+    runtime: Runtime,
+    network: Network,
+    ledger: Ledger,
+    seed: u64,
+    board: Board,
+    stop: Arc<AtomicBool>,
+    last_stage: u32,
+}
+
+/// How it ended: as the engine says it.
+pub type Served = Outcome;
+
+impl Coordinator {
+    /// Opens the files and begins to listen. The listener is bound by the caller, who knows the
+    /// address to print.
+    pub fn start(setup: Setup, listener: std::net::TcpListener) -> Result<Self> {
+        let Setup { folder, resume, offer, seed, rules, limits, tls, board, stop } = setup;
+        let ledger = match resume {
+            true => Ledger::resume(&folder, board.clone(), stop.clone())?,
+            false => Ledger::create(&folder, board.clone(), stop.clone())?,
+        };
+        let registry = Registry::open(&folder)?;
+        let audit = Audit::open(&folder)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("whimbrel-net")
+            .enable_all()
+            .build()
+            .map_err(|e| Error::internal(format!("no runtime: {e}")))?;
+        let parts = Parts { registry, limits, offer, board: board.clone(), audit };
+        let (hall, events) = Hall::new(parts);
+        let fates = ledger.fates()?;
+        let handle = runtime.handle().clone();
+        let network = Network::new(hall.clone(), events, handle, stop.clone(), rules, fates)?;
+        let fault = |e| Error::internal(format!("the listener cannot be used: {e}"));
+        listener.set_nonblocking(true).map_err(fault)?;
+        let _inside = runtime.enter();
+        let listener = TcpListener::from_std(listener).map_err(fault)?;
+        runtime.spawn(listen(listener, tls, hall));
+        runtime.spawn(write_status(board.clone(), folder));
+        drop(_inside);
+        Ok(Self { runtime, network, ledger, seed, board, stop, last_stage: 0 })
+    }
+
+    /// Runs the job to its end, or until it is told to stop.
+    pub fn run(&mut self, chain: &dyn Chain, observer: &mut dyn Observer) -> Result<Outcome> {
+        self.last_stage = chain.len().saturating_sub(1) as u32;
+        let mut watching = Watching { board: self.board.clone(), observer, pace: None };
+        let ended = run_with(
+            chain,
+            &mut self.network,
+            &mut self.ledger,
+            self.seed,
+            &self.stop,
+            &mut watching,
+        );
+        match &ended {
+            Ok(Outcome { ending: Ending::Failed(error), .. }) => {
+                self.board.state(Phase::Failed, format!("failed: {error}"));
+                self.goodbye(&format!("the job failed: {error}"), true);
+            }
+            Ok(Outcome { ending: Ending::Interrupted, .. }) => {
+                self.board.state(Phase::Paused, "stopped; everything is kept");
+                self.goodbye("the coordinator was stopped and may come back", false);
+            }
+            Ok(_) => self.board.state(Phase::Running, "the fit is done"),
+            Err(error) => {
+                self.board.state(Phase::Failed, format!("stopped: {error}"));
+                self.goodbye("the coordinator stopped", false);
+            }
+        }
+        ended
+    }
+
+    /// Hands the finished model's files to everyone, as long as the limits say.
+    pub fn deliver(&mut self, files: &[(String, Vec<u8>)]) -> Result<()> {
+        let network = &mut self.network;
+        network.look_at_registry();
+        let ids: Vec<ClientId> = (0..network.names.len() as u32)
+            .map(ClientId)
+            .filter(|id| {
+                let name = network.name(*id);
+                network.standings.get(name) != Some(&Standing::Revoked)
+                    && !network.is_excused(name)
+                    && !network.finished.contains(name)
+            })
+            .collect();
+        let asking = Asking {
+            kind: Kind::Deliver,
+            point: Point { stage: self.last_stage + 1, step: 0 },
+            what: "the model is ready".into(),
+            rules: Rules { quorum: Quorum::Number(0), deadline: Some(network.hall.limits.linger) },
+        };
+        let mut call = Delivery { files: files_to_bytes(files) };
+        network.gather(&asking, &ids, &mut call)?;
+        self.board.change(|s| s.finished = true);
+        self.board.state(Phase::Done, "finished");
+        self.goodbye("the job is over", true);
+        Ok(())
+    }
+
+    /// What anybody may watch.
+    pub fn board(&self) -> &Board {
+        &self.board
+    }
+
+    /// Runs something beside the rounds, such as a page for people.
+    pub fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    fn goodbye(&mut self, reason: &str, over: bool) {
+        if self.network.links.is_empty() {
+            return;
+        }
+        for link in self.network.links.values() {
+            link.order(Order::Close { reason: reason.into(), over });
+        }
+        self.network.links.clear();
+        // The words are handed to the connections; what does not leave in time is lost with them.
+        self.runtime.block_on(async { tokio::time::sleep(GOODBYE).await });
+    }
+}
+
+/// Files as one message.
+pub fn files_to_bytes(files: &[(String, Vec<u8>)]) -> Bytes {
+    files.to_vec().to_bytes().into()
+}
+
+/// Reads such a message; names that are no plain file names are refused.
+pub fn files_from_bytes(bytes: &[u8]) -> Result<Vec<(String, Vec<u8>)>> {
+    let files: Vec<(String, Vec<u8>)> = Vec::from_bytes(bytes)?;
+    let plain = |name: &str| {
+        let mut parts = Path::new(name).components();
+        let single = matches!(parts.next(), Some(std::path::Component::Normal(_)));
+        single && parts.next().is_none() && !name.contains(['/', '\\', '\0'])
+    };
+    match files.iter().find(|(name, _)| !plain(name)) {
+        Some((name, _)) => Err(Error::peer(format!("`{}` is no file name", name.escape_debug()))),
+        None => Ok(files),
+    }
+}
+
+struct Delivery {
+    files: Bytes,
+}
+
+impl Call for Delivery {
+    fn message(&mut self, _: ClientId) -> Result<Bytes> {
+        Ok(self.files.clone())
+    }
+
+    fn take(&mut self, _: ClientId, _: Vec<u8>) -> Result<()> {
+        Err(Error::peer("a delivery has no answer"))
+    }
+}
+
+async fn write_status(board: Board, folder: PathBuf) {
+    let mut watch = board.watch();
+    watch.mark_changed();
+    while watch.changed().await.is_ok() {
+        watch.borrow_and_update();
+        if let Err(error) = board.write(&folder) {
+            tracing::debug!(%error, "status.json could not be written");
+        }
+        tokio::time::sleep(STATUS_EVERY).await;
+    }
+}
+
+/// Shows the run's progress on the board, and to whoever else watches.
+struct Watching<'a> {
+    board: Board,
+    observer: &'a mut dyn Observer,
+    /// The first round that this process saw of the stage, and when.
+    pace: Option<(u32, Instant)>,
+}
+
+impl Watching<'_> {
+    /// Seconds until the last round of the last stage, at the pace so far.
+    fn seconds_left(&mut self, round: u32) -> Option<f64> {
+        let (first, since) = *self.pace.get_or_insert_with(|| (round, Instant::now()));
+        let watch = self.board.watch();
+        let status = watch.borrow();
+        let left = status.rounds_total?.checked_sub(round)?;
+        let made = round.checked_sub(first).filter(|made| *made > 0)?;
+        let last_stage = status.stage_index + 1 == status.stages;
+        last_stage.then(|| f64::from(left) * since.elapsed().as_secs_f64() / f64::from(made))
+    }
+}
+
+impl Observer for Watching<'_> {
+    fn stage(&mut self, name: &str, index: usize, of: usize) {
+        self.board.state(Phase::Running, format!("stage {} of {of}: {name}", index + 1));
+        self.board.change(|s| {
+            s.stage = name.into();
+            (s.stage_index, s.stages) = (index as u32, of as u32);
+            s.round = 0;
+        });
+        self.pace = None;
+        self.observer.stage(name, index, of);
+    }
+
+    fn exchange(&mut self, done: &Done) {
+        let numbers = |ids: &[ClientId]| ids.iter().map(|id| id.0).collect();
+        let stage = self.board.watch().borrow().stage_index;
+        let (cohort, accepted) = (numbers(&done.cohort), numbers(&done.accepted));
+        self.board.exchanged(Exchanged { stage, round: done.round, cohort, accepted });
+        if let Some(round) = done.round {
+            let left = self.seconds_left(round);
+            self.board.change(|s| s.eta_s = left);
+        }
+        tracing::debug!(line = %Entry::new(stage, done).to_line().trim_end(), "exchange");
+        self.observer.exchange(done);
+    }
+
+    fn row(&mut self, row: &Row) {
+        self.board.row(serde_json::Value::Object(row.to_json()));
+        self.observer.row(row);
+    }
+}

@@ -1,0 +1,448 @@
+//! The dashboard: a read-only page for people, and the same figures for Prometheus, over HTTP.
+//!
+//! Whoever asks shows a token: the link that is printed carries it, and the first visit turns it
+//! into a cookie that scripts cannot read. A scraper sends it as `Authorization: Bearer`.
+
+use crate::status::{self, Board, Level, Phase, now};
+use crate::tls::random;
+use hyper::body::Bytes;
+use hyper::header::{
+    ALLOW, AUTHORIZATION, CONTENT_TYPE, COOKIE, HeaderValue, LOCATION, SET_COOKIE,
+};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::fs;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use subtle::ConstantTimeEq;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+use whimbrel_core::{Error, Result};
+use whimbrel_report::dashboard::{
+    ASSETS, ClientState, ClientStatus, HEADERS, LogLine, OpenExchange, RunState, Sample, Status,
+    metrics_text,
+};
+
+/// Visitors at the same time.
+const CONNECTIONS_MAX: usize = 64;
+/// How long a request may take to arrive, and a connection to live.
+const HEADERS_IN: Duration = Duration::from_secs(5);
+const LIFE: Duration = Duration::from_secs(300);
+/// How long to rest when the system has no more file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Clients listed on the page.
+const CLIENTS_MAX: usize = 500;
+/// The cookie that holds the token.
+const COOKIE_NAME: &str = "whimbrel";
+/// Where a run keeps the token.
+const TOKEN_FILE: &str = "dashboard-token";
+const TOKEN_BYTES: usize = 24;
+
+/// What the page says about the job beside its course.
+#[derive(Clone, Debug, Default)]
+pub struct About {
+    /// The method's kind.
+    pub method: String,
+    /// The model, in words.
+    pub model: String,
+    /// The program's version.
+    pub version: String,
+}
+
+/// The page's server side.
+pub struct Dashboard {
+    board: Board,
+    about: About,
+    /// None where anybody who reaches the port may look.
+    token: Option<String>,
+}
+
+impl Dashboard {
+    /// A dashboard of this board behind a token, which the run's folder keeps so that the link
+    /// outlives the process; without a folder it is open to everyone.
+    pub fn new(board: Board, about: About, folder: Option<&Path>) -> Result<Self> {
+        let token = folder.map(|folder| kept_token(&folder.join(TOKEN_FILE))).transpose()?;
+        Ok(Self { board, about, token })
+    }
+
+    /// The link that opens the page.
+    pub fn link(&self, address: SocketAddr) -> String {
+        match &self.token {
+            Some(token) => format!("http://{address}/?token={token}"),
+            None => format!("http://{address}/"),
+        }
+    }
+
+    /// Begins to answer, beside whatever else the runtime does.
+    pub fn start(self, listener: std::net::TcpListener, runtime: &Runtime) -> Result<()> {
+        let fault = |e| Error::internal(format!("the dashboard's listener cannot be used: {e}"));
+        listener.set_nonblocking(true).map_err(fault)?;
+        let _inside = runtime.enter();
+        let listener = TcpListener::from_std(listener).map_err(fault)?;
+        runtime.spawn(self.serve(listener));
+        Ok(())
+    }
+
+    async fn serve(self, listener: TcpListener) {
+        let page = Arc::new(self);
+        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        loop {
+            let Ok((stream, _)) = listener.accept().await else {
+                sleep(ACCEPT_PAUSE).await;
+                continue;
+            };
+            // A visitor too many is closed without a word.
+            let Ok(place) = places.clone().try_acquire_owned() else { continue };
+            let page = page.clone();
+            tokio::spawn(async move {
+                let _place = place;
+                let answer = service_fn(move |request: Request<hyper::body::Incoming>| {
+                    let page = page.clone();
+                    async move { Ok::<_, Infallible>(page.answer(&request)) }
+                });
+                let served = hyper::server::conn::http1::Builder::new()
+                    .timer(TokioTimer::new())
+                    .header_read_timeout(HEADERS_IN)
+                    .max_buf_size(16 << 10)
+                    .serve_connection(TokioIo::new(stream), answer);
+                let _ = timeout(LIFE, served).await;
+            });
+        }
+    }
+
+    fn answer<B>(&self, request: &Request<B>) -> Response<Full> {
+        let mut response = self.route(request);
+        for (name, value) in HEADERS {
+            response.headers_mut().insert(name, HeaderValue::from_static(value));
+        }
+        response
+    }
+
+    fn route<B>(&self, request: &Request<B>) -> Response<Full> {
+        if request.method() != Method::GET && request.method() != Method::HEAD {
+            let mut refused = plain(StatusCode::METHOD_NOT_ALLOWED, "this page can only be read\n");
+            refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return refused;
+        }
+        let path = request.uri().path();
+        if path == "/healthz" {
+            return plain(StatusCode::OK, "ok\n");
+        }
+        if let Some(token) = query_token(request.uri().query()) {
+            return if self.opens(token) { self.let_in(token) } else { stranger() };
+        }
+        if !self.knows(request) {
+            return stranger();
+        }
+        match path {
+            "/status.json" => {
+                let text = serde_json::to_string(&self.view()).expect("a status is plain data");
+                typed("application/json", text)
+            }
+            "/metrics" => typed("text/plain; version=0.0.4", metrics_text(&self.view())),
+            _ => match ASSETS.iter().find(|asset| asset.path == path) {
+                Some(asset) => typed(asset.media_type, asset.content),
+                None => plain(StatusCode::NOT_FOUND, "there is no such page\n"),
+            },
+        }
+    }
+
+    /// Puts the token into a cookie, and takes it out of the address bar.
+    fn let_in(&self, token: &str) -> Response<Full> {
+        let mut response = plain(StatusCode::SEE_OTHER, "");
+        let cookie = format!("{COOKIE_NAME}={token}; HttpOnly; SameSite=Strict; Path=/");
+        if let Ok(cookie) = HeaderValue::from_str(&cookie) {
+            response.headers_mut().insert(SET_COOKIE, cookie);
+        }
+        response.headers_mut().insert(LOCATION, HeaderValue::from_static("/"));
+        response
+    }
+
+    fn opens(&self, shown: &str) -> bool {
+        match &self.token {
+            None => true,
+            Some(token) => token.as_bytes().ct_eq(shown.as_bytes()).into(),
+        }
+    }
+
+    fn knows<B>(&self, request: &Request<B>) -> bool {
+        if self.token.is_none() {
+            return true;
+        }
+        let text = |name| request.headers().get_all(name).iter().filter_map(|v| v.to_str().ok());
+        let cookies = text(COOKIE).flat_map(|line| line.split(';'));
+        let mut shown = cookies
+            .filter_map(|pair| pair.trim().strip_prefix(COOKIE_NAME)?.strip_prefix('='))
+            .chain(text(AUTHORIZATION).filter_map(|v| v.strip_prefix("Bearer ")));
+        shown.any(|token| self.opens(token))
+    }
+
+    fn view(&self) -> Status {
+        view(&self.board.watch().borrow(), &self.about)
+    }
+}
+
+/// The coordinator's snapshot as the page shows it.
+fn view(status: &status::Status, about: &About) -> Status {
+    let now = now();
+    let listed = status.clients.iter().take(CLIENTS_MAX);
+    Status {
+        job: status.job.clone(),
+        method: about.method.clone(),
+        model: about.model.clone(),
+        version: about.version.clone(),
+        state: run_state(status.phase),
+        // What needs nobody's attention is in the log alone.
+        message: match status.phase {
+            Phase::Running | Phase::Done => String::new(),
+            Phase::Waiting | Phase::Paused | Phase::Failed => status.state.clone(),
+        },
+        stage: status.stage_index,
+        stages: status.stages,
+        stage_name: status.stage.clone(),
+        round: status.round,
+        rounds: status.rounds_total.filter(|_| status.stage_index + 1 == status.stages),
+        exchange: status.open.as_ref().map(|open| OpenExchange {
+            cohort: open.asked,
+            answered: open.heard,
+            quorum: open.quorum,
+            deadline_s: open.closes.map(|at| (at - now).max(0.0)),
+        }),
+        seconds: (now - status.started).max(0.0),
+        seconds_left: status.eta_s,
+        bytes_up: status.bytes_up,
+        bytes_down: status.bytes_down,
+        bytes_eval: status.bytes_eval,
+        series: status.rows.iter().map(sample).collect(),
+        clients: listed.map(|(name, client)| row(name, client, status, now)).collect(),
+        clients_more: status.clients.len().saturating_sub(CLIENTS_MAX) as u64,
+        refused: status.refused.iter().map(|(why, n)| (why.to_string(), *n)).collect(),
+        log: status.log.iter().map(line).collect(),
+    }
+}
+
+fn run_state(phase: Phase) -> RunState {
+    match phase {
+        Phase::Waiting => RunState::Waiting,
+        Phase::Running => RunState::Running,
+        Phase::Paused => RunState::Paused,
+        Phase::Done => RunState::Done,
+        Phase::Failed => RunState::Failed,
+    }
+}
+
+fn sample(row: &serde_json::Value) -> Sample {
+    let number = |key: &str| row.get(key).and_then(serde_json::Value::as_f64);
+    let bytes = |key: &str| (number(key).unwrap_or(0.0) / 8.0) as u64;
+    Sample {
+        round: number("round").unwrap_or(0.0) as u32,
+        seconds: number("seconds").unwrap_or(0.0),
+        objective: number("objective"),
+        field_norm2: number("field_norm2"),
+        excess_loss: number("excess_loss"),
+        bytes_up: bytes("bits_up"),
+        bytes_down: bytes("bits_down"),
+    }
+}
+
+fn row(
+    name: &str,
+    client: &status::ClientStatus,
+    status: &status::Status,
+    now: f64,
+) -> ClientStatus {
+    let state = match (client.standing.as_str(), client.connected, client.last_seen) {
+        ("revoked", ..) => ClientState::Revoked,
+        ("dead", ..) => ClientState::Dead,
+        (_, true, _) => ClientState::Connected,
+        (_, false, Some(_)) => ClientState::Away,
+        (_, false, None) => ClientState::Invited,
+    };
+    let mark = |exchanged: &status::Exchanged| match client.id {
+        Some(id) if exchanged.accepted.contains(&id) => 'y',
+        Some(id) if exchanged.cohort.contains(&id) => 'n',
+        _ => '.',
+    };
+    ClientStatus {
+        name: name.into(),
+        state,
+        last_seen_s: client.last_seen.map(|at| (now - at).max(0.0)),
+        rounds: client.accepted as u32,
+        bytes_up: client.received,
+        bytes_down: client.sent,
+        refused: client.refused,
+        strip: status.strip.iter().map(mark).collect(),
+    }
+}
+
+fn line(line: &status::Line) -> LogLine {
+    let day = line.time.max(0.0) as u64 % 86_400;
+    LogLine {
+        time: format!("{:02}:{:02}:{:02}", day / 3600, day / 60 % 60, day % 60),
+        level: match line.level {
+            Level::Info => "info",
+            Level::Warn => "warn",
+            Level::Error => "error",
+        }
+        .into(),
+        text: line.text.clone(),
+    }
+}
+
+type Full = http_body_util::Full<Bytes>;
+
+fn typed(media_type: &'static str, content: impl Into<Bytes>) -> Response<Full> {
+    let mut response = Response::new(Full::new(content.into()));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    response
+}
+
+fn plain(status: StatusCode, text: &'static str) -> Response<Full> {
+    let mut response = typed("text/plain; charset=utf-8", text);
+    *response.status_mut() = status;
+    response
+}
+
+fn stranger() -> Response<Full> {
+    plain(StatusCode::UNAUTHORIZED, "open the link that the coordinator printed\n")
+}
+
+fn query_token(query: Option<&str>) -> Option<&str> {
+    query?.split('&').find_map(|pair| pair.strip_prefix("token="))
+}
+
+/// The token of a file; a new one where there is none, or none that is whole.
+fn kept_token(path: &Path) -> Result<String> {
+    let whole = |text: &String| {
+        text.len() == 2 * TOKEN_BYTES && text.bytes().all(|b| b.is_ascii_hexdigit())
+    };
+    if let Some(token) = fs::read_to_string(path).ok().filter(whole) {
+        return Ok(token);
+    }
+    let bytes: [u8; TOKEN_BYTES] = random()?;
+    let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let fault = |e| Error::storage(path.display(), e);
+    let mut file = fs::OpenOptions::new();
+    file.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut file, 0o600);
+    file.open(path).and_then(|mut file| file.write_all(token.as_bytes())).map_err(fault)?;
+    Ok(token)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::{Exchanged, Open, Refusal};
+    use hyper::header::HeaderName;
+
+    fn page(folder: Option<&Path>) -> Dashboard {
+        let board = Board::new("wards");
+        board.state(Phase::Running, "stage 1 of 1: fit");
+        board.client("<north>", |c| (c.id, c.connected) = (Some(0), true));
+        board.client("south", |c| c.id = Some(1));
+        let strip = |accepted: Vec<u32>| Exchanged {
+            stage: 0,
+            round: Some(1),
+            cohort: vec![0, 1],
+            accepted,
+        };
+        board.exchanged(strip(vec![0, 1]));
+        board.exchanged(strip(vec![0]));
+        board.refuse(Refusal::Late);
+        board.row(
+            serde_json::json!({ "round": 1, "objective": 2.5, "bits_up": 80, "bits_down": 16 }),
+        );
+        board.change(|s| s.open = Some(Open { asked: 2, heard: 1, ..Open::default() }));
+        Dashboard::new(board, About::default(), folder).unwrap()
+    }
+
+    fn ask(page: &Dashboard, path: &str, header: Option<(HeaderName, String)>) -> Response<Full> {
+        let mut request = Request::builder().uri(path);
+        if let Some((name, value)) = header {
+            request = request.header(name, value);
+        }
+        page.answer(&request.body(()).unwrap())
+    }
+
+    #[test]
+    fn nothing_is_shown_without_the_token() {
+        let folder = tempfile::tempdir().unwrap();
+        let page = page(Some(folder.path()));
+        let token = page.token.clone().unwrap();
+        for path in
+            ["/", "/app.js", "/status.json", "/metrics", "/nowhere", "/?token=wrong", "/?token="]
+        {
+            assert_eq!(ask(&page, path, None).status(), StatusCode::UNAUTHORIZED, "{path}");
+        }
+        let wrong = Some((AUTHORIZATION, format!("Bearer {token}x")));
+        assert_eq!(ask(&page, "/metrics", wrong).status(), StatusCode::UNAUTHORIZED);
+        let right = Some((AUTHORIZATION, format!("Bearer {token}")));
+        assert_eq!(ask(&page, "/metrics", right).status(), StatusCode::OK);
+        assert_eq!(ask(&page, "/healthz", None).status(), StatusCode::OK);
+    }
+
+    #[test]
+    fn the_link_sets_a_cookie_that_opens_every_page() {
+        let folder = tempfile::tempdir().unwrap();
+        let page = page(Some(folder.path()));
+        let link = page.link("127.0.0.1:7480".parse().unwrap());
+        let entered = ask(&page, link.strip_prefix("http://127.0.0.1:7480").unwrap(), None);
+        assert_eq!(
+            (entered.status(), &entered.headers()[LOCATION]),
+            (StatusCode::SEE_OTHER, &HeaderValue::from_static("/"))
+        );
+        let cookie = entered.headers()[SET_COOKIE].to_str().unwrap();
+        assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"), "{cookie}");
+        let cookie = format!("other=1; {}", cookie.split(';').next().unwrap());
+        for asset in &ASSETS {
+            let shown = ask(&page, asset.path, Some((COOKIE, cookie.clone())));
+            assert_eq!(shown.status(), StatusCode::OK, "{}", asset.path);
+            for (name, value) in HEADERS {
+                assert_eq!(shown.headers()[name], value);
+            }
+        }
+        // The link is the same after a restart, and only its owner can read it.
+        assert_eq!(
+            Dashboard::new(Board::new("wards"), About::default(), Some(folder.path()))
+                .unwrap()
+                .token,
+            page.token
+        );
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            let mode = fs::metadata(folder.path().join(TOKEN_FILE)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600);
+        }
+    }
+
+    #[test]
+    fn it_can_only_be_read() {
+        let request = Request::builder().method(Method::POST).uri("/").body(()).unwrap();
+        assert_eq!(page(None).answer(&request).status(), StatusCode::METHOD_NOT_ALLOWED);
+    }
+
+    #[test]
+    fn the_page_shows_what_the_coordinator_sees() {
+        let shown = page(None).view();
+        assert_eq!((shown.state, shown.message.as_str()), (RunState::Running, ""));
+        let clients: Vec<(&str, ClientState, &str)> =
+            shown.clients.iter().map(|c| (c.name.as_str(), c.state, c.strip.as_str())).collect();
+        assert_eq!(
+            clients,
+            [("<north>", ClientState::Connected, "yy"), ("south", ClientState::Invited, "yn")]
+        );
+        assert_eq!((shown.series[0].bytes_up, shown.series[0].bytes_down), (10, 2));
+        assert_eq!((shown.series[0].objective, shown.exchange.unwrap().answered), (Some(2.5), 1));
+        assert_eq!(shown.refused, [("the exchange is closed".to_string(), 1)]);
+        assert!(metrics_text(&shown).contains("whimbrel_objective 2.5"));
+    }
+}

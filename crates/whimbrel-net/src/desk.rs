@@ -1,0 +1,247 @@
+//! Between connections and the coordinator's thread: events in, orders out.
+//!
+//! Connections are tasks of an asynchronous runtime; rounds are run by one plain thread, which owns
+//! everything that decides. What a connection knows it says in an [`Event`]; what it shall do it is
+//! told in an [`Order`].
+
+use crate::audit::Audit;
+use crate::limits::Limits;
+use crate::point::Point;
+use crate::proto::{Kind, Verdict};
+use crate::registry::Registry;
+use crate::status::{Board, Refusal};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tonic::codegen::Bytes;
+
+/// What a connection tells the coordinator. `session` tells an old connection of a client from its
+/// new one.
+pub enum Event {
+    /// A client is there.
+    Arrived {
+        /// Who.
+        name: String,
+        /// Its connection.
+        link: Link,
+        /// The last step it knows to be accepted.
+        committed: Option<Point>,
+        /// A step whose fate it does not know.
+        staged: Option<Point>,
+        /// Where the answer goes: the staged step's fate, or why it may not stay.
+        reply: oneshot::Sender<Result<Verdict, Refusal>>,
+    },
+    /// A connection is gone.
+    Left {
+        /// Whose.
+        name: String,
+        /// Which.
+        session: u64,
+    },
+    /// A message has gone down.
+    Sent {
+        /// To whom.
+        name: String,
+        /// On which connection.
+        session: u64,
+    },
+    /// A whole upload has come.
+    Upload {
+        /// From whom.
+        name: String,
+        /// What for.
+        kind: Kind,
+        /// Of which step.
+        point: Point,
+        /// The message.
+        bytes: Vec<u8>,
+        /// Its share of the memory for uploads, given back when the event is dropped.
+        room: OwnedSemaphorePermit,
+    },
+    /// A client broke the protocol and was cut off.
+    Breach {
+        /// Who.
+        name: String,
+    },
+    /// A client cannot go on.
+    Failed {
+        /// Who.
+        name: String,
+        /// Why, in its words.
+        reason: String,
+    },
+    /// A client has what it came for.
+    Finished {
+        /// Who.
+        name: String,
+    },
+}
+
+/// What a connection shall do.
+pub enum Order {
+    /// Send a message and ask for the answer.
+    Task {
+        /// What for.
+        kind: Kind,
+        /// Of which step.
+        point: Point,
+        /// The client's number.
+        client: u32,
+        /// The message.
+        bytes: Bytes,
+    },
+    /// Say what became of an upload.
+    Ack {
+        /// What for.
+        kind: Kind,
+        /// Of which step.
+        point: Point,
+        /// Accepted, or why not.
+        fate: Result<(), Refusal>,
+    },
+    /// Say goodbye and close.
+    Close {
+        /// Why.
+        reason: String,
+        /// Whether there is nothing to come back for.
+        over: bool,
+    },
+}
+
+/// A client's connection, as the coordinator holds it. Dropping it closes the connection.
+#[derive(Clone)]
+pub struct Link {
+    /// Which connection.
+    pub session: u64,
+    orders: mpsc::UnboundedSender<Order>,
+}
+
+impl Link {
+    /// Gives an order; a connection that is gone says so in an event of its own.
+    pub fn order(&self, order: Order) {
+        let _ = self.orders.send(order);
+    }
+}
+
+/// What every connection shares.
+pub struct Hall {
+    /// Who may take part.
+    pub registry: Registry,
+    /// What a stranger can cost.
+    pub limits: Limits,
+    /// The run, as in every client's hello.
+    pub run: Vec<u8>,
+    /// What an enrolled client is told.
+    pub offer: Bytes,
+    /// For people.
+    pub board: Board,
+    /// For the record.
+    pub audit: Audit,
+    /// To the coordinator.
+    pub events: mpsc::Sender<Event>,
+    /// Memory for uploads, in units of [`ROOM_UNIT`].
+    pub room: Arc<Semaphore>,
+    /// The bounds of the stage under way.
+    pub bounds: Mutex<Bounds>,
+    sessions: AtomicU64,
+    wrong_tokens: Mutex<(Option<Instant>, u32)>,
+}
+
+/// Bytes per unit of memory for uploads.
+pub const ROOM_UNIT: u64 = 4096;
+
+/// The longest messages of a stage.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bounds {
+    /// A summary.
+    pub summary: u64,
+    /// An upload.
+    pub up: u64,
+    /// An answer to an evaluation.
+    pub answer: u64,
+}
+
+impl Bounds {
+    /// The bound of a kind of upload; none where nothing may come up.
+    pub fn of(&self, kind: Kind) -> Option<u64> {
+        match kind {
+            Kind::Enrol => Some(self.summary),
+            Kind::Exchange => Some(self.up),
+            Kind::Evaluate => Some(self.answer),
+            Kind::Deliver | Kind::Unspecified => None,
+        }
+    }
+}
+
+/// What a [`Hall`] is made of.
+pub struct Parts {
+    /// Who may take part.
+    pub registry: Registry,
+    /// What a stranger can cost.
+    pub limits: Limits,
+    /// What an enrolled client is told.
+    pub offer: Vec<u8>,
+    /// For people.
+    pub board: Board,
+    /// For the record.
+    pub audit: Audit,
+}
+
+impl Hall {
+    /// The hall, and where its events come out.
+    pub fn new(parts: Parts) -> (Arc<Self>, mpsc::Receiver<Event>) {
+        let Parts { registry, limits, offer, board, audit } = parts;
+        let (events, receiver) = mpsc::channel(1024);
+        let units = (limits.upload_bytes / ROOM_UNIT).clamp(1, Semaphore::MAX_PERMITS as u64);
+        let hall = Self {
+            run: registry.book().run.into_bytes(),
+            registry,
+            offer: offer.into(),
+            board,
+            audit,
+            events,
+            room: Arc::new(Semaphore::new(units as usize)),
+            bounds: Mutex::new(Bounds { summary: 0, up: 0, answer: 0 }),
+            sessions: AtomicU64::new(0),
+            wrong_tokens: Mutex::new((None, 0)),
+            limits,
+        };
+        (Arc::new(hall), receiver)
+    }
+
+    /// A new connection's ends.
+    pub fn link(&self) -> (Link, mpsc::UnboundedReceiver<Order>) {
+        let session = self.sessions.fetch_add(1, Ordering::Relaxed);
+        let (orders, receiver) = mpsc::unbounded_channel();
+        (Link { session, orders }, receiver)
+    }
+
+    /// Counts and records a refusal of a client, or of a stranger at an address.
+    pub fn refuse(&self, why: Refusal, who: &str, stranger: bool) {
+        tracing::warn!(%who, "refused: {why}");
+        self.board.refuse(why);
+        self.audit.note("refused", who, &why.to_string(), stranger);
+    }
+
+    /// Whether one more token may be looked at; each look counts until it proves right.
+    pub fn may_enrol(&self) -> bool {
+        let mut held = self.wrong_tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.0.is_none_or(|since| since.elapsed().as_secs() >= 60) {
+            *held = (Some(Instant::now()), 0);
+        }
+        held.1 += 1;
+        held.1 <= self.limits.enrolments_per_minute
+    }
+
+    /// The token was right: it does not count.
+    pub fn enrolled(&self) {
+        let mut held = self.wrong_tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        held.1 = held.1.saturating_sub(1);
+    }
+
+    /// The bound of a kind of upload in this stage.
+    pub fn bound(&self, kind: Kind) -> Option<u64> {
+        self.bounds.lock().unwrap_or_else(PoisonError::into_inner).of(kind)
+    }
+}

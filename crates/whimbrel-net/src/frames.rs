@@ -1,0 +1,90 @@
+//! Frames of a session, made and taken apart.
+
+use crate::limits::CHUNK_BYTES;
+use crate::point::Point;
+use crate::proto::{self, Kind, client_frame, server_frame};
+use tonic::codegen::Bytes;
+
+/// A frame to a client.
+pub fn to_client(frame: server_frame::Frame) -> proto::ServerFrame {
+    proto::ServerFrame { frame: Some(frame) }
+}
+
+/// A frame to the coordinator.
+pub fn to_server(frame: client_frame::Frame) -> proto::ClientFrame {
+    proto::ClientFrame { frame: Some(frame) }
+}
+
+/// The chunks of a message, which share its memory.
+pub fn chunks(message: &Bytes) -> impl Iterator<Item = proto::Chunk> + use<> {
+    let message = message.clone();
+    (0..message.len()).step_by(CHUNK_BYTES).map(move |start| {
+        let end = (start + CHUNK_BYTES).min(message.len());
+        proto::Chunk { data: message.slice(start..end) }
+    })
+}
+
+/// A message that is being put together from its chunks. Memory grows with what has come, never
+/// with what was announced.
+#[derive(Debug)]
+pub struct Assembly {
+    /// What it is for.
+    pub kind: Kind,
+    /// And for which step.
+    pub point: Point,
+    announced: u64,
+    bytes: Vec<u8>,
+}
+
+impl Assembly {
+    /// Begins with what was announced.
+    pub fn new(kind: Kind, point: Point, announced: u64) -> Self {
+        Self { kind, point, announced, bytes: Vec::new() }
+    }
+
+    /// Adds a chunk; fails where there is more than was announced, or nothing in it.
+    pub fn add(&mut self, chunk: &[u8]) -> Result<(), &'static str> {
+        if chunk.is_empty() {
+            return Err("an empty chunk");
+        }
+        if (self.bytes.len() + chunk.len()) as u64 > self.announced {
+            return Err("more bytes than announced");
+        }
+        self.bytes.extend_from_slice(chunk);
+        Ok(())
+    }
+
+    /// Whether everything announced has come.
+    pub fn is_whole(&self) -> bool {
+        self.bytes.len() as u64 == self.announced
+    }
+
+    /// The message.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_are_put_together_again_and_an_announcement_takes_no_memory() {
+        let message = Bytes::from((0..CHUNK_BYTES + 7).map(|i| i as u8).collect::<Vec<_>>());
+        let point = Point::enrolment(0);
+        let mut whole = Assembly::new(Kind::Enrol, point, message.len() as u64);
+        for chunk in chunks(&message) {
+            assert!(!whole.is_whole());
+            whole.add(&chunk.data).unwrap();
+        }
+        assert!(whole.is_whole());
+        assert_eq!(whole.add(b"x"), Err("more bytes than announced"));
+        assert_eq!(whole.into_bytes(), message);
+
+        let huge = Assembly::new(Kind::Enrol, point, u64::MAX);
+        assert_eq!(huge.bytes.capacity(), 0);
+        assert!(Assembly::new(Kind::Enrol, point, 0).is_whole());
+        assert_eq!(chunks(&Bytes::new()).count(), 0);
+    }
+}

@@ -1,0 +1,180 @@
+//! One string that lets one client in: address, the server certificate's fingerprint, the client's
+//! name and a one-time token.
+//!
+//! `whimbrel1-` and the base32 (RFC 4648, lower case, no padding) of: version (1 byte), address,
+//! fingerprint (32 bytes), name, token (16 bytes), CRC-32 of all that. The checksum is there for
+//! strings that lost a letter on their way through a mail, not against forgery.
+
+use whimbrel_core::wire::cut;
+use whimbrel_core::{Error, Result, Wire};
+
+const PREFIX: &str = "whimbrel1-";
+const VERSION: u8 = 1;
+const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+/// Longer than any invitation with a sane name and address.
+const LENGTH_MAX: usize = 2048;
+
+/// A one-time secret.
+pub type Token = [u8; 16];
+
+/// The SHA-256 of a certificate.
+pub type Fingerprint = [u8; 32];
+
+/// What an invitation says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Invitation {
+    /// Where the coordinator listens, `host:port`.
+    pub address: String,
+    /// The certificate it must show.
+    pub server: Fingerprint,
+    /// Who is invited.
+    pub name: String,
+    /// The secret that proves it.
+    pub token: Token,
+}
+
+impl Invitation {
+    /// The string to hand over.
+    pub fn encode(&self) -> String {
+        let mut bytes = vec![VERSION];
+        self.address.put(&mut bytes);
+        bytes.extend_from_slice(&self.server);
+        self.name.put(&mut bytes);
+        bytes.extend_from_slice(&self.token);
+        crc32fast::hash(&bytes).put(&mut bytes);
+        format!("{PREFIX}{}", base32(&bytes))
+    }
+
+    /// Reads such a string.
+    pub fn decode(text: &str) -> Result<Self> {
+        let text = text.trim();
+        let body = text
+            .get(..PREFIX.len())
+            .filter(|head| head.eq_ignore_ascii_case(PREFIX))
+            .map(|_| &text[PREFIX.len()..])
+            .ok_or_else(|| {
+                Error::config("this is not an invitation")
+                    .hint(format!("an invitation begins with `{PREFIX}`"))
+            })?;
+        let damaged = || {
+            Error::config("this invitation is damaged or incomplete")
+                .hint("copy the whole string, or ask for a new one")
+        };
+        if body.len() > LENGTH_MAX {
+            return Err(damaged());
+        }
+        let bytes = unbase32(body).ok_or_else(damaged)?;
+        let (body, sum) = bytes.split_last_chunk::<4>().ok_or_else(damaged)?;
+        if crc32fast::hash(body) != u32::from_le_bytes(*sum) {
+            return Err(damaged());
+        }
+        match body[..] {
+            [VERSION, ref rest @ ..] => Self::parts(rest).map_err(|_| damaged()),
+            [version, ..] => Err(Error::config(format!(
+                "this invitation has version {version}, this program reads {VERSION}"
+            ))),
+            [] => Err(damaged()),
+        }
+    }
+
+    fn parts(mut rest: &[u8]) -> Result<Self> {
+        let address = String::take(&mut rest)?;
+        let server = cut(&mut rest, 32)?.try_into().expect("cut to size");
+        let name = String::take(&mut rest)?;
+        let token = cut(&mut rest, 16)?.try_into().expect("cut to size");
+        if !rest.is_empty() {
+            return Err(Error::peer("bytes too many"));
+        }
+        Ok(Self { address, server, name, token })
+    }
+}
+
+/// Bytes in lower-case hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn base32(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for chunk in bytes.chunks(5) {
+        let mut word = [0; 8];
+        word[3..3 + chunk.len()].copy_from_slice(chunk);
+        let bits = u64::from_be_bytes(word);
+        for i in 0..(chunk.len() * 8).div_ceil(5) {
+            text.push(LETTERS[(bits >> (35 - 5 * i)) as usize & 31] as char);
+        }
+    }
+    text
+}
+
+fn unbase32(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let (mut word, mut bits) = (0u32, 0);
+    for letter in text.bytes() {
+        let value = LETTERS.iter().position(|l| *l == letter.to_ascii_lowercase())?;
+        word = word << 5 | value as u32;
+        bits += 5;
+        if bits >= 8 {
+            bits -= 8;
+            bytes.push((word >> bits) as u8);
+            word &= (1 << bits) - 1;
+        }
+    }
+    (word == 0 && bits < 5).then_some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Invitation {
+        Invitation {
+            address: "hospital.example:7443".into(),
+            server: std::array::from_fn(|i| i as u8),
+            name: "ward 7".into(),
+            token: [0xa5; 16],
+        }
+    }
+
+    #[test]
+    fn the_string_has_its_golden_form_and_comes_back() {
+        let text = sample().encode();
+        assert_eq!(
+            text,
+            "whimbrel1-aekwq33tobuxiylmfzsxqylnobwgkorxgq2dgaabaibqibiga4eascqlbqgq4dyqcejbgfav\
+             cylrqgi2dmob2hq7az3wc4teea32ljnfuws2ljnfuws2ljnfuws2kukm6ifq"
+        );
+        assert_eq!(Invitation::decode(&text).unwrap(), sample());
+        assert_eq!(Invitation::decode(&format!(" {}\n", text.to_uppercase())).unwrap(), sample());
+    }
+
+    #[test]
+    fn a_string_that_lost_or_changed_a_letter_is_refused() {
+        let text = sample().encode();
+        for at in PREFIX.len()..text.len() {
+            let mut letters = text.clone().into_bytes();
+            letters[at] = if letters[at] == b'a' { b'b' } else { b'a' };
+            assert!(Invitation::decode(std::str::from_utf8(&letters).unwrap()).is_err(), "{at}");
+            assert!(Invitation::decode(&text[..at]).is_err());
+        }
+        let error = Invitation::decode("whimbrel run").unwrap_err().to_string();
+        assert!(error.starts_with("this is not an invitation\nhint: "), "{error}");
+        assert!(Invitation::decode("whimbrel1-é").is_err());
+    }
+
+    #[test]
+    fn base32_is_that_of_the_standard() {
+        for (bytes, text) in [
+            ("", ""),
+            ("f", "my"),
+            ("fo", "mzxq"),
+            ("foo", "mzxw6"),
+            ("foob", "mzxw6yq"),
+            ("fooba", "mzxw6ytb"),
+            ("foobar", "mzxw6ytboi"),
+        ] {
+            assert_eq!(base32(bytes.as_bytes()), text);
+            assert_eq!(unbase32(text).unwrap(), bytes.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! What a coordinator keeps: nothing that it acknowledged may be lost.
+//!
+//! A checkpoint, journal and metrics as in a simulation's folder, and beside them a log with every
+//! exchange and evaluation since that checkpoint. An exchange is one record, made durable before
+//! anybody hears of it. After a crash the checkpoint is read, journal and metrics are cut back to
+//! it, and the log's records are applied on top. When the log has grown, a new checkpoint is made
+//! and the log begins anew; a record that the checkpoint already holds is known by its numbers and
+//! passed over.
+//!
+//! A full disk stops the job and does not end it: what could not be written is tried again until
+//! there is space, or until the coordinator is told to stop.
+
+use crate::point::Point;
+use crate::status::{Board, Phase};
+use crate::wal::Wal;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use whimbrel_core::{ClientId, Error, Result, Wire, wire};
+use whimbrel_engine::checkpoint::{Checkpoint, Store};
+use whimbrel_engine::journal::Entry;
+use whimbrel_engine::keeper::{Keeper, Moment, Progress, last_seconds};
+use whimbrel_engine::machine::Change;
+use whimbrel_engine::metrics::Row;
+use whimbrel_engine::runner::{Done, Tally, Traffic};
+
+/// A log shorter than this is not worth a new checkpoint.
+const LOG_BYTES_MIN: u64 = 8 << 20;
+/// Between two tries on a full disk.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// A run's folder, as a coordinator keeps it.
+pub struct Ledger {
+    folder: PathBuf,
+    store: Store,
+    wal: Wal,
+    checkpoint: Option<Checkpoint>,
+    seconds_before: f64,
+    board: Board,
+    stop: Arc<AtomicBool>,
+}
+
+/// A closed exchange.
+#[derive(Debug, PartialEq)]
+struct Exchanged {
+    stage: u32,
+    line: String,
+    change: Change,
+    tallies: Vec<(ClientId, Tally)>,
+    traffic: Traffic,
+    progress: Loop,
+}
+
+/// An evaluated round.
+#[derive(Debug, PartialEq)]
+struct Evaluated {
+    stage: u32,
+    exchanges: u32,
+    line: String,
+    traffic: Traffic,
+    progress: Loop,
+}
+
+/// [`Progress`] as bytes.
+#[derive(Debug, PartialEq, Clone, Copy)]
+struct Loop {
+    evaluated: Option<u32>,
+    patience: Option<(f64, u32)>,
+    accepted: u32,
+}
+
+wire!(Exchanged { stage, line, change, tallies, traffic, progress });
+wire!(Evaluated { stage, exchanges, line, traffic, progress });
+wire!(Loop { evaluated, patience, accepted });
+
+const EXCHANGED: u8 = 1;
+const EVALUATED: u8 = 2;
+
+impl Ledger {
+    /// Begins with empty files.
+    pub fn create(folder: &Path, board: Board, stop: Arc<AtomicBool>) -> Result<Self> {
+        let store = Store::create(folder)?;
+        let wal = Wal::create(&wal_path(folder))?;
+        let folder = folder.to_path_buf();
+        Ok(Self { folder, store, wal, checkpoint: None, seconds_before: 0.0, board, stop })
+    }
+
+    /// Goes on where an earlier process stopped; begins where it had made no checkpoint, because
+    /// then nobody was told anything either.
+    pub fn resume(folder: &Path, board: Board, stop: Arc<AtomicBool>) -> Result<Self> {
+        if !Store::has_checkpoint(folder) {
+            return Self::create(folder, board, stop);
+        }
+        let (mut store, mut checkpoint) = Store::resume(folder)?;
+        let path = wal_path(folder);
+        let (wal, records) =
+            if path.exists() { Wal::open(&path)? } else { (Wal::create(&path)?, Vec::new()) };
+        for record in records {
+            apply(&record, &mut checkpoint, &mut store)
+                .map_err(|e| Error::storage(path.display(), e))?;
+        }
+        store.flush()?;
+        let seconds_before = last_seconds(folder);
+        let (folder, checkpoint) = (folder.to_path_buf(), Some(checkpoint));
+        Ok(Self { folder, store, wal, checkpoint, seconds_before, board, stop })
+    }
+
+    /// The last accepted step of every client, from the journal and the clients of the stage under
+    /// way.
+    pub fn fates(&self) -> Result<BTreeMap<ClientId, Point>> {
+        let mut fates = BTreeMap::new();
+        let Some(checkpoint) = &self.checkpoint else { return Ok(fates) };
+        for id in checkpoint.simulation.machine.enrolled() {
+            fates.insert(id, Point::enrolment(checkpoint.stage));
+        }
+        let path = self.folder.join("journal");
+        let text = std::fs::read_to_string(&path).map_err(|e| Error::storage(path.display(), e))?;
+        for line in text.lines() {
+            let entry = Entry::parse(line)?;
+            let point = Point::exchange(entry.stage, entry.exchange);
+            for id in entry.accepted_ids()? {
+                let last = fates.entry(id).or_insert(point);
+                *last = point.max(*last);
+            }
+        }
+        Ok(fates)
+    }
+
+    /// Tries until it is done, or until the coordinator is told to stop.
+    fn insist(&mut self, mut work: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
+        let mut paused = false;
+        loop {
+            match work(self) {
+                Err(error @ Error::Storage { .. }) => {
+                    let why = format!(
+                        "paused, nothing is lost: {error}; going on as soon as it can be written"
+                    );
+                    self.board.state(Phase::Paused, why);
+                    paused = true;
+                    if self.stop.load(Ordering::Relaxed) {
+                        return Err(error);
+                    }
+                    std::thread::sleep(RETRY);
+                }
+                Ok(()) => {
+                    if paused {
+                        self.board.state(Phase::Running, "going on after a pause");
+                    }
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn save(&mut self, moment: &Moment<'_>) -> Result<()> {
+        let checkpoint = moment.checkpoint()?;
+        self.insist(|ledger| ledger.store.save(&checkpoint))?;
+        self.insist(|ledger| ledger.wal.reset())
+    }
+
+    /// Adds a line to journal or metrics. It is in the log already: a line that cannot be written
+    /// now waits in memory and is written with the next checkpoint.
+    fn later(&mut self, add: impl FnOnce(&mut Store) -> Result<()>) {
+        if let Err(error) = add(&mut self.store) {
+            self.board.warn(&format!("written later: {error}"));
+        }
+    }
+
+    fn append<T: Wire>(&mut self, tag: u8, record: &T) -> Result<u64> {
+        let mut bytes = vec![tag];
+        record.put(&mut bytes);
+        self.insist(|ledger| ledger.wal.append(&bytes))?;
+        Ok(bytes.len() as u64)
+    }
+}
+
+impl Keeper for Ledger {
+    fn resume(&mut self) -> Result<Option<Checkpoint>> {
+        Ok(self.checkpoint.take())
+    }
+
+    fn seconds_before(&self) -> f64 {
+        self.seconds_before
+    }
+
+    fn opened(&mut self, moment: &Moment<'_>) -> Result<()> {
+        self.save(moment)
+    }
+
+    fn exchange(&mut self, done: &Done, moment: &Moment<'_>) -> Result<()> {
+        let entry = Entry::new(moment.stage, done);
+        let touched = done.joined.iter().chain(&done.cohort);
+        let tally = |id: &ClientId| moment.tallies.get(id.0 as usize).map(|tally| (*id, *tally));
+        let record = Exchanged {
+            stage: moment.stage,
+            line: entry.to_line(),
+            change: moment.machine.change(done.joined.iter().chain(&done.accepted).copied())?,
+            tallies: touched.filter_map(tally).collect(),
+            traffic: moment.traffic,
+            progress: moment.progress.into(),
+        };
+        let bytes = self.append(EXCHANGED, &record)?;
+        self.later(|store| store.record(&entry));
+        // A checkpoint has about the size of a record with everyone in it.
+        if self.wal.bytes() > LOG_BYTES_MIN.max(32 * bytes) {
+            self.save(moment)?;
+        }
+        Ok(())
+    }
+
+    fn evaluated(&mut self, row: &Row, moment: &Moment<'_>) -> Result<()> {
+        let line = format!("{}\n", serde_json::Value::Object(row.to_json()));
+        let record = Evaluated {
+            stage: moment.stage,
+            exchanges: moment.machine.exchanges(),
+            line: line.clone(),
+            traffic: moment.traffic,
+            progress: moment.progress.into(),
+        };
+        self.append(EVALUATED, &record)?;
+        self.later(|store| store.evaluated_line(&line));
+        Ok(())
+    }
+
+    fn left(&mut self, moment: &Moment<'_>) -> Result<()> {
+        self.save(moment)
+    }
+
+    fn failed(&mut self) -> Result<()> {
+        self.insist(|ledger| ledger.store.flush())
+    }
+}
+
+/// Applies a record to a checkpoint, unless the checkpoint was made after it.
+fn apply(record: &[u8], checkpoint: &mut Checkpoint, store: &mut Store) -> Result<()> {
+    let here = (checkpoint.stage, checkpoint.simulation.machine.exchanges());
+    match record {
+        [EXCHANGED, rest @ ..] => {
+            let record = Exchanged::from_bytes(rest)?;
+            let entry = Entry::parse(record.line.trim_end())?;
+            if (record.stage, entry.exchange) < here {
+                return Ok(());
+            }
+            checkpoint.simulation.machine.apply(record.change)?;
+            for (id, tally) in record.tallies {
+                let (tallies, at) = (&mut checkpoint.simulation.tallies, id.0 as usize);
+                if tallies.len() <= at {
+                    tallies.resize(at + 1, Tally::default());
+                }
+                tallies[at] = tally;
+            }
+            checkpoint.simulation.traffic = record.traffic;
+            record.progress.restore(checkpoint);
+            store.record(&entry)
+        }
+        [EVALUATED, rest @ ..] => {
+            let record = Evaluated::from_bytes(rest)?;
+            let old = (record.stage, record.exchanges) < here
+                || record.progress.evaluated == checkpoint.evaluated;
+            if old {
+                return Ok(());
+            }
+            checkpoint.simulation.traffic = record.traffic;
+            record.progress.restore(checkpoint);
+            store.evaluated_line(&record.line)
+        }
+        _ => Err(Error::peer("a record of a kind that this program does not know")),
+    }
+}
+
+impl From<Progress> for Loop {
+    fn from(p: Progress) -> Self {
+        Self { evaluated: p.evaluated, patience: p.patience, accepted: p.accepted }
+    }
+}
+
+impl Loop {
+    fn restore(self, checkpoint: &mut Checkpoint) {
+        checkpoint.evaluated = self.evaluated;
+        checkpoint.patience = self.patience;
+        checkpoint.accepted = self.accepted;
+    }
+}
+
+fn wal_path(folder: &Path) -> PathBuf {
+    folder.join("checkpoint").join("log")
+}

@@ -1,0 +1,49 @@
+//! A federation on a network: the coordinator that runs a job's rounds, and the clients that join.
+//!
+//! The round logic is the engine's: this crate carries its messages (gRPC over TLS 1.3), knows who
+//! may speak ([`registry`], [`tls`]), keeps the one commit rule on both ends ([`wal`],
+//! [`client::slots`]), and bounds what a stranger can cost ([`limits`]).
+//!
+//! | side | module | does |
+//! |---|---|---|
+//! | coordinator | [`coordinator`] | feeds the engine's machine: asks, gathers, makes durable, acknowledges |
+//! | | [`desk`] | events from connections, in one queue for the coordinator's thread |
+//! | | [`service`], [`listen`] | one connection: handshake, who is it, frames, limits |
+//! | | [`registry`] | invitations and the keys they are bound to |
+//! | | [`wal`] | exchanges since the last checkpoint, framed and checksummed |
+//! | | [`dashboard`] | the page for people, and figures for Prometheus |
+//! | | [`status`], [`audit`] | what is going on, for people; what happened, for the record |
+//! | client | [`client`] | enrols, reconnects, computes, stages before it uploads |
+//! | both | [`invitation`], [`tls`], [`frames`], [`point`] | what the two ends agree on |
+//!
+//! Absent on purpose: any method's types, printing, and any state that moves before it is durable.
+
+pub mod audit;
+pub mod client;
+pub mod coordinator;
+pub mod dashboard;
+pub mod desk;
+pub mod frames;
+pub mod invitation;
+pub mod ledger;
+pub mod limits;
+pub mod listen;
+pub mod point;
+pub mod registry;
+pub mod service;
+pub mod status;
+pub mod tls;
+pub mod wal;
+
+pub use invitation::Invitation;
+pub use limits::Limits;
+pub use point::Point;
+
+/// The protocol's messages, made from `proto/federation.proto`.
+#[allow(missing_docs)]
+pub mod proto {
+    tonic::include_proto!("whimbrel.v1");
+}
+
+/// The version of the protocol that this program speaks.
+pub const PROTOCOL: u32 = 1;

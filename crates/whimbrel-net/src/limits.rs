@@ -1,0 +1,57 @@
+//! What a stranger, or a client that went wrong, can cost a coordinator at most.
+
+use std::time::Duration;
+
+/// Bytes of one chunk.
+pub const CHUNK_BYTES: usize = 256 << 10;
+
+/// The most bytes of one gRPC frame that is read; a frame is a chunk and its wrapping.
+pub const FRAME_BYTES_MAX: usize = CHUNK_BYTES + 1024;
+
+/// The most bytes of an offer.
+pub const OFFER_BYTES_MAX: usize = 16 << 20;
+
+/// Caps and timeouts.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Connections at the same time, those that still shake hands included.
+    pub connections: usize,
+    /// A message that the method itself does not bound.
+    pub message_bytes: u64,
+    /// Bytes of uploads that are being received or wait to be folded, together.
+    pub upload_bytes: u64,
+    /// Bytes of messages that are on their way down, together; one message may be longer.
+    pub download_bytes: u64,
+    /// Wrong tokens per minute, from everyone together; beyond that none is looked at.
+    pub enrolments_per_minute: u32,
+    /// Refused uploads of one client in one exchange before nobody waits for it any more.
+    pub refusals_per_exchange: u32,
+    /// TLS and HTTP/2 handshake.
+    pub handshake: Duration,
+    /// From the handshake to the first frame of a session.
+    pub first_frame: Duration,
+    /// The longest wait for the next chunk of an upload, and for room to send one.
+    pub stall: Duration,
+    /// How often a client must be heard from; after three times as long it is taken for lost.
+    pub heartbeat: Duration,
+    /// How long a finished coordinator waits for clients that have not fetched the model.
+    pub linger: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 4096,
+            message_bytes: 1 << 30,
+            upload_bytes: 256 << 20,
+            download_bytes: 256 << 20,
+            enrolments_per_minute: 60,
+            refusals_per_exchange: 3,
+            handshake: Duration::from_secs(10),
+            first_frame: Duration::from_secs(10),
+            stall: Duration::from_secs(30),
+            heartbeat: Duration::from_secs(10),
+            linger: Duration::from_secs(60),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! The door to the network: connections, handshakes, and what a silent stranger may cost.
+
+use crate::desk::Hall;
+use crate::limits::FRAME_BYTES_MAX;
+use crate::proto::federation_server::FederationServer;
+use crate::service::Door;
+use crate::status::Refusal;
+use crate::tls::fingerprint;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use rustls::ServerConfig;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+
+/// Calls of one connection at the same time: a session, and an enrolment that is asked again.
+const CALLS_MAX: u32 = 4;
+/// Memory for frames of one connection that nobody has read yet.
+const WINDOW_BYTES: u32 = 1 << 20;
+/// How long to rest when the system has no more file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Takes connections until the task is dropped.
+pub async fn listen(listener: TcpListener, tls: Arc<ServerConfig>, hall: Arc<Hall>) {
+    let acceptor = TlsAcceptor::from(tls);
+    let places = Arc::new(Semaphore::new(hall.limits.connections));
+    loop {
+        let (stream, address) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be taken");
+                sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let address = address.to_string();
+        match places.clone().try_acquire_owned() {
+            Err(_) => hall.refuse(Refusal::TooManyConnections, &address, true),
+            Ok(place) => {
+                let (acceptor, hall) = (acceptor.clone(), hall.clone());
+                tokio::spawn(connection(stream, address, acceptor, hall, place));
+            }
+        }
+    }
+}
+
+async fn connection(
+    stream: TcpStream,
+    address: String,
+    acceptor: TlsAcceptor,
+    hall: Arc<Hall>,
+    _place: OwnedSemaphorePermit,
+) {
+    let _ = stream.set_nodelay(true);
+    let tls = match timeout(hall.limits.handshake, acceptor.accept(stream)).await {
+        Ok(Ok(tls)) => tls,
+        Ok(Err(_)) => return hall.refuse(Refusal::Handshake, &address, true),
+        Err(_) => return hall.refuse(Refusal::Silent, &address, true),
+    };
+    let session = tls.get_ref().1;
+    let certificate = session.peer_certificates().and_then(|chain| chain.first());
+    let Some(certificate) = certificate.map(|c| fingerprint(c)) else {
+        return hall.refuse(Refusal::Handshake, &address, true);
+    };
+    if session.alpn_protocol() != Some(b"h2") {
+        return hall.refuse(Refusal::Handshake, &address, true);
+    }
+    let calls = Arc::new(AtomicU32::new(0));
+    let door =
+        Door { hall: hall.clone(), certificate, address: address.clone(), calls: calls.clone() };
+    let service = FederationServer::new(door).max_decoding_message_size(FRAME_BYTES_MAX);
+    let mut http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    http.timer(TokioTimer::new())
+        .max_concurrent_streams(CALLS_MAX)
+        .max_header_list_size(16 << 10)
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES)
+        .max_frame_size(64 << 10)
+        .keep_alive_interval(Some(hall.limits.heartbeat))
+        .keep_alive_timeout(2 * hall.limits.heartbeat);
+    let served = http.serve_connection(TokioIo::new(tls), TowerToHyperService::new(service));
+    tokio::select! {
+        result = served => {
+            if let Err(error) = result {
+                tracing::debug!(%address, %error, "a connection ended");
+            }
+        }
+        () = idle(&calls, hall.limits.first_frame) => {
+            hall.refuse(Refusal::Silent, &address, true);
+        }
+    }
+}
+
+/// Ends once a connection has had no call for the whole of two periods' looks.
+async fn idle(calls: &AtomicU32, period: Duration) {
+    let mut quiet = 0;
+    while quiet < 2 {
+        sleep(period / 2).await;
+        quiet = if calls.load(Ordering::Relaxed) == 0 { quiet + 1 } else { 0 };
+    }
+}

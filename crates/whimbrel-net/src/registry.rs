@@ -1,0 +1,382 @@
+//! Who may take part: invitations, and the certificates they were bound to.
+//!
+//! One file, `federation.json`, in the run's folder. `whimbrel invite` and `whimbrel revoke` change
+//! it while the coordinator runs; every change is made under a lock on `federation.lock`, and the
+//! coordinator looks at the file again before it answers a stranger. Tokens are kept as SHA-256
+//! alone, so whoever reads the file cannot join with it.
+
+use crate::invitation::{Fingerprint, Token, hex};
+use crate::status::Refusal;
+use crate::tls::{random, sha256};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+use subtle::{ConditionallySelectable, ConstantTimeEq};
+use whimbrel_core::{ClientId, Error, Result};
+use whimbrel_engine::checkpoint::write_atomically;
+
+const VERSION: u32 = 1;
+/// Names are shown in tables, logs and file names of a client's folder.
+const NAME_BYTES_MAX: usize = 200;
+
+/// The file's content.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Book {
+    version: u32,
+    /// The run, in hexadecimal: a client of another run is told so.
+    pub run: String,
+    /// Where clients reach the coordinator; part of every invitation.
+    pub address: String,
+    /// The coordinator's certificate, in hexadecimal.
+    pub certificate: String,
+    /// Everyone ever invited, in the order of invitation.
+    pub clients: Vec<Entry>,
+}
+
+/// One client.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Entry {
+    /// Its name.
+    pub name: String,
+    /// Whether the client may bring a name of its own when it redeems the invitation.
+    #[serde(default)]
+    pub open: bool,
+    /// SHA-256 of its token, in hexadecimal.
+    pub token: String,
+    /// The certificate that redeemed it, in hexadecimal.
+    pub certificate: Option<String>,
+    /// Its number, once it has one.
+    pub id: Option<ClientId32>,
+    /// Where it stands.
+    pub standing: Standing,
+}
+
+/// A client's number as JSON has it.
+pub type ClientId32 = u32;
+
+/// Where a client stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Standing {
+    /// Waited for.
+    Expected,
+    /// Nobody waits for it; what it contributed stays. It may come back.
+    Dead,
+    /// Nobody waits for it, and it may not come back.
+    Revoked,
+}
+
+/// The file, and what it said when it was last read.
+pub struct Registry {
+    folder: PathBuf,
+    book: Mutex<(Book, Option<SystemTime>)>,
+}
+
+impl Registry {
+    /// Begins a run's file.
+    pub fn create(folder: &Path, address: &str, certificate: &Fingerprint) -> Result<Self> {
+        let book = Book {
+            version: VERSION,
+            run: hex(&random::<16>()?),
+            address: address.into(),
+            certificate: hex(certificate),
+            clients: Vec::new(),
+        };
+        write(folder, &book)?;
+        Self::open(folder)
+    }
+
+    /// The file of a run's folder.
+    pub fn open(folder: &Path) -> Result<Self> {
+        let stamp = modified(folder);
+        let book = read(folder)?;
+        Ok(Self { folder: folder.to_path_buf(), book: Mutex::new((book, stamp)) })
+    }
+
+    /// Whether the folder has one.
+    pub fn exists(folder: &Path) -> bool {
+        path(folder).is_file()
+    }
+
+    /// What the file says now.
+    pub fn book(&self) -> Book {
+        self.fresh().0.clone()
+    }
+
+    /// Invites a client; the token is nowhere else.
+    pub fn invite(&self, name: &str) -> Result<Token> {
+        self.invite_as(name, false)
+    }
+
+    /// Invites a client that brings a name of its own, or keeps this one.
+    pub fn invite_open(&self, name: &str) -> Result<Token> {
+        self.invite_as(name, true)
+    }
+
+    fn invite_as(&self, name: &str, open: bool) -> Result<Token> {
+        check_name(name)?;
+        let token: Token = random()?;
+        let hash = hex(&sha256(&token));
+        self.change(|book| match book.clients.iter_mut().find(|c| c.name == name) {
+            Some(entry) if entry.certificate.is_some() => Err(Error::config(format!(
+                "client `{name}` has already joined, and its state is on its own machine"
+            ))
+            .hint("revoke it and invite it under another name if that state is lost")),
+            Some(entry) => {
+                entry.token = hash;
+                entry.standing = Standing::Expected;
+                Ok(())
+            }
+            None => {
+                book.clients.push(Entry {
+                    name: name.into(),
+                    open,
+                    token: hash,
+                    certificate: None,
+                    id: None,
+                    standing: Standing::Expected,
+                });
+                Ok(())
+            }
+        })?;
+        Ok(token)
+    }
+
+    /// Sets where a client stands.
+    pub fn stand(&self, name: &str, standing: Standing) -> Result<()> {
+        self.change(|book| match book.clients.iter_mut().find(|c| c.name == name) {
+            Some(entry) => {
+                entry.standing = standing;
+                Ok(())
+            }
+            None => {
+                let known: Vec<&str> = book.clients.iter().map(|c| &c.name[..]).collect();
+                Err(Error::config(format!("there is no client `{name}` in this run"))
+                    .hint(format!("it has {}", known.join(", "))))
+            }
+        })
+    }
+
+    /// Gives clients their numbers.
+    pub fn number(&self, ids: &[(String, ClientId)]) -> Result<()> {
+        self.change(|book| {
+            for (name, id) in ids {
+                if let Some(entry) = book.clients.iter_mut().find(|c| c.name == *name) {
+                    entry.id = Some(id.0);
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Redeems a token: binds it to a certificate, and says whose it is. Every hash is compared,
+    /// each in constant time.
+    pub fn redeem(
+        &self,
+        token: &[u8],
+        certificate: &Fingerprint,
+        wanted: &str,
+    ) -> Result<Redeemed> {
+        let given = sha256(token);
+        let certificate = hex(certificate);
+        self.change(|book| {
+            let mut found = u32::MAX;
+            for (at, entry) in book.clients.iter().enumerate() {
+                let same = unhex(&entry.token).ct_eq(&given);
+                found.conditional_assign(&(at as u32), same);
+            }
+            let other = book
+                .clients
+                .iter()
+                .position(|c| c.certificate.as_ref() == Some(&certificate))
+                .is_some_and(|at| at != found as usize);
+            let taken = book.clients.iter().any(|c| c.name == wanted);
+            let Some(entry) = book.clients.get_mut(found as usize) else {
+                return Ok(Redeemed::Refused(Refusal::WrongToken));
+            };
+            if entry.standing == Standing::Revoked {
+                return Ok(Redeemed::Refused(Refusal::Revoked));
+            }
+            if other {
+                return Ok(Redeemed::Refused(Refusal::Replayed));
+            }
+            match &entry.certificate {
+                None => {
+                    if !wanted.is_empty() && wanted != entry.name {
+                        if !entry.open || taken || check_name(wanted).is_err() {
+                            return Ok(Redeemed::Refused(Refusal::Name));
+                        }
+                        entry.name = wanted.into();
+                    }
+                    entry.certificate = Some(certificate.clone());
+                }
+                Some(bound) if *bound == certificate => {}
+                Some(_) => return Ok(Redeemed::Refused(Refusal::Replayed)),
+            }
+            Ok(Redeemed::Client(entry.name.clone()))
+        })
+    }
+
+    /// The client that a certificate belongs to.
+    pub fn holder(&self, certificate: &Fingerprint) -> Option<(String, Standing)> {
+        let certificate = hex(certificate);
+        let book = self.fresh();
+        let entry = book.0.clients.iter().find(|c| c.certificate.as_ref() == Some(&certificate))?;
+        Some((entry.name.clone(), entry.standing))
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Book) -> Result<T>) -> Result<T> {
+        let lock_path = self.folder.join("federation.lock");
+        let lock = File::create(&lock_path).map_err(|e| Error::storage(lock_path.display(), e))?;
+        lock.lock().map_err(|e| Error::storage(lock_path.display(), e))?;
+        let before = read(&self.folder)?;
+        let mut after = before.clone();
+        let result = change(&mut after)?;
+        if after != before {
+            write(&self.folder, &after)?;
+        }
+        *self.held() = (after, modified(&self.folder));
+        Ok(result)
+    }
+
+    /// The content, read again if the file has changed; what is unreadable changes nothing.
+    fn fresh(&self) -> MutexGuard<'_, (Book, Option<SystemTime>)> {
+        let stamp = modified(&self.folder);
+        let mut held = self.held();
+        if stamp != held.1
+            && let Ok(book) = read(&self.folder)
+        {
+            *held = (book, stamp);
+        }
+        held
+    }
+
+    fn held(&self) -> MutexGuard<'_, (Book, Option<SystemTime>)> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What came of a token.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Redeemed {
+    /// It is this client's.
+    Client(String),
+    /// It opens nothing.
+    Refused(Refusal),
+}
+
+fn path(folder: &Path) -> PathBuf {
+    folder.join("federation.json")
+}
+
+fn modified(folder: &Path) -> Option<SystemTime> {
+    fs::metadata(path(folder)).and_then(|m| m.modified()).ok()
+}
+
+fn read(folder: &Path) -> Result<Book> {
+    let path = path(folder);
+    let text = fs::read_to_string(&path).map_err(|e| Error::storage(path.display(), e))?;
+    let book: Book = serde_json::from_str(&text).map_err(|e| Error::storage(path.display(), e))?;
+    if book.version != VERSION {
+        let what = format!("it has version {}, this program reads {VERSION}", book.version);
+        return Err(Error::storage(path.display(), what));
+    }
+    Ok(book)
+}
+
+fn write(folder: &Path, book: &Book) -> Result<()> {
+    let text = serde_json::to_string_pretty(book).expect("a registry is plain data") + "\n";
+    write_atomically(&path(folder), text.as_bytes())
+}
+
+fn check_name(name: &str) -> Result<()> {
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
+        return Err(Error::config(format!("`{}` is no name for a client", name.escape_debug()))
+            .hint(format!("a name has 1 to {NAME_BYTES_MAX} bytes and no control characters")));
+    }
+    Ok(())
+}
+
+/// The bytes of a hash; zeros for what is none, which no SHA-256 of a token is.
+pub fn unhex(text: &str) -> [u8; 32] {
+    let mut bytes = [0; 32];
+    if text.len() == 64 && text.is_ascii() {
+        for (byte, at) in bytes.iter_mut().zip((0..64).step_by(2)) {
+            *byte = u8::from_str_radix(&text[at..at + 2], 16).unwrap_or(0);
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn registry() -> (tempfile::TempDir, Registry) {
+        let folder = tempfile::tempdir().unwrap();
+        let registry = Registry::create(folder.path(), "localhost:1", &[7; 32]).unwrap();
+        (folder, registry)
+    }
+
+    #[test]
+    fn a_token_opens_once_and_again_for_the_same_certificate() {
+        let (_folder, registry) = registry();
+        let (a, b) = (registry.invite("a").unwrap(), registry.invite("b").unwrap());
+        let client = |name: &str| Redeemed::Client(name.into());
+        assert_eq!(registry.redeem(&a, &[1; 32], "").unwrap(), client("a"));
+        assert_eq!(registry.redeem(&a, &[1; 32], "").unwrap(), client("a"));
+        let refused = |token: &[u8], certificate| match registry.redeem(token, certificate, "") {
+            Ok(Redeemed::Refused(why)) => why,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(refused(&a, &[2; 32]), Refusal::Replayed);
+        assert_eq!(refused(&b, &[1; 32]), Refusal::Replayed);
+        assert_eq!(refused(&[0; 16], &[3; 32]), Refusal::WrongToken);
+        assert_eq!(refused(b"", &[3; 32]), Refusal::WrongToken);
+        registry.stand("b", Standing::Revoked).unwrap();
+        assert_eq!(refused(&b, &[2; 32]), Refusal::Revoked);
+        assert_eq!(registry.holder(&[1; 32]), Some(("a".into(), Standing::Expected)));
+        assert_eq!(registry.holder(&[2; 32]), None);
+    }
+
+    #[test]
+    fn a_client_may_bring_a_name_where_the_invitation_leaves_it_open() {
+        let (_folder, registry) = registry();
+        registry.invite("north").unwrap();
+        let (open, closed) = (registry.invite_open("1").unwrap(), registry.invite("2").unwrap());
+        let refused = Redeemed::Refused(Refusal::Name);
+        assert_eq!(registry.redeem(&closed, &[1; 32], "west").unwrap(), refused);
+        assert_eq!(registry.redeem(&open, &[1; 32], "north").unwrap(), refused);
+        assert_eq!(registry.redeem(&open, &[1; 32], "a\nb").unwrap(), refused);
+        let west = Redeemed::Client("west".into());
+        assert_eq!(registry.redeem(&open, &[1; 32], "west").unwrap(), west);
+        assert_eq!(registry.redeem(&open, &[1; 32], "west").unwrap(), west);
+    }
+
+    #[test]
+    fn another_process_is_noticed_and_tokens_are_not_in_the_file() {
+        let (folder, registry) = registry();
+        let elsewhere = Registry::open(folder.path()).unwrap();
+        let token = elsewhere.invite("ward 7").unwrap();
+        assert!(matches!(registry.redeem(&token, &[1; 32], ""), Ok(Redeemed::Client(_))));
+        elsewhere.stand("ward 7", Standing::Revoked).unwrap();
+        assert_eq!(registry.holder(&[1; 32]), Some(("ward 7".into(), Standing::Revoked)));
+        let text = fs::read_to_string(path(folder.path())).unwrap();
+        assert!(!text.contains(&hex(&token)));
+    }
+
+    #[test]
+    fn a_new_token_replaces_one_that_nobody_used() {
+        let (_folder, registry) = registry();
+        let lost = registry.invite("a").unwrap();
+        let token = registry.invite("a").unwrap();
+        let refused = Redeemed::Refused(Refusal::WrongToken);
+        assert_eq!(registry.redeem(&lost, &[1; 32], "").unwrap(), refused);
+        assert_eq!(registry.redeem(&token, &[1; 32], "").unwrap(), Redeemed::Client("a".into()));
+        assert!(registry.invite("a").is_err());
+        assert!(registry.invite("a\nb").is_err());
+        assert!(registry.stand("nobody", Standing::Dead).is_err());
+    }
+}

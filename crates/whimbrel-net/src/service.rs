@@ -1,0 +1,373 @@
+//! One connection: who is it, and the frames of its session.
+
+use crate::PROTOCOL;
+use crate::desk::{Event, Hall, Link, Order, ROOM_UNIT};
+use crate::frames::{Assembly, chunks, to_client};
+use crate::invitation::Fingerprint;
+use crate::proto::{self, Kind, client_frame, federation_server, server_frame};
+use crate::registry::{Redeemed, Standing};
+use crate::status::{Refusal, now};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+/// An upload must come at this rate on average, or it holds memory for nothing.
+const UPLOAD_BYTES_PER_SECOND_MIN: u64 = 16 << 10;
+
+/// Frames waiting for the connection to take them.
+const FRAMES_AHEAD: usize = 4;
+
+type Frames = mpsc::Sender<Result<proto::ServerFrame, Status>>;
+
+/// The service as one connection sees it.
+pub struct Door {
+    /// What all connections share.
+    pub hall: Arc<Hall>,
+    /// The certificate that the connection proved to hold.
+    pub certificate: Fingerprint,
+    /// Where it comes from.
+    pub address: String,
+    /// Calls under way; a connection without any is soon closed.
+    pub calls: Arc<AtomicU32>,
+}
+
+#[tonic::async_trait]
+impl federation_server::Federation for Door {
+    async fn enrol(
+        &self,
+        request: Request<proto::EnrolRequest>,
+    ) -> Result<Response<proto::EnrolReply>, Status> {
+        let _call = Call::new(&self.calls);
+        let request = request.into_inner();
+        if request.version != PROTOCOL {
+            return Err(self.turn_away(Refusal::Version));
+        }
+        if !self.hall.may_enrol() {
+            return Err(self.turn_away(Refusal::TooManyEnrolments));
+        }
+        let (hall, certificate) = (self.hall.clone(), self.certificate);
+        let redeem = move || hall.registry.redeem(&request.token, &certificate, &request.name);
+        let redeemed = tokio::task::spawn_blocking(redeem).await;
+        match redeemed.map_err(|e| Status::internal(e.to_string()))? {
+            Ok(Redeemed::Client(name)) => {
+                self.hall.enrolled();
+                self.hall.audit.note("enrolled", &name, &self.address, false);
+                self.hall.board.line(&format!("`{name}` enrolled from {}", self.address));
+                let (run, offer) = (self.hall.run.clone().into(), self.hall.offer.clone());
+                Ok(Response::new(proto::EnrolReply { run, name, offer }))
+            }
+            Ok(Redeemed::Refused(why)) => Err(self.turn_away(why)),
+            // The registry could not be written: nothing is wrong with the client.
+            Err(error) => Err(Status::unavailable(error.to_string())),
+        }
+    }
+
+    type SessionStream = ReceiverStream<Result<proto::ServerFrame, Status>>;
+
+    async fn session(
+        &self,
+        request: Request<Streaming<proto::ClientFrame>>,
+    ) -> Result<Response<Self::SessionStream>, Status> {
+        let name = match self.hall.registry.holder(&self.certificate) {
+            None => return Err(self.turn_away(Refusal::UnknownCertificate)),
+            Some((_, Standing::Revoked)) => return Err(self.turn_away(Refusal::Revoked)),
+            Some((name, _)) => name,
+        };
+        let (frames, out) = mpsc::channel(FRAMES_AHEAD);
+        let session = Session { hall: self.hall.clone(), name, frames };
+        let call = Call::new(&self.calls);
+        tokio::spawn(async move {
+            session.run(request.into_inner()).await;
+            drop(call);
+        });
+        Ok(Response::new(ReceiverStream::new(out)))
+    }
+}
+
+impl Door {
+    fn turn_away(&self, why: Refusal) -> Status {
+        self.hall.refuse(why, &self.address, true);
+        status(why)
+    }
+}
+
+/// How a refusal looks on the wire: a client stops on these and comes back after all others.
+fn status(why: Refusal) -> Status {
+    match why {
+        Refusal::TooManyEnrolments | Refusal::TooManyConnections => {
+            Status::resource_exhausted(why.to_string())
+        }
+        Refusal::Version | Refusal::WrongRun | Refusal::Behind => {
+            Status::failed_precondition(why.to_string())
+        }
+        Refusal::Malformed | Refusal::TooLarge => Status::invalid_argument(why.to_string()),
+        Refusal::Silent | Refusal::Stalled => Status::deadline_exceeded(why.to_string()),
+        _ => Status::permission_denied(why.to_string()),
+    }
+}
+
+/// Counts a call for as long as it lives.
+struct Call(Arc<AtomicU32>);
+
+impl Call {
+    fn new(calls: &Arc<AtomicU32>) -> Self {
+        calls.fetch_add(1, Ordering::Relaxed);
+        Self(calls.clone())
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A client's session from hello to its end.
+struct Session {
+    hall: Arc<Hall>,
+    name: String,
+    frames: Frames,
+}
+
+/// Why a session ends.
+enum End {
+    /// The client is gone or has said goodbye.
+    Gone,
+    /// It is cut off.
+    Cut(Refusal),
+}
+
+impl Session {
+    async fn run(self, mut incoming: Streaming<proto::ClientFrame>) {
+        let hello = match self.hello(&mut incoming).await {
+            Ok(hello) => hello,
+            Err(why) => return self.cut(why).await,
+        };
+        let (link, orders) = self.hall.link();
+        let session = link.session;
+        match self.arrive(hello, link).await {
+            Some(Ok(())) => {}
+            Some(Err(why)) => return self.cut(why).await,
+            None => return,
+        }
+        let end = tokio::select! {
+            end = self.listen(&mut incoming) => end,
+            // The coordinator closed it, or nothing can be sent any more.
+            () = self.speak(orders, session) => End::Gone,
+        };
+        if let End::Cut(why) = end {
+            self.tell(Event::Breach { name: self.name.clone() }).await;
+            self.cut(why).await;
+        }
+        self.tell(Event::Left { name: self.name.clone(), session }).await;
+    }
+
+    async fn hello(
+        &self,
+        incoming: &mut Streaming<proto::ClientFrame>,
+    ) -> Result<proto::Hello, Refusal> {
+        let first = timeout(self.hall.limits.first_frame, incoming.message()).await;
+        let frame = first.map_err(|_| Refusal::Silent)?.map_err(|_| Refusal::Malformed)?;
+        match frame.and_then(|f| f.frame) {
+            Some(client_frame::Frame::Hello(hello)) if hello.version != PROTOCOL => {
+                Err(Refusal::Version)
+            }
+            Some(client_frame::Frame::Hello(hello)) if hello.run != self.hall.run => {
+                Err(Refusal::WrongRun)
+            }
+            Some(client_frame::Frame::Hello(hello)) => Ok(hello),
+            _ => Err(Refusal::Malformed),
+        }
+    }
+
+    /// Shows the client to the coordinator and passes its answer on; none where there is no
+    /// coordinator any more.
+    async fn arrive(&self, hello: proto::Hello, link: Link) -> Option<Result<(), Refusal>> {
+        let (reply, answer) = oneshot::channel();
+        self.tell(Event::Arrived {
+            name: self.name.clone(),
+            link,
+            committed: hello.committed.map(Into::into),
+            staged: hello.staged.map(Into::into),
+            reply,
+        })
+        .await;
+        let verdict = match answer.await.ok()? {
+            Ok(verdict) => verdict.into(),
+            Err(why) => return Some(Err(why)),
+        };
+        let heartbeat_ms = self.hall.limits.heartbeat.as_millis() as u32;
+        let welcome = proto::Welcome { verdict, heartbeat_ms };
+        self.send(server_frame::Frame::Welcome(welcome)).await.ok()?;
+        Some(Ok(()))
+    }
+
+    /// Reads frames until the client is gone or breaks the protocol.
+    async fn listen(&self, incoming: &mut Streaming<proto::ClientFrame>) -> End {
+        loop {
+            let patience = 3 * self.hall.limits.heartbeat;
+            let frame = match timeout(patience, incoming.message()).await {
+                Err(_) => return End::Gone,
+                Ok(Ok(None)) => return End::Gone,
+                Ok(Err(status)) if status.code() == tonic::Code::OutOfRange => {
+                    return End::Cut(Refusal::TooLarge);
+                }
+                // Bytes that are no frame, and connections that broke, look alike to the library.
+                Ok(Err(status)) if status.code() == tonic::Code::Internal => {
+                    return End::Cut(Refusal::Malformed);
+                }
+                Ok(Err(_)) => return End::Gone,
+                Ok(Ok(Some(frame))) => frame,
+            };
+            self.hall.board.client(&self.name, |c| c.last_seen = Some(now()));
+            match frame.frame {
+                Some(client_frame::Frame::Heartbeat(_)) => {}
+                Some(client_frame::Frame::Upload(upload)) => {
+                    if let Err(why) = self.upload(upload, incoming).await {
+                        return End::Cut(why);
+                    }
+                }
+                Some(client_frame::Frame::Failed(failed)) => {
+                    let reason = failed.reason.chars().take(1000).collect();
+                    self.tell(Event::Failed { name: self.name.clone(), reason }).await;
+                }
+                Some(client_frame::Frame::Bye(_)) => {
+                    self.tell(Event::Finished { name: self.name.clone() }).await;
+                    return End::Gone;
+                }
+                Some(client_frame::Frame::Hello(_) | client_frame::Frame::Chunk(_)) | None => {
+                    return End::Cut(Refusal::Malformed);
+                }
+            }
+        }
+    }
+
+    /// Receives one upload, once there is room for it.
+    async fn upload(
+        &self,
+        upload: proto::Upload,
+        incoming: &mut Streaming<proto::ClientFrame>,
+    ) -> Result<(), Refusal> {
+        let kind = upload.kind();
+        let point = upload.point.ok_or(Refusal::Malformed)?.into();
+        let bound = self.hall.bound(kind).ok_or(Refusal::Malformed)?;
+        if upload.bytes > bound {
+            return Err(Refusal::TooLarge);
+        }
+        let room = self.room(upload.bytes).await.ok_or(Refusal::Stalled)?;
+        let stall = self.hall.limits.stall;
+        let whole = stall + Duration::from_secs(upload.bytes / UPLOAD_BYTES_PER_SECOND_MIN);
+        let assembled = timeout(whole, self.assemble(kind, point, upload.bytes, incoming, stall));
+        let bytes = assembled.await.map_err(|_| Refusal::Stalled)??;
+        self.hall.board.client(&self.name, |c| c.received += bytes.len() as u64);
+        let name = self.name.clone();
+        self.tell(Event::Upload { name, kind, point, bytes, room }).await;
+        Ok(())
+    }
+
+    async fn assemble(
+        &self,
+        kind: Kind,
+        point: crate::Point,
+        bytes: u64,
+        incoming: &mut Streaming<proto::ClientFrame>,
+        stall: Duration,
+    ) -> Result<Vec<u8>, Refusal> {
+        let mut assembly = Assembly::new(kind, point, bytes);
+        while !assembly.is_whole() {
+            let next = timeout(stall, incoming.message()).await.map_err(|_| Refusal::Stalled)?;
+            match next.map_err(|_| Refusal::Malformed)?.and_then(|f| f.frame) {
+                Some(client_frame::Frame::Chunk(chunk)) => {
+                    assembly.add(&chunk.data).map_err(|_| Refusal::Malformed)?;
+                }
+                Some(client_frame::Frame::Heartbeat(_)) => {}
+                _ => return Err(Refusal::Malformed),
+            }
+        }
+        Ok(assembly.into_bytes())
+    }
+
+    /// Waits for a share of the memory for uploads. A message longer than all of it takes it all.
+    async fn room(&self, bytes: u64) -> Option<tokio::sync::OwnedSemaphorePermit> {
+        let all = (self.hall.limits.upload_bytes / ROOM_UNIT).max(1);
+        let units = bytes.div_ceil(ROOM_UNIT).clamp(1, all);
+        let room = self.hall.room.clone();
+        room.acquire_many_owned(u32::try_from(units).unwrap_or(u32::MAX)).await.ok()
+    }
+
+    /// Carries out orders until the connection is to be closed or takes nothing any more.
+    async fn speak(&self, mut orders: mpsc::UnboundedReceiver<Order>, session: u64) {
+        loop {
+            let order = match timeout(self.hall.limits.heartbeat, orders.recv()).await {
+                Ok(Some(order)) => order,
+                Ok(None) => return,
+                Err(_) => {
+                    let beat = server_frame::Frame::Heartbeat(proto::Heartbeat {});
+                    match self.send(beat).await {
+                        Ok(()) => continue,
+                        Err(()) => return,
+                    }
+                }
+            };
+            let done = match order {
+                Order::Task { kind, point, client, bytes } => {
+                    self.task(kind, point, client, bytes, session).await
+                }
+                Order::Ack { kind, point, fate } => {
+                    let reason = fate.err().map(|why| why.to_string()).unwrap_or_default();
+                    let point = Some(point.into());
+                    let ack =
+                        proto::Ack { kind: kind.into(), point, accepted: fate.is_ok(), reason };
+                    self.send(server_frame::Frame::Ack(ack)).await
+                }
+                Order::Close { reason, over } => {
+                    let _ = self.send(server_frame::Frame::Bye(proto::Bye { reason, over })).await;
+                    return;
+                }
+            };
+            if done.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn task(
+        &self,
+        kind: Kind,
+        point: crate::Point,
+        client: u32,
+        message: tonic::codegen::Bytes,
+        session: u64,
+    ) -> Result<(), ()> {
+        let bytes = message.len() as u64;
+        let task = proto::Task { kind: kind.into(), point: Some(point.into()), client, bytes };
+        self.send(server_frame::Frame::Task(task)).await?;
+        for chunk in chunks(&message) {
+            self.send(server_frame::Frame::Chunk(chunk)).await?;
+        }
+        self.hall.board.client(&self.name, |c| c.sent += bytes);
+        self.tell(Event::Sent { name: self.name.clone(), session }).await;
+        Ok(())
+    }
+
+    /// Hands a frame to the connection; fails where it takes none for too long.
+    async fn send(&self, frame: server_frame::Frame) -> Result<(), ()> {
+        let sent = self.frames.send(Ok(to_client(frame)));
+        timeout(self.hall.limits.stall, sent).await.map_err(|_| ())?.map_err(|_| ())
+    }
+
+    async fn cut(&self, why: Refusal) {
+        self.hall.refuse(why, &self.name, false);
+        self.hall.board.client(&self.name, |c| c.refused += 1);
+        let _ = timeout(self.hall.limits.stall, self.frames.send(Err(status(why)))).await;
+    }
+
+    /// Tells the coordinator; one that is gone need not hear it.
+    async fn tell(&self, event: Event) {
+        let _ = self.hall.events.send(event).await;
+    }
+}

@@ -1,0 +1,271 @@
+//! Certificates and the two ends of TLS 1.3.
+//!
+//! Nobody needs a certificate authority. The coordinator makes its own certificate and invitations
+//! carry its fingerprint; each client makes its own, and an invitation is bound to it at enrolment.
+//! TLS proves that the peer holds the key of the certificate it shows; whether that certificate may
+//! speak, and for whom, is decided by its fingerprint. Where an institution has an authority of its
+//! own, the coordinator can bring its certificate and ask clients for one from theirs.
+
+use crate::invitation::Fingerprint;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, OtherError,
+    RootCertStore, ServerConfig, SignatureScheme, version::TLS13,
+};
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use subtle::ConstantTimeEq;
+use whimbrel_core::{Error, Result};
+use whimbrel_engine::checkpoint::write_atomically;
+
+/// A certificate (with what stands above it) and its private key.
+pub struct Identity {
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl Identity {
+    /// A new key and a certificate signed by itself.
+    pub fn make(name: &str) -> Result<Self> {
+        let fault = |e: rcgen::Error| Error::internal(format!("no certificate could be made: {e}"));
+        let key = rcgen::KeyPair::generate().map_err(fault)?;
+        let mut parameters = rcgen::CertificateParams::new(Vec::new()).map_err(fault)?;
+        parameters.distinguished_name.push(rcgen::DnType::CommonName, name);
+        let certificate = parameters.self_signed(&key).map_err(fault)?;
+        Ok(Self {
+            chain: vec![certificate.der().clone()],
+            key: PrivatePkcs8KeyDer::from(key.serialize_der()).into(),
+        })
+    }
+
+    /// The one kept in a folder; made there on first use, readable by its owner alone.
+    pub fn keep(folder: &Path, name: &str) -> Result<Self> {
+        let path = folder.join("identity");
+        match fs::read(&path) {
+            Ok(bytes) => {
+                let damaged = || Error::storage(path.display(), "this is not an identity");
+                let (length, rest) = bytes.split_first_chunk::<4>().ok_or_else(damaged)?;
+                let length = u32::from_le_bytes(*length) as usize;
+                let (certificate, key) = rest.split_at_checked(length).ok_or_else(damaged)?;
+                Ok(Self {
+                    chain: vec![certificate.to_vec().into()],
+                    key: PrivatePkcs8KeyDer::from(key.to_vec()).into(),
+                })
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                let made = Self::make(name)?;
+                fs::create_dir_all(folder).map_err(|e| Error::storage(folder.display(), e))?;
+                own_alone(folder, 0o700)?;
+                let certificate = &made.chain[0];
+                let length = (certificate.len() as u32).to_le_bytes();
+                let bytes = [&length[..], certificate, made.key.secret_der()].concat();
+                write_atomically(&path, &bytes)?;
+                Ok(made)
+            }
+            Err(e) => Err(Error::storage(path.display(), e)),
+        }
+    }
+
+    /// One from PEM files: a chain, the own certificate first, and its key.
+    pub fn bring(chain: &Path, key: &Path) -> Result<Self> {
+        let fault = |path: &Path, e| Error::storage(path.display(), format!("{e}"));
+        let certificates = certificates(chain)?;
+        let key = PrivateKeyDer::from_pem_file(key).map_err(|e| fault(key, e))?;
+        Ok(Self { chain: certificates, key })
+    }
+
+    /// The certificate's fingerprint.
+    pub fn fingerprint(&self) -> Fingerprint {
+        fingerprint(&self.chain[0])
+    }
+
+    fn parts(&self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
+        (self.chain.clone(), self.key.clone_key())
+    }
+}
+
+/// The SHA-256 of a certificate.
+pub fn fingerprint(certificate: &[u8]) -> Fingerprint {
+    sha256(certificate)
+}
+
+/// SHA-256.
+pub fn sha256(bytes: &[u8]) -> [u8; 32] {
+    let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
+    digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
+}
+
+/// Random bytes for tokens and names of runs; never for anything that reaches a model.
+pub fn random<const N: usize>() -> Result<[u8; N]> {
+    let mut bytes = [0; N];
+    ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut bytes)
+        .map_err(|_| Error::internal("the system gives no random numbers"))?;
+    Ok(bytes)
+}
+
+/// The coordinator's end. Clients must show a certificate: any, or one from the given authority.
+pub fn server_config(identity: &Identity, client_ca: Option<&Path>) -> Result<Arc<ServerConfig>> {
+    let provider = provider();
+    let verifier: Arc<dyn ClientCertVerifier> = match client_ca {
+        None => Arc::new(AnyClient(provider.clone())),
+        Some(path) => WebPkiClientVerifier::builder_with_provider(roots(path)?, provider.clone())
+            .build()
+            .map_err(|e| Error::storage(path.display(), e))?,
+    };
+    let (chain, key) = identity.parts();
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&TLS13])
+        .and_then(|b| b.with_client_cert_verifier(verifier).with_single_cert(chain, key))
+        .map_err(|e| Error::config(format!("this certificate and key cannot be used: {e}")))?;
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    // Every connection is checked anew; a revoked client has no ticket to come back with.
+    config.send_tls13_tickets = 0;
+    Ok(Arc::new(config))
+}
+
+/// A client's end: the server must show the pinned certificate.
+pub fn client_config(identity: &Identity, pin: Fingerprint) -> Result<Arc<ClientConfig>> {
+    let provider = provider();
+    let verifier = Arc::new(Pinned { pin, provider: provider.clone() });
+    let (chain, key) = identity.parts();
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&TLS13])
+        .and_then(|b| {
+            b.dangerous()
+                .with_custom_certificate_verifier(verifier)
+                .with_client_auth_cert(chain, key)
+        })
+        .map_err(|e| Error::config(format!("this certificate and key cannot be used: {e}")))?;
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    config.resumption = rustls::client::Resumption::disabled();
+    Ok(Arc::new(config))
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
+    let fault = |e| Error::storage(path.display(), format!("{e}"));
+    let found = CertificateDer::pem_file_iter(path).map_err(fault)?;
+    let found = found.collect::<std::result::Result<Vec<_>, _>>().map_err(fault)?;
+    if found.is_empty() {
+        return Err(Error::storage(path.display(), "there is no certificate in this file"));
+    }
+    Ok(found)
+}
+
+fn roots(path: &Path) -> Result<Arc<RootCertStore>> {
+    let mut store = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        store.add(certificate).map_err(|e| Error::storage(path.display(), e))?;
+    }
+    Ok(Arc::new(store))
+}
+
+fn own_alone(path: &Path, mode: u32) -> Result<()> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))
+            .map_err(|e| Error::storage(path.display(), e))?;
+    }
+    let _ = (path, mode);
+    Ok(())
+}
+
+/// Takes every well-formed certificate whose key the client holds: who it is, is decided later.
+#[derive(Debug)]
+struct AnyClient(Arc<CryptoProvider>);
+
+impl ClientCertVerifier for AnyClient {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> std::result::Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        Err(rustls::PeerIncompatible::Tls12NotOffered.into())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// Takes the one certificate that the invitation names, if the server holds its key.
+#[derive(Debug)]
+struct Pinned {
+    pin: Fingerprint,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> std::result::Result<ServerCertVerified, rustls::Error> {
+        if fingerprint(certificate).ct_eq(&self.pin).into() {
+            return Ok(ServerCertVerified::assertion());
+        }
+        let what: Box<dyn std::error::Error + Send + Sync> =
+            "the server shows another certificate than the invitation names".into();
+        Err(CertificateError::Other(OtherError(what.into())).into())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        Err(rustls::PeerIncompatible::Tls12NotOffered.into())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}

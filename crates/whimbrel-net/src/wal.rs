@@ -1,0 +1,246 @@
+//! A log of records that survives a crash: framed, checksummed, and used again from its beginning
+//! once a checkpoint holds what it says.
+//!
+//! ```text
+//! file    "WHIMWAL\0"  version u32  epoch u32  crc u32      then records
+//! record  length u32  epoch u32  crc u32  payload           crc of length, epoch and payload
+//! ```
+//!
+//! Numbers are little-endian, checksums CRC-32. [`Wal::reset`] begins a new epoch over the old
+//! bytes: a file whose blocks exist is made durable faster than one that grows. Reading ends at the
+//! first record that is torn or of another epoch, and what comes next overwrites it.
+
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use whimbrel_core::{Error, Result};
+
+const MAGIC: &[u8; 8] = b"WHIMWAL\0";
+const VERSION: u32 = 1;
+const HEAD: u64 = 20;
+const RECORD_HEAD: usize = 12;
+
+/// An open log.
+pub struct Wal {
+    path: PathBuf,
+    file: File,
+    epoch: u32,
+    /// Where the next record goes.
+    end: u64,
+}
+
+impl Wal {
+    /// An empty log; an old one is emptied.
+    pub fn create(path: &Path) -> Result<Self> {
+        let made = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path);
+        let file = made.map_err(|e| Error::storage(path.display(), e))?;
+        let mut wal = Self { path: path.to_path_buf(), file, epoch: 0, end: HEAD };
+        wal.begin(1)?;
+        wal.sync()?;
+        Ok(wal)
+    }
+
+    /// A log and the records in it.
+    pub fn open(path: &Path) -> Result<(Self, Vec<Vec<u8>>)> {
+        let fault = |e: std::io::Error| Error::storage(path.display(), e);
+        let mut file = OpenOptions::new().read(true).write(true).open(path).map_err(fault)?;
+        let mut head = [0; HEAD as usize];
+        match file.read_exact(&mut head) {
+            // A process that died while it made the file had nothing in it yet.
+            Err(e) if e.kind() == ErrorKind::UnexpectedEof => {
+                return Ok((Self::create(path)?, Vec::new()));
+            }
+            other => other.map_err(fault)?,
+        }
+        let epoch = epoch(&head).map_err(|what| Error::storage(path.display(), what))?;
+        let mut records = Vec::new();
+        let mut end = HEAD;
+        let length = file.metadata().map_err(fault)?.len();
+        while let Some(payload) = record(&mut file, epoch, length - end).map_err(fault)? {
+            end += (RECORD_HEAD + payload.len()) as u64;
+            records.push(payload);
+        }
+        Ok((Self { path: path.to_path_buf(), file, epoch, end }, records))
+    }
+
+    /// Adds a record and makes it durable. After an error the log is as it was.
+    pub fn append(&mut self, payload: &[u8]) -> Result<()> {
+        let length = u32::try_from(payload.len())
+            .map_err(|_| Error::internal("a record of the log has more than 4 GiB"))?;
+        let mut head = [0; RECORD_HEAD];
+        head[..4].copy_from_slice(&length.to_le_bytes());
+        head[4..8].copy_from_slice(&self.epoch.to_le_bytes());
+        let sum = checksum(&head[..8], payload);
+        head[8..].copy_from_slice(&sum.to_le_bytes());
+        let write = |file: &mut File, at| {
+            file.seek(SeekFrom::Start(at))?;
+            if payload.len() < 64 << 10 {
+                file.write_all(&[&head, payload].concat())?;
+            } else {
+                file.write_all(&head)?;
+                file.write_all(payload)?;
+            }
+            file.sync_data()
+        };
+        let at = self.end;
+        write(&mut self.file, at).map_err(|e| Error::storage(self.path.display(), e))?;
+        self.end += (RECORD_HEAD + payload.len()) as u64;
+        Ok(())
+    }
+
+    /// Begins anew: a checkpoint holds everything. Durable with the next record; until then the
+    /// old records may come back, and whoever reads them must know that they are old.
+    pub fn reset(&mut self) -> Result<()> {
+        self.begin(self.epoch.wrapping_add(1))
+    }
+
+    /// Bytes of the records.
+    pub fn bytes(&self) -> u64 {
+        self.end - HEAD
+    }
+
+    fn begin(&mut self, epoch: u32) -> Result<()> {
+        let mut head = [&MAGIC[..], &VERSION.to_le_bytes(), &epoch.to_le_bytes()].concat();
+        head.extend(crc32fast::hash(&head).to_le_bytes());
+        let written = self.file.seek(SeekFrom::Start(0)).and_then(|_| self.file.write_all(&head));
+        written.map_err(|e| Error::storage(self.path.display(), e))?;
+        self.epoch = epoch;
+        self.end = HEAD;
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.file.sync_all().map_err(|e| Error::storage(self.path.display(), e))
+    }
+}
+
+fn epoch(head: &[u8; HEAD as usize]) -> std::result::Result<u32, String> {
+    let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
+    if &head[..8] != MAGIC {
+        return Err("it does not begin like a log".into());
+    }
+    if word(8) != VERSION {
+        return Err(format!("it has version {}, this program reads {VERSION}", word(8)));
+    }
+    if crc32fast::hash(&head[..16]) != word(16) {
+        return Err("its head is damaged (its checksum does not match)".into());
+    }
+    Ok(word(12))
+}
+
+/// The next record; none where the log ends, whole or torn.
+fn record(file: &mut File, epoch: u32, left: u64) -> std::io::Result<Option<Vec<u8>>> {
+    if left < RECORD_HEAD as u64 {
+        return Ok(None);
+    }
+    let mut head = [0; RECORD_HEAD];
+    file.read_exact(&mut head)?;
+    let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
+    let length = u64::from(word(0));
+    if word(4) != epoch || length > left - RECORD_HEAD as u64 {
+        return Ok(None);
+    }
+    let mut payload = vec![0; length as usize];
+    file.read_exact(&mut payload)?;
+    Ok((checksum(&head[..8], &payload) == word(8)).then_some(payload))
+}
+
+fn checksum(head: &[u8], payload: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(head);
+    hasher.update(payload);
+    hasher.finalize()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fresh() -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("wal");
+        (folder, path)
+    }
+
+    fn records(path: &Path) -> Vec<Vec<u8>> {
+        Wal::open(path).unwrap().1
+    }
+
+    #[test]
+    fn the_file_has_its_golden_bytes() {
+        let (_folder, path) = fresh();
+        let mut wal = Wal::create(&path).unwrap();
+        wal.append(b"whimbrel").unwrap();
+        let hex: String =
+            std::fs::read(&path).unwrap().iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(
+            hex,
+            "5748494d57414c000100000001000000a3c09266\
+             080000000100000037de4cce7768696d6272656c"
+        );
+    }
+
+    #[test]
+    fn a_torn_record_is_rolled_back_and_overwritten() {
+        let (_folder, path) = fresh();
+        let mut wal = Wal::create(&path).unwrap();
+        wal.append(b"first").unwrap();
+        let good = std::fs::read(&path).unwrap();
+        wal.append(b"second").unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        for length in good.len()..whole.len() {
+            std::fs::write(&path, &whole[..length]).unwrap();
+            let (mut wal, found) = Wal::open(&path).unwrap();
+            assert_eq!(found, [b"first".to_vec()], "cut to {length}");
+            wal.append(b"next").unwrap();
+            assert_eq!(records(&path), [b"first".to_vec(), b"next".to_vec()]);
+        }
+        for at in good.len()..whole.len() {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 0x10;
+            std::fs::write(&path, damaged).unwrap();
+            assert_eq!(records(&path), [b"first".to_vec()], "damaged at {at}");
+        }
+    }
+
+    #[test]
+    fn an_old_epoch_does_not_come_back() {
+        let (_folder, path) = fresh();
+        let mut wal = Wal::create(&path).unwrap();
+        wal.append(b"one").unwrap();
+        wal.append(b"two").unwrap();
+        wal.reset().unwrap();
+        assert_eq!(records(&path), Vec::<Vec<u8>>::new());
+        wal.append(b"new").unwrap();
+        // The old second record stands right behind the new first one.
+        assert_eq!(records(&path), [b"new".to_vec()]);
+    }
+
+    #[test]
+    fn what_is_no_log_is_an_error_that_names_the_file() {
+        let (_folder, path) = fresh();
+        std::fs::write(&path, b"WHIMBREL and something else").unwrap();
+        let error = Wal::open(&path).err().unwrap().to_string();
+        assert!(error.contains("wal: it does not begin like a log"), "{error}");
+        let mut wal = Wal::create(&path).unwrap();
+        wal.append(b"x").unwrap();
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[13] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+        assert!(Wal::open(&path).err().unwrap().to_string().contains("its head is damaged"));
+        std::fs::write(&path, b"WHIM").unwrap();
+        assert!(records(&path).is_empty());
+    }
+
+    #[test]
+    fn a_claimed_length_beyond_the_file_takes_no_memory() {
+        let (_folder, path) = fresh();
+        Wal::create(&path).unwrap();
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes.extend([0xff; 4]);
+        bytes.extend(1u32.to_le_bytes());
+        bytes.extend([0; 64]);
+        std::fs::write(&path, bytes).unwrap();
+        assert!(records(&path).is_empty());
+    }
+}

@@ -1,0 +1,319 @@
+//! Strangers and clients that do not keep to the protocol: refused, counted, and the job goes on.
+
+use crate::support::{Joined, PATIENCE, Serving, Town, Toys, simulate};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Status, Streaming};
+use whimbrel_net::client::link::{Connection, Target, connect};
+use whimbrel_net::proto::{self, ClientFrame, Kind, ServerFrame, client_frame, server_frame};
+use whimbrel_net::registry::Standing;
+use whimbrel_net::status::Refusal;
+use whimbrel_net::tls::Identity;
+use whimbrel_net::{Invitation, PROTOCOL};
+
+/// A client of the test's own making.
+struct Stranger {
+    connection: Connection,
+    run: Vec<u8>,
+}
+
+/// Its session.
+struct Talk {
+    frames: mpsc::Sender<ClientFrame>,
+    incoming: Streaming<ServerFrame>,
+    _connection: Connection,
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}
+
+async fn reach(invitation: &Invitation, identity: &Identity) -> Connection {
+    let target = Target { address: invitation.address.clone(), server: invitation.server };
+    match connect(&target, identity).await {
+        Ok(connection) => connection,
+        Err(_) => panic!("the coordinator cannot be reached"),
+    }
+}
+
+async fn enrol(connection: &mut Connection, token: &[u8]) -> Result<Vec<u8>, Status> {
+    let token = token.to_vec().into();
+    let request = proto::EnrolRequest { version: PROTOCOL, token, name: String::new() };
+    Ok(connection.client.enrol(request).await?.into_inner().run.into())
+}
+
+impl Stranger {
+    /// Enrols with an invitation.
+    async fn new(invitation: &Invitation, identity: &Identity) -> Self {
+        let mut connection = reach(invitation, identity).await;
+        let run = enrol(&mut connection, &invitation.token).await.unwrap();
+        Self { connection, run }
+    }
+
+    /// Says hello.
+    async fn talk(mut self) -> Talk {
+        let (frames, outgoing) = mpsc::channel(8);
+        let run = self.run.clone().into();
+        let hello = proto::Hello { version: PROTOCOL, run, committed: None, staged: None };
+        frames.send(frame(client_frame::Frame::Hello(hello))).await.unwrap();
+        let incoming = self.connection.client.session(ReceiverStream::new(outgoing)).await.unwrap();
+        let mut talk =
+            Talk { frames, incoming: incoming.into_inner(), _connection: self.connection };
+        let Some(server_frame::Frame::Welcome(_)) = talk.next().await.unwrap() else {
+            panic!("no welcome");
+        };
+        talk
+    }
+}
+
+fn frame(frame: client_frame::Frame) -> ClientFrame {
+    ClientFrame { frame: Some(frame) }
+}
+
+impl Talk {
+    async fn next(&mut self) -> Result<Option<server_frame::Frame>, Status> {
+        loop {
+            let next = tokio::time::timeout(PATIENCE, self.incoming.message()).await.unwrap()?;
+            match next.and_then(|f| f.frame) {
+                Some(server_frame::Frame::Heartbeat(_)) => {}
+                other => return Ok(other),
+            }
+        }
+    }
+
+    /// The next task, past everything else.
+    async fn task(&mut self) -> proto::Task {
+        loop {
+            if let Some(server_frame::Frame::Task(task)) = self.next().await.unwrap() {
+                return task;
+            }
+        }
+    }
+
+    async fn ack(&mut self) -> proto::Ack {
+        loop {
+            if let Some(server_frame::Frame::Ack(ack)) = self.next().await.unwrap() {
+                return ack;
+            }
+        }
+    }
+
+    /// The status that the session ends with.
+    async fn cut(&mut self) -> Status {
+        loop {
+            match self.next().await {
+                Err(status) => return status,
+                Ok(Some(_)) => {}
+                Ok(None) => panic!("the session ended in peace"),
+            }
+        }
+    }
+
+    async fn send(&self, what: client_frame::Frame) {
+        self.frames.send(frame(what)).await.unwrap();
+    }
+
+    async fn upload(&self, task: &proto::Task, bytes: &[u8]) {
+        self.announce(task, bytes.len() as u64).await;
+        if !bytes.is_empty() {
+            let data = bytes.to_vec().into();
+            self.send(client_frame::Frame::Chunk(proto::Chunk { data })).await;
+        }
+    }
+
+    async fn announce(&self, task: &proto::Task, bytes: u64) {
+        let upload = proto::Upload { kind: task.kind, point: task.point, bytes };
+        self.send(client_frame::Frame::Upload(upload)).await;
+    }
+}
+
+fn refused(serving: &Serving, why: Refusal, times: u64) {
+    let text = format!("{why:?} {times} times");
+    serving.shows(&text, |s| s.refused.get(&why).copied().unwrap_or(0) >= times);
+}
+
+#[test]
+fn strangers_are_refused_and_the_job_ends_in_the_same_bits() {
+    let toys = Toys::new(1, 5);
+    let mut town = Town::new(toys.clone(), 2);
+    town.limits.first_frame = Duration::from_millis(300);
+    town.limits.handshake = Duration::from_millis(300);
+    let registry = town.registry();
+    registry.invite("revoked").unwrap();
+    let revoked_token = registry.invite("revoked").unwrap();
+    registry.stand("revoked", Standing::Revoked).unwrap();
+    let serving = town.serve(false);
+    let first = town.join(0);
+    serving.shows("the first client", |s| s.clients.get("c00").is_some_and(|c| c.connected));
+
+    let stranger = Identity::make("stranger").unwrap();
+    runtime().block_on(async {
+        let mut connection = reach(&town.invitations[1], &stranger).await;
+        let code = |result: Result<Vec<u8>, Status>| result.unwrap_err().code();
+        // A token of nobody, a revoked one, one that was used with another key.
+        for token in [&[0; 16][..], b"", &revoked_token, &town.invitations[0].token] {
+            assert_eq!(code(enrol(&mut connection, token).await), Code::PermissionDenied);
+        }
+        // A session without an invitation, whatever it claims.
+        let (frames, outgoing) = mpsc::channel::<ClientFrame>(1);
+        let session = connection.client.session(ReceiverStream::new(outgoing)).await;
+        assert_eq!(session.unwrap_err().code(), Code::PermissionDenied);
+        drop(frames);
+    });
+    refused(&serving, Refusal::WrongToken, 2);
+    refused(&serving, Refusal::Revoked, 1);
+    refused(&serving, Refusal::Replayed, 1);
+    refused(&serving, Refusal::UnknownCertificate, 1);
+
+    // No TLS, an old TLS, silence before and after the handshake.
+    for hello in
+        [&b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..], OLD_TLS, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"]
+    {
+        let mut stream = TcpStream::connect(&town.address).unwrap();
+        stream.write_all(hello).unwrap();
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        assert!(!answer.starts_with(b"HTTP/1.1 200"), "{answer:?}");
+    }
+    refused(&serving, Refusal::Handshake, 3);
+    let silent = TcpStream::connect(&town.address).unwrap();
+    refused(&serving, Refusal::Silent, 1);
+    runtime().block_on(async {
+        let _idle = reach(&town.invitations[1], &stranger).await;
+        let shown = tokio::task::block_in_place(|| refused(&serving, Refusal::Silent, 2));
+        shown
+    });
+    drop(silent);
+
+    let second = town.join(1);
+    let (left, _) = serving.end();
+    first.model();
+    second.model();
+    assert_eq!(left, simulate(&toys, 2).0);
+    let audit = std::fs::read_to_string(town.run_folder().join("audit.jsonl")).unwrap();
+    assert!(audit.contains(&Refusal::WrongToken.to_string()), "{audit}");
+}
+
+/// A hello that offers TLS 1.1 at most.
+const OLD_TLS: &[u8] = &[
+    0x16, 0x03, 0x01, 0x00, 0x2f, 0x01, 0x00, 0x00, 0x2b, 0x03, 0x02, 1, 2, 3, 4, 5, 6, 7, 8, 9,
+    10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32,
+    0x00, 0x00, 0x04, 0x00, 0x2f, 0x00, 0xff, 0x01, 0x00,
+];
+
+#[test]
+fn too_many_wrong_tokens_close_the_door_for_a_while() {
+    let mut town = Town::new(Toys::new(1, 2), 1);
+    town.limits.enrolments_per_minute = 3;
+    let serving = town.serve(false);
+    let stranger = Identity::make("stranger").unwrap();
+    runtime().block_on(async {
+        let mut connection = reach(&town.invitations[0], &stranger).await;
+        for _ in 0..3 {
+            let refused = enrol(&mut connection, &[1; 16]).await.unwrap_err();
+            assert_eq!(refused.code(), Code::PermissionDenied);
+        }
+        let refused = enrol(&mut connection, &[1; 16]).await.unwrap_err();
+        assert_eq!(refused.code(), Code::ResourceExhausted);
+    });
+    assert!(serving.halt().is_err());
+}
+
+/// An enrolled client that goes wrong in every way there is; the others and the rounds without it
+/// end as a simulation does in which its uploads are lost.
+#[test]
+fn a_client_that_breaks_the_protocol_never_reaches_the_fold() {
+    let toys = Toys { evaluate: None, ..Toys::new(1, 4) };
+    let mut town = Town::new(toys.clone(), 3);
+    town.limits.stall = Duration::from_millis(300);
+    let serving = town.serve(false);
+    let clients: Vec<Joined> = (0..2).map(|i| town.join(i)).collect();
+    let invitation = town.invitations[2].clone();
+    let identity = Identity::make("hostile").unwrap();
+    runtime().block_on(async {
+        let mut talk = Stranger::new(&invitation, &identity).await.talk().await;
+        let task = talk.task().await;
+        assert_eq!(task.kind(), Kind::Enrol);
+        // A summary that is none is refused and asked for again; an honest one is taken.
+        talk.upload(&task, b"?").await;
+        assert!(!talk.ack().await.accepted);
+        let task = talk.task().await;
+        talk.upload(&task, &4u32.to_le_bytes()).await;
+        // Twice: the second is not counted.
+        talk.upload(&task, &4u32.to_le_bytes()).await;
+        assert!(talk.ack().await.accepted);
+        tokio::task::block_in_place(|| refused(&serving, Refusal::Duplicate, 1));
+
+        // Numbers that are not finite, a wrong shape, a wrong round.
+        let task = talk.task().await;
+        assert_eq!(task.kind(), Kind::Exchange);
+        talk.upload(&task, &f64::NAN.to_le_bytes()).await;
+        assert!(!talk.ack().await.accepted);
+        let mut later = talk.task().await;
+        later.point = Some(proto::Point { stage: 0, step: 99 });
+        talk.upload(&later, &1f64.to_le_bytes()).await;
+        assert!(!talk.ack().await.accepted);
+        later.point = Some(proto::Point { stage: 0, step: 0 });
+        later.kind = Kind::Exchange.into();
+        talk.upload(&later, &1f64.to_le_bytes()).await;
+        talk.ack().await;
+        later.point = task.point;
+        talk.upload(&later, &[0; 9]).await;
+        assert!(!talk.ack().await.accepted);
+    });
+    refused(&serving, Refusal::Invalid, 3);
+    refused(&serving, Refusal::NotAsked, 1);
+
+    // Connections that are cut: too many bytes announced, more than announced, none at all, a
+    // chunk of nothing, an upload that stops.
+    runtime().block_on(async {
+        let huge = client_frame::Frame::Upload(proto::Upload {
+            kind: Kind::Exchange.into(),
+            point: Some(proto::Point { stage: 0, step: 1 }),
+            bytes: u64::MAX,
+        });
+        let chunk = client_frame::Frame::Chunk(proto::Chunk { data: vec![1].into() });
+        for (what, code) in [(huge, Code::InvalidArgument), (chunk, Code::InvalidArgument)] {
+            let mut talk = back(&invitation, &identity, &serving).await;
+            talk.send(what).await;
+            assert_eq!(talk.cut().await.code(), code);
+        }
+        let mut talk = back(&invitation, &identity, &serving).await;
+        let task = proto::Task {
+            kind: Kind::Exchange.into(),
+            point: Some(proto::Point { stage: 0, step: 1 }),
+            client: 2,
+            bytes: 0,
+        };
+        talk.announce(&task, 100).await;
+        assert_eq!(talk.cut().await.code(), Code::DeadlineExceeded);
+    });
+    refused(&serving, Refusal::TooLarge, 1);
+    refused(&serving, Refusal::Malformed, 1);
+    refused(&serving, Refusal::Stalled, 1);
+    town.registry().stand("c02", Standing::Revoked).unwrap();
+
+    let (left, outcome) = serving.end();
+    clients.into_iter().for_each(Joined::model);
+    assert_eq!(outcome.tallies[2].rounds, 0, "nothing of it was folded");
+    assert_eq!(left.rounds[..2], [4, 4]);
+}
+
+/// The hostile client again, as it would come back: its enrolment was accepted.
+async fn back(invitation: &Invitation, identity: &Identity, serving: &Serving) -> Talk {
+    let mut connection = reach(invitation, identity).await;
+    let run = enrol(&mut connection, &invitation.token).await.unwrap();
+    let (frames, outgoing) = mpsc::channel(8);
+    let committed = Some(proto::Point { stage: 0, step: 0 });
+    let hello = proto::Hello { version: PROTOCOL, run: run.into(), committed, staged: None };
+    frames.send(frame(client_frame::Frame::Hello(hello))).await.unwrap();
+    let incoming = connection.client.session(ReceiverStream::new(outgoing)).await.unwrap();
+    let mut talk = Talk { frames, incoming: incoming.into_inner(), _connection: connection };
+    match talk.next().await {
+        Ok(Some(server_frame::Frame::Welcome(_))) => talk,
+        other => panic!("{other:?}; {:?}", serving.board.watch().borrow().refused),
+    }
+}

@@ -1,0 +1,10 @@
+//! A federation on loopback: coordinators and clients in one process, connections over TLS.
+
+#[path = "../../../whimbrel-engine/tests/all/toy.rs"]
+#[allow(dead_code)] // some of it is for the engine's own tests
+mod toy;
+
+mod hostile;
+mod restarts;
+mod same_bits;
+mod support;

@@ -1,0 +1,35 @@
+//! A federation on a network leaves what a simulation leaves.
+
+use crate::support::{Joined, Town, Toys, simulate};
+use whimbrel_core::Probability;
+use whimbrel_engine::Participation;
+
+#[test]
+fn two_clients_end_in_the_simulators_bits() {
+    let toys = Toys::new(1, 6);
+    let mut town = Town::new(toys.clone(), 2);
+    let serving = town.serve(false);
+    let clients: Vec<Joined> = (0..2).map(|i| town.join(i)).collect();
+    let (left, outcome) = serving.end();
+    clients.into_iter().for_each(Joined::model);
+    let (simulated, whole) = simulate(&toys, 2);
+    assert_eq!(left, simulated);
+    assert_eq!((outcome.traffic, &outcome.tallies), (whole.traffic, &whole.tallies));
+    assert_eq!(outcome.losses, whole.losses);
+    let rows = |o: &whimbrel_engine::Outcome| o.last.as_ref().map(|r| r.metrics.clone());
+    assert_eq!(rows(&outcome), rows(&whole));
+}
+
+#[test]
+fn stages_and_sampled_cohorts_end_in_the_simulators_bits() {
+    let half = Participation::Bernoulli(Probability::new(0.5).unwrap());
+    let toys = Toys { participation: half, ..Toys::new(3, 5) };
+    let mut town = Town::new(toys.clone(), 5);
+    let serving = town.serve(false);
+    let clients: Vec<Joined> = (0..5).rev().map(|i| town.join(i)).collect();
+    let (left, outcome) = serving.end();
+    clients.into_iter().for_each(Joined::model);
+    let (simulated, whole) = simulate(&toys, 5);
+    assert_eq!(left, simulated);
+    assert_eq!(outcome.traffic, whole.traffic);
+}

@@ -1,0 +1,331 @@
+//! Coordinators and clients for tests.
+
+use crate::toy::{self, Toy};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use whimbrel_core::method::Artifact;
+use whimbrel_core::{ClientData, Error, Result};
+use whimbrel_engine::checkpoint::{Checkpoint, Store};
+use whimbrel_engine::run::{Stage, Stopping};
+use whimbrel_engine::{
+    Chain, Faults, Journal, Limits as Simulated, Observer, Outcome, Participation,
+};
+use whimbrel_net::client::{self, Client, Ending, Participant, Worker};
+use whimbrel_net::coordinator::{Coordinator, Rules, Setup};
+use whimbrel_net::registry::Registry;
+use whimbrel_net::status::{Board, Status};
+use whimbrel_net::tls::{Identity, server_config};
+use whimbrel_net::{Invitation, Limits};
+
+pub const SEED: u64 = 11;
+
+/// How long a test waits for what must happen.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Toys in a row.
+#[derive(Clone)]
+pub struct Toys {
+    pub stages: usize,
+    pub rounds: u32,
+    pub evaluate: Option<u32>,
+    pub participation: Participation,
+    pub faults: Vec<Faults>,
+}
+
+impl Toys {
+    pub fn new(stages: usize, rounds: u32) -> Self {
+        let participation = Participation::Everyone;
+        Self { stages, rounds, evaluate: Some(3), participation, faults: Vec::new() }
+    }
+}
+
+impl Chain for Toys {
+    fn len(&self) -> usize {
+        self.stages
+    }
+
+    fn build(&self, index: usize, delivered: &[Artifact]) -> Result<Stage> {
+        assert_eq!(delivered.len(), index, "a stage is built from what came before it");
+        Ok(Stage {
+            name: "toy",
+            method: Box::new(toy::erased(Toy { rounds: self.rounds, ..toy::SOUND })),
+            participation: self.participation.clone(),
+            faults: self.faults.get(index).cloned().unwrap_or_default(),
+            evaluate_every: self.evaluate.filter(|_| index + 1 == self.stages),
+            stopping: Stopping::default(),
+        })
+    }
+}
+
+pub struct Quiet;
+impl Observer for Quiet {}
+
+/// What a run leaves that must not depend on who carried it.
+#[derive(Debug, PartialEq)]
+pub struct Left {
+    pub delivered: Vec<Artifact>,
+    pub server: Vec<u8>,
+    pub names: Vec<String>,
+    pub rounds: Vec<u32>,
+    pub journal: String,
+}
+
+impl Left {
+    fn new(outcome: &Outcome, folder: &Path) -> Self {
+        let checkpoint = saved(folder);
+        Self {
+            delivered: outcome.delivered.clone(),
+            server: checkpoint.simulation.machine.server().to_vec(),
+            names: outcome.names.clone(),
+            rounds: outcome.tallies.iter().map(|t| t.rounds).collect(),
+            journal: std::fs::read_to_string(folder.join("journal")).unwrap(),
+        }
+    }
+}
+
+pub fn saved(folder: &Path) -> Checkpoint {
+    let copy = tempfile::tempdir().unwrap();
+    std::fs::create_dir(copy.path().join("checkpoint")).unwrap();
+    for file in ["checkpoint/state", "journal", "metrics.jsonl"] {
+        std::fs::copy(folder.join(file), copy.path().join(file)).unwrap();
+    }
+    Store::resume(copy.path()).unwrap().1
+}
+
+/// The same job on this machine.
+pub fn simulate(toys: &Toys, count: u32) -> (Left, Outcome) {
+    let folder = tempfile::tempdir().unwrap();
+    let limits = Simulated {
+        folder: Some(folder.path()),
+        resume: false,
+        checkpoint_every: Duration::from_secs(3600),
+        interrupt: &AtomicBool::new(false),
+    };
+    let outcome =
+        whimbrel_engine::run(toys, toy::clients(count), SEED, &limits, &mut Quiet).unwrap();
+    (Left::new(&outcome, folder.path()), outcome)
+}
+
+/// The same job on this machine, with uploads lost as a journal says.
+pub fn replay(toys: &Toys, count: u32, journal: &str) -> Left {
+    let stages = 0..toys.stages as u32;
+    let faults = stages.map(|stage| Faults {
+        replay: Some(Journal::parse(journal, stage).unwrap()),
+        ..Faults::default()
+    });
+    simulate(&Toys { faults: faults.collect(), ..toys.clone() }, count).0
+}
+
+/// A federation: one folder for the coordinator, one for each client.
+pub struct Town {
+    pub folder: tempfile::TempDir,
+    pub toys: Toys,
+    pub rules: Rules,
+    pub limits: Limits,
+    pub address: String,
+    pub invitations: Vec<Invitation>,
+    listener: Option<TcpListener>,
+}
+
+impl Town {
+    pub fn new(toys: Toys, count: u32) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let run = folder.path().join("run");
+        std::fs::create_dir(&run).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let identity = Identity::keep(&run.join("tls"), "coordinator").unwrap();
+        let registry = Registry::create(&run, &address, &identity.fingerprint()).unwrap();
+        let invite = |i: u32| {
+            let name = format!("c{i:02}");
+            let token = registry.invite(&name).unwrap();
+            Invitation { address: address.clone(), server: identity.fingerprint(), name, token }
+        };
+        let invitations = (0..count).map(invite).collect();
+        let limits = Limits {
+            heartbeat: Duration::from_secs(2),
+            first_frame: Duration::from_secs(5),
+            linger: PATIENCE,
+            ..Limits::default()
+        };
+        let rules = Rules::default();
+        Self { folder, toys, rules, limits, address, invitations, listener: Some(listener) }
+    }
+
+    pub fn run_folder(&self) -> PathBuf {
+        self.folder.path().join("run")
+    }
+
+    pub fn registry(&self) -> Registry {
+        Registry::open(&self.run_folder()).unwrap()
+    }
+
+    /// Starts the coordinator, or starts it again on the same address.
+    pub fn serve(&mut self, resume: bool) -> Serving {
+        let listener = self.listener.take().unwrap_or_else(|| bind(&self.address));
+        let stop = Arc::new(AtomicBool::new(false));
+        let board = Board::new("toys");
+        let identity = Identity::keep(&self.run_folder().join("tls"), "coordinator").unwrap();
+        let setup = Setup {
+            folder: self.run_folder(),
+            resume,
+            offer: b"the offer".to_vec(),
+            seed: SEED,
+            rules: self.rules,
+            limits: self.limits.clone(),
+            tls: server_config(&identity, None).unwrap(),
+            board: board.clone(),
+            stop: stop.clone(),
+        };
+        let (toys, folder) = (self.toys.clone(), self.run_folder());
+        let thread = std::thread::spawn(move || {
+            let mut coordinator = Coordinator::start(setup, listener)?;
+            let outcome = coordinator.run(&toys, &mut Quiet)?;
+            if outcome.ending == whimbrel_engine::Ending::Interrupted {
+                return Ok(None);
+            }
+            let left = Left::new(&outcome, &folder);
+            coordinator.deliver(&[("model.txt".into(), b"the model".to_vec())])?;
+            Ok(Some((left, outcome)))
+        });
+        Serving { thread, stop, board }
+    }
+
+    /// Starts client `i` with its rows.
+    pub fn join(&self, i: u32) -> Joined {
+        let toys = self.toys.clone();
+        self.join_with(i, Box::new(toys), self.invitations[i as usize].clone())
+    }
+
+    pub fn join_with(
+        &self,
+        i: u32,
+        chain: Box<dyn Chain + Send>,
+        invitation: Invitation,
+    ) -> Joined {
+        let stop = Arc::new(AtomicBool::new(false));
+        let setup = client::Setup {
+            folder: self.folder.path().join(&invitation.name),
+            invitation,
+            name: None,
+            identity: None,
+            stop: stop.clone(),
+            give_up: Some(PATIENCE),
+        };
+        let folder = setup.folder.clone();
+        let data = toy::clients(i + 1).pop().unwrap().1;
+        let thread = std::thread::spawn(move || join(setup, &folder, chain, data));
+        Joined { thread, stop }
+    }
+}
+
+fn join(
+    setup: client::Setup,
+    folder: &Path,
+    chain: Box<dyn Chain + Send>,
+    data: ClientData,
+) -> Result<Ending> {
+    let client = Client::new(setup)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let Some(enrolled) = client.enrol().await? else { return Ok(Ending::Stopped) };
+        assert_eq!(enrolled.offer, b"the offer");
+        let worker = Worker::open(Participant { chain, data, seed: SEED }, folder)?;
+        client.take_part(&enrolled, worker).await
+    })
+}
+
+/// The address may take a moment to be free again.
+fn bind(address: &str) -> TcpListener {
+    let begun = Instant::now();
+    loop {
+        match TcpListener::bind(address) {
+            Ok(listener) => return listener,
+            Err(e) => assert!(begun.elapsed() < PATIENCE, "{address}: {e}"),
+        }
+        std::thread::yield_now();
+    }
+}
+
+pub struct Serving {
+    thread: JoinHandle<Result<Option<(Left, Outcome)>>>,
+    pub stop: Arc<AtomicBool>,
+    pub board: Board,
+}
+
+impl Serving {
+    /// The end of a job that was not interrupted.
+    pub fn end(self) -> (Left, Outcome) {
+        self.result().unwrap().expect("the job was interrupted")
+    }
+
+    pub fn result(self) -> Result<Option<(Left, Outcome)>> {
+        wait(|| self.thread.is_finished(), "the coordinator ends", &self.board);
+        self.thread.join().unwrap()
+    }
+
+    /// Waits until the board shows something.
+    pub fn shows(&self, what: &str, condition: impl Fn(&Status) -> bool) {
+        wait(|| condition(&self.board.watch().borrow()), what, &self.board);
+    }
+
+    /// Stops in order.
+    pub fn halt(self) -> Result<Option<(Left, Outcome)>> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.result()
+    }
+}
+
+pub struct Joined {
+    thread: JoinHandle<Result<Ending>>,
+    pub stop: Arc<AtomicBool>,
+}
+
+impl Joined {
+    pub fn result(self) -> Result<Ending> {
+        let begun = Instant::now();
+        while !self.thread.is_finished() {
+            assert!(begun.elapsed() < PATIENCE, "a client does not end");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        self.thread.join().unwrap()
+    }
+
+    /// The model it was handed.
+    pub fn model(self) {
+        match self.result() {
+            Ok(Ending::Delivered(files)) => {
+                assert_eq!(files, [("model.txt".into(), b"the model".to_vec())]);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn error(self) -> Error {
+        self.result().expect_err("the client was let in")
+    }
+
+    /// Stops it as a crash would: whatever it was doing, the next one starts from its folder.
+    pub fn halt(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        match self.result() {
+            Ok(Ending::Stopped | Ending::Delivered(_)) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+pub fn wait(condition: impl Fn() -> bool, what: &str, board: &Board) {
+    let begun = Instant::now();
+    while !condition() {
+        if begun.elapsed() >= PATIENCE {
+            let status = board.watch().borrow().clone();
+            panic!("waited in vain: {what}; the board says {status:#?}");
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}

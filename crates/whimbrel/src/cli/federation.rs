@@ -1,0 +1,91 @@
+//! `whimbrel invite`, `revoke` and `status`: a run that is being served, from beside.
+
+use super::messages::{data, note};
+use serde_json::Value;
+use std::path::Path;
+use whimbrel::core::Error;
+use whimbrel::job::failure::{Failure, Result};
+use whimbrel::net::Invitation;
+use whimbrel::net::registry::{Registry, Standing, unhex};
+
+/// Invites one more client, or one again that has not come yet.
+pub fn invite_command(run: &Path, name: Option<&str>) -> Result<u8> {
+    let registry = open(run)?;
+    let book = registry.book();
+    let name = match name {
+        Some(name) => name.to_owned(),
+        None => format!("client-{}", book.clients.len() + 1),
+    };
+    let token = registry.invite(&name)?;
+    let invitation =
+        Invitation { address: book.address, server: unhex(&book.certificate), name, token };
+    note(&format!("for `{}`, to be handed over in private:", invitation.name));
+    data(&format!("{}\n", invitation.encode()))?;
+    Ok(0)
+}
+
+/// Shuts a client out, or declares it dead.
+pub fn revoke_command(run: &Path, name: &str, dead: bool) -> Result<u8> {
+    let standing = if dead { Standing::Dead } else { Standing::Revoked };
+    open(run)?.stand(name, standing)?;
+    match dead {
+        true => note(&format!(
+            "nobody waits for `{name}` any more; what it contributed stays, and it may come back"
+        )),
+        false => note(&format!("`{name}` may not take part any more; what it contributed stays")),
+    }
+    Ok(0)
+}
+
+/// Says how a served run is going.
+pub fn status_command(run: &Path, json: bool) -> Result<u8> {
+    open(run)?;
+    let path = run.join("status.json");
+    let text = std::fs::read_to_string(&path).map_err(|e| Error::storage(path.display(), e))?;
+    if json {
+        data(&format!("{}\n", text.trim_end()))?;
+        return Ok(0);
+    }
+    let status: Value =
+        serde_json::from_str(&text).map_err(|e| Error::storage(path.display(), e))?;
+    data(&table(&status))?;
+    Ok(0)
+}
+
+fn table(status: &Value) -> String {
+    let word = |value: &Value| value.as_str().unwrap_or("").to_owned();
+    let mut text = format!("{}: {}\n", word(&status["job"]), word(&status["state"]));
+    let total = status["rounds_total"].as_u64().map(|n| format!(" of {n}")).unwrap_or_default();
+    text.push_str(&format!("{}, round {}{total}\n", word(&status["stage"]), status["round"]));
+    if let Some(seconds) = status["eta_s"].as_f64() {
+        text.push_str(&format!("about {seconds:.0} s left\n"));
+    }
+    let clients = status["clients"].as_object().cloned().unwrap_or_default();
+    let width = clients.keys().map(|name| name.chars().count()).max().unwrap_or(0).max(6);
+    text.push_str(&format!(
+        "\n{:width$}  {:>10}  {:>8}  {:>7}\n",
+        "client", "", "accepted", "refused"
+    ));
+    for (name, client) in &clients {
+        let there = match (client["connected"].as_bool(), client["standing"].as_str()) {
+            (Some(true), _) => "connected",
+            (_, Some(standing @ ("dead" | "revoked"))) => standing,
+            _ => "away",
+        };
+        let (accepted, refused) = (&client["accepted"], &client["refused"]);
+        text.push_str(&format!("{name:width$}  {there:>10}  {accepted:>8}  {refused:>7}\n"));
+    }
+    for (why, times) in status["refused"].as_object().into_iter().flatten() {
+        text.push_str(&format!("refused, {why}: {times}\n"));
+    }
+    text
+}
+
+fn open(run: &Path) -> Result<Registry> {
+    if !Registry::exists(run) {
+        let error = Error::config(format!("{} is no run that is served", run.display()))
+            .hint("`whimbrel serve` makes such a folder, and says where");
+        return Err(Failure::from(error));
+    }
+    Ok(Registry::open(run)?)
+}

@@ -1,0 +1,127 @@
+//! `whimbrel join`: takes part in a federation with the rows of one file.
+
+use super::args::Join;
+use super::execute::{INTERRUPTED, interrupt_flag};
+use super::messages::{note, warning};
+use super::serve::start_log;
+use std::io::{BufRead, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use whimbrel::core::Error;
+use whimbrel::core::method::Exposure;
+use whimbrel::engine::checkpoint::write_atomically;
+use whimbrel::job::Offer;
+use whimbrel::job::failure::{Failure, Result};
+use whimbrel::net::Invitation;
+use whimbrel::net::client::{Client, Ending, Enrolled, Participant, Setup, Worker};
+use whimbrel::net::tls::Identity;
+use whimbrel::report::format;
+
+/// Takes part until the job is over.
+pub fn join_command(args: &Join) -> Result<u8> {
+    start_log(args.log);
+    let invitation = Invitation::decode(&args.invitation)?;
+    if !args.data.is_file() {
+        return Err(Failure::config(format!("{} is no file", args.data.display())));
+    }
+    let name = args.name.as_ref().unwrap_or(&invitation.name);
+    let folder = args.out.clone().unwrap_or_else(|| default_folder(name));
+    let identity = match (&args.cert, &args.key) {
+        (Some(cert), Some(key)) => Some(Identity::bring(cert, key)?),
+        _ => None,
+    };
+    let client = Client::new(Setup {
+        invitation,
+        name: args.name.clone(),
+        folder: folder.clone(),
+        identity,
+        stop: interrupt_flag(),
+        give_up: args.give_up.map(Duration::from_secs_f64),
+    })?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .map_err(|e| Error::internal(format!("no runtime: {e}")))?;
+    let Some(enrolled) = runtime.block_on(client.enrol())? else { return Ok(INTERRUPTED) };
+    let offer = Offer::from_json(&enrolled.offer)?;
+    let data = offer.read(&args.data, &enrolled.name)?;
+    let consent = folder.join("consent");
+    let given = std::fs::read_to_string(&consent).is_ok_and(|hash| hash == offer.hash());
+    if !given {
+        show(&offer, &enrolled)?;
+        if !args.yes && !ask()? {
+            note("nothing was sent; the invitation stays yours, and joining again asks again");
+            return Ok(0);
+        }
+        // Asked once: a service that restarts goes on with what was agreed to.
+        write_atomically(&consent, offer.hash().as_bytes())?;
+    }
+    let seed = offer.job()?.seed;
+    let participant = Participant { chain: Box::new(offer.plan()?), data, seed };
+    let worker = Worker::open(participant, &folder)?;
+    match runtime.block_on(client.take_part(&enrolled, worker))? {
+        Ending::Delivered(files) => {
+            write_model(&folder, &offer, &files)?;
+            note(&format!("the job is over; the model is in {}", folder.display()));
+            Ok(0)
+        }
+        Ending::Over(reason) => Err(Error::peer(reason).into()),
+        Ending::Stopped => {
+            note("interrupted; joining again with the same folder goes on");
+            Ok(INTERRUPTED)
+        }
+    }
+}
+
+/// A folder per client; a name with anything but plain letters is written so that it is one.
+fn default_folder(name: &str) -> PathBuf {
+    let plain = |c: char| if c.is_alphanumeric() || "-_".contains(c) { c } else { '_' };
+    Path::new("joined").join(name.chars().map(plain).collect::<String>())
+}
+
+/// Says what would leave this machine.
+fn show(offer: &Offer, enrolled: &Enrolled) -> Result<()> {
+    let job = offer.job()?;
+    note(&format!("`{}` invites you as `{}`", job.name, enrolled.name));
+    note("what would leave this machine:");
+    for stage in offer.disclosures()? {
+        note(&format!("  {}", stage.stage));
+        for disclosure in stage.disclosures {
+            let when = match disclosure.message {
+                "summary" => "once",
+                "up" => "each round",
+                _ => "each evaluation",
+            };
+            let size = format!("{} bytes", format::count(disclosure.bytes_max as u64));
+            note(&format!("    {when}, at most {size}: {}", disclosure.meaning));
+            if disclosure.exposure == Exposure::Rows {
+                warning("this message holds rows as they are");
+            }
+        }
+    }
+    note("sums over few rows say much about each of them");
+    Ok(())
+}
+
+fn ask() -> Result<bool> {
+    let _ = write!(std::io::stderr(), "take part? [y/N] ");
+    let mut line = String::new();
+    std::io::stdin()
+        .lock()
+        .read_line(&mut line)
+        .map_err(|e| Error::storage("standard input", e))?;
+    Ok(matches!(line.trim().to_lowercase().as_str(), "y" | "yes"))
+}
+
+/// Writes what was delivered as a run's folder, so that `predict` works with it.
+fn write_model(folder: &Path, offer: &Offer, files: &[(String, Vec<u8>)]) -> Result<()> {
+    let model = folder.join("model");
+    std::fs::create_dir_all(&model).map_err(|e| Error::storage(model.display(), e))?;
+    write_atomically(&folder.join("job.toml"), offer.job()?.to_toml().as_bytes())?;
+    for (name, bytes) in files {
+        let place = if name.starts_with("model.") { &model } else { folder };
+        write_atomically(&place.join(name), bytes)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,255 @@
+//! `whimbrel serve`: coordinates a job whose clients are on a network.
+
+use super::args::{LogForm, Serve};
+use super::execute::{INTERRUPTED, interrupt_flag, read_job, shell_word};
+use super::messages::{data, note, warning};
+use super::{report, view};
+use serde_json::Value;
+use std::net::TcpListener;
+use std::path::Path;
+use std::time::Duration;
+use whimbrel::core::Error;
+use whimbrel::engine::{Ending, Observer};
+use whimbrel::job::build::{Facts, Plan};
+use whimbrel::job::failure::{Failure, Result};
+use whimbrel::job::rundir::{Existing, Facts as RunFacts, RunDir, resolved};
+use whimbrel::job::spec::{Clients, Federation, Quorum as QuorumKey};
+use whimbrel::job::{Job, Offer};
+use whimbrel::net::coordinator::{Coordinator, Quorum, Rules, Setup};
+use whimbrel::net::dashboard::{About, Dashboard};
+use whimbrel::net::registry::Registry;
+use whimbrel::net::status::Board;
+use whimbrel::net::tls::{Identity, server_config};
+use whimbrel::net::{Invitation, Limits};
+
+/// What a client's folder gets of the run, beside the model.
+const TOLD: [&str; 2] = ["metrics.jsonl", "summary.json"];
+/// The model.
+const MODEL: [&str; 2] = ["model.json", "model.safetensors"];
+
+struct Quiet;
+impl Observer for Quiet {}
+
+/// Serves one job until it is done.
+pub fn serve_command(args: &Serve) -> Result<u8> {
+    start_log(args.log);
+    let job = read_job(&args.job)?;
+    let facts = Facts::on_network(&job)?;
+    let offer = Offer::of(&job, &facts)?;
+    let plan = Plan::on_network(&job, &facts)?;
+    let Some(federation) = job.federation.clone() else {
+        return Err(Failure::config("the job has no [federation] table"));
+    };
+    let existing = match (args.resume, args.force) {
+        (true, _) => Existing::Resume,
+        (_, true) => Existing::Replace,
+        _ => Existing::Refuse,
+    };
+    let dir = RunDir::open(args.out.as_deref(), &job.name, existing)?;
+    plan.warnings().iter().for_each(|w| warning(w));
+    dir.settle(&resolved(&job, &[]), args.resume)?;
+    let listen = args.listen.as_ref().unwrap_or(&federation.listen);
+    let listener = TcpListener::bind(listen)
+        .map_err(|e| Failure::config(format!("cannot listen on {listen}: {e}")))?;
+    let identity = identity(args, dir.path())?;
+    let registry = registry(args, dir.path(), &federation, &listener, &identity)?;
+    let over = dir.ending();
+    let setup = Setup {
+        folder: dir.path().to_path_buf(),
+        resume: args.resume,
+        offer: offer.to_json().into_bytes(),
+        seed: job.seed,
+        rules: rules(&federation),
+        limits: limits(&federation),
+        tls: server_config(&identity, args.client_ca.as_deref())?,
+        board: Board::new(&job.name),
+        stop: interrupt_flag(),
+    };
+    setup.board.change(|status| status.rounds_total = plan.rounds());
+    let mut coordinator = Coordinator::start(setup, listener)?;
+    dashboard(args, &job, federation.dashboard.as_deref(), dir.path(), &coordinator)?;
+    note(&format!(
+        "listening on {}; the run is in {}",
+        registry.book().address,
+        dir.path().display()
+    ));
+    if over.is_none()
+        && let Some(code) = run(args, &job, &facts, &plan, &dir, &mut coordinator)?
+    {
+        return Ok(code);
+    }
+    coordinator.deliver(&files(dir.path())?)?;
+    note(&format!("report: {}", dir.path().join("report.html").display()));
+    Ok(0)
+}
+
+/// Runs the job and writes the run's files; a code where there is no model to hand out.
+fn run(
+    args: &Serve,
+    job: &Job,
+    facts: &Facts,
+    plan: &Plan,
+    dir: &RunDir,
+    coordinator: &mut Coordinator,
+) -> Result<Option<u8>> {
+    let outcome = match coordinator.run(plan, &mut Quiet) {
+        Ok(outcome) => outcome,
+        Err(_) if interrupt_flag().load(std::sync::atomic::Ordering::Relaxed) => {
+            return Ok(Some(interrupted(args, dir)));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let rows = vec![None; outcome.names.len()];
+    let summary = dir.finish(job, &RunFacts::on_network(facts, rows), &outcome, plan)?;
+    let views = vec![view::load(dir)?];
+    report::write(&job.name, &views, &dir.path().join("report.html"))?;
+    if args.json {
+        let mut object = summary;
+        object.insert("run".into(), dir.path().display().to_string().into());
+        data(&format!("{}\n", Value::Object(object)))?;
+    }
+    match outcome.ending {
+        Ending::Failed(error) => Err(error.into()),
+        Ending::Interrupted => Ok(Some(interrupted(args, dir))),
+        Ending::Early(why) => {
+            note(&format!("stopped after round {}: {why}", outcome.rounds));
+            Ok(None)
+        }
+        Ending::Finished => Ok(None),
+    }
+}
+
+/// Shows the run to people, where the job or the command line says so.
+fn dashboard(
+    args: &Serve,
+    job: &Job,
+    asked: Option<&str>,
+    run: &Path,
+    coordinator: &Coordinator,
+) -> Result<()> {
+    let Some(address) = args.dashboard.as_deref().or(asked).filter(|a| *a != "off") else {
+        return Ok(());
+    };
+    let fault = |e| Failure::config(format!("the dashboard cannot listen on {address}: {e}"));
+    let listener = TcpListener::bind(address).map_err(fault)?;
+    let local = listener.local_addr().map_err(fault)?;
+    let about = About {
+        method: job.method.name().into(),
+        model: job.model.describe(),
+        version: env!("CARGO_PKG_VERSION").into(),
+    };
+    let folder = (!args.open_dashboard).then_some(run);
+    let page = Dashboard::new(coordinator.board().clone(), about, folder)?;
+    note(&format!("dashboard: {}", page.link(local)));
+    Ok(page.start(listener, coordinator.runtime())?)
+}
+
+fn interrupted(args: &Serve, dir: &RunDir) -> u8 {
+    note("interrupted; everything is kept, and clients wait");
+    let (job, out) = (shell_word(&args.job), shell_word(dir.path()));
+    note(&format!("go on with: whimbrel serve {job} --out {out} --resume"));
+    INTERRUPTED
+}
+
+/// The files that clients get.
+fn files(run: &Path) -> Result<Vec<(String, Vec<u8>)>> {
+    let mut files = Vec::new();
+    for (folder, names) in [(run.join("model"), MODEL), (run.to_path_buf(), TOLD)] {
+        for name in names {
+            let path = folder.join(name);
+            let bytes = std::fs::read(&path).map_err(|e| Error::storage(path.display(), e))?;
+            files.push((name.to_owned(), bytes));
+        }
+    }
+    Ok(files)
+}
+
+/// The coordinator's certificate: brought, or made in the run's folder.
+fn identity(args: &Serve, run: &Path) -> Result<Identity> {
+    Ok(match (&args.cert, &args.key) {
+        (Some(cert), Some(key)) => Identity::bring(cert, key)?,
+        _ => Identity::keep(&run.join("tls"), "whimbrel coordinator")?,
+    })
+}
+
+/// The run's registry; a new one invites everyone and says so on standard output.
+fn registry(
+    args: &Serve,
+    run: &Path,
+    federation: &Federation,
+    listener: &TcpListener,
+    identity: &Identity,
+) -> Result<Registry> {
+    if args.resume && Registry::exists(run) {
+        return Ok(Registry::open(run)?);
+    }
+    let local = listener.local_addr().map_err(|e| Error::storage("the listener", e))?;
+    let address = args.address.clone().unwrap_or_else(|| local.to_string());
+    if args.address.is_none() && local.ip().is_unspecified() {
+        warning(&format!(
+            "invitations name {address}, which no other machine can reach; give --address HOST:PORT"
+        ));
+    }
+    let registry = Registry::create(run, &address, &identity.fingerprint())?;
+    let mut lines = String::new();
+    let mut invited = |name: &str, token| {
+        let server = identity.fingerprint();
+        let invitation = Invitation { address: address.clone(), server, name: name.into(), token };
+        lines.push_str(&format!("{name}\t{}\n", invitation.encode()));
+    };
+    match &federation.clients {
+        Clients::Named(names) => {
+            for name in names {
+                invited(name, registry.invite(name)?);
+            }
+        }
+        Clients::Number(count) => {
+            let digits = count.to_string().len();
+            for n in 1..=*count {
+                let name = format!("client-{n:0digits$}");
+                invited(&name, registry.invite_open(&name)?);
+            }
+        }
+    }
+    note("one invitation for each client, to be handed over in private:");
+    match args.json {
+        true => note(lines.trim_end()),
+        false => data(&lines)?,
+    }
+    Ok(registry)
+}
+
+fn rules(federation: &Federation) -> Rules {
+    Rules {
+        quorum: match federation.quorum {
+            QuorumKey::All => Quorum::All,
+            QuorumKey::Number(n) => Quorum::Number(n),
+            QuorumKey::Share(share) => Quorum::Share(share),
+        },
+        deadline: federation.deadline_s.map(Duration::from_secs_f64),
+    }
+}
+
+fn limits(federation: &Federation) -> Limits {
+    Limits {
+        heartbeat: Duration::from_secs_f64(federation.heartbeat_s),
+        message_bytes: federation.message_max,
+        ..Limits::default()
+    }
+}
+
+/// Log lines on standard error; `WHIMBREL_LOG` chooses them as `RUST_LOG` does elsewhere.
+pub fn start_log(form: LogForm) {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("WHIMBREL_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // A second log in one process is refused, and the first one does.
+    let _ = match form {
+        LogForm::Json => log.json().try_init(),
+        LogForm::Text => {
+            let colour = std::env::var_os("NO_COLOR").is_none()
+                && std::io::IsTerminal::is_terminal(&std::io::stderr());
+            log.with_target(false).with_ansi(colour).try_init()
+        }
+    };
+}
