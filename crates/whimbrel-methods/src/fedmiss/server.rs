@@ -84,7 +84,7 @@ impl FedMiss {
     }
 
     /// Whether copies differ from cell to cell.
-    pub(super) fn differ(&self) -> bool {
+    fn differ(&self) -> bool {
         self.copies == Copies::Fewest
     }
 
