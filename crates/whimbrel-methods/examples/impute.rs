@@ -1,7 +1,8 @@
 //! Time, memory and bytes of FedMissEM at the shape of the paper's eBird study: 9,721 sites, 525
 //! months, 12,185 observations on 10 clients, rank 2, minibatches of 100 cells, 150 epochs.
 //!
-//! `cargo run --release -p whimbrel-methods --example impute [gaussian | poisson | bernoulli]`
+//! `cargo run --release -p whimbrel-methods --example impute [FAMILY [EPOCHS]]`, with a family of
+//! `gaussian`, `poisson` or `bernoulli`.
 
 use std::time::Instant;
 use whimbrel_codec::channel::Downlink;
@@ -17,12 +18,12 @@ const ROWS: usize = 9_721;
 const COLUMNS: usize = 525;
 const OBSERVATIONS: usize = 12_185;
 const CLIENTS: usize = 10;
-const EPOCHS: f64 = 150.0;
 
 fn main() -> Result<()> {
     let name = std::env::args().nth(1).unwrap_or_else(|| "gaussian".into());
     let family = Family::ALL.into_iter().find(|family| family.name() == name);
     let family = family.ok_or_else(|| Error::config(format!("`{name}` is no family")))?;
+    let epochs = std::env::args().nth(2).and_then(|text| text.parse().ok()).unwrap_or(150.0);
     let effects = if family == Family::Gaussian { Effects::None } else { Effects::RowColumn };
     let settings = Settings { effects, lambda: 0.1, ..Settings::new(ROWS, COLUMNS, family) };
     let model = LowRank::new(settings)?;
@@ -30,7 +31,7 @@ fn main() -> Result<()> {
     let method = FedMiss {
         model,
         step: StepRule::Auto,
-        budget: Budget::Epochs(EPOCHS),
+        budget: Budget::Epochs(epochs),
         batch: Batch::Sample { size: 100, replacement: false, local_steps: 1 },
         copies: StepRule::Auto.copies(),
         codec: Codec::dithering(4, Norm::P(2), None)?,
@@ -47,27 +48,27 @@ fn main() -> Result<()> {
     let clock = Instant::now();
     let mut simulator =
         Simulator::start(&method, &federation, StageKeys::new(1, 0), everyone, Faults::default())?;
-    println!("enrolment: {} bytes up", simulator.traffic().up);
+    println!("enrolment: {} bytes up, positions and sums", simulator.traffic().up);
     let mut rounds = 0u32;
     let mut opened = simulator.traffic();
     while let Some(done) = simulator.step()? {
         rounds = done.round.unwrap_or(rounds);
-        if done.round.is_none() {
+        if rounds == 0 {
             opened = simulator.traffic();
         }
         if done.round.is_some_and(|round| round % 200 == 0) {
             report(&mut simulator, rounds, &clock)?;
         }
-        if done.round.is_some() && rounds == 1 {
-            let now = simulator.traffic();
-            let dense = 8 * ROWS * COLUMNS * CLIENTS;
-            println!("one round: {} bytes up, {} down", now.up - opened.up, now.down - opened.down);
-            println!(
-                "dense scheme: {dense} bytes up (S of each client), {} down (S and theta)",
-                2 * dense
-            );
-        }
     }
+    let now = simulator.traffic();
+    let per_round = |bytes: u64| bytes / u64::from(rounds.max(1));
+    let dense = 8 * ROWS * COLUMNS * CLIENTS;
+    println!(
+        "a round: {} bytes up, {} down, over {rounds} rounds",
+        per_round(now.up - opened.up),
+        per_round(now.down - opened.down)
+    );
+    println!("dense: {dense} bytes up (S of each client), {} down (S and theta)", 2 * dense);
     report(&mut simulator, rounds, &clock)?;
     println!("peak memory {:.0} MB", peak_mb());
     Ok(())

@@ -51,6 +51,9 @@ pub struct Entry {
     pub id: Option<ClientId32>,
     /// Where it stands.
     pub standing: Standing,
+    /// Whether it has fetched the model.
+    #[serde(default)]
+    pub finished: bool,
 }
 
 /// A client's number as JSON has it.
@@ -137,6 +140,7 @@ impl Registry {
                     certificate: None,
                     id: None,
                     standing: Standing::Expected,
+                    finished: false,
                 });
                 Ok(())
             }
@@ -156,6 +160,16 @@ impl Registry {
                 Err(Error::config(format!("there is no client `{name}` in this run"))
                     .hint(format!("it has {}", known.join(", "))))
             }
+        })
+    }
+
+    /// A client has fetched the model.
+    pub fn finish(&self, name: &str) -> Result<()> {
+        self.change(|book| {
+            if let Some(entry) = book.clients.iter_mut().find(|c| c.name == name) {
+                entry.finished = true;
+            }
+            Ok(())
         })
     }
 

@@ -9,10 +9,16 @@ use super::Finding;
 const RULE: &str = "duplicates";
 
 /// Crates that may appear twice, each with the reason.
-const ALLOWED: [(&str, &str); 1] = [(
-    "hashbrown",
-    "safetensors asks for the version before the one that indexmap (toml, serde_json) has",
-)];
+const ALLOWED: [(&str, &str); 5] = [
+    (
+        "hashbrown",
+        "safetensors asks for the version before the one that indexmap (toml, serde_json) has",
+    ),
+    ("foldhash", "comes with each version of hashbrown"),
+    ("getrandom", "ring asks for an older version than tempfile, which prost-build uses"),
+    ("syn", "derive macros are moving to version 3 one by one; nothing of it is shipped"),
+    ("unicode-width", "miette, which formats errors of protox while the protocol is compiled"),
+];
 
 /// Checks what normal and build dependencies reach on this machine's platform; what only tests
 /// and benchmarks use costs no user anything.

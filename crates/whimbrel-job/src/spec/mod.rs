@@ -169,9 +169,11 @@ impl Job {
         // The other tables are read by the kind even where [method] has faults; where the kind
         // itself is in doubt, what only it would settle is not reported as well.
         let asked = Asked::peek(source);
-        let pooled = asked.kind.is_none_or(|kind| kind == MethodKind::Em) || root.has(&FEDERATION);
+        let pooled = asked.kind.is_none_or(|kind| kind == MethodKind::Em);
+        let served = root.has(&FEDERATION);
         let job_seed = seed.unwrap_or_default();
-        let data = root.read(&DATA, |v| Data::read(&v.table(&data::SECTION)?, job_seed, pooled));
+        let data =
+            root.read(&DATA, |v| Data::read(&v.table(&data::SECTION)?, job_seed, pooled, served));
         let model = root.read(&MODEL, |v| Model::read(&v.table(&model::SECTION)?));
         let uplink = root.read(&UPLINK, |v| Uplink::read(&v.table(&uplink::UPLINK)?, asked));
         let downlink =

@@ -1,8 +1,9 @@
 //! What a run of FedMissEM reports: objective, mean field, and how well held-out cells are met.
 
+use super::VALUE_MAX;
 use super::client::theta_of;
 use super::settings::{FedMiss, Memory};
-use super::state::{Client, Phase, Server};
+use super::state::{Client, Peer, Phase, Server};
 use whimbrel_core::method::{Evaluate, Metric, MetricValue};
 use whimbrel_core::{ClientId, Error, Result, vector, wire};
 use whimbrel_models::lowrank::{Calibration, Factors, Observed, Scores};
@@ -55,6 +56,23 @@ impl Evaluate for FedMiss {
             vector::norm2_squared(&gap)
         });
         Ok(Answer { loss, residuals, memory_gap2, scores: self.scores(&factors, effect, data) })
+    }
+
+    fn check(&self, id: ClientId, peer: &Peer, answer: &Answer) -> Result<()> {
+        let Scores { observed, held_out, .. } = &answer.scores;
+        let cells = u64::from(peer.cells);
+        if answer.residuals.len() as u64 != cells || observed.count != cells {
+            return Err(Error::peer(format!("client {id} answered for other cells")));
+        }
+        let sums = [observed, held_out].map(|tally| [tally.squared, tally.deviance, tally.pearson]);
+        let gap = answer.memory_gap2.unwrap_or(0.0);
+        let figures = answer.residuals.iter().chain(sums.as_flattened());
+        let mut figures = figures.chain([&answer.loss, &gap]);
+        let squares = [observed, held_out].iter().all(|t| t.squared >= 0.0 && t.pearson >= 0.0);
+        if !squares || !figures.all(|figure| figure.abs() <= VALUE_MAX) {
+            return Err(Error::peer(format!("client {id} answered with no number of this size")));
+        }
+        Scores::default().merge(&answer.scores)
     }
 
     fn loss(&self, answer: &Answer) -> Option<f64> {

@@ -295,8 +295,8 @@ impl Method for FedMiss {
 
 /// Four sums twice, and as many histograms as there are parts, of at most 807 bins in 32 octaves.
 const SCORES_BYTES: usize = 64 + PARTS * (10 + 807 * 32 * 11);
-/// Residuals above this would make sums over a table overflow.
-const VALUE_MAX: f64 = 1e150;
+/// Squares of larger numbers, summed over a table, could overflow.
+const VALUE_MAX: f64 = 1e100;
 
 impl FedMiss {
     /// The most observations of one client.

@@ -5,7 +5,7 @@ use super::settings::{Copies, FedMiss, StepRule, auto_step};
 use super::state::{Fold, Member, Phase, Server, Upload};
 use crate::settings::Budget;
 use whimbrel_core::{Error, Key, Result};
-use whimbrel_models::lowrank::{Calibration, Family, Push, Scores, Sparse};
+use whimbrel_models::lowrank::{Calibration, Push, Scores, Sparse};
 
 /// A run in whose first rounds most observed cells had to be clipped, so many of them, stops: its
 /// table lives outside the domain.
@@ -84,8 +84,8 @@ impl FedMiss {
     }
 
     /// Whether copies differ from cell to cell.
-    pub(super) fn differ(&self) -> bool {
-        self.copies == Copies::Fewest && self.model.family() != Family::Gaussian
+    fn differ(&self) -> bool {
+        self.copies == Copies::Fewest
     }
 
     /// M; the largest where copies differ.

@@ -60,10 +60,11 @@ impl StepRule {
 /// `M`, the number of complete tables that EM imagines.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Copies {
-    /// One per client, as in the paper, and never fewer than [`Copies::Fewest`].
+    /// One per client, as in the paper, and never fewer than the most observed cell has
+    /// observations.
     Clients,
-    /// As many as the most observed cell has observations: the largest steps that are sure to
-    /// descend.
+    /// In each cell as many as it has observations, and next to none where nobody observed: the
+    /// longest steps that are sure to descend.
     Fewest,
     /// So many; at least as many as the most observed cell has observations.
     Given(f64),
@@ -156,7 +157,7 @@ impl FedMiss {
 }
 
 /// The step that a job gets without asking: one without noise, else `M/(2A)` and at most 1/2, with
-/// `A` the largest amplification of a client.
+/// `A` the largest amplification of a client and `M` the copies of a cell that was observed once.
 ///
 /// A cell of a minibatch moves by `γ (A/M)` times the difference between its residual and the
 /// memory. As for SAGA, whose step is a constant over the smoothness of one summand, the memories

@@ -1,8 +1,9 @@
-//! `T` of a table of counts or of yes-or-no values: alternating damped Newton steps.
+//! `T` of a table of counts or of yes-or-no values, and of any table whose cells have weights:
+//! alternating damped Newton steps.
 //!
 //! `sum_all M [psi(theta) - S theta]` plus the penalties is minimised over the rows' unknowns
 //! `(u_j, a_j)` with the columns' fixed, then over `(v_l, b_l)`, row by row and column by column.
-//! Both families have `|psi'''| <= psi''`, so for a Newton direction `delta` with decrement
+//! Every family has `|psi'''| <= psi''`, so for a Newton direction `delta` with decrement
 //! `D = g^T delta` that moves no cell by more than `m`,
 //!
 //! ```text
@@ -10,7 +11,7 @@
 //! ```
 //!
 //! and the bound is lowest at `t = ln(1 + m)/m`: a step that needs no line search, never increases
-//! the objective, and tends to Newton's own.
+//! the objective, and tends to Newton's own. For a Gaussian `psi''' = 0`, and `t = 1` is exact.
 
 use super::adapt::damping;
 use super::balance::balance;
@@ -23,6 +24,8 @@ use whimbrel_core::{Error, Result, vector};
 
 /// `S` is clipped this far inside the range of the means.
 const EPSILON: f64 = 1e-12;
+/// `S` counts as outside its range when it is further out than this.
+const SLACK: f64 = 1e-9;
 /// Sweeps go on until the decrement is this small beside that of a whole step of EM, which is the
 /// first sweep's over the square of the step.
 const ACCURACY: f64 = 0.05;
@@ -192,15 +195,18 @@ impl RowJob<'_> {
         weights: Option<&[f64]>,
     ) -> (u64, f64) {
         let (low, high, out_high) = match self.model.family() {
+            Family::Gaussian => (f64::NEG_INFINITY, f64::INFINITY, f64::INFINITY),
+            Family::Poisson => (EPSILON, f64::INFINITY, f64::INFINITY),
             Family::Bernoulli => (EPSILON, 1.0 - EPSILON, 1.0),
-            _ => (EPSILON, f64::INFINITY, f64::INFINITY),
         };
         // Zero counts are at the end of the range, not outside it; rounding is no way out either.
-        let slack = 1e-9;
-        let repairs = row_slopes(d, mean, s, low, high, -slack, out_high + slack);
+        let out_low = low.min(0.0) - SLACK;
+        let repairs = row_slopes(d, mean, s, low, high, out_low, out_high + SLACK);
         let size = vector::norm1(mean);
-        if self.model.family() == Family::Bernoulli {
-            bernoulli_variances(mean);
+        match self.model.family() {
+            Family::Gaussian => mean.fill(1.0),
+            Family::Poisson => {}
+            Family::Bernoulli => bernoulli_variances(mean),
         }
         if let Some(weights) = weights {
             weigh(d, mean, weights);
@@ -212,6 +218,7 @@ impl RowJob<'_> {
 /// The unknowns of one row or column, and the penalties on them.
 struct Side {
     unknowns: usize,
+    family: Family,
     rank: usize,
     lambda: f64,
     lambda_effects: f64,
@@ -227,6 +234,7 @@ impl Sides {
         let settings = model.settings();
         let side = |effect: bool| Side {
             unknowns: settings.rank + usize::from(effect),
+            family: settings.family,
             rank: settings.rank,
             lambda: shrink * settings.lambda,
             lambda_effects: shrink * settings.lambda_effects,
@@ -294,7 +302,7 @@ impl System {
         solve_lower(&h, q, &mut delta);
         let decrement = vector::norm2_squared(&delta);
         solve_lower_transposed(&h, q, &mut delta);
-        let t = damping(Family::Poisson, reach.bound(&delta));
+        let t = damping(side.family, reach.bound(&delta));
         for (u, delta) in u.iter_mut().zip(&delta) {
             *u -= t * delta;
         }

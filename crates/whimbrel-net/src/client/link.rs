@@ -37,6 +37,8 @@ pub struct Target {
 pub struct Connection {
     /// Calls go through it.
     pub client: FederationClient<Sender>,
+    /// Requests that are no calls of the protocol can be made with it.
+    pub sender: Sender,
     driver: AbortHandle,
 }
 
@@ -86,9 +88,10 @@ pub async fn connect(target: &Target, identity: &Identity) -> Result<Connection,
         }
     });
     let origin = Uri::from_static("https://whimbrel.invalid");
-    let client = FederationClient::with_origin(Sender(sender), origin)
+    let sender = Sender(sender);
+    let client = FederationClient::with_origin(sender.clone(), origin)
         .max_decoding_message_size(OFFER_BYTES_MAX + 1024);
-    Ok(Connection { client, driver: driver.abort_handle() })
+    Ok(Connection { client, sender, driver: driver.abort_handle() })
 }
 
 fn is_wrong_certificate(error: &std::io::Error) -> bool {

@@ -1,14 +1,15 @@
 //! A client: enrols once, then takes part until the job ends, through crashes and lost connections.
 //!
 //! Its folder holds everything: the key that it made (`identity`), what it was offered (`offer`),
-//! what earlier stages delivered (`stage-N`), and its state in two [`slots`].
+//! what earlier stages delivered (`stage-N`), its state in two [`slots`], and at the end the model
+//! (`delivered`).
 
 pub mod link;
 mod session;
+mod side;
 pub mod slots;
-mod worker;
 
-pub use worker::{Participant, Worker};
+pub use side::{ClientSide, Participant};
 
 use crate::PROTOCOL;
 use crate::invitation::Invitation;
@@ -123,32 +124,26 @@ impl Client {
     }
 
     /// Takes part until the job ends, or until it is told to stop.
-    pub async fn take_part(&self, enrolled: &Enrolled, worker: Worker) -> Result<Ending> {
+    pub async fn take_part(&self, enrolled: &Enrolled, side: ClientSide) -> Result<Ending> {
         let mut pause = Pause::new(self.setup.give_up);
-        let mut worker = worker;
+        let mut side = side;
         loop {
+            if side.is_done() {
+                return Ok(Ending::Delivered(side.into_files().unwrap_or_default()));
+            }
             if self.setup.stop.load(Ordering::Relaxed) {
                 return Ok(Ending::Stopped);
             }
             let what = match self.connect().await {
                 Ok(connection) => {
-                    let begun = Instant::now();
                     let run = enrolled.run.clone();
-                    let (back, end) = session(connection, run, worker, &self.setup.stop).await?;
-                    worker = back;
+                    let (back, end) = session(connection, run, side, &self.setup.stop).await?;
+                    side = back;
                     match end {
-                        End::Delivered => {
-                            return Ok(Ending::Delivered(worker.into_files().unwrap_or_default()));
-                        }
+                        End::Delivered => continue,
                         End::Over(reason) => return Ok(Ending::Over(reason)),
                         End::Stopped => return Ok(Ending::Stopped),
-                        End::Lost(what) => {
-                            // A session that lasted shows that nothing is wrong with either end.
-                            if begun.elapsed() > PAUSE_LAST {
-                                pause = Pause::new(self.setup.give_up);
-                            }
-                            what
-                        }
+                        End::Lost(what) => what,
                         End::Welcomed(what) => {
                             pause = Pause::new(self.setup.give_up);
                             what

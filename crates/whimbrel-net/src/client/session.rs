@@ -1,7 +1,7 @@
 //! One session of a client: hello, tasks, uploads, acknowledgements.
 
 use super::link::{Connection, Unreachable};
-use super::worker::Worker;
+use super::side::ClientSide;
 use crate::PROTOCOL;
 use crate::frames::{Assembly, chunks, to_server};
 use crate::point::Point;
@@ -41,7 +41,7 @@ pub(super) enum End {
 }
 
 type Frames = mpsc::Sender<proto::ClientFrame>;
-type Answer = (Worker, Result<Option<Vec<u8>>>);
+type Answer = (ClientSide, Result<Option<Vec<u8>>>);
 
 /// A task whose bytes are all there.
 struct Task {
@@ -55,11 +55,11 @@ struct Task {
 pub(super) async fn session(
     mut connection: Connection,
     run: Vec<u8>,
-    mut worker: Worker,
+    mut side: ClientSide,
     stop: &AtomicBool,
-) -> Result<(Worker, End)> {
+) -> Result<(ClientSide, End)> {
     let (frames, outgoing) = mpsc::channel(FRAMES_AHEAD);
-    let (committed, staged) = worker.standing();
+    let (committed, staged) = side.standing();
     let hello = proto::Hello {
         version: PROTOCOL,
         run: run.into(),
@@ -68,36 +68,36 @@ pub(super) async fn session(
     };
     let hello = to_server(client_frame::Frame::Hello(hello));
     if frames.send(hello).await.is_err() {
-        return Ok((worker, End::Lost("the connection broke".into())));
+        return Ok((side, End::Lost("the connection broke".into())));
     }
     let opened = connection.client.session(ReceiverStream::new(outgoing)).await;
     let mut incoming = match opened {
         Ok(response) => response.into_inner(),
-        Err(status) => return Ok((worker, lost(status)?)),
+        Err(status) => return Ok((side, lost(status)?)),
     };
     let welcome = match timeout(WELCOME, incoming.message()).await {
-        Err(_) => return Ok((worker, End::Lost("the coordinator does not answer".into()))),
-        Ok(Err(status)) => return Ok((worker, lost(status)?)),
+        Err(_) => return Ok((side, End::Lost("the coordinator does not answer".into()))),
+        Ok(Err(status)) => return Ok((side, lost(status)?)),
         Ok(Ok(frame)) => match frame.and_then(|f| f.frame) {
             Some(server_frame::Frame::Welcome(welcome)) => welcome,
-            _ => return Ok((worker, End::Lost("the coordinator did not say welcome".into()))),
+            _ => return Ok((side, End::Lost("the coordinator did not say welcome".into()))),
         },
     };
-    worker.learn(welcome.verdict());
+    side.learn(welcome.verdict());
     let heartbeat = Duration::from_millis(u64::from(welcome.heartbeat_ms.max(10)));
-    let mut talk = Talk { frames, heartbeat, worker: Some(worker), queue: Vec::new(), busy: None };
+    let mut talk = Talk { frames, heartbeat, side: Some(side), queue: Vec::new(), busy: None };
     let end = talk.run(&mut incoming, stop).await;
     // What is being computed is finished and kept: its fate is asked for when the client is back.
     let mut failure = None;
     if let Some((_, _, handle)) = talk.busy.take() {
-        let (worker, answer) = joined(handle.await)?;
-        talk.worker = Some(worker);
+        let (side, answer) = joined(handle.await)?;
+        talk.side = Some(side);
         failure = answer.err();
     }
-    let worker = talk.worker.take().ok_or_else(|| Error::internal("the worker is gone"))?;
+    let side = talk.side.take().ok_or_else(|| Error::internal("the state is gone"))?;
     match (end?, failure) {
         (_, Some(error)) => Err(error),
-        (end, None) => Ok((worker, end)),
+        (end, None) => Ok((side, end)),
     }
 }
 
@@ -130,7 +130,7 @@ struct Talk {
     frames: Frames,
     heartbeat: Duration,
     /// None while it computes.
-    worker: Option<Worker>,
+    side: Option<ClientSide>,
     /// What was learned while it computed.
     queue: Vec<Learned>,
     busy: Option<(Kind, Point, JoinHandle<Answer>)>,
@@ -171,8 +171,8 @@ impl Talk {
                 frame = incoming.message() => frame,
                 answer = computed(&mut self.busy) => {
                     let (kind, point, answer) = answer;
-                    let (worker, answer) = joined(answer)?;
-                    self.worker = Some(worker);
+                    let (side, answer) = joined(answer)?;
+                    self.side = Some(side);
                     let answer = match answer {
                         Ok(answer) => answer,
                         Err(error) => {
@@ -232,24 +232,24 @@ impl Talk {
         }
     }
 
-    /// Works off what was learned, as far as the worker is free.
+    /// Works off what was learned, as far as nothing is being computed.
     async fn go_on(&mut self) -> Result<Option<End>> {
         while self.busy.is_none() && !self.queue.is_empty() {
-            let worker = self.worker.as_mut().ok_or_else(|| Error::internal("no worker"))?;
+            let side = self.side.as_mut().ok_or_else(|| Error::internal("the state is away"))?;
             match self.queue.remove(0) {
-                Learned::Ack(point, accepted) => worker.acknowledged(point, accepted),
+                Learned::Ack(point, accepted) => side.acknowledged(point, accepted),
                 Learned::Task(task) => {
                     // Only the newest task is worth its work.
                     let newer = self.queue.iter().any(|l| matches!(l, Learned::Task(_)));
                     if newer && task.kind != Kind::Evaluate {
                         continue;
                     }
-                    let worker = self.worker.take();
-                    let mut worker = worker.ok_or_else(|| Error::internal("no worker"))?;
+                    let side = self.side.take();
+                    let mut side = side.ok_or_else(|| Error::internal("the state is away"))?;
                     let (kind, point) = (task.kind, task.point);
                     let handle = tokio::task::spawn_blocking(move || {
-                        let answer = insist(&mut worker, &task);
-                        (worker, answer)
+                        let answer = insist(&mut side, &task);
+                        (side, answer)
                     });
                     self.busy = Some((kind, point, handle));
                 }
@@ -298,9 +298,9 @@ impl Talk {
 }
 
 /// Works, and tries again for as long as the disk is full.
-fn insist(worker: &mut Worker, task: &Task) -> Result<Option<Vec<u8>>> {
+fn insist(side: &mut ClientSide, task: &Task) -> Result<Option<Vec<u8>>> {
     loop {
-        match worker.work(task.kind, task.point, task.client, &task.message) {
+        match side.work(task.kind, task.point, task.client, &task.message) {
             Err(error @ Error::Storage { .. }) => {
                 tracing::warn!("paused: {error}; trying again");
                 std::thread::sleep(RETRY);

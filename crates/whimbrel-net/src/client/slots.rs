@@ -89,6 +89,11 @@ impl Slots {
         }
     }
 
+    /// No step counts; the next one is the first.
+    pub fn forget(&mut self) {
+        (self.committed, self.staged) = (None, None);
+    }
+
     /// The staged step was not accepted. The file stays: read again after a crash, it meets the
     /// same fate.
     pub fn drop_staged(&mut self) {

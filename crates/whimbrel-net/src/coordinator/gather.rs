@@ -266,6 +266,10 @@ impl Network {
                     seats.heard(&name);
                 }
                 self.hall.audit.note("finished", &name, "", false);
+                if let Err(error) = self.hall.registry.finish(&name) {
+                    // It would only be waited for once more after a restart.
+                    tracing::warn!(%error, "not noted that `{name}` has the model");
+                }
                 self.finished.insert(name);
             }
         }
@@ -294,6 +298,11 @@ impl Network {
             }
             Some(_) => Verdict::Dropped,
         };
+        // A late joiner takes part before its enrolment is kept, and the two are kept together. If
+        // that was lost, there is an enrolment that only the client remembers: no upload of it counts.
+        if fate.is_none() && committed.is_some_and(|point| point.step == 0) {
+            return Ok(Verdict::Forgotten);
+        }
         let stands = if verdict == Verdict::Accepted { staged } else { committed };
         if stands == fate { Ok(verdict) } else { Err(Refusal::Behind) }
     }

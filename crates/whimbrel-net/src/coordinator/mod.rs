@@ -32,6 +32,8 @@ pub struct Network {
     runtime: Handle,
     stop: Arc<AtomicBool>,
     rules: Rules,
+    /// Whether clients agreed to evaluations.
+    evaluates: bool,
     links: HashMap<String, Link>,
     /// Names by number; a number is given once.
     names: Vec<String>,
@@ -64,6 +66,7 @@ impl Network {
             runtime,
             stop,
             rules,
+            evaluates: true,
             links: HashMap::new(),
             names: Vec::new(),
             numbers: HashMap::new(),
@@ -81,6 +84,8 @@ impl Network {
     /// The numbers that earlier processes gave.
     fn read_numbers(&mut self) -> Result<()> {
         let book = self.hall.registry.book();
+        let done = book.clients.iter().filter(|c| c.finished);
+        self.finished = done.map(|c| c.name.clone()).collect();
         let mut numbered: Vec<(ClientId, String)> =
             book.clients.into_iter().filter_map(|c| Some((ClientId(c.id?), c.name))).collect();
         numbered.sort_unstable();

@@ -195,6 +195,9 @@ impl<'a> Runner<'a> for Rounds<'a> {
 
     fn evaluate(&mut self, counted: bool) -> Result<Option<Evaluated>> {
         self.settle();
+        if !self.network.evaluates {
+            return Ok(None);
+        }
         let ask = Bytes::from(self.method.ask(self.machine.server())?);
         let ids = self.machine.enrolled();
         let what = format!("{}, evaluation after round {}", self.name, self.machine.round());

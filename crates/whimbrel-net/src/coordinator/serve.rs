@@ -1,7 +1,7 @@
 //! A coordinator from its start to its end.
 
 use super::Network;
-use super::gather::{Asking, Call, Quorum, Rules};
+use super::gather::{Asking, Call, Gathered, Quorum, Rules};
 use crate::audit::Audit;
 use crate::desk::{Hall, Order, Parts};
 use crate::ledger::Ledger;
@@ -41,6 +41,8 @@ pub struct Setup {
     pub seed: u64,
     /// When a round closes.
     pub rules: Rules,
+    /// Whether clients are asked for evaluations; they must have been told.
+    pub evaluates: bool,
     /// What a stranger can cost.
     pub limits: Limits,
     /// The coordinator's end of TLS.
@@ -69,7 +71,8 @@ impl Coordinator {
     /// Opens the files and begins to listen. The listener is bound by the caller, who knows the
     /// address to print.
     pub fn start(setup: Setup, listener: std::net::TcpListener) -> Result<Self> {
-        let Setup { folder, resume, offer, seed, rules, limits, tls, board, stop } = setup;
+        let Setup { folder, resume, offer, seed, rules, evaluates, limits, tls, board, stop } =
+            setup;
         let ledger = match resume {
             true => Ledger::resume(&folder, board.clone(), stop.clone())?,
             false => Ledger::create(&folder, board.clone(), stop.clone())?,
@@ -86,7 +89,8 @@ impl Coordinator {
         let (hall, events) = Hall::new(parts);
         let fates = ledger.fates()?;
         let handle = runtime.handle().clone();
-        let network = Network::new(hall.clone(), events, handle, stop.clone(), rules, fates)?;
+        let mut network = Network::new(hall.clone(), events, handle, stop.clone(), rules, fates)?;
+        network.evaluates = evaluates;
         let fault = |e| Error::internal(format!("the listener cannot be used: {e}"));
         listener.set_nonblocking(true).map_err(fault)?;
         let _inside = runtime.enter();
@@ -127,8 +131,9 @@ impl Coordinator {
         ended
     }
 
-    /// Hands the finished model's files to everyone, as long as the limits say.
-    pub fn deliver(&mut self, files: &[(String, Vec<u8>)]) -> Result<()> {
+    /// Hands the finished model's files to everyone, as long as the limits say; false where the
+    /// coordinator was told to stop before.
+    pub fn deliver(&mut self, files: &[(String, Vec<u8>)]) -> Result<bool> {
         let network = &mut self.network;
         network.look_at_registry();
         let ids: Vec<ClientId> = (0..network.names.len() as u32)
@@ -147,11 +152,15 @@ impl Coordinator {
             rules: Rules { quorum: Quorum::Number(0), deadline: Some(network.hall.limits.linger) },
         };
         let mut call = Delivery { files: files_to_bytes(files) };
-        network.gather(&asking, &ids, &mut call)?;
-        self.board.change(|s| s.finished = true);
+        if network.gather(&asking, &ids, &mut call)? == Gathered::Interrupted {
+            self.board.state(Phase::Paused, "stopped; not everyone has the model yet");
+            self.goodbye("the coordinator was stopped and may come back", false);
+            return Ok(false);
+        }
+        self.board.change(|s| (s.finished, s.eta_s) = (true, None));
         self.board.state(Phase::Done, "finished");
         self.goodbye("the job is over", true);
-        Ok(())
+        Ok(true)
     }
 
     /// What anybody may watch.
@@ -172,6 +181,7 @@ impl Coordinator {
             link.order(Order::Close { reason: reason.into(), over });
         }
         self.network.links.clear();
+        self.board.change(|s| s.clients.values_mut().for_each(|c| c.connected = false));
         // The words are handed to the connections; what does not leave in time is lost with them.
         self.runtime.block_on(async { tokio::time::sleep(GOODBYE).await });
     }
@@ -250,6 +260,7 @@ impl Observer for Watching<'_> {
             s.stage = name.into();
             (s.stage_index, s.stages) = (index as u32, of as u32);
             s.round = 0;
+            s.eta_s = None;
         });
         self.pace = None;
         self.observer.stage(name, index, of);

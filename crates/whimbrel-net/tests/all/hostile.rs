@@ -1,12 +1,20 @@
 //! Strangers and clients that do not keep to the protocol: refused, counted, and the job goes on.
 
 use crate::support::{Joined, PATIENCE, Serving, Town, Toys, simulate};
+use hyper::body::{Body as HttpBody, Frame};
+use std::future::poll_fn;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::body::Body;
+use tonic::codegen::http::Request;
+use tonic::codegen::{Bytes, Service};
 use tonic::{Code, Status, Streaming};
+use whimbrel_core::Key;
 use whimbrel_net::client::link::{Connection, Target, connect};
 use whimbrel_net::proto::{self, ClientFrame, Kind, ServerFrame, client_frame, server_frame};
 use whimbrel_net::registry::Standing;
@@ -300,6 +308,58 @@ fn a_client_that_breaks_the_protocol_never_reaches_the_fold() {
     clients.into_iter().for_each(Joined::model);
     assert_eq!(outcome.tallies[2].rounds, 0, "nothing of it was folded");
     assert_eq!(left.rounds[..2], [4, 4]);
+}
+
+/// Bytes that are no frames, from a client that may speak: among them a frame of 4 GiB, announced.
+#[test]
+fn frames_that_are_none_are_refused_without_memory_for_them() {
+    let toys = Toys::new(1, 3);
+    let mut town = Town::new(toys.clone(), 2);
+    let serving = town.serve(false);
+    let first = town.join(0);
+    let invitation = town.invitations[1].clone();
+    // The hostile process has the second client's key.
+    let identity = Identity::keep(&town.folder.path().join(&invitation.name), "c01").unwrap();
+    let mut key = Key::root(5).stream();
+    let noise: Vec<u8> = (0..64).map(|_| key.below(256) as u8).collect();
+    runtime().block_on(async {
+        let mut connection = reach(&invitation, &identity).await;
+        enrol(&mut connection, &invitation.token).await.unwrap();
+        let frames =
+            [&[0, 0xff, 0xff, 0xff, 0xff, 1, 2, 3][..], &[0, 0, 0, 0, 64], &noise, b"\x01"];
+        for (times, bytes) in frames.into_iter().enumerate() {
+            let request = Request::post("https://whimbrel.invalid/whimbrel.v1.Federation/Session")
+                .header("content-type", "application/grpc")
+                .body(Body::new(Once(Some(Bytes::copy_from_slice(bytes)))))
+                .unwrap();
+            poll_fn(|context| connection.sender.poll_ready(context)).await.unwrap();
+            let answer = tokio::time::timeout(PATIENCE, connection.sender.call(request)).await;
+            let answer = answer.unwrap();
+            drop(answer);
+            let refused = || refused(&serving, Refusal::Malformed, times as u64 + 1);
+            tokio::task::block_in_place(refused);
+        }
+    });
+    let second = town.join(1);
+    let (left, _) = serving.end();
+    first.model();
+    second.model();
+    assert_eq!(left, simulate(&toys, 2).0);
+}
+
+/// A body of one piece.
+struct Once(Option<Bytes>);
+
+impl HttpBody for Once {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        Poll::Ready(self.0.take().map(|bytes| Ok(Frame::data(bytes))))
+    }
 }
 
 /// The hostile client again, as it would come back: its enrolment was accepted.

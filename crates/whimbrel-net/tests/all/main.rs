@@ -4,7 +4,9 @@
 #[allow(dead_code)] // some of it is for the engine's own tests
 mod toy;
 
+mod fuzz;
 mod hostile;
+mod proxy;
 mod restarts;
 mod same_bits;
 mod support;

@@ -3,7 +3,10 @@
 use crate::support::{Joined, Serving, Town, Toys, replay, simulate};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use whimbrel_net::Invitation;
 use whimbrel_net::coordinator::{Quorum, Rules};
+use whimbrel_net::registry::Standing;
+use whimbrel_net::status::Status;
 
 /// Stops everything in order whenever a new round shows, and starts it again.
 #[test]
@@ -95,4 +98,66 @@ fn a_torn_log_goes_on_from_the_record_before() {
     let (left, _) = town.serve(true).end();
     clients.into_iter().for_each(Joined::model);
     assert_eq!(left, simulate(&toys, 2).0);
+}
+
+#[test]
+fn a_checkpoint_that_cannot_be_written_pauses_the_job_and_loses_nothing() {
+    let toys = Toys::new(2, 4);
+    let mut town = Town::new(toys.clone(), 2);
+    // Where the next checkpoint would be written first, there is something that is no file.
+    let place = town.run_folder().join("checkpoint/state.tmp");
+    std::fs::create_dir_all(&place).unwrap();
+    let serving = town.serve(false);
+    let clients: Vec<Joined> = (0..2).map(|i| town.join(i)).collect();
+    serving.shows("a pause", |s| s.state.starts_with("paused, nothing is lost: "));
+    assert!(serving.board.watch().borrow().strip.is_empty(), "an exchange before its checkpoint");
+    std::fs::remove_dir(&place).unwrap();
+    let (left, _) = serving.end();
+    clients.into_iter().for_each(Joined::model);
+    assert_eq!(left, simulate(&toys, 2).0);
+}
+
+#[test]
+fn a_client_invited_late_joins_and_one_declared_dead_is_not_waited_for() {
+    let toys = Toys { evaluate: None, ..Toys::new(1, 400) };
+    let mut town = Town::new(toys, 2);
+    let serving = town.serve(false);
+    let first = town.join(0);
+    let second = town.join(1);
+    serving.shows("a round", |s| s.round >= 1);
+    let registry = town.registry();
+    let token = registry.invite("c02").unwrap();
+    let late = Invitation { name: "c02".into(), token, ..town.invitations[0].clone() };
+    let third = town.join_with(2, Box::new(town.toys.clone()), late);
+    let took_part = |id| move |s: &Status| s.strip.iter().any(|e| e.accepted.contains(&id));
+    serving.shows("the late client's upload", took_part(2));
+    // The second one goes away: the job waits for it until it is declared dead.
+    second.halt();
+    registry.stand("c01", Standing::Dead).unwrap();
+    let (left, outcome) = serving.end();
+    first.model();
+    third.model();
+    assert_eq!(left.names, ["c00", "c01", "c02"]);
+    assert!(left.journal.contains("\"joined\":\"2\""), "{}", left.journal);
+    assert_eq!(outcome.rounds, 400);
+    assert!(left.rounds[0] == 400 && left.rounds[1] < 400 && left.rounds[2] > 0);
+}
+
+#[test]
+fn a_client_that_lost_its_state_is_refused_and_the_job_waits_for_the_operator() {
+    let toys = Toys { evaluate: None, ..Toys::new(1, 400) };
+    let mut town = Town::new(toys, 2);
+    let serving = town.serve(false);
+    let (first, second) = (town.join(0), town.join(1));
+    serving.shows("a round", |s| s.round >= 2);
+    second.halt();
+    for slot in ["slot-a", "slot-b"] {
+        std::fs::remove_file(town.folder.path().join("c01").join(slot)).unwrap();
+    }
+    let error = town.join(1).error().to_string();
+    assert!(error.contains("the client's state is not the one that was acknowledged"), "{error}");
+    town.registry().stand("c01", Standing::Revoked).unwrap();
+    let (left, _) = serving.end();
+    first.model();
+    assert_eq!(left.rounds[0], 400);
 }

@@ -33,3 +33,25 @@ fn stages_and_sampled_cohorts_end_in_the_simulators_bits() {
     assert_eq!(left, simulated);
     assert_eq!(outcome.traffic, whole.traffic);
 }
+
+#[test]
+fn evaluations_happen_only_where_clients_agreed_to_them() {
+    let toys = Toys::new(1, 4);
+    let mut town = Town::new(toys.clone(), 2);
+    (town.evaluates, town.agrees) = (false, false);
+    let serving = town.serve(false);
+    let clients: Vec<Joined> = (0..2).map(|i| town.join(i)).collect();
+    let (left, outcome) = serving.end();
+    clients.into_iter().for_each(Joined::model);
+    assert_eq!(left, simulate(&toys, 2).0);
+    assert_eq!((outcome.traffic.eval, outcome.last), (0, None));
+
+    // A coordinator that asks all the same hears no.
+    let mut town = Town::new(toys, 1);
+    town.agrees = false;
+    let serving = town.serve(false);
+    let error = town.join(0).error().to_string();
+    assert!(error.contains("which was not agreed to"), "{error}");
+    serving.shows("the reason", |s| s.log.iter().any(|l| l.text.contains("not agreed to")));
+    assert!(serving.halt().is_ok());
+}

@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use whimbrel_core::method::Artifact;
-use whimbrel_core::{ClientData, Error, Result};
+use whimbrel_core::{Error, Result};
 use whimbrel_engine::checkpoint::{Checkpoint, Store};
 use whimbrel_engine::run::{Stage, Stopping};
 use whimbrel_engine::{
     Chain, Faults, Journal, Limits as Simulated, Observer, Outcome, Participation,
 };
-use whimbrel_net::client::{self, Client, Ending, Participant, Worker};
+use whimbrel_net::client::{self, Client, ClientSide, Ending, Participant};
 use whimbrel_net::coordinator::{Coordinator, Rules, Setup};
 use whimbrel_net::registry::Registry;
 use whimbrel_net::status::{Board, Status};
@@ -125,6 +125,9 @@ pub struct Town {
     pub folder: tempfile::TempDir,
     pub toys: Toys,
     pub rules: Rules,
+    /// Whether the coordinator asks for evaluations, and whether clients agreed to them.
+    pub evaluates: bool,
+    pub agrees: bool,
     pub limits: Limits,
     pub address: String,
     pub invitations: Vec<Invitation>,
@@ -153,7 +156,8 @@ impl Town {
             ..Limits::default()
         };
         let rules = Rules::default();
-        Self { folder, toys, rules, limits, address, invitations, listener: Some(listener) }
+        let (evaluates, agrees, listener) = (true, true, Some(listener));
+        Self { folder, toys, rules, evaluates, agrees, limits, address, invitations, listener }
     }
 
     pub fn run_folder(&self) -> PathBuf {
@@ -176,6 +180,7 @@ impl Town {
             offer: b"the offer".to_vec(),
             seed: SEED,
             rules: self.rules,
+            evaluates: self.evaluates,
             limits: self.limits.clone(),
             tls: server_config(&identity, None).unwrap(),
             board: board.clone(),
@@ -189,8 +194,8 @@ impl Town {
                 return Ok(None);
             }
             let left = Left::new(&outcome, &folder);
-            coordinator.deliver(&[("model.txt".into(), b"the model".to_vec())])?;
-            Ok(Some((left, outcome)))
+            let all = coordinator.deliver(&[("model.txt".into(), b"the model".to_vec())])?;
+            Ok(all.then_some((left, outcome)))
         });
         Serving { thread, stop, board }
     }
@@ -218,24 +223,21 @@ impl Town {
         };
         let folder = setup.folder.clone();
         let data = toy::clients(i + 1).pop().unwrap().1;
-        let thread = std::thread::spawn(move || join(setup, &folder, chain, data));
+        let evaluates = self.agrees;
+        let participant = Participant { chain, data, seed: SEED, evaluates };
+        let thread = std::thread::spawn(move || join(setup, &folder, participant));
         Joined { thread, stop }
     }
 }
 
-fn join(
-    setup: client::Setup,
-    folder: &Path,
-    chain: Box<dyn Chain + Send>,
-    data: ClientData,
-) -> Result<Ending> {
+fn join(setup: client::Setup, folder: &Path, participant: Participant) -> Result<Ending> {
     let client = Client::new(setup)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let Some(enrolled) = client.enrol().await? else { return Ok(Ending::Stopped) };
         assert_eq!(enrolled.offer, b"the offer");
-        let worker = Worker::open(Participant { chain, data, seed: SEED }, folder)?;
-        client.take_part(&enrolled, worker).await
+        let side = ClientSide::open(participant, folder)?;
+        client.take_part(&enrolled, side).await
     })
 }
 

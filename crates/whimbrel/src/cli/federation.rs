@@ -72,7 +72,8 @@ fn table(status: &Value) -> String {
             (_, Some(standing @ ("dead" | "revoked"))) => standing,
             _ => "away",
         };
-        let (accepted, refused) = (&client["accepted"], &client["refused"]);
+        let count = |key: &str| client[key].as_u64().unwrap_or(0);
+        let (accepted, refused) = (count("accepted"), count("refused"));
         text.push_str(&format!("{name:width$}  {there:>10}  {accepted:>8}  {refused:>7}\n"));
     }
     for (why, times) in status["refused"].as_object().into_iter().flatten() {

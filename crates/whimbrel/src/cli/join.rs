@@ -13,7 +13,7 @@ use whimbrel::engine::checkpoint::write_atomically;
 use whimbrel::job::Offer;
 use whimbrel::job::failure::{Failure, Result};
 use whimbrel::net::Invitation;
-use whimbrel::net::client::{Client, Ending, Enrolled, Participant, Setup, Worker};
+use whimbrel::net::client::{Client, ClientSide, Ending, Enrolled, Participant, Setup};
 use whimbrel::net::tls::Identity;
 use whimbrel::report::format;
 
@@ -58,9 +58,11 @@ pub fn join_command(args: &Join) -> Result<u8> {
         write_atomically(&consent, offer.hash().as_bytes())?;
     }
     let seed = offer.job()?.seed;
-    let participant = Participant { chain: Box::new(offer.plan()?), data, seed };
-    let worker = Worker::open(participant, &folder)?;
-    match runtime.block_on(client.take_part(&enrolled, worker))? {
+    let plan = offer.plan()?;
+    let evaluates = plan.evaluates();
+    let participant = Participant { chain: Box::new(plan), data, seed, evaluates };
+    let side = ClientSide::open(participant, &folder)?;
+    match runtime.block_on(client.take_part(&enrolled, side))? {
         Ending::Delivered(files) => {
             write_model(&folder, &offer, &files)?;
             note(&format!("the job is over; the model is in {}", folder.display()));
@@ -89,9 +91,9 @@ fn show(offer: &Offer, enrolled: &Enrolled) -> Result<()> {
         note(&format!("  {}", stage.stage));
         for disclosure in stage.disclosures {
             let when = match disclosure.message {
-                "summary" => "once",
-                "up" => "each round",
-                _ => "each evaluation",
+                "summary" => "at enrolment",
+                "up" => "in rounds",
+                _ => "in evaluations",
             };
             let size = format!("{} bytes", format::count(disclosure.bytes_max as u64));
             note(&format!("    {when}, at most {size}: {}", disclosure.meaning));

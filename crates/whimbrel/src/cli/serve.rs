@@ -48,9 +48,7 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
     let dir = RunDir::open(args.out.as_deref(), &job.name, existing)?;
     plan.warnings().iter().for_each(|w| warning(w));
     dir.settle(&resolved(&job, &[]), args.resume)?;
-    let listen = args.listen.as_ref().unwrap_or(&federation.listen);
-    let listener = TcpListener::bind(listen)
-        .map_err(|e| Failure::config(format!("cannot listen on {listen}: {e}")))?;
+    let listener = bind(args, &federation, dir.path())?;
     let identity = identity(args, dir.path())?;
     let registry = registry(args, dir.path(), &federation, &listener, &identity)?;
     let over = dir.ending();
@@ -60,6 +58,7 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
         offer: offer.to_json().into_bytes(),
         seed: job.seed,
         rules: rules(&federation),
+        evaluates: plan.evaluates(),
         limits: limits(&federation),
         tls: server_config(&identity, args.client_ca.as_deref())?,
         board: Board::new(&job.name),
@@ -78,9 +77,24 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
     {
         return Ok(code);
     }
-    coordinator.deliver(&files(dir.path())?)?;
+    if !coordinator.deliver(&files(dir.path())?)? {
+        return Ok(interrupted(args, &dir));
+    }
     note(&format!("report: {}", dir.path().join("report.html").display()));
     Ok(0)
+}
+
+fn bind(args: &Serve, federation: &Federation, run: &Path) -> Result<TcpListener> {
+    let mut listen = args.listen.clone().unwrap_or_else(|| federation.listen.clone());
+    // Any port will do the first time; afterwards clients know it.
+    if listen.ends_with(":0") && args.resume && Registry::exists(run) {
+        let port = Registry::open(run)?.book().address;
+        let port = port.rsplit_once(':').map_or("0", |(_, port)| port).to_owned();
+        listen.truncate(listen.len() - 1);
+        listen.push_str(&port);
+    }
+    TcpListener::bind(&listen)
+        .map_err(|e| Failure::config(format!("cannot listen on {listen}: {e}")))
 }
 
 /// Runs the job and writes the run's files; a code where there is no model to hand out.

@@ -3,6 +3,7 @@
 mod diverge;
 mod examples;
 mod faults;
+mod federation;
 mod gradient;
 mod impute;
 mod inputs;

@@ -57,9 +57,15 @@ pub struct Libsvm {
 const FILES: &[&str] = &["csv", "npy", "libsvm", "idx"];
 const NAMED_COLUMNS: &str = "only csv files have named columns";
 
-pub(crate) static PATH: Key =
-    Key::required("path", "a file name", "the file, relative to the job file")
-        .only(FILES, "its rows are drawn, not read");
+pub(crate) static PATH: Key = Key::optional(
+    "path",
+    "a file name",
+    "required; with [federation] \"rows.csv\", which need not be there where `columns` are listed",
+    "the file, relative to the job file",
+)
+.only(FILES, "its rows are drawn, not read");
+/// Rows that clients bring.
+const BROUGHT: &str = "rows.csv";
 pub(crate) static CLIENT: Key = Key::optional(
     "client",
     "a column name",
@@ -113,8 +119,11 @@ pub(super) static DELIMITER: Key = Key::default(
 .only(&["csv"], "only csv files have a delimiter");
 
 impl Csv {
-    pub(super) fn read(reader: &Reader<'_>, pooled: bool) -> Read<Self> {
-        let path = reader.read(&PATH, read_path);
+    pub(super) fn read(reader: &Reader<'_>, pooled: bool, served: bool) -> Read<Self> {
+        let path = match served && !reader.has(&PATH) {
+            true => Ok(PathBuf::from(BROUGHT)),
+            false => reader.read(&PATH, read_path),
+        };
         let columns = reader.optional(&COLUMNS, read_columns);
         let label = reader.optional(&LABEL, |v| v.text());
         let target = reader.optional(&TARGET, |v| v.text());
@@ -123,7 +132,7 @@ impl Csv {
         let delimiter = reader.read(&DELIMITER, read_delimiter);
         let partition = reader.refuse_both(&CLIENT, &SPLIT).and_then(|()| {
             let label = label.as_ref().ok().and_then(|label| label.as_deref());
-            read_partition(reader, pooled, label, matches!(target, Ok(Some(_))))
+            read_partition(reader, pooled || served, label, matches!(target, Ok(Some(_))))
         });
         let csv = Self {
             path: path?,

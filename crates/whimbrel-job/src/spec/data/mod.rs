@@ -120,16 +120,21 @@ pub(crate) static SECTION: Section = Section {
 
 impl Data {
     /// Reads `[data]`; with `pooled`, nobody needs to hold a row.
-    pub(crate) fn read(reader: &Reader<'_>, job_seed: u64, pooled: bool) -> Read<Self> {
+    pub(crate) fn read(
+        reader: &Reader<'_>,
+        job_seed: u64,
+        pooled: bool,
+        served: bool,
+    ) -> Read<Self> {
         let seed = reader.optional(&SEED, |v| v.integer(0..=u64::MAX));
         let kind: SourceKind = reader.read(&SOURCE, |v| v.choice())?;
         reader.check_meaning(kind.name());
         let prepare = reader.optional(&PREPARE, |v| Prepare::read(&v.table(&prepare::SECTION)?));
         let source = match kind {
-            SourceKind::Csv => Csv::read(reader, pooled).map(Source::Csv),
-            SourceKind::Npy => Npy::read(reader, pooled).map(Source::Npy),
+            SourceKind::Csv => Csv::read(reader, pooled, served).map(Source::Csv),
+            SourceKind::Npy => Npy::read(reader, pooled || served).map(Source::Npy),
             SourceKind::Libsvm => Libsvm::read(reader).map(Source::Libsvm),
-            SourceKind::Idx => Idx::read(reader, pooled).map(Source::Idx),
+            SourceKind::Idx => Idx::read(reader, pooled || served).map(Source::Idx),
             SourceKind::Mixture => Mixture::read(reader).map(Source::Mixture),
             SourceKind::Toy => Toy::read(reader).map(Source::Toy),
         };

@@ -158,7 +158,7 @@ impl Select {
     }
 
     /// Goes on after a round of a fit.
-    fn settle(&self, mut server: Server, fit: &FedMiss) -> Result<Server> {
+    fn settle(&self, mut server: Server, fit: &FedMiss) -> Server {
         let trial = &mut server.trials[server.at as usize];
         trial.rounds += 1;
         let moved2 = server.fit.update_norm2.unwrap_or(f64::INFINITY);
@@ -168,9 +168,9 @@ impl Select {
         let over = server.fit.phase == Phase::Calibrate;
         let Candidate { effects, rank, .. } = trial.candidate;
         if over && server.fold == 0 && rank == 0 && effects == self.settings.effects {
-            server.lambda_max = warm::lambda_max(fit, &server.fit)?;
+            server.lambda_max = warm::lambda_max(fit, &server.fit);
         }
-        Ok(server)
+        server
     }
 
     /// Takes the scores of a trial and turns to the next one.
@@ -397,7 +397,7 @@ impl Method for Select {
             (Phase::Fit, Some(round)) => {
                 let fit = self.fit_of(&server)?;
                 server.fit = fit.server_step(server.fit, round, key)?;
-                self.settle(server, &fit)
+                Ok(self.settle(server, &fit))
             }
             (_, round) => self.record(server, &Fold { fit: round, ..fold }, key),
         }

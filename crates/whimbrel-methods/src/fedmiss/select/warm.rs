@@ -3,7 +3,7 @@
 use super::search::Candidate;
 use super::state::Server;
 use crate::fedmiss::{self, FedMiss, Phase};
-use whimbrel_core::{Key, Result, linalg, vector};
+use whimbrel_core::{Key, linalg, vector};
 use whimbrel_models::lowrank::{Factors, LowRank};
 
 /// Steps of the power method; the largest singular value is wanted to a few percent.
@@ -13,17 +13,17 @@ const OUT: f64 = 1e-3;
 
 /// The spectral norm of the mean residual `(1/n) sum_c (Y_c − ψ'(θ))`, at the optimum of rank 0: the
 /// gradient of the fit with respect to `U V^T`. Above it, factors do not pay. The residual of an
-/// observed cell is what its completed value is above its mean, times its copies.
-pub(super) fn lambda_max(fit: &FedMiss, server: &fedmiss::Server) -> Result<f64> {
-    let (expected, copies) = (fit.model.expected(&server.factors), fit.copies_of(server)?);
+/// observed cell is what its completed value is above its mean, times its copies, of which a fit with
+/// [`Copies::Fewest`](crate::fedmiss::Copies) has one per observation.
+pub(super) fn lambda_max(fit: &FedMiss, server: &fedmiss::Server) -> f64 {
+    let expected = fit.model.expected(&server.factors);
     let n = server.members.len().max(1) as f64;
     let mut residual = vec![0.0; expected.len()];
     for (cell, count) in server.union.iter().zip(&server.counts) {
         let cell = *cell as usize;
-        let copies = if fit.differ() { f64::from(*count) } else { copies };
-        residual[cell] = (server.s_hat[cell] - expected[cell]) * copies / n;
+        residual[cell] = (server.s_hat[cell] - expected[cell]) * f64::from(*count) / n;
     }
-    Ok(spectral_norm(&residual, fit.model.columns()))
+    spectral_norm(&residual, fit.model.columns())
 }
 
 /// The largest singular value of a matrix, row after row.

@@ -12,6 +12,9 @@ use whimbrel_engine::checkpoint::write_atomically;
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::run::Stage;
 
+/// The model as it came.
+const DELIVERED: &str = "delivered";
+
 /// What takes part: the job's stages, built from the offer, and the rows.
 pub struct Participant {
     /// The stages.
@@ -20,10 +23,12 @@ pub struct Participant {
     pub data: ClientData,
     /// The seed of every draw.
     pub seed: u64,
+    /// Whether it was agreed to answer evaluations.
+    pub evaluates: bool,
 }
 
 /// A participant and what it remembers.
-pub struct Worker {
+pub struct ClientSide {
     participant: Participant,
     folder: PathBuf,
     slots: Slots,
@@ -39,12 +44,16 @@ struct Open {
     data: Opaque,
 }
 
-impl Worker {
+impl ClientSide {
     /// Goes on with what the folder holds.
     pub fn open(participant: Participant, folder: &Path) -> Result<Self> {
         let slots = Slots::open(folder)?;
+        let files = match std::fs::read(folder.join(DELIVERED)) {
+            Ok(bytes) => Some(files_from_bytes(&bytes)?),
+            Err(_) => None,
+        };
         let folder = folder.to_path_buf();
-        Ok(Self { participant, folder, slots, stage: None, files: None })
+        Ok(Self { participant, folder, slots, stage: None, files })
     }
 
     /// Where this client stands: the accepted step, and the one whose fate it does not know.
@@ -58,6 +67,7 @@ impl Worker {
         match verdict {
             Verdict::Accepted => self.slots.accept(),
             Verdict::Dropped => self.slots.drop_staged(),
+            Verdict::Forgotten => self.slots.forget(),
             Verdict::Open => {}
         }
     }
@@ -67,6 +77,11 @@ impl Worker {
         if self.slots.staged().is_some_and(|slot| slot.point == point) {
             self.learn(if accepted { Verdict::Accepted } else { Verdict::Dropped });
         }
+    }
+
+    /// Whether the model was delivered.
+    pub fn is_done(&self) -> bool {
+        self.files.is_some()
     }
 
     /// The model's files, once delivered.
@@ -88,6 +103,8 @@ impl Worker {
             Kind::Evaluate => self.evaluate(point, message).map(Some),
             Kind::Deliver => {
                 self.files = Some(files_from_bytes(message)?);
+                // Kept before the coordinator hears that it may go.
+                write_atomically(&self.folder.join(DELIVERED), message)?;
                 Ok(None)
             }
             Kind::Unspecified => Err(Error::peer("the coordinator asks for something unknown")),
@@ -112,6 +129,10 @@ impl Worker {
         if let Some(upload) = self.staged(point, client) {
             return Ok(upload);
         }
+        // To be asked is to be enrolled: a late joiner is told of both together.
+        if self.slots.staged().is_some_and(|slot| slot.point == Point::enrolment(point.stage)) {
+            self.slots.accept();
+        }
         let number = point.number().ok_or_else(|| Error::peer("an exchange without a number"))?;
         let keys = StageKeys::new(self.participant.seed, point.stage);
         let (open, state) = self.current(point.stage)?;
@@ -122,6 +143,11 @@ impl Worker {
     }
 
     fn evaluate(&mut self, point: Point, ask: &[u8]) -> Result<Vec<u8>> {
+        if !self.participant.evaluates {
+            return Err(Error::peer(
+                "the coordinator asks for an evaluation, which was not agreed to",
+            ));
+        }
         let (open, state) = self.current(point.stage)?;
         open.stage.method.answer(&state, ask, &open.data)
     }

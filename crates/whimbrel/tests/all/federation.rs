@@ -1,0 +1,215 @@
+//! `serve` and `join` as processes: the bits of `run`, through kills.
+
+use crate::support::Sandbox;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+const NAMES: [&str; 3] = ["east", "north", "west"];
+const PATIENCE: Duration = Duration::from_secs(180);
+
+const GMM: &str = "[model]\nkind = \"gmm\"\ncomponents = 2\n\n[method]\nkind = \"fedem\"\n\
+    evaluate = { every = 5 }\n";
+
+/// Three wards: a file for each, and one with all rows for the simulation.
+fn wards(rounds: u32, rest: &str) -> Sandbox {
+    let sandbox = Sandbox::with_job(&format!(
+        "name = \"wards\"\nseed = 7\n\n[data]\nsource = \"csv\"\npath = \"all.csv\"\nclient = \"ward\"\n\
+         columns = [\"a\", \"b\"]\n\n{GMM}rounds = {rounds}\n{rest}\n\
+         [uplink]\ncodec = {{ kind = \"dithering\", levels = 4 }}\n\n\
+         [federation]\nclients = [\"west\", \"east\", \"north\"]\nlisten = \"127.0.0.1:0\"\n\
+         dashboard = false\nheartbeat_s = 1\n"
+    ));
+    let mut all = String::from("a,b,ward\n");
+    for (w, name) in NAMES.iter().enumerate() {
+        let mut own = String::from("b,a\n");
+        for i in 0..60 + 20 * w {
+            // Two groups, with a spread that no two rows share.
+            let group = f64::from((i * 7 + w) as u32 % 2);
+            let wave = |step: usize| ((i * step + 13 * w) % 97) as f64 / 97.0 - 0.5;
+            let (a, b) = (4.0 * group + wave(31), -3.0 * group + wave(57));
+            writeln!(own, "{b},{a}").unwrap();
+            writeln!(all, "{a},{b},{name}").unwrap();
+        }
+        sandbox.write(&format!("{name}.csv"), &own);
+    }
+    sandbox.write("all.csv", &all);
+    sandbox
+}
+
+/// Processes that do not outlive a failing test.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Process {
+    fn start(sandbox: &Sandbox, log: &str, args: &[&str]) -> Self {
+        let file =
+            |name: String| File::options().create(true).append(true).open(sandbox.path(&name));
+        let mut command = sandbox.command(args);
+        command.stdout(Stdio::from(file(format!("{log}.out")).unwrap()));
+        command.stderr(Stdio::from(file(format!("{log}.log")).unwrap()));
+        Self(command.spawn().expect("the program starts"))
+    }
+
+    fn ends(mut self, sandbox: &Sandbox, log: &str) {
+        let begun = Instant::now();
+        let status = loop {
+            match self.0.try_wait().unwrap() {
+                Some(status) => break status,
+                None => {
+                    assert!(begun.elapsed() < PATIENCE, "{}", sandbox.read(&format!("{log}.log")))
+                }
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        assert!(status.success(), "{log}: {}", sandbox.read(&format!("{log}.log")));
+    }
+
+    fn is_over(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_some()
+    }
+}
+
+fn wait(what: &str, mut condition: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < PATIENCE, "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn serve(sandbox: &Sandbox, resume: bool) -> Process {
+    let mut args = vec!["serve", "job.toml", "--out", "served"];
+    args.extend(resume.then_some("--resume"));
+    Process::start(sandbox, "serve", &args)
+}
+
+/// The invitations that `serve` printed, by name.
+fn invitations(sandbox: &Sandbox) -> Vec<(String, String)> {
+    let path = sandbox.path("serve.out");
+    wait("the invitations", || {
+        fs::read_to_string(&path).is_ok_and(|text| text.matches('\n').count() == NAMES.len())
+    });
+    let text = sandbox.read("serve.out");
+    let pair = |line: &str| line.split_once('\t').map(|(n, i)| (n.to_owned(), i.to_owned()));
+    text.lines().filter_map(pair).collect()
+}
+
+fn join(sandbox: &Sandbox, name: &str, invitation: &str) -> Process {
+    let data = format!("{name}.csv");
+    let out = format!("client-{name}");
+    let args = ["join", invitation, "--data", &data, "--out", &out, "--yes", "--give-up", "120"];
+    Process::start(sandbox, name, &args)
+}
+
+fn same_model(sandbox: &Sandbox) {
+    sandbox.ok(&["run", "job.toml", "--out", "simulated"]);
+    let bytes = |run: &str| fs::read(sandbox.path(run).join("model/model.safetensors")).unwrap();
+    assert!(bytes("served") == bytes("simulated"), "another model than the simulation's");
+    for name in NAMES {
+        assert!(bytes(&format!("client-{name}")) == bytes("served"), "{name} has another model");
+    }
+    assert_eq!(sandbox.read("served/journal"), sandbox.read("simulated/journal"));
+    let rows = |run: &str| -> Vec<_> {
+        let rows = sandbox.metrics(run).into_iter().map(|mut row| {
+            row.remove("seconds");
+            row
+        });
+        rows.collect()
+    };
+    assert_eq!(rows("served"), rows("simulated"));
+}
+
+#[test]
+fn a_served_job_ends_in_the_bits_of_a_simulated_one() {
+    let sandbox = wards(12, "");
+    let coordinator = serve(&sandbox, false);
+    let clients: Vec<(String, Process)> = invitations(&sandbox)
+        .into_iter()
+        .map(|(name, invitation)| (name.clone(), join(&sandbox, &name, &invitation)))
+        .collect();
+    coordinator.ends(&sandbox, "serve");
+    for (name, client) in clients {
+        client.ends(&sandbox, &name);
+    }
+    same_model(&sandbox);
+    // What a client was told before it agreed, and what it can do afterwards.
+    let told = sandbox.read("north.log");
+    assert!(told.contains("what would leave this machine:"), "{told}");
+    sandbox.ok(&["predict", "client-north", "--data", "north.csv", "--out", "labels.csv"]);
+    let status = sandbox.ok(&["status", "served"]);
+    assert!(status.stdout.starts_with("wards: finished\n"), "{}", status.stdout);
+    assert!(sandbox.read("served/report.html").contains("wards"));
+    assert!(sandbox.read("served/audit.jsonl").contains("\"enrolled\""));
+}
+
+#[test]
+fn killed_processes_go_on_and_end_in_the_same_bits() {
+    let sandbox = wards(60, "");
+    let mut coordinator = serve(&sandbox, false);
+    let invitations = invitations(&sandbox);
+    let start = |at: usize| join(&sandbox, &invitations[at].0, &invitations[at].1);
+    let mut clients: Vec<Process> = (0..NAMES.len()).map(start).collect();
+    let exchanges = || fs::read_to_string(sandbox.path("served/status.json")).unwrap_or_default();
+    for kill in 0..6usize {
+        let before = exchanges();
+        wait("something new", || exchanges() != before || coordinator.is_over());
+        if coordinator.is_over() {
+            break;
+        }
+        match kill % 2 {
+            0 => {
+                drop(coordinator);
+                coordinator = serve(&sandbox, true);
+            }
+            _ => {
+                let at = kill % NAMES.len();
+                if !clients[at].is_over() {
+                    drop(std::mem::replace(&mut clients[at], start(at)));
+                }
+            }
+        }
+    }
+    coordinator.ends(&sandbox, "serve");
+    for ((name, _), client) in invitations.iter().zip(clients) {
+        client.ends(&sandbox, name);
+    }
+    same_model(&sandbox);
+}
+
+#[test]
+fn what_is_wrong_with_an_invitation_or_a_file_is_said() {
+    let sandbox = wards(3, "");
+    let ran = sandbox.run(&["join", "whimbrel1-abc", "--data", "north.csv"]);
+    assert_eq!(ran.code, 2);
+    assert!(ran.stderr.contains("this invitation is damaged or incomplete"), "{}", ran.stderr);
+    let ran = sandbox.run(&["status", "nowhere"]);
+    assert_eq!(ran.code, 2);
+    assert!(ran.stderr.contains("is no run that is served"), "{}", ran.stderr);
+
+    let coordinator = serve(&sandbox, false);
+    let invitations = invitations(&sandbox);
+    let (name, invitation) = &invitations[0];
+    sandbox.write("wrong.csv", "a,c\n1,2\n");
+    let ran = sandbox.run(&["join", invitation, "--data", "wrong.csv", "--out", "x", "--yes"]);
+    assert!(ran.code == 2 && ran.stderr.contains("no column \"b\""), "{}", ran.stderr);
+    // Nobody agreed: standard input is closed.
+    let ran = sandbox.run(&["join", invitation, "--data", "east.csv", "--out", "x"]);
+    assert!(ran.code == 0 && ran.stderr.contains("nothing was sent"), "{}", ran.stderr);
+    // The invitation is bound to the key in that folder.
+    let ran = sandbox.run(&["join", invitation, "--data", "east.csv", "--out", "y", "--yes"]);
+    assert_eq!(ran.code, 4, "{}", ran.stderr);
+    assert!(ran.stderr.contains("this invitation was used with another key"), "{}", ran.stderr);
+    let more = sandbox.ok(&["invite", "served", "south"]);
+    assert!(more.stdout.starts_with("whimbrel1-"), "{}", more.stdout);
+    sandbox.ok(&["revoke", "served", name]);
+    assert_eq!(sandbox.run(&["revoke", "served", "nobody"]).code, 2);
+    drop(coordinator);
+}
