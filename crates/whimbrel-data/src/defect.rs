@@ -149,6 +149,20 @@ impl Dataset {
         rows.iter().map(bad_row).collect()
     }
 
+    /// Why a row cannot be read in these columns, missing cells apart; empty where it can.
+    pub(crate) fn unreadable(
+        &self,
+        row: usize,
+        columns: &[usize],
+    ) -> Vec<(Option<String>, String)> {
+        if let Ok(i) = self.ragged.binary_search_by_key(&row, |r| r.row) {
+            return vec![(None, self.ragged_reason(self.ragged[i].cells))];
+        }
+        let bad = columns.iter().filter(|&&c| self.bad[c].count > 0);
+        let bad = bad.filter_map(|&c| self.bad_cell(row, c).map(|cell| (c, cell)));
+        bad.map(|(c, cell)| (Some(self.columns()[c].name.clone()), cell.why.to_string())).collect()
+    }
+
     fn is_present(&self, row: usize, column: usize) -> bool {
         let slot = self.slots[column];
         match self.columns()[column].kind {

@@ -8,6 +8,9 @@
 //! Rows with a target are [`Labelled`](whimbrel_core::Labelled): LIBSVM text is read as such, and
 //! a dataset becomes such by naming its target. Their splits are lists of rows by client.
 //!
+//! Tables with gaps that clients fill in together are read as [`CellTable`]s: observed cells with
+//! the labels of their rows and columns.
+//!
 //! ```
 //! use whimbrel_data::{CsvOptions, Features, read_csv_bytes};
 //!
@@ -19,6 +22,7 @@
 //! # Ok::<(), whimbrel_data::Error>(())
 //! ```
 
+mod cells;
 mod cluster;
 mod csv;
 mod dataset;
@@ -39,6 +43,10 @@ mod source;
 mod split;
 mod standardize;
 
+pub use cells::{
+    CellLayout, CellOptions, CellTable, CellsOf, Entries, TableGuess, guess_table, hold_out,
+    read_cells, read_cells_bytes, read_labels,
+};
 pub use cluster::{ClusterRule, Clustered, Clustering, clusters};
 pub use csv::{CsvOptions, Header, read_csv, read_csv_bytes};
 pub use dataset::{Column, Dataset, Features, Kind};

@@ -11,7 +11,7 @@ use crate::log::Log;
 use crate::metrics::Row;
 use crate::runner::{SavedStage, Tally, Traffic};
 use std::fs::{self, File};
-use std::io::{ErrorKind, Write};
+use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::wire::cut;
@@ -167,12 +167,21 @@ impl Store {
 
 /// Replaces a file whole, or leaves it as it was.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
+    write_atomically_with(path, |out| out.write_all(bytes))
+}
+
+/// The same for a file that is written piece by piece.
+pub fn write_atomically_with(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
+) -> Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".tmp");
     let beside = path.with_file_name(name);
-    let written = File::create(&beside).and_then(|mut file| {
-        file.write_all(bytes)?;
-        file.sync_all()?;
+    let written = File::create(&beside).and_then(|file| {
+        let mut out = BufWriter::new(file);
+        write(&mut out)?;
+        out.into_inner().map_err(|e| e.into_error())?.sync_all()?;
         fs::rename(&beside, path)?;
         match path.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => sync_folder(folder),

@@ -1,6 +1,7 @@
 //! Job files: keys, defaults, errors, and what is built from them.
 
 pub mod build;
+pub mod completed;
 pub mod error;
 pub mod failure;
 pub mod key;
@@ -20,4 +21,4 @@ pub use error::{Error, Errors};
 pub use offer::Offer;
 pub use reference::{examples, reference};
 pub use spec::Job;
-pub use template::{DataFacts, template};
+pub use template::{DataFacts, TableFacts, template};

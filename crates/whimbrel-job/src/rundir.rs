@@ -3,9 +3,11 @@
 mod changes;
 mod files;
 mod seeds;
+mod table;
 
 pub use files::{Facts, quoted, resolved};
 pub use seeds::aggregate;
+pub use table::{findings, verdict};
 
 use self::changes::changes;
 use self::files::{clients_csv, model_json, pretty, safetensors, space, summary};
@@ -194,7 +196,13 @@ impl RunDir {
         if let Some(preview) = loaded.preview.as_ref().filter(|_| drawn) {
             self.write("preview.csv", preview.as_bytes())?;
         }
-        let summary = summary(job, loaded, outcome, objective, plan);
+        let mut summary = summary(job, loaded, outcome, objective, plan);
+        if let Some(table) = table::table(job, loaded.table.as_ref(), outcome)?
+            && !matches!(outcome.ending, Ending::Failed(_))
+        {
+            self.write("imputation.json", pretty(&table.imputation).as_bytes())?;
+            summary.extend(table.summary);
+        }
         if outcome.ending != Ending::Interrupted {
             self.write("summary.json", pretty(&Value::Object(summary.clone())).as_bytes())?;
         }
@@ -220,6 +228,7 @@ impl RunDir {
             "report.html",
             "summary.json",
             "preview.csv",
+            "imputation.json",
         ];
         let gone = |result: std::io::Result<()>, path: &Path| match result {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {

@@ -1,10 +1,10 @@
 //! The commented job file that `whimbrel new` writes.
 
 use crate::key::Key;
-use crate::resolve::text;
-use crate::spec::data::{self, file, split};
+use crate::resolve::{list, text};
+use crate::spec::data::{self, cells, file, split};
 use crate::spec::method::{self, length, step};
-use crate::spec::{NAME, SEED, codec, gmm, mixture, model, participation};
+use crate::spec::{NAME, SEED, codec, gmm, low_rank, mixture, model, participation};
 
 /// What a look at a data file told.
 #[derive(Clone, Debug, Default)]
@@ -17,10 +17,26 @@ pub struct DataFacts {
     pub client: Option<String>,
     /// How many rows it has.
     pub rows: usize,
+    /// The cells of a table, where the file seems to hold some.
+    pub table: Option<TableFacts>,
+}
+
+/// A file with one observation of a table on each line.
+#[derive(Clone, Debug)]
+pub struct TableFacts {
+    /// The column that names the table's row.
+    pub row: String,
+    /// The columns that name the table's column.
+    pub column: Vec<String>,
+    /// The column of the value.
+    pub value: String,
+    /// What the values are, as the job file calls it.
+    pub family: &'static str,
 }
 
 /// Where a fresh job ends.
 const ROUNDS: &str = "200";
+const EPOCHS: &str = "100";
 /// Clients of a split made up for a file without a client column.
 const CLIENTS_MAX: usize = 10;
 /// Comments are broken before they get longer, where they have spaces.
@@ -36,6 +52,10 @@ pub fn template(facts: Option<&DataFacts>) -> String {
     match facts {
         Some(facts) => out.file(facts),
         None => out.generator(),
+    }
+    if let Some(table) = facts.and_then(|facts| facts.table.as_ref()) {
+        out.low_rank(table);
+        return out.text;
     }
     out.table("model");
     out.key(&model::KIND, "\"gmm\"");
@@ -90,6 +110,10 @@ impl Template {
         let is_npy = facts.path.ends_with(".npy");
         self.key(&data::SOURCE, if is_npy { "\"npy\"" } else { "\"csv\"" });
         self.key(&file::PATH, &text(&facts.path));
+        if let Some(table) = &facts.table {
+            self.cells(facts, table);
+            return;
+        }
         self.key(&file::STANDARDIZE, "true");
         if is_npy {
             self.split(facts.rows);
@@ -106,6 +130,42 @@ impl Template {
             self.say("no column looks like a client's name: rows are dealt out at random");
             self.split(facts.rows);
         }
+    }
+
+    fn cells(&mut self, facts: &DataFacts, table: &TableFacts) {
+        if let Some(client) = &facts.client {
+            self.key(&file::CLIENT, &text(client));
+        }
+        let columns = match &table.column[..] {
+            [one] => text(one),
+            many => list(many.iter().map(|name| text(name))),
+        };
+        self.key(&cells::ROW, &text(&table.row));
+        self.key(&cells::COLUMN, &columns);
+        self.key(&cells::VALUE, &text(&table.value));
+        self.key(&cells::HOLDOUT, "0.1");
+        if facts.client.is_none() {
+            self.say("no column looks like a client's name: whole rows are dealt out at random");
+            self.table("data.split");
+            self.key(&split::BY, "\"rows\"");
+            self.key(&split::CLIENTS, &CLIENTS_MAX.to_string());
+        }
+    }
+
+    fn low_rank(&mut self, table: &TableFacts) {
+        self.table("model");
+        self.key(&model::KIND, "\"low-rank\"");
+        self.key(&low_rank::FAMILY, &text(table.family));
+        self.key(&low_rank::RANK, "\"auto\"");
+        self.key(&low_rank::LAMBDA, "\"auto\"");
+        self.key(&low_rank::EFFECTS, "\"row+column\"");
+        self.table("method");
+        self.key(&method::KIND, "\"fedmiss\"");
+        self.key(&length::EPOCHS, EPOCHS);
+        self.key(&length::BATCH, "100");
+        self.key(&step::STEP, "\"auto\"");
+        self.table("uplink");
+        self.key(&codec::CODEC, "{ kind = \"dithering\", levels = 4 }");
     }
 
     fn split(&mut self, rows: usize) {

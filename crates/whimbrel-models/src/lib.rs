@@ -5,6 +5,7 @@
 pub mod convex;
 pub mod gmm;
 pub mod kmeans;
+pub mod lowrank;
 
 use whimbrel_core::{ClientData, Result, vector};
 

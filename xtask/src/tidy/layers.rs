@@ -18,8 +18,8 @@ const ORDER: [&str; 13] = [
     "whimbrel-data",
     "whimbrel-engine",
     "whimbrel-job",
-    "whimbrel-net",
     "whimbrel-report",
+    "whimbrel-net",
     "whimbrel",
     "whimbrel-py",
 ];

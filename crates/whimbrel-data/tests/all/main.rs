@@ -1,5 +1,6 @@
 //! What the crate promises, seen from outside.
 
+mod cells;
 mod cluster;
 mod csv;
 mod idx;

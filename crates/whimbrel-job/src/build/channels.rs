@@ -200,7 +200,8 @@ pub(super) fn describe(up: &Uplink, down: &Downlink) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
-fn codec(key: &CodecKey) -> Result<Codec> {
+/// A codec of a job.
+pub(super) fn codec(key: &CodecKey) -> Result<Codec> {
     let norm = |norm: &NormKey| match norm {
         NormKey::P(p) => Norm::P(*p),
         NormKey::Infinity => Norm::Infinity,

@@ -194,7 +194,9 @@ fn problem(model: &Model) -> Result<(Arc<dyn Problem>, Regression)> {
     Ok(match model {
         Model::Linear(r) => (Arc::new(LeastSquares::new(r.ridge, r.intercept)?), *r),
         Model::Logistic(r) => (Arc::new(Logistic::new(r.ridge, r.intercept)?), *r),
-        Model::Gmm(_) => return Err(Error::internal("a mixture is no regression").into()),
+        Model::Gmm(_) | Model::LowRank(_) => {
+            return Err(Error::internal("a mixture or a table is no regression").into());
+        }
     })
 }
 

@@ -2,6 +2,7 @@
 //!
 //! The only place that knows concrete models and methods: [`Plan`] matches the model kind once.
 
+mod cells;
 mod channels;
 mod em;
 mod facts;
@@ -20,6 +21,7 @@ use crate::spec::{
     Batch as BatchKey, Job, Length, MemoryStart, Model, Participation as ParticipationKey,
     UpRule as UpKey, Weights as WeightsKey,
 };
+use cells::CellsPlan;
 use em::EmPlan;
 use gradient::GradientPlan;
 use loops::Work;
@@ -52,6 +54,7 @@ pub struct Plan {
 enum Fit {
     Em(Box<EmPlan>),
     Gradient(Box<GradientPlan>),
+    Cells(Box<CellsPlan>),
 }
 
 /// What every method needs.
@@ -104,6 +107,7 @@ impl Plan {
             Model::Linear(_) | Model::Logistic(_) => {
                 Fit::Gradient(Box::new(GradientPlan::simulated(&common, loaded, cache)?))
             }
+            Model::LowRank(table) => Fit::Cells(Box::new(CellsPlan::new(&common, table, loaded)?)),
         };
         let mut plan = Self::fitting(common, fit)?;
         plan.notes.clone_from(&loaded.notes);
@@ -142,6 +146,7 @@ impl Plan {
         match &self.fit {
             Fit::Em(em) => em.uplink(),
             Fit::Gradient(gradient) => gradient.uplink(),
+            Fit::Cells(cells) => cells.uplink(),
         }
     }
 
@@ -150,13 +155,14 @@ impl Plan {
         match &self.fit {
             Fit::Em(em) => em.downlink(),
             Fit::Gradient(gradient) => gradient.downlink(),
+            Fit::Cells(cells) => cells.downlink(),
         }
     }
 
     /// The minimum of the loss, where a solver found it.
     pub fn f_star(&self) -> Option<f64> {
         match &self.fit {
-            Fit::Em(_) => None,
+            Fit::Em(_) | Fit::Cells(_) => None,
             Fit::Gradient(gradient) => gradient.f_star(),
         }
     }
@@ -165,7 +171,7 @@ impl Plan {
     /// of the EM methods are estimated by a stage of the run.)
     pub fn theory(&self) -> &[(&'static str, f64)] {
         match &self.fit {
-            Fit::Em(_) => &[],
+            Fit::Em(_) | Fit::Cells(_) => &[],
             Fit::Gradient(gradient) => gradient.theory(),
         }
     }
@@ -174,8 +180,14 @@ impl Plan {
     pub fn rounds(&self) -> Option<u32> {
         match &self.fit {
             Fit::Em(em) => em.rounds(&self.common),
-            Fit::Gradient(_) => self.common.rounds(&self.common.work()),
+            Fit::Gradient(_) | Fit::Cells(_) => self.common.rounds(&self.common.work()),
         }
+    }
+
+    /// Whether the fit can be tried without what this stage delivers: a rank that is chosen on the
+    /// way has a stand-in.
+    pub fn can_skip(&self, index: usize) -> bool {
+        matches!(self.fit, Fit::Cells(_)) && index + 1 < self.len()
     }
 
     /// What should be looked at before the run starts.
@@ -183,6 +195,7 @@ impl Plan {
         match &self.fit {
             Fit::Em(em) => em.warnings(&self.common),
             Fit::Gradient(gradient) => gradient.warnings(),
+            Fit::Cells(cells) => cells.warnings(),
         }
     }
 
@@ -210,6 +223,7 @@ impl Chain for Plan {
         match &self.fit {
             Fit::Em(em) => em.stages(&self.common).len(),
             Fit::Gradient(_) => 1,
+            Fit::Cells(cells) => cells.stages(&self.common).len(),
         }
     }
 
@@ -219,6 +233,7 @@ impl Chain for Plan {
             Fit::Gradient(gradient) => {
                 self.common.fit(gradient.method(&self.common), self.rounds())
             }
+            Fit::Cells(cells) => cells.build(&self.common, index, delivered)?,
         };
         if let Some(journal) = &self.journal {
             stage.faults = self.replayed(journal, index, stage.faults.late)?;
@@ -284,7 +299,9 @@ impl Common {
         match (&self.job.model, &self.job.uplink.rule) {
             (Model::Gmm(_), UpKey::Memory { start: MemoryStart::Oracle, .. }) => (1, 2.0),
             (Model::Gmm(_), _) => (1, 1.0),
-            (Model::Linear(_) | Model::Logistic(_), _) => (0, 0.0),
+            // The residuals that memories open with are a pass over the cells.
+            (Model::LowRank(_), UpKey::Memory { start: MemoryStart::Oracle, .. }) => (0, 1.0),
+            (Model::Linear(_) | Model::Logistic(_) | Model::LowRank(_), _) => (0, 0.0),
         }
     }
 

@@ -41,6 +41,10 @@ impl Plan {
             Model::Linear(_) | Model::Logistic(_) => {
                 Fit::Gradient(Box::new(GradientPlan::new(&common, columns, None, None)?))
             }
+            Model::LowRank(_) => {
+                let what = "clients on a network hold rows, and a low-rank table wants cells";
+                return Err(Error::config(what).hint("`whimbrel run` simulates this job").into());
+            }
         };
         Self::fitting(common, fit)
     }
@@ -54,7 +58,7 @@ impl Plan {
     pub(crate) fn memory(&self) -> Option<&[f64]> {
         match &self.fit {
             Fit::Em(em) => em.memory(),
-            Fit::Gradient(_) => None,
+            Fit::Gradient(_) | Fit::Cells(_) => None,
         }
     }
 
@@ -62,7 +66,7 @@ impl Plan {
     pub(crate) fn known_covariance(&self) -> Option<&[f64]> {
         match &self.fit {
             Fit::Em(em) => em.known_covariance(),
-            Fit::Gradient(_) => None,
+            Fit::Gradient(_) | Fit::Cells(_) => None,
         }
     }
 
@@ -87,7 +91,7 @@ impl Plan {
     fn stand_in(&self, index: usize) -> Artifact {
         match &self.fit {
             Fit::Em(em) => em.stand_in(&self.common, index),
-            Fit::Gradient(_) => Artifact::default(),
+            Fit::Gradient(_) | Fit::Cells(_) => Artifact::default(),
         }
     }
 }

@@ -18,7 +18,9 @@ pub(super) fn from_idx(idx: &Idx, standardize: bool, key: Key) -> Result<Loaded>
     let rows = images.rows();
     let (clients, note) = match &idx.partition {
         Partition::Pooled => (everyone(rows), None),
-        Partition::Iid { clients } => (iid_rows(rows, *clients, key)?, None),
+        Partition::Iid { clients } | Partition::Rows { clients } => {
+            (iid_rows(rows, *clients, key)?, None)
+        }
         Partition::Column(column) => (by_number(&numbers(idx, column, rows)?, column), None),
         Partition::Dirichlet { clients, alpha, column } => {
             let column = column.as_deref().unwrap_or_default();

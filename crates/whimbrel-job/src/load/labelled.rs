@@ -93,7 +93,7 @@ impl Given<'_> {
     fn by_column(&self, key: Key) -> Result<Option<Vec<ClientRows>>> {
         let rows = self.rows.len();
         Ok(Some(match (self.partition, self.table) {
-            (Partition::Clusters { .. }, _) => return Ok(None),
+            (Partition::Clusters { .. } | Partition::Rows { .. }, _) => return Ok(None),
             (Partition::Pooled, _) => everyone(rows),
             (Partition::Iid { clients }, _) => iid_rows(rows, *clients, key)?,
             (Partition::Column(column), Some(table)) => by_column(table, column)?,

@@ -1,13 +1,15 @@
 //! From `[data]` to clients with their rows.
 
+mod cells;
 mod images;
 mod labelled;
 mod tables;
 
+pub use cells::{cell_options, entries, family_of};
 pub(crate) use labelled::class_names;
 
 use crate::failure::{Failure, Result};
-use crate::spec::{ClusterBy, DataSource as Source, Job, MethodKind, Partition};
+use crate::spec::{ClusterBy, DataSource as Source, Job, MethodKind, Model, Partition};
 use std::path::Path;
 use whimbrel_core::{ClientData, Error, Key, Labelled, Table};
 use whimbrel_data::{
@@ -38,6 +40,8 @@ pub struct Loaded {
     pub classes: Vec<String>,
     /// What is worth saying about them.
     pub notes: Vec<String>,
+    /// What should be looked at.
+    pub warnings: Vec<String>,
 }
 
 impl Loaded {
@@ -99,6 +103,9 @@ pub fn load(job: &Job) -> Result<Loaded> {
         return Err(error.into());
     }
     let loaded = match &job.data.source {
+        Source::Csv(csv) if let Model::LowRank(table) = &job.model => {
+            cells::from_csv(csv, table, key)?
+        }
         Source::Csv(csv) if csv.target.is_some() => labelled::from_csv(csv, &job.model, key)?,
         Source::Csv(csv) => tables::from_csv(csv, job.data.standardize(), key)?,
         Source::Npy(npy) => tables::from_npy(npy, job.data.standardize(), key)?,

@@ -31,7 +31,10 @@ pub(super) fn read(csv: &Csv) -> Result<(Dataset, Vec<String>)> {
     let by = match &csv.partition {
         Partition::Column(column) => Some(column.clone()),
         Partition::Dirichlet { column, .. } => column.clone(),
-        Partition::Pooled | Partition::Iid { .. } | Partition::Clusters { .. } => None,
+        Partition::Pooled
+        | Partition::Iid { .. }
+        | Partition::Rows { .. }
+        | Partition::Clusters { .. } => None,
     };
     let text: Vec<String> = by.iter().chain(&csv.label).cloned().collect();
     let delimiter = csv.delimiter.map(|c| c as u8);
@@ -59,7 +62,7 @@ fn share_out(
             return Ok(Loaded::of_tables(by_client(data, column, features)?, hash));
         }
         Partition::Pooled => everyone(data.rows()),
-        Partition::Iid { clients } => iid(data, *clients, key)?,
+        Partition::Iid { clients } | Partition::Rows { clients } => iid(data, *clients, key)?,
         Partition::Dirichlet { clients, alpha, column } => {
             let column = column.as_deref().unwrap_or_default();
             dirichlet(data, column, *clients, *alpha, key)?

@@ -1,7 +1,9 @@
 //! What is written into a run's directory.
 
 use super::changes::HASH_MARK;
+use super::table;
 use crate::build::Plan;
+use crate::completed::TableFacts;
 use crate::failure::Result;
 use crate::load::Loaded;
 use crate::spec::{DataSource, Job, Model};
@@ -34,6 +36,8 @@ pub struct Facts {
     pub standardization: Option<Standardization>,
     /// The two classes as the data have them, the one that became -1 first.
     pub classes: Vec<String>,
+    /// What was observed of a table with gaps.
+    pub table: Option<TableFacts>,
 }
 
 impl Facts {
@@ -55,6 +59,7 @@ impl Facts {
             preview,
             standardization: loaded.standardization.clone(),
             classes: loaded.classes.clone(),
+            table: TableFacts::of(&loaded.clients),
         }
     }
 }
@@ -69,6 +74,7 @@ impl Facts {
             preview: None,
             standardization: None,
             classes: facts.classes.clone(),
+            table: None,
         }
     }
 }
@@ -179,6 +185,11 @@ pub(super) fn model_json(
         }
         Model::Linear(regression) | Model::Logistic(regression) => {
             object.insert("intercept".into(), regression.intercept.into());
+        }
+        Model::LowRank(key) => {
+            if let Some(facts) = &facts.table {
+                object.extend(table::model_keys(key, facts));
+            }
         }
     }
     let columns = used_columns(facts, model);

@@ -4,7 +4,15 @@ use serde_json::{Map, Value, json};
 use whimbrel_engine::metrics::number;
 
 /// Results: a mean, a standard deviation and the values themselves.
-const RESULTS: [&str; 4] = ["objective", "field_norm2", "excess_loss", "distance2"];
+const RESULTS: [&str; 7] = [
+    "objective",
+    "field_norm2",
+    "excess_loss",
+    "distance2",
+    "holdout_deviance",
+    "holdout_rmse",
+    "coverage",
+];
 /// Counts: means as plain numbers.
 const COUNTS: [&str; 6] = ["rounds", "bits_up", "bits_down", "bits_eval", "seconds", "repairs"];
 

@@ -8,6 +8,7 @@ pub mod codec;
 pub mod data;
 pub mod federation;
 pub mod gmm;
+pub mod low_rank;
 pub mod method;
 pub mod mixture;
 pub mod model;
@@ -36,12 +37,15 @@ pub use channel::{
     UpRuleKind, Uplink,
 };
 pub use codec::{Blocks, Codec, CodecKind, Kept, Norm};
-pub use data::{ClusterBy, Csv, Data, Idx, Libsvm, Npy, Partition, Prepare, Source as DataSource};
+pub use data::{
+    Cells, ClusterBy, Csv, Data, Idx, Labels, Libsvm, Npy, Partition, Prepare, Source as DataSource,
+};
 pub use federation::{Clients, Federation, Quorum};
 pub use gmm::{Covariance, Gmm, Init, InverseWishart, Penalty};
+pub use low_rank::{Effects, Family, LowRank, Variance};
 pub use matrix::Matrix;
 pub use method::{
-    Average, Batch, Compat, Form, Length, Method, MethodKind, Patience, Step, Stop, Weights,
+    Average, Batch, Compat, Copies, Form, Length, Method, MethodKind, Patience, Step, Stop, Weights,
 };
 pub use mixture::{Heterogeneity, Mixture};
 pub use model::{Model, Regression};
@@ -165,9 +169,11 @@ impl Job {
         // The other tables are read by the kind even where [method] has faults; where the kind
         // itself is in doubt, what only it would settle is not reported as well.
         let asked = Asked::peek(source);
-        let pooled = asked.kind.is_none_or(|kind| kind == MethodKind::Em) || root.has(&FEDERATION);
+        let pooled = asked.kind.is_none_or(|kind| kind == MethodKind::Em);
+        let served = root.has(&FEDERATION);
         let job_seed = seed.unwrap_or_default();
-        let data = root.read(&DATA, |v| Data::read(&v.table(&data::SECTION)?, job_seed, pooled));
+        let data =
+            root.read(&DATA, |v| Data::read(&v.table(&data::SECTION)?, job_seed, pooled, served));
         let model = root.read(&MODEL, |v| Model::read(&v.table(&model::SECTION)?));
         let uplink = root.read(&UPLINK, |v| Uplink::read(&v.table(&uplink::UPLINK)?, asked));
         let downlink =

@@ -4,6 +4,7 @@ use super::gmm::{
     COMPONENTS, COVARIANCE, COVARIANCE_FLOOR, Gmm, INIT, KNOWN_COVARIANCE, PENALTY, REG_COVAR,
     WEIGHT_FLOOR,
 };
+use super::low_rank::{self, LowRank};
 use crate::key::{Key, Section, choices};
 use crate::reader::{Read, Reader};
 use crate::resolve::{Writer, number, text};
@@ -17,6 +18,8 @@ pub enum Model {
     Linear(Regression),
     /// Logistic regression with two classes.
     Logistic(Regression),
+    /// A table of low rank.
+    LowRank(LowRank),
 }
 
 /// A linear predictor of a target.
@@ -34,6 +37,7 @@ choices! {
         Gmm = "gmm": "a Gaussian mixture",
         Linear = "linear": "linear regression by least squares",
         Logistic = "logistic": "logistic regression with two classes",
+        LowRank = "low-rank": "a table of low rank with gaps, to be filled in",
     }
 }
 
@@ -68,6 +72,13 @@ pub(crate) static SECTION: Section = Section {
         &WEIGHT_FLOOR,
         &COVARIANCE_FLOOR,
         &PENALTY,
+        &low_rank::FAMILY,
+        &low_rank::VARIANCE,
+        &low_rank::RANK,
+        &low_rank::LAMBDA,
+        &low_rank::EFFECTS,
+        &low_rank::LAMBDA_EFFECTS,
+        &low_rank::PERSONAL,
     ],
     example: "[model]\nkind = \"gmm\"\ncomponents = 3\ncovariance = \"full\"\n\
               init = \"federated-kmeans\"\nreg_covar = 1e-6\n\
@@ -90,6 +101,7 @@ impl Model {
                 let intercept = if regression.intercept { "" } else { ", no intercept" };
                 format!("{}, ridge {}{intercept}", self.name(), regression.ridge)
             }
+            Self::LowRank(table) => table.describe(),
         }
     }
 
@@ -97,7 +109,7 @@ impl Model {
     pub fn covariance_name(&self) -> Option<&'static str> {
         match self {
             Self::Gmm(gmm) => Some(gmm.covariance.name()),
-            Self::Linear(_) | Self::Logistic(_) => None,
+            Self::Linear(_) | Self::Logistic(_) | Self::LowRank(_) => None,
         }
     }
 
@@ -111,6 +123,7 @@ impl Model {
             Self::Gmm(_) => ModelKind::Gmm,
             Self::Linear(_) => ModelKind::Linear,
             Self::Logistic(_) => ModelKind::Logistic,
+            Self::LowRank(_) => ModelKind::LowRank,
         }
     }
 
@@ -120,6 +133,7 @@ impl Model {
             ModelKind::Gmm => Gmm::read(reader).map(Self::Gmm),
             ModelKind::Linear => Regression::read(reader, kind).map(Self::Linear),
             ModelKind::Logistic => Regression::read(reader, kind).map(Self::Logistic),
+            ModelKind::LowRank => LowRank::read(reader).map(Self::LowRank),
         }
     }
 
@@ -129,13 +143,14 @@ impl Model {
         match self {
             Self::Gmm(gmm) => gmm.write(out),
             Self::Linear(regression) | Self::Logistic(regression) => regression.write(out),
+            Self::LowRank(table) => table.write(out),
         }
     }
 }
 
 impl Regression {
     fn read(reader: &Reader<'_>, kind: ModelKind) -> Read<Self> {
-        let why = format!("has no meaning for {}: only mixtures have it", kind.name());
+        let why = format!("has no meaning for {}: other models have it", kind.name());
         reader.refuse_all_but(&[&KIND, &RIDGE, &INTERCEPT], &why);
         let ridge = reader.read(&RIDGE, |v| v.number(|x| x >= 0.0));
         let intercept = reader.read(&INTERCEPT, |v| v.boolean());

@@ -28,7 +28,7 @@ pub(crate) static PARTICIPATION: Key = Key::default(
     "who takes part in a round: the probability that a client does, or how many do",
 )
 .tables(&[&SECTION])
-.only(&["dem", "fedem", "vr-fedem", "sgd"], "one client holds everything");
+.only(&["dem", "fedem", "vr-fedem", "fedmiss", "sgd"], "one client holds everything");
 
 static SIZE: Key = Key::optional(
     "size",

@@ -43,7 +43,7 @@ impl Default for Simulation {
     }
 }
 
-const FEDERATED: &[&str] = &["dem", "fedem", "vr-fedem", "sgd"];
+const FEDERATED: &[&str] = &["dem", "fedem", "vr-fedem", "fedmiss", "sgd"];
 const ALONE: &str = "one client holds everything and sends nothing";
 
 static LOST: Key = Key::default(

@@ -9,6 +9,7 @@ use crate::reader::Source;
 impl Job {
     pub(super) fn check_together(&self, source: &Source<'_>) {
         self.check_model(source);
+        self.check_table(source);
         self.check_counts(source);
         self.check_width(source);
         self.check_stream(source);
@@ -19,6 +20,24 @@ impl Job {
     /// Which methods fit which models, and which models need targets.
     fn check_model(&self, source: &Source<'_>) {
         let (method, model) = (self.method.kind.name(), self.model.name());
+        let fedmiss = self.method.kind == MethodKind::Fedmiss;
+        if fedmiss != matches!(self.model, Model::LowRank(_)) {
+            let (what, hint) = match fedmiss {
+                true => (
+                    format!("fedmiss fills in tables of low rank, and kind = \"{model}\" is none"),
+                    "write kind = \"low-rank\" in [model], or another kind here, such as \"fedem\"",
+                ),
+                false => (
+                    format!("{} cannot fit a low-rank table", self.method.name()),
+                    "write kind = \"fedmiss\"",
+                ),
+            };
+            source.report_at(&["method", "kind"], what, hint);
+            return;
+        }
+        if fedmiss {
+            return;
+        }
         let gradient = self.method.kind == MethodKind::Sgd;
         if gradient != self.model.is_supervised() {
             let (what, hint) = if gradient {

@@ -2,7 +2,7 @@
 
 use crate::parse;
 use std::path::Path;
-use whimbrel_job::{DataFacts, examples, reference, template};
+use whimbrel_job::{DataFacts, TableFacts, examples, reference, template};
 
 #[test]
 fn the_committed_reference_is_the_generated_one() {
@@ -41,6 +41,7 @@ fn templates_parse() {
         columns: vec!["x".into(), "odd \"name\"\n[data]".into()],
         client: Some("ward".into()),
         rows: 120,
+        ..DataFacts::default()
     };
     let job = parse(&template(Some(&facts)));
     assert_eq!(job.name, "ward-data");
@@ -53,6 +54,26 @@ fn templates_parse() {
     assert_eq!(parse(&template(Some(&facts))).data.clients(), Some(4));
     facts.path = "array.npy".into();
     assert_eq!(parse(&template(Some(&facts))).data.clients(), Some(4));
+}
+
+#[test]
+fn a_template_for_a_table_with_gaps_parses() {
+    let mut facts = DataFacts {
+        path: "birds.csv".into(),
+        client: Some("observer".into()),
+        rows: 120,
+        table: Some(TableFacts {
+            row: "site".into(),
+            column: vec!["winter".into(), "period".into()],
+            value: "birds".into(),
+            family: "poisson",
+        }),
+        ..DataFacts::default()
+    };
+    let job = parse(&template(Some(&facts)));
+    assert_eq!((job.model.name(), job.method.name()), ("low-rank", "fedmiss"));
+    facts.client = None;
+    assert_eq!(parse(&template(Some(&facts))).data.clients(), Some(10));
 }
 
 #[test]
@@ -78,7 +99,7 @@ fn a_template_explains_itself() {
 
     [model]
     # the family of models
-    # ("gmm", "linear" or "logistic")
+    # ("gmm", "linear", "logistic" or "low-rank")
     kind = "gmm"
     # how many components the mixture has
     components = 2
@@ -91,12 +112,12 @@ fn a_template_explains_itself() {
 
     [method]
     # the algorithm
-    # ("em", "dem", "fedem", "vr-fedem", "sgd", "qsgd", "ecq-sgd", "diana", "artemis", "artemis-nd",
-    # "dore", "double-squeeze", "dist-ef-sgd", "mcm", "rand-mcm", "rand-mcm-g" or "ghost")
+    # ("em", "dem", "fedem", "vr-fedem", "fedmiss", "sgd", "qsgd", "ecq-sgd", "diana", "artemis",
+    # "artemis-nd", "dore", "double-squeeze", "dist-ef-sgd", "mcm", "rand-mcm", "rand-mcm-g" or "ghost")
     kind = "fedem"
     # how many rounds the run takes
     rounds = 200
-    # how many rows a client uses for one local step
+    # how many rows (of a table with gaps: observed cells) a client uses for one local step
     # (an integer of at least 1, "full" or "auto")
     batch = "full"
     # the step size

@@ -118,7 +118,7 @@ fn an_unknown_kind() {
        |
     10 | kind = "fedme"
        |        ^^^^^^^
-    hint: did you mean "fedem"? `kind` takes "em", "dem", "fedem", "vr-fedem", "sgd", "qsgd", "ecq-sgd", "diana", "artemis", "artemis-nd", "dore", "double-squeeze", "dist-ef-sgd", "mcm", "rand-mcm", "rand-mcm-g" or "ghost"
+    hint: did you mean "fedem"? `kind` takes "em", "dem", "fedem", "vr-fedem", "fedmiss", "sgd", "qsgd", "ecq-sgd", "diana", "artemis", "artemis-nd", "dore", "double-squeeze", "dist-ef-sgd", "mcm", "rand-mcm", "rand-mcm-g" or "ghost"
     "#);
 }
 

@@ -39,6 +39,7 @@ fn the_published_job_parses_as_written() {
             columns: None,
             label: None,
             target: None,
+            cells: Default::default(),
             standardize: false,
             delimiter: None,
         })

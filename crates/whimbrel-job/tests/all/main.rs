@@ -1,5 +1,6 @@
 //! Job files as a user writes them: what parses, what is refused and in which words.
 
+mod cells;
 mod channels;
 mod documents;
 mod errors;

@@ -90,10 +90,53 @@ impl Draw {
     }
 
     fn job(&mut self) -> String {
-        match self.0.below(2) {
+        match self.0.below(3) {
             0 => self.mixture_job(),
+            1 => self.table_job(),
             _ => self.regression_job(),
         }
+    }
+
+    /// A table with gaps.
+    fn table_job(&mut self) -> String {
+        let mut out = String::from("[data]\nsource = \"csv\"\npath = \"a.csv\"\n");
+        out += self.pick(&[
+            "row = \"site\"\ncolumn = \"month\"\nvalue = \"count\"\nmissing_as_zero = true\n",
+            "row = [\"site\", \"species\"]\ncolumn = [\"winter\", \"period\"]\nvalue = \"n\"\n",
+            "row = \"site\"\ncolumns = [\"1990\", \"1991\"]\n",
+            "",
+        ]);
+        out += &self.maybe(&["holdout = 0.1", "holdout = 0.25"]);
+        out += &self.maybe(&["row_labels = \"rows.txt\"", "row_labels = [\"a\", \"b\"]"]);
+        out += &self.maybe(&["column_labels = \"columns.txt\""]);
+        out += self.pick(&[
+            "client = \"observer\"\n",
+            "split = { by = \"rows\", clients = 10 }\n",
+            "split = { by = \"iid\", clients = 3 }\n",
+        ]);
+        out += "[model]\nkind = \"low-rank\"\n";
+        out += self.pick(&[
+            "family = \"gaussian\"\nvariance = \"unit\"\n",
+            "family = \"gaussian\"\n",
+            "family = \"poisson\"\n",
+            "family = \"bernoulli\"\n",
+        ]);
+        out += &self.maybe(&["rank = 3", "rank = \"auto\""]);
+        out += &self.maybe(&["lambda = 0.1", "lambda = \"auto\""]);
+        out +=
+            &self.maybe(&["effects = \"row+column\"\nlambda_effects = 0.01", "effects = \"row\""]);
+        out += &self.maybe(&["personal = true"]);
+        out += "[method]\nkind = \"fedmiss\"\n";
+        out += self.pick(&["epochs = 150\n", "rounds = 20\n"]);
+        out += &self.maybe(&["batch = 100", "batch = \"full\""]);
+        out += &self.maybe(&["step = 0.3", "step = { initial = 0.5 }"]);
+        out += &self.maybe(&["copies = 3.5", "copies = \"fewest\"", "copies = \"clients\""]);
+        out += &self.maybe(&["participation = 0.5", "stop = { patience = 3 }"]);
+        out += "[uplink]\n";
+        out +=
+            &self.maybe(&["codec = { kind = \"dithering\", levels = 4 }", "codec = \"natural\""]);
+        out += &self.maybe(&["alpha = 0.1", "start = \"zero\"", "memory = \"off\""]);
+        out
     }
 
     /// A job of the gradient family.

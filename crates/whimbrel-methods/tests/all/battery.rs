@@ -1,12 +1,12 @@
 //! The battery of the methods, on every method and on FedEM over several uplinks.
 
 use crate::federation::*;
-use crate::sgd;
+use crate::{selection, sgd};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use whimbrel_codec::channel::{DownRule, Feedback, Memories, UpRule, Uplink};
 use whimbrel_codec::{Codec, Norm};
-use whimbrel_core::{ClientData, DynMethod, Erased};
+use whimbrel_core::{ClientData, DynMethod, Erased, Key};
 use whimbrel_methods::fedem::{Batch, BindRows, FirstMemories, Form, Oracle, Weights};
 use whimbrel_methods::gmm::{GmmInitial, GmmStart};
 use whimbrel_methods::kmeans::FederatedKmeans;
@@ -146,6 +146,16 @@ fn preparation() {
     let columns = Columns { columns: 2, drop_constant: true, standardize: true, centre: true };
     passes("columns", &Erased(Once(columns), BindRows), 1);
     passes("pca", &Erased(Once(Pca::new(2, 1).unwrap()), BindRows), 1);
+}
+
+#[test]
+fn selection_and_baselines_of_a_table() {
+    let data = selection::counts(1, Key::root(61));
+    let (selecting, comparing) = (selection::selecting(2), selection::comparing());
+    let methods: [(&str, &dyn DynMethod); 2] = [("select", &selecting), ("baselines", &comparing)];
+    for (name, method) in methods {
+        laws(&MethodUnderTest { name, method, data: &data, exchanges: 7 });
+    }
 }
 
 #[test]

@@ -4,12 +4,14 @@
 mod battery;
 mod downlinks;
 mod federation;
+mod fedmiss;
 mod heterogeneous;
 mod invariants;
 mod oracle;
 mod own_uplinks;
 mod reductions;
 mod runners;
+mod selection;
 mod sgd;
 mod theory;
 mod variance;

@@ -87,6 +87,10 @@ pub enum Command {
     },
     /// Predict new rows with a fitted model: components of a mixture, values or classes of a regression
     Predict(Predict),
+    /// Complete the table of a low-rank run: estimates, intervals and imputations
+    Impute(Impute),
+    /// Complete the table of a client that a low-rank run has not seen
+    Adapt(Adapt),
     /// Look at data
     #[command(subcommand)]
     Data(DataCommand),
@@ -228,6 +232,47 @@ pub struct Predict {
     /// Where to write the predictions, a CSV file
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
+    /// Print one JSON object to standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `whimbrel impute`.
+#[derive(clap::Args, Debug)]
+pub struct Impute {
+    /// The run's folder
+    pub run: PathBuf,
+    /// Where to write the table, a CSV file with a line for each cell
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// How many imputations to draw from the fitted model
+    #[arg(long, value_name = "K", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1000))]
+    pub draws: u32,
+    /// Write the table itself: observed values, and estimates where nothing was observed
+    #[arg(long)]
+    pub wide: bool,
+    /// What was observed, a CSV file like the job's [default: the job's own]
+    #[arg(long, value_name = "FILE")]
+    pub data: Option<PathBuf>,
+    /// Print one JSON object to standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `whimbrel adapt`.
+#[derive(clap::Args, Debug)]
+pub struct Adapt {
+    /// The run's folder
+    pub run: PathBuf,
+    /// The client's cells: a CSV file like the job's
+    #[arg(long, value_name = "FILE")]
+    pub data: PathBuf,
+    /// Where to write the completed table and what was fitted, a new folder
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// How many imputations to draw from the fitted model
+    #[arg(long, value_name = "K", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1000))]
+    pub draws: u32,
     /// Print one JSON object to standard output
     #[arg(long)]
     pub json: bool,

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Instant;
 use whimbrel::core::ClientData;
+use whimbrel::core::method::Artifact;
 use whimbrel::engine::keys::StageKeys;
 use whimbrel::engine::{Chain, Federation, Simulator};
 use whimbrel::job::build::Plan;
@@ -65,6 +66,9 @@ pub fn check_command(path: &Path, json: bool) -> Result<u8> {
         let _ = writeln!(page, "{name:>24}  {value}");
     }
     data(&page)?;
+    if plan.can_skip(0) {
+        note("the stages before the fit are not tried; a rank that is chosen is reckoned as 1");
+    }
     note("bits and time come from some trial rounds, kept nowhere; the start is not in them");
     Ok(0)
 }
@@ -104,6 +108,10 @@ impl Trial {
     fn run(plan: &Plan, loaded: Loaded, seed: u64) -> Result<Self> {
         let mut delivered = Vec::new();
         for index in 0..plan.len() {
+            if plan.can_skip(index) {
+                delivered.push(Artifact::default());
+                continue;
+            }
             let stage = plan.build(index, &delivered)?;
             let bound = loaded.clients.iter().map(|(_, data)| stage.method.bind(data));
             let federation = Federation {

@@ -17,7 +17,7 @@ use whimbrel::job::Job;
 use whimbrel::job::build::Plan;
 use whimbrel::job::failure::{Failure, Result};
 use whimbrel::job::load::{Loaded, file_hashes, load};
-use whimbrel::job::rundir::{Existing, Facts, RunDir, aggregate, resolved};
+use whimbrel::job::rundir::{Existing, Facts, RunDir, aggregate, findings, resolved, verdict};
 use whimbrel::job::spec::MethodKind;
 use whimbrel::report::{RunView, format};
 
@@ -256,10 +256,12 @@ impl Ready {
                 constants.collect::<Vec<_>>().join(", ")
             ));
         }
+        findings(&outcome.delivered).iter().for_each(|found| note(found));
         if let Some(row) = &outcome.last {
             warn_of_repairs(&name, row);
         }
         let summary = dir.finish(job, &self.facts, &outcome, plan)?;
+        verdict(&summary).iter().for_each(|words| note(words));
         let report = dir.path().join("report.html");
         let views = vec![view::load(dir)?];
         if self.job.seeds.is_some() {

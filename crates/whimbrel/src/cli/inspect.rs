@@ -4,7 +4,8 @@ use super::messages::data as print;
 use serde_json::{Value, json};
 use std::path::Path;
 use whimbrel::data::{
-    ColumnSummary, CsvOptions, Dataset, inspect, is_idx, read_csv, read_idx_images, read_npy,
+    ColumnSummary, CsvOptions, Dataset, TableGuess, guess_table, inspect, is_idx, read_csv,
+    read_idx_images, read_npy,
 };
 use whimbrel::job::failure::Result;
 
@@ -19,8 +20,10 @@ pub fn inspect_command(file: &Path, client: Option<&str>, json: bool) -> Result<
     let data = read_any(file, client)?;
     let usual = data.columns().iter().any(|c| c.named && c.name == CLIENT).then_some(CLIENT);
     let seen = inspect(&data, client.or(usual))?;
+    let table = guess_table(&data);
     if !json {
         print(&seen.to_string())?;
+        table.iter().try_for_each(|table| print(&format!("\n{}\n", words(table))))?;
         return Ok(0);
     }
     let columns: Vec<Value> = seen
@@ -42,10 +45,36 @@ pub fn inspect_command(file: &Path, client: Option<&str>, json: bool) -> Result<
             .map(|(name, rows)| (name.clone(), json!(rows)))
             .collect::<serde_json::Map<_, _>>()
     });
-    let report =
-        json!({ "file": seen.name, "rows": seen.rows, "columns": columns, "clients": clients });
+    let table = table.map(|t| {
+        json!({
+            "row": t.row, "column": t.column, "value": t.value, "rows": t.shape[0],
+            "columns": t.shape[1], "observations": t.shape[2], "repeated": t.repeated,
+        })
+    });
+    let report = json!({
+        "file": seen.name, "rows": seen.rows, "columns": columns, "clients": clients,
+        "table": table,
+    });
     print(&format!("{report}\n"))?;
     Ok(0)
+}
+
+/// What the file is as a table with gaps.
+fn words(table: &TableGuess) -> String {
+    let [rows, columns, observations] = table.shape;
+    let distinct = observations - table.repeated;
+    let share = 100.0 * distinct as f64 / (rows * columns) as f64;
+    let repeated = match table.repeated {
+        0 => String::new(),
+        n => format!(", {n} of them of cells observed before"),
+    };
+    format!(
+        "as a table of {rows} rows ({:?}) and {columns} columns ({:?}): {observations} \
+         observations of {:?}{repeated}; {share:.3} % of the cells are observed",
+        table.row,
+        table.column.join("-"),
+        table.value,
+    )
 }
 
 /// A CSV or `.npy` file, or images, whose bytes are divided as a job does without being told.

@@ -5,9 +5,10 @@ use super::inspect::read_any;
 use super::messages::{data as print, note};
 use std::path::{Path, PathBuf};
 use whimbrel::core::Error;
-use whimbrel::data::{Dataset, Kind};
+use whimbrel::data::{Dataset, Kind, guess_table};
 use whimbrel::job::failure::{Failure, Result};
-use whimbrel::job::{DataFacts, template};
+use whimbrel::job::load::family_of;
+use whimbrel::job::{DataFacts, TableFacts, template};
 
 /// Names that people give to the column that says who holds a row.
 const CLIENT_NAMES: [&str; 14] = [
@@ -48,12 +49,23 @@ pub fn new_command(data: Option<&Path>, out: Option<&Path>) -> Result<u8> {
 fn look(file: &Path, job: Option<&Path>) -> Result<DataFacts> {
     let data = read_any(file, None)?;
     let numeric = data.columns().iter().filter(|c| c.kind == Kind::Number && c.named);
-    let client = client_column(&data);
+    let guess = guess_table(&data);
+    let client = match &guess {
+        Some(table) => table.client.clone(),
+        None => client_column(&data),
+    };
+    let table = guess.map(|table| TableFacts {
+        row: table.row,
+        column: table.column,
+        value: table.value,
+        family: family_of(table.entries).name(),
+    });
     Ok(DataFacts {
         path: in_text(&seen_from(job, file))?.into(),
         columns: numeric.map(|c| c.name.clone()).filter(|n| Some(n) != client.as_ref()).collect(),
         client,
         rows: data.rows(),
+        table,
     })
 }
 

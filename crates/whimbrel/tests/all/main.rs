@@ -5,6 +5,7 @@ mod examples;
 mod faults;
 mod federation;
 mod gradient;
+mod impute;
 mod inputs;
 mod messages;
 mod outputs;

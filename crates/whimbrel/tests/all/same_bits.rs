@@ -89,13 +89,14 @@ fn stopped_at(sandbox: &Sandbox, lines: usize, stop: impl Fn(&mut Child)) -> Opt
     unfinished.then_some(Stopped { code: status.code(), stderr })
 }
 
-struct Stopped {
+/// How a run was stopped.
+pub struct Stopped {
     code: Option<i32>,
     stderr: String,
 }
 
 #[track_caller]
-fn stop_in_the_middle(sandbox: &Sandbox, lines: usize, stop: impl Fn(&mut Child)) -> Stopped {
+pub fn stop_in_the_middle(sandbox: &Sandbox, lines: usize, stop: impl Fn(&mut Child)) -> Stopped {
     let mut attempts = (0..ATTEMPTS).map(|_| stopped_at(sandbox, lines, &stop));
     attempts.find_map(|stopped| stopped).expect("a run that is stopped before its end")
 }

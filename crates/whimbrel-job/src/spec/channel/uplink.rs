@@ -72,7 +72,7 @@ choices! {
 static RULE: Key = Key::optional(
     "rule",
     "\"plain\", \"memory\" or \"feedback\"",
-    "that of `channels`; else \"memory\" for fedem and vr-fedem, \"plain\" for em, dem and sgd",
+    "that of `channels`; else \"memory\" for fedem, vr-fedem and fedmiss, \"plain\" for em, dem and sgd",
     "what is compressed",
 )
 .words(UpRuleKind::WORDS);
@@ -188,7 +188,7 @@ impl Uplink {
 
 fn default_rule(method: Option<MethodKind>) -> UpRuleKind {
     match method {
-        Some(MethodKind::Fedem | MethodKind::VrFedem) => UpRuleKind::Memory,
+        Some(MethodKind::Fedem | MethodKind::VrFedem | MethodKind::Fedmiss) => UpRuleKind::Memory,
         Some(MethodKind::Em | MethodKind::Dem | MethodKind::Sgd) | None => UpRuleKind::Plain,
     }
 }

@@ -1,5 +1,6 @@
 //! `[data]` with rows that are read from a file.
 
+use super::cells::Cells;
 use super::split::{Partition, SPLIT, read_partition};
 use crate::key::{Key, Word};
 use crate::reader::{Read, Reader, Value};
@@ -21,6 +22,8 @@ pub struct Csv {
     pub label: Option<String>,
     /// The column that is predicted.
     pub target: Option<String>,
+    /// How the file holds a table with gaps.
+    pub cells: Cells,
     /// Whether columns are scaled to mean 0 and variance 1.
     pub standardize: bool,
     /// What separates cells; `None`: told from the header.
@@ -54,9 +57,15 @@ pub struct Libsvm {
 const FILES: &[&str] = &["csv", "npy", "libsvm", "idx"];
 const NAMED_COLUMNS: &str = "only csv files have named columns";
 
-pub(crate) static PATH: Key =
-    Key::required("path", "a file name", "the file, relative to the job file")
-        .only(FILES, "its rows are drawn, not read");
+pub(crate) static PATH: Key = Key::optional(
+    "path",
+    "a file name",
+    "required; with [federation] \"rows.csv\", which need not be there where `columns` are listed",
+    "the file, relative to the job file",
+)
+.only(FILES, "its rows are drawn, not read");
+/// Rows that clients bring.
+const BROUGHT: &str = "rows.csv";
 pub(crate) static CLIENT: Key = Key::optional(
     "client",
     "a column name",
@@ -110,16 +119,20 @@ pub(super) static DELIMITER: Key = Key::default(
 .only(&["csv"], "only csv files have a delimiter");
 
 impl Csv {
-    pub(super) fn read(reader: &Reader<'_>, pooled: bool) -> Read<Self> {
-        let path = reader.read(&PATH, read_path);
+    pub(super) fn read(reader: &Reader<'_>, pooled: bool, served: bool) -> Read<Self> {
+        let path = match served && !reader.has(&PATH) {
+            true => Ok(PathBuf::from(BROUGHT)),
+            false => reader.read(&PATH, read_path),
+        };
         let columns = reader.optional(&COLUMNS, read_columns);
         let label = reader.optional(&LABEL, |v| v.text());
         let target = reader.optional(&TARGET, |v| v.text());
+        let cells = Cells::read(reader);
         let standardize = reader.read(&STANDARDIZE, |v| v.boolean());
         let delimiter = reader.read(&DELIMITER, read_delimiter);
         let partition = reader.refuse_both(&CLIENT, &SPLIT).and_then(|()| {
             let label = label.as_ref().ok().and_then(|label| label.as_deref());
-            read_partition(reader, pooled, label, matches!(target, Ok(Some(_))))
+            read_partition(reader, pooled || served, label, matches!(target, Ok(Some(_))))
         });
         let csv = Self {
             path: path?,
@@ -127,6 +140,7 @@ impl Csv {
             columns: columns?,
             label: label?,
             target: target?,
+            cells: cells?,
             standardize: standardize?,
             delimiter: delimiter?,
         };
@@ -172,6 +186,7 @@ impl Csv {
         if let Some(target) = &self.target {
             out.put(&TARGET, text(target));
         }
+        self.cells.write(out);
         out.put(&STANDARDIZE, self.standardize.to_string());
         out.put(&DELIMITER, text(&self.delimiter.map_or("auto".to_owned(), String::from)));
     }

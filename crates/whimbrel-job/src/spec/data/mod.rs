@@ -1,10 +1,12 @@
 //! `[data]`: where the rows come from and who holds them.
 
+pub mod cells;
 pub mod file;
 pub mod idx;
 pub mod prepare;
 pub mod split;
 
+pub use cells::{Cells, Labels};
 pub use file::{Csv, Libsvm, Npy};
 pub use idx::Idx;
 pub use prepare::Prepare;
@@ -85,6 +87,13 @@ pub(crate) static SECTION: Section = Section {
         &COLUMNS_COUNT,
         &LABEL,
         &TARGET,
+        &cells::ROW,
+        &cells::COLUMN,
+        &cells::VALUE,
+        &cells::HOLDOUT,
+        &cells::MISSING_AS_ZERO,
+        &cells::ROW_LABELS,
+        &cells::COLUMN_LABELS,
         &STANDARDIZE,
         &DELIMITER,
         &idx::LABELS,
@@ -111,16 +120,21 @@ pub(crate) static SECTION: Section = Section {
 
 impl Data {
     /// Reads `[data]`; with `pooled`, nobody needs to hold a row.
-    pub(crate) fn read(reader: &Reader<'_>, job_seed: u64, pooled: bool) -> Read<Self> {
+    pub(crate) fn read(
+        reader: &Reader<'_>,
+        job_seed: u64,
+        pooled: bool,
+        served: bool,
+    ) -> Read<Self> {
         let seed = reader.optional(&SEED, |v| v.integer(0..=u64::MAX));
         let kind: SourceKind = reader.read(&SOURCE, |v| v.choice())?;
         reader.check_meaning(kind.name());
         let prepare = reader.optional(&PREPARE, |v| Prepare::read(&v.table(&prepare::SECTION)?));
         let source = match kind {
-            SourceKind::Csv => Csv::read(reader, pooled).map(Source::Csv),
-            SourceKind::Npy => Npy::read(reader, pooled).map(Source::Npy),
+            SourceKind::Csv => Csv::read(reader, pooled, served).map(Source::Csv),
+            SourceKind::Npy => Npy::read(reader, pooled || served).map(Source::Npy),
             SourceKind::Libsvm => Libsvm::read(reader).map(Source::Libsvm),
-            SourceKind::Idx => Idx::read(reader, pooled).map(Source::Idx),
+            SourceKind::Idx => Idx::read(reader, pooled || served).map(Source::Idx),
             SourceKind::Mixture => Mixture::read(reader).map(Source::Mixture),
             SourceKind::Toy => Toy::read(reader).map(Source::Toy),
         };
@@ -160,6 +174,14 @@ impl Data {
         }
     }
 
+    /// The share of a table's cells that clients keep out of the fit.
+    pub fn holdout(&self) -> f64 {
+        match &self.source {
+            Source::Csv(csv) => csv.cells.holdout,
+            _ => 0.0,
+        }
+    }
+
     /// Whether the rows have targets.
     pub fn has_targets(&self) -> bool {
         match &self.source {
@@ -181,10 +203,10 @@ impl Data {
     }
 
     pub(crate) fn paths_mut(&mut self) -> Vec<&mut PathBuf> {
-        let (path, partition) = match &mut self.source {
-            Source::Csv(csv) => (&mut csv.path, &mut csv.partition),
-            Source::Npy(npy) => (&mut npy.path, &mut npy.partition),
-            Source::Libsvm(libsvm) => (&mut libsvm.path, &mut libsvm.partition),
+        let (path, partition, cells) = match &mut self.source {
+            Source::Csv(csv) => (&mut csv.path, &mut csv.partition, Some(&mut csv.cells)),
+            Source::Npy(npy) => (&mut npy.path, &mut npy.partition, None),
+            Source::Libsvm(libsvm) => (&mut libsvm.path, &mut libsvm.partition, None),
             Source::Idx(idx) => return idx.paths_mut(),
             Source::Mixture(_) | Source::Toy(_) => return Vec::new(),
         };
@@ -192,7 +214,8 @@ impl Data {
             Partition::Clusters { embedding, .. } => embedding.as_mut(),
             _ => None,
         };
-        std::iter::once(path).chain(embedding).collect()
+        let labels = cells.into_iter().flat_map(Cells::paths_mut);
+        std::iter::once(path).chain(embedding).chain(labels).collect()
     }
 
     pub(crate) fn write(&self, out: &mut Writer) {

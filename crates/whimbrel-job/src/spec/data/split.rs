@@ -19,6 +19,11 @@ pub enum Partition {
         /// How many clients.
         clients: usize,
     },
+    /// Whole rows of a table with gaps are dealt at random in equal shares.
+    Rows {
+        /// How many clients.
+        clients: usize,
+    },
     /// Each class is shared out by weights drawn from a Dirichlet distribution.
     Dirichlet {
         /// How many clients.
@@ -50,7 +55,8 @@ choices! {
 choices! {
     /// The word in `[data.split]`'s `by`.
     pub enum SplitKind {
-        Iid = "iid": "rows are dealt at random in equal shares",
+        Iid = "iid": "rows (of a table with gaps: cells) are dealt at random in equal shares",
+        Rows = "rows": "whole rows of a table with gaps are dealt at random in equal shares",
         Column = "column": "a column names the client (the same as `client`)",
         Dirichlet = "dirichlet": "each class is shared out by Dirichlet weights",
         Clusters = "clusters": "rows near one another go to the same client; while the largest \
@@ -65,6 +71,7 @@ impl Partition {
             Self::Pooled => Some(1),
             Self::Column(_) => None,
             Self::Iid { clients }
+            | Self::Rows { clients }
             | Self::Dirichlet { clients, .. }
             | Self::Clusters { clients, .. } => Some(*clients),
         }
@@ -83,7 +90,7 @@ pub(crate) static BY: Key =
     Key::required("by", "", "how rows are shared out").words(SplitKind::WORDS);
 pub(crate) static CLIENTS: Key =
     Key::required("clients", "an integer of at least 1", "how many clients there are")
-        .only(&["iid", "dirichlet", "clusters"], "the column's values are the clients");
+        .only(&["iid", "rows", "dirichlet", "clusters"], "the column's values are the clients");
 static ALPHA: Key = Key::required(
     "alpha",
     "a positive number",
@@ -128,6 +135,7 @@ impl Partition {
             Self::Column(_) if has_client => return,
             Self::Column(_) => SplitKind::Column,
             Self::Iid { .. } => SplitKind::Iid,
+            Self::Rows { .. } => SplitKind::Rows,
             Self::Dirichlet { .. } => SplitKind::Dirichlet,
             Self::Clusters { .. } => SplitKind::Clusters,
         };
@@ -137,7 +145,7 @@ impl Partition {
             out.put(&CLIENTS, clients.to_string());
         }
         match self {
-            Self::Pooled | Self::Iid { .. } => {}
+            Self::Pooled | Self::Iid { .. } | Self::Rows { .. } => {}
             Self::Column(column) => out.put(&COLUMN, text(column)),
             Self::Dirichlet { alpha, column, .. } => {
                 out.put(&ALPHA, number(*alpha));
@@ -184,6 +192,7 @@ fn read_split(reader: &Reader<'_>, label: Option<&str>, targets: bool) -> Read<P
     let clients = || reader.read(&CLIENTS, |v| v.count());
     Ok(match kind {
         SplitKind::Iid => Partition::Iid { clients: clients()? },
+        SplitKind::Rows => Partition::Rows { clients: clients()? },
         SplitKind::Column => Partition::Column(column?.ok_or_else(|| reader.missing(&COLUMN))?),
         SplitKind::Dirichlet => {
             let clients = clients();

@@ -1,6 +1,6 @@
 //! How long a run is, and how much work a round is.
 
-use super::MethodKind;
+use super::{MethodKind, fedmiss};
 use crate::key::{Key, Word};
 use crate::reader::{Read, Reader, Shape, Value};
 
@@ -42,17 +42,17 @@ pub(crate) static ROUNDS: Key = Key::optional(
     "`epochs` decides; one of the two is required",
     "how many rounds the run takes",
 );
-pub(super) static EPOCHS: Key = Key::optional(
+pub(crate) static EPOCHS: Key = Key::optional(
     "epochs",
     "a positive number",
     "`rounds` decides; one of the two is required",
-    "how many passes over all rows the run takes",
+    "how many passes over all rows or observed cells the run takes",
 );
 pub(crate) static BATCH: Key = Key::optional(
     "batch",
     "an integer of at least 1, \"full\" or \"auto\"",
     "\"full\"; for vr-fedem \"auto\"",
-    "how many rows a client uses for one local step",
+    "how many rows (of a table with gaps: observed cells) a client uses for one local step",
 )
 .words(&[
     Word { name: "full", doc: "all rows of the client" },
@@ -122,6 +122,14 @@ pub(super) fn read_batch(reader: &Reader<'_>, kind: Option<MethodKind>) -> Read<
         reader.refuse_if_given(&REPLACEMENT, why);
         reader.refuse_if_given(&LOCAL_STEPS, why);
         return Ok(Batch::Full);
+    }
+    if kind == Some(MethodKind::Fedmiss) {
+        fedmiss::refuse_rows(reader);
+        let (replacement, local_steps) = (false, 1);
+        return rows.map(|rows| match rows {
+            Rows::All | Rows::Auto => Batch::Full,
+            Rows::Given(rows) => Batch::Mini { rows, replacement, local_steps },
+        });
     }
     let replacement = reader.read(&REPLACEMENT, |v| v.boolean());
     let local_steps = reader.read(&LOCAL_STEPS, |v| v.count_u32());

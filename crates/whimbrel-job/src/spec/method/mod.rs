@@ -1,9 +1,11 @@
 //! `[method]`: how the model is fitted.
 
+pub mod fedmiss;
 pub mod length;
 pub mod step;
 pub mod stop;
 
+pub use fedmiss::Copies;
 pub use length::{Batch, Length};
 pub use step::Step;
 pub use stop::{Patience, Stop};
@@ -41,6 +43,8 @@ pub struct Method {
     /// Which model the gradient family delivers; `None`: what the step's theorem is about, else
     /// the last.
     pub average: Option<Average>,
+    /// How many complete tables `fedmiss` imagines.
+    pub copies: Copies,
     /// Who takes part in a round.
     pub participation: Participation,
     /// How much each client counts.
@@ -67,6 +71,7 @@ choices! {
         Fedem = "fedem": "FedEM: compressed differences to memories, partial participation",
         VrFedem = "vr-fedem": "FedEM with variance reduction: minibatches correct a full pass that each \
          client makes now and then",
+        Fedmiss = "fedmiss": "FedMissEM: a low-rank table from what each client observed of it",
         Sgd = "sgd": "stochastic gradients; with `channels`, every other name below",
     }
 }
@@ -117,17 +122,19 @@ impl Method {
     }
 }
 
-const FEDERATED: &[&str] = &["dem", "fedem", "vr-fedem", "sgd"];
+const FEDERATED: &[&str] = &["dem", "fedem", "vr-fedem", "fedmiss", "sgd"];
+const WEIGHTED: &[&str] = &["dem", "fedem", "vr-fedem", "sgd"];
+const NOT_WEIGHTED: &str = "em has one client, and for fedmiss every observation counts the same";
 const ALONE: &str = "one client holds everything";
 const GRADIENT: &[&str] = &["sgd"];
 const GRADIENT_ONLY: &str = "only the gradient family has it";
 
 /// The EM methods, then every preset.
-static KINDS: [Word; 17] = {
-    let mut words = [PRESETS[0]; 17];
+static KINDS: [Word; 18] = {
+    let mut words = [PRESETS[0]; 18];
     let mut at = 0;
-    while at < 17 {
-        words[at] = if at < 4 { MethodKind::WORDS[at] } else { PRESETS[at - 4] };
+    while at < 18 {
+        words[at] = if at < 5 { MethodKind::WORDS[at] } else { PRESETS[at - 5] };
         at += 1;
     }
     words
@@ -174,7 +181,7 @@ static WEIGHTS: Key = Key::optional(
     "how much each client counts",
 )
 .words(Weights::WORDS)
-.only(FEDERATED, ALONE);
+.only(WEIGHTED, NOT_WEIGHTED);
 static FORM: Key = Key::optional(
     "form",
     "",
@@ -210,8 +217,8 @@ static MEMORY_MAX: Key = Key::default(
 /// `[method]`.
 pub(crate) static SECTION: Section = Section {
     name: "method",
-    doc: "How the model is fitted: mixtures by the EM methods, regressions by `sgd` and its \
-          presets (what is for `sgd` is for each of them).",
+    doc: "How the model is fitted: mixtures by the EM methods, low-rank tables by `fedmiss`, \
+          regressions by `sgd` and its presets (what is for `sgd` is for each of them).",
     keys: &[
         &KIND,
         &CHANNELS,
@@ -222,6 +229,7 @@ pub(crate) static SECTION: Section = Section {
         &LOCAL_STEPS,
         &INNER,
         &STEP,
+        &fedmiss::COPIES,
         &MOMENTUM,
         &AVERAGE,
         &participation::PARTICIPATION,
@@ -253,6 +261,7 @@ impl Method {
         let batch = read_batch(reader, known);
         let inner = reader.read(&INNER, read_inner);
         let step = reader.read(&STEP, |v| read_step(v, known));
+        let copies = reader.read(&fedmiss::COPIES, fedmiss::read_copies);
         let momentum = reader.read(&MOMENTUM, |v| v.number(|x| (0.0..1.0).contains(&x)));
         let average = reader.read(&AVERAGE, |v| match v.text()?.as_str() {
             "auto" => Ok(None),
@@ -267,7 +276,12 @@ impl Method {
         let allow_divergence = reader.read(&ALLOW_DIVERGENCE, |v| v.boolean());
         let memory_max = reader.read(&MEMORY_MAX, read_bytes);
         let (kind, named) = kind?;
-        let by_default = if kind == MethodKind::Sgd { Weights::Equal } else { Weights::Samples };
+        let by_default = match kind {
+            MethodKind::Fedmiss | MethodKind::Sgd => Weights::Equal,
+            MethodKind::Em | MethodKind::Dem | MethodKind::Fedem | MethodKind::VrFedem => {
+                Weights::Samples
+            }
+        };
         let (step, compat) = (step?, compat?);
         if compat.is_some() && step == Step::OverLRoot {
             reader.refuse_if_given(&COMPAT, "is about constant steps: 1/L, or a number for Dore");
@@ -279,6 +293,7 @@ impl Method {
             batch: batch?,
             inner: inner?,
             step,
+            copies: copies?,
             momentum: momentum?,
             average: average?,
             participation: participation?,
@@ -311,20 +326,27 @@ impl Method {
             }
             Batch::Mini { rows, replacement, local_steps } => {
                 out.put(&BATCH, rows.to_string());
-                out.put(&REPLACEMENT, replacement.to_string());
-                out.put(&LOCAL_STEPS, local_steps.to_string());
+                if self.kind != MethodKind::Fedmiss {
+                    out.put(&REPLACEMENT, replacement.to_string());
+                    out.put(&LOCAL_STEPS, local_steps.to_string());
+                }
             }
         }
         if self.kind == MethodKind::VrFedem {
             out.put(&INNER, self.inner.map_or_else(|| text("auto"), |inner| inner.to_string()));
         }
         out.put(&STEP, self.step.write());
+        if self.kind == MethodKind::Fedmiss {
+            out.put(&fedmiss::COPIES, fedmiss::write_copies(self.copies));
+        }
         if self.kind == MethodKind::Sgd {
             out.put(&MOMENTUM, number(self.momentum));
             out.put(&AVERAGE, text(self.average.map_or("auto", Average::name)));
         }
         if self.kind != MethodKind::Em {
             out.put(&participation::PARTICIPATION, self.participation.write());
+        }
+        if !matches!(self.kind, MethodKind::Em | MethodKind::Fedmiss) {
             out.put(&WEIGHTS, text(self.weights.name()));
         }
         if let Some(form) = self.form {

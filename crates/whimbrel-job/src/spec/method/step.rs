@@ -111,6 +111,12 @@ pub(super) fn read_step(value: Value<'_>, kind: Option<MethodKind>) -> Read<Step
                     "give a number, or use kind = \"fedem\"",
                 ));
             }
+            "theory" if kind == Some(MethodKind::Fedmiss) => {
+                return Err(value.fail(
+                    "no theorem bounds the step of fedmiss",
+                    "write step = \"auto\", or give a number",
+                ));
+            }
             "theory" => Step::Theory,
             OVER_L => Step::OverL(1.0),
             HALF_OVER_L => Step::OverL(0.5),

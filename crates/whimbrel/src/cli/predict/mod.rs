@@ -40,6 +40,11 @@ pub fn predict_command(args: &Predict) -> Result<u8> {
         Some("least-squares" | "logistic") => {
             regression::predict(&path, &object, &args.data, args.libsvm)?
         }
+        Some("low-rank") => {
+            let error = Error::config("a table is completed, not predicted row by row")
+                .hint("`whimbrel impute` writes it, `whimbrel adapt` adds a client");
+            return Err(error.into());
+        }
         _ => return Err(broken(&path, "`kind` is none that this version knows")),
     };
     write_atomically(&args.out, found.text.as_bytes())?;

@@ -1,0 +1,108 @@
+//! Whether a file looks like one observation on each line, told by the names of its columns.
+
+use super::Entries;
+use crate::Dataset;
+use crate::dataset::Kind;
+use std::collections::HashSet;
+
+/// A file that seems to hold the cells of a table, one on each line.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TableGuess {
+    /// The column that seems to name the table's row.
+    pub row: String,
+    /// The columns that seem to name the table's column.
+    pub column: Vec<String>,
+    /// The column of what was observed.
+    pub value: String,
+    /// The column that seems to say who observed it.
+    pub client: Option<String>,
+    /// What values are.
+    pub entries: Entries,
+    /// Rows, columns and observations of the table.
+    pub shape: [usize; 3],
+    /// Observations of cells that were observed before.
+    pub repeated: usize,
+}
+
+const VALUES: [&str; 10] = [
+    "count",
+    "counts",
+    "value",
+    "birds",
+    "abundance",
+    "number",
+    "total",
+    "rating",
+    "score",
+    "individuals",
+];
+const ROWS: [&str; 12] = [
+    "site", "plot", "location", "station", "place", "transect", "patient", "row", "item", "grid",
+    "square", "route",
+];
+const COLUMNS: [&str; 14] = [
+    "year", "winter", "season", "month", "period", "week", "date", "day", "visit", "time", "wave",
+    "rep", "species", "column",
+];
+const CLIENTS: [&str; 8] =
+    ["client", "observer", "group", "hospital", "centre", "center", "region", "user"];
+
+/// Looks for the usual names; nothing where a row, a column or a value is not among them.
+pub fn guess_table(data: &Dataset) -> Option<TableGuess> {
+    let named = |names: &[&str]| -> Vec<usize> {
+        let at = |name: &&str| {
+            data.columns().iter().position(|c| c.named && c.name.eq_ignore_ascii_case(name))
+        };
+        names.iter().filter_map(at).collect()
+    };
+    let value = *named(&VALUES).iter().find(|c| data.columns()[**c].kind == Kind::Number)?;
+    let row = *named(&ROWS).first()?;
+    let column = named(&COLUMNS);
+    let first = *column.first()?;
+    let mut repeated = 0;
+    let (mut rows, mut columns, mut cells) = (HashSet::new(), HashSet::new(), HashSet::new());
+    for line in 0..data.rows() {
+        let of = |c: usize| label(data, line, c);
+        let Some(row) = of(row) else { continue };
+        let Some(column) = column.iter().map(|c| of(*c)).collect::<Option<Vec<_>>>() else {
+            continue;
+        };
+        if data.number(line, value).is_some() && !cells.insert((row.clone(), column.clone())) {
+            repeated += 1;
+        }
+        rows.insert(row);
+        columns.insert(column);
+    }
+    // A line that is alone in its row of the table tells nothing about the others.
+    if cells.is_empty() || first == row || rows.len() < 2 || columns.len() < 2 {
+        return None;
+    }
+    let name = |c: usize| data.columns()[c].name.clone();
+    Some(TableGuess {
+        row: name(row),
+        column: column.into_iter().map(name).collect(),
+        value: name(value),
+        client: named(&CLIENTS).first().map(|c| name(*c)),
+        entries: entries(data, value),
+        shape: [rows.len(), columns.len(), cells.len() + repeated],
+        repeated,
+    })
+}
+
+/// What tells one label from another.
+fn label(data: &Dataset, line: usize, column: usize) -> Option<String> {
+    match data.columns()[column].kind {
+        Kind::Text => data.text(line, column).map(String::from),
+        Kind::Number => data.number(line, column).map(|x| x.to_string()),
+    }
+}
+
+/// The narrowest sort that all values are of.
+fn entries(data: &Dataset, value: usize) -> Entries {
+    let fits = |entries: Entries| {
+        (0..data.rows())
+            .filter_map(|line| data.number(line, value))
+            .all(|x| entries.refuse(x).is_none())
+    };
+    [Entries::Binary, Entries::Counts].into_iter().find(|e| fits(*e)).unwrap_or(Entries::Numbers)
+}

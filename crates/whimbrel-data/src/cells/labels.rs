@@ -1,0 +1,248 @@
+//! Labels of a table's rows or columns: who comes first, and who is known.
+
+use super::missing;
+use crate::dataset::MISSING_CODE;
+use crate::source::Source;
+use crate::{Dataset, Error, Result, parse_number};
+use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::io::BufRead;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The labels of one side of a table.
+pub(super) struct Labels {
+    /// `row` or `column`, for messages.
+    side: &'static str,
+    /// The file's columns that make up a label.
+    at: Vec<usize>,
+    names: Vec<String>,
+    index: HashMap<String, u32>,
+    /// Codes of the file's columns to labels, so that a label is put together once.
+    by_codes: HashMap<Vec<u32>, Option<u32>>,
+    /// Whether no other label may occur.
+    given: bool,
+}
+
+impl Labels {
+    pub fn new(side: &'static str, at: Vec<usize>, known: Option<&[String]>) -> Result<Self> {
+        let mut labels = Self {
+            side,
+            at,
+            names: Vec::new(),
+            index: HashMap::new(),
+            by_codes: HashMap::new(),
+            given: known.is_some(),
+        };
+        for name in known.unwrap_or_default() {
+            if labels.index.contains_key(name) {
+                return Err(Error::config(format!("{side} label {name:?} is listed twice")));
+            }
+            labels.add(name.clone());
+        }
+        Ok(labels)
+    }
+
+    pub fn name(&self, at: u32) -> &str {
+        &self.names[at as usize]
+    }
+
+    pub fn find(&self, name: &str) -> Option<u32> {
+        self.index.get(name).copied()
+    }
+
+    /// The label of a numbered line; nothing where the labels are given and lack it.
+    pub fn intern(&mut self, number: usize) -> Option<u32> {
+        self.find_or_add(number.to_string())
+    }
+
+    /// The label of a line, or a reason why it has none.
+    pub fn of_line(
+        &mut self,
+        data: &Dataset,
+        line: usize,
+        reasons: &mut Vec<(Option<String>, String)>,
+    ) -> Option<u32> {
+        let codes: Vec<u32> =
+            self.at.iter().map(|&c| data.texts[data.slots[c]].codes[line]).collect();
+        if let Some(at) = codes.iter().position(|&code| code == MISSING_CODE) {
+            missing(data, self.at[at], reasons);
+            return None;
+        }
+        let found = match self.by_codes.get(&codes) {
+            Some(found) => *found,
+            None => {
+                let parts = self.at.iter().zip(&codes);
+                let parts =
+                    parts.map(|(&c, &code)| &*data.texts[data.slots[c]].names[code as usize]);
+                let name = parts.collect::<Vec<_>>().join("-");
+                let found = self.find_or_add(name);
+                self.by_codes.insert(codes.clone(), found);
+                found
+            }
+        };
+        if found.is_none() {
+            let shown = data.text(line, self.at[0]).unwrap_or_default();
+            let column = data.columns()[self.at[0]].name.clone();
+            let why = format!("{shown:?} is not in the list of {} labels", self.side);
+            reasons.push((Some(column), why));
+        }
+        found
+    }
+
+    /// The labels in order, and where each went. Given ones stay as they are.
+    pub fn sorted(&self) -> (Arc<[String]>, Vec<u32>) {
+        if self.given {
+            return self.as_given();
+        }
+        let mut order: Vec<usize> = (0..self.names.len()).collect();
+        sort_labels(&mut order, &self.names);
+        let mut place = vec![0; order.len()];
+        for (to, &from) in order.iter().enumerate() {
+            place[from] = to as u32;
+        }
+        (order.iter().map(|&i| self.names[i].clone()).collect(), place)
+    }
+
+    /// The labels in the order in which they came.
+    pub fn as_given(&self) -> (Arc<[String]>, Vec<u32>) {
+        (self.names.iter().cloned().collect(), (0..self.names.len() as u32).collect())
+    }
+
+    fn find_or_add(&mut self, name: String) -> Option<u32> {
+        match self.find(&name) {
+            Some(at) => Some(at),
+            None if self.given => None,
+            None => Some(self.add(name)),
+        }
+    }
+
+    fn add(&mut self, name: String) -> u32 {
+        let at = self.names.len() as u32;
+        self.names.push(name.clone());
+        self.index.insert(name, at);
+        at
+    }
+}
+
+/// Reads labels, one on each line of a file; blank lines do not count.
+pub fn read_labels(path: impl AsRef<Path>) -> Result<Vec<String>> {
+    let path = path.as_ref();
+    let name = path.display().to_string();
+    let mut labels = Vec::new();
+    for line in std::io::BufReader::new(Source::File(path).open(&name)?).lines() {
+        let line = line.map_err(|e| Error::storage(&name, &e))?;
+        let label = line.trim();
+        if !label.is_empty() {
+            labels.push(label.to_owned());
+        }
+    }
+    if labels.is_empty() {
+        return Err(
+            Error::format(&name, "there are no labels in it").hint("one label on each line")
+        );
+    }
+    Ok(labels)
+}
+
+/// Numbers by value, names of months as in the calendar, and other text so that a number in it
+/// counts as a number: `week 2` comes before `week 10`.
+fn sort_labels(order: &mut [usize], names: &[String]) {
+    let numbers: Option<Vec<f64>> =
+        names.iter().map(|name| parse_number(name.as_bytes())).collect();
+    if let Some(numbers) = numbers {
+        order.sort_by(|&a, &b| numbers[a].total_cmp(&numbers[b]).then(names[a].cmp(&names[b])));
+        return;
+    }
+    let months: Option<Vec<usize>> = names.iter().map(|name| month(name)).collect();
+    match months {
+        Some(months) => order.sort_by_key(|&i| (months[i], &names[i])),
+        None => order.sort_by(|&a, &b| natural(&names[a], &names[b])),
+    }
+}
+
+/// Which month an English name or its first three letters mean.
+fn month(name: &str) -> Option<usize> {
+    const MONTHS: [&str; 12] = [
+        "january",
+        "february",
+        "march",
+        "april",
+        "may",
+        "june",
+        "july",
+        "august",
+        "september",
+        "october",
+        "november",
+        "december",
+    ];
+    let name = name.to_ascii_lowercase();
+    MONTHS.iter().position(|month| *month == name || (name.len() == 3 && month.starts_with(&name)))
+}
+
+/// Compares runs of digits as numbers and everything else as text.
+fn natural(a: &str, b: &str) -> Ordering {
+    let (mut x, mut y) = (a.as_bytes(), b.as_bytes());
+    while let (Some(&p), Some(&q)) = (x.first(), y.first()) {
+        if p.is_ascii_digit() && q.is_ascii_digit() {
+            let (m, n) = (digits(x), digits(y));
+            let (u, v) = (significant(&x[..m]), significant(&y[..n]));
+            let order = u.len().cmp(&v.len()).then_with(|| u.cmp(v));
+            if order != Ordering::Equal {
+                return order;
+            }
+            (x, y) = (&x[m..], &y[n..]);
+        } else if p != q {
+            return p.cmp(&q);
+        } else {
+            (x, y) = (&x[1..], &y[1..]);
+        }
+    }
+    x.len().cmp(&y.len()).then_with(|| a.cmp(b))
+}
+
+fn digits(text: &[u8]) -> usize {
+    text.iter().take_while(|b| b.is_ascii_digit()).count()
+}
+
+fn significant(digits: &[u8]) -> &[u8] {
+    let zeros = digits.iter().take_while(|&&b| b == b'0').count();
+    &digits[zeros..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sorted(names: &[&str]) -> Vec<String> {
+        let names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
+        let mut order: Vec<usize> = (0..names.len()).collect();
+        sort_labels(&mut order, &names);
+        order.into_iter().map(|i| names[i].clone()).collect()
+    }
+
+    #[test]
+    fn numbers_months_and_numbers_within_text_come_in_order() {
+        assert_eq!(sorted(&["10", "2", "-1", "2.5"]), ["-1", "2", "2.5", "10"]);
+        assert_eq!(sorted(&["Nov", "feb", "August"]), ["feb", "August", "Nov"]);
+        assert_eq!(sorted(&["w10-2", "w2-10", "w2-9"]), ["w2-9", "w2-10", "w10-2"]);
+        assert_eq!(sorted(&["b", "a10", "a", "a9"]), ["a", "a9", "a10", "b"]);
+    }
+
+    #[test]
+    fn the_natural_order_is_an_order() {
+        let names = ["", "0", "00", "1", "01", "a", "a0", "a00", "a1b", "a1", "a01", "é2", "b-2"];
+        for a in names {
+            for b in names {
+                assert_eq!(natural(a, b), natural(b, a).reverse(), "{a:?} {b:?}");
+                assert_eq!(natural(a, b) == Ordering::Equal, a == b);
+                for c in names {
+                    if natural(a, b) == Ordering::Less && natural(b, c) == Ordering::Less {
+                        assert_eq!(natural(a, c), Ordering::Less, "{a:?} {b:?} {c:?}");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Which client holds which cells, and which of them it keeps out of the fit.
+
+use super::CellTable;
+use crate::split::{client_name, enough_rows, iid_rows};
+use crate::{Error, Result};
+use whimbrel_core::{Cell, Key};
+
+/// A client and what it observed, in the order of the file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CellsOf {
+    /// Its name.
+    pub name: String,
+    /// Its observations.
+    pub cells: Vec<Cell>,
+}
+
+/// Draws of the hold-out, apart from those of splits.
+const HOLD_OUT: u64 = 0x401D;
+
+impl CellTable {
+    /// As the file's client column says, sorted by name in byte order. A client that observed
+    /// nothing is left out and named in a warning.
+    pub fn by_client(&mut self) -> Result<Vec<CellsOf>> {
+        if self.clients.is_empty() {
+            return Err(Error::config(format!("{} names no clients", self.name)));
+        }
+        let mut parts: Vec<CellsOf> = self
+            .clients
+            .iter()
+            .map(|(name, _)| CellsOf { name: name.clone(), cells: Vec::new() })
+            .collect();
+        for (cell, &owner) in self.cells.iter().zip(&self.owners) {
+            parts[owner as usize].cells.push(*cell);
+        }
+        for (part, (name, place)) in parts.iter().zip(&self.clients) {
+            if part.cells.is_empty() {
+                self.warnings.push(format!(
+                    "{}: client {name:?} has no observation and is left out; its first line is \
+                     {place}",
+                    self.name
+                ));
+            }
+        }
+        parts.retain(|part| !part.cells.is_empty());
+        parts.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(parts)
+    }
+
+    /// Observations dealt out at random, numbers differing by at most one.
+    pub fn scattered(&self, clients: usize, key: Key) -> Result<Vec<CellsOf>> {
+        let parts = iid_rows(self.cells.len(), clients, key)?;
+        let of = |rows: &[usize]| rows.iter().map(|&i| self.cells[i]).collect();
+        Ok(parts.into_iter().map(|p| CellsOf { cells: of(&p.rows), name: p.name }).collect())
+    }
+
+    /// Whole rows of the table dealt out at random, numbers of observed rows differing by at most
+    /// one.
+    pub fn by_rows(&self, clients: usize, key: Key) -> Result<Vec<CellsOf>> {
+        let mut seen = vec![false; self.rows.len()];
+        self.cells.iter().for_each(|cell| seen[cell.row as usize] = true);
+        let mut order: Vec<usize> = (0..seen.len()).filter(|&row| seen[row]).collect();
+        enough_rows(&self.name, order.len(), clients)?;
+        key.stream().shuffle(&mut order);
+        let mut owner = vec![0usize; seen.len()];
+        for (at, &row) in order.iter().enumerate() {
+            owner[row] = at % clients;
+        }
+        let mut parts: Vec<CellsOf> = (0..clients)
+            .map(|i| CellsOf { name: client_name(i, clients), cells: Vec::new() })
+            .collect();
+        self.cells.iter().for_each(|cell| parts[owner[cell.row as usize]].cells.push(*cell));
+        Ok(parts)
+    }
+}
+
+/// Parts a client's cells into those it fits and those it keeps to judge the fit by. The draw
+/// depends on the key, the client's name and its own cells alone, so a client draws the same
+/// wherever it runs. At least one cell stays in the fit.
+///
+/// `share` of the cells on average: a part of a cell is one with that probability.
+pub fn hold_out(
+    mut cells: Vec<Cell>,
+    share: f64,
+    key: Key,
+    client: &str,
+) -> (Vec<Cell>, Vec<Cell>) {
+    cells.sort_by_key(|cell| (cell.row, cell.column));
+    let mut stream = named_key(key.fold(HOLD_OUT), client).stream();
+    let wanted = (share * cells.len() as f64 + stream.uniform()) as usize;
+    let count = wanted.min(cells.len().saturating_sub(1));
+    let mut hidden = vec![false; cells.len()];
+    stream.choose(cells.len(), count).into_iter().for_each(|i| hidden[i] = true);
+    let mut flags = hidden.iter();
+    let (held_out, observed) = cells.into_iter().partition(|_| flags.next() == Some(&true));
+    (observed, held_out)
+}
+
+/// A key that a name addresses.
+fn named_key(key: Key, name: &str) -> Key {
+    let words = name.as_bytes().chunks(8).map(|chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        u64::from_le_bytes(word)
+    });
+    words.fold(key.fold(name.len() as u64), Key::fold)
+}

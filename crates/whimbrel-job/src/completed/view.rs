@@ -1,0 +1,172 @@
+//! `imputation.json`: a completed table made small, for pictures.
+
+use super::{Completed, Observations};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use whimbrel_core::{Cell, Cells, ClientData};
+use whimbrel_engine::metrics::number;
+use whimbrel_models::lowrank::Scores;
+
+/// The heat map has at most so many blocks on each side.
+const BLOCKS_MAX: usize = 200;
+/// Levels at which intervals are checked.
+const LEVELS: [f64; 10] = [0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95];
+
+/// What all clients observed of a table, kept while the fit has their cells.
+#[derive(Clone, Debug)]
+pub struct TableFacts {
+    /// Labels of the rows.
+    pub rows: Arc<[String]>,
+    /// Labels of the columns.
+    pub columns: Arc<[String]>,
+    /// Cells of the fit.
+    pub fitted: Vec<Cell>,
+    /// Cells kept out of it.
+    pub held_out: Vec<Cell>,
+}
+
+impl TableFacts {
+    /// Gathers the clients' cells; none where they hold something else.
+    pub fn of(clients: &[(String, ClientData)]) -> Option<Self> {
+        let cells: Option<Vec<&Cells>> = clients
+            .iter()
+            .map(|(_, data)| match data {
+                ClientData::Cells(cells) => Some(cells),
+                _ => None,
+            })
+            .collect();
+        let cells = cells?;
+        let first = cells.first()?;
+        Some(Self {
+            rows: Arc::clone(&first.rows),
+            columns: Arc::clone(&first.columns),
+            fitted: cells.iter().flat_map(|c| &c.observed).copied().collect(),
+            held_out: cells.iter().flat_map(|c| &c.held_out).copied().collect(),
+        })
+    }
+
+    /// Everything observed, kept out or not.
+    pub fn observations(&self) -> Observations {
+        Observations::new(self.fitted.iter().chain(&self.held_out))
+    }
+
+    /// Rows and columns without a cell in the fit.
+    pub fn bare(&self) -> [Vec<usize>; 2] {
+        let gaps = |n: usize, at: fn(&Cell) -> u32| -> Vec<usize> {
+            let mut known = vec![false; n];
+            self.fitted.iter().for_each(|cell| known[at(cell) as usize] = true);
+            (0..n).filter(|i| !known[*i]).collect()
+        };
+        [gaps(self.rows.len(), |c| c.row), gaps(self.columns.len(), |c| c.column)]
+    }
+}
+
+/// A model judged by the cells that were kept out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Contender {
+    /// Its name.
+    pub name: String,
+    /// Its mean deviance there.
+    pub deviance: f64,
+    /// Whether it is the model of the run.
+    pub fitted: bool,
+}
+
+/// The content of `imputation.json`.
+pub fn imputation_json(
+    table: &Completed,
+    facts: &TableFacts,
+    personal: bool,
+    contenders: &[Contender],
+) -> Value {
+    let seen = facts.observations();
+    let contenders: Vec<Value> = contenders
+        .iter()
+        .map(|c| json!({ "name": c.name, "deviance": number(c.deviance), "fitted": c.fitted }))
+        .collect();
+    json!({
+        "columns": column_totals(table, &seen),
+        "heat": heat(table, &seen),
+        "calibration": calibration(table, facts, personal),
+        "contenders": contenders,
+        "intervals": table.intervals(),
+    })
+}
+
+/// The total of each column: observed cells as observed, the others as estimated.
+fn column_totals(table: &Completed, seen: &Observations) -> Vec<Value> {
+    let total = |column: usize| {
+        let (mut observed, mut estimated, mut missing) = (0.0, 0.0, 0u64);
+        for row in 0..table.rows.len() {
+            match seen.value(row, column) {
+                Some(value) => observed += value,
+                None => {
+                    estimated += table.estimate(row, column).mean;
+                    missing += 1;
+                }
+            }
+        }
+        json!({
+            "label": table.columns[column],
+            "estimated_total": number(observed + estimated),
+            "observed_total": number(observed),
+            "missing": missing,
+        })
+    };
+    (0..table.columns.len()).map(total).collect()
+}
+
+/// Means over blocks of cells.
+fn heat(table: &Completed, seen: &Observations) -> Value {
+    let (rows, columns) = (table.rows.len(), table.columns.len());
+    let (down, across) = (rows.min(BLOCKS_MAX), columns.min(BLOCKS_MAX));
+    let mut observed = vec![(0.0, 0u32); down * across];
+    let mut completed = observed.clone();
+    let add = |sum: &mut (f64, u32), value: f64| {
+        sum.0 += value;
+        sum.1 += 1;
+    };
+    for row in 0..rows {
+        for column in 0..columns {
+            let block = row * down / rows * across + column * across / columns;
+            let value = seen.value(row, column);
+            if let Some(value) = value {
+                add(&mut observed[block], value);
+            }
+            add(&mut completed[block], value.unwrap_or_else(|| table.estimate(row, column).mean));
+        }
+    }
+    let means = |sums: &[(f64, u32)]| -> Vec<Value> {
+        let mean = |&(sum, count): &(f64, u32)| match count {
+            0 => Value::Null,
+            n => number(rounded(sum / f64::from(n))),
+        };
+        sums.iter().map(mean).collect()
+    };
+    json!({
+        "rows": down, "columns": across, "shape": [rows, columns],
+        "observed": means(&observed), "completed": means(&completed),
+    })
+}
+
+/// Four digits are enough for a colour.
+fn rounded(x: f64) -> f64 {
+    format!("{x:.3e}").parse().unwrap_or(x)
+}
+
+/// How often intervals of each level hold held-out cells, each checked against the others. A personal effect stays with its client, so only the client's own count is known.
+fn calibration(table: &Completed, facts: &TableFacts, personal: bool) -> Vec<Value> {
+    let point = |level: f64, covered: f64| json!({ "nominal": level, "covered": number(covered) });
+    if personal || facts.held_out.is_empty() {
+        let found = table.fit.calibration.as_ref().and_then(|c| c.coverage);
+        return found.map(|covered| point(0.9, covered)).into_iter().collect();
+    }
+    let mut scores = Scores::default();
+    for cell in &facts.held_out {
+        let (row, column) = (cell.row as usize, cell.column as usize);
+        let position = (row * facts.columns.len() + column) as u64;
+        let mean = table.fit.mean(row, column);
+        scores.add_held_out(table.fit.model.family(), position, cell.value, mean);
+    }
+    LEVELS.into_iter().filter_map(|level| Some(point(level, scores.coverage(level)?))).collect()
+}

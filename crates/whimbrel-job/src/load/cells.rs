@@ -1,0 +1,137 @@
+//! Tables with gaps.
+
+use super::{Loaded, POOLED};
+use crate::failure::{Failure, Result};
+use crate::spec::{Csv, Family, Labels, LowRank, Partition};
+use std::sync::Arc;
+use whimbrel_core::{Cell, Cells, ClientData, Key};
+use whimbrel_data::{
+    CellLayout, CellOptions, CellTable, CellsOf, Entries, hash_file, hold_out, read_cells,
+    read_labels,
+};
+
+/// Labels named in a warning.
+const NAMED_MAX: usize = 3;
+
+/// How a job's csv file holds its table.
+pub fn cell_options(csv: &Csv, model: &LowRank) -> Result<CellOptions> {
+    let labels = |labels: &Option<Labels>| -> Result<Option<Vec<String>>> {
+        Ok(match labels {
+            None => None,
+            Some(Labels::Listed(names)) => Some(names.clone()),
+            Some(Labels::File(path)) => Some(read_labels(path)?),
+        })
+    };
+    let cells = &csv.cells;
+    let client = match &csv.partition {
+        Partition::Column(column) => Some(column.clone()),
+        _ => None,
+    };
+    let layout = match &cells.value {
+        Some(value) => CellLayout::Long { column: cells.column.clone(), value: value.clone() },
+        None => CellLayout::Wide { columns: csv.columns.clone() },
+    };
+    Ok(CellOptions {
+        client,
+        row: cells.row.clone(),
+        layout,
+        missing_as_zero: cells.missing_as_zero,
+        entries: entries(model.family),
+        row_labels: labels(&cells.row_labels)?,
+        column_labels: labels(&cells.column_labels)?,
+        delimiter: csv.delimiter.map(|c| c as u8),
+    })
+}
+
+/// What values of a family are.
+pub fn entries(family: Family) -> Entries {
+    match family {
+        Family::Gaussian => Entries::Numbers,
+        Family::Poisson => Entries::Counts,
+        Family::Bernoulli => Entries::Binary,
+    }
+}
+
+/// The narrowest family of such values.
+pub fn family_of(entries: Entries) -> Family {
+    match entries {
+        Entries::Numbers => Family::Gaussian,
+        Entries::Counts => Family::Poisson,
+        Entries::Binary => Family::Bernoulli,
+    }
+}
+
+pub(super) fn from_csv(csv: &Csv, model: &LowRank, key: Key) -> Result<Loaded> {
+    let mut table = read_cells(&csv.path, &cell_options(csv, model)?)?;
+    let parts = match &csv.partition {
+        Partition::Column(_) => table.by_client()?,
+        Partition::Iid { clients } => table.scattered(*clients, key)?,
+        Partition::Rows { clients } => table.by_rows(*clients, key)?,
+        Partition::Pooled => vec![CellsOf { name: POOLED.into(), cells: table.cells.clone() }],
+        Partition::Dirichlet { .. } | Partition::Clusters { .. } => {
+            return Err(Failure::config("this split is not for tables with gaps"));
+        }
+    };
+    let mut clients = Vec::with_capacity(parts.len());
+    for CellsOf { name, cells } in parts {
+        let (observed, held_out) = hold_out(cells, csv.cells.holdout, key, &name);
+        let cells =
+            Cells::new(Arc::clone(&table.rows), Arc::clone(&table.columns), observed, held_out)?;
+        clients.push((name, cells));
+    }
+    let mut warnings = std::mem::take(&mut table.warnings);
+    warnings.extend(unobserved(&table, &clients));
+    let columns = table.columns.to_vec();
+    let rows = clients.iter().map(|(_, cells)| Some(cells.observed.len() as u64)).collect();
+    let notes = vec![shape_note(&table, &clients)];
+    let clients = clients.into_iter().map(|(name, c)| (name, ClientData::Cells(c))).collect();
+    let hash = hash_file(&csv.path)?;
+    Ok(Loaded { clients, columns, rows, hash, notes, warnings, ..Loaded::default() })
+}
+
+fn shape_note(table: &CellTable, clients: &[(String, Cells)]) -> String {
+    let (rows, columns) = (table.rows.len(), table.columns.len());
+    let hidden: usize = clients.iter().map(|(_, cells)| cells.held_out.len()).sum();
+    let share = 100.0 * table.cells.len() as f64 / (rows * columns) as f64;
+    let kept_out = match hidden {
+        0 => String::new(),
+        _ => format!(", {hidden} of them kept out of the fit"),
+    };
+    format!(
+        "a table of {rows} rows and {columns} columns with {} observations ({share:.3} %){kept_out}",
+        table.cells.len()
+    )
+}
+
+/// Rows and columns that nobody observed, or nobody but in cells that are kept out.
+fn unobserved(table: &CellTable, clients: &[(String, Cells)]) -> Vec<String> {
+    let side = |noun: &str, labels: &[String], at: fn(&Cell) -> u32| {
+        let (mut fitted, mut seen) = (vec![false; labels.len()], vec![false; labels.len()]);
+        for (_, cells) in clients {
+            cells.observed.iter().for_each(|cell| fitted[at(cell) as usize] = true);
+            cells.held_out.iter().for_each(|cell| seen[at(cell) as usize] = true);
+        }
+        let gaps: Vec<usize> = (0..labels.len()).filter(|&i| !fitted[i]).collect();
+        let hidden = gaps.iter().filter(|&&i| seen[i]).count();
+        (!gaps.is_empty()).then(|| {
+            let named: Vec<String> =
+                gaps.iter().take(NAMED_MAX).map(|&i| format!("{:?}", labels[i])).collect();
+            let more = if gaps.len() > NAMED_MAX { ", ..." } else { "" };
+            let (verb, s) = if gaps.len() == 1 { ("has", "") } else { ("have", "s") };
+            let why = match hidden {
+                0 => "nobody observed".to_owned(),
+                all if all == gaps.len() => "everything observed there is kept out".to_owned(),
+                some => format!("nobody observed; of {some} everything observed is kept out"),
+            };
+            format!(
+                "{} {noun}{s} {verb} no cell in the fit ({why}): {}{more}; imputed from what is \
+                 common to all, with wide intervals",
+                gaps.len(),
+                named.join(", ")
+            )
+        })
+    };
+    let rows = side("row", &table.rows, |cell| cell.row);
+    let columns = side("column", &table.columns, |cell| cell.column);
+    rows.into_iter().chain(columns).collect()
+}

@@ -1,0 +1,186 @@
+//! What a run writes about a completed table.
+
+use crate::completed::{Completed, Contender, TableFacts, imputation_json};
+use crate::spec::{Job, LowRank, Model};
+use serde_json::{Map, Value, json};
+use whimbrel_core::Result;
+use whimbrel_core::method::Artifact;
+use whimbrel_engine::Outcome;
+use whimbrel_engine::metrics::number;
+use whimbrel_methods::fedmiss::baselines;
+use whimbrel_methods::fedmiss::select::{self, Selection};
+use whimbrel_models::lowrank::{Effects, KIND, LowRankFit, Scores};
+
+/// A run's table: what its files say beyond those of other runs.
+pub(super) struct Table {
+    /// The content of `imputation.json`.
+    pub imputation: Value,
+    /// Keys of `summary.json`.
+    pub summary: Map<String, Value>,
+}
+
+/// Keys of `model.json`.
+pub(super) fn model_keys(key: &LowRank, facts: &TableFacts) -> Map<String, Value> {
+    let [rows, columns] = facts.bare();
+    let object = json!({
+        "family_name": key.family.name(),
+        "personal": key.personal,
+        "rows": facts.rows.to_vec(),
+        "unobserved_rows": rows,
+        "unobserved_columns": columns,
+    });
+    object.as_object().cloned().unwrap_or_default()
+}
+
+/// Looks at a finished fit; none where the run fitted something else, or nothing.
+pub(super) fn table(
+    job: &Job,
+    facts: Option<&TableFacts>,
+    outcome: &Outcome,
+) -> Result<Option<Table>> {
+    let (Model::LowRank(key), Some(facts)) = (&job.model, facts) else { return Ok(None) };
+    let Some(model) = outcome.delivered.last().filter(|a| a.kind == KIND) else {
+        return Ok(None);
+    };
+    let fit = LowRankFit::from_artifact(model)?;
+    let held_out = holdout(&fit, facts, outcome);
+    let contenders = contenders(&outcome.delivered, held_out.deviance);
+    let mut summary = Map::new();
+    let mut put = |key: &str, value: Value| summary.insert(key.into(), value);
+    let settings = fit.model.settings();
+    put("rank", settings.rank.into());
+    put("lambda", number(settings.lambda));
+    put("effects", effects_name(settings.effects).into());
+    put("observations", (facts.fitted.len() + facts.held_out.len()).into());
+    put("held_out", facts.held_out.len().into());
+    let known = |value: Option<f64>| value.map_or(Value::Null, number);
+    put("holdout_deviance", known(held_out.deviance));
+    put("holdout_rmse", known(held_out.rmse));
+    put("coverage", known(fit.calibration.as_ref().and_then(|c| c.coverage)));
+    put("dispersion", known(fit.calibration.as_ref().map(|c| c.dispersion)));
+    let [rows, columns] = facts.bare();
+    let table = Completed::new(fit, facts.rows.to_vec(), facts.columns.to_vec(), [&rows, &columns]);
+    put("intervals", table.intervals().into());
+    if let Some(selection) = selection(&outcome.delivered)? {
+        let tried = selection.tried.iter().map(|(candidate, deviance, error, rounds)| {
+            json!({
+                "effects": effects_name(candidate.effects), "rank": candidate.rank,
+                "lambda": number(candidate.lambda), "deviance": number(*deviance),
+                "standard_error": number(*error), "rounds": rounds,
+            })
+        });
+        put("selection", tried.collect());
+    }
+    if contenders.len() > 1 {
+        let baselines = contenders.iter().filter(|c| !c.fitted);
+        let baselines: Map<String, Value> =
+            baselines.map(|c| (c.name.clone(), number(c.deviance))).collect();
+        put("baselines", baselines.into());
+        let best = contenders.iter().min_by(|a, b| a.deviance.total_cmp(&b.deviance));
+        put("best", best.map_or(Value::Null, |c| c.name.clone().into()));
+    }
+    let spelled_out: Vec<Contender> = contenders.iter().map(spelled_out).collect();
+    let imputation = imputation_json(&table, facts, key.personal, &spelled_out);
+    Ok(Some(Table { imputation, summary }))
+}
+
+/// What cross-validation chose, where the job left it a choice.
+fn selection(delivered: &[Artifact]) -> Result<Option<Selection>> {
+    let found = delivered.iter().find(|artifact| artifact.kind == select::KIND);
+    found.map(Selection::from_artifact).transpose()
+}
+
+fn effects_name(effects: Effects) -> &'static str {
+    match effects {
+        Effects::None => "none",
+        Effects::Row => "row",
+        Effects::Column => "column",
+        Effects::RowColumn => "row+column",
+    }
+}
+
+/// What was found on the way to a fit, in words for whoever waits.
+pub fn findings(delivered: &[Artifact]) -> Vec<String> {
+    let Ok(Some(Selection { chosen, tried })) = selection(delivered) else { return Vec::new() };
+    vec![format!(
+        "cross-validation over {} candidates chose rank {}, lambda {:.4}, effects {}",
+        tried.len(),
+        chosen.rank,
+        chosen.lambda,
+        effects_name(chosen.effects)
+    )]
+}
+
+/// Differences that are none, in percent.
+const EQUAL: f64 = 0.5;
+
+/// Whether a simpler model does better on the cells that were kept out, in words.
+pub fn verdict(summary: &Map<String, Value>) -> Option<String> {
+    let fitted = summary.get("holdout_deviance")?.as_f64()?;
+    let baselines = summary.get("baselines")?.as_object()?;
+    let simpler = baselines.iter().filter_map(|(name, value)| Some((name, value.as_f64()?)));
+    let (name, best) = simpler.min_by(|a, b| a.1.total_cmp(&b.1))?;
+    let name = name.replace('_', " ");
+    let percent = 100.0 * (fitted / best - 1.0);
+    Some(if percent.abs() < EQUAL {
+        format!(
+            "on the cells kept out a simpler model does as well: {name}, deviance {best:.4} against \
+             {fitted:.4} of this fit"
+        )
+    } else if percent > 0.0 {
+        format!(
+            "on the cells kept out a simpler model does better: {name}, deviance {best:.4} against \
+             {fitted:.4} of this fit ({percent:.1} % worse)"
+        )
+    } else {
+        format!(
+            "on the cells kept out this fit has deviance {fitted:.4}, {:.1} % below the best \
+             simpler model ({name}, {best:.4})",
+            -percent
+        )
+    })
+}
+
+/// Mean errors on the cells that were kept out.
+struct Holdout {
+    deviance: Option<f64>,
+    rmse: Option<f64>,
+}
+
+/// As the clients answered at the last evaluation, their own effects included.
+fn holdout(fit: &LowRankFit, facts: &TableFacts, outcome: &Outcome) -> Holdout {
+    let last = |name: &str| outcome.last.as_ref().and_then(|row| row.number(name));
+    if let (Some(deviance), Some(rmse)) = (last("held_out_deviance"), last("held_out_rmse")) {
+        return Holdout { deviance: Some(deviance), rmse: Some(rmse) };
+    }
+    let mut tally = Scores::default().held_out;
+    for cell in &facts.held_out {
+        let mean = fit.mean(cell.row as usize, cell.column as usize);
+        tally.add(fit.model.family(), cell.value, mean);
+    }
+    let rmse = tally.mean_of(tally.squared).map(f64::sqrt);
+    Holdout { deviance: tally.mean_of(tally.deviance), rmse }
+}
+
+/// The fit among the simpler models that an earlier stage tried on the same cells.
+fn contenders(delivered: &[Artifact], fitted: Option<f64>) -> Vec<Contender> {
+    let fitted = fitted.map(|deviance| Contender { name: KIND.into(), deviance, fitted: true });
+    let simpler = delivered.iter().find(|artifact| artifact.kind == baselines::KIND);
+    let numbers = simpler.into_iter().flat_map(Artifact::numbers);
+    let simpler = numbers.filter(|(name, _)| baselines::NAMES.contains(name));
+    let simpler =
+        simpler.map(|(name, deviance)| Contender { name: name.into(), deviance, fitted: false });
+    fitted.into_iter().chain(simpler).collect()
+}
+
+/// What a report calls a model.
+fn spelled_out(contender: &Contender) -> Contender {
+    let name = match contender.name.as_str() {
+        "column_means" => "column means",
+        "row_column_effects" => "row and column effects",
+        "client_column_means" => "each client's own column means",
+        "client_effects" => "each client's own row and column effects",
+        other => other,
+    };
+    Contender { name: name.into(), ..contender.clone() }
+}

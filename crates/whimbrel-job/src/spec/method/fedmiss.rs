@@ -1,0 +1,65 @@
+//! Keys of `[method]` that are for `fedmiss` alone.
+
+use super::length::{LOCAL_STEPS, REPLACEMENT};
+use crate::key::{Key, Word};
+use crate::reader::{Read, Reader, Shape, Value};
+use crate::resolve::{number, text};
+
+/// How many complete tables EM imagines.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Copies {
+    /// `Clients` with a given step, `Fewest` with an automatic one.
+    Auto,
+    /// One for each client, as in the paper.
+    Clients,
+    /// As many as the most observed cell has observations.
+    Fewest,
+    /// So many.
+    Given(f64),
+}
+
+pub(super) static COPIES: Key = Key::default(
+    "copies",
+    "\"auto\", \"clients\", \"fewest\" or a positive number",
+    "\"auto\"",
+    "how many complete tables EM imagines: a step of 1 moves a cell by one part in so many; at \
+     least as many as the most observed cell has observations",
+)
+.words(&[
+    Word { name: "auto", doc: "\"fewest\" with step = \"auto\", \"clients\" with any other step" },
+    Word { name: "clients", doc: "one for each client, as in the paper" },
+    Word {
+        name: "fewest",
+        doc: "as many as the most observed cell has observations: the largest steps that are sure \
+              to descend",
+    },
+])
+.only(&["fedmiss"], "only tables have cells");
+
+pub(super) fn read_copies(value: Value<'_>) -> Read<Copies> {
+    match value.shape() {
+        Shape::Text => match value.text()?.as_str() {
+            "auto" => Ok(Copies::Auto),
+            "clients" => Ok(Copies::Clients),
+            "fewest" => Ok(Copies::Fewest),
+            other => Err(value.unknown_word(other)),
+        },
+        _ => value.number(|x| x > 0.0).map(Copies::Given),
+    }
+}
+
+pub(super) fn write_copies(copies: Copies) -> String {
+    match copies {
+        Copies::Auto => text("auto"),
+        Copies::Clients => text("clients"),
+        Copies::Fewest => text("fewest"),
+        Copies::Given(copies) => number(copies),
+    }
+}
+
+/// Refuses what minibatches of rows have and minibatches of cells have not.
+pub(super) fn refuse_rows(reader: &Reader<'_>) {
+    let why = "has no meaning for fedmiss: cells are drawn once a round, without replacement";
+    reader.refuse_if_given(&REPLACEMENT, why);
+    reader.refuse_if_given(&LOCAL_STEPS, why);
+}

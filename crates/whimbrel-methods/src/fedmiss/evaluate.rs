@@ -1,0 +1,154 @@
+//! What a run of FedMissEM reports: objective, mean field, and how well held-out cells are met.
+
+use super::VALUE_MAX;
+use super::client::theta_of;
+use super::settings::{FedMiss, Memory};
+use super::state::{Client, Peer, Phase, Server};
+use whimbrel_core::method::{Evaluate, Metric, MetricValue};
+use whimbrel_core::{ClientId, Error, Result, vector, wire};
+use whimbrel_models::lowrank::{Calibration, Factors, Observed, Scores};
+
+/// The question: how far are your cells from these means?
+#[derive(Clone, Debug)]
+pub struct Ask {
+    theta: Vec<f64>,
+    clients: u32,
+}
+
+/// A client's answer.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// `Σ [ψ(θ + e) − y (θ + e)]`, and the penalty of a personal effect.
+    loss: f64,
+    residuals: Vec<f64>,
+    memory_gap2: Option<f64>,
+    scores: Scores,
+}
+
+wire!(Ask { theta, clients });
+wire!(Answer { loss, residuals, memory_gap2, scores });
+
+impl Evaluate for FedMiss {
+    type Ask = Ask;
+    type Answer = Answer;
+
+    fn ask(&self, server: &Server) -> Result<Ask> {
+        let theta = server.factors.to_vector(&self.model);
+        Ok(Ask { theta, clients: server.members.len() as u32 })
+    }
+
+    fn answer(&self, client: &Client, ask: &Ask, data: &Observed) -> Result<Answer> {
+        let factors = Factors::from_vector(&self.model, &ask.theta)?;
+        let (family, effect) = (self.model.family(), client.effect);
+        let mut loss =
+            0.5 * f64::from(ask.clients) * self.model.settings().lambda_effects * effect * effect;
+        for cell in &data.cells {
+            let theta = family.boxed(theta_of(&factors, cell) + effect);
+            loss += family.psi(theta) - cell.value * theta;
+        }
+        let all: Vec<usize> = (0..data.cells.len()).collect();
+        let residuals = self.residuals(&factors, effect, data, &all);
+        let memory_gap2 = (self.memory != Memory::Off).then(|| {
+            let mut gap = residuals.clone();
+            if !client.memory.is_empty() {
+                vector::axpy(&mut gap, -1.0, &client.memory);
+            }
+            vector::norm2_squared(&gap)
+        });
+        Ok(Answer { loss, residuals, memory_gap2, scores: self.scores(&factors, effect, data) })
+    }
+
+    fn check(&self, id: ClientId, peer: &Peer, answer: &Answer) -> Result<()> {
+        let Scores { observed, held_out, .. } = &answer.scores;
+        let cells = u64::from(peer.cells);
+        if answer.residuals.len() as u64 != cells || observed.count != cells {
+            return Err(Error::peer(format!("client {id} answered for other cells")));
+        }
+        let sums = [observed, held_out].map(|tally| [tally.squared, tally.deviance, tally.pearson]);
+        let gap = answer.memory_gap2.unwrap_or(0.0);
+        let figures = answer.residuals.iter().chain(sums.as_flattened());
+        let mut figures = figures.chain([&answer.loss, &gap]);
+        let squares = [observed, held_out].iter().all(|t| t.squared >= 0.0 && t.pearson >= 0.0);
+        if !squares || !figures.all(|figure| figure.abs() <= VALUE_MAX) {
+            return Err(Error::peer(format!("client {id} answered with no number of this size")));
+        }
+        Scores::default().merge(&answer.scores)
+    }
+
+    fn loss(&self, answer: &Answer) -> Option<f64> {
+        answer.scores.observed.mean_of(answer.scores.observed.deviance)
+    }
+
+    fn conclude(
+        &self,
+        server: &Server,
+        answers: &mut dyn Iterator<Item = (ClientId, Answer)>,
+    ) -> Result<Vec<Metric>> {
+        let (mut clients, mut loss, mut gaps) = (0.0, 0.0, None);
+        let mut residual = vec![0.0; server.union.len()];
+        let mut scores = Scores::default();
+        for (id, answer) in answers {
+            let places = match server.member(id.0) {
+                Ok(member) if member.places.len() == answer.residuals.len() => &member.places,
+                _ => return Err(Error::peer(format!("client {id} answered for other cells"))),
+            };
+            if !(answer.loss.is_finite() && vector::all_finite(&answer.residuals)) {
+                return Err(Error::peer(format!("client {id} answered with no finite number")));
+            }
+            clients += 1.0;
+            loss += answer.loss;
+            scores.merge(&answer.scores)?;
+            for (place, value) in places.iter().zip(&answer.residuals) {
+                residual[*place as usize] += value;
+            }
+            if let Some(gap) = answer.memory_gap2 {
+                *gaps.get_or_insert(0.0) += gap;
+            }
+        }
+        if clients == 0.0 {
+            return Err(Error::data("no client answered the evaluation"));
+        }
+        let copies = self.copies_of(server)?;
+        let push = self.on_table(server, &residual, copies)?;
+        let field_norm2 = self.model.field_norm2(&server.s_hat, &server.factors, &push);
+        // F = (1/n) Σ_c L^c + penalties                                              (F.2)
+        let objective = loss / clients + self.model.penalty(&server.factors);
+        let settings = self.model.settings();
+        let calibration = Calibration::new(settings, &scores, self.model.coordinates_len());
+        let (observed, held_out) = (&scores.observed, &scores.held_out);
+        let mean = |sum, tally: &whimbrel_models::lowrank::interval::Tally| tally.mean_of(sum);
+        let root = |value: Option<f64>| value.map(f64::sqrt);
+        let known = (server.phase != Phase::Memory).then_some(field_norm2);
+        let optional = [
+            ("field_norm2", known),
+            ("update_norm2", server.update_norm2),
+            ("memory_gap2", gaps.map(|gap| gap / clients)),
+            ("train_rmse", root(mean(observed.squared, observed))),
+            ("train_deviance", mean(observed.deviance, observed)),
+            ("held_out_rmse", root(mean(held_out.squared, held_out))),
+            ("held_out_deviance", mean(held_out.deviance, held_out)),
+            ("held_out_coverage", calibration.coverage),
+            ("local_variance", server.spread.map(|s| s.local2)),
+            ("down_memory_gap2", server.spread.and_then(|s| s.memory2)),
+        ];
+        let mut metrics = vec![
+            Metric::number("epoch", server.epoch()),
+            Metric::number("objective", objective),
+            Metric::number("objective_per_cell", objective * clients / observed.count as f64),
+        ];
+        metrics.extend(optional.map(|(name, value)| Metric {
+            name,
+            value: value.map_or(MetricValue::Missing, MetricValue::Number),
+        }));
+        metrics.extend([
+            Metric::number("observed_count", observed.count as f64),
+            Metric::number("held_out_count", held_out.count as f64),
+            Metric::number("dispersion", calibration.dispersion),
+            Metric::number("copies", copies),
+            Metric::number("step", self.gamma(server, copies)),
+            Metric::number("sweeps", server.sweeps as f64),
+            Metric::number("repairs", server.repairs as f64),
+        ]);
+        Ok(metrics)
+    }
+}

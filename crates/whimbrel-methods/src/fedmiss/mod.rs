@@ -1,0 +1,335 @@
+//! FedMissEM: one table of low rank, fitted to cells that stay with those who observed them.
+//!
+//! Reference: Dieuleveut, Fort, Moulines, Robin, *Federated Expectation Maximization with
+//! heterogeneity mitigation and variance reduction*, NeurIPS 2021, Section 4 and Appendix F.2,
+//! Algorithm 7, in residual form.
+//!
+//! | paper | here | meaning |
+//! |---|---|---|
+//! | `θ`, `U`, `V` | `Factors` | natural parameters of all cells, of low rank |
+//! | `Ω^c`, `N_c` | a client's cells | what client c observed |
+//! | `Ŝ_k` | `s_hat` | the completed table, dense, on the server alone |
+//! | `T` | `LowRank::advance` | from the table to the factors |
+//! | `(I_k^c, J_k^c)` | minibatch B of `b_c` cells | drawn among the *observed* cells |
+//! | `V_k^c` | memory `R_c` | what both ends know of the client's residuals, on its own cells |
+//! | `Quant`, `ω`, `α` | codec, `omega`, `alpha` | compression of the `b_c` numbers |
+//! | `H_{k+1}` | field | the estimated mean field |
+//! | `n` complete tables | `copies` M | what EM imagines; the paper has `M = n` |
+//!
+//! Client c sends `Q_c = Quant(P_B(Y_c − ψ'(θ)) − P_B R_c)` and moves `R_c` by `α Q_c` on B. The
+//! server has `H = ψ'(θ) − Ŝ + (1/M)[Σ_c R_c + Σ_{c heard} (N_c/(b_c p_c)) Q_c]`, then
+//! `Ŝ += γ H` and `θ = T(Ŝ)`.
+//!
+//! Reduces to
+//! - soft-impute: a Gaussian table, everyone, full batches, exact codec, step 1, one copy;
+//! - Algorithm 7 with full batches: `M = n`, everyone, exact codec.
+//!
+//! Departures from the paper
+//! - the residual form: line 10 of Algorithm 7 imputes `θ` where a missing cell's expectation is
+//!   `ψ'(θ)`, and its minibatch leaves the rest of the field at zero, which is biased. Fixed points
+//!   and full-batch iterates are those of Algorithm 7; only `θ` goes down;
+//! - the number of copies `M` may be smaller than `n`, and the penalties in `T` are multiplied by
+//!   `n/M`: the same optimum in fewer rounds (see `whimbrel_models::lowrank`);
+//! - main effects, penalised, and personal effects that never leave their client;
+//! - a last exchange finds the dispersion and calibrates intervals on held-out cells.
+
+pub mod baselines;
+mod client;
+mod evaluate;
+pub mod roll;
+pub mod select;
+mod server;
+mod settings;
+mod state;
+
+pub use settings::{Copies, FedMiss, Memory, PERSONAL_MAX, StepRule, auto_step};
+pub use state::{Client, Down, Fold, Member, Peer, Phase, Positions, Server, Summary, Up, Upload};
+
+use crate::settings::Budget;
+use whimbrel_codec::Codec;
+use whimbrel_core::method::{Artifact, Bind, Cohort, Disclosure, Exposure, From, Method, Plan};
+use whimbrel_core::{ClientData, ClientId, Error, Key, Result, vector};
+use whimbrel_models::lowrank::interval::PARTS;
+use whimbrel_models::lowrank::{Factors, LowRankFit, Observed, Scores};
+
+/// A client may observe each cell so many times: a bound on what it sends.
+const REPEATS_MAX: usize = 16;
+
+/// Binds a client's cells.
+pub struct BindCells;
+
+impl Bind<FedMiss> for BindCells {
+    fn bind(&self, method: &FedMiss, data: &ClientData) -> Result<Observed> {
+        method.model.bind(data)
+    }
+}
+
+impl Method for FedMiss {
+    type Data = Observed;
+    type Server = Server;
+    type Peer = Peer;
+    type Client = Client;
+    type Summary = Summary;
+    type Down = Down;
+    type Up = Up;
+    type Fold = Fold;
+
+    fn enroll(&self, data: &Observed, _: Key) -> Result<(Client, Summary)> {
+        self.check()?;
+        let cells = Positions(data.cells.iter().map(|cell| self.position(cell)).collect());
+        if cells.0.len() > self.cells_max() {
+            return Err(Error::data(format!(
+                "it has {} observations of {} cells; at most {REPEATS_MAX} per cell can be used",
+                cells.0.len(),
+                self.model.cells()
+            )));
+        }
+        let sum = data.cells.iter().map(|cell| cell.value).sum();
+        let client = Client { memory: Vec::new(), effect: 0.0, down: self.downlink.client() };
+        Ok((client, Summary { cells, sum }))
+    }
+
+    fn start(
+        &self,
+        roster: &mut dyn Iterator<Item = (ClientId, Summary)>,
+        key: Key,
+    ) -> Result<Server> {
+        self.check()?;
+        let (mut union, mut sum, mut count) = (Vec::new(), 0.0, 0u64);
+        for (id, summary) in roster {
+            self.check_summary(id, &summary)?;
+            sum += summary.sum;
+            count += summary.cells.0.len() as u64;
+            union.extend(summary.cells.0);
+        }
+        union.sort_unstable();
+        union.dedup();
+        if count == 0 {
+            return Err(Error::data("there is no client"));
+        }
+        // θ_0: every cell near the mean of all observations; Ŝ_0 = ψ'(θ_0).
+        let factors = Factors::start(&self.model, sum / count as f64, key);
+        let s_hat = self.model.expected(&factors);
+        Ok(Server {
+            phase: if self.open_memories && self.memory != Memory::Off {
+                Phase::Memory
+            } else {
+                self.first_phase()
+            },
+            round: 0,
+            down: self.downlink.server(&factors.to_vector(&self.model)),
+            s_hat,
+            factors,
+            basis: Vec::new(),
+            by_cell: (0..union.len() as u32).collect(),
+            counts: vec![0; union.len()],
+            memory: vec![0.0; union.len()],
+            union,
+            members: Vec::new(),
+            amplification: 0.0,
+            table_norm2: 0.0,
+            update_norm2: None,
+            spread: None,
+            residuals: 0,
+            sweeps: 0,
+            repairs: 0,
+            repaired_rounds: 0,
+            calibration: None,
+        })
+    }
+
+    fn admit(&self, mut server: Server, id: ClientId, summary: &Summary) -> Result<(Server, Peer)> {
+        self.check_summary(id, summary)?;
+        let places = server.take_in(&summary.cells.0);
+        let cells = places.len() as u32;
+        server.amplification =
+            server.amplification.max(self.amplification_of(summary.cells.0.len()));
+        server.members.push(Member { id: id.0, places });
+        server.members.sort_by_key(|member| member.id);
+        let down = self.downlink.admit(&mut server.down, id);
+        Ok((server, Peer { cells, down }))
+    }
+
+    fn plan(&self, server: &Server) -> Plan {
+        match server.phase {
+            Phase::Memory | Phase::Calibrate => Plan::Opening,
+            Phase::Fit => Plan::Round(Cohort::Sampled),
+            Phase::Over => Plan::Stop,
+        }
+    }
+
+    fn downlink(&self, server: &Server, peer: &Peer, _: Key) -> Result<(Peer, Down)> {
+        // Send θ_k                                                           (Alg. 7, l. 21)
+        let theta = server.factors.to_vector(&self.model);
+        let (down, state) = self.downlink.send(&server.down, &peer.down, &theta)?;
+        let clients = server.members.len() as u32;
+        Ok((Peer { down, ..peer.clone() }, Down { phase: server.phase, clients, state }))
+    }
+
+    fn local_step(
+        &self,
+        client: &Client,
+        down: &Down,
+        data: &Observed,
+        key: Key,
+    ) -> Result<(Client, Up)> {
+        self.upload(client, down, data, key)
+    }
+
+    fn fold(&self, server: &Server) -> Fold {
+        Fold { phase: server.phase, uploads: Vec::new(), down: self.downlink.fold() }
+    }
+
+    fn absorb(&self, fold: &mut Fold, from: From<'_, Peer>, up: Up) -> Result<()> {
+        let id = from.id;
+        if up.phase != fold.phase {
+            return Err(Error::peer(format!("client {id} answered an exchange that is over")));
+        }
+        let cells = from.peer.cells as usize;
+        let drawn = fold.phase == Phase::Fit && self.batch_of(cells) < cells;
+        if up.draw.is_some() != drawn || up.scores.is_some() != (fold.phase == Phase::Calibrate) {
+            return Err(Error::peer(format!("client {id} sent an answer of another kind")));
+        }
+        let (codec, length) = match fold.phase {
+            Phase::Memory => (&Codec::Exact, cells),
+            Phase::Fit => (&self.codec, self.batch_of(cells)),
+            Phase::Calibrate | Phase::Over => (&Codec::Exact, 0),
+        };
+        let mut values = vec![0.0; length];
+        codec.decode(&up.packet, &mut values)?;
+        if vector::norm_inf(&values) > VALUE_MAX {
+            return Err(Error::peer(format!("client {id} sent a residual that no sum can take")));
+        }
+        if let Some(scores) = &up.scores {
+            Scores::default().merge(scores)?;
+        }
+        let Err(at) = fold.uploads.binary_search_by_key(&id.0, |upload| upload.id) else {
+            return Err(Error::peer(format!("client {id} was heard twice in one exchange")));
+        };
+        self.downlink.absorb(&mut fold.down, &from.peer.down)?;
+        let (draw, inclusion, scores) = (up.draw, from.inclusion, up.scores);
+        fold.uploads.insert(at, Upload { id: id.0, draw, inclusion, values, scores });
+        Ok(())
+    }
+
+    fn merge(&self, fold: &mut Fold, other: Fold) -> Result<()> {
+        // Uploads are kept apart and added in the order of ids, so no order of arrival shows.
+        self.downlink.merge(&mut fold.down, &other.down)?;
+        fold.uploads.extend(other.uploads);
+        fold.uploads.sort_by_key(|upload| upload.id);
+        Ok(())
+    }
+
+    fn server_step(&self, server: Server, fold: Fold, key: Key) -> Result<Server> {
+        match server.phase {
+            Phase::Memory => self.open(server, &fold),
+            Phase::Fit => self.move_table(server, &fold, key),
+            Phase::Calibrate => self.calibrate(server, &fold),
+            Phase::Over => Ok(server),
+        }
+    }
+
+    fn magnitude(&self, server: &Server) -> f64 {
+        // Before the first round this is zero: the table then is only its start, which may be
+        // many times smaller than the data.
+        let local2 = server.spread.map_or(0.0, |spread| spread.local2);
+        server.table_norm2.max(local2).sqrt()
+    }
+
+    fn artifact(&self, server: &Server) -> Result<Artifact> {
+        let fit = LowRankFit {
+            model: self.model.clone(),
+            factors: server.factors.clone(),
+            clients: server.members.len() as u32,
+            calibration: server.calibration,
+        };
+        Ok(fit.to_artifact())
+    }
+
+    fn disclosures(&self) -> Vec<Disclosure> {
+        let aggregate = |message, meaning: &str, bytes_max| Disclosure {
+            message,
+            meaning: meaning.into(),
+            bytes_max,
+            exposure: Exposure::Aggregate,
+        };
+        let cells = self.cells_max();
+        let list = |numbers: usize| 10 + 8 * numbers;
+        let mut all = vec![
+            Disclosure {
+                message: "summary",
+                meaning: "which cells it observed (where, not what), as often as it did".into(),
+                bytes_max: 10 + 10 * cells,
+                exposure: Exposure::Rows,
+            },
+            aggregate("summary", "the sum of the values it observed", 8),
+        ];
+        let exact = Disclosure {
+            message: "up",
+            meaning: "once: how far each value it observed is from the first mean, exactly".into(),
+            bytes_max: list(cells),
+            exposure: Exposure::Rows,
+        };
+        if self.open_memories && self.memory != Memory::Off {
+            all.push(exact);
+        }
+        all.extend([
+            Disclosure {
+                message: "up",
+                meaning: "each round: the compressed residuals of a minibatch of its cells, and the address of the draw".into(),
+                // No codec writes twice the bytes of the vector itself.
+                bytes_max: 20 + 2 * list(self.batch_of(cells)),
+                exposure: Exposure::Rows,
+            },
+            aggregate("up", "at the end: sums over its cells, and histograms of the scores of cells held out", SCORES_BYTES),
+            Disclosure {
+                message: "answer",
+                meaning: "at evaluations: the residuals of its cells, sums over them and over the cells held out, and a histogram of scores".into(),
+                bytes_max: list(cells) + 40 + SCORES_BYTES,
+                exposure: Exposure::Rows,
+            },
+        ]);
+        all
+    }
+}
+
+/// Four sums twice, and as many histograms as there are parts, of at most 807 bins in 32 octaves.
+const SCORES_BYTES: usize = 64 + PARTS * (10 + 807 * 32 * 11);
+/// Squares of larger numbers, summed over a table, could overflow.
+const VALUE_MAX: f64 = 1e100;
+
+impl FedMiss {
+    /// The most observations of one client.
+    fn cells_max(&self) -> usize {
+        REPEATS_MAX * self.model.cells()
+    }
+
+    /// A cell's number in the table.
+    fn position(&self, cell: &whimbrel_core::Cell) -> u64 {
+        u64::from(cell.row) * self.model.columns() as u64 + u64::from(cell.column)
+    }
+
+    /// What comes after the start, or after the memories.
+    fn first_phase(&self) -> Phase {
+        let none = match self.budget {
+            Budget::Rounds(rounds) => rounds == 0,
+            Budget::Epochs(epochs) => epochs <= 0.0,
+        };
+        if none { Phase::Calibrate } else { Phase::Fit }
+    }
+
+    fn check_summary(&self, id: ClientId, summary: &Summary) -> Result<()> {
+        let cells = &summary.cells.0;
+        if cells.is_empty() {
+            return Err(Error::data("it has no observed cell").of_client(id));
+        }
+        let inside = cells.last().is_some_and(|last| *last < self.model.cells() as u64);
+        if !inside || cells.len() > self.cells_max() {
+            return Err(Error::peer(format!("client {id} observed cells outside the table")));
+        }
+        if summary.sum.is_nan() || summary.sum.abs() > VALUE_MAX {
+            return Err(Error::peer(format!("client {id} sent a sum that is not finite")));
+        }
+        Ok(())
+    }
+}

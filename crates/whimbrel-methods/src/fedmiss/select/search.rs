@@ -1,0 +1,311 @@
+//! Which models are tried, in which order, and which one is taken: plain arithmetic on validation
+//! scores, without any federation.
+//!
+//! Ridges are shares of `lambda_max`, the smallest at which rank 0 is optimal: real counts are
+//! overdispersed by factors from 1 to several hundred, and the ridge they want moves with that
+//! factor, as `lambda_max` does.
+
+use whimbrel_core::{Error, Result as Outcome, Wire, wire};
+use whimbrel_models::lowrank::Effects;
+
+/// The rank at which ridges are compared.
+const PATH_RANK: usize = 3;
+/// Larger ranks, tried as long as they help.
+const WIDER: [usize; 2] = [5, 8];
+/// Smaller ranks, tried as long as they do little harm.
+const NARROWER: [usize; 2] = [2, 1];
+/// Shares of `lambda_max`.
+const SHARES: [f64; 6] = [0.5, 0.25, 0.12, 0.06, 0.03, 0.015];
+/// A path ends where the score is this much above its best, or twice in a row above it.
+const PATH_WORSE: f64 = 1.05;
+/// Smaller ranks are pursued up to this ratio to the best.
+const NARROWER_WORSE: f64 = 1.05;
+/// By how many standard errors a low rank must beat rank 0.
+const BEAT: f64 = 2.0;
+/// Within how many standard errors of the best the simplest is taken.
+const WITHIN: f64 = 1.0;
+
+/// The most candidates a search tries: two of rank 0, one path, two ridges for each other rank.
+pub const CANDIDATES_MAX: usize = 2 + SHARES.len() + 2 * (WIDER.len() + NARROWER.len());
+
+/// A model that is tried.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Candidate {
+    /// Main effects.
+    pub effects: Effects,
+    /// `r`.
+    pub rank: usize,
+    /// Ridge on the factors; 0 where there are none.
+    pub lambda: f64,
+}
+
+impl Wire for Candidate {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(self.effects as u8);
+        (self.rank as u32).put(out);
+        self.lambda.put(out);
+    }
+    fn take(from: &mut &[u8]) -> Outcome<Self> {
+        let effects = match u8::take(from)? {
+            0 => Effects::None,
+            1 => Effects::Row,
+            2 => Effects::Column,
+            3 => Effects::RowColumn,
+            other => return Err(Error::peer(format!("{other} stands for no kind of effects"))),
+        };
+        Ok(Self { effects, rank: u32::take(from)? as usize, lambda: f64::take(from)? })
+    }
+}
+
+/// How a candidate did on cells that its fit had not seen.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Trial {
+    /// The model.
+    pub candidate: Candidate,
+    /// Validation cells, over all folds.
+    pub cells: f64,
+    /// The sum of their deviances.
+    pub deviance: f64,
+    /// The sum of their squares.
+    pub squares: f64,
+    /// For each earlier trial, the sum of the squared differences of the deviances, cell by cell.
+    pub gaps: Vec<f64>,
+    /// Rounds that its fits took.
+    pub rounds: u32,
+}
+
+wire!(Trial { candidate, cells, deviance, squares, gaps, rounds });
+
+impl Trial {
+    /// Nothing known yet; so many trials came before.
+    pub fn new(candidate: Candidate, before: usize) -> Self {
+        let gaps = vec![0.0; before];
+        Self { candidate, cells: 0.0, deviance: 0.0, squares: 0.0, gaps, rounds: 0 }
+    }
+
+    /// The mean deviance.
+    pub fn mean(&self) -> f64 {
+        self.deviance / self.cells.max(1.0)
+    }
+
+    /// The standard error of the mean deviance.
+    pub fn standard_error(&self) -> f64 {
+        standard_error(self.cells, self.deviance, self.squares)
+    }
+}
+
+/// Of a mean, from the count, the sum and the sum of squares.
+fn standard_error(n: f64, sum: f64, squares: f64) -> f64 {
+    let n = n.max(1.0);
+    let mean = sum / n;
+    ((squares / n - mean * mean).max(0.0) / n).sqrt()
+}
+
+/// What there is to search.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Search {
+    /// Main effects; with both kinds, columns alone are tried too.
+    pub effects: Effects,
+    /// The largest rank that the table allows.
+    pub rank_max: usize,
+    /// The job's rank, where it gives one.
+    pub rank: Option<usize>,
+    /// The job's ridge, where it gives one.
+    pub lambda: Option<f64>,
+}
+
+impl Search {
+    /// The next candidate, given the trials so far; none once the search is over. `lambda_max` is
+    /// looked at only after rank 0 was tried.
+    pub fn next(&self, trials: &[Trial], lambda_max: f64) -> Option<Candidate> {
+        let score = |candidate: Candidate| {
+            let known = trials.iter().find(|trial| trial.candidate == candidate);
+            known.map(Trial::mean).ok_or(candidate)
+        };
+        self.walk(&score, lambda_max).err()
+    }
+
+    /// The search from its beginning; it breaks off with the first candidate that has no score.
+    fn walk(
+        &self,
+        score: &dyn Fn(Candidate) -> Result<f64, Candidate>,
+        lambda_max: f64,
+    ) -> Result<(), Candidate> {
+        for candidate in self.plain() {
+            score(candidate)?;
+        }
+        let ridges = self.ridges(lambda_max);
+        let first = self.rank.unwrap_or(PATH_RANK).min(self.rank_max);
+        if first == 0 || lambda_max <= 0.0 {
+            return Ok(());
+        }
+        let at = |rank, i: usize| Candidate { effects: self.effects, rank, lambda: ridges[i] };
+        // One rank, from strong to weak ridges, until it gets worse.
+        let (mut best, mut ridge) = (f64::INFINITY, 0);
+        for i in 0..ridges.len() {
+            let found = score(at(first, i))?;
+            if found < best {
+                (best, ridge) = (found, i);
+            } else if found > PATH_WORSE * best || i > ridge + 1 {
+                break;
+            }
+        }
+        if self.rank.is_some() {
+            return Ok(());
+        }
+        // More factors want as strong a ridge or a stronger one.
+        for rank in WIDER.into_iter().filter(|rank| (first + 1..=self.rank_max).contains(rank)) {
+            let tried = [ridge.saturating_sub(1), ridge];
+            let found = best_of(&tried, |i| score(at(rank, i)))?;
+            if found.0 >= best {
+                break;
+            }
+            (best, ridge) = found;
+        }
+        // Fewer want as weak a ridge or a weaker one.
+        for rank in NARROWER.into_iter().filter(|rank| *rank < first) {
+            let tried = [ridge, (ridge + 1).min(ridges.len() - 1)];
+            let found = best_of(&tried, |i| score(at(rank, i)))?;
+            if found.0 > NARROWER_WORSE * best {
+                break;
+            }
+            best = best.min(found.0);
+        }
+        Ok(())
+    }
+
+    /// Candidates of rank 0: the effects of the job and, with both kinds, columns alone, since
+    /// column means can beat row and column effects.
+    fn plain(&self) -> impl Iterator<Item = Candidate> {
+        let columns = (self.effects == Effects::RowColumn).then_some(Effects::Column);
+        let plain = |effects| Candidate { effects, rank: 0, lambda: 0.0 };
+        columns.into_iter().chain([self.effects]).map(plain)
+    }
+
+    fn ridges(&self, lambda_max: f64) -> Vec<f64> {
+        match self.lambda {
+            Some(lambda) => vec![lambda],
+            None => SHARES.iter().map(|share| share * lambda_max).collect(),
+        }
+    }
+}
+
+/// The smaller of two scores (which may be one), and where it was found.
+fn best_of(
+    tried: &[usize; 2],
+    mut score: impl FnMut(usize) -> Result<f64, Candidate>,
+) -> Result<(f64, usize), Candidate> {
+    let (first, second) = (score(tried[0])?, score(tried[1])?);
+    Ok(if second < first { (second, tried[1]) } else { (first, tried[0]) })
+}
+
+/// Which trial to take; none where nothing was tried.
+///
+/// The better of the models of rank 0 stands unless the best low-rank one beats it by two standard
+/// errors of the difference, paired cell by cell. Then it is the simplest (smallest rank, then
+/// strongest ridge) within one such error of the best. Where the job gives the rank, rank 0 is no
+/// choice.
+pub fn choose(trials: &[Trial], rank_given: bool) -> Option<usize> {
+    let better = |a: &usize, b: &usize| trials[*a].mean().total_cmp(&trials[*b].mean());
+    let all = 0..trials.len();
+    let plain = all.clone().filter(|i| trials[*i].candidate.rank == 0).min_by(better);
+    let low_rank = all.clone().filter(|i| trials[*i].candidate.rank > 0);
+    let Some(best) = low_rank.clone().min_by(better) else { return plain };
+    if let Some(plain) = plain.filter(|_| !rank_given) {
+        let (gain, error) = difference(trials, best, plain);
+        if gain >= -BEAT * error {
+            return Some(plain);
+        }
+    }
+    let close = |i: &usize| {
+        let (loss, error) = difference(trials, *i, best);
+        loss <= WITHIN * error
+    };
+    low_rank.filter(close).min_by(|a, b| {
+        let (a, b) = (&trials[*a].candidate, &trials[*b].candidate);
+        a.rank.cmp(&b.rank).then(b.lambda.total_cmp(&a.lambda))
+    })
+}
+
+/// The mean deviance of `a` less that of `b`, and its standard error.
+fn difference(trials: &[Trial], a: usize, b: usize) -> (f64, f64) {
+    let (ta, tb) = (&trials[a], &trials[b]);
+    let sum = ta.deviance - tb.deviance;
+    let squares = match a.cmp(&b) {
+        std::cmp::Ordering::Equal => 0.0,
+        std::cmp::Ordering::Greater => ta.gaps[b],
+        std::cmp::Ordering::Less => tb.gaps[a],
+    };
+    (sum / ta.cells.max(1.0), standard_error(ta.cells, sum, squares))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn search() -> Search {
+        Search { effects: Effects::RowColumn, rank_max: 50, rank: None, lambda: None }
+    }
+
+    /// Runs a search whose scores are known. So many of a hundred cells carry the differences, each
+    /// an equal part: a hundred leave no error, one leaves an error as large as the difference.
+    fn tried(search: &Search, carriers: f64, score: impl Fn(Candidate) -> f64) -> Vec<Trial> {
+        let mut trials: Vec<Trial> = Vec::new();
+        while let Some(candidate) = search.next(&trials, 1.0) {
+            let mut trial = Trial::new(candidate, trials.len());
+            (trial.cells, trial.deviance) = (100.0, 100.0 * score(candidate));
+            let gap = |other: &Trial| (trial.deviance - other.deviance).powi(2) / carriers;
+            trial.gaps = trials.iter().map(gap).collect();
+            trials.push(trial);
+            assert!(trials.len() <= CANDIDATES_MAX);
+        }
+        trials
+    }
+
+    #[test]
+    fn a_search_follows_the_scores() {
+        // Best at rank 5 and a share of 0.12.
+        let score = |c: Candidate| match c.rank {
+            0 => 3.0,
+            r => 1.0 + 0.1 * (r as f64 - 5.0).abs() + (c.lambda - 0.12).abs(),
+        };
+        let trials = tried(&search(), 100.0, score);
+        let order: Vec<(usize, f64)> =
+            trials.iter().map(|t| (t.candidate.rank, t.candidate.lambda)).collect();
+        assert_eq!(order[..5], [(0, 0.0), (0, 0.0), (3, 0.5), (3, 0.25), (3, 0.12)]);
+        assert!(order.contains(&(5, 0.12)) && order.contains(&(8, 0.25)), "{order:?}");
+        assert!(order.contains(&(2, 0.06)) && !order.contains(&(1, 0.12)), "{order:?}");
+        assert_eq!(trials[0].candidate.effects, Effects::Column);
+        let chosen = trials[choose(&trials, false).unwrap()].candidate;
+        assert_eq!((chosen.rank, chosen.lambda), (5, 0.12));
+    }
+
+    #[test]
+    fn what_the_job_gives_is_not_searched() {
+        let given = Search { rank: Some(4), ..search() };
+        assert!(
+            tried(&given, 100.0, |c| 1.0 + c.lambda)
+                .iter()
+                .all(|t| [0, 4].contains(&t.candidate.rank))
+        );
+        let given = Search { lambda: Some(0.7), ..search() };
+        let trials = tried(&given, 100.0, |c| 9.0 - c.rank as f64);
+        let ranks: Vec<usize> = trials.iter().map(|t| t.candidate.rank).collect();
+        assert_eq!(ranks, [0, 0, 3, 5, 8, 2]);
+        assert!(trials[2..].iter().all(|t| t.candidate.lambda == 0.7));
+        let small = Search { rank_max: 2, ..search() };
+        assert!(tried(&small, 100.0, |_| 1.0).iter().all(|t| t.candidate.rank <= 2));
+    }
+
+    #[test]
+    fn rank_zero_stands_unless_it_is_clearly_beaten() {
+        let score = |c: Candidate| if c.rank == 0 { 1.5 } else { 1.0 };
+        let unclear = tried(&search(), 1.0, score);
+        assert_eq!(unclear[choose(&unclear, false).unwrap()].candidate.rank, 0);
+        assert!(unclear[choose(&unclear, true).unwrap()].candidate.rank > 0);
+        let clear = tried(&search(), 100.0, score);
+        let chosen = clear[choose(&clear, false).unwrap()].candidate;
+        assert_eq!((chosen.rank, chosen.lambda), (1, 0.5), "the simplest of equals");
+        assert_eq!(choose(&[], false), None);
+    }
+}

@@ -1,0 +1,128 @@
+//! Where the fit of a candidate starts, and the strongest ridge worth trying.
+
+use super::search::Candidate;
+use super::state::Server;
+use crate::fedmiss::{self, FedMiss, Phase};
+use whimbrel_core::{Key, linalg, vector};
+use whimbrel_models::lowrank::{Factors, LowRank};
+
+/// Steps of the power method; the largest singular value is wanted to a few percent.
+const POWER_STEPS: usize = 60;
+/// A component whose norm is below this share of the largest was put out by the last ridge.
+const OUT: f64 = 1e-3;
+
+/// The spectral norm of the mean residual `(1/n) sum_c (Y_c − ψ'(θ))`, at the optimum of rank 0: the
+/// gradient of the fit with respect to `U V^T`. Above it, factors do not pay. The residual of an
+/// observed cell is what its completed value is above its mean, times its copies, of which a fit with
+/// [`Copies::Fewest`](crate::fedmiss::Copies) has one per observation.
+pub(super) fn lambda_max(fit: &FedMiss, server: &fedmiss::Server) -> f64 {
+    let expected = fit.model.expected(&server.factors);
+    let n = server.members.len().max(1) as f64;
+    let mut residual = vec![0.0; expected.len()];
+    for (cell, count) in server.union.iter().zip(&server.counts) {
+        let cell = *cell as usize;
+        residual[cell] = (server.s_hat[cell] - expected[cell]) * f64::from(*count) / n;
+    }
+    spectral_norm(&residual, fit.model.columns())
+}
+
+/// The largest singular value of a matrix, row after row.
+fn spectral_norm(a: &[f64], columns: usize) -> f64 {
+    let mut v = vec![0.0; columns];
+    Key::root(POWER).stream().fill_normal(&mut v);
+    let mut along = vec![0.0; a.len() / columns.max(1)];
+    let mut size = 0.0;
+    for _ in 0..POWER_STEPS {
+        let norm = vector::norm2_squared(&v).sqrt();
+        if norm == 0.0 {
+            return 0.0;
+        }
+        vector::scale(&mut v, 1.0 / norm);
+        linalg::matvec(&mut along, a, &v);
+        size = vector::norm2_squared(&along).sqrt();
+        v.fill(0.0);
+        for (row, x) in a.chunks_exact(columns).zip(&along) {
+            vector::axpy(&mut v, *x, row);
+        }
+    }
+    size
+}
+
+/// The stream of the first direction.
+const POWER: u64 = 0x5167;
+
+/// The fit of this fold that is nearest to the candidate, brought to its rank: that of the same
+/// rank tried last, else the smallest of the larger ones without its last components, else the
+/// largest of the smaller ones with small random components added.
+pub(super) fn start(model: &LowRank, candidate: &Candidate, server: &Server, key: Key) -> Factors {
+    let first = &server.fresh[server.fold as usize].factors;
+    let mut out = Factors::start(model, model.family().mean(first.intercept), key);
+    let known = server.trials.iter().zip(&server.found);
+    let known = known.filter(|(trial, _)| trial.candidate.effects == candidate.effects);
+    let distance = |rank: usize| match rank.cmp(&candidate.rank) {
+        std::cmp::Ordering::Equal => 0,
+        std::cmp::Ordering::Greater => rank - candidate.rank,
+        // Any larger one comes first.
+        std::cmp::Ordering::Less => usize::MAX / 2 - rank,
+    };
+    // Of equals the last: its ridge is the nearest on a path.
+    let known: Vec<_> = known.collect();
+    let nearest = known.iter().rev().min_by_key(|(trial, _)| distance(trial.candidate.rank));
+    let Some((_, nearest)) = nearest else { return out };
+    out.intercept = nearest.intercept;
+    out.row_effects.clone_from(&nearest.row_effects);
+    out.column_effects.clone_from(&nearest.column_effects);
+    copy_components(&mut out.u, candidate.rank, &nearest.u, nearest.rank as usize);
+    copy_components(&mut out.v, candidate.rank, &nearest.v, nearest.rank as usize);
+    out
+}
+
+/// Copies the components that both have, largest first, and leaves those alone that are out.
+fn copy_components(to: &mut [f64], rank: usize, from: &[f64], from_rank: usize) {
+    let norm2 =
+        |k: usize| from.iter().skip(k).step_by(from_rank.max(1)).map(|x| x * x).sum::<f64>();
+    let norms: Vec<f64> = (0..from_rank).map(norm2).collect();
+    let largest = norms.iter().copied().fold(0.0, f64::max);
+    for k in (0..rank.min(from_rank)).filter(|k| norms[*k] > OUT * OUT * largest) {
+        let places = to.iter_mut().skip(k).step_by(rank);
+        places.zip(from.iter().skip(k).step_by(from_rank)).for_each(|(to, from)| *to = *from);
+    }
+}
+
+/// The fit of a fold from given factors on.
+pub(super) fn restart(fit: &FedMiss, fresh: &fedmiss::Server, factors: Factors) -> fedmiss::Server {
+    fedmiss::Server {
+        phase: Phase::Fit,
+        s_hat: fit.model.expected(&factors),
+        down: fit.downlink.server(&factors.to_vector(&fit.model)),
+        factors,
+        ..fresh.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_spectral_norm_of_a_product_of_vectors() {
+        // 3 x 2, rank one: |u||v| = 3 * 5.
+        let (u, v) = ([1.0, 2.0, -2.0], [3.0, 4.0]);
+        let a: Vec<f64> = u.iter().flat_map(|u| v.map(|v| u * v)).collect();
+        assert!((spectral_norm(&a, 2) - 15.0).abs() < 1e-12);
+        assert_eq!(spectral_norm(&[0.0; 6], 2), 0.0);
+    }
+
+    #[test]
+    fn components_are_copied_unless_they_are_out() {
+        // Two rows of three components, the second out.
+        let from = [5.0, 1e-9, 2.0, 6.0, 1e-9, 3.0];
+        let mut narrower = [0.1; 4];
+        copy_components(&mut narrower, 2, &from, 3);
+        assert_eq!(narrower, [5.0, 0.1, 6.0, 0.1]);
+        let mut wider = [0.1; 8];
+        copy_components(&mut wider, 4, &from, 3);
+        assert_eq!(wider, [5.0, 0.1, 2.0, 0.1, 6.0, 0.1, 3.0, 0.1]);
+        copy_components(&mut wider, 4, &[], 0);
+    }
+}

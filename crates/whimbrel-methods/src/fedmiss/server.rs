@@ -1,0 +1,197 @@
+//! The server's half: who observed what, the field, and the completed table.
+
+use super::client::minibatch;
+use super::settings::{Copies, FedMiss, StepRule, auto_step};
+use super::state::{Fold, Member, Phase, Server, Upload};
+use crate::settings::Budget;
+use whimbrel_core::{Error, Key, Result};
+use whimbrel_models::lowrank::{Calibration, Push, Scores, Sparse};
+
+/// A run in whose first rounds most observed cells had to be clipped, so many of them, stops: its
+/// table lives outside the domain.
+const REPAIRED_ROUNDS_MAX: u32 = 100;
+
+impl FedMiss {
+    /// `R_c = P(Y_c − ψ'(θ_0))`; clients whose upload was lost stay at zero.
+    pub(super) fn open(&self, mut server: Server, fold: &Fold) -> Result<Server> {
+        for upload in &fold.uploads {
+            for (place, value) in self.places_of(&server, upload)?.iter().zip(&upload.values) {
+                server.memory[*place as usize] += value;
+            }
+            server.residuals += upload.values.len() as u64;
+        }
+        server.phase = self.first_phase();
+        Ok(server)
+    }
+
+    pub(super) fn move_table(&self, mut server: Server, fold: &Fold, key: Key) -> Result<Server> {
+        let copies = self.copies_of(&server)?;
+        // Σ_c R_c + Σ_A (N_c/(b_c p_c)) Q_c;  R += Σ_A α_c Q_c               (Alg. 7, l. 18)
+        let mut residual = server.memory.clone();
+        for upload in &fold.uploads {
+            let places = self.places_of(&server, upload)?;
+            let cells = server.member(upload.id)?.places.len();
+            let weight = cells as f64 / (places.len() as f64 * upload.inclusion);
+            let alpha = self.alpha_of(cells).unwrap_or(0.0);
+            for (place, value) in places.iter().zip(&upload.values) {
+                residual[*place as usize] += weight * value;
+                server.memory[*place as usize] += alpha * value;
+            }
+            server.residuals += upload.values.len() as u64;
+        }
+        // H = ψ'(θ) − Ŝ + residual/M;  Ŝ += γ H;  θ = T(Ŝ)                    (l. 19 to 21)
+        let push = self.on_table(&server, &residual, copies)?;
+        let n = server.members.len() as f64;
+        let step = Push {
+            push: &push,
+            gamma: self.gamma(&server, copies),
+            shrink: if self.differ() { n } else { n / copies },
+        };
+        let round = server.round + 1;
+        let moved = self
+            .model
+            .advance(&mut server.s_hat, &mut server.factors, &mut server.basis, step)
+            .map_err(|e| e.in_round(round))?;
+        server.round = round;
+        server.table_norm2 = moved.table_norm2;
+        server.update_norm2 = Some(moved.field_norm2);
+        server.sweeps += u64::from(moved.sweeps);
+        server.spread = self.downlink.spread(&fold.down);
+        self.count_repairs(&mut server, moved.repairs)?;
+        let theta = server.factors.to_vector(&self.model);
+        self.downlink.publish(&mut server.down, theta, &fold.down, key)?;
+        let done = match self.budget {
+            Budget::Rounds(rounds) => server.round >= rounds,
+            Budget::Epochs(epochs) => server.epoch() >= epochs,
+        };
+        if done {
+            server.phase = Phase::Calibrate;
+        }
+        Ok(server)
+    }
+
+    pub(super) fn calibrate(&self, mut server: Server, fold: &Fold) -> Result<Server> {
+        let mut all = Scores::default();
+        for upload in &fold.uploads {
+            upload.scores.iter().try_for_each(|scores| all.merge(scores))?;
+        }
+        if all.observed.count > 0 {
+            let parameters = self.model.coordinates_len();
+            server.calibration = Some(Calibration::new(self.model.settings(), &all, parameters));
+        }
+        server.phase = Phase::Over;
+        Ok(server)
+    }
+
+    /// Whether copies differ from cell to cell.
+    fn differ(&self) -> bool {
+        self.copies == Copies::Fewest
+    }
+
+    /// M; the largest where copies differ.
+    pub(super) fn copies_of(&self, server: &Server) -> Result<f64> {
+        let most = server.counts.iter().copied().max().unwrap_or(1);
+        let fewest = f64::from(most.max(1)) * self.personal_factor();
+        match self.copies {
+            Copies::Fewest => Ok(fewest),
+            Copies::Clients => Ok(fewest.max(server.members.len() as f64)),
+            Copies::Given(copies) if copies >= fewest => Ok(copies),
+            Copies::Given(copies) => Err(Error::config(format!(
+                "copies = {copies}, and the most observed cell counts {fewest:.3} times: a step could then increase the objective"
+            ))
+            .hint(format!("set copies to {} or more", fewest.ceil()))),
+        }
+    }
+
+    /// γ_{k+1}.
+    pub(super) fn gamma(&self, server: &Server, copies: f64) -> f64 {
+        match self.step {
+            StepRule::Given(schedule) => schedule.at(server.round),
+            // A cell that one client observed has but one copy of its own.
+            StepRule::Auto if self.differ() => {
+                auto_step(server.amplification, self.personal_factor())
+            }
+            StepRule::Auto => auto_step(server.amplification, copies),
+        }
+    }
+
+    /// Residuals on the union of observed cells, where they belong in the table.
+    pub(super) fn on_table(&self, server: &Server, on: &[f64], copies: f64) -> Result<Sparse> {
+        let places = server.by_cell.iter().map(|place| *place as usize);
+        if self.differ() {
+            let factor = self.personal_factor();
+            let copies = |place: usize| f64::from(server.counts[place]) * factor;
+            let cells = places.map(|place| (server.union[place], on[place], copies(place)));
+            return Sparse::with_copies(&self.model, cells);
+        }
+        Sparse::new(&self.model, places.map(|place| (server.union[place], on[place])), copies)
+    }
+
+    /// The places of what an upload holds.
+    fn places_of(&self, server: &Server, upload: &Upload) -> Result<Vec<u32>> {
+        let places = &server.member(upload.id)?.places;
+        let chosen: Vec<u32> = match upload.draw {
+            None => places.clone(),
+            Some(address) => {
+                let batch = minibatch(address, places.len(), self.batch_of(places.len()));
+                batch.into_iter().map(|i| places[i]).collect()
+            }
+        };
+        if chosen.len() != upload.values.len() {
+            return Err(Error::internal("an upload does not fit its minibatch"));
+        }
+        Ok(chosen)
+    }
+
+    fn count_repairs(&self, server: &mut Server, repairs: u64) -> Result<()> {
+        server.repairs += repairs;
+        server.repaired_rounds += u32::from(2 * repairs > server.union.len() as u64);
+        if server.repaired_rounds < server.round.max(REPAIRED_ROUNDS_MAX) {
+            return Ok(());
+        }
+        Err(Error::numerical(format!(
+            "in each of the first {REPAIRED_ROUNDS_MAX} rounds most cells left the range of their means; lower the step, or use larger batches or more levels in the codec"
+        ))
+        .in_round(server.round))
+    }
+}
+
+impl Server {
+    /// Counts a client's cells; returns their places.
+    pub(super) fn take_in(&mut self, cells: &[u64]) -> Vec<u32> {
+        let known = self.union.len();
+        let mut places = Vec::with_capacity(cells.len());
+        for (i, cell) in cells.iter().enumerate() {
+            let place = match self.find(*cell) {
+                Some(place) => place,
+                // A cell of its own that comes again.
+                None if i > 0 && cells[i - 1] == *cell => self.union.len() as u32 - 1,
+                None => {
+                    self.union.push(*cell);
+                    self.counts.push(0);
+                    self.memory.push(0.0);
+                    self.union.len() as u32 - 1
+                }
+            };
+            self.counts[place as usize] += 1;
+            places.push(place);
+        }
+        if self.union.len() > known {
+            self.by_cell.extend(known as u32..self.union.len() as u32);
+            self.by_cell.sort_by_key(|place| self.union[*place as usize]);
+        }
+        places
+    }
+
+    /// Whether the cell was known before this client.
+    fn find(&self, cell: u64) -> Option<u32> {
+        let at = self.by_cell.binary_search_by_key(&cell, |place| self.union[*place as usize]);
+        at.ok().map(|at| self.by_cell[at])
+    }
+
+    pub(super) fn member(&self, id: u32) -> Result<&Member> {
+        let at = self.members.binary_search_by_key(&id, |member| member.id);
+        let at = at.map_err(|_| Error::internal("an upload of a client that never joined"))?;
+        Ok(&self.members[at])
+    }
+}

@@ -1,0 +1,167 @@
+//! Hyper-parameters of FedMissEM, and what is made of them.
+
+use crate::settings::{Batch, Budget};
+use crate::step::Schedule;
+use whimbrel_codec::Codec;
+use whimbrel_codec::channel::{Downlink, em_alpha};
+use whimbrel_core::{Error, Result};
+use whimbrel_models::lowrank::{Family, LowRank};
+
+/// Personal effects stay within plus and minus this: a client counts at most `e^2` times more or
+/// less than the others, and the server's step can allow for it without knowing whose effect is
+/// what.
+pub const PERSONAL_MAX: f64 = 2.0;
+
+/// Hyper-parameters.
+pub struct FedMiss {
+    /// The model.
+    pub model: LowRank,
+    /// `γ_k`.
+    pub step: StepRule,
+    /// When to stop; an epoch is as many residuals as cells are observed, over all clients.
+    pub budget: Budget,
+    /// Which observed cells an upload carries; drawn without replacement.
+    pub batch: Batch,
+    /// `M`.
+    pub copies: Copies,
+    /// Compression of the residuals of a minibatch; unbiased.
+    pub codec: Codec,
+    /// The memories `R_c`.
+    pub memory: Memory,
+    /// Whether memories start at the residuals of the first factors (one counted exchange).
+    pub open_memories: bool,
+    /// Whether each client has an effect of its own, which never leaves it.
+    pub personal: bool,
+    /// The planned mean probability of taking part; only an automatic step uses it.
+    pub participation: f64,
+    /// The way down, for vectors of [`LowRank::coordinates_len`] numbers.
+    pub downlink: Downlink,
+}
+
+/// How the step is chosen.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum StepRule {
+    /// By the job.
+    Given(Schedule),
+    /// From batch sizes, codec, participation and copies: see [`auto_step`].
+    Auto,
+}
+
+impl StepRule {
+    /// The copies that go with it: the paper's with a given step, the fewest otherwise.
+    pub fn copies(&self) -> Copies {
+        match self {
+            Self::Given(_) => Copies::Clients,
+            Self::Auto => Copies::Fewest,
+        }
+    }
+}
+
+/// `M`, the number of complete tables that EM imagines.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Copies {
+    /// One per client, as in the paper, and never fewer than the most observed cell has
+    /// observations.
+    Clients,
+    /// In each cell as many as it has observations, and next to none where nobody observed: the
+    /// longest steps that are sure to descend.
+    Fewest,
+    /// So many; at least as many as the most observed cell has observations.
+    Given(f64),
+}
+
+/// What both ends remember of a client's residuals.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Memory {
+    /// A memory with step `1/(1 + omega)` of the client's own batch.
+    Auto,
+    /// A memory with this step, in (0, 1].
+    Alpha(f64),
+    /// None: the noise of minibatches and codec then never vanishes.
+    Off,
+}
+
+impl FedMiss {
+    /// Refuses settings that do not go together, with the reason.
+    pub fn check(&self) -> Result<()> {
+        if let Batch::Sample { replacement, local_steps, size } = self.batch {
+            if replacement || local_steps != 1 {
+                return Err(Error::config(
+                    "minibatches of cells are drawn once a round and without replacement",
+                )
+                .hint("leave out replacement and local_steps in [method]"));
+            }
+            if size == 0 {
+                return Err(Error::config("batch = 0 leaves nothing to send"));
+            }
+        }
+        if !self.codec.is_unbiased() {
+            return Err(Error::config(format!(
+                "{} is biased, and residuals are sent without error feedback",
+                self.codec.name()
+            ))
+            .hint("choose an unbiased codec in [uplink], such as dithering"));
+        }
+        if let Memory::Alpha(alpha) = self.memory
+            && !(alpha > 0.0 && alpha <= 1.0)
+        {
+            return Err(Error::config(format!("alpha = {alpha} is not in (0, 1]"))
+                .hint("alpha = \"auto\" is 1/(1 + omega) of the codec"));
+        }
+        if let Copies::Given(copies) = self.copies
+            && !(copies > 0.0 && copies.is_finite())
+        {
+            return Err(Error::config(format!("copies = {copies} is not a positive number")));
+        }
+        if self.downlink.replaces_state() {
+            return Err(Error::config(
+                "a degraded downlink replaces the server's state by what clients decode, and the factors are not that state",
+            )
+            .hint("set rule = \"exact\" or \"preserved\" in [downlink]"));
+        }
+        Ok(())
+    }
+
+    /// `b_c`, for a client with so many observed cells.
+    pub fn batch_of(&self, cells: usize) -> usize {
+        self.batch.expectations(cells as u64) as usize
+    }
+
+    /// `α_c`; none without memories.
+    pub fn alpha_of(&self, cells: usize) -> Option<f64> {
+        match self.memory {
+            Memory::Auto => Some(em_alpha(self.codec.omega(self.batch_of(cells)).unwrap_or(0.0))),
+            Memory::Alpha(alpha) => Some(alpha),
+            Memory::Off => None,
+        }
+    }
+
+    /// `(N_c/b_c)(1 + ω(b_c))/p`: by how much sampling and compression blow the square of one
+    /// upload up.
+    pub fn amplification_of(&self, cells: usize) -> f64 {
+        let b_c = self.batch_of(cells);
+        let omega = self.codec.omega(b_c).unwrap_or(0.0);
+        cells as f64 / b_c as f64 * (1.0 + omega) / self.participation
+    }
+
+    /// How many observations one observation of a cell counts for, at most: a personal effect can
+    /// raise `ψ''` that much over its value without the effect.
+    pub(super) fn personal_factor(&self) -> f64 {
+        match self.model.family() {
+            Family::Poisson | Family::Bernoulli if self.personal => {
+                whimbrel_core::math::exp(PERSONAL_MAX)
+            }
+            _ => 1.0,
+        }
+    }
+}
+
+/// The step that a job gets without asking: one without noise, else `M/(2A)` and at most 1/2, with
+/// `A` the largest amplification of a client and `M` the copies of a cell that was observed once.
+///
+/// A cell of a minibatch moves by `γ (A/M)` times the difference between its residual and the
+/// memory. As for SAGA, whose step is a constant over the smoothness of one summand, the memories
+/// keep up as long as that factor is below one; 1/2 leaves room for the codec's noise.
+pub fn auto_step(amplification: f64, copies: f64) -> f64 {
+    if amplification <= 1.0 { 1.0 } else { (0.5 * copies / amplification).min(0.5) }
+}

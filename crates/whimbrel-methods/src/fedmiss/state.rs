@@ -1,0 +1,264 @@
+//! What FedMissEM keeps and sends.
+
+use whimbrel_codec::Packet;
+use whimbrel_codec::channel::{DownClient, DownFold, DownMessage, DownPeer, DownServer, Spread};
+use whimbrel_core::wire::{put_varint, take_varint};
+use whimbrel_core::{Error, Result, Wire, wire};
+use whimbrel_models::lowrank::{Calibration, Factors, Scores};
+
+/// The kinds of exchange.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Phase {
+    /// Memories open at the residuals of the first factors.
+    Memory,
+    /// The rounds of the algorithm.
+    Fit,
+    /// After the last round: how far off the fit is, for intervals.
+    Calibrate,
+    /// Nothing comes any more.
+    Over,
+}
+
+impl Wire for Phase {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(*self as u8);
+    }
+    fn take(from: &mut &[u8]) -> Result<Self> {
+        match u8::take(from)? {
+            0 => Ok(Self::Memory),
+            1 => Ok(Self::Fit),
+            2 => Ok(Self::Calibrate),
+            3 => Ok(Self::Over),
+            other => Err(Error::peer(format!("{other} is no phase of FedMissEM"))),
+        }
+    }
+}
+
+/// The global state.
+#[derive(Clone, Debug)]
+pub struct Server {
+    /// The exchange that comes next.
+    pub phase: Phase,
+    /// k.
+    pub round: u32,
+    /// `Ŝ_k`, the completed table, row after row.
+    pub s_hat: Vec<f64>,
+    /// `θ_k = T(Ŝ_k)`.
+    pub factors: Factors,
+    /// Directions that the next `T` of a Gaussian table starts from.
+    pub basis: Vec<f64>,
+    /// The cells that somebody observed, each once, in the order in which they became known:
+    /// `row * columns + column`.
+    pub union: Vec<u64>,
+    /// Places in `union`, by cell.
+    pub by_cell: Vec<u32>,
+    /// How often each cell of `union` was observed.
+    pub counts: Vec<u32>,
+    /// `Σ_c R_c` on the cells of `union`.
+    pub memory: Vec<f64>,
+    /// Who observed what, by id.
+    pub members: Vec<Member>,
+    /// The largest amplification of a client, for an automatic step.
+    pub amplification: f64,
+    /// The server's end of the downlink.
+    pub down: DownServer,
+    /// `||Ŝ_k||²`; zero before the first round.
+    pub table_norm2: f64,
+    /// `||H_k||²` of the last round.
+    pub update_norm2: Option<f64>,
+    /// `E||θ̂_c − θ||²` and `E||θ − H_c||²` of the last round, over a compressed downlink.
+    pub spread: Option<Spread>,
+    /// Residuals computed so far, over all clients.
+    pub residuals: u64,
+    /// Sweeps that `T` has taken so far.
+    pub sweeps: u64,
+    /// Cells that had to be clipped into the domain of `T` so far.
+    pub repairs: u64,
+    /// Rounds in which most observed cells had to.
+    pub repaired_rounds: u32,
+    /// What the last exchange found.
+    pub calibration: Option<Calibration>,
+}
+
+impl Server {
+    /// `N`: observations of everyone enrolled.
+    pub fn observations(&self) -> u64 {
+        self.members.iter().map(|member| member.places.len() as u64).sum()
+    }
+
+    /// Passes over the observations.
+    pub fn epoch(&self) -> f64 {
+        self.residuals as f64 / self.observations().max(1) as f64
+    }
+}
+
+/// One client, as the server needs it when uploads are put together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Member {
+    /// Its id.
+    pub id: u32,
+    /// Where in the union its cells are, in its own order.
+    pub places: Vec<u32>,
+}
+
+/// What the server remembers about one client.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// `N_c`.
+    pub cells: u32,
+    /// The server's record of its downlink.
+    pub down: DownPeer,
+}
+
+/// What a client remembers.
+#[derive(Clone, Debug)]
+pub struct Client {
+    /// `R_c`, one number per own cell; empty stands for zero.
+    pub memory: Vec<f64>,
+    /// `e_c`; 0 where effects are not personal.
+    pub effect: f64,
+    /// The client's end of the downlink.
+    pub down: DownClient,
+}
+
+/// What a client says at enrolment.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    /// Which cells it observed.
+    pub cells: Positions,
+    /// The sum of the values observed there.
+    pub sum: f64,
+}
+
+/// Numbers of cells in ascending order, repeats allowed. They travel as differences.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Positions(pub Vec<u64>);
+
+impl Wire for Positions {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_varint(self.0.len() as u64, out);
+        let mut last = 0;
+        for position in &self.0 {
+            put_varint(position - last, out);
+            last = *position;
+        }
+    }
+    fn take(from: &mut &[u8]) -> Result<Self> {
+        let count = take_varint(from)?;
+        // Each takes a byte at least.
+        if count > from.len() as u64 {
+            return Err(Error::peer(format!("a list of {count} cells is cut short")));
+        }
+        let mut last = 0u64;
+        let next = |from: &mut &[u8]| {
+            let step = take_varint(from)?;
+            last = last.checked_add(step).ok_or_else(|| Error::peer("a cell beyond any table"))?;
+            Ok(last)
+        };
+        let mut next = next;
+        (0..count).map(|_| next(from)).collect::<Result<_>>().map(Self)
+    }
+}
+
+/// The message to a client.
+#[derive(Clone, Debug)]
+pub struct Down {
+    /// The kind of exchange.
+    pub phase: Phase,
+    /// n, which weighs the penalty of a personal effect.
+    pub clients: u32,
+    /// `θ_k`.
+    pub state: DownMessage,
+}
+
+/// The message from a client.
+#[derive(Clone, Debug)]
+pub struct Up {
+    /// The kind of exchange it answers.
+    pub phase: Phase,
+    /// The address under which the minibatch was drawn, where there is one.
+    pub draw: Option<u64>,
+    /// The compressed residuals of the minibatch less their memories, or residuals of all cells
+    /// sent exactly.
+    pub packet: Packet,
+    /// How far off the fit is, at the end.
+    pub scores: Option<Scores>,
+}
+
+/// The uploads of one exchange, by id.
+#[derive(Clone, Debug)]
+pub struct Fold {
+    /// The kind of exchange.
+    pub phase: Phase,
+    /// What each client sent.
+    pub uploads: Vec<Upload>,
+    /// What they say about the messages that went down.
+    pub down: DownFold,
+}
+
+/// One client's residuals, decoded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Upload {
+    /// Who.
+    pub id: u32,
+    /// The address of its minibatch; none for all cells.
+    pub draw: Option<u64>,
+    /// The planned probability that it was asked.
+    pub inclusion: f64,
+    /// What was sent.
+    pub values: Vec<f64>,
+    /// How far off the fit is, at the end.
+    pub scores: Option<Scores>,
+}
+
+wire!(Server {
+    phase,
+    round,
+    s_hat,
+    factors,
+    basis,
+    union,
+    by_cell,
+    counts,
+    memory,
+    members,
+    amplification,
+    down,
+    table_norm2,
+    update_norm2,
+    spread,
+    residuals,
+    sweeps,
+    repairs,
+    repaired_rounds,
+    calibration
+});
+wire!(Member { id, places });
+wire!(Peer { cells, down });
+wire!(Client { memory, effect, down });
+wire!(Summary { cells, sum });
+wire!(Down { phase, clients, state });
+wire!(Up { phase, draw, packet, scores });
+wire!(Fold { phase, uploads, down });
+wire!(Upload { id, draw, inclusion, values, scores });
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_travel_as_differences() {
+        let cells = Positions(vec![3, 3, 10, 500, 500_000_000_000]);
+        let bytes = cells.to_bytes();
+        assert_eq!(bytes.len(), 1 + 1 + 1 + 1 + 2 + 6);
+        assert_eq!(Positions::from_bytes(&bytes).unwrap(), cells);
+        for cut in 0..bytes.len() {
+            assert!(Positions::from_bytes(&bytes[..cut]).is_err());
+        }
+        let mut beyond = vec![2];
+        put_varint(u64::MAX, &mut beyond);
+        put_varint(1, &mut beyond);
+        assert!(Positions::from_bytes(&beyond).is_err());
+    }
+}

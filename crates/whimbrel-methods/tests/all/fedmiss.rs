@@ -1,0 +1,589 @@
+//! FedMissEM at work: the optimum of soft-impute, stationary points of counts, noise that vanishes,
+//! and objectives that never increase.
+
+use whimbrel_codec::channel::{DownRule, Downlink, Feedback, Memories};
+use whimbrel_codec::{Codec, Norm};
+use whimbrel_core::method::MetricValue;
+use whimbrel_core::{
+    Cell, Cells, ClientData, ClientId, DynMethod, Erased, Key, Probability, Wire, linalg, math,
+    vector,
+};
+use whimbrel_engine::keys::StageKeys;
+use whimbrel_engine::{Faults, Federation, Participation, Simulator};
+use whimbrel_methods::fedmiss::{BindCells, Client, Copies, FedMiss, Memory, Server, StepRule};
+use whimbrel_methods::settings::{Batch, Budget};
+use whimbrel_methods::step::Schedule;
+use whimbrel_models::lowrank::{Effects, Factors, Family, LowRank, LowRankFit, Settings};
+use whimbrel_testkit::method::{MethodUnderTest, laws};
+
+pub const ROWS: usize = 18;
+pub const COLUMNS: usize = 11;
+
+/// A rank-2 table with noise, of which each client saw some cells; a few are seen twice.
+pub fn clients(family: Family, count: usize, per_client: usize, key: Key) -> Vec<ClientData> {
+    let mut stream = key.stream();
+    let mut normal = |n: usize| (0..n).map(|_| stream.normal()).collect::<Vec<f64>>();
+    let (u, v) = (normal(2 * ROWS), normal(2 * COLUMNS));
+    let labels = |n: usize| (0..n).map(|i| i.to_string()).collect::<Vec<_>>().into();
+    let one = |c: usize| {
+        let mut stream = key.fold(1 + c as u64).stream();
+        let chosen = stream.choose(ROWS * COLUMNS, per_client + 8);
+        let mut cell = |at: usize| {
+            let (row, column) = (at / COLUMNS, at % COLUMNS);
+            let theta = 0.7 * (u[2 * row] * v[2 * column] + u[2 * row + 1] * v[2 * column + 1]);
+            let mean = family.mean(theta + 0.5);
+            let value = family.draw(mean, 0.3, &mut stream);
+            Cell { row: row as u32, column: column as u32, value }
+        };
+        let cells: Vec<Cell> = chosen.into_iter().map(&mut cell).collect();
+        let (held_out, observed) = cells.split_at(8);
+        let made = Cells::new(labels(ROWS), labels(COLUMNS), observed.to_vec(), held_out.to_vec());
+        ClientData::Cells(made.unwrap())
+    };
+    (0..count).map(one).collect()
+}
+
+#[derive(Clone)]
+pub struct Setup {
+    pub settings: Settings,
+    pub step: StepRule,
+    pub copies: Copies,
+    pub batch: Batch,
+    pub codec: Codec,
+    pub memory: Memory,
+    pub open_memories: bool,
+    pub personal: bool,
+    pub participation: f64,
+    pub rounds: u32,
+}
+
+impl Setup {
+    pub fn new(family: Family) -> Self {
+        let settings = Settings { rank: 3, lambda: 0.3, ..Settings::new(ROWS, COLUMNS, family) };
+        Self {
+            settings,
+            step: StepRule::Auto,
+            copies: Copies::Fewest,
+            batch: Batch::Full,
+            codec: Codec::Exact,
+            memory: Memory::Auto,
+            open_memories: true,
+            personal: false,
+            participation: 1.0,
+            rounds: 300,
+        }
+    }
+
+    pub fn method(&self) -> Erased<FedMiss, BindCells> {
+        let model = LowRank::new(self.settings.clone()).unwrap();
+        let downlink = Downlink::exact(model.coordinates_len());
+        let method = FedMiss {
+            model,
+            step: self.step,
+            budget: Budget::Rounds(self.rounds),
+            batch: self.batch,
+            copies: self.copies,
+            codec: self.codec.clone(),
+            memory: self.memory,
+            open_memories: self.open_memories,
+            personal: self.personal,
+            participation: self.participation,
+            downlink,
+        };
+        method.check().unwrap();
+        Erased(method, BindCells)
+    }
+}
+
+pub fn given(gamma: f64) -> StepRule {
+    StepRule::Given(Schedule::constant(gamma).unwrap())
+}
+
+pub fn cells(size: u32) -> Batch {
+    Batch::Sample { size, replacement: false, local_steps: 1 }
+}
+
+pub fn federation(method: &dyn DynMethod, data: &[ClientData]) -> Federation {
+    Federation {
+        names: (0..data.len()).map(|i| format!("{i:03}")).collect(),
+        data: data.iter().map(|d| method.bind(d).unwrap()).collect(),
+    }
+}
+
+/// The last state, and the named metric after each round.
+fn run(
+    setup: &Setup,
+    data: &[ClientData],
+    participation: Participation,
+    metric: Option<&str>,
+) -> (Server, Vec<f64>) {
+    let method = setup.method();
+    let federation = federation(&method, data);
+    let keys = StageKeys::new(1, 0);
+    let mut simulator =
+        Simulator::start(&method, &federation, keys, participation, Faults::default()).unwrap();
+    let mut values = Vec::new();
+    while let Some(done) = simulator.step().unwrap() {
+        if let (Some(name), Some(_)) = (metric, done.round) {
+            let (metrics, _) = simulator.evaluate().unwrap();
+            match metrics.iter().find(|m| m.name == name).unwrap().value {
+                MetricValue::Number(value) => values.push(value),
+                _ => panic!("{name} is not a number"),
+            }
+        }
+    }
+    (simulator.machine().server().downcast_ref::<Server>().unwrap().clone(), values)
+}
+
+fn all_cells(data: &[ClientData]) -> Vec<Cell> {
+    let cells = data.iter().flat_map(|d| match d {
+        ClientData::Cells(cells) => cells.observed.clone(),
+        _ => panic!("cells"),
+    });
+    cells.collect()
+}
+
+/// Proximal gradient with whole singular value decompositions, to the end: the optimum of
+/// `(1/2) sum_observed (y - theta)^2 + threshold |theta|_*`.
+fn soft_impute(cells: &[Cell], threshold: f64) -> (Vec<f64>, f64) {
+    let at = |cell: &Cell| cell.row as usize * COLUMNS + cell.column as usize;
+    let mut counts = [0.0f64; ROWS * COLUMNS];
+    cells.iter().for_each(|cell| counts[at(cell)] += 1.0);
+    let longest = counts.iter().fold(0.0f64, |a, b| a.max(*b));
+    let mut theta = vec![0.0; ROWS * COLUMNS];
+    let (mut change, mut nuclear) = (f64::INFINITY, 0.0);
+    while change > 1e-13 {
+        let mut moved = theta.clone();
+        for cell in cells {
+            moved[at(cell)] += (cell.value - theta[at(cell)]) / longest;
+        }
+        let next;
+        (next, nuclear) = shrunk(&moved, threshold / longest);
+        change = next.iter().zip(&theta).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        theta = next;
+    }
+    let fit: f64 = cells.iter().map(|cell| (cell.value - theta[at(cell)]).powi(2)).sum();
+    (theta, 0.5 * fit + threshold * nuclear)
+}
+
+/// Singular values less `tau`, and their sum.
+fn shrunk(a: &[f64], tau: f64) -> (Vec<f64>, f64) {
+    let mut gram = vec![0.0; COLUMNS * COLUMNS];
+    for row in a.chunks_exact(COLUMNS) {
+        for (i, x) in row.iter().enumerate() {
+            vector::axpy(&mut gram[i * COLUMNS..][..COLUMNS], *x, row);
+        }
+    }
+    let eigen = linalg::symmetric_eigen(&gram, COLUMNS).unwrap();
+    let (mut out, mut nuclear) = (vec![0.0; a.len()], 0.0);
+    for (value, v) in eigen.values.iter().zip(eigen.vectors.chunks_exact(COLUMNS)) {
+        let sigma = value.max(0.0).sqrt();
+        if sigma <= tau || sigma < 1e-9 {
+            continue;
+        }
+        nuclear += sigma - tau;
+        for (out, row) in out.chunks_exact_mut(COLUMNS).zip(a.chunks_exact(COLUMNS)) {
+            vector::axpy(out, vector::dot(row, v) * (sigma - tau) / sigma, v);
+        }
+    }
+    (out, nuclear)
+}
+
+/// `n F` of a Gaussian fit, less the part without `theta`: comparable with soft-impute's.
+fn soft_objective(setup: &Setup, factors: &Factors, cells: &[Cell], n: f64) -> f64 {
+    let norm2 = |a: &[f64]| vector::norm2_squared(a);
+    let fit: f64 = cells
+        .iter()
+        .map(|c| (c.value - factors.theta(c.row as usize, c.column as usize)).powi(2))
+        .sum();
+    0.5 * fit + 0.5 * n * setup.settings.lambda * (norm2(&factors.u) + norm2(&factors.v))
+}
+
+#[test]
+fn full_batches_reach_the_optimum_of_soft_impute() {
+    let data = clients(Family::Gaussian, 4, 45, Key::root(11));
+    let cells = all_cells(&data);
+    for copies in [Copies::Fewest, Copies::Clients, Copies::Given(6.0)] {
+        let mut setup =
+            Setup { copies, step: given(1.0), rounds: 1_500, ..Setup::new(Family::Gaussian) };
+        setup.settings.rank = 9;
+        setup.settings.lambda = 0.5;
+        let (theta, best) = soft_impute(&cells, 4.0 * 0.5);
+        let (server, _) = run(&setup, &data, Participation::Everyone, None);
+        let found = soft_objective(&setup, &server.factors, &cells, 4.0);
+        assert!((found - best).abs() <= 1e-8 * best, "{copies:?}: {found} for {best}");
+        let gap = (0..ROWS * COLUMNS)
+            .map(|at| (server.factors.theta(at / COLUMNS, at % COLUMNS) - theta[at]).abs())
+            .fold(0.0, f64::max);
+        assert!(gap < 1e-5, "{copies:?}: theta is off by {gap}");
+    }
+}
+
+/// The memories make the noise of minibatches vanish, at the paper's scaling and a bold step.
+#[test]
+fn minibatches_reach_the_optimum_of_soft_impute_too() {
+    let data = clients(Family::Gaussian, 4, 60, Key::root(12));
+    let cells = all_cells(&data);
+    let mut setup = Setup {
+        copies: Copies::Clients,
+        step: given(0.3),
+        batch: self::cells(20),
+        rounds: 3_000,
+        ..Setup::new(Family::Gaussian)
+    };
+    setup.settings.rank = 9;
+    setup.settings.lambda = 0.5;
+    let (_, best) = soft_impute(&cells, 4.0 * 0.5);
+    for open_memories in [true, false] {
+        let setup = Setup { open_memories, ..setup.clone() };
+        let (server, _) = run(&setup, &data, Participation::Everyone, None);
+        let found = soft_objective(&setup, &server.factors, &cells, 4.0);
+        assert!((found - best).abs() <= 1e-8 * best, "{found} for {best}");
+        assert!(server.update_norm2.unwrap() < 1e-16, "{:?}", server.update_norm2);
+    }
+    // Without memories the same job keeps its noise.
+    let plain = Setup { memory: Memory::Off, ..setup };
+    let (server, _) = run(&plain, &data, Participation::Everyone, None);
+    assert!(server.update_norm2.unwrap() > 1e-3, "{:?}", server.update_norm2);
+}
+
+/// Gradients of `F` in effects and factors, the largest of them.
+fn gradient(setup: &Setup, factors: &Factors, cells: &[Cell], n: f64) -> f64 {
+    let Settings { family, effects, rank: r, lambda, lambda_effects, .. } = setup.settings;
+    let mut du: Vec<f64> = factors.u.iter().map(|u| lambda * u).collect();
+    let mut dv: Vec<f64> = factors.v.iter().map(|v| lambda * v).collect();
+    let mut da: Vec<f64> = factors.row_effects.iter().map(|a| lambda_effects * a).collect();
+    let mut db: Vec<f64> = factors.column_effects.iter().map(|b| lambda_effects * b).collect();
+    let mut dmu = 0.0;
+    for cell in cells {
+        let (j, l) = (cell.row as usize, cell.column as usize);
+        let slope = (family.mean(factors.theta(j, l)) - cell.value) / n;
+        dmu += slope;
+        da[j] += slope;
+        db[l] += slope;
+        for k in 0..r {
+            du[j * r + k] += slope * factors.v[l * r + k];
+            dv[l * r + k] += slope * factors.u[j * r + k];
+        }
+    }
+    let when = |there: bool, value: f64| if there { value } else { 0.0 };
+    [
+        vector::norm_inf(&du),
+        vector::norm_inf(&dv),
+        when(effects.has_row(), vector::norm_inf(&da)),
+        when(effects.has_column(), vector::norm_inf(&db)),
+        when(effects.has_intercept(), dmu.abs()),
+    ]
+    .into_iter()
+    .fold(0.0, f64::max)
+}
+
+#[test]
+fn every_family_and_kind_of_effects_ends_at_a_stationary_point() {
+    for family in Family::ALL {
+        let data = clients(family, 4, 60, Key::root(13));
+        let cells = all_cells(&data);
+        for (effects, rank) in [
+            (Effects::None, 3),
+            (Effects::Row, 2),
+            (Effects::Column, 1),
+            (Effects::RowColumn, 2),
+            (Effects::RowColumn, 0),
+        ] {
+            let mut setup = Setup { rounds: 1_000, ..Setup::new(family) };
+            setup.settings.effects = effects;
+            setup.settings.rank = rank;
+            setup.settings.lambda = 0.1;
+            setup.settings.lambda_effects = 0.02;
+            let (server, _) = run(&setup, &data, Participation::Everyone, None);
+            let largest = gradient(&setup, &server.factors, &cells, 4.0);
+            assert!(largest < 1e-6, "{family:?} {effects:?} rank {rank}: {largest}");
+        }
+    }
+}
+
+#[test]
+fn with_everyone_and_no_noise_the_objective_never_increases() {
+    for family in Family::ALL {
+        let data = clients(family, 4, 60, Key::root(14));
+        for (personal, copies, effects) in [
+            (false, Copies::Fewest, Effects::None),
+            (false, Copies::Clients, Effects::RowColumn),
+            (true, Copies::Fewest, Effects::RowColumn),
+            (true, Copies::Clients, Effects::Row),
+        ] {
+            let mut setup = Setup { personal, copies, rounds: 60, ..Setup::new(family) };
+            setup.settings.effects = effects;
+            let (server, values) = run(&setup, &data, Participation::Everyone, Some("objective"));
+            assert_eq!(server.repairs, 0);
+            for pair in values.windows(2) {
+                let rise = pair[1] - pair[0];
+                assert!(rise <= 1e-12 * pair[0].abs(), "{family:?} {personal}: rises by {rise}");
+            }
+            assert!(values[59] < values[0], "{family:?}: nothing was gained");
+        }
+    }
+}
+
+/// A client that sees three times what the others see gets an effect near ln 3 above theirs.
+#[test]
+fn personal_effects_tell_experts_from_beginners() {
+    let mut data = clients(Family::Poisson, 4, 100, Key::root(15));
+    if let ClientData::Cells(cells) = &mut data[2] {
+        cells.observed.iter_mut().for_each(|cell| cell.value *= 3.0);
+    }
+    let mut setup = Setup { personal: true, rounds: 400, ..Setup::new(Family::Poisson) };
+    setup.settings.effects = Effects::RowColumn;
+    let method = setup.method();
+    let federation = federation(&method, &data);
+    let everyone = Participation::Everyone;
+    let mut simulator =
+        Simulator::start(&method, &federation, StageKeys::new(1, 0), everyone, Faults::default())
+            .unwrap();
+    while simulator.step().unwrap().is_some() {}
+    let effect = |c: usize| {
+        let client = simulator.clients()[c].downcast_ref::<Client>();
+        client.unwrap().effect
+    };
+    let others = (effect(0) + effect(1) + effect(3)) / 3.0;
+    let gap = effect(2) - others;
+    assert!((gap - math::ln(3.0)).abs() < 0.25, "{gap}");
+}
+
+/// Compressed minibatches with two thirds of the clients: the automatic step is stable, and the
+/// field falls far below where it began.
+#[test]
+fn the_automatic_step_is_stable_under_every_kind_of_noise() {
+    for family in Family::ALL {
+        let data = clients(family, 5, 80, Key::root(16));
+        for (codec, size, p) in [
+            (Codec::dithering(1, Norm::P(2), None).unwrap(), 10, 1.0),
+            (Codec::dithering(4, Norm::P(2), None).unwrap(), 20, 0.6),
+            (Codec::sparse(0.25).unwrap(), 80, 1.0),
+            (Codec::Exact, 4, 1.0),
+        ] {
+            let name = format!("{family:?} {} {size} {p}", codec.name());
+            let mut setup = Setup {
+                codec,
+                batch: cells(size),
+                participation: p,
+                rounds: 3_000,
+                ..Setup::new(family)
+            };
+            setup.settings.effects = Effects::RowColumn;
+            let cohort = match p {
+                1.0 => Participation::Everyone,
+                p => Participation::Bernoulli(Probability::new(p).unwrap()),
+            };
+            let (server, _) = run(&setup, &data, cohort, None);
+            let field = server.update_norm2.unwrap();
+            assert!(field < 1e-8, "{name}: |H|^2 = {field:.1e}");
+        }
+    }
+}
+
+/// Uploads are lost and clients come late; the fixed point does not move.
+#[test]
+fn lost_uploads_and_late_joiners_leave_the_optimum_where_it_is() {
+    let data = clients(Family::Poisson, 5, 60, Key::root(17));
+    let cells = all_cells(&data);
+    let mut setup = Setup {
+        batch: self::cells(20),
+        codec: Codec::dithering(4, Norm::P(2), None).unwrap(),
+        rounds: 4_000,
+        participation: 0.7,
+        ..Setup::new(Family::Poisson)
+    };
+    setup.settings.effects = Effects::RowColumn;
+    let method = setup.method();
+    let federation = federation(&method, &data);
+    let faults = Faults {
+        lost: 0.2,
+        late: [(ClientId(1), 30), (ClientId(4), 100)].into_iter().collect(),
+        ..Faults::default()
+    };
+    let p = Participation::Bernoulli(Probability::new(0.7).unwrap());
+    let mut simulator =
+        Simulator::start(&method, &federation, StageKeys::new(3, 0), p, faults).unwrap();
+    while simulator.step().unwrap().is_some() {}
+    let server = simulator.machine().server().downcast_ref::<Server>().unwrap();
+    assert_eq!((server.members.len(), server.observations()), (5, 300));
+    let largest = gradient(&setup, &server.factors, &cells, 5.0);
+    assert!(largest < 1e-6, "{largest}");
+    // The server's sum is the sum of what the clients hold.
+    let mut sum = vec![0.0; server.memory.len()];
+    for (member, client) in server.members.iter().zip(simulator.clients()) {
+        let client = client.downcast_ref::<Client>().unwrap();
+        for (place, value) in member.places.iter().zip(&client.memory) {
+            sum[*place as usize] += value;
+        }
+    }
+    let gap = sum.iter().zip(&server.memory).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    assert!(gap < 1e-12, "{gap}");
+}
+
+/// What is sent is counted: an exact minibatch takes its numbers, the address and a few bytes.
+#[test]
+fn uploads_are_as_small_as_their_minibatch() {
+    let data = clients(Family::Gaussian, 4, 90, Key::root(18));
+    let setup =
+        Setup { batch: cells(10), open_memories: false, rounds: 5, ..Setup::new(Family::Gaussian) };
+    let method = setup.method();
+    let federation = federation(&method, &data);
+    let everyone = Participation::Everyone;
+    let mut simulator =
+        Simulator::start(&method, &federation, StageKeys::new(1, 0), everyone, Faults::default())
+            .unwrap();
+    let enrolment = simulator.traffic().up;
+    assert!(enrolment < 4 * (90 + 16), "a byte or so per cell: {enrolment}");
+    simulator.step().unwrap();
+    let round = simulator.traffic().up - enrolment;
+    assert!(round <= 4 * (10 * 8 + 16), "{round} bytes of four clients");
+    while simulator.step().unwrap().is_some() {}
+    let artifact = method.artifact(simulator.machine().server()).unwrap();
+    let fit = LowRankFit::from_artifact(&artifact).unwrap();
+    assert!(fit.calibration.is_some_and(|c| c.calibrated), "{:?}", fit.calibration);
+}
+
+#[test]
+fn settings_that_do_not_go_together_are_refused() {
+    let message = |change: fn(&mut FedMiss)| {
+        let mut method = Setup::new(Family::Poisson).method().0;
+        change(&mut method);
+        method.check().unwrap_err().to_string()
+    };
+    let twice = Batch::Sample { size: 5, replacement: true, local_steps: 1 };
+    assert!(message(|m| m.codec = Codec::Sign).contains("biased"));
+    assert!(message(|m| m.memory = Memory::Alpha(1.5)).contains("not in (0, 1]"));
+    assert!(message(|m| m.copies = Copies::Given(0.0)).contains("not a positive"));
+    let mut method = Setup::new(Family::Poisson).method().0;
+    method.batch = twice;
+    assert!(method.check().unwrap_err().to_string().contains("without replacement"));
+    let d = method.model.coordinates_len();
+    let degraded = DownRule::Degraded { feedback: Feedback::Off };
+    method.batch = Batch::Full;
+    method.downlink = Downlink::new(Codec::Natural, degraded, d, false).unwrap();
+    assert!(method.check().unwrap_err().to_string().contains("degraded"));
+}
+
+#[test]
+fn too_few_copies_are_refused_in_the_first_round() {
+    let data = clients(Family::Gaussian, 4, 90, Key::root(19));
+    let setup = Setup { copies: Copies::Given(1.0), ..Setup::new(Family::Gaussian) };
+    let method = setup.method();
+    let federation = federation(&method, &data);
+    let everyone = Participation::Everyone;
+    let mut simulator =
+        Simulator::start(&method, &federation, StageKeys::new(1, 0), everyone, Faults::default())
+            .unwrap();
+    simulator.step().unwrap();
+    let error = simulator.step().unwrap_err().to_string();
+    assert!(error.contains("copies = 1") && error.contains("set copies to"), "{error}");
+}
+
+#[test]
+fn values_outside_the_family_are_refused_with_their_place() {
+    let mut data = clients(Family::Poisson, 3, 20, Key::root(20));
+    if let ClientData::Cells(cells) = &mut data[0] {
+        cells.observed[3].value = 2.5;
+    }
+    let method = Setup::new(Family::Poisson).method();
+    let error = method.bind(&data[0]).unwrap_err().to_string();
+    assert!(error.contains("2.5 is not a whole number"), "{error}");
+    if let ClientData::Cells(cells) = &mut data[1] {
+        cells.observed.clear();
+    }
+    assert!(method.bind(&data[1]).unwrap_err().to_string().contains("no observed cell"));
+}
+
+fn setups() -> Vec<Setup> {
+    let dither = Codec::dithering(1, Norm::P(2), None).unwrap();
+    Family::ALL
+        .into_iter()
+        .flat_map(|family| {
+            let base = Setup { rounds: 12, ..Setup::new(family) };
+            let mut effects = base.settings.clone();
+            effects.effects = Effects::RowColumn;
+            let noisy = Setup { codec: dither.clone(), batch: cells(10), ..base.clone() };
+            [
+                Setup { open_memories: false, personal: true, settings: effects, ..noisy.clone() },
+                Setup { memory: Memory::Off, ..base },
+                noisy,
+            ]
+        })
+        .collect()
+}
+
+#[test]
+fn battery() {
+    for setup in setups() {
+        let Settings { family, .. } = setup.settings;
+        let data = clients(family, 4, 25, Key::root(21));
+        let name = format!("fedmiss, {}, {}", family.name(), setup.codec.name());
+        let setup = Setup { rounds: 3, ..setup };
+        laws(&MethodUnderTest { name: &name, method: &setup.method(), data: &data, exchanges: 6 });
+    }
+}
+
+#[test]
+fn a_compressed_downlink_carries_the_factors() {
+    let data = clients(Family::Poisson, 4, 60, Key::root(22));
+    let cells = all_cells(&data);
+    let mut setup = Setup { rounds: 3_000, step: given(0.2), ..Setup::new(Family::Poisson) };
+    setup.settings.lambda = 0.5;
+    let mut method = setup.method();
+    let (d, blocks) = (method.0.model.coordinates_len(), method.0.model.blocks());
+    let codec = Codec::dithering(8, Norm::P(2), None).unwrap();
+    let rule = DownRule::Preserved { alpha: 0.2, memories: Memories::Groups(1) };
+    method.0.downlink = Downlink::new(codec, rule, d, false).unwrap().with_blocks(&blocks).unwrap();
+    laws(&MethodUnderTest { name: "fedmiss, mcm", method: &method, data: &data, exchanges: 4 });
+    let federation = federation(&method, &data);
+    let everyone = Participation::Everyone;
+    let mut simulator =
+        Simulator::start(&method, &federation, StageKeys::new(1, 0), everyone, Faults::default())
+            .unwrap();
+    while simulator.step().unwrap().is_some() {}
+    let server = simulator.machine().server().downcast_ref::<Server>().unwrap();
+    let largest = gradient(&setup, &server.factors, &cells, 4.0);
+    assert!(largest < 1e-6, "{largest}");
+}
+
+/// Threads, and saving and loading after every exchange, change no bit.
+#[test]
+fn every_runner_ends_in_the_same_bits() {
+    let participation = || Participation::Bernoulli(Probability::new(0.6).unwrap());
+    let faults = || Faults { lost: 0.2, ..Faults::default() };
+    for setup in setups() {
+        let data = clients(setup.settings.family, 7, 40, Key::root(23));
+        let simulate = |threads: usize, reload: bool| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| {
+                let method = setup.method();
+                let federation = federation(&method, &data);
+                let keys = StageKeys::new(1, 0);
+                let mut simulator =
+                    Simulator::start(&method, &federation, keys, participation(), faults())
+                        .unwrap();
+                while simulator.step().unwrap().is_some() {
+                    if reload {
+                        let saved = simulator.save().unwrap().to_bytes();
+                        let saved = Wire::from_bytes(&saved).unwrap();
+                        simulator = Simulator::load(
+                            &method,
+                            &federation,
+                            keys,
+                            participation(),
+                            faults(),
+                            &saved,
+                        )
+                        .unwrap();
+                    }
+                }
+                simulator.save().unwrap().to_bytes()
+            })
+        };
+        let reference = simulate(1, false);
+        assert!(simulate(2, false) == reference, "two threads differ");
+        assert!(simulate(4, true) == reference, "saving and loading differs");
+    }
+}

@@ -1,0 +1,159 @@
+//! Automatic rank and ridge, and baselines: what is chosen on data whose truth is known, and the
+//! same bits however the stage is run.
+
+use crate::fedmiss::federation;
+use whimbrel_core::{Cell, Cells, ClientData, DynMethod, Erased, Key, Probability, Wire};
+use whimbrel_engine::keys::StageKeys;
+use whimbrel_engine::{Faults, Participation, Simulator};
+use whimbrel_methods::fedmiss::BindCells;
+use whimbrel_methods::fedmiss::baselines::{self, Baselines};
+use whimbrel_methods::fedmiss::select::{self, Select, Selection};
+use whimbrel_models::lowrank::{Effects, Family, Settings};
+
+const ROWS: usize = 40;
+const COLUMNS: usize = 15;
+
+/// Counts with row and column effects and a product of this rank, whose factors are signs, seen by
+/// four clients that own ten rows each; three cells in four are observed, one in twelve is held
+/// out.
+pub fn counts(rank: usize, key: Key) -> Vec<ClientData> {
+    let mut stream = key.stream();
+    let mut normal = |n: usize| (0..n).map(|_| stream.normal()).collect::<Vec<f64>>();
+    let (a, b) = (normal(ROWS), normal(COLUMNS));
+    let (u, v) = (normal(ROWS * rank), normal(COLUMNS * rank));
+    let labels = |n: usize| (0..n).map(|i| i.to_string()).collect::<Vec<_>>().into();
+    let one = |c: usize| {
+        let mut stream = key.fold(1 + c as u64).stream();
+        let (mut observed, mut held_out) = (Vec::new(), Vec::new());
+        for row in 10 * c..10 * (c + 1) {
+            for column in 0..COLUMNS {
+                let product: f64 =
+                    (0..rank).map(|k| (u[row * rank + k] * v[column * rank + k]).signum()).sum();
+                let mean = (2.0 + 0.3 * a[row] + 0.3 * b[column] + 0.6 * product).exp();
+                let value = stream.poisson(mean) as f64;
+                let cell = Cell { row: row as u32, column: column as u32, value };
+                match stream.below(12) {
+                    0 => held_out.push(cell),
+                    1..10 => observed.push(cell),
+                    _ => {}
+                }
+            }
+        }
+        ClientData::Cells(Cells::new(labels(ROWS), labels(COLUMNS), observed, held_out).unwrap())
+    };
+    (0..4).map(one).collect()
+}
+
+fn settings() -> Settings {
+    Settings { effects: Effects::RowColumn, ..Settings::new(ROWS, COLUMNS, Family::Poisson) }
+}
+
+pub fn selecting(rounds: u32) -> Erased<Select, BindCells> {
+    Erased(Select::new(settings(), None, None, rounds, 1).unwrap(), BindCells)
+}
+
+pub fn comparing() -> Erased<Baselines, BindCells> {
+    Erased(Baselines::new(settings(), baselines::ROUNDS).unwrap(), BindCells)
+}
+
+/// Runs a stage to its end; its artifact.
+fn finished(method: &dyn DynMethod, data: &[ClientData]) -> whimbrel_core::method::Artifact {
+    let federation = federation(method, data);
+    let keys = StageKeys::new(1, 0);
+    let everyone = Participation::Everyone;
+    let mut simulator =
+        Simulator::start(method, &federation, keys, everyone, Faults::default()).unwrap();
+    while simulator.step().unwrap().is_some() {}
+    method.artifact(simulator.machine().server()).unwrap()
+}
+
+#[test]
+fn effects_alone_are_told_from_a_low_rank() {
+    for seed in [11, 12, 13] {
+        let found = finished(&selecting(select::ROUNDS), &counts(0, Key::root(seed)));
+        let found = Selection::from_artifact(&found).unwrap();
+        assert_eq!((found.chosen.rank, found.chosen.effects), (0, Effects::RowColumn), "{found:?}");
+    }
+    for (seed, rank) in [(21, 1), (22, 2), (23, 3)] {
+        let found = finished(&selecting(select::ROUNDS), &counts(rank, Key::root(seed)));
+        let found = Selection::from_artifact(&found).unwrap();
+        assert_eq!(found.chosen.rank, rank, "{found:?}");
+        assert!(found.chosen.lambda > 0.0 && found.tried.len() <= select::CANDIDATES_MAX);
+    }
+}
+
+#[test]
+fn held_out_cells_play_no_part_in_the_choice() {
+    let data = counts(2, Key::root(31));
+    let without = |data: &ClientData| match data {
+        ClientData::Cells(cells) => {
+            ClientData::Cells(Cells { held_out: Vec::new(), ..cells.clone() })
+        }
+        _ => panic!("cells"),
+    };
+    let without: Vec<ClientData> = data.iter().map(without).collect();
+    assert_eq!(finished(&selecting(8), &data), finished(&selecting(8), &without));
+}
+
+/// On clear rank-2 data nothing simple is near; on effects alone the effects of everyone win.
+#[test]
+fn baselines_say_where_a_simpler_model_wins() {
+    let number = |artifact: &whimbrel_core::method::Artifact, name: &str| {
+        artifact.tensor(name).unwrap().values[0]
+    };
+    let found = finished(&comparing(), &counts(0, Key::root(41)));
+    let [columns, effects, own_columns, own_effects] =
+        baselines::NAMES.map(|name| number(&found, name));
+    assert!(effects < columns && effects < own_columns && effects < own_effects, "{found:?}");
+    // Counts around their own means have a deviance of about one; 50 held-out cells.
+    assert!((0.7..1.6).contains(&effects), "{effects}");
+    assert!(number(&found, "held_out_cells") > 30.0);
+    let found = finished(&comparing(), &counts(2, Key::root(42)));
+    assert!(number(&found, "row_column_effects") > 2.0, "{found:?}");
+}
+
+/// One run of a stage with lost uploads, on so many threads, saved and loaded on the way or not.
+fn bytes(method: &dyn DynMethod, data: &[ClientData], threads: usize, reload: bool) -> Vec<u8> {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+    let run = || {
+        let federation = federation(method, data);
+        let keys = StageKeys::new(1, 0);
+        let participation = || Participation::Bernoulli(Probability::new(0.7).unwrap());
+        let faults = Faults { lost: 0.2, ..Faults::default() };
+        let mut simulator =
+            Simulator::start(method, &federation, keys, participation(), faults.clone()).unwrap();
+        while simulator.step().unwrap().is_some() {
+            if reload {
+                let saved = simulator.save().unwrap().to_bytes();
+                let saved = Wire::from_bytes(&saved).unwrap();
+                let (keys, faults) = (StageKeys::new(1, 0), faults.clone());
+                simulator =
+                    Simulator::load(method, &federation, keys, participation(), faults, &saved)
+                        .unwrap();
+            }
+        }
+        method.artifact(simulator.machine().server()).unwrap().to_bytes()
+    };
+    pool.install(run)
+}
+
+#[test]
+fn threads_lost_uploads_and_resumption_change_no_bit() {
+    let data = counts(1, Key::root(51));
+    let (selecting, comparing) = (selecting(5), comparing());
+    let methods: [&dyn DynMethod; 2] = [&selecting, &comparing];
+    for method in methods {
+        let reference = bytes(method, &data, 1, false);
+        assert!(bytes(method, &data, 3, false) == reference, "three threads differ");
+        assert!(bytes(method, &data, 2, true) == reference, "saving and loading differs");
+    }
+}
+
+#[test]
+fn settings_that_leave_nothing_to_choose_from_are_refused() {
+    let without = Settings { effects: Effects::None, ..settings() };
+    assert!(Select::new(without, None, None, 10, 1).is_err());
+    assert!(Select::new(settings(), Some(COLUMNS), None, 10, 1).is_err());
+    assert!(Select::new(settings(), None, Some(-1.0), 10, 1).is_err());
+    assert!(Select::new(settings(), None, None, 0, 1).is_err());
+}

@@ -1,0 +1,207 @@
+//! What somebody outside the run learns from a finished fit: an effect of its own, and factors for
+//! rows that nobody had.
+
+use super::{Family, LowRankFit};
+use whimbrel_core::linalg::{cholesky, packed_index, packed_len, solve_lower};
+use whimbrel_core::linalg::{solve_lower_transposed, unpack};
+use whimbrel_core::math::ln_1p;
+use whimbrel_core::{Cell, Error, Result, vector};
+
+/// Newton steps end when the largest change is below this, or after so many.
+const CHANGE_MIN: f64 = 1e-12;
+const STEPS_MAX: u32 = 100;
+
+/// The `e` that minimises `sum_i [psi(theta_i + e) - y_i e] + (ridge/2) e^2`, from `start` on.
+pub fn own_effect(family: Family, theta: &[f64], y: &[f64], ridge: f64, start: f64) -> f64 {
+    let mut effect = start;
+    for _ in 0..STEPS_MAX {
+        let (mut slope, mut bend) = (ridge * effect, ridge);
+        for (theta, y) in theta.iter().zip(y) {
+            let mean = family.mean(theta + effect);
+            slope += mean - y;
+            bend += family.variance(mean);
+        }
+        let delta = if bend > 0.0 { slope / bend } else { 0.0 };
+        effect -= damping(family, delta.abs()) * delta;
+        if delta.abs() < CHANGE_MIN {
+            break;
+        }
+    }
+    effect
+}
+
+/// `ln(1 + m)/m`: the step along a Newton direction that moves no cell by more than `m` and is sure
+/// not to increase the objective. One for a Gaussian, whose objective is quadratic.
+pub(super) fn damping(family: Family, m: f64) -> f64 {
+    if family == Family::Gaussian || m < 1e-8 { 1.0 } else { ln_1p(m) / m }
+}
+
+/// A row that the run did not have.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewRow {
+    /// `a`, where rows have effects.
+    pub effect: f64,
+    /// `u`.
+    pub u: Vec<f64>,
+}
+
+impl LowRankFit {
+    /// A new client's own effect, from its cells of known rows: `theta + e` is its table.
+    pub fn own_effect(&self, cells: &[Cell]) -> Result<f64> {
+        let theta = cells.iter().map(|cell| {
+            self.check(cell)?;
+            Ok(self.factors.theta(cell.row as usize, cell.column as usize))
+        });
+        let theta: Vec<f64> = theta.collect::<Result<_>>()?;
+        let y: Vec<f64> = cells.iter().map(|cell| cell.value).collect();
+        Ok(own_effect(self.model.family(), &theta, &y, self.ridges().1, 0.0))
+    }
+
+    /// Factors of a row that the run did not have, from its cells `(column, value)`, with the
+    /// columns as they are and the penalties of the fit. `offset` is added to every `theta`: a
+    /// client's own effect, or 0.
+    pub fn new_row(&self, cells: &[(u32, f64)], offset: f64) -> Result<NewRow> {
+        let (effects, r) = (self.model.settings().effects, self.model.rank());
+        let (ridge, ridge_effects) = self.ridges();
+        for (column, value) in cells {
+            self.check(&Cell { row: 0, column: *column, value: *value })?;
+        }
+        let q = r + usize::from(effects.has_row());
+        let mut x = vec![0.0; q];
+        for _ in 0..STEPS_MAX {
+            let (mut g, mut h) = (vec![0.0; q], vec![0.0; packed_len(q)]);
+            for k in 0..q {
+                let lambda = if k < r { ridge } else { ridge_effects };
+                g[k] = lambda * x[k];
+                h[packed_index(k, k)] = lambda + f64::EPSILON;
+            }
+            for (column, value) in cells {
+                let design = self.design(*column as usize, q);
+                let theta = self.row_theta(&x, *column as usize) + offset;
+                let mean = self.model.family().mean(theta);
+                let weight = self.model.family().variance(mean);
+                for k in 0..q {
+                    g[k] += (mean - value) * design[k];
+                    for m in 0..=k {
+                        h[packed_index(k, m)] += weight * design[k] * design[m];
+                    }
+                }
+            }
+            let mut factor = unpack(&h, q);
+            if cholesky(&mut factor, q).is_err() {
+                return Err(Error::numerical("a new row has no finite curvature"));
+            }
+            solve_lower(&factor, q, &mut g);
+            solve_lower_transposed(&factor, q, &mut g);
+            let moves =
+                |column: &(u32, f64)| vector::dot(&self.design(column.0 as usize, q), &g).abs();
+            let m = cells.iter().map(moves).fold(0.0, f64::max);
+            vector::axpy(&mut x, -damping(self.model.family(), m), &g);
+            if vector::norm_inf(&g) < CHANGE_MIN {
+                break;
+            }
+        }
+        let effect = if q > r { x[r] } else { 0.0 };
+        x.truncate(r);
+        Ok(NewRow { effect, u: x })
+    }
+
+    /// `theta` of a new row's cell, in its box.
+    pub fn theta_of(&self, row: &NewRow, column: usize, offset: f64) -> f64 {
+        let x: Vec<f64> = row.u.iter().copied().chain([row.effect]).collect();
+        self.model.family().boxed(self.row_theta(&x, column) + offset)
+    }
+
+    /// `n lambda` and `n lambda_effects`, which stand beside sums over cells.
+    fn ridges(&self) -> (f64, f64) {
+        let (settings, n) = (self.model.settings(), f64::from(self.clients));
+        (n * settings.lambda, n * settings.lambda_effects)
+    }
+
+    /// `(v_l, 1)`, as long as the unknowns of a row.
+    fn design(&self, column: usize, q: usize) -> Vec<f64> {
+        let r = self.model.rank();
+        let mut design = self.factors.v[column * r..][..r].to_vec();
+        design.resize(q, 1.0);
+        design
+    }
+
+    fn row_theta(&self, x: &[f64], column: usize) -> f64 {
+        let design = self.design(column, x.len());
+        self.factors.intercept + self.factors.column_effects[column] + vector::dot(&design, x)
+    }
+
+    fn check(&self, cell: &Cell) -> Result<()> {
+        if cell.row as usize >= self.model.rows() || cell.column as usize >= self.model.columns() {
+            return Err(Error::data(format!(
+                "cell ({}, {}) lies outside the fitted table",
+                cell.row, cell.column
+            )));
+        }
+        self.model.family().check(cell.value).map_err(|wanted| {
+            Error::data(format!(
+                "{} is not {wanted}, as the {} family needs",
+                cell.value,
+                self.model.family().name()
+            ))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lowrank::{Effects, Factors, LowRank, Settings};
+    use whimbrel_core::Key;
+
+    fn fit(family: Family, effects: Effects) -> LowRankFit {
+        let settings = Settings { effects, lambda: 0.05, ..Settings::new(9, 7, family) };
+        let model = LowRank::new(settings).unwrap();
+        let mut factors = Factors::start(&model, 0.6, Key::root(3));
+        vector::scale(&mut factors.v, 5.0);
+        LowRankFit { model, factors, clients: 3, calibration: None }
+    }
+
+    #[test]
+    fn an_own_effect_is_where_its_gradient_vanishes() {
+        for family in Family::ALL {
+            let theta = [0.3, -1.0, 2.0, 0.0];
+            let y = [1.0, 0.0, 1.0, 1.0];
+            let e = own_effect(family, &theta, &y, 0.3, 0.0);
+            let slope: f64 =
+                theta.iter().zip(&y).map(|(t, y)| family.mean(t + e) - y).sum::<f64>() + 0.3 * e;
+            assert!(slope.abs() < 1e-10, "{family:?}: {slope}");
+        }
+    }
+
+    /// Far-off starts: counts a thousand times over the mean, where plain Newton overshoots.
+    #[test]
+    fn damped_steps_find_far_effects() {
+        let e = own_effect(Family::Poisson, &[-5.0], &[1e4], 0.0, 0.0);
+        assert!((e - (1e4f64.ln() + 5.0)).abs() < 1e-9, "{e}");
+    }
+
+    #[test]
+    fn a_new_row_is_where_its_gradient_vanishes() {
+        for family in Family::ALL {
+            for effects in [Effects::None, Effects::RowColumn] {
+                let fit = fit(family, effects);
+                let cells = [(0, 1.0), (2, 0.0), (5, 1.0), (6, 1.0)];
+                let row = fit.new_row(&cells, 0.25).unwrap();
+                for k in 0..2 {
+                    let slope: f64 = cells
+                        .iter()
+                        .map(|(l, y)| {
+                            let theta = fit.theta_of(&row, *l as usize, 0.25);
+                            (family.mean(theta) - y) * fit.factors.v[*l as usize * 2 + k]
+                        })
+                        .sum();
+                    let slope = slope + 3.0 * 0.05 * row.u[k];
+                    assert!(slope.abs() < 1e-10, "{family:?} {effects:?}: {slope}");
+                }
+            }
+        }
+        assert!(fit(Family::Poisson, Effects::None).new_row(&[(1, 0.5)], 0.0).is_err());
+        assert!(fit(Family::Poisson, Effects::None).new_row(&[(7, 1.0)], 0.0).is_err());
+    }
+}

@@ -1,0 +1,263 @@
+//! The completed table: one dense matrix `S`, moved by the mean field and mapped to factors.
+//!
+//! `M` copies. Let `m_jl` be how often cell `(j, l)` was observed, and `M` at least the largest
+//! `m_jl`. Since `psi` is convex, adding `(M - m)[psi(theta) - psi'(theta') theta]` to a cell's
+//! loss majorises it, with equality at `theta'`; the sum is
+//!
+//! ```text
+//! n F(theta) <= M sum_all [psi(theta) - S theta] + n (penalties),
+//! S = psi'(theta') + (1/M) sum_observed (y - psi'(theta'))
+//! ```
+//!
+//! So EM with any such `M` descends on the same `F`, where `T` minimises
+//! `sum_all [psi(theta) - S theta] + (n/M)(penalties)`. The paper has `M = n`; the smaller `M`, the
+//! tighter the bound and the longer the step.
+//!
+//! Nothing asks for the same `M` in every cell: each observed cell can have `M_jl = m_jl`, and a
+//! cell that nobody observed a small one, so that it only holds `theta` near where it was. In a
+//! table of which little was observed that saves most of the rounds. With one `M` the `T` of a
+//! Gaussian table is a singular value decomposition; with many it is not, and the alternating steps
+//! of the other families do it.
+
+use super::balance::align;
+use super::kernels::{bernoulli_means, move_row, poisson_means, row_field, row_theta};
+use super::{Factors, Family, LowRank, gaussian, glm};
+use rayon::prelude::*;
+use whimbrel_core::{Error, Result};
+
+/// Tables are cut into at most so many chunks of rows, whose sums are added in order: so bits do
+/// not depend on threads.
+const CHUNKS_MAX: usize = 32;
+/// Fewer rows are not worth a chunk.
+const CHUNK_ROWS_MIN: usize = 8;
+
+/// The copies of a cell that nobody observed, where copies differ from cell to cell.
+pub const COPIES_UNOBSERVED: f64 = 0.05;
+
+/// Residuals at the observed cells, by row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sparse {
+    starts: Vec<usize>,
+    columns: Vec<u32>,
+    /// Residuals over copies.
+    values: Vec<f64>,
+    /// Copies of the observed cells; empty where every cell of the table has one weight.
+    copies: Vec<f64>,
+}
+
+impl Sparse {
+    /// From observed cells in ascending order (`row * columns + column`) and their residuals, with
+    /// one `M` for the whole table.
+    pub fn new(
+        model: &LowRank,
+        cells: impl Iterator<Item = (u64, f64)>,
+        copies: f64,
+    ) -> Result<Self> {
+        let mut out = Self::with_copies(model, cells.map(|(cell, value)| (cell, value, copies)))?;
+        out.copies.clear();
+        Ok(out)
+    }
+
+    /// From observed cells, their residuals and their copies.
+    pub fn with_copies(
+        model: &LowRank,
+        cells: impl Iterator<Item = (u64, f64, f64)>,
+    ) -> Result<Self> {
+        let (rows, width) = (model.rows(), model.columns() as u64);
+        let mut out = Self {
+            starts: Vec::with_capacity(rows + 1),
+            columns: Vec::new(),
+            values: Vec::new(),
+            copies: Vec::new(),
+        };
+        for (cell, value, copies) in cells {
+            let row = (cell / width) as usize;
+            if row >= rows || row + 1 < out.starts.len() {
+                return Err(Error::internal("cells of a table are not in order"));
+            }
+            out.starts.resize(row + 1, out.columns.len());
+            out.columns.push((cell % width) as u32);
+            out.values.push(value / copies);
+            out.copies.push(copies);
+        }
+        out.starts.resize(rows + 1, out.columns.len());
+        Ok(out)
+    }
+
+    fn add_to(&self, row: usize, out: &mut [f64]) {
+        let range = self.starts[row]..self.starts[row + 1];
+        for (column, value) in self.columns[range.clone()].iter().zip(&self.values[range]) {
+            out[*column as usize] += value;
+        }
+    }
+
+    /// The weights of a row's cells, where they differ.
+    pub(super) fn weights(&self, row: usize, out: &mut [f64]) -> bool {
+        if self.copies.is_empty() {
+            return false;
+        }
+        out.fill(COPIES_UNOBSERVED);
+        let range = self.starts[row]..self.starts[row + 1];
+        for (column, copies) in self.columns[range.clone()].iter().zip(&self.copies[range]) {
+            out[*column as usize] = *copies;
+        }
+        true
+    }
+}
+
+/// What one step did.
+#[derive(Clone, Copy, Debug, PartialEq, Default)]
+pub struct Advance {
+    /// `|H|^2`.
+    pub field_norm2: f64,
+    /// `|S|^2`, after the step.
+    pub table_norm2: f64,
+    /// Sweeps over the table that `T` took.
+    pub sweeps: u32,
+    /// Cells outside the domain of `T`.
+    pub repairs: u64,
+}
+
+/// One step of the table: `H = psi'(theta) - S + push`, `S += gamma H`.
+#[derive(Clone, Copy, Debug)]
+pub struct Push<'a> {
+    /// What is added to the field at observed cells: their residuals over their copies.
+    pub push: &'a Sparse,
+    /// The step.
+    pub gamma: f64,
+    /// What the penalties are multiplied with: `n/M`, or `n` where copies differ.
+    pub shrink: f64,
+}
+
+impl LowRank {
+    /// `psi'(theta)` in every cell, row after row.
+    pub fn expected(&self, factors: &Factors) -> Vec<f64> {
+        let frame = Frame::new(self, factors);
+        let columns = self.columns();
+        let mut out = vec![0.0; self.cells()];
+        let each = out.par_chunks_mut(columns * chunk_rows(self.rows())).enumerate();
+        each.for_each(|(c, chunk)| {
+            for (i, row) in chunk.chunks_exact_mut(columns).enumerate() {
+                frame.means(factors, c * chunk_rows(self.rows()) + i, row);
+            }
+        });
+        out
+    }
+
+    /// `|psi'(theta) - S + push|^2`.
+    pub fn field_norm2(&self, s: &[f64], factors: &Factors, push: &Sparse) -> f64 {
+        let frame = Frame::new(self, factors);
+        let (columns, rows) = (self.columns(), chunk_rows(self.rows()));
+        let chunks = s.par_chunks(columns * rows).enumerate().map(|(c, chunk)| {
+            let (mut mean, mut h) = (vec![0.0; columns], vec![0.0; columns]);
+            let mut sum = 0.0;
+            for (i, s) in chunk.chunks_exact(columns).enumerate() {
+                frame.field(factors, push, c * rows + i, s, [&mut mean, &mut h]);
+                sum += whimbrel_core::vector::norm2_squared(&h);
+            }
+            sum
+        });
+        chunks.collect::<Vec<f64>>().iter().sum()
+    }
+
+    /// Moves the table and maps it to factors: `S += gamma H`, `theta = T(S)`, starting from the
+    /// factors there are. `basis` belongs to the table and is kept with it.
+    pub fn advance(
+        &self,
+        s: &mut [f64],
+        factors: &mut Factors,
+        basis: &mut Vec<f64>,
+        step: Push<'_>,
+    ) -> Result<Advance> {
+        if s.len() != self.cells() {
+            return Err(Error::internal("the completed table has another size than the model"));
+        }
+        let old = factors.clone();
+        let done = if self.family() == Family::Gaussian && step.push.copies.is_empty() {
+            gaussian::advance(self, s, factors, basis, step)?
+        } else {
+            glm::advance(self, s, factors, step)?
+        };
+        align(factors, &old)?;
+        Ok(done)
+    }
+}
+
+/// What the rows of one sweep share.
+pub(super) struct Frame {
+    family: Family,
+    /// `V`, one component after the other.
+    pub vt: Vec<f64>,
+}
+
+impl Frame {
+    pub fn new(model: &LowRank, factors: &Factors) -> Self {
+        Self { family: model.family(), vt: transposed(&factors.v, model.rank()) }
+    }
+
+    /// `psi'(theta)` along a row.
+    pub fn means(&self, factors: &Factors, row: usize, out: &mut [f64]) {
+        let r = factors.rank as usize;
+        let base = factors.intercept + factors.row_effects[row];
+        self.means_at(base, &factors.column_effects, &factors.u[row * r..][..r], out);
+    }
+
+    /// `psi'(base + b_l + <u, v_l>)`.
+    pub fn means_at(&self, base: f64, b: &[f64], u: &[f64], out: &mut [f64]) {
+        row_theta(out, base, b, u, &self.vt);
+        match self.family {
+            Family::Gaussian => {}
+            Family::Poisson => poisson_means(out),
+            Family::Bernoulli => bernoulli_means(out),
+        }
+    }
+
+    /// `psi'(theta)` and `H` along a row.
+    fn field(
+        &self,
+        factors: &Factors,
+        push: &Sparse,
+        row: usize,
+        s: &[f64],
+        [mean, h]: [&mut [f64]; 2],
+    ) {
+        self.means(factors, row, mean);
+        row_field(h, mean, s);
+        push.add_to(row, h);
+    }
+
+    /// `S += gamma H` along a row; `|H|^2`. Leaves `psi'(theta)` and `H` behind.
+    pub fn push_row(
+        &self,
+        factors: &Factors,
+        step: &Push<'_>,
+        row: usize,
+        s: &mut [f64],
+        [mean, h]: [&mut [f64]; 2],
+    ) -> f64 {
+        self.field(factors, step.push, row, s, [mean, h]);
+        move_row(s, step.gamma, h)
+    }
+}
+
+/// Rows of a chunk.
+pub(super) fn chunk_rows(rows: usize) -> usize {
+    rows.div_ceil(CHUNKS_MAX).max(CHUNK_ROWS_MIN)
+}
+
+/// `n x r`, row after row, as `r x n`.
+pub(super) fn transposed(a: &[f64], r: usize) -> Vec<f64> {
+    let n = a.len().checked_div(r).unwrap_or(0);
+    let mut out = vec![0.0; a.len()];
+    for (i, row) in a.chunks_exact(r.max(1)).enumerate() {
+        for (k, value) in row.iter().enumerate() {
+            out[k * n + i] = *value;
+        }
+    }
+    out
+}
+
+/// Adds what a chunk found to what the chunks before it found.
+pub(super) fn add(sum: &mut [f64], part: &[f64]) {
+    whimbrel_core::vector::axpy(sum, 1.0, part);
+}

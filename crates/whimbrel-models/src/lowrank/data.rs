@@ -1,0 +1,48 @@
+//! A client's observed cells, checked.
+
+use super::LowRank;
+use whimbrel_core::{Cell, ClientData, Error, Result};
+
+/// What one client observed, by row and then column.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Observed {
+    /// Cells that the fit uses; a cell observed twice is there twice.
+    pub cells: Vec<Cell>,
+    /// Cells kept out of the fit, to judge it by.
+    pub held_out: Vec<Cell>,
+}
+
+impl LowRank {
+    /// Checks that the client's cells belong to this table and to the family, and that there is
+    /// one to fit.
+    pub fn bind(&self, data: &ClientData) -> Result<Observed> {
+        let ClientData::Cells(cells) = data else {
+            return Err(Error::data("a low-rank model is fitted to cells, and these are rows")
+                .hint("name the columns that say row, column and value in [data]"));
+        };
+        if cells.rows.len() != self.rows() || cells.columns.len() != self.columns() {
+            return Err(Error::data(format!(
+                "its table is {} x {} where the model's is {} x {}",
+                cells.rows.len(),
+                cells.columns.len(),
+                self.rows(),
+                self.columns()
+            )));
+        }
+        for cell in cells.observed.iter().chain(&cells.held_out) {
+            if let Err(wanted) = self.family().check(cell.value) {
+                return Err(Error::data(format!(
+                    "row `{}`, column `{}`: {} is not {wanted}, as the {} family needs",
+                    cells.rows[cell.row as usize],
+                    cells.columns[cell.column as usize],
+                    cell.value,
+                    self.family().name()
+                )));
+            }
+        }
+        if cells.observed.is_empty() {
+            return Err(Error::data("it has no observed cell"));
+        }
+        Ok(Observed { cells: cells.observed.clone(), held_out: cells.held_out.clone() })
+    }
+}

@@ -1,0 +1,356 @@
+//! `T` of a table of counts or of yes-or-no values, and of any table whose cells have weights:
+//! alternating damped Newton steps.
+//!
+//! `sum_all M [psi(theta) - S theta]` plus the penalties is minimised over the rows' unknowns
+//! `(u_j, a_j)` with the columns' fixed, then over `(v_l, b_l)`, row by row and column by column.
+//! Every family has `|psi'''| <= psi''`, so for a Newton direction `delta` with decrement
+//! `D = g^T delta` that moves no cell by more than `m`,
+//!
+//! ```text
+//! f(x - t delta) <= f(x) - D [t - (e^(t m) - t m - 1)/m^2],
+//! ```
+//!
+//! and the bound is lowest at `t = ln(1 + m)/m`: a step that needs no line search, never increases
+//! the objective, and tends to Newton's own. For a Gaussian `psi''' = 0`, and `t = 1` is exact.
+
+use super::adapt::damping;
+use super::balance::balance;
+use super::complete::{Advance, Frame, Push, add, chunk_rows, transposed};
+use super::kernels::{add_to_columns, bernoulli_variances, row_slopes, row_system, weigh};
+use super::{Factors, Family, LowRank};
+use rayon::prelude::*;
+use whimbrel_core::linalg::{cholesky, packed_len, solve_lower, solve_lower_transposed, unpack};
+use whimbrel_core::{Error, Result, vector};
+
+/// `S` is clipped this far inside the range of the means.
+const EPSILON: f64 = 1e-12;
+/// `S` counts as outside its range when it is further out than this.
+const SLACK: f64 = 1e-9;
+/// Sweeps go on until the decrement is this small beside that of a whole step of EM, which is the
+/// first sweep's over the square of the step.
+const ACCURACY: f64 = 0.05;
+/// ... or until rounding is all that is left, or for so many sweeps.
+const ROUNDING: f64 = 1e-28;
+const SWEEPS_MAX: u32 = 10;
+/// Added to curvatures, relative to their largest: a direction without any is not a Newton step.
+const CURVATURE_MIN: f64 = 1e-13;
+
+/// `S += gamma H`, then sweeps.
+pub(super) fn advance(
+    model: &LowRank,
+    s: &mut [f64],
+    factors: &mut Factors,
+    step: Push<'_>,
+) -> Result<Advance> {
+    let mut done = Advance::default();
+    let mut moves = true;
+    let mut enough = 0.0;
+    loop {
+        let found = sweep(model, s, factors, &step, moves)?;
+        centre(model, factors);
+        balance(factors)?;
+        done.sweeps += 1;
+        if std::mem::take(&mut moves) {
+            done.field_norm2 = found.field2;
+            done.table_norm2 = found.table2;
+            done.repairs = found.repairs;
+            enough = ACCURACY * found.decrement / (step.gamma * step.gamma).max(f64::MIN_POSITIVE);
+        }
+        let rounding = ROUNDING * found.size;
+        if found.decrement <= enough.max(rounding) || done.sweeps == SWEEPS_MAX {
+            return Ok(done);
+        }
+    }
+}
+
+/// What one sweep found.
+struct Found {
+    field2: f64,
+    table2: f64,
+    repairs: u64,
+    /// `sum g^T H^-1 g` over rows and columns.
+    decrement: f64,
+    /// The sum of the means, which is the size of the objective.
+    size: f64,
+}
+
+/// One chunk of rows, its own unknowns solved.
+struct Part {
+    u: Vec<f64>,
+    row_effects: Vec<f64>,
+    /// Gradients and packed curvatures of the columns, one coordinate after the other.
+    gradient: Vec<f64>,
+    curvature: Vec<f64>,
+    found: Found,
+}
+
+/// Rows, then columns; `moves`: the table moves first.
+fn sweep(
+    model: &LowRank,
+    s: &mut [f64],
+    factors: &mut Factors,
+    step: &Push<'_>,
+    moves: bool,
+) -> Result<Found> {
+    let (columns, rows) = (model.columns(), chunk_rows(model.rows()));
+    let side = Sides::new(model, step.shrink);
+    let frame = Frame::new(model, factors);
+    // The rows' design: v_l, and 1 where rows have effects.
+    let mut x = frame.vt.clone();
+    x.resize(side.rows.unknowns * columns, 1.0);
+    let reach = Reach::new(&factors.v, model.rank());
+    let (frame, side, x, reach) = (&frame, &side, &x[..], &reach);
+    let job = RowJob { model, factors, frame, side, x, reach, step, moves };
+    let parts = s.par_chunks_mut(columns * rows).enumerate();
+    let parts: Vec<Part> =
+        parts.map(|(c, chunk)| job.chunk(c * rows, chunk)).collect::<Result<_>>()?;
+
+    let q = side.columns.unknowns;
+    let mut gradient = vec![0.0; q * columns];
+    let mut curvature = vec![0.0; packed_len(q) * columns];
+    let mut found = Found { field2: 0.0, table2: 0.0, repairs: 0, decrement: 0.0, size: 0.0 };
+    let (mut u, mut row_effects) = (Vec::new(), Vec::new());
+    for part in &parts {
+        u.extend_from_slice(&part.u);
+        row_effects.extend_from_slice(&part.row_effects);
+        add(&mut gradient, &part.gradient);
+        add(&mut curvature, &part.curvature);
+        found.field2 += part.found.field2;
+        found.table2 += part.found.table2;
+        found.repairs += part.found.repairs;
+        found.decrement += part.found.decrement;
+        found.size += part.found.size;
+    }
+    factors.u = u;
+    factors.row_effects = row_effects;
+    found.decrement += solve_columns(model, factors, &side.columns, &gradient, &curvature)?;
+    Ok(found)
+}
+
+/// What the chunks of a sweep share.
+struct RowJob<'a> {
+    model: &'a LowRank,
+    factors: &'a Factors,
+    frame: &'a Frame,
+    side: &'a Sides,
+    x: &'a [f64],
+    reach: &'a Reach,
+    step: &'a Push<'a>,
+    moves: bool,
+}
+
+impl RowJob<'_> {
+    fn chunk(&self, first: usize, s: &mut [f64]) -> Result<Part> {
+        let (columns, r) = (self.model.columns(), self.model.rank());
+        let (q, count) = (self.side.columns.unknowns, s.len() / columns);
+        let rows = &self.side.rows;
+        let mut part = Part {
+            u: self.factors.u[first * r..][..count * r].to_vec(),
+            row_effects: self.factors.row_effects[first..][..count].to_vec(),
+            gradient: vec![0.0; q * columns],
+            curvature: vec![0.0; packed_len(q) * columns],
+            found: Found { field2: 0.0, table2: 0.0, repairs: 0, decrement: 0.0, size: 0.0 },
+        };
+        let mut mean = vec![0.0; columns];
+        let (mut d, mut scratch, mut weights) = (mean.clone(), mean.clone(), mean.clone());
+        let mut system = System::new(rows.unknowns);
+        let mut z = vec![1.0; q];
+        for (i, s) in s.chunks_exact_mut(columns).enumerate() {
+            let row = first + i;
+            if self.moves {
+                let buffers = [&mut mean[..], &mut d[..]];
+                part.found.field2 += self.frame.push_row(self.factors, self.step, row, s, buffers);
+                part.found.table2 += vector::norm2_squared(s);
+            } else {
+                self.frame.means(self.factors, row, &mut mean);
+            }
+            let weighs = self.step.push.weights(row, &mut weights);
+            let weights = weighs.then_some(&weights[..]);
+            let (repairs, size) = self.slopes(&mut d, &mut mean, s, weights);
+            part.found.repairs += repairs;
+            part.found.size += size;
+            let u = &mut part.u[i * r..][..r];
+            let effect = &mut part.row_effects[i];
+            if rows.unknowns > 0 {
+                row_system(&d, &mean, self.x, &mut scratch, &mut system.g, &mut system.h);
+                part.found.decrement += system.step(rows, u, effect, self.reach)?;
+            }
+            // The columns see the row where it is now.
+            let base = self.factors.intercept + *effect;
+            self.frame.means_at(base, &self.factors.column_effects, u, &mut mean);
+            self.slopes(&mut d, &mut mean, s, weights);
+            z[..r].copy_from_slice(u);
+            add_to_columns(&d, &mean, &z, &mut part.gradient, &mut part.curvature);
+        }
+        Ok(part)
+    }
+
+    /// Slopes `psi' - S`, and curvatures in place of the means; how many cells of `S` were outside,
+    /// and the sum of the means.
+    fn slopes(
+        &self,
+        d: &mut [f64],
+        mean: &mut [f64],
+        s: &[f64],
+        weights: Option<&[f64]>,
+    ) -> (u64, f64) {
+        let (low, high, out_high) = match self.model.family() {
+            Family::Gaussian => (f64::NEG_INFINITY, f64::INFINITY, f64::INFINITY),
+            Family::Poisson => (EPSILON, f64::INFINITY, f64::INFINITY),
+            Family::Bernoulli => (EPSILON, 1.0 - EPSILON, 1.0),
+        };
+        // Zero counts are at the end of the range, not outside it; rounding is no way out either.
+        let out_low = low.min(0.0) - SLACK;
+        let repairs = row_slopes(d, mean, s, low, high, out_low, out_high + SLACK);
+        let size = vector::norm1(mean);
+        match self.model.family() {
+            Family::Gaussian => mean.fill(1.0),
+            Family::Poisson => {}
+            Family::Bernoulli => bernoulli_variances(mean),
+        }
+        if let Some(weights) = weights {
+            weigh(d, mean, weights);
+        }
+        (repairs, size)
+    }
+}
+
+/// The unknowns of one row or column, and the penalties on them.
+struct Side {
+    unknowns: usize,
+    family: Family,
+    rank: usize,
+    lambda: f64,
+    lambda_effects: f64,
+}
+
+struct Sides {
+    rows: Side,
+    columns: Side,
+}
+
+impl Sides {
+    fn new(model: &LowRank, shrink: f64) -> Self {
+        let settings = model.settings();
+        let side = |effect: bool| Side {
+            unknowns: settings.rank + usize::from(effect),
+            family: settings.family,
+            rank: settings.rank,
+            lambda: shrink * settings.lambda,
+            lambda_effects: shrink * settings.lambda_effects,
+        };
+        Self {
+            rows: side(settings.effects.has_row()),
+            columns: side(settings.effects.has_column()),
+        }
+    }
+}
+
+/// How large the other side's factors are: what a change of this side can do to a cell.
+struct Reach {
+    components: Vec<f64>,
+    norm: f64,
+}
+
+impl Reach {
+    fn new(other: &[f64], r: usize) -> Self {
+        let mut reach = Self { components: vec![0.0; r], norm: 0.0 };
+        for row in other.chunks_exact(r.max(1)) {
+            for (most, value) in reach.components.iter_mut().zip(row) {
+                *most = value.abs().max(*most);
+            }
+            reach.norm = vector::norm2_squared(row).sqrt().max(reach.norm);
+        }
+        reach
+    }
+
+    /// The most by which `delta` moves a cell.
+    fn bound(&self, delta: &[f64]) -> f64 {
+        let (factors, effect) = delta.split_at(self.components.len());
+        let box_bound: f64 = factors.iter().zip(&self.components).map(|(d, m)| d.abs() * m).sum();
+        let ball_bound = vector::norm2_squared(factors).sqrt() * self.norm;
+        box_bound.min(ball_bound) + effect.iter().map(|e| e.abs()).sum::<f64>()
+    }
+}
+
+/// The Newton system of one row or column.
+struct System {
+    g: Vec<f64>,
+    h: Vec<f64>,
+}
+
+impl System {
+    fn new(unknowns: usize) -> Self {
+        Self { g: vec![0.0; unknowns], h: vec![0.0; packed_len(unknowns)] }
+    }
+
+    /// One damped Newton step; its decrement. `g` and `h` are the data's, without penalties.
+    fn step(&mut self, side: &Side, u: &mut [f64], effect: &mut f64, reach: &Reach) -> Result<f64> {
+        let q = side.unknowns;
+        let mut h = unpack(&self.h, q);
+        let largest = (0..q).map(|k| h[k * q + k]).fold(0.0, f64::max);
+        for k in 0..q {
+            let is_effect = k == side.rank;
+            let lambda = if is_effect { side.lambda_effects } else { side.lambda };
+            self.g[k] += lambda * if is_effect { *effect } else { u[k] };
+            h[k * q + k] += lambda + CURVATURE_MIN * (largest + f64::MIN_POSITIVE.sqrt());
+        }
+        if cholesky(&mut h, q).is_err() {
+            return Err(Error::numerical("a row or column of the table has no finite curvature"));
+        }
+        let mut delta = self.g.clone();
+        solve_lower(&h, q, &mut delta);
+        let decrement = vector::norm2_squared(&delta);
+        solve_lower_transposed(&h, q, &mut delta);
+        let t = damping(side.family, reach.bound(&delta));
+        for (u, delta) in u.iter_mut().zip(&delta) {
+            *u -= t * delta;
+        }
+        if q > side.rank {
+            *effect -= t * delta[side.rank];
+        }
+        Ok(decrement)
+    }
+}
+
+/// Newton steps of all columns; the sum of their decrements.
+fn solve_columns(
+    model: &LowRank,
+    factors: &mut Factors,
+    side: &Side,
+    gradient: &[f64],
+    curvature: &[f64],
+) -> Result<f64> {
+    let (columns, r, q) = (model.columns(), model.rank(), side.unknowns);
+    if q == 0 {
+        return Ok(0.0);
+    }
+    let reach = Reach::new(&factors.u, r);
+    // One column after the other.
+    let (g, h) = (transposed(gradient, columns), transposed(curvature, columns));
+    let mut system = System::new(q);
+    let mut decrement = 0.0;
+    for l in 0..columns {
+        system.g.copy_from_slice(&g[l * q..][..q]);
+        system.h.copy_from_slice(&h[l * packed_len(q)..][..packed_len(q)]);
+        let v = &mut factors.v[l * r..][..r];
+        decrement += system.step(side, v, &mut factors.column_effects[l], &reach)?;
+    }
+    Ok(decrement)
+}
+
+/// Moves the effects' means to the intercept: `theta` stays, the penalty falls.
+fn centre(model: &LowRank, factors: &mut Factors) {
+    let effects = model.settings().effects;
+    let shift = |own: &mut [f64]| {
+        let mean = own.iter().sum::<f64>() / own.len() as f64;
+        own.iter_mut().for_each(|effect| *effect -= mean);
+        mean
+    };
+    if effects.has_row() {
+        factors.intercept += shift(&mut factors.row_effects);
+    }
+    if effects.has_column() {
+        factors.intercept += shift(&mut factors.column_effects);
+    }
+}

@@ -1,0 +1,192 @@
+//! `whimbrel adapt`: a finished run meets a client that was not there.
+
+use super::args::Adapt;
+use super::impute::Run;
+use super::messages::{data, note, warning};
+use serde_json::{Map, Value, json};
+use std::collections::HashMap;
+use std::path::Path;
+use whimbrel::core::{Cell, Error};
+use whimbrel::data::{CellOptions, CellTable, read_cells};
+use whimbrel::engine::checkpoint::{write_atomically, write_atomically_with};
+use whimbrel::engine::metrics::number;
+use whimbrel::job::completed::{Completed, Estimate, ModelFile, Observations, Sheet, write_long};
+use whimbrel::job::failure::{Failure, Result};
+use whimbrel::models::lowrank::NewRow;
+
+/// Fits what is the client's own and completes its table.
+pub fn adapt_command(args: &Adapt) -> Result<u8> {
+    let run = Run::read(&args.run)?;
+    make_folder(&args.out)?;
+    let options = CellOptions {
+        row_labels: None,
+        column_labels: Some(run.model.table.columns.clone()),
+        ..run.options(&args.data)?
+    };
+    let read = read_cells(&args.data, &options)?;
+    read.warnings.iter().for_each(|w| warning(w));
+    let client = Adapted::fit(&run.model, read, run.job.seed)?;
+    let empty = client.places.iter().filter(|place| matches!(place, Place::Unknown)).count();
+    if empty > 0 {
+        warning(&format!(
+            "{empty} new rows have no observation: filled in from the run's rows, with wide \
+             intervals"
+        ));
+    }
+    write_atomically_with(&args.out.join("imputed.csv"), |out| {
+        write_long(&client, args.draws, out)
+    })?;
+    let model = serde_json::to_string_pretty(&client.model_json()).unwrap_or_default();
+    write_atomically(&args.out.join("model.json"), (model + "\n").as_bytes())?;
+    let summary = client.summary(&args.run);
+    let text = serde_json::to_string_pretty(&summary).unwrap_or_default();
+    write_atomically(&args.out.join("summary.json"), (text + "\n").as_bytes())?;
+    if args.json {
+        let mut summary = summary;
+        summary.insert("out".into(), args.out.display().to_string().into());
+        data(&format!("{}\n", Value::Object(summary)))?;
+    }
+    note(&format!("intervals: {}", run.model.table.intervals()));
+    note(&format!(
+        "{} rows ({} of them new to the run), {} cells observed: {}",
+        client.rows.len(),
+        client.new_rows().count(),
+        client.seen.len(),
+        args.out.display()
+    ));
+    Ok(0)
+}
+
+fn make_folder(path: &Path) -> Result<()> {
+    let taken = std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some());
+    if taken || path.is_file() {
+        let error =
+            Error::config(format!("{} is not empty", path.display())).hint("choose another --out");
+        return Err(error.into());
+    }
+    let failed = |e| Failure::config(format!("cannot make the folder {}: {e}", path.display()));
+    std::fs::create_dir_all(path).map_err(failed)
+}
+
+/// What stands for a row of the client's table.
+enum Place {
+    /// A row of the run.
+    Known(usize),
+    /// Factors fitted to the client's cells.
+    New(NewRow),
+    /// Nothing: neither the run nor the client has a cell of it.
+    Unknown,
+}
+
+/// A new client's table.
+struct Adapted<'a> {
+    model: &'a ModelFile,
+    rows: Vec<String>,
+    /// What stands for each row.
+    places: Vec<Place>,
+    /// The client's own effect; zero where the run has none.
+    effect: f64,
+    seen: Observations,
+    seed: u64,
+}
+
+impl<'a> Adapted<'a> {
+    fn fit(model: &'a ModelFile, read: CellTable, seed: u64) -> Result<Self> {
+        let table = &model.table;
+        let index: HashMap<&String, usize> =
+            table.rows.iter().enumerate().map(|(at, name)| (name, at)).collect();
+        // A row that the run lists but has no cell of is as new as any other.
+        let known = |label| index.get(label).copied().filter(|row| table.knows_row(*row));
+        let places: Vec<Option<usize>> = read.rows.iter().map(known).collect();
+        let mut cells_of_run = Vec::new();
+        let mut cells_of_new: Vec<Vec<(u32, f64)>> = vec![Vec::new(); places.len()];
+        for cell in &read.cells {
+            match places[cell.row as usize] {
+                Some(row) => cells_of_run.push(Cell { row: row as u32, ..*cell }),
+                None => cells_of_new[cell.row as usize].push((cell.column, cell.value)),
+            }
+        }
+        let effect = if model.personal { table.fit.own_effect(&cells_of_run)? } else { 0.0 };
+        let place = |(place, cells): (&Option<usize>, &Vec<(u32, f64)>)| {
+            Ok(match place {
+                Some(row) => Place::Known(*row),
+                None if cells.is_empty() => Place::Unknown,
+                None => Place::New(table.fit.new_row(cells, effect)?),
+            })
+        };
+        let places = places.iter().zip(&cells_of_new).map(place).collect::<Result<_>>()?;
+        let (rows, seen) = (read.rows.to_vec(), Observations::new(&read.cells));
+        Ok(Self { model, rows, places, effect, seen, seed })
+    }
+
+    /// The rows that the run does not know and the client observed.
+    fn new_rows(&self) -> impl Iterator<Item = (&String, &NewRow)> {
+        self.rows.iter().zip(&self.places).filter_map(|(label, place)| match place {
+            Place::New(row) => Some((label, row)),
+            Place::Known(_) | Place::Unknown => None,
+        })
+    }
+
+    fn table(&self) -> &Completed {
+        &self.model.table
+    }
+
+    fn model_json(&self) -> Map<String, Value> {
+        let numbers = |xs: &[f64]| xs.iter().map(|x| number(*x)).collect::<Value>();
+        let object = json!({
+            "kind": "low-rank-client",
+            "effect": number(self.effect),
+            "rows": self.new_rows().map(|(label, _)| label).collect::<Vec<_>>(),
+            "row_effects": self.new_rows().map(|(_, row)| number(row.effect)).collect::<Value>(),
+            "u": self.new_rows().map(|(_, row)| numbers(&row.u)).collect::<Value>(),
+        });
+        object.as_object().cloned().unwrap_or_default()
+    }
+
+    fn summary(&self, run: &Path) -> Map<String, Value> {
+        let cells = self.rows.len() * self.columns().len();
+        let object = json!({
+            "adapted_from": run.display().to_string(),
+            "rows": self.rows.len(),
+            "new_rows": self.new_rows().count(),
+            "columns": self.columns().len(),
+            "observed": self.seen.len(),
+            "imputed": cells - self.seen.len(),
+            "effect": number(self.effect),
+            "intervals": self.table().intervals(),
+        });
+        object.as_object().cloned().unwrap_or_default()
+    }
+
+    /// What is expected of a cell; nothing where the row is unknown.
+    fn mean(&self, row: usize, column: usize) -> Option<f64> {
+        let fit = &self.table().fit;
+        let theta = match &self.places[row] {
+            Place::Known(row) => fit.factors.theta(*row, column) + self.effect,
+            Place::New(row) => fit.theta_of(row, column, self.effect),
+            Place::Unknown => return None,
+        };
+        Some(fit.model.family().mean(theta))
+    }
+}
+
+impl Sheet for Adapted<'_> {
+    fn rows(&self) -> &[String] {
+        &self.rows
+    }
+    fn columns(&self) -> &[String] {
+        &self.table().columns
+    }
+    fn estimate(&self, row: usize, column: usize) -> Estimate {
+        match self.mean(row, column) {
+            Some(mean) => self.table().estimate_of(mean),
+            None => self.table().any_row(column),
+        }
+    }
+    fn value(&self, row: usize, column: usize) -> Option<f64> {
+        self.seen.value(row, column)
+    }
+    fn draw(&self, row: usize, column: usize, number: u32) -> f64 {
+        self.table().draw_of(self.mean(row, column), row, column, self.seed, number)
+    }
+}

@@ -1,0 +1,189 @@
+//! `whimbrel impute`: the completed table of a run.
+
+use super::args::Impute;
+use super::messages::{data, note, warning};
+use serde_json::json;
+use std::path::Path;
+use whimbrel::core::Error;
+use whimbrel::data::{CellOptions, Error as DataError, hash_file, read_cells, read_csv};
+use whimbrel::engine::checkpoint::write_atomically_with;
+use whimbrel::job::Job;
+use whimbrel::job::completed::{
+    Completed, Estimate, ModelFile, Observations, Sheet, write_long, write_wide,
+};
+use whimbrel::job::failure::{Failure, Result};
+use whimbrel::job::load::cell_options;
+use whimbrel::job::rundir::RunDir;
+use whimbrel::job::spec::{Csv, DataSource, LowRank, Model};
+use whimbrel::job::start::read_object;
+
+/// Labels named in a warning.
+const NAMED_MAX: usize = 3;
+
+/// Writes estimates, intervals and imputations of every cell.
+pub fn impute_command(args: &Impute) -> Result<u8> {
+    if args.wide && args.draws > 0 {
+        let error = Error::config("--wide holds one number per cell, and --draws needs more")
+            .hint("leave out one of the two");
+        return Err(error.into());
+    }
+    let run = Run::read(&args.run)?;
+    let table = &run.model.table;
+    let seen = run.observations(args.data.as_deref())?;
+    let [rows, columns] = table.bare();
+    warn_of_bare("row", &rows, &table.rows);
+    warn_of_bare("column", &columns, &table.columns);
+    let sheet = RunSheet { table, seen: &seen, seed: run.job.seed };
+    write_atomically_with(&args.out, |out| match args.wide {
+        true => write_wide(&sheet, out),
+        false => write_long(&sheet, args.draws, out),
+    })?;
+    let cells = table.rows.len() * table.columns.len();
+    let imputed = cells - seen.len();
+    if args.json {
+        let report = json!({
+            "rows": table.rows.len(), "columns": table.columns.len(),
+            "observed": seen.len(), "imputed": imputed, "draws": args.draws,
+            "unobserved_rows": rows.len(), "unobserved_columns": columns.len(),
+            "intervals": table.intervals(), "out": args.out.display().to_string(),
+        });
+        data(&format!("{report}\n"))?;
+    }
+    note(&format!("intervals: {}", table.intervals()));
+    note(&format!(
+        "{} rows and {} columns, {} cells observed, {imputed} imputed: {}",
+        table.rows.len(),
+        table.columns.len(),
+        seen.len(),
+        args.out.display()
+    ));
+    Ok(0)
+}
+
+/// A finished low-rank run.
+pub struct Run {
+    pub job: Job,
+    pub model: ModelFile,
+    data_hash: Option<String>,
+}
+
+impl Run {
+    /// Reads a run's folder; a run of another kind is refused.
+    pub fn read(folder: &Path) -> Result<Self> {
+        let dir = RunDir::existing(folder)?;
+        if dir.ending().is_none() {
+            warning(&format!("the run in {} is not finished", folder.display()));
+        }
+        let model = ModelFile::read(folder)?;
+        let path = folder.join("job.toml");
+        let text = std::fs::read_to_string(&path).map_err(|e| Error::storage(path.display(), e))?;
+        let job = Job::parse(&text, &path.display().to_string())?;
+        let summary = read_object(&folder.join("summary.json")).unwrap_or_default();
+        let data_hash = summary.get("data_hash").and_then(|hash| hash.as_str()).map(String::from);
+        Ok(Self { job, model, data_hash })
+    }
+
+    /// How the job's data name rows, columns and values.
+    pub fn table_keys(&self) -> Result<(&Csv, &LowRank)> {
+        match (&self.job.data.source, &self.job.model) {
+            (DataSource::Csv(csv), Model::LowRank(model)) => Ok((csv, model)),
+            _ => Err(Failure::config("the run's job has no table with gaps")),
+        }
+    }
+
+    /// How to read a file of this table; it need not name clients.
+    pub fn options(&self, file: &Path) -> Result<CellOptions> {
+        let (csv, model) = self.table_keys()?;
+        let mut options = cell_options(csv, model)?;
+        if let Some(client) = &options.client {
+            let names = read_csv(file, &Default::default())?;
+            if !names.columns().iter().any(|column| column.name == *client) {
+                options.client = None;
+            }
+        }
+        Ok(options)
+    }
+
+    /// What was observed: in `--data`, else in the file the run was fitted to.
+    fn observations(&self, given: Option<&Path>) -> Result<Observations> {
+        let (csv, _) = self.table_keys()?;
+        let file = given.unwrap_or(&csv.path);
+        if given.is_none() {
+            if !file.is_file() {
+                warning(&format!(
+                    "{} is not there: every cell is written as an estimate; --data names a file",
+                    file.display()
+                ));
+                return Ok(Observations::default());
+            }
+            if self.data_hash.is_some() && Some(hash_file(file)?) != self.data_hash {
+                warning(&format!("{} has changed since the run", file.display()));
+            }
+        }
+        let table = &self.model.table;
+        let options = CellOptions {
+            row_labels: Some(table.rows.clone()),
+            column_labels: Some(table.columns.clone()),
+            ..self.options(file)?
+        };
+        let read = read_cells(file, &options).map_err(unknown_labels)?;
+        Ok(Observations::new(&read.cells))
+    }
+}
+
+/// Says what can be done about rows that the run does not know.
+fn unknown_labels(error: DataError) -> Failure {
+    match error {
+        DataError::Rows { file, listed, count, .. }
+            if listed
+                .iter()
+                .flat_map(|row| &row.reasons)
+                .any(|(_, why)| why.contains(" labels")) =>
+        {
+            let hint =
+                Some("rows that the run does not know are fitted by `whimbrel adapt`".into());
+            DataError::Rows { file, listed, count, hint }.into()
+        }
+        other => other.into(),
+    }
+}
+
+struct RunSheet<'a> {
+    table: &'a Completed,
+    seen: &'a Observations,
+    seed: u64,
+}
+
+impl Sheet for RunSheet<'_> {
+    fn rows(&self) -> &[String] {
+        &self.table.rows
+    }
+    fn columns(&self) -> &[String] {
+        &self.table.columns
+    }
+    fn estimate(&self, row: usize, column: usize) -> Estimate {
+        self.table.estimate(row, column)
+    }
+    fn value(&self, row: usize, column: usize) -> Option<f64> {
+        self.seen.value(row, column)
+    }
+    fn draw(&self, row: usize, column: usize, number: u32) -> f64 {
+        self.table.draw(row, column, self.seed, number)
+    }
+}
+
+fn warn_of_bare(noun: &str, bare: &[usize], labels: &[String]) {
+    if bare.is_empty() {
+        return;
+    }
+    let named: Vec<String> =
+        bare.iter().take(NAMED_MAX).map(|i| format!("{:?}", labels[*i])).collect();
+    let more = if bare.len() > NAMED_MAX { ", ..." } else { "" };
+    let s = if bare.len() == 1 { "" } else { "s" };
+    warning(&format!(
+        "{} {noun}{s} had no cell in the fit ({}{more}): filled in from the other {noun}s, with \
+         wide intervals",
+        bare.len(),
+        named.join(", ")
+    ));
+}

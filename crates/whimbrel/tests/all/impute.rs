@@ -1,0 +1,310 @@
+//! A table with gaps from its job to completed tables, new clients, and messages.
+
+use crate::same_bits::stop_in_the_middle;
+use crate::support::{Sandbox, number};
+use serde_json::Value;
+use whimbrel::core::Key;
+use whimbrel::core::math::exp;
+
+const JOB: &str = r#"name = "birds"
+seed = 1
+[data]
+source = "csv"
+path = "counts.csv"
+client = "observer"
+row = "site"
+column = "month"
+value = "count"
+holdout = 0.1
+[model]
+kind = "low-rank"
+family = "poisson"      # gaussian, poisson, bernoulli
+rank = 2
+lambda = 0.1
+[method]
+kind = "fedmiss"
+epochs = 150
+batch = 100
+step = "auto"
+[uplink]
+codec = { kind = "dithering", levels = 4, norm = 2 }
+"#;
+
+const SITES: usize = 30;
+const MONTHS: usize = 12;
+
+/// Counts of five observers at sites that differ in size and season, 60 % of the cells seen.
+fn counts(personal: f64) -> String {
+    let mut stream = Key::root(21).stream();
+    let mut text = String::from("observer,site,month,count\n");
+    let size: Vec<f64> = (0..SITES).map(|_| 1.5 + 0.8 * stream.normal()).collect();
+    let season: Vec<f64> = (0..SITES).map(|_| 0.5 * stream.normal()).collect();
+    for site in 0..SITES {
+        for month in 0..MONTHS {
+            if stream.uniform() > 0.6 {
+                continue;
+            }
+            let observer = stream.below(5);
+            let wave = (month as f64 - 5.5) / 5.5;
+            let skill = personal * (observer as f64 - 2.0);
+            let mean = exp(size[site] + season[site] * wave + 0.3 * wave + skill);
+            text += &format!("o{observer},s{},{},{}\n", site + 1, month + 1, stream.poisson(mean));
+        }
+    }
+    text
+}
+
+fn sandbox(job: &str) -> Sandbox {
+    let sandbox = Sandbox::with_job(job);
+    sandbox.write("counts.csv", &counts(0.0));
+    sandbox
+}
+
+/// The lines of a completed table, split at commas.
+fn table(sandbox: &Sandbox, file: &str) -> (Vec<String>, Vec<Vec<String>>) {
+    let text = sandbox.read(file);
+    let cells = |line: &str| line.split(',').map(String::from).collect::<Vec<_>>();
+    let mut lines = text.lines().map(cells);
+    (lines.next().expect("a header"), lines.collect())
+}
+
+#[test]
+fn the_documented_job_runs_as_written() {
+    let sandbox = sandbox(JOB);
+    let summary = sandbox.run_job("out");
+    assert_eq!(summary["method"], "fedmiss");
+    assert_eq!((summary["rank"].clone(), number(&summary, "lambda")), (2.into(), 0.1));
+    let observations = sandbox.read("counts.csv").lines().count() - 1;
+    assert_eq!(number(&summary, "observations"), observations as f64);
+    let hidden = number(&summary, "held_out");
+    assert!((hidden / observations as f64 - 0.1).abs() < 0.03, "{hidden} of {observations}");
+    assert!(number(&summary, "holdout_deviance") > 0.0 && number(&summary, "holdout_rmse") > 0.0);
+    // Epochs, evaluations and who wins are written down.
+    let last = sandbox.metrics("out").pop().unwrap();
+    assert!(number(&last, "epoch") >= 150.0);
+    assert!(summary["baselines"].as_object().is_some_and(|all| all.len() >= 3), "{summary:?}");
+    assert!(summary["best"].is_string());
+    assert!(summary["intervals"].as_str().unwrap().contains("90 %"));
+    let model = sandbox.object("out/model/model.json");
+    assert_eq!(model["rows"].as_array().unwrap().len(), SITES);
+    assert_eq!(model["columns"][9], "10", "months in order");
+    assert_eq!(model["family_name"], "poisson");
+}
+
+#[test]
+fn what_a_report_needs_is_in_the_folder() {
+    let sandbox = sandbox(JOB);
+    let summary = sandbox.run_job("out");
+    let view = sandbox.object("out/imputation.json");
+    let columns = view["columns"].as_array().unwrap();
+    assert_eq!(columns.len(), MONTHS);
+    let missing: u64 = columns.iter().map(|c| c["missing"].as_u64().unwrap()).sum();
+    let seen = number(&summary, "observations") as usize;
+    assert_eq!(missing as usize, SITES * MONTHS - seen, "no cell is observed twice");
+    for column in columns {
+        let (all, observed) = (&column["estimated_total"], &column["observed_total"]);
+        assert!(all.as_f64() >= observed.as_f64());
+    }
+    assert_eq!(view["heat"]["shape"], serde_json::json!([SITES, MONTHS]));
+    let blocks = view["heat"]["completed"].as_array().unwrap();
+    assert!(blocks.len() == SITES * MONTHS && blocks.iter().all(Value::is_number));
+    let contenders = view["contenders"].as_array().unwrap();
+    assert_eq!(contenders.iter().filter(|c| c["fitted"] == true).count(), 1);
+}
+
+#[test]
+fn a_completed_table_keeps_what_was_observed_and_bounds_the_rest() {
+    let sandbox = sandbox(JOB);
+    sandbox.run_job("out");
+    let args = ["impute", "out", "--draws", "5", "--out", "a.csv", "--json"];
+    let report = sandbox.ok(&args).json();
+    let (header, lines) = table(&sandbox, "a.csv");
+    assert_eq!(
+        header[..8],
+        ["row", "column", "observed", "value", "estimate", "se", "lower", "upper"]
+    );
+    assert_eq!((header.len(), lines.len()), (13, SITES * MONTHS));
+    let original = sandbox.read("counts.csv");
+    let mut observed = 0;
+    for line in &lines {
+        let at = |i: usize| line[i].parse::<f64>().unwrap();
+        let (estimate, se, lower, upper) = (at(4), at(5), at(6), at(7));
+        assert!(0.0 <= lower && lower <= estimate && estimate <= upper && se > 0.0, "{line:?}");
+        let key = format!(",{},{},", line[0], line[1]);
+        let known = original.lines().find(|l| l.contains(&key));
+        assert_eq!(line[2] == "yes", known.is_some(), "{line:?}");
+        match known {
+            Some(known) => {
+                observed += 1;
+                assert!(known.ends_with(&format!(",{}", line[3])), "{known} {line:?}");
+                assert!(line[8..].iter().all(|draw| *draw == line[3]), "observed values stay");
+            }
+            None => {
+                assert_eq!(line[3], "");
+                assert!(line[8..].iter().all(|d| d.parse::<f64>().unwrap().fract() == 0.0));
+            }
+        }
+    }
+    assert_eq!(number(&report, "observed"), f64::from(observed));
+    assert_eq!(number(&report, "imputed"), (SITES * MONTHS) as f64 - f64::from(observed));
+    // Draws come again, and the first five of six are the same five.
+    sandbox.ok(&["impute", "out", "--draws", "6", "--out", "b.csv"]);
+    let (_, again) = table(&sandbox, "b.csv");
+    for (a, b) in lines.iter().zip(&again) {
+        assert_eq!(a[..], b[..13]);
+    }
+    sandbox.ok(&["impute", "out", "--wide", "--out", "wide.csv"]);
+    let (header, rows) = table(&sandbox, "wide.csv");
+    assert_eq!((header.len(), rows.len()), (MONTHS + 1, SITES));
+    for line in &lines {
+        let row = rows.iter().find(|row| row[0] == line[0]).unwrap();
+        let column = header.iter().position(|name| *name == line[1]).unwrap();
+        let wanted = if line[2] == "yes" { &line[3] } else { &line[4] };
+        assert_eq!(row[column], *wanted);
+    }
+}
+
+#[test]
+fn rows_and_columns_nobody_observed_get_a_warning_and_wide_intervals() {
+    let labels: Vec<String> = (1..=SITES + 2).map(|i| format!("\"s{i}\"")).collect();
+    let months: Vec<String> = (1..=MONTHS + 1).map(|i| format!("\"{i}\"")).collect();
+    let lists = format!(
+        "holdout = 0.1\nrow_labels = [{}]\ncolumn_labels = [{}]",
+        labels.join(", "),
+        months.join(", ")
+    );
+    let sandbox = sandbox(&JOB.replace("holdout = 0.1", &lists));
+    let ran = sandbox.ok(&["run", "job.toml", "--out", "out"]);
+    assert!(ran.stderr.contains("no cell in the fit"), "{}", ran.stderr);
+    let ran = sandbox.ok(&["impute", "out", "--draws", "2", "--out", "a.csv"]);
+    assert!(ran.stderr.contains("\"s31\"") && ran.stderr.contains("\"13\""), "{}", ran.stderr);
+    let (_, lines) = table(&sandbox, "a.csv");
+    let width =
+        |line: &Vec<String>| line[7].parse::<f64>().unwrap() - line[6].parse::<f64>().unwrap();
+    let of = |row: &str| lines.iter().filter(|l| l[0] == row && l[1] == "6").map(width).next();
+    let mut known: Vec<f64> = (1..=SITES).filter_map(|i| of(&format!("s{i}"))).collect();
+    known.sort_by(f64::total_cmp);
+    assert!(of("s31").unwrap() > known[SITES / 2], "wider than most");
+}
+
+#[test]
+fn a_new_client_is_completed_with_its_own_rows() {
+    let personal =
+        JOB.replace("lambda = 0.1", "lambda = 0.1\neffects = \"row+column\"\npersonal = true");
+    let sandbox = Sandbox::with_job(&personal);
+    sandbox.write("counts.csv", &counts(0.4));
+    sandbox.run_job("out");
+    // Sees three times what the run expects at sites it knows, and has a site of its own.
+    sandbox.ok(&["impute", "out", "--out", "all.csv"]);
+    let (_, lines) = table(&sandbox, "all.csv");
+    let mut text = String::from("site,month,count\n");
+    for line in lines.iter().filter(|l| ["s1", "s2", "s3", "s4"].contains(&&*l[0])).step_by(2) {
+        let estimate: f64 = line[4].parse().unwrap();
+        text += &format!("{},{},{}\n", line[0], line[1], (3.0 * estimate).round());
+    }
+    text += "new,1,12\nnew,2,9\nnew,7,30\nempty,3,NA\n";
+    sandbox.write("mine.csv", &text);
+    let args = ["adapt", "out", "--data", "mine.csv", "--out", "mine", "--json"];
+    let report = sandbox.ok(&args).json();
+    assert_eq!((number(&report, "rows"), number(&report, "new_rows")), (6.0, 1.0));
+    assert!((number(&report, "effect") - 3f64.ln()).abs() < 0.3, "{report:?}");
+    let model = sandbox.object("mine/model.json");
+    assert_eq!(
+        (model["rows"].clone(), model["u"].as_array().unwrap().len()),
+        (serde_json::json!(["new"]), 1)
+    );
+    let (header, lines) = table(&sandbox, "mine/imputed.csv");
+    assert_eq!(header.len(), 8);
+    assert_eq!(lines.len(), 6 * MONTHS);
+    let of = |row: &str, month: &str| {
+        let line = lines.iter().find(|l| l[0] == row && l[1] == month).unwrap();
+        line[4].parse::<f64>().unwrap()
+    };
+    assert!(of("new", "7") > of("new", "2"), "its own counts shape its row");
+    let ran = sandbox.run(&args);
+    assert_eq!(ran.code, 2);
+    assert!(ran.stderr.contains("mine is not empty"), "{}", ran.stderr);
+    sandbox.write("odd.csv", "site,month,count\ns1,13,4\n");
+    let ran = sandbox.run(&["adapt", "out", "--data", "odd.csv", "--out", "odd"]);
+    assert_eq!(ran.code, 3, "{}", ran.stderr);
+    assert!(ran.stderr.contains("\"13\" is not in the list of column labels"), "{}", ran.stderr);
+}
+
+#[test]
+fn bad_tables_are_refused_with_file_and_row() {
+    let sandbox = sandbox(JOB);
+    let try_with = |text: &str| {
+        sandbox.write("counts.csv", text);
+        let ran = sandbox.run(&["check", "job.toml"]);
+        (ran.code, ran.stderr)
+    };
+    let head = "observer,site,month,count\n";
+    let (code, said) = try_with(&format!("{head}a,x,1,3\na,y,1,-1\nb,x,2,2.5\n"));
+    assert_eq!(code, 3, "{said}");
+    assert!(said.contains("line 3 (row 2), column \"count\": -1 is negative"), "{said}");
+    assert!(said.contains("line 4 (row 3), column \"count\": 2.5 is not whole"), "{said}");
+    let (code, said) = try_with(&format!("{head}a,x,1,3\na,y,1,1\nb,x,2,2\n"));
+    assert_eq!(code, 2, "{said}");
+    assert!(said.contains("rank = 2 is not below the smaller side of a 2 x 2 table"), "{said}");
+    let (_, said) = try_with(&format!("{}a,s1,1,3\na,s1,1,4\nempty,s1,1,NA\n", counts(0.0)));
+    assert!(said.contains("1 repeated cell"), "{said}");
+    assert!(said.contains("client \"empty\" has no observation and is left out"), "{said}");
+}
+
+#[test]
+fn runs_of_another_kind_have_no_table() {
+    let mixture = crate::support::mixture_job("", "kind = \"fedem\"\nrounds = 3");
+    let sandbox = Sandbox::with_job(&mixture);
+    sandbox.run_job("out");
+    for command in ["impute", "adapt"] {
+        let ran = sandbox.run(&[command, "out", "--data", "x.csv", "--out", "y"]);
+        assert_eq!(ran.code, 2, "{}", ran.stderr);
+        assert!(ran.stderr.contains("a model of kind `gmm`, which has no table"), "{}", ran.stderr);
+    }
+    let ran = sandbox.run(&["impute", "nowhere", "--out", "y.csv"]);
+    assert!(ran.code == 2 && ran.stderr.contains("not a run's folder"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_killed_run_resumes_to_the_same_bits() {
+    let job = JOB.replace("rank = 2\nlambda = 0.1", "rank = \"auto\"\nlambda = \"auto\"");
+    let job =
+        job.replace("batch = 100", "batch = 5\nparticipation = 0.8\nevaluate = { every = 5 }");
+    let sandbox = sandbox(&(job + "[simulation]\ncheckpoint_seconds = 0\n"));
+    sandbox.run_job("whole");
+    for lines in [1, 60] {
+        stop_in_the_middle(&sandbox, lines, |child| child.kill().unwrap());
+        sandbox.ok(&["run", "job.toml", "--out", "out", "--resume"]);
+        assert_eq!(sandbox.result_bytes("whole"), sandbox.result_bytes("out"), "at {lines}");
+        assert_eq!(sandbox.read("whole/imputation.json"), sandbox.read("out/imputation.json"));
+    }
+}
+
+#[test]
+fn threads_leave_the_bits_as_they_are() {
+    let sandbox = sandbox(&JOB.replace("epochs = 150", "epochs = 40\nparticipation = 0.7"));
+    sandbox.ok(&["--threads", "1", "run", "job.toml", "--out", "one"]);
+    sandbox.ok(&["--threads", "3", "run", "job.toml", "--out", "three"]);
+    assert_eq!(sandbox.result_bytes("one"), sandbox.result_bytes("three"));
+    for run in ["one", "three"] {
+        sandbox.ok(&["impute", run, "--draws", "3", "--out", &format!("{run}.csv")]);
+    }
+    assert_eq!(sandbox.read("one.csv"), sandbox.read("three.csv"));
+}
+
+#[test]
+fn a_fresh_job_for_a_long_table_is_a_low_rank_one() {
+    let sandbox = sandbox(JOB);
+    let ran = sandbox.ok(&["data", "inspect", "counts.csv"]);
+    assert!(
+        ran.stdout.contains("as a table of 30 rows (\"site\") and 12 columns"),
+        "{}",
+        ran.stdout
+    );
+    sandbox.ok(&["new", "counts.csv", "--out", "fresh.toml"]);
+    let text = sandbox.read("fresh.toml");
+    for line in ["client = \"observer\"", "column = \"month\"", "family = \"poisson\""] {
+        assert!(text.contains(line), "{text}");
+    }
+    sandbox.ok(&["check", "fresh.toml"]);
+}
