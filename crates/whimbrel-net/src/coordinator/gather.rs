@@ -288,7 +288,8 @@ impl Network {
         if self.standings.get(name) == Some(&Standing::Revoked) {
             return Err(Refusal::Revoked);
         }
-        let fate = self.numbers.get(name).and_then(|id| self.fates.get(id)).copied();
+        let id = self.numbers.get(name);
+        let fate = id.and_then(|id| self.joining.get(id).or_else(|| self.fates.get(id))).copied();
         let commits = matches!(asking.kind, Kind::Enrol | Kind::Exchange);
         let verdict = match staged {
             None => Verdict::Open,
@@ -298,13 +299,17 @@ impl Network {
             }
             Some(_) => Verdict::Dropped,
         };
+        // What happened in earlier stages is over: each begins with an enrolment of its own.
+        let here = |point: Option<Point>| point.filter(|p| p.stage == asking.point.stage);
+        let stands = if verdict == Verdict::Accepted { staged } else { committed };
         // A late joiner takes part before its enrolment is kept, and the two are kept together. If
         // that was lost, there is an enrolment that only the client remembers: no upload of it counts.
-        if fate.is_none() && committed.is_some_and(|point| point.step == 0) {
-            return Ok(Verdict::Forgotten);
+        let joined_in_vain = here(committed).is_some_and(|point| point.step == 0);
+        match (here(stands), here(fate)) {
+            (stands, fate) if stands == fate => Ok(verdict),
+            (_, None) if joined_in_vain => Ok(Verdict::Forgotten),
+            _ => Err(Refusal::Behind),
         }
-        let stands = if verdict == Verdict::Accepted { staged } else { committed };
-        if stands == fate { Ok(verdict) } else { Err(Refusal::Behind) }
     }
 
     fn upload(

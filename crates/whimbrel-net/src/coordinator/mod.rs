@@ -40,6 +40,8 @@ pub struct Network {
     numbers: HashMap<String, ClientId>,
     /// The last accepted step of every client.
     fates: BTreeMap<ClientId, Point>,
+    /// Late joiners of the exchange under way: accepted once it is kept.
+    joining: BTreeMap<ClientId, Point>,
     /// Who has fetched the model.
     finished: BTreeSet<String>,
     /// Where everyone stood when it was last looked at.
@@ -71,6 +73,7 @@ impl Network {
             names: Vec::new(),
             numbers: HashMap::new(),
             fates,
+            joining: BTreeMap::new(),
             finished: BTreeSet::new(),
             standings: HashMap::new(),
             nameless: 0,

@@ -23,12 +23,16 @@ pub struct Rounds<'a> {
     stage: u32,
     name: &'static str,
     method: &'a dyn DynMethod,
+    keys: StageKeys,
+    participation: Participation,
     machine: Machine<'a>,
     delivered: Bytes,
     tallies: Vec<Tally>,
     traffic: Traffic,
     /// Accepted and not acknowledged: told once the ledger has it.
     owed: Vec<(ClientId, Kind, Point)>,
+    /// The stage before late joiners of the exchange under way were let in.
+    before_joining: Option<SavedStage>,
     /// Late joiners whose summary the method refused.
     turned_away: BTreeSet<String>,
 }
@@ -52,11 +56,14 @@ impl<'a> Rounds<'a> {
             stage: index,
             name: stage.name,
             method,
+            keys,
+            participation: stage.participation.clone(),
             machine,
             delivered,
             tallies: saved.map_or_else(Vec::new, |s| s.tallies.clone()),
             traffic: saved.map_or_else(Traffic::default, |s| s.traffic),
             owed: Vec::new(),
+            before_joining: None,
             turned_away: BTreeSet::new(),
         };
         rounds.tallies.resize(rounds.network.names.len(), Tally::default());
@@ -77,6 +84,21 @@ impl<'a> Rounds<'a> {
         for (id, kind, point) in std::mem::take(&mut self.owed) {
             self.network.accept(id, kind, point);
         }
+        self.network.joining.clear();
+        self.before_joining = None;
+    }
+
+    /// Takes back whom the exchange that did not happen had let in: they join again before the
+    /// next one, and the journal says so then.
+    fn let_out(&mut self) -> Result<()> {
+        self.owed.clear();
+        self.network.joining.clear();
+        if let Some(before) = self.before_joining.take() {
+            let participation = self.participation.clone();
+            self.machine = Machine::load(self.method, self.keys, participation, &before.machine)?;
+            (self.tallies, self.traffic) = (before.tallies, before.traffic);
+        }
+        Ok(())
     }
 
     fn asking(&self, kind: Kind, what: String) -> Asking {
@@ -113,12 +135,14 @@ impl<'a> Rounds<'a> {
         if self.network.gather(&asking, &ids, &mut call)? == Gathered::Interrupted {
             return Ok(Vec::new());
         }
+        self.before_joining = Some(self.save()?);
         let mut joined = Vec::new();
         for (id, summary) in call.taken {
             match self.machine.admit(id, &summary) {
                 Ok(()) => {
                     self.count_summary(id, &summary);
                     self.owed.push((id, Kind::Enrol, asking.point));
+                    self.network.joining.insert(id, asking.point);
                     joined.push(id);
                 }
                 Err(error @ Error::Internal { .. }) => return Err(error),
@@ -164,8 +188,7 @@ impl<'a> Runner<'a> for Rounds<'a> {
         let gathered = self.network.gather(&asking, &cohort, &mut call)?;
         let Uploads { shard, down, up, .. } = call;
         if gathered == Gathered::Interrupted {
-            // Whoever joined is not kept yet, and was told nothing.
-            self.owed.clear();
+            self.let_out()?;
             return Ok(Step::Interrupted);
         }
         let accepted = self.machine.close(exchange, vec![shard])?;

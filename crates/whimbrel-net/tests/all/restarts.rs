@@ -13,6 +13,8 @@ use whimbrel_net::status::Status;
 fn a_coordinator_that_stops_after_every_round_ends_in_the_same_bits() {
     let toys = Toys::new(2, 4);
     let mut town = Town::new(toys.clone(), 3);
+    // A client that has the model and whose goodbye was not heard is waited for in vain.
+    town.limits.linger = Duration::from_secs(20);
     let clients: Vec<Joined> = (0..3).map(|i| town.join(i)).collect();
     let mut serving = town.serve(false);
     let mut restarts = 0;
@@ -38,7 +40,9 @@ fn a_coordinator_that_stops_after_every_round_ends_in_the_same_bits() {
 
 /// Waits for one more exchange of this process, or for its end.
 fn progresses(serving: &Serving) {
-    serving.shows("an exchange", |status| !status.strip.is_empty() || status.finished);
+    serving.shows("an exchange", |status| {
+        !status.strip.is_empty() || status.finished || status.state.contains("the model is ready")
+    });
 }
 
 #[test]
@@ -141,6 +145,36 @@ fn a_client_invited_late_joins_and_one_declared_dead_is_not_waited_for() {
     assert!(left.journal.contains("\"joined\":\"2\""), "{}", left.journal);
     assert_eq!(outcome.rounds, 400);
     assert!(left.rounds[0] == 400 && left.rounds[1] < 400 && left.rounds[2] > 0);
+    assert_eq!(left, replay(&town.toys, 3, &left.journal));
+}
+
+/// Both ends stop again and again while a third client joins; the journal says when it did.
+#[test]
+fn a_late_joiner_survives_restarts_of_both_ends() {
+    let toys = Toys { evaluate: None, ..Toys::new(1, 1200) };
+    let mut town = Town::new(toys, 2);
+    let mut serving = town.serve(false);
+    let steady: Vec<Joined> = (0..2).map(|i| town.join(i)).collect();
+    serving.shows("a round", |s| s.round >= 1);
+    let token = town.registry().invite("c02").unwrap();
+    let late = Invitation { name: "c02".into(), token, ..town.invitations[0].clone() };
+    let enter = |town: &Town| town.join_with(2, Box::new(town.toys.clone()), late.clone());
+    let mut third = enter(&town);
+    for _ in 0..5 {
+        serving.shows("the third client", |s| s.clients.get("c02").is_some_and(|c| c.connected));
+        serving.stop.store(true, Ordering::Relaxed);
+        if let Some(end) = serving.result().unwrap() {
+            panic!("the job was over too soon: {:?}", end.0.rounds);
+        }
+        third.halt();
+        serving = town.serve(true);
+        third = enter(&town);
+    }
+    let (left, _) = serving.end();
+    steady.into_iter().for_each(Joined::model);
+    third.model();
+    assert!(left.rounds[2] > 0, "it never took part");
+    assert_eq!(left, replay(&town.toys, 3, &left.journal));
 }
 
 #[test]

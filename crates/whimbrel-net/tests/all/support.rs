@@ -3,8 +3,8 @@
 use crate::toy::{self, Toy};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use whimbrel_core::method::Artifact;
@@ -132,6 +132,8 @@ pub struct Town {
     pub address: String,
     pub invitations: Vec<Invitation>,
     listener: Option<TcpListener>,
+    /// A job that is over, where not everyone has the model: as a run's summary says it.
+    done: Arc<Mutex<Option<(Left, Outcome)>>>,
 }
 
 impl Town {
@@ -157,7 +159,19 @@ impl Town {
         };
         let rules = Rules::default();
         let (evaluates, agrees, listener) = (true, true, Some(listener));
-        Self { folder, toys, rules, evaluates, agrees, limits, address, invitations, listener }
+        let done = Arc::new(Mutex::new(None));
+        Self {
+            folder,
+            toys,
+            rules,
+            evaluates,
+            agrees,
+            limits,
+            address,
+            invitations,
+            listener,
+            done,
+        }
     }
 
     pub fn run_folder(&self) -> PathBuf {
@@ -186,16 +200,25 @@ impl Town {
             board: board.clone(),
             stop: stop.clone(),
         };
-        let (toys, folder) = (self.toys.clone(), self.run_folder());
+        let (toys, folder, done) = (self.toys.clone(), self.run_folder(), self.done.clone());
         let thread = std::thread::spawn(move || {
             let mut coordinator = Coordinator::start(setup, listener)?;
-            let outcome = coordinator.run(&toys, &mut Quiet)?;
-            if outcome.ending == whimbrel_engine::Ending::Interrupted {
-                return Ok(None);
+            let before = done.lock().unwrap().take();
+            let end = match before {
+                Some(end) => end,
+                None => {
+                    let outcome = coordinator.run(&toys, &mut Quiet)?;
+                    if outcome.ending == whimbrel_engine::Ending::Interrupted {
+                        return Ok(None);
+                    }
+                    (Left::new(&outcome, &folder), outcome)
+                }
+            };
+            if coordinator.deliver(&[("model.txt".into(), b"the model".to_vec())])? {
+                return Ok(Some(end));
             }
-            let left = Left::new(&outcome, &folder);
-            let all = coordinator.deliver(&[("model.txt".into(), b"the model".to_vec())])?;
-            Ok(all.then_some((left, outcome)))
+            *done.lock().unwrap() = Some(end);
+            Ok(None)
         });
         Serving { thread, stop, board }
     }
