@@ -308,3 +308,29 @@ fn a_fresh_job_for_a_long_table_is_a_low_rank_one() {
     }
     sandbox.ok(&["check", "fresh.toml"]);
 }
+
+/// A wide file: from `inspect` and `new` to a run without a key written by hand.
+#[test]
+fn a_wide_table_is_known_for_one() {
+    let sandbox = Sandbox::new();
+    let mut text = String::from("site,may,june,july,august\n");
+    for site in 0..30 {
+        let cell = |month: usize| match (site * 7 + month * 3) % 5 {
+            0 => String::new(),
+            _ => ((site % 4 + 1) * (month + 1)).to_string(),
+        };
+        text += &format!("s{site},{}\n", (0..4).map(cell).collect::<Vec<_>>().join(","));
+    }
+    sandbox.write("wide.csv", &text);
+    let seen = sandbox.ok(&["data", "inspect", "wide.csv"]).stdout;
+    assert!(
+        seen.contains("as a table of 30 rows (\"site\") and 4 columns: 96 observations"),
+        "{seen}"
+    );
+    sandbox.ok(&["new", "wide.csv", "--out", "job.toml"]);
+    let job = sandbox.read("job.toml");
+    assert!(job.contains("kind = \"low-rank\"") && job.contains("family = \"poisson\""), "{job}");
+    sandbox.ok(&["run", "job.toml", "--out", "out"]);
+    sandbox.ok(&["impute", "out", "--out", "full.csv"]);
+    assert_eq!(sandbox.read("full.csv").lines().filter(|l| !l.starts_with('#')).count(), 1 + 120);
+}
