@@ -110,7 +110,7 @@ pub(super) fn summary(
     put("model", job.model.name().into());
     put("rounds", outcome.rounds.into());
     put("objective", objective.map_or(Value::Null, number));
-    for name in ["field_norm2", "excess_loss", "distance2"] {
+    for name in ["field_norm2", "excess_loss", "distance2", "gradient_norm2"] {
         if let Some(value) = last(name) {
             put(name, number(value));
         }
