@@ -89,7 +89,7 @@ pub fn imputation_json(
         "heat": heat(table, &seen),
         "calibration": calibration(table, facts, personal),
         "contenders": contenders,
-        "intervals": table.intervals(),
+        "intervals": table.intervals_without_effects(personal),
     })
 }
 

@@ -60,7 +60,7 @@ pub(super) fn table(
     put("dispersion", known(fit.calibration.as_ref().map(|c| c.dispersion)));
     let [rows, columns] = facts.bare();
     let table = Completed::new(fit, facts.rows.to_vec(), facts.columns.to_vec(), [&rows, &columns]);
-    put("intervals", table.intervals().into());
+    put("intervals", table.intervals_without_effects(key.personal).into());
     if let Some(selection) = selection(&outcome.delivered)? {
         let tried = selection.tried.iter().map(|(candidate, deviance, error, rounds)| {
             json!({

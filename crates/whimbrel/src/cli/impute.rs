@@ -40,16 +40,17 @@ pub fn impute_command(args: &Impute) -> Result<u8> {
     })?;
     let cells = table.rows.len() * table.columns.len();
     let imputed = cells - seen.len();
+    let intervals = table.intervals_without_effects(run.model.personal);
     if args.json {
         let report = json!({
             "rows": table.rows.len(), "columns": table.columns.len(),
             "observed": seen.len(), "imputed": imputed, "draws": args.draws,
             "unobserved_rows": rows.len(), "unobserved_columns": columns.len(),
-            "intervals": table.intervals(), "out": args.out.display().to_string(),
+            "intervals": intervals, "out": args.out.display().to_string(),
         });
         data(&format!("{report}\n"))?;
     }
-    note(&format!("intervals: {}", table.intervals()));
+    note(&format!("intervals: {intervals}"));
     note(&format!(
         "{} rows and {} columns, {} cells observed, {imputed} imputed: {}",
         table.rows.len(),
