@@ -12,6 +12,7 @@ use hyper::header::{
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fs;
 use std::io::Write;
@@ -185,7 +186,9 @@ impl Dashboard {
     }
 
     fn view(&self) -> Status {
-        view(&self.board.watch().borrow(), &self.about)
+        // A copy first: rounds must not wait until a page is made.
+        let snapshot = self.board.watch().borrow().clone();
+        view(&snapshot, &self.about)
     }
 }
 
@@ -221,6 +224,7 @@ fn view(status: &status::Status, about: &About) -> Status {
         bytes_down: status.bytes_down,
         bytes_eval: status.bytes_eval,
         series: status.rows.iter().map(sample).collect(),
+        client_counts: counts(&status.clients),
         clients: listed.map(|(name, client)| row(name, client, status, now)).collect(),
         clients_more: status.clients.len().saturating_sub(CLIENTS_MAX) as u64,
         refused: status.refused.iter().map(|(why, n)| (why.to_string(), *n)).collect(),
@@ -258,16 +262,11 @@ fn row(
     status: &status::Status,
     now: f64,
 ) -> ClientStatus {
-    let state = match (client.standing.as_str(), client.connected, client.last_seen) {
-        ("revoked", ..) => ClientState::Revoked,
-        ("dead", ..) => ClientState::Dead,
-        (_, true, _) => ClientState::Connected,
-        (_, false, Some(_)) => ClientState::Away,
-        (_, false, None) => ClientState::Invited,
-    };
+    let state = client_state(client);
     let mark = |exchanged: &status::Exchanged| match client.id {
-        Some(id) if exchanged.accepted.contains(&id) => 'y',
-        Some(id) if exchanged.cohort.contains(&id) => 'n',
+        // Both lists are in order of number.
+        Some(id) if exchanged.accepted.binary_search(&id).is_ok() => 'y',
+        Some(id) if exchanged.cohort.binary_search(&id).is_ok() => 'n',
         _ => '.',
     };
     ClientStatus {
@@ -280,6 +279,21 @@ fn row(
         refused: client.refused,
         strip: status.strip.iter().map(mark).collect(),
     }
+}
+
+fn client_state(client: &status::ClientStatus) -> ClientState {
+    match (client.standing.as_str(), client.connected, client.last_seen) {
+        ("revoked", ..) => ClientState::Revoked,
+        ("dead", ..) => ClientState::Dead,
+        (_, true, _) => ClientState::Connected,
+        (_, false, Some(_)) => ClientState::Away,
+        (_, false, None) => ClientState::Invited,
+    }
+}
+
+fn counts(clients: &BTreeMap<String, status::ClientStatus>) -> [u64; 5] {
+    let count = |state| clients.values().filter(|c| client_state(c) == state).count() as u64;
+    ClientState::ALL.map(count)
 }
 
 fn line(line: &status::Line) -> LogLine {

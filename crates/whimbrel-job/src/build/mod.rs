@@ -135,7 +135,7 @@ impl Plan {
     }
 
     /// The same plan with the losses and late joins of a journal in place of those of
-    /// [simulation]: what happened on a network, again.
+    /// `[simulation]`: what happened on a network, again.
     #[must_use]
     pub fn replaying(self, journal: String) -> Self {
         Self { journal: Some(journal), ..self }

@@ -14,10 +14,25 @@ pub fn metrics_text(status: &Status) -> String {
         one("rounds", "gauge", "Rounds planned in the stage under way.", f64::from(rounds));
     }
     one("stage", "gauge", "The stage under way, from zero.", f64::from(status.stage));
-    one("seconds", "gauge", "Seconds since the run began.", status.seconds);
-    one("bytes_up_total", "counter", "Bytes from clients.", status.bytes_up as f64);
-    one("bytes_down_total", "counter", "Bytes to clients.", status.bytes_down as f64);
-    one("bytes_eval_total", "counter", "Bytes of evaluations.", status.bytes_eval as f64);
+    one("seconds", "gauge", "Seconds since the coordinator was started.", status.seconds);
+    one(
+        "bytes_up_total",
+        "counter",
+        "Bytes from clients in the stage under way.",
+        status.bytes_up as f64,
+    );
+    one(
+        "bytes_down_total",
+        "counter",
+        "Bytes to clients in the stage under way.",
+        status.bytes_down as f64,
+    );
+    one(
+        "bytes_eval_total",
+        "counter",
+        "Bytes of evaluations in the stage under way.",
+        status.bytes_eval as f64,
+    );
     let last = |read: fn(&super::Sample) -> Option<f64>| status.series.iter().rev().find_map(read);
     let figures = [
         ("objective", "The objective when it was last evaluated.", last(|p| p.objective)),
@@ -45,15 +60,8 @@ pub fn metrics_text(status: &Status) -> String {
         text.push_str(&format!("whimbrel_state{{state=\"{name}\"}} {is}\n"));
     }
     family(&mut text, "clients", "gauge", "Clients by state.");
-    for (state, name) in [
-        (ClientState::Invited, "invited"),
-        (ClientState::Connected, "connected"),
-        (ClientState::Away, "away"),
-        (ClientState::Revoked, "revoked"),
-        (ClientState::Dead, "dead"),
-    ] {
-        let count = status.clients.iter().filter(|c| c.state == state).count();
-        text.push_str(&format!("whimbrel_clients{{state=\"{name}\"}} {count}\n"));
+    for (state, count) in ClientState::ALL.iter().zip(status.client_counts) {
+        text.push_str(&format!("whimbrel_clients{{state=\"{}\"}} {count}\n", state.name()));
     }
     family(&mut text, "refused_total", "counter", "Messages refused, by reason.");
     for (reason, count) in &status.refused {
@@ -73,7 +81,7 @@ fn label(value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ClientStatus, Sample};
+    use super::super::Sample;
     use super::*;
 
     #[test]
@@ -82,7 +90,7 @@ mod tests {
             round: 7,
             state: RunState::Running,
             series: vec![Sample { objective: Some(2.5), ..Sample::default() }, Sample::default()],
-            clients: vec![ClientStatus { state: ClientState::Away, ..ClientStatus::default() }],
+            client_counts: [0, 0, 1, 0, 0],
             refused: vec![("a \"late\"\nupload".into(), 3)],
             ..Status::default()
         };

@@ -80,15 +80,15 @@ pub struct Status {
     pub rounds: Option<u32>,
     /// The exchange under way.
     pub exchange: Option<OpenExchange>,
-    /// Seconds since the run began.
+    /// Seconds since the coordinator was started.
     pub seconds: f64,
     /// An estimate of the seconds left.
     pub seconds_left: Option<f64>,
-    /// Bytes from clients, enrolment included.
+    /// Bytes from clients in this stage, enrolment included.
     pub bytes_up: u64,
-    /// Bytes to clients.
+    /// Bytes to clients in this stage.
     pub bytes_down: u64,
-    /// Bytes of evaluations.
+    /// Bytes of evaluations in this stage.
     pub bytes_eval: u64,
     /// Evaluated rounds, or some of them.
     pub series: Vec<Sample>,
@@ -96,6 +96,8 @@ pub struct Status {
     pub clients: Vec<ClientStatus>,
     /// How many clients are not listed.
     pub clients_more: u64,
+    /// How many clients there are in each state, in the order of [`ClientState::ALL`].
+    pub client_counts: [u64; 5],
     /// Messages refused, by reason.
     pub refused: Vec<(String, u64)>,
     /// The last lines of the log, oldest first.
@@ -187,6 +189,23 @@ pub enum ClientState {
     Revoked,
     /// Declared dead: its last memory stays in the sums.
     Dead,
+}
+
+impl ClientState {
+    /// Every state.
+    pub const ALL: [Self; 5] =
+        [Self::Invited, Self::Connected, Self::Away, Self::Revoked, Self::Dead];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Invited => "invited",
+            Self::Connected => "connected",
+            Self::Away => "away",
+            Self::Revoked => "revoked",
+            Self::Dead => "dead",
+        }
+    }
 }
 
 /// A line of the log.

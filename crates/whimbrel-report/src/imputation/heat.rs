@@ -52,11 +52,11 @@ pub fn heat_maps(heat: &HeatView) -> String {
     )
 }
 
-/// From values to colours: by square root where nothing is negative, since counts crowd at zero.
+/// From values to colours: by logarithm where nothing is negative, since counts crowd at zero.
 struct Scale {
     low: f64,
     high: f64,
-    root: bool,
+    log: bool,
 }
 
 impl Scale {
@@ -65,13 +65,13 @@ impl Scale {
         let mut finite: Vec<f64> = all().filter(|v| v.is_finite()).collect();
         finite.sort_by(f64::total_cmp);
         let (Some(low), Some(high)) = (finite.first(), finite.last()) else {
-            return Self { low: 0.0, high: 1.0, root: false };
+            return Self { low: 0.0, high: 1.0, log: false };
         };
-        Self { low: *low, high: *high, root: *low >= 0.0 }
+        Self { low: *low, high: *high, log: *low >= 0.0 }
     }
 
     fn colour(&self, value: f64) -> [u8; 3] {
-        let map = |v: f64| if self.root { v.max(0.0).sqrt() } else { v };
+        let map = |v: f64| if self.log { v.max(0.0).ln_1p() } else { v };
         let (low, high) = (map(self.low), map(self.high));
         let along = if high > low { (map(value) - low) / (high - low) } else { 0.0 };
         let at = along.clamp(0.0, 1.0) * (RAMP.len() - 1) as f64;
@@ -96,7 +96,7 @@ impl Scale {
             "<p class=\"heat-key\"><span>{}</span>{steps}<span>{}</span>{}</p>\n",
             number(self.low, 3),
             number(self.high, 3),
-            if self.root { "<span class=\"quiet\">by square root</span>" } else { "" },
+            if self.log { "<span class=\"quiet\">by logarithm of one more</span>" } else { "" },
         )
     }
 }

@@ -1,6 +1,7 @@
 //! `whimbrel check`: what a job will do and cost, without running it.
 
 use super::execute::read_job;
+use super::join::show_disclosures;
 use super::messages::{data, note, warning};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -10,10 +11,11 @@ use whimbrel::core::ClientData;
 use whimbrel::core::method::Artifact;
 use whimbrel::engine::keys::StageKeys;
 use whimbrel::engine::{Chain, Federation, Simulator};
-use whimbrel::job::build::Plan;
+use whimbrel::job::build::{Facts, Plan};
 use whimbrel::job::failure::Result;
 use whimbrel::job::load::{Loaded, file_hashes, load};
 use whimbrel::job::rundir::resolved;
+use whimbrel::job::{Job, Offer};
 use whimbrel::report::format;
 
 /// Rounds of the trial from which bytes and time are estimated, at most; fewer where they are slow.
@@ -26,8 +28,11 @@ const SETTLING_ROUNDS: u32 = 10;
 /// Validates a job and prints what it resolves to, its memory, bytes per round and expected time.
 pub fn check_command(path: &Path, json: bool) -> Result<u8> {
     let job = read_job(path)?;
+    let loaded = match load(&job) {
+        Err(_) if job.federation.is_some() => return check_served(&job, json),
+        loaded => loaded?,
+    };
     let text = resolved(&job, &file_hashes(&job)?);
-    let loaded = load(&job)?;
     let plan = Plan::new(&job, &loaded)?;
     plan.warnings().iter().for_each(|w| warning(w));
     let (clients, rows) = (loaded.clients.len(), loaded.total_rows());
@@ -70,6 +75,28 @@ pub fn check_command(path: &Path, json: bool) -> Result<u8> {
         note("the stages before the fit are not tried; a rank that is chosen is reckoned as 1");
     }
     note("bits and time come from some trial rounds, kept nowhere; the start is not in them");
+    Ok(0)
+}
+
+/// A job whose rows are the clients': what it would be served as, and what it would ask of them.
+fn check_served(job: &Job, json: bool) -> Result<u8> {
+    let facts = Facts::on_network(job)?;
+    let plan = Plan::on_network(job, &facts)?;
+    let offer = Offer::of(job, &facts)?;
+    plan.warnings().iter().for_each(|w| warning(w));
+    let (text, rounds) = (resolved(job, &[]), plan.rounds());
+    if json {
+        let report = json!({
+            "name": job.name, "clients": facts.clients, "columns": facts.columns,
+            "statistic": plan.vector_len(), "omega": plan.uplink().omega(), "rounds": rounds,
+            "job": text,
+        });
+        data(&format!("{report}\n"))?;
+        return Ok(0);
+    }
+    data(&format!("{text}\n"))?;
+    note("the rows are the clients', so nothing is tried; what `whimbrel join` will show them:");
+    show_disclosures(&offer)?;
     Ok(0)
 }
 

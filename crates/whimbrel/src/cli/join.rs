@@ -87,6 +87,13 @@ fn show(offer: &Offer, enrolled: &Enrolled) -> Result<()> {
     let job = offer.job()?;
     note(&format!("`{}` invites you as `{}`", job.name, enrolled.name));
     note("what would leave this machine:");
+    show_disclosures(offer)?;
+    note("sums over few rows say much about each of them");
+    Ok(())
+}
+
+/// Every message of every stage, its size and its meaning.
+pub fn show_disclosures(offer: &Offer) -> Result<()> {
     for stage in offer.disclosures()? {
         note(&format!("  {}", stage.stage));
         for disclosure in stage.disclosures {
@@ -102,7 +109,6 @@ fn show(offer: &Offer, enrolled: &Enrolled) -> Result<()> {
             }
         }
     }
-    note("sums over few rows say much about each of them");
     Ok(())
 }
 

@@ -144,3 +144,20 @@ fn a_line_break_in_a_files_name_stays_in_it() {
     sandbox.run_job("out");
     sandbox.ok(&["run", "out/job.toml", "--out", "again"]);
 }
+
+/// The rows are the clients': there is nothing to try, and what they would be asked for is shown.
+#[test]
+fn a_served_job_is_checked_without_rows() {
+    let job = "[data]\nsource = \"csv\"\ncolumns = [\"age\", \"sodium\"]\n\
+               [model]\nkind = \"gmm\"\ncomponents = 2\n[method]\nkind = \"fedem\"\nrounds = 5\n\
+               [federation]\nclients = [\"north\", \"south\"]\n";
+    let sandbox = Sandbox::with_job(job);
+    let ran = sandbox.ok(&["check", "job.toml"]);
+    assert!(ran.stdout.contains("clients = [\"north\", \"south\"]"), "{}", ran.stdout);
+    assert!(ran.stderr.contains("at enrolment, at most"), "{}", ran.stderr);
+    let checked = sandbox.ok(&["check", "job.toml", "--json"]).json();
+    assert_eq!((number(&checked, "clients"), number(&checked, "rounds")), (2.0, 5.0));
+    let alone = Sandbox::with_job(&job[..job.find("[federation]").unwrap()]);
+    let refused = alone.run(&["check", "job.toml"]);
+    assert!(refused.stderr.contains("missing key `path` in [data]"), "{}", refused.stderr);
+}
