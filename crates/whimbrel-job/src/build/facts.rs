@@ -3,6 +3,7 @@
 use crate::failure::Result;
 use crate::load::{Loaded, class_names, read_side};
 use crate::spec::{Clients, Csv, DataSource, Job, Labels, Model, Partition};
+use std::collections::BTreeSet;
 use whimbrel_core::{ClientData, Error};
 use whimbrel_data::{Column, CsvOptions, Dataset, Features, read_csv, read_npy};
 
@@ -135,6 +136,12 @@ fn labels(csv: &Csv) -> Result<(Vec<String>, Vec<String>)> {
     let listed = csv.columns.clone().filter(|_| cells.value.is_none()).map(Labels::Listed);
     let columns = cells.column_labels.as_ref().or(listed.as_ref());
     let columns = read_side(columns)?.ok_or_else(|| needed("column"))?;
+    for (side, labels) in [("row", &rows), ("column", &columns)] {
+        let mut known = BTreeSet::new();
+        if let Some(twice) = labels.iter().find(|label| !known.insert(*label)) {
+            return Err(Error::config(format!("{side} label {twice:?} is listed twice")).into());
+        }
+    }
     Ok((rows, columns))
 }
 

@@ -25,13 +25,13 @@ fn counts() -> Vec<[Line; OBSERVERS.len()]> {
     for site in 0..SITES {
         let mut lines = [[None; MONTHS]; OBSERVERS.len()];
         let size = 1.0 + stream.normal() / 2.0;
-        for month in 0..MONTHS {
+        (0..MONTHS).for_each(|month| {
             let mean = exp(size + 0.1 * month as f64);
             let (observer, count) = (stream.below(4) as usize, stream.poisson(mean));
             if stream.uniform() < 0.8 && site + 1 < SITES {
                 lines[observer][month] = Some(count);
             }
-        }
+        });
         sites.push(lines);
     }
     sites[0][0][0] = Some(3);
@@ -196,6 +196,9 @@ fn a_table_without_labels_is_not_served() {
     let numbered = job(&wards, &wide.replace("row = \"site\"\n", ""));
     let said = Facts::on_network(&numbered).unwrap_err().to_string();
     assert!(said.contains("the numbers of lines"), "{said}");
+    let twice = job(&wards, &whole.replace("\"m2\"", "\"m1\""));
+    let said = Facts::on_network(&twice).unwrap_err().to_string();
+    assert!(said.contains("column label \"m1\" is listed twice"), "{said}");
     // Simulated clients are no real ones.
     let split = whole.replace("client = \"observer\"", "split = { by = \"rows\", clients = 3 }");
     let job = job(&wards, &split);
