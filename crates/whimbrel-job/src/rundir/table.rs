@@ -91,7 +91,10 @@ pub(super) fn table(job: &Job, facts: &Facts, outcome: &Outcome) -> Result<Optio
         let baselines: Map<String, Value> =
             baselines.map(|c| (c.name.clone(), number(c.deviance))).collect();
         put("baselines", baselines.into());
+        // Without an evaluation, which a network has only where asked, the fit was not measured.
+        let measured = contenders.iter().any(|c| c.fitted);
         let best = contenders.iter().min_by(|a, b| a.deviance.total_cmp(&b.deviance));
+        let best = best.filter(|_| measured);
         put("best", best.map_or(Value::Null, |c| c.name.clone().into()));
     }
     let spelled_out: Vec<Contender> = contenders.iter().map(spelled_out).collect();
