@@ -143,6 +143,11 @@ impl Completed {
         self.known[0][row]
     }
 
+    /// Whether the fit had cells in the row and in the column.
+    pub fn knows(&self, row: usize, column: usize) -> bool {
+        self.known[0][row] && self.known[1][column]
+    }
+
     /// Rows and columns in which the fit had no cell.
     pub fn bare(&self) -> [Vec<usize>; 2] {
         [0, 1].map(|side: usize| {

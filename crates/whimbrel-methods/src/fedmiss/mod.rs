@@ -242,7 +242,14 @@ impl Method for FedMiss {
             clients: server.members.len() as u32,
             calibration: server.calibration,
         };
-        Ok(fit.to_artifact())
+        let mut artifact = fit.to_artifact();
+        // Nothing but the penalty shaped their factors: whoever uses the table must know.
+        for (name, bare) in UNOBSERVED.into_iter().zip(self.unobserved(server)) {
+            if !bare.is_empty() {
+                artifact = artifact.with(name, &[bare.len()], bare);
+            }
+        }
+        Ok(artifact)
     }
 
     fn disclosures(&self) -> Vec<Disclosure> {
@@ -293,6 +300,10 @@ impl Method for FedMiss {
     }
 }
 
+/// Tensors of a delivered table: the rows, and the columns, in which nobody's fit had a cell. Each
+/// is there only where there is one.
+pub const UNOBSERVED: [&str; 2] = ["unobserved_rows", "unobserved_columns"];
+
 /// Squares of larger numbers, summed over a table, could overflow.
 const VALUE_MAX: f64 = 1e100;
 
@@ -305,6 +316,17 @@ impl FedMiss {
     /// A cell's number in the table.
     fn position(&self, cell: &whimbrel_core::Cell) -> u64 {
         u64::from(cell.row) * self.model.columns() as u64 + u64::from(cell.column)
+    }
+
+    /// Rows and columns without an observed cell, as a tensor holds them.
+    fn unobserved(&self, server: &Server) -> [Vec<f64>; 2] {
+        let (rows, columns) = (self.model.rows(), self.model.columns());
+        let mut known = [vec![false; rows], vec![false; columns]];
+        for cell in &server.union {
+            known[0][*cell as usize / columns] = true;
+            known[1][*cell as usize % columns] = true;
+        }
+        known.map(|side| (0..side.len()).filter(|i| !side[*i]).map(|i| i as f64).collect())
     }
 
     /// What comes after the start, or after the memories.

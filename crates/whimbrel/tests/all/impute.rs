@@ -231,6 +231,41 @@ fn a_new_client_is_completed_with_its_own_rows() {
 }
 
 #[test]
+fn a_client_of_the_run_gets_its_own_table() {
+    let personal =
+        JOB.replace("lambda = 0.1", "lambda = 0.1\neffects = \"row+column\"\npersonal = true");
+    let sandbox = Sandbox::with_job(&personal);
+    // From o0, who counts least, to o4.
+    sandbox.write("counts.csv", &counts(0.4));
+    sandbox.run_job("out");
+    let ran = sandbox.ok(&["impute", "out", "--out", "all.csv"]);
+    assert!(ran.stderr.contains("--client NAME writes a client's"), "{}", ran.stderr);
+    let estimates = |file: &str| -> Vec<f64> {
+        table(&sandbox, file).1.iter().map(|line| line[4].parse().unwrap()).collect()
+    };
+    let own = |name: &str| {
+        let file = format!("{name}.csv");
+        let args = ["impute", "out", "--client", name, "--out", &file, "--draws", "1", "--json"];
+        let report = sandbox.ok(&args).json();
+        let lines = sandbox.read("counts.csv").matches(&format!("{name},")).count();
+        assert_eq!(report["observed"], lines, "its own observations only");
+        estimates(&file)
+    };
+    let (common, least, most) = (estimates("all.csv"), own("o0"), own("o4"));
+    // An effect of its own is one factor for all cells, up to six digits.
+    let factor = |own: &[f64]| {
+        let ratios: Vec<f64> = own.iter().zip(&common).map(|(own, all)| own / all).collect();
+        assert!(ratios.iter().all(|r| (r / ratios[0] - 1.0).abs() < 1e-4), "{ratios:?}");
+        ratios[0]
+    };
+    let apart = (factor(&most) / factor(&least)).ln();
+    assert!((apart - 1.6).abs() < 0.4, "four steps of 0.4 lie between them: {apart}");
+    let ran = sandbox.run(&["impute", "out", "--client", "nobody", "--out", "x.csv"]);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(ran.stderr.contains("no observation of client \"nobody\""), "{}", ran.stderr);
+}
+
+#[test]
 fn bad_tables_are_refused_with_file_and_row() {
     let sandbox = sandbox(JOB);
     let try_with = |text: &str| {
