@@ -1,9 +1,9 @@
 //! Coordinators and clients for tests.
 
 use crate::toy::{self, Toy};
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -141,7 +141,7 @@ impl Town {
         let folder = tempfile::tempdir().unwrap();
         let run = folder.path().join("run");
         std::fs::create_dir(&run).unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = TcpListener::bind((host(), 0)).unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let identity = Identity::keep(&run.join("tls"), "coordinator").unwrap();
         let registry = Registry::create(&run, &address, &identity.fingerprint()).unwrap();
@@ -264,6 +264,16 @@ fn join(setup: client::Setup, folder: &Path, participant: Participant) -> Result
     })
 }
 
+/// A loopback address for one town alone, where the system has many: while its coordinator is away,
+/// its port must not become another town's.
+fn host() -> Ipv4Addr {
+    static TOWNS: AtomicU8 = AtomicU8::new(2);
+    match cfg!(target_os = "linux") {
+        true => Ipv4Addr::new(127, 77, 0, TOWNS.fetch_add(1, Ordering::Relaxed)),
+        false => Ipv4Addr::LOCALHOST,
+    }
+}
+
 /// The address may take a moment to be free again.
 fn bind(address: &str) -> TcpListener {
     let begun = Instant::now();
@@ -293,9 +303,10 @@ impl Serving {
         self.thread.join().unwrap()
     }
 
-    /// Waits until the board shows something.
+    /// Waits until the board shows something, or the coordinator has ended.
     pub fn shows(&self, what: &str, condition: impl Fn(&Status) -> bool) {
-        wait(|| condition(&self.board.watch().borrow()), what, &self.board);
+        let ended = || self.thread.is_finished();
+        wait(|| condition(&self.board.watch().borrow()) || ended(), what, &self.board);
     }
 
     /// Stops in order.
