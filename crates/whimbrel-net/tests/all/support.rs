@@ -129,6 +129,9 @@ pub struct Town {
     pub evaluates: bool,
     pub agrees: bool,
     pub limits: Limits,
+    /// The coordinator's certificate and key, where it brings them, and the clients' authority.
+    pub brought: Option<(PathBuf, PathBuf)>,
+    pub client_ca: Option<PathBuf>,
     pub address: String,
     pub invitations: Vec<Invitation>,
     listener: Option<TcpListener>,
@@ -167,6 +170,8 @@ impl Town {
             evaluates,
             agrees,
             limits,
+            brought: None,
+            client_ca: None,
             address,
             invitations,
             listener,
@@ -187,7 +192,10 @@ impl Town {
         let listener = self.listener.take().unwrap_or_else(|| bind(&self.address));
         let stop = Arc::new(AtomicBool::new(false));
         let board = Board::new("toys");
-        let identity = Identity::keep(&self.run_folder().join("tls"), "coordinator").unwrap();
+        let identity = match &self.brought {
+            Some((chain, key)) => Identity::bring(chain, key).unwrap(),
+            None => Identity::keep(&self.run_folder().join("tls"), "coordinator").unwrap(),
+        };
         let setup = Setup {
             folder: self.run_folder(),
             resume,
@@ -196,7 +204,7 @@ impl Town {
             rules: self.rules,
             evaluates: self.evaluates,
             limits: self.limits.clone(),
-            tls: server_config(&identity, None).unwrap(),
+            tls: server_config(&identity, self.client_ca.as_deref()).unwrap(),
             board: board.clone(),
             stop: stop.clone(),
         };
@@ -235,14 +243,31 @@ impl Town {
         chain: Box<dyn Chain + Send>,
         invitation: Invitation,
     ) -> Joined {
+        self.enter(i, chain, invitation, None, PATIENCE)
+    }
+
+    /// The same with a certificate that the client brings, and as long as it is patient.
+    pub fn join_as(&self, i: u32, identity: Option<Identity>, patience: Duration) -> Joined {
+        let invitation = self.invitations[i as usize].clone();
+        self.enter(i, Box::new(self.toys.clone()), invitation, identity, patience)
+    }
+
+    fn enter(
+        &self,
+        i: u32,
+        chain: Box<dyn Chain + Send>,
+        invitation: Invitation,
+        identity: Option<Identity>,
+        patience: Duration,
+    ) -> Joined {
         let stop = Arc::new(AtomicBool::new(false));
         let setup = client::Setup {
             folder: self.folder.path().join(&invitation.name),
             invitation,
             name: None,
-            identity: None,
+            identity,
             stop: stop.clone(),
-            give_up: Some(PATIENCE),
+            give_up: Some(patience),
         };
         let folder = setup.folder.clone();
         let data = toy::clients(i + 1).pop().unwrap().1;
