@@ -273,7 +273,7 @@ fn row(
         name: name.into(),
         state,
         last_seen_s: client.last_seen.map(|at| (now - at).max(0.0)),
-        rounds: client.accepted as u32,
+        rounds: client.rounds as u32,
         bytes_up: client.received,
         bytes_down: client.sent,
         refused: client.refused,

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use subtle::{ConditionallySelectable, ConstantTimeEq};
 use whimbrel_core::{ClientId, Error, Result};
 use whimbrel_engine::checkpoint::write_atomically;
@@ -20,6 +20,8 @@ use whimbrel_engine::checkpoint::write_atomically;
 const VERSION: u32 = 1;
 /// Names are shown in tables, logs and file names of a client's folder.
 const NAME_BYTES_MAX: usize = 200;
+/// Longer than any file system's clock takes to show that time has passed.
+const CLOCK_TICK_MAX: Duration = Duration::from_millis(100);
 
 /// The file's content.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -74,7 +76,7 @@ pub enum Standing {
 /// The file, and what it said when it was last read.
 pub struct Registry {
     folder: PathBuf,
-    book: Mutex<(Book, Option<SystemTime>)>,
+    book: Mutex<(Book, Option<Stamp>)>,
 }
 
 impl Registry {
@@ -93,7 +95,7 @@ impl Registry {
 
     /// The file of a run's folder.
     pub fn open(folder: &Path) -> Result<Self> {
-        let stamp = modified(folder);
+        let stamp = Stamp::of(folder);
         let book = read(folder)?;
         Ok(Self { folder: folder.to_path_buf(), book: Mutex::new((book, stamp)) })
     }
@@ -251,23 +253,22 @@ impl Registry {
         if after != before {
             write(&self.folder, &after)?;
         }
-        *self.held() = (after, modified(&self.folder));
+        *self.held() = (after, Stamp::of(&self.folder));
         Ok(result)
     }
 
     /// The content, read again if the file has changed; what is unreadable changes nothing.
-    fn fresh(&self) -> MutexGuard<'_, (Book, Option<SystemTime>)> {
-        let stamp = modified(&self.folder);
+    fn fresh(&self) -> MutexGuard<'_, (Book, Option<Stamp>)> {
+        let stamp = Stamp::of(&self.folder);
         let mut held = self.held();
-        if stamp != held.1
-            && let Ok(book) = read(&self.folder)
-        {
+        let is_same = stamp == held.1 && stamp.is_none_or(Stamp::is_settled);
+        if !is_same && let Ok(book) = read(&self.folder) {
             *held = (book, stamp);
         }
         held
     }
 
-    fn held(&self) -> MutexGuard<'_, (Book, Option<SystemTime>)> {
+    fn held(&self) -> MutexGuard<'_, (Book, Option<Stamp>)> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -285,8 +286,31 @@ fn path(folder: &Path) -> PathBuf {
     folder.join("federation.json")
 }
 
-fn modified(folder: &Path) -> Option<SystemTime> {
-    fs::metadata(path(folder)).and_then(|m| m.modified()).ok()
+/// Tells one writing of the file from another. Its time alone does not: a clock tick is long enough
+/// for two writings. Each of them renames a new file into place, though, so that two in a row have
+/// different inodes; and a stamp so young that a third writing could still repeat it is not trusted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    modified: Option<SystemTime>,
+    length: u64,
+    inode: u64,
+}
+
+impl Stamp {
+    fn of(folder: &Path) -> Option<Self> {
+        let file = fs::metadata(path(folder)).ok()?;
+        #[cfg(unix)]
+        let inode = std::os::unix::fs::MetadataExt::ino(&file);
+        #[cfg(not(unix))]
+        let inode = 0;
+        Some(Self { modified: file.modified().ok(), length: file.len(), inode })
+    }
+
+    /// Whether the clock has moved on since; a time in the future never counts as settled.
+    fn is_settled(self) -> bool {
+        let age = self.modified.and_then(|modified| modified.elapsed().ok());
+        age.is_some_and(|age| age > CLOCK_TICK_MAX)
+    }
 }
 
 fn read(folder: &Path) -> Result<Book> {

@@ -152,7 +152,8 @@ impl Session {
         match self.arrive(hello, link).await {
             Some(Ok(())) => {}
             Some(Err(why)) => return self.cut(why).await,
-            None => return,
+            // The coordinator may count on it already.
+            None => return self.tell(Event::Left { name: self.name.clone(), session }).await,
         }
         let end = tokio::select! {
             end = self.listen(&mut incoming) => end,
@@ -235,9 +236,9 @@ impl Session {
                     let reason = failed.reason.chars().take(1000).collect();
                     self.tell(Event::Failed { name: self.name.clone(), reason }).await;
                 }
+                // The coordinator closes the session once it has noted it.
                 Some(client_frame::Frame::Bye(_)) => {
                     self.tell(Event::Finished { name: self.name.clone() }).await;
-                    return End::Gone;
                 }
                 Some(client_frame::Frame::Hello(_) | client_frame::Frame::Chunk(_)) | None => {
                     return End::Cut(Refusal::Malformed);

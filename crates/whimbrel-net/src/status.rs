@@ -169,8 +169,8 @@ pub struct ClientStatus {
     pub standing: String,
     /// When it was last heard from, in seconds since 1970.
     pub last_seen: Option<f64>,
-    /// Uploads accepted by this process.
-    pub accepted: u64,
+    /// Rounds in which this process accepted its upload; enrolments and openings do not count.
+    pub rounds: u64,
     /// Uploads refused by this process.
     pub refused: u64,
     /// Bytes of messages received from it by this process, refused ones included.
@@ -188,7 +188,7 @@ pub struct Exchanged {
     pub round: Option<u32>,
     /// Who was asked, by number.
     pub cohort: Vec<u32>,
-    /// Whose upload was accepted.
+    /// Whose upload was accepted, in ascending order.
     pub accepted: Vec<u32>,
 }
 
@@ -299,6 +299,12 @@ impl Board {
                 status.phase = Phase::Running;
             }
             status.open = None;
+            if exchanged.round.is_some() {
+                let took_part = |c: &&mut ClientStatus| {
+                    c.id.is_some_and(|id| exchanged.accepted.binary_search(&id).is_ok())
+                };
+                status.clients.values_mut().filter(took_part).for_each(|c| c.rounds += 1);
+            }
             push(&mut status.strip, exchanged, STRIP_MAX);
         });
     }
@@ -341,6 +347,19 @@ fn push<T>(queue: &mut VecDeque<T>, item: T, most: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_client_has_the_rounds_that_it_took_part_in() {
+        let board = Board::new("rounds");
+        for (name, id) in [("east", 0), ("west", 1)] {
+            board.client(name, |c| c.id = Some(id));
+        }
+        for (round, accepted) in [(None, vec![0, 1]), (Some(1), vec![0, 1]), (Some(2), vec![1])] {
+            board.exchanged(Exchanged { stage: 0, round, cohort: vec![0, 1], accepted });
+        }
+        let status = board.watch().borrow().clone();
+        assert_eq!((status.clients["east"].rounds, status.clients["west"].rounds), (1, 2));
+    }
 
     #[test]
     fn a_snapshot_stays_small_however_long_the_job_runs() {

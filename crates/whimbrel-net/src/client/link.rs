@@ -52,6 +52,8 @@ impl Drop for Connection {
 pub enum Unreachable {
     /// It may be there later.
     Later(String),
+    /// Somebody else is there, with another certificate.
+    Impostor(String),
     /// It will never be right.
     Never(Error),
 }
@@ -67,7 +69,7 @@ pub async fn connect(target: &Target, identity: &Identity) -> Result<Connection,
         let name = ServerName::try_from("whimbrel.invalid").expect("a valid name");
         let tls = TlsConnector::from(config).connect(name, stream).await;
         tls.map_err(|e| match is_wrong_certificate(&e) {
-            true => Unreachable::Never(Error::peer(format!("{}: {e}", target.address))),
+            true => Unreachable::Impostor(format!("{}: {e}", target.address)),
             false => later(e.to_string()),
         })
     };

@@ -16,17 +16,22 @@ use crate::invitation::Invitation;
 use crate::proto::EnrolRequest;
 use crate::tls::{Identity, random};
 use link::{Connection, Target, Unreachable, connect};
-use session::{End, session};
+use session::{End, farewell, session};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use tokio::time::timeout;
 use whimbrel_core::{Error, Result, Wire, wire};
 use whimbrel_engine::checkpoint::write_atomically;
 
 /// The first pause before another try; it doubles up to the last.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
-const PAUSE_LAST: Duration = Duration::from_secs(30);
+const PAUSE_LAST: Duration = Duration::from_secs(5);
+/// How long an enrolment may take once there is a connection.
+const ENROL: Duration = Duration::from_secs(60);
+/// How long a client that has the model tries to say so.
+const FAREWELL: Duration = Duration::from_secs(10);
 /// How often a pause looks whether the client is to stop.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -104,6 +109,7 @@ impl Client {
                     return Ok(Some(enrolled));
                 }
                 Err(Unreachable::Never(error)) => return Err(error),
+                Err(Unreachable::Impostor(what)) => return Err(Error::peer(what)),
                 Err(Unreachable::Later(what)) => {
                     if !pause.wait(&what, &self.setup.stop).await? {
                         return Ok(None);
@@ -118,8 +124,9 @@ impl Client {
         let token = self.setup.invitation.token.to_vec().into();
         let name = self.setup.name.clone().unwrap_or_default();
         let request = EnrolRequest { version: PROTOCOL, token, name };
-        let reply = connection.client.enrol(request).await.map_err(session::unreachable)?;
-        let reply = reply.into_inner();
+        let reply = timeout(ENROL, connection.client.enrol(request)).await;
+        let reply = reply.map_err(|_| Unreachable::Later("the coordinator does not answer".into()));
+        let reply = reply?.map_err(session::unreachable)?.into_inner();
         Ok(Enrolled { run: reply.run.into(), name: reply.name, offer: reply.offer.into() })
     }
 
@@ -129,7 +136,9 @@ impl Client {
         let mut side = side;
         loop {
             if side.is_done() {
-                return Ok(Ending::Delivered(side.into_files().unwrap_or_default()));
+                // Unheard, it would be waited for; but whoever has the model need not stay.
+                let _ = timeout(FAREWELL, self.farewell(enrolled, &side)).await;
+                return Ok(delivered(side));
             }
             if self.setup.stop.load(Ordering::Relaxed) {
                 return Ok(Ending::Stopped);
@@ -140,7 +149,10 @@ impl Client {
                     let (back, end) = session(connection, run, side, &self.setup.stop).await?;
                     side = back;
                     match end {
-                        End::Delivered => continue,
+                        End::Delivered { known: false } => continue,
+                        End::Delivered { known: true } => return Ok(delivered(side)),
+                        // The word came while the model was being written.
+                        End::Over(_) if side.is_done() => return Ok(delivered(side)),
                         End::Over(reason) => return Ok(Ending::Over(reason)),
                         End::Stopped => return Ok(Ending::Stopped),
                         End::Lost(what) => what,
@@ -151,7 +163,9 @@ impl Client {
                     }
                 }
                 Err(Unreachable::Never(error)) => return Err(error),
-                Err(Unreachable::Later(what)) => what,
+                // Nothing is told to it; but whoever stands in the way for a while must not be
+                // able to end a client for good.
+                Err(Unreachable::Impostor(what) | Unreachable::Later(what)) => what,
             };
             if !pause.wait(&what, &self.setup.stop).await? {
                 return Ok(Ending::Stopped);
@@ -159,9 +173,31 @@ impl Client {
         }
     }
 
+    /// Says that the model is here until it is heard.
+    async fn farewell(&self, enrolled: &Enrolled, side: &ClientSide) -> Result<()> {
+        let mut pause = Pause::new(None);
+        loop {
+            if let Ok(mut connection) = self.connect().await
+                && farewell(&mut connection, enrolled.run.clone(), side).await
+            {
+                return Ok(());
+            }
+            if !pause
+                .wait("the coordinator has not heard that the model is here", &self.setup.stop)
+                .await?
+            {
+                return Ok(());
+            }
+        }
+    }
+
     async fn connect(&self) -> Result<Connection, Unreachable> {
         connect(&self.target, &self.identity).await
     }
+}
+
+fn delivered(side: ClientSide) -> Ending {
+    Ending::Delivered(side.into_files().unwrap_or_default())
 }
 
 /// Exponential back-off with jitter: clients that lost one coordinator do not come back as one.

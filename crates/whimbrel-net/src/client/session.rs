@@ -28,8 +28,11 @@ const GOODBYE: Duration = Duration::from_secs(5);
 
 /// How a session ended.
 pub(super) enum End {
-    /// The model is there.
-    Delivered,
+    /// The model is there, and whether the coordinator knows.
+    Delivered {
+        /// It does.
+        known: bool,
+    },
     /// The job is over.
     Over(String),
     /// The client was told to stop.
@@ -58,35 +61,18 @@ pub(super) async fn session(
     mut side: ClientSide,
     stop: &AtomicBool,
 ) -> Result<(ClientSide, End)> {
-    let (frames, outgoing) = mpsc::channel(FRAMES_AHEAD);
-    let (committed, staged) = side.standing();
-    let hello = proto::Hello {
-        version: PROTOCOL,
-        run: run.into(),
-        committed: committed.map(Into::into),
-        staged: staged.map(Into::into),
+    let mut opened = match open(&mut connection, run, &side).await {
+        Ok(opened) => opened,
+        Err(Unreachable::Never(error)) => return Err(error),
+        Err(Unreachable::Later(what) | Unreachable::Impostor(what)) => {
+            return Ok((side, End::Lost(what)));
+        }
     };
-    let hello = to_server(client_frame::Frame::Hello(hello));
-    if frames.send(hello).await.is_err() {
-        return Ok((side, End::Lost("the connection broke".into())));
-    }
-    let opened = connection.client.session(ReceiverStream::new(outgoing)).await;
-    let mut incoming = match opened {
-        Ok(response) => response.into_inner(),
-        Err(status) => return Ok((side, lost(status)?)),
-    };
-    let welcome = match timeout(WELCOME, incoming.message()).await {
-        Err(_) => return Ok((side, End::Lost("the coordinator does not answer".into()))),
-        Ok(Err(status)) => return Ok((side, lost(status)?)),
-        Ok(Ok(frame)) => match frame.and_then(|f| f.frame) {
-            Some(server_frame::Frame::Welcome(welcome)) => welcome,
-            _ => return Ok((side, End::Lost("the coordinator did not say welcome".into()))),
-        },
-    };
-    side.learn(welcome.verdict());
-    let heartbeat = Duration::from_millis(u64::from(welcome.heartbeat_ms.max(10)));
+    side.learn(opened.welcome.verdict());
+    let heartbeat = Duration::from_millis(u64::from(opened.welcome.heartbeat_ms.max(10)));
+    let frames = opened.frames;
     let mut talk = Talk { frames, heartbeat, side: Some(side), queue: Vec::new(), busy: None };
-    let end = talk.run(&mut incoming, stop).await;
+    let end = talk.run(&mut opened.incoming, stop).await;
     // What is being computed is finished and kept: its fate is asked for when the client is back.
     let mut failure = None;
     if let Some((_, _, handle)) = talk.busy.take() {
@@ -101,11 +87,75 @@ pub(super) async fn session(
     }
 }
 
+/// Tells the coordinator that this client has the model; false where it may not have heard it.
+pub(super) async fn farewell(connection: &mut Connection, run: Vec<u8>, side: &ClientSide) -> bool {
+    match open(connection, run, side).await {
+        Ok(mut opened) => say_goodbye(&opened.frames, &mut opened.incoming).await,
+        // A coordinator that does not know this client does not wait for it either.
+        Err(Unreachable::Never(_)) => true,
+        Err(Unreachable::Later(_) | Unreachable::Impostor(_)) => false,
+    }
+}
+
+/// A session that the coordinator has welcomed.
+struct Opened {
+    frames: Frames,
+    incoming: Streaming<proto::ServerFrame>,
+    welcome: proto::Welcome,
+}
+
+async fn open(
+    connection: &mut Connection,
+    run: Vec<u8>,
+    side: &ClientSide,
+) -> Result<Opened, Unreachable> {
+    let (frames, outgoing) = mpsc::channel(FRAMES_AHEAD);
+    let (committed, staged) = side.standing();
+    let hello = proto::Hello {
+        version: PROTOCOL,
+        run: run.into(),
+        committed: committed.map(Into::into),
+        staged: staged.map(Into::into),
+    };
+    let later = |what: &str| Unreachable::Later(what.into());
+    let hello = frames.send(to_server(client_frame::Frame::Hello(hello))).await;
+    hello.map_err(|_| later("the connection broke"))?;
+    let opening = async {
+        let outgoing = ReceiverStream::new(outgoing);
+        let response = connection.client.session(outgoing).await.map_err(unreachable)?;
+        let mut incoming = response.into_inner();
+        match incoming.message().await.map_err(unreachable)?.and_then(|f| f.frame) {
+            Some(server_frame::Frame::Welcome(welcome)) => Ok((incoming, welcome)),
+            _ => Err(later("the coordinator did not say welcome")),
+        }
+    };
+    // A machine that went away without a word must not be waited for.
+    let opened = timeout(WELCOME, opening).await;
+    let (incoming, welcome) = opened.map_err(|_| later("the coordinator does not answer"))??;
+    Ok(Opened { frames, incoming, welcome })
+}
+
+/// Says that the model is here, and waits for the coordinator to note it; false where the
+/// connection went away before.
+async fn say_goodbye(frames: &Frames, incoming: &mut Streaming<proto::ServerFrame>) -> bool {
+    let bye = proto::Bye { reason: "delivered".into(), over: true };
+    let talk = async {
+        frames.send(to_server(client_frame::Frame::Bye(bye))).await.ok()?;
+        loop {
+            match incoming.message().await.ok()??.frame? {
+                server_frame::Frame::Bye(bye) => return Some(bye.over),
+                _ => continue,
+            }
+        }
+    };
+    timeout(GOODBYE, talk).await.ok().flatten().unwrap_or(false)
+}
+
 /// A status that another try would meet again ends the client; all others are a lost connection.
 fn lost(status: Status) -> Result<End> {
     match unreachable(status) {
         Unreachable::Never(error) => Err(error),
-        Unreachable::Later(what) => Ok(End::Lost(what)),
+        Unreachable::Later(what) | Unreachable::Impostor(what) => Ok(End::Lost(what)),
     }
 }
 
@@ -180,7 +230,11 @@ impl Talk {
                             return Err(error);
                         }
                     };
-                    if let Some(end) = self.answer(kind, point, answer).await {
+                    let Some(bytes) = answer else {
+                        let known = say_goodbye(&self.frames, incoming).await;
+                        return Ok(End::Delivered { known });
+                    };
+                    if let Some(end) = self.answer(kind, point, bytes).await {
                         return Ok(end);
                     }
                     continue;
@@ -215,7 +269,11 @@ impl Talk {
                     if !ack.accepted {
                         tracing::warn!("an upload was refused: {}", ack.reason);
                     }
-                    self.queue.push(Learned::Ack(point, ack.accepted));
+                    // An answer to an evaluation stages nothing, and shares its point with the
+                    // exchange that follows.
+                    if ack.kind() != Kind::Evaluate {
+                        self.queue.push(Learned::Ack(point, ack.accepted));
+                    }
                 }
                 Some(server_frame::Frame::Heartbeat(_)) => {}
                 Some(server_frame::Frame::Bye(bye)) if bye.over => {
@@ -259,14 +317,7 @@ impl Talk {
     }
 
     /// Uploads an answer.
-    async fn answer(&mut self, kind: Kind, point: Point, answer: Option<Vec<u8>>) -> Option<End> {
-        let Some(bytes) = answer else {
-            let bye = proto::Bye { reason: "delivered".into(), over: true };
-            self.send(to_server(client_frame::Frame::Bye(bye))).await;
-            // The word must leave before the connection is dropped; the coordinator closes it then.
-            let _ = timeout(GOODBYE, self.frames.closed()).await;
-            return Some(End::Delivered);
-        };
+    async fn answer(&mut self, kind: Kind, point: Point, bytes: Vec<u8>) -> Option<End> {
         let message = tonic::codegen::Bytes::from(bytes);
         let bytes = message.len() as u64;
         let upload = proto::Upload { kind: kind.into(), point: Some(point.into()), bytes };

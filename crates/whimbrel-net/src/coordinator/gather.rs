@@ -265,12 +265,16 @@ impl Network {
                 if asking.kind == Kind::Deliver {
                     seats.heard(&name);
                 }
-                self.hall.audit.note("finished", &name, "", false);
-                if let Err(error) = self.hall.registry.finish(&name) {
-                    // It would only be waited for once more after a restart.
-                    tracing::warn!(%error, "not noted that `{name}` has the model");
+                if self.finished.insert(name.clone()) {
+                    self.hall.audit.note("finished", &name, "", false);
+                    if let Err(error) = self.hall.registry.finish(&name) {
+                        // It would only be waited for once more after a restart.
+                        tracing::warn!(%error, "not noted that `{name}` has the model");
+                    }
                 }
-                self.finished.insert(name);
+                if let Some(link) = self.links.get(&name) {
+                    link.order(Order::Close { reason: "goodbye".into(), over: true });
+                }
             }
         }
         Ok(())

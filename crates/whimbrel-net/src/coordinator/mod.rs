@@ -175,7 +175,6 @@ impl Network {
     fn accept(&mut self, id: ClientId, kind: Kind, point: Point) {
         self.fates.insert(id, point);
         let name = self.name(id).to_owned();
-        self.hall.board.client(&name, |c| c.accepted += 1);
         if let Some(link) = self.links.get(&name) {
             link.order(Order::Ack { kind, point, fate: Ok(()) });
         }

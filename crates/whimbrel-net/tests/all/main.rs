@@ -4,6 +4,7 @@
 #[allow(dead_code)] // some of it is for the engine's own tests
 mod toy;
 
+mod authority;
 mod fuzz;
 mod hostile;
 mod proxy;

@@ -13,8 +13,6 @@ use whimbrel_net::status::Status;
 fn a_coordinator_that_stops_after_every_round_ends_in_the_same_bits() {
     let toys = Toys::new(2, 4);
     let mut town = Town::new(toys.clone(), 3);
-    // A client that has the model and whose goodbye was not heard is waited for in vain.
-    town.limits.linger = Duration::from_secs(20);
     let clients: Vec<Joined> = (0..3).map(|i| town.join(i)).collect();
     let mut serving = town.serve(false);
     let mut restarts = 0;

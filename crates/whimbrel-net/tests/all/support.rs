@@ -1,9 +1,9 @@
 //! Coordinators and clients for tests.
 
 use crate::toy::{self, Toy};
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -129,6 +129,9 @@ pub struct Town {
     pub evaluates: bool,
     pub agrees: bool,
     pub limits: Limits,
+    /// The coordinator's certificate and key, where it brings them, and the clients' authority.
+    pub brought: Option<(PathBuf, PathBuf)>,
+    pub client_ca: Option<PathBuf>,
     pub address: String,
     pub invitations: Vec<Invitation>,
     listener: Option<TcpListener>,
@@ -141,7 +144,7 @@ impl Town {
         let folder = tempfile::tempdir().unwrap();
         let run = folder.path().join("run");
         std::fs::create_dir(&run).unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = TcpListener::bind((host(), 0)).unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let identity = Identity::keep(&run.join("tls"), "coordinator").unwrap();
         let registry = Registry::create(&run, &address, &identity.fingerprint()).unwrap();
@@ -167,6 +170,8 @@ impl Town {
             evaluates,
             agrees,
             limits,
+            brought: None,
+            client_ca: None,
             address,
             invitations,
             listener,
@@ -187,7 +192,10 @@ impl Town {
         let listener = self.listener.take().unwrap_or_else(|| bind(&self.address));
         let stop = Arc::new(AtomicBool::new(false));
         let board = Board::new("toys");
-        let identity = Identity::keep(&self.run_folder().join("tls"), "coordinator").unwrap();
+        let identity = match &self.brought {
+            Some((chain, key)) => Identity::bring(chain, key).unwrap(),
+            None => Identity::keep(&self.run_folder().join("tls"), "coordinator").unwrap(),
+        };
         let setup = Setup {
             folder: self.run_folder(),
             resume,
@@ -196,7 +204,7 @@ impl Town {
             rules: self.rules,
             evaluates: self.evaluates,
             limits: self.limits.clone(),
-            tls: server_config(&identity, None).unwrap(),
+            tls: server_config(&identity, self.client_ca.as_deref()).unwrap(),
             board: board.clone(),
             stop: stop.clone(),
         };
@@ -235,14 +243,31 @@ impl Town {
         chain: Box<dyn Chain + Send>,
         invitation: Invitation,
     ) -> Joined {
+        self.enter(i, chain, invitation, None, PATIENCE)
+    }
+
+    /// The same with a certificate that the client brings, and as long as it is patient.
+    pub fn join_as(&self, i: u32, identity: Option<Identity>, patience: Duration) -> Joined {
+        let invitation = self.invitations[i as usize].clone();
+        self.enter(i, Box::new(self.toys.clone()), invitation, identity, patience)
+    }
+
+    fn enter(
+        &self,
+        i: u32,
+        chain: Box<dyn Chain + Send>,
+        invitation: Invitation,
+        identity: Option<Identity>,
+        patience: Duration,
+    ) -> Joined {
         let stop = Arc::new(AtomicBool::new(false));
         let setup = client::Setup {
             folder: self.folder.path().join(&invitation.name),
             invitation,
             name: None,
-            identity: None,
+            identity,
             stop: stop.clone(),
-            give_up: Some(PATIENCE),
+            give_up: Some(patience),
         };
         let folder = setup.folder.clone();
         let data = toy::clients(i + 1).pop().unwrap().1;
@@ -262,6 +287,16 @@ fn join(setup: client::Setup, folder: &Path, participant: Participant) -> Result
         let side = ClientSide::open(participant, folder)?;
         client.take_part(&enrolled, side).await
     })
+}
+
+/// A loopback address for one town alone, where the system has many: while its coordinator is away,
+/// its port must not become another town's.
+fn host() -> Ipv4Addr {
+    static TOWNS: AtomicU8 = AtomicU8::new(2);
+    match cfg!(target_os = "linux") {
+        true => Ipv4Addr::new(127, 77, 0, TOWNS.fetch_add(1, Ordering::Relaxed)),
+        false => Ipv4Addr::LOCALHOST,
+    }
 }
 
 /// The address may take a moment to be free again.
@@ -293,9 +328,10 @@ impl Serving {
         self.thread.join().unwrap()
     }
 
-    /// Waits until the board shows something.
+    /// Waits until the board shows something, or the coordinator has ended.
     pub fn shows(&self, what: &str, condition: impl Fn(&Status) -> bool) {
-        wait(|| condition(&self.board.watch().borrow()), what, &self.board);
+        let ended = || self.thread.is_finished();
+        wait(|| condition(&self.board.watch().borrow()) || ended(), what, &self.board);
     }
 
     /// Stops in order.

@@ -132,6 +132,9 @@ pub struct Serve {
     /// Replace the run in --out
     #[arg(long)]
     pub force: bool,
+    /// Invite so many clients that bring their own names [default: `clients` of the job]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub open_enrolment: Option<u32>,
     /// Where to listen [default: `listen` of the job]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<String>,

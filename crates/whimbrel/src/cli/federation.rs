@@ -64,7 +64,7 @@ fn table(status: &Value) -> String {
     let width = clients.keys().map(|name| name.chars().count()).max().unwrap_or(0).max(6);
     text.push_str(&format!(
         "\n{:width$}  {:>10}  {:>8}  {:>7}\n",
-        "client", "", "accepted", "refused"
+        "client", "", "rounds", "refused"
     ));
     for (name, client) in &clients {
         let there = match (client["connected"].as_bool(), client["standing"].as_str()) {
@@ -73,8 +73,8 @@ fn table(status: &Value) -> String {
             _ => "away",
         };
         let count = |key: &str| client[key].as_u64().unwrap_or(0);
-        let (accepted, refused) = (count("accepted"), count("refused"));
-        text.push_str(&format!("{name:width$}  {there:>10}  {accepted:>8}  {refused:>7}\n"));
+        let (rounds, refused) = (count("rounds"), count("refused"));
+        text.push_str(&format!("{name:width$}  {there:>10}  {rounds:>8}  {refused:>7}\n"));
     }
     for (why, times) in status["refused"].as_object().into_iter().flatten() {
         text.push_str(&format!("refused, {why}: {times}\n"));

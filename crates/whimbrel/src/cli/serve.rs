@@ -33,7 +33,10 @@ impl Observer for Quiet {}
 /// Serves one job until it is done.
 pub fn serve_command(args: &Serve) -> Result<u8> {
     start_log(args.log);
-    let job = read_job(&args.job)?;
+    let mut job = read_job(&args.job)?;
+    if let (Some(count), Some(federation)) = (args.open_enrolment, &mut job.federation) {
+        federation.clients = Clients::Number(count);
+    }
     let facts = Facts::on_network(&job)?;
     let offer = Offer::of(&job, &facts)?;
     let plan = Plan::on_network(&job, &facts)?;

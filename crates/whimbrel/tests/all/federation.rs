@@ -6,14 +6,14 @@ use std::fs::{self, File};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-const NAMES: [&str; 3] = ["east", "north", "west"];
+pub(crate) const NAMES: [&str; 3] = ["east", "north", "west"];
 const PATIENCE: Duration = Duration::from_secs(180);
 
 const GMM: &str = "[model]\nkind = \"gmm\"\ncomponents = 2\n\n[method]\nkind = \"fedem\"\n\
     evaluate = { every = 5 }\n";
 
 /// Three wards: a file for each, and one with all rows for the simulation.
-fn wards(rounds: u32, rest: &str) -> Sandbox {
+pub(crate) fn wards(rounds: u32, rest: &str) -> Sandbox {
     let sandbox = Sandbox::with_job(&format!(
         "name = \"wards\"\nseed = 7\n\n[data]\nsource = \"csv\"\npath = \"all.csv\"\nclient = \"ward\"\n\
          columns = [\"a\", \"b\"]\n\n{GMM}rounds = {rounds}\n{rest}\n\
@@ -39,16 +39,21 @@ fn wards(rounds: u32, rest: &str) -> Sandbox {
 }
 
 /// Processes that do not outlive a failing test.
-struct Process(Child);
+pub(crate) struct Process(Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        self.kill();
     }
 }
 
 impl Process {
+    /// Ends it at once, and returns when it is gone.
+    pub(crate) fn kill(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+
     fn start(sandbox: &Sandbox, log: &str, args: &[&str]) -> Self {
         let file =
             |name: String| File::options().create(true).append(true).open(sandbox.path(&name));
@@ -58,7 +63,7 @@ impl Process {
         Self(command.spawn().expect("the program starts"))
     }
 
-    fn ends(mut self, sandbox: &Sandbox, log: &str) {
+    pub(crate) fn ends(mut self, sandbox: &Sandbox, log: &str) {
         let begun = Instant::now();
         let status = loop {
             match self.0.try_wait().unwrap() {
@@ -72,12 +77,12 @@ impl Process {
         assert!(status.success(), "{log}: {}", sandbox.read(&format!("{log}.log")));
     }
 
-    fn is_over(&mut self) -> bool {
+    pub(crate) fn is_over(&mut self) -> bool {
         self.0.try_wait().unwrap().is_some()
     }
 }
 
-fn wait(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) fn wait(what: &str, mut condition: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !condition() {
         assert!(begun.elapsed() < PATIENCE, "waited in vain: {what}");
@@ -85,14 +90,14 @@ fn wait(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-fn serve(sandbox: &Sandbox, resume: bool) -> Process {
+pub(crate) fn serve(sandbox: &Sandbox, resume: bool) -> Process {
     let mut args = vec!["serve", "job.toml", "--out", "served"];
     args.extend(resume.then_some("--resume"));
     Process::start(sandbox, "serve", &args)
 }
 
 /// The invitations that `serve` printed, by name.
-fn invitations(sandbox: &Sandbox) -> Vec<(String, String)> {
+pub(crate) fn invitations(sandbox: &Sandbox) -> Vec<(String, String)> {
     let path = sandbox.path("serve.out");
     wait("the invitations", || {
         fs::read_to_string(&path).is_ok_and(|text| text.matches('\n').count() == NAMES.len())
@@ -102,14 +107,14 @@ fn invitations(sandbox: &Sandbox) -> Vec<(String, String)> {
     text.lines().filter_map(pair).collect()
 }
 
-fn join(sandbox: &Sandbox, name: &str, invitation: &str) -> Process {
+pub(crate) fn join(sandbox: &Sandbox, name: &str, invitation: &str) -> Process {
     let data = format!("{name}.csv");
     let out = format!("client-{name}");
     let args = ["join", invitation, "--data", &data, "--out", &out, "--yes", "--give-up", "120"];
     Process::start(sandbox, name, &args)
 }
 
-fn same_model(sandbox: &Sandbox) {
+pub(crate) fn same_model(sandbox: &Sandbox) {
     sandbox.ok(&["run", "job.toml", "--out", "simulated"]);
     let bytes = |run: &str| fs::read(sandbox.path(run).join("model/model.safetensors")).unwrap();
     assert!(bytes("served") == bytes("simulated"), "another model than the simulation's");
@@ -172,13 +177,56 @@ fn killed_processes_go_on_and_end_in_the_same_bits() {
             _ => {
                 let at = kill % NAMES.len();
                 if !clients[at].is_over() {
-                    drop(std::mem::replace(&mut clients[at], start(at)));
+                    clients[at].kill();
+                    clients[at] = start(at);
                 }
             }
         }
     }
     coordinator.ends(&sandbox, "serve");
     for ((name, _), client) in invitations.iter().zip(clients) {
+        client.ends(&sandbox, name);
+    }
+    same_model(&sandbox);
+}
+
+#[test]
+fn a_client_that_has_the_model_says_where_it_is_however_often_it_is_started() {
+    let sandbox = wards(3, "");
+    let coordinator = serve(&sandbox, false);
+    let invitations = invitations(&sandbox);
+    let clients: Vec<Process> =
+        invitations.iter().map(|(name, invitation)| join(&sandbox, name, invitation)).collect();
+    coordinator.ends(&sandbox, "serve");
+    for ((name, _), client) in invitations.iter().zip(clients) {
+        client.ends(&sandbox, name);
+    }
+    // As after a kill before the model's files were written: the folder holds it as it came.
+    let (name, invitation) = &invitations[0];
+    fs::remove_dir_all(sandbox.path(&format!("client-{name}")).join("model")).unwrap();
+    join(&sandbox, name, invitation).ends(&sandbox, name);
+    let said = sandbox.read(&format!("{name}.log"));
+    let wanted = format!("the job is over; the model is in client-{name}");
+    assert_eq!(said.matches(&wanted).count(), 2, "{said}");
+    same_model(&sandbox);
+}
+
+#[test]
+fn open_enrolment_invites_clients_that_bring_their_names() {
+    let sandbox = wards(3, "");
+    let args = ["serve", "job.toml", "--out", "served", "--open-enrolment", "3"];
+    let coordinator = Process::start(&sandbox, "serve", &args);
+    let invitations = invitations(&sandbox);
+    let invited: Vec<&str> = invitations.iter().map(|(name, _)| &name[..]).collect();
+    assert_eq!(invited, ["client-1", "client-2", "client-3"]);
+    let start = |(name, (_, invitation)): (&&str, &(String, String))| {
+        let (data, out) = (format!("{name}.csv"), format!("client-{name}"));
+        let args = ["join", invitation, "--name", name, "--data", &data, "--out", &out, "--yes"];
+        Process::start(&sandbox, name, &args)
+    };
+    let clients: Vec<Process> = NAMES.iter().zip(&invitations).map(start).collect();
+    coordinator.ends(&sandbox, "serve");
+    for (name, client) in NAMES.iter().zip(clients) {
         client.ends(&sandbox, name);
     }
     same_model(&sandbox);

@@ -1,5 +1,6 @@
 //! The program as a user meets it: files in, files and messages out.
 
+mod chaos;
 mod diverge;
 mod examples;
 mod faults;

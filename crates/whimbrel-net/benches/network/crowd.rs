@@ -1,0 +1,84 @@
+//! Many clients in one process. They speak the protocol and keep nothing: what is measured is the
+//! coordinator, and not a thousand clients that share one disk.
+
+use std::sync::Arc;
+use tokio::sync::{Semaphore, mpsc};
+use tokio_stream::wrappers::ReceiverStream;
+use whimbrel_net::client::link::{Connection, Target, connect};
+use whimbrel_net::frames::{Assembly, chunks, to_server};
+use whimbrel_net::proto::{self, Kind, client_frame, server_frame};
+use whimbrel_net::tls::Identity;
+use whimbrel_net::{Invitation, PROTOCOL};
+
+/// Handshakes at the same time.
+const SHAKING_MAX: usize = 32;
+
+/// Takes part with everyone until the coordinator has nothing more to ask.
+pub async fn take_part(invitations: Vec<Invitation>) {
+    let shaking = Arc::new(Semaphore::new(SHAKING_MAX));
+    let tasks: Vec<_> = invitations
+        .into_iter()
+        .map(|invitation| tokio::spawn(client(invitation, shaking.clone())))
+        .collect();
+    for task in tasks {
+        task.await.expect("a client ends in order");
+    }
+}
+
+async fn client(invitation: Invitation, shaking: Arc<Semaphore>) {
+    let place = shaking.acquire().await.expect("it is never closed");
+    let identity = Identity::make(&invitation.name).expect("an identity");
+    let target = Target { address: invitation.address.clone(), server: invitation.server };
+    let mut connection = match connect(&target, &identity).await {
+        Ok(connection) => connection,
+        Err(_) => panic!("the coordinator cannot be reached"),
+    };
+    let (token, name) = (invitation.token.to_vec().into(), String::new());
+    let request = proto::EnrolRequest { version: PROTOCOL, token, name };
+    let run = connection.client.enrol(request).await.expect("an invitation").into_inner().run;
+    drop(place);
+    echo(&mut connection, run).await;
+}
+
+async fn echo(connection: &mut Connection, run: tonic::codegen::Bytes) {
+    use server_frame::Frame;
+    let (frames, outgoing) = mpsc::channel(4);
+    let hello = proto::Hello { version: PROTOCOL, run, committed: None, staged: None };
+    frames.send(to_server(client_frame::Frame::Hello(hello))).await.expect("a hello");
+    let session = connection.client.session(ReceiverStream::new(outgoing)).await;
+    let mut incoming = session.expect("a session").into_inner();
+    let mut assembly: Option<Assembly> = None;
+    while let Ok(Some(frame)) = incoming.message().await {
+        match frame.frame {
+            Some(Frame::Task(task)) => {
+                let point = task.point.expect("a point").into();
+                assembly = Some(Assembly::new(task.kind(), point, task.bytes));
+            }
+            Some(Frame::Chunk(chunk)) => {
+                assembly.as_mut().expect("a task").add(&chunk.data).expect("a whole message");
+            }
+            Some(Frame::Heartbeat(beat)) => {
+                let beat = to_server(client_frame::Frame::Heartbeat(beat));
+                let _ = frames.send(beat).await;
+            }
+            Some(Frame::Bye(_)) => return,
+            Some(Frame::Ack(_) | Frame::Welcome(_)) | None => {}
+        }
+        let Some(task) = assembly.take_if(|assembly| assembly.is_whole()) else { continue };
+        if task.kind == Kind::Deliver {
+            let bye = proto::Bye { reason: String::new(), over: true };
+            let _ = frames.send(to_server(client_frame::Frame::Bye(bye))).await;
+            continue;
+        }
+        let (kind, point) = (task.kind, task.point);
+        // What a stage tells its clients is no summary of theirs: a summary of nothing is empty.
+        let bytes = if kind == Kind::Exchange { task.into_bytes() } else { Vec::new() };
+        let message = tonic::codegen::Bytes::from(bytes);
+        let bytes = message.len() as u64;
+        let upload = proto::Upload { kind: kind.into(), point: Some(point.into()), bytes };
+        let _ = frames.send(to_server(client_frame::Frame::Upload(upload))).await;
+        for chunk in chunks(&message) {
+            let _ = frames.send(to_server(client_frame::Frame::Chunk(chunk))).await;
+        }
+    }
+}
