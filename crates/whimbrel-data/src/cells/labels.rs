@@ -20,6 +20,8 @@ pub(super) struct Labels {
     index: HashMap<String, u32>,
     /// Codes of the file's columns to labels, so that a label is put together once.
     by_codes: HashMap<Vec<u32>, Option<u32>>,
+    /// The codes that each label came from, so that two cannot make one label unnoticed.
+    codes_of: HashMap<u32, Vec<u32>>,
     /// Whether no other label may occur.
     given: bool,
 }
@@ -32,6 +34,7 @@ impl Labels {
             names: Vec::new(),
             index: HashMap::new(),
             by_codes: HashMap::new(),
+            codes_of: HashMap::new(),
             given: known.is_some(),
         };
         for name in known.unwrap_or_default() {
@@ -72,12 +75,20 @@ impl Labels {
         let found = match self.by_codes.get(&codes) {
             Some(found) => *found,
             None => {
-                let parts = self.at.iter().zip(&codes);
-                let parts =
-                    parts.map(|(&c, &code)| &*data.texts[data.slots[c]].names[code as usize]);
-                let name = parts.collect::<Vec<_>>().join("-");
-                let found = self.find_or_add(name);
-                self.by_codes.insert(codes.clone(), found);
+                let name = self.parts(data, &codes).join("-");
+                let found = self.find_or_add(name.clone());
+                if let Some(other) = found.and_then(|label| self.codes_of.get(&label)) {
+                    let why = format!(
+                        "{:?} and {:?} both make the {} label {name:?}: write one of them otherwise",
+                        self.parts(data, other),
+                        self.parts(data, &codes),
+                        self.side
+                    );
+                    reasons.push((Some(data.columns()[self.at[0]].name.clone()), why));
+                    return None;
+                }
+                found.map(|label| self.codes_of.insert(label, codes.clone()));
+                self.by_codes.insert(codes, found);
                 found
             }
         };
@@ -88,6 +99,12 @@ impl Labels {
             reasons.push((Some(column), why));
         }
         found
+    }
+
+    /// What the file's columns say under these codes.
+    fn parts<'a>(&self, data: &'a Dataset, codes: &[u32]) -> Vec<&'a str> {
+        let parts = self.at.iter().zip(codes);
+        parts.map(|(&c, &code)| &*data.texts[data.slots[c]].names[code as usize]).collect()
     }
 
     /// The labels in order, and where each went. Given ones stay as they are.

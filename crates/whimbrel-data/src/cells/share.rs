@@ -75,7 +75,8 @@ impl CellTable {
 
 /// Parts a client's cells into those it fits and those it keeps to judge the fit by. The draw
 /// depends on the key, the client's name and its own cells alone, so a client draws the same
-/// wherever it runs. At least one cell stays in the fit.
+/// wherever it runs. All observations of one cell go the same way: a value that the fit has seen
+/// would say nothing about it. At least one cell stays in the fit.
 ///
 /// `share` of the cells on average: a part of a cell is one with that probability.
 pub fn hold_out(
@@ -84,14 +85,18 @@ pub fn hold_out(
     key: Key,
     client: &str,
 ) -> (Vec<Cell>, Vec<Cell>) {
-    cells.sort_by_key(|cell| (cell.row, cell.column));
+    let place = |cell: &Cell| (cell.row, cell.column);
+    cells.sort_by_key(place);
+    let distinct = cells.chunk_by(|a, b| place(a) == place(b)).count();
     let mut stream = named_key(key.fold(HOLD_OUT), client).stream();
-    let wanted = (share * cells.len() as f64 + stream.uniform()) as usize;
-    let count = wanted.min(cells.len().saturating_sub(1));
-    let mut hidden = vec![false; cells.len()];
-    stream.choose(cells.len(), count).into_iter().for_each(|i| hidden[i] = true);
-    let mut flags = hidden.iter();
-    let (held_out, observed) = cells.into_iter().partition(|_| flags.next() == Some(&true));
+    let wanted = (share * distinct as f64 + stream.uniform()) as usize;
+    let count = wanted.min(distinct.saturating_sub(1));
+    let mut hidden = vec![false; distinct];
+    stream.choose(distinct, count).into_iter().for_each(|i| hidden[i] = true);
+    let (mut observed, mut held_out) = (Vec::new(), Vec::new());
+    for (same, hidden) in cells.chunk_by(|a, b| place(a) == place(b)).zip(hidden) {
+        if hidden { &mut held_out } else { &mut observed }.extend_from_slice(same);
+    }
     (observed, held_out)
 }
 

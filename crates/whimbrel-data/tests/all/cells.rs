@@ -68,6 +68,25 @@ fn labels_may_be_put_together_from_several_columns() {
 }
 
 #[test]
+fn two_pairs_that_make_one_label_are_refused() {
+    let options = CellOptions {
+        client: None,
+        row: names(&["site", "plot"]),
+        layout: CellLayout::Long { column: names(&["month"]), value: "count".into() },
+        ..long(Entries::Counts)
+    };
+    let text = "site,plot,month,count\nN-1,2,5,1\nN,3,5,2\nN,1-2,5,3\n";
+    let why = refused(text, &options);
+    assert!(
+        why.contains(r#"["N-1", "2"] and ["N", "1-2"] both make the row label "N-1-2""#),
+        "{why}"
+    );
+    assert!(why.contains("line 4") && !why.contains("line 3"), "{why}");
+    let known = CellOptions { row_labels: Some(names(&["N-1-2", "N-3"])), ..options };
+    assert!(refused(text, &known).contains("both make"));
+}
+
+#[test]
 fn a_wide_file_is_the_table_itself() {
     let text = "site,1991,1990,note\nb,1,NA,x\na,,4,y\n";
     let wide = |columns: Option<&[&str]>| CellOptions {
@@ -202,6 +221,22 @@ fn splits_deal_out_every_cell_once() {
 
 fn f64_last(a: &(u32, u32, f64), b: &(u32, u32, f64)) -> std::cmp::Ordering {
     (a.0, a.1).cmp(&(b.0, b.1))
+}
+
+#[test]
+fn observations_of_one_cell_are_held_out_together() {
+    let mut cells = grid(10, 8).cells;
+    let again: Vec<Cell> = cells.iter().map(|c| Cell { value: c.value + 1.0, ..*c }).collect();
+    cells.extend(again);
+    let (kept, hidden) = hold_out(cells, 0.3, Key::root(7), "ann");
+    let places = |cells: &[Cell]| -> Vec<(u32, u32)> {
+        let mut places: Vec<_> = cells.iter().map(|c| (c.row, c.column)).collect();
+        places.dedup();
+        places
+    };
+    assert_eq!((kept.len(), hidden.len()), (112, 48), "0.3 of 80 cells, each observed twice");
+    assert_eq!((places(&kept).len(), places(&hidden).len()), (56, 24));
+    assert!(places(&hidden).iter().all(|place| !places(&kept).contains(place)));
 }
 
 #[test]
