@@ -242,6 +242,7 @@ impl Method for FedMiss {
             factors: server.factors.clone(),
             clients: server.members.len() as u32,
             calibration: server.calibration,
+            uncertainty: self.uncertainty(server)?,
         };
         Ok(fit.to_artifact())
     }

@@ -74,6 +74,10 @@ impl Run {
         if dir.ending().is_none() {
             warning(&format!("the run in {} is not finished", folder.display()));
         }
+        if let Some(first) = dir.seeds().first() {
+            let name = first.path().file_name().unwrap_or_default().display().to_string();
+            note(&format!("the run has several seeds: this is the model of the first, {name}"));
+        }
         let model = ModelFile::read(folder)?;
         let path = folder.join("job.toml");
         let text = std::fs::read_to_string(&path).map_err(|e| Error::storage(path.display(), e))?;
