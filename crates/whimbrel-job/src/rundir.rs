@@ -197,7 +197,7 @@ impl RunDir {
             self.write("preview.csv", preview.as_bytes())?;
         }
         let mut summary = summary(job, loaded, outcome, objective, plan);
-        if let Some(table) = table::table(job, loaded.table.as_ref(), outcome)?
+        if let Some(table) = table::table(job, loaded, outcome)?
             && !matches!(outcome.ending, Ending::Failed(_))
         {
             self.write("imputation.json", pretty(&table.imputation).as_bytes())?;

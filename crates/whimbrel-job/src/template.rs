@@ -21,7 +21,8 @@ pub struct DataFacts {
     pub table: Option<TableFacts>,
 }
 
-/// A file with one observation of a table on each line.
+/// A file with one observation of a table on each line, or with one row of it (then `column` and
+/// `value` are empty).
 #[derive(Clone, Debug)]
 pub struct TableFacts {
     /// The column that names the table's row.
@@ -141,8 +142,10 @@ impl Template {
             many => list(many.iter().map(|name| text(name))),
         };
         self.key(&cells::ROW, &text(&table.row));
-        self.key(&cells::COLUMN, &columns);
-        self.key(&cells::VALUE, &text(&table.value));
+        if !table.value.is_empty() {
+            self.key(&cells::COLUMN, &columns);
+            self.key(&cells::VALUE, &text(&table.value));
+        }
         self.key(&cells::HOLDOUT, "0.1");
         if facts.client.is_none() {
             self.say("no column looks like a client's name: whole rows are dealt out at random");

@@ -41,11 +41,12 @@ pub(crate) const GAP: Metric =
     positive("gap", "Objective gap", "Objective minus that of the reference");
 
 /// Every quantity a report may draw, in order; those without a value are left out.
-pub(crate) const METRICS: [Metric; 16] = [
+pub(crate) const METRICS: [Metric; 17] = [
     EXCESS,
     GAP,
     FIELD,
     positive("distance2", "Distance to the optimum", "‖w − w★‖²"),
+    positive("gradient_norm2", "Gradient", "‖∇F(w)‖², where the loss is not convex"),
     positive("update_norm2", "‖H‖²", "Squared norm of the direction the server took"),
     signed("objective", "Objective", "What the method minimises, over all clients’ rows"),
     positive(

@@ -193,13 +193,14 @@ pub(crate) fn numbers(groups: &[Group]) -> String {
 type NumberColumn = (&'static str, &'static str, fn(f64) -> String);
 
 /// The columns of the table of numbers.
-const NUMBERS: [NumberColumn; 17] = [
+const NUMBERS: [NumberColumn; 18] = [
     ("round", "round", |v| number(v, 9)),
     ("epoch", "epoch", |v| number(v, 4)),
     ("excess_loss", "excess loss", |v| scientific(v, 4)),
     ("objective", "objective", |v| number(v, 8)),
     ("field_norm2", "‖h‖²", |v| number(v, 4)),
     ("distance2", "distance²", |v| number(v, 4)),
+    ("gradient_norm2", "gradient²", |v| number(v, 4)),
     ("update_norm2", "update²", |v| number(v, 4)),
     ("memory_gap2", "up memory gap", |v| number(v, 4)),
     ("down_memory_gap2", "down memory gap", |v| number(v, 4)),

@@ -1,18 +1,19 @@
-//! Whether a file looks like one observation on each line, told by the names of its columns.
+//! Whether a file looks like a table with gaps: one observation on each line, told by the names of
+//! its columns, or one row of the table on each line with some cells empty.
 
 use super::Entries;
 use crate::Dataset;
 use crate::dataset::Kind;
 use std::collections::HashSet;
 
-/// A file that seems to hold the cells of a table, one on each line.
+/// A file that seems to hold a table with gaps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TableGuess {
     /// The column that seems to name the table's row.
     pub row: String,
-    /// The columns that seem to name the table's column.
+    /// The columns that seem to name the table's column; none where each line is a row of it.
     pub column: Vec<String>,
-    /// The column of what was observed.
+    /// The column of what was observed; empty where each line is a row of the table.
     pub value: String,
     /// The column that seems to say who observed it.
     pub client: Option<String>,
@@ -47,8 +48,50 @@ const COLUMNS: [&str; 14] = [
 const CLIENTS: [&str; 8] =
     ["client", "observer", "group", "hospital", "centre", "center", "region", "user"];
 
-/// Looks for the usual names; nothing where a row, a column or a value is not among them.
+/// What the file seems to be; nothing where it is neither form.
 pub fn guess_table(data: &Dataset) -> Option<TableGuess> {
+    long(data).or_else(|| wide(data))
+}
+
+/// Numbers with gaps beside one column of labels that are all different.
+fn wide(data: &Dataset) -> Option<TableGuess> {
+    let columns = data.columns();
+    if columns.iter().any(|c| !c.named) {
+        return None;
+    }
+    let usual =
+        |names: &[&str], c: usize| names.iter().any(|n| columns[c].name.eq_ignore_ascii_case(n));
+    let (numbers, others): (Vec<usize>, Vec<usize>) = (0..columns.len())
+        .partition(|&c| columns[c].kind == Kind::Number && !usual(&ROWS, c) && !usual(&CLIENTS, c));
+    let client = others.iter().copied().find(|&c| usual(&CLIENTS, c));
+    let mut labels = others.iter().copied().filter(|c| Some(*c) != client);
+    let (row, None) = (labels.next()?, labels.next()) else { return None };
+    let names: HashSet<String> =
+        (0..data.rows()).filter_map(|line| label(data, line, row)).collect();
+    let observed: usize = numbers
+        .iter()
+        .map(|&c| (0..data.rows()).filter(|&line| data.number(line, c).is_some()).count())
+        .sum();
+    let gaps = observed < numbers.len() * data.rows();
+    if names.len() != data.rows() || data.rows() < 2 || numbers.len() < 2 || observed == 0 || !gaps
+    {
+        return None;
+    }
+    let sort = |sort: Entries| numbers.iter().all(|&c| fits(data, c, sort));
+    let entries = [Entries::Binary, Entries::Counts].into_iter().find(|e| sort(*e));
+    Some(TableGuess {
+        row: columns[row].name.clone(),
+        column: Vec::new(),
+        value: String::new(),
+        client: client.map(|c| columns[c].name.clone()),
+        entries: entries.unwrap_or(Entries::Numbers),
+        shape: [names.len(), numbers.len(), observed],
+        repeated: 0,
+    })
+}
+
+/// Looks for the usual names; nothing where a row, a column or a value is not among them.
+fn long(data: &Dataset) -> Option<TableGuess> {
     let named = |names: &[&str]| -> Vec<usize> {
         let at = |name: &&str| {
             data.columns().iter().position(|c| c.named && c.name.eq_ignore_ascii_case(name))
@@ -99,10 +142,11 @@ fn label(data: &Dataset, line: usize, column: usize) -> Option<String> {
 
 /// The narrowest sort that all values are of.
 fn entries(data: &Dataset, value: usize) -> Entries {
-    let fits = |entries: Entries| {
-        (0..data.rows())
-            .filter_map(|line| data.number(line, value))
-            .all(|x| entries.refuse(x).is_none())
-    };
-    [Entries::Binary, Entries::Counts].into_iter().find(|e| fits(*e)).unwrap_or(Entries::Numbers)
+    let sorts = [Entries::Binary, Entries::Counts];
+    sorts.into_iter().find(|e| fits(data, value, *e)).unwrap_or(Entries::Numbers)
+}
+
+fn fits(data: &Dataset, column: usize, entries: Entries) -> bool {
+    let values = (0..data.rows()).filter_map(|line| data.number(line, column));
+    values.into_iter().all(|x| entries.refuse(x).is_none())
 }

@@ -1,8 +1,7 @@
 //! Tables with gaps: stages that fit a low-rank table.
 
-use super::{Common, channels};
+use super::{Common, Facts, channels};
 use crate::failure::Result;
-use crate::load::Loaded;
 use crate::spec::{
     Copies as CopiesKey, Effects as EffectsKey, Family as FamilyKey, LowRank as LowRankKey,
     MemoryStart, Step, UpRule as UpKey, Variance as VarianceKey,
@@ -10,7 +9,7 @@ use crate::spec::{
 use whimbrel_codec::Codec;
 use whimbrel_codec::channel::{Downlink, UpRule, Uplink, em_alpha};
 use whimbrel_core::method::Artifact;
-use whimbrel_core::{ClientData, Erased, Error};
+use whimbrel_core::{Erased, Error};
 use whimbrel_engine::Stage;
 use whimbrel_methods::fedmiss::baselines::{self, Baselines};
 use whimbrel_methods::fedmiss::select::{self, Candidate, Select, Selection};
@@ -26,10 +25,10 @@ pub(super) struct CellsPlan {
     model: LowRank,
     codec: Codec,
     memory: Memory,
-    /// The uplink of a client of middling size, for what is said about it.
+    /// The uplink of a client of middling size, for what is said about it; without a size where
+    /// nobody knows how much clients hold.
     uplink: Uplink,
     downlink: Downlink,
-    warnings: Vec<String>,
 }
 
 /// What a stage is for.
@@ -41,10 +40,9 @@ pub(super) enum Kind {
 }
 
 impl CellsPlan {
-    pub fn new(common: &Common, key: &LowRankKey, loaded: &Loaded) -> Result<Self> {
+    pub fn new(common: &Common, key: &LowRankKey, facts: &Facts) -> Result<Self> {
         let job = &common.job;
-        let (rows, columns) = shape(loaded)?;
-        let model = LowRank::new(settings(key, rows, columns))?;
+        let model = LowRank::new(settings(key, facts.rows.len(), facts.columns.len()))?;
         let codec = channels::codec(&job.uplink.codec)?;
         let memory = match &job.uplink.rule {
             UpKey::Plain | UpKey::MemoryOff => Memory::Off,
@@ -56,8 +54,7 @@ impl CellsPlan {
         };
         let downlink = channels::downlink(job, &common.roster(), &model.blocks(), None)?;
         let uplink = usual_uplink(common, &codec, memory)?;
-        let warnings = loaded.warnings.clone();
-        let plan = Self { key: *key, model, codec, memory, uplink, downlink, warnings };
+        let plan = Self { key: *key, model, codec, memory, uplink, downlink };
         plan.method(common, &plan.model)?.check()?;
         if plan.stages(common).contains(&Kind::Select) {
             plan.selection(common)?;
@@ -71,10 +68,6 @@ impl CellsPlan {
 
     pub fn downlink(&self) -> &Downlink {
         &self.downlink
-    }
-
-    pub fn warnings(&self) -> Vec<String> {
-        self.warnings.clone()
     }
 
     pub fn stages(&self, common: &Common) -> Vec<Kind> {
@@ -165,14 +158,6 @@ impl CellsPlan {
             participation: common.participation_mean(),
             downlink,
         })
-    }
-}
-
-/// The shape of the table that the clients share.
-fn shape(loaded: &Loaded) -> Result<(usize, usize)> {
-    match loaded.clients.first() {
-        Some((_, ClientData::Cells(cells))) => Ok((cells.rows.len(), cells.columns.len())),
-        _ => Err(Error::internal("a low-rank table needs cells").into()),
     }
 }
 

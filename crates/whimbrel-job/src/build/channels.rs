@@ -174,9 +174,9 @@ fn size(bytes: u64) -> String {
 }
 
 /// The constants of the codecs and memories in use.
-pub(super) fn describe(up: &Uplink, down: &Downlink) -> Option<String> {
+pub(super) fn describe(up: Option<&Uplink>, down: &Downlink) -> Option<String> {
     let mut parts = Vec::new();
-    if !up.codec().is_exact() {
+    if let Some(up) = up.filter(|up| !up.codec().is_exact()) {
         parts.extend(up.omega().map(|omega| format!("omega_up {omega:.4}")));
         if let UpRule::Memory { alpha } = up.rule() {
             parts.push(format!("alpha_up {alpha:.4}"));

@@ -1,9 +1,10 @@
 //! What a plan needs to know of the data: everything else is in the job.
 
 use crate::failure::Result;
-use crate::load::{Loaded, class_names};
-use crate::spec::{Clients, Csv, DataSource, Job, Model, Partition};
-use whimbrel_core::Error;
+use crate::load::{Loaded, class_names, read_side};
+use crate::spec::{Clients, Csv, DataSource, Job, Labels, Model, Partition};
+use std::collections::BTreeSet;
+use whimbrel_core::{ClientData, Error};
 use whimbrel_data::{Column, CsvOptions, Dataset, Features, read_csv, read_npy};
 
 /// Who holds the data and what their columns are.
@@ -13,8 +14,10 @@ pub struct Facts {
     pub clients: usize,
     /// Their names by id; empty where clients enrol under names that nobody knows yet.
     pub names: Vec<String>,
-    /// The columns of the features, in order.
+    /// The columns of the features, or of a table with gaps, in order.
     pub columns: Vec<String>,
+    /// The rows of a table with gaps, in order; empty where rows are examples.
+    pub rows: Vec<String>,
     /// The two classes of a target, the one that becomes -1 first; empty for others.
     pub classes: Vec<String>,
     /// Rows of all clients, where they are known.
@@ -28,13 +31,18 @@ impl Facts {
             clients: loaded.clients.len(),
             names: loaded.clients.iter().map(|(name, _)| name.clone()).collect(),
             columns: loaded.columns.clone(),
+            rows: match loaded.clients.first() {
+                Some((_, ClientData::Cells(cells))) => cells.rows.to_vec(),
+                _ => Vec::new(),
+            },
             classes: loaded.classes.clone(),
             total_rows: loaded.total_rows(),
         }
     }
 
     /// What a coordinator knows before any client has come: clients from `[federation]`, columns
-    /// from `columns` in `[data]` or from the file there, of which nothing else is used.
+    /// from `columns` in `[data]` or from the file there, of which nothing else is used. A table
+    /// with gaps has the rows and columns that the job lists.
     pub fn on_network(job: &Job) -> Result<Self> {
         let (clients, names) = match job.federation.as_ref().map(|f| &f.clients) {
             Some(Clients::Named(names)) => (names.len(), names.clone()),
@@ -45,8 +53,14 @@ impl Facts {
                 return Err(error.into());
             }
         };
-        let (columns, classes) = columns(job)?;
-        Ok(Self { clients, names, columns, classes, total_rows: None })
+        let ((columns, classes), rows) = match (&job.model, &job.data.source) {
+            (Model::LowRank(_), DataSource::Csv(csv)) => {
+                let (rows, columns) = labels(csv)?;
+                ((columns, Vec::new()), rows)
+            }
+            _ => (columns(job)?, Vec::new()),
+        };
+        Ok(Self { clients, names, columns, rows, classes, total_rows: None })
     }
 
     /// The same once everyone has enrolled, with the names by id.
@@ -99,6 +113,36 @@ fn columns(job: &Job) -> Result<(Vec<String>, Vec<String>)> {
             Err(error.into())
         }
     }
+}
+
+/// Rows and columns of a table that nobody sees the whole of.
+fn labels(csv: &Csv) -> Result<(Vec<String>, Vec<String>)> {
+    let needed = |side: &str| {
+        let what = format!("the job does not list the table's {side}s, and no client has them all");
+        let hint =
+            format!("set `{side}_labels` in [data]: a list, or a file with one on each line");
+        Error::config(what).hint(hint)
+    };
+    let cells = &csv.cells;
+    if cells.row.is_empty() {
+        let what = "the rows of this table are the numbers of lines, which are others in the file \
+                    of each client";
+        let error =
+            Error::config(what).hint("name the column of their labels with `row` in [data]");
+        return Err(error.into());
+    }
+    let rows = read_side(cells.row_labels.as_ref())?.ok_or_else(|| needed("row"))?;
+    // A wide file's columns are labels already.
+    let listed = csv.columns.clone().filter(|_| cells.value.is_none()).map(Labels::Listed);
+    let columns = cells.column_labels.as_ref().or(listed.as_ref());
+    let columns = read_side(columns)?.ok_or_else(|| needed("column"))?;
+    for (side, labels) in [("row", &rows), ("column", &columns)] {
+        let mut known = BTreeSet::new();
+        if let Some(twice) = labels.iter().find(|label| !known.insert(*label)) {
+            return Err(Error::config(format!("{side} label {twice:?} is listed twice")).into());
+        }
+    }
+    Ok((rows, columns))
 }
 
 /// Columns and classes of a file that looks like the clients'.

@@ -16,7 +16,7 @@ use whimbrel_engine::keys::StageKeys;
 use whimbrel_methods::settings::Weights;
 use whimbrel_methods::sgd::{Average, BindExamples, Reference, Sgd, StepRule};
 use whimbrel_methods::step::{Schedule, omega_with_sampling};
-use whimbrel_models::convex::{Examples, LeastSquares, Logistic, Problem};
+use whimbrel_models::convex::{Examples, LeastSquares, Logistic, Penalty, Problem};
 
 /// A regression and the method that fits it.
 pub(super) struct GradientPlan {
@@ -55,7 +55,7 @@ impl GradientPlan {
             Some(AverageKey::Weighted) => Average::Weighted,
             None => match average {
                 Some(average) => average,
-                None => average_without_data(job, settings.ridge)?,
+                None => average_without_data(job, &settings)?,
             },
         };
         let open_memories =
@@ -84,8 +84,13 @@ impl GradientPlan {
         let share = job.method.compat.map(|_| clients.compat_step(job));
         let average = Some(clients.average_of_theory(job));
         let mut plan = Self::new(common, loaded.columns.len(), share, average)?;
-        match cache.optimum(&clients, job, loaded) {
-            Ok(Found { reference, gradient_norm, cached }) => {
+        let convex = plan.problem.penalty().is_convex();
+        match convex.then(|| cache.optimum(&clients, job, loaded)) {
+            None => plan.notes.push(
+                "the loss is not convex: gradient_norm2 is reported in place of excess losses"
+                    .into(),
+            ),
+            Some(Ok(Found { reference, gradient_norm, cached })) => {
                 let origin = if cached { ", from the cache" } else { "" };
                 plan.notes.push(format!(
                     "minimum of the loss {:.12e}, gradient norm {gradient_norm:.1e}{origin}",
@@ -93,7 +98,7 @@ impl GradientPlan {
                 ));
                 plan.reference = Some(reference);
             }
-            Err(error) => {
+            Some(Err(error)) => {
                 plan.warnings.push(format!("excess losses are not reported: {error}"));
             }
         }
@@ -193,7 +198,13 @@ impl GradientPlan {
 fn problem(model: &Model) -> Result<(Arc<dyn Problem>, Regression)> {
     Ok(match model {
         Model::Linear(r) => (Arc::new(LeastSquares::new(r.ridge, r.intercept)?), *r),
-        Model::Logistic(r) => (Arc::new(Logistic::new(r.ridge, r.intercept)?), *r),
+        Model::Logistic(r) => {
+            let penalty = match r.nonconvex > 0.0 {
+                true => Penalty::Bounded(r.nonconvex),
+                false => Penalty::Ridge(r.ridge),
+            };
+            (Arc::new(Logistic::penalised(penalty, r.intercept)?), *r)
+        }
         Model::Gmm(_) | Model::LowRank(_) => {
             return Err(Error::internal("a mixture or a table is no regression").into());
         }
@@ -215,11 +226,13 @@ fn step(job: &Job) -> Result<StepRule> {
 }
 
 /// What the theorem behind the step is about, where the job tells: a ridge makes the loss strongly
-/// convex.
-fn average_without_data(job: &Job, ridge: f64) -> Result<Average> {
+/// convex, and Theorem S11 is about gradients at the models themselves.
+fn average_without_data(job: &Job, settings: &Regression) -> Result<Average> {
+    let ridge = settings.ridge > 0.0;
     match (job.method.step, job.method.batch) {
-        (Step::Theory, BatchKey::Full) if ridge > 0.0 => Ok(Average::Last),
-        (Step::Theory, BatchKey::Mini { .. }) if ridge > 0.0 => Ok(Average::Weighted),
+        (Step::Theory, _) if settings.nonconvex > 0.0 => Ok(Average::Last),
+        (Step::Theory, BatchKey::Full) if ridge => Ok(Average::Last),
+        (Step::Theory, BatchKey::Mini { .. }) if ridge => Ok(Average::Weighted),
         (Step::Theory, _) => {
             let error = Error::config(
                 "which average the theory asks for depends on whether the loss is strongly \
@@ -291,7 +304,7 @@ impl<'a> Weighted<'a> {
 
     /// What the theorem behind the step is about; without a theorem the last model.
     fn average_of_theory(&self, job: &Job) -> Average {
-        if job.method.step != Step::Theory {
+        if job.method.step != Step::Theory || !self.problem.penalty().is_convex() {
             return Average::Last;
         }
         let strongly_convex = self.mean(|data| self.problem.strong_convexity(data)) > 0.0;

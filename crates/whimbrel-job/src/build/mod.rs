@@ -46,6 +46,8 @@ pub struct Plan {
     fit: Fit,
     /// What the data have to say.
     notes: Vec<String>,
+    /// What should be looked at in them.
+    warnings: Vec<String>,
     /// The journal of a run that is replayed.
     journal: Option<String>,
 }
@@ -96,7 +98,8 @@ impl Plan {
     }
 
     fn checked(job: &Job, loaded: &Loaded, cache: &Cache) -> Result<Self> {
-        let common = Common::new(job, &Facts::of(loaded))?;
+        let facts = Facts::of(loaded);
+        let common = Common::new(job, &facts)?;
         let fit = match &job.model {
             Model::Gmm(gmm) => {
                 let preparing = Preparing::seen(&common, loaded)?;
@@ -107,10 +110,11 @@ impl Plan {
             Model::Linear(_) | Model::Logistic(_) => {
                 Fit::Gradient(Box::new(GradientPlan::simulated(&common, loaded, cache)?))
             }
-            Model::LowRank(table) => Fit::Cells(Box::new(CellsPlan::new(&common, table, loaded)?)),
+            Model::LowRank(table) => Fit::Cells(Box::new(CellsPlan::new(&common, table, &facts)?)),
         };
         let mut plan = Self::fitting(common, fit)?;
         plan.notes.clone_from(&loaded.notes);
+        plan.warnings.clone_from(&loaded.warnings);
         if job.federation.is_some() {
             plan.notes.push("[federation] is for `whimbrel serve`; this is a simulation".into());
         }
@@ -118,7 +122,8 @@ impl Plan {
     }
 
     fn fitting(common: Common, fit: Fit) -> Result<Self> {
-        let plan = Self { common, fit, notes: Vec::new(), journal: None };
+        let (notes, warnings) = (Vec::new(), Vec::new());
+        let plan = Self { common, fit, notes, warnings, journal: None };
         let job = &plan.common.job;
         channels::check_memory(job, plan.downlink(), plan.common.clients)?;
         if job.method.stop.excess_loss.is_some() && plan.f_star().is_none() {
@@ -195,7 +200,7 @@ impl Plan {
         match &self.fit {
             Fit::Em(em) => em.warnings(&self.common),
             Fit::Gradient(gradient) => gradient.warnings(),
-            Fit::Cells(cells) => cells.warnings(),
+            Fit::Cells(_) => self.warnings.clone(),
         }
     }
 
@@ -212,7 +217,9 @@ impl Plan {
             notes.push(format!("{}: {row}", self.common.job.method.name()));
             notes.extend(gradient.notes());
         }
-        notes.extend(channels::describe(up, down));
+        // The constants of cells' uplinks depend on how many cells there are.
+        let known = !matches!(self.fit, Fit::Cells(_)) || self.common.total_rows.is_some();
+        notes.extend(channels::describe(known.then_some(up), down));
         notes.extend(channels::memory_note(down, self.common.clients));
         notes
     }

@@ -1,6 +1,6 @@
 //! Plans without rows: the coordinator's, and a client's from what it was offered.
 
-use super::{Common, EmPlan, Facts, Files, Fit, GradientPlan, Plan, Preparing};
+use super::{CellsPlan, Common, EmPlan, Facts, Files, Fit, GradientPlan, Plan, Preparing};
 use crate::failure::Result;
 use crate::spec::{DownRule, Init, Job, MethodKind, Model, Partition};
 use whimbrel_core::Error;
@@ -41,10 +41,7 @@ impl Plan {
             Model::Linear(_) | Model::Logistic(_) => {
                 Fit::Gradient(Box::new(GradientPlan::new(&common, columns, None, None)?))
             }
-            Model::LowRank(_) => {
-                let what = "clients on a network hold rows, and a low-rank table wants cells";
-                return Err(Error::config(what).hint("`whimbrel run` simulates this job").into());
-            }
+            Model::LowRank(table) => Fit::Cells(Box::new(CellsPlan::new(&common, table, facts)?)),
         };
         Self::fitting(common, fit)
     }

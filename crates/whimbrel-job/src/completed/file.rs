@@ -42,16 +42,14 @@ impl ModelFile {
         }
         let broken = |what: String| Failure::config(format!("{}: {what}", path.display()));
         let labels = |key: &str| names(&object, key).ok_or_else(|| broken(lacks(key)));
-        let indices = |key: &str| -> Option<Vec<usize>> {
-            object.get(key)?.as_array()?.iter().map(|i| i.as_u64().map(|i| i as usize)).collect()
-        };
         let (rows, columns) = (labels("rows")?, labels("columns")?);
         let fit = LowRankFit::from_artifact(&artifact(run, kind)?)?;
         if rows.len() != fit.model.rows() || columns.len() != fit.model.columns() {
             return Err(broken("the labels and the factors do not fit each other".into()));
         }
-        let bare_rows = indices("unobserved_rows").unwrap_or_default();
-        let bare_columns = indices("unobserved_columns").unwrap_or_default();
+        let bare = |key: &str, n: usize| bare(&object, key, n).map_err(&broken);
+        let bare_rows = bare("unobserved_rows", rows.len())?;
+        let bare_columns = bare("unobserved_columns", columns.len())?;
         Ok(Self {
             table: Completed::new(fit, rows, columns, [&bare_rows, &bare_columns]),
             personal: object.get("personal").and_then(Value::as_bool).unwrap_or(false),
@@ -82,6 +80,25 @@ fn artifact(run: &Path, kind: &str) -> Result<Artifact> {
 
 fn names(object: &Map<String, Value>, key: &str) -> Option<Vec<String>> {
     object.get(key)?.as_array()?.iter().map(|name| name.as_str().map(String::from)).collect()
+}
+
+/// The rows or columns, of so many, in which the fit had no cell; at least one had.
+fn bare(
+    object: &Map<String, Value>,
+    key: &str,
+    n: usize,
+) -> std::result::Result<Vec<usize>, String> {
+    let Some(listed) = object.get(key) else { return Ok(Vec::new()) };
+    let index = |value: &Value| value.as_u64().map(|i| i as usize).filter(|i| *i < n);
+    let listed: Option<Vec<usize>> =
+        listed.as_array().and_then(|list| list.iter().map(index).collect());
+    let mut listed = listed.ok_or_else(|| format!("`{key}` is not a list of numbers below {n}"))?;
+    listed.sort_unstable();
+    listed.dedup();
+    match listed.len() < n {
+        true => Ok(listed),
+        false => Err(format!("`{key}` lists all {n}, and a fit has a cell at least")),
+    }
 }
 
 fn lacks(key: &str) -> String {
@@ -120,5 +137,23 @@ impl Observations {
     /// Whether none was.
     pub fn is_empty(&self) -> bool {
         self.cells.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_observed_is_in_the_table_and_not_all_of_it() {
+        let found = |list: Value| {
+            let object = serde_json::json!({ "unobserved_rows": list });
+            bare(object.as_object().unwrap(), "unobserved_rows", 3)
+        };
+        assert_eq!(found(serde_json::json!([2, 0, 2])), Ok(vec![0, 2]));
+        assert!(found(serde_json::json!([0, 1, 2])).unwrap_err().contains("lists all 3"));
+        assert!(found(serde_json::json!([3])).unwrap_err().contains("below 3"));
+        assert!(found(serde_json::json!("all")).unwrap_err().contains("not a list"));
+        assert_eq!(bare(&Map::new(), "unobserved_rows", 3), Ok(Vec::new()));
     }
 }

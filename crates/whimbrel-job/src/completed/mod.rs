@@ -144,6 +144,11 @@ impl Completed {
         self.known[0][row]
     }
 
+    /// Whether the fit had cells in the row and in the column.
+    pub fn knows(&self, row: usize, column: usize) -> bool {
+        self.known[0][row] && self.known[1][column]
+    }
+
     /// Rows and columns in which the fit had no cell.
     pub fn bare(&self) -> [Vec<usize>; 2] {
         [0, 1].map(|side: usize| {
@@ -152,9 +157,22 @@ impl Completed {
         })
     }
 
-    /// Where the intervals come from, in words.
+    /// Where the intervals come from, in words: around the means of a client, its own effect added
+    /// where it has one.
     pub fn intervals(&self) -> String {
         intervals_of(self.fit.calibration.as_ref())
+    }
+
+    /// The same around the means of the table itself. Where effects are `personal`, the scores were
+    /// taken with each client's own added, and say nothing sure about means without one.
+    pub fn intervals_without_effects(&self, personal: bool) -> String {
+        let calibrated = self.fit.calibration.is_some_and(|c| c.calibrated);
+        if !(personal && calibrated) {
+            return self.intervals();
+        }
+        "as wide as held 90 % of the held-out cells with each client's own effect added; around \
+         this table, which has no such effect, not calibrated: they may hold fewer"
+            .into()
     }
 
     fn stream(&self, row: usize, column: usize, seed: u64, number: u32) -> Stream {
@@ -239,7 +257,7 @@ fn stand_in(known: &[bool], index: usize, stream: &mut Stream) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use whimbrel_models::lowrank::{Effects, Factors, Family, LowRank, Settings};
+    use whimbrel_models::lowrank::{Effects, Factors, Family, Group, LowRank, Settings};
 
     /// Means `10 row + column`, without factors.
     fn table(bare: [&[usize]; 2]) -> Completed {
@@ -286,6 +304,19 @@ mod tests {
         assert_eq!(table.estimate(5, 2).mean, 20.5);
         let (wide, narrow) = (table.estimate(5, 2), table.estimate(3, 1));
         assert!(wide.upper - wide.lower > 10.0 * (narrow.upper - narrow.lower));
+    }
+
+    #[test]
+    fn intervals_without_the_effects_they_were_found_with_are_not_called_calibrated() {
+        let mut table = table([&[], &[]]);
+        assert_eq!(table.intervals_without_effects(true), table.intervals());
+        let group = Group { last: 31, quantile: 1.7, dispersion: 1.0 };
+        let found = Calibration::from_parts(1.0, &[group], true, Some(0.9)).unwrap();
+        table.fit.calibration = Some(found);
+        assert!(table.intervals().contains("90 %, calibrated on the held-out cells"));
+        assert_eq!(table.intervals_without_effects(false), table.intervals());
+        let common = table.intervals_without_effects(true);
+        assert!(common.contains("not calibrated") && !common.contains("cross-checked"), "{common}");
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub trait Sheet {
     fn columns(&self) -> &[String];
     /// What is said about a cell.
     fn estimate(&self, row: usize, column: usize) -> Estimate;
+    /// Whether it is known which cells were observed.
+    fn is_seen(&self) -> bool;
     /// What was observed there.
     fn value(&self, row: usize, column: usize) -> Option<f64>;
     /// Its value in one imputation, counted from 1, where it was not observed.
@@ -27,6 +29,7 @@ pub fn write_long(sheet: &dyn Sheet, draws: u32, out: &mut dyn Write) -> io::Res
     (1..=draws).try_for_each(|k| write!(out, ",draw_{k}"))?;
     writeln!(out)?;
     let columns: Vec<String> = sheet.columns().iter().map(|name| quoted(name)).collect();
+    let unseen = if sheet.is_seen() { "no" } else { "unknown" };
     for (row, name) in sheet.rows().iter().enumerate() {
         let name = quoted(name);
         for (column, label) in columns.iter().enumerate() {
@@ -34,7 +37,7 @@ pub fn write_long(sheet: &dyn Sheet, draws: u32, out: &mut dyn Write) -> io::Res
             let value = sheet.value(row, column);
             match value {
                 Some(value) => write!(out, "{name},{label},yes,{value}")?,
-                None => write!(out, "{name},{label},no,")?,
+                None => write!(out, "{name},{label},{unseen},")?,
             }
             for x in [mean, sd, lower, upper] {
                 write!(out, ",{}", brief(x))?;
@@ -96,6 +99,9 @@ mod tests {
         fn estimate(&self, row: usize, column: usize) -> Estimate {
             let mean = row as f64 + column as f64 / 3.0;
             Estimate { mean, sd: 0.5, lower: mean - 1.0, upper: mean + 1e-9 }
+        }
+        fn is_seen(&self) -> bool {
+            true
         }
         fn value(&self, row: usize, column: usize) -> Option<f64> {
             (row == column).then_some(0.1 + 0.2)

@@ -49,16 +49,6 @@ impl TableFacts {
     pub fn observations(&self) -> Observations {
         Observations::new(self.fitted.iter().chain(&self.held_out))
     }
-
-    /// Rows and columns without a cell in the fit.
-    pub fn bare(&self) -> [Vec<usize>; 2] {
-        let gaps = |n: usize, at: fn(&Cell) -> u32| -> Vec<usize> {
-            let mut known = vec![false; n];
-            self.fitted.iter().for_each(|cell| known[at(cell) as usize] = true);
-            (0..n).filter(|i| !known[*i]).collect()
-        };
-        [gaps(self.rows.len(), |c| c.row), gaps(self.columns.len(), |c| c.column)]
-    }
 }
 
 /// A model judged by the cells that were kept out.
@@ -72,25 +62,29 @@ pub struct Contender {
     pub fitted: bool,
 }
 
-/// The content of `imputation.json`.
+/// The content of `imputation.json`; without totals and maps where nobody has seen the clients'
+/// cells.
 pub fn imputation_json(
     table: &Completed,
-    facts: &TableFacts,
+    facts: Option<&TableFacts>,
     personal: bool,
     contenders: &[Contender],
 ) -> Value {
-    let seen = facts.observations();
     let contenders: Vec<Value> = contenders
         .iter()
         .map(|c| json!({ "name": c.name, "deviance": number(c.deviance), "fitted": c.fitted }))
         .collect();
-    json!({
-        "columns": column_totals(table, &seen),
-        "heat": heat(table, &seen),
-        "calibration": calibration(table, facts, personal),
+    let mut view = json!({
+        "calibration": calibration(table, facts.filter(|_| !personal)),
         "contenders": contenders,
-        "intervals": table.intervals(),
-    })
+        "intervals": table.intervals_without_effects(personal),
+    });
+    if let Some(facts) = facts {
+        let seen = facts.observations();
+        view["columns"] = column_totals(table, &seen).into();
+        view["heat"] = heat(table, &seen);
+    }
+    view
 }
 
 /// The total of each column: observed cells as observed, the others as estimated.
@@ -154,13 +148,15 @@ fn rounded(x: f64) -> f64 {
     format!("{x:.3e}").parse().unwrap_or(x)
 }
 
-/// How often intervals of each level hold held-out cells, each checked against the others. A personal effect stays with its client, so only the client's own count is known.
-fn calibration(table: &Completed, facts: &TableFacts, personal: bool) -> Vec<Value> {
+/// How often intervals of each level hold held-out cells, each checked against the others. Without
+/// cells that the table alone explains (personal effects and, on a network, cells stay with their
+/// clients), only the level that the clients counted is known.
+fn calibration(table: &Completed, facts: Option<&TableFacts>) -> Vec<Value> {
     let point = |level: f64, covered: f64| json!({ "nominal": level, "covered": number(covered) });
-    if personal || facts.held_out.is_empty() {
+    let Some(facts) = facts.filter(|facts| !facts.held_out.is_empty()) else {
         let found = table.fit.calibration.as_ref().and_then(|c| c.coverage);
         return found.map(|covered| point(0.9, covered)).into_iter().collect();
-    }
+    };
     let mut scores = Scores::default();
     for cell in &facts.held_out {
         let (row, column) = (cell.row as usize, cell.column as usize);

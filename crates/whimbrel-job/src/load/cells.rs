@@ -1,8 +1,9 @@
 //! Tables with gaps.
 
-use super::{Loaded, POOLED};
+use super::{Loaded, POOLED, data_key};
 use crate::failure::{Failure, Result};
 use crate::spec::{Csv, Family, Labels, LowRank, Partition};
+use std::path::Path;
 use std::sync::Arc;
 use whimbrel_core::{Cell, Cells, ClientData, Key};
 use whimbrel_data::{
@@ -15,13 +16,6 @@ const NAMED_MAX: usize = 3;
 
 /// How a job's csv file holds its table.
 pub fn cell_options(csv: &Csv, model: &LowRank) -> Result<CellOptions> {
-    let labels = |labels: &Option<Labels>| -> Result<Option<Vec<String>>> {
-        Ok(match labels {
-            None => None,
-            Some(Labels::Listed(names)) => Some(names.clone()),
-            Some(Labels::File(path)) => Some(read_labels(path)?),
-        })
-    };
     let cells = &csv.cells;
     let client = match &csv.partition {
         Partition::Column(column) => Some(column.clone()),
@@ -37,9 +31,18 @@ pub fn cell_options(csv: &Csv, model: &LowRank) -> Result<CellOptions> {
         layout,
         missing_as_zero: cells.missing_as_zero,
         entries: entries(model.family),
-        row_labels: labels(&cells.row_labels)?,
-        column_labels: labels(&cells.column_labels)?,
+        row_labels: read_side(cells.row_labels.as_ref())?,
+        column_labels: read_side(cells.column_labels.as_ref())?,
         delimiter: csv.delimiter.map(|c| c as u8),
+    })
+}
+
+/// The labels of one side of a table, where the job has them.
+pub(crate) fn read_side(labels: Option<&Labels>) -> Result<Option<Vec<String>>> {
+    Ok(match labels {
+        None => None,
+        Some(Labels::Listed(names)) => Some(names.clone()),
+        Some(Labels::File(path)) => Some(read_labels(path)?),
     })
 }
 
@@ -87,6 +90,19 @@ pub(super) fn from_csv(csv: &Csv, model: &LowRank, key: Key) -> Result<Loaded> {
     let clients = clients.into_iter().map(|(name, c)| (name, ClientData::Cells(c))).collect();
     let hash = hash_file(&csv.path)?;
     Ok(Loaded { clients, columns, rows, hash, notes, warnings, ..Loaded::default() })
+}
+
+/// The cells of one client's own file, the same in the fit and out of it as in a simulation.
+pub(crate) fn of_client(
+    file: &Path,
+    options: &CellOptions,
+    holdout: f64,
+    data_seed: u64,
+    name: &str,
+) -> Result<Cells> {
+    let table = read_cells(file, options)?;
+    let (observed, held_out) = hold_out(table.cells, holdout, data_key(data_seed), name);
+    Ok(Cells::new(table.rows, table.columns, observed, held_out)?)
 }
 
 fn shape_note(table: &CellTable, clients: &[(String, Cells)]) -> String {

@@ -6,6 +6,7 @@ mod labelled;
 mod tables;
 
 pub use cells::{cell_options, entries, family_of};
+pub(crate) use cells::{of_client, read_side};
 pub(crate) use labelled::class_names;
 
 use crate::failure::{Failure, Result};
@@ -93,9 +94,14 @@ impl Loaded {
     }
 }
 
+/// The key of splits, generators and hold-outs.
+fn data_key(seed: u64) -> Key {
+    Key::root(seed).fold(DATA_KEY)
+}
+
 /// Reads or draws the data of a job whose paths are resolved.
 pub fn load(job: &Job) -> Result<Loaded> {
-    let key = Key::root(job.data.seed).fold(DATA_KEY);
+    let key = data_key(job.data.seed);
     let pooled = job.method.kind == MethodKind::Em;
     if !pooled && job.data.partition() == Some(&Partition::Pooled) {
         let error = Error::config("nothing in [data] says who holds which row")

@@ -94,7 +94,9 @@ impl Offer {
             return refuse("names its clients wrongly".into());
         }
         self.schema.check()?;
-        self.job()?;
+        if matches!(self.job()?.model, Model::LowRank(_)) == self.schema.rows.is_empty() {
+            return refuse("lists a table's rows for another model, or lacks them".into());
+        }
         Ok(())
     }
 
@@ -126,6 +128,7 @@ impl Offer {
             clients: self.clients as usize,
             names: self.names.clone(),
             columns: self.schema.columns.clone(),
+            rows: self.schema.rows.clone(),
             classes: self.schema.classes().to_vec(),
             total_rows: None,
         };
@@ -139,7 +142,12 @@ impl Offer {
             let error = Error::config(format!("the job has no client called {client_name:?}"));
             return Err(error.into());
         }
-        self.schema.read(file, client_name)
+        match self.job()? {
+            Job { model: Model::LowRank(table), data, .. } => {
+                Ok(ClientData::Cells(self.schema.read_cells(file, client_name, &data, &table)?))
+            }
+            _ => self.schema.read(file, client_name),
+        }
     }
 
     /// Everything that would leave the client, stage by stage.
@@ -162,12 +170,20 @@ fn without_paths(job: &Job, plan: &Plan, schema: &Schema, clients: u32) -> Job {
         simulation: Simulation::default(),
         ..job.clone()
     };
-    job.data.seed = job.seed;
+    // The cells that clients keep out of a fit are drawn from it; splits are a simulation's.
+    let cells = matches!(job.model, Model::LowRank(_));
+    if !cells {
+        job.data.seed = job.seed;
+    }
     let elsewhere = |ending: &str| PathBuf::from(format!("{ELSEWHERE}.{ending}"));
     match &mut job.data.source {
         DataSource::Csv(csv) => {
             csv.path = elsewhere("csv");
-            csv.columns = Some(schema.columns.clone());
+            match cells {
+                // The schema has them.
+                true => (csv.cells.row_labels, csv.cells.column_labels) = (None, None),
+                false => csv.columns = Some(schema.columns.clone()),
+            }
         }
         DataSource::Npy(npy) => npy.path = elsewhere("npy"),
         DataSource::Libsvm(_)

@@ -2,13 +2,14 @@
 
 use crate::build::Facts;
 use crate::failure::Result;
-use crate::spec::{DataSource, Job, Partition};
+use crate::load::{cell_options, of_client};
+use crate::spec::{Data, DataSource, Job, LowRank, Partition};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-use whimbrel_core::{ClientData, Error, Labelled};
-use whimbrel_data::{CsvOptions, Dataset, Features, by_column, read_csv, read_npy};
+use whimbrel_core::{Cells, ClientData, Error, Labelled};
+use whimbrel_data::{CellOptions, CsvOptions, Dataset, Features, by_column, read_csv, read_npy};
 
-/// The most columns a file may be asked for.
+/// The most columns a file may be asked for, and the most rows of a table with gaps.
 const COLUMNS_MAX: usize = 1 << 20;
 
 /// Columns and their types.
@@ -17,8 +18,12 @@ const COLUMNS_MAX: usize = 1 << 20;
 pub struct Schema {
     /// The file's format.
     pub source: SourceForm,
-    /// The columns of numbers that are used, in order.
+    /// The columns of numbers that are used, in order; of a table with gaps, the labels of its
+    /// columns.
     pub columns: Vec<String>,
+    /// The labels of the rows of a table with gaps; empty where rows are examples.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rows: Vec<String>,
     /// The column that is predicted.
     pub target: Option<TargetForm>,
     /// A column that, where the file has it, names the client in every row.
@@ -56,6 +61,7 @@ impl Schema {
         let plain = |source| Self {
             source,
             columns,
+            rows: facts.rows.clone(),
             target: None,
             client: None,
             label: None,
@@ -91,12 +97,11 @@ impl Schema {
     }
 
     pub(super) fn check(&self) -> Result<()> {
-        let mut sorted: Vec<&String> = self.columns.iter().collect();
-        sorted.sort_unstable();
-        let distinct = sorted.windows(2).all(|pair| pair[0] != pair[1]);
+        let distinct = are_distinct(&self.columns) && are_distinct(&self.rows);
         let two = matches!(self.classes().len(), 0 | 2);
         let delimiter = self.delimiter.is_none_or(|c| c.is_ascii());
-        if !distinct || !two || !delimiter || !(1..=COLUMNS_MAX).contains(&self.columns.len()) {
+        let columns = (1..=COLUMNS_MAX).contains(&self.columns.len());
+        if !distinct || !two || !delimiter || !columns || self.rows.len() > COLUMNS_MAX {
             return Err(Error::peer("the offer's schema is no table's").into());
         }
         Ok(())
@@ -130,6 +135,34 @@ impl Schema {
         Ok(ClientData::Labelled(rows))
     }
 
+    /// Reads a client's cells of a table with gaps.
+    pub(super) fn read_cells(
+        &self,
+        file: &Path,
+        client_name: &str,
+        data: &Data,
+        model: &LowRank,
+    ) -> Result<Cells> {
+        let DataSource::Csv(csv) = &data.source else {
+            return Err(Error::peer("the offered table is in no csv file").into());
+        };
+        let mut options = CellOptions {
+            row_labels: Some(self.rows.clone()),
+            column_labels: Some(self.columns.clone()),
+            ..cell_options(csv, model)?
+        };
+        if let Some(column) = options.client.take() {
+            let text = vec![column.clone()];
+            let lines = read_csv(
+                file,
+                &CsvOptions { delimiter: options.delimiter, text, ..CsvOptions::default() },
+            )?;
+            self.check_client(&lines, client_name)?;
+            options.client = lines.columns().iter().any(|c| c.name == column).then_some(column);
+        }
+        of_client(file, &options, csv.cells.holdout, data.seed, client_name)
+    }
+
     /// Rows of somebody else are somebody else's.
     fn check_client(&self, data: &Dataset, client_name: &str) -> Result<()> {
         let named = |column: &&String| data.columns().iter().any(|known| known.name == **column);
@@ -148,6 +181,12 @@ impl Schema {
             }
         }
     }
+}
+
+fn are_distinct(names: &[String]) -> bool {
+    let mut sorted: Vec<&String> = names.iter().collect();
+    sorted.sort_unstable();
+    sorted.windows(2).all(|pair| pair[0] != pair[1])
 }
 
 /// Makes targets -1 and 1 by the classes of the schema; a client may hold one of them only.

@@ -26,6 +26,8 @@ const PREPARE: &str = "prepare.";
 pub struct Facts {
     /// Column names.
     pub columns: Vec<String>,
+    /// Labels of the rows of a table with gaps; empty for others.
+    pub row_labels: Vec<String>,
     /// Rows by client.
     pub rows: Vec<Option<u64>>,
     /// The data's hash; empty where nobody has seen them all.
@@ -36,7 +38,7 @@ pub struct Facts {
     pub standardization: Option<Standardization>,
     /// The two classes as the data have them, the one that became -1 first.
     pub classes: Vec<String>,
-    /// What was observed of a table with gaps.
+    /// What was observed of a table with gaps, where it was seen.
     pub table: Option<TableFacts>,
 }
 
@@ -52,14 +54,16 @@ impl Facts {
             }
             text
         });
+        let table = TableFacts::of(&loaded.clients);
         Self {
             columns: loaded.columns.clone(),
+            row_labels: table.as_ref().map_or_else(Vec::new, |table| table.rows.to_vec()),
             rows: loaded.rows.clone(),
             hash: loaded.hash.clone(),
             preview,
             standardization: loaded.standardization.clone(),
             classes: loaded.classes.clone(),
-            table: TableFacts::of(&loaded.clients),
+            table,
         }
     }
 }
@@ -69,6 +73,7 @@ impl Facts {
     pub fn on_network(facts: &crate::build::Facts, rows: Vec<Option<u64>>) -> Self {
         Self {
             columns: facts.columns.clone(),
+            row_labels: facts.rows.clone(),
             rows,
             hash: String::new(),
             preview: None,
@@ -110,7 +115,7 @@ pub(super) fn summary(
     put("model", job.model.name().into());
     put("rounds", outcome.rounds.into());
     put("objective", objective.map_or(Value::Null, number));
-    for name in ["field_norm2", "excess_loss", "distance2"] {
+    for name in ["field_norm2", "excess_loss", "distance2", "gradient_norm2"] {
         if let Some(value) = last(name) {
             put(name, number(value));
         }
@@ -186,11 +191,7 @@ pub(super) fn model_json(
         Model::Linear(regression) | Model::Logistic(regression) => {
             object.insert("intercept".into(), regression.intercept.into());
         }
-        Model::LowRank(key) => {
-            if let Some(facts) = &facts.table {
-                object.extend(table::model_keys(key, facts));
-            }
-        }
+        Model::LowRank(key) => object.extend(table::model_keys(key, &facts.row_labels, model)),
     }
     let columns = used_columns(facts, model);
     if model.tensors.iter().any(|tensor| is_map(&tensor)) {

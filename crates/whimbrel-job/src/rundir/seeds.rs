@@ -4,11 +4,12 @@ use serde_json::{Map, Value, json};
 use whimbrel_engine::metrics::number;
 
 /// Results: a mean, a standard deviation and the values themselves.
-const RESULTS: [&str; 7] = [
+const RESULTS: [&str; 8] = [
     "objective",
     "field_norm2",
     "excess_loss",
     "distance2",
+    "gradient_norm2",
     "holdout_deviance",
     "holdout_rmse",
     "coverage",

@@ -1,5 +1,6 @@
 //! What a run writes about a completed table.
 
+use super::Facts;
 use crate::completed::{Completed, Contender, TableFacts, imputation_json};
 use crate::spec::{Job, LowRank, Model};
 use serde_json::{Map, Value, json};
@@ -7,8 +8,8 @@ use whimbrel_core::Result;
 use whimbrel_core::method::Artifact;
 use whimbrel_engine::Outcome;
 use whimbrel_engine::metrics::number;
-use whimbrel_methods::fedmiss::baselines;
 use whimbrel_methods::fedmiss::select::{self, Selection};
+use whimbrel_methods::fedmiss::{UNOBSERVED, baselines};
 use whimbrel_models::lowrank::{Effects, KIND, LowRankFit, Scores};
 
 /// A run's table: what its files say beyond those of other runs.
@@ -20,30 +21,35 @@ pub(super) struct Table {
 }
 
 /// Keys of `model.json`.
-pub(super) fn model_keys(key: &LowRank, facts: &TableFacts) -> Map<String, Value> {
-    let [rows, columns] = facts.bare();
-    let object = json!({
-        "family_name": key.family.name(),
-        "personal": key.personal,
-        "rows": facts.rows.to_vec(),
-        "unobserved_rows": rows,
-        "unobserved_columns": columns,
-    });
-    object.as_object().cloned().unwrap_or_default()
+pub(super) fn model_keys(key: &LowRank, rows: &[String], model: &Artifact) -> Map<String, Value> {
+    let mut object = Map::new();
+    object.insert("family_name".into(), key.family.name().into());
+    object.insert("personal".into(), key.personal.into());
+    object.insert("rows".into(), rows.into());
+    for (name, bare) in UNOBSERVED.into_iter().zip(unobserved(model)) {
+        object.insert(name.into(), bare.into());
+    }
+    object
 }
 
-/// Looks at a finished fit; none where the run fitted something else, or nothing.
-pub(super) fn table(
-    job: &Job,
-    facts: Option<&TableFacts>,
-    outcome: &Outcome,
-) -> Result<Option<Table>> {
-    let (Model::LowRank(key), Some(facts)) = (&job.model, facts) else { return Ok(None) };
+/// Rows and columns in which the fit had no cell.
+fn unobserved(model: &Artifact) -> [Vec<usize>; 2] {
+    UNOBSERVED.map(|name| {
+        let values = model.tensor(name).map_or(&[][..], |tensor| &tensor.values);
+        values.iter().map(|at| *at as usize).collect()
+    })
+}
+
+/// Looks at a finished fit; none where the run fitted something else, or nothing. What would take
+/// the clients' cells is left out where nobody has seen them.
+pub(super) fn table(job: &Job, facts: &Facts, outcome: &Outcome) -> Result<Option<Table>> {
+    let Model::LowRank(key) = &job.model else { return Ok(None) };
+    let seen = facts.table.as_ref();
     let Some(model) = outcome.delivered.last().filter(|a| a.kind == KIND) else {
         return Ok(None);
     };
     let fit = LowRankFit::from_artifact(model)?;
-    let held_out = holdout(&fit, facts, outcome);
+    let held_out = holdout(&fit, seen, outcome);
     let contenders = contenders(&outcome.delivered, held_out.deviance);
     let mut summary = Map::new();
     let mut put = |key: &str, value: Value| summary.insert(key.into(), value);
@@ -51,17 +57,26 @@ pub(super) fn table(
     put("rank", settings.rank.into());
     put("lambda", number(settings.lambda));
     put("effects", effects_name(settings.effects).into());
-    put("observations", (facts.fitted.len() + facts.held_out.len()).into());
-    put("held_out", facts.held_out.len().into());
+    if let Some(seen) = seen {
+        put("observations", (seen.fitted.len() + seen.held_out.len()).into());
+        put("held_out", seen.held_out.len().into());
+    }
+    if let Some(row) = &outcome.last
+        && let Some(repairs) = row.number("repairs")
+    {
+        let looked_at = f64::from(row.round.max(1)) * fit.model.cells() as f64;
+        put("repaired_share", number(repairs / looked_at));
+    }
     let known = |value: Option<f64>| value.map_or(Value::Null, number);
     put("holdout_deviance", known(held_out.deviance));
     put("holdout_rmse", known(held_out.rmse));
     put("coverage", known(fit.calibration.as_ref().and_then(|c| c.coverage)));
     put("dispersion", known(fit.calibration.as_ref().map(|c| c.dispersion)));
     put("field_relative", known(field_relative(&fit, outcome)));
-    let [rows, columns] = facts.bare();
-    let table = Completed::new(fit, facts.rows.to_vec(), facts.columns.to_vec(), [&rows, &columns]);
-    put("intervals", table.intervals().into());
+    let [rows, columns] = unobserved(model);
+    let labels = (facts.row_labels.clone(), facts.columns.clone());
+    let table = Completed::new(fit, labels.0, labels.1, [&rows, &columns]);
+    put("intervals", table.intervals_without_effects(key.personal).into());
     if let Some(selection) = selection(&outcome.delivered)? {
         let tried = selection.tried.iter().map(|(candidate, deviance, error, rounds)| {
             json!({
@@ -77,11 +92,14 @@ pub(super) fn table(
         let baselines: Map<String, Value> =
             baselines.map(|c| (c.name.clone(), number(c.deviance))).collect();
         put("baselines", baselines.into());
+        // Without an evaluation, which a network has only where asked, the fit was not measured.
+        let measured = contenders.iter().any(|c| c.fitted);
         let best = contenders.iter().min_by(|a, b| a.deviance.total_cmp(&b.deviance));
+        let best = best.filter(|_| measured);
         put("best", best.map_or(Value::Null, |c| c.name.clone().into()));
     }
     let spelled_out: Vec<Contender> = contenders.iter().map(spelled_out).collect();
-    let imputation = imputation_json(&table, facts, key.personal, &spelled_out);
+    let imputation = imputation_json(&table, seen, key.personal, &spelled_out);
     Ok(Some(Table { imputation, summary }))
 }
 
@@ -173,13 +191,13 @@ struct Holdout {
 }
 
 /// As the clients answered at the last evaluation, their own effects included.
-fn holdout(fit: &LowRankFit, facts: &TableFacts, outcome: &Outcome) -> Holdout {
+fn holdout(fit: &LowRankFit, seen: Option<&TableFacts>, outcome: &Outcome) -> Holdout {
     let last = |name: &str| outcome.last.as_ref().and_then(|row| row.number(name));
     if let (Some(deviance), Some(rmse)) = (last("held_out_deviance"), last("held_out_rmse")) {
         return Holdout { deviance: Some(deviance), rmse: Some(rmse) };
     }
     let mut tally = Scores::default().held_out;
-    for cell in &facts.held_out {
+    for cell in seen.map_or(&[][..], |seen| &seen.held_out) {
         let mean = fit.mean(cell.row as usize, cell.column as usize);
         tally.add(fit.model.family(), cell.value, mean);
     }

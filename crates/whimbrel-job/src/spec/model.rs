@@ -27,6 +27,8 @@ pub enum Model {
 pub struct Regression {
     /// The factor of half the squared norm of the coefficients.
     pub ridge: f64,
+    /// The factor of the bounded penalty that is not convex; zero where there is none.
+    pub nonconvex: f64,
     /// Whether a constant is added.
     pub intercept: bool,
 }
@@ -52,6 +54,14 @@ static RIDGE: Key = Key::default(
     "the factor of half the squared norm of the coefficients, the intercept's too",
 )
 .only(REGRESSIONS, "only regressions have it");
+static NONCONVEX: Key = Key::default(
+    "nonconvex",
+    "a number of at least 0",
+    "0.0",
+    "the factor of `sum_j w_j^2 / (1 + w_j^2)`, a bounded penalty that is not convex, in place of \
+     the ridge: no minimum is computed, and `gradient_norm2` is reported where `excess_loss` would be",
+)
+.only(&["logistic"], "only logistic regression has it");
 static INTERCEPT: Key =
     Key::default("intercept", "true or false", "true", "whether a constant is added")
         .only(REGRESSIONS, "only regressions have it");
@@ -63,6 +73,7 @@ pub(crate) static SECTION: Section = Section {
     keys: &[
         &KIND,
         &RIDGE,
+        &NONCONVEX,
         &INTERCEPT,
         &COMPONENTS,
         &COVARIANCE,
@@ -99,7 +110,11 @@ impl Model {
             }
             Self::Linear(regression) | Self::Logistic(regression) => {
                 let intercept = if regression.intercept { "" } else { ", no intercept" };
-                format!("{}, ridge {}{intercept}", self.name(), regression.ridge)
+                let penalty = match regression.nonconvex {
+                    0.0 => format!("ridge {}", regression.ridge),
+                    lambda => format!("bounded penalty {lambda}"),
+                };
+                format!("{}, {penalty}{intercept}", self.name())
             }
             Self::LowRank(table) => table.describe(),
         }
@@ -142,7 +157,9 @@ impl Model {
         out.put(&KIND, text(self.name()));
         match self {
             Self::Gmm(gmm) => gmm.write(out),
-            Self::Linear(regression) | Self::Logistic(regression) => regression.write(out),
+            Self::Linear(regression) | Self::Logistic(regression) => {
+                regression.write(out, self.kind())
+            }
             Self::LowRank(table) => table.write(out),
         }
     }
@@ -151,14 +168,26 @@ impl Model {
 impl Regression {
     fn read(reader: &Reader<'_>, kind: ModelKind) -> Read<Self> {
         let why = format!("has no meaning for {}: other models have it", kind.name());
-        reader.refuse_all_but(&[&KIND, &RIDGE, &INTERCEPT], &why);
+        let logistic = kind == ModelKind::Logistic;
+        let keys: &[&Key] = match logistic {
+            true => &[&KIND, &RIDGE, &NONCONVEX, &INTERCEPT],
+            false => &[&KIND, &RIDGE, &INTERCEPT],
+        };
+        reader.refuse_all_but(keys, &why);
         let ridge = reader.read(&RIDGE, |v| v.number(|x| x >= 0.0));
+        let nonconvex = match logistic {
+            true => reader.read(&NONCONVEX, |v| v.number(|x| x >= 0.0)),
+            false => Ok(0.0),
+        };
         let intercept = reader.read(&INTERCEPT, |v| v.boolean());
-        Ok(Self { ridge: ridge?, intercept: intercept? })
+        Ok(Self { ridge: ridge?, nonconvex: nonconvex?, intercept: intercept? })
     }
 
-    fn write(&self, out: &mut Writer) {
+    fn write(&self, out: &mut Writer, kind: ModelKind) {
         out.put(&RIDGE, number(self.ridge));
+        if kind == ModelKind::Logistic {
+            out.put(&NONCONVEX, number(self.nonconvex));
+        }
         out.put(&INTERCEPT, self.intercept.to_string());
     }
 }

@@ -58,6 +58,13 @@ impl Job {
             source.report_at(&["method", "kind"], what, hint);
             return;
         }
+        if let Model::Logistic(regression) = &self.model
+            && regression.ridge > 0.0
+            && regression.nonconvex > 0.0
+        {
+            let what = "a ridge and a penalty that is not convex exclude each other".to_string();
+            source.report_at(&["model", "nonconvex"], what, "take one of them out");
+        }
         if gradient && self.data.prepare.is_something() {
             let what = format!("[data.prepare] is for mixtures, and {model} predicts a target");
             let hint = "take it out; standardize = true in [data] scales the columns";

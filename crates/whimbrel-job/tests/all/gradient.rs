@@ -44,7 +44,10 @@ fn the_published_job_parses_as_written() {
             standardize: true,
         })
     );
-    assert_eq!(job.model, Model::Logistic(Regression { ridge: 0.0, intercept: true }));
+    assert_eq!(
+        job.model,
+        Model::Logistic(Regression { ridge: 0.0, nonconvex: 0.0, intercept: true })
+    );
     assert_eq!((job.method.kind, job.method.channels), (MethodKind::Sgd, Some(Preset::Mcm)));
     assert_eq!((job.method.step, job.method.weights), (Step::OverL(1.0), Weights::Equal));
     assert_eq!(job.method.batch, Batch::Mini { rows: 50, replacement: true, local_steps: 1 });
@@ -77,6 +80,7 @@ fn the_resolved_job_names_every_default() {
     [model]
     kind = "logistic"
     ridge = 0.0
+    nonconvex = 0.0
     intercept = true
 
     [method]
@@ -225,6 +229,11 @@ fn models_and_methods_that_do_not_fit_each_other() {
         refusal(&TOY.replace("\"linear\"", &format!("\"linear\"\n{key}")));
     }
     refusal(&PLAIN.replace("components = 3", "components = 3\nridge = 0.1"));
+    // Of the regressions only logistic has a penalty that is not convex, and then no ridge.
+    refusal(&TOY.replace("\"linear\"", "\"linear\"\nnonconvex = 0.1"));
+    refusal(&A9A_MCM.replace("\"logistic\"", "\"logistic\"\nridge = 0.1\nnonconvex = 0.1"));
+    let job = parse(&A9A_MCM.replace("\"logistic\"", "\"logistic\"\nnonconvex = 0.1"));
+    assert_eq!(parse(&job.to_toml()), job);
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod errors;
 mod gradient;
 mod jobs;
 mod network;
+mod network_cells;
 mod offer;
 mod plans;
 mod prepare;

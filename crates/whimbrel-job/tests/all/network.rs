@@ -216,9 +216,9 @@ impl<'m> Runner<'m> for Mail<'m> {
 }
 
 /// Rows of four wards of unequal size: in one file for the simulation, and each ward's own.
-struct Wards {
-    folder: tempfile::TempDir,
-    files: Vec<(String, PathBuf)>,
+pub(crate) struct Wards {
+    pub folder: tempfile::TempDir,
+    pub files: Vec<(String, PathBuf)>,
 }
 
 impl Wards {
@@ -296,7 +296,7 @@ impl Wards {
         (outcome.unwrap(), scribe.journal)
     }
 
-    fn same(&self, job: &Job) {
+    pub fn same(&self, job: &Job) {
         let (there, _) = self.federated(job, false);
         equal(&there, &self.simulated(job, None), job);
         let (there, journal) = self.federated(job, true);

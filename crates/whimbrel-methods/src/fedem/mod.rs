@@ -46,7 +46,7 @@ mod state;
 
 pub use crate::settings::{Batch, Budget, Weights};
 pub use form::Form;
-pub use oracle::{Oracle, Running};
+pub use oracle::{Decoded, Oracle, Running};
 pub(crate) use state::list_bytes;
 pub use state::{Client, Down, Peer, Phase, Server, Summary, Up};
 
@@ -280,22 +280,23 @@ impl<M: LatentModel> Method for FedEm<M> {
         data: &M::Data,
         key: Key,
     ) -> Result<(Client, Up)> {
-        let mut received = self.receive(client, down)?;
+        let Received { down: down_end, moments, s_hat, theta, coordinates } =
+            self.receive(client, down)?;
         let uplink = self
             .uplinks
             .get(usize::from(down.uplink))
             .ok_or_else(|| Error::peer("a message names an uplink that the job does not have"))?;
         // S_{k+1,i}, an approximation of s̄_i(T(Ŝ_k))                         (Alg. 1, l. 6)
         let estimate = match down.phase {
-            Phase::Fit => self.estimate(client, down, &mut received, data, key)?,
+            Phase::Fit => self.estimate(client, down, (theta, coordinates), data, key)?,
             Phase::Statistic | Phase::Memory => Estimate {
-                s_i: self.whole_statistic(&received.theta, data)?,
+                s_i: self.whole_statistic(&theta, data)?,
                 position: client.position,
                 running: None,
             },
         };
         let mut oracle = estimate.s_i;
-        if let Some(s_hat) = &received.s_hat {
+        if let Some(s_hat) = &s_hat {
             vector::axpy(&mut oracle, -1.0, s_hat);
         }
         // Δ_{k+1,i} = S_{k+1,i} − V_{k,i} − Ŝ_k; send Quant(Δ); V += α Quant(Δ)    (l. 7 to 9)
@@ -306,10 +307,10 @@ impl<M: LatentModel> Method for FedEm<M> {
         };
         let client = Client {
             up,
-            down: received.down,
+            down: down_end,
             position: estimate.position,
             running: estimate.running,
-            moments: received.moments,
+            moments,
         };
         Ok((client, Up { phase: down.phase, packet }))
     }

@@ -17,9 +17,13 @@
 //! from the parameters of its *own* last active round; who is away does nothing. With everyone this
 //! is Algorithm 2, whose correction at k = 0 is zero.
 
-use super::{Client, Down, FedEm, Received};
+use super::{Client, Down, FedEm, Form};
 use crate::settings::{Batch, DRAW};
-use whimbrel_core::{Error, Key, Result, math, vector, wire};
+use std::any::Any;
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+use whimbrel_core::{Error, Key, Result, Wire, math, vector, wire};
 use whimbrel_models::{LatentModel, Rows};
 
 /// How a client estimates its statistic.
@@ -80,9 +84,30 @@ pub struct Running {
     pub s_i: Vec<f64>,
     /// The parameters at which it stands, in the coordinates in which they travel.
     pub theta: Vec<f64>,
+    /// The same, decoded.
+    pub decoded: Decoded,
 }
 
-wire!(Running { outer, s_i, theta });
+wire!(Running { outer, s_i, theta, decoded });
+
+/// The model's parameters at a recursion's coordinates where they are still at hand, so that the
+/// next round need not decode them. No part of the state: they are not written down, and without
+/// them the coordinates give the same.
+#[derive(Clone, Default)]
+pub struct Decoded(Option<Arc<dyn Any + Send + Sync>>);
+
+impl fmt::Debug for Decoded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Decoded" } else { "not decoded" })
+    }
+}
+
+impl Wire for Decoded {
+    fn put(&self, _: &mut Vec<u8>) {}
+    fn take(_: &mut &[u8]) -> Result<Self> {
+        Ok(Self::default())
+    }
+}
 
 /// What one call of the oracle gives.
 pub(super) struct Estimate {
@@ -95,31 +120,33 @@ pub(super) struct Estimate {
 }
 
 impl<M: LatentModel> FedEm<M> {
-    /// `S_{k+1,i}` at the parameters received.
+    /// `S_{k+1,i}` at the parameters received, with the coordinates in which they travelled.
     pub(super) fn estimate(
         &self,
         client: &Client,
         down: &Down,
-        received: &mut Received<M>,
+        (theta, coordinates): (M::Parameters, Vec<f64>),
         data: &M::Data,
         key: Key,
     ) -> Result<Estimate> {
-        let theta = &received.theta;
         match self.oracle {
             Oracle::Minibatch => {
-                let (s_i, position) = self.sampled_statistic(theta, data, client.position, key)?;
+                let (s_i, position) = self.sampled_statistic(&theta, data, client.position, key)?;
                 Ok(Estimate { s_i, position, running: None })
             }
             Oracle::Spider { .. } => {
                 let outer = down.outer.ok_or_else(|| Error::peer("the outer loop is missing"))?;
                 let s_i = match client.running.as_ref().filter(|running| running.outer == outer) {
                     // S_{t,0,i} = m^-1 Σ_j s̄_ij(T(Ŝ_{t,0}))                    (Alg. 2, l. 3, 20)
-                    None => self.whole_statistic(theta, data)?,
-                    Some(running) => self.moved_on(running, theta, data, key)?,
+                    None => self.whole_statistic(&theta, data)?,
+                    Some(running) => self.moved_on(running, &theta, data, key)?,
                 };
-                let theta = std::mem::take(&mut received.coordinates);
-                let running = Some(Running { outer, s_i: s_i.clone(), theta });
-                Ok(Estimate { s_i, position: client.position, running })
+                // Parameters that the client computed itself are not quite those that their
+                // coordinates give, and a resumed run has only these.
+                let exact = self.form != Form::State;
+                let decoded = Decoded(exact.then(|| Arc::new(theta) as _));
+                let running = Running { outer, s_i: s_i.clone(), theta: coordinates, decoded };
+                Ok(Estimate { s_i, position: client.position, running: Some(running) })
             }
         }
     }
@@ -132,7 +159,11 @@ impl<M: LatentModel> FedEm<M> {
         data: &M::Data,
         key: Key,
     ) -> Result<Vec<f64>> {
-        let last = self.model.from_vector(&running.theta)?;
+        let at_hand = running.decoded.0.as_ref().and_then(|theta| theta.downcast_ref());
+        let last: Cow<'_, M::Parameters> = match at_hand {
+            Some(last) => Cow::Borrowed(last),
+            None => Cow::Owned(self.model.from_vector(&running.theta)?),
+        };
         let mut s_i = vec![0.0; running.s_i.len()];
         let drawn = self.batch.draw(self.model.rows(data), &mut key.fold(DRAW).stream());
         let rows = drawn.as_deref().map_or(Rows::All, Rows::These);

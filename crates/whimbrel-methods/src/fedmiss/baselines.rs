@@ -7,15 +7,12 @@
 //! column effects. Of the last two only sums of deviances leave the client.
 
 use super::roll::{Answers, Roll};
-use super::{BindCells, Copies, FedMiss, Memory, Phase, StepRule};
-use crate::settings::{Batch, Budget};
-use whimbrel_codec::Codec;
-use whimbrel_codec::channel::Downlink;
+use super::{BindCells, FedMiss, Phase};
 use whimbrel_core::method::{
     Artifact, Bind, Cohort, Disclosure, Evaluate, Exposure, From, Metric, Plan,
 };
 use whimbrel_core::{Cell, ClientData, ClientId, Error, Key, Method, Result, vector, wire};
-use whimbrel_models::lowrank::{Effects, Factors, Family, LowRank, Observed, Settings, own_effect};
+use whimbrel_models::lowrank::{Effects, Factors, LowRank, Observed, Settings, own_effect};
 
 /// The kind of the artifact.
 pub const KIND: &str = "baselines";
@@ -26,8 +23,6 @@ pub const NAMES: [&str; 4] =
 pub const ROUNDS: u32 = 200;
 /// The effects are done once the completed table moves by less than this share of itself.
 const SETTLED: f64 = 1e-5;
-/// Means are kept this far inside their range: a column of zeros does not make a count impossible.
-const MEAN_MIN: f64 = 1e-3;
 /// Sweeps over a client's own rows and columns.
 const SWEEPS: usize = 100;
 /// They end when no effect moves by more than this.
@@ -49,20 +44,7 @@ impl Baselines {
 
     fn fit(&self) -> Result<FedMiss> {
         let model = LowRank::new(self.settings.clone())?;
-        let downlink = Downlink::exact(model.coordinates_len());
-        Ok(FedMiss {
-            model,
-            step: StepRule::Auto,
-            budget: Budget::Rounds(self.rounds),
-            batch: Batch::Full,
-            copies: Copies::Fewest,
-            codec: Codec::Exact,
-            memory: Memory::Off,
-            open_memories: false,
-            personal: false,
-            participation: 1.0,
-            downlink,
-        })
+        Ok(FedMiss::exact(model, self.rounds))
     }
 
     /// The number of held-out cells, and the sum of their deviances under each model.
@@ -85,19 +67,10 @@ impl Baselines {
                 family.mean(alone.theta(row, column)),
             ];
             for (sum, mean) in sums[1..].iter_mut().zip(means) {
-                *sum += family.deviance(cell.value, inside(family, mean));
+                *sum += family.judged_deviance(cell.value, mean);
             }
         }
         Ok(sums)
-    }
-}
-
-/// A mean, kept inside the range of the family.
-fn inside(family: Family, mean: f64) -> f64 {
-    match family {
-        Family::Gaussian => mean,
-        Family::Poisson => mean.max(MEAN_MIN),
-        Family::Bernoulli => mean.clamp(MEAN_MIN, 1.0 - MEAN_MIN),
     }
 }
 
@@ -333,8 +306,12 @@ impl Method for Baselines {
                 }
             }
             _ => {
-                if let Some(sums) = server.roll.take(&fold.scores, server.fit.members.len())? {
-                    server.sums = sums;
+                let everyone = server.fit.member_ids();
+                if let Some(heard) = server.roll.take(fold.scores, &everyone)? {
+                    server.sums = vec![0.0; 1 + NAMES.len()];
+                    for answer in heard.iter().filter(|answer| !answer.sums.is_empty()) {
+                        vector::axpy(&mut server.sums, 1.0, &answer.sums);
+                    }
                     server.fit.phase = Phase::Over;
                 }
             }
@@ -414,6 +391,7 @@ impl Evaluate for Baselines {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use whimbrel_models::lowrank::Family;
 
     #[test]
     fn own_effects_of_a_multiplicative_table_are_its_margins() {

@@ -49,7 +49,6 @@ use crate::settings::Budget;
 use whimbrel_codec::Codec;
 use whimbrel_core::method::{Artifact, Bind, Cohort, Disclosure, Exposure, From, Method, Plan};
 use whimbrel_core::{ClientData, ClientId, Error, Key, Result, vector};
-use whimbrel_models::lowrank::interval::PARTS;
 use whimbrel_models::lowrank::{Factors, LowRankFit, Observed, Scores};
 
 /// A client may observe each cell so many times: a bound on what it sends.
@@ -77,10 +76,10 @@ impl Method for FedMiss {
     fn enroll(&self, data: &Observed, _: Key) -> Result<(Client, Summary)> {
         self.check()?;
         let cells = Positions(data.cells.iter().map(|cell| self.position(cell)).collect());
-        if cells.0.len() > self.cells_max() {
+        let most = cells.0.len().max(data.held_out.len());
+        if most > self.cells_max() {
             return Err(Error::data(format!(
-                "it has {} observations of {} cells; at most {REPEATS_MAX} per cell can be used",
-                cells.0.len(),
+                "it has {most} observations of {} cells; at most {REPEATS_MAX} per cell can be used",
                 self.model.cells()
             )));
         }
@@ -244,7 +243,14 @@ impl Method for FedMiss {
             calibration: server.calibration,
             uncertainty: self.uncertainty(server)?,
         };
-        Ok(fit.to_artifact())
+        let mut artifact = fit.to_artifact();
+        // Nothing but the penalty shaped their factors: whoever uses the table must know.
+        for (name, bare) in UNOBSERVED.into_iter().zip(self.unobserved(server)) {
+            if !bare.is_empty() {
+                artifact = artifact.with(name, &[bare.len()], bare);
+            }
+        }
+        Ok(artifact)
     }
 
     fn disclosures(&self) -> Vec<Disclosure> {
@@ -256,6 +262,7 @@ impl Method for FedMiss {
         };
         let cells = self.cells_max();
         let list = |numbers: usize| 10 + 8 * numbers;
+        let scores = Scores::bytes_max(self.model.family(), cells);
         let mut all = vec![
             Disclosure {
                 message: "summary",
@@ -282,11 +289,11 @@ impl Method for FedMiss {
                 bytes_max: 20 + 2 * list(self.batch_of(cells)),
                 exposure: Exposure::Rows,
             },
-            aggregate("up", "at the end: sums over its cells, and histograms of the scores of cells held out", SCORES_BYTES),
+            aggregate("up", "at the end: sums over its cells, and histograms of the scores of cells held out", scores),
             Disclosure {
                 message: "answer",
                 meaning: "at evaluations: the residuals of its cells, sums over them and over the cells held out, and a histogram of scores".into(),
-                bytes_max: list(cells) + 40 + SCORES_BYTES,
+                bytes_max: list(cells) + 40 + scores,
                 exposure: Exposure::Rows,
             },
         ]);
@@ -294,8 +301,10 @@ impl Method for FedMiss {
     }
 }
 
-/// Four sums twice, and as many histograms as there are parts, of at most 807 bins in 32 octaves.
-const SCORES_BYTES: usize = 64 + PARTS * (10 + 807 * 32 * 11);
+/// Tensors of a delivered table: the rows, and the columns, in which nobody's fit had a cell. Each
+/// is there only where there is one.
+pub const UNOBSERVED: [&str; 2] = ["unobserved_rows", "unobserved_columns"];
+
 /// Squares of larger numbers, summed over a table, could overflow.
 const VALUE_MAX: f64 = 1e100;
 
@@ -308,6 +317,17 @@ impl FedMiss {
     /// A cell's number in the table.
     fn position(&self, cell: &whimbrel_core::Cell) -> u64 {
         u64::from(cell.row) * self.model.columns() as u64 + u64::from(cell.column)
+    }
+
+    /// Rows and columns without an observed cell, as a tensor holds them.
+    fn unobserved(&self, server: &Server) -> [Vec<f64>; 2] {
+        let (rows, columns) = (self.model.rows(), self.model.columns());
+        let mut known = [vec![false; rows], vec![false; columns]];
+        for cell in &server.union {
+            known[0][*cell as usize / columns] = true;
+            known[1][*cell as usize % columns] = true;
+        }
+        known.map(|side| (0..side.len()).filter(|i| !side[*i]).map(|i| i as f64).collect())
     }
 
     /// What comes after the start, or after the memories.

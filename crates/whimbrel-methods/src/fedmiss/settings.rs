@@ -5,12 +5,8 @@ use crate::step::Schedule;
 use whimbrel_codec::Codec;
 use whimbrel_codec::channel::{Downlink, em_alpha};
 use whimbrel_core::{Error, Result};
+pub use whimbrel_models::lowrank::PERSONAL_MAX;
 use whimbrel_models::lowrank::{Family, LowRank};
-
-/// Personal effects stay within plus and minus this: a client counts at most `e^2` times more or
-/// less than the others, and the server's step can allow for it without knowing whose effect is
-/// what.
-pub const PERSONAL_MAX: f64 = 2.0;
 
 /// Hyper-parameters.
 pub struct FedMiss {
@@ -82,6 +78,25 @@ pub enum Memory {
 }
 
 impl FedMiss {
+    /// A fit with full batches and exact messages both ways, of everyone in every round: what the
+    /// stages around a fit compare models by.
+    pub fn exact(model: LowRank, rounds: u32) -> Self {
+        let downlink = Downlink::exact(model.coordinates_len());
+        Self {
+            model,
+            step: StepRule::Auto,
+            budget: Budget::Rounds(rounds),
+            batch: Batch::Full,
+            copies: Copies::Fewest,
+            codec: Codec::Exact,
+            memory: Memory::Off,
+            open_memories: false,
+            personal: false,
+            participation: 1.0,
+            downlink,
+        }
+    }
+
     /// Refuses settings that do not go together, with the reason.
     pub fn check(&self) -> Result<()> {
         if let Batch::Sample { replacement, local_steps, size } = self.batch {

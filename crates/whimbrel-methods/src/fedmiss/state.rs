@@ -87,6 +87,11 @@ impl Server {
         self.members.iter().map(|member| member.places.len() as u64).sum()
     }
 
+    /// Who is enrolled, ascending.
+    pub fn member_ids(&self) -> Vec<u32> {
+        self.members.iter().map(|member| member.id).collect()
+    }
+
     /// Passes over the observations.
     pub fn epoch(&self) -> f64 {
         self.residuals as f64 / self.observations().max(1) as f64

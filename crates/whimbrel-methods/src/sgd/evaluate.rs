@@ -22,10 +22,12 @@ pub struct Answer {
     loss: f64,
     /// `||h_i − ∇F_i(w_*)||²`.
     memory_gap2: Option<f64>,
+    /// `∇F_i(w)` where the loss is not convex: there is no minimum to compare with.
+    gradient: Vec<f64>,
 }
 
 wire!(Ask { w, w_star });
-wire!(Answer { rows, loss, memory_gap2 });
+wire!(Answer { rows, loss, memory_gap2, gradient });
 
 impl Evaluate for Sgd {
     type Ask = Ask;
@@ -37,7 +39,11 @@ impl Evaluate for Sgd {
     }
 
     fn answer(&self, client: &Client, ask: &Ask, data: &Examples) -> Result<Answer> {
-        let loss = self.problem.loss(&ask.w, data)?;
+        let mut gradient = vec![0.0; self.answered_len()];
+        let loss = match gradient.is_empty() {
+            true => self.problem.loss(&ask.w, data)?,
+            false => self.problem.gradient(&ask.w, data, Rows::All, &mut gradient)?,
+        };
         let memory_gap2 = match &ask.w_star {
             None => None,
             Some(w_star) => {
@@ -49,11 +55,17 @@ impl Evaluate for Sgd {
                 Some(vector::norm2_squared(&gap))
             }
         };
-        Ok(Answer { rows: data.rows() as u64, loss, memory_gap2 })
+        Ok(Answer { rows: data.rows() as u64, loss, memory_gap2, gradient })
     }
 
     fn check(&self, id: ClientId, peer: &Peer, answer: &Answer) -> Result<()> {
+        if answer.gradient.len() != self.answered_len() {
+            return Err(Error::peer(format!(
+                "client {id} answered with a gradient of another length"
+            )));
+        }
         let figures = [answer.loss, answer.memory_gap2.unwrap_or(0.0)];
+        let figures = figures.into_iter().chain(answer.gradient.iter().copied());
         check_answer(id, (answer.rows, peer.rows), figures)
     }
 
@@ -69,12 +81,14 @@ impl Evaluate for Sgd {
         let (mut clients, mut total, mut remembers) = (0.0, 0.0, false);
         // Sums of their own: beside a large loss a small gap would be rounded away.
         let (mut losses, mut gaps) = (ExactSum::new(1), ExactSum::new(1));
+        let mut gradients = ExactSum::new(self.answered_len());
         for (id, answer) in answers {
             let weight = self.weights.of(id, answer.rows)?;
             clients += 1.0;
             total += weight;
             remembers |= answer.memory_gap2.is_some();
             losses.add(&[answer.loss], weight)?;
+            gradients.add(&answer.gradient, weight)?;
             gaps.add(&[answer.memory_gap2.unwrap_or(0.0)], 1.0)?;
         }
         if total == 0.0 {
@@ -87,6 +101,9 @@ impl Evaluate for Sgd {
             vector::axpy(&mut gap, -1.0, &reference.w);
             vector::norm2_squared(&gap)
         });
+        // ||∇F(w)||², what Theorem S11 bounds
+        let gradient_norm2 = (!gradients.is_empty())
+            .then(|| vector::norm2_squared(&gradients.value()) / (total * total));
         let ghost =
             self.downlink.ghost_bytes(&server.down).map(|_| 8.0 * server.ghost_bytes as f64);
         let optional = |name, value: Option<f64>| Metric {
@@ -104,9 +121,19 @@ impl Evaluate for Sgd {
             optional("local_variance", server.spread.map(|s| s.local2)),
             optional("down_memory_gap2", server.spread.and_then(|s| s.memory2)),
         ];
+        if gradient_norm2.is_some() {
+            metrics.push(optional("gradient_norm2", gradient_norm2));
+        }
         if ghost.is_some() {
             metrics.push(optional("bits_down_ghost", ghost));
         }
         Ok(metrics)
+    }
+}
+
+impl Sgd {
+    /// The length of the gradient that an answer holds: none where the loss is convex.
+    pub(super) fn answered_len(&self) -> usize {
+        if self.problem.gap_at_zero().is_some() { self.dimension } else { 0 }
     }
 }

@@ -323,7 +323,18 @@ impl Method for Sgd {
                 "each round: its compressed gradient on a minibatch (a batch of one row can give that row away)",
                 2 * whole,
             ),
-            aggregate("answer", "at evaluations: its mean loss, and distances of its memory", 64),
+            match self.answered_len() {
+                0 => aggregate(
+                    "answer",
+                    "at evaluations: its mean loss, and distances of its memory",
+                    64,
+                ),
+                _ => aggregate(
+                    "answer",
+                    "at evaluations: its mean loss, its gradient, and distances of its memory",
+                    whole + 64,
+                ),
+            },
         ];
         if self.opens() {
             all.push(aggregate("up", "once: its gradient at the first model, exactly", whole));

@@ -25,7 +25,8 @@ pub enum StepRule {
     },
     /// `1/(L sqrt(k))`.
     OverSmoothnessRoot,
-    /// What Theorems 1 and 2 (Appendix G for clients that differ) prescribe.
+    /// What Theorems 1 and 2 (Appendix G for clients that differ) prescribe, and Theorem S11 where
+    /// the loss is not convex.
     Theory,
 }
 
@@ -38,9 +39,9 @@ pub struct Bounds {
     pub strong_convexity: f64,
     /// `σ²`, the clients' mean.
     pub sigma2: f64,
-    /// `γ_max` of section 3 and Appendix G.
+    /// `γ_max` of section 3 and Appendix G; of Theorem S11 where the loss is not convex.
     pub gamma_max: f64,
-    /// The constant step of Theorem 2; not used where `decreasing`.
+    /// The constant step of Theorem 2 or S11; not used where `decreasing`.
     pub gamma: f64,
     /// Whether Theorem 1's `2/(μ(k + 1) + L̃)` applies.
     pub decreasing: bool,
@@ -126,7 +127,9 @@ impl Facts {
         };
         let omega = omegas.into_iter().fold(0.0, f64::max);
         let omega_up = omega_with_sampling(omega, method.participation);
-        bounds.gamma_max = gamma_max(bounds.smoothness, omega_up, down, self.clients);
+        let gap = method.problem.gap_at_zero();
+        let largest = if gap.is_some() { non_convex_max } else { gamma_max };
+        bounds.gamma_max = largest(bounds.smoothness, omega_up, down, self.clients);
         let batch = match method.batch {
             Batch::Full => None,
             Batch::Sample { size, local_steps, .. } => {
@@ -135,8 +138,12 @@ impl Facts {
         };
         let noisy = batch.filter(|_| bounds.sigma2 > 0.0);
         bounds.decreasing = noisy.is_some() && bounds.strong_convexity > 0.0;
-        bounds.gamma = match noisy {
-            Some(b) if !bounds.decreasing => {
+        bounds.gamma = match (noisy, gap) {
+            (Some(b), Some(gap)) => {
+                let nb = b * self.clients;
+                theorem_s11(&bounds, gap, nb, omega_up, self.rounds(method))
+            }
+            (Some(b), None) if !bounds.decreasing => {
                 let reference = method.reference.as_ref().ok_or_else(needs_reference)?;
                 let nb = b * self.clients;
                 theorem_2(&bounds, reference, nb, omega_up, self.rounds(method))
@@ -187,27 +194,23 @@ fn theorem_2(bounds: &Bounds, at: &Reference, nb: f64, omega_up: f64, rounds: f6
     (distance2 * nb / ((1.0 + omega_up) * bounds.sigma2 * rounds)).sqrt().min(bounds.gamma_max)
 }
 
-/// The step of Theorem S11 for losses that are not convex:
-/// `sqrt(2 N b (F(w_0) − F_*) / (σ² L (1 + ω_up) K))`, within its bound on `γ L`.
-pub fn non_convex(
-    bounds: &Bounds,
-    gap: f64,
-    nb: f64,
-    omega: (f64, f64),
-    clients: f64,
-    rounds: f64,
-) -> f64 {
-    let (omega_up, omega_down) = omega;
-    let (l, up) = (bounds.smoothness, omega_up / clients);
+/// The bound on the step of Theorem S11, for losses that are not convex. The print has
+/// `α_dwn = 1/(8 ω_dwn)`; with another, its proof asks for what stands here.
+pub fn non_convex_max(l: f64, omega_up: f64, down: Option<(f64, f64)>, clients: f64) -> f64 {
+    let up = omega_up / clients;
     let mut bound = 1.0 / (2.0 * l * (1.0 + up));
-    if omega_down > 0.0 {
-        bound = bound.min(1.0 / (8.0 * l * omega_down));
-        bound = bound.min(1.0 / (8.0 * l * omega_down * (8.0 * omega_down + up).sqrt()));
+    if let Some((omega, alpha)) = down.filter(|(omega, _)| *omega > 0.0) {
+        // 1/(8 ω), and 1/(8 sqrt(ω² (8 ω + ω_up/N)))
+        bound = bound.min((alpha / (8.0 * omega)).sqrt() / l);
+        bound = bound.min((alpha / (8.0 * omega * (1.0 / alpha + up))).sqrt() / l);
     }
-    if bounds.sigma2 == 0.0 {
-        return bound;
-    }
-    (2.0 * nb * gap / (bounds.sigma2 * l * (1.0 + omega_up) * rounds)).sqrt().min(bound)
+    bound
+}
+
+/// The step of Theorem S11: `sqrt(2 N b (F(w_0) − F_*) / (σ² L (1 + ω_up) K))`, within its bound.
+fn theorem_s11(bounds: &Bounds, gap: f64, nb: f64, omega_up: f64, rounds: f64) -> f64 {
+    let noise = bounds.sigma2 * bounds.smoothness * (1.0 + omega_up);
+    (2.0 * nb * gap / (noise * rounds)).sqrt().min(bounds.gamma_max)
 }
 
 /// `E||g(w_0) − ∇F_i(w_0)||²` of a single row's gradient; zero for full batches.
@@ -265,11 +268,16 @@ mod tests {
 
     #[test]
     fn the_non_convex_step_stays_within_its_bound() {
-        let bounds = Bounds { smoothness: 1.0, sigma2: 1e-9, ..Bounds::default() };
-        let bound = 1.0 / (8.0 * 3.0 * (24.0f64 + 0.15).sqrt());
-        let step = non_convex(&bounds, 1.0, 100.0, (3.0, 3.0), 20.0, 10.0);
-        assert!((step - bound).abs() < 1e-15);
-        let noisy = Bounds { sigma2: 1e15, ..bounds };
-        assert!(non_convex(&noisy, 1.0, 100.0, (3.0, 3.0), 20.0, 10.0) < 1e-3 * bound);
+        // alpha = 1/(8 omega): the printed 1/(8 sqrt(omega^2 (8 omega + omega_up/N))).
+        let printed = 1.0 / (8.0 * 3.0 * (24.0f64 + 0.15).sqrt());
+        let bound = non_convex_max(1.0, 3.0, Some((3.0, 1.0 / 24.0)), 20.0);
+        assert!((bound - printed).abs() < 1e-15);
+        assert_eq!(non_convex_max(2.0, 20.0, None, 20.0), 0.125);
+        let bounds =
+            Bounds { smoothness: 1.0, sigma2: 1e-9, gamma_max: bound, ..Bounds::default() };
+        assert_eq!(theorem_s11(&bounds, 1.0, 100.0, 3.0, 10.0), bound);
+        // sqrt(2 * 100 * 0.5 / (1e6 * 4 * 25)) = 1e-3
+        let noisy = Bounds { sigma2: 1e6, ..bounds };
+        assert!((theorem_s11(&noisy, 0.5, 100.0, 3.0, 25.0) - 1e-3).abs() < 1e-15);
     }
 }

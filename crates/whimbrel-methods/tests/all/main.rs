@@ -7,6 +7,7 @@ mod federation;
 mod fedmiss;
 mod heterogeneous;
 mod invariants;
+mod non_convex;
 mod oracle;
 mod own_uplinks;
 mod reductions;

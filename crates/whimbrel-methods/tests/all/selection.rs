@@ -2,7 +2,7 @@
 //! same bits however the stage is run.
 
 use crate::fedmiss::federation;
-use whimbrel_core::{Cell, Cells, ClientData, DynMethod, Erased, Key, Probability, Wire};
+use whimbrel_core::{Cell, Cells, ClientData, ClientId, DynMethod, Erased, Key, Probability, Wire};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Participation, Simulator};
 use whimbrel_methods::fedmiss::BindCells;
@@ -146,6 +146,46 @@ fn threads_lost_uploads_and_resumption_change_no_bit() {
         let reference = bytes(method, &data, 1, false);
         assert!(bytes(method, &data, 3, false) == reference, "three threads differ");
         assert!(bytes(method, &data, 2, true) == reference, "saving and loading differs");
+    }
+}
+
+/// One client is lost for good in the middle, another joins then: the stages end with those who
+/// are there, and a rank that is clear stays so.
+#[test]
+fn stages_end_without_a_client_that_died_and_with_one_that_came_late() {
+    let data = counts(2, Key::root(61));
+    let faults = || Faults {
+        drops: (30..5_000).map(|round| (round, [ClientId(1)].into())).collect(),
+        late: [(ClientId(3), 20)].into(),
+        ..Faults::default()
+    };
+    let run = |method: &dyn DynMethod| {
+        let federation = federation(method, &data);
+        let keys = StageKeys::new(1, 0);
+        let everyone = Participation::Everyone;
+        let mut simulator =
+            Simulator::start(method, &federation, keys, everyone, faults()).unwrap();
+        while simulator.step().unwrap().is_some() {}
+        (method.artifact(simulator.machine().server()).unwrap(), simulator.machine().round())
+    };
+    let (found, rounds) = run(&selecting(select::ROUNDS));
+    assert!((100..4_000).contains(&rounds), "the loss lasts to the end: {rounds}");
+    let folds = found.tensor("folds").unwrap().values[0];
+    let cells = found.tensor("validation_cells").unwrap().values[0];
+    // About 112 cells of each client, each hidden once: of two clients in the first fold, which the
+    // late one joins in its middle, and of three less the lost one in the others.
+    assert_eq!(folds, 5.0);
+    let all: usize = [0, 2, 3].iter().map(|c| observed(&data[*c])).sum();
+    assert!(cells > 0.6 * all as f64 && cells < all as f64, "{cells} of {all}");
+    assert_eq!(Selection::from_artifact(&found).unwrap().chosen.rank, 2);
+    let (found, _) = run(&comparing());
+    assert!(found.tensor("held_out_cells").unwrap().values[0] > 20.0);
+}
+
+fn observed(data: &ClientData) -> usize {
+    match data {
+        ClientData::Cells(cells) => cells.observed.len(),
+        _ => 0,
     }
 }
 

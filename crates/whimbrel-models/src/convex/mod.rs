@@ -1,5 +1,5 @@
-//! Convex problems over labelled rows: least squares and logistic regression, with an optional
-//! ridge and intercept, their smoothness constants and their optima.
+//! Regressions over labelled rows: least squares and logistic regression, with an optional penalty
+//! and intercept, their smoothness constants and, where they are convex, their optima.
 //!
 //! With `n` rows `x_i` (a 1 at the end of each where there is an intercept) and targets `y_i`:
 //!
@@ -9,21 +9,25 @@
 //! | [`Logistic`] | `(1/n) sum ln(1 + exp(-y_i <x_i, w>)) + (ridge/2) ||w||^2` | -1 or 1; or 0 or 1, read as -1 and 1 |
 //!
 //! The ridge is on every coordinate, the intercept's too, so that `F` is `ridge`-strongly convex.
+//! In its place logistic regression may have [`Penalty::Bounded`], and then `F` is not convex: the
+//! one problem here that is not.
 
 mod examples;
 mod kernels;
+mod penalty;
 mod solve;
 mod spectrum;
 
 pub use examples::Examples;
+pub use penalty::Penalty;
 pub use solve::{Optimum, solve};
 pub use spectrum::{smoothness_of_mean, strong_convexity_of_mean};
 
 use crate::Rows;
 use kernels::BLOCK;
-use whimbrel_core::{ClientData, Error, Result, vector};
+use whimbrel_core::{ClientData, Error, Result, math, vector};
 
-/// A convex function of a parameter `w`, as a mean over a client's rows.
+/// A smooth function of a parameter `w`, as a mean over a client's rows.
 ///
 /// Rows, parameters and outputs of the wrong length are refused, and so is a point at which the
 /// result is not finite.
@@ -36,8 +40,8 @@ pub trait Problem: Send + Sync + 'static {
     /// The same for rows to predict, with targets or without; targets are not read.
     fn bind_features(&self, data: &ClientData) -> Result<Examples>;
 
-    /// Writes the mean gradient over `rows` at `w`, the ridge's included, and returns the mean loss
-    /// over those rows, the ridge's included. Allocates nothing once a thread is warm.
+    /// Writes the mean gradient over `rows` at `w`, the penalty's included, and returns the mean
+    /// loss over those rows, the penalty's included. Allocates nothing once a thread is warm.
     fn gradient(&self, w: &[f64], data: &Examples, rows: Rows<'_>, out: &mut [f64]) -> Result<f64>;
     /// `F(w)` over every row.
     fn loss(&self, w: &[f64], data: &Examples) -> Result<f64>;
@@ -48,17 +52,19 @@ pub trait Problem: Send + Sync + 'static {
     /// One prediction per row: the value, or the probability of class 1.
     fn predict(&self, w: &[f64], data: &Examples, out: &mut [f64]) -> Result<()>;
 
-    /// The ridge's factor.
-    fn ridge(&self) -> f64;
+    /// What is added to the rows' losses.
+    fn penalty(&self) -> Penalty;
+    /// Where `F` is not convex, so that no minimum is computed: a bound on `F(0) - inf F`.
+    fn gap_at_zero(&self) -> Option<f64>;
     /// The largest second derivative of one row's loss along `<x, w>`.
     fn curvature(&self) -> f64;
     /// `L`: the gradient's Lipschitz constant, the curvature times the largest eigenvalue of
-    /// `A^T A / n`, plus the ridge; to 1e-10, relative. Infinite where squares overflow.
+    /// `A^T A / n`, plus the penalty's; to 1e-10, relative. Infinite where squares overflow.
     fn smoothness(&self, data: &Examples) -> f64;
     /// The same with the Frobenius norm in place of the largest eigenvalue (`mcm-2021`'s step).
     fn frobenius(&self, data: &Examples) -> f64;
     /// `mu`: for least squares the smallest eigenvalue of `A^T A / n` plus the ridge, to 1e-10 of
-    /// `L`; for logistic regression the ridge.
+    /// `L`; for logistic regression the ridge. Zero where `F` is not convex.
     fn strong_convexity(&self, data: &Examples) -> f64;
     /// Whether `w` proves that the unregularised loss has no minimiser on these rows: every row
     /// lies strictly on its own side, so that stretching `w` lowers the loss for ever.
@@ -75,29 +81,28 @@ pub struct LeastSquares {
 /// Logistic regression with two classes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Logistic {
-    ridge: f64,
+    penalty: Penalty,
     intercept: bool,
 }
 
 impl LeastSquares {
     /// Refuses a ridge that is negative or not finite.
     pub fn new(ridge: f64, intercept: bool) -> Result<Self> {
-        Ok(Self { ridge: checked_ridge(ridge)?, intercept })
+        Penalty::Ridge(ridge).checked()?;
+        Ok(Self { ridge, intercept })
     }
 }
 
 impl Logistic {
     /// Refuses a ridge that is negative or not finite.
     pub fn new(ridge: f64, intercept: bool) -> Result<Self> {
-        Ok(Self { ridge: checked_ridge(ridge)?, intercept })
+        Self::penalised(Penalty::Ridge(ridge), intercept)
     }
-}
 
-fn checked_ridge(ridge: f64) -> Result<f64> {
-    if ridge >= 0.0 && ridge.is_finite() {
-        return Ok(ridge);
+    /// Refuses a penalty whose factor is negative or not finite.
+    pub fn penalised(penalty: Penalty, intercept: bool) -> Result<Self> {
+        Ok(Self { penalty: penalty.checked()?, intercept })
     }
-    Err(Error::config(format!("ridge = {ridge} is not a finite number of at least 0")))
 }
 
 /// What tells one loss of `<x, w>` from another.
@@ -106,8 +111,10 @@ trait Linear: Send + Sync + 'static {
     const CURVATURE: f64;
     /// Whether the loss curves by [`Self::CURVATURE`] everywhere.
     const QUADRATIC: bool;
-    /// Ridge and intercept.
-    fn settings(&self) -> (f64, bool);
+    /// The loss of every row at `w = 0`, where that does not depend on the row.
+    fn loss_at_zero() -> Option<f64>;
+    /// Penalty and intercept.
+    fn settings(&self) -> (Penalty, bool);
     /// Checks targets and makes them what the loss reads.
     fn targets(given: &[f64]) -> Result<Vec<f64>>;
     /// Products become derivatives, `losses` the losses.
@@ -123,8 +130,12 @@ impl Linear for LeastSquares {
     const CURVATURE: f64 = 1.0;
     const QUADRATIC: bool = true;
 
-    fn settings(&self) -> (f64, bool) {
-        (self.ridge, self.intercept)
+    fn settings(&self) -> (Penalty, bool) {
+        (Penalty::Ridge(self.ridge), self.intercept)
+    }
+
+    fn loss_at_zero() -> Option<f64> {
+        None
     }
 
     fn targets(given: &[f64]) -> Result<Vec<f64>> {
@@ -154,8 +165,12 @@ impl Linear for Logistic {
     const CURVATURE: f64 = 0.25;
     const QUADRATIC: bool = false;
 
-    fn settings(&self) -> (f64, bool) {
-        (self.ridge, self.intercept)
+    fn settings(&self) -> (Penalty, bool) {
+        (self.penalty, self.intercept)
+    }
+
+    fn loss_at_zero() -> Option<f64> {
+        Some(math::ln(2.0))
     }
 
     fn targets(given: &[f64]) -> Result<Vec<f64>> {
@@ -216,8 +231,8 @@ impl<P: Linear> Problem for P {
         };
         let mean = 1.0 / count as f64;
         vector::scale(out, mean);
-        let ridge = add_ridge(self.ridge(), w, out);
-        finite(total * mean + ridge, out)
+        let penalty = self.penalty().add_gradient(w, out);
+        finite(total * mean + penalty, out)
     }
 
     fn loss(&self, w: &[f64], data: &Examples) -> Result<f64> {
@@ -232,8 +247,7 @@ impl<P: Linear> Problem for P {
             P::terms(&mut block, &y, &mut losses);
             total += kernels::sum(&losses[..z.len()]);
         }
-        let ridge = 0.5 * self.ridge() * vector::norm2_squared(w);
-        finite(total / data.rows() as f64 + ridge, &[])
+        finite(total / data.rows() as f64 + self.penalty().value(w), &[])
     }
 
     fn hessian_vector(&self, w: &[f64], data: &Examples, v: &[f64], out: &mut [f64]) -> Result<()> {
@@ -252,7 +266,10 @@ impl<P: Linear> Problem for P {
             z.iter_mut().zip(&block).for_each(|(z, a)| *z *= a);
         });
         vector::scale(out, 1.0 / data.rows() as f64);
-        add_ridge(self.ridge(), v, out);
+        let penalty = self.penalty();
+        for ((out, v), x) in out.iter_mut().zip(v).zip(w) {
+            *out += penalty.second_derivative(*x) * v;
+        }
         finite(0.0, out).map(|_| ())
     }
 
@@ -271,7 +288,8 @@ impl<P: Linear> Problem for P {
             P::curvatures(a);
             a.iter_mut().for_each(|a| *a *= share);
         });
-        (0..d).for_each(|j| out[j * d + j] += weight * self.ridge());
+        let penalty = self.penalty();
+        (0..d).for_each(|j| out[j * d + j] += weight * penalty.second_derivative(w[j]));
         finite(0.0, out).map(|_| ())
     }
 
@@ -283,8 +301,13 @@ impl<P: Linear> Problem for P {
         finite(0.0, out).map(|_| ())
     }
 
-    fn ridge(&self) -> f64 {
+    fn penalty(&self) -> Penalty {
         self.settings().0
+    }
+
+    fn gap_at_zero(&self) -> Option<f64> {
+        // No penalty at zero, and neither it nor a row's loss is ever negative.
+        if self.penalty().is_convex() { None } else { P::loss_at_zero() }
     }
 
     fn curvature(&self) -> f64 {
@@ -292,36 +315,27 @@ impl<P: Linear> Problem for P {
     }
 
     fn smoothness(&self, data: &Examples) -> f64 {
-        P::CURVATURE * spectrum::largest(&[(1.0, data)]) + self.ridge()
+        P::CURVATURE * spectrum::largest(&[(1.0, data)]) + self.penalty().smoothness()
     }
 
     fn frobenius(&self, data: &Examples) -> f64 {
-        P::CURVATURE * spectrum::frobenius(data) + self.ridge()
+        P::CURVATURE * spectrum::frobenius(data) + self.penalty().smoothness()
     }
 
     fn strong_convexity(&self, data: &Examples) -> f64 {
         let smallest = if P::QUADRATIC { spectrum::smallest(&[(1.0, data)]) } else { 0.0 };
-        smallest + self.ridge()
+        smallest + self.penalty().strong_convexity()
     }
 
     fn separates(&self, w: &[f64], data: &Examples) -> Result<bool> {
         data.check(w, Rows::All)?;
-        if P::QUADRATIC || self.ridge() > 0.0 {
+        if P::QUADRATIC || self.penalty().strong_convexity() > 0.0 {
             return Ok(false);
         }
         let mut z = vec![0.0; data.rows()];
         data.products(w, &mut z);
         Ok(z.iter().zip(data.targets()).all(|(z, y)| z * y > 0.0))
     }
-}
-
-/// Adds the ridge's gradient at `w` and returns its value there.
-fn add_ridge(ridge: f64, w: &[f64], out: &mut [f64]) -> f64 {
-    if ridge == 0.0 {
-        return 0.0;
-    }
-    vector::axpy(out, ridge, w);
-    0.5 * ridge * vector::norm2_squared(w)
 }
 
 fn check_length(out: &[f64], wanted: usize) -> Result<()> {

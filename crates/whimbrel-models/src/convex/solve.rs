@@ -50,6 +50,9 @@ pub fn solve(
     clients: &[(f64, &Examples)],
     tolerance: f64,
 ) -> Result<Optimum> {
+    if !problem.penalty().is_convex() {
+        return Err(Error::config("the loss is not convex, so that no minimum is looked for"));
+    }
     let mean = Mean::new(problem, clients)?;
     if !(tolerance > 0.0 && tolerance.is_finite()) {
         return Err(Error::config(format!("tolerance = {tolerance} is not a positive number")));
@@ -131,7 +134,7 @@ impl<'a> Mean<'a> {
             return Err(Error::config(format!("the clients' weights sum to {total}, not to 1")));
         }
         let clients: Vec<_> = clients.iter().filter(|(weight, _)| *weight > 0.0).copied().collect();
-        let mut diagonal = vec![problem.ridge(); dimension];
+        let mut diagonal = vec![problem.penalty().smoothness(); dimension];
         for (weight, data) in &clients {
             vector::axpy(&mut diagonal, weight * problem.curvature(), &data.mean_squares());
         }
@@ -263,7 +266,7 @@ impl<'a> Mean<'a> {
     /// The same point without its part along directions in which no row has a component, where the
     /// gradient there is as good.
     fn shortest(&self, point: Point, tolerance: f64) -> Result<Point> {
-        if self.dimension > DENSE_MAX || self.problem.ridge() > 0.0 {
+        if self.dimension > DENSE_MAX || self.problem.penalty().strong_convexity() > 0.0 {
             return Ok(point);
         }
         let mut w = point.w.clone();

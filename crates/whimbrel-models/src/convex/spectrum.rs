@@ -20,13 +20,13 @@ type Clients<'a> = [(f64, &'a Examples)];
 
 /// `L` of the weighted mean of the clients' losses: at most the mean of their own constants.
 pub fn smoothness_of_mean(problem: &dyn Problem, clients: &Clients<'_>) -> f64 {
-    problem.curvature() * largest(clients) + problem.ridge()
+    problem.curvature() * largest(clients) + problem.penalty().smoothness()
 }
 
 /// The smallest eigenvalue of the mean Gram matrix plus the ridge, to 1e-10 of the largest: `mu`
 /// of the weighted mean of least-squares losses.
 pub fn strong_convexity_of_mean(problem: &dyn Problem, clients: &Clients<'_>) -> f64 {
-    smallest(clients) + problem.ridge()
+    smallest(clients) + problem.penalty().strong_convexity()
 }
 
 /// The largest eigenvalue of the mean Gram matrix; infinite where squares overflow.

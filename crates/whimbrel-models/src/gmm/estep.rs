@@ -30,14 +30,17 @@ pub(super) struct Scratch {
     z: Vec<Lane>,
     sums: Vec<Lane>,
     gathered: Vec<Lane>,
-    before: Vec<f64>,
+    scores_before: Vec<Lane>,
+    log_density_before: Vec<Lane>,
 }
 
 impl Scratch {
     /// Room for a block; what is in the buffers does not matter.
     pub fn prepare(&mut self, components: usize, columns: usize) {
         self.scores.resize(BLOCK_TILES * components, Lane::ZERO);
+        self.scores_before.resize(BLOCK_TILES * components, Lane::ZERO);
         self.log_density.resize(BLOCK_TILES, Lane::ZERO);
+        self.log_density_before.resize(BLOCK_TILES, Lane::ZERO);
         self.totals.resize(BLOCK_TILES, Lane::ZERO);
         self.work.resize(BLOCK_TILES * columns, Lane::ZERO);
         self.z.resize(columns.next_multiple_of(GROUP), Lane::ZERO);
@@ -88,35 +91,35 @@ impl Gmm {
         Ok(log_density)
     }
 
-    /// The change of the statistic from one set of parameters to another over the same rows: they
-    /// are gathered once, and each pass finds them in cache.
+    /// The change of the statistic from one set of parameters to another over the same rows. A
+    /// statistic is linear in the responsibilities, so their changes are weighed into one.
     pub(super) fn e_step_change(
         &self,
-        [from, to]: [&GmmParameters; 2],
+        between: [&GmmParameters; 2],
         data: &GmmData,
         rows: Rows<'_>,
         change: &mut [f64],
     ) -> Result<()> {
         let count = row_count(data, rows);
-        self.check_call(from, data, rows, change.len())?;
-        self.check_call(to, data, rows, change.len())?;
-        change.fill(0.0);
-        for chunk in 0..count.div_ceil(CHUNK_ROWS) {
-            with_chunk(data, rows, chunk, |tiles, count, scratch| -> Result<()> {
-                let mut sums = std::mem::take(&mut scratch.before);
-                sums.resize(change.len(), 0.0);
-                for (theta, sign) in [(from, -1.0), (to, 1.0)] {
-                    let log_density = self.add_rows(theta, tiles, count, scratch, &mut sums);
-                    check_density(log_density, &sums)?;
-                    change.iter_mut().zip(&sums).for_each(|(c, s)| *c += sign * s);
-                }
-                scratch.before = sums;
-                Ok(())
-            })?;
+        for theta in between {
+            self.check_call(theta, data, rows, change.len())?;
+        }
+        let chunks = count.div_ceil(CHUNK_ROWS);
+        let mut log_density = with_chunk(data, rows, 0, |tiles, count, scratch| {
+            self.add_changes(between, tiles, count, scratch, change)
+        });
+        if chunks > 1 {
+            let mut sums = vec![0.0; change.len()];
+            for chunk in 1..chunks {
+                log_density += with_chunk(data, rows, chunk, |tiles, count, scratch| {
+                    self.add_changes(between, tiles, count, scratch, &mut sums)
+                });
+                change.iter_mut().zip(&sums).for_each(|(c, s)| *c += s);
+            }
         }
         let n = count as f64;
         change.iter_mut().for_each(|c| *c /= n);
-        Ok(())
+        check_density(log_density, change)
     }
 
     fn check_call(
@@ -158,13 +161,53 @@ impl Gmm {
         scratch: &mut Scratch,
         out: &mut [f64],
     ) -> f64 {
+        self.add_blocks(tiles, rows, scratch, out, |block, scratch| {
+            score_block(theta, block, scratch)
+        })
+    }
+
+    /// Writes the rows' sums of changes of expected statistics and returns their summed
+    /// log-densities, of both sets of parameters.
+    fn add_changes(
+        &self,
+        [from, to]: [&GmmParameters; 2],
+        tiles: &[Lane],
+        rows: usize,
+        scratch: &mut Scratch,
+        out: &mut [f64],
+    ) -> f64 {
+        self.add_blocks(tiles, rows, scratch, out, |block, scratch| {
+            score_block(from, block, scratch);
+            std::mem::swap(&mut scratch.scores, &mut scratch.scores_before);
+            std::mem::swap(&mut scratch.log_density, &mut scratch.log_density_before);
+            let count = score_block(to, block, scratch);
+            let r = count * self.components();
+            kernels::subtract(&mut scratch.scores[..r], &scratch.scores_before[..r]);
+            let before = &scratch.log_density_before[..count];
+            for (now, before) in scratch.log_density.iter_mut().zip(before) {
+                *now += *before;
+            }
+            count
+        })
+    }
+
+    /// Sums statistics and log-densities over blocks of rows; `score` leaves the weights of a
+    /// block's rows and their log-densities in the scratch.
+    fn add_blocks(
+        &self,
+        tiles: &[Lane],
+        rows: usize,
+        scratch: &mut Scratch,
+        out: &mut [f64],
+        score: impl Fn(&[Lane], &mut Scratch) -> usize,
+    ) -> f64 {
         let (components, columns) = (self.components(), self.columns());
         scratch.prepare(components, columns);
         scratch.sums.clear();
         scratch.sums.resize(out.len() + 1, Lane::ZERO);
         let mut left = rows;
         for block in tiles.chunks(BLOCK_TILES * columns) {
-            let count = score_block(theta, block, scratch);
+            let count = score(block, scratch);
             if left < count * LANES {
                 scratch.silence_padding(left, count, components);
             }

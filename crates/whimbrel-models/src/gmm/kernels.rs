@@ -331,6 +331,16 @@ kernel! {
 }
 
 kernel! {
+    /// `a -= b`.
+    pub(super) fn subtract(a: &mut [Lane], b: &[Lane]) {
+        for (a, b) in a.iter_mut().zip(b) {
+            *a = *a - *b;
+            one_lane_at_a_time();
+        }
+    }
+}
+
+kernel! {
     /// `sums[k] += sum_t a[k, t]`.
     pub(super) fn add_rows(a: &[Lane], tiles: usize, sums: &mut [Lane]) {
         for (a, sum) in a.chunks_exact(tiles).zip(sums) {

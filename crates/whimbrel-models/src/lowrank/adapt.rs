@@ -12,6 +12,11 @@ use whimbrel_core::{Cell, Error, Result, vector};
 const CHANGE_MIN: f64 = 1e-12;
 const STEPS_MAX: u32 = 100;
 
+/// Personal effects stay within plus and minus this: a client counts at most `e^2` times more or
+/// less than the others, and the server's step can allow for it without knowing whose effect is
+/// what.
+pub const PERSONAL_MAX: f64 = 2.0;
+
 /// The `e` that minimises `sum_i [psi(theta_i + e) - y_i e] + (ridge/2) e^2`, from `start` on.
 pub fn own_effect(family: Family, theta: &[f64], y: &[f64], ridge: f64, start: f64) -> f64 {
     let mut effect = start;
@@ -49,7 +54,8 @@ pub struct NewRow {
 }
 
 impl LowRankFit {
-    /// A new client's own effect, from its cells of known rows: `theta + e` is its table.
+    /// A new client's own effect, from its cells of known rows: `theta + e` is its table. It stays
+    /// within [`PERSONAL_MAX`], as those of the run's clients do.
     pub fn own_effect(&self, cells: &[Cell]) -> Result<f64> {
         let theta = cells.iter().map(|cell| {
             self.check(cell)?;
@@ -57,7 +63,9 @@ impl LowRankFit {
         });
         let theta: Vec<f64> = theta.collect::<Result<_>>()?;
         let y: Vec<f64> = cells.iter().map(|cell| cell.value).collect();
-        Ok(own_effect(self.model.family(), &theta, &y, self.ridges().1, 0.0))
+        // The objective is convex in e, so the best in the box is the nearest to the best.
+        let effect = own_effect(self.model.family(), &theta, &y, self.ridges().1, 0.0);
+        Ok(effect.clamp(-PERSONAL_MAX, PERSONAL_MAX))
     }
 
     /// Factors of a row that the run did not have, from its cells `(column, value)`, with the
@@ -211,6 +219,13 @@ mod tests {
     fn damped_steps_find_far_effects() {
         let e = own_effect(Family::Poisson, &[-5.0], &[1e4], 0.0, 0.0);
         assert!((e - (1e4f64.ln() + 5.0)).abs() < 1e-9, "{e}");
+    }
+
+    #[test]
+    fn a_new_client_counts_no_more_than_one_of_the_run() {
+        let fit = fit(Family::Poisson, Effects::None);
+        let cells: Vec<Cell> = (0..5).map(|column| Cell { row: 0, column, value: 1e6 }).collect();
+        assert_eq!(fit.own_effect(&cells).unwrap(), PERSONAL_MAX);
     }
 
     #[test]

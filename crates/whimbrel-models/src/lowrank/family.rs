@@ -124,6 +124,18 @@ impl Family {
         }
     }
 
+    /// The deviance by which models are compared: the mean is kept [`JUDGED_MEAN_MIN`] inside its
+    /// range, so that a column of zeros does not make a count impossible. Every contender is judged
+    /// by this one.
+    pub fn judged_deviance(self, y: f64, mean: f64) -> f64 {
+        let inside = match self {
+            Self::Gaussian => mean,
+            Self::Poisson => mean.max(JUDGED_MEAN_MIN),
+            Self::Bernoulli => mean.clamp(JUDGED_MEAN_MIN, 1.0 - JUDGED_MEAN_MIN),
+        };
+        self.deviance(y, inside)
+    }
+
     /// A value drawn from the family; `sd` is a Gaussian's.
     pub fn draw(self, mean: f64, sd: f64, stream: &mut Stream) -> f64 {
         match self {
@@ -138,6 +150,8 @@ impl Family {
 const COUNT_MAX: f64 = 1e12;
 /// Starting means are kept so far inside their range.
 const MEAN_MIN: f64 = 1e-6;
+/// How far inside their range means are kept when models are compared.
+pub const JUDGED_MEAN_MIN: f64 = 1e-3;
 
 #[cfg(test)]
 mod tests {

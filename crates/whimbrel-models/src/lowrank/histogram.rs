@@ -5,11 +5,13 @@ use whimbrel_core::math::{exp, ln};
 use whimbrel_core::wire::{put_varint, take_varint};
 use whimbrel_core::{Error, Result, Wire};
 
-/// The edge of the first bin of scores, the logarithm of the ratio of neighbouring edges (2 %),
-/// and the number of bins: up to 1e4.
-const LOWEST: f64 = 1e-3;
+/// The logarithm of the ratio of neighbouring edges (2 %), and an edge.
 const LOG_RATIO: f64 = 0.02;
-const BINS: u32 = 807;
+const EDGE: f64 = 1e-3;
+/// Bins below that edge, and bins in all: from 1e-30 to 1e30. Scores of a Gaussian table have the
+/// units of its values, so the grid is wide; a histogram holds only the bins that have scores.
+const BELOW: u32 = 3_109;
+pub const BINS: u32 = 6_910;
 /// Octaves of means that are told apart, the first up to `2^FIRST_OCTAVE`.
 pub const OCTAVES: u32 = 32;
 const FIRST_OCTAVE: f64 = -9.0;
@@ -32,7 +34,7 @@ impl Histogram {
     /// Adds one score of a cell whose mean is in this octave.
     pub fn add(&mut self, octave: u32, score: f64) {
         // NaN, which no score of finite numbers is, lands in the last bin.
-        let bin = (ln(score / LOWEST) / LOG_RATIO).ceil();
+        let bin = (ln(score / EDGE) / LOG_RATIO).ceil() + f64::from(BELOW);
         let bin = if bin <= 0.0 { 0 } else { bin.min(f64::from(BINS - 1)) as u32 };
         let bin = if score.is_nan() { BINS - 1 } else { bin };
         *self.0.entry(octave.min(OCTAVES - 1) * BINS + bin).or_default() += 1;
@@ -40,7 +42,7 @@ impl Histogram {
 
     /// The largest score of a bin.
     pub fn edge(bin: u32) -> f64 {
-        LOWEST * exp(LOG_RATIO * f64::from(bin))
+        EDGE * exp(LOG_RATIO * (f64::from(bin) - f64::from(BELOW)))
     }
 
     /// How many scores.
@@ -97,14 +99,16 @@ impl Bins {
     }
 
     /// The bin at whose edge `ceil((n + 1) level)` of the `n` scores are reached: conformal
-    /// prediction's quantile. None where there are too few scores for it.
+    /// prediction's quantile. None where there are too few scores for it, or where it is in the
+    /// last bin, which has no upper end.
     pub fn quantile_bin(&self, level: f64) -> Option<u32> {
         let wanted = ((self.count() + 1) as f64 * level).ceil() as u64;
         let mut below = 0;
-        self.0.iter().find_map(|(bin, count)| {
+        let found = self.0.iter().find_map(|(bin, count)| {
             below += count;
             (below >= wanted).then_some(*bin)
-        })
+        });
+        found.filter(|bin| *bin < BINS - 1)
     }
 }
 
@@ -159,11 +163,13 @@ mod tests {
     #[test]
     fn extreme_scores_have_bins_and_few_scores_no_quantile() {
         let mut histogram = Histogram::default();
-        [0.0, 1e-9, 1e9, f64::INFINITY, f64::NAN].into_iter().for_each(|s| histogram.add(99, s));
+        [0.0, 1e-31, 1e31, f64::INFINITY, f64::NAN].into_iter().for_each(|s| histogram.add(99, s));
         let bins = histogram.between(OCTAVES - 1, OCTAVES - 1);
         assert_eq!((bins.count_to(0), bins.count()), (2, 5));
         assert_eq!(bins.quantile_bin(0.9), None, "six times 0.9 is more than five");
-        assert!(Histogram::edge(BINS - 1) > 9e3);
+        assert!(Histogram::edge(0) < 1e-30 && Histogram::edge(BINS - 2) > 9e29);
+        assert_eq!(bins.quantile_bin(0.3), Some(0));
+        assert_eq!(bins.quantile_bin(0.5), None, "the last bin has no upper end");
         assert_eq!(histogram.between(0, OCTAVES - 2), Bins::default());
     }
 

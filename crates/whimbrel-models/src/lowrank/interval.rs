@@ -11,7 +11,7 @@
 //! others. With a few dozen held-out cells, that share is far steadier than that of one half
 //! checked against the other.
 
-use super::histogram::{Bins, Histogram, OCTAVES};
+use super::histogram::{BINS, Bins, Histogram, OCTAVES};
 use super::{Family, Settings, Variance};
 use whimbrel_core::{Error, Key, Result, Wire, wire};
 
@@ -60,7 +60,7 @@ pub struct Tally {
     pub count: u64,
     /// Squared errors of the mean.
     pub squared: f64,
-    /// Deviances.
+    /// Deviances, as models are compared by.
     pub deviance: f64,
     /// Squared scores: Pearson's chi-square.
     pub pearson: f64,
@@ -74,7 +74,7 @@ impl Tally {
         let s = score(family, y, mean);
         self.count += 1;
         self.squared += (y - mean) * (y - mean);
-        self.deviance += family.deviance(y, mean);
+        self.deviance += family.judged_deviance(y, mean);
         self.pearson += s * s;
     }
 
@@ -126,6 +126,14 @@ impl Wire for Scores {
 }
 
 impl Scores {
+    /// The most bytes that the scores of so many held-out cells take: a cell is in one bin, and a
+    /// bin is at most eleven bytes.
+    pub fn bytes_max(family: Family, held_out: usize) -> usize {
+        let octaves = if family == Family::Poisson { OCTAVES } else { 1 };
+        let bins = held_out.min(PARTS * (octaves * BINS) as usize);
+        64 + 10 * PARTS + 11 * bins
+    }
+
     /// Adds a held-out cell; the part it belongs to follows from its number in the table.
     pub fn add_held_out(&mut self, family: Family, position: u64, y: f64, mean: f64) {
         self.held_out.add(family, y, mean);
@@ -253,7 +261,8 @@ impl Calibration {
                 },
             }));
         }
-        // Only a single group can be too small for a quantile.
+        // A group without a quantile (too few cells, or scores beyond the grid) leaves all to the
+        // dispersion.
         let found: Option<Vec<Group>> = groups.into_iter().collect();
         let calibrated = found.is_some();
         let coverage = if calibrated { scores.coverage(LEVEL) } else { None };
@@ -413,6 +422,37 @@ mod tests {
         assert_eq!(Calibration::from_bytes(&full.to_bytes()).unwrap(), full);
     }
 
+    /// Errors around zero with this standard deviation.
+    fn gaussian(sd: f64) -> Calibration {
+        let mut stream = Key::root(12).stream();
+        let mut scores = Scores::default();
+        for position in 0..2_000 {
+            scores.add_held_out(Family::Gaussian, position, sd * stream.normal(), 0.0);
+        }
+        Calibration::new(&Settings::new(50, 40, Family::Gaussian), &scores, 0)
+    }
+
+    /// 2,000 cells: the share inside has a standard deviation of 0.7 %, so the quantile one of
+    /// 0.03 standard deviations; a bin adds 2 %. Five of those are 0.15 + 0.03.
+    #[test]
+    fn intervals_do_not_depend_on_the_units_of_a_gaussian_table() {
+        for sd in [1e-9, 1.0, 1e5, 1e20] {
+            let calibration = gaussian(sd);
+            let reach = calibration.groups()[0].quantile / sd;
+            assert!((reach - NORMAL_QUANTILE).abs() < 0.18, "{reach} at {sd}");
+            let coverage = calibration.coverage.unwrap();
+            assert!(calibration.calibrated && (coverage - LEVEL).abs() < 0.035, "{coverage}");
+        }
+    }
+
+    #[test]
+    fn scores_beyond_the_grid_calibrate_nothing() {
+        let calibration = gaussian(1e40);
+        assert!(!calibration.calibrated && calibration.coverage.is_none());
+        let reach = calibration.groups()[0].quantile;
+        assert_eq!(reach, NORMAL_QUANTILE * calibration.dispersion.sqrt());
+    }
+
     #[test]
     fn calibrations_and_scores_survive_their_bytes() {
         let (scores, _) = overdispersed(900, 8);
@@ -422,6 +462,17 @@ mod tests {
         let backwards: Vec<Group> = calibration.groups().iter().rev().copied().collect();
         assert!(Calibration::from_parts(1.0, &backwards, true, None).is_err());
         assert!(Calibration::from_parts(1.0, &[], true, None).is_err());
+    }
+
+    #[test]
+    fn a_fit_is_judged_by_the_floor_of_its_contenders() {
+        let mut tally = Tally::default();
+        tally.add(Family::Poisson, 1.0, 1e-9);
+        assert_eq!(tally.deviance, Family::Poisson.deviance(1.0, crate::lowrank::JUDGED_MEAN_MIN));
+        assert_eq!(Family::Poisson.judged_deviance(1.0, 0.4), Family::Poisson.deviance(1.0, 0.4));
+        let certain = Family::Bernoulli.judged_deviance(0.0, 1.0);
+        assert!(certain.is_finite() && certain > 10.0, "{certain}");
+        assert_eq!(Family::Gaussian.judged_deviance(1.0, -2.0), 9.0);
     }
 
     #[test]

@@ -25,11 +25,11 @@ pub mod interval;
 mod kernels;
 mod uncertainty;
 
-pub use adapt::{NewRow, own_effect};
+pub use adapt::{NewRow, PERSONAL_MAX, own_effect};
 pub use complete::{Advance, COPIES_UNOBSERVED, Push, Sparse};
 pub use data::Observed;
 pub use factors::Factors;
-pub use family::{Family, THETA_MAX};
+pub use family::{Family, JUDGED_MEAN_MIN, THETA_MAX};
 pub use fit::{KIND, LowRankFit};
 pub use interval::{Calibration, Group, Scores};
 pub use uncertainty::{Uncertainty, effective_parameters};

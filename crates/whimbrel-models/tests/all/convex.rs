@@ -4,7 +4,8 @@ use whimbrel_core::isa::{self, Isa};
 use whimbrel_core::{ClientData, Error, FeatureRows, Key, Labelled, Table, linalg, math, vector};
 use whimbrel_models::Rows;
 use whimbrel_models::convex::{
-    Examples, LeastSquares, Logistic, Problem, smoothness_of_mean, strong_convexity_of_mean,
+    Examples, LeastSquares, Logistic, Penalty, Problem, smoothness_of_mean,
+    strong_convexity_of_mean,
 };
 
 pub fn problems(ridge: f64, intercept: bool) -> [Box<dyn Problem>; 2] {
@@ -109,7 +110,9 @@ fn gradients_are_means_of_each_rows_own_derivative() {
 #[test]
 fn derivatives_agree_with_differences() {
     for intercept in [false, true] {
-        for problem in problems(0.1, intercept) {
+        let bounded = Logistic::penalised(Penalty::Bounded(0.4), intercept).unwrap();
+        let bounded: Box<dyn Problem> = Box::new(bounded);
+        for problem in problems(0.1, intercept).into_iter().chain([bounded]) {
             for data in both_layouts(67, 11) {
                 let data = problem.bind(&data).unwrap();
                 let d = data.dimension();

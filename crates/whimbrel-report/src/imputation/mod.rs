@@ -8,11 +8,12 @@ mod view;
 
 pub use view::{Calibration, ColumnTotal, Contender, HeatView, ImputationView};
 
-use crate::format::{escape, number};
+use crate::format::{MISSING, escape, number};
 use crate::group::Group;
 use crate::plot::style::swatch;
 use crate::plot::{AxisSpec, LineChart, Scale, Series};
 use crate::sections::{part_name, section};
+use serde_json::{Map, Value};
 
 /// A simpler model that is at most this much worse is said to do as well.
 const AS_GOOD: f64 = 0.02;
@@ -30,6 +31,7 @@ pub(crate) fn completed_tables(groups: &[Group]) -> String {
         html += &view.heat.as_ref().map_or(String::new(), heat::heat_maps);
         html += "</div>\n";
         html += &contenders(&view.contenders);
+        html += &selection(&group.runs[0].summary);
         html += "</div>\n";
     }
     section("Completed table", html)
@@ -98,9 +100,10 @@ fn contenders(list: &[Contender]) -> String {
     let verdict = match simpler {
         None => String::new(),
         Some(other) if other.deviance < fitted.deviance => format!(
-            "A simpler model does better on the cells kept out: <strong>{}</strong>, by {}.",
+            "A simpler model does better on the cells kept out: <strong>{}</strong>. The deviance of \
+             this fit is {} higher.",
             escape(&other.name),
-            percent(1.0 - other.deviance / fitted.deviance),
+            percent(fitted.deviance / other.deviance - 1.0),
         ),
         Some(other) if other.deviance <= fitted.deviance * (1.0 + AS_GOOD) => format!(
             "On the cells kept out a simpler model, <strong>{}</strong>, does as well to within {}.",
@@ -108,7 +111,8 @@ fn contenders(list: &[Contender]) -> String {
             percent(AS_GOOD),
         ),
         Some(other) => format!(
-            "On the cells kept out the fitted model beats the best simpler one ({}) by {}.",
+            "On the cells kept out the deviance of this fit is {1} lower than that of the best \
+             simpler model ({0}).",
             escape(&other.name),
             percent(1.0 - fitted.deviance / other.deviance),
         ),
@@ -129,6 +133,45 @@ fn contenders(list: &[Contender]) -> String {
         "<p class=\"verdict\">{verdict}</p>\n<div class=\"scroll\"><table class=\"contenders\">\
          <thead><tr><th scope=\"col\">model</th><th scope=\"col\">deviance per kept-out cell</th><th \
          scope=\"col\">times the best</th></tr></thead><tbody>{rows}</tbody></table></div>\n"
+    )
+}
+
+/// What cross-validation tried, and what it chose: `selection` of the summary.
+fn selection(summary: &Map<String, Value>) -> String {
+    let Some(tried) = summary.get("selection").and_then(Value::as_array) else {
+        return String::new();
+    };
+    let figure = |of: &Value, key: &str| of.get(key).and_then(Value::as_f64);
+    let chosen = |of: &Value| {
+        let same = |key: &str| of.get(key) == summary.get(key);
+        same("rank") && same("effects") && (figure(of, "rank") == Some(0.0) || same("lambda"))
+    };
+    let text = |of: &Value, key: &str, digits| {
+        figure(of, key).map_or(MISSING.into(), |v| number(v, digits))
+    };
+    let rows: String = tried
+        .iter()
+        .map(|of| {
+            format!(
+                "<tr><th scope=\"row\">{}{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
+                text(of, "rank", 4),
+                if chosen(of) { " <span class=\"quiet\">(chosen)</span>" } else { "" },
+                text(of, "lambda", 3),
+                escape(of.get("effects").and_then(Value::as_str).unwrap_or(MISSING)),
+                text(of, "deviance", 5),
+                text(of, "standard_error", 3),
+            )
+        })
+        .collect();
+    let rank =
+        figure(&Value::Object(summary.clone()), "rank").map_or(MISSING.into(), |r| number(r, 4));
+    format!(
+        "<p class=\"verdict\">Cross-validation over {} candidates chose rank {rank}.</p>\n<details>\
+         <summary>What was tried</summary><div class=\"scroll\"><table class=\"contenders\"><thead>\
+         <tr><th scope=\"col\">rank</th><th scope=\"col\">lambda</th><th scope=\"col\">effects</th>\
+         <th scope=\"col\">deviance per validation cell</th><th scope=\"col\">standard error</th></tr>\
+         </thead><tbody>{rows}</tbody></table></div></details>\n",
+        tried.len(),
     )
 }
 
@@ -153,9 +196,11 @@ mod tests {
                 contender("effects", 1.5, false),
             ])
         };
-        assert!(said(1.0).contains("beats the best simpler one (effects) by 33 %"));
+        assert!(said(1.0).contains("is 33 % lower than that of the best simpler model (effects)"));
         assert!(said(1.49).contains("does as well to within 2 %"));
-        assert!(said(2.0).contains("<strong>effects</strong>, by 25 %"));
+        assert!(
+            said(2.0).contains("<strong>effects</strong>. The deviance of this fit is 33 % higher")
+        );
         assert_eq!(contenders(&[contender("effects", 1.0, false)]), "");
     }
 }

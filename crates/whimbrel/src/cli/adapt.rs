@@ -211,6 +211,9 @@ impl Sheet for Adapted<'_> {
             None => self.table().any_row(column),
         }
     }
+    fn is_seen(&self) -> bool {
+        true
+    }
     fn value(&self, row: usize, column: usize) -> Option<f64> {
         self.seen.value(row, column)
     }

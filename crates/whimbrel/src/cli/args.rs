@@ -254,6 +254,10 @@ pub struct Impute {
     /// What was observed, a CSV file like the job's [default: the job's own]
     #[arg(long, value_name = "FILE")]
     pub data: Option<PathBuf>,
+    /// Complete the table of one client: its own observations and, in a run with personal effects,
+    /// its own effect
+    #[arg(long, value_name = "NAME")]
+    pub client: Option<String>,
     /// Print one JSON object to standard output
     #[arg(long)]
     pub json: bool,

@@ -259,10 +259,10 @@ impl Ready {
             ));
         }
         findings(&outcome.delivered).iter().for_each(|found| note(found));
-        if let Some(row) = &outcome.last {
-            warn_of_repairs(&name, row);
-        }
         let summary = dir.finish(job, &self.facts, &outcome, plan)?;
+        if let Some(row) = &outcome.last {
+            warn_of_repairs(&name, row, summary.get("repaired_share").and_then(Value::as_f64));
+        }
         verdict(&summary).iter().for_each(|words| note(words));
         unconverged(&summary).iter().for_each(|words| note(words));
         let report = dir.path().join("report.html");
@@ -285,8 +285,23 @@ fn finished_before(dir: &RunDir, ending: &str) -> Result<Executed> {
     Ok(Executed { ending, rounds, summary: view::summary(dir)?, views: vec![view] })
 }
 
-/// Says what a mixture needed to stay one.
-fn warn_of_repairs(name: &str, last: &Row) {
+/// Cells with small means leave their range under noise and come back, in tables of counts one in
+/// ten or so. Beyond this share of cells, over all rounds, most of the table was at its edge.
+const REPAIRED_MOST: f64 = 0.5;
+
+/// Says what a model needed to stay one; `share` of a table's cells, over all rounds.
+fn warn_of_repairs(name: &str, last: &Row, share: Option<f64>) {
+    if let Some(share) = share {
+        if share > REPAIRED_MOST {
+            warning(&format!(
+                "{name}: in a round {:.0} % of the cells left the range of their means and had to be \
+                 clipped; a smaller step, a larger batch or more levels in the codec make the fit \
+                 steadier",
+                100.0 * share
+            ));
+        }
+        return;
+    }
     let dead = last.metrics.iter().find(|metric| metric.name == "dead");
     if let Some(Metric { value: MetricValue::List(components), .. }) = dead {
         for component in components {

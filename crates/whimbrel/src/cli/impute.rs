@@ -4,7 +4,7 @@ use super::args::Impute;
 use super::messages::{data, note, warning};
 use serde_json::json;
 use std::path::Path;
-use whimbrel::core::Error;
+use whimbrel::core::{Cell, Error};
 use whimbrel::data::{CellOptions, Error as DataError, hash_file, read_cells, read_csv};
 use whimbrel::engine::checkpoint::write_atomically_with;
 use whimbrel::job::Job;
@@ -29,32 +29,44 @@ pub fn impute_command(args: &Impute) -> Result<u8> {
     }
     let run = Run::read(&args.run)?;
     let table = &run.model.table;
-    let seen = run.observations(args.data.as_deref())?;
+    let cells = run.cells(args.data.as_deref(), args.client.as_deref())?;
+    let effect = match (&cells, &args.client) {
+        (Some(cells), Some(_)) if run.model.personal => own_effect(table, cells)?,
+        _ => 0.0,
+    };
+    if run.model.personal && args.client.is_none() {
+        note(
+            "clients have effects of their own: this is the table of one without; --client NAME writes a client's",
+        );
+    }
+    let seen = cells.as_ref().map(Observations::new);
     let [rows, columns] = table.bare();
     warn_of_bare("row", &rows, &table.rows);
     warn_of_bare("column", &columns, &table.columns);
-    let sheet = RunSheet { table, seen: &seen, seed: run.job.seed };
+    let sheet = RunSheet { table, seen: seen.as_ref(), effect, seed: run.job.seed };
     write_atomically_with(&args.out, |out| match args.wide {
         true => write_wide(&sheet, out),
         false => write_long(&sheet, args.draws, out),
     })?;
     let cells = table.rows.len() * table.columns.len();
-    let imputed = cells - seen.len();
+    let observed = seen.as_ref().map(Observations::len);
+    let imputed = cells - observed.unwrap_or(0);
+    let intervals = table.intervals_without_effects(run.model.personal && args.client.is_none());
     if args.json {
         let report = json!({
             "rows": table.rows.len(), "columns": table.columns.len(),
-            "observed": seen.len(), "imputed": imputed, "draws": args.draws,
+            "observed": observed, "imputed": imputed, "draws": args.draws,
             "unobserved_rows": rows.len(), "unobserved_columns": columns.len(),
-            "intervals": table.intervals(), "out": args.out.display().to_string(),
+            "intervals": intervals, "out": args.out.display().to_string(),
         });
         data(&format!("{report}\n"))?;
     }
-    note(&format!("intervals: {}", table.intervals()));
+    note(&format!("intervals: {intervals}"));
     note(&format!(
         "{} rows and {} columns, {} cells observed, {imputed} imputed: {}",
         table.rows.len(),
         table.columns.len(),
-        seen.len(),
+        observed.map_or("an unknown number of".into(), |n| n.to_string()),
         args.out.display()
     ));
     Ok(0)
@@ -108,17 +120,26 @@ impl Run {
         Ok(options)
     }
 
-    /// What was observed: in `--data`, else in the file the run was fitted to.
-    fn observations(&self, given: Option<&Path>) -> Result<Observations> {
+    /// What was observed, by everyone or by one client: in `--data`, else in the file the run was
+    /// fitted to. Nothing where nobody here knows.
+    fn cells(&self, given: Option<&Path>, client: Option<&str>) -> Result<Option<Vec<Cell>>> {
         let (csv, _) = self.table_keys()?;
         let file = given.unwrap_or(&csv.path);
         if given.is_none() {
-            if !file.is_file() {
+            let reason = match self.data_hash.as_deref() {
+                Some("") => "the clients kept what they observed".to_owned(),
+                _ if !file.is_file() => format!("{} is not there", file.display()),
+                _ => String::new(),
+            };
+            if !reason.is_empty() && client.is_some() {
+                let error = Error::config(reason).hint("--data names a file of the client");
+                return Err(error.into());
+            }
+            if !reason.is_empty() {
                 warning(&format!(
-                    "{} is not there: every cell is written as an estimate; --data names a file",
-                    file.display()
+                    "{reason}: every cell is written as an estimate; --data names a file"
                 ));
-                return Ok(Observations::default());
+                return Ok(None);
             }
             if self.data_hash.is_some() && Some(hash_file(file)?) != self.data_hash {
                 warning(&format!("{} has changed since the run", file.display()));
@@ -130,9 +151,28 @@ impl Run {
             column_labels: Some(table.columns.clone()),
             ..self.options(file)?
         };
-        let read = read_cells(file, &options).map_err(unknown_labels)?;
-        Ok(Observations::new(&read.cells))
+        let mut read = read_cells(file, &options).map_err(unknown_labels)?;
+        let (Some(client), Some(column)) = (client, &options.client) else {
+            return Ok(Some(read.cells));
+        };
+        match read.by_client()?.into_iter().find(|part| part.name == client) {
+            Some(part) => Ok(Some(part.cells)),
+            None => {
+                let what = format!(
+                    "{} has no observation of client {client:?} in column {column:?}",
+                    file.display()
+                );
+                Err(Failure::config(what))
+            }
+        }
     }
+}
+
+/// A client's own effect, from its cells of rows and columns that the fit knows.
+fn own_effect(table: &Completed, cells: &[Cell]) -> Result<f64> {
+    let known = |cell: &&Cell| table.knows(cell.row as usize, cell.column as usize);
+    let cells: Vec<Cell> = cells.iter().filter(known).copied().collect();
+    Ok(table.fit.own_effect(&cells)?)
 }
 
 /// Says what can be done about rows that the run does not know.
@@ -154,8 +194,23 @@ fn unknown_labels(error: DataError) -> Failure {
 
 struct RunSheet<'a> {
     table: &'a Completed,
-    seen: &'a Observations,
+    seen: Option<&'a Observations>,
+    /// A client's own; zero without one.
+    effect: f64,
     seed: u64,
+}
+
+impl RunSheet<'_> {
+    /// The natural parameter of a cell with an effect on top, and how sure it is; none where there
+    /// is no effect, or where the table has no cell to add it to.
+    fn shifted(&self, row: usize, column: usize) -> Option<(f64, f64)> {
+        let fit = &self.table.fit;
+        let own = self.effect != 0.0 && self.table.knows(row, column);
+        own.then(|| {
+            let theta = fit.factors.theta(row, column) + self.effect;
+            (fit.model.family().boxed(theta), fit.spread(row, column))
+        })
+    }
 }
 
 impl Sheet for RunSheet<'_> {
@@ -166,13 +221,22 @@ impl Sheet for RunSheet<'_> {
         &self.table.columns
     }
     fn estimate(&self, row: usize, column: usize) -> Estimate {
-        self.table.estimate(row, column)
+        match self.shifted(row, column) {
+            Some((theta, spread)) => self.table.estimate_of(theta, spread),
+            None => self.table.estimate(row, column),
+        }
+    }
+    fn is_seen(&self) -> bool {
+        self.seen.is_some()
     }
     fn value(&self, row: usize, column: usize) -> Option<f64> {
-        self.seen.value(row, column)
+        self.seen?.value(row, column)
     }
     fn draw(&self, row: usize, column: usize, number: u32) -> f64 {
-        self.table.draw(row, column, self.seed, number)
+        match self.shifted(row, column) {
+            known @ Some(_) => self.table.draw_of(known, row, column, self.seed, number),
+            None => self.table.draw(row, column, self.seed, number),
+        }
     }
 }
 

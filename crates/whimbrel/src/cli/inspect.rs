@@ -68,6 +68,13 @@ fn words(table: &TableGuess) -> String {
         0 => String::new(),
         n => format!(", {n} of them of cells observed before"),
     };
+    if table.value.is_empty() {
+        return format!(
+            "as a table of {rows} rows ({:?}) and {columns} columns: {observations} observations; \
+             {share:.3} % of the cells are observed",
+            table.row
+        );
+    }
     format!(
         "as a table of {rows} rows ({:?}) and {columns} columns ({:?}): {observations} \
          observations of {:?}{repeated}; {share:.3} % of the cells are observed",

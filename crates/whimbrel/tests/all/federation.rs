@@ -213,3 +213,72 @@ fn what_is_wrong_with_an_invitation_or_a_file_is_said() {
     assert_eq!(sandbox.run(&["revoke", "served", "nobody"]).code, 2);
     drop(coordinator);
 }
+
+/// Counts of three observers at sites, month by month: a file for each, and one of everybody's.
+fn counts() -> Sandbox {
+    let sandbox = Sandbox::with_job(
+        "name = \"birds\"\nseed = 7\n\n[data]\nsource = \"csv\"\npath = \"all.csv\"\n\
+         client = \"observer\"\nrow = \"site\"\ncolumn = \"month\"\nvalue = \"count\"\n\
+         row_labels = \"sites.txt\"\ncolumn_labels = [\"1\", \"2\", \"3\", \"4\", \"5\"]\n\
+         holdout = 0.2\nseed = 3\n\n[model]\nkind = \"low-rank\"\nfamily = \"poisson\"\nrank = 1\n\
+         lambda = 0.1\n\n[method]\nkind = \"fedmiss\"\nepochs = 8\nbatch = 6\n\
+         evaluate = { every = 5 }\n\n[uplink]\ncodec = { kind = \"dithering\", levels = 4 }\n\n\
+         [federation]\nclients = [\"west\", \"east\", \"north\"]\nlisten = \"127.0.0.1:0\"\n\
+         dashboard = false\nheartbeat_s = 1\n",
+    );
+    let mut all = String::from("observer,site,month,count\n");
+    for (o, name) in NAMES.iter().enumerate() {
+        let mut own = String::from("month,site,count\n");
+        for site in 0..9 {
+            for month in (1..=5).filter(|month| (site * 5 + month) % 4 != o) {
+                let count = (site * month + 3 * o) % 7;
+                writeln!(own, "{month},s{site},{count}").unwrap();
+                writeln!(all, "{name},s{site},{month},{count}").unwrap();
+            }
+        }
+        sandbox.write(&format!("{name}.csv"), &own);
+    }
+    sandbox.write("all.csv", &all);
+    // Nobody was at the last one.
+    sandbox.write("sites.txt", "s0\ns1\ns2\ns3\ns4\ns5\ns6\ns7\ns8\ns9\n");
+    sandbox
+}
+
+#[test]
+fn a_served_table_ends_in_the_bits_of_a_simulated_one_and_is_completed_by_its_clients() {
+    let sandbox = counts();
+    let coordinator = serve(&sandbox, false);
+    let clients: Vec<(String, Process)> = invitations(&sandbox)
+        .into_iter()
+        .map(|(name, invitation)| (name.clone(), join(&sandbox, &name, &invitation)))
+        .collect();
+    coordinator.ends(&sandbox, "serve");
+    for (name, client) in clients {
+        client.ends(&sandbox, &name);
+    }
+    same_model(&sandbox);
+    let model = |run: &str| sandbox.object(&format!("{run}/model/model.json"));
+    assert_eq!(model("served"), model("simulated"));
+    assert_eq!(model("client-east")["unobserved_rows"], serde_json::json!([9]));
+    for key in ["holdout_deviance", "baselines", "coverage", "intervals"] {
+        let of = |run: &str| sandbox.object(&format!("{run}/summary.json"))[key].clone();
+        assert!(!of("served").is_null() && of("served") == of("simulated"), "{key}");
+    }
+
+    // A client fills in its own table, and knows what it observed.
+    let args = ["impute", "client-east", "--data", "east.csv", "--out", "own.csv", "--json"];
+    let own = sandbox.ok(&args).json();
+    assert_eq!(own["observed"], sandbox.read("east.csv").lines().count() - 1);
+    sandbox.ok(&["impute", "simulated", "--data", "east.csv", "--out", "same.csv"]);
+    assert_eq!(sandbox.read("own.csv"), sandbox.read("same.csv"));
+    assert!(sandbox.read("own.csv").contains("\ns1,2,yes,2,"));
+    // The coordinator does not, although it has a file that looks like the clients'.
+    let ran = sandbox.ok(&["impute", "served", "--out", "all-estimated.csv", "--json"]);
+    assert!(ran.stderr.contains("the clients kept what they observed"), "{}", ran.stderr);
+    assert!(ran.json()["observed"].is_null());
+    let lines = sandbox.read("all-estimated.csv");
+    assert_eq!(lines.lines().skip(1).filter(|line| line.contains(",unknown,,")).count(), 50);
+    let view = sandbox.object("served/imputation.json");
+    assert!(view.get("heat").is_none() && view.get("columns").is_none(), "{view:?}");
+    assert!(view["contenders"].as_array().is_some_and(|all| all.len() > 1));
+}

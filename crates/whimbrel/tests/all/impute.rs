@@ -231,6 +231,41 @@ fn a_new_client_is_completed_with_its_own_rows() {
 }
 
 #[test]
+fn a_client_of_the_run_gets_its_own_table() {
+    let personal =
+        JOB.replace("lambda = 0.1", "lambda = 0.1\neffects = \"row+column\"\npersonal = true");
+    let sandbox = Sandbox::with_job(&personal);
+    // From o0, who counts least, to o4.
+    sandbox.write("counts.csv", &counts(0.4));
+    sandbox.run_job("out");
+    let ran = sandbox.ok(&["impute", "out", "--out", "all.csv"]);
+    assert!(ran.stderr.contains("--client NAME writes a client's"), "{}", ran.stderr);
+    let estimates = |file: &str| -> Vec<f64> {
+        table(&sandbox, file).1.iter().map(|line| line[4].parse().unwrap()).collect()
+    };
+    let own = |name: &str| {
+        let file = format!("{name}.csv");
+        let args = ["impute", "out", "--client", name, "--out", &file, "--draws", "1", "--json"];
+        let report = sandbox.ok(&args).json();
+        let lines = sandbox.read("counts.csv").matches(&format!("{name},")).count();
+        assert_eq!(report["observed"], lines, "its own observations only");
+        estimates(&file)
+    };
+    let (common, least, most) = (estimates("all.csv"), own("o0"), own("o4"));
+    // An effect of its own is one factor for all cells, up to six digits.
+    let factor = |own: &[f64]| {
+        let ratios: Vec<f64> = own.iter().zip(&common).map(|(own, all)| own / all).collect();
+        assert!(ratios.iter().all(|r| (r / ratios[0] - 1.0).abs() < 1e-4), "{ratios:?}");
+        ratios[0]
+    };
+    let apart = (factor(&most) / factor(&least)).ln();
+    assert!((apart - 1.6).abs() < 0.4, "four steps of 0.4 lie between them: {apart}");
+    let ran = sandbox.run(&["impute", "out", "--client", "nobody", "--out", "x.csv"]);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(ran.stderr.contains("no observation of client \"nobody\""), "{}", ran.stderr);
+}
+
+#[test]
 fn bad_tables_are_refused_with_file_and_row() {
     let sandbox = sandbox(JOB);
     let try_with = |text: &str| {
@@ -307,4 +342,30 @@ fn a_fresh_job_for_a_long_table_is_a_low_rank_one() {
         assert!(text.contains(line), "{text}");
     }
     sandbox.ok(&["check", "fresh.toml"]);
+}
+
+/// A wide file: from `inspect` and `new` to a run without a key written by hand.
+#[test]
+fn a_wide_table_is_known_for_one() {
+    let sandbox = Sandbox::new();
+    let mut text = String::from("site,may,june,july,august\n");
+    for site in 0..30 {
+        let cell = |month: usize| match (site * 7 + month * 3) % 5 {
+            0 => String::new(),
+            _ => ((site % 4 + 1) * (month + 1)).to_string(),
+        };
+        text += &format!("s{site},{}\n", (0..4).map(cell).collect::<Vec<_>>().join(","));
+    }
+    sandbox.write("wide.csv", &text);
+    let seen = sandbox.ok(&["data", "inspect", "wide.csv"]).stdout;
+    assert!(
+        seen.contains("as a table of 30 rows (\"site\") and 4 columns: 96 observations"),
+        "{seen}"
+    );
+    sandbox.ok(&["new", "wide.csv", "--out", "job.toml"]);
+    let job = sandbox.read("job.toml");
+    assert!(job.contains("kind = \"low-rank\"") && job.contains("family = \"poisson\""), "{job}");
+    sandbox.ok(&["run", "job.toml", "--out", "out"]);
+    sandbox.ok(&["impute", "out", "--out", "full.csv"]);
+    assert_eq!(sandbox.read("full.csv").lines().filter(|l| !l.starts_with('#')).count(), 1 + 120);
 }

@@ -60,7 +60,8 @@ const NAMED_COLUMNS: &str = "only csv files have named columns";
 pub(crate) static PATH: Key = Key::optional(
     "path",
     "a file name",
-    "required; with [federation] \"rows.csv\", which need not be there where `columns` are listed",
+    "required; with [federation] \"rows.csv\", which need not be there where `columns` are listed, or \
+     the labels of a table with gaps",
     "the file, relative to the job file",
 )
 .only(FILES, "its rows are drawn, not read");

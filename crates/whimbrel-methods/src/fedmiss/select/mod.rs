@@ -19,10 +19,7 @@ pub use search::{CANDIDATES_MAX, Candidate, Search, Trial, choose};
 pub use state::{Client, Down, Fold, Folds, Server, Up};
 
 use super::roll::{Answers, Roll};
-use super::{BindCells, Copies, FedMiss, Memory, Phase, Positions, StepRule, Summary};
-use crate::settings::{Batch, Budget};
-use whimbrel_codec::Codec;
-use whimbrel_codec::channel::Downlink;
+use super::{BindCells, FedMiss, Phase, Positions, Summary};
 use whimbrel_core::method::{
     Artifact, Bind, Cohort, Disclosure, Evaluate, Exposure, From, Metric, Plan,
 };
@@ -77,20 +74,7 @@ impl Select {
     fn fit(&self, candidate: &Candidate) -> Result<FedMiss> {
         let Candidate { effects, rank, lambda } = *candidate;
         let model = LowRank::new(Settings { effects, rank, lambda, ..self.settings.clone() })?;
-        let downlink = Downlink::exact(model.coordinates_len());
-        Ok(FedMiss {
-            model,
-            step: StepRule::Auto,
-            budget: Budget::Rounds(self.rounds),
-            batch: Batch::Full,
-            copies: Copies::Fewest,
-            codec: Codec::Exact,
-            memory: Memory::Off,
-            open_memories: false,
-            personal: false,
-            participation: 1.0,
-            downlink,
-        })
+        Ok(FedMiss::exact(model, self.rounds))
     }
 
     /// The fit of rank 0, for what all fits do alike.
@@ -140,7 +124,7 @@ impl Select {
         let family = fit.model.family();
         let deviance = |cell: &Cell| {
             let theta = factors.theta(cell.row as usize, cell.column as usize);
-            family.deviance(cell.value, family.mean(theta))
+            family.judged_deviance(cell.value, family.mean(theta))
         };
         let hidden = self.split(down.folds, down.fold, data).held_out;
         let new: Vec<f64> = hidden.iter().map(deviance).collect();
@@ -149,6 +133,10 @@ impl Select {
             (next.fold, next.deviances) = (down.fold, Vec::new());
         }
         next.deviances.truncate(down.at as usize);
+        if next.deviances.len() < down.at as usize {
+            // It came later or missed a candidate: it has nothing to compare this one with.
+            return Ok((next, Up { fit: None, sums: Vec::new() }));
+        }
         let squares =
             |other: &[f64]| -> f64 { new.iter().zip(other).map(|(a, b)| (a - b) * (a - b)).sum() };
         let mut sums = vec![new.len() as f64, new.iter().sum(), new.iter().map(|d| d * d).sum()];
@@ -174,15 +162,15 @@ impl Select {
     }
 
     /// Takes the scores of a trial and turns to the next one.
-    fn record(&self, mut server: Server, fold: &Fold, key: Key) -> Result<Server> {
+    fn record(&self, mut server: Server, scores: Answers, key: Key) -> Result<Server> {
+        let voters = server.voters();
+        let Some(heard) = server.roll.take(scores, &voters)? else { return Ok(server) };
         // Differences between trials are over the same cells or they mean nothing.
-        let clients = server.fit.members.len();
-        let Some(sums) = server.roll.take(&fold.scores, clients)? else { return Ok(server) };
-        let trial = &mut server.trials[server.at as usize];
-        trial.cells += sums[0];
-        trial.deviance += sums[1];
-        trial.squares += sums[2];
-        trial.gaps.iter_mut().zip(&sums[3..]).for_each(|(gap, sum)| *gap += sum);
+        server.scored.push(heard);
+        if server.voters().is_empty() {
+            return Err(Error::peer("no client is left that has scored every candidate"));
+        }
+        server.tally();
         server.found.push(server.fit.factors.clone());
         server.at += 1;
         if server.at as usize == server.trials.len() {
@@ -201,6 +189,8 @@ impl Select {
                         return Ok(server);
                     }
                     server.found.clear();
+                    server.scored.clear();
+                    server.settled = server.trials.clone();
                 }
             }
         }
@@ -297,6 +287,8 @@ impl Method for Select {
             fresh,
             lambda_max: 0.0,
             trials: vec![Trial::new(first, 0)],
+            settled: Vec::new(),
+            scored: Vec::new(),
             found: Vec::new(),
             roll: Roll::default(),
         })
@@ -399,7 +391,7 @@ impl Method for Select {
                 server.fit = fit.server_step(server.fit, round, key)?;
                 Ok(self.settle(server, &fit))
             }
-            (_, round) => self.record(server, &Fold { fit: round, ..fold }, key),
+            _ => self.record(server, fold.scores, key),
         }
     }
 

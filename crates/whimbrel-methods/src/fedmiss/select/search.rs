@@ -83,6 +83,13 @@ impl Trial {
         Self { candidate, cells: 0.0, deviance: 0.0, squares: 0.0, gaps, rounds: 0 }
     }
 
+    /// Adds what a client says: cells, the sum of their deviances, of the squares, and the gaps.
+    pub fn add(&mut self, sums: &[f64]) {
+        let own = [&mut self.cells, &mut self.deviance, &mut self.squares];
+        let own = own.into_iter().chain(&mut self.gaps);
+        own.zip(sums).for_each(|(own, sum)| *own += sum);
+    }
+
     /// The mean deviance.
     pub fn mean(&self) -> f64 {
         self.deviance / self.cells.max(1.0)
@@ -122,7 +129,8 @@ impl Search {
             let known = trials.iter().find(|trial| trial.candidate == candidate);
             known.map(Trial::mean).ok_or(candidate)
         };
-        self.walk(&score, lambda_max).err()
+        // Scores move when a client gets lost, and the search may then turn elsewhere.
+        self.walk(&score, lambda_max).err().filter(|_| trials.len() < CANDIDATES_MAX)
     }
 
     /// The search from its beginning; it breaks off with the first candidate that has no score.
@@ -135,8 +143,9 @@ impl Search {
             score(candidate)?;
         }
         let ridges = self.ridges(lambda_max);
-        let first = self.rank.unwrap_or(PATH_RANK).min(self.rank_max);
-        if first == 0 || lambda_max <= 0.0 {
+        // What the job gives is tried in any case; else only where factors can pay.
+        let first = self.rank.unwrap_or(PATH_RANK.min(self.rank_max));
+        if first == 0 || (self.rank.is_none() && lambda_max <= 0.0) {
             return Ok(());
         }
         let at = |rank, i: usize| Candidate { effects: self.effects, rank, lambda: ridges[i] };
@@ -185,6 +194,7 @@ impl Search {
     fn ridges(&self, lambda_max: f64) -> Vec<f64> {
         match self.lambda {
             Some(lambda) => vec![lambda],
+            None if lambda_max <= 0.0 => vec![0.0],
             None => SHARES.iter().map(|share| share * lambda_max).collect(),
         }
     }
@@ -250,8 +260,17 @@ mod tests {
     /// Runs a search whose scores are known. So many of a hundred cells carry the differences, each
     /// an equal part: a hundred leave no error, one leaves an error as large as the difference.
     fn tried(search: &Search, carriers: f64, score: impl Fn(Candidate) -> f64) -> Vec<Trial> {
+        tried_at(search, 1.0, carriers, score)
+    }
+
+    fn tried_at(
+        search: &Search,
+        lambda_max: f64,
+        carriers: f64,
+        score: impl Fn(Candidate) -> f64,
+    ) -> Vec<Trial> {
         let mut trials: Vec<Trial> = Vec::new();
-        while let Some(candidate) = search.next(&trials, 1.0) {
+        while let Some(candidate) = search.next(&trials, lambda_max) {
             let mut trial = Trial::new(candidate, trials.len());
             (trial.cells, trial.deviance) = (100.0, 100.0 * score(candidate));
             let gap = |other: &Trial| (trial.deviance - other.deviance).powi(2) / carriers;
@@ -295,6 +314,19 @@ mod tests {
         assert!(trials[2..].iter().all(|t| t.candidate.lambda == 0.7));
         let small = Search { rank_max: 2, ..search() };
         assert!(tried(&small, 100.0, |_| 1.0).iter().all(|t| t.candidate.rank <= 2));
+    }
+
+    #[test]
+    fn a_given_rank_is_tried_even_where_factors_do_not_pay() {
+        let score = |_| 1.0;
+        let given = Search { rank: Some(4), ..search() };
+        for (lambda_max, lambda) in [(0.0, 0.0), (1.0, 0.5)] {
+            let trials = tried_at(&given, lambda_max, 100.0, score);
+            let chosen = trials[choose(&trials, true).unwrap()].candidate;
+            assert_eq!((chosen.rank, chosen.lambda), (4, lambda));
+        }
+        let free = tried_at(&search(), 0.0, 100.0, score);
+        assert!(free.iter().all(|trial| trial.candidate.rank == 0));
     }
 
     #[test]

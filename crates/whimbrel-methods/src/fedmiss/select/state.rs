@@ -2,7 +2,7 @@
 
 use super::search::{Candidate, Trial};
 use crate::fedmiss;
-use crate::fedmiss::roll::{Answers, Roll};
+use crate::fedmiss::roll::{Answer, Answers, Roll};
 use whimbrel_core::{Key, wire};
 use whimbrel_models::lowrank::Factors;
 
@@ -55,12 +55,43 @@ pub struct Server {
     pub fit: fedmiss::Server,
     /// The smallest ridge at which rank 0 is optimal; 0 until rank 0 was fitted.
     pub lambda_max: f64,
-    /// What was tried.
+    /// What was tried, with the scores of all folds so far.
     pub trials: Vec<Trial>,
+    /// The same as the last fold left it.
+    pub settled: Vec<Trial>,
+    /// What each client said in this fold, trial by trial.
+    pub scored: Vec<Vec<Answer>>,
     /// The fits of the trials of this fold, to start others from.
     pub found: Vec<Factors>,
     /// Who has scored the trial in progress.
     pub roll: Roll,
+}
+
+impl Server {
+    /// Who has scored every trial of this fold so far: those whose scores can be compared. Everyone
+    /// enrolled before the first.
+    pub fn voters(&self) -> Vec<u32> {
+        let mut voters = self.fit.member_ids();
+        for heard in &self.scored {
+            let said = |id: &u32| heard.iter().any(|a| a.id == *id && !a.sums.is_empty());
+            voters.retain(said);
+        }
+        voters
+    }
+
+    /// Adds up the scores of the voters, on top of those of earlier folds.
+    pub fn tally(&mut self) {
+        let voters = self.voters();
+        for (i, heard) in self.scored.iter().enumerate() {
+            let Trial { candidate, rounds, .. } = self.trials[i];
+            let before = self.settled.get(i).cloned();
+            let mut trial = before.unwrap_or_else(|| Trial::new(candidate, i));
+            trial.rounds = rounds;
+            let voting = heard.iter().filter(|answer| voters.binary_search(&answer.id).is_ok());
+            voting.for_each(|answer| trial.add(&answer.sums));
+            self.trials[i] = trial;
+        }
+    }
 }
 
 /// What a client remembers.
@@ -95,7 +126,7 @@ pub struct Up {
     /// In a round of a fit: the residuals.
     pub fit: Option<fedmiss::Up>,
     /// In a scoring exchange: hidden cells, the sum of their deviances and of its squares, and the
-    /// sums of squared differences to each earlier trial.
+    /// sums of squared differences to each earlier trial; nothing where the client lacks one.
     pub sums: Vec<f64>,
 }
 
@@ -111,7 +142,7 @@ pub struct Fold {
 }
 
 wire!(Folds { count, share });
-wire!(Server { folds, fold, at, fresh, fit, lambda_max, trials, found, roll });
+wire!(Server { folds, fold, at, fresh, fit, lambda_max, trials, settled, scored, found, roll });
 wire!(Client { fit, fold, deviances });
 wire!(Down { folds, fold, at, candidate, fit });
 wire!(Up { fit, sums });
