@@ -2,7 +2,7 @@
 
 use super::args::Adapt;
 use super::impute::Run;
-use super::messages::{data, note, warning};
+use super::messages::{counted, data, note, warning};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::path::Path;
@@ -58,10 +58,10 @@ pub fn adapt_command(args: &Adapt) -> Result<u8> {
     }
     note(&format!("intervals: {}", client.intervals()));
     note(&format!(
-        "{} rows ({} of them new to the run), {} cells observed: {}",
-        client.rows.len(),
+        "{} ({} new to the run), {} observed: {}",
+        counted(client.rows.len(), "row"),
         client.new_rows().count(),
-        client.seen.len(),
+        counted(client.seen.len(), "cell"),
         args.out.display()
     ));
     Ok(0)

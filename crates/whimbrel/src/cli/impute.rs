@@ -1,7 +1,7 @@
 //! `whimbrel impute`: the completed table of a run.
 
 use super::args::Impute;
-use super::messages::{data, note, warning};
+use super::messages::{counted, data, note, warning};
 use serde_json::json;
 use std::path::Path;
 use whimbrel::core::{Cell, Error};
@@ -63,9 +63,9 @@ pub fn impute_command(args: &Impute) -> Result<u8> {
     }
     note(&format!("intervals: {intervals}"));
     note(&format!(
-        "{} rows and {} columns, {} cells observed, {imputed} imputed: {}",
-        table.rows.len(),
-        table.columns.len(),
+        "{} and {}, {} cells observed, {imputed} imputed: {}",
+        counted(table.rows.len(), "row"),
+        counted(table.columns.len(), "column"),
         observed.map_or("an unknown number of".into(), |n| n.to_string()),
         args.out.display()
     ));
