@@ -85,6 +85,7 @@ impl Entries {
         match self {
             Self::Numbers => None,
             Self::Counts if x < 0.0 => Some("is negative, and counts are not"),
+            Self::Counts if x > 1e12 => Some("is above 1e12, the most that a count can be"),
             Self::Counts if x.fract() != 0.0 => Some("is not whole, and counts are"),
             Self::Binary if x != 0.0 && x != 1.0 => Some("is neither 0 nor 1"),
             Self::Counts | Self::Binary => None,

@@ -18,6 +18,12 @@ pub struct CellsOf {
 const HOLD_OUT: u64 = 0x401D;
 
 impl CellTable {
+    /// The names in the column of clients, in order of appearance; none where there is no such
+    /// column.
+    pub fn client_names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.clients.iter().map(|(name, _)| name.as_str())
+    }
+
     /// As the file's client column says, sorted by name in byte order. A client that observed
     /// nothing is left out and named in a warning.
     pub fn by_client(&mut self) -> Result<Vec<CellsOf>> {

@@ -109,18 +109,19 @@ impl Completed {
         self.fit.draw(row, column, &mut stream)
     }
 
-    /// The same for a cell with another mean; without one, for a row that nobody observed.
+    /// The same for a cell with another natural parameter, and how sure that is; without one, for
+    /// a row that nobody observed.
     pub fn draw_of(
         &self,
-        mean: Option<f64>,
+        known: Option<(f64, f64)>,
         row: usize,
         column: usize,
         seed: u64,
         number: u32,
     ) -> f64 {
         let mut stream = self.stream(row, column, seed, number);
-        match mean {
-            Some(mean) => self.fit.draw_of(mean, &mut stream),
+        match known {
+            Some((theta, spread)) => self.fit.draw_of(theta, spread, &mut stream),
             None => {
                 let others: Vec<usize> =
                     (0..self.rows.len()).filter(|row| self.known[0][*row]).collect();
@@ -180,13 +181,14 @@ impl Completed {
     }
 
     fn fitted(&self, row: usize, column: usize) -> Estimate {
-        self.estimate_of(self.fit.mean(row, column))
+        self.estimate_of(self.fit.theta(row, column), self.fit.spread(row, column))
     }
 
-    /// What is said about a cell with this mean.
-    pub fn estimate_of(&self, mean: f64) -> Estimate {
-        let (lower, upper) = self.fit.interval_of(mean);
-        Estimate { mean, sd: self.fit.sd_of(mean), lower, upper }
+    /// What is said about a cell with this natural parameter, which is known up to `spread`.
+    pub fn estimate_of(&self, theta: f64, spread: f64) -> Estimate {
+        let (lower, upper) = self.fit.interval_of(theta, spread);
+        let mean = self.fit.model.family().mean(theta);
+        Estimate { mean, sd: self.fit.sd_of(theta, spread), lower, upper }
     }
 }
 
@@ -204,11 +206,17 @@ fn intervals_of(calibration: Option<&Calibration>) -> String {
             };
             format!("90 %, calibrated on the held-out cells (conformal){groups}{share}")
         }
-        Some(c) => format!(
-            "90 %, from a dispersion of {:.3} (the spread around the fit over the family's own), \
-             not calibrated",
-            c.dispersion
-        ),
+        Some(c) => {
+            let doubt = match c.doubtful {
+                true => "; a guess, as there are fewer than two observations per parameter",
+                false => "",
+            };
+            format!(
+                "90 % from the model's own residuals (dispersion {:.3}), not checked against cells \
+                 that were kept out: set `holdout`{doubt}",
+                c.dispersion
+            )
+        }
     }
 }
 
@@ -263,7 +271,7 @@ mod tests {
         let mut factors = Factors::zero(&model);
         factors.row_effects = (0..rows).map(|row| 10.0 * row as f64).collect();
         factors.column_effects = (0..columns).map(|column| column as f64).collect();
-        let fit = LowRankFit { model, factors, clients: 2, calibration: None };
+        let fit = LowRankFit { model, factors, clients: 2, calibration: None, uncertainty: None };
         let names = |n: usize| (0..n).map(|i| i.to_string()).collect();
         Completed::new(fit, names(rows), names(columns), bare)
     }

@@ -108,13 +108,17 @@ pub(crate) fn of_client(
 fn shape_note(table: &CellTable, clients: &[(String, Cells)]) -> String {
     let (rows, columns) = (table.rows.len(), table.columns.len());
     let hidden: usize = clients.iter().map(|(_, cells)| cells.held_out.len()).sum();
-    let share = 100.0 * table.cells.len() as f64 / (rows * columns) as f64;
+    let mut places: Vec<_> = table.cells.iter().map(|cell| (cell.row, cell.column)).collect();
+    places.sort_unstable();
+    places.dedup();
+    let share = 100.0 * places.len() as f64 / (rows * columns) as f64;
     let kept_out = match hidden {
         0 => String::new(),
         _ => format!(", {hidden} of them kept out of the fit"),
     };
     format!(
-        "a table of {rows} rows and {columns} columns with {} observations ({share:.3} %){kept_out}",
+        "a table of {rows} rows and {columns} columns with {} observations of {share:.3} % \
+         of its cells{kept_out}",
         table.cells.len()
     )
 }

@@ -72,6 +72,7 @@ pub(super) fn table(job: &Job, facts: &Facts, outcome: &Outcome) -> Result<Optio
     put("holdout_rmse", known(held_out.rmse));
     put("coverage", known(fit.calibration.as_ref().and_then(|c| c.coverage)));
     put("dispersion", known(fit.calibration.as_ref().map(|c| c.dispersion)));
+    put("field_relative", known(field_relative(&fit, outcome)));
     let [rows, columns] = unobserved(model);
     let labels = (facts.row_labels.clone(), facts.columns.clone());
     let table = Completed::new(fit, labels.0, labels.1, [&rows, &columns]);
@@ -127,6 +128,30 @@ pub fn findings(delivered: &[Artifact]) -> Vec<String> {
         chosen.lambda,
         effects_name(chosen.effects)
     )]
+}
+
+/// A field that is longer than this share of the completed table is still moving it.
+const FIELD_MAX: f64 = 1e-4;
+
+/// `||h|| / ||psi'(theta)||` at the last evaluation.
+fn field_relative(fit: &LowRankFit, outcome: &Outcome) -> Option<f64> {
+    let field = outcome.last.as_ref()?.number("field_norm2")?;
+    let (rows, columns) = (fit.model.rows(), fit.model.columns());
+    let row = |row| (0..columns).map(move |column| fit.mean(row, column).powi(2)).sum::<f64>();
+    let table: f64 = (0..rows).map(row).sum();
+    (table > 0.0).then(|| (field / table).sqrt())
+}
+
+/// Whether the fit would still have moved, in words.
+pub fn unconverged(summary: &Map<String, Value>) -> Option<String> {
+    let relative = summary.get("field_relative")?.as_f64()?;
+    (relative > FIELD_MAX).then(|| {
+        format!(
+            "not converged: at the last evaluation the field is {relative:.1e} of the completed \
+             table, above {FIELD_MAX:.0e}; more rounds or a larger lambda (or larger batches, or a \
+             finer codec) would bring it down"
+        )
+    })
 }
 
 /// Differences that are none, in percent.

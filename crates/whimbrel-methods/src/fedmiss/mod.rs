@@ -241,6 +241,7 @@ impl Method for FedMiss {
             factors: server.factors.clone(),
             clients: server.members.len() as u32,
             calibration: server.calibration,
+            uncertainty: self.uncertainty(server)?,
         };
         let mut artifact = fit.to_artifact();
         // Nothing but the penalty shaped their factors: whoever uses the table must know.

@@ -5,7 +5,10 @@ use super::settings::{Copies, FedMiss, StepRule, auto_step};
 use super::state::{Fold, Member, Phase, Server, Upload};
 use crate::settings::Budget;
 use whimbrel_core::{Error, Key, Result};
-use whimbrel_models::lowrank::{Calibration, Push, Scores, Sparse};
+use whimbrel_models::lowrank::interval::HELD_OUT_MIN;
+use whimbrel_models::lowrank::{
+    Calibration, Push, Scores, Sparse, Uncertainty, effective_parameters,
+};
 
 /// A run in whose first rounds most observed cells had to be clipped, so many of them, stops: its
 /// table lives outside the domain.
@@ -76,11 +79,33 @@ impl FedMiss {
             upload.scores.iter().try_for_each(|scores| all.merge(scores))?;
         }
         if all.observed.count > 0 {
-            let parameters = self.model.coordinates_len();
+            let parameters = self.parameters(&server, &all)?;
             server.calibration = Some(Calibration::new(self.model.settings(), &all, parameters));
         }
         server.phase = Phase::Over;
         Ok(server)
+    }
+
+    /// How many parameters the observed cells determine, where that is needed: personal effects
+    /// are one each.
+    pub(super) fn parameters(&self, server: &Server, scores: &Scores) -> Result<usize> {
+        if scores.held_out.count >= HELD_OUT_MIN {
+            return Ok(0);
+        }
+        let n = server.members.len();
+        let cells = server.counted();
+        let own = if self.personal { n } else { 0 };
+        let p = effective_parameters(&self.model, &server.factors, n as u32, &cells)?;
+        Ok(p.ceil() as usize + own)
+    }
+
+    /// How sure the parameters are, where no held-out cells tell how far off the fit is.
+    pub(super) fn uncertainty(&self, server: &Server) -> Result<Option<Uncertainty>> {
+        let Some(calibration) = server.calibration.filter(|c| !c.calibrated) else {
+            return Ok(None);
+        };
+        let (n, phi) = (server.members.len() as u32, calibration.dispersion);
+        Uncertainty::new(&self.model, &server.factors, n, phi, &server.counted()).map(Some)
     }
 
     /// Whether copies differ from cell to cell.
@@ -181,6 +206,12 @@ impl Server {
             self.by_cell.sort_by_key(|place| self.union[*place as usize]);
         }
         places
+    }
+
+    /// Every observed cell and how often it was, in the order of the cells.
+    fn counted(&self) -> Vec<(u64, u32)> {
+        let places = self.by_cell.iter().map(|place| *place as usize);
+        places.map(|place| (self.union[place], self.counts[place])).collect()
     }
 
     /// Whether the cell was known before this client.

@@ -54,7 +54,7 @@ impl Family {
         };
         let wanted = match self {
             Self::Gaussian => "a finite number",
-            Self::Poisson => "a whole number from 0 on, below 1e12",
+            Self::Poisson => "a whole number from 0 to 1e12",
             Self::Bernoulli => "0 or 1",
         };
         if fits { Ok(()) } else { Err(wanted) }

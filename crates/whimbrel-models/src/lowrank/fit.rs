@@ -1,7 +1,8 @@
 //! A fitted table: what is expected of a cell, and how sure that is.
 
-use super::interval::{self, Calibration, Group};
-use super::{Effects, Factors, Family, LowRank, Settings, Variance};
+use super::interval::{self, Calibration, Group, NORMAL_QUANTILE};
+use super::{Effects, Factors, Family, LowRank, Settings, Uncertainty, Variance};
+use whimbrel_core::linalg::packed_len;
 use whimbrel_core::method::{Artifact, Tensor};
 use whimbrel_core::{Error, Result, Stream};
 
@@ -19,6 +20,9 @@ pub struct LowRankFit {
     pub clients: u32,
     /// How far off values are; none where a run stopped before it was known.
     pub calibration: Option<Calibration>,
+    /// How sure the parameters are. Kept where nothing was held out: errors on held-out cells have
+    /// it in them already.
+    pub uncertainty: Option<Uncertainty>,
 }
 
 impl LowRankFit {
@@ -32,44 +36,68 @@ impl LowRankFit {
         self.model.family().mean(self.theta(row, column))
     }
 
+    /// The standard deviation of `theta_jl` itself; 0 where errors on held-out cells tell.
+    pub fn spread(&self, row: usize, column: usize) -> f64 {
+        let phi = self.calibration.map_or(1.0, |calibration| calibration.dispersion);
+        self.uncertainty
+            .as_ref()
+            .map_or(0.0, |sure| sure.spread(&self.model, &self.factors, [row, column], phi))
+    }
+
     /// The standard deviation of a value around its mean, with the dispersion that was found.
     pub fn sd(&self, row: usize, column: usize) -> f64 {
-        self.sd_of(self.mean(row, column))
+        self.sd_of(self.theta(row, column), self.spread(row, column))
     }
 
-    /// An interval that holds about nine values in ten.
+    /// An interval that is to hold nine values in ten.
     pub fn interval(&self, row: usize, column: usize) -> (f64, f64) {
-        self.interval_of(self.mean(row, column))
+        self.interval_of(self.theta(row, column), self.spread(row, column))
     }
 
-    /// The standard deviation of a value with this mean.
-    pub fn sd_of(&self, mean: f64) -> f64 {
-        self.dispersion_of(mean).sqrt() * interval::scale(self.model.family(), mean)
-    }
-
-    /// The interval of a value with this mean, within the range of the family.
-    pub fn interval_of(&self, mean: f64) -> (f64, f64) {
+    /// The standard deviation of a value with this `theta`, which is known up to `spread`.
+    pub fn sd_of(&self, theta: f64, spread: f64) -> f64 {
         let family = self.model.family();
+        let mean = family.mean(theta);
+        let noise = self.dispersion_of(mean).sqrt() * interval::scale(family, mean);
+        let drift = 0.5 * (family.mean(theta + spread) - family.mean(theta - spread));
+        (noise * noise + drift * drift).sqrt()
+    }
+
+    /// The interval of a value with this `theta`, which is known up to `spread`, within the range
+    /// of the family: on each side the root of the sum of squares of what the noise and what the
+    /// mean's own error reach.
+    pub fn interval_of(&self, theta: f64, spread: f64) -> (f64, f64) {
+        let family = self.model.family();
+        let mean = family.mean(theta);
         let quantile =
-            self.calibration.map_or(1.644_853_626_951_472_2, |c| c.group_of(family, mean).quantile);
-        let reach = quantile * interval::scale(family, mean);
+            self.calibration.map_or(NORMAL_QUANTILE, |c| c.group_of(family, mean).quantile);
+        let noise = quantile * interval::scale(family, mean);
+        let reach = |theta| {
+            let drift: f64 = family.mean(theta) - mean;
+            (noise * noise + drift * drift).sqrt()
+        };
         let (low, high) = match family {
             Family::Gaussian => (f64::NEG_INFINITY, f64::INFINITY),
             Family::Poisson => (0.0, f64::INFINITY),
             Family::Bernoulli => (0.0, 1.0),
         };
-        ((mean - reach).max(low), (mean + reach).min(high))
+        let [down, up] = [-NORMAL_QUANTILE, NORMAL_QUANTILE].map(|z| reach(theta + z * spread));
+        ((mean - down).max(low), (mean + up).min(high))
     }
 
     /// A value drawn from the fitted model: for a multiple imputation.
     pub fn draw(&self, row: usize, column: usize, stream: &mut Stream) -> f64 {
-        self.draw_of(self.mean(row, column), stream)
+        self.draw_of(self.theta(row, column), self.spread(row, column), stream)
     }
 
-    /// A value with this mean, drawn from the fitted model. Counts with a dispersion above one have
-    /// a gamma-distributed rate, so that their variance is dispersion times mean.
-    pub fn draw_of(&self, mean: f64, stream: &mut Stream) -> f64 {
-        let (family, dispersion) = (self.model.family(), self.dispersion_of(mean));
+    /// A value with this `theta`, which is known up to `spread`, drawn from the fitted model.
+    /// Counts with a dispersion above one have a gamma-distributed rate, so that their variance is
+    /// dispersion times mean.
+    pub fn draw_of(&self, theta: f64, spread: f64, stream: &mut Stream) -> f64 {
+        let family = self.model.family();
+        let theta = if spread > 0.0 { theta + spread * stream.normal() } else { theta };
+        let mean = family.mean(theta);
+        let dispersion = self.dispersion_of(mean);
         let excess = dispersion - 1.0;
         if family == Family::Poisson && excess > 0.0 && mean > 0.0 {
             let rate = excess * stream.gamma(mean / excess);
@@ -105,9 +133,17 @@ impl LowRankFit {
                 .with("interval_quantiles", &[groups.len()], column(|g| g.quantile))
                 .with("interval_dispersions", &[groups.len()], column(|g| g.dispersion));
             out = number(out, "calibrated", f64::from(u8::from(calibration.calibrated)));
+            out = number(out, "doubtful", f64::from(u8::from(calibration.doubtful)));
             if let Some(coverage) = calibration.coverage {
                 out = number(out, "coverage", coverage);
             }
+        }
+        if let Some(Uncertainty { rows: of_rows, columns: of_columns }) = &self.uncertainty {
+            out = out.with("row_uncertainty", &[rows, of_rows.len() / rows], of_rows.clone()).with(
+                "column_uncertainty",
+                &[columns, of_columns.len() / columns],
+                of_columns.clone(),
+            );
         }
         out
     }
@@ -170,16 +206,29 @@ impl LowRankFit {
                     quantile,
                     dispersion,
                 };
-                Some(Calibration::from_parts(
+                let mut all = Calibration::from_parts(
                     number("dispersion")?,
                     &octaves.values.iter().zip(rest).map(group).collect::<Vec<_>>(),
                     number("calibrated")? != 0.0,
                     number("coverage").ok(),
-                )?)
+                )?;
+                all.doubtful = number("doubtful").is_ok_and(|doubtful| doubtful != 0.0);
+                Some(all)
             }
         };
+        let packed = |effect: bool| packed_len(rank + usize::from(effect));
+        let uncertainty = match artifact.tensor("row_uncertainty") {
+            None => None,
+            Some(_) => Some(Uncertainty {
+                rows: values("row_uncertainty", rows * packed(settings.effects.has_row()))?,
+                columns: values(
+                    "column_uncertainty",
+                    columns * packed(settings.effects.has_column()),
+                )?,
+            }),
+        };
         let clients = number("clients")? as u32;
-        Ok(Self { model: LowRank::new(settings)?, factors, clients, calibration })
+        Ok(Self { model: LowRank::new(settings)?, factors, clients, calibration, uncertainty })
     }
 
     fn dispersion_of(&self, mean: f64) -> f64 {
@@ -207,7 +256,7 @@ mod tests {
         let group = |last, quantile| Group { last, quantile, dispersion: 2.5 };
         let groups = [group(9, 2.0), group(31, 3.0)];
         let calibration = Calibration::from_parts(2.5, &groups, true, Some(0.9)).unwrap();
-        LowRankFit { model, factors, clients: 4, calibration: Some(calibration) }
+        LowRankFit { model, factors, clients: 4, calibration: Some(calibration), uncertainty: None }
     }
 
     #[test]
@@ -216,6 +265,8 @@ mod tests {
             let mut fit = fit(family);
             assert_eq!(LowRankFit::from_artifact(&fit.to_artifact()).unwrap(), fit);
             fit.calibration = None;
+            let sure = Uncertainty::new(&fit.model, &fit.factors, 4, 1.0, &[(3, 1), (8, 2)]);
+            fit.uncertainty = Some(sure.unwrap());
             assert_eq!(LowRankFit::from_artifact(&fit.to_artifact()).unwrap(), fit);
         }
         let mut artifact = fit(Family::Gaussian).to_artifact();
@@ -246,8 +297,16 @@ mod tests {
 
     #[test]
     fn intervals_stay_in_the_range_of_the_family() {
-        let low = |family| fit(family).interval_of(0.1).0;
-        assert_eq!((low(Family::Poisson), low(Family::Bernoulli)), (0.0, 0.0));
-        assert_eq!(fit(Family::Gaussian).interval_of(0.1), (0.1 - 2.0, 0.1 + 2.0));
+        let of = |family: Family, spread| {
+            let fit = fit(family);
+            fit.interval_of(family.link(0.1), spread)
+        };
+        assert_eq!((of(Family::Poisson, 0.0).0, of(Family::Bernoulli, 9.0)), (0.0, (0.0, 1.0)));
+        assert_eq!(of(Family::Gaussian, 0.0), (0.1 - 2.0, 0.1 + 2.0));
+        // 2 for the noise and 1.645 for a mean known up to 1.
+        let (low, high) = of(Family::Gaussian, 1.0);
+        let reach = (4.0 + NORMAL_QUANTILE * NORMAL_QUANTILE).sqrt();
+        assert!((high - 0.1 - reach).abs() < 1e-12 && (low - 0.1 + reach).abs() < 1e-12);
+        assert!((fit(Family::Gaussian).sd_of(0.1, 1.0) - 3.5f64.sqrt()).abs() < 1e-12);
     }
 }

@@ -24,7 +24,7 @@ pub const GROUP_MIN: u64 = 100;
 /// The most groups.
 pub const GROUPS_MAX: usize = 10;
 /// The normal quantile that goes with [`LEVEL`] on two sides, used where nothing was held out.
-const NORMAL_QUANTILE: f64 = 1.644_853_626_951_472_2;
+pub(super) const NORMAL_QUANTILE: f64 = 1.644_853_626_951_472_2;
 /// The stream that deals the held-out cells to parts.
 const DEAL: u64 = 0xCA11;
 
@@ -207,7 +207,8 @@ wire!(Group { last, quantile, dispersion });
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Calibration {
     /// By how much variances exceed the family's, over all cells: Pearson's chi-square per degree
-    /// of freedom. The variance itself for a Gaussian (1 where the model says so).
+    /// of freedom, at least 1 for counts and yes-or-no values. The variance itself for a Gaussian (1
+    /// where the model says so).
     pub dispersion: f64,
     /// By the size of the mean, ascending; those after the first `group_count` mean nothing.
     groups: [Group; GROUPS_MAX],
@@ -216,6 +217,8 @@ pub struct Calibration {
     pub calibrated: bool,
     /// The share of held-out cells inside the intervals, cross-checked.
     pub coverage: Option<f64>,
+    /// Whether nothing was held out and the residuals of so many parameters say next to nothing.
+    pub doubtful: bool,
 }
 
 impl Wire for Calibration {
@@ -224,18 +227,22 @@ impl Wire for Calibration {
         self.groups().to_vec().put(out);
         self.calibrated.put(out);
         self.coverage.put(out);
+        self.doubtful.put(out);
     }
     fn take(from: &mut &[u8]) -> Result<Self> {
         let (dispersion, groups) = (f64::take(from)?, Vec::<Group>::take(from)?);
-        Self::from_parts(dispersion, &groups, bool::take(from)?, Wire::take(from)?)
+        let all = Self::from_parts(dispersion, &groups, bool::take(from)?, Wire::take(from)?)?;
+        Ok(Self { doubtful: bool::take(from)?, ..all })
     }
 }
 
 impl Calibration {
-    /// From the scores of all clients. `parameters` is how many numbers the fit has.
+    /// From the scores of all clients. `parameters` is how many the observed cells determine; it
+    /// matters where fewer than [`HELD_OUT_MIN`] cells were held out.
     pub fn new(settings: &Settings, scores: &Scores, parameters: usize) -> Self {
         let unit = settings.family == Family::Gaussian && settings.variance == Variance::Unit;
-        let dispersion = if unit { 1.0 } else { dispersion(scores, parameters) };
+        let floor = dispersion_min(settings.family);
+        let dispersion = if unit { 1.0 } else { dispersion(scores, parameters).max(floor) };
         let everywhere =
             Group { last: OCTAVES - 1, quantile: NORMAL_QUANTILE * dispersion.sqrt(), dispersion };
         let (mut groups, mut first) = (Vec::new(), 0);
@@ -248,7 +255,7 @@ impl Calibration {
                 quantile: Histogram::edge(bin),
                 // A single group is everyone, and its chi-square is known better.
                 dispersion: if bins.count() < scores.held_out.count && !unit {
-                    bins.mean_square()
+                    bins.mean_square().max(floor)
                 } else {
                     dispersion
                 },
@@ -260,8 +267,10 @@ impl Calibration {
         let calibrated = found.is_some();
         let coverage = if calibrated { scores.coverage(LEVEL) } else { None };
         let found = found.unwrap_or_else(|| vec![everywhere]);
-        Self::from_parts(dispersion, &found, calibrated, coverage)
-            .expect("groups from octaves are in order")
+        let all = Self::from_parts(dispersion, &found, calibrated, coverage)
+            .expect("groups from octaves are in order");
+        let few = (scores.observed.count as f64) < FREEDOM_MIN * parameters as f64;
+        Self { doubtful: few && scores.held_out.count < HELD_OUT_MIN, ..all }
     }
 
     /// Checks and puts together what was stored.
@@ -277,7 +286,8 @@ impl Calibration {
         };
         let mut groups = [*last; GROUPS_MAX];
         groups[..found.len()].copy_from_slice(found);
-        Ok(Self { dispersion, groups, group_count: found.len() as u8, calibrated, coverage })
+        let group_count = found.len() as u8;
+        Ok(Self { dispersion, groups, group_count, calibrated, coverage, doubtful: false })
     }
 
     /// What is known about means of each size, ascending.
@@ -294,19 +304,35 @@ impl Calibration {
     }
 }
 
-/// Fewer held-out cells than this say less than the observed ones.
-const HELD_OUT_MIN: u64 = 50;
+/// So many held-out cells make a quantile of [`LEVEL`], and a dispersion.
+pub const HELD_OUT_MIN: u64 = 9;
+/// With fewer observations per parameter than this, residuals cannot tell noise from fit.
+const FREEDOM_MIN: f64 = 2.0;
+/// At least this share of the observations counts as degrees of freedom.
+const FREEDOM_SHARE_MIN: f64 = 0.1;
+
+/// Counts and yes-or-no values spread at least as much as their family says; if residuals are
+/// smaller, that is the fit's doing.
+fn dispersion_min(family: Family) -> f64 {
+    match family {
+        Family::Gaussian => 0.0,
+        Family::Poisson | Family::Bernoulli => 1.0,
+    }
+}
 
 /// Held-out cells measure the spread around the fit without having shaped it. Without them the
-/// observed ones must do, with as many degrees of freedom as are left, at least half: a penalised
-/// fit has fewer parameters than it has numbers.
+/// observed ones must do, over the degrees of freedom that are left. Where these are few the
+/// squares of a fit that could follow most values are scaled up by as much again: the cross-
+/// validation error of a linear fit, `sum r^2 / N / (1 - p/N)^2`.
 fn dispersion(scores: &Scores, parameters: usize) -> f64 {
     let Scores { observed, held_out, .. } = scores;
     if held_out.count >= HELD_OUT_MIN {
         return held_out.pearson / held_out.count as f64;
     }
-    let n = observed.count as f64;
-    observed.pearson / (n - parameters as f64).max(0.5 * n).max(1.0)
+    let (n, p) = (observed.count.max(1) as f64, parameters as f64);
+    let free = (1.0 - p / n).max(FREEDOM_SHARE_MIN);
+    let freedom = if n < FREEDOM_MIN * p { n * free * free } else { n * free };
+    observed.pearson / freedom
 }
 
 #[cfg(test)]
@@ -369,6 +395,31 @@ mod tests {
             calibration.groups()[0].quantile,
             NORMAL_QUANTILE * calibration.dispersion.sqrt()
         );
+    }
+
+    /// A hundred cells whose residuals the fit has made a tenth of what they were.
+    #[test]
+    fn residuals_of_many_parameters_promise_little() {
+        let of = |family, held_out, parameters| {
+            let mut scores = Scores::default();
+            for position in 0..100u64 {
+                let y = f64::from(position % 2 == 0);
+                scores.observed.add(family, y, 0.5 + 0.4 * (2.0 * y - 1.0));
+                if position < held_out {
+                    scores.add_held_out(family, position, y, 0.5);
+                }
+            }
+            Calibration::new(&Settings::new(20, 10, family), &scores, parameters)
+        };
+        let near = |x: f64, y: f64| (x - y).abs() < 1e-12;
+        let free = of(Family::Gaussian, 0, 20);
+        assert!(near(free.dispersion, 0.01 / 0.8) && !free.doubtful && !free.calibrated);
+        let full = of(Family::Gaussian, 0, 75);
+        assert!(near(full.dispersion, 0.01 / 0.0625) && full.doubtful, "{full:?}");
+        let checked = of(Family::Gaussian, 12, 75);
+        assert!(near(checked.dispersion, 0.25) && !checked.doubtful && checked.calibrated);
+        assert_eq!(of(Family::Bernoulli, 0, 20).dispersion, 1.0);
+        assert_eq!(Calibration::from_bytes(&full.to_bytes()).unwrap(), full);
     }
 
     /// Errors around zero with this standard deviation.

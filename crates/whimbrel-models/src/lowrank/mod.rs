@@ -23,6 +23,7 @@ mod glm;
 mod histogram;
 pub mod interval;
 mod kernels;
+mod uncertainty;
 
 pub use adapt::{NewRow, PERSONAL_MAX, own_effect};
 pub use complete::{Advance, COPIES_UNOBSERVED, Push, Sparse};
@@ -31,6 +32,7 @@ pub use factors::Factors;
 pub use family::{Family, JUDGED_MEAN_MIN, THETA_MAX};
 pub use fit::{KIND, LowRankFit};
 pub use interval::{Calibration, Group, Scores};
+pub use uncertainty::{Uncertainty, effective_parameters};
 
 use whimbrel_core::{Error, Result};
 

@@ -2,7 +2,7 @@
 
 use super::args::Adapt;
 use super::impute::Run;
-use super::messages::{data, note, warning};
+use super::messages::{counted, data, note, warning};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::path::Path;
@@ -25,6 +25,16 @@ pub fn adapt_command(args: &Adapt) -> Result<u8> {
     };
     let read = read_cells(&args.data, &options)?;
     read.warnings.iter().for_each(|w| warning(w));
+    if read.client_names().len() > 1 {
+        let names: Vec<&str> = read.client_names().take(3).collect();
+        warning(&format!(
+            "{} names {} clients ({}{}): they are taken as one, with one effect",
+            args.data.display(),
+            read.client_names().len(),
+            names.join(", "),
+            if read.client_names().len() > 3 { ", ..." } else { "" }
+        ));
+    }
     let client = Adapted::fit(&run.model, read, run.job.seed)?;
     let empty = client.places.iter().filter(|place| matches!(place, Place::Unknown)).count();
     if empty > 0 {
@@ -46,12 +56,12 @@ pub fn adapt_command(args: &Adapt) -> Result<u8> {
         summary.insert("out".into(), args.out.display().to_string().into());
         data(&format!("{}\n", Value::Object(summary)))?;
     }
-    note(&format!("intervals: {}", run.model.table.intervals()));
+    note(&format!("intervals: {}", client.intervals()));
     note(&format!(
-        "{} rows ({} of them new to the run), {} cells observed: {}",
-        client.rows.len(),
+        "{} ({} new to the run), {} observed: {}",
+        counted(client.rows.len(), "row"),
         client.new_rows().count(),
-        client.seen.len(),
+        counted(client.seen.len(), "cell"),
         args.out.display()
     ));
     Ok(0)
@@ -67,6 +77,10 @@ fn make_folder(path: &Path) -> Result<()> {
     let failed = |e| Failure::config(format!("cannot make the folder {}: {e}", path.display()));
     std::fs::create_dir_all(path).map_err(failed)
 }
+
+/// Where the intervals of new rows come from.
+const NEW_ROWS: &str = "90 % from the run's errors and from how little a new row's own cells say, \
+                        not checked against cells that were kept out";
 
 /// What stands for a row of the client's table.
 enum Place {
@@ -127,6 +141,16 @@ impl<'a> Adapted<'a> {
         })
     }
 
+    /// Where the intervals come from, in words: those of new rows were checked against nothing.
+    fn intervals(&self) -> String {
+        let run = self.table().intervals();
+        match (self.new_rows().count(), self.places.iter().any(|p| matches!(p, Place::Known(_)))) {
+            (0, _) => run,
+            (_, true) => format!("of the run's rows {run}; of new rows {NEW_ROWS}"),
+            (_, false) => NEW_ROWS.into(),
+        }
+    }
+
     fn table(&self) -> &Completed {
         &self.model.table
     }
@@ -153,20 +177,24 @@ impl<'a> Adapted<'a> {
             "observed": self.seen.len(),
             "imputed": cells - self.seen.len(),
             "effect": number(self.effect),
-            "intervals": self.table().intervals(),
+            "intervals": self.intervals(),
         });
         object.as_object().cloned().unwrap_or_default()
     }
 
-    /// What is expected of a cell; nothing where the row is unknown.
-    fn mean(&self, row: usize, column: usize) -> Option<f64> {
+    /// A cell's natural parameter and how sure it is; nothing where the row is unknown.
+    fn known(&self, row: usize, column: usize) -> Option<(f64, f64)> {
         let fit = &self.table().fit;
-        let theta = match &self.places[row] {
-            Place::Known(row) => fit.factors.theta(*row, column) + self.effect,
-            Place::New(row) => fit.theta_of(row, column, self.effect),
-            Place::Unknown => return None,
-        };
-        Some(fit.model.family().mean(theta))
+        match &self.places[row] {
+            Place::Known(row) => {
+                let theta = fit.factors.theta(*row, column) + self.effect;
+                Some((fit.model.family().boxed(theta), fit.spread(*row, column)))
+            }
+            Place::New(row) => {
+                Some((fit.theta_of(row, column, self.effect), fit.spread_of(row, column)))
+            }
+            Place::Unknown => None,
+        }
     }
 }
 
@@ -178,8 +206,8 @@ impl Sheet for Adapted<'_> {
         &self.table().columns
     }
     fn estimate(&self, row: usize, column: usize) -> Estimate {
-        match self.mean(row, column) {
-            Some(mean) => self.table().estimate_of(mean),
+        match self.known(row, column) {
+            Some((theta, spread)) => self.table().estimate_of(theta, spread),
             None => self.table().any_row(column),
         }
     }
@@ -190,6 +218,6 @@ impl Sheet for Adapted<'_> {
         self.seen.value(row, column)
     }
     fn draw(&self, row: usize, column: usize, number: u32) -> f64 {
-        self.table().draw_of(self.mean(row, column), row, column, self.seed, number)
+        self.table().draw_of(self.known(row, column), row, column, self.seed, number)
     }
 }

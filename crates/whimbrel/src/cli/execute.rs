@@ -17,7 +17,9 @@ use whimbrel::job::Job;
 use whimbrel::job::build::Plan;
 use whimbrel::job::failure::{Failure, Result};
 use whimbrel::job::load::{Loaded, file_hashes, load};
-use whimbrel::job::rundir::{Existing, Facts, RunDir, aggregate, findings, resolved, verdict};
+use whimbrel::job::rundir::{
+    Existing, Facts, RunDir, aggregate, findings, resolved, unconverged, verdict,
+};
 use whimbrel::job::spec::MethodKind;
 use whimbrel::report::{RunView, format};
 
@@ -262,6 +264,7 @@ impl Ready {
             warn_of_repairs(&name, row, summary.get("repaired_share").and_then(Value::as_f64));
         }
         verdict(&summary).iter().for_each(|words| note(words));
+        unconverged(&summary).iter().for_each(|words| note(words));
         let report = dir.path().join("report.html");
         let views = vec![view::load(dir)?];
         if self.job.seeds.is_some() {

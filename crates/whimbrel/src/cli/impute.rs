@@ -1,7 +1,7 @@
 //! `whimbrel impute`: the completed table of a run.
 
 use super::args::Impute;
-use super::messages::{data, note, warning};
+use super::messages::{counted, data, note, warning};
 use serde_json::json;
 use std::path::Path;
 use whimbrel::core::{Cell, Error};
@@ -63,9 +63,9 @@ pub fn impute_command(args: &Impute) -> Result<u8> {
     }
     note(&format!("intervals: {intervals}"));
     note(&format!(
-        "{} rows and {} columns, {} cells observed, {imputed} imputed: {}",
-        table.rows.len(),
-        table.columns.len(),
+        "{} and {}, {} cells observed, {imputed} imputed: {}",
+        counted(table.rows.len(), "row"),
+        counted(table.columns.len(), "column"),
         observed.map_or("an unknown number of".into(), |n| n.to_string()),
         args.out.display()
     ));
@@ -85,6 +85,10 @@ impl Run {
         let dir = RunDir::existing(folder)?;
         if dir.ending().is_none() {
             warning(&format!("the run in {} is not finished", folder.display()));
+        }
+        if let Some(first) = dir.seeds().first() {
+            let name = first.path().file_name().unwrap_or_default().display().to_string();
+            note(&format!("the run has several seeds: this is the model of the first, {name}"));
         }
         let model = ModelFile::read(folder)?;
         let path = folder.join("job.toml");
@@ -197,12 +201,15 @@ struct RunSheet<'a> {
 }
 
 impl RunSheet<'_> {
-    /// The mean of a cell with an effect on top; none where there is no effect, or where the table
-    /// has no cell to add it to.
-    fn shifted(&self, row: usize, column: usize) -> Option<f64> {
+    /// The natural parameter of a cell with an effect on top, and how sure it is; none where there
+    /// is no effect, or where the table has no cell to add it to.
+    fn shifted(&self, row: usize, column: usize) -> Option<(f64, f64)> {
         let fit = &self.table.fit;
         let own = self.effect != 0.0 && self.table.knows(row, column);
-        own.then(|| fit.model.family().mean(fit.factors.theta(row, column) + self.effect))
+        own.then(|| {
+            let theta = fit.factors.theta(row, column) + self.effect;
+            (fit.model.family().boxed(theta), fit.spread(row, column))
+        })
     }
 }
 
@@ -215,7 +222,7 @@ impl Sheet for RunSheet<'_> {
     }
     fn estimate(&self, row: usize, column: usize) -> Estimate {
         match self.shifted(row, column) {
-            Some(mean) => self.table.estimate_of(mean),
+            Some((theta, spread)) => self.table.estimate_of(theta, spread),
             None => self.table.estimate(row, column),
         }
     }
@@ -227,7 +234,7 @@ impl Sheet for RunSheet<'_> {
     }
     fn draw(&self, row: usize, column: usize, number: u32) -> f64 {
         match self.shifted(row, column) {
-            mean @ Some(_) => self.table.draw_of(mean, row, column, self.seed, number),
+            known @ Some(_) => self.table.draw_of(known, row, column, self.seed, number),
             None => self.table.draw(row, column, self.seed, number),
         }
     }
