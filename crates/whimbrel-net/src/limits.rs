@@ -34,6 +34,8 @@ pub struct Limits {
     pub stall: Duration,
     /// How often a client must be heard from; after three times as long it is taken for lost.
     pub heartbeat: Duration,
+    /// How long a round waits for the summary of a client that joins late.
+    pub late_summary: Duration,
     /// How long a finished coordinator waits for clients that have not fetched the model.
     pub linger: Duration,
 }
@@ -51,6 +53,7 @@ impl Default for Limits {
             first_frame: Duration::from_secs(10),
             stall: Duration::from_secs(30),
             heartbeat: Duration::from_secs(10),
+            late_summary: Duration::from_secs(30),
             linger: Duration::from_secs(60),
         }
     }
