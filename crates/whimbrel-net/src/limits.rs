@@ -8,9 +8,6 @@ pub const CHUNK_BYTES: usize = 256 << 10;
 /// The most bytes of one gRPC frame that is read; a frame is a chunk and its wrapping.
 pub const FRAME_BYTES_MAX: usize = CHUNK_BYTES + 1024;
 
-/// The most bytes of an offer.
-pub const OFFER_BYTES_MAX: usize = 16 << 20;
-
 /// Caps and timeouts.
 #[derive(Clone, Debug)]
 pub struct Limits {

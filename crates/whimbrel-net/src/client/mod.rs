@@ -14,7 +14,7 @@ pub use side::{ClientSide, Participant};
 use crate::PROTOCOL;
 use crate::invitation::Invitation;
 use crate::proto::EnrolRequest;
-use crate::tls::{Identity, random};
+use crate::tls::{Identity, own_alone, random};
 use link::{Connection, Target, Unreachable, connect};
 use session::{End, session};
 use std::path::{Path, PathBuf};
@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use whimbrel_core::{Error, Result, Wire, wire};
 use whimbrel_engine::checkpoint::write_atomically;
+use whimbrel_engine::lock::FolderLock;
 
 /// The first pause before another try; it doubles up to the last.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
@@ -75,6 +76,8 @@ pub struct Client {
     setup: Setup,
     identity: Identity,
     target: Target,
+    /// Two processes with one state would each undo what the other was acknowledged.
+    _lock: FolderLock,
 }
 
 impl Client {
@@ -82,13 +85,15 @@ impl Client {
     pub fn new(mut setup: Setup) -> Result<Self> {
         std::fs::create_dir_all(&setup.folder)
             .map_err(|e| Error::storage(setup.folder.display(), e))?;
+        own_alone(&setup.folder, 0o700)?;
+        let lock = FolderLock::take(&setup.folder)?;
         let identity = match setup.identity.take() {
             Some(identity) => identity,
             None => Identity::keep(&setup.folder, &setup.invitation.name)?,
         };
         let Invitation { address, server, .. } = &setup.invitation;
         let target = Target { address: address.clone(), server: *server };
-        Ok(Self { setup, identity, target })
+        Ok(Self { setup, identity, target, _lock: lock })
     }
 
     /// Redeems the invitation, once; afterwards the folder knows what was offered.
