@@ -7,6 +7,7 @@ pub mod checkpoint;
 pub mod journal;
 pub mod keeper;
 pub mod keys;
+pub mod lock;
 mod log;
 pub mod machine;
 pub mod metrics;
@@ -25,3 +26,6 @@ pub use run::{Chain, Ending, Observer, Outcome, Stage, Stopping, run_with};
 pub use runner::{Carrier, Runner};
 pub use simulation::{Limits, Simulation, run};
 pub use simulator::{Federation, Simulator};
+
+/// The most bytes of what a coordinator tells a client of a job: both ends keep to it.
+pub const OFFER_BYTES_MAX: usize = 16 << 20;

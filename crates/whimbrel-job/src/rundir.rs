@@ -18,9 +18,11 @@ use crate::start::read_object;
 use serde_json::{Map, Value};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use whimbrel_core::Error;
 use whimbrel_engine::checkpoint::write_atomically;
+use whimbrel_engine::lock::{FolderLock, LOCK_FILE};
 use whimbrel_engine::{Ending, Outcome};
 
 /// What the folder of one seed's run is called, before the seed.
@@ -41,6 +43,8 @@ pub enum Existing {
 #[derive(Clone, Debug)]
 pub struct RunDir {
     path: PathBuf,
+    /// Held by whoever works in it.
+    lock: Option<Arc<FolderLock>>,
 }
 
 impl RunDir {
@@ -54,7 +58,7 @@ impl RunDir {
             }
             return Self::fresh(Path::new("runs"), name);
         };
-        let run = Self { path: path.to_path_buf() };
+        let mut run = Self::adopt(path);
         if path.exists() && !path.is_dir() {
             return Err(Failure::config(format!("{} is a file, not a folder", path.display())));
         }
@@ -64,7 +68,10 @@ impl RunDir {
             Existing::Resume => {
                 return Err(Failure::config(format!("{} holds no run to resume", path.display())));
             }
-            Existing::Replace if run.has_worked() => run.clear()?,
+            Existing::Replace if run.has_worked() => {
+                run.hold()?;
+                run.clear()?;
+            }
             Existing::Replace => {
                 let error =
                     Error::config(format!("{} is not empty and holds no run", path.display()))
@@ -84,17 +91,26 @@ impl RunDir {
             }
         }
         make_folder(path)?;
+        run.hold()?;
         Ok(run)
+    }
+
+    /// Keeps other processes out for as long as this value or a copy of it lives.
+    fn hold(&mut self) -> Result<()> {
+        if self.lock.is_none() {
+            self.lock = Some(Arc::new(FolderLock::take(&self.path)?));
+        }
+        Ok(())
     }
 
     /// A folder taken as it is: it holds runs rather than being one.
     pub fn adopt(path: &Path) -> Self {
-        Self { path: path.to_path_buf() }
+        Self { path: path.to_path_buf(), lock: None }
     }
 
     /// An existing run.
     pub fn existing(path: &Path) -> Result<Self> {
-        let run = Self { path: path.to_path_buf() };
+        let run = Self::adopt(path);
         if run.has_worked() {
             return Ok(run);
         }
@@ -121,7 +137,7 @@ impl RunDir {
 
     /// The run of one seed, where a job runs several.
     pub fn seed(&self, seed: u64) -> Self {
-        Self { path: self.path.join(format!("{SEED}{seed}")) }
+        Self::adopt(&self.path.join(format!("{SEED}{seed}")))
     }
 
     /// The runs of all seeds that are there, in order.
@@ -229,6 +245,10 @@ impl RunDir {
             "summary.json",
             "preview.csv",
             "imputation.json",
+            "federation.json",
+            "audit.jsonl",
+            "status.json",
+            "dashboard-token",
         ];
         let gone = |result: std::io::Result<()>, path: &Path| match result {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
@@ -242,7 +262,7 @@ impl RunDir {
             let _ = fs::remove_dir(&seed.path);
         }
         // The job goes last: a half-removed run can still be told for one.
-        for folder in ["model", "checkpoint"].map(|f| self.path.join(f)) {
+        for folder in ["model", "checkpoint", "tls"].map(|f| self.path.join(f)) {
             gone(fs::remove_dir_all(&folder), &folder)?;
         }
         for file in files.iter().rev() {
@@ -265,7 +285,11 @@ impl RunDir {
             };
             let path = parent.join(folder);
             match fs::create_dir(&path) {
-                Ok(()) => return Ok(Self { path }),
+                Ok(()) => {
+                    let mut run = Self::adopt(&path);
+                    run.hold()?;
+                    return Ok(run);
+                }
                 Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
                 Err(e) => return Err(cannot_make(&path, &e)),
             }
@@ -276,8 +300,9 @@ impl RunDir {
 
 /// Nothing in it but what a process killed at its first write left.
 fn is_empty(folder: &Path) -> bool {
-    fs::read_dir(folder)
-        .map_or(true, |entries| entries.flatten().all(|entry| entry.file_name() == "job.toml.tmp"))
+    fs::read_dir(folder).map_or(true, |entries| {
+        entries.flatten().all(|e| e.file_name() == "job.toml.tmp" || e.file_name() == LOCK_FILE)
+    })
 }
 
 fn make_folder(path: &Path) -> Result<()> {

@@ -13,7 +13,8 @@ use crate::status::{Board, Refusal};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::mpsc::{self, error::TrySendError};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tonic::codegen::Bytes;
 
 /// What a connection tells the coordinator. `session` tells an old connection of a client from its
@@ -114,13 +115,22 @@ pub enum Order {
 pub struct Link {
     /// Which connection.
     pub session: u64,
-    orders: mpsc::UnboundedSender<Order>,
+    orders: mpsc::Sender<Order>,
+    overrun: Arc<Notify>,
 }
 
 impl Link {
-    /// Gives an order; a connection that is gone says so in an event of its own.
+    /// Gives an order; a connection that is gone says so in an event of its own. One that does not
+    /// carry out what it was told before is cut.
     pub fn order(&self, order: Order) {
-        let _ = self.orders.send(order);
+        if let Err(TrySendError::Full(_)) = self.orders.try_send(order) {
+            self.overrun.notify_one();
+        }
+    }
+
+    /// Told when more was ordered than the connection carries out.
+    pub fn overrun(&self) -> Arc<Notify> {
+        self.overrun.clone()
     }
 }
 
@@ -147,6 +157,9 @@ pub struct Hall {
     sessions: AtomicU64,
     wrong_tokens: Mutex<(Option<Instant>, u32)>,
 }
+
+/// Orders that a connection has not carried out: one task, and acknowledgements.
+const ORDERS_AHEAD: usize = 64;
 
 /// Bytes per unit of memory for uploads.
 pub const ROOM_UNIT: u64 = 4096;
@@ -211,10 +224,15 @@ impl Hall {
     }
 
     /// A new connection's ends.
-    pub fn link(&self) -> (Link, mpsc::UnboundedReceiver<Order>) {
+    pub fn link(&self) -> (Link, mpsc::Receiver<Order>) {
         let session = self.sessions.fetch_add(1, Ordering::Relaxed);
-        let (orders, receiver) = mpsc::unbounded_channel();
-        (Link { session, orders }, receiver)
+        let (orders, receiver) = mpsc::channel(ORDERS_AHEAD);
+        (Link { session, orders, overrun: Arc::default() }, receiver)
+    }
+
+    /// Counts a refusal without a line of its own.
+    pub fn count_refusal(&self, why: Refusal) {
+        self.board.refuse(why);
     }
 
     /// Counts and records a refusal of a client, or of a stranger at an address.

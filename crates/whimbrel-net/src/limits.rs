@@ -8,9 +8,6 @@ pub const CHUNK_BYTES: usize = 256 << 10;
 /// The most bytes of one gRPC frame that is read; a frame is a chunk and its wrapping.
 pub const FRAME_BYTES_MAX: usize = CHUNK_BYTES + 1024;
 
-/// The most bytes of an offer.
-pub const OFFER_BYTES_MAX: usize = 16 << 20;
-
 /// Caps and timeouts.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -34,6 +31,8 @@ pub struct Limits {
     pub stall: Duration,
     /// How often a client must be heard from; after three times as long it is taken for lost.
     pub heartbeat: Duration,
+    /// How long a round waits for the summary of a client that joins late.
+    pub late_summary: Duration,
     /// How long a finished coordinator waits for clients that have not fetched the model.
     pub linger: Duration,
 }
@@ -51,6 +50,7 @@ impl Default for Limits {
             first_frame: Duration::from_secs(10),
             stall: Duration::from_secs(30),
             heartbeat: Duration::from_secs(10),
+            late_summary: Duration::from_secs(30),
             linger: Duration::from_secs(60),
         }
     }

@@ -21,6 +21,9 @@ const UPLOAD_BYTES_PER_SECOND_MIN: u64 = 16 << 10;
 /// Frames waiting for the connection to take them.
 const FRAMES_AHEAD: usize = 4;
 
+/// What is kept of a client's reason to stop.
+const REASON_CHARS_MAX: usize = 1000;
+
 type Frames = mpsc::Sender<Result<proto::ServerFrame, Status>>;
 
 /// The service as one connection sees it.
@@ -126,6 +129,19 @@ impl Drop for Call {
     }
 }
 
+/// A client's words as they may be shown: of bounded length, and with nothing in them that a
+/// terminal would obey.
+fn printable(words: &str) -> String {
+    let mut shown = String::new();
+    for c in words.chars().take(REASON_CHARS_MAX) {
+        match c.is_control() {
+            true => shown.extend(c.escape_default()),
+            false => shown.push(c),
+        }
+    }
+    shown
+}
+
 /// A client's session from hello to its end.
 struct Session {
     hall: Arc<Hall>,
@@ -148,22 +164,24 @@ impl Session {
             Err(why) => return self.cut(why).await,
         };
         let (link, orders) = self.hall.link();
-        let session = link.session;
+        let (session, overrun) = (link.session, link.overrun());
         match self.arrive(hello, link).await {
-            Some(Ok(())) => {}
-            Some(Err(why)) => return self.cut(why).await,
-            // The coordinator may count on it already.
-            None => return self.tell(Event::Left { name: self.name.clone(), session }).await,
+            Some(Ok(())) => {
+                let end = tokio::select! {
+                    end = self.listen(&mut incoming) => end,
+                    // The coordinator closed it, or nothing can be sent any more.
+                    () = self.speak(orders, session) => End::Gone,
+                    () = overrun.notified() => End::Cut(Refusal::Stalled),
+                };
+                if let End::Cut(why) = end {
+                    self.tell(Event::Breach { name: self.name.clone() }).await;
+                    self.cut(why).await;
+                }
+            }
+            Some(Err(why)) => self.cut(why).await,
+            None => {}
         }
-        let end = tokio::select! {
-            end = self.listen(&mut incoming) => end,
-            // The coordinator closed it, or nothing can be sent any more.
-            () = self.speak(orders, session) => End::Gone,
-        };
-        if let End::Cut(why) = end {
-            self.tell(Event::Breach { name: self.name.clone() }).await;
-            self.cut(why).await;
-        }
+        // However it ended: the coordinator was told of this connection and may count on it.
         self.tell(Event::Left { name: self.name.clone(), session }).await;
     }
 
@@ -209,6 +227,7 @@ impl Session {
 
     /// Reads frames until the client is gone or breaks the protocol.
     async fn listen(&self, incoming: &mut Streaming<proto::ClientFrame>) -> End {
+        let mut has_failed = false;
         loop {
             let patience = 3 * self.hall.limits.heartbeat;
             let frame = match timeout(patience, incoming.message()).await {
@@ -232,8 +251,13 @@ impl Session {
                         return End::Cut(why);
                     }
                 }
+                // It is a client's last word but one, and there is only one of it.
+                Some(client_frame::Frame::Failed(_)) if has_failed => {
+                    return End::Cut(Refusal::Malformed);
+                }
                 Some(client_frame::Frame::Failed(failed)) => {
-                    let reason = failed.reason.chars().take(1000).collect();
+                    has_failed = true;
+                    let reason = printable(&failed.reason);
                     self.tell(Event::Failed { name: self.name.clone(), reason }).await;
                 }
                 // The coordinator closes the session once it has noted it.
@@ -301,7 +325,7 @@ impl Session {
     }
 
     /// Carries out orders until the connection is to be closed or takes nothing any more.
-    async fn speak(&self, mut orders: mpsc::UnboundedReceiver<Order>, session: u64) {
+    async fn speak(&self, mut orders: mpsc::Receiver<Order>, session: u64) {
         loop {
             let order = match timeout(self.hall.limits.heartbeat, orders.recv()).await {
                 Ok(Some(order)) => order,
@@ -370,5 +394,16 @@ impl Session {
     /// Tells the coordinator; one that is gone need not hear it.
     async fn tell(&self, event: Event) {
         let _ = self.hall.events.send(event).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clients_words_do_nothing_to_a_terminal() {
+        assert_eq!(printable("too few rows\u{1b}[2J\n"), "too few rows\\u{1b}[2J\\n");
+        assert_eq!(printable(&"é".repeat(5000)).chars().count(), REASON_CHARS_MAX);
     }
 }

@@ -65,7 +65,9 @@ impl Identity {
                 let certificate = &made.chain[0];
                 let length = (certificate.len() as u32).to_le_bytes();
                 let bytes = [&length[..], certificate, made.key.secret_der()].concat();
+                // Nobody else can enter the folder while it is written.
                 write_atomically(&path, &bytes)?;
+                own_alone(&path, 0o600)?;
                 Ok(made)
             }
             Err(e) => Err(Error::storage(path.display(), e)),
@@ -169,7 +171,7 @@ fn roots(path: &Path) -> Result<Arc<RootCertStore>> {
     Ok(Arc::new(store))
 }
 
-fn own_alone(path: &Path, mode: u32) -> Result<()> {
+pub(crate) fn own_alone(path: &Path, mode: u32) -> Result<()> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;

@@ -15,9 +15,8 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use whimbrel_core::{ClientData, Error};
 use whimbrel_data::Sha256;
+use whimbrel_engine::OFFER_BYTES_MAX;
 
-/// The longest offer that is read.
-pub const OFFER_BYTES_MAX: usize = 64 << 20;
 /// Changes when an older program would misread an offer.
 const VERSION: u32 = 1;
 /// Stands where the job named a file: a client has its own, or needs none.
@@ -61,6 +60,14 @@ impl Offer {
         offer.hash = offer.digest();
         // What a client would refuse is better refused here.
         offer.check()?;
+        let bytes = offer.to_json().len();
+        if bytes > OFFER_BYTES_MAX {
+            let what = format!(
+                "what clients are told of this job has {bytes} bytes, and {OFFER_BYTES_MAX} are \
+                 possible"
+            );
+            return Err(Error::config(what).into());
+        }
         Ok(offer)
     }
 

@@ -100,17 +100,6 @@ pub(crate) static SECTION: Section = Section {
               deadline_s = 600\nlisten = \"0.0.0.0:7443\"\n",
 };
 
-impl Quorum {
-    /// How many uploads of a cohort of this size.
-    pub fn of(self, cohort: usize) -> usize {
-        match self {
-            Self::All => cohort,
-            Self::Number(n) => (n as usize).min(cohort),
-            Self::Share(share) => (share * cohort as f64).ceil() as usize,
-        }
-    }
-}
-
 impl Federation {
     /// So many clients, and every other key left out.
     pub fn of(clients: u32) -> Self {

@@ -1,7 +1,6 @@
 //! A connection to the coordinator.
 
 use crate::invitation::Fingerprint;
-use crate::limits::OFFER_BYTES_MAX;
 use crate::proto::federation_client::FederationClient;
 use crate::tls::{Identity, client_config};
 use hyper::client::conn::http2::{self, SendRequest};
@@ -19,6 +18,7 @@ use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::codegen::http::{Request, Response, Uri};
 use whimbrel_core::{Error, Result};
+use whimbrel_engine::OFFER_BYTES_MAX;
 
 /// Name lookup, TCP and TLS together.
 const CONNECT: Duration = Duration::from_secs(20);

@@ -14,7 +14,7 @@ pub use side::{ClientSide, Participant};
 use crate::PROTOCOL;
 use crate::invitation::Invitation;
 use crate::proto::EnrolRequest;
-use crate::tls::{Identity, random};
+use crate::tls::{Identity, own_alone, random};
 use link::{Connection, Target, Unreachable, connect};
 use session::{End, farewell, session};
 use std::path::{Path, PathBuf};
@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use whimbrel_core::{Error, Result, Wire, wire};
 use whimbrel_engine::checkpoint::write_atomically;
+use whimbrel_engine::lock::FolderLock;
 
 /// The first pause before another try; it doubles up to the last.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
@@ -80,6 +81,8 @@ pub struct Client {
     setup: Setup,
     identity: Identity,
     target: Target,
+    /// Two processes with one state would each undo what the other was acknowledged.
+    _lock: FolderLock,
 }
 
 impl Client {
@@ -87,13 +90,15 @@ impl Client {
     pub fn new(mut setup: Setup) -> Result<Self> {
         std::fs::create_dir_all(&setup.folder)
             .map_err(|e| Error::storage(setup.folder.display(), e))?;
+        own_alone(&setup.folder, 0o700)?;
+        let lock = FolderLock::take(&setup.folder)?;
         let identity = match setup.identity.take() {
             Some(identity) => identity,
             None => Identity::keep(&setup.folder, &setup.invitation.name)?,
         };
         let Invitation { address, server, .. } = &setup.invitation;
         let target = Target { address: address.clone(), server: *server };
-        Ok(Self { setup, identity, target })
+        Ok(Self { setup, identity, target, _lock: lock })
     }
 
     /// Redeems the invitation, once; afterwards the folder knows what was offered.

@@ -6,9 +6,11 @@ use crate::PROTOCOL;
 use crate::frames::{Assembly, chunks, to_server};
 use crate::point::Point;
 use crate::proto::{self, Kind, client_frame, server_frame};
+use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
@@ -59,7 +61,7 @@ pub(super) async fn session(
     mut connection: Connection,
     run: Vec<u8>,
     mut side: ClientSide,
-    stop: &AtomicBool,
+    stop: &Arc<AtomicBool>,
 ) -> Result<(ClientSide, End)> {
     let mut opened = match open(&mut connection, run, &side).await {
         Ok(opened) => opened,
@@ -70,9 +72,19 @@ pub(super) async fn session(
     };
     side.learn(opened.welcome.verdict());
     let heartbeat = Duration::from_millis(u64::from(opened.welcome.heartbeat_ms.max(10)));
-    let frames = opened.frames;
-    let mut talk = Talk { frames, heartbeat, side: Some(side), queue: Vec::new(), busy: None };
-    let end = talk.run(&mut opened.incoming, stop).await;
+    let mut talk = Talk {
+        frames: opened.frames,
+        heartbeat,
+        side: Some(side),
+        queue: Vec::new(),
+        busy: None,
+        sending: None,
+        stop: stop.clone(),
+    };
+    let end = talk.run(&mut opened.incoming).await;
+    if let Some(sending) = talk.sending.take() {
+        sending.abort();
+    }
     // What is being computed is finished and kept: its fate is asked for when the client is back.
     let mut failure = None;
     if let Some((_, _, handle)) = talk.busy.take() {
@@ -82,6 +94,8 @@ pub(super) async fn session(
     }
     let side = talk.side.take().ok_or_else(|| Error::internal("the state is gone"))?;
     match (end?, failure) {
+        // Nothing was lost on the full disk: the step is computed again when the client is back.
+        (End::Stopped, Some(Error::Storage { .. })) => Ok((side, End::Stopped)),
         (_, Some(error)) => Err(error),
         (end, None) => Ok((side, end)),
     }
@@ -184,27 +198,24 @@ struct Talk {
     /// What was learned while it computed.
     queue: Vec<Learned>,
     busy: Option<(Kind, Point, JoinHandle<Answer>)>,
+    /// An upload on its way; while it is, frames are read on. False where it did not get through.
+    sending: Option<JoinHandle<bool>>,
+    stop: Arc<AtomicBool>,
 }
 
 enum Learned {
-    Ack(Point, bool),
+    Ack(Kind, Point, bool),
     Task(Task),
 }
 
 impl Talk {
-    async fn run(
-        &mut self,
-        incoming: &mut Streaming<proto::ServerFrame>,
-        stop: &AtomicBool,
-    ) -> Result<End> {
+    async fn run(&mut self, incoming: &mut Streaming<proto::ServerFrame>) -> Result<End> {
         let mut assembly: Option<(Assembly, u32)> = None;
         let mut heard = Instant::now();
         let mut spoken = Instant::now();
         loop {
-            if let Some(end) = self.go_on().await? {
-                return Ok(end);
-            }
-            if stop.load(Ordering::Relaxed) {
+            self.go_on()?;
+            if self.stop.load(Ordering::Relaxed) {
                 return Ok(End::Stopped);
             }
             if heard.elapsed() > 3 * self.heartbeat {
@@ -213,7 +224,8 @@ impl Talk {
             if spoken.elapsed() >= self.heartbeat / 2 {
                 spoken = Instant::now();
                 let beat = to_server(client_frame::Frame::Heartbeat(proto::Heartbeat {}));
-                if !self.send(beat).await {
+                // Where there is no room, an upload is on its way and says as much.
+                if let Err(TrySendError::Closed(_)) = self.frames.try_send(beat) {
                     return Ok(End::Welcomed("the connection broke".into()));
                 }
             }
@@ -234,11 +246,13 @@ impl Talk {
                         let known = say_goodbye(&self.frames, incoming).await;
                         return Ok(End::Delivered { known });
                     };
-                    if let Some(end) = self.answer(kind, point, bytes).await {
-                        return Ok(end);
-                    }
+                    self.answer(kind, point, bytes);
                     continue;
                 }
+                through = sent(&mut self.sending) => match through {
+                    true => continue,
+                    false => return Ok(End::Welcomed("the connection broke".into())),
+                },
                 () = sleep(TICK) => continue,
             };
             heard = Instant::now();
@@ -269,11 +283,7 @@ impl Talk {
                     if !ack.accepted {
                         tracing::warn!("an upload was refused: {}", ack.reason);
                     }
-                    // An answer to an evaluation stages nothing, and shares its point with the
-                    // exchange that follows.
-                    if ack.kind() != Kind::Evaluate {
-                        self.queue.push(Learned::Ack(point, ack.accepted));
-                    }
+                    self.queue.push(Learned::Ack(ack.kind(), point, ack.accepted));
                 }
                 Some(server_frame::Frame::Heartbeat(_)) => {}
                 Some(server_frame::Frame::Bye(bye)) if bye.over => {
@@ -290,12 +300,12 @@ impl Talk {
         }
     }
 
-    /// Works off what was learned, as far as nothing is being computed.
-    async fn go_on(&mut self) -> Result<Option<End>> {
-        while self.busy.is_none() && !self.queue.is_empty() {
+    /// Works off what was learned, as far as nothing is being computed or uploaded.
+    fn go_on(&mut self) -> Result<()> {
+        while self.busy.is_none() && self.sending.is_none() && !self.queue.is_empty() {
             let side = self.side.as_mut().ok_or_else(|| Error::internal("the state is away"))?;
             match self.queue.remove(0) {
-                Learned::Ack(point, accepted) => side.acknowledged(point, accepted),
+                Learned::Ack(kind, point, accepted) => side.acknowledged(kind, point, accepted),
                 Learned::Task(task) => {
                     // Only the newest task is worth its work.
                     let newer = self.queue.iter().any(|l| matches!(l, Learned::Task(_)));
@@ -305,31 +315,35 @@ impl Talk {
                     let side = self.side.take();
                     let mut side = side.ok_or_else(|| Error::internal("the state is away"))?;
                     let (kind, point) = (task.kind, task.point);
+                    let stop = self.stop.clone();
                     let handle = tokio::task::spawn_blocking(move || {
-                        let answer = insist(&mut side, &task);
+                        let answer = insist(&mut side, &task, &stop);
                         (side, answer)
                     });
                     self.busy = Some((kind, point, handle));
                 }
             }
         }
-        Ok(None)
+        Ok(())
     }
 
-    /// Uploads an answer.
-    async fn answer(&mut self, kind: Kind, point: Point, bytes: Vec<u8>) -> Option<End> {
+    /// Begins to upload an answer.
+    fn answer(&mut self, kind: Kind, point: Point, bytes: Vec<u8>) {
         let message = tonic::codegen::Bytes::from(bytes);
         let bytes = message.len() as u64;
         let upload = proto::Upload { kind: kind.into(), point: Some(point.into()), bytes };
-        if !self.send(to_server(client_frame::Frame::Upload(upload))).await {
-            return Some(End::Welcomed("the connection broke".into()));
-        }
-        for chunk in chunks(&message) {
-            if !self.send(to_server(client_frame::Frame::Chunk(chunk))).await {
-                return Some(End::Welcomed("the connection broke".into()));
+        // No limit on how long it may take: as long as the coordinator is heard from, it is the
+        // one to say when an upload is too slow.
+        let frames = self.frames.clone();
+        self.sending = Some(tokio::spawn(async move {
+            let head = to_server(client_frame::Frame::Upload(upload));
+            let mut through = frames.send(head).await.is_ok();
+            let mut chunks = chunks(&message);
+            while through && let Some(chunk) = chunks.next() {
+                through = frames.send(to_server(client_frame::Frame::Chunk(chunk))).await.is_ok();
             }
-        }
-        None
+            through
+        }));
     }
 
     /// Tells the coordinator why this client stops.
@@ -348,17 +362,29 @@ impl Talk {
     }
 }
 
-/// Works, and tries again for as long as the disk is full.
-fn insist(side: &mut ClientSide, task: &Task) -> Result<Option<Vec<u8>>> {
+/// Works, and tries again for as long as the disk is full and the client is not to stop.
+fn insist(side: &mut ClientSide, task: &Task, stop: &AtomicBool) -> Result<Option<Vec<u8>>> {
     loop {
         match side.work(task.kind, task.point, task.client, &task.message) {
-            Err(error @ Error::Storage { .. }) => {
+            Err(error @ Error::Storage { .. })
+                if is_full_disk(&error) && !stop.load(Ordering::Relaxed) =>
+            {
                 tracing::warn!("paused: {error}; trying again");
                 std::thread::sleep(RETRY);
             }
             other => return other,
         }
     }
+}
+
+/// Whether space will help. An error of storage keeps the system's words: they are compared with
+/// those that the system has for a full disk and for a used-up quota.
+fn is_full_disk(error: &Error) -> bool {
+    let Error::Storage { what, .. } = error else { return false };
+    (1..256).map(io::Error::from_raw_os_error).any(|e| {
+        let full = matches!(e.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+        full && e.to_string() == *what
+    })
 }
 
 /// The computation under way; never, where there is none.
@@ -376,6 +402,34 @@ async fn computed(
     }
 }
 
+/// Whether the upload under way got through; never, where there is none.
+async fn sent(sending: &mut Option<JoinHandle<bool>>) -> bool {
+    match sending {
+        None => std::future::pending().await,
+        Some(handle) => {
+            let through = handle.await.unwrap_or(false);
+            *sending = None;
+            through
+        }
+    }
+}
+
 fn out_of_order() -> Error {
     Error::peer("the coordinator sent frames out of order")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_full_disk_is_waited_for() {
+        let full = io::Error::from(io::ErrorKind::StorageFull);
+        let mut codes = (1..256).map(io::Error::from_raw_os_error);
+        let of_system = codes.find(|e| e.kind() == full.kind()).unwrap();
+        assert!(is_full_disk(&Error::storage("slot-a", of_system)));
+        assert!(!is_full_disk(&Error::storage("slot-a", "it has version 1, this program reads 2")));
+        assert!(!is_full_disk(&Error::storage("x", io::Error::from_raw_os_error(13))));
+        assert!(!is_full_disk(&Error::data("no rows")));
+    }
 }

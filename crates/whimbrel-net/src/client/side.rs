@@ -4,6 +4,7 @@ use super::slots::{Slot, Slots};
 use crate::coordinator::files_from_bytes;
 use crate::point::Point;
 use crate::proto::{Kind, Verdict};
+use crate::tls::sha256;
 use std::path::{Path, PathBuf};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, ClientId, Error, Opaque, Part, Result, Wire};
@@ -72,9 +73,11 @@ impl ClientSide {
         }
     }
 
-    /// Learns the fate of an upload.
-    pub fn acknowledged(&mut self, point: Point, accepted: bool) {
-        if self.slots.staged().is_some_and(|slot| slot.point == point) {
+    /// Learns the fate of an upload. An evaluation shares its point with the exchange after it, and
+    /// what became of its answer says nothing about that exchange.
+    pub fn acknowledged(&mut self, kind: Kind, point: Point, accepted: bool) {
+        let commits = matches!(kind, Kind::Enrol | Kind::Exchange);
+        if commits && self.slots.staged().is_some_and(|slot| slot.point == point) {
             self.learn(if accepted { Verdict::Accepted } else { Verdict::Dropped });
         }
     }
@@ -112,7 +115,8 @@ impl ClientSide {
     }
 
     fn enrol(&mut self, point: Point, client: u32, message: &[u8]) -> Result<Vec<u8>> {
-        if let Some(upload) = self.staged(point, client) {
+        let asked = sha256(message);
+        if let Some(upload) = self.staged(point, client, &asked) {
             return Ok(upload);
         }
         // Kept first: after a crash the stage is built again without being told again.
@@ -122,11 +126,12 @@ impl ClientSide {
         let key = StageKeys::new(self.participant.seed, point.stage).enrol(ClientId(client));
         let (state, summary) = open.stage.method.enroll(&open.data, key)?;
         let state = open.stage.method.save(Part::Client, &state)?;
-        self.keep(point, client, state, summary)
+        self.keep(point, client, asked, state, summary)
     }
 
     fn exchange(&mut self, point: Point, client: u32, message: &[u8]) -> Result<Vec<u8>> {
-        if let Some(upload) = self.staged(point, client) {
+        let asked = sha256(message);
+        if let Some(upload) = self.staged(point, client, &asked) {
             return Ok(upload);
         }
         // To be asked is to be enrolled: a late joiner is told of both together.
@@ -139,7 +144,7 @@ impl ClientSide {
         let key = keys.exchange(number).local(ClientId(client));
         let (state, upload) = open.stage.method.local_step(&state, message, &open.data, key)?;
         let state = open.stage.method.save(Part::Client, &state)?;
-        self.keep(point, client, state, upload)
+        self.keep(point, client, asked, state, upload)
     }
 
     fn evaluate(&mut self, point: Point, ask: &[u8]) -> Result<Vec<u8>> {
@@ -152,21 +157,25 @@ impl ClientSide {
         open.stage.method.answer(&state, ask, &open.data)
     }
 
-    /// What was computed for this step before, if it was.
-    fn staged(&self, point: Point, client: u32) -> Option<Vec<u8>> {
+    /// What was computed for this step before, if it was for the same message: a coordinator that
+    /// came back may let other clients join before the step, and then its message is another one.
+    fn staged(&self, point: Point, client: u32, asked: &[u8; 32]) -> Option<Vec<u8>> {
         let slot = self.slots.staged()?;
-        (slot.point == point && slot.client == client).then(|| slot.upload.clone())
+        let same = slot.point == point && slot.client == client && slot.asked == asked;
+        same.then(|| slot.upload.clone())
     }
 
     fn keep(
         &mut self,
         point: Point,
         client: u32,
+        asked: [u8; 32],
         state: Vec<u8>,
         upload: Vec<u8>,
     ) -> Result<Vec<u8>> {
         let base = self.slots.committed().map(|slot| slot.point);
-        let slot = Slot { point, base, client, state, upload: upload.clone() };
+        let asked = asked.to_vec();
+        let slot = Slot { point, base, client, asked, state, upload: upload.clone() };
         self.slots.stage(slot)?;
         Ok(upload)
     }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use whimbrel_core::{Error, Result, Wire, wire};
 
 const MAGIC: &[u8; 8] = b"WHIMSLOT";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const HEAD: usize = 24;
 
 /// One step, as it is kept.
@@ -27,13 +27,15 @@ pub struct Slot {
     pub base: Option<Point>,
     /// The client's number when it was made.
     pub client: u32,
+    /// SHA-256 of the message that it answers.
+    pub asked: Vec<u8>,
     /// The state after it.
     pub state: Vec<u8>,
     /// What is uploaded for it.
     pub upload: Vec<u8>,
 }
 
-wire!(Slot { point, base, client, state, upload });
+wire!(Slot { point, base, client, asked, state, upload });
 
 /// The two slots of a folder.
 pub struct Slots {
@@ -157,6 +159,7 @@ mod tests {
             point: Point { stage: 0, step },
             base: base.map(|step| Point { stage: 0, step }),
             client: 3,
+            asked: vec![9; 2],
             state: vec![step as u8; size],
             upload: vec![7; 5],
         }
@@ -212,8 +215,8 @@ mod tests {
         let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
         assert_eq!(
             hex,
-            "5748494d534c4f54010000001e00000000000000487f7ea3\
-             000000000100000001000000000000000003000000020101050707070707"
+            "5748494d534c4f5402000000210000000000000064552458\
+             000000000100000001000000000000000003000000020909020101050707070707"
         );
     }
 }

@@ -17,6 +17,11 @@ use whimbrel_core::{ClientId, Error, Result};
 const TICK: Duration = Duration::from_millis(100);
 /// How long a round may take before people are told whom it waits for.
 const QUIET: Duration = Duration::from_secs(3);
+/// Uploads of one client that nobody asked for. While one thing is asked, so many of a slow client
+/// come too late: of the exchange before and of its evaluation. More are no accident: they have no
+/// line in the audit log and count as refusals, and at the most the connection is closed.
+const STRAY: u32 = 2;
+const STRAY_MAX: u32 = 50;
 
 /// When a round is closed: as soon as everyone who was asked has answered, and at its deadline if
 /// by then a quorum has. Without a quorum it waits on.
@@ -41,11 +46,19 @@ pub enum Quorum {
 }
 
 impl Quorum {
-    fn of(self, asked: usize) -> usize {
+    /// How many uploads of so many asked.
+    pub fn of(self, asked: usize) -> usize {
         match self {
             Self::All => asked,
             Self::Number(n) => (n as usize).min(asked),
-            Self::Share(share) => (share * asked as f64).ceil() as usize,
+            Self::Share(share) => {
+                // 0.55 of 100 is 55, although the product is a little more: what is nearer to a
+                // whole number than any share of clients can be is that number.
+                let exact = share * asked as f64;
+                let whole = exact.round();
+                let near = (exact - whole).abs() <= 1e-9 * whole.max(1.0);
+                (if near { whole } else { exact.ceil() }) as usize
+            }
         }
     }
 }
@@ -125,6 +138,11 @@ impl Network {
         call: &mut dyn Call,
     ) -> Result<Gathered> {
         let mut seats = Seats::new(self, ids);
+        // Each thing asked excuses as many as a slow client may send.
+        self.strays.retain(|_, strays| {
+            *strays = strays.saturating_sub(STRAY);
+            *strays > 0
+        });
         let begun = Instant::now();
         let mut looked = Instant::now();
         let mut open = Open {
@@ -235,6 +253,11 @@ impl Network {
                 self.hall.board.client(&name, |c| c.connected = true);
                 self.hall.audit.note("connected", &name, "", false);
                 self.links.insert(name.clone(), link);
+                // It was told what became of its staged step: a summary from before is void.
+                if let Some(id) = self.numbers.get(&name) {
+                    self.awaited.remove(id);
+                    self.summaries.remove(id);
+                }
                 seats.again(&name);
             }
             Event::Left { name, session } => {
@@ -324,6 +347,12 @@ impl Network {
         (name, kind, point): (&str, Kind, Point),
         bytes: Vec<u8>,
     ) -> Result<()> {
+        if let Some(id) = self.numbers.get(name)
+            && (kind, Some(&point)) == (Kind::Enrol, self.awaited.get(id))
+        {
+            self.summaries.insert(*id, bytes);
+            return Ok(());
+        }
         let fate = match seats.asked.get(name) {
             _ if (kind, point) != (asking.kind, asking.point) => {
                 let id = self.numbers.get(name);
@@ -338,7 +367,7 @@ impl Network {
             None => Err(Refusal::NotAsked),
             Some(Seat { state: State::Heard, .. }) => {
                 // Its acknowledgement will come with the exchange's.
-                self.hall.refuse(Refusal::Duplicate, name, false);
+                self.stray(seats, name, Refusal::Duplicate);
                 return Ok(());
             }
             Some(Seat { state: State::GivenUp, .. }) => Err(Refusal::Late),
@@ -355,8 +384,12 @@ impl Network {
                 }
             },
         };
-        if let Err(why) = fate {
-            self.hall.refuse(why, name, false);
+        match fate {
+            Err(why @ Refusal::Invalid) => self.hall.refuse(why, name, false),
+            Err(why) => self.stray(seats, name, why),
+            Ok(()) => {}
+        }
+        if fate.is_err() {
             self.hall.board.client(name, |c| c.refused += 1);
         }
         if let Some(link) = self.links.get(name) {
@@ -366,6 +399,25 @@ impl Network {
             seats.again(name);
         }
         Ok(())
+    }
+
+    /// Counts an upload that nobody asked for.
+    fn stray(&mut self, seats: &mut Seats, name: &str, why: Refusal) {
+        let strays = self.strays.entry(name.to_owned()).or_insert(0);
+        *strays += 1;
+        let strays = *strays;
+        if strays <= STRAY {
+            return self.hall.refuse(why, name, false);
+        }
+        self.hall.count_refusal(why);
+        self.refused(seats, name);
+        if strays == STRAY_MAX
+            && let Some(link) = self.links.get(name)
+        {
+            let reason = "too many uploads that nobody asked for".to_owned();
+            self.hall.audit.note("closed", name, &reason, false);
+            link.order(Order::Close { reason, over: false });
+        }
     }
 
     /// Counts what a client got wrong; after too much of it nobody waits for it in this exchange.
@@ -438,5 +490,19 @@ impl Seats {
         {
             seat.state = State::Waiting;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_rounded_up_from_what_it_says() {
+        let of = |share, asked| Quorum::Share(share).of(asked);
+        // As floating-point products these are a little more than the whole number.
+        assert_eq!((of(0.55, 100), of(0.07, 100), of(0.14, 50)), (55, 7, 7));
+        assert_eq!((of(0.5, 3), of(0.01, 3), of(1.0, 7), of(0.999, 1000)), (2, 1, 7, 999));
+        assert_eq!((Quorum::Number(5).of(3), Quorum::All.of(4)), (3, 4));
     }
 }

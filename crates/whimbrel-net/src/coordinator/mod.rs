@@ -25,6 +25,9 @@ use tokio::sync::mpsc;
 use whimbrel_core::{ClientId, DynMethod, Error, Result};
 use whimbrel_engine::runner::{Carrier, Opening, Runner};
 
+/// Bytes around a message's declared content.
+const WRAPPING: u64 = 1024;
+
 /// Everyone who takes part, from stage to stage.
 pub struct Network {
     hall: Arc<Hall>,
@@ -42,6 +45,12 @@ pub struct Network {
     fates: BTreeMap<ClientId, Point>,
     /// Late joiners of the exchange under way: accepted once it is kept.
     joining: BTreeMap<ClientId, Point>,
+    /// Late joiners that were asked for a summary on this connection, and which enrolment it is of.
+    awaited: BTreeMap<ClientId, Point>,
+    /// Their summaries that came after the round had gone on without them.
+    summaries: BTreeMap<ClientId, Vec<u8>>,
+    /// Uploads by name that nobody asked for, less what slow clients are excused.
+    strays: HashMap<String, u32>,
     /// Who has fetched the model.
     finished: BTreeSet<String>,
     /// Where everyone stood when it was last looked at.
@@ -74,6 +83,9 @@ impl Network {
             numbers: HashMap::new(),
             fates,
             joining: BTreeMap::new(),
+            awaited: BTreeMap::new(),
+            summaries: BTreeMap::new(),
+            strays: HashMap::new(),
             finished: BTreeSet::new(),
             standings: HashMap::new(),
             nameless: 0,
@@ -180,24 +192,33 @@ impl Network {
         }
     }
 
-    fn set_bounds(&self, method: &dyn DynMethod) {
+    /// Bounds what may come up in a stage, by what its method declares; a stage whose messages
+    /// would never be let through is refused before anybody computes one.
+    fn set_bounds(&self, method: &dyn DynMethod) -> Result<()> {
         let declared = method.disclosures();
+        let most = self.hall.limits.message_bytes;
         let bound = |message| {
             let each = declared.iter().filter(|d| d.message == message).map(|d| d.bytes_max as u64);
             match each.sum::<u64>() {
-                0 => self.hall.limits.message_bytes,
+                0 => Ok(most),
+                bytes if bytes > most => Err(Error::config(format!(
+                    "a message \"{message}\" may have {bytes} bytes, and message_max is {most}"
+                ))
+                .hint("raise message_max in [federation]")),
                 // A declared bound is of the content; lengths and tags around it are few.
-                bytes => bytes + 1024,
+                bytes => Ok(bytes + WRAPPING),
             }
         };
-        let bounds = Bounds { summary: bound("summary"), up: bound("up"), answer: bound("answer") };
+        let (summary, up, answer) = (bound("summary")?, bound("up")?, bound("answer")?);
+        let bounds = Bounds { summary, up, answer };
         *self.hall.bounds.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = bounds;
+        Ok(())
     }
 }
 
 impl Carrier for Network {
     fn open<'a>(&'a mut self, opening: Opening<'a>) -> Result<Box<dyn Runner<'a> + 'a>> {
-        self.set_bounds(&*opening.stage.method);
+        self.set_bounds(&*opening.stage.method)?;
         Ok(Box::new(Rounds::open(self, opening)?))
     }
 }

@@ -2,10 +2,11 @@
 
 use super::Network;
 use super::gather::{Asking, Call, Gathered, Quorum, Rules};
+use crate::desk::Order;
 use crate::point::Point;
 use crate::proto::Kind;
+use crate::status::Refusal;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 use tonic::codegen::Bytes;
 use whimbrel_core::{ClientId, DynMethod, Error, Opaque, Result, Wire};
 use whimbrel_engine::Participation;
@@ -13,9 +14,6 @@ use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::machine::{Exchange, Machine, Shard};
 use whimbrel_engine::participation::Invited;
 use whimbrel_engine::runner::{Done, Evaluated, Opening, Runner, SavedStage, Step, Tally, Traffic};
-
-/// How long a round waits for the summary of a client that joins late.
-const LATE_SUMMARY: Duration = Duration::from_secs(30);
 
 /// A stage under way.
 pub struct Rounds<'a> {
@@ -33,7 +31,7 @@ pub struct Rounds<'a> {
     owed: Vec<(ClientId, Kind, Point)>,
     /// The stage before late joiners of the exchange under way were let in.
     before_joining: Option<SavedStage>,
-    /// Late joiners whose summary the method refused.
+    /// Clients whose summary the method refused.
     turned_away: BTreeSet<String>,
 }
 
@@ -44,13 +42,20 @@ impl<'a> Rounds<'a> {
         let method = &*stage.method;
         let delivered = Bytes::from(delivered.to_vec().to_bytes());
         let participation = stage.participation.clone();
+        let mut turned_away = BTreeSet::new();
         let (machine, summaries) = match saved {
             Some(saved) => {
                 let machine = Machine::load(method, keys, participation, &saved.machine)?;
                 (machine, BTreeMap::new())
             }
-            None => enrol(network, opening, participation, &delivered)?,
+            None => {
+                let start = enrol(network, opening, participation, &delivered)?;
+                turned_away = start.turned_away;
+                (start.machine, start.summaries)
+            }
         };
+        network.awaited.clear();
+        network.summaries.clear();
         let mut rounds = Self {
             network,
             stage: index,
@@ -64,7 +69,7 @@ impl<'a> Rounds<'a> {
             traffic: saved.map_or_else(Traffic::default, |s| s.traffic),
             owed: Vec::new(),
             before_joining: None,
-            turned_away: BTreeSet::new(),
+            turned_away,
         };
         rounds.tallies.resize(rounds.network.names.len(), Tally::default());
         for (id, summary) in summaries {
@@ -125,14 +130,38 @@ impl<'a> Rounds<'a> {
             return Ok(ids);
         }
         self.tallies.resize(self.network.names.len(), Tally::default());
+        // Asked once on a connection: whoever did not answer in time then is let in when its
+        // summary has come, and no round waits for it again.
+        let (asked, ids): (Vec<ClientId>, Vec<ClientId>) =
+            ids.into_iter().partition(|id| self.network.awaited.contains_key(id));
         let asking = Asking {
             kind: Kind::Enrol,
             point: Point::enrolment(self.stage),
             what: format!("{}: late joiners", self.name),
-            rules: Rules { quorum: Quorum::Number(0), deadline: Some(LATE_SUMMARY) },
+            rules: Rules {
+                quorum: Quorum::Number(0),
+                deadline: Some(self.network.hall.limits.late_summary),
+            },
         };
         let mut call = Summaries { delivered: &self.delivered, taken: BTreeMap::new() };
-        if self.network.gather(&asking, &ids, &mut call)? == Gathered::Interrupted {
+        if !ids.is_empty()
+            && self.network.gather(&asking, &ids, &mut call)? == Gathered::Interrupted
+        {
+            return Ok(Vec::new());
+        }
+        for id in ids.iter().filter(|id| !call.taken.contains_key(id)) {
+            // Whoever lost its connection meanwhile is asked again when it is back.
+            if self.network.links.contains_key(self.network.name(*id)) {
+                self.network.awaited.insert(*id, asking.point);
+            }
+        }
+        for id in asked {
+            if let Some(summary) = self.network.summaries.remove(&id) {
+                self.network.awaited.remove(&id);
+                call.taken.insert(id, summary);
+            }
+        }
+        if call.taken.is_empty() {
             return Ok(Vec::new());
         }
         self.before_joining = Some(self.save()?);
@@ -147,9 +176,7 @@ impl<'a> Rounds<'a> {
                 }
                 Err(error @ Error::Internal { .. }) => return Err(error),
                 Err(error) => {
-                    let name = self.network.name(id).to_owned();
-                    self.network.hall.audit.note("invalid", &name, &error.to_string(), false);
-                    self.network.hall.board.warn(&format!("`{name}` cannot join: {error}"));
+                    let name = turn_away(self.network, id, asking.point, &error);
                     self.turned_away.insert(name);
                 }
             }
@@ -278,7 +305,7 @@ fn enrol<'a>(
     opening: Opening<'a>,
     participation: Participation,
     delivered: &Bytes,
-) -> Result<(Machine<'a>, BTreeMap<ClientId, Vec<u8>>)> {
+) -> Result<Start<'a>> {
     let Opening { stage, index, keys, .. } = opening;
     let method = &*stage.method;
     let asking = Asking {
@@ -298,14 +325,79 @@ fn enrol<'a>(
     }
     let numbered = (0..network.names.len() as u32).map(ClientId);
     let ids: Vec<ClientId> = numbered.filter(|id| !network.is_excused(network.name(*id))).collect();
-    let mut call = Trial { method, keys, inner: Summaries { delivered, taken: BTreeMap::new() } };
+    let inner = Summaries { delivered, taken: BTreeMap::new() };
+    let mut call = Trial { method, keys, inner, suspects: BTreeSet::new() };
     if network.gather(&asking, &ids, &mut call)? == Gathered::Interrupted {
         return Err(interrupted());
     }
-    let summaries = call.inner.taken;
-    let roster: Vec<(ClientId, &[u8])> = summaries.iter().map(|(id, s)| (*id, &s[..])).collect();
-    let machine = Machine::start(method, keys, participation, &roster)?;
-    Ok((machine, summaries))
+    let Trial { inner: Summaries { taken: mut summaries, .. }, suspects, .. } = call;
+    let start = |summaries: &BTreeMap<ClientId, Vec<u8>>, without: &BTreeSet<ClientId>| {
+        let all = summaries.iter().map(|(id, s)| (*id, &s[..]));
+        let roster: Vec<(ClientId, &[u8])> = all.filter(|(id, _)| !without.contains(id)).collect();
+        Machine::start(method, keys, participation.clone(), &roster)
+    };
+    let mut turned_away = BTreeSet::new();
+    let machine = match start(&summaries, &BTreeSet::new()) {
+        Ok(machine) => machine,
+        Err(error @ (Error::Internal { .. } | Error::Config { .. })) => return Err(error),
+        Err(error) => {
+            let works = |without: &BTreeSet<ClientId>| start(&summaries, without).is_ok();
+            let everyone: Vec<ClientId> = summaries.keys().copied().collect();
+            let Some(culprits) = culprits(&everyone, &suspects, works) else { return Err(error) };
+            for id in &culprits {
+                turned_away.insert(turn_away(network, *id, asking.point, &error));
+                summaries.remove(id);
+            }
+            start(&summaries, &BTreeSet::new())?
+        }
+    };
+    Ok(Start { machine, summaries, turned_away })
+}
+
+/// A stage that everyone is enrolled in.
+struct Start<'a> {
+    machine: Machine<'a>,
+    summaries: BTreeMap<ClientId, Vec<u8>>,
+    /// Who is not.
+    turned_away: BTreeSet<String>,
+}
+
+/// Without whom a start works that failed with everyone: a single client, or those whose summaries
+/// fail alone. None where it is not a few clients' doing, as with too few rows in all of them.
+fn culprits(
+    everyone: &[ClientId],
+    suspects: &BTreeSet<ClientId>,
+    works: impl Fn(&BTreeSet<ClientId>) -> bool,
+) -> Option<BTreeSet<ClientId>> {
+    let (first, then): (Vec<ClientId>, Vec<ClientId>) =
+        everyone.iter().partition(|id| suspects.contains(id));
+    let single = first.into_iter().chain(then).map(|id| BTreeSet::from([id]));
+    if let Some(single) = single.into_iter().find(|single| works(single)) {
+        return Some(single);
+    }
+    if suspects.is_empty() || !works(suspects) {
+        return None;
+    }
+    // Whoever does no harm beside the others stays.
+    let mut culprits = suspects.clone();
+    for id in suspects {
+        culprits.remove(id);
+        if !works(&culprits) {
+            culprits.insert(*id);
+        }
+    }
+    Some(culprits)
+}
+
+/// Refuses a client's summary for good and says so; the client's name.
+fn turn_away(network: &Network, id: ClientId, point: Point, error: &Error) -> String {
+    let name = network.name(id).to_owned();
+    network.hall.audit.note("invalid", &name, &error.to_string(), false);
+    network.hall.board.warn(&format!("`{name}` cannot join: {error}"));
+    if let Some(link) = network.links.get(&name) {
+        link.order(Order::Ack { kind: Kind::Enrol, point, fate: Err(Refusal::Invalid) });
+    }
+    name
 }
 
 /// Everyone's summary.
@@ -326,12 +418,14 @@ impl Call for Summaries<'_> {
 }
 
 /// The same, where a summary that is no message must not end the job: a start with that client
-/// alone shows whether it can be read. Other errors of such a start mean nothing: there may be too
-/// few rows in one client for what all together can do.
+/// alone shows whether it can be read. Other errors of such a start need not be the client's fault,
+/// as there may be too few rows in one client for what all together can do; but where the start
+/// with everyone fails, it is suspected first.
 struct Trial<'a> {
     method: &'a dyn DynMethod,
     keys: StageKeys,
     inner: Summaries<'a>,
+    suspects: BTreeSet<ClientId>,
 }
 
 impl Call for Trial<'_> {
@@ -342,8 +436,14 @@ impl Call for Trial<'_> {
     fn take(&mut self, id: ClientId, bytes: Vec<u8>) -> Result<()> {
         let alone = [(id, &bytes[..])];
         let started = Machine::start(self.method, self.keys, Participation::Everyone, &alone);
-        if let Err(error @ Error::Peer { .. }) = started.map(drop) {
-            return Err(error);
+        match started.map(drop) {
+            Ok(()) => {}
+            Err(error @ (Error::Peer { .. } | Error::Data { client: Some(_), .. })) => {
+                return Err(error);
+            }
+            Err(_) => {
+                self.suspects.insert(id);
+            }
         }
         self.inner.take(id, bytes)
     }
@@ -410,5 +510,30 @@ impl Call for Answers<'_, '_> {
         self.method.check(id, peer, &bytes)?;
         self.taken.insert(id, bytes);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A start that fails with any of the bad ones, and with fewer than two clients.
+    fn found(bad: &[u32], suspects: &[u32]) -> Option<Vec<u32>> {
+        let everyone: Vec<ClientId> = (0..6).map(ClientId).collect();
+        let suspects = suspects.iter().copied().map(ClientId).collect();
+        let works = |without: &BTreeSet<ClientId>| {
+            bad.iter().all(|id| without.contains(&ClientId(*id))) && without.len() <= 4
+        };
+        let found = culprits(&everyone, &suspects, works)?;
+        Some(found.into_iter().map(|id| id.0).collect())
+    }
+
+    #[test]
+    fn a_failed_start_is_laid_at_the_door_of_those_without_whom_it_works() {
+        assert_eq!(found(&[3], &[]), Some(vec![3]));
+        assert_eq!(found(&[3], &[0, 1]), Some(vec![3]), "too few rows alone is no fault");
+        assert_eq!(found(&[1, 4], &[1, 2, 4]), Some(vec![1, 4]));
+        assert_eq!(found(&[1, 4], &[]), None);
+        assert_eq!(found(&[0, 1, 2, 3, 4], &[0, 1, 2, 3, 4]), None);
     }
 }

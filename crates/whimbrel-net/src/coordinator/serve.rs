@@ -157,6 +157,20 @@ impl Coordinator {
             self.goodbye("the coordinator was stopped and may come back", false);
             return Ok(false);
         }
+        let without: Vec<String> = ids
+            .iter()
+            .map(|id| network.name(*id))
+            .filter(|name| !network.finished.contains(*name) && !network.is_excused(name))
+            .map(|name| format!("`{name}`"))
+            .collect();
+        if !without.is_empty() {
+            let line = format!(
+                "{} did not fetch the model: serve the run again with --resume to hand it out",
+                without.join(", ")
+            );
+            network.hall.audit.note("not-delivered", "", &line, false);
+            self.board.warn(&line);
+        }
         self.board.change(|s| (s.finished, s.eta_s) = (true, None));
         self.board.state(Phase::Done, "finished");
         self.goodbye("the job is over", true);

@@ -62,7 +62,14 @@ fn spoiled_files_hold_what_was_written_or_nothing() {
 
     let own = tempfile::tempdir().unwrap();
     let point = Point { stage: 1, step: 3 };
-    let slot = Slot { point, base: None, client: 1, state: vec![3; 50], upload: vec![4; 20] };
+    let slot = Slot {
+        point,
+        base: None,
+        client: 1,
+        asked: vec![5; 32],
+        state: vec![3; 50],
+        upload: vec![4; 20],
+    };
     Slots::open(own.path()).unwrap().stage(slot.clone()).unwrap();
     let slot_path = own.path().join("slot-a");
     let slot_bytes = std::fs::read(&slot_path).unwrap();

@@ -309,6 +309,56 @@ fn a_client_that_breaks_the_protocol_never_reaches_the_fold() {
     assert_eq!(left.rounds[..2], [4, 4]);
 }
 
+/// A client that joins late and does not answer is waited for once. What it says afterwards is
+/// still heard; a flood of it closes the connection.
+#[test]
+fn a_silent_late_joiner_costs_one_wait() {
+    let toys = Toys { evaluate: None, ..Toys::new(1, 100_000) };
+    let mut town = Town::new(toys, 1);
+    town.limits.late_summary = Duration::from_millis(300);
+    let serving = town.serve(false);
+    let first = town.join(0);
+    serving.shows("a round", |s| s.round >= 1);
+    let token = town.registry().invite("late").unwrap();
+    let invitation = Invitation { name: "late".into(), token, ..town.invitations[0].clone() };
+    let identity = Identity::make("late").unwrap();
+    runtime().block_on(async {
+        let mut talk = Stranger::new(&invitation, &identity).await.talk().await;
+        let task = talk.task().await;
+        assert_eq!(task.kind(), Kind::Enrol);
+        let before = serving.board.watch().borrow().round;
+        tokio::task::block_in_place(|| {
+            serving.shows("rounds without it", |s| s.round >= before + 20);
+        });
+        talk.upload(&task, &4u32.to_le_bytes()).await;
+        // The next task is an exchange: it was not asked again, and is enrolled.
+        assert_eq!(talk.task().await.kind(), Kind::Exchange);
+        let stray = proto::Task { point: Some(proto::Point { stage: 7, step: 0 }), ..task };
+        let upload = proto::Upload { kind: stray.kind, point: stray.point, bytes: 1 };
+        let chunk = proto::Chunk { data: vec![0].into() };
+        for _ in 0..400 {
+            // It may be closed before all of it is out.
+            let _ = talk.frames.send(frame(client_frame::Frame::Upload(upload.clone()))).await;
+            let _ = talk.frames.send(frame(client_frame::Frame::Chunk(chunk.clone()))).await;
+        }
+        loop {
+            match talk.next().await {
+                Ok(Some(server_frame::Frame::Bye(bye))) => {
+                    assert!(bye.reason.contains("nobody asked for"), "{}", bye.reason);
+                    break;
+                }
+                Ok(Some(_)) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    });
+    let audit = std::fs::read_to_string(town.run_folder().join("audit.jsonl")).unwrap();
+    let lines = audit.matches(&Refusal::NotAsked.to_string()).count();
+    assert!(lines <= 10, "{lines} lines for one flood");
+    assert!(serving.halt().is_ok());
+    first.halt();
+}
+
 /// Bytes that are no frames, from a client that may speak: among them a frame of 4 GiB, announced.
 #[test]
 fn frames_that_are_none_are_refused_without_memory_for_them() {

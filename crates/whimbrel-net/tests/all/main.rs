@@ -10,4 +10,5 @@ mod hostile;
 mod proxy;
 mod restarts;
 mod same_bits;
+mod side;
 mod support;

@@ -7,6 +7,7 @@ use whimbrel_net::Invitation;
 use whimbrel_net::coordinator::{Quorum, Rules};
 use whimbrel_net::registry::Standing;
 use whimbrel_net::status::Status;
+use whimbrel_net::wal::Wal;
 
 /// Stops everything in order whenever a new round shows, and starts it again.
 #[test]
@@ -86,18 +87,32 @@ fn with_a_deadline_a_slow_client_is_left_out_and_the_journal_replays_it() {
 
 #[test]
 fn a_torn_log_goes_on_from_the_record_before() {
-    let toys = Toys::new(1, 6);
+    let toys = Toys { evaluate: None, ..Toys::new(1, 400) };
     let mut town = Town::new(toys.clone(), 2);
     let serving = town.serve(false);
-    let clients: Vec<Joined> = (0..2).map(|i| town.join(i)).collect();
+    let mut clients: Vec<Joined> = (0..2).map(|i| town.join(i)).collect();
     serving.shows("three exchanges", |s| s.strip.len() >= 3);
+    // Without its second client the job waits, and its files are what a crash would leave.
+    clients.pop().unwrap().halt();
+    serving.shows("a wait", |s| s.state.contains("(not connected)"));
+    let kept: Vec<_> = ["checkpoint/state", "checkpoint/log", "journal", "metrics.jsonl"]
+        .map(|file| town.run_folder().join(file))
+        .into_iter()
+        .map(|path| (std::fs::read(&path).unwrap(), path))
+        .collect();
     let _ = serving.halt();
-    // A record that was never made durable, and so never acknowledged.
-    let path = town.run_folder().join("checkpoint/log");
-    let mut log = std::fs::read(&path).unwrap();
-    log.extend([0x55; 30]);
-    std::fs::write(&path, log).unwrap();
-    let (left, _) = town.serve(true).end();
+    // An orderly stop makes a checkpoint and empties the log: take that back.
+    kept.iter().for_each(|(bytes, path)| std::fs::write(path, bytes).unwrap());
+    let (log, path) = &kept[1];
+    assert!(Wal::open(path).unwrap().1.len() >= 3, "no records to go on from");
+    // Behind them a record that was never made durable, and so never acknowledged: the first one
+    // again, but for its last byte.
+    let length = u32::from_le_bytes(log[20..24].try_into().unwrap()) as usize;
+    let torn = &log[20..20 + 12 + length - 1];
+    std::fs::write(path, [log, torn].concat()).unwrap();
+    let serving = town.serve(true);
+    clients.push(town.join(1));
+    let (left, _) = serving.end();
     clients.into_iter().for_each(Joined::model);
     assert_eq!(left, simulate(&toys, 2).0);
 }

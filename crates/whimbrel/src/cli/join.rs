@@ -3,7 +3,7 @@
 use super::args::Join;
 use super::execute::{INTERRUPTED, interrupt_flag};
 use super::messages::{note, warning};
-use super::serve::start_log;
+use super::serve::{MODEL, TOLD, start_log};
 use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -128,7 +128,15 @@ fn write_model(folder: &Path, offer: &Offer, files: &[(String, Vec<u8>)]) -> Res
     std::fs::create_dir_all(&model).map_err(|e| Error::storage(model.display(), e))?;
     write_atomically(&folder.join("job.toml"), offer.job()?.to_toml().as_bytes())?;
     for (name, bytes) in files {
-        let place = if name.starts_with("model.") { &model } else { folder };
+        // A coordinator chooses the names: nothing else in this folder is its to write.
+        let place = match &name[..] {
+            name if MODEL.contains(&name) => &model,
+            name if TOLD.contains(&name) => folder,
+            _ => {
+                let what = format!("the coordinator sent a file `{}`", name.escape_debug());
+                return Err(Error::peer(what).into());
+            }
+        };
         write_atomically(&place.join(name), bytes)?;
     }
     Ok(())

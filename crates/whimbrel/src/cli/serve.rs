@@ -23,9 +23,9 @@ use whimbrel::net::tls::{Identity, server_config};
 use whimbrel::net::{Invitation, Limits};
 
 /// What a client's folder gets of the run, beside the model.
-const TOLD: [&str; 2] = ["metrics.jsonl", "summary.json"];
+pub const TOLD: [&str; 2] = ["metrics.jsonl", "summary.json"];
 /// The model.
-const MODEL: [&str; 2] = ["model.json", "model.safetensors"];
+pub const MODEL: [&str; 2] = ["model.json", "model.safetensors"];
 
 struct Quiet;
 impl Observer for Quiet {}
@@ -48,13 +48,22 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
         (_, true) => Existing::Replace,
         _ => Existing::Refuse,
     };
+    // Before anything is removed: whoever has the port or the folder may still be at work.
+    let listener = bind(args, &federation)?;
     let dir = RunDir::open(args.out.as_deref(), &job.name, existing)?;
     plan.warnings().iter().for_each(|w| warning(w));
     dir.settle(&resolved(&job, &[]), args.resume)?;
-    let listener = bind(args, &federation, dir.path())?;
     let identity = identity(args, dir.path())?;
     let registry = registry(args, dir.path(), &federation, &listener, &identity)?;
     let over = dir.ending();
+    if let Some(why) = over.as_deref().filter(|ending| ending.starts_with("failed")) {
+        let error = Error::config(format!(
+            "there is no model to hand out: the run in {} {why}",
+            dir.path().display()
+        ))
+        .hint("start anew in another folder, or with --force");
+        return Err(error.into());
+    }
     let setup = Setup {
         folder: dir.path().to_path_buf(),
         resume: args.resume,
@@ -87,10 +96,13 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
     Ok(0)
 }
 
-fn bind(args: &Serve, federation: &Federation, run: &Path) -> Result<TcpListener> {
+fn bind(args: &Serve, federation: &Federation) -> Result<TcpListener> {
     let mut listen = args.listen.clone().unwrap_or_else(|| federation.listen.clone());
     // Any port will do the first time; afterwards clients know it.
-    if listen.ends_with(":0") && args.resume && Registry::exists(run) {
+    if listen.ends_with(":0")
+        && args.resume
+        && let Some(run) = args.out.as_deref().filter(|run| Registry::exists(run))
+    {
         let port = Registry::open(run)?.book().address;
         let port = port.rsplit_once(':').map_or("0", |(_, port)| port).to_owned();
         listen.truncate(listen.len() - 1);
