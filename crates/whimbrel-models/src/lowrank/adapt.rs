@@ -286,10 +286,10 @@ mod tests {
                 let counts: Vec<f64> = (0..20).map(&mut count).collect();
                 let cells: Vec<(u32, f64)> = (0..known).map(|l| (l, counts[l as usize])).collect();
                 let row = fit.new_row(&cells, 0.0).unwrap();
-                for l in known as usize..20 {
+                for (l, count) in counts.iter().enumerate().skip(known as usize) {
                     let theta = fit.theta_of(&row, l, 0.0);
                     let (low, high) = fit.interval_of(theta, fit.spread_of(&row, l));
-                    inside += u32::from((low..=high).contains(&counts[l]));
+                    inside += u32::from((low..=high).contains(count));
                     all += 1;
                 }
             }

@@ -338,7 +338,7 @@ fn a_silent_late_joiner_costs_one_wait() {
         let chunk = proto::Chunk { data: vec![0].into() };
         for _ in 0..400 {
             // It may be closed before all of it is out.
-            let _ = talk.frames.send(frame(client_frame::Frame::Upload(upload.clone()))).await;
+            let _ = talk.frames.send(frame(client_frame::Frame::Upload(upload))).await;
             let _ = talk.frames.send(frame(client_frame::Frame::Chunk(chunk.clone()))).await;
         }
         loop {

@@ -15,6 +15,7 @@ pub mod search;
 mod state;
 mod warm;
 
+use search::{BEAT, BEAT_SMALL};
 pub use search::{CANDIDATES_MAX, Candidate, Search, Trial, choose};
 pub use state::{Client, Down, Fold, Folds, Server, Up};
 
@@ -32,6 +33,11 @@ pub const KIND: &str = "selection";
 pub const ROUNDS: u32 = 40;
 /// A fit is over once the completed table moves by less than this share of itself.
 const SETTLED: f64 = 3e-4;
+/// A search goes to ranks that leave at least so many observations for each number in the factors:
+/// below that, cross-validation on a small table takes chance for structure.
+const OBSERVATIONS_PER_NUMBER: f64 = 2.5;
+/// So many folds are those of a small table.
+const SMALL_FOLDS: u32 = 5;
 /// Columns of the artifact's table of candidates.
 const COLUMNS: usize = 6;
 
@@ -68,6 +74,17 @@ impl Select {
         let effects = select.settings.effects;
         select.fit(&Candidate { effects, rank: largest, lambda: lambda.unwrap_or(0.0) })?;
         Ok(select)
+    }
+
+    /// The largest rank that so many observations can tell anything about.
+    fn rank_max(&self, observations: u64) -> u32 {
+        let each = (self.settings.rows + self.settings.columns) as f64;
+        let most = observations as f64 / (OBSERVATIONS_PER_NUMBER * each).max(1.0);
+        (most as usize).min(self.search.rank_max) as u32
+    }
+
+    fn search_up_to(&self, rank_max: u32) -> Search {
+        Search { rank_max: rank_max as usize, ..self.search.clone() }
     }
 
     /// FedMissEM for a candidate: full batches, exact both ways, no memories.
@@ -176,7 +193,7 @@ impl Select {
         if server.at as usize == server.trials.len() {
             // The search goes by the first fold; the others try the same candidates.
             let next = match server.fold {
-                0 => self.search.next(&server.trials, server.lambda_max),
+                0 => self.search_up_to(server.rank_max).next(&server.trials, server.lambda_max),
                 _ => None,
             };
             match next {
@@ -268,7 +285,8 @@ impl Method for Select {
         key: Key,
     ) -> Result<Server> {
         let roster: Vec<(ClientId, Summary)> = roster.collect();
-        let observations = roster.iter().map(|(_, summary)| summary.cells.0.len() as u64).sum();
+        let observations: u64 =
+            roster.iter().map(|(_, summary)| summary.cells.0.len() as u64).sum();
         let folds = Folds::for_observations(observations);
         let first = self.search.next(&[], 0.0);
         let first = first.ok_or_else(|| Error::internal("there is nothing to try"))?;
@@ -286,6 +304,7 @@ impl Method for Select {
             fit: fresh[0].clone(),
             fresh,
             lambda_max: 0.0,
+            rank_max: self.rank_max(observations),
             trials: vec![Trial::new(first, 0)],
             settled: Vec::new(),
             scored: Vec::new(),
@@ -401,7 +420,8 @@ impl Method for Select {
     }
 
     fn artifact(&self, server: &Server) -> Result<Artifact> {
-        let chosen = choose(&server.trials, self.search.rank.is_some());
+        let errors = if server.folds.count >= SMALL_FOLDS { BEAT_SMALL } else { BEAT };
+        let chosen = choose(&server.trials, self.search.rank.is_some(), errors);
         let chosen = chosen.ok_or_else(|| Error::internal("nothing was tried"))?;
         let trial = &server.trials[chosen];
         let Candidate { effects, rank, lambda } = trial.candidate;

@@ -21,7 +21,9 @@ const PATH_WORSE: f64 = 1.05;
 /// Smaller ranks are pursued up to this ratio to the best.
 const NARROWER_WORSE: f64 = 1.05;
 /// By how many standard errors a low rank must beat rank 0.
-const BEAT: f64 = 2.0;
+pub const BEAT: f64 = 2.0;
+/// The same on small tables, whose folds are less independent than their errors say.
+pub const BEAT_SMALL: f64 = 3.0;
 /// Within how many standard errors of the best the simplest is taken.
 const WITHIN: f64 = 1.0;
 
@@ -211,11 +213,11 @@ fn best_of(
 
 /// Which trial to take; none where nothing was tried.
 ///
-/// The better of the models of rank 0 stands unless the best low-rank one beats it by two standard
+/// The better of the models of rank 0 stands unless the best low-rank one beats it by `beat` standard
 /// errors of the difference, paired cell by cell. Then it is the simplest (smallest rank, then
 /// strongest ridge) within one such error of the best. Where the job gives the rank, rank 0 is no
 /// choice.
-pub fn choose(trials: &[Trial], rank_given: bool) -> Option<usize> {
+pub fn choose(trials: &[Trial], rank_given: bool, beat: f64) -> Option<usize> {
     let better = |a: &usize, b: &usize| trials[*a].mean().total_cmp(&trials[*b].mean());
     let all = 0..trials.len();
     let plain = all.clone().filter(|i| trials[*i].candidate.rank == 0).min_by(better);
@@ -223,7 +225,7 @@ pub fn choose(trials: &[Trial], rank_given: bool) -> Option<usize> {
     let Some(best) = low_rank.clone().min_by(better) else { return plain };
     if let Some(plain) = plain.filter(|_| !rank_given) {
         let (gain, error) = difference(trials, best, plain);
-        if gain >= -BEAT * error {
+        if gain >= -beat * error {
             return Some(plain);
         }
     }
@@ -295,7 +297,7 @@ mod tests {
         assert!(order.contains(&(5, 0.12)) && order.contains(&(8, 0.25)), "{order:?}");
         assert!(order.contains(&(2, 0.06)) && !order.contains(&(1, 0.12)), "{order:?}");
         assert_eq!(trials[0].candidate.effects, Effects::Column);
-        let chosen = trials[choose(&trials, false).unwrap()].candidate;
+        let chosen = trials[choose(&trials, false, BEAT).unwrap()].candidate;
         assert_eq!((chosen.rank, chosen.lambda), (5, 0.12));
     }
 
@@ -322,7 +324,7 @@ mod tests {
         let given = Search { rank: Some(4), ..search() };
         for (lambda_max, lambda) in [(0.0, 0.0), (1.0, 0.5)] {
             let trials = tried_at(&given, lambda_max, 100.0, score);
-            let chosen = trials[choose(&trials, true).unwrap()].candidate;
+            let chosen = trials[choose(&trials, true, BEAT).unwrap()].candidate;
             assert_eq!((chosen.rank, chosen.lambda), (4, lambda));
         }
         let free = tried_at(&search(), 0.0, 100.0, score);
@@ -333,11 +335,11 @@ mod tests {
     fn rank_zero_stands_unless_it_is_clearly_beaten() {
         let score = |c: Candidate| if c.rank == 0 { 1.5 } else { 1.0 };
         let unclear = tried(&search(), 1.0, score);
-        assert_eq!(unclear[choose(&unclear, false).unwrap()].candidate.rank, 0);
-        assert!(unclear[choose(&unclear, true).unwrap()].candidate.rank > 0);
+        assert_eq!(unclear[choose(&unclear, false, BEAT).unwrap()].candidate.rank, 0);
+        assert!(unclear[choose(&unclear, true, BEAT).unwrap()].candidate.rank > 0);
         let clear = tried(&search(), 100.0, score);
-        let chosen = clear[choose(&clear, false).unwrap()].candidate;
+        let chosen = clear[choose(&clear, false, BEAT).unwrap()].candidate;
         assert_eq!((chosen.rank, chosen.lambda), (1, 0.5), "the simplest of equals");
-        assert_eq!(choose(&[], false), None);
+        assert_eq!(choose(&[], false, BEAT), None);
     }
 }

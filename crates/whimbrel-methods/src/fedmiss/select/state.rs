@@ -55,6 +55,8 @@ pub struct Server {
     pub fit: fedmiss::Server,
     /// The smallest ridge at which rank 0 is optimal; 0 until rank 0 was fitted.
     pub lambda_max: f64,
+    /// The largest rank that the observations can tell anything about.
+    pub rank_max: u32,
     /// What was tried, with the scores of all folds so far.
     pub trials: Vec<Trial>,
     /// The same as the last fold left it.
@@ -142,7 +144,20 @@ pub struct Fold {
 }
 
 wire!(Folds { count, share });
-wire!(Server { folds, fold, at, fresh, fit, lambda_max, trials, settled, scored, found, roll });
+wire!(Server {
+    folds,
+    fold,
+    at,
+    fresh,
+    fit,
+    lambda_max,
+    rank_max,
+    trials,
+    settled,
+    scored,
+    found,
+    roll
+});
 wire!(Client { fit, fold, deviances });
 wire!(Down { folds, fold, at, candidate, fit });
 wire!(Up { fit, sums });
