@@ -10,6 +10,7 @@ use crate::point::Point;
 use crate::proto::{Kind, Verdict};
 use crate::registry::Registry;
 use crate::status::{Board, Refusal};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -155,7 +156,16 @@ pub struct Hall {
     /// The bounds of the stage under way.
     pub bounds: Mutex<Bounds>,
     sessions: AtomicU64,
-    wrong_tokens: Mutex<(Option<Instant>, u32)>,
+    /// Tokens shown in the present minute and not proved right, by host.
+    wrong_tokens: Mutex<(Option<Instant>, HashMap<String, u32>)>,
+}
+
+/// Hosts whose wrong tokens are counted at the same time.
+const HOSTS_MAX: usize = 10_000;
+
+/// An address without its port.
+fn host(address: &str) -> &str {
+    address.rsplit_once(':').map_or(address, |(host, _)| host)
 }
 
 /// Orders that a connection has not carried out: one task, and acknowledgements.
@@ -217,7 +227,7 @@ impl Hall {
             room: Arc::new(Semaphore::new(units as usize)),
             bounds: Mutex::new(Bounds { summary: 0, up: 0, answer: 0 }),
             sessions: AtomicU64::new(0),
-            wrong_tokens: Mutex::new((None, 0)),
+            wrong_tokens: Mutex::new((None, HashMap::new())),
             limits,
         };
         (Arc::new(hall), receiver)
@@ -242,20 +252,29 @@ impl Hall {
         self.audit.note("refused", who, &why.to_string(), stranger);
     }
 
-    /// Whether one more token may be looked at; each look counts until it proves right.
-    pub fn may_enrol(&self) -> bool {
+    /// Whether one more token from this address may be looked at; each look counts until it proves
+    /// right. A stranger who guesses does not shut out others.
+    pub fn may_enrol(&self, address: &str) -> bool {
         let mut held = self.wrong_tokens.lock().unwrap_or_else(PoisonError::into_inner);
-        if held.0.is_none_or(|since| since.elapsed().as_secs() >= 60) {
-            *held = (Some(Instant::now()), 0);
+        let (since, shown) = &mut *held;
+        if since.is_none_or(|since| since.elapsed().as_secs() >= 60) {
+            *since = Some(Instant::now());
+            shown.clear();
         }
-        held.1 += 1;
-        held.1 <= self.limits.enrolments_per_minute
+        if shown.len() >= HOSTS_MAX && !shown.contains_key(host(address)) {
+            return false;
+        }
+        let count = shown.entry(host(address).to_owned()).or_default();
+        *count += 1;
+        *count <= self.limits.enrolments_per_minute
     }
 
     /// The token was right: it does not count.
-    pub fn enrolled(&self) {
+    pub fn enrolled(&self, address: &str) {
         let mut held = self.wrong_tokens.lock().unwrap_or_else(PoisonError::into_inner);
-        held.1 = held.1.saturating_sub(1);
+        if let Some(count) = held.1.get_mut(host(address)) {
+            *count = count.saturating_sub(1);
+        }
     }
 
     /// The bound of a kind of upload in this stage.

@@ -19,7 +19,7 @@ pub struct Limits {
     pub upload_bytes: u64,
     /// Bytes of messages that are on their way down, together; one message may be longer.
     pub download_bytes: u64,
-    /// Wrong tokens per minute, from everyone together; beyond that none is looked at.
+    /// Wrong tokens per minute from one host; beyond that none of its is looked at.
     pub enrolments_per_minute: u32,
     /// Refused uploads of one client in one exchange before nobody waits for it any more.
     pub refusals_per_exchange: u32,

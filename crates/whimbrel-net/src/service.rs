@@ -49,7 +49,7 @@ impl federation_server::Federation for Door {
         if request.version != PROTOCOL {
             return Err(self.turn_away(Refusal::Version));
         }
-        if !self.hall.may_enrol() {
+        if !self.hall.may_enrol(&self.address) {
             return Err(self.turn_away(Refusal::TooManyEnrolments));
         }
         let (hall, certificate) = (self.hall.clone(), self.certificate);
@@ -57,7 +57,7 @@ impl federation_server::Federation for Door {
         let redeemed = tokio::task::spawn_blocking(redeem).await;
         match redeemed.map_err(|e| Status::internal(e.to_string()))? {
             Ok(Redeemed::Client(name)) => {
-                self.hall.enrolled();
+                self.hall.enrolled(&self.address);
                 self.hall.audit.note("enrolled", &name, &self.address, false);
                 self.hall.board.line(&format!("`{name}` enrolled from {}", self.address));
                 let (run, offer) = (self.hall.run.clone().into(), self.hall.offer.clone());
