@@ -21,7 +21,7 @@
 
 use super::balance::align;
 use super::kernels::{bernoulli_means, move_row, poisson_means, row_field, row_theta};
-use super::{Factors, Family, LowRank, gaussian, glm};
+use super::{Factors, Family, LowRank, effects, gaussian, glm};
 use rayon::prelude::*;
 use whimbrel_core::{Error, Result};
 
@@ -31,7 +31,8 @@ const CHUNKS_MAX: usize = 32;
 /// Fewer rows are not worth a chunk.
 const CHUNK_ROWS_MIN: usize = 8;
 
-/// The copies of a cell that nobody observed, where copies differ from cell to cell.
+/// The copies of a cell that nobody observed, where copies differ from cell to cell and the table
+/// has factors. Effects alone are convex in the observed cells, and nothing need hold them.
 pub const COPIES_UNOBSERVED: f64 = 0.05;
 
 /// Residuals at the observed cells, by row.
@@ -43,6 +44,8 @@ pub struct Sparse {
     values: Vec<f64>,
     /// Copies of the observed cells; empty where every cell of the table has one weight.
     copies: Vec<f64>,
+    /// Copies of the others, where weights differ.
+    elsewhere: f64,
 }
 
 impl Sparse {
@@ -69,6 +72,7 @@ impl Sparse {
             columns: Vec::new(),
             values: Vec::new(),
             copies: Vec::new(),
+            elsewhere: if model.rank() == 0 { 0.0 } else { COPIES_UNOBSERVED },
         };
         for (cell, value, copies) in cells {
             let row = (cell / width) as usize;
@@ -91,12 +95,22 @@ impl Sparse {
         }
     }
 
+    /// Row, column and copies of each observed cell.
+    pub(super) fn observed(&self) -> impl Iterator<Item = (usize, usize, f64)> {
+        let rows = self.starts.windows(2).enumerate();
+        rows.flat_map(|(row, range)| {
+            let cells = self.columns[range[0]..range[1]].iter();
+            let copies = self.copies.get(range[0]..range[1]).unwrap_or_default();
+            cells.zip(copies).map(move |(column, copies)| (row, *column as usize, *copies))
+        })
+    }
+
     /// The weights of a row's cells, where they differ.
     pub(super) fn weights(&self, row: usize, out: &mut [f64]) -> bool {
         if self.copies.is_empty() {
             return false;
         }
-        out.fill(COPIES_UNOBSERVED);
+        out.fill(self.elsewhere);
         let range = self.starts[row]..self.starts[row + 1];
         for (column, copies) in self.columns[range.clone()].iter().zip(&self.copies[range]) {
             out[*column as usize] = *copies;
@@ -178,6 +192,9 @@ impl LowRank {
         } else {
             glm::advance(self, s, factors, step)?
         };
+        if self.rank() == 0 && !step.push.copies.is_empty() {
+            effects::polish(self, s, factors, step);
+        }
         align(factors, &old)?;
         Ok(done)
     }

@@ -15,6 +15,7 @@ mod adapt;
 mod balance;
 mod complete;
 mod data;
+mod effects;
 mod factors;
 mod family;
 mod fit;
