@@ -39,6 +39,7 @@ fn main() -> Result<()> {
         open_memories: true,
         personal: false,
         participation: 1.0,
+        start: None,
         downlink,
     };
     let method = Erased(method, BindCells);

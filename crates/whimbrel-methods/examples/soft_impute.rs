@@ -49,6 +49,7 @@ fn main() -> Result<()> {
         open_memories: false,
         personal: false,
         participation: 1.0,
+        start: None,
     };
     let method = Erased(method, BindCells);
     let data = vec![method.bind(&ClientData::Cells(cells))?];

@@ -12,10 +12,10 @@ use whimbrel_core::method::Artifact;
 use whimbrel_core::{Erased, Error};
 use whimbrel_engine::Stage;
 use whimbrel_methods::fedmiss::baselines::{self, Baselines};
-use whimbrel_methods::fedmiss::select::{self, Candidate, Select, Selection};
+use whimbrel_methods::fedmiss::select::{self, Given, Select, Selection};
 use whimbrel_methods::fedmiss::{BindCells, Copies, FedMiss, Memory, StepRule};
 use whimbrel_methods::step::Schedule;
-use whimbrel_models::lowrank::{Effects, Family, LowRank, Settings, Variance};
+use whimbrel_models::lowrank::{Effects, Family, LAMBDA_EFFECTS, LowRank, Settings, Variance};
 
 /// A low-rank table and the method that fits it.
 pub(super) struct CellsPlan {
@@ -85,9 +85,10 @@ impl CellsPlan {
         delivered: &[Artifact],
     ) -> whimbrel_core::Result<Stage> {
         let chosen = delivered.iter().find(|a| a.kind == select::KIND);
-        let model = match chosen.map(Selection::from_artifact).transpose()? {
+        let selection = chosen.map(Selection::from_artifact).transpose()?;
+        let model = match &selection {
             None => self.model.clone(),
-            Some(selection) => self.model_of(&selection.chosen)?,
+            Some(selection) => LowRank::new(selection.chosen.of(self.model.settings()))?,
         };
         Ok(match self.stages(common)[index] {
             Kind::Select => {
@@ -95,12 +96,14 @@ impl CellsPlan {
                 common.quiet("rank and penalty", Box::new(Erased(method, BindCells)))
             }
             Kind::Baselines => {
-                let settings = self.model.settings().clone();
+                // With the ridge on effects that was found best: no weaker opponent than can be.
+                let settings = model.settings().clone();
                 let method = Baselines::new(settings, baselines::ROUNDS)?;
                 common.quiet("simpler models", Box::new(Erased(method, BindCells)))
             }
             Kind::Fit => {
-                let method = self.method(common, &model)?;
+                let start = selection.and_then(|selection| selection.factors);
+                let method = FedMiss { start, ..self.method(common, &model)? };
                 common.fit(Box::new(Erased(method, BindCells)), common.rounds(&common.work()))
             }
         })
@@ -108,12 +111,13 @@ impl CellsPlan {
 
     fn selection(&self, common: &Common) -> whimbrel_core::Result<Select> {
         let (settings, key) = (self.model.settings().clone(), &self.key);
-        Select::new(settings, key.rank, key.lambda, select::ROUNDS, common.job.data.seed)
-    }
-
-    fn model_of(&self, chosen: &Candidate) -> whimbrel_core::Result<LowRank> {
-        let Candidate { effects, rank, lambda } = *chosen;
-        LowRank::new(Settings { effects, rank, lambda, ..self.model.settings().clone() })
+        let given = Given {
+            rank: key.rank,
+            lambda: key.lambda,
+            lambda_effects: key.lambda_effects.is_some(),
+            personal: key.personal,
+        };
+        Select::new(settings, given, select::ROUNDS, common.job.data.seed)
     }
 
     fn method(&self, common: &Common, model: &LowRank) -> whimbrel_core::Result<FedMiss> {
@@ -156,6 +160,7 @@ impl CellsPlan {
             ),
             personal: self.key.personal,
             participation: common.participation_mean(),
+            start: None,
             downlink,
         })
     }
@@ -173,7 +178,7 @@ fn settings(key: &LowRankKey, rows: usize, columns: usize) -> Settings {
             EffectsKey::RowColumn => Effects::RowColumn,
         },
         lambda: key.lambda.unwrap_or(0.0),
-        lambda_effects: key.lambda_effects,
+        lambda_effects: key.lambda_effects.unwrap_or(LAMBDA_EFFECTS),
         variance: match key.variance {
             VarianceKey::Unit => Variance::Unit,
             VarianceKey::Estimated => Variance::Estimated,

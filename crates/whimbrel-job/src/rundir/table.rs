@@ -56,6 +56,7 @@ pub(super) fn table(job: &Job, facts: &Facts, outcome: &Outcome) -> Result<Optio
     let settings = fit.model.settings();
     put("rank", settings.rank.into());
     put("lambda", number(settings.lambda));
+    put("lambda_effects", number(settings.lambda_effects));
     put("effects", effects_name(settings.effects).into());
     if let Some(seen) = seen {
         put("observations", (seen.fitted.len() + seen.held_out.len()).into());
@@ -81,7 +82,9 @@ pub(super) fn table(job: &Job, facts: &Facts, outcome: &Outcome) -> Result<Optio
         let tried = selection.tried.iter().map(|(candidate, deviance, error, rounds)| {
             json!({
                 "effects": effects_name(candidate.effects), "rank": candidate.rank,
-                "lambda": number(candidate.lambda), "deviance": number(*deviance),
+                "lambda": number(candidate.lambda),
+                "lambda_effects": number(candidate.lambda_effects),
+                "deviance": number(*deviance),
                 "standard_error": number(*error), "rounds": rounds,
             })
         });
@@ -120,7 +123,7 @@ fn effects_name(effects: Effects) -> &'static str {
 
 /// What was found on the way to a fit, in words for whoever waits.
 pub fn findings(delivered: &[Artifact]) -> Vec<String> {
-    let Ok(Some(Selection { chosen, tried })) = selection(delivered) else { return Vec::new() };
+    let Ok(Some(Selection { chosen, tried, .. })) = selection(delivered) else { return Vec::new() };
     vec![format!(
         "cross-validation over {} candidates chose rank {}, lambda {:.4}, effects {}",
         tried.len(),

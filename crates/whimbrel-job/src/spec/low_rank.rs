@@ -19,8 +19,8 @@ pub struct LowRank {
     pub lambda: Option<f64>,
     /// Main effects beside the factors.
     pub effects: Effects,
-    /// The penalty on main effects.
-    pub lambda_effects: f64,
+    /// The penalty on main effects; `None`: chosen where rank or lambda is, else the usual one.
+    pub lambda_effects: Option<f64>,
     /// Whether each client has an effect of its own, which it keeps.
     pub personal: bool,
 }
@@ -101,10 +101,10 @@ pub(crate) static EFFECTS: Key = Key::optional(
 )
 .words(Effects::WORDS)
 .only(ALONE, WHY);
-pub(super) static LAMBDA_EFFECTS: Key = Key::default(
+pub(super) static LAMBDA_EFFECTS: Key = Key::optional(
     "lambda_effects",
     "a positive number",
-    "1e-3",
+    "chosen where `rank` or `lambda` is \"auto\", else 1e-3",
     "the ridge penalty on main effects: a row of zeros would otherwise have the logarithm of zero",
 )
 .only(ALONE, WHY);
@@ -141,7 +141,7 @@ impl LowRank {
         });
         let usual = if chooses { Effects::RowColumn } else { Effects::None };
         let effects = effects.map(|effects| effects.unwrap_or(usual));
-        let lambda_effects = reader.read(&LAMBDA_EFFECTS, |v| v.number(|x| x > 0.0));
+        let lambda_effects = reader.optional(&LAMBDA_EFFECTS, |v| v.number(|x| x > 0.0));
         let personal = reader.read(&PERSONAL, |v| v.boolean());
         if matches!(family, Ok(Family::Poisson | Family::Bernoulli)) {
             reader.refuse_if_given(&VARIANCE, "is the noise of Gaussian entries only");
@@ -178,8 +178,8 @@ impl LowRank {
         out.put(&RANK, self.rank.map_or_else(auto, |rank| rank.to_string()));
         out.put(&LAMBDA, self.lambda.map_or_else(auto, number));
         out.put(&EFFECTS, text(self.effects.name()));
-        if self.effects != Effects::None {
-            out.put(&LAMBDA_EFFECTS, number(self.lambda_effects));
+        if let Some(lambda_effects) = self.lambda_effects {
+            out.put(&LAMBDA_EFFECTS, number(lambda_effects));
         }
         out.put(&PERSONAL, self.personal.to_string());
     }

@@ -51,7 +51,7 @@ fn a_table_with_gaps_parses_with_its_defaults() {
         rank: Some(2),
         lambda: Some(0.1),
         effects: Effects::None,
-        lambda_effects: 1e-3,
+        lambda_effects: None,
         personal: false,
     };
     assert_eq!(model, wanted);

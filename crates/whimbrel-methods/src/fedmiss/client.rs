@@ -82,7 +82,7 @@ impl FedMiss {
 
     /// `e_c` given `θ`, over all cells of the client. In the units of `n F` its ridge is
     /// `n lambda_effects`.
-    fn personal_effect(
+    pub(super) fn personal_effect(
         &self,
         factors: &Factors,
         client: &Client,

@@ -106,8 +106,11 @@ impl Method for FedMiss {
         if count == 0 {
             return Err(Error::data("there is no client"));
         }
-        // θ_0: every cell near the mean of all observations; Ŝ_0 = ψ'(θ_0).
-        let factors = Factors::start(&self.model, sum / count as f64, key);
+        // θ_0: what is given, else every cell near the mean of all observations; Ŝ_0 = ψ'(θ_0).
+        let factors = match &self.start {
+            Some(given) => Factors::from_vector(&self.model, given)?,
+            None => Factors::start(&self.model, sum / count as f64, key),
+        };
         let s_hat = self.model.expected(&factors);
         Ok(Server {
             phase: if self.open_memories && self.memory != Memory::Off {

@@ -30,6 +30,8 @@ pub struct FedMiss {
     pub personal: bool,
     /// The planned mean probability of taking part; only an automatic step uses it.
     pub participation: f64,
+    /// Where the table starts, as the parameters travel; near the mean of all cells without.
+    pub start: Option<Vec<f64>>,
     /// The way down, for vectors of [`LowRank::coordinates_len`] numbers.
     pub downlink: Downlink,
 }
@@ -93,6 +95,7 @@ impl FedMiss {
             open_memories: false,
             personal: false,
             participation: 1.0,
+            start: None,
             downlink,
         }
     }

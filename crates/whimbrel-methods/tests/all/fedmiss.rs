@@ -88,6 +88,7 @@ impl Setup {
             open_memories: self.open_memories,
             personal: self.personal,
             participation: self.participation,
+            start: None,
             downlink,
         };
         method.check().unwrap();

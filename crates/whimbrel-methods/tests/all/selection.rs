@@ -7,7 +7,7 @@ use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Participation, Simulator};
 use whimbrel_methods::fedmiss::BindCells;
 use whimbrel_methods::fedmiss::baselines::{self, Baselines};
-use whimbrel_methods::fedmiss::select::{self, Select, Selection};
+use whimbrel_methods::fedmiss::select::{self, Given, Select, Selection};
 use whimbrel_models::lowrank::{Effects, Family, Settings};
 
 const ROWS: usize = 40;
@@ -49,7 +49,7 @@ fn settings() -> Settings {
 }
 
 pub fn selecting(rounds: u32) -> Erased<Select, BindCells> {
-    Erased(Select::new(settings(), None, None, rounds, 1).unwrap(), BindCells)
+    Erased(Select::new(settings(), Given::default(), rounds, 1).unwrap(), BindCells)
 }
 
 pub fn comparing() -> Erased<Baselines, BindCells> {
@@ -192,8 +192,9 @@ fn observed(data: &ClientData) -> usize {
 #[test]
 fn settings_that_leave_nothing_to_choose_from_are_refused() {
     let without = Settings { effects: Effects::None, ..settings() };
-    assert!(Select::new(without, None, None, 10, 1).is_err());
-    assert!(Select::new(settings(), Some(COLUMNS), None, 10, 1).is_err());
-    assert!(Select::new(settings(), None, Some(-1.0), 10, 1).is_err());
-    assert!(Select::new(settings(), None, None, 0, 1).is_err());
+    let free = Given::default();
+    assert!(Select::new(without, Given::default(), 10, 1).is_err());
+    assert!(Select::new(settings(), Given { rank: Some(COLUMNS), ..free }, 10, 1).is_err());
+    assert!(Select::new(settings(), Given { lambda: Some(-1.0), ..free }, 10, 1).is_err());
+    assert!(Select::new(settings(), free, 0, 1).is_err());
 }

@@ -144,7 +144,8 @@ fn selection(summary: &Map<String, Value>) -> String {
     let figure = |of: &Value, key: &str| of.get(key).and_then(Value::as_f64);
     let chosen = |of: &Value| {
         let same = |key: &str| of.get(key) == summary.get(key);
-        same("rank") && same("effects") && (figure(of, "rank") == Some(0.0) || same("lambda"))
+        let ridge = figure(of, "rank") == Some(0.0) || same("lambda");
+        same("rank") && same("effects") && same("lambda_effects") && ridge
     };
     let text = |of: &Value, key: &str, digits| {
         figure(of, key).map_or(MISSING.into(), |v| number(v, digits))
@@ -153,11 +154,13 @@ fn selection(summary: &Map<String, Value>) -> String {
         .iter()
         .map(|of| {
             format!(
-                "<tr><th scope=\"row\">{}{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
+                "<tr><th scope=\"row\">{}{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
+                 </tr>\n",
                 text(of, "rank", 4),
                 if chosen(of) { " <span class=\"quiet\">(chosen)</span>" } else { "" },
                 text(of, "lambda", 3),
                 escape(of.get("effects").and_then(Value::as_str).unwrap_or(MISSING)),
+                text(of, "lambda_effects", 3),
                 text(of, "deviance", 5),
                 text(of, "standard_error", 3),
             )
@@ -169,7 +172,7 @@ fn selection(summary: &Map<String, Value>) -> String {
         "<p class=\"verdict\">Cross-validation over {} candidates chose rank {rank}.</p>\n<details>\
          <summary>What was tried</summary><div class=\"scroll\"><table class=\"contenders\"><thead>\
          <tr><th scope=\"col\">rank</th><th scope=\"col\">lambda</th><th scope=\"col\">effects</th>\
-         <th scope=\"col\">deviance per validation cell</th><th scope=\"col\">standard error</th></tr>\
+         <th scope=\"col\">ridge on effects</th><th scope=\"col\">deviance per validation cell</th><th scope=\"col\">standard error</th></tr>\
          </thead><tbody>{rows}</tbody></table></div></details>\n",
         tried.len(),
     )

@@ -6,15 +6,20 @@
 //! of its hidden cells, the sum of their squares, and the sums of squared differences to the
 //! candidates before: enough for the standard error of any difference, paired cell by cell.
 //!
+//! Then the model that was chosen is fitted to all cells, and delivered: the fit that follows starts
+//! there.
+//!
 //! Cost: at most [`CANDIDATES_MAX`] fits per fold, of at most `rounds` rounds each and usually far
 //! fewer, since each starts from the fit nearest to it; 1 fold of 10 % from 20,000 observed cells
 //! on, 2 of 20 % from 1,000 on, 5 of 20 % below. A round sends every residual and is as long as one
 //! of a fit with full batches.
 
+mod delivery;
 pub mod search;
 mod state;
 mod warm;
 
+pub use delivery::{KIND, Selection};
 use search::{BEAT, BEAT_SMALL};
 pub use search::{CANDIDATES_MAX, Candidate, Search, Trial, choose};
 pub use state::{Client, Down, Fold, Folds, Server, Up};
@@ -27,8 +32,6 @@ use whimbrel_core::method::{
 use whimbrel_core::{Cell, ClientData, ClientId, Error, Key, Method, Result};
 use whimbrel_models::lowrank::{Effects, Factors, LowRank, Observed, Settings};
 
-/// The kind of the artifact.
-pub const KIND: &str = "selection";
 /// Rounds that a candidate's fit may take, unless the caller says otherwise.
 pub const ROUNDS: u32 = 40;
 /// A fit is over once the completed table moves by less than this share of itself.
@@ -38,28 +41,34 @@ const SETTLED: f64 = 3e-4;
 const OBSERVATIONS_PER_NUMBER: f64 = 2.5;
 /// So many folds are those of a small table.
 const SMALL_FOLDS: u32 = 5;
-/// Columns of the artifact's table of candidates.
-const COLUMNS: usize = 6;
+/// What the job gives; the rest is searched.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Given {
+    /// The rank.
+    pub rank: Option<usize>,
+    /// The ridge on the factors.
+    pub lambda: Option<f64>,
+    /// Whether the ridge on main effects is that of the settings, not only where its search starts.
+    pub lambda_effects: bool,
+    /// Whether each client has an effect of its own: then every candidate is fitted and judged with
+    /// them.
+    pub personal: bool,
+}
 
 /// The stage.
 pub struct Select {
     /// The model whose rank and ridge are wanted; those of the job where it gives one.
     settings: Settings,
     search: Search,
+    personal: bool,
     rounds: u32,
     seed: u64,
 }
 
 impl Select {
-    /// A selection for this table. `rank` and `lambda` are the job's where it gives them, and at
-    /// least one is not; `settings` says the rest. Cells are dealt to folds by `seed`.
-    pub fn new(
-        settings: Settings,
-        rank: Option<usize>,
-        lambda: Option<f64>,
-        rounds: u32,
-        seed: u64,
-    ) -> Result<Self> {
+    /// A selection for this table: of its rank or its ridge or both; `settings` says the rest. Cells
+    /// are dealt to folds by `seed`.
+    pub fn new(settings: Settings, given: Given, rounds: u32, seed: u64) -> Result<Self> {
         if settings.effects == Effects::None {
             return Err(Error::config("an automatic rank or lambda starts from main effects")
                 .hint("set effects = \"row+column\""));
@@ -68,11 +77,17 @@ impl Select {
             return Err(Error::config("a selection needs a round at least"));
         }
         let rank_max = settings.rows.min(settings.columns).saturating_sub(1);
-        let search = Search { effects: settings.effects, rank_max, rank, lambda };
-        let select = Self { settings, search, rounds, seed };
-        let largest = rank.unwrap_or(0);
-        let effects = select.settings.effects;
-        select.fit(&Candidate { effects, rank: largest, lambda: lambda.unwrap_or(0.0) })?;
+        let Given { rank, lambda, lambda_effects, personal } = given;
+        let search = Search {
+            effects: settings.effects,
+            rank_max,
+            rank,
+            lambda,
+            lambda_effects: settings.lambda_effects,
+            search_effects: !lambda_effects,
+        };
+        let select = Self { settings, search, personal, rounds, seed };
+        select.fit(&select.candidate(rank.unwrap_or(0), lambda.unwrap_or(0.0)))?;
         Ok(select)
     }
 
@@ -89,14 +104,19 @@ impl Select {
 
     /// FedMissEM for a candidate: full batches, exact both ways, no memories.
     fn fit(&self, candidate: &Candidate) -> Result<FedMiss> {
-        let Candidate { effects, rank, lambda } = *candidate;
-        let model = LowRank::new(Settings { effects, rank, lambda, ..self.settings.clone() })?;
-        Ok(FedMiss::exact(model, self.rounds))
+        let model = LowRank::new(candidate.of(&self.settings))?;
+        Ok(FedMiss { personal: self.personal, ..FedMiss::exact(model, self.rounds) })
+    }
+
+    /// The job's effects with factors of this rank.
+    fn candidate(&self, rank: usize, lambda: f64) -> Candidate {
+        let Settings { effects, lambda_effects, .. } = self.settings;
+        Candidate { effects, rank, lambda, lambda_effects }
     }
 
     /// The fit of rank 0, for what all fits do alike.
     fn plain(&self) -> Result<FedMiss> {
-        self.fit(&Candidate { effects: self.settings.effects, rank: 0, lambda: 0.0 })
+        self.fit(&self.candidate(0, 0.0))
     }
 
     /// The fit of the trial in progress.
@@ -139,12 +159,16 @@ impl Select {
         let (_, theta) = fit.downlink.receive(&client.fit.down, &down.fit.state)?;
         let factors = Factors::from_vector(&fit.model, &theta)?;
         let family = fit.model.family();
+        let part = self.split(down.folds, down.fold, data);
+        let effect = match self.personal {
+            true => fit.personal_effect(&factors, &client.fit, &part, down.fit.clients),
+            false => 0.0,
+        };
         let deviance = |cell: &Cell| {
-            let theta = factors.theta(cell.row as usize, cell.column as usize);
+            let theta = factors.theta(cell.row as usize, cell.column as usize) + effect;
             family.judged_deviance(cell.value, family.mean(theta))
         };
-        let hidden = self.split(down.folds, down.fold, data).held_out;
-        let new: Vec<f64> = hidden.iter().map(deviance).collect();
+        let new: Vec<f64> = part.held_out.iter().map(deviance).collect();
         let mut next = client.clone();
         if next.fold != down.fold {
             (next.fold, next.deviances) = (down.fold, Vec::new());
@@ -171,9 +195,12 @@ impl Select {
             server.fit.phase = Phase::Calibrate;
         }
         let over = server.fit.phase == Phase::Calibrate;
-        let Candidate { effects, rank, .. } = trial.candidate;
-        if over && server.fold == 0 && rank == 0 && effects == self.settings.effects {
+        if over && server.fold == 0 && trial.candidate == self.candidate(0, 0.0) {
             server.lambda_max = warm::lambda_max(fit, &server.fit);
+        }
+        if over && server.fold == server.folds.count {
+            // Of the fit to all cells nothing is judged.
+            server.fit.phase = Phase::Over;
         }
         server
     }
@@ -201,17 +228,23 @@ impl Select {
                 None => {
                     server.fold += 1;
                     server.at = 0;
-                    if server.fold == server.folds.count {
-                        server.fit.phase = Phase::Over;
-                        return Ok(server);
-                    }
                     server.found.clear();
                     server.scored.clear();
                     server.settled = server.trials.clone();
+                    if server.fold == server.folds.count {
+                        server.at = self.chosen(&server.trials, server.folds)? as u32;
+                    }
                 }
             }
         }
         self.begin(server, key)
+    }
+
+    /// Which trial is taken, by the scores so far.
+    fn chosen(&self, trials: &[Trial], folds: Folds) -> Result<usize> {
+        let errors = if folds.count >= SMALL_FOLDS { BEAT_SMALL } else { BEAT };
+        let chosen = choose(trials, self.search.rank.is_some(), errors);
+        chosen.ok_or_else(|| Error::internal("nothing was tried"))
     }
 
     /// Sets up the fit of the trial in progress.
@@ -222,39 +255,6 @@ impl Select {
         let factors = warm::start(&fit.model, candidate, &server, key);
         server.fit = warm::restart(&fit, fresh, factors);
         Ok(server)
-    }
-}
-
-/// What the stage delivers.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Selection {
-    /// The model to fit.
-    pub chosen: Candidate,
-    /// Every candidate with its mean validation deviance, the standard error of that, and the
-    /// rounds it took.
-    pub tried: Vec<(Candidate, f64, f64, u32)>,
-}
-
-impl Selection {
-    /// Reads the stage's artifact.
-    pub fn from_artifact(artifact: &Artifact) -> Result<Self> {
-        let broken = || Error::data("the selection is not one that this program writes");
-        let table = artifact.tensor("candidates").ok_or_else(broken)?;
-        let number = |name: &str| {
-            let tensor = artifact.tensor(name)?;
-            tensor.values.first().copied()
-        };
-        let candidate = |effects: f64, rank: f64, lambda: f64| {
-            let all = [Effects::None, Effects::Row, Effects::Column, Effects::RowColumn];
-            let effects = all.into_iter().find(|known| f64::from(*known as u8) == effects)?;
-            Some(Candidate { effects, rank: rank as usize, lambda })
-        };
-        let row =
-            |row: &[f64]| Some((candidate(row[0], row[1], row[2])?, row[3], row[4], row[5] as u32));
-        let chosen = number("effects")
-            .and_then(|effects| candidate(effects, number("rank")?, number("lambda")?));
-        let tried: Option<_> = table.values.chunks_exact(COLUMNS).map(row).collect();
-        Ok(Self { chosen: chosen.ok_or_else(broken)?, tried: tried.ok_or_else(broken)? })
     }
 }
 
@@ -291,7 +291,7 @@ impl Method for Select {
         let first = self.search.next(&[], 0.0);
         let first = first.ok_or_else(|| Error::internal("there is nothing to try"))?;
         let fit = self.fit(&first)?;
-        let fresh = (0..folds.count).map(|fold| {
+        let fresh = (0..=folds.count).map(|fold| {
             let part =
                 |(id, summary): &(ClientId, Summary)| (*id, self.reduced(folds, fold, summary));
             fit.start(&mut roster.iter().map(part), key)
@@ -329,7 +329,7 @@ impl Method for Select {
             peers.push(peer);
         }
         server.fresh = fresh;
-        if server.fold < server.folds.count {
+        if server.fit.phase != Phase::Over {
             let part = self.reduced(server.folds, server.fold, summary);
             server.fit = fit.admit(server.fit, id, &part)?.0;
         }
@@ -364,7 +364,7 @@ impl Method for Select {
         key: Key,
     ) -> Result<(Client, Up)> {
         let Folds { count, share } = down.folds;
-        if down.fold >= count || !(share > 0.0 && share <= 1.0) {
+        if down.fold > count || !(share > 0.0 && share <= 1.0) {
             return Err(Error::peer("the server asks about a fold that there is not"));
         }
         if down.fit.phase == Phase::Calibrate {
@@ -420,32 +420,11 @@ impl Method for Select {
     }
 
     fn artifact(&self, server: &Server) -> Result<Artifact> {
-        let errors = if server.folds.count >= SMALL_FOLDS { BEAT_SMALL } else { BEAT };
-        let chosen = choose(&server.trials, self.search.rank.is_some(), errors);
-        let chosen = chosen.ok_or_else(|| Error::internal("nothing was tried"))?;
-        let trial = &server.trials[chosen];
-        let Candidate { effects, rank, lambda } = trial.candidate;
-        let row = |trial: &Trial| {
-            let Candidate { effects, rank, lambda } = trial.candidate;
-            let (mean, error) = (trial.mean(), trial.standard_error());
-            [effects as u8 as f64, rank as f64, lambda, mean, error, f64::from(trial.rounds)]
-        };
-        let table: Vec<f64> = server.trials.iter().flat_map(row).collect();
-        let numbers = [
-            ("effects", effects as u8 as f64),
-            ("rank", rank as f64),
-            ("lambda", lambda),
-            ("validation_deviance", trial.mean()),
-            ("validation_error", trial.standard_error()),
-            ("validation_cells", trial.cells),
-            ("folds", f64::from(server.folds.count)),
-            ("lambda_max", server.lambda_max),
-        ];
-        let mut out = Artifact { kind: KIND.into(), tensors: Vec::new() };
-        for (name, value) in numbers {
-            out = out.with(name, &[], vec![value]);
-        }
-        Ok(out.with("candidates", &[server.trials.len(), COLUMNS], table))
+        let chosen = self.chosen(&server.trials, server.folds)?;
+        let fit = self.fit(&server.trials[chosen].candidate)?;
+        let over = server.fit.phase == Phase::Over;
+        let factors = over.then(|| server.fit.factors.to_vector(&fit.model));
+        Ok(delivery::artifact(server, chosen, factors))
     }
 
     fn disclosures(&self) -> Vec<Disclosure> {

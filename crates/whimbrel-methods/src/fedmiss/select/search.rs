@@ -6,7 +6,7 @@
 //! factor, as `lambda_max` does.
 
 use whimbrel_core::{Error, Result as Outcome, Wire, wire};
-use whimbrel_models::lowrank::Effects;
+use whimbrel_models::lowrank::{Effects, Settings};
 
 /// The rank at which ridges are compared.
 const PATH_RANK: usize = 3;
@@ -16,6 +16,10 @@ const WIDER: [usize; 2] = [5, 8];
 const NARROWER: [usize; 2] = [2, 1];
 /// Shares of `lambda_max`.
 const SHARES: [f64; 6] = [0.5, 0.25, 0.12, 0.06, 0.03, 0.015];
+/// Multiples of the usual ridge on main effects, each this many times the one before, tried at rank
+/// 0 as long as they help: rows with a handful of small counts want a stronger one.
+const EFFECTS_STEP: f64 = 4.0;
+const EFFECTS_MAX: usize = 7;
 /// A path ends where the score is this much above its best, or twice in a row above it.
 const PATH_WORSE: f64 = 1.05;
 /// Smaller ranks are pursued up to this ratio to the best.
@@ -27,8 +31,10 @@ pub const BEAT_SMALL: f64 = 3.0;
 /// Within how many standard errors of the best the simplest is taken.
 const WITHIN: f64 = 1.0;
 
-/// The most candidates a search tries: two of rank 0, one path, two ridges for each other rank.
-pub const CANDIDATES_MAX: usize = 2 + SHARES.len() + 2 * (WIDER.len() + NARROWER.len());
+/// The most candidates a search tries: columns alone, one path at rank 0, one at another, two ridges
+/// for each other rank.
+pub const CANDIDATES_MAX: usize =
+    1 + EFFECTS_MAX + SHARES.len() + 2 * (WIDER.len() + NARROWER.len());
 
 /// A model that is tried.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -39,6 +45,16 @@ pub struct Candidate {
     pub rank: usize,
     /// Ridge on the factors; 0 where there are none.
     pub lambda: f64,
+    /// Ridge on the main effects.
+    pub lambda_effects: f64,
+}
+
+impl Candidate {
+    /// The model of these settings with what the candidate says.
+    pub fn of(&self, settings: &Settings) -> Settings {
+        let Self { effects, rank, lambda, lambda_effects } = *self;
+        Settings { effects, rank, lambda, lambda_effects, ..settings.clone() }
+    }
 }
 
 impl Wire for Candidate {
@@ -46,6 +62,7 @@ impl Wire for Candidate {
         out.push(self.effects as u8);
         (self.rank as u32).put(out);
         self.lambda.put(out);
+        self.lambda_effects.put(out);
     }
     fn take(from: &mut &[u8]) -> Outcome<Self> {
         let effects = match u8::take(from)? {
@@ -55,7 +72,8 @@ impl Wire for Candidate {
             3 => Effects::RowColumn,
             other => return Err(Error::peer(format!("{other} stands for no kind of effects"))),
         };
-        Ok(Self { effects, rank: u32::take(from)? as usize, lambda: f64::take(from)? })
+        let (rank, lambda) = (u32::take(from)? as usize, f64::take(from)?);
+        Ok(Self { effects, rank, lambda, lambda_effects: f64::take(from)? })
     }
 }
 
@@ -121,6 +139,10 @@ pub struct Search {
     pub rank: Option<usize>,
     /// The job's ridge, where it gives one.
     pub lambda: Option<f64>,
+    /// The ridge on main effects: the job's, or where the search for one starts.
+    pub lambda_effects: f64,
+    /// Whether it is searched.
+    pub search_effects: bool,
 }
 
 impl Search {
@@ -141,16 +163,15 @@ impl Search {
         score: &dyn Fn(Candidate) -> Result<f64, Candidate>,
         lambda_max: f64,
     ) -> Result<(), Candidate> {
-        for candidate in self.plain() {
-            score(candidate)?;
-        }
+        let lambda_effects = self.walk_effects(score)?;
         let ridges = self.ridges(lambda_max);
         // What the job gives is tried in any case; else only where factors can pay.
         let first = self.rank.unwrap_or(PATH_RANK.min(self.rank_max));
         if first == 0 || (self.rank.is_none() && lambda_max <= 0.0) {
             return Ok(());
         }
-        let at = |rank, i: usize| Candidate { effects: self.effects, rank, lambda: ridges[i] };
+        let effects = self.effects;
+        let at = |rank, i: usize| Candidate { effects, rank, lambda: ridges[i], lambda_effects };
         // One rank, from strong to weak ridges, until it gets worse.
         let (mut best, mut ridge) = (f64::INFINITY, 0);
         for i in 0..ridges.len() {
@@ -185,12 +206,29 @@ impl Search {
         Ok(())
     }
 
-    /// Candidates of rank 0: the effects of the job and, with both kinds, columns alone, since
-    /// column means can beat row and column effects.
-    fn plain(&self) -> impl Iterator<Item = Candidate> {
-        let columns = (self.effects == Effects::RowColumn).then_some(Effects::Column);
-        let plain = |effects| Candidate { effects, rank: 0, lambda: 0.0 };
-        columns.into_iter().chain([self.effects]).map(plain)
+    /// Candidates of rank 0: the effects of the job, with ever stronger ridges until it gets worse,
+    /// and, with both kinds, columns alone, since column means can beat row and column effects. The
+    /// best ridge on the effects.
+    fn walk_effects(
+        &self,
+        score: &dyn Fn(Candidate) -> Result<f64, Candidate>,
+    ) -> Result<f64, Candidate> {
+        let plain =
+            |effects, lambda_effects| Candidate { effects, rank: 0, lambda: 0.0, lambda_effects };
+        if self.effects == Effects::RowColumn {
+            score(plain(Effects::Column, self.lambda_effects))?;
+        }
+        let tried = if self.search_effects { EFFECTS_MAX } else { 1 };
+        let (mut lambda, mut best) = (self.lambda_effects, (f64::INFINITY, self.lambda_effects));
+        for _ in 0..tried {
+            let found = score(plain(self.effects, lambda))?;
+            if found >= best.0 {
+                break;
+            }
+            best = (found, lambda);
+            lambda *= EFFECTS_STEP;
+        }
+        Ok(best.1)
     }
 
     fn ridges(&self, lambda_max: f64) -> Vec<f64> {
@@ -213,27 +251,36 @@ fn best_of(
 
 /// Which trial to take; none where nothing was tried.
 ///
-/// The better of the models of rank 0 stands unless the best low-rank one beats it by `beat` standard
-/// errors of the difference, paired cell by cell. Then it is the simplest (smallest rank, then
-/// strongest ridge) within one such error of the best. Where the job gives the rank, rank 0 is no
-/// choice.
+/// The best model of rank 0 stands unless the best low-rank one beats it by `beat` standard errors of
+/// the difference, paired cell by cell. Then it is the simplest (smallest rank, then strongest ridge)
+/// within one such error of the best. At rank 0 the ridge on the effects is the weakest within one
+/// error of the best: the usual one, unless another is clearly better. Where the job gives the rank,
+/// rank 0 is no choice.
 pub fn choose(trials: &[Trial], rank_given: bool, beat: f64) -> Option<usize> {
     let better = |a: &usize, b: &usize| trials[*a].mean().total_cmp(&trials[*b].mean());
     let all = 0..trials.len();
     let plain = all.clone().filter(|i| trials[*i].candidate.rank == 0).min_by(better);
     let low_rank = all.clone().filter(|i| trials[*i].candidate.rank > 0);
-    let Some(best) = low_rank.clone().min_by(better) else { return plain };
+    let close = |i: usize, best: usize| {
+        let (loss, error) = difference(trials, i, best);
+        loss <= WITHIN * error
+    };
+    let usual = |best: usize| {
+        let same = |i: &usize| {
+            let (own, other) = (trials[*i].candidate, trials[best].candidate);
+            (own.rank, own.effects) == (other.rank, other.effects) && close(*i, best)
+        };
+        let ridge = |i: &usize| trials[*i].candidate.lambda_effects;
+        all.clone().filter(same).min_by(|a, b| ridge(a).total_cmp(&ridge(b)))
+    };
+    let Some(best) = low_rank.clone().min_by(better) else { return plain.and_then(usual) };
     if let Some(plain) = plain.filter(|_| !rank_given) {
         let (gain, error) = difference(trials, best, plain);
         if gain >= -beat * error {
-            return Some(plain);
+            return usual(plain);
         }
     }
-    let close = |i: &usize| {
-        let (loss, error) = difference(trials, *i, best);
-        loss <= WITHIN * error
-    };
-    low_rank.filter(close).min_by(|a, b| {
+    low_rank.filter(|i| close(*i, best)).min_by(|a, b| {
         let (a, b) = (&trials[*a].candidate, &trials[*b].candidate);
         a.rank.cmp(&b.rank).then(b.lambda.total_cmp(&a.lambda))
     })
@@ -256,7 +303,14 @@ mod tests {
     use super::*;
 
     fn search() -> Search {
-        Search { effects: Effects::RowColumn, rank_max: 50, rank: None, lambda: None }
+        Search {
+            effects: Effects::RowColumn,
+            rank_max: 50,
+            rank: None,
+            lambda: None,
+            lambda_effects: 1e-3,
+            search_effects: false,
+        }
     }
 
     /// Runs a search whose scores are known. So many of a hundred cells carry the differences, each

@@ -26,10 +26,12 @@ impl Folds {
     }
 
     /// Which cells a fold hides: by their number in the table, so that a cell observed twice is
-    /// never on both sides. A client all of whose cells would be hidden hides none.
+    /// never on both sides. A client all of whose cells would be hidden hides none, and nobody hides
+    /// any in the fold after the last.
     pub fn hidden(&self, fold: u32, seed: u64, cells: impl Iterator<Item = u64>) -> Vec<bool> {
         let of = |cell| Key::root(seed).fold(DEAL).fold(cell).uniform() / self.share;
-        let mut hidden: Vec<bool> = cells.map(|cell| of(cell) as u32 == fold).collect();
+        let inside = fold < self.count;
+        let mut hidden: Vec<bool> = cells.map(|cell| inside && of(cell) as u32 == fold).collect();
         if hidden.iter().all(|hidden| *hidden) {
             hidden.fill(false);
         }
@@ -45,11 +47,11 @@ const DEAL: u64 = 0xF01D;
 pub struct Server {
     /// How cells are set aside.
     pub folds: Folds,
-    /// The fold in progress.
+    /// The fold in progress; after the last one, all cells.
     pub fold: u32,
     /// The trial in progress.
     pub at: u32,
-    /// A fit of each fold before its first round.
+    /// A fit of each fold, and of all cells, before its first round.
     pub fresh: Vec<fedmiss::Server>,
     /// The fit in progress.
     pub fit: fedmiss::Server,
