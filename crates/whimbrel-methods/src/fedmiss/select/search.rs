@@ -20,6 +20,8 @@ const SHARES: [f64; 6] = [0.5, 0.25, 0.12, 0.06, 0.03, 0.015];
 /// 0 as long as they help: rows with a handful of small counts want a stronger one.
 const EFFECTS_STEP: f64 = 4.0;
 const EFFECTS_MAX: usize = 7;
+/// They help when the score falls by this share at least.
+const EFFECTS_GAIN: f64 = 1e-3;
 /// A path ends where the score is this much above its best, or twice in a row above it.
 const PATH_WORSE: f64 = 1.05;
 /// Smaller ranks are pursued up to this ratio to the best.
@@ -222,7 +224,7 @@ impl Search {
         let (mut lambda, mut best) = (self.lambda_effects, (f64::INFINITY, self.lambda_effects));
         for _ in 0..tried {
             let found = score(plain(self.effects, lambda))?;
-            if found >= best.0 {
+            if found >= (1.0 - EFFECTS_GAIN) * best.0 {
                 break;
             }
             best = (found, lambda);
