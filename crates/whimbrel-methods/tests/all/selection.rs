@@ -2,13 +2,14 @@
 //! same bits however the stage is run.
 
 use crate::fedmiss::federation;
+use whimbrel_codec::{Codec, Norm};
 use whimbrel_core::{Cell, Cells, ClientData, ClientId, DynMethod, Erased, Key, Probability, Wire};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Participation, Simulator};
-use whimbrel_methods::fedmiss::BindCells;
 use whimbrel_methods::fedmiss::baselines::{self, Baselines};
 use whimbrel_methods::fedmiss::select::{self, Given, Select, Selection};
-use whimbrel_models::lowrank::{Effects, Family, Settings};
+use whimbrel_methods::fedmiss::{BindCells, FedMiss, Memory};
+use whimbrel_models::lowrank::{Effects, Family, LowRank, LowRankFit, Settings};
 
 const ROWS: usize = 40;
 const COLUMNS: usize = 15;
@@ -110,6 +111,106 @@ fn baselines_say_where_a_simpler_model_wins() {
     assert!(number(&found, "held_out_cells") > 30.0);
     let found = finished(&comparing(), &counts(2, Key::root(42)));
     assert!(number(&found, "row_column_effects") > 2.0, "{found:?}");
+}
+
+/// Sites of the first half of the years and sites of the other, and few that were seen in both: how
+/// the halves compare rests on those few and on the ridge.
+fn halves(key: Key) -> Vec<ClientData> {
+    let labels = |n: usize| (0..n).map(|i| i.to_string()).collect::<Vec<_>>().into();
+    let one = |c: usize| {
+        let mut stream = key.fold(c as u64).stream();
+        let (mut observed, mut held_out) = (Vec::new(), Vec::new());
+        for row in 10 * c..10 * (c + 1) {
+            for column in 0..COLUMNS {
+                let half = (row % 2 == 0) == (column < COLUMNS / 2);
+                let value = stream.poisson((1.5 + 0.05 * row as f64).exp()) as f64;
+                let cell = Cell { row: row as u32, column: column as u32, value };
+                match stream.below(12) {
+                    0 => held_out.push(cell),
+                    1..10 if half || row == 10 => observed.push(cell),
+                    _ => {}
+                }
+            }
+        }
+        ClientData::Cells(Cells::new(labels(ROWS), labels(COLUMNS), observed, held_out).unwrap())
+    };
+    (0..4).map(one).collect()
+}
+
+/// Where rank 0 is chosen, the fit is the baseline of row and column effects: the selection hands
+/// its own fit on, and a few rounds leave it where it is.
+#[test]
+fn a_fit_of_rank_zero_is_the_baseline() {
+    let data = halves(Key::root(71));
+    let found = Selection::from_artifact(&finished(&selecting(select::ROUNDS), &data)).unwrap();
+    assert_eq!((found.chosen.rank, found.chosen.effects), (0, Effects::RowColumn));
+    let chosen = found.chosen.of(&settings());
+    let baselines = Erased(Baselines::new(chosen.clone(), baselines::ROUNDS).unwrap(), BindCells);
+    let baseline = finished(&baselines, &data).tensor("row_column_effects").unwrap().values[0];
+    let model = LowRank::new(chosen).unwrap();
+    let deviance = |method: FedMiss| {
+        let fit = finished(&Erased(method, BindCells), &data);
+        let fit = LowRankFit::from_artifact(&fit).unwrap();
+        let held_out = data.iter().flat_map(|data| match data {
+            ClientData::Cells(cells) => cells.held_out.clone(),
+            _ => panic!("cells"),
+        });
+        let each = held_out.map(|cell| {
+            let mean = fit.mean(cell.row as usize, cell.column as usize);
+            Family::Poisson.judged_deviance(cell.value, mean)
+        });
+        let each: Vec<f64> = each.collect();
+        each.iter().sum::<f64>() / each.len() as f64
+    };
+    let cold = deviance(FedMiss::exact(model.clone(), 5));
+    let warm =
+        deviance(FedMiss { start: found.factors.clone(), ..FedMiss::exact(model.clone(), 1) });
+    // Coarse dithering moves a fit that starts where residuals settle by as much as it moves them.
+    let codec = Codec::dithering(4, Norm::P(2), None).unwrap();
+    let noisy =
+        FedMiss { codec, memory: Memory::Auto, open_memories: true, ..FedMiss::exact(model, 40) };
+    let noisy = deviance(FedMiss { start: found.factors, ..noisy });
+    for (name, fit) in [("cold", cold), ("warm", warm), ("noisy", noisy)] {
+        assert!((fit / baseline - 1.0).abs() < 1e-7, "{name}: {fit} {baseline}");
+    }
+}
+
+/// Ten observers who differ by up to a factor of eleven, each at a site for three of twelve columns:
+/// without an effect for each of them the table seems to have a rank.
+fn observers(key: Key) -> Vec<ClientData> {
+    let mut stream = key.stream();
+    let mut cells: Vec<Vec<Cell>> = vec![Vec::new(); 10];
+    for row in 0..ROWS {
+        let site = 1.5 + 0.4 * stream.normal();
+        for block in 0..4 {
+            let c = stream.below(10) as usize;
+            let own = -1.2 + 2.4 * c as f64 / 9.0;
+            for column in 3 * block..3 * (block + 1) {
+                let value = stream.poisson((site + own).exp()) as f64;
+                cells[c].push(Cell { row: row as u32, column: column as u32, value });
+            }
+        }
+    }
+    let labels = |n: usize| (0..n).map(|i| i.to_string()).collect::<Vec<_>>().into();
+    let client = |cells| {
+        ClientData::Cells(Cells::new(labels(ROWS), labels(COLUMNS), cells, Vec::new()).unwrap())
+    };
+    cells.into_iter().map(client).collect()
+}
+
+#[test]
+fn candidates_have_the_personal_effects_that_the_job_has() {
+    let data = observers(Key::root(81));
+    let select = |personal| {
+        let given = Given { personal, ..Given::default() };
+        let select = Select::new(settings(), given, select::ROUNDS, 1).unwrap();
+        let found = finished(&Erased(select, BindCells), &data);
+        let deviance = found.tensor("validation_deviance").unwrap().values[0];
+        (Selection::from_artifact(&found).unwrap().chosen.rank, deviance)
+    };
+    let (with, without) = (select(true), select(false));
+    assert!(with.0 == 0 && without.0 > 0, "{with:?} {without:?}");
+    assert!(with.1 < without.1, "{with:?} {without:?}");
 }
 
 /// One run of a stage with lost uploads, on so many threads, saved and loaded on the way or not.

@@ -196,3 +196,71 @@ impl System {
         moved.fold(0.0, f64::max)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::lowrank::{Effects, Factors, Family, LowRank, Push, Settings, Sparse};
+    use whimbrel_core::Key;
+
+    const ROWS: usize = 30;
+    const COLUMNS: usize = 6;
+
+    /// The first rows were seen in the first columns and the others in the others; `links` rows in
+    /// all of them. Values grow with the row.
+    fn cells(family: Family, links: usize) -> Vec<(u64, f64)> {
+        let mut stream = Key::root(7).stream();
+        let mut all = Vec::new();
+        for row in 0..ROWS {
+            for column in 0..COLUMNS {
+                let half = (row < ROWS / 2) == (column < COLUMNS / 2);
+                if half || row < links {
+                    let theta = 0.1 * row as f64 - 0.3 * column as f64;
+                    let value = family.draw(family.mean(theta), 0.5, &mut stream);
+                    all.push(((row * COLUMNS + column) as u64, value));
+                }
+            }
+        }
+        all
+    }
+
+    /// The largest slope of the objective, in any of the intercept and the effects.
+    fn steepest(model: &LowRank, factors: &Factors, cells: &[(u64, f64)], shrink: f64) -> f64 {
+        let ridge = shrink * model.settings().lambda_effects;
+        let mut slopes = vec![0.0];
+        slopes.extend(factors.row_effects.iter().map(|a| ridge * a));
+        slopes.extend(factors.column_effects.iter().map(|b| ridge * b));
+        for (cell, value) in cells {
+            let (row, column) = (*cell as usize / COLUMNS, *cell as usize % COLUMNS);
+            let slope = model.family().mean(factors.theta(row, column)) - value;
+            [0, 1 + row, 1 + ROWS + column].into_iter().for_each(|at| slopes[at] += slope);
+        }
+        slopes.into_iter().fold(0.0, |most, slope| f64::max(most, slope.abs()))
+    }
+
+    #[test]
+    fn effects_of_weakly_linked_halves_are_found_in_three_rounds() {
+        for family in Family::ALL {
+            for links in [0, 1, ROWS] {
+                let effects = Effects::RowColumn;
+                let settings =
+                    Settings { effects, rank: 0, ..Settings::new(ROWS, COLUMNS, family) };
+                let model = LowRank::new(settings).unwrap();
+                let cells = cells(family, links);
+                let mut factors = Factors::start(&model, 0.5, Key::root(1));
+                let mut s = model.expected(&factors);
+                for _ in 0..3 {
+                    let residual = |(cell, value): &(u64, f64)| {
+                        let (row, column) = (*cell as usize / COLUMNS, *cell as usize % COLUMNS);
+                        (*cell, value - family.mean(factors.theta(row, column)), 1.0)
+                    };
+                    let residuals: Vec<_> = cells.iter().map(residual).collect();
+                    let push = Sparse::with_copies(&model, residuals.into_iter()).unwrap();
+                    let step = Push { push: &push, gamma: 1.0, shrink: 10.0 };
+                    model.advance(&mut s, &mut factors, &mut Vec::new(), step).unwrap();
+                }
+                let left = steepest(&model, &factors, &cells, 10.0);
+                assert!(left < 1e-9, "{family:?}, {links} links: {left:e}");
+            }
+        }
+    }
+}

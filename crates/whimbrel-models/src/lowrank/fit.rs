@@ -59,7 +59,9 @@ impl LowRankFit {
         let family = self.model.family();
         let mean = family.mean(theta);
         let noise = self.dispersion_of(mean).sqrt() * interval::scale(family, mean);
-        let drift = 0.5 * (family.mean(theta + spread) - family.mean(theta - spread));
+        // The longer side: the deviation of the exponential of a normal number is longer still.
+        let [down, up] = [theta - spread, theta + spread].map(|theta| family.mean(theta) - mean);
+        let drift = up.max(-down);
         (noise * noise + drift * drift).sqrt()
     }
 
@@ -308,5 +310,8 @@ mod tests {
         let reach = (4.0 + NORMAL_QUANTILE * NORMAL_QUANTILE).sqrt();
         assert!((high - 0.1 - reach).abs() < 1e-12 && (low - 0.1 + reach).abs() < 1e-12);
         assert!((fit(Family::Gaussian).sd_of(0.1, 1.0) - 3.5f64.sqrt()).abs() < 1e-12);
+        // Of a count with a mean of 1 that may be e: the noise, and the longer side of the mean's.
+        let (noise, drift) = (2.5 * 1.05, (1f64.exp() - 1.0).powi(2));
+        assert!((fit(Family::Poisson).sd_of(0.0, 1.0) - (noise + drift).sqrt()).abs() < 1e-12);
     }
 }

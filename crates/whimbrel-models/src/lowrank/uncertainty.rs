@@ -18,8 +18,8 @@ use whimbrel_core::linalg::{
 };
 use whimbrel_core::{Error, Result};
 
-/// The most that a standard deviation of a `theta` of counts and yes-or-no values is said to be;
-/// beyond it an interval holds everything that the table does.
+/// The most that a standard deviation of a `theta` of counts is said to be: a factor of twenty in
+/// the mean. Probabilities need no such bound.
 const SPREAD_MAX: f64 = 3.0;
 
 /// `A^-1` of every row and every column.
@@ -61,12 +61,11 @@ impl Uncertainty {
     }
 }
 
-/// The standard deviation that goes with a variance of `theta`, at most [`SPREAD_MAX`] where the
-/// family knows what much is.
+/// The standard deviation that goes with a variance of `theta`, at most [`SPREAD_MAX`] for counts.
 pub(super) fn spread_of(family: Family, variance: f64) -> f64 {
     match family {
-        Family::Gaussian => variance.sqrt(),
-        Family::Poisson | Family::Bernoulli => variance.sqrt().min(SPREAD_MAX),
+        Family::Gaussian | Family::Bernoulli => variance.sqrt(),
+        Family::Poisson => variance.sqrt().min(SPREAD_MAX),
     }
 }
 

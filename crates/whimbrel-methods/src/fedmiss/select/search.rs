@@ -388,6 +388,25 @@ mod tests {
     }
 
     #[test]
+    fn a_stronger_ridge_on_effects_is_tried_while_it_helps_and_taken_where_that_is_clear() {
+        let search = Search { search_effects: true, rank: Some(0), ..search() };
+        let score = |c: Candidate| match c.effects {
+            Effects::Column => 5.0,
+            _ => 2.0 + (c.lambda_effects - 0.016).abs(),
+        };
+        for (carriers, chosen) in [(100.0, 0.016), (0.5, 1e-3)] {
+            let trials = tried(&search, carriers, score);
+            let ridges: Vec<f64> = trials.iter().map(|t| t.candidate.lambda_effects).collect();
+            assert_eq!(ridges, [1e-3, 1e-3, 0.004, 0.016, 0.064]);
+            let found = trials[choose(&trials, false, BEAT).unwrap()].candidate;
+            assert_eq!((found.effects, found.lambda_effects), (Effects::RowColumn, chosen));
+        }
+        // What hardly changes the score is not pursued.
+        let flat = tried(&search, 100.0, |c| 2.0 - 1e-4 * c.lambda_effects);
+        assert_eq!(flat.len(), 3);
+    }
+
+    #[test]
     fn rank_zero_stands_unless_it_is_clearly_beaten() {
         let score = |c: Candidate| if c.rank == 0 { 1.5 } else { 1.0 };
         let unclear = tried(&search(), 1.0, score);
