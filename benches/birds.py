@@ -1,0 +1,182 @@
+"""Automatic rank and ridge on real counts, against simpler models on the same held-out cells.
+
+    python3 benches/birds.py WHIMBREL DATA [SPLITS] [SET ...]
+
+WHIMBREL is the program, DATA the folder with `birds/` and `imputation/`. Every table is dealt to ten
+clients SPLITS times (16), by rows and by cells, each time with another hold-out of 10 %; `rank` and
+`lambda` are left to the program. One line of a Markdown table per set and way of dealing: means over
+held-out cells, pooled over the splits. "best" is the baseline with the smallest pooled deviance,
+"hindsight" what the best of the four in each split, picked after the fact, would have over it.
+Standard library only.
+"""
+
+import collections
+import csv
+import gzip
+import json
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+
+CLIENTS = 10
+JOB = """name = "birds"
+seed = {seed}
+[data]
+source = "csv"
+path = "counts.csv"
+client = "observer"
+row = "site"
+column = "month"
+value = "count"
+holdout = 0.1
+[model]
+kind = "low-rank"
+family = "poisson"
+rank = "auto"
+lambda = "auto"
+[method]
+kind = "fedmiss"
+rounds = 150
+step = "auto"
+[uplink]
+codec = "exact"
+"""
+
+
+def read(path):
+    with gzip.open(path, "rt") as file:
+        return list(csv.DictReader(file))
+
+
+def known(value):
+    return value not in ("NA", "")
+
+
+def waterfowl(data):
+    # A visit without a bird has no count.
+    rows = read(data / "birds/waterfowl_flanders.csv.gz")
+    return [(r["site"], r["winter"] + "-" + r["period"], int(r["birds"]) if known(r["birds"]) else 0) for r in rows]
+
+
+def tits(data, species=None):
+    rows = read(data / "birds/swiss_tits.csv.gz")
+    return [
+        (r["site"], "-".join([r["species"], r["year"], r["rep"]]), int(r["count"]))
+        for r in rows
+        if known(r["count"]) and species in (None, r["species"])
+    ]
+
+
+def breeding_birds(data):
+    rows = read(data / "birds/mhb2014_counts.csv.gz")
+    species = [k for k in rows[0] if k not in ("site", "visit")]
+    first = [r for r in rows if r["visit"] == "1"]
+    return [(r["site"], s, int(r[s])) for r in first for s in species if known(r[s])]
+
+
+def hubbard(data, key):
+    """Counts summed over what `key` does not tell apart."""
+    cells = collections.Counter()
+    for r in read(data / "birds/hubbard_brook.csv.gz"):
+        if known(r["count"]) and key(r):
+            cells[r["plot"], key(r)] += int(r["count"])
+    return [(row, column, count) for (row, column), count in cells.items()]
+
+
+def visit(r):
+    return r["year"] + "-" + r["rep"]
+
+
+def mallard(data):
+    rows = enumerate(read(data / "birds/mallard_swiss.csv.gz"))
+    return [(i, k, int(r[k])) for i, r in rows for k in ("y1", "y2", "y3") if known(r[k])]
+
+
+def skylark(data):
+    rows = read(data / "birds/skylark.csv.gz")
+    return [(r["site"], r["year"], int(r["count"])) for r in rows if known(r["count"])]
+
+
+def aravo(data):
+    rows = read(data / "imputation/aravo_counts.csv.gz")
+    return [(r["site"], s, int(r[s])) for r in rows for s in r if s != "site"]
+
+
+SETS = {
+    "skylark": skylark,
+    "mallard": mallard,
+    "great tit": lambda data: tits(data, "Great tit"),
+    "crested tit": lambda data: tits(data, "Crested tit"),
+    "Hubbard Brook, species": lambda data: hubbard(data, lambda r: r["species"]),
+    "Hubbard Brook, visits": lambda data: hubbard(data, visit),
+    "Hubbard Brook, ovenbird": lambda data: hubbard(data, lambda r: r["species"] == "OVEN" and visit(r)),
+    "Aravo plants": aravo,
+    "Swiss tits": tits,
+    "Swiss breeding birds": breeding_birds,
+    "waterfowl": waterfowl,
+}
+
+
+def run(whimbrel, cells, how, seed, folder):
+    """The summary of one split."""
+    draw = random.Random(seed)
+    if how == "rows":
+        rows = sorted({str(row) for row, _, _ in cells})
+        draw.shuffle(rows)
+        owner = {row: i % CLIENTS for i, row in enumerate(rows)}
+        clients = [owner[str(row)] for row, _, _ in cells]
+    else:
+        clients = [draw.randrange(CLIENTS) for _ in cells]
+    with open(folder / "counts.csv", "w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["observer", "site", "month", "count"])
+        table.writerows((client, *cell) for client, cell in zip(clients, cells))
+    (folder / "job.toml").write_text(JOB.format(seed=seed))
+    command = [whimbrel, "run", folder / "job.toml", "--out", folder / "run", "--force", "--threads", "1"]
+    subprocess.run(command, check=True, capture_output=True)
+    return json.loads((folder / "run/summary.json").read_text())
+
+
+def line(name, how, runs):
+    cells = sum(r["held_out"] for r in runs)
+    pooled = lambda of: sum(of(r) * r["held_out"] for r in runs) / cells
+    fit = pooled(lambda r: r["holdout_deviance"])
+    best = min(runs[0]["baselines"], key=lambda b: pooled(lambda r: r["baselines"][b]))
+    baseline = pooled(lambda r: r["baselines"][best])
+    hindsight = pooled(lambda r: min(r["baselines"].values()))
+    ratios = [r["holdout_deviance"] / min(r["baselines"].values()) for r in runs]
+    ranks = collections.Counter(r["rank"] for r in runs)
+    coverage = [r["coverage"] for r in runs]
+    seconds = sum(r["seconds"] for r in runs) / len(runs)
+    return " | ".join(
+        [
+            f"| {name} | {how} | {len(runs)} x {cells // len(runs)}",
+            f"{baseline:.3f} ({best})",
+            f"{fit:.3f}",
+            f"{fit / baseline:.3f}",
+            f"{hindsight / baseline:.3f}",
+            f"{sum(r > 1.02 for r in ratios)}, {max(ratios):.2f}",
+            ", ".join(f"{rank}: {count}" for rank, count in sorted(ranks.items())),
+            f"{100 * pooled(lambda r: r['coverage']):.1f} % ({100 * min(coverage):.0f} to {100 * max(coverage):.0f})",
+            f"{seconds:.1f} |",
+        ]
+    )
+
+
+def main(whimbrel, data, splits="16", *names):
+    whimbrel = pathlib.Path(whimbrel).resolve()
+    print("| table | clients | splits x cells | best | fit | ratio | hindsight | above 1.02, worst | ranks | coverage | s |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    for name in names or SETS:
+        cells = SETS[name](pathlib.Path(data))
+        for how in ("rows", "cells"):
+            with tempfile.TemporaryDirectory() as folder:
+                seeds = range(1, int(splits) + 1)
+                runs = [run(whimbrel, cells, how, seed, pathlib.Path(folder)) for seed in seeds]
+            print(line(name, how, runs), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
