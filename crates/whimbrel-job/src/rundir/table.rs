@@ -125,11 +125,12 @@ fn effects_name(effects: Effects) -> &'static str {
 pub fn findings(delivered: &[Artifact]) -> Vec<String> {
     let Ok(Some(Selection { chosen, tried, .. })) = selection(delivered) else { return Vec::new() };
     vec![format!(
-        "cross-validation over {} candidates chose rank {}, lambda {:.4}, effects {}",
+        "cross-validation over {} candidates chose rank {}, lambda {:.4}, effects {} with ridge {}",
         tried.len(),
         chosen.rank,
         chosen.lambda,
-        effects_name(chosen.effects)
+        effects_name(chosen.effects),
+        chosen.lambda_effects
     )]
 }
 
