@@ -11,7 +11,7 @@
 //!
 //! Cost: at most [`CANDIDATES_MAX`] fits per fold, of at most `rounds` rounds each and usually far
 //! fewer, since each starts from the fit nearest to it; 1 fold of 10 % from 20,000 observed cells
-//! on, 2 of 20 % from 1,000 on, 5 of 20 % below. A round sends every residual and is as long as one
+//! on, 2 of 20 % from 10,000 on, 4 from 1,000 on, 5 below. A round sends every residual and is as long as one
 //! of a fit with full batches.
 
 mod delivery;

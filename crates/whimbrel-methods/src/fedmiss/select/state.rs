@@ -20,7 +20,8 @@ impl Folds {
     pub fn for_observations(count: u64) -> Self {
         match count {
             0..1_000 => Self { count: 5, share: 0.2 },
-            1_000..20_000 => Self { count: 2, share: 0.2 },
+            1_000..10_000 => Self { count: 4, share: 0.2 },
+            10_000..20_000 => Self { count: 2, share: 0.2 },
             _ => Self { count: 1, share: 0.1 },
         }
     }
@@ -171,7 +172,7 @@ mod tests {
 
     #[test]
     fn folds_are_disjoint_and_of_their_share() {
-        for observations in [500, 5_000, 50_000] {
+        for observations in [500, 5_000, 15_000, 50_000] {
             let folds = Folds::for_observations(observations);
             let mut times = vec![0; 5_000];
             for fold in 0..folds.count {
