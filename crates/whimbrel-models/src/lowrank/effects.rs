@@ -36,7 +36,7 @@ pub(super) fn polish(model: &LowRank, s: &[f64], factors: &mut Factors, step: Pu
         let size = system.linearise(model, factors);
         let delta = system.direction();
         let decrement = vector::dot(&delta, &system.gradient);
-        if !(decrement > ROUNDING * size) {
+        if decrement.is_nan() || decrement <= ROUNDING * size {
             break;
         }
         let t = damping(model.family(), system.reach(&delta));
@@ -168,12 +168,12 @@ impl System {
         let mut rz = vector::dot(&r, &z);
         let enough = RESIDUAL * RESIDUAL * rz;
         for _ in 0..DIRECTIONS_MAX.min(2 * self.unknowns.count) {
-            if !(rz > enough) {
+            if rz.is_nan() || rz <= enough {
                 break;
             }
             let hp = self.times(&p);
             let curvature = vector::dot(&p, &hp);
-            if !(curvature > 0.0) {
+            if curvature.is_nan() || curvature <= 0.0 {
                 break;
             }
             let alpha = rz / curvature;
