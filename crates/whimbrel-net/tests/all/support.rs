@@ -272,7 +272,8 @@ impl Town {
         let folder = setup.folder.clone();
         let data = toy::clients(i + 1).pop().unwrap().1;
         let evaluates = self.agrees;
-        let participant = Participant { chain, data, seed: SEED, evaluates };
+        let message_bytes = self.limits.message_bytes;
+        let participant = Participant { chain, data, seed: SEED, evaluates, message_bytes };
         let thread = std::thread::spawn(move || join(setup, &folder, participant));
         Joined { thread, stop }
     }
