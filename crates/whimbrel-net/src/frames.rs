@@ -66,11 +66,6 @@ impl Assembly {
         Ok(())
     }
 
-    /// Bytes that have not come.
-    pub fn left(&self) -> u64 {
-        self.announced - self.bytes.len() as u64
-    }
-
     /// Whether everything announced has come.
     pub fn is_whole(&self) -> bool {
         self.bytes.len() as u64 == self.announced
@@ -101,7 +96,7 @@ mod tests {
 
         let huge = Assembly::new(Kind::Enrol, point, u64::MAX);
         assert_eq!(huge.bytes.capacity(), 0);
-        assert_eq!((huge.capacity_with(b"xyz"), huge.left()), (Ok(3), u64::MAX));
+        assert_eq!(huge.capacity_with(b"xyz"), Ok(3));
         assert!(Assembly::new(Kind::Enrol, point, 0).is_whole());
         assert_eq!(chunks(&Bytes::new()).count(), 0);
     }

@@ -6,9 +6,9 @@
 //! and whose turn it is goes on beyond the room until its upload is whole and folded.
 //!
 //! Nobody waits for ever. Whoever holds the turn waits for no memory, only for its own client, and
-//! that has a limit: below [`TURN_BYTES_PER_SECOND_MIN`] it is overdue as soon as somebody else
-//! waits. So the turn comes back, and the queue for it is first come, first served. Memory is
-//! bounded by the room and one message.
+//! that has a limit: once it has fallen behind `TURN_BYTES_PER_SECOND_MIN` by some time, it is
+//! overdue as soon as somebody else waits. So the turn comes back, and the queue for it is first
+//! come, first served. Memory is bounded by the room and one message.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep_until};
 const UNIT: u64 = 4096;
 
 /// How fast an upload must come that has the turn while others wait for it.
-const TURN_BYTES_PER_SECOND_MIN: u64 = 1 << 20;
+const TURN_BYTES_PER_SECOND_MIN: f64 = 1048576.0;
 
 /// The memory that all uploads share.
 pub struct Room {
@@ -65,12 +65,16 @@ impl Room {
 }
 
 impl Share {
-    /// Waits until it may hold so many bytes in all. Where it is given the turn for that, the `left`
-    /// bytes that have not come must come at the turn's pace, and `stall` is added.
-    pub async fn grow(&mut self, bytes: u64, left: u64, stall: Duration) {
+    /// Waits until it may hold so many bytes in all, `arrived` of which have just come. Where it is
+    /// given the turn for that, it may fall behind the turn's pace by `stall`.
+    pub async fn grow(&mut self, bytes: u64, arrived: u64, stall: Duration) {
+        if let Some(turn) = &mut self.turn {
+            turn.due += Duration::from_secs(1).mul_f64(arrived as f64 / TURN_BYTES_PER_SECOND_MIN);
+            return;
+        }
         let held = self.held.as_ref().map_or(0, |held| held.num_permits() as u64);
         let units = bytes.div_ceil(UNIT);
-        if self.turn.is_some() || units <= held {
+        if units <= held {
             return;
         }
         // What cannot fit does not queue for room, where it would keep others from it.
@@ -86,8 +90,7 @@ impl Share {
                 self.add(permit);
             }
             Ok(permit) = self.room.turn.clone().acquire_owned() => {
-                let pace = Duration::from_secs(left / TURN_BYTES_PER_SECOND_MIN);
-                self.turn = Some(Turn { _permit: permit, due: Instant::now() + stall + pace });
+                self.turn = Some(Turn { _permit: permit, due: Instant::now() + stall });
             }
         }
         drop(waiting);
@@ -171,7 +174,7 @@ mod tests {
         let room = Room::new(4 * UNIT);
         let (mut first, mut second, mut third) = (room.share(), room.share(), room.share());
         assert_eq!(room.units.available_permits(), 4);
-        first.grow(1, 1 << 40, STALL).await;
+        first.grow(1, 1, STALL).await;
         second.grow(3 * UNIT, 0, STALL).await;
         assert_eq!(room.units.available_permits(), 0);
         // The room is full: the third has the turn, and the second waits for it or for room.
@@ -194,7 +197,9 @@ mod tests {
         let mut third = room.share();
         let mut waiting = Box::pin(third.grow(UNIT, 0, STALL));
         assert!(!is_ready(waiting.as_mut()));
-        assert!(is_ready(slow.overdue()));
+        slow.overdue().await;
+        slow.grow(UNIT + (1 << 20), 1 << 20, STALL).await;
+        assert!(!is_ready(slow.overdue()), "a second's bytes give it a second");
         drop(slow);
         waiting.await;
         // With the turn it has its time again, whoever waits.

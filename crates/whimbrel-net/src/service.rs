@@ -317,7 +317,7 @@ impl Session {
             patience = patience.saturating_sub(begun.elapsed());
             let Some(data) = chunk else { continue };
             let capacity = assembly.capacity_with(&data).map_err(|_| Refusal::Malformed)?;
-            room.grow(capacity as u64, assembly.left(), stall).await;
+            room.grow(capacity as u64, data.len() as u64, stall).await;
             assembly.add(&data).map_err(|_| Refusal::Malformed)?;
         }
         let bytes = assembly.into_bytes();

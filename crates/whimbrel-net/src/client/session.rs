@@ -454,6 +454,38 @@ fn out_of_order() -> Error {
 mod tests {
     use super::*;
 
+    fn talk() -> Talk {
+        Talk {
+            frames: mpsc::channel(1).0,
+            heartbeat: Duration::ZERO,
+            message_bytes: 100,
+            side: None,
+            queue: Vec::new(),
+            busy: None,
+            sending: None,
+            stop: Arc::default(),
+        }
+    }
+
+    #[test]
+    fn a_coordinator_that_floods_a_busy_client_takes_no_memory() {
+        let mut talk = talk();
+        let point = Point::enrolment(0);
+        for step in 0..1000 {
+            let (kind, message) = (Kind::Exchange, vec![0; 100]);
+            let task = Task { kind, point: Point::exchange(0, step), client: 0, message };
+            talk.learn(Learned::Task(task)).unwrap();
+        }
+        let [Learned::Task(task)] = &talk.queue[..] else { panic!("more than one task") };
+        assert_eq!(task.point, Point::exchange(0, 999));
+        for _ in 1..ACKS_AHEAD {
+            talk.learn(Learned::Ack(Kind::Exchange, point, true)).unwrap();
+        }
+        let error = talk.learn(Learned::Ack(Kind::Exchange, point, true)).unwrap_err().to_string();
+        assert!(error.contains("acknowledges what was never uploaded"), "{error}");
+        assert!(talk.check_length(100).is_ok() && talk.check_length(101).is_err());
+    }
+
     #[test]
     fn only_a_full_disk_is_waited_for() {
         let full = io::Error::from(io::ErrorKind::StorageFull);

@@ -154,9 +154,13 @@ impl Town {
             Invitation { address: address.clone(), server: identity.fingerprint(), name, token }
         };
         let invitations = (0..count).map(invite).collect();
+        // What must not expire does not, on a slow machine either.
         let limits = Limits {
-            heartbeat: Duration::from_secs(2),
-            first_frame: Duration::from_secs(5),
+            heartbeat: Duration::from_secs(5),
+            handshake: PATIENCE,
+            first_frame: PATIENCE,
+            stall: PATIENCE,
+            late_summary: PATIENCE,
             linger: PATIENCE,
             ..Limits::default()
         };
