@@ -177,11 +177,8 @@ fn without_paths(job: &Job, plan: &Plan, schema: &Schema, clients: u32) -> Job {
         // What a client takes is bounded by it too.
         federation.message_max = set.message_max;
     }
-    let mut job = Job {
-        federation: Some(federation),
-        simulation: Simulation::default(),
-        ..job.clone()
-    };
+    let mut job =
+        Job { federation: Some(federation), simulation: Simulation::default(), ..job.clone() };
     // The cells that clients keep out of a fit are drawn from it; splits are a simulation's.
     let cells = matches!(job.model, Model::LowRank(_));
     if !cells {

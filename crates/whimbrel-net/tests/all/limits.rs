@@ -141,6 +141,38 @@ fn a_slow_upload_is_no_silence() {
     assert!(serving.halt().is_ok());
 }
 
+/// A byte now and then is not enough, however much was announced.
+#[test]
+fn an_upload_may_not_last_for_ever() {
+    let mut town = Town::new(Toys::new(1, 2), 1);
+    town.limits.heartbeat = Duration::from_millis(500);
+    town.limits.upload = Duration::from_secs(2);
+    let serving = town.serve(false);
+    runtime().block_on(async {
+        let mut talks = strangers(&town.invitations).await;
+        let tasks = into_rounds(&mut talks).await;
+        let (talk, task) = (&mut talks[0], &tasks[0]);
+        talk.announce(task, town.limits.message_bytes).await;
+        loop {
+            match talk.any().await {
+                Ok(Some(server_frame::Frame::Heartbeat(_))) => {
+                    let drop = proto::Chunk { data: vec![0].into() };
+                    // It may be closed by then.
+                    let _ = talk.frames.send(frame(client_frame::Frame::Chunk(drop))).await;
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => panic!("the session ended in peace"),
+                Err(status) => {
+                    assert_eq!(status.code(), Code::DeadlineExceeded);
+                    break;
+                }
+            }
+        }
+    });
+    refused(&serving, Refusal::Stalled, 1);
+    assert!(serving.halt().is_ok());
+}
+
 /// While an upload waits for memory, the client hears that the coordinator is there, and its own
 /// silence is not counted.
 #[test]
