@@ -8,7 +8,7 @@ use whimbrel_core::{Error, Result};
 /// Lines wait in memory until there are so many bytes of them.
 const WAITING_BYTES_MAX: usize = 64 << 10;
 /// So many bytes are made durable even where nobody asks for it.
-const UNSYNCED_BYTES_MAX: usize = 4 << 20;
+const UNSYNCED_BYTES_MAX: usize = 256 << 10;
 
 /// An open file and how many lines it has.
 pub(crate) struct Log {
