@@ -219,6 +219,8 @@ impl<'a> Runner<'a> for Rounds<'a> {
             return Ok(Step::Interrupted);
         }
         let accepted = self.machine.close(exchange, vec![shard])?;
+        let unsent = cohort.iter().copied().filter(|id| !down.contains_key(id)).collect();
+        let unheard = cohort.iter().copied().filter(|id| !up.contains_key(id)).collect();
         for (id, bytes) in down {
             self.tallies[id.0 as usize].bytes_down += bytes;
             self.traffic.down += bytes;
@@ -235,7 +237,8 @@ impl<'a> Runner<'a> for Rounds<'a> {
         self.network.hall.board.change(|s| {
             (s.bytes_up, s.bytes_down, s.bytes_eval) = (traffic.up, traffic.down, traffic.eval);
         });
-        Ok(Step::Exchanged(Done { exchange: number, round, joined, cohort, accepted }))
+        let exchange = number;
+        Ok(Step::Exchanged(Done { exchange, round, joined, cohort, accepted, unsent, unheard }))
     }
 
     fn acknowledge(&mut self) -> Result<()> {
@@ -243,7 +246,7 @@ impl<'a> Runner<'a> for Rounds<'a> {
         Ok(())
     }
 
-    fn evaluate(&mut self, counted: bool) -> Result<Option<Evaluated>> {
+    fn evaluate(&mut self) -> Result<Option<Evaluated>> {
         self.settle();
         if !self.network.evaluates {
             return Ok(None);
@@ -266,13 +269,11 @@ impl<'a> Runner<'a> for Rounds<'a> {
         let mut losses = vec![None; self.network.names.len()];
         for (id, answer) in &answers {
             losses[id.0 as usize] = self.method.loss(answer)?;
-            if counted {
-                self.traffic.eval += (ask.len() + answer.len()) as u64;
-            }
+            self.traffic.eval += (ask.len() + answer.len()) as u64;
         }
         let mut each = answers.iter().map(|(id, answer)| (*id, &answer[..]));
         let metrics = self.method.conclude(self.machine.server(), &mut each)?;
-        Ok(Some(Evaluated { metrics, losses }))
+        Ok(Some(Evaluated { metrics, losses, answered: answers.keys().copied().collect() }))
     }
 
     fn names(&self) -> Vec<String> {

@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tonic::codegen::Bytes;
 use whimbrel_core::{ClientId, Error, Result, Wire};
-use whimbrel_engine::journal::Entry;
+use whimbrel_engine::journal::Line;
 use whimbrel_engine::runner::Done;
 use whimbrel_engine::{Chain, Ending, Observer, Outcome, Row, run_with};
 
@@ -289,7 +289,7 @@ impl Observer for Watching<'_> {
             let left = self.seconds_left(round);
             self.board.change(|s| s.eta_s = left);
         }
-        tracing::debug!(line = %Entry::new(stage, done).to_line().trim_end(), "exchange");
+        tracing::debug!(line = %Line::exchange(stage, done).to_text().trim_end(), "exchange");
         self.observer.exchange(done);
     }
 

@@ -16,7 +16,7 @@ fn two_clients_end_in_the_simulators_bits() {
     assert_eq!(left, simulated);
     assert_eq!((outcome.traffic, &outcome.tallies), (whole.traffic, &whole.tallies));
     assert_eq!(outcome.losses, whole.losses);
-    let rows = |o: &whimbrel_engine::Outcome| o.last.as_ref().map(|r| r.metrics.clone());
+    let rows = |o: &whimbrel_engine::Outcome| o.last.as_ref().map(|r| r.figures.clone());
     assert_eq!(rows(&outcome), rows(&whole));
 }
 
