@@ -3,6 +3,7 @@
 use crate::support::{Joined, Serving, Town, Toys, replay, simulate};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use whimbrel_engine::{Ending, Stopping};
 use whimbrel_net::Invitation;
 use whimbrel_net::coordinator::{Quorum, Rules};
 use whimbrel_net::registry::Standing;
@@ -83,6 +84,36 @@ fn with_a_deadline_a_slow_client_is_left_out_and_the_journal_replays_it() {
     restless.halt();
     assert_ne!(left.journal, simulate(&toys, 3).0.journal, "nobody was left out");
     assert_eq!(left, replay(&toys, 3, &left.journal));
+}
+
+/// The objective is a sum over those who answer: it is lowest while the one furthest off is away,
+/// so when a job stops depends on who was heard at each evaluation.
+#[test]
+fn with_a_deadline_a_stopping_rule_is_replayed_from_who_answered() {
+    let stopping = Stopping { patience: Some(300), ..Stopping::default() };
+    let toys = Toys { evaluate: Some(1), stopping, ..Toys::new(1, 4000) };
+    let mut town = Town::new(toys.clone(), 3);
+    town.rules = Rules { quorum: Quorum::Number(2), deadline: Some(Duration::from_millis(40)) };
+    let mut serving = town.serve(false);
+    let steady: Vec<Joined> = (1..3).map(|i| town.join(i)).collect();
+    let restless = town.join(0);
+    serving.shows("some exchanges", |s| s.strip.len() >= 2);
+    restless.halt();
+    serving.shows("a round without it", |s| s.strip.iter().any(|e| !e.accepted.contains(&0)));
+    // The coordinator goes away and comes back in between; what it knows of evaluations stays.
+    serving.stop.store(true, Ordering::Relaxed);
+    assert!(serving.result().unwrap().is_none(), "the job was over too soon");
+    serving = town.serve(true);
+    serving.shows("a round without it", |s| s.strip.iter().any(|e| !e.accepted.contains(&0)));
+    let restless = town.join(0);
+    let (left, _) = serving.end();
+    steady.into_iter().for_each(Joined::model);
+    restless.halt();
+    assert!(matches!(left.ending, Ending::Early(_)), "{:?}", left.ending);
+    assert!(left.journal.contains("\"answered\":\"1-2\""), "it was always heard");
+    assert_eq!(left, replay(&toys, 3, &left.journal));
+    let calm = simulate(&toys, 3).0;
+    assert_ne!(left.metrics.len(), calm.metrics.len(), "it made no difference who answered");
 }
 
 #[test]
