@@ -298,3 +298,19 @@ impl Observer for Watching<'_> {
         self.observer.row(row);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_delivered_files_are_plain() {
+        let message = |name: &str| files_to_bytes(&[(name.to_owned(), vec![1])]);
+        assert_eq!(files_from_bytes(&message("model.json")).unwrap()[0].0, "model.json");
+        let strange =
+            ["", ".", "..", "a/b", "/a", "../a", "a\\b", "..\\a", "a\0b", "a/", "./a", "model//x"];
+        for name in strange {
+            assert!(files_from_bytes(&message(name)).is_err(), "{name:?}");
+        }
+    }
+}

@@ -7,6 +7,7 @@ mod toy;
 mod authority;
 mod fuzz;
 mod hostile;
+mod pki;
 mod proxy;
 mod restarts;
 mod same_bits;
