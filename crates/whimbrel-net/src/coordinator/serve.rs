@@ -60,6 +60,7 @@ pub struct Coordinator {
     ledger: Ledger,
     seed: u64,
     board: Board,
+    folder: PathBuf,
     stop: Arc<AtomicBool>,
     last_stage: u32,
 }
@@ -96,9 +97,9 @@ impl Coordinator {
         let _inside = runtime.enter();
         let listener = TcpListener::from_std(listener).map_err(fault)?;
         runtime.spawn(listen(listener, tls, hall));
-        runtime.spawn(write_status(board.clone(), folder));
+        runtime.spawn(write_status(board.clone(), folder.clone()));
         drop(_inside);
-        Ok(Self { runtime, network, ledger, seed, board, stop, last_stage: 0 })
+        Ok(Self { runtime, network, ledger, seed, board, folder, stop, last_stage: 0 })
     }
 
     /// Runs the job to its end, or until it is told to stop.
@@ -189,7 +190,7 @@ impl Coordinator {
 
     fn goodbye(&mut self, reason: &str, over: bool) {
         if self.network.links.is_empty() {
-            return;
+            return self.write_status();
         }
         for link in self.network.links.values() {
             link.order(Order::Close { reason: reason.into(), over });
@@ -198,6 +199,14 @@ impl Coordinator {
         self.board.change(|s| s.clients.values_mut().for_each(|c| c.connected = false));
         // The words are handed to the connections; what does not leave in time is lost with them.
         self.runtime.block_on(async { tokio::time::sleep(GOODBYE).await });
+        self.write_status();
+    }
+
+    /// Whoever looks later sees how it ended: the process may be gone before the next writing is due.
+    fn write_status(&self) {
+        if let Err(error) = self.board.write(&self.folder) {
+            tracing::debug!(%error, "status.json could not be written");
+        }
     }
 }
 

@@ -174,7 +174,7 @@ impl Town {
         let limits = Limits {
             heartbeat: Duration::from_secs(2),
             first_frame: Duration::from_secs(5),
-            linger: PATIENCE,
+            linger: PATIENCE / 2,
             ..Limits::default()
         };
         let rules = Rules::default();

@@ -164,3 +164,59 @@ fn both_ends_bring_certificates_and_a_client_of_another_authority_is_refused() {
         "a key was made although one was brought"
     );
 }
+
+/// Rounds close at a deadline, clients and the coordinator are killed, and a stopping rule asks who
+/// answered: what came of it is what the journal tells.
+#[test]
+fn with_a_deadline_kills_and_a_stopping_rule_the_replay_of_the_journal_is_the_run() {
+    let sandbox = wards(100_000, "stop = { patience = 1500, tolerance = 0.0 }\n");
+    let job = sandbox.read("job.toml").replace("every = 5", "every = 1");
+    sandbox.write("job.toml", &format!("{job}quorum = 1\ndeadline_s = 0.05\n"));
+    let mut coordinator = serve(&sandbox, false);
+    let invitations = invitations(&sandbox);
+    let start = |at: usize| join(&sandbox, &invitations[at].0, &invitations[at].1);
+    let mut clients: Vec<Process> = (0..NAMES.len()).map(start).collect();
+    let seen = || fs::read_to_string(sandbox.path("served/status.json")).unwrap_or_default();
+    for kill in 0..4 {
+        let before = seen();
+        wait("something new", || seen() != before);
+        assert!(!coordinator.is_over(), "the job was over before kill {kill}");
+        match kill % 2 {
+            0 => {
+                // Away for as long as it takes to start again: a round or an evaluation or more.
+                clients[kill / 2].kill();
+                clients[kill / 2] = start(kill / 2);
+            }
+            _ => {
+                coordinator.kill();
+                coordinator = serve(&sandbox, true);
+            }
+        }
+    }
+    coordinator.ends(&sandbox, "serve");
+    for ((name, _), client) in invitations.iter().zip(clients) {
+        client.ends(&sandbox, name);
+    }
+    sandbox.ok(&["run", "job.toml", "--out", "again", "--replay", "served/journal"]);
+    for file in ["model/model.safetensors", "journal"] {
+        let bytes = |run: &str| fs::read(sandbox.path(&format!("{run}/{file}"))).unwrap();
+        assert!(bytes("served") == bytes("again"), "{file} differs");
+    }
+    let metrics = |run: &str| {
+        let mut rows = sandbox.metrics(run);
+        rows.iter_mut().for_each(|row| drop(row.remove("seconds")));
+        rows
+    };
+    assert_eq!(metrics("served"), metrics("again"));
+    let summary =
+        |run: &str, key: &str| sandbox.object(&format!("{run}/summary.json"))[key].clone();
+    for key in ["rounds", "objective", "ending", "bits_up", "bits_down", "bits_eval"] {
+        assert_eq!(summary("served", key), summary("again", key), "{key}");
+    }
+    let everyone = "\"answered\":\"0-2\"";
+    let journal = sandbox.read("served/journal");
+    let some = journal.lines().filter(|l| l.contains("answered") && !l.contains(everyone)).count();
+    assert!(some > 0, "everyone was heard at every evaluation");
+    let ending = summary("served", "ending");
+    assert!(ending.as_str().unwrap().starts_with("stopped early"), "{ending}");
+}
