@@ -3,6 +3,7 @@
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 
@@ -328,6 +329,8 @@ impl Board {
 
     /// Writes `status.json`, which `whimbrel status` reads. Not made durable: it is about now.
     pub fn write(&self, folder: &Path) -> std::io::Result<()> {
+        static WRITING: Mutex<()> = Mutex::new(());
+        let _alone = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
         let text = serde_json::to_string(&*self.0.borrow()).expect("a status is plain data");
         let beside = folder.join("status.json.tmp");
         std::fs::write(&beside, text)?;

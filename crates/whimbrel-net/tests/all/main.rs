@@ -9,6 +9,7 @@ mod fuzz;
 mod hostile;
 mod liar;
 mod limits;
+mod pki;
 mod proxy;
 mod restarts;
 mod same_bits;

@@ -3,6 +3,7 @@
 use crate::support::{Joined, Serving, Town, Toys, replay, simulate};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use whimbrel_engine::{Ending, Stopping};
 use whimbrel_net::Invitation;
 use whimbrel_net::coordinator::{Quorum, Rules};
 use whimbrel_net::registry::Standing;
@@ -83,6 +84,35 @@ fn with_a_deadline_a_slow_client_is_left_out_and_the_journal_replays_it() {
     restless.halt();
     assert_ne!(left.journal, simulate(&toys, 3).0.journal, "nobody was left out");
     assert_eq!(left, replay(&toys, 3, &left.journal));
+}
+
+/// The objective is a sum over those who answer: it is lowest while the one furthest off is away,
+/// so when a job stops depends on who was heard at each evaluation.
+#[test]
+fn with_a_deadline_a_stopping_rule_is_replayed_from_who_answered() {
+    let stopping = Stopping { patience: Some(300), ..Stopping::default() };
+    let toys = Toys { evaluate: Some(1), stopping, ..Toys::new(1, 4000) };
+    let mut town = Town::new(toys.clone(), 3);
+    town.rules = Rules { quorum: Quorum::Number(2), deadline: Some(Duration::from_millis(40)) };
+    let mut serving = town.serve(false);
+    let steady: Vec<Joined> = (1..3).map(|i| town.join(i)).collect();
+    let restless = town.join(0);
+    serving.shows("some exchanges", |s| s.strip.len() >= 2);
+    restless.halt();
+    serving.shows("a round without it", |s| s.strip.iter().any(|e| !e.accepted.contains(&0)));
+    // The coordinator goes away and comes back in between; what it knows of evaluations stays.
+    serving.stop.store(true, Ordering::Relaxed);
+    assert!(serving.result().unwrap().is_none(), "the job was over too soon");
+    serving = town.serve(true);
+    serving.shows("a round without it", |s| s.strip.iter().any(|e| !e.accepted.contains(&0)));
+    let restless = town.join(0);
+    let (left, _) = serving.end();
+    steady.into_iter().for_each(Joined::model);
+    restless.halt();
+    assert!(matches!(left.ending, Ending::Early(_)), "{:?}", left.ending);
+    assert!(left.journal.contains("\"answered\":\"1-2\""), "it was always heard");
+    assert_eq!(left, replay(&toys, 3, &left.journal));
+    assert_ne!(left.metrics, simulate(&toys, 3).0.metrics, "it made no difference who answered");
 }
 
 #[test]
@@ -168,6 +198,24 @@ fn a_client_invited_late_joins_and_one_declared_dead_is_not_waited_for() {
     assert!(left.journal.contains("\"joined\":\"2\""), "{}", left.journal);
     assert_eq!(outcome.rounds, 400);
     assert!(left.rounds[0] == 400 && left.rounds[1] < 400 && left.rounds[2] > 0);
+    assert_eq!(left, replay(&town.toys, 3, &left.journal));
+}
+
+/// A stage that begins without somebody is replayed without it.
+#[test]
+fn a_client_that_is_dead_by_the_next_stage_is_not_in_its_replay_either() {
+    let toys = Toys { evaluate: None, ..Toys::new(2, 400) };
+    let mut town = Town::new(toys, 3);
+    let serving = town.serve(false);
+    let steady: Vec<Joined> = (0..2).map(|i| town.join(i)).collect();
+    let third = town.join(2);
+    serving.shows("a round", |s| s.round >= 1);
+    third.halt();
+    town.registry().stand("c02", Standing::Dead).unwrap();
+    let (left, _) = serving.end();
+    steady.into_iter().for_each(Joined::model);
+    assert!(left.journal.contains("{\"stage\":1,\"enrolled\":\"0-1\"}"), "it was there");
+    assert_eq!(left.rounds, [400, 400, 0]);
     assert_eq!(left, replay(&town.toys, 3, &left.journal));
 }
 

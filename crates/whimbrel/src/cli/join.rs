@@ -136,16 +136,38 @@ fn write_model(folder: &Path, offer: &Offer, files: &[(String, Vec<u8>)]) -> Res
     std::fs::create_dir_all(&model).map_err(|e| Error::storage(model.display(), e))?;
     write_atomically(&folder.join("job.toml"), offer.job()?.to_toml().as_bytes())?;
     for (name, bytes) in files {
-        // A coordinator chooses the names: nothing else in this folder is its to write.
-        let place = match &name[..] {
-            name if MODEL.contains(&name) => &model,
-            name if TOLD.contains(&name) => folder,
-            _ => {
-                let what = format!("the coordinator sent a file `{}`", name.escape_debug());
-                return Err(Error::peer(what).into());
-            }
+        let Some(place) = place(folder, name) else {
+            let what = format!("the coordinator sent a file `{}`", name.escape_debug());
+            return Err(Error::peer(what).into());
         };
-        write_atomically(&place.join(name), bytes)?;
+        write_atomically(&place, bytes)?;
     }
     Ok(())
+}
+
+/// Where a file goes that a coordinator sent. It chooses the names: nothing else in this folder is
+/// its to write.
+fn place(folder: &Path, name: &str) -> Option<PathBuf> {
+    match name {
+        name if MODEL.contains(&name) => Some(folder.join("model").join(name)),
+        name if TOLD.contains(&name) => Some(folder.join(name)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_coordinator_writes_what_it_delivers_and_nothing_else() {
+        let folder = Path::new("joined");
+        assert_eq!(place(folder, "model.json"), Some("joined/model/model.json".into()));
+        assert_eq!(place(folder, "metrics.jsonl"), Some("joined/metrics.jsonl".into()));
+        let strange =
+            ["identity", "slot-a", "offer", "job.toml", "../model.json", "/etc/passwd", ""];
+        for name in strange {
+            assert_eq!(place(folder, name), None, "{name}");
+        }
+    }
 }
