@@ -5,10 +5,10 @@
 //! it says how many of their lines belong to it, and after a crash they are cut back to those.
 //! Nothing in a checkpoint depends on the clock, so equal runs have equal checkpoints.
 
-use crate::journal::Entry;
+use crate::journal::Line;
 use crate::keeper::Progress;
 use crate::log::Log;
-use crate::metrics::Row;
+use crate::metrics::{Latest, Row};
 use crate::runner::{SavedStage, Tally, Traffic};
 use std::fs::{self, File};
 use std::io::{BufWriter, ErrorKind, Write};
@@ -18,7 +18,7 @@ use whimbrel_core::wire::cut;
 use whimbrel_core::{Error, Result, Wire, wire};
 
 const MAGIC: &[u8; 8] = b"WHIMBREL";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Everything needed to go on.
 #[derive(Clone, PartialEq, Debug)]
@@ -39,6 +39,10 @@ pub struct Checkpoint {
     pub accepted: u32,
     /// Whether the stage is over.
     pub finished: bool,
+    /// The stopping rule that ended it, in words.
+    pub stopped: Option<String>,
+    /// The last evaluation.
+    pub latest: Option<Latest>,
 }
 
 wire!(Checkpoint {
@@ -49,7 +53,9 @@ wire!(Checkpoint {
     evaluated,
     patience,
     accepted,
-    finished
+    finished,
+    stopped,
+    latest
 });
 
 impl Checkpoint {
@@ -134,9 +140,9 @@ impl Store {
         checkpoint_path(folder).is_file()
     }
 
-    /// Appends one exchange to the journal.
-    pub fn record(&mut self, entry: &Entry) -> Result<()> {
-        self.journal.append(&entry.to_line())
+    /// Appends to the journal.
+    pub fn record(&mut self, line: &Line) -> Result<()> {
+        self.journal.append(&line.to_text())
     }
 
     /// Appends one evaluation to the metrics, at once: people watch that file.
@@ -195,7 +201,8 @@ pub fn write_atomically_with(
     })
 }
 
-fn sync_folder(folder: &Path) -> std::io::Result<()> {
+/// Makes durable which files a folder has.
+pub fn sync_folder(folder: &Path) -> std::io::Result<()> {
     File::open(folder)?.sync_all()
 }
 

@@ -1,7 +1,10 @@
-//! What happened, exchange by exchange: who joined, who was asked, whose upload was accepted.
+//! What happened: who was there when a stage began, who joined, was asked and accepted in each
+//! exchange, and who answered each evaluation.
 //!
 //! One JSON object per line, ids as ranges (`"0-4,6"`). Together with job, data and seed it is
-//! enough to replay a run.
+//! enough to replay a run, stopping rules and figures of evaluations included. Journals of earlier
+//! versions have lines of exchanges alone: then everyone was there who did not join late, and
+//! everyone answered.
 
 use crate::runner::Done;
 use serde::{Deserialize, Serialize};
@@ -9,6 +12,27 @@ use std::collections::BTreeMap;
 use whimbrel_core::{ClientId, Error, Result};
 
 /// One line of the journal.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(untagged)]
+pub enum Line {
+    /// A stage began.
+    Opening(Opening),
+    /// An exchange was closed.
+    Exchange(Entry),
+    /// A round was evaluated.
+    Evaluation(Evaluation),
+}
+
+/// A stage began.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Opening {
+    /// Stage of the job, from zero.
+    pub stage: u32,
+    /// Who was there.
+    pub enrolled: String,
+}
+
+/// An exchange was closed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Entry {
     /// Stage of the job, from zero.
@@ -24,88 +48,182 @@ pub struct Entry {
     pub cohort: String,
     /// Whose upload was accepted.
     pub accepted: String,
+    /// Who was asked and never reached: no bytes down are counted.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub unsent: String,
+    /// Who was asked and sent nothing that is counted. (A simulated loss is counted.)
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub unheard: String,
 }
 
-impl Entry {
+/// A round was evaluated.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Evaluation {
+    /// Stage of the job, from zero.
+    pub stage: u32,
+    /// The last round before it; zero before the first.
+    pub evaluated: u32,
+    /// Over whose answers.
+    pub answered: String,
+}
+
+impl Line {
+    /// The line of a stage that begins.
+    pub fn opening(stage: u32, enrolled: &[ClientId]) -> Self {
+        Self::Opening(Opening { stage, enrolled: ranges(enrolled) })
+    }
+
     /// The line of one exchange.
-    pub fn new(stage: u32, done: &Done) -> Self {
-        Self {
+    pub fn exchange(stage: u32, done: &Done) -> Self {
+        Self::Exchange(Entry {
             stage,
             exchange: done.exchange,
             round: done.round,
             joined: ranges(&done.joined),
             cohort: ranges(&done.cohort),
             accepted: ranges(&done.accepted),
-        }
+            unsent: ranges(&done.unsent),
+            unheard: ranges(&done.unheard),
+        })
+    }
+
+    /// The line of one evaluation.
+    pub fn evaluation(stage: u32, round: u32, answered: &[ClientId]) -> Self {
+        Self::Evaluation(Evaluation { stage, evaluated: round, answered: ranges(answered) })
     }
 
     /// The line, with its end.
-    pub fn to_line(&self) -> String {
-        let mut line = serde_json::to_string(self).expect("a journal entry is plain data");
+    pub fn to_text(&self) -> String {
+        let mut line = serde_json::to_string(self).expect("a journal line is plain data");
         line.push('\n');
         line
     }
 
     /// Reads a line, without its end.
     pub fn parse(line: &str) -> Result<Self> {
-        serde_json::from_str(line).map_err(|e| Error::storage("journal", e))
+        Self::read(line).map_err(|e| Error::storage("journal", e))
     }
 
-    /// Whose upload was accepted, in order.
-    pub fn accepted_ids(&self) -> Result<Vec<ClientId>> {
-        listed(&self.accepted)
+    fn read(line: &str) -> serde_json::Result<Self> {
+        let object: serde_json::Value = serde_json::from_str(line)?;
+        if object.get("enrolled").is_some() {
+            serde_json::from_value(object).map(Self::Opening)
+        } else if object.get("evaluated").is_some() {
+            serde_json::from_value(object).map(Self::Evaluation)
+        } else {
+            serde_json::from_value(object).map(Self::Exchange)
+        }
     }
 }
 
-/// Joined and accepted clients by exchange, of one stage.
+impl Entry {
+    /// Whose upload was accepted, in order.
+    pub fn accepted_ids(&self) -> Result<Vec<ClientId>> {
+        let ranges = parse_ranges(&self.accepted).ok_or_else(|| {
+            Error::storage("journal", format!("`{}` is not a list of client ids", self.accepted))
+        })?;
+        Ok(ranges.into_iter().flat_map(|(first, last)| first..=last).map(ClientId).collect())
+    }
+}
+
+/// One stage of a journal.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Journal {
-    accepted: BTreeMap<u32, Ranges>,
-    /// Exchanges before which somebody joined.
-    joined: BTreeMap<u32, Ranges>,
+    /// Who was there at the start; none in journals that do not say so.
+    enrolled: Option<Ranges>,
+    exchanges: BTreeMap<u32, Exchanged>,
+    /// By round.
+    answered: BTreeMap<u32, Ranges>,
+}
+
+/// One exchange.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Exchanged {
+    joined: Ranges,
+    accepted: Ranges,
+    unsent: Ranges,
+    unheard: Ranges,
 }
 
 /// Ids as ranges `first..=last`, ascending and apart.
 type Ranges = Vec<(u32, u32)>;
 
 impl Journal {
-    /// Reads one stage's entries from a journal's text.
+    /// Reads one stage's lines from a journal's text.
     pub fn parse(text: &str, stage: u32) -> Result<Self> {
-        let (mut accepted, mut joined) = (BTreeMap::new(), BTreeMap::new());
+        let mut journal = Self::default();
         for (n, line) in text.lines().enumerate() {
             let bad = |what: String| Error::storage("journal", format!("line {}: {what}", n + 1));
-            let entry: Entry = serde_json::from_str(line).map_err(|e| bad(e.to_string()))?;
-            if entry.stage != stage {
-                continue;
-            }
-            let ids = |list: &str| {
-                parse_ranges(list)
-                    .ok_or_else(|| bad(format!("`{list}` is not a list of client ids")))
-            };
-            if !entry.joined.is_empty() {
-                joined.insert(entry.exchange, ids(&entry.joined)?);
-            }
-            if accepted.insert(entry.exchange, ids(&entry.accepted)?).is_some() {
-                return Err(bad(format!("exchange {} is there twice", entry.exchange)));
-            }
+            let line = Line::read(line).map_err(|e| bad(e.to_string()))?;
+            journal.add(line, stage).map_err(bad)?;
         }
-        Ok(Self { accepted, joined })
+        Ok(journal)
+    }
+
+    fn add(&mut self, line: Line, wanted: u32) -> std::result::Result<(), String> {
+        let ids = |list: &str| {
+            parse_ranges(list).ok_or_else(|| format!("`{list}` is not a list of client ids"))
+        };
+        let (twice, what) = match line {
+            Line::Opening(Opening { stage, enrolled }) if stage == wanted => {
+                let twice = self.enrolled.replace(ids(&enrolled)?).is_some();
+                (twice, format!("the beginning of stage {stage}"))
+            }
+            Line::Evaluation(Evaluation { stage, evaluated, answered }) if stage == wanted => {
+                let twice = self.answered.insert(evaluated, ids(&answered)?).is_some();
+                (twice, format!("the evaluation after round {evaluated}"))
+            }
+            Line::Exchange(entry) if entry.stage == wanted => {
+                let exchanged = Exchanged {
+                    joined: ids(&entry.joined)?,
+                    accepted: ids(&entry.accepted)?,
+                    unsent: ids(&entry.unsent)?,
+                    unheard: ids(&entry.unheard)?,
+                };
+                let twice = self.exchanges.insert(entry.exchange, exchanged).is_some();
+                (twice, format!("exchange {}", entry.exchange))
+            }
+            _ => return Ok(()),
+        };
+        if twice { Err(format!("{what} is there twice")) } else { Ok(()) }
+    }
+
+    /// Whether that client was there when the stage began; none where the journal does not say.
+    pub fn enrolled(&self, id: ClientId) -> Option<bool> {
+        self.enrolled.as_ref().map(|ids| holds(ids, id))
     }
 
     /// The exchange before which that client joined; none where it was there from the start or
     /// never came.
     pub fn joins(&self, id: ClientId) -> Option<u32> {
-        self.joined.iter().find(|(_, ids)| holds(ids, id)).map(|(exchange, _)| *exchange)
+        let mut exchanges = self.exchanges.iter();
+        exchanges.find(|(_, e)| holds(&e.joined, id)).map(|(exchange, _)| *exchange)
     }
 
     /// Whether that exchange accepted that client's upload; none where the journal ends before it.
     pub fn accepted(&self, exchange: u32, id: ClientId) -> Option<bool> {
-        self.accepted.get(&exchange).map(|ids| holds(ids, id))
+        self.exchanges.get(&exchange).map(|e| holds(&e.accepted, id))
+    }
+
+    /// Whether that exchange asked that client and never reached it.
+    pub fn unsent(&self, exchange: u32, id: ClientId) -> bool {
+        self.exchanges.get(&exchange).is_some_and(|e| holds(&e.unsent, id))
+    }
+
+    /// Whether that exchange asked that client and counted nothing from it.
+    pub fn unheard(&self, exchange: u32, id: ClientId) -> bool {
+        self.exchanges.get(&exchange).is_some_and(|e| holds(&e.unheard, id))
+    }
+
+    /// Whether that client answered the evaluation after that round.
+    pub fn answered(&self, round: u32, id: ClientId) -> bool {
+        // Who says who was there says who answered.
+        self.enrolled.is_none() || self.answered.get(&round).is_some_and(|ids| holds(ids, id))
     }
 
     /// Whether it holds that exchange.
     pub fn holds(&self, exchange: u32) -> bool {
-        self.accepted.contains_key(&exchange)
+        self.exchanges.contains_key(&exchange)
     }
 }
 
@@ -133,13 +251,6 @@ fn ranges(ids: &[ClientId]) -> String {
     text
 }
 
-fn listed(text: &str) -> Result<Vec<ClientId>> {
-    let ranges = parse_ranges(text).ok_or_else(|| {
-        Error::storage("journal", format!("`{text}` is not a list of client ids"))
-    })?;
-    Ok(ranges.into_iter().flat_map(|(first, last)| first..=last).map(ClientId).collect())
-}
-
 fn parse_ranges(text: &str) -> Option<Ranges> {
     let mut ranges = Ranges::new();
     for part in text.split(',').filter(|_| !text.is_empty()) {
@@ -159,10 +270,17 @@ mod tests {
     use super::*;
 
     fn entry(exchange: u32, accepted: &str) -> String {
-        let accepted = accepted.into();
-        let joined = String::new();
-        let cohort = "0-9".into();
-        Entry { stage: 1, exchange, round: Some(exchange), joined, cohort, accepted }.to_line()
+        let entry = Entry {
+            stage: 1,
+            exchange,
+            round: Some(exchange),
+            joined: String::new(),
+            cohort: "0-9".into(),
+            accepted: accepted.into(),
+            unsent: String::new(),
+            unheard: String::new(),
+        };
+        Line::Exchange(entry).to_text()
     }
 
     #[test]
@@ -174,7 +292,10 @@ mod tests {
                 assert_eq!(journal.accepted(4, id), Some(ids.contains(&id)), "{id} in {ids:?}");
             }
             assert_eq!(journal.accepted(5, ClientId(3)), None);
-            let line = Entry::parse(entry(4, &ranges(&ids)).trim_end()).unwrap();
+            let Line::Exchange(line) = Line::parse(entry(4, &ranges(&ids)).trim_end()).unwrap()
+            else {
+                panic!("another kind of line");
+            };
             assert_eq!(line.accepted_ids().unwrap(), ids);
         }
         assert_eq!(ranges(&[0, 1, 2, 3, 4, 6].map(ClientId)), "0-4,6");
@@ -191,7 +312,9 @@ mod tests {
     fn what_is_no_journal_is_refused_with_its_line() {
         let torn = entry(0, "1") + &entry(1, "2")[..20];
         let twice = entry(0, "1") + &entry(0, "1");
-        for text in [&torn, &twice] {
+        let begun = Line::opening(1, &[]).to_text().repeat(2);
+        let judged = Line::evaluation(1, 3, &[]).to_text().repeat(2);
+        for text in [&torn, &twice, &begun, &judged] {
             let error = Journal::parse(text, 1).unwrap_err().to_string();
             assert!(error.starts_with("journal: line 2: "), "{error}");
         }
@@ -202,11 +325,53 @@ mod tests {
     }
 
     #[test]
-    fn who_joined_is_told_by_exchange() {
-        let mut entry: Entry = serde_json::from_str(&entry(3, "0-1")).unwrap();
-        entry.joined = "4-5,8".into();
-        let journal = Journal::parse(&entry.to_line(), 1).unwrap();
-        let joins = [3, 4, 5, 6, 8].map(|id| journal.joins(ClientId(id)));
-        assert_eq!(joins, [None, Some(3), Some(3), None, Some(3)]);
+    fn a_journal_has_its_golden_lines() {
+        let ids = |ids: &[u32]| -> Vec<ClientId> { ids.iter().copied().map(ClientId).collect() };
+        let done = Done {
+            exchange: 2,
+            round: Some(2),
+            joined: ids(&[4, 5, 8]),
+            cohort: ids(&[0, 1, 2, 4, 5, 8]),
+            accepted: ids(&[0, 4, 5]),
+            unsent: ids(&[1]),
+            unheard: ids(&[1, 2, 8]),
+        };
+        let lines = [
+            Line::opening(1, &ids(&[0, 1, 2, 3])),
+            Line::exchange(1, &done),
+            Line::evaluation(1, 2, &ids(&[0, 1, 2, 3, 5])),
+        ];
+        let text: String = lines.iter().map(Line::to_text).collect();
+        assert_eq!(
+            text,
+            "{\"stage\":1,\"enrolled\":\"0-3\"}\n\
+             {\"stage\":1,\"exchange\":2,\"round\":2,\"joined\":\"4-5,8\",\"cohort\":\"0-2,4-5,8\",\
+             \"accepted\":\"0,4-5\",\"unsent\":\"1\",\"unheard\":\"1-2,8\"}\n\
+             {\"stage\":1,\"evaluated\":2,\"answered\":\"0-3,5\"}\n"
+        );
+        for (line, text) in lines.iter().zip(text.lines()) {
+            assert_eq!(Line::parse(text).unwrap(), *line);
+        }
+        let journal = Journal::parse(&text, 1).unwrap();
+        let each = |says: &dyn Fn(ClientId) -> bool| -> Vec<u32> {
+            (0..10).filter(|id| says(ClientId(*id))).collect()
+        };
+        assert_eq!(each(&|id| journal.enrolled(id) == Some(true)), [0, 1, 2, 3]);
+        assert_eq!(each(&|id| journal.joins(id) == Some(2)), [4, 5, 8]);
+        assert_eq!(each(&|id| journal.unsent(2, id)), [1]);
+        assert_eq!(each(&|id| journal.unheard(2, id)), [1, 2, 8]);
+        assert_eq!(each(&|id| journal.answered(2, id)), [0, 1, 2, 3, 5]);
+        assert_eq!(each(&|id| journal.answered(3, id)), [0; 0], "nobody was heard then");
+    }
+
+    #[test]
+    fn a_journal_of_exchanges_alone_is_read_as_before() {
+        let text = "{\"stage\":1,\"exchange\":0,\"round\":1,\"cohort\":\"0-2\",\"accepted\":\"0-2\"}\n\
+             {\"stage\":1,\"exchange\":1,\"round\":2,\"joined\":\"3\",\"cohort\":\"0-3\",\
+             \"accepted\":\"1-3\"}\n";
+        let journal = Journal::parse(text, 1).unwrap();
+        assert_eq!((journal.enrolled(ClientId(0)), journal.joins(ClientId(3))), (None, Some(1)));
+        assert!(journal.answered(1, ClientId(0)) && journal.answered(2, ClientId(3)));
+        assert!(!journal.unsent(1, ClientId(0)) && !journal.unheard(1, ClientId(0)));
     }
 }

@@ -6,13 +6,13 @@
 //! a checkpoint now and then ([`Folder`]), or a durable [`Change`](crate::machine::Change) each time.
 
 use crate::checkpoint::{Checkpoint, Store};
-use crate::journal::Entry;
+use crate::journal::Line;
 use crate::machine::Machine;
-use crate::metrics::Row;
+use crate::metrics::Latest;
 use crate::runner::{Done, Tally, Traffic};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use whimbrel_core::Result;
+use whimbrel_core::{ClientId, Result};
 
 /// Keeps a run.
 pub trait Keeper {
@@ -20,13 +20,13 @@ pub trait Keeper {
     fn resume(&mut self) -> Result<Option<Checkpoint>>;
     /// Seconds that earlier processes spent.
     fn seconds_before(&self) -> f64;
-    /// A stage was opened, or goes on where it was resumed.
-    fn opened(&mut self, moment: &Moment<'_>) -> Result<()>;
+    /// A stage was opened; `fresh` where it did not go on from a checkpoint.
+    fn opened(&mut self, fresh: bool, moment: &Moment<'_>) -> Result<()>;
     /// An exchange is closed and not acknowledged. An error here ends the run before anybody
     /// hears of the exchange; a keeper that can wait for space waits.
     fn exchange(&mut self, done: &Done, moment: &Moment<'_>) -> Result<()>;
-    /// A round was evaluated.
-    fn evaluated(&mut self, row: &Row, moment: &Moment<'_>) -> Result<()>;
+    /// A round was evaluated, over the answers of these clients; the moment holds its figures.
+    fn evaluated(&mut self, answered: &[ClientId], moment: &Moment<'_>) -> Result<()>;
     /// The stage is over or was interrupted, as the moment says.
     fn left(&mut self, moment: &Moment<'_>) -> Result<()>;
     /// The arithmetic failed: rows and journal up to there are worth keeping, the state is not.
@@ -45,6 +45,8 @@ pub struct Moment<'a> {
     pub traffic: Traffic,
     /// What the loop remembers between exchanges.
     pub progress: Progress,
+    /// The last evaluation.
+    pub latest: Option<&'a Latest>,
     pub(crate) checkpoint: &'a dyn Fn() -> Result<Checkpoint>,
 }
 
@@ -80,7 +82,7 @@ impl Keeper for Nowhere {
         0.0
     }
 
-    fn opened(&mut self, _: &Moment<'_>) -> Result<()> {
+    fn opened(&mut self, _: bool, _: &Moment<'_>) -> Result<()> {
         Ok(())
     }
 
@@ -88,7 +90,7 @@ impl Keeper for Nowhere {
         Ok(())
     }
 
-    fn evaluated(&mut self, _: &Row, _: &Moment<'_>) -> Result<()> {
+    fn evaluated(&mut self, _: &[ClientId], _: &Moment<'_>) -> Result<()> {
         Ok(())
     }
 
@@ -141,20 +143,25 @@ impl Keeper for Folder {
         self.seconds_before
     }
 
-    fn opened(&mut self, _: &Moment<'_>) -> Result<()> {
+    fn opened(&mut self, fresh: bool, moment: &Moment<'_>) -> Result<()> {
         self.saver = Saver::new(self.saver.every);
+        if fresh {
+            self.store.record(&Line::opening(moment.stage, &moment.machine.enrolled()))?;
+        }
         Ok(())
     }
 
     fn exchange(&mut self, done: &Done, moment: &Moment<'_>) -> Result<()> {
-        self.store.record(&Entry::new(moment.stage, done))?;
+        self.store.record(&Line::exchange(moment.stage, done))?;
         if self.saver.is_due() {
             self.saver.save(&mut self.store, moment)?;
         }
         Ok(())
     }
 
-    fn evaluated(&mut self, row: &Row, _: &Moment<'_>) -> Result<()> {
+    fn evaluated(&mut self, answered: &[ClientId], moment: &Moment<'_>) -> Result<()> {
+        let Some(Latest { row, .. }) = moment.latest else { return Ok(()) };
+        self.store.record(&Line::evaluation(moment.stage, row.round, answered))?;
         self.store.evaluated(row)
     }
 

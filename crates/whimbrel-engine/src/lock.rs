@@ -29,6 +29,12 @@ impl FolderLock {
             Err(TryLockError::Error(e)) => Err(fault(e)),
         }
     }
+
+    /// Whether a process holds the folder now.
+    pub fn is_held(folder: &Path) -> bool {
+        let Ok(file) = File::open(folder.join(LOCK_FILE)) else { return false };
+        matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
+    }
 }
 
 #[cfg(test)]
@@ -38,10 +44,13 @@ mod tests {
     #[test]
     fn a_folder_is_held_once_and_free_again_afterwards() {
         let folder = tempfile::tempdir().unwrap();
+        assert!(!FolderLock::is_held(folder.path()));
         let held = FolderLock::take(folder.path()).unwrap();
         let refused = FolderLock::take(folder.path()).unwrap_err().to_string();
         assert!(refused.contains("another process works in"), "{refused}");
+        assert!(FolderLock::is_held(folder.path()));
         drop(held);
+        assert!(!FolderLock::is_held(folder.path()));
         FolderLock::take(folder.path()).unwrap();
     }
 }

@@ -3,6 +3,7 @@
 use crate::runner::Traffic;
 use serde_json::{Map, Number, Value};
 use whimbrel_core::method::{Metric, MetricValue};
+use whimbrel_core::{Error, Result, Wire, wire};
 
 /// The figures of one evaluated round.
 #[derive(Clone, PartialEq, Debug)]
@@ -10,7 +11,7 @@ pub struct Row {
     /// The round, from one; zero is the state before the first.
     pub round: u32,
     /// What the method reports.
-    pub metrics: Vec<Metric>,
+    pub figures: Vec<Figure>,
     /// Bytes so far.
     pub traffic: Traffic,
     /// Clients whose upload the round accepted.
@@ -19,21 +20,101 @@ pub struct Row {
     pub seconds: f64,
 }
 
-impl Row {
-    /// The metric of that name, where it is a number.
-    pub fn number(&self, name: &str) -> Option<f64> {
-        self.metrics.iter().find(|m| m.name == name).and_then(|m| match m.value {
-            MetricValue::Number(value) => Some(value),
-            _ => None,
+/// A metric that can be kept: unlike a method's, it owns its name.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Figure {
+    /// Its key.
+    pub name: String,
+    /// Its value.
+    pub value: MetricValue,
+}
+
+impl From<Metric> for Figure {
+    fn from(metric: Metric) -> Self {
+        Self { name: metric.name.into(), value: metric.value }
+    }
+}
+
+/// The last evaluation: what a run that goes on later must still know of it, because nobody would
+/// answer it a second time in the same way.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Latest {
+    /// Its figures.
+    pub row: Row,
+    /// Each client's own loss, by id.
+    pub losses: Vec<Option<f64>>,
+}
+
+wire!(Latest { row, losses });
+
+/// Without its seconds: nothing that is kept depends on the clock.
+impl Wire for Row {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.round.put(out);
+        self.figures.put(out);
+        self.traffic.put(out);
+        self.clients.put(out);
+    }
+
+    fn take(from: &mut &[u8]) -> Result<Self> {
+        Ok(Self {
+            round: u32::take(from)?,
+            figures: Vec::take(from)?,
+            traffic: Traffic::take(from)?,
+            clients: u32::take(from)?,
+            seconds: 0.0,
         })
+    }
+}
+
+impl Wire for Figure {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.name.put(out);
+        match &self.value {
+            MetricValue::Missing => 0u8.put(out),
+            MetricValue::Number(value) => {
+                1u8.put(out);
+                value.put(out);
+            }
+            MetricValue::List(values) => {
+                2u8.put(out);
+                values.put(out);
+            }
+        }
+    }
+
+    fn take(from: &mut &[u8]) -> Result<Self> {
+        let name = String::take(from)?;
+        let value = match u8::take(from)? {
+            0 => MetricValue::Missing,
+            1 => MetricValue::Number(f64::take(from)?),
+            2 => MetricValue::List(Vec::take(from)?),
+            other => return Err(Error::peer(format!("{other} is no kind of figure"))),
+        };
+        Ok(Self { name, value })
+    }
+}
+
+impl Row {
+    /// The figure of that name.
+    pub fn figure(&self, name: &str) -> Option<&MetricValue> {
+        self.figures.iter().find(|figure| figure.name == name).map(|figure| &figure.value)
+    }
+
+    /// The figure of that name, where it is a number.
+    pub fn number(&self, name: &str) -> Option<f64> {
+        match self.figure(name)? {
+            MetricValue::Number(value) => Some(*value),
+            _ => None,
+        }
     }
 
     /// The line's object. Bits are what was encoded; a value that does not exist is null.
     pub fn to_json(&self) -> Map<String, Value> {
         let mut object = Map::new();
         object.insert("round".into(), self.round.into());
-        for metric in &self.metrics {
-            object.insert(metric.name.into(), json(&metric.value));
+        for figure in &self.figures {
+            object.insert(figure.name.clone(), json(&figure.value));
         }
         object.insert("bits_up".into(), (8 * self.traffic.up).into());
         object.insert("bits_down".into(), (8 * self.traffic.down).into());

@@ -82,24 +82,42 @@ pub struct Faults {
     pub drops: BTreeMap<u32, BTreeSet<ClientId>>,
     /// Clients that join only before a given round, counted from one.
     pub late: BTreeMap<ClientId, u32>,
-    /// Joined and accepted clients by exchange, from a journal: replaces every draw of losses, and
-    /// says who joined late beside those in `late`.
+    /// What a journal says of who was there, joined, was accepted and answered: replaces every draw
+    /// of losses. A journal that does not say who was there at the start leaves that to `late`.
     pub replay: Option<Journal>,
 }
 
 impl Faults {
     /// Whether a client is not there from the start.
     pub fn is_late(&self, id: ClientId) -> bool {
-        self.late.contains_key(&id) || self.replayed_join(id).is_some()
+        match self.replay.as_ref().and_then(|journal| journal.enrolled(id)) {
+            Some(enrolled) => !enrolled,
+            None => self.late.contains_key(&id) || self.replayed_join(id).is_some(),
+        }
     }
 
     /// Whether a client that is late may join before this exchange, of which the next round is this.
     pub fn lets_in(&self, id: ClientId, exchange: u32, round: u32) -> bool {
-        match (self.replayed_join(id), self.late.get(&id)) {
-            (Some(at), _) => at <= exchange,
-            (None, Some(at)) => *at <= round,
-            (None, None) => true,
+        if let Some(at) = self.replayed_join(id) {
+            return at <= exchange;
         }
+        let enrolled = self.replay.as_ref().and_then(|journal| journal.enrolled(id));
+        enrolled.unwrap_or_else(|| self.late.get(&id).is_none_or(|at| *at <= round))
+    }
+
+    /// Whether this client answers the evaluation after this round.
+    pub fn answers(&self, round: u32, id: ClientId) -> bool {
+        self.replay.as_ref().is_none_or(|journal| journal.answered(round, id))
+    }
+
+    /// Whether this client was asked in this exchange and never reached.
+    pub fn is_unsent(&self, exchange: u32, id: ClientId) -> bool {
+        self.replay.as_ref().is_some_and(|journal| journal.unsent(exchange, id))
+    }
+
+    /// Whether nothing was heard of this client in this exchange.
+    pub fn is_unheard(&self, exchange: u32, id: ClientId) -> bool {
+        self.replay.as_ref().is_some_and(|journal| journal.unheard(exchange, id))
     }
 
     fn replayed_join(&self, id: ClientId) -> Option<u32> {

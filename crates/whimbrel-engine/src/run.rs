@@ -3,7 +3,7 @@
 use crate::checkpoint::{Checkpoint, Earlier};
 use crate::keeper::{Keeper, Moment, Progress};
 use crate::keys::StageKeys;
-use crate::metrics::Row;
+use crate::metrics::{Latest, Row};
 use crate::participation::{Faults, Participation};
 use crate::runner::{Carrier, Done, Opening, Runner, Step, Tally, Traffic};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -194,8 +194,8 @@ struct StageResult {
 #[derive(Default)]
 struct Seen {
     progress: Progress,
-    losses: Vec<Option<f64>>,
-    last: Option<Row>,
+    latest: Option<Latest>,
+    stopped: Option<String>,
 }
 
 impl Work<'_> {
@@ -210,12 +210,14 @@ impl Work<'_> {
         let mut seen = Seen::default();
         if let Some(checkpoint) = resumed {
             seen.progress = checkpoint.progress();
+            seen.latest.clone_from(&checkpoint.latest);
+            seen.stopped.clone_from(&checkpoint.stopped);
         }
         let was_over = seen.progress.finished;
-        self.at(runner, &seen, |moment| keeper.opened(moment))?;
-        let mut ending = loop {
+        self.at(runner, &seen, |moment| keeper.opened(resumed.is_none(), moment))?;
+        let ending = loop {
             if was_over {
-                break Ending::Finished;
+                break seen.stopped.clone().map_or(Ending::Finished, Ending::Early);
             }
             match self.advance(runner, &mut seen, keeper, observer) {
                 Ok(None) => {}
@@ -225,22 +227,13 @@ impl Work<'_> {
             }
         };
         let failed = matches!(ending, Ending::Failed(_));
-        if seen.last.is_none()
-            && self.stage.evaluate_every.is_some()
-            && !failed
-            && let Some(evaluated) = runner.evaluate(false)?
-        {
-            // Resumed after its last evaluation: the figures are made again and not counted again.
-            seen.losses = evaluated.losses;
-            seen.last = Some(self.row(runner, evaluated.metrics, seen.progress.accepted));
-        }
-        if was_over && let Some(reason) = self.stops(&seen) {
-            ending = Ending::Early(reason);
-        }
         if failed {
             keeper.failed()?;
         } else {
             seen.progress.finished = ending != Ending::Interrupted;
+            if let Ending::Early(reason) = &ending {
+                seen.stopped = Some(reason.clone());
+            }
             self.at(runner, &seen, |moment| keeper.left(moment))?;
         }
         // A stage that was interrupted may have nothing to deliver yet.
@@ -250,15 +243,16 @@ impl Work<'_> {
             Ending::Interrupted => artifact.ok().filter(|_| self.last),
             Ending::Finished | Ending::Early(_) => Some(artifact?),
         };
+        let (last, losses) = seen.latest.map(|latest| (latest.row, latest.losses)).unzip();
         Ok(StageResult {
             ending,
             artifact,
             names: runner.names(),
             tallies: self.earlier.with(runner.tallies()),
-            losses: seen.losses,
+            losses: losses.unwrap_or_default(),
             traffic: self.traffic(runner),
             rounds: runner.machine().round(),
-            last: seen.last,
+            last,
         })
     }
 
@@ -279,9 +273,10 @@ impl Work<'_> {
             });
         if due && seen.progress.evaluated != Some(round) {
             self.evaluate(runner, seen, keeper, observer)?;
-            if let Some(reason) = self.stops(seen) {
-                return Ok(Some(Ending::Early(reason)));
-            }
+        }
+        // An earlier process may have kept this round's evaluation and not lived to stop.
+        if due && let Some(reason) = self.stops(seen) {
+            return Ok(Some(Ending::Early(reason)));
         }
         if self.interrupt.load(Ordering::Relaxed) {
             return Ok(Some(Ending::Interrupted));
@@ -307,10 +302,9 @@ impl Work<'_> {
         keeper: &mut dyn Keeper,
         observer: &mut dyn Observer,
     ) -> Result<()> {
-        let Some(evaluated) = runner.evaluate(true)? else { return Ok(()) };
+        let Some(evaluated) = runner.evaluate()? else { return Ok(()) };
         let row = self.row(runner, evaluated.metrics, seen.progress.accepted);
         seen.progress.evaluated = Some(row.round);
-        seen.losses = evaluated.losses;
         if let Some(objective) = row.number("objective") {
             let tolerance = self.stage.stopping.tolerance;
             seen.progress.patience = Some(match seen.progress.patience {
@@ -320,16 +314,16 @@ impl Work<'_> {
                 _ => (objective, 0),
             });
         }
-        self.at(runner, seen, |moment| keeper.evaluated(&row, moment))?;
+        seen.latest = Some(Latest { row: row.clone(), losses: evaluated.losses });
+        self.at(runner, seen, |moment| keeper.evaluated(&evaluated.answered, moment))?;
         observer.row(&row);
-        seen.last = Some(row);
         Ok(())
     }
 
     fn row<'m>(&self, runner: &dyn Runner<'m>, metrics: Vec<Metric>, clients: u32) -> Row {
         Row {
             round: runner.machine().round(),
-            metrics,
+            figures: metrics.into_iter().map(Into::into).collect(),
             traffic: self.traffic(runner),
             clients,
             seconds: self.seconds_before + self.clock.elapsed().as_secs_f64(),
@@ -338,7 +332,7 @@ impl Work<'_> {
 
     fn stops(&self, seen: &Seen) -> Option<String> {
         let stopping = &self.stage.stopping;
-        let last = |name| seen.last.as_ref().and_then(|row| row.number(name));
+        let last = |name| seen.latest.as_ref().and_then(|latest| latest.row.number(name));
         for (limit, name, words) in [
             (stopping.field_norm2, "field_norm2", "||h||^2"),
             (stopping.excess_loss, "excess_loss", "the excess loss"),
@@ -375,6 +369,11 @@ impl Work<'_> {
                 patience: progress.patience,
                 accepted: progress.accepted,
                 finished: progress.finished,
+                stopped: seen.stopped.clone(),
+                latest: seen.latest.clone().map(|mut latest| {
+                    latest.row.seconds = 0.0;
+                    latest
+                }),
             })
         };
         show(&Moment {
@@ -383,6 +382,7 @@ impl Work<'_> {
             tallies: runner.tallies(),
             traffic: runner.traffic(),
             progress,
+            latest: seen.latest.as_ref(),
             checkpoint: &checkpoint,
         })
     }

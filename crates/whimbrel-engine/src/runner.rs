@@ -19,9 +19,8 @@ pub trait Runner<'m> {
     fn step(&mut self) -> Result<Step>;
     /// The last exchange is kept: its clients may move.
     fn acknowledge(&mut self) -> Result<()>;
-    /// Asks the method's evaluation; none where nobody could be asked. Without `counted`, figures
-    /// that an earlier process counted are made again.
-    fn evaluate(&mut self, counted: bool) -> Result<Option<Evaluated>>;
+    /// Asks the method's evaluation; none where nobody answered.
+    fn evaluate(&mut self) -> Result<Option<Evaluated>>;
     /// Client names by id.
     fn names(&self) -> Vec<String>;
     /// Bytes and rounds of each client in this stage, by id.
@@ -78,6 +77,10 @@ pub struct Done {
     pub cohort: Vec<ClientId>,
     /// Whose upload was accepted.
     pub accepted: Vec<ClientId>,
+    /// Who was asked and never reached: no bytes down are counted.
+    pub unsent: Vec<ClientId>,
+    /// Who was asked and sent nothing that is counted.
+    pub unheard: Vec<ClientId>,
 }
 
 /// What an evaluation showed.
@@ -87,6 +90,8 @@ pub struct Evaluated {
     pub metrics: Vec<Metric>,
     /// Each client's own loss, by id.
     pub losses: Vec<Option<f64>>,
+    /// Over whose answers, in order.
+    pub answered: Vec<ClientId>,
 }
 
 /// Bytes and rounds of one client so far.

@@ -119,27 +119,36 @@ impl<'m> Simulator<'m> {
         self.broken = true;
         let accepted = self.machine.close(exchange, shards?)?;
         self.broken = false;
-        Ok(Some(Done { exchange: number, round, joined, cohort, accepted }))
+        let those = |condition: &dyn Fn(ClientId) -> bool| {
+            cohort.iter().copied().filter(|id| condition(*id)).collect()
+        };
+        let unsent = those(&|id| self.faults.is_unsent(number, id));
+        let unheard = those(&|id| self.faults.is_unheard(number, id));
+        Ok(Some(Done { exchange: number, round, joined, cohort, accepted, unsent, unheard }))
     }
 
     /// Asks every enrolled client the method's evaluation; returns the metrics, and each client's
     /// own loss by id.
     pub fn evaluate(&mut self) -> Result<(Vec<Metric>, Vec<Option<f64>>)> {
+        let everyone = self.machine.enrolled();
+        self.ask(&everyone)
+    }
+
+    fn ask(&mut self, ids: &[ClientId]) -> Result<(Vec<Metric>, Vec<Option<f64>>)> {
         let ask = self.method.ask(self.machine.server())?;
-        let enrolled = self.machine.enrolled();
         let round = self.machine.round();
-        let answers = enrolled.par_iter().map(|id| {
+        let answers = ids.par_iter().map(|id| {
             let i = id.0 as usize;
             let answer = self.method.answer(&self.clients[i], &ask, &self.federation.data[i]);
             answer.map_err(|e| name(e, self.federation, *id).in_round(round))
         });
         let answers: Vec<Vec<u8>> = first_failure(answers.collect())?;
         let mut losses = vec![None; self.clients.len()];
-        for (id, answer) in enrolled.iter().zip(&answers) {
+        for (id, answer) in ids.iter().zip(&answers) {
             self.traffic.eval += (ask.len() + answer.len()) as u64;
             losses[id.0 as usize] = self.method.loss(answer)?;
         }
-        let mut each = enrolled.iter().copied().zip(answers.iter().map(|a| &a[..]));
+        let mut each = ids.iter().copied().zip(answers.iter().map(|a| &a[..]));
         Ok((self.method.conclude(self.machine.server(), &mut each)?, losses))
     }
 
@@ -323,11 +332,16 @@ impl<'m> Simulator<'m> {
         let id = invited.id;
         let data = &self.federation.data[id.0 as usize];
         let (peer, down) = self.machine.message_from(exchange, &slot.peer)?;
+        if !self.faults.is_unsent(exchange.number, id) {
+            slot.bytes_down = down.len() as u64;
+        }
+        if self.faults.is_unheard(exchange.number, id) {
+            return Ok(());
+        }
         let (client, up) = self
             .method
             .local_step(&slot.client, &down, data, exchange.keys.local(id))
             .map_err(|e| name(e, self.federation, id))?;
-        slot.bytes_down = down.len() as u64;
         slot.bytes_up = up.len() as u64;
         if !self.faults.loses(exchange.number, exchange.round, id, exchange.keys.loss()) {
             shard.accept_lent(invited, &peer, &up).map_err(|e| name(e, self.federation, id))?;
@@ -351,10 +365,14 @@ impl<'m> Runner<'m> for Simulator<'m> {
         Ok(())
     }
 
-    fn evaluate(&mut self, counted: bool) -> Result<Option<Evaluated>> {
-        let evaluated = if counted { self.evaluate() } else { self.evaluate_uncounted() };
-        let (metrics, losses) = evaluated?;
-        Ok(Some(Evaluated { metrics, losses }))
+    fn evaluate(&mut self) -> Result<Option<Evaluated>> {
+        let (round, mut answered) = (self.machine.round(), self.machine.enrolled());
+        answered.retain(|id| self.faults.answers(round, *id));
+        if answered.is_empty() {
+            return Ok(None);
+        }
+        let (metrics, losses) = self.ask(&answered)?;
+        Ok(Some(Evaluated { metrics, losses, answered }))
     }
 
     fn names(&self) -> Vec<String> {

@@ -83,6 +83,8 @@ impl RunDir {
             Existing::Refuse => {
                 let hint = if run.has_worked() {
                     "choose another --out, or add --resume to go on, or --force to replace the run"
+                } else if run.is_started() {
+                    "choose another --out, or add --resume to go on"
                 } else {
                     "choose another --out"
                 };

@@ -7,7 +7,7 @@
 //! sends the mean of fewer.
 
 use crate::once::OneShot;
-use crate::settings::Weights;
+use crate::settings::{Weights, check_sums};
 use whimbrel_core::method::{Artifact, Disclosure, Exposure};
 use whimbrel_core::{ClientData, ClientId, Error, Key, Result, sum::ExactSum, vector, wire};
 use whimbrel_models::LatentModel;
@@ -67,6 +67,9 @@ impl OneShot for FederatedKmeans {
         for (id, summary) in roster {
             if summary.moments.len() != moments.len() {
                 return Err(Error::peer(format!("client {id} sent moments of another length")));
+            }
+            for sums in [&summary.moments, &summary.centres, &summary.counts] {
+                check_sums(id, sums)?;
             }
             total += Weights::Samples.of(id, summary.rows)?;
             moments.add(&summary.moments, summary.rows as f64)?;

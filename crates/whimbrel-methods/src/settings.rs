@@ -6,6 +6,10 @@ use whimbrel_core::{ClientId, Error, Result, Stream};
 pub(crate) const ROWS_MAX: u64 = 1 << 36;
 /// The largest figure of an evaluation that is taken.
 const FIGURE_MAX: f64 = 1e100;
+/// The largest number of a one-off sum that is taken: as many clients as there can be, each with the
+/// most rows, and neither pooled sums nor squared differences of means overflow. So no clients fail
+/// together whose sums are good alone.
+const SUM_MAX: f64 = 1e140;
 /// Minibatches are drawn from a stream of their own, apart from the codec's.
 pub const DRAW: u64 = 0xBA7C;
 
@@ -60,6 +64,16 @@ pub(crate) fn check_answer(
     match figures.into_iter().find(|x| x.is_nan() || x.abs() > FIGURE_MAX) {
         None => Ok(()),
         Some(x) => Err(Error::peer(format!("client {id} answered with {x:e}"))),
+    }
+}
+
+/// Refuses one-off sums with a number that cannot be pooled.
+pub(crate) fn check_sums(id: ClientId, sums: &[f64]) -> Result<()> {
+    match sums.iter().find(|x| x.is_nan() || x.abs() > SUM_MAX) {
+        None => Ok(()),
+        Some(x) => Err(Error::peer(format!(
+            "client {id} sent a sum of {x:e}, and none above {SUM_MAX:e} is taken"
+        ))),
     }
 }
 
@@ -119,6 +133,17 @@ mod tests {
         assert_eq!((with.expectations(5), with.expectations(70)), (60, 60));
         let without = Batch::Sample { size: 20, replacement: false, local_steps: 3 };
         assert_eq!((without.expectations(5), without.expectations(70)), (15, 60));
+    }
+
+    #[test]
+    fn sums_that_are_taken_stay_finite_together() {
+        check_sums(ClientId(0), &[SUM_MAX, -SUM_MAX]).unwrap();
+        for x in [2.0 * SUM_MAX, -1e200, f64::INFINITY, f64::NAN] {
+            assert!(check_sums(ClientId(0), &[1.0, x]).is_err(), "{x}");
+        }
+        // Everyone at the bound, half of them on the other side: what a pooled variance is made of.
+        let rows = ROWS_MAX as f64 * f64::from(u32::MAX);
+        assert!((rows * (2.0 * SUM_MAX) * (2.0 * SUM_MAX)).is_finite());
     }
 
     #[test]

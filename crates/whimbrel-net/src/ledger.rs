@@ -20,14 +20,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use whimbrel_core::{ClientId, Error, Result, Wire, wire};
 use whimbrel_engine::checkpoint::{Checkpoint, Store};
-use whimbrel_engine::journal::Entry;
+use whimbrel_engine::journal::Line;
 use whimbrel_engine::keeper::{Keeper, Moment, Progress, last_seconds};
 use whimbrel_engine::machine::Change;
-use whimbrel_engine::metrics::Row;
+use whimbrel_engine::metrics::Latest;
 use whimbrel_engine::runner::{Done, Tally, Traffic};
 
 /// A log shorter than this is not worth a new checkpoint.
 const LOG_BYTES_MIN: u64 = 8 << 20;
+/// A log longer than this is, however long its records are.
+const LOG_BYTES_MAX: u64 = 256 << 20;
 /// Between two tries on a full disk.
 const RETRY: Duration = Duration::from_millis(500);
 
@@ -58,7 +60,11 @@ struct Exchanged {
 struct Evaluated {
     stage: u32,
     exchanges: u32,
+    /// Of the journal.
+    answered: String,
+    /// Of the metrics.
     line: String,
+    latest: Latest,
     traffic: Traffic,
     progress: Loop,
 }
@@ -72,11 +78,12 @@ struct Loop {
 }
 
 wire!(Exchanged { stage, line, change, tallies, traffic, progress });
-wire!(Evaluated { stage, exchanges, line, traffic, progress });
+wire!(Evaluated { stage, exchanges, answered, line, latest, traffic, progress });
 wire!(Loop { evaluated, patience, accepted });
 
 const EXCHANGED: u8 = 1;
-const EVALUATED: u8 = 2;
+/// What was 2 did not say who answered.
+const EVALUATED: u8 = 3;
 
 impl Ledger {
     /// Begins with empty files.
@@ -95,12 +102,10 @@ impl Ledger {
         }
         let (mut store, mut checkpoint) = Store::resume(folder)?;
         let path = wal_path(folder);
-        let (wal, records) =
-            if path.exists() { Wal::open(&path)? } else { (Wal::create(&path)?, Vec::new()) };
-        for record in records {
-            apply(&record, &mut checkpoint, &mut store)
-                .map_err(|e| Error::storage(path.display(), e))?;
-        }
+        let wal = match path.exists() {
+            true => Wal::open(&path, |record| apply(record, &mut checkpoint, &mut store))?,
+            false => Wal::create(&path)?,
+        };
         store.flush()?;
         let seconds_before = last_seconds(folder);
         let (folder, checkpoint) = (folder.to_path_buf(), Some(checkpoint));
@@ -118,7 +123,7 @@ impl Ledger {
         let path = self.folder.join("journal");
         let text = std::fs::read_to_string(&path).map_err(|e| Error::storage(path.display(), e))?;
         for line in text.lines() {
-            let entry = Entry::parse(line)?;
+            let Line::Exchange(entry) = Line::parse(line)? else { continue };
             let point = Point::exchange(entry.stage, entry.exchange);
             for id in entry.accepted_ids()? {
                 let last = fates.entry(id).or_insert(point);
@@ -186,41 +191,50 @@ impl Keeper for Ledger {
         self.seconds_before
     }
 
-    fn opened(&mut self, moment: &Moment<'_>) -> Result<()> {
+    fn opened(&mut self, fresh: bool, moment: &Moment<'_>) -> Result<()> {
+        if fresh {
+            let line = Line::opening(moment.stage, &moment.machine.enrolled());
+            self.later(|store| store.record(&line));
+        }
         self.save(moment)
     }
 
     fn exchange(&mut self, done: &Done, moment: &Moment<'_>) -> Result<()> {
-        let entry = Entry::new(moment.stage, done);
+        let line = Line::exchange(moment.stage, done);
         let touched = done.joined.iter().chain(&done.cohort);
         let tally = |id: &ClientId| moment.tallies.get(id.0 as usize).map(|tally| (*id, *tally));
         let record = Exchanged {
             stage: moment.stage,
-            line: entry.to_line(),
+            line: line.to_text(),
             change: moment.machine.change(done.joined.iter().chain(&done.accepted).copied())?,
             tallies: touched.filter_map(tally).collect(),
             traffic: moment.traffic,
             progress: moment.progress.into(),
         };
         let bytes = self.append(EXCHANGED, &record)?;
-        self.later(|store| store.record(&entry));
+        self.later(|store| store.record(&line));
         // A checkpoint has about the size of a record with everyone in it.
-        if self.wal.bytes() > LOG_BYTES_MIN.max(32 * bytes) {
+        if self.wal.bytes() > (32 * bytes).clamp(LOG_BYTES_MIN, LOG_BYTES_MAX) {
             self.save(moment)?;
         }
         Ok(())
     }
 
-    fn evaluated(&mut self, row: &Row, moment: &Moment<'_>) -> Result<()> {
-        let line = format!("{}\n", serde_json::Value::Object(row.to_json()));
+    fn evaluated(&mut self, answered: &[ClientId], moment: &Moment<'_>) -> Result<()> {
+        let Some(latest) = moment.latest else { return Ok(()) };
+        let line = format!("{}\n", serde_json::Value::Object(latest.row.to_json()));
+        let answered = Line::evaluation(moment.stage, latest.row.round, answered);
         let record = Evaluated {
             stage: moment.stage,
             exchanges: moment.machine.exchanges(),
+            answered: answered.to_text(),
             line: line.clone(),
+            latest: latest.clone(),
             traffic: moment.traffic,
             progress: moment.progress.into(),
         };
         self.append(EVALUATED, &record)?;
+        self.later(|store| store.record(&answered));
         self.later(|store| store.evaluated_line(&line));
         Ok(())
     }
@@ -240,7 +254,10 @@ fn apply(record: &[u8], checkpoint: &mut Checkpoint, store: &mut Store) -> Resul
     match record {
         [EXCHANGED, rest @ ..] => {
             let record = Exchanged::from_bytes(rest)?;
-            let entry = Entry::parse(record.line.trim_end())?;
+            let line = Line::parse(record.line.trim_end())?;
+            let Line::Exchange(entry) = &line else {
+                return Err(Error::peer("an exchange without its line"));
+            };
             if (record.stage, entry.exchange) < here {
                 return Ok(());
             }
@@ -254,7 +271,7 @@ fn apply(record: &[u8], checkpoint: &mut Checkpoint, store: &mut Store) -> Resul
             }
             checkpoint.simulation.traffic = record.traffic;
             record.progress.restore(checkpoint);
-            store.record(&entry)
+            store.record(&line)
         }
         [EVALUATED, rest @ ..] => {
             let record = Evaluated::from_bytes(rest)?;
@@ -265,6 +282,8 @@ fn apply(record: &[u8], checkpoint: &mut Checkpoint, store: &mut Store) -> Resul
             }
             checkpoint.simulation.traffic = record.traffic;
             record.progress.restore(checkpoint);
+            checkpoint.latest = Some(record.latest);
+            store.record(&Line::parse(record.answered.trim_end())?)?;
             store.evaluated_line(&record.line)
         }
         _ => Err(Error::peer("a record of a kind that this program does not know")),

@@ -79,9 +79,15 @@ pub struct Registry {
     book: Mutex<(Book, Option<Stamp>)>,
 }
 
-impl Registry {
-    /// Begins a run's file.
-    pub fn create(folder: &Path, address: &str, certificate: &Fingerprint) -> Result<Self> {
+/// A file that is not written yet: invitations are handed over first, because nothing that is kept
+/// could say them again. A process killed in between leaves no file, and the next one begins anew.
+pub struct Draft {
+    book: Book,
+}
+
+impl Draft {
+    /// A run without clients.
+    pub fn new(address: &str, certificate: &Fingerprint) -> Result<Self> {
         let book = Book {
             version: VERSION,
             run: hex(&random::<16>()?),
@@ -89,8 +95,61 @@ impl Registry {
             certificate: hex(certificate),
             clients: Vec::new(),
         };
-        write(folder, &book)?;
-        Self::open(folder)
+        Ok(Self { book })
+    }
+
+    /// Invites a client; `open` lets it bring a name of its own.
+    pub fn invite(&mut self, name: &str, open: bool) -> Result<Token> {
+        self.book.invite(name, open)
+    }
+
+    /// Writes the file: from now on the invitations are good.
+    pub fn create(self, folder: &Path) -> Result<Registry> {
+        write(folder, &self.book)?;
+        Registry::open(folder)
+    }
+}
+
+impl Book {
+    fn invite(&mut self, name: &str, open: bool) -> Result<Token> {
+        check_name(name)?;
+        let token: Token = random()?;
+        let hash = hex(&sha256(&token));
+        match self.clients.iter_mut().find(|c| c.name == name) {
+            Some(entry) if entry.certificate.is_some() => {
+                return Err(Error::config(format!(
+                    "client `{name}` has already joined, and its state is on its own machine"
+                ))
+                .hint("revoke it and invite it under another name if that state is lost"));
+            }
+            Some(entry) => {
+                entry.token = hash;
+                entry.standing = Standing::Expected;
+            }
+            None => self.clients.push(Entry {
+                name: name.into(),
+                open,
+                token: hash,
+                certificate: None,
+                id: None,
+                standing: Standing::Expected,
+                finished: false,
+            }),
+        }
+        Ok(token)
+    }
+
+    /// Who is waited for and has not redeemed its invitation.
+    pub fn unused(&self) -> Vec<&str> {
+        let unused = |c: &&Entry| c.standing == Standing::Expected && c.certificate.is_none();
+        self.clients.iter().filter(unused).map(|c| &c.name[..]).collect()
+    }
+}
+
+impl Registry {
+    /// Begins a run's file without clients.
+    pub fn create(folder: &Path, address: &str, certificate: &Fingerprint) -> Result<Self> {
+        Draft::new(address, certificate)?.create(folder)
     }
 
     /// The file of a run's folder.
@@ -121,33 +180,7 @@ impl Registry {
     }
 
     fn invite_as(&self, name: &str, open: bool) -> Result<Token> {
-        check_name(name)?;
-        let token: Token = random()?;
-        let hash = hex(&sha256(&token));
-        self.change(|book| match book.clients.iter_mut().find(|c| c.name == name) {
-            Some(entry) if entry.certificate.is_some() => Err(Error::config(format!(
-                "client `{name}` has already joined, and its state is on its own machine"
-            ))
-            .hint("revoke it and invite it under another name if that state is lost")),
-            Some(entry) => {
-                entry.token = hash;
-                entry.standing = Standing::Expected;
-                Ok(())
-            }
-            None => {
-                book.clients.push(Entry {
-                    name: name.into(),
-                    open,
-                    token: hash,
-                    certificate: None,
-                    id: None,
-                    standing: Standing::Expected,
-                    finished: false,
-                });
-                Ok(())
-            }
-        })?;
-        Ok(token)
+        self.change(|book| book.invite(name, open))
     }
 
     /// Sets where a client stands.

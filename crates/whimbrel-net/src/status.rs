@@ -3,6 +3,7 @@
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 
@@ -45,8 +46,10 @@ pub enum Refusal {
     Malformed,
     /// A message beyond its bound.
     TooLarge,
-    /// An upload that stopped half-way.
+    /// An upload that stopped half-way, or came too slowly.
     Stalled,
+    /// A client that sends and does not read what it is sent.
+    NotReading,
     /// An upload for an exchange that is closed.
     Late,
     /// An upload that nobody asked for.
@@ -74,7 +77,8 @@ impl std::fmt::Display for Refusal {
             Self::Behind => "the client's state is not the one that was acknowledged to it",
             Self::Malformed => "frames out of order, or bytes that are no message",
             Self::TooLarge => "a message beyond its bound",
-            Self::Stalled => "an upload stopped half-way",
+            Self::Stalled => "an upload stopped half-way, or came too slowly",
+            Self::NotReading => "it does not read what it is sent",
             Self::Late => "the exchange is closed",
             Self::NotAsked => "nobody asked for this upload",
             Self::Duplicate => "this upload was there already",
@@ -325,6 +329,8 @@ impl Board {
 
     /// Writes `status.json`, which `whimbrel status` reads. Not made durable: it is about now.
     pub fn write(&self, folder: &Path) -> std::io::Result<()> {
+        static WRITING: Mutex<()> = Mutex::new(());
+        let _alone = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
         let text = serde_json::to_string(&*self.0.borrow()).expect("a status is plain data");
         let beside = folder.join("status.json.tmp");
         std::fs::write(&beside, text)?;

@@ -11,6 +11,7 @@
 //! - a truncated message is refused, nonsense never panics, and what is refused leaves no trace;
 //! - no number that is not finite gets into a fold or, past `check`, into a metric; an upload of
 //!   another kind of exchange is refused;
+//! - clients whose summaries start alone start together, however large their numbers are;
 //! - each message a client sends is within the bytes that its disclosures declare, and a message
 //!   that is not declared is empty.
 
@@ -104,6 +105,15 @@ impl<'a> Run<'a> {
             let server = method.load(Part::Server, &empty)?;
             method.admit(server, ClientId(0), bytes).map(|_| ())
         });
+        for bytes in poisoned(&summaries[0]) {
+            let alone = start(&mut std::iter::once((ClientId(0), &bytes[..])));
+            let twice = [&bytes, &bytes, &summaries[2]].into_iter().map(|s| &s[..]);
+            if alone.is_ok()
+                && let Err(error) = start(&mut ids(3).zip(twice))
+            {
+                panic!("{name}: a summary starts alone, and not beside others: {error}");
+            }
+        }
         let mut peers = Vec::new();
         for (id, summary) in roster() {
             let (next, peer) = method.admit(server, id, summary).expect("a client is admitted");

@@ -4,7 +4,7 @@
 use crate::toy::{SOUND, Toy, erased, federation, invariants};
 use std::collections::BTreeMap;
 use whimbrel_core::{ClientId, Key, Probability, Stream, Wire};
-use whimbrel_engine::journal::Entry;
+use whimbrel_engine::journal::Line;
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::runner::SavedStage;
 use whimbrel_engine::{Faults, Journal, Participation, Simulator};
@@ -75,7 +75,7 @@ impl Case {
             if let Participation::Everyone = self.participation {
                 assert_eq!(done.cohort, simulator.machine().enrolled());
             }
-            journal.push_str(&Entry::new(0, &done).to_line());
+            journal.push_str(&Line::exchange(0, &done).to_text());
             if chaos.as_mut().is_some_and(|c| c.below(3) == 0) {
                 let bytes = simulator.save().map_err(|e| e.to_string())?.to_bytes();
                 let saved = SavedStage::from_bytes(&bytes).map_err(|e| e.to_string())?;

@@ -11,9 +11,10 @@ use whimbrel_engine::checkpoint::Checkpoint;
 use whimbrel_engine::keeper::{Moment, Progress};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::machine::Change;
+use whimbrel_engine::metrics::Latest;
 use whimbrel_engine::runner::{Done, Evaluated, Opening, SavedStage, Step, Tally, Traffic};
 use whimbrel_engine::{
-    Carrier, Chain, Ending, Faults, Keeper, Machine, Observer, Outcome, Participation, Row, Runner,
+    Carrier, Chain, Ending, Faults, Keeper, Machine, Observer, Outcome, Participation, Runner,
     Stage, Stopping, run_with,
 };
 
@@ -72,6 +73,7 @@ struct Record {
     tallies: Vec<Tally>,
     traffic: Traffic,
     progress: Progress,
+    latest: Option<Latest>,
 }
 
 struct Journalled {
@@ -91,6 +93,10 @@ impl Keeper for Journalled {
             checkpoint.evaluated = record.progress.evaluated;
             checkpoint.patience = record.progress.patience;
             checkpoint.accepted = record.progress.accepted;
+            checkpoint.latest = record.latest.as_ref().map(|latest| {
+                // What is kept does not depend on the clock.
+                Latest::from_bytes(&latest.to_bytes()).expect("its own bytes")
+            });
         }
         Ok(Some(checkpoint))
     }
@@ -99,7 +105,7 @@ impl Keeper for Journalled {
         0.0
     }
 
-    fn opened(&mut self, moment: &Moment<'_>) -> Result<()> {
+    fn opened(&mut self, _: bool, moment: &Moment<'_>) -> Result<()> {
         self.fate.borrow_mut().strikes()?;
         let mut disk = self.disk.borrow_mut();
         disk.snapshot = Some(moment.checkpoint()?.to_bytes());
@@ -116,6 +122,7 @@ impl Keeper for Journalled {
             tallies: moment.tallies.to_vec(),
             traffic: moment.traffic,
             progress: moment.progress,
+            latest: moment.latest.cloned(),
         });
         // The changes since the snapshot amount to the machine itself.
         let rebuilt = self.resume()?.expect("there is a snapshot");
@@ -123,8 +130,8 @@ impl Keeper for Journalled {
         Ok(())
     }
 
-    fn evaluated(&mut self, row: &Row, _: &Moment<'_>) -> Result<()> {
-        self.disk.borrow_mut().rows.push(row.round);
+    fn evaluated(&mut self, _: &[ClientId], moment: &Moment<'_>) -> Result<()> {
+        self.disk.borrow_mut().rows.push(moment.latest.expect("it was evaluated").row.round);
         Ok(())
     }
 
@@ -272,7 +279,15 @@ impl<'m> Runner<'m> for Mail<'m> {
         let cohort: Vec<ClientId> = exchange.cohort.iter().map(|invited| invited.id).collect();
         self.accepted = self.machine.close(exchange, vec![shard])?;
         let accepted = self.accepted.clone();
-        Ok(Step::Exchanged(Done { exchange: number, round, joined, cohort, accepted }))
+        Ok(Step::Exchanged(Done {
+            exchange: number,
+            round,
+            joined,
+            cohort,
+            accepted,
+            unsent: Vec::new(),
+            unheard: Vec::new(),
+        }))
     }
 
     fn acknowledge(&mut self) -> Result<()> {
@@ -287,7 +302,7 @@ impl<'m> Runner<'m> for Mail<'m> {
         Ok(())
     }
 
-    fn evaluate(&mut self, _: bool) -> Result<Option<Evaluated>> {
+    fn evaluate(&mut self) -> Result<Option<Evaluated>> {
         Ok(Some(Evaluated::default()))
     }
 

@@ -141,7 +141,15 @@ pub(super) fn summary(
         let constants = plan.theory().iter().map(|(name, value)| ((*name).into(), number(*value)));
         put("theory", Value::Object(constants.collect()));
     }
-    put("notes", plan.notes().into());
+    let mut notes = plan.notes();
+    if outcome.last.is_none() && matches!(outcome.ending, Ending::Finished | Ending::Early(_)) {
+        notes.push(
+            "clients were asked for no evaluations: there is no objective, and nothing was measured \
+             on what was held out"
+                .into(),
+        );
+    }
+    put("notes", notes.into());
     put("version", env!("CARGO_PKG_VERSION").into());
     put("isa", isa::level().name().into());
     put("data_hash", facts.hash.clone().into());

@@ -20,6 +20,8 @@ pub struct Federation {
     pub dashboard: Option<String>,
     /// Seconds between signs of life.
     pub heartbeat_s: f64,
+    /// Seconds for which a finished coordinator waits for clients that have not fetched the model.
+    pub linger_s: f64,
     /// The longest message that is taken.
     pub message_max: u64,
 }
@@ -83,11 +85,17 @@ static HEARTBEAT: Key = Key::default(
     "10.0",
     "seconds between signs of life; a client silent for three times as long counts as away",
 );
+static LINGER: Key = Key::default(
+    "linger_s",
+    "a number from 0 to 604800",
+    "60.0",
+    "seconds for which a finished coordinator waits for clients that are to fetch the model",
+);
 static MESSAGE_MAX: Key = Key::default(
     "message_max",
     "an integer from 1024 to 17179869184",
     "1073741824",
-    "bytes of the longest message that is taken",
+    "bytes of the longest message that the coordinator or a client takes",
 );
 
 /// `[federation]`.
@@ -95,7 +103,7 @@ pub(crate) static SECTION: Section = Section {
     name: "federation",
     doc: "Who takes part on a network, and when a round closes there. `whimbrel run` simulates the \
           job without looking at it.",
-    keys: &[&CLIENTS, &QUORUM, &DEADLINE, &LISTEN, &DASHBOARD, &HEARTBEAT, &MESSAGE_MAX],
+    keys: &[&CLIENTS, &QUORUM, &DEADLINE, &LISTEN, &DASHBOARD, &HEARTBEAT, &LINGER, &MESSAGE_MAX],
     example: "[federation]\nclients = [\"north\", \"south\", \"west\"]\nquorum = 2\n\
               deadline_s = 600\nlisten = \"0.0.0.0:7443\"\n",
 };
@@ -110,6 +118,7 @@ impl Federation {
             listen: "127.0.0.1:7443".into(),
             dashboard: Some("127.0.0.1:7480".into()),
             heartbeat_s: 10.0,
+            linger_s: 60.0,
             message_max: 1 << 30,
         }
     }
@@ -125,6 +134,7 @@ impl Federation {
             _ => Ok(None),
         });
         let heartbeat_s = reader.read(&HEARTBEAT, |v| v.number(|x| (0.1..=3600.0).contains(&x)));
+        let linger_s = reader.read(&LINGER, |v| v.number(|x| (0.0..=604_800.0).contains(&x)));
         let message_max = reader.read(&MESSAGE_MAX, |v| v.integer(1024..=1 << 34));
         let clients = clients?;
         if let (Clients::Named(names), Ok(Quorum::Number(quorum))) = (&clients, quorum)
@@ -144,6 +154,7 @@ impl Federation {
             listen: listen?,
             dashboard: dashboard?,
             heartbeat_s: heartbeat_s?,
+            linger_s: linger_s?,
             message_max: message_max?,
         })
     }
@@ -167,6 +178,7 @@ impl Federation {
         out.put(&LISTEN, text(&self.listen));
         out.put(&DASHBOARD, self.dashboard.as_ref().map_or("false".into(), |at| text(at)));
         out.put(&HEARTBEAT, number(self.heartbeat_s));
+        out.put(&LINGER, number(self.linger_s));
         out.put(&MESSAGE_MAX, self.message_max.to_string());
     }
 }

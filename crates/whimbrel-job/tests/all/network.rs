@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, ClientId, Key, Opaque, Result, Wire};
-use whimbrel_engine::journal::Entry;
+use whimbrel_engine::journal::Line;
 use whimbrel_engine::keeper::Nowhere;
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::runner::{Done, Evaluated, Opening, SavedStage, Step, Tally, Traffic};
@@ -36,7 +36,7 @@ impl Observer for Scribe {
     }
 
     fn exchange(&mut self, done: &Done) {
-        self.journal += &Entry::new(self.stage, done).to_line();
+        self.journal += &Line::exchange(self.stage, done).to_text();
     }
 }
 
@@ -182,7 +182,15 @@ impl<'m> Runner<'m> for Mail<'m> {
         let cohort = exchange.cohort.iter().map(|invited| invited.id).collect();
         self.accepted = self.machine.close(exchange, vec![shard])?;
         let accepted = self.accepted.clone();
-        Ok(Step::Exchanged(Done { exchange: number, round, joined, cohort, accepted }))
+        Ok(Step::Exchanged(Done {
+            exchange: number,
+            round,
+            joined,
+            cohort,
+            accepted,
+            unsent: Vec::new(),
+            unheard: Vec::new(),
+        }))
     }
 
     fn acknowledge(&mut self) -> Result<()> {
@@ -193,7 +201,7 @@ impl<'m> Runner<'m> for Mail<'m> {
         Ok(())
     }
 
-    fn evaluate(&mut self, _: bool) -> Result<Option<Evaluated>> {
+    fn evaluate(&mut self) -> Result<Option<Evaluated>> {
         Ok(None)
     }
 

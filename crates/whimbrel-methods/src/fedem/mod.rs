@@ -50,6 +50,7 @@ pub use oracle::{Decoded, Oracle, Running};
 pub(crate) use state::list_bytes;
 pub use state::{Client, Down, Peer, Phase, Server, Summary, Up};
 
+use crate::settings::check_sums;
 use crate::step::Schedule;
 use oracle::Estimate;
 use state::Fold;
@@ -176,6 +177,7 @@ impl<M: LatentModel> Method for FedEm<M> {
             total += weight;
             let sum = moments.get_or_insert_with(|| ExactSum::new(summary.moments.len()));
             add_checked(sum, id, &summary.moments, weight)?;
+            check_sums(id, &summary.offers)?;
             offers.push((summary.rows as f64, summary.offers));
         }
         let Some(moments) = moments else {
@@ -211,9 +213,7 @@ impl<M: LatentModel> Method for FedEm<M> {
         if summary.moments.len() != server.moments_sum.len() {
             return Err(Error::peer(format!("client {id} sent moments of another length")));
         }
-        if !vector::all_finite(&summary.moments) {
-            return Err(Error::peer(format!("client {id} sent moments that are not finite")));
-        }
+        check_sums(id, &summary.moments)?;
         server.total += weight;
         server.rows += summary.rows;
         server.clients += 1;
@@ -532,5 +532,6 @@ fn add_checked(sum: &mut ExactSum, id: ClientId, moments: &[f64], weight: f64) -
     if moments.len() != sum.len() {
         return Err(Error::peer(format!("client {id} sent moments of another length")));
     }
+    check_sums(id, moments)?;
     sum.add(moments, weight)
 }

@@ -8,6 +8,7 @@
 
 use super::roll::{Answers, Roll};
 use super::{BindCells, FedMiss, Phase};
+use crate::settings::check_sums;
 use whimbrel_core::method::{
     Artifact, Bind, Cohort, Disclosure, Evaluate, Exposure, From, Metric, Plan,
 };
@@ -233,6 +234,7 @@ impl Method for Baselines {
         if lists.iter().any(|l| l.len() != self.settings.columns || !vector::all_finite(l)) {
             return Err(Error::peer(format!("client {id} sent sums of other columns")));
         }
+        lists.iter().try_for_each(|list| check_sums(id, list))?;
         let (fit, peer) = self.fit()?.admit(server.fit, id, &summary.fit)?;
         server.columns.add(&summary.columns);
         Ok((Server { fit, ..server }, peer))

@@ -3,9 +3,9 @@
 use super::{check_finite, rows_of};
 use crate::fedem::list_bytes;
 use crate::once::OneShot;
-use crate::settings::ROWS_MAX;
+use crate::settings::{ROWS_MAX, check_sums};
 use whimbrel_core::method::{Artifact, Disclosure, Exposure};
-use whimbrel_core::{ClientData, ClientId, Error, ExactSum, Key, Result, vector, wire};
+use whimbrel_core::{ClientData, ClientId, Error, ExactSum, Key, Result, wire};
 
 /// What the stage's result is called.
 pub(super) const KIND: &str = "prepare-columns";
@@ -78,9 +78,10 @@ impl Columns {
         if [&sums.means, &sums.squares].iter().any(|list| list.len() != self.columns) {
             return Err(Error::peer(format!("client {id} has other columns")));
         }
-        let numbers = vector::all_finite(&sums.means) && vector::all_finite(&sums.squares);
+        check_sums(id, &sums.means)?;
+        check_sums(id, &sums.squares)?;
         let negative = sums.squares.iter().any(|q| *q < 0.0);
-        if !(1..=ROWS_MAX).contains(&sums.rows) || !numbers || negative {
+        if !(1..=ROWS_MAX).contains(&sums.rows) || negative {
             return Err(Error::peer(format!("client {id} sent sums that no rows have")));
         }
         Ok(())

@@ -8,7 +8,7 @@
 use super::{check_finite, rows_of};
 use crate::fedem::list_bytes;
 use crate::once::OneShot;
-use crate::settings::ROWS_MAX;
+use crate::settings::{ROWS_MAX, check_sums};
 use whimbrel_core::linalg::{Eigen, packed_index, packed_len, symmetric_eigen, unpack};
 use whimbrel_core::method::{Artifact, Disclosure, Exposure};
 use whimbrel_core::{ClientData, ClientId, Error, ExactSum, Key, Result, kernel, vector, wire};
@@ -126,10 +126,9 @@ impl Pca {
     fn check(&self, id: ClientId, sent: &Products) -> Result<()> {
         let right = sent.products.len() == packed_len(self.columns)
             && (1..=ROWS_MAX).contains(&sent.rows)
-            && vector::all_finite(&sent.products)
             && (0..self.columns).all(|j| sent.products[packed_index(j, j)] >= 0.0);
         match right {
-            true => Ok(()),
+            true => check_sums(id, &sent.products),
             false => Err(Error::peer(format!("client {id} sent products that no rows have"))),
         }
     }

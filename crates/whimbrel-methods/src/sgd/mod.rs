@@ -32,7 +32,7 @@ pub use preset::Preset;
 pub use state::{Client, Down, Fold, Peer, Phase, Server, Summary, Up};
 pub use steps::{Bounds, StepRule};
 
-use crate::settings::{Batch, Budget, DRAW, Weights};
+use crate::settings::{Batch, Budget, DRAW, Weights, check_sums};
 use std::sync::Arc;
 use whimbrel_codec::channel::{Downlink, Uplink};
 use whimbrel_core::method::{Artifact, Bind, Cohort, Disclosure, Exposure, From, Method, Plan};
@@ -374,5 +374,6 @@ fn checked(weights: Weights, id: ClientId, summary: &Summary) -> Result<f64> {
     if constants.iter().any(|c| !(*c >= 0.0 && c.is_finite())) {
         return Err(Error::peer(format!("client {id} sent constants that no loss has")));
     }
+    check_sums(id, &constants)?;
     weights.of(id, summary.rows)
 }

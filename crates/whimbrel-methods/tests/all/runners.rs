@@ -4,7 +4,7 @@
 use crate::federation::*;
 use whimbrel_core::method::{Cohort, From, Method, Plan};
 use whimbrel_core::{ClientData, ClientId, Probability, Table, Wire};
-use whimbrel_engine::journal::Entry;
+use whimbrel_engine::journal::Line;
 use whimbrel_engine::participation::everyone;
 use whimbrel_engine::{Faults, Journal, Participation, Simulator};
 use whimbrel_methods::fedem::{Batch, Client, FirstMemories, Oracle, Server};
@@ -109,7 +109,7 @@ fn simulated(
                 .unwrap();
         let mut journal = String::new();
         while let Some(done) = simulator.step().unwrap() {
-            journal.push_str(&Entry::new(0, &done).to_line());
+            journal.push_str(&Line::exchange(0, &done).to_text());
             if reload {
                 let saved = simulator.save().unwrap().to_bytes();
                 let saved = Wire::from_bytes(&saved).unwrap();

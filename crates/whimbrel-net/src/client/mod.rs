@@ -31,8 +31,10 @@ const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_LAST: Duration = Duration::from_secs(5);
 /// How long an enrolment may take once there is a connection.
 const ENROL: Duration = Duration::from_secs(60);
-/// How long a client that has the model tries to say so.
-const FAREWELL: Duration = Duration::from_secs(10);
+/// How long a client that has the model tries to say so, and the longest pause then: enough for a
+/// coordinator that is started again. Unheard, it is waited for as long as the coordinator lingers.
+const FAREWELL: Duration = Duration::from_secs(15);
+const FAREWELL_PAUSE_LAST: Duration = Duration::from_secs(2);
 /// How often a pause looks whether the client is to stop.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -180,7 +182,7 @@ impl Client {
 
     /// Says that the model is here until it is heard.
     async fn farewell(&self, enrolled: &Enrolled, side: &ClientSide) -> Result<()> {
-        let mut pause = Pause::new(None);
+        let mut pause = Pause { last: FAREWELL_PAUSE_LAST, ..Pause::new(None) };
         loop {
             if let Ok(mut connection) = self.connect().await
                 && farewell(&mut connection, enrolled.run.clone(), side).await
@@ -208,13 +210,14 @@ fn delivered(side: ClientSide) -> Ending {
 /// Exponential back-off with jitter: clients that lost one coordinator do not come back as one.
 struct Pause {
     next: Duration,
+    last: Duration,
     since: Instant,
     give_up: Option<Duration>,
 }
 
 impl Pause {
     fn new(give_up: Option<Duration>) -> Self {
-        Self { next: PAUSE_FIRST, since: Instant::now(), give_up }
+        Self { next: PAUSE_FIRST, last: PAUSE_LAST, since: Instant::now(), give_up }
     }
 
     /// Waits; false where the client is to stop.
@@ -238,7 +241,7 @@ impl Pause {
             }
             tokio::time::sleep(TICK.min(until.saturating_duration_since(Instant::now()))).await;
         }
-        self.next = (2 * self.next).min(PAUSE_LAST);
+        self.next = (2 * self.next).min(self.last);
         Ok(true)
     }
 }

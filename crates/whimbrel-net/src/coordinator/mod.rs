@@ -5,6 +5,7 @@
 //! thread, and the commit rule is kept by order of calls: an exchange is closed, the ledger makes
 //! it durable, and only then [`Rounds::acknowledge`] moves the fates and tells the clients.
 
+mod culprits;
 mod gather;
 mod rounds;
 mod serve;

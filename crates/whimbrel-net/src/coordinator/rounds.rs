@@ -1,6 +1,7 @@
 //! One stage: enrolment, exchanges, evaluations.
 
 use super::Network;
+use super::culprits::culprits;
 use super::gather::{Asking, Call, Gathered, Quorum, Rules};
 use crate::desk::Order;
 use crate::point::Point;
@@ -219,6 +220,8 @@ impl<'a> Runner<'a> for Rounds<'a> {
             return Ok(Step::Interrupted);
         }
         let accepted = self.machine.close(exchange, vec![shard])?;
+        let unsent = cohort.iter().copied().filter(|id| !down.contains_key(id)).collect();
+        let unheard = cohort.iter().copied().filter(|id| !up.contains_key(id)).collect();
         for (id, bytes) in down {
             self.tallies[id.0 as usize].bytes_down += bytes;
             self.traffic.down += bytes;
@@ -235,7 +238,8 @@ impl<'a> Runner<'a> for Rounds<'a> {
         self.network.hall.board.change(|s| {
             (s.bytes_up, s.bytes_down, s.bytes_eval) = (traffic.up, traffic.down, traffic.eval);
         });
-        Ok(Step::Exchanged(Done { exchange: number, round, joined, cohort, accepted }))
+        let exchange = number;
+        Ok(Step::Exchanged(Done { exchange, round, joined, cohort, accepted, unsent, unheard }))
     }
 
     fn acknowledge(&mut self) -> Result<()> {
@@ -243,7 +247,7 @@ impl<'a> Runner<'a> for Rounds<'a> {
         Ok(())
     }
 
-    fn evaluate(&mut self, counted: bool) -> Result<Option<Evaluated>> {
+    fn evaluate(&mut self) -> Result<Option<Evaluated>> {
         self.settle();
         if !self.network.evaluates {
             return Ok(None);
@@ -266,13 +270,11 @@ impl<'a> Runner<'a> for Rounds<'a> {
         let mut losses = vec![None; self.network.names.len()];
         for (id, answer) in &answers {
             losses[id.0 as usize] = self.method.loss(answer)?;
-            if counted {
-                self.traffic.eval += (ask.len() + answer.len()) as u64;
-            }
+            self.traffic.eval += (ask.len() + answer.len()) as u64;
         }
         let mut each = answers.iter().map(|(id, answer)| (*id, &answer[..]));
         let metrics = self.method.conclude(self.machine.server(), &mut each)?;
-        Ok(Some(Evaluated { metrics, losses }))
+        Ok(Some(Evaluated { metrics, losses, answered: answers.keys().copied().collect() }))
     }
 
     fn names(&self) -> Vec<String> {
@@ -344,6 +346,7 @@ fn enrol<'a>(
             let works = |without: &BTreeSet<ClientId>| start(&summaries, without).is_ok();
             let everyone: Vec<ClientId> = summaries.keys().copied().collect();
             let Some(culprits) = culprits(&everyone, &suspects, works) else { return Err(error) };
+            // Each is named in the audit log, on the board, and to itself.
             for id in &culprits {
                 turned_away.insert(turn_away(network, *id, asking.point, &error));
                 summaries.remove(id);
@@ -360,33 +363,6 @@ struct Start<'a> {
     summaries: BTreeMap<ClientId, Vec<u8>>,
     /// Who is not.
     turned_away: BTreeSet<String>,
-}
-
-/// Without whom a start works that failed with everyone: a single client, or those whose summaries
-/// fail alone. None where it is not a few clients' doing, as with too few rows in all of them.
-fn culprits(
-    everyone: &[ClientId],
-    suspects: &BTreeSet<ClientId>,
-    works: impl Fn(&BTreeSet<ClientId>) -> bool,
-) -> Option<BTreeSet<ClientId>> {
-    let (first, then): (Vec<ClientId>, Vec<ClientId>) =
-        everyone.iter().partition(|id| suspects.contains(id));
-    let single = first.into_iter().chain(then).map(|id| BTreeSet::from([id]));
-    if let Some(single) = single.into_iter().find(|single| works(single)) {
-        return Some(single);
-    }
-    if suspects.is_empty() || !works(suspects) {
-        return None;
-    }
-    // Whoever does no harm beside the others stays.
-    let mut culprits = suspects.clone();
-    for id in suspects {
-        culprits.remove(id);
-        if !works(&culprits) {
-            culprits.insert(*id);
-        }
-    }
-    Some(culprits)
 }
 
 /// Refuses a client's summary for good and says so; the client's name.
@@ -510,30 +486,5 @@ impl Call for Answers<'_, '_> {
         self.method.check(id, peer, &bytes)?;
         self.taken.insert(id, bytes);
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A start that fails with any of the bad ones, and with fewer than two clients.
-    fn found(bad: &[u32], suspects: &[u32]) -> Option<Vec<u32>> {
-        let everyone: Vec<ClientId> = (0..6).map(ClientId).collect();
-        let suspects = suspects.iter().copied().map(ClientId).collect();
-        let works = |without: &BTreeSet<ClientId>| {
-            bad.iter().all(|id| without.contains(&ClientId(*id))) && without.len() <= 4
-        };
-        let found = culprits(&everyone, &suspects, works)?;
-        Some(found.into_iter().map(|id| id.0).collect())
-    }
-
-    #[test]
-    fn a_failed_start_is_laid_at_the_door_of_those_without_whom_it_works() {
-        assert_eq!(found(&[3], &[]), Some(vec![3]));
-        assert_eq!(found(&[3], &[0, 1]), Some(vec![3]), "too few rows alone is no fault");
-        assert_eq!(found(&[1, 4], &[1, 2, 4]), Some(vec![1, 4]));
-        assert_eq!(found(&[1, 4], &[]), None);
-        assert_eq!(found(&[0, 1, 2, 3, 4], &[0, 1, 2, 3, 4]), None);
     }
 }

@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tonic::codegen::Bytes;
 use whimbrel_core::{ClientId, Error, Result, Wire};
-use whimbrel_engine::journal::Entry;
+use whimbrel_engine::journal::Line;
 use whimbrel_engine::runner::Done;
 use whimbrel_engine::{Chain, Ending, Observer, Outcome, Row, run_with};
 
@@ -60,6 +60,7 @@ pub struct Coordinator {
     ledger: Ledger,
     seed: u64,
     board: Board,
+    folder: PathBuf,
     stop: Arc<AtomicBool>,
     last_stage: u32,
 }
@@ -96,9 +97,9 @@ impl Coordinator {
         let _inside = runtime.enter();
         let listener = TcpListener::from_std(listener).map_err(fault)?;
         runtime.spawn(listen(listener, tls, hall));
-        runtime.spawn(write_status(board.clone(), folder));
+        runtime.spawn(write_status(board.clone(), folder.clone()));
         drop(_inside);
-        Ok(Self { runtime, network, ledger, seed, board, stop, last_stage: 0 })
+        Ok(Self { runtime, network, ledger, seed, board, folder, stop, last_stage: 0 })
     }
 
     /// Runs the job to its end, or until it is told to stop.
@@ -189,7 +190,7 @@ impl Coordinator {
 
     fn goodbye(&mut self, reason: &str, over: bool) {
         if self.network.links.is_empty() {
-            return;
+            return self.write_status();
         }
         for link in self.network.links.values() {
             link.order(Order::Close { reason: reason.into(), over });
@@ -198,6 +199,14 @@ impl Coordinator {
         self.board.change(|s| s.clients.values_mut().for_each(|c| c.connected = false));
         // The words are handed to the connections; what does not leave in time is lost with them.
         self.runtime.block_on(async { tokio::time::sleep(GOODBYE).await });
+        self.write_status();
+    }
+
+    /// Whoever looks later sees how it ended: the process may be gone before the next writing is due.
+    fn write_status(&self) {
+        if let Err(error) = self.board.write(&self.folder) {
+            tracing::debug!(%error, "status.json could not be written");
+        }
     }
 }
 
@@ -289,12 +298,28 @@ impl Observer for Watching<'_> {
             let left = self.seconds_left(round);
             self.board.change(|s| s.eta_s = left);
         }
-        tracing::debug!(line = %Entry::new(stage, done).to_line().trim_end(), "exchange");
+        tracing::debug!(line = %Line::exchange(stage, done).to_text().trim_end(), "exchange");
         self.observer.exchange(done);
     }
 
     fn row(&mut self, row: &Row) {
         self.board.row(serde_json::Value::Object(row.to_json()));
         self.observer.row(row);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_delivered_files_are_plain() {
+        let message = |name: &str| files_to_bytes(&[(name.to_owned(), vec![1])]);
+        assert_eq!(files_from_bytes(&message("model.json")).unwrap()[0].0, "model.json");
+        let strange =
+            ["", ".", "..", "a/b", "/a", "../a", "a\\b", "..\\a", "a\0b", "a/", "./a", "model//x"];
+        for name in strange {
+            assert!(files_from_bytes(&message(name)).is_err(), "{name:?}");
+        }
     }
 }

@@ -1,67 +1,12 @@
 //! Certificates that institutions bring, and disks that are really full.
 
+use crate::pki::Authority;
 use crate::support::{Joined, PATIENCE, Town, Toys, simulate};
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
-use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 use whimbrel_net::status::Refusal;
 use whimbrel_net::tls::Identity;
-
-/// An authority that signs certificates.
-struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    pem: String,
-}
-
-impl Authority {
-    fn new(name: &str) -> Self {
-        let key = KeyPair::generate().unwrap();
-        let mut parameters = named(name);
-        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-        let pem = pem("CERTIFICATE", parameters.self_signed(&key).unwrap().der());
-        Self { issuer: Issuer::new(parameters, key), pem }
-    }
-
-    /// Writes a certificate with its chain, and its key.
-    fn sign(&self, folder: &Path, name: &str) -> (PathBuf, PathBuf) {
-        let key = KeyPair::generate().unwrap();
-        let certificate = named(name).signed_by(&key, &self.issuer).unwrap();
-        let paths = (folder.join(format!("{name}.pem")), folder.join(format!("{name}.key")));
-        let chain = pem("CERTIFICATE", certificate.der()) + &self.pem;
-        std::fs::write(&paths.0, chain).unwrap();
-        std::fs::write(&paths.1, pem("PRIVATE KEY", &key.serialize_der())).unwrap();
-        paths
-    }
-}
-
-fn named(name: &str) -> CertificateParams {
-    let mut parameters = CertificateParams::new(vec![format!("{name}.example")]).unwrap();
-    parameters.distinguished_name.push(DnType::CommonName, name);
-    parameters
-}
-
-/// The text form of keys and certificates: base64 between two lines.
-fn pem(label: &str, der: &[u8]) -> String {
-    const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = format!("-----BEGIN {label}-----\n");
-    for line in der.chunks(48) {
-        for three in line.chunks(3) {
-            let word = three.iter().fold(0u32, |word, byte| word << 8 | u32::from(*byte));
-            let word = word << (8 * (3 - three.len()));
-            let letter = |at: usize| match at <= three.len() {
-                true => char::from(LETTERS[(word >> (18 - 6 * at)) as usize & 63]),
-                false => '=',
-            };
-            text.extend((0..4).map(letter));
-        }
-        text.push('\n');
-    }
-    writeln!(text, "-----END {label}-----").unwrap();
-    text
-}
 
 #[test]
 fn both_ends_bring_certificates_and_a_client_of_another_authority_stays_outside() {

@@ -3,6 +3,7 @@
 use crate::support::{Joined, Serving, Town, Toys, replay, simulate};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use whimbrel_engine::{Ending, Stopping};
 use whimbrel_net::Invitation;
 use whimbrel_net::coordinator::{Quorum, Rules};
 use whimbrel_net::registry::Standing;
@@ -64,7 +65,7 @@ fn clients_that_stop_and_come_back_end_in_the_same_bits() {
 
 #[test]
 fn with_a_deadline_a_slow_client_is_left_out_and_the_journal_replays_it() {
-    let toys = Toys::new(1, 12);
+    let toys = Toys::new(1, 200);
     let mut town = Town::new(toys.clone(), 3);
     town.rules = Rules { quorum: Quorum::Number(2), deadline: Some(Duration::from_millis(40)) };
     let serving = town.serve(false);
@@ -83,6 +84,35 @@ fn with_a_deadline_a_slow_client_is_left_out_and_the_journal_replays_it() {
     restless.halt();
     assert_ne!(left.journal, simulate(&toys, 3).0.journal, "nobody was left out");
     assert_eq!(left, replay(&toys, 3, &left.journal));
+}
+
+/// The objective is a sum over those who answer: it is lowest while the one furthest off is away,
+/// so when a job stops depends on who was heard at each evaluation.
+#[test]
+fn with_a_deadline_a_stopping_rule_is_replayed_from_who_answered() {
+    let stopping = Stopping { patience: Some(300), ..Stopping::default() };
+    let toys = Toys { evaluate: Some(1), stopping, ..Toys::new(1, 4000) };
+    let mut town = Town::new(toys.clone(), 3);
+    town.rules = Rules { quorum: Quorum::Number(2), deadline: Some(Duration::from_millis(40)) };
+    let mut serving = town.serve(false);
+    let steady: Vec<Joined> = (1..3).map(|i| town.join(i)).collect();
+    let restless = town.join(0);
+    serving.shows("some exchanges", |s| s.strip.len() >= 2);
+    restless.halt();
+    serving.shows("a round without it", |s| s.strip.iter().any(|e| !e.accepted.contains(&0)));
+    // The coordinator goes away and comes back in between; what it knows of evaluations stays.
+    serving.stop.store(true, Ordering::Relaxed);
+    assert!(serving.result().unwrap().is_none(), "the job was over too soon");
+    serving = town.serve(true);
+    serving.shows("a round without it", |s| s.strip.iter().any(|e| !e.accepted.contains(&0)));
+    let restless = town.join(0);
+    let (left, _) = serving.end();
+    steady.into_iter().for_each(Joined::model);
+    restless.halt();
+    assert!(matches!(left.ending, Ending::Early(_)), "{:?}", left.ending);
+    assert!(left.journal.contains("\"answered\":\"1-2\""), "it was always heard");
+    assert_eq!(left, replay(&toys, 3, &left.journal));
+    assert_ne!(left.metrics, simulate(&toys, 3).0.metrics, "it made no difference who answered");
 }
 
 #[test]
@@ -104,7 +134,13 @@ fn a_torn_log_goes_on_from_the_record_before() {
     // An orderly stop makes a checkpoint and empties the log: take that back.
     kept.iter().for_each(|(bytes, path)| std::fs::write(path, bytes).unwrap());
     let (log, path) = &kept[1];
-    assert!(Wal::open(path).unwrap().1.len() >= 3, "no records to go on from");
+    let mut records = 0;
+    let count = |_: &[u8]| {
+        records += 1;
+        Ok(())
+    };
+    drop(Wal::open(path, count).unwrap());
+    assert!(records >= 3, "no records to go on from");
     // Behind them a record that was never made durable, and so never acknowledged: the first one
     // again, but for its last byte.
     let length = u32::from_le_bytes(log[20..24].try_into().unwrap()) as usize;
@@ -142,10 +178,14 @@ fn a_client_invited_late_joins_and_one_declared_dead_is_not_waited_for() {
     let first = town.join(0);
     let second = town.join(1);
     serving.shows("a round", |s| s.round >= 1);
+    // Without its first client the job waits until the third one is there.
+    first.halt();
     let registry = town.registry();
     let token = registry.invite("c02").unwrap();
     let late = Invitation { name: "c02".into(), token, ..town.invitations[0].clone() };
     let third = town.join_with(2, Box::new(town.toys.clone()), late);
+    serving.shows("the late client", |s| s.clients.get("c02").is_some_and(|c| c.connected));
+    let first = town.join(0);
     let took_part = |id| move |s: &Status| s.strip.iter().any(|e| e.accepted.contains(&id));
     serving.shows("the late client's upload", took_part(2));
     // The second one goes away: the job waits for it until it is declared dead.
@@ -158,6 +198,24 @@ fn a_client_invited_late_joins_and_one_declared_dead_is_not_waited_for() {
     assert!(left.journal.contains("\"joined\":\"2\""), "{}", left.journal);
     assert_eq!(outcome.rounds, 400);
     assert!(left.rounds[0] == 400 && left.rounds[1] < 400 && left.rounds[2] > 0);
+    assert_eq!(left, replay(&town.toys, 3, &left.journal));
+}
+
+/// A stage that begins without somebody is replayed without it.
+#[test]
+fn a_client_that_is_dead_by_the_next_stage_is_not_in_its_replay_either() {
+    let toys = Toys { evaluate: None, ..Toys::new(2, 400) };
+    let mut town = Town::new(toys, 3);
+    let serving = town.serve(false);
+    let steady: Vec<Joined> = (0..2).map(|i| town.join(i)).collect();
+    let third = town.join(2);
+    serving.shows("a round", |s| s.round >= 1);
+    third.halt();
+    town.registry().stand("c02", Standing::Dead).unwrap();
+    let (left, _) = serving.end();
+    steady.into_iter().for_each(Joined::model);
+    assert!(left.journal.contains("{\"stage\":1,\"enrolled\":\"0-1\"}"), "it was there");
+    assert_eq!(left.rounds, [400, 400, 0]);
     assert_eq!(left, replay(&town.toys, 3, &left.journal));
 }
 

@@ -1,6 +1,6 @@
 //! A federation on a network leaves what a simulation leaves.
 
-use crate::support::{Joined, Town, Toys, simulate};
+use crate::support::{Joined, Town, Toys, replay, simulate};
 use whimbrel_core::Probability;
 use whimbrel_engine::Participation;
 
@@ -16,7 +16,7 @@ fn two_clients_end_in_the_simulators_bits() {
     assert_eq!(left, simulated);
     assert_eq!((outcome.traffic, &outcome.tallies), (whole.traffic, &whole.tallies));
     assert_eq!(outcome.losses, whole.losses);
-    let rows = |o: &whimbrel_engine::Outcome| o.last.as_ref().map(|r| r.metrics.clone());
+    let rows = |o: &whimbrel_engine::Outcome| o.last.as_ref().map(|r| r.figures.clone());
     assert_eq!(rows(&outcome), rows(&whole));
 }
 
@@ -43,7 +43,9 @@ fn evaluations_happen_only_where_clients_agreed_to_them() {
     let clients: Vec<Joined> = (0..2).map(|i| town.join(i)).collect();
     let (left, outcome) = serving.end();
     clients.into_iter().for_each(Joined::model);
-    assert_eq!(left, simulate(&toys, 2).0);
+    assert_eq!(left, simulate(&Toys { evaluate: None, ..toys.clone() }, 2).0);
+    // Not even a simulation asks, where it replays what happened there.
+    assert_eq!(left, replay(&toys, 2, &left.journal));
     assert_eq!((outcome.traffic.eval, outcome.last), (0, None));
 
     // A coordinator that asks all the same hears no.

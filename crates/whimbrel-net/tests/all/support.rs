@@ -34,12 +34,14 @@ pub struct Toys {
     pub evaluate: Option<u32>,
     pub participation: Participation,
     pub faults: Vec<Faults>,
+    pub stopping: Stopping,
 }
 
 impl Toys {
     pub fn new(stages: usize, rounds: u32) -> Self {
         let participation = Participation::Everyone;
-        Self { stages, rounds, evaluate: Some(3), participation, faults: Vec::new() }
+        let stopping = Stopping::default();
+        Self { stages, rounds, evaluate: Some(3), participation, faults: Vec::new(), stopping }
     }
 }
 
@@ -56,7 +58,7 @@ impl Chain for Toys {
             participation: self.participation.clone(),
             faults: self.faults.get(index).cloned().unwrap_or_default(),
             evaluate_every: self.evaluate.filter(|_| index + 1 == self.stages),
-            stopping: Stopping::default(),
+            stopping: self.stopping,
         })
     }
 }
@@ -72,6 +74,9 @@ pub struct Left {
     pub names: Vec<String>,
     pub rounds: Vec<u32>,
     pub journal: String,
+    /// But for the seconds.
+    pub metrics: Vec<serde_json::Value>,
+    pub ending: whimbrel_engine::Ending,
 }
 
 impl Left {
@@ -83,8 +88,20 @@ impl Left {
             names: outcome.names.clone(),
             rounds: outcome.tallies.iter().map(|t| t.rounds).collect(),
             journal: std::fs::read_to_string(folder.join("journal")).unwrap(),
+            metrics: metrics(folder),
+            ending: outcome.ending.clone(),
         }
     }
+}
+
+fn metrics(folder: &Path) -> Vec<serde_json::Value> {
+    let text = std::fs::read_to_string(folder.join("metrics.jsonl")).unwrap();
+    let row = |line| {
+        let mut row: serde_json::Value = serde_json::from_str(line).unwrap();
+        row.as_object_mut().unwrap().remove("seconds");
+        row
+    };
+    text.lines().map(row).collect()
 }
 
 pub fn saved(folder: &Path) -> Checkpoint {
@@ -154,10 +171,14 @@ impl Town {
             Invitation { address: address.clone(), server: identity.fingerprint(), name, token }
         };
         let invitations = (0..count).map(invite).collect();
+        // What must not expire does not, on a slow machine either.
         let limits = Limits {
-            heartbeat: Duration::from_secs(2),
-            first_frame: Duration::from_secs(5),
-            linger: PATIENCE,
+            heartbeat: Duration::from_secs(5),
+            handshake: PATIENCE,
+            first_frame: PATIENCE,
+            stall: PATIENCE,
+            late_summary: PATIENCE,
+            linger: PATIENCE / 2,
             ..Limits::default()
         };
         let rules = Rules::default();
@@ -272,7 +293,8 @@ impl Town {
         let folder = setup.folder.clone();
         let data = toy::clients(i + 1).pop().unwrap().1;
         let evaluates = self.agrees;
-        let participant = Participant { chain, data, seed: SEED, evaluates };
+        let message_bytes = self.limits.message_bytes;
+        let participant = Participant { chain, data, seed: SEED, evaluates, message_bytes };
         let thread = std::thread::spawn(move || join(setup, &folder, participant));
         Joined { thread, stop }
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once, OnceLock};
 use std::time::Duration;
-use whimbrel::core::method::{Metric, MetricValue};
+use whimbrel::core::method::MetricValue;
 use whimbrel::core::{ClientData, Error};
 use whimbrel::data::hash_file;
 use whimbrel::engine::metrics::Row;
@@ -291,8 +291,7 @@ fn warn_of_repairs(name: &str, last: &Row, table: bool) {
     if table {
         return;
     }
-    let dead = last.metrics.iter().find(|metric| metric.name == "dead");
-    if let Some(Metric { value: MetricValue::List(components), .. }) = dead {
+    if let Some(MetricValue::List(components)) = last.figure("dead") {
         for component in components {
             warning(&format!("{name}: component {component} lost its weight on the way"));
         }

@@ -2,15 +2,25 @@
 
 use super::messages::{data, note};
 use serde_json::Value;
+use std::io::ErrorKind;
 use std::path::Path;
 use whimbrel::core::Error;
+use whimbrel::engine::lock::FolderLock;
 use whimbrel::job::failure::{Failure, Result};
+use whimbrel::job::rundir::RunDir;
 use whimbrel::net::Invitation;
 use whimbrel::net::registry::{Registry, Standing, unhex};
 
 /// Invites one more client, or one again that has not come yet.
 pub fn invite_command(run: &Path, name: Option<&str>) -> Result<u8> {
     let registry = open(run)?;
+    if let Some(ending) = RunDir::adopt(run).ending() {
+        let error = Error::config(format!("the run in {} is over: {ending}", run.display())).hint(
+            "nobody can join it any more; `whimbrel serve --resume` hands the model to those who \
+             took part",
+        );
+        return Err(error.into());
+    }
     let book = registry.book();
     let name = match name {
         Some(name) => name.to_owned(),
@@ -41,7 +51,13 @@ pub fn revoke_command(run: &Path, name: &str, dead: bool) -> Result<u8> {
 pub fn status_command(run: &Path, json: bool) -> Result<u8> {
     open(run)?;
     let path = run.join("status.json");
-    let text = std::fs::read_to_string(&path).map_err(|e| Error::storage(path.display(), e))?;
+    let text = std::fs::read_to_string(&path).map_err(|e| match e.kind() {
+        ErrorKind::NotFound => Error::config(format!(
+            "the run in {} has no status yet: its coordinator did not begin to work",
+            run.display()
+        )),
+        _ => Error::storage(path.display(), e),
+    })?;
     if json {
         data(&format!("{}\n", text.trim_end()))?;
         return Ok(0);
@@ -49,6 +65,11 @@ pub fn status_command(run: &Path, json: bool) -> Result<u8> {
     let status: Value =
         serde_json::from_str(&text).map_err(|e| Error::storage(path.display(), e))?;
     data(&table(&status))?;
+    let over = RunDir::adopt(run).ending().is_some();
+    if !over && !FolderLock::is_held(run) {
+        note("no coordinator is at work there: this is how the last one left it");
+        note("go on with: whimbrel serve JOB --out DIR --resume");
+    }
     Ok(0)
 }
 

@@ -12,6 +12,7 @@ use whimbrel::core::method::Exposure;
 use whimbrel::engine::checkpoint::write_atomically;
 use whimbrel::job::Offer;
 use whimbrel::job::failure::{Failure, Result};
+use whimbrel::job::spec::{Federation, Job};
 use whimbrel::net::Invitation;
 use whimbrel::net::client::{Client, ClientSide, Ending, Enrolled, Participant, Setup};
 use whimbrel::net::tls::Identity;
@@ -57,10 +58,11 @@ pub fn join_command(args: &Join) -> Result<u8> {
         // Asked once: a service that restarts goes on with what was agreed to.
         write_atomically(&consent, offer.hash().as_bytes())?;
     }
-    let seed = offer.job()?.seed;
+    let job = offer.job()?;
+    let (seed, message_bytes) = (job.seed, offered_message_max(&job));
     let plan = offer.plan()?;
     let evaluates = plan.evaluates();
-    let participant = Participant { chain: Box::new(plan), data, seed, evaluates };
+    let participant = Participant { chain: Box::new(plan), data, seed, evaluates, message_bytes };
     let side = ClientSide::open(participant, &folder)?;
     match runtime.block_on(client.take_part(&enrolled, side))? {
         Ending::Delivered(files) => {
@@ -74,6 +76,12 @@ pub fn join_command(args: &Join) -> Result<u8> {
             Ok(INTERRUPTED)
         }
     }
+}
+
+/// The longest message that the coordinator may send.
+fn offered_message_max(job: &Job) -> u64 {
+    let federation = job.federation.clone().unwrap_or_else(|| Federation::of(1));
+    federation.message_max
 }
 
 /// A folder per client; a name with anything but plain letters is written so that it is one.
@@ -128,16 +136,38 @@ fn write_model(folder: &Path, offer: &Offer, files: &[(String, Vec<u8>)]) -> Res
     std::fs::create_dir_all(&model).map_err(|e| Error::storage(model.display(), e))?;
     write_atomically(&folder.join("job.toml"), offer.job()?.to_toml().as_bytes())?;
     for (name, bytes) in files {
-        // A coordinator chooses the names: nothing else in this folder is its to write.
-        let place = match &name[..] {
-            name if MODEL.contains(&name) => &model,
-            name if TOLD.contains(&name) => folder,
-            _ => {
-                let what = format!("the coordinator sent a file `{}`", name.escape_debug());
-                return Err(Error::peer(what).into());
-            }
+        let Some(place) = place(folder, name) else {
+            let what = format!("the coordinator sent a file `{}`", name.escape_debug());
+            return Err(Error::peer(what).into());
         };
-        write_atomically(&place.join(name), bytes)?;
+        write_atomically(&place, bytes)?;
     }
     Ok(())
+}
+
+/// Where a file goes that a coordinator sent. It chooses the names: nothing else in this folder is
+/// its to write.
+fn place(folder: &Path, name: &str) -> Option<PathBuf> {
+    match name {
+        name if MODEL.contains(&name) => Some(folder.join("model").join(name)),
+        name if TOLD.contains(&name) => Some(folder.join(name)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_coordinator_writes_what_it_delivers_and_nothing_else() {
+        let folder = Path::new("joined");
+        assert_eq!(place(folder, "model.json"), Some("joined/model/model.json".into()));
+        assert_eq!(place(folder, "metrics.jsonl"), Some("joined/metrics.jsonl".into()));
+        let strange =
+            ["identity", "slot-a", "offer", "job.toml", "../model.json", "/etc/passwd", ""];
+        for name in strange {
+            assert_eq!(place(folder, name), None, "{name}");
+        }
+    }
 }

@@ -17,7 +17,7 @@ use whimbrel::job::spec::{Clients, Federation, Quorum as QuorumKey};
 use whimbrel::job::{Job, Offer};
 use whimbrel::net::coordinator::{Coordinator, Quorum, Rules, Setup};
 use whimbrel::net::dashboard::{About, Dashboard};
-use whimbrel::net::registry::Registry;
+use whimbrel::net::registry::{Draft, Registry};
 use whimbrel::net::status::Board;
 use whimbrel::net::tls::{Identity, server_config};
 use whimbrel::net::{Invitation, Limits};
@@ -26,6 +26,11 @@ use whimbrel::net::{Invitation, Limits};
 pub const TOLD: [&str; 2] = ["metrics.jsonl", "summary.json"];
 /// The model.
 pub const MODEL: [&str; 2] = ["model.json", "model.safetensors"];
+
+/// What a run loses whose clients are never asked how well the model does.
+const UNEVALUATED: &str = "the job asks its clients for no evaluations: there will be no objective and \
+    no figures of what was held out, and stopping rules that need them never apply; \
+    `evaluate = { every = N }` in [method] asks for them";
 
 struct Quiet;
 impl Observer for Quiet {}
@@ -48,10 +53,16 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
         (_, true) => Existing::Replace,
         _ => Existing::Refuse,
     };
-    // Before anything is removed: whoever has the port or the folder may still be at work.
+    let open = || RunDir::open(args.out.as_deref(), &job.name, existing);
+    // A run that goes on has its port from its folder: whoever works there is named first. Otherwise
+    // the port comes before anything is removed: whoever has it may still be at work.
+    let resumed = args.resume.then(open).transpose()?;
     let listener = bind(args, &federation)?;
-    let dir = RunDir::open(args.out.as_deref(), &job.name, existing)?;
+    let dir = resumed.map_or_else(open, Ok)?;
     plan.warnings().iter().for_each(|w| warning(w));
+    if !plan.evaluates() {
+        warning(UNEVALUATED);
+    }
     dir.settle(&resolved(&job, &[]), args.resume)?;
     let identity = identity(args, dir.path())?;
     let registry = registry(args, dir.path(), &federation, &listener, &identity)?;
@@ -210,7 +221,18 @@ fn registry(
     identity: &Identity,
 ) -> Result<Registry> {
     if args.resume && Registry::exists(run) {
-        return Ok(Registry::open(run)?);
+        let registry = Registry::open(run)?;
+        let book = registry.book();
+        if let Some(first) = book.unused().first() {
+            note(&format!(
+                "invitations not used so far: {}; `whimbrel invite {} {}` makes a new one in its \
+                 place",
+                book.unused().join(", "),
+                shell_word(run),
+                shell_word(Path::new(first))
+            ));
+        }
+        return Ok(registry);
     }
     let local = listener.local_addr().map_err(|e| Error::storage("the listener", e))?;
     let address = args.address.clone().unwrap_or_else(|| local.to_string());
@@ -219,7 +241,7 @@ fn registry(
             "invitations name {address}, which no other machine can reach; give --address HOST:PORT"
         ));
     }
-    let registry = Registry::create(run, &address, &identity.fingerprint())?;
+    let mut draft = Draft::new(&address, &identity.fingerprint())?;
     let mut lines = String::new();
     let mut invited = |name: &str, token| {
         let server = identity.fingerprint();
@@ -229,14 +251,14 @@ fn registry(
     match &federation.clients {
         Clients::Named(names) => {
             for name in names {
-                invited(name, registry.invite(name)?);
+                invited(name, draft.invite(name, false)?);
             }
         }
         Clients::Number(count) => {
             let digits = count.to_string().len();
             for n in 1..=*count {
                 let name = format!("client-{n:0digits$}");
-                invited(&name, registry.invite_open(&name)?);
+                invited(&name, draft.invite(&name, true)?);
             }
         }
     }
@@ -245,7 +267,8 @@ fn registry(
         true => note(lines.trim_end()),
         false => data(&lines)?,
     }
-    Ok(registry)
+    // Said before they are good: a process killed here begins anew, and says others.
+    Ok(draft.create(run)?)
 }
 
 fn rules(federation: &Federation) -> Rules {
@@ -263,6 +286,7 @@ fn limits(federation: &Federation) -> Limits {
     Limits {
         heartbeat: Duration::from_secs_f64(federation.heartbeat_s),
         message_bytes: federation.message_max,
+        linger: Duration::from_secs_f64(federation.linger_s),
         ..Limits::default()
     }
 }

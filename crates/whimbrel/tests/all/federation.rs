@@ -54,7 +54,7 @@ impl Process {
         let _ = self.0.wait();
     }
 
-    fn start(sandbox: &Sandbox, log: &str, args: &[&str]) -> Self {
+    pub(crate) fn start(sandbox: &Sandbox, log: &str, args: &[&str]) -> Self {
         let file =
             |name: String| File::options().create(true).append(true).open(sandbox.path(&name));
         let mut command = sandbox.command(args);

@@ -9,8 +9,11 @@ mod gradient;
 mod impute;
 mod inputs;
 mod messages;
+mod operations;
 mod outputs;
 mod peers;
+#[path = "../../../whimbrel-net/tests/all/pki.rs"]
+mod pki;
 mod predict;
 mod report;
 mod same_bits;

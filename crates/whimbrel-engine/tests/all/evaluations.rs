@@ -1,0 +1,139 @@
+//! Who answers an evaluation decides when a job stops: what was kept of it is not asked again.
+
+use crate::toy::{SOUND, Toy, clients, erased};
+use std::sync::atomic::AtomicBool;
+use whimbrel_core::method::Artifact;
+use whimbrel_core::{ClientId, Error, Result, Wire};
+use whimbrel_engine::checkpoint::Checkpoint;
+use whimbrel_engine::journal::Line;
+use whimbrel_engine::keeper::Moment;
+use whimbrel_engine::runner::Done;
+use whimbrel_engine::{
+    Chain, Ending, Faults, Journal, Keeper, Observer, Outcome, Participation, Simulation, Stage,
+    Stopping, run_with,
+};
+
+/// Forty rounds, evaluated one by one, that stop once nothing improves.
+#[derive(Clone, Default)]
+struct Patient {
+    replay: Option<Journal>,
+}
+
+impl Chain for Patient {
+    fn len(&self) -> usize {
+        1
+    }
+
+    fn build(&self, _: usize, _: &[Artifact]) -> Result<Stage> {
+        Ok(Stage {
+            name: "fit",
+            method: Box::new(erased(Toy { rounds: 40, ..SOUND })),
+            participation: Participation::Everyone,
+            faults: Faults { replay: self.replay.clone(), ..Faults::default() },
+            evaluate_every: Some(1),
+            stopping: Stopping { patience: Some(3), ..Stopping::default() },
+        })
+    }
+}
+
+struct Silent;
+impl Observer for Silent {}
+
+/// Keeps every evaluation, and dies before the stage can be left.
+#[derive(Default)]
+struct Abrupt {
+    kept: Option<Vec<u8>>,
+    journal: String,
+    dies: bool,
+}
+
+impl Keeper for Abrupt {
+    fn resume(&mut self) -> Result<Option<Checkpoint>> {
+        self.kept.as_deref().map(Checkpoint::from_bytes).transpose()
+    }
+
+    fn seconds_before(&self) -> f64 {
+        0.0
+    }
+
+    fn opened(&mut self, fresh: bool, moment: &Moment<'_>) -> Result<()> {
+        if fresh {
+            self.journal += &Line::opening(moment.stage, &moment.machine.enrolled()).to_text();
+        }
+        Ok(())
+    }
+
+    fn exchange(&mut self, done: &Done, moment: &Moment<'_>) -> Result<()> {
+        self.journal += &Line::exchange(moment.stage, done).to_text();
+        Ok(())
+    }
+
+    fn evaluated(&mut self, answered: &[ClientId], moment: &Moment<'_>) -> Result<()> {
+        let round = moment.latest.expect("it was evaluated").row.round;
+        self.journal += &Line::evaluation(moment.stage, round, answered).to_text();
+        self.kept = Some(moment.checkpoint()?.to_bytes());
+        Ok(())
+    }
+
+    fn left(&mut self, moment: &Moment<'_>) -> Result<()> {
+        if std::mem::take(&mut self.dies) {
+            return Err(Error::storage("here", "killed"));
+        }
+        self.kept = Some(moment.checkpoint()?.to_bytes());
+        Ok(())
+    }
+
+    fn failed(&mut self) -> Result<()> {
+        panic!("nothing diverges here")
+    }
+}
+
+fn run(chain: &Patient, keeper: &mut Abrupt) -> Result<Outcome> {
+    let mut simulation = Simulation::new(clients(3));
+    run_with(chain, &mut simulation, keeper, 7, &AtomicBool::new(false), &mut Silent)
+}
+
+fn same(a: &Outcome, b: &Outcome) {
+    assert_eq!(
+        (&a.ending, a.rounds, &a.delivered, a.traffic, &a.losses, &a.tallies),
+        (&b.ending, b.rounds, &b.delivered, b.traffic, &b.losses, &b.tallies)
+    );
+    let figures = |o: &Outcome| o.last.as_ref().map(|row| row.figures.clone());
+    assert_eq!(figures(a), figures(b));
+}
+
+#[test]
+fn a_stop_that_was_decided_and_not_kept_is_decided_again() {
+    let calm = run(&Patient::default(), &mut Abrupt::default()).unwrap();
+    assert!(matches!(calm.ending, Ending::Early(_)), "{:?}", calm.ending);
+    assert!(calm.rounds < 40);
+    let mut keeper = Abrupt { dies: true, ..Abrupt::default() };
+    run(&Patient::default(), &mut keeper).err().expect("it was killed");
+    same(&run(&Patient::default(), &mut keeper).unwrap(), &calm);
+    // And once more, from a stage that is over: nobody is asked, and nothing is lost.
+    same(&run(&Patient::default(), &mut keeper).unwrap(), &calm);
+}
+
+#[test]
+fn a_replay_evaluates_over_those_who_answered() {
+    let mut keeper = Abrupt::default();
+    let calm = run(&Patient::default(), &mut keeper).unwrap();
+    let again = Journal::parse(&keeper.journal, 0).unwrap();
+    let replayed = Patient { replay: Some(again) };
+    same(&run(&replayed, &mut Abrupt::default()).unwrap(), &calm);
+
+    // Nobody is heard after round 1, and in the next three rounds two of three are.
+    let everyone = |round| Line::evaluation(0, round, &[0, 1, 2].map(ClientId)).to_text();
+    let mut journal = keeper.journal.replace(&everyone(1), "");
+    for round in 2..5 {
+        let some = Line::evaluation(0, round, &[1, 2].map(ClientId)).to_text();
+        journal = journal.replace(&everyone(round), &some);
+    }
+    let chain = Patient { replay: Some(Journal::parse(&journal, 0).unwrap()) };
+    let mut keeper = Abrupt::default();
+    // Without the first client the objective is lower: this run would stop later than the journal.
+    let error = run(&chain, &mut keeper).err().expect("it stops where the other did").to_string();
+    assert!(error.contains("it ends before exchange"), "{error}");
+    assert!(keeper.journal.starts_with(&journal), "{}\n{journal}", keeper.journal);
+    assert!(!journal.contains(&everyone(1)) && journal.contains("\"answered\":\"1-2\""));
+}

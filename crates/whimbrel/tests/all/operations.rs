@@ -1,0 +1,222 @@
+//! What whoever runs a federation relies on: one process per folder, `status`, files that others
+//! cannot read, certificates of an institution, and a journal that is replayed.
+
+use crate::federation::{NAMES, Process, invitations, join, same_model, serve, wait, wards};
+use crate::pki::Authority;
+use crate::support::Sandbox;
+use std::fs;
+
+/// The whole job, with clients as they are started by default.
+fn finish(sandbox: &Sandbox, coordinator: Process) {
+    let clients: Vec<(String, Process)> = invitations(sandbox)
+        .into_iter()
+        .map(|(name, invitation)| (name.clone(), join(sandbox, &name, &invitation)))
+        .collect();
+    coordinator.ends(sandbox, "serve");
+    for (name, client) in clients {
+        client.ends(sandbox, &name);
+    }
+}
+
+fn shows(sandbox: &Sandbox, what: &str) {
+    let path = sandbox.path("served/status.json");
+    wait(what, || fs::read_to_string(&path).is_ok_and(|text| text.contains(what)));
+}
+
+#[test]
+fn a_second_coordinator_is_refused_until_the_first_is_gone() {
+    let sandbox = wards(3, "");
+    let mut coordinator = serve(&sandbox, false);
+    invitations(&sandbox);
+    shows(&sandbox, "enrolment: waiting for");
+    for how in ["--resume", "--force"] {
+        let ran = sandbox.run(&["serve", "job.toml", "--out", "served", how]);
+        assert_eq!(ran.code, 2, "{how}: {}", ran.stderr);
+        assert!(ran.stderr.contains("another process works in served"), "{how}: {}", ran.stderr);
+    }
+    let status = sandbox.ok(&["status", "served"]);
+    assert!(!status.stderr.contains("no coordinator is at work"), "{}", status.stderr);
+    coordinator.kill();
+    let status = sandbox.ok(&["status", "served"]);
+    assert!(status.stderr.contains("no coordinator is at work"), "{}", status.stderr);
+    let coordinator = serve(&sandbox, true);
+    finish(&sandbox, coordinator);
+    same_model(&sandbox);
+    let told = sandbox.read("serve.log");
+    assert!(told.contains("invitations not used so far: east, north, west"), "{told}");
+}
+
+#[test]
+fn status_tells_of_runs_that_go_on_are_over_or_never_were() {
+    let sandbox = wards(3, "");
+    let ran = sandbox.run(&["status", "served"]);
+    assert!(ran.code == 2 && ran.stderr.contains("is no run that is served"), "{}", ran.stderr);
+    let coordinator = serve(&sandbox, false);
+    invitations(&sandbox);
+    shows(&sandbox, "enrolment: waiting for");
+    let running = sandbox.ok(&["status", "served"]);
+    assert!(running.stdout.contains("waiting for"), "{}", running.stdout);
+    for name in NAMES {
+        let line = running.stdout.lines().find(|line| line.starts_with(name)).unwrap();
+        assert!(line.contains("away"), "{line}");
+    }
+    finish(&sandbox, coordinator);
+    let over = sandbox.ok(&["status", "served"]);
+    assert!(over.stdout.starts_with("wards: finished\n"), "{}", over.stdout);
+    assert!(!over.stderr.contains("no coordinator"), "{}", over.stderr);
+    let json = sandbox.ok(&["status", "served", "--json"]).json();
+    assert_eq!(json["finished"], true);
+    // Nobody can join what is over; whoever took part can still fetch the model.
+    let ran = sandbox.run(&["invite", "served", "south"]);
+    assert!(ran.code == 2 && ran.stderr.contains("is over: finished"), "{}", ran.stderr);
+    assert!(!sandbox.read("served/federation.json").contains("south"));
+}
+
+#[cfg(unix)]
+#[test]
+fn keys_and_tokens_are_the_owners_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let sandbox = wards(3, "");
+    let args = ["serve", "job.toml", "--out", "served", "--dashboard", "127.0.0.1:0"];
+    let mut coordinator = Process::start(&sandbox, "serve", &args);
+    invitations(&sandbox);
+    let link = |log: &str| {
+        log.rsplit_once("/?token=")
+            .map(|(_, rest)| rest.lines().next().unwrap_or_default().to_owned())
+    };
+    wait("the dashboard", || link(&sandbox.read("serve.log")).is_some());
+    let token = sandbox.read("served/dashboard-token");
+    assert_eq!(link(&sandbox.read("serve.log")).as_ref(), Some(&token));
+    // The link stays good when the coordinator is started again.
+    coordinator.kill();
+    fs::write(sandbox.path("serve.log"), "").unwrap();
+    let coordinator = Process::start(&sandbox, "serve", &[&args[..], &["--resume"]].concat());
+    wait("the dashboard", || link(&sandbox.read("serve.log")).is_some());
+    assert_eq!(link(&sandbox.read("serve.log")), Some(token));
+    finish(&sandbox, coordinator);
+
+    let mode = |name: &str| fs::metadata(sandbox.path(name)).unwrap().permissions().mode() & 0o777;
+    for (name, wanted) in [
+        ("served/tls", 0o700),
+        ("served/tls/identity", 0o600),
+        ("served/dashboard-token", 0o600),
+        ("client-north", 0o700),
+        ("client-north/identity", 0o600),
+    ] {
+        assert_eq!(mode(name), wanted, "{name} is {:o}", mode(name));
+    }
+    // What others could read holds no secret.
+    let registry = sandbox.read("served/federation.json");
+    for (_, invitation) in invitations(&sandbox) {
+        assert!(!registry.contains(&invitation));
+    }
+    // A delivery is these files and no others.
+    let mut files: Vec<String> = fs::read_dir(sandbox.path("client-north/model"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    files.sort_unstable();
+    assert_eq!(files, ["model.json", "model.safetensors"]);
+}
+
+#[test]
+fn both_ends_bring_certificates_and_a_client_of_another_authority_is_refused() {
+    let sandbox = wards(3, "");
+    let folder = sandbox.path("");
+    let (institution, elsewhere) = (Authority::new("institution"), Authority::new("elsewhere"));
+    sandbox.write("ca.pem", &institution.pem);
+    institution.sign(&folder, "coordinator");
+    NAMES.iter().for_each(|name| drop(institution.sign(&folder, name)));
+    elsewhere.sign(&folder, "stranger");
+    let args = ["serve", "job.toml", "--out", "served", "--client-ca", "ca.pem"];
+    let brought = ["--cert", "coordinator.pem", "--key", "coordinator.key"];
+    let coordinator = Process::start(&sandbox, "serve", &[&args[..], &brought[..]].concat());
+    let invitations = invitations(&sandbox);
+
+    let (_, invitation) = &invitations[0];
+    let enter = ["join", invitation, "--data", "east.csv", "--yes", "--give-up", "0"];
+    let of_stranger = ["--out", "x", "--cert", "stranger.pem", "--key", "stranger.key"];
+    let own = ["--out", "y"];
+    for with in [&of_stranger[..], &own[..]] {
+        let ran = sandbox.run(&[&enter[..], with].concat());
+        assert_eq!(ran.code, 4, "{with:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains("could not be reached"), "{with:?}: {}", ran.stderr);
+    }
+    let book = sandbox.object("served/federation.json");
+    let clients = book["clients"].as_array().unwrap();
+    assert!(clients.iter().all(|client| client["certificate"].is_null()), "{clients:?}");
+
+    let start = |(name, invitation): &(String, String)| {
+        let (data, out) = (format!("{name}.csv"), format!("client-{name}"));
+        let (cert, key) = (format!("{name}.pem"), format!("{name}.key"));
+        let args = ["join", invitation, "--data", &data, "--out", &out, "--yes"];
+        let brought = ["--cert", &cert, "--key", &key, "--give-up", "120"];
+        Process::start(&sandbox, name, &[&args[..], &brought[..]].concat())
+    };
+    let clients: Vec<Process> = invitations.iter().map(start).collect();
+    coordinator.ends(&sandbox, "serve");
+    for ((name, _), client) in invitations.iter().zip(clients) {
+        client.ends(&sandbox, name);
+    }
+    same_model(&sandbox);
+    assert!(
+        !sandbox.path("served/tls/identity").exists(),
+        "a key was made although one was brought"
+    );
+}
+
+/// Rounds close at a deadline, clients and the coordinator are killed, and a stopping rule asks who
+/// answered: what came of it is what the journal tells.
+#[test]
+fn with_a_deadline_kills_and_a_stopping_rule_the_replay_of_the_journal_is_the_run() {
+    let sandbox = wards(100_000, "stop = { patience = 1500, tolerance = 0.0 }\n");
+    let job = sandbox.read("job.toml").replace("every = 5", "every = 1");
+    sandbox.write("job.toml", &format!("{job}quorum = 1\ndeadline_s = 0.05\n"));
+    let mut coordinator = serve(&sandbox, false);
+    let invitations = invitations(&sandbox);
+    let start = |at: usize| join(&sandbox, &invitations[at].0, &invitations[at].1);
+    let mut clients: Vec<Process> = (0..NAMES.len()).map(start).collect();
+    let seen = || fs::read_to_string(sandbox.path("served/status.json")).unwrap_or_default();
+    for kill in 0..4 {
+        let before = seen();
+        wait("something new", || seen() != before);
+        assert!(!coordinator.is_over(), "the job was over before kill {kill}");
+        match kill % 2 {
+            0 => {
+                // Away for as long as it takes to start again: a round or an evaluation or more.
+                clients[kill / 2].kill();
+                clients[kill / 2] = start(kill / 2);
+            }
+            _ => {
+                coordinator.kill();
+                coordinator = serve(&sandbox, true);
+            }
+        }
+    }
+    coordinator.ends(&sandbox, "serve");
+    for ((name, _), client) in invitations.iter().zip(clients) {
+        client.ends(&sandbox, name);
+    }
+    sandbox.ok(&["run", "job.toml", "--out", "again", "--replay", "served/journal"]);
+    for file in ["model/model.safetensors", "journal"] {
+        let bytes = |run: &str| fs::read(sandbox.path(&format!("{run}/{file}"))).unwrap();
+        assert!(bytes("served") == bytes("again"), "{file} differs");
+    }
+    let metrics = |run: &str| {
+        let mut rows = sandbox.metrics(run);
+        rows.iter_mut().for_each(|row| drop(row.remove("seconds")));
+        rows
+    };
+    assert_eq!(metrics("served"), metrics("again"));
+    let summary =
+        |run: &str, key: &str| sandbox.object(&format!("{run}/summary.json"))[key].clone();
+    for key in ["rounds", "objective", "ending", "bits_up", "bits_down", "bits_eval"] {
+        assert_eq!(summary("served", key), summary("again", key), "{key}");
+    }
+    let everyone = "\"answered\":\"0-2\"";
+    let journal = sandbox.read("served/journal");
+    let some = journal.lines().filter(|l| l.contains("answered") && !l.contains(everyone)).count();
+    assert!(some > 0, "everyone was heard at every evaluation");
+    let ending = summary("served", "ending");
+    assert!(ending.as_str().unwrap().starts_with("stopped early"), "{ending}");
+}
