@@ -28,7 +28,7 @@ fn a_second_coordinator_is_refused_until_the_first_is_gone() {
     let sandbox = wards(3, "");
     let mut coordinator = serve(&sandbox, false);
     invitations(&sandbox);
-    shows(&sandbox, "enrolment: waiting for");
+    shows(&sandbox, "\"state\":\"federated k-means, enrolment: waiting for");
     for how in ["--resume", "--force"] {
         let ran = sandbox.run(&["serve", "job.toml", "--out", "served", how]);
         assert_eq!(ran.code, 2, "{how}: {}", ran.stderr);
@@ -53,7 +53,7 @@ fn status_tells_of_runs_that_go_on_are_over_or_never_were() {
     assert!(ran.code == 2 && ran.stderr.contains("is no run that is served"), "{}", ran.stderr);
     let coordinator = serve(&sandbox, false);
     invitations(&sandbox);
-    shows(&sandbox, "enrolment: waiting for");
+    shows(&sandbox, "\"state\":\"federated k-means, enrolment: waiting for");
     let running = sandbox.ok(&["status", "served"]);
     assert!(running.stdout.contains("waiting for"), "{}", running.stdout);
     for name in NAMES {
@@ -177,14 +177,18 @@ fn with_a_deadline_kills_and_a_stopping_rule_the_replay_of_the_journal_is_the_ru
     let start = |at: usize| join(&sandbox, &invitations[at].0, &invitations[at].1);
     let mut clients: Vec<Process> = (0..NAMES.len()).map(start).collect();
     let seen = || fs::read_to_string(sandbox.path("served/status.json")).unwrap_or_default();
-    for kill in 0..4 {
+    let moves_on = || {
         let before = seen();
         wait("something new", || seen() != before);
+    };
+    for kill in 0..4 {
+        moves_on();
         assert!(!coordinator.is_over(), "the job was over before kill {kill}");
         match kill % 2 {
             0 => {
-                // Away for as long as it takes to start again: a round or an evaluation or more.
+                // Away for some rounds, and so for the evaluations between them.
                 clients[kill / 2].kill();
+                (0..3).for_each(|_| moves_on());
                 clients[kill / 2] = start(kill / 2);
             }
             _ => {
