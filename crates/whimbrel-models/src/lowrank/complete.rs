@@ -21,8 +21,10 @@
 
 use super::balance::align;
 use super::kernels::{bernoulli_means, move_row, poisson_means, row_field, row_theta};
+use super::settle::settle;
 use super::{Factors, Family, LowRank, gaussian, glm};
 use rayon::prelude::*;
+use std::ops::Range;
 use whimbrel_core::{Error, Result};
 
 /// Tables are cut into at most so many chunks of rows, whose sums are added in order: so bits do
@@ -38,11 +40,11 @@ pub const COPIES_UNOBSERVED: f64 = 0.05;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sparse {
     starts: Vec<usize>,
-    columns: Vec<u32>,
+    pub(super) columns: Vec<u32>,
     /// Residuals over copies.
     values: Vec<f64>,
     /// Copies of the observed cells; empty where every cell of the table has one weight.
-    copies: Vec<f64>,
+    pub(super) copies: Vec<f64>,
 }
 
 impl Sparse {
@@ -84,8 +86,13 @@ impl Sparse {
         Ok(out)
     }
 
+    /// Where in `columns` and `copies` the cells of a row are.
+    pub(super) fn cells(&self, row: usize) -> Range<usize> {
+        self.starts[row]..self.starts[row + 1]
+    }
+
     fn add_to(&self, row: usize, out: &mut [f64]) {
-        let range = self.starts[row]..self.starts[row + 1];
+        let range = self.cells(row);
         for (column, value) in self.columns[range.clone()].iter().zip(&self.values[range]) {
             out[*column as usize] += value;
         }
@@ -97,7 +104,7 @@ impl Sparse {
             return false;
         }
         out.fill(COPIES_UNOBSERVED);
-        let range = self.starts[row]..self.starts[row + 1];
+        let range = self.cells(row);
         for (column, copies) in self.columns[range.clone()].iter().zip(&self.copies[range]) {
             out[*column as usize] = *copies;
         }
@@ -116,6 +123,9 @@ pub struct Advance {
     pub sweeps: u32,
     /// Cells outside the domain of `T`.
     pub repairs: u64,
+    /// `g^T H^-1 g` over the rows and columns of the first sweep; zero of a Gaussian table with one
+    /// `M`.
+    pub decrement: f64,
 }
 
 /// One step of the table: `H = psi'(theta) - S + push`, `S += gamma H`.
@@ -127,6 +137,9 @@ pub struct Push<'a> {
     pub gamma: f64,
     /// What the penalties are multiplied with: `n/M`, or `n` where copies differ.
     pub shrink: f64,
+    /// Whether the residuals are those of every observation, without noise: the table then holds
+    /// all that the fit depends on, and [`super::settle`] may finish it.
+    pub exact: bool,
 }
 
 impl LowRank {
@@ -176,7 +189,11 @@ impl LowRank {
         let done = if self.family() == Family::Gaussian && step.push.copies.is_empty() {
             gaussian::advance(self, s, factors, basis, step)?
         } else {
-            glm::advance(self, s, factors, step)?
+            let done = glm::advance(self, s, factors, step)?;
+            if step.exact && self.is_penalised() && !step.push.copies.is_empty() {
+                settle(self, s, factors, step, done.decrement)?;
+            }
+            done
         };
         align(factors, &old)?;
         Ok(done)

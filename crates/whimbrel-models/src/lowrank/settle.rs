@@ -1,0 +1,146 @@
+//! The end of a fit without noise: Newton steps over all unknowns at once.
+//!
+//! EM holds a cell that nobody observed near its last value, and that hold is what makes it find
+//! good factors from a poor start. It is also what makes it slow at the end: a cell whose mean is
+//! extrapolated to a million holds like a million observations, and rows and columns that are
+//! fitted in turn crawl along the valley between effects and factors. Once EM moves little, where
+//! everything is penalised and the residuals are exact, what is left is to minimise the objective
+//! of the observed cells, which the server then knows: by steps of a trust region, each found by
+//! conjugate gradients (Steihaug, *SIAM J. Numer. Anal.* 20, 1983) with the rows' and columns' own
+//! Newton systems as the preconditioner. A step is taken only if the objective falls.
+
+use super::balance::balance;
+use super::complete::Push;
+use super::glm::centre;
+use super::joint::{Around, Joint, Unknowns};
+use super::{Factors, LowRank};
+use whimbrel_core::Result;
+
+/// EM moves little when the mean square by which a sweep moves `theta`, weighted by the
+/// information of the observed cells, is below this.
+const NEAR: f64 = 1e-6;
+/// Below this mean square rounding is all that is left.
+const ROUNDING: f64 = 1e-28;
+/// From below this one a step ends at rounding: a second one would be for nothing.
+const LAST: f64 = 1e-16;
+/// Conjugate gradients stop at this share of the gradient, and earlier than that nowhere but at
+/// the edge; close to the optimum the share shrinks, so that steps converge faster than linearly.
+const RESIDUAL_MAX: f64 = 0.1;
+/// Hessian products of one step, and how many a round may have used before its last step.
+const STEP_PRODUCTS_MAX: u32 = 500;
+const ROUND_PRODUCTS_MAX: u32 = 1000;
+/// Steps that a round tries.
+const TRIALS_MAX: u32 = 40;
+/// A step is taken if it keeps so much of what the quadratic model promised, and the region grows
+/// if it keeps so much more.
+const KEPT_MIN: f64 = 0.1;
+const KEPT_WELL: f64 = 0.75;
+
+/// Moves the factors to where the objective of the observed cells is stationary, as far as a
+/// round's work goes. `decrement` is that of EM's first sweep.
+pub(super) fn settle(
+    model: &LowRank,
+    s: &[f64],
+    factors: &mut Factors,
+    step: Push<'_>,
+    decrement: f64,
+) -> Result<()> {
+    let joint = Joint::new(model, s, &step);
+    let mut here = joint.around(Unknowns::of(factors))?;
+    if decrement > NEAR * here.information {
+        return Ok(());
+    }
+    // A first step may move theta by one.
+    let mut radius = here.information.sqrt();
+    let (mut products, mut moved) = (0, false);
+    for _ in 0..TRIALS_MAX {
+        if products >= ROUND_PRODUCTS_MAX {
+            break;
+        }
+        let Some(tried) = inside(&joint, &here, radius) else { break };
+        products += tried.products;
+        let fall = -joint.change(&here, &tried.p);
+        if fall >= KEPT_MIN * tried.promised {
+            if tried.at_edge && fall >= KEPT_WELL * tried.promised {
+                radius *= 2.0;
+            }
+            let mut x = here.x;
+            x.add(1.0, &tried.p);
+            here = joint.around(x)?;
+            moved = true;
+        } else {
+            radius = 0.25 * tried.norm;
+        }
+        if tried.mean_square < LAST {
+            break;
+        }
+    }
+    if moved {
+        here.x.into_factors(factors);
+        centre(model, factors);
+        balance(factors)?;
+    }
+    Ok(())
+}
+
+/// A step within the trust region.
+struct Tried {
+    p: Unknowns,
+    /// Its norm in the preconditioner, in which the region is a ball.
+    norm: f64,
+    /// By how much the quadratic model falls.
+    promised: f64,
+    at_edge: bool,
+    /// The mean square by which rows and columns would move `theta` one at a time.
+    mean_square: f64,
+    products: u32,
+}
+
+/// Minimises the quadratic model within `radius`; none where the gradient is rounding.
+fn inside(joint: &Joint<'_>, here: &Around, radius: f64) -> Option<Tried> {
+    let mut p = here.x.zero();
+    let mut residual = p.clone();
+    residual.add(-1.0, &here.gradient);
+    let mut direction = joint.precondition(here, &residual);
+    // <residual, B^-1 residual>, and <p, p>, <p, direction>, <direction, direction> under B.
+    let mut rho = residual.dot(&direction);
+    let (mut pp, mut pd, mut dd) = (0.0, 0.0, rho);
+    let mean_square = rho / here.information;
+    if mean_square.is_nan() || mean_square <= ROUNDING {
+        return None;
+    }
+    let share = mean_square.sqrt().sqrt().min(RESIDUAL_MAX);
+    let enough = share * share * rho;
+    let (mut promised, mut products, mut at_edge) = (0.0, 0, false);
+    let mut bent = p.clone();
+    while products < STEP_PRODUCTS_MAX && rho > enough {
+        joint.product(here, &direction, &mut bent);
+        products += 1;
+        let curvature = direction.dot(&bent);
+        let newton = rho / curvature;
+        let longer = pp + 2.0 * newton * pd + newton * newton * dd;
+        at_edge = curvature <= 0.0 || longer >= radius * radius;
+        let t = if at_edge {
+            ((pd * pd + dd * (radius * radius - pp)).max(0.0).sqrt() - pd) / dd
+        } else {
+            newton
+        };
+        p.add(t, &direction);
+        pp += 2.0 * t * pd + t * t * dd;
+        promised += t * rho - 0.5 * t * t * curvature;
+        if at_edge {
+            break;
+        }
+        residual.add(-t, &bent);
+        let next = joint.precondition(here, &residual);
+        let rho_next = residual.dot(&next);
+        let beta = rho_next / rho;
+        direction.scale_add(beta, &next);
+        pd = beta * (pd + t * dd);
+        dd = rho_next + beta * beta * dd;
+        rho = rho_next;
+    }
+    let usable = promised > 0.0 && promised.is_finite() && products > 0;
+    let norm = pp.max(0.0).sqrt();
+    usable.then_some(Tried { p, norm, promised, at_edge, mean_square, products })
+}
