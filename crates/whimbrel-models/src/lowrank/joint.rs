@@ -47,6 +47,9 @@ pub(super) struct Around {
     intercept: f64,
     /// `sum w`.
     pub information: f64,
+    /// What rounding adds to `g^T B^-1 g`, with `B` the diagonal blocks: `d` is off by so many units
+    /// of the means and of the terms of `theta`, and a block's curvature is at least `w + lambda`.
+    pub rounding: f64,
 }
 
 /// A number for each unknown; effects that the model does not have stay zero.
@@ -120,6 +123,7 @@ struct Curved {
     w: Vec<f64>,
     rows: Vec<f64>,
     columns: Vec<f64>,
+    rounding: f64,
 }
 
 impl<'a> Joint<'a> {
@@ -140,12 +144,14 @@ impl<'a> Joint<'a> {
         let mut columns = vec![0.0; self.model.columns() * packed_len(self.sides.columns.unknowns)];
         let (mut theta, mut d, mut w, mut rows) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut slabs = Vec::with_capacity(curved.len());
+        let mut rounding = 0.0;
         for part in curved {
             theta.extend(part.theta);
             d.extend(part.d);
             w.extend(part.w);
             rows.extend(part.rows);
             vector::axpy(&mut columns, 1.0, &part.columns);
+            rounding += part.rounding;
             slabs.push(part.slab);
         }
         self.collect(slabs, &x, &mut gradient);
@@ -160,6 +166,7 @@ impl<'a> Joint<'a> {
             columns: factorised(&columns, &self.sides.columns)?,
             intercept: information,
             information,
+            rounding,
         })
     }
 
@@ -239,6 +246,7 @@ impl<'a> Joint<'a> {
             w: Vec::new(),
             rows: vec![0.0; rows.len() * packed_row],
             columns: vec![0.0; self.model.columns() * packed_column],
+            rounding: 0.0,
         };
         let slab = &mut part.slab;
         for (i, row) in rows.enumerate() {
@@ -246,11 +254,15 @@ impl<'a> Joint<'a> {
             for at in push.cells(row) {
                 let l = push.columns[at] as usize;
                 let v = &x.v[l * r..][..r];
-                let effects = x.intercept + x.row_effects[row] + x.column_effects[l];
-                let theta = effects + inner(u, v);
-                let mean = family.mean(theta);
-                let d = push.copies[at] * (mean - self.wanted[at]);
+                let effects = [x.intercept, x.row_effects[row], x.column_effects[l]];
+                let theta = effects.iter().sum::<f64>() + inner(u, v);
+                let (mean, wanted) = (family.mean(theta), self.wanted[at]);
+                let d = push.copies[at] * (mean - wanted);
                 let w = push.copies[at] * family.variance(mean);
+                let terms = |sum: f64, (u, v): (&f64, &f64)| sum + (u * v).abs();
+                let size = u.iter().zip(v).fold(vector::norm1(&effects), terms);
+                let off = f64::EPSILON * (push.copies[at] * (mean.abs() + wanted.abs()) + w * size);
+                part.rounding += off * off / (w + self.sides.rows.lambda);
                 vector::axpy(&mut slab.u[i * r..][..r], d, v);
                 vector::axpy(&mut slab.v[l * r..][..r], d, u);
                 slab.row_effects[i] += d;
@@ -374,6 +386,76 @@ fn solve_blocks(side: &Side, blocks: &[f64], factors: &mut [f64], effects: &mut 
         factors.copy_from_slice(&b[..r]);
         if q > r {
             effects[i] = b[r];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lowrank::{Effects, Family, Settings, Sparse};
+    use whimbrel_core::Key;
+
+    /// `sum_observed M [psi(theta) - S theta]` plus the penalties, in so many words.
+    fn objective(model: &LowRank, push: &Sparse, s: &[f64], x: &Unknowns) -> f64 {
+        let mut factors = Factors::zero(model);
+        x.clone().into_factors(&mut factors);
+        let mut sum = 3.0 * model.penalty(&factors);
+        for row in 0..model.rows() {
+            for at in push.cells(row) {
+                let l = push.columns[at] as usize;
+                let (theta, s) = (factors.theta(row, l), s[row * model.columns() + l]);
+                sum += push.copies[at] * (model.family().psi(theta) - s * theta);
+            }
+        }
+        sum
+    }
+
+    /// Gradient and Hessian products are the derivatives of the objective, `change` is its
+    /// difference, and absent effects stay out of all of them.
+    #[test]
+    fn derivatives_are_those_of_the_objective() {
+        for family in Family::ALL {
+            for effects in [Effects::None, Effects::Row, Effects::Column, Effects::RowColumn] {
+                let settings = Settings {
+                    effects,
+                    lambda: 0.1,
+                    lambda_effects: 0.02,
+                    ..Settings::new(20, 6, family)
+                };
+                let model = LowRank::new(settings).unwrap();
+                let cells = (0..120).filter(|i| i % 3 != 1).map(|i| (i, 0.0, 1.0 + (i % 2) as f64));
+                let push = Sparse::with_copies(&model, cells).unwrap();
+                let s: Vec<f64> = (0..120).map(|i| f64::from(i % 7) / 8.0 + 0.05).collect();
+                let step = Push { push: &push, gamma: 1.0, shrink: 3.0, exact: true };
+                let joint = Joint::new(&model, &s, &step);
+                let x = Unknowns::of(&Factors::start(&model, 0.6, Key::root(1)));
+                let here = joint.around(x.clone()).unwrap();
+                // A direction that the model has.
+                let p = joint.precondition(&here, &here.gradient);
+                let moved = |t: f64| {
+                    let mut moved = x.clone();
+                    moved.add(t, &p);
+                    moved
+                };
+                let at = |t: f64| objective(&model, &push, &s, &moved(t));
+                let h = 1e-4;
+                let slope = (at(h) - at(-h)) / (2.0 * h);
+                let wanted = here.gradient.dot(&p);
+                assert!((slope - wanted).abs() < 1e-6 * wanted, "{family:?} {effects:?} {slope}");
+                let mut bent = x.zero();
+                joint.product(&here, &p, &mut bent);
+                let mut gap = joint.around(moved(h)).unwrap().gradient;
+                gap.add(-1.0, &joint.around(moved(-h)).unwrap().gradient);
+                gap.add(-2.0 * h, &bent);
+                let (gap, size) = (gap.dot(&gap).sqrt() / (2.0 * h), bent.dot(&bent).sqrt());
+                assert!(gap < 1e-6 * size, "{family:?} {effects:?} {gap} {size}");
+                let (change, wanted) = (joint.change(&here, &p), at(1.0) - at(0.0));
+                assert!((change - wanted).abs() < 1e-10 * at(0.0).abs(), "{change} {wanted}");
+                assert_eq!(p.intercept != 0.0, effects.has_intercept());
+                assert_eq!(p.row_effects[2] != 0.0, effects.has_row());
+                assert_eq!(p.column_effects[2] != 0.0, effects.has_column());
+            }
         }
     }
 }

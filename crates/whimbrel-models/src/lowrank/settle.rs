@@ -19,8 +19,8 @@ use whimbrel_core::Result;
 /// EM moves little when the mean square by which a sweep moves `theta`, weighted by the
 /// information of the observed cells, is below this.
 const NEAR: f64 = 1e-6;
-/// Below this mean square rounding is all that is left.
-const ROUNDING: f64 = 1e-28;
+/// Below so many times what rounding adds to it, a gradient says nothing.
+const ROUNDING: f64 = 16.0;
 /// From below this one a step ends at rounding: a second one would be for nothing.
 const LAST: f64 = 1e-16;
 /// Conjugate gradients stop at this share of the gradient, and earlier than that nowhere but at
@@ -105,10 +105,10 @@ fn inside(joint: &Joint<'_>, here: &Around, radius: f64) -> Option<Tried> {
     // <residual, B^-1 residual>, and <p, p>, <p, direction>, <direction, direction> under B.
     let mut rho = residual.dot(&direction);
     let (mut pp, mut pd, mut dd) = (0.0, 0.0, rho);
-    let mean_square = rho / here.information;
-    if mean_square.is_nan() || mean_square <= ROUNDING {
+    if rho.is_nan() || rho <= ROUNDING * here.rounding {
         return None;
     }
+    let mean_square = rho / here.information;
     let share = mean_square.sqrt().sqrt().min(RESIDUAL_MAX);
     let enough = share * share * rho;
     let (mut promised, mut products, mut at_edge) = (0.0, 0, false);
