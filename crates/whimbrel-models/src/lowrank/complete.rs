@@ -21,7 +21,6 @@
 
 use super::balance::align;
 use super::kernels::{bernoulli_means, move_row, poisson_means, row_field, row_theta};
-use super::settle::settle;
 use super::{Factors, Family, LowRank, gaussian, glm};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -123,9 +122,8 @@ pub struct Advance {
     pub sweeps: u32,
     /// Cells outside the domain of `T`.
     pub repairs: u64,
-    /// `g^T H^-1 g` over the rows and columns of the first sweep; zero of a Gaussian table with one
-    /// `M`.
-    pub decrement: f64,
+    /// Whether nothing but the last digits of the factors changed.
+    pub still: bool,
 }
 
 /// One step of the table: `H = psi'(theta) - S + push`, `S += gamma H`.
@@ -189,13 +187,11 @@ impl LowRank {
         let done = if self.family() == Family::Gaussian && step.push.copies.is_empty() {
             gaussian::advance(self, s, factors, basis, step)?
         } else {
-            let done = glm::advance(self, s, factors, step)?;
-            if step.exact && self.is_penalised() && !step.push.copies.is_empty() {
-                settle(self, s, factors, step, done.decrement)?;
-            }
-            done
+            glm::advance(self, s, factors, step)?
         };
-        align(factors, &old)?;
+        if !done.still {
+            align(factors, &old)?;
+        }
         Ok(done)
     }
 }

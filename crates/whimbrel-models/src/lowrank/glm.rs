@@ -17,6 +17,7 @@ use super::adapt::damping;
 use super::balance::balance;
 use super::complete::{Advance, Frame, Push, add, chunk_rows, transposed};
 use super::kernels::{add_to_columns, bernoulli_variances, row_slopes, row_system, weigh};
+use super::settle::settle;
 use super::{Factors, Family, LowRank};
 use rayon::prelude::*;
 use whimbrel_core::linalg::{cholesky, packed_len, solve_lower, solve_lower_transposed, unpack};
@@ -35,13 +36,15 @@ const SWEEPS_MAX: u32 = 10;
 /// Added to curvatures, relative to their largest: a direction without any is not a Newton step.
 pub(super) const CURVATURE_MIN: f64 = 1e-13;
 
-/// `S += gamma H`, then sweeps.
+/// `S += gamma H`, then sweeps; near the end of a run without noise, [`settle`] in their place.
 pub(super) fn advance(
     model: &LowRank,
     s: &mut [f64],
     factors: &mut Factors,
     step: Push<'_>,
 ) -> Result<Advance> {
+    let settles = step.exact && model.is_penalised() && !step.push.copies.is_empty();
+    let before = settles.then(|| factors.clone());
     let mut done = Advance::default();
     let mut moves = true;
     let mut enough = 0.0;
@@ -54,7 +57,13 @@ pub(super) fn advance(
             done.field_norm2 = found.field2;
             done.table_norm2 = found.table2;
             done.repairs = found.repairs;
-            done.decrement = found.decrement;
+            if let Some(before) = &before
+                && let Some(end) = settle(model, s, before, &step, found.decrement)?
+            {
+                *factors = end.factors;
+                done.still = end.still;
+                return Ok(done);
+            }
             enough = ACCURACY * found.decrement / (step.gamma * step.gamma).max(f64::MIN_POSITIVE);
         }
         let rounding = ROUNDING * found.size;

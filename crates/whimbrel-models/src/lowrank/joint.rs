@@ -55,6 +55,7 @@ pub(super) struct Around {
 /// A number for each unknown; effects that the model does not have stay zero.
 #[derive(Clone)]
 pub(super) struct Unknowns {
+    rank: u32,
     pub intercept: f64,
     pub row_effects: Vec<f64>,
     pub column_effects: Vec<f64>,
@@ -64,18 +65,19 @@ pub(super) struct Unknowns {
 
 impl Unknowns {
     pub fn of(factors: &Factors) -> Self {
-        let Factors { intercept, row_effects, column_effects, u, v, .. } = factors.clone();
-        Self { intercept, row_effects, column_effects, u, v }
+        let Factors { rank, intercept, row_effects, column_effects, u, v } = factors.clone();
+        Self { rank, intercept, row_effects, column_effects, u, v }
     }
 
-    pub fn into_factors(self, factors: &mut Factors) {
-        let Self { intercept, row_effects, column_effects, u, v } = self;
-        *factors = Factors { rank: factors.rank, intercept, row_effects, column_effects, u, v };
+    pub fn into_factors(self) -> Factors {
+        let Self { rank, intercept, row_effects, column_effects, u, v } = self;
+        Factors { rank, intercept, row_effects, column_effects, u, v }
     }
 
     pub fn zero(&self) -> Self {
         let zeros = |a: &[f64]| vec![0.0; a.len()];
         Self {
+            rank: self.rank,
             intercept: 0.0,
             row_effects: zeros(&self.row_effects),
             column_effects: zeros(&self.column_effects),
@@ -292,6 +294,7 @@ impl<'a> Joint<'a> {
     fn slab(&self, rows: &Range<usize>) -> Unknowns {
         let (r, columns) = (self.model.rank(), self.model.columns());
         Unknowns {
+            rank: r as u32,
             intercept: 0.0,
             row_effects: vec![0.0; rows.len()],
             column_effects: vec![0.0; columns],
@@ -398,8 +401,7 @@ mod tests {
 
     /// `sum_observed M [psi(theta) - S theta]` plus the penalties, in so many words.
     fn objective(model: &LowRank, push: &Sparse, s: &[f64], x: &Unknowns) -> f64 {
-        let mut factors = Factors::zero(model);
-        x.clone().into_factors(&mut factors);
+        let factors = x.clone().into_factors();
         let mut sum = 3.0 * model.penalty(&factors);
         for row in 0..model.rows() {
             for at in push.cells(row) {

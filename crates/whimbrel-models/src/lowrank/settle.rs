@@ -36,28 +36,40 @@ const TRIALS_MAX: u32 = 40;
 const KEPT_MIN: f64 = 0.1;
 const KEPT_WELL: f64 = 0.75;
 
-/// Moves the factors to where the objective of the observed cells is stationary, as far as a
-/// round's work goes. `decrement` is that of EM's first sweep.
+/// Where a round's work ends.
+pub(super) struct Settled {
+    pub factors: Factors,
+    /// Whether nothing but the last digits changed. Balance and rotation are then what they were,
+    /// and doing them again would only add rounding.
+    pub still: bool,
+}
+
+/// Minimises the objective of the observed cells from `factors` on, as far as a round's work goes;
+/// `decrement` is that of EM's first sweep from there. None where EM has further to go, and where
+/// no step helped.
 pub(super) fn settle(
     model: &LowRank,
     s: &[f64],
-    factors: &mut Factors,
-    step: Push<'_>,
+    factors: &Factors,
+    step: &Push<'_>,
     decrement: f64,
-) -> Result<()> {
-    let joint = Joint::new(model, s, &step);
+) -> Result<Option<Settled>> {
+    let joint = Joint::new(model, s, step);
     let mut here = joint.around(Unknowns::of(factors))?;
     if decrement > NEAR * here.information {
-        return Ok(());
+        return Ok(None);
     }
     // A first step may move theta by one.
     let mut radius = here.information.sqrt();
-    let (mut products, mut moved) = (0, false);
+    let (mut products, mut helped, mut still) = (0, false, true);
     for _ in 0..TRIALS_MAX {
         if products >= ROUND_PRODUCTS_MAX {
             break;
         }
-        let Some(tried) = inside(&joint, &here, radius) else { break };
+        let Some(tried) = inside(&joint, &here, radius) else {
+            helped = true;
+            break;
+        };
         products += tried.products;
         let fall = -joint.change(&here, &tried.p);
         if fall >= KEPT_MIN * tried.promised {
@@ -67,7 +79,8 @@ pub(super) fn settle(
             let mut x = here.x;
             x.add(1.0, &tried.p);
             here = joint.around(x)?;
-            moved = true;
+            helped = true;
+            still &= tried.mean_square < LAST;
         } else {
             radius = 0.25 * tried.norm;
         }
@@ -75,12 +88,15 @@ pub(super) fn settle(
             break;
         }
     }
-    if moved {
-        here.x.into_factors(factors);
-        centre(model, factors);
-        balance(factors)?;
+    if !helped {
+        return Ok(None);
     }
-    Ok(())
+    let mut factors = here.x.into_factors();
+    if !still {
+        centre(model, &mut factors);
+        balance(&mut factors)?;
+    }
+    Ok(Some(Settled { factors, still }))
 }
 
 /// A step within the trust region.
