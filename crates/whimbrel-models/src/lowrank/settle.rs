@@ -18,13 +18,13 @@ use whimbrel_core::Result;
 
 /// EM moves little when the mean square by which a sweep moves `theta`, weighted by the
 /// information of the observed cells, is below this.
-const NEAR: f64 = 1e-6;
+const NEAR: f64 = 1e-5;
 /// Below so many times what rounding adds to it, a gradient says nothing.
 const ROUNDING: f64 = 16.0;
 /// From below this one a step ends at rounding: a second one would be for nothing.
 const LAST: f64 = 1e-16;
-/// Conjugate gradients stop at this share of the gradient, and earlier than that nowhere but at
-/// the edge; close to the optimum the share shrinks, so that steps converge faster than linearly.
+/// Conjugate gradients stop at this share of the gradient; close to the optimum the share shrinks,
+/// so that steps converge faster than linearly.
 const RESIDUAL_MAX: f64 = 0.1;
 /// Hessian products of one step, and how many a round may have used before its last step.
 const STEP_PRODUCTS_MAX: u32 = 500;
@@ -126,7 +126,8 @@ fn inside(joint: &Joint<'_>, here: &Around, radius: f64) -> Option<Tried> {
     }
     let mean_square = rho / here.information;
     let share = mean_square.sqrt().sqrt().min(RESIDUAL_MAX);
-    let enough = share * share * rho;
+    // Beyond rounding, conjugate gradients would only follow the rotations that leave f as it is.
+    let enough = (share * share * rho).max(here.rounding);
     let (mut promised, mut products, mut at_edge) = (0.0, 0, false);
     let mut bent = p.clone();
     while products < STEP_PRODUCTS_MAX && rho > enough {
