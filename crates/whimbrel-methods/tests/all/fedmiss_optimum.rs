@@ -65,6 +65,17 @@ fn counts_of_thousands_with_effects() {
     }
 }
 
+/// Sums of millions leave 1e-10 or so to each cell, and 1e-7 to a gradient.
+#[test]
+fn counts_of_millions_with_effects() {
+    for (observed, key) in [(1.0, 27), (0.6, 28)] {
+        let data = table(Family::Poisson, observed, Key::root(key), |_, _, count| 1e6 * count);
+        let settings = settings(Family::Poisson, 2, 0.2, Effects::RowColumn);
+        let largest = largest_gradient(settings, &data);
+        assert!(largest <= 1e-6, "{observed} observed: {largest}");
+    }
+}
+
 #[test]
 fn a_row_of_zeros_under_a_small_penalty() {
     for (observed, effects) in [(0.6, Effects::None), (1.0, Effects::None), (0.6, Effects::Row)] {

@@ -35,6 +35,9 @@ const TRIALS_MAX: u32 = 40;
 /// if it keeps so much more.
 const KEPT_MIN: f64 = 0.1;
 const KEPT_WELL: f64 = 0.75;
+/// After a step that is not taken the region shrinks to between these shares of its length.
+const SHORTER_MIN: f64 = 0.02;
+const SHORTER_MAX: f64 = 0.25;
 
 /// Where a round's work ends.
 pub(super) struct Settled {
@@ -72,7 +75,7 @@ pub(super) fn settle(
         };
         products += tried.products;
         let fall = -joint.change(&here, &tried.p);
-        if fall >= KEPT_MIN * tried.promised {
+        if fall >= KEPT_MIN * tried.promised && tried.promised > 0.0 {
             if tried.at_edge && fall >= KEPT_WELL * tried.promised {
                 radius *= 2.0;
             }
@@ -81,11 +84,13 @@ pub(super) fn settle(
             here = joint.around(x)?;
             helped = true;
             still &= tried.mean_square < LAST;
+            if tried.mean_square < LAST {
+                break;
+            }
         } else {
-            radius = 0.25 * tried.norm;
-        }
-        if tried.mean_square < LAST {
-            break;
+            // As far as the promise outweighs what rises with the square of the length.
+            let share = (tried.promised / (tried.promised - fall)).max(0.0).sqrt();
+            radius = tried.norm * (0.5 * share).clamp(SHORTER_MIN, SHORTER_MAX);
         }
     }
     if !helped {
@@ -157,7 +162,6 @@ fn inside(joint: &Joint<'_>, here: &Around, radius: f64) -> Option<Tried> {
         dd = rho_next + beta * beta * dd;
         rho = rho_next;
     }
-    let usable = promised > 0.0 && promised.is_finite() && products > 0;
     let norm = pp.max(0.0).sqrt();
-    usable.then_some(Tried { p, norm, promised, at_edge, mean_square, products })
+    Some(Tried { p, norm, promised, at_edge, mean_square, products })
 }
