@@ -195,7 +195,8 @@ pub fn write_atomically_with(
     })
 }
 
-fn sync_folder(folder: &Path) -> std::io::Result<()> {
+/// Makes durable which files a folder has.
+pub fn sync_folder(folder: &Path) -> std::io::Result<()> {
     File::open(folder)?.sync_all()
 }
 

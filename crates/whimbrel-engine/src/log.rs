@@ -7,22 +7,29 @@ use whimbrel_core::{Error, Result};
 
 /// Lines wait in memory until there are so many bytes of them.
 const WAITING_BYTES_MAX: usize = 64 << 10;
+/// So many bytes are made durable even where nobody asks for it.
+const UNSYNCED_BYTES_MAX: usize = 256 << 10;
 
 /// An open file and how many lines it has.
 pub(crate) struct Log {
     path: PathBuf,
     file: File,
-    /// Bytes of whole lines in the file: behind a write that failed there may be more.
-    end: u64,
-    waiting: Vec<u8>,
+    /// Bytes that are durable.
+    durable: u64,
+    /// The lines behind them. They are kept until they are durable too: after a sync that failed
+    /// the system may take what never reached the disk for written.
+    unsynced: Vec<u8>,
+    /// How many of those bytes the system has. Behind a write that failed the file may have more.
+    written: usize,
     lines: u64,
+    sync: fn(&File) -> std::io::Result<()>,
 }
 
 impl Log {
     /// An empty file; an old one is emptied.
     pub fn create(path: PathBuf) -> Result<Self> {
         let file = File::create(&path).map_err(|e| Error::storage(path.display(), e))?;
-        Ok(Self { path, file, end: 0, waiting: Vec::new(), lines: 0 })
+        Ok(Self::new(path, file, 0, 0))
     }
 
     /// The first `lines` lines of a file; what a crash left behind them, whole lines or a torn
@@ -46,7 +53,12 @@ impl Log {
             Ok(file)
         };
         let file = cut_back().map_err(|e| Error::storage(path.display(), e))?;
-        Ok(Self { path, file, end, waiting: Vec::new(), lines })
+        Ok(Self::new(path, file, end, lines))
+    }
+
+    fn new(path: PathBuf, file: File, durable: u64, lines: u64) -> Self {
+        let sync = |file: &File| file.sync_data();
+        Self { path, file, durable, unsynced: Vec::new(), written: 0, lines, sync }
     }
 
     /// How many lines it has.
@@ -58,28 +70,40 @@ impl Log {
     /// counts whatever becomes of the writing, which can be tried again.
     pub fn append(&mut self, line: &str) -> Result<()> {
         debug_assert!(line.ends_with('\n') && line.trim_end().lines().count() == 1);
-        self.waiting.extend_from_slice(line.as_bytes());
+        self.unsynced.extend_from_slice(line.as_bytes());
         self.lines += 1;
-        if self.waiting.len() < WAITING_BYTES_MAX { Ok(()) } else { self.flush() }
+        match self.unsynced.len() {
+            UNSYNCED_BYTES_MAX.. => self.sync(),
+            bytes if bytes - self.written >= WAITING_BYTES_MAX => self.flush(),
+            _ => Ok(()),
+        }
     }
 
     /// Hands everything to the system. After an error it can be tried again: the lines wait.
     pub fn flush(&mut self) -> Result<()> {
-        if self.waiting.is_empty() {
+        let waiting = &self.unsynced[self.written..];
+        if waiting.is_empty() {
             return Ok(());
         }
-        let at = SeekFrom::Start(self.end);
-        let written = self.file.seek(at).and_then(|_| self.file.write_all(&self.waiting));
+        let at = SeekFrom::Start(self.durable + self.written as u64);
+        let written = self.file.seek(at).and_then(|_| self.file.write_all(waiting));
         written.map_err(|e| Error::storage(self.path.display(), e))?;
-        self.end += self.waiting.len() as u64;
-        self.waiting.clear();
+        self.written = self.unsynced.len();
         Ok(())
     }
 
-    /// Makes everything durable.
+    /// Makes everything durable. After an error it can be tried again, and then everything that is
+    /// not known to be durable is written once more.
     pub fn sync(&mut self) -> Result<()> {
         self.flush()?;
-        self.file.sync_data().map_err(|e| Error::storage(self.path.display(), e))
+        if let Err(e) = (self.sync)(&self.file) {
+            self.written = 0;
+            return Err(Error::storage(self.path.display(), e));
+        }
+        self.durable += self.unsynced.len() as u64;
+        self.unsynced.clear();
+        self.written = 0;
+        Ok(())
     }
 }
 
@@ -120,6 +144,24 @@ mod tests {
         assert!(error.ends_with("it has 2 lines, and the checkpoint was made after 3"), "{error}");
         assert_eq!(fs::read(&path).unwrap(), b"a\nb\ntorn");
         assert!(Log::resume(path.with_file_name("absent"), 0).is_err());
+    }
+
+    #[test]
+    fn after_a_failed_sync_lines_are_written_again() {
+        let (_folder, path) = log_of(b"a\n");
+        let mut log = Log::resume(path.clone(), 1).unwrap();
+        log.append("b\n").unwrap();
+        log.sync = |_| Err(std::io::Error::from_raw_os_error(5));
+        assert!(log.sync().is_err());
+        // As the system may have it: the line never reached the disk, and counts as written.
+        fs::write(&path, b"a\n").unwrap();
+        log.append("c\n").unwrap();
+        log.sync = |file| file.sync_data();
+        log.sync().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"a\nb\nc\n");
+        log.append("d\n").unwrap();
+        log.sync().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"a\nb\nc\nd\n");
     }
 
     #[cfg(target_os = "linux")]

@@ -5,17 +5,18 @@
 //! told in an [`Order`].
 
 use crate::audit::Audit;
+use crate::intake::{Room, Share};
 use crate::limits::Limits;
 use crate::point::Point;
 use crate::proto::{Kind, Verdict};
 use crate::registry::Registry;
 use crate::status::{Board, Refusal};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tokio::sync::mpsc::{self, error::TrySendError};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{Notify, oneshot};
 use tonic::codegen::Bytes;
 
 /// What a connection tells the coordinator. `session` tells an old connection of a client from its
@@ -59,7 +60,7 @@ pub enum Event {
         /// The message.
         bytes: Vec<u8>,
         /// Its share of the memory for uploads, given back when the event is dropped.
-        room: OwnedSemaphorePermit,
+        room: Share,
     },
     /// A client broke the protocol and was cut off.
     Breach {
@@ -118,12 +119,17 @@ pub struct Link {
     pub session: u64,
     orders: mpsc::Sender<Order>,
     overrun: Arc<Notify>,
+    closing: Arc<AtomicBool>,
 }
 
 impl Link {
     /// Gives an order; a connection that is gone says so in an event of its own. One that does not
-    /// carry out what it was told before is cut.
+    /// carry out what it was told before is cut. After an order to close there is nothing to say.
     pub fn order(&self, order: Order) {
+        let closes = matches!(order, Order::Close { .. });
+        if self.closing.fetch_or(closes, Ordering::Relaxed) {
+            return;
+        }
         if let Err(TrySendError::Full(_)) = self.orders.try_send(order) {
             self.overrun.notify_one();
         }
@@ -151,8 +157,8 @@ pub struct Hall {
     pub audit: Audit,
     /// To the coordinator.
     pub events: mpsc::Sender<Event>,
-    /// Memory for uploads, in units of [`ROOM_UNIT`].
-    pub room: Arc<Semaphore>,
+    /// Memory for uploads.
+    pub room: Arc<Room>,
     /// The bounds of the stage under way.
     pub bounds: Mutex<Bounds>,
     sessions: AtomicU64,
@@ -168,11 +174,12 @@ fn host(address: &str) -> &str {
     address.rsplit_once(':').map_or(address, |(host, _)| host)
 }
 
-/// Orders that a connection has not carried out: one task, and acknowledgements.
-const ORDERS_AHEAD: usize = 64;
-
-/// Bytes per unit of memory for uploads.
-pub const ROOM_UNIT: u64 = 4096;
+/// Events that the coordinator has not looked at.
+const EVENTS_AHEAD: usize = 1024;
+/// Orders that a connection has not carried out: one task, and acknowledgements. All events may be
+/// one client's uploads and be answered before its connection is scheduled again: that alone does
+/// not make it one that takes nothing.
+const ORDERS_AHEAD: usize = EVENTS_AHEAD + 64;
 
 /// The longest messages of a stage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -215,8 +222,7 @@ impl Hall {
     /// The hall, and where its events come out.
     pub fn new(parts: Parts) -> (Arc<Self>, mpsc::Receiver<Event>) {
         let Parts { registry, limits, offer, board, audit } = parts;
-        let (events, receiver) = mpsc::channel(1024);
-        let units = (limits.upload_bytes / ROOM_UNIT).clamp(1, Semaphore::MAX_PERMITS as u64);
+        let (events, receiver) = mpsc::channel(EVENTS_AHEAD);
         let hall = Self {
             run: registry.book().run.into_bytes(),
             registry,
@@ -224,7 +230,7 @@ impl Hall {
             board,
             audit,
             events,
-            room: Arc::new(Semaphore::new(units as usize)),
+            room: Room::new(limits.upload_bytes),
             bounds: Mutex::new(Bounds { summary: 0, up: 0, answer: 0 }),
             sessions: AtomicU64::new(0),
             wrong_tokens: Mutex::new((None, HashMap::new())),
@@ -237,7 +243,8 @@ impl Hall {
     pub fn link(&self) -> (Link, mpsc::Receiver<Order>) {
         let session = self.sessions.fetch_add(1, Ordering::Relaxed);
         let (orders, receiver) = mpsc::channel(ORDERS_AHEAD);
-        (Link { session, orders, overrun: Arc::default() }, receiver)
+        let (overrun, closing) = (Arc::default(), Arc::default());
+        (Link { session, orders, overrun, closing }, receiver)
     }
 
     /// Counts a refusal without a line of its own.

@@ -42,14 +42,26 @@ impl Assembly {
         Self { kind, point, announced, bytes: Vec::new() }
     }
 
-    /// Adds a chunk; fails where there is more than was announced, or nothing in it.
-    pub fn add(&mut self, chunk: &[u8]) -> Result<(), &'static str> {
+    /// Bytes of memory that it takes with this chunk in it: twice what it took before, so that it
+    /// is not moved for every chunk, and at most what was announced. Fails where there is more in
+    /// the chunk than was announced, or nothing.
+    pub fn capacity_with(&self, chunk: &[u8]) -> Result<usize, &'static str> {
         if chunk.is_empty() {
             return Err("an empty chunk");
         }
-        if (self.bytes.len() + chunk.len()) as u64 > self.announced {
+        let needed = self.bytes.len() + chunk.len();
+        if needed as u64 > self.announced {
             return Err("more bytes than announced");
         }
+        let held = self.bytes.capacity();
+        let doubled = (2 * held as u64).min(self.announced) as usize;
+        Ok(if needed <= held { held } else { needed.max(doubled) })
+    }
+
+    /// Adds a chunk; fails as [`Assembly::capacity_with`] does.
+    pub fn add(&mut self, chunk: &[u8]) -> Result<(), &'static str> {
+        let capacity = self.capacity_with(chunk)?;
+        self.bytes.reserve_exact(capacity - self.bytes.len());
         self.bytes.extend_from_slice(chunk);
         Ok(())
     }
@@ -84,6 +96,7 @@ mod tests {
 
         let huge = Assembly::new(Kind::Enrol, point, u64::MAX);
         assert_eq!(huge.bytes.capacity(), 0);
+        assert_eq!(huge.capacity_with(b"xyz"), Ok(3));
         assert!(Assembly::new(Kind::Enrol, point, 0).is_whole());
         assert_eq!(chunks(&Bytes::new()).count(), 0);
     }

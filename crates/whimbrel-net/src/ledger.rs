@@ -28,6 +28,8 @@ use whimbrel_engine::runner::{Done, Tally, Traffic};
 
 /// A log shorter than this is not worth a new checkpoint.
 const LOG_BYTES_MIN: u64 = 8 << 20;
+/// A log longer than this is, however long its records are.
+const LOG_BYTES_MAX: u64 = 256 << 20;
 /// Between two tries on a full disk.
 const RETRY: Duration = Duration::from_millis(500);
 
@@ -95,12 +97,10 @@ impl Ledger {
         }
         let (mut store, mut checkpoint) = Store::resume(folder)?;
         let path = wal_path(folder);
-        let (wal, records) =
-            if path.exists() { Wal::open(&path)? } else { (Wal::create(&path)?, Vec::new()) };
-        for record in records {
-            apply(&record, &mut checkpoint, &mut store)
-                .map_err(|e| Error::storage(path.display(), e))?;
-        }
+        let wal = match path.exists() {
+            true => Wal::open(&path, |record| apply(record, &mut checkpoint, &mut store))?,
+            false => Wal::create(&path)?,
+        };
         store.flush()?;
         let seconds_before = last_seconds(folder);
         let (folder, checkpoint) = (folder.to_path_buf(), Some(checkpoint));
@@ -205,7 +205,7 @@ impl Keeper for Ledger {
         let bytes = self.append(EXCHANGED, &record)?;
         self.later(|store| store.record(&entry));
         // A checkpoint has about the size of a record with everyone in it.
-        if self.wal.bytes() > LOG_BYTES_MIN.max(32 * bytes) {
+        if self.wal.bytes() > (32 * bytes).clamp(LOG_BYTES_MIN, LOG_BYTES_MAX) {
             self.save(moment)?;
         }
         Ok(())

@@ -9,6 +9,7 @@
 //! | coordinator | [`coordinator`] | feeds the engine's machine: asks, gathers, makes durable, acknowledges |
 //! | | [`desk`] | events from connections, in one queue for the coordinator's thread |
 //! | | [`service`], [`listen`] | one connection: handshake, who is it, frames, limits |
+//! | | [`intake`] | memory for uploads, as their bytes arrive |
 //! | | [`registry`] | invitations and the keys they are bound to |
 //! | | [`wal`] | exchanges since the last checkpoint, framed and checksummed |
 //! | | [`dashboard`] | the page for people, and figures for Prometheus |
@@ -24,6 +25,7 @@ pub mod coordinator;
 pub mod dashboard;
 pub mod desk;
 pub mod frames;
+pub mod intake;
 pub mod invitation;
 pub mod ledger;
 pub mod limits;

@@ -15,7 +15,8 @@ pub struct Limits {
     pub connections: usize,
     /// A message that the method itself does not bound.
     pub message_bytes: u64,
-    /// Bytes of uploads that are being received or wait to be folded, together.
+    /// Bytes of uploads that are being received or wait to be folded, together; one upload at a time
+    /// may go on beyond that.
     pub upload_bytes: u64,
     /// Bytes of messages that are on their way down, together; one message may be longer.
     pub download_bytes: u64,
@@ -29,6 +30,8 @@ pub struct Limits {
     pub first_frame: Duration,
     /// The longest wait for the next chunk of an upload, and for room to send one.
     pub stall: Duration,
+    /// The longest that one upload may take, whatever its length; waiting for memory not counted.
+    pub upload: Duration,
     /// How often a client must be heard from; after three times as long it is taken for lost.
     pub heartbeat: Duration,
     /// How long a round waits for the summary of a client that joins late.
@@ -49,6 +52,7 @@ impl Default for Limits {
             handshake: Duration::from_secs(10),
             first_frame: Duration::from_secs(10),
             stall: Duration::from_secs(30),
+            upload: Duration::from_secs(3600),
             heartbeat: Duration::from_secs(10),
             late_summary: Duration::from_secs(30),
             linger: Duration::from_secs(60),

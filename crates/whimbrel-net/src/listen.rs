@@ -3,7 +3,7 @@
 use crate::desk::Hall;
 use crate::limits::FRAME_BYTES_MAX;
 use crate::proto::federation_server::FederationServer;
-use crate::service::Door;
+use crate::service::{Door, UPLOAD_BYTES_PER_SECOND_MIN};
 use crate::status::Refusal;
 use crate::tls::fingerprint;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -21,6 +21,10 @@ use tokio_rustls::TlsAcceptor;
 const CALLS_MAX: u32 = 4;
 /// Memory for frames of one connection that nobody has read yet.
 const WINDOW_BYTES: u32 = 1 << 20;
+/// How long a full window takes at the slowest pace of an upload: so long may the answer to a ping
+/// wait behind bytes that were sent before it.
+const WINDOW_TIME: Duration =
+    Duration::from_secs(WINDOW_BYTES as u64 / UPLOAD_BYTES_PER_SECOND_MIN);
 /// How long to rest when the system has no more file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -81,7 +85,7 @@ async fn connection(
         .initial_connection_window_size(WINDOW_BYTES)
         .max_frame_size(64 << 10)
         .keep_alive_interval(Some(hall.limits.heartbeat))
-        .keep_alive_timeout(2 * hall.limits.heartbeat);
+        .keep_alive_timeout(2 * hall.limits.heartbeat + WINDOW_TIME);
     let served = http.serve_connection(TokioIo::new(tls), TowerToHyperService::new(service));
     tokio::select! {
         result = served => {

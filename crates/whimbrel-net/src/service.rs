@@ -1,9 +1,11 @@
 //! One connection: who is it, and the frames of its session.
 
 use crate::PROTOCOL;
-use crate::desk::{Event, Hall, Link, Order, ROOM_UNIT};
+use crate::desk::{Event, Hall, Link, Order};
 use crate::frames::{Assembly, chunks, to_client};
+use crate::intake::Share;
 use crate::invitation::Fingerprint;
+use crate::limits::Limits;
 use crate::proto::{self, Kind, client_frame, federation_server, server_frame};
 use crate::registry::{Redeemed, Standing};
 use crate::status::{Refusal, now};
@@ -11,12 +13,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::codegen::Bytes;
+use tonic::{Code, Request, Response, Status, Streaming};
 
 /// An upload must come at this rate on average, or it holds memory for nothing.
-const UPLOAD_BYTES_PER_SECOND_MIN: u64 = 16 << 10;
+pub(crate) const UPLOAD_BYTES_PER_SECOND_MIN: u64 = 16 << 10;
 
 /// Frames waiting for the connection to take them.
 const FRAMES_AHEAD: usize = 4;
@@ -108,7 +111,9 @@ fn status(why: Refusal) -> Status {
             Status::failed_precondition(why.to_string())
         }
         Refusal::Malformed | Refusal::TooLarge => Status::invalid_argument(why.to_string()),
-        Refusal::Silent | Refusal::Stalled => Status::deadline_exceeded(why.to_string()),
+        Refusal::Silent | Refusal::Stalled | Refusal::NotReading => {
+            Status::deadline_exceeded(why.to_string())
+        }
         _ => Status::permission_denied(why.to_string()),
     }
 }
@@ -150,6 +155,7 @@ struct Session {
 }
 
 /// Why a session ends.
+#[derive(Debug, PartialEq)]
 enum End {
     /// The client is gone or has said goodbye.
     Gone,
@@ -157,11 +163,34 @@ enum End {
     Cut(Refusal),
 }
 
+impl From<Refusal> for End {
+    fn from(why: Refusal) -> Self {
+        Self::Cut(why)
+    }
+}
+
+/// What the library says of a body that ends in the middle of a frame.
+const CUT_SHORT: &str = "Unexpected EOF decoding stream.";
+
+/// Whether bytes came that are no frame, or the connection broke: only the one is a breach. An error
+/// of the connection has a source. A stream that was reset, as by a client that is stopped in the
+/// middle of an upload, has none and looks like a body that is too short.
+fn why_unread(status: &Status) -> End {
+    let is_broken = std::error::Error::source(status).is_some() || status.message() == CUT_SHORT;
+    match status.code() {
+        _ if is_broken => End::Gone,
+        Code::OutOfRange => End::Cut(Refusal::TooLarge),
+        Code::Internal => End::Cut(Refusal::Malformed),
+        _ => End::Gone,
+    }
+}
+
 impl Session {
     async fn run(self, mut incoming: Streaming<proto::ClientFrame>) {
         let hello = match self.hello(&mut incoming).await {
             Ok(hello) => hello,
-            Err(why) => return self.cut(why).await,
+            Err(End::Gone) => return,
+            Err(End::Cut(why)) => return self.cut(why).await,
         };
         let (link, orders) = self.hall.link();
         let (session, overrun) = (link.session, link.overrun());
@@ -171,7 +200,7 @@ impl Session {
                     end = self.listen(&mut incoming) => end,
                     // The coordinator closed it, or nothing can be sent any more.
                     () = self.speak(orders, session) => End::Gone,
-                    () = overrun.notified() => End::Cut(Refusal::Stalled),
+                    () = overrun.notified() => End::Cut(Refusal::NotReading),
                 };
                 if let End::Cut(why) = end {
                     self.tell(Event::Breach { name: self.name.clone() }).await;
@@ -188,18 +217,18 @@ impl Session {
     async fn hello(
         &self,
         incoming: &mut Streaming<proto::ClientFrame>,
-    ) -> Result<proto::Hello, Refusal> {
+    ) -> Result<proto::Hello, End> {
         let first = timeout(self.hall.limits.first_frame, incoming.message()).await;
-        let frame = first.map_err(|_| Refusal::Silent)?.map_err(|_| Refusal::Malformed)?;
-        match frame.and_then(|f| f.frame) {
-            Some(client_frame::Frame::Hello(hello)) if hello.version != PROTOCOL => {
-                Err(Refusal::Version)
-            }
-            Some(client_frame::Frame::Hello(hello)) if hello.run != self.hall.run => {
-                Err(Refusal::WrongRun)
-            }
-            Some(client_frame::Frame::Hello(hello)) => Ok(hello),
-            _ => Err(Refusal::Malformed),
+        let frame = first.map_err(|_| Refusal::Silent)?.map_err(|status| why_unread(&status))?;
+        let hello = match frame.map(|f| f.frame) {
+            Some(Some(client_frame::Frame::Hello(hello))) => hello,
+            Some(_) => return Err(End::Cut(Refusal::Malformed)),
+            None => return Err(End::Gone),
+        };
+        match hello {
+            hello if hello.version != PROTOCOL => Err(End::Cut(Refusal::Version)),
+            hello if hello.run != self.hall.run => Err(End::Cut(Refusal::WrongRun)),
+            hello => Ok(hello),
         }
     }
 
@@ -233,22 +262,15 @@ impl Session {
             let frame = match timeout(patience, incoming.message()).await {
                 Err(_) => return End::Gone,
                 Ok(Ok(None)) => return End::Gone,
-                Ok(Err(status)) if status.code() == tonic::Code::OutOfRange => {
-                    return End::Cut(Refusal::TooLarge);
-                }
-                // Bytes that are no frame, and connections that broke, look alike to the library.
-                Ok(Err(status)) if status.code() == tonic::Code::Internal => {
-                    return End::Cut(Refusal::Malformed);
-                }
-                Ok(Err(_)) => return End::Gone,
+                Ok(Err(status)) => return why_unread(&status),
                 Ok(Ok(Some(frame))) => frame,
             };
             self.hall.board.client(&self.name, |c| c.last_seen = Some(now()));
             match frame.frame {
                 Some(client_frame::Frame::Heartbeat(_)) => {}
                 Some(client_frame::Frame::Upload(upload)) => {
-                    if let Err(why) = self.upload(upload, incoming).await {
-                        return End::Cut(why);
+                    if let Err(end) = self.upload(upload, incoming).await {
+                        return end;
                     }
                 }
                 // It is a client's last word but one, and there is only one of it.
@@ -271,57 +293,58 @@ impl Session {
         }
     }
 
-    /// Receives one upload, once there is room for it.
+    /// Receives one upload.
     async fn upload(
         &self,
         upload: proto::Upload,
         incoming: &mut Streaming<proto::ClientFrame>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), End> {
         let kind = upload.kind();
         let point = upload.point.ok_or(Refusal::Malformed)?.into();
         let bound = self.hall.bound(kind).ok_or(Refusal::Malformed)?;
         if upload.bytes > bound {
-            return Err(Refusal::TooLarge);
+            return Err(End::Cut(Refusal::TooLarge));
         }
-        let room = self.room(upload.bytes).await.ok_or(Refusal::Stalled)?;
-        let stall = self.hall.limits.stall;
-        let whole = stall + Duration::from_secs(upload.bytes / UPLOAD_BYTES_PER_SECOND_MIN);
-        let assembled = timeout(whole, self.assemble(kind, point, upload.bytes, incoming, stall));
-        let bytes = assembled.await.map_err(|_| Refusal::Stalled)??;
+        let mut assembly = Assembly::new(kind, point, upload.bytes);
+        let mut room = self.hall.room.share();
+        let Limits { stall, upload: longest, .. } = self.hall.limits;
+        // Time that the client takes; what it waits for memory is not its own.
+        let pace = Duration::from_secs(upload.bytes / UPLOAD_BYTES_PER_SECOND_MIN);
+        let mut patience = longest.min(stall + pace);
+        while !assembly.is_whole() {
+            let begun = Instant::now();
+            let chunk = self.chunk(incoming, &room, stall.min(patience)).await?;
+            patience = patience.saturating_sub(begun.elapsed());
+            let Some(data) = chunk else { continue };
+            let capacity = assembly.capacity_with(&data).map_err(|_| Refusal::Malformed)?;
+            room.grow(capacity as u64, data.len() as u64, stall).await;
+            assembly.add(&data).map_err(|_| Refusal::Malformed)?;
+        }
+        let bytes = assembly.into_bytes();
         self.hall.board.client(&self.name, |c| c.received += bytes.len() as u64);
         let name = self.name.clone();
         self.tell(Event::Upload { name, kind, point, bytes, room }).await;
         Ok(())
     }
 
-    async fn assemble(
+    /// The next chunk of an upload; none where the client only says that it is there.
+    async fn chunk(
         &self,
-        kind: Kind,
-        point: crate::Point,
-        bytes: u64,
         incoming: &mut Streaming<proto::ClientFrame>,
-        stall: Duration,
-    ) -> Result<Vec<u8>, Refusal> {
-        let mut assembly = Assembly::new(kind, point, bytes);
-        while !assembly.is_whole() {
-            let next = timeout(stall, incoming.message()).await.map_err(|_| Refusal::Stalled)?;
-            match next.map_err(|_| Refusal::Malformed)?.and_then(|f| f.frame) {
-                Some(client_frame::Frame::Chunk(chunk)) => {
-                    assembly.add(&chunk.data).map_err(|_| Refusal::Malformed)?;
-                }
-                Some(client_frame::Frame::Heartbeat(_)) => {}
-                _ => return Err(Refusal::Malformed),
-            }
+        room: &Share,
+        patience: Duration,
+    ) -> Result<Option<Bytes>, End> {
+        let next = tokio::select! {
+            next = incoming.message() => next,
+            () = sleep(patience) => return Err(End::Cut(Refusal::Stalled)),
+            () = room.overdue() => return Err(End::Cut(Refusal::Stalled)),
+        };
+        match next.map_err(|status| why_unread(&status))?.map(|f| f.frame) {
+            None => Err(End::Gone),
+            Some(Some(client_frame::Frame::Chunk(chunk))) => Ok(Some(chunk.data)),
+            Some(Some(client_frame::Frame::Heartbeat(_))) => Ok(None),
+            Some(_) => Err(End::Cut(Refusal::Malformed)),
         }
-        Ok(assembly.into_bytes())
-    }
-
-    /// Waits for a share of the memory for uploads. A message longer than all of it takes it all.
-    async fn room(&self, bytes: u64) -> Option<tokio::sync::OwnedSemaphorePermit> {
-        let all = (self.hall.limits.upload_bytes / ROOM_UNIT).max(1);
-        let units = bytes.div_ceil(ROOM_UNIT).clamp(1, all);
-        let room = self.hall.room.clone();
-        room.acquire_many_owned(u32::try_from(units).unwrap_or(u32::MAX)).await.ok()
     }
 
     /// Carries out orders until the connection is to be closed or takes nothing any more.
@@ -365,7 +388,7 @@ impl Session {
         kind: Kind,
         point: crate::Point,
         client: u32,
-        message: tonic::codegen::Bytes,
+        message: Bytes,
         session: u64,
     ) -> Result<(), ()> {
         let bytes = message.len() as u64;
@@ -400,10 +423,49 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http_body_util::StreamBody;
+    use hyper::body::Frame;
+    use std::io;
+    use tonic::codec::Codec;
+    use tonic_prost::ProstCodec;
 
     #[test]
     fn a_clients_words_do_nothing_to_a_terminal() {
         assert_eq!(printable("too few rows\u{1b}[2J\n"), "too few rows\\u{1b}[2J\\n");
         assert_eq!(printable(&"é".repeat(5000)).chars().count(), REASON_CHARS_MAX);
+    }
+
+    /// How reading a body ends that has these bytes and then, where it says so, breaks.
+    async fn read(bytes: &'static [u8], breaks: bool) -> End {
+        let data = Ok(Frame::data(Bytes::from_static(bytes)));
+        let broken = breaks.then(|| Err(io::Error::from(io::ErrorKind::ConnectionReset)));
+        let frames = [data].into_iter().chain(broken);
+        let decoder = ProstCodec::<proto::ServerFrame, proto::ClientFrame>::default().decoder();
+        let body = StreamBody::new(tokio_stream::iter(frames));
+        let mut incoming = Streaming::new_request(decoder, body, None, Some(1000));
+        loop {
+            match incoming.message().await {
+                Ok(Some(_)) => {}
+                Ok(None) => return End::Gone,
+                Err(status) => return why_unread(&status),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_broken_connection_is_no_breach() {
+        let heartbeat = &[0, 0, 0, 0, 2, 0x22, 0];
+        for length in 0..=heartbeat.len() {
+            assert_eq!(read(&heartbeat[..length], false).await, End::Gone, "ends at {length}");
+            assert_eq!(read(&heartbeat[..length], true).await, End::Gone, "breaks at {length}");
+        }
+        for breaks in [false, true] {
+            let malformed = End::Cut(Refusal::Malformed);
+            assert_eq!(read(&[0, 0, 0, 0, 2, 0xff, 0xff], breaks).await, malformed);
+            assert_eq!(read(&[7, 0, 0, 0, 0], breaks).await, malformed);
+            assert_eq!(read(&[1, 0, 0, 0, 0], breaks).await, malformed);
+            let too_large = End::Cut(Refusal::TooLarge);
+            assert_eq!(read(&[0, 0xff, 0xff, 0xff, 0xff, 1], breaks).await, too_large);
+        }
     }
 }

@@ -45,8 +45,10 @@ pub enum Refusal {
     Malformed,
     /// A message beyond its bound.
     TooLarge,
-    /// An upload that stopped half-way.
+    /// An upload that stopped half-way, or came too slowly.
     Stalled,
+    /// A client that sends and does not read what it is sent.
+    NotReading,
     /// An upload for an exchange that is closed.
     Late,
     /// An upload that nobody asked for.
@@ -74,7 +76,8 @@ impl std::fmt::Display for Refusal {
             Self::Behind => "the client's state is not the one that was acknowledged to it",
             Self::Malformed => "frames out of order, or bytes that are no message",
             Self::TooLarge => "a message beyond its bound",
-            Self::Stalled => "an upload stopped half-way",
+            Self::Stalled => "an upload stopped half-way, or came too slowly",
+            Self::NotReading => "it does not read what it is sent",
             Self::Late => "the exchange is closed",
             Self::NotAsked => "nobody asked for this upload",
             Self::Duplicate => "this upload was there already",

@@ -11,9 +11,10 @@
 //! first record that is torn or of another epoch, and what comes next overwrites it.
 
 use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use whimbrel_core::{Error, Result};
+use whimbrel_engine::checkpoint::{sync_folder, write_atomically_with};
 
 const MAGIC: &[u8; 8] = b"WHIMWAL\0";
 const VERSION: u32 = 1;
@@ -27,6 +28,9 @@ pub struct Wal {
     epoch: u32,
     /// Where the next record goes.
     end: u64,
+    /// A sync failed: what was written before it may not be on the disk.
+    doubtful: bool,
+    sync: fn(&File) -> std::io::Result<()>,
 }
 
 impl Wal {
@@ -34,33 +38,36 @@ impl Wal {
     pub fn create(path: &Path) -> Result<Self> {
         let made = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path);
         let file = made.map_err(|e| Error::storage(path.display(), e))?;
-        let mut wal = Self { path: path.to_path_buf(), file, epoch: 0, end: HEAD };
+        let path = path.to_path_buf();
+        let mut wal = Self { path, file, epoch: 0, end: HEAD, doubtful: false, sync };
         wal.begin(1)?;
-        wal.sync()?;
+        let folder = wal.path.parent().unwrap_or(Path::new("."));
+        let synced = wal.file.sync_all().and_then(|()| sync_folder(folder));
+        synced.map_err(|e| wal.fault(e))?;
         Ok(wal)
     }
 
-    /// A log and the records in it.
-    pub fn open(path: &Path) -> Result<(Self, Vec<Vec<u8>>)> {
+    /// A log; each record in it is handed over in turn, and one at a time is in memory.
+    pub fn open(path: &Path, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<Self> {
         let fault = |e: std::io::Error| Error::storage(path.display(), e);
-        let mut file = OpenOptions::new().read(true).write(true).open(path).map_err(fault)?;
+        let file = OpenOptions::new().read(true).write(true).open(path).map_err(fault)?;
+        let length = file.metadata().map_err(fault)?.len();
+        let mut reader = BufReader::new(file);
         let mut head = [0; HEAD as usize];
-        match file.read_exact(&mut head) {
+        match reader.read_exact(&mut head) {
             // A process that died while it made the file had nothing in it yet.
-            Err(e) if e.kind() == ErrorKind::UnexpectedEof => {
-                return Ok((Self::create(path)?, Vec::new()));
-            }
+            Err(e) if e.kind() == ErrorKind::UnexpectedEof => return Self::create(path),
             other => other.map_err(fault)?,
         }
         let epoch = epoch(&head).map_err(|what| Error::storage(path.display(), what))?;
-        let mut records = Vec::new();
+        let mut payload = Vec::new();
         let mut end = HEAD;
-        let length = file.metadata().map_err(fault)?.len();
-        while let Some(payload) = record(&mut file, epoch, length - end).map_err(fault)? {
+        while record(&mut reader, epoch, length - end, &mut payload).map_err(fault)? {
             end += (RECORD_HEAD + payload.len()) as u64;
-            records.push(payload);
+            each(&payload).map_err(|e| Error::storage(path.display(), e))?;
         }
-        Ok((Self { path: path.to_path_buf(), file, epoch, end }, records))
+        let file = reader.into_inner();
+        Ok(Self { path: path.to_path_buf(), file, epoch, end, doubtful: false, sync })
     }
 
     /// Adds a record and makes it durable. After an error the log is as it was.
@@ -72,19 +79,47 @@ impl Wal {
         head[4..8].copy_from_slice(&self.epoch.to_le_bytes());
         let sum = checksum(&head[..8], payload);
         head[8..].copy_from_slice(&sum.to_le_bytes());
-        let write = |file: &mut File, at| {
-            file.seek(SeekFrom::Start(at))?;
-            if payload.len() < 64 << 10 {
-                file.write_all(&[&head, payload].concat())?;
-            } else {
-                file.write_all(&head)?;
-                file.write_all(payload)?;
-            }
-            file.sync_data()
-        };
-        let at = self.end;
-        write(&mut self.file, at).map_err(|e| Error::storage(self.path.display(), e))?;
+        self.mend()?;
+        if let Err(e) = self.write(&head, payload) {
+            // Nobody is told of it: a process that reads the log next must not find it either.
+            let _ = self.file.seek(SeekFrom::Start(self.end));
+            let _ = self.file.write_all(&[0; RECORD_HEAD]);
+            return Err(self.fault(e));
+        }
         self.end += (RECORD_HEAD + payload.len()) as u64;
+        Ok(())
+    }
+
+    fn write(&mut self, head: &[u8], payload: &[u8]) -> std::io::Result<()> {
+        self.file.seek(SeekFrom::Start(self.end))?;
+        if payload.len() < 64 << 10 {
+            self.file.write_all(&[head, payload].concat())?;
+        } else {
+            self.file.write_all(head)?;
+            self.file.write_all(payload)?;
+        }
+        (self.sync)(&self.file).inspect_err(|_| self.doubtful = true)
+    }
+
+    /// After a sync that failed the system may take pages for clean that never reached the disk, and
+    /// a second sync would find nothing to do. So everything that counts is written once more, into
+    /// a file of its own.
+    fn mend(&mut self) -> Result<()> {
+        if !self.doubtful {
+            return Ok(());
+        }
+        let fault = |e: std::io::Error| Error::storage(self.path.display(), e);
+        let records = self.end - HEAD;
+        self.file.seek(SeekFrom::Start(HEAD)).map_err(fault)?;
+        let (file, epoch) = (&mut self.file, self.epoch);
+        write_atomically_with(&self.path, |out| {
+            out.write_all(&head(epoch))?;
+            let copied = std::io::copy(&mut file.take(records), out)?;
+            if copied == records { Ok(()) } else { Err(ErrorKind::UnexpectedEof.into()) }
+        })?;
+        let opened = OpenOptions::new().read(true).write(true).open(&self.path);
+        self.file = opened.map_err(fault)?;
+        self.doubtful = false;
         Ok(())
     }
 
@@ -100,18 +135,27 @@ impl Wal {
     }
 
     fn begin(&mut self, epoch: u32) -> Result<()> {
-        let mut head = [&MAGIC[..], &VERSION.to_le_bytes(), &epoch.to_le_bytes()].concat();
-        head.extend(crc32fast::hash(&head).to_le_bytes());
+        let head = head(epoch);
         let written = self.file.seek(SeekFrom::Start(0)).and_then(|_| self.file.write_all(&head));
-        written.map_err(|e| Error::storage(self.path.display(), e))?;
+        written.map_err(|e| self.fault(e))?;
         self.epoch = epoch;
         self.end = HEAD;
         Ok(())
     }
 
-    fn sync(&mut self) -> Result<()> {
-        self.file.sync_all().map_err(|e| Error::storage(self.path.display(), e))
+    fn fault(&self, error: std::io::Error) -> Error {
+        Error::storage(self.path.display(), error)
     }
+}
+
+fn sync(file: &File) -> std::io::Result<()> {
+    file.sync_data()
+}
+
+fn head(epoch: u32) -> Vec<u8> {
+    let mut head = [&MAGIC[..], &VERSION.to_le_bytes(), &epoch.to_le_bytes()].concat();
+    head.extend(crc32fast::hash(&head).to_le_bytes());
+    head
 }
 
 fn epoch(head: &[u8; HEAD as usize]) -> std::result::Result<u32, String> {
@@ -128,21 +172,26 @@ fn epoch(head: &[u8; HEAD as usize]) -> std::result::Result<u32, String> {
     Ok(word(12))
 }
 
-/// The next record; none where the log ends, whole or torn.
-fn record(file: &mut File, epoch: u32, left: u64) -> std::io::Result<Option<Vec<u8>>> {
+/// Reads the next record; false where the log ends, whole or torn.
+fn record(
+    file: &mut impl Read,
+    epoch: u32,
+    left: u64,
+    payload: &mut Vec<u8>,
+) -> std::io::Result<bool> {
     if left < RECORD_HEAD as u64 {
-        return Ok(None);
+        return Ok(false);
     }
     let mut head = [0; RECORD_HEAD];
     file.read_exact(&mut head)?;
     let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
     let length = u64::from(word(0));
     if word(4) != epoch || length > left - RECORD_HEAD as u64 {
-        return Ok(None);
+        return Ok(false);
     }
-    let mut payload = vec![0; length as usize];
-    file.read_exact(&mut payload)?;
-    Ok((checksum(&head[..8], &payload) == word(8)).then_some(payload))
+    payload.resize(length as usize, 0);
+    file.read_exact(payload)?;
+    Ok(checksum(&head[..8], payload) == word(8))
 }
 
 fn checksum(head: &[u8], payload: &[u8]) -> u32 {
@@ -162,8 +211,17 @@ mod tests {
         (folder, path)
     }
 
+    fn open(path: &Path) -> Result<(Wal, Vec<Vec<u8>>)> {
+        let mut found = Vec::new();
+        let wal = Wal::open(path, |record| {
+            found.push(record.to_vec());
+            Ok(())
+        })?;
+        Ok((wal, found))
+    }
+
     fn records(path: &Path) -> Vec<Vec<u8>> {
-        Wal::open(path).unwrap().1
+        open(path).unwrap().1
     }
 
     #[test]
@@ -190,7 +248,7 @@ mod tests {
         let whole = std::fs::read(&path).unwrap();
         for length in good.len()..whole.len() {
             std::fs::write(&path, &whole[..length]).unwrap();
-            let (mut wal, found) = Wal::open(&path).unwrap();
+            let (mut wal, found) = open(&path).unwrap();
             assert_eq!(found, [b"first".to_vec()], "cut to {length}");
             wal.append(b"next").unwrap();
             assert_eq!(records(&path), [b"first".to_vec(), b"next".to_vec()]);
@@ -216,18 +274,59 @@ mod tests {
         assert_eq!(records(&path), [b"new".to_vec()]);
     }
 
+    /// The first sync after a reset fails, and with it the new head may be lost: what is
+    /// acknowledged afterwards must not hang on it.
+    #[test]
+    fn after_a_failed_sync_everything_is_written_again() {
+        let (_folder, path) = fresh();
+        let mut wal = Wal::create(&path).unwrap();
+        wal.append(b"old").unwrap();
+        let old = std::fs::read(&path).unwrap();
+        wal.reset().unwrap();
+        wal.sync = |_| Err(std::io::Error::from_raw_os_error(5));
+        let error = wal.append(b"one").unwrap_err();
+        assert!(matches!(error, Error::Storage { .. }), "{error}");
+        assert!(records(&path).is_empty(), "nobody was told of it");
+        // As the system may have it: nothing since the last good sync is on the disk.
+        std::fs::write(&path, &old).unwrap();
+        wal.sync = sync;
+        wal.append(b"one").unwrap();
+        assert_eq!(records(&path), [b"one".to_vec()]);
+        wal.sync = |_| Err(std::io::Error::from_raw_os_error(5));
+        assert!(wal.append(b"two").is_err());
+        wal.sync = sync;
+        wal.append(b"two").unwrap();
+        wal.append(b"three").unwrap();
+        assert_eq!(records(&path), [b"one".to_vec(), b"two".to_vec(), b"three".to_vec()]);
+    }
+
+    #[test]
+    fn a_reader_that_fails_stops_at_its_record() {
+        let (_folder, path) = fresh();
+        let mut wal = Wal::create(&path).unwrap();
+        [b"one", b"two"].iter().for_each(|record| wal.append(*record).unwrap());
+        let mut seen = 0;
+        let opened = Wal::open(&path, |_| {
+            seen += 1;
+            Err(Error::peer("not this one"))
+        });
+        let error = opened.err().unwrap().to_string();
+        assert!(error.contains("wal: ") && error.contains("not this one"), "{error}");
+        assert_eq!(seen, 1);
+    }
+
     #[test]
     fn what_is_no_log_is_an_error_that_names_the_file() {
         let (_folder, path) = fresh();
         std::fs::write(&path, b"WHIMBREL and something else").unwrap();
-        let error = Wal::open(&path).err().unwrap().to_string();
+        let error = open(&path).err().unwrap().to_string();
         assert!(error.contains("wal: it does not begin like a log"), "{error}");
         let mut wal = Wal::create(&path).unwrap();
         wal.append(b"x").unwrap();
         let mut bytes = std::fs::read(&path).unwrap();
         bytes[13] ^= 1;
         std::fs::write(&path, bytes).unwrap();
-        assert!(Wal::open(&path).err().unwrap().to_string().contains("its head is damaged"));
+        assert!(open(&path).err().unwrap().to_string().contains("its head is damaged"));
         std::fs::write(&path, b"WHIM").unwrap();
         assert!(records(&path).is_empty());
     }

@@ -172,11 +172,13 @@ impl Offer {
 
 /// The job as a client may see it: nothing that is a path, a simulation's, or the coordinator's.
 fn without_paths(job: &Job, plan: &Plan, schema: &Schema, clients: u32) -> Job {
-    let mut job = Job {
-        federation: Some(Federation::of(clients)),
-        simulation: Simulation::default(),
-        ..job.clone()
-    };
+    let mut federation = Federation::of(clients);
+    if let Some(set) = &job.federation {
+        // What a client takes is bounded by it too.
+        federation.message_max = set.message_max;
+    }
+    let mut job =
+        Job { federation: Some(federation), simulation: Simulation::default(), ..job.clone() };
     // The cells that clients keep out of a fit are drawn from it; splits are a simulation's.
     let cells = matches!(job.model, Model::LowRank(_));
     if !cells {

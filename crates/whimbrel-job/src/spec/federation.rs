@@ -87,7 +87,7 @@ static MESSAGE_MAX: Key = Key::default(
     "message_max",
     "an integer from 1024 to 17179869184",
     "1073741824",
-    "bytes of the longest message that is taken",
+    "bytes of the longest message that the coordinator or a client takes",
 );
 
 /// `[federation]`.

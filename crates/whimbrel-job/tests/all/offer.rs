@@ -242,6 +242,14 @@ fn a_served_job_says_who_takes_part_and_when_a_round_closes() {
 }
 
 #[test]
+fn a_client_is_told_the_longest_message_and_nothing_else_of_the_coordinators_settings() {
+    let keys = "clients = 2\nlisten = \"10.0.0.1:9\"\nmessage_max = 4096";
+    let text = MIXTURE.replace("clients = [\"north\", \"south\"]", keys);
+    let told = offer(&text).unwrap().job().unwrap().federation.unwrap();
+    assert_eq!(told, Federation { message_max: 4096, ..Federation::of(2) });
+}
+
+#[test]
 fn a_job_for_a_network_alone_is_not_simulated() {
     let job = parse(&MIXTURE.replace("client = \"ward\"\n", ""));
     let failure = whimbrel_job::load::load(&job).map(|_| ()).unwrap_err();

@@ -112,7 +112,8 @@ fn join(folder: PathBuf, load: Load, invitation: Invitation) {
     let chain = Box::new(Echo { numbers: load.numbers, rounds: load.rounds });
     let table = Table::new(vec!["x".into()], vec![0.0]).expect("a table");
     let data = ClientData::Table(table);
-    let participant = Participant { chain, data, seed: 1, evaluates: false };
+    let participant =
+        Participant { chain, data, seed: 1, evaluates: false, message_bytes: 1 << 30 };
     let side = ClientSide::open(participant, &folder).expect("a folder");
     let runtime = runtime(1);
     runtime.block_on(async {

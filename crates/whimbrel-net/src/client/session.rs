@@ -4,6 +4,7 @@ use super::link::{Connection, Unreachable};
 use super::side::ClientSide;
 use crate::PROTOCOL;
 use crate::frames::{Assembly, chunks, to_server};
+use crate::limits::FRAME_BYTES_MAX;
 use crate::point::Point;
 use crate::proto::{self, Kind, client_frame, server_frame};
 use std::io;
@@ -25,6 +26,9 @@ const WELCOME: Duration = Duration::from_secs(60);
 const TICK: Duration = Duration::from_millis(100);
 /// Between two tries on a full disk.
 const RETRY: Duration = Duration::from_secs(1);
+/// Acknowledgements that wait for a computation to end. A coordinator has one for each upload, and a
+/// client that computes has few uploads whose fate it does not know.
+const ACKS_AHEAD: usize = 64;
 /// How long the last words may take.
 const GOODBYE: Duration = Duration::from_secs(5);
 
@@ -75,6 +79,7 @@ pub(super) async fn session(
     let mut talk = Talk {
         frames: opened.frames,
         heartbeat,
+        message_bytes: side.message_bytes(),
         side: Some(side),
         queue: Vec::new(),
         busy: None,
@@ -136,7 +141,9 @@ async fn open(
     hello.map_err(|_| later("the connection broke"))?;
     let opening = async {
         let outgoing = ReceiverStream::new(outgoing);
-        let response = connection.client.session(outgoing).await.map_err(unreachable)?;
+        let client = connection.client.clone();
+        let mut client = client.max_decoding_message_size(FRAME_BYTES_MAX);
+        let response = client.session(outgoing).await.map_err(unreachable)?;
         let mut incoming = response.into_inner();
         match incoming.message().await.map_err(unreachable)?.and_then(|f| f.frame) {
             Some(server_frame::Frame::Welcome(welcome)) => Ok((incoming, welcome)),
@@ -193,6 +200,8 @@ fn joined(result: Result<Answer, tokio::task::JoinError>) -> Result<Answer> {
 struct Talk {
     frames: Frames,
     heartbeat: Duration,
+    /// The longest message that is taken.
+    message_bytes: u64,
     /// None while it computes.
     side: Option<ClientSide>,
     /// What was learned while it computed.
@@ -271,6 +280,10 @@ impl Talk {
             match frame {
                 Some(server_frame::Frame::Task(task)) => {
                     let point = task.point.ok_or_else(out_of_order)?.into();
+                    if assembly.is_some() {
+                        return Err(out_of_order());
+                    }
+                    self.check_length(task.bytes)?;
                     let begun = Assembly::new(task.kind(), point, task.bytes);
                     assembly = Some((begun, task.client));
                 }
@@ -283,7 +296,7 @@ impl Talk {
                     if !ack.accepted {
                         tracing::warn!("an upload was refused: {}", ack.reason);
                     }
-                    self.queue.push(Learned::Ack(ack.kind(), point, ack.accepted));
+                    self.learn(Learned::Ack(ack.kind(), point, ack.accepted))?;
                 }
                 Some(server_frame::Frame::Heartbeat(_)) => {}
                 Some(server_frame::Frame::Bye(bye)) if bye.over => {
@@ -295,8 +308,32 @@ impl Talk {
             if let Some((whole, client)) = assembly.take_if(|(a, _)| a.is_whole()) {
                 let (kind, point) = (whole.kind, whole.point);
                 let message = whole.into_bytes();
-                self.queue.push(Learned::Task(Task { kind, point, client, message }));
+                self.learn(Learned::Task(Task { kind, point, client, message }))?;
             }
+        }
+    }
+
+    /// Refuses a message beyond what was offered before any of it is there.
+    fn check_length(&self, bytes: u64) -> Result<()> {
+        match self.message_bytes {
+            most if bytes > most => Err(Error::peer(format!(
+                "the coordinator announces a message of {bytes} bytes, and {most} were offered \
+                 as the most"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Keeps what was learned until nothing is being computed or uploaded. Only the newest task is
+    /// worth its work: whoever asks for it has closed what it asked for before.
+    fn learn(&mut self, learned: Learned) -> Result<()> {
+        if let Learned::Task(_) = learned {
+            self.queue.retain(|earlier| !matches!(earlier, Learned::Task(_)));
+        }
+        self.queue.push(learned);
+        match self.queue.len() {
+            0..=ACKS_AHEAD => Ok(()),
+            _ => Err(Error::peer("the coordinator acknowledges what was never uploaded")),
         }
     }
 
@@ -307,11 +344,6 @@ impl Talk {
             match self.queue.remove(0) {
                 Learned::Ack(kind, point, accepted) => side.acknowledged(kind, point, accepted),
                 Learned::Task(task) => {
-                    // Only the newest task is worth its work.
-                    let newer = self.queue.iter().any(|l| matches!(l, Learned::Task(_)));
-                    if newer && task.kind != Kind::Evaluate {
-                        continue;
-                    }
                     let side = self.side.take();
                     let mut side = side.ok_or_else(|| Error::internal("the state is away"))?;
                     let (kind, point) = (task.kind, task.point);
@@ -421,6 +453,38 @@ fn out_of_order() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn talk() -> Talk {
+        Talk {
+            frames: mpsc::channel(1).0,
+            heartbeat: Duration::ZERO,
+            message_bytes: 100,
+            side: None,
+            queue: Vec::new(),
+            busy: None,
+            sending: None,
+            stop: Arc::default(),
+        }
+    }
+
+    #[test]
+    fn a_coordinator_that_floods_a_busy_client_takes_no_memory() {
+        let mut talk = talk();
+        let point = Point::enrolment(0);
+        for step in 0..1000 {
+            let (kind, message) = (Kind::Exchange, vec![0; 100]);
+            let task = Task { kind, point: Point::exchange(0, step), client: 0, message };
+            talk.learn(Learned::Task(task)).unwrap();
+        }
+        let [Learned::Task(task)] = &talk.queue[..] else { panic!("more than one task") };
+        assert_eq!(task.point, Point::exchange(0, 999));
+        for _ in 1..ACKS_AHEAD {
+            talk.learn(Learned::Ack(Kind::Exchange, point, true)).unwrap();
+        }
+        let error = talk.learn(Learned::Ack(Kind::Exchange, point, true)).unwrap_err().to_string();
+        assert!(error.contains("acknowledges what was never uploaded"), "{error}");
+        assert!(talk.check_length(100).is_ok() && talk.check_length(101).is_err());
+    }
 
     #[test]
     fn only_a_full_disk_is_waited_for() {

@@ -26,6 +26,8 @@ pub struct Participant {
     pub seed: u64,
     /// Whether it was agreed to answer evaluations.
     pub evaluates: bool,
+    /// The longest message that is taken from the coordinator, as the offer says.
+    pub message_bytes: u64,
 }
 
 /// A participant and what it remembers.
@@ -55,6 +57,11 @@ impl ClientSide {
         };
         let folder = folder.to_path_buf();
         Ok(Self { participant, folder, slots, stage: None, files })
+    }
+
+    /// The longest message that it takes.
+    pub fn message_bytes(&self) -> u64 {
+        self.participant.message_bytes
     }
 
     /// Where this client stands: the accepted step, and the one whose fate it does not know.

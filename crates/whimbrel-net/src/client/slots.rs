@@ -13,6 +13,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use whimbrel_core::{Error, Result, Wire, wire};
+use whimbrel_engine::checkpoint::sync_folder;
 
 const MAGIC: &[u8; 8] = b"WHIMSLOT";
 const VERSION: u32 = 2;
@@ -53,6 +54,11 @@ impl Slots {
         for (at, (path, file)) in files.iter_mut().enumerate() {
             found.extend(read(path, file)?.map(|slot| (at, slot)));
         }
+        // Slots whose folder is forgotten in a crash are lost, however durable they are.
+        let above = folder.parent().filter(|above| !above.as_os_str().is_empty());
+        for place in [Some(folder), above].into_iter().flatten() {
+            sync_folder(place).map_err(|e| Error::storage(place.display(), e))?;
+        }
         found.sort_by_key(|(_, slot)| slot.point);
         let newer = found.pop();
         let older = found.pop();
@@ -79,7 +85,12 @@ impl Slots {
         let at = self.committed.as_ref().map_or(0, |(at, _)| 1 - at);
         self.staged = None;
         let (path, file) = &mut self.files[at];
-        write(file, &slot).map_err(|e| Error::storage(path.display(), e))?;
+        if let Err(e) = write(file, &slot) {
+            // After a sync that failed the bytes can be read and may not be on the disk: a process
+            // that starts next must not take them for a step that was kept.
+            let _ = file.set_len(0);
+            return Err(Error::storage(path.display(), e));
+        }
         self.staged = Some((at, slot));
         Ok(())
     }

@@ -228,6 +228,7 @@ impl Network {
                 continue;
             }
             let bytes = call.message(seat.id)?;
+            check_length(&asking.what, bytes.len() as u64, self.hall.limits.message_bytes)?;
             seat.state = State::Sent;
             self.sending.insert(link.session, bytes.len() as u64);
             let Asking { kind, point, .. } = *asking;
@@ -448,6 +449,17 @@ impl Network {
         };
         let text = format!("{}: waiting for {}{more}", asking.what, shown.join(", "));
         self.hall.board.state(Phase::Waiting, text);
+    }
+}
+
+/// Clients refuse what is longer than they were told.
+fn check_length(what: &str, bytes: u64, most: u64) -> Result<()> {
+    match bytes > most {
+        true => Err(Error::config(format!(
+            "{what}: a message has {bytes} bytes, and message_max is {most}"
+        ))
+        .hint("raise message_max in [federation]")),
+        false => Ok(()),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Strangers and clients that do not keep to the protocol: refused, counted, and the job goes on.
 
-use crate::support::{Joined, PATIENCE, Serving, Town, Toys, simulate};
+use crate::stranger::{Stranger, back, enrol, frame, reach, refused, runtime};
+use crate::support::{Joined, PATIENCE, Town, Toys, simulate};
 use hyper::body::{Body as HttpBody, Frame};
 use std::future::poll_fn;
 use std::io::{Read, Write};
@@ -13,142 +14,18 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::body::Body;
 use tonic::codegen::http::Request;
 use tonic::codegen::{Bytes, Service};
-use tonic::{Code, Status, Streaming};
+use tonic::{Code, Status};
 use whimbrel_core::Key;
-use whimbrel_net::client::link::{Connection, Target, connect};
-use whimbrel_net::proto::{self, ClientFrame, Kind, ServerFrame, client_frame, server_frame};
+use whimbrel_net::proto::{self, ClientFrame, Kind, client_frame, server_frame};
 use whimbrel_net::registry::Standing;
 use whimbrel_net::status::Refusal;
 use whimbrel_net::tls::Identity;
-use whimbrel_net::{Invitation, PROTOCOL};
-
-/// A client of the test's own making.
-struct Stranger {
-    connection: Connection,
-    run: Vec<u8>,
-}
-
-/// Its session.
-struct Talk {
-    frames: mpsc::Sender<ClientFrame>,
-    incoming: Streaming<ServerFrame>,
-    _connection: Connection,
-}
-
-fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
-}
-
-async fn reach(invitation: &Invitation, identity: &Identity) -> Connection {
-    let target = Target { address: invitation.address.clone(), server: invitation.server };
-    match connect(&target, identity).await {
-        Ok(connection) => connection,
-        Err(_) => panic!("the coordinator cannot be reached"),
-    }
-}
-
-async fn enrol(connection: &mut Connection, token: &[u8]) -> Result<Vec<u8>, Status> {
-    let token = token.to_vec().into();
-    let request = proto::EnrolRequest { version: PROTOCOL, token, name: String::new() };
-    Ok(connection.client.enrol(request).await?.into_inner().run.into())
-}
-
-impl Stranger {
-    /// Enrols with an invitation.
-    async fn new(invitation: &Invitation, identity: &Identity) -> Self {
-        let mut connection = reach(invitation, identity).await;
-        let run = enrol(&mut connection, &invitation.token).await.unwrap();
-        Self { connection, run }
-    }
-
-    /// Says hello.
-    async fn talk(mut self) -> Talk {
-        let (frames, outgoing) = mpsc::channel(8);
-        let run = self.run.clone().into();
-        let hello = proto::Hello { version: PROTOCOL, run, committed: None, staged: None };
-        frames.send(frame(client_frame::Frame::Hello(hello))).await.unwrap();
-        let incoming = self.connection.client.session(ReceiverStream::new(outgoing)).await.unwrap();
-        let mut talk =
-            Talk { frames, incoming: incoming.into_inner(), _connection: self.connection };
-        let Some(server_frame::Frame::Welcome(_)) = talk.next().await.unwrap() else {
-            panic!("no welcome");
-        };
-        talk
-    }
-}
-
-fn frame(frame: client_frame::Frame) -> ClientFrame {
-    ClientFrame { frame: Some(frame) }
-}
-
-impl Talk {
-    async fn next(&mut self) -> Result<Option<server_frame::Frame>, Status> {
-        loop {
-            let next = tokio::time::timeout(PATIENCE, self.incoming.message()).await.unwrap()?;
-            match next.and_then(|f| f.frame) {
-                Some(server_frame::Frame::Heartbeat(_)) => {}
-                other => return Ok(other),
-            }
-        }
-    }
-
-    /// The next task, past everything else.
-    async fn task(&mut self) -> proto::Task {
-        loop {
-            if let Some(server_frame::Frame::Task(task)) = self.next().await.unwrap() {
-                return task;
-            }
-        }
-    }
-
-    async fn ack(&mut self) -> proto::Ack {
-        loop {
-            if let Some(server_frame::Frame::Ack(ack)) = self.next().await.unwrap() {
-                return ack;
-            }
-        }
-    }
-
-    /// The status that the session ends with.
-    async fn cut(&mut self) -> Status {
-        loop {
-            match self.next().await {
-                Err(status) => return status,
-                Ok(Some(_)) => {}
-                Ok(None) => panic!("the session ended in peace"),
-            }
-        }
-    }
-
-    async fn send(&self, what: client_frame::Frame) {
-        self.frames.send(frame(what)).await.unwrap();
-    }
-
-    async fn upload(&self, task: &proto::Task, bytes: &[u8]) {
-        self.announce(task, bytes.len() as u64).await;
-        if !bytes.is_empty() {
-            let data = bytes.to_vec().into();
-            self.send(client_frame::Frame::Chunk(proto::Chunk { data })).await;
-        }
-    }
-
-    async fn announce(&self, task: &proto::Task, bytes: u64) {
-        let upload = proto::Upload { kind: task.kind, point: task.point, bytes };
-        self.send(client_frame::Frame::Upload(upload)).await;
-    }
-}
-
-fn refused(serving: &Serving, why: Refusal, times: u64) {
-    let text = format!("{why:?} {times} times");
-    serving.shows(&text, |s| s.refused.get(&why).copied().unwrap_or(0) >= times);
-}
+use whimbrel_net::{Invitation, Limits};
 
 #[test]
 fn strangers_are_refused_and_the_job_ends_in_the_same_bits() {
     let toys = Toys::new(1, 5);
     let mut town = Town::new(toys.clone(), 2);
-    town.limits.first_frame = Duration::from_millis(300);
-    town.limits.handshake = Duration::from_millis(300);
     let registry = town.registry();
     registry.invite("revoked").unwrap();
     let revoked_token = registry.invite("revoked").unwrap();
@@ -176,7 +53,7 @@ fn strangers_are_refused_and_the_job_ends_in_the_same_bits() {
     refused(&serving, Refusal::Replayed, 1);
     refused(&serving, Refusal::UnknownCertificate, 1);
 
-    // No TLS, an old TLS, silence before and after the handshake.
+    // No TLS, an old TLS.
     for hello in
         [&b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..], OLD_TLS, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"]
     {
@@ -187,13 +64,6 @@ fn strangers_are_refused_and_the_job_ends_in_the_same_bits() {
         assert!(!answer.starts_with(b"HTTP/1.1 200"), "{answer:?}");
     }
     refused(&serving, Refusal::Handshake, 3);
-    let silent = TcpStream::connect(&town.address).unwrap();
-    refused(&serving, Refusal::Silent, 1);
-    runtime().block_on(async {
-        let _idle = reach(&town.invitations[1], &stranger).await;
-        tokio::task::block_in_place(|| refused(&serving, Refusal::Silent, 2));
-    });
-    drop(silent);
 
     let second = town.join(1);
     let (left, _) = serving.end();
@@ -202,6 +72,27 @@ fn strangers_are_refused_and_the_job_ends_in_the_same_bits() {
     assert_eq!(left, simulate(&toys, 2).0);
     let audit = std::fs::read_to_string(town.run_folder().join("audit.jsonl")).unwrap();
     assert!(audit.contains(&Refusal::WrongToken.to_string()), "{audit}");
+}
+
+/// Silence before and after the handshake.
+#[test]
+fn whoever_says_nothing_is_cut() {
+    let mut town = Town::new(Toys::new(1, 2), 1);
+    town.limits.handshake = Duration::from_millis(300);
+    let serving = town.serve(false);
+    let silent = TcpStream::connect(&town.address).unwrap();
+    refused(&serving, Refusal::Silent, 1);
+    drop(silent);
+    assert!(serving.halt().is_err());
+
+    town.limits = Limits { first_frame: Duration::from_millis(300), ..Limits::default() };
+    let serving = town.serve(true);
+    let stranger = Identity::make("stranger").unwrap();
+    runtime().block_on(async {
+        let _idle = reach(&town.invitations[0], &stranger).await;
+        tokio::task::block_in_place(|| refused(&serving, Refusal::Silent, 1));
+    });
+    assert!(serving.halt().is_err());
 }
 
 /// A hello that offers TLS 1.1 at most.
@@ -235,7 +126,7 @@ fn too_many_wrong_tokens_close_the_door_for_a_while() {
 fn a_client_that_breaks_the_protocol_never_reaches_the_fold() {
     let toys = Toys { evaluate: None, ..Toys::new(1, 4) };
     let mut town = Town::new(toys.clone(), 3);
-    town.limits.stall = Duration::from_millis(300);
+    town.limits.stall = Duration::from_secs(3);
     let serving = town.serve(false);
     let clients: Vec<Joined> = (0..2).map(|i| town.join(i)).collect();
     let invitation = town.invitations[2].clone();
@@ -336,11 +227,14 @@ fn a_silent_late_joiner_costs_one_wait() {
         let stray = proto::Task { point: Some(proto::Point { stage: 7, step: 0 }), ..task };
         let upload = proto::Upload { kind: stray.kind, point: stray.point, bytes: 1 };
         let chunk = proto::Chunk { data: vec![0].into() };
-        for _ in 0..400 {
-            // It may be closed before all of it is out.
-            let _ = talk.frames.send(frame(client_frame::Frame::Upload(upload))).await;
-            let _ = talk.frames.send(frame(client_frame::Frame::Chunk(chunk.clone()))).await;
-        }
+        let frames = talk.frames.clone();
+        let flood = tokio::spawn(async move {
+            for _ in 0..400 {
+                // It may be closed before all of it is out.
+                let _ = frames.send(frame(client_frame::Frame::Upload(upload))).await;
+                let _ = frames.send(frame(client_frame::Frame::Chunk(chunk.clone()))).await;
+            }
+        });
         loop {
             match talk.next().await {
                 Ok(Some(server_frame::Frame::Bye(bye))) => {
@@ -351,6 +245,7 @@ fn a_silent_late_joiner_costs_one_wait() {
                 other => panic!("{other:?}"),
             }
         }
+        flood.abort();
     });
     let audit = std::fs::read_to_string(town.run_folder().join("audit.jsonl")).unwrap();
     let lines = audit.matches(&Refusal::NotAsked.to_string()).count();
@@ -374,9 +269,16 @@ fn frames_that_are_none_are_refused_without_memory_for_them() {
     runtime().block_on(async {
         let mut connection = reach(&invitation, &identity).await;
         enrol(&mut connection, &invitation.token).await.unwrap();
-        let frames =
-            [&[0, 0xff, 0xff, 0xff, 0xff, 1, 2, 3][..], &[0, 0, 0, 0, 64], &noise, b"\x01"];
-        for (times, bytes) in frames.into_iter().enumerate() {
+        // Frames that end half-way are a broken connection, and nobody's fault.
+        let frames: [(&[u8], Refusal, u64); 6] = [
+            (&[0, 0, 0, 0, 64], Refusal::Malformed, 0),
+            (&[0, 0xff, 0xff, 0xff, 0xff, 1, 2, 3], Refusal::TooLarge, 1),
+            (&noise, Refusal::Malformed, 1),
+            (&[1, 0, 0, 0, 0], Refusal::Malformed, 2),
+            (b"\x01", Refusal::Malformed, 2),
+            (&[0, 0, 0, 0, 2, 0xff, 0xff], Refusal::Malformed, 3),
+        ];
+        for (bytes, why, times) in frames {
             let request = Request::post("https://whimbrel.invalid/whimbrel.v1.Federation/Session")
                 .header("content-type", "application/grpc")
                 .body(Body::new(Once(Some(Bytes::copy_from_slice(bytes)))))
@@ -385,10 +287,10 @@ fn frames_that_are_none_are_refused_without_memory_for_them() {
             let answer = tokio::time::timeout(PATIENCE, connection.sender.call(request)).await;
             let answer = answer.unwrap();
             drop(answer);
-            let refused = || refused(&serving, Refusal::Malformed, times as u64 + 1);
-            tokio::task::block_in_place(refused);
+            tokio::task::block_in_place(|| refused(&serving, why, times));
         }
     });
+    assert_eq!(serving.board.watch().borrow().refused[&Refusal::Malformed], 3);
     let second = town.join(1);
     let (left, _) = serving.end();
     first.model();
@@ -408,21 +310,5 @@ impl HttpBody for Once {
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         Poll::Ready(self.0.take().map(|bytes| Ok(Frame::data(bytes))))
-    }
-}
-
-/// The hostile client again, as it would come back: its enrolment was accepted.
-async fn back(invitation: &Invitation, identity: &Identity, serving: &Serving) -> Talk {
-    let mut connection = reach(invitation, identity).await;
-    let run = enrol(&mut connection, &invitation.token).await.unwrap();
-    let (frames, outgoing) = mpsc::channel(8);
-    let committed = Some(proto::Point { stage: 0, step: 0 });
-    let hello = proto::Hello { version: PROTOCOL, run: run.into(), committed, staged: None };
-    frames.send(frame(client_frame::Frame::Hello(hello))).await.unwrap();
-    let incoming = connection.client.session(ReceiverStream::new(outgoing)).await.unwrap();
-    let mut talk = Talk { frames, incoming: incoming.into_inner(), _connection: connection };
-    match talk.next().await {
-        Ok(Some(server_frame::Frame::Welcome(_))) => talk,
-        other => panic!("{other:?}; {:?}", serving.board.watch().borrow().refused),
     }
 }

@@ -17,7 +17,7 @@ fn down(round: u32, known: u32) -> Vec<u8> {
 fn enrolled(folder: &std::path::Path) -> ClientSide {
     let data = toy::clients(1).pop().unwrap().1;
     let chain = Box::new(Toys::new(1, 4));
-    let participant = Participant { chain, data, seed: SEED, evaluates: true };
+    let participant = Participant { chain, data, seed: SEED, evaluates: true, message_bytes: 1000 };
     let mut side = ClientSide::open(participant, folder).unwrap();
     let nothing = Vec::<Artifact>::new().to_bytes();
     side.work(Kind::Enrol, Point::enrolment(0), 0, &nothing).unwrap();

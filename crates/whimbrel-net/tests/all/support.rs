@@ -154,9 +154,13 @@ impl Town {
             Invitation { address: address.clone(), server: identity.fingerprint(), name, token }
         };
         let invitations = (0..count).map(invite).collect();
+        // What must not expire does not, on a slow machine either.
         let limits = Limits {
-            heartbeat: Duration::from_secs(2),
-            first_frame: Duration::from_secs(5),
+            heartbeat: Duration::from_secs(5),
+            handshake: PATIENCE,
+            first_frame: PATIENCE,
+            stall: PATIENCE,
+            late_summary: PATIENCE,
             linger: PATIENCE,
             ..Limits::default()
         };
@@ -272,7 +276,8 @@ impl Town {
         let folder = setup.folder.clone();
         let data = toy::clients(i + 1).pop().unwrap().1;
         let evaluates = self.agrees;
-        let participant = Participant { chain, data, seed: SEED, evaluates };
+        let message_bytes = self.limits.message_bytes;
+        let participant = Participant { chain, data, seed: SEED, evaluates, message_bytes };
         let thread = std::thread::spawn(move || join(setup, &folder, participant));
         Joined { thread, stop }
     }

@@ -12,6 +12,7 @@ use whimbrel::core::method::Exposure;
 use whimbrel::engine::checkpoint::write_atomically;
 use whimbrel::job::Offer;
 use whimbrel::job::failure::{Failure, Result};
+use whimbrel::job::spec::{Federation, Job};
 use whimbrel::net::Invitation;
 use whimbrel::net::client::{Client, ClientSide, Ending, Enrolled, Participant, Setup};
 use whimbrel::net::tls::Identity;
@@ -57,10 +58,11 @@ pub fn join_command(args: &Join) -> Result<u8> {
         // Asked once: a service that restarts goes on with what was agreed to.
         write_atomically(&consent, offer.hash().as_bytes())?;
     }
-    let seed = offer.job()?.seed;
+    let job = offer.job()?;
+    let (seed, message_bytes) = (job.seed, offered_message_max(&job));
     let plan = offer.plan()?;
     let evaluates = plan.evaluates();
-    let participant = Participant { chain: Box::new(plan), data, seed, evaluates };
+    let participant = Participant { chain: Box::new(plan), data, seed, evaluates, message_bytes };
     let side = ClientSide::open(participant, &folder)?;
     match runtime.block_on(client.take_part(&enrolled, side))? {
         Ending::Delivered(files) => {
@@ -74,6 +76,12 @@ pub fn join_command(args: &Join) -> Result<u8> {
             Ok(INTERRUPTED)
         }
     }
+}
+
+/// The longest message that the coordinator may send.
+fn offered_message_max(job: &Job) -> u64 {
+    let federation = job.federation.clone().unwrap_or_else(|| Federation::of(1));
+    federation.message_max
 }
 
 /// A folder per client; a name with anything but plain letters is written so that it is one.
