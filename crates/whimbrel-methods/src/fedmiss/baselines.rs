@@ -322,7 +322,7 @@ impl Method for Baselines {
     }
 
     fn magnitude(&self, server: &Server) -> f64 {
-        server.fit.table_norm2.sqrt()
+        server.fit.observed_norm2().sqrt()
     }
 
     fn artifact(&self, server: &Server) -> Result<Artifact> {

@@ -232,10 +232,8 @@ impl Method for FedMiss {
     }
 
     fn magnitude(&self, server: &Server) -> f64 {
-        // Before the first round this is zero: the table then is only its start, which may be
-        // many times smaller than the data.
         let local2 = server.spread.map_or(0.0, |spread| spread.local2);
-        server.table_norm2.max(local2).sqrt()
+        server.observed_norm2().max(local2).sqrt()
     }
 
     fn artifact(&self, server: &Server) -> Result<Artifact> {

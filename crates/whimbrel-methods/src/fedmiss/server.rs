@@ -45,10 +45,14 @@ impl FedMiss {
         // H = ψ'(θ) − Ŝ + residual/M;  Ŝ += γ H;  θ = T(Ŝ)                    (l. 19 to 21)
         let push = self.on_table(&server, &residual, copies)?;
         let n = server.members.len() as f64;
+        let gamma = self.gamma(&server, copies);
+        let everyone = fold.uploads.len() == server.members.len();
         let step = Push {
             push: &push,
-            gamma: self.gamma(&server, copies),
+            gamma,
             shrink: if self.differ() { n } else { n / copies },
+            // One number per observation, sent as it is: no noise, and a step of one keeps none.
+            exact: everyone && server.amplification <= 1.0 && gamma == 1.0,
         };
         let round = server.round + 1;
         let moved = self

@@ -87,6 +87,16 @@ impl Server {
         self.members.iter().map(|member| member.places.len() as u64).sum()
     }
 
+    /// `||Ŝ_k||²` over the observed cells; zero before the first round, when the table is only its
+    /// start, which may be many times smaller than the data. A run that diverges does so here,
+    /// while the mean of a cell that nobody observed may be extrapolated to any size.
+    pub fn observed_norm2(&self) -> f64 {
+        if self.round == 0 {
+            return 0.0;
+        }
+        self.union.iter().map(|cell| self.s_hat[*cell as usize]).map(|s| s * s).sum()
+    }
+
     /// Who is enrolled, ascending.
     pub fn member_ids(&self) -> Vec<u32> {
         self.members.iter().map(|member| member.id).collect()

@@ -112,7 +112,7 @@ pub fn federation(method: &dyn DynMethod, data: &[ClientData]) -> Federation {
 }
 
 /// The last state, and the named metric after each round.
-fn run(
+pub fn run(
     setup: &Setup,
     data: &[ClientData],
     participation: Participation,
@@ -136,7 +136,7 @@ fn run(
     (simulator.machine().server().downcast_ref::<Server>().unwrap().clone(), values)
 }
 
-fn all_cells(data: &[ClientData]) -> Vec<Cell> {
+pub fn all_cells(data: &[ClientData]) -> Vec<Cell> {
     let cells = data.iter().flat_map(|d| match d {
         ClientData::Cells(cells) => cells.observed.clone(),
         _ => panic!("cells"),
@@ -249,7 +249,7 @@ fn minibatches_reach_the_optimum_of_soft_impute_too() {
 }
 
 /// Gradients of `F` in effects and factors, the largest of them.
-fn gradient(setup: &Setup, factors: &Factors, cells: &[Cell], n: f64) -> f64 {
+pub fn gradient(setup: &Setup, factors: &Factors, cells: &[Cell], n: f64) -> f64 {
     let Settings { family, effects, rank: r, lambda, lambda_effects, .. } = setup.settings;
     let mut du: Vec<f64> = factors.u.iter().map(|u| lambda * u).collect();
     let mut dv: Vec<f64> = factors.v.iter().map(|v| lambda * v).collect();

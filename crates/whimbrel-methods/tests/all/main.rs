@@ -5,6 +5,7 @@ mod battery;
 mod downlinks;
 mod federation;
 mod fedmiss;
+mod fedmiss_optimum;
 mod heterogeneous;
 mod invariants;
 mod non_convex;

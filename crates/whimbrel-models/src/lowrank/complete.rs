@@ -21,8 +21,9 @@
 
 use super::balance::align;
 use super::kernels::{bernoulli_means, move_row, poisson_means, row_field, row_theta};
-use super::{Factors, Family, LowRank, effects, gaussian, glm};
+use super::{Factors, Family, LowRank, gaussian, glm};
 use rayon::prelude::*;
+use std::ops::Range;
 use whimbrel_core::{Error, Result};
 
 /// Tables are cut into at most so many chunks of rows, whose sums are added in order: so bits do
@@ -39,11 +40,11 @@ pub const COPIES_UNOBSERVED: f64 = 0.05;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sparse {
     starts: Vec<usize>,
-    columns: Vec<u32>,
+    pub(super) columns: Vec<u32>,
     /// Residuals over copies.
     values: Vec<f64>,
     /// Copies of the observed cells; empty where every cell of the table has one weight.
-    copies: Vec<f64>,
+    pub(super) copies: Vec<f64>,
     /// Copies of the others, where weights differ.
     elsewhere: f64,
 }
@@ -88,21 +89,16 @@ impl Sparse {
         Ok(out)
     }
 
+    /// Where in `columns` and `copies` the cells of a row are.
+    pub(super) fn cells(&self, row: usize) -> Range<usize> {
+        self.starts[row]..self.starts[row + 1]
+    }
+
     fn add_to(&self, row: usize, out: &mut [f64]) {
-        let range = self.starts[row]..self.starts[row + 1];
+        let range = self.cells(row);
         for (column, value) in self.columns[range.clone()].iter().zip(&self.values[range]) {
             out[*column as usize] += value;
         }
-    }
-
-    /// Row, column and copies of each observed cell.
-    pub(super) fn observed(&self) -> impl Iterator<Item = (usize, usize, f64)> {
-        let rows = self.starts.windows(2).enumerate();
-        rows.flat_map(|(row, range)| {
-            let cells = self.columns[range[0]..range[1]].iter();
-            let copies = self.copies.get(range[0]..range[1]).unwrap_or_default();
-            cells.zip(copies).map(move |(column, copies)| (row, *column as usize, *copies))
-        })
     }
 
     /// The weights of a row's cells, where they differ.
@@ -111,7 +107,7 @@ impl Sparse {
             return false;
         }
         out.fill(self.elsewhere);
-        let range = self.starts[row]..self.starts[row + 1];
+        let range = self.cells(row);
         for (column, copies) in self.columns[range.clone()].iter().zip(&self.copies[range]) {
             out[*column as usize] = *copies;
         }
@@ -130,6 +126,8 @@ pub struct Advance {
     pub sweeps: u32,
     /// Cells outside the domain of `T`.
     pub repairs: u64,
+    /// Whether nothing but the last digits of the factors changed.
+    pub still: bool,
 }
 
 /// One step of the table: `H = psi'(theta) - S + push`, `S += gamma H`.
@@ -141,6 +139,9 @@ pub struct Push<'a> {
     pub gamma: f64,
     /// What the penalties are multiplied with: `n/M`, or `n` where copies differ.
     pub shrink: f64,
+    /// Whether the residuals are those of every observation, without noise: the table then holds
+    /// all that the fit depends on, and [`super::settle`] may finish it.
+    pub exact: bool,
 }
 
 impl LowRank {
@@ -192,10 +193,9 @@ impl LowRank {
         } else {
             glm::advance(self, s, factors, step)?
         };
-        if self.rank() == 0 && !step.push.copies.is_empty() {
-            effects::polish(self, s, factors, step);
+        if !done.still {
+            align(factors, &old)?;
         }
-        align(factors, &old)?;
         Ok(done)
     }
 }

@@ -80,6 +80,30 @@ impl Family {
         }
     }
 
+    /// `psi(theta + t) - psi(theta) - psi'(theta) t`, without the box: to rounding of its own, however
+    /// small `t` is.
+    pub fn psi_remainder(self, theta: f64, t: f64) -> f64 {
+        let small = t.abs() < REMAINDER_SERIES;
+        match self {
+            Self::Gaussian => 0.5 * t * t,
+            Self::Poisson if small => {
+                exp(theta) * (0.5 * t * t) * (1.0 + t / 3.0 * (1.0 + t / 4.0 * (1.0 + t / 5.0)))
+            }
+            Self::Poisson => exp(theta + t) - exp(theta) * (1.0 + t),
+            Self::Bernoulli => {
+                let mean = 1.0 / (1.0 + exp(-theta));
+                if small {
+                    // psi''' = psi'' (1 - 2 psi'), psi'''' = psi'' (1 - 6 psi'')
+                    let (bend, skew) = (mean * (1.0 - mean), 1.0 - 2.0 * mean);
+                    let fourth = (1.0 - 6.0 * bend) + t / 5.0 * skew * (1.0 - 12.0 * bend);
+                    return bend * (0.5 * t * t) * (1.0 + t / 3.0 * (skew + t / 4.0 * fourth));
+                }
+                let soft = |theta: f64| theta.max(0.0) + ln_1p(exp(-theta.abs()));
+                soft(theta + t) - soft(theta) - mean * t
+            }
+        }
+    }
+
     /// `psi'(theta)`, the mean.
     #[inline(always)]
     pub fn mean(self, theta: f64) -> f64 {
@@ -146,6 +170,8 @@ impl Family {
     }
 }
 
+/// Remainders of shorter steps are summed as series: what those leave out is below 1e-14 of them.
+const REMAINDER_SERIES: f64 = 1e-3;
 /// Counts above this lose their unit beside the sums they enter.
 const COUNT_MAX: f64 = 1e12;
 /// Starting means are kept so far inside their range.
@@ -169,6 +195,28 @@ mod tests {
                 let variance = family.variance(mean);
                 assert!((bend - variance).abs() < 1e-6 * (1.0 + variance), "{family:?} {theta}");
                 assert!((family.link(mean) - theta).abs() < 1e-12, "{family:?} {theta}");
+            }
+        }
+    }
+
+    /// The two ways meet where one gives way to the other; far from there the differences of `psi`
+    /// themselves are exact enough.
+    #[test]
+    fn remainders_are_those_of_a_tangent() {
+        for family in Family::ALL {
+            for theta in [-4.0, -0.3, 0.0, 1.2, 6.0] {
+                for t in [-3.0, -0.2, 0.1, 2.0] {
+                    let wanted = family.psi(theta + t) - family.psi(theta) - family.mean(theta) * t;
+                    let gap = family.psi_remainder(theta, t) - wanted;
+                    assert!(gap.abs() < 1e-12 * (1.0 + wanted), "{family:?} {theta} {t} {gap}");
+                }
+                for sign in [-1.0, 1.0] {
+                    let at = |t: f64| family.psi_remainder(theta, sign * t) / (t * t);
+                    let (short, long) = (at(0.999 * 1e-3), at(1.001 * 1e-3));
+                    assert!((short / long - 1.0).abs() < 1e-5, "{family:?} {theta}");
+                    let bend = family.variance(family.mean(theta));
+                    assert!((at(1e-9) / (0.5 * bend) - 1.0).abs() < 1e-8, "{family:?} {theta}");
+                }
             }
         }
     }

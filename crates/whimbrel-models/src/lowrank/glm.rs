@@ -17,6 +17,7 @@ use super::adapt::damping;
 use super::balance::balance;
 use super::complete::{Advance, Frame, Push, add, chunk_rows, transposed};
 use super::kernels::{add_to_columns, bernoulli_variances, row_slopes, row_system, weigh};
+use super::settle::settle;
 use super::{Factors, Family, LowRank};
 use rayon::prelude::*;
 use whimbrel_core::linalg::{cholesky, packed_len, solve_lower, solve_lower_transposed, unpack};
@@ -33,15 +34,19 @@ const ACCURACY: f64 = 0.05;
 const ROUNDING: f64 = 1e-28;
 const SWEEPS_MAX: u32 = 10;
 /// Added to curvatures, relative to their largest: a direction without any is not a Newton step.
-const CURVATURE_MIN: f64 = 1e-13;
+pub(super) const CURVATURE_MIN: f64 = 1e-13;
 
-/// `S += gamma H`, then sweeps.
+/// `S += gamma H`, then sweeps. Near the end of a run without noise, and without factors always,
+/// [`settle`] is in their place.
 pub(super) fn advance(
     model: &LowRank,
     s: &mut [f64],
     factors: &mut Factors,
     step: Push<'_>,
 ) -> Result<Advance> {
+    let may_settle = model.rank() == 0 || step.exact && model.is_penalised();
+    let settles = may_settle && !step.push.copies.is_empty();
+    let before = settles.then(|| factors.clone());
     let mut done = Advance::default();
     let mut moves = true;
     let mut enough = 0.0;
@@ -54,6 +59,13 @@ pub(super) fn advance(
             done.field_norm2 = found.field2;
             done.table_norm2 = found.table2;
             done.repairs = found.repairs;
+            if let Some(before) = &before
+                && let Some(end) = settle(model, s, before, &step, found.decrement)?
+            {
+                *factors = end.factors;
+                done.still = end.still;
+                return Ok(done);
+            }
             enough = ACCURACY * found.decrement / (step.gamma * step.gamma).max(f64::MIN_POSITIVE);
         }
         let rounding = ROUNDING * found.size;
@@ -194,14 +206,10 @@ impl RowJob<'_> {
         s: &[f64],
         weights: Option<&[f64]>,
     ) -> (u64, f64) {
-        let (low, high, out_high) = match self.model.family() {
-            Family::Gaussian => (f64::NEG_INFINITY, f64::INFINITY, f64::INFINITY),
-            Family::Poisson => (EPSILON, f64::INFINITY, f64::INFINITY),
-            Family::Bernoulli => (EPSILON, 1.0 - EPSILON, 1.0),
-        };
+        let (low, high) = range(self.model.family());
         // Zero counts are at the end of the range, not outside it; rounding is no way out either.
-        let out_low = low.min(0.0) - SLACK;
-        let repairs = row_slopes(d, mean, s, low, high, out_low, out_high + SLACK);
+        let (out_low, out_high) = (low - EPSILON - SLACK, high + EPSILON + SLACK);
+        let repairs = row_slopes(d, mean, s, low, high, out_low, out_high);
         let size = vector::norm1(mean);
         match self.model.family() {
             Family::Gaussian => mean.fill(1.0),
@@ -215,22 +223,31 @@ impl RowJob<'_> {
     }
 }
 
-/// The unknowns of one row or column, and the penalties on them.
-struct Side {
-    unknowns: usize,
-    family: Family,
-    rank: usize,
-    lambda: f64,
-    lambda_effects: f64,
+/// The means of a family, [`EPSILON`] inside their range.
+pub(super) fn range(family: Family) -> (f64, f64) {
+    match family {
+        Family::Gaussian => (f64::NEG_INFINITY, f64::INFINITY),
+        Family::Poisson => (EPSILON, f64::INFINITY),
+        Family::Bernoulli => (EPSILON, 1.0 - EPSILON),
+    }
 }
 
-struct Sides {
-    rows: Side,
-    columns: Side,
+/// The unknowns of one row or column, and the penalties on them.
+pub(super) struct Side {
+    pub unknowns: usize,
+    family: Family,
+    pub rank: usize,
+    pub lambda: f64,
+    pub lambda_effects: f64,
+}
+
+pub(super) struct Sides {
+    pub rows: Side,
+    pub columns: Side,
 }
 
 impl Sides {
-    fn new(model: &LowRank, shrink: f64) -> Self {
+    pub fn new(model: &LowRank, shrink: f64) -> Self {
         let settings = model.settings();
         let side = |effect: bool| Side {
             unknowns: settings.rank + usize::from(effect),
@@ -340,7 +357,7 @@ fn solve_columns(
 }
 
 /// Moves the effects' means to the intercept: `theta` stays, the penalty falls.
-fn centre(model: &LowRank, factors: &mut Factors) {
+pub(super) fn centre(model: &LowRank, factors: &mut Factors) {
     let effects = model.settings().effects;
     let shift = |own: &mut [f64]| {
         let mean = own.iter().sum::<f64>() / own.len() as f64;

@@ -15,7 +15,6 @@ mod adapt;
 mod balance;
 mod complete;
 mod data;
-mod effects;
 mod factors;
 mod family;
 mod fit;
@@ -23,7 +22,9 @@ mod gaussian;
 mod glm;
 mod histogram;
 pub mod interval;
+mod joint;
 mod kernels;
+mod settle;
 mod uncertainty;
 
 pub use adapt::{NewRow, PERSONAL_MAX, own_effect};
@@ -173,6 +174,13 @@ impl LowRank {
     /// The distribution of a cell.
     pub fn family(&self) -> Family {
         self.settings.family
+    }
+
+    /// Whether nothing but the intercept is free of a penalty: the fit then exists whatever was
+    /// observed.
+    pub fn is_penalised(&self) -> bool {
+        let Settings { rank, effects, lambda, lambda_effects, .. } = self.settings;
+        (rank == 0 || lambda > 0.0) && (effects == Effects::None || lambda_effects > 0.0)
     }
 
     /// Cells of the whole table.

@@ -21,6 +21,9 @@ use whimbrel_core::{Error, Result};
 /// The most that a standard deviation of a `theta` of counts is said to be: a factor of twenty in
 /// the mean. Probabilities need no such bound.
 const SPREAD_MAX: f64 = 3.0;
+/// Added to curvatures, relative to their largest: fewer cells than unknowns, without a penalty,
+/// leave directions that have none.
+const CURVATURE_MIN: f64 = 1e-12;
 
 /// `A^-1` of every row and every column.
 #[derive(Clone, Debug, PartialEq)]
@@ -187,6 +190,8 @@ fn inverses(
     for side in [Side::Row, Side::Column] {
         let q = ridges[side as usize].len();
         for own in curvatures[side as usize].chunks_exact_mut(packed_len(q).max(1)) {
+            let largest = (0..q).map(|k| own[packed_index(k, k)]).fold(0.0, f64::max);
+            (0..q).for_each(|k| own[packed_index(k, k)] += CURVATURE_MIN * largest);
             own.copy_from_slice(&inverse(own, q)?);
         }
     }
@@ -255,6 +260,18 @@ mod tests {
         // Seven rows and four columns have cells: three unknowns each, or the effects alone.
         assert!((free - 33.0).abs() < 0.1 && (tight - 11.0).abs() < 0.1, "{free} {tight}");
         assert!(free > held && held > tight, "{held}");
+    }
+
+    /// Without a penalty a row with one cell determines one unknown, however large its counts are.
+    #[test]
+    fn rows_with_fewer_cells_than_unknowns_count_their_cells() {
+        let settings = Settings { rank: 2, ..Settings::new(9, 4, Family::Poisson) };
+        let model = LowRank::new(settings).unwrap();
+        let factors = Factors::start(&model, 4e6, Key::root(7));
+        let cells: Vec<Counted> = (0..9).map(|row| (4 * row + row % 4, 1)).collect();
+        let count = effective_parameters(&model, &factors, 1, &cells).unwrap();
+        // One per row, and two for each of the four columns, which have two cells or three.
+        assert!((count - 17.0).abs() < 0.1, "{count}");
     }
 
     #[test]

@@ -1,0 +1,107 @@
+//! Hard tables end at a stationary point: without noise, and with everything penalised, the
+//! gradient of `F` in every unknown is at most 1e-6.
+
+use crate::fedmiss::{Setup, all_cells, gradient, run};
+use whimbrel_core::{Cell, Cells, ClientData, Key};
+use whimbrel_engine::Participation;
+use whimbrel_models::lowrank::{Effects, Family, Settings};
+
+const ROWS: usize = 40;
+const COLUMNS: usize = 15;
+const CLIENTS: usize = 5;
+/// Rounds within which each of them is to be there.
+const ROUNDS: u32 = 300;
+
+/// A rank-2 table of which each cell is observed with this probability, by one client, and values
+/// changed by `edit` afterwards.
+fn table(
+    family: Family,
+    observed: f64,
+    key: Key,
+    edit: impl Fn(usize, usize, f64) -> f64,
+) -> Vec<ClientData> {
+    let mut stream = key.stream();
+    let mut normal = |n: usize| (0..n).map(|_| 0.7 * stream.normal()).collect::<Vec<f64>>();
+    let (u, v) = (normal(2 * ROWS), normal(2 * COLUMNS));
+    let mut cells = vec![Vec::new(); CLIENTS];
+    for row in 0..ROWS {
+        for column in 0..COLUMNS {
+            if stream.uniform() >= observed {
+                continue;
+            }
+            let theta = 0.8 + u[2 * row] * v[2 * column] + u[2 * row + 1] * v[2 * column + 1];
+            let value = edit(row, column, family.draw(family.mean(theta), 0.3, &mut stream));
+            let client = stream.below(CLIENTS as u64) as usize;
+            cells[client].push(Cell { row: row as u32, column: column as u32, value });
+        }
+    }
+    let labels = |n: usize| (0..n).map(|i| i.to_string()).collect::<Vec<_>>().into();
+    let client = |cells| {
+        ClientData::Cells(Cells::new(labels(ROWS), labels(COLUMNS), cells, Vec::new()).unwrap())
+    };
+    cells.into_iter().map(client).collect()
+}
+
+/// The largest gradient at the end.
+fn largest_gradient(settings: Settings, data: &[ClientData]) -> f64 {
+    let setup = Setup { settings, rounds: ROUNDS, ..Setup::new(Family::Poisson) };
+    let (server, _) = run(&setup, data, Participation::Everyone, None);
+    gradient(&setup, &server.factors, &all_cells(data), CLIENTS as f64)
+}
+
+fn settings(family: Family, rank: usize, lambda: f64, effects: Effects) -> Settings {
+    Settings { rank, lambda, effects, ..Settings::new(ROWS, COLUMNS, family) }
+}
+
+/// A cell that nobody observed may be extrapolated to a mean of many millions, and would hold the
+/// factors where they are; the effects' penalty is nine orders of magnitude below the curvature.
+#[test]
+fn counts_of_thousands_with_effects() {
+    for (observed, rank, key) in [(1.0, 2, 21), (1.0, 3, 22), (0.6, 2, 23), (0.5, 3, 24)] {
+        let data = table(Family::Poisson, observed, Key::root(key), |_, _, count| 500.0 * count);
+        let settings = settings(Family::Poisson, rank, 0.2, Effects::RowColumn);
+        let largest = largest_gradient(settings, &data);
+        assert!(largest <= 1e-6, "{observed} observed, rank {rank}: {largest}");
+    }
+}
+
+/// Means of millions are known to 1e-9 or so, and a gradient to 1e-7.
+#[test]
+fn counts_of_millions_with_effects() {
+    for key in [27, 28] {
+        let data = table(Family::Poisson, 1.0, Key::root(key), |_, _, count| 1e6 * count);
+        let settings = settings(Family::Poisson, 2, 0.2, Effects::RowColumn);
+        let largest = largest_gradient(settings, &data);
+        assert!(largest <= 1e-6, "{largest}");
+    }
+}
+
+#[test]
+fn a_row_of_zeros_under_a_small_penalty() {
+    for (observed, effects) in [(0.6, Effects::None), (1.0, Effects::None), (0.6, Effects::Row)] {
+        let zero = |row, _, count| if row == 3 { 0.0 } else { count };
+        let data = table(Family::Poisson, observed, Key::root(25), zero);
+        let largest = largest_gradient(settings(Family::Poisson, 3, 0.01, effects), &data);
+        assert!(largest <= 1e-6, "{observed} observed, {effects:?}: {largest}");
+    }
+}
+
+/// Rows and columns whose values are all the same have no finite effect of their own.
+#[test]
+fn yes_or_no_values_that_effects_separate() {
+    let edit = |row, column, value| match (row, column) {
+        (3 | 17, _) => 1.0,
+        (_, 4) => 0.0,
+        _ => value,
+    };
+    for (observed, effects, lambda) in [
+        (0.6, Effects::RowColumn, 0.2),
+        (1.0, Effects::RowColumn, 0.05),
+        (0.6, Effects::RowColumn, 0.005),
+        (0.6, Effects::None, 0.002),
+    ] {
+        let data = table(Family::Bernoulli, observed, Key::root(26), edit);
+        let largest = largest_gradient(settings(Family::Bernoulli, 2, lambda, effects), &data);
+        assert!(largest <= 1e-6, "{observed} observed, {effects:?}: {largest}");
+    }
+}

@@ -1,0 +1,463 @@
+//! The fit to the observed cells alone, as a function of all unknowns at once.
+//!
+//! With `M` copies of an observed cell and none elsewhere, what [`super::settle`] minimises is
+//!
+//! ```text
+//! f(x) = sum_observed M [psi(theta) - S theta] + (penalties),    x = (mu, a, b, U, V).
+//! ```
+//!
+//! Along `p` the parameter of a cell moves by `lin = p_mu + p_a + p_b + <p_u, v> + <u, p_v>` and, to
+//! second order, by `<p_u, p_v>`. So with `d = M (psi' - S)` and `w = M psi''` the Hessian times `p`
+//! is the transpose of the map `lin` applied to `w lin`, plus `d p_v` for `u` and `d p_u` for `v`:
+//! two short loops per cell, and no matrix.
+
+use super::complete::{Push, chunk_rows};
+use super::glm::{CURVATURE_MIN, Side, Sides, range};
+use super::{Factors, LowRank};
+use rayon::prelude::*;
+use std::ops::Range;
+use whimbrel_core::linalg::{cholesky, packed_len, solve_lower, solve_lower_transposed, unpack};
+use whimbrel_core::{Error, Result, vector};
+
+/// Fewer cells are not worth a thread.
+const PARALLEL_MIN: usize = 20_000;
+
+/// The observed cells and what is wanted of them.
+pub(super) struct Joint<'a> {
+    model: &'a LowRank,
+    step: &'a Push<'a>,
+    sides: Sides,
+    /// `S` at the observed cells, inside the range of the means.
+    wanted: Vec<f64>,
+}
+
+/// The objective around one point.
+pub(super) struct Around {
+    /// The point.
+    pub x: Unknowns,
+    /// `theta`, `d` and `w` of each observed cell.
+    theta: Vec<f64>,
+    d: Vec<f64>,
+    w: Vec<f64>,
+    /// The gradient.
+    pub gradient: Unknowns,
+    /// Cholesky factors of the diagonal blocks: one per row, one per column, and the intercept's.
+    rows: Vec<f64>,
+    columns: Vec<f64>,
+    intercept: f64,
+    /// `sum w`.
+    pub information: f64,
+    /// What rounding adds to `g^T B^-1 g`, with `B` the diagonal blocks: `d` is off by so many units
+    /// of the means and of the terms of `theta`, and a block's curvature is at least `w + lambda`.
+    pub rounding: f64,
+}
+
+/// A number for each unknown; effects that the model does not have stay zero.
+#[derive(Clone)]
+pub(super) struct Unknowns {
+    rank: u32,
+    pub intercept: f64,
+    pub row_effects: Vec<f64>,
+    pub column_effects: Vec<f64>,
+    pub u: Vec<f64>,
+    pub v: Vec<f64>,
+}
+
+impl Unknowns {
+    pub fn of(factors: &Factors) -> Self {
+        let Factors { rank, intercept, row_effects, column_effects, u, v } = factors.clone();
+        Self { rank, intercept, row_effects, column_effects, u, v }
+    }
+
+    pub fn into_factors(self) -> Factors {
+        let Self { rank, intercept, row_effects, column_effects, u, v } = self;
+        Factors { rank, intercept, row_effects, column_effects, u, v }
+    }
+
+    pub fn zero(&self) -> Self {
+        let zeros = |a: &[f64]| vec![0.0; a.len()];
+        Self {
+            rank: self.rank,
+            intercept: 0.0,
+            row_effects: zeros(&self.row_effects),
+            column_effects: zeros(&self.column_effects),
+            u: zeros(&self.u),
+            v: zeros(&self.v),
+        }
+    }
+
+    fn parts(&self) -> [&[f64]; 4] {
+        [&self.row_effects, &self.column_effects, &self.u, &self.v]
+    }
+
+    fn parts_mut(&mut self) -> [&mut [f64]; 4] {
+        [&mut self.row_effects, &mut self.column_effects, &mut self.u, &mut self.v]
+    }
+
+    pub fn dot(&self, other: &Self) -> f64 {
+        let parts = self.parts().into_iter().zip(other.parts());
+        self.intercept * other.intercept + parts.map(|(a, b)| vector::dot(a, b)).sum::<f64>()
+    }
+
+    /// `self += t other`
+    pub fn add(&mut self, t: f64, other: &Self) {
+        self.intercept += t * other.intercept;
+        for (own, other) in self.parts_mut().into_iter().zip(other.parts()) {
+            vector::axpy(own, t, other);
+        }
+    }
+
+    /// `self = other + t self`
+    pub fn scale_add(&mut self, t: f64, other: &Self) {
+        self.intercept = other.intercept + t * self.intercept;
+        for (own, other) in self.parts_mut().into_iter().zip(other.parts()) {
+            vector::scale_add(own, t, other);
+        }
+    }
+}
+
+/// A chunk's cells and curvatures.
+struct Curved {
+    /// What they add to the gradient: to the chunk's own rows, and to every column.
+    slab: Unknowns,
+    theta: Vec<f64>,
+    d: Vec<f64>,
+    w: Vec<f64>,
+    rows: Vec<f64>,
+    columns: Vec<f64>,
+    rounding: f64,
+}
+
+impl<'a> Joint<'a> {
+    pub fn new(model: &'a LowRank, s: &[f64], step: &'a Push<'a>) -> Self {
+        let (low, high) = range(model.family());
+        let mut wanted = Vec::with_capacity(step.push.columns.len());
+        for (row, s) in s.chunks_exact(model.columns()).enumerate() {
+            let columns = &step.push.columns[step.push.cells(row)];
+            wanted.extend(columns.iter().map(|l| s[*l as usize].clamp(low, high)));
+        }
+        Self { model, step, sides: Sides::new(model, step.shrink), wanted }
+    }
+
+    /// Everything a Newton step from `x` needs.
+    pub fn around(&self, x: Unknowns) -> Result<Around> {
+        let curved = self.chunks(|rows| self.curved(&x, rows));
+        let mut gradient = x.zero();
+        let mut columns = vec![0.0; self.model.columns() * packed_len(self.sides.columns.unknowns)];
+        let (mut theta, mut d, mut w, mut rows) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut slabs = Vec::with_capacity(curved.len());
+        let mut rounding = 0.0;
+        for part in curved {
+            theta.extend(part.theta);
+            d.extend(part.d);
+            w.extend(part.w);
+            rows.extend(part.rows);
+            vector::axpy(&mut columns, 1.0, &part.columns);
+            rounding += part.rounding;
+            slabs.push(part.slab);
+        }
+        self.collect(slabs, &x, &mut gradient);
+        let information = w.iter().sum::<f64>();
+        Ok(Around {
+            x,
+            theta,
+            d,
+            w,
+            gradient,
+            rows: factorised(&rows, &self.sides.rows)?,
+            columns: factorised(&columns, &self.sides.columns)?,
+            intercept: information,
+            information,
+            rounding,
+        })
+    }
+
+    /// The Hessian times `p`.
+    pub fn product(&self, around: &Around, p: &Unknowns, out: &mut Unknowns) {
+        let (r, x) = (self.model.rank(), &around.x);
+        let slabs = self.chunks(|rows| {
+            let mut slab = self.slab(&rows);
+            for (i, row) in rows.enumerate() {
+                let (u, p_u) = (&x.u[row * r..][..r], &p.u[row * r..][..r]);
+                let out_u = &mut slab.u[i * r..][..r];
+                let base = p.intercept + p.row_effects[row];
+                for at in self.step.push.cells(row) {
+                    let l = self.step.push.columns[at] as usize;
+                    let (v, p_v) = (&x.v[l * r..][..r], &p.v[l * r..][..r]);
+                    let lin = base + p.column_effects[l] + inner(p_u, v) + inner(u, p_v);
+                    let (c, d) = (around.w[at] * lin, around.d[at]);
+                    let out_v = &mut slab.v[l * r..][..r];
+                    for k in 0..r {
+                        out_u[k] += c * v[k] + d * p_v[k];
+                        out_v[k] += c * u[k] + d * p_u[k];
+                    }
+                    slab.row_effects[i] += c;
+                    slab.column_effects[l] += c;
+                    slab.intercept += c;
+                }
+            }
+            slab
+        });
+        self.collect(slabs, p, out);
+    }
+
+    /// `f(x + p) - f(x)`, added up from what each cell adds to it, so that nothing is lost where
+    /// it is many orders of magnitude below `f`.
+    pub fn change(&self, around: &Around, p: &Unknowns) -> f64 {
+        let (r, x, family) = (self.model.rank(), &around.x, self.model.family());
+        let sums = self.chunks(|rows| {
+            let mut sum = 0.0;
+            for row in rows {
+                let (u, p_u) = (&x.u[row * r..][..r], &p.u[row * r..][..r]);
+                let base = p.intercept + p.row_effects[row];
+                for at in self.step.push.cells(row) {
+                    let l = self.step.push.columns[at] as usize;
+                    let (v, p_v) = (&x.v[l * r..][..r], &p.v[l * r..][..r]);
+                    let bent = inner(p_u, p_v);
+                    let lin = base + p.column_effects[l] + inner(p_u, v) + inner(u, p_v);
+                    let rest = family.psi_remainder(around.theta[at], lin + bent);
+                    sum += around.d[at] * bent + self.step.push.copies[at] * rest;
+                }
+            }
+            sum
+        });
+        let mut penalised = p.zero();
+        self.penalise(p, &mut penalised);
+        around.gradient.dot(p) + 0.5 * penalised.dot(p) + sums.iter().sum::<f64>()
+    }
+
+    /// Solves with the diagonal blocks of the Hessian: `p = B^-1 r`.
+    pub fn precondition(&self, around: &Around, r: &Unknowns) -> Unknowns {
+        let mut p = r.clone();
+        let Around { rows, columns, intercept, .. } = around;
+        solve_blocks(&self.sides.rows, rows, &mut p.u, &mut p.row_effects);
+        solve_blocks(&self.sides.columns, columns, &mut p.v, &mut p.column_effects);
+        p.intercept = if *intercept > 0.0 { p.intercept / intercept } else { 0.0 };
+        p
+    }
+
+    /// Slopes, curvatures and what they add up to, over some rows.
+    fn curved(&self, x: &Unknowns, rows: Range<usize>) -> Curved {
+        let (r, family, push) = (self.model.rank(), self.model.family(), self.step.push);
+        let (q_rows, q_columns) = (self.sides.rows.unknowns, self.sides.columns.unknowns);
+        let (packed_row, packed_column) = (packed_len(q_rows), packed_len(q_columns));
+        let mut part = Curved {
+            slab: self.slab(&rows),
+            theta: Vec::new(),
+            d: Vec::new(),
+            w: Vec::new(),
+            rows: vec![0.0; rows.len() * packed_row],
+            columns: vec![0.0; self.model.columns() * packed_column],
+            rounding: 0.0,
+        };
+        let slab = &mut part.slab;
+        for (i, row) in rows.enumerate() {
+            let u = &x.u[row * r..][..r];
+            for at in push.cells(row) {
+                let l = push.columns[at] as usize;
+                let v = &x.v[l * r..][..r];
+                let effects = [x.intercept, x.row_effects[row], x.column_effects[l]];
+                let theta = effects.iter().sum::<f64>() + inner(u, v);
+                let (mean, wanted) = (family.mean(theta), self.wanted[at]);
+                let d = push.copies[at] * (mean - wanted);
+                let w = push.copies[at] * family.variance(mean);
+                let terms = |sum: f64, (u, v): (&f64, &f64)| sum + (u * v).abs();
+                let size = u.iter().zip(v).fold(vector::norm1(&effects), terms);
+                let off = f64::EPSILON * (push.copies[at] * (mean.abs() + wanted.abs()) + w * size);
+                part.rounding += off * off / (w + self.sides.rows.lambda);
+                vector::axpy(&mut slab.u[i * r..][..r], d, v);
+                vector::axpy(&mut slab.v[l * r..][..r], d, u);
+                slab.row_effects[i] += d;
+                slab.column_effects[l] += d;
+                slab.intercept += d;
+                add_block(&mut part.rows[i * packed_row..][..packed_row], w, v, q_rows);
+                add_block(&mut part.columns[l * packed_column..][..packed_column], w, u, q_columns);
+                part.theta.push(theta);
+                part.d.push(d);
+                part.w.push(w);
+            }
+        }
+        part
+    }
+
+    /// Chunks of rows, always the same ones, so that bits do not depend on threads.
+    fn chunks<T: Send>(&self, each: impl Fn(Range<usize>) -> T + Sync) -> Vec<T> {
+        let (rows, size) = (self.model.rows(), chunk_rows(self.model.rows()));
+        let range = |c: usize| c * size..((c + 1) * size).min(rows);
+        let count = rows.div_ceil(size);
+        if self.wanted.len() < PARALLEL_MIN {
+            return (0..count).map(|c| each(range(c))).collect();
+        }
+        (0..count).into_par_iter().map(|c| each(range(c))).collect()
+    }
+
+    fn slab(&self, rows: &Range<usize>) -> Unknowns {
+        let (r, columns) = (self.model.rank(), self.model.columns());
+        Unknowns {
+            rank: r as u32,
+            intercept: 0.0,
+            row_effects: vec![0.0; rows.len()],
+            column_effects: vec![0.0; columns],
+            u: vec![0.0; rows.len() * r],
+            v: vec![0.0; columns * r],
+        }
+    }
+
+    /// Puts the chunks together, and adds the penalties' part at `x`.
+    fn collect(&self, slabs: Vec<Unknowns>, x: &Unknowns, out: &mut Unknowns) {
+        *out = x.zero();
+        self.penalise(x, out);
+        let (mut row, r) = (0, self.model.rank());
+        for slab in &slabs {
+            let count = slab.row_effects.len();
+            vector::axpy(&mut out.row_effects[row..][..count], 1.0, &slab.row_effects);
+            vector::axpy(&mut out.u[row * r..][..count * r], 1.0, &slab.u);
+            vector::axpy(&mut out.column_effects, 1.0, &slab.column_effects);
+            vector::axpy(&mut out.v, 1.0, &slab.v);
+            out.intercept += slab.intercept;
+            row += count;
+        }
+        let effects = self.model.settings().effects;
+        if !effects.has_row() {
+            out.row_effects.fill(0.0);
+        }
+        if !effects.has_column() {
+            out.column_effects.fill(0.0);
+        }
+        if !effects.has_intercept() {
+            out.intercept = 0.0;
+        }
+    }
+
+    /// Adds the penalties' gradient at `x`.
+    fn penalise(&self, x: &Unknowns, out: &mut Unknowns) {
+        let Side { lambda, lambda_effects, .. } = self.sides.rows;
+        vector::axpy(&mut out.u, lambda, &x.u);
+        vector::axpy(&mut out.v, lambda, &x.v);
+        vector::axpy(&mut out.row_effects, lambda_effects, &x.row_effects);
+        vector::axpy(&mut out.column_effects, lambda_effects, &x.column_effects);
+    }
+}
+
+#[inline(always)]
+fn inner(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+/// Adds `w z z^T` to a packed block, with `z = (other, 1)` or `other`.
+#[inline(always)]
+fn add_block(block: &mut [f64], w: f64, other: &[f64], unknowns: usize) {
+    let z = |k: usize| other.get(k).copied().unwrap_or(1.0);
+    let mut at = 0;
+    for k in 0..unknowns {
+        let wz = w * z(k);
+        for m in 0..=k {
+            block[at] += wz * z(m);
+            at += 1;
+        }
+    }
+}
+
+/// Cholesky factors of packed blocks with the penalties on their diagonals.
+fn factorised(packed: &[f64], side: &Side) -> Result<Vec<f64>> {
+    let q = side.unknowns;
+    let mut out = Vec::with_capacity(packed.len() / packed_len(q).max(1) * q * q);
+    for block in packed.chunks_exact(packed_len(q).max(1)) {
+        let mut h = unpack(block, q);
+        let largest = (0..q).map(|k| h[k * q + k]).fold(0.0, f64::max);
+        for k in 0..q {
+            let lambda = if k == side.rank { side.lambda_effects } else { side.lambda };
+            h[k * q + k] += lambda + CURVATURE_MIN * (largest + f64::MIN_POSITIVE.sqrt());
+        }
+        if cholesky(&mut h, q).is_err() {
+            return Err(Error::numerical("a row or column of the table has no finite curvature"));
+        }
+        out.extend(h);
+    }
+    Ok(out)
+}
+
+fn solve_blocks(side: &Side, blocks: &[f64], factors: &mut [f64], effects: &mut [f64]) {
+    let (q, r) = (side.unknowns, side.rank);
+    let mut b = vec![0.0; q];
+    for (i, l) in blocks.chunks_exact((q * q).max(1)).enumerate() {
+        let factors = &mut factors[i * r..][..r];
+        b[..r].copy_from_slice(factors);
+        b[r..].fill(effects[i]);
+        solve_lower(l, q, &mut b);
+        solve_lower_transposed(l, q, &mut b);
+        factors.copy_from_slice(&b[..r]);
+        if q > r {
+            effects[i] = b[r];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lowrank::{Effects, Family, Settings, Sparse};
+    use whimbrel_core::Key;
+
+    /// `sum_observed M [psi(theta) - S theta]` plus the penalties, in so many words.
+    fn objective(model: &LowRank, push: &Sparse, s: &[f64], x: &Unknowns) -> f64 {
+        let factors = x.clone().into_factors();
+        let mut sum = 3.0 * model.penalty(&factors);
+        for row in 0..model.rows() {
+            for at in push.cells(row) {
+                let l = push.columns[at] as usize;
+                let (theta, s) = (factors.theta(row, l), s[row * model.columns() + l]);
+                sum += push.copies[at] * (model.family().psi(theta) - s * theta);
+            }
+        }
+        sum
+    }
+
+    /// Gradient and Hessian products are the derivatives of the objective, `change` is its
+    /// difference, and absent effects stay out of all of them.
+    #[test]
+    fn derivatives_are_those_of_the_objective() {
+        for family in Family::ALL {
+            for effects in [Effects::None, Effects::Row, Effects::Column, Effects::RowColumn] {
+                let settings = Settings {
+                    effects,
+                    lambda: 0.1,
+                    lambda_effects: 0.02,
+                    ..Settings::new(20, 6, family)
+                };
+                let model = LowRank::new(settings).unwrap();
+                let cells = (0..120).filter(|i| i % 3 != 1).map(|i| (i, 0.0, 1.0 + (i % 2) as f64));
+                let push = Sparse::with_copies(&model, cells).unwrap();
+                let s: Vec<f64> = (0..120).map(|i| f64::from(i % 7) / 8.0 + 0.05).collect();
+                let step = Push { push: &push, gamma: 1.0, shrink: 3.0, exact: true };
+                let joint = Joint::new(&model, &s, &step);
+                let x = Unknowns::of(&Factors::start(&model, 0.6, Key::root(1)));
+                let here = joint.around(x.clone()).unwrap();
+                // A direction that the model has.
+                let p = joint.precondition(&here, &here.gradient);
+                let moved = |t: f64| {
+                    let mut moved = x.clone();
+                    moved.add(t, &p);
+                    moved
+                };
+                let at = |t: f64| objective(&model, &push, &s, &moved(t));
+                let h = 1e-4;
+                let slope = (at(h) - at(-h)) / (2.0 * h);
+                let wanted = here.gradient.dot(&p);
+                assert!((slope - wanted).abs() < 1e-6 * wanted, "{family:?} {effects:?} {slope}");
+                let mut bent = x.zero();
+                joint.product(&here, &p, &mut bent);
+                let mut gap = joint.around(moved(h)).unwrap().gradient;
+                gap.add(-1.0, &joint.around(moved(-h)).unwrap().gradient);
+                gap.add(-2.0 * h, &bent);
+                let (gap, size) = (gap.dot(&gap).sqrt() / (2.0 * h), bent.dot(&bent).sqrt());
+                assert!(gap < 1e-6 * size, "{family:?} {effects:?} {gap} {size}");
+                let (change, wanted) = (joint.change(&here, &p), at(1.0) - at(0.0));
+                assert!((change - wanted).abs() < 1e-10 * at(0.0).abs(), "{change} {wanted}");
+                assert_eq!(p.intercept != 0.0, effects.has_intercept());
+                assert_eq!(p.row_effects[2] != 0.0, effects.has_row());
+                assert_eq!(p.column_effects[2] != 0.0, effects.has_column());
+            }
+        }
+    }
+}
