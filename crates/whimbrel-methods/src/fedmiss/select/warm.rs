@@ -26,6 +26,19 @@ pub(super) fn lambda_max(fit: &FedMiss, server: &fedmiss::Server) -> f64 {
     spectral_norm(&residual, fit.model.columns())
 }
 
+/// `F` at the factors there are, less what does not depend on them. After a round without noise the
+/// completed table holds the mean observation of each observed cell.
+pub(super) fn objective(fit: &FedMiss, server: &fedmiss::Server) -> f64 {
+    let (columns, family) = (fit.model.columns(), fit.model.family());
+    let cells = server.union.iter().zip(&server.counts).map(|(cell, count)| {
+        let cell = *cell as usize;
+        let theta = server.factors.theta(cell / columns, cell % columns);
+        f64::from(*count) * (family.psi(theta) - server.s_hat[cell] * theta)
+    });
+    let n = server.members.len().max(1) as f64;
+    cells.sum::<f64>() / n + fit.model.penalty(&server.factors)
+}
+
 /// The largest singular value of a matrix, row after row.
 fn spectral_norm(a: &[f64], columns: usize) -> f64 {
     let mut v = vec![0.0; columns];
