@@ -132,6 +132,11 @@ impl FedMiss {
         }
     }
 
+    /// The fewest copies of an observed cell that are sure to descend.
+    pub(super) fn fewest_copies(&self, server: &Server, place: usize) -> f64 {
+        f64::from(server.counts[place]) * self.personal_factor()
+    }
+
     /// γ_{k+1}.
     pub(super) fn gamma(&self, server: &Server, copies: f64) -> f64 {
         match self.step {
@@ -148,9 +153,8 @@ impl FedMiss {
     pub(super) fn on_table(&self, server: &Server, on: &[f64], copies: f64) -> Result<Sparse> {
         let places = server.by_cell.iter().map(|place| *place as usize);
         if self.differ() {
-            let factor = self.personal_factor();
-            let copies = |place: usize| f64::from(server.counts[place]) * factor;
-            let cells = places.map(|place| (server.union[place], on[place], copies(place)));
+            let cells = places
+                .map(|place| (server.union[place], on[place], self.fewest_copies(server, place)));
             return Sparse::with_copies(&self.model, cells);
         }
         Sparse::new(&self.model, places.map(|place| (server.union[place], on[place])), copies)
