@@ -50,7 +50,7 @@ impl FedMiss {
         let everyone = fold.uploads.len() == server.members.len();
         let is_exact = everyone && server.amplification <= 1.0 && gamma == 1.0;
         let counted = match is_exact && !self.differ() && self.downlink.is_exact() {
-            true if !self.personal => Some(self.with_counts(&server, &residual, 1.0)?),
+            true if !self.personal => Some(self.with_counts(&server, &residual)?),
             _ => None,
         };
         let exact = counted.as_ref().or((is_exact && self.differ()).then_some(&push));
@@ -138,6 +138,11 @@ impl FedMiss {
         }
     }
 
+    /// The fewest copies of an observed cell that are sure to descend.
+    pub(super) fn fewest_copies(&self, server: &Server, place: usize) -> f64 {
+        f64::from(server.counts[place]) * self.personal_factor()
+    }
+
     /// γ_{k+1}.
     pub(super) fn gamma(&self, server: &Server, copies: f64) -> f64 {
         match self.step {
@@ -153,17 +158,17 @@ impl FedMiss {
     /// Residuals on the union of observed cells, where they belong in the table.
     pub(super) fn on_table(&self, server: &Server, on: &[f64], copies: f64) -> Result<Sparse> {
         if self.differ() {
-            return self.with_counts(server, on, self.personal_factor());
+            return self.with_counts(server, on);
         }
         let places = server.by_cell.iter().map(|place| *place as usize);
         Sparse::new(&self.model, places.map(|place| (server.union[place], on[place])), copies)
     }
 
-    /// The same with so many copies for each observation.
-    fn with_counts(&self, server: &Server, on: &[f64], factor: f64) -> Result<Sparse> {
+    /// The same with the fewest copies that each cell may have.
+    fn with_counts(&self, server: &Server, on: &[f64]) -> Result<Sparse> {
         let places = server.by_cell.iter().map(|place| *place as usize);
-        let copies = |place: usize| f64::from(server.counts[place]) * factor;
-        let cells = places.map(|place| (server.union[place], on[place], copies(place)));
+        let cells =
+            places.map(|place| (server.union[place], on[place], self.fewest_copies(server, place)));
         Sparse::with_copies(&self.model, cells)
     }
 
