@@ -165,14 +165,18 @@ fn both_ends_bring_certificates_and_a_client_of_another_authority_is_refused() {
 fn with_a_deadline_kills_and_a_stopping_rule_the_replay_of_the_journal_is_the_run() {
     let sandbox = wards(100_000, "stop = { patience = 200, tolerance = 0.0 }\n");
     let job = sandbox.read("job.toml").replace("every = 5", "every = 1");
+    // One stage: each begins with an enrolment, which waits for everyone.
+    let job = job.replace("components = 2", "components = 2\ninit = \"moments\"");
     sandbox.write("job.toml", &format!("{job}quorum = 1\ndeadline_s = 0.05\n"));
     let mut coordinator = serve(&sandbox, false);
     let invitations = invitations(&sandbox);
     let start = |at: usize| join(&sandbox, &invitations[at].0, &invitations[at].1);
-    let journal = || fs::read_to_string(sandbox.path("served/journal")).unwrap_or_default();
-    let reaches = |round: u32| {
-        let line = format!("\"round\":{round},");
-        wait(&line, || journal().contains(&line));
+    let reaches = |round: u64| {
+        wait(&format!("round {round}"), || {
+            let status = fs::read(sandbox.path("served/status.json")).unwrap_or_default();
+            let status = serde_json::from_slice(&status).unwrap_or(serde_json::Value::Null);
+            status["round"].as_u64().is_some_and(|at| at >= round)
+        });
     };
 
     // The first one enrols and is away when the rounds begin.
@@ -221,7 +225,7 @@ fn with_a_deadline_kills_and_a_stopping_rule_the_replay_of_the_journal_is_the_ru
     for key in ["rounds", "objective", "ending", "bits_up", "bits_down", "bits_eval"] {
         assert_eq!(summary("served", key), summary("again", key), "{key}");
     }
-    let journal = journal();
+    let journal = sandbox.read("served/journal");
     let evaluation = journal.lines().find(|line| line.contains("\"evaluated\":1,")).unwrap();
     assert!(!evaluation.contains("\"answered\":\"0"), "the first client was away: {evaluation}");
     let ending = summary("served", "ending");
