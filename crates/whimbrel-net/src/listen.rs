@@ -11,11 +11,15 @@ use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
+use tonic::codegen::http::{Request, Response};
+use tonic::codegen::{BoxFuture, Service};
+use tonic::{Code, Status};
 
 /// Calls of one connection at the same time: a session, and an enrolment that is asked again.
 const CALLS_MAX: u32 = 4;
@@ -77,6 +81,7 @@ async fn connection(
     let door =
         Door { hall: hall.clone(), certificate, address: address.clone(), calls: calls.clone() };
     let service = FederationServer::new(door).max_decoding_message_size(FRAME_BYTES_MAX);
+    let service = Counted { service, hall: hall.clone(), address: address.clone() };
     let mut http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
     http.timer(TokioTimer::new())
         .max_concurrent_streams(CALLS_MAX)
@@ -96,6 +101,45 @@ async fn connection(
         () = idle(&calls, hall.limits.first_frame) => {
             hall.refuse(Refusal::Silent, &address, true);
         }
+    }
+}
+
+/// Counts calls that the library itself turns away: paths that nobody serves, and requests that are
+/// none. Streams are read, and counted, in [`crate::service`].
+#[derive(Clone)]
+struct Counted<S> {
+    service: S,
+    hall: Arc<Hall>,
+    address: String,
+}
+
+impl<S, B, R> Service<Request<B>> for Counted<S>
+where
+    S: Service<Request<B>, Response = Response<R>, Error: Send>,
+    S::Future: Send + 'static,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = BoxFuture<S::Response, S::Error>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.service.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let answer = self.service.call(request);
+        let (hall, address) = (self.hall.clone(), self.address.clone());
+        Box::pin(async move {
+            let answer = answer.await?;
+            match Status::from_header_map(answer.headers()).map(|status| status.code()) {
+                Some(Code::OutOfRange) => hall.refuse(Refusal::TooLarge, &address, true),
+                Some(Code::Internal | Code::Unimplemented) => {
+                    hall.refuse(Refusal::Malformed, &address, true);
+                }
+                _ => {}
+            }
+            Ok(answer)
+        })
     }
 }
 

@@ -270,16 +270,22 @@ fn frames_that_are_none_are_refused_without_memory_for_them() {
         let mut connection = reach(&invitation, &identity).await;
         enrol(&mut connection, &invitation.token).await.unwrap();
         // Frames that end half-way are a broken connection, and nobody's fault.
-        let frames: [(&[u8], Refusal, u64); 6] = [
-            (&[0, 0, 0, 0, 64], Refusal::Malformed, 0),
-            (&[0, 0xff, 0xff, 0xff, 0xff, 1, 2, 3], Refusal::TooLarge, 1),
-            (&noise, Refusal::Malformed, 1),
-            (&[1, 0, 0, 0, 0], Refusal::Malformed, 2),
-            (b"\x01", Refusal::Malformed, 2),
-            (&[0, 0, 0, 0, 2, 0xff, 0xff], Refusal::Malformed, 3),
+        let long: &[u8] = &[0, 0xff, 0xff, 0xff, 0xff, 1, 2, 3];
+        let frames: [(&str, &[u8], Refusal, u64); 9] = [
+            ("Session", &[0, 0, 0, 0, 64], Refusal::Malformed, 0),
+            ("Session", long, Refusal::TooLarge, 1),
+            ("Session", &noise, Refusal::Malformed, 1),
+            ("Session", &[1, 0, 0, 0, 0], Refusal::Malformed, 2),
+            ("Session", b"\x01", Refusal::Malformed, 2),
+            ("Session", &[0, 0, 0, 0, 2, 0xff, 0xff], Refusal::Malformed, 3),
+            // And without a session: a first word that is none, and a door that is none.
+            ("Enrol", long, Refusal::TooLarge, 2),
+            ("Enrol", &[0, 0, 0, 0, 2, 0xff, 0xff], Refusal::Malformed, 4),
+            ("Window", &[0, 0, 0, 0, 0], Refusal::Malformed, 5),
         ];
-        for (bytes, why, times) in frames {
-            let request = Request::post("https://whimbrel.invalid/whimbrel.v1.Federation/Session")
+        for (door, bytes, why, times) in frames {
+            let path = format!("https://whimbrel.invalid/whimbrel.v1.Federation/{door}");
+            let request = Request::post(path)
                 .header("content-type", "application/grpc")
                 .body(Body::new(Once(Some(Bytes::copy_from_slice(bytes)))))
                 .unwrap();
@@ -290,7 +296,7 @@ fn frames_that_are_none_are_refused_without_memory_for_them() {
             tokio::task::block_in_place(|| refused(&serving, why, times));
         }
     });
-    assert_eq!(serving.board.watch().borrow().refused[&Refusal::Malformed], 3);
+    assert_eq!(serving.board.watch().borrow().refused[&Refusal::Malformed], 5);
     let second = town.join(1);
     let (left, _) = serving.end();
     first.model();
