@@ -2,9 +2,9 @@
 
 use super::args::Join;
 use super::execute::{INTERRUPTED, interrupt_flag};
-use super::messages::{note, warning};
+use super::messages::{note, prompt, warning};
 use super::serve::{MODEL, TOLD, start_log};
-use std::io::{BufRead, Write};
+use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use whimbrel::core::Error;
@@ -148,7 +148,7 @@ pub fn show_disclosures(offer: &Offer) -> Result<()> {
 }
 
 fn ask() -> Result<bool> {
-    let _ = write!(std::io::stderr(), "take part? [y/N] ");
+    prompt("take part? [y/N] ");
     let mut line = String::new();
     let read = std::io::stdin().lock().read_line(&mut line);
     if read.map_err(|e| Error::storage("standard input", e))? == 0 {

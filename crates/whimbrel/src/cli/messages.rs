@@ -62,6 +62,14 @@ pub fn note(text: &str) {
     let _ = writeln!(stderr(), "{text}");
 }
 
+/// Asks for an answer on the same line.
+pub fn prompt(text: &str) {
+    match LOGGED.load(Ordering::Relaxed) {
+        true => tracing::info!("{}", text.trim_end()),
+        false => drop(write!(stderr(), "{text}")),
+    }
+}
+
 /// Whether messages are lines of the log.
 static LOGGED: AtomicBool = AtomicBool::new(false);
 
