@@ -176,10 +176,7 @@ fn run(
 
 /// Writes files, and waits for as long as there is no space; none where the coordinator was told to
 /// stop before they were written.
-fn insist<T>(
-    coordinator: &Coordinator,
-    mut work: impl FnMut() -> Result<T>,
-) -> Result<Option<T>> {
+fn insist<T>(coordinator: &Coordinator, mut work: impl FnMut() -> Result<T>) -> Result<Option<T>> {
     match coordinator.write(|| work().map_err(Error::from)) {
         Err(Error::Storage { .. }) if interrupt_flag().load(Ordering::Relaxed) => Ok(None),
         written => Ok(Some(written?)),
