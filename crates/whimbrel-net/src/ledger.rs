@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use whimbrel_core::{ClientId, Error, Result, Wire, wire};
 use whimbrel_engine::checkpoint::{Checkpoint, Store};
-use whimbrel_engine::journal::Line;
+use whimbrel_engine::journal::{Entry, Line};
 use whimbrel_engine::keeper::{Keeper, Moment, Progress, last_seconds};
 use whimbrel_engine::machine::Change;
 use whimbrel_engine::metrics::Latest;
@@ -120,10 +120,7 @@ impl Ledger {
         for id in checkpoint.simulation.machine.enrolled() {
             fates.insert(id, Point::enrolment(checkpoint.stage));
         }
-        let path = self.folder.join("journal");
-        let text = std::fs::read_to_string(&path).map_err(|e| Error::storage(path.display(), e))?;
-        for line in text.lines() {
-            let Line::Exchange(entry) = Line::parse(line)? else { continue };
+        for entry in self.exchanges()? {
             let point = Point::exchange(entry.stage, entry.exchange);
             for id in entry.accepted_ids()? {
                 let last = fates.entry(id).or_insert(point);
@@ -133,31 +130,36 @@ impl Ledger {
         Ok(fates)
     }
 
-    /// Tries until it is done, or until the coordinator is told to stop.
-    fn insist(&mut self, mut work: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
-        let mut paused = false;
-        loop {
-            match work(self) {
-                Err(error @ Error::Storage { .. }) => {
-                    let why = format!(
-                        "paused, nothing is lost: {error}; going on as soon as it can be written"
-                    );
-                    self.board.state(Phase::Paused, why);
-                    paused = true;
-                    if self.stop.load(Ordering::Relaxed) {
-                        return Err(error);
-                    }
-                    std::thread::sleep(RETRY);
+    /// How many rounds of all stages accepted an upload of each client.
+    pub fn rounds(&self) -> Result<BTreeMap<ClientId, u64>> {
+        let mut rounds = BTreeMap::new();
+        if self.checkpoint.is_some() {
+            for entry in self.exchanges()?.iter().filter(|entry| entry.round.is_some()) {
+                for id in entry.accepted_ids()? {
+                    *rounds.entry(id).or_insert(0) += 1;
                 }
-                Ok(()) => {
-                    if paused {
-                        self.board.state(Phase::Running, "going on after a pause");
-                    }
-                    return Ok(());
-                }
-                Err(error) => return Err(error),
             }
         }
+        Ok(rounds)
+    }
+
+    /// The journal's exchanges, in order.
+    fn exchanges(&self) -> Result<Vec<Entry>> {
+        let path = self.folder.join("journal");
+        let text = std::fs::read_to_string(&path).map_err(|e| Error::storage(path.display(), e))?;
+        let mut exchanges = Vec::new();
+        for line in text.lines() {
+            if let Line::Exchange(entry) = Line::parse(line)? {
+                exchanges.push(entry);
+            }
+        }
+        Ok(exchanges)
+    }
+
+    /// Tries until it is done, or until the coordinator is told to stop.
+    fn insist(&mut self, mut work: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
+        let (board, stop) = (self.board.clone(), self.stop.clone());
+        insist(&board, &stop, || work(self))
     }
 
     fn save(&mut self, moment: &Moment<'_>) -> Result<()> {
@@ -245,6 +247,38 @@ impl Keeper for Ledger {
 
     fn failed(&mut self) -> Result<()> {
         self.insist(|ledger| ledger.store.flush())
+    }
+}
+
+/// Tries until it is done, or until the coordinator is told to stop, and says on the board what
+/// keeps it from being done.
+pub fn insist<T>(
+    board: &Board,
+    stop: &AtomicBool,
+    mut work: impl FnMut() -> Result<T>,
+) -> Result<T> {
+    let mut paused = false;
+    loop {
+        match work() {
+            Err(error @ Error::Storage { .. }) => {
+                let why = format!(
+                    "paused, nothing is lost: {error}; going on as soon as it can be written"
+                );
+                board.state(Phase::Paused, why);
+                paused = true;
+                if stop.load(Ordering::Relaxed) {
+                    return Err(error);
+                }
+                std::thread::sleep(RETRY);
+            }
+            Err(error) => return Err(error),
+            Ok(done) => {
+                if paused {
+                    board.state(Phase::Running, "going on after a pause");
+                }
+                return Ok(done);
+            }
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use crate::limits::FRAME_BYTES_MAX;
 use crate::proto::federation_server::FederationServer;
 use crate::service::{Door, UPLOAD_BYTES_PER_SECOND_MIN};
 use crate::status::Refusal;
-use crate::tls::fingerprint;
+use crate::tls::{fingerprint, refusal};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
@@ -66,7 +66,7 @@ async fn connection(
     let _ = stream.set_nodelay(true);
     let tls = match timeout(hall.limits.handshake, acceptor.accept(stream)).await {
         Ok(Ok(tls)) => tls,
-        Ok(Err(_)) => return hall.refuse(Refusal::Handshake, &address, true),
+        Ok(Err(error)) => return hall.refuse(refusal(&error), &address, true),
         Err(_) => return hall.refuse(Refusal::Silent, &address, true),
     };
     let session = tls.get_ref().1;

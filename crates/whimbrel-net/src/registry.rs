@@ -174,9 +174,13 @@ impl Registry {
         self.change(|book| book.invite(name, false))
     }
 
-    /// Sets where a client stands.
+    /// Sets where a client stands. One that was shut out stays so: the dead may come back.
     pub fn stand(&self, name: &str, standing: Standing) -> Result<()> {
         self.change(|book| match book.clients.iter_mut().find(|c| c.name == name) {
+            Some(Entry { standing: Standing::Revoked, .. }) if standing != Standing::Revoked => {
+                Err(Error::config(format!("client `{name}` was revoked, and stays so"))
+                    .hint("nobody waits for it already; invite it under another name to let it in"))
+            }
             Some(entry) => {
                 entry.standing = standing;
                 Ok(())
@@ -442,5 +446,20 @@ mod tests {
         assert!(registry.invite("a").is_err());
         assert!(registry.invite("a\nb").is_err());
         assert!(registry.stand("nobody", Standing::Dead).is_err());
+    }
+
+    #[test]
+    fn whoever_was_revoked_stays_revoked() {
+        let (_folder, registry) = registry();
+        let token = registry.invite("west").unwrap();
+        registry.redeem(&token, &[1; 32], "").unwrap();
+        for standing in [Standing::Dead, Standing::Revoked, Standing::Revoked] {
+            registry.stand("west", standing).unwrap();
+        }
+        for standing in [Standing::Dead, Standing::Expected] {
+            let error = registry.stand("west", standing).unwrap_err().to_string();
+            assert!(error.contains("was revoked, and stays so"), "{error}");
+        }
+        assert_eq!(registry.holder(&[1; 32]), Some(("west".into(), Standing::Revoked)));
     }
 }

@@ -11,6 +11,8 @@ use tokio::sync::watch;
 const ROWS_MAX: usize = 2048;
 /// Exchanges in the participation strip.
 const STRIP_MAX: usize = 60;
+/// What is being done while nobody is waited for.
+const RUNNING: &str = "running";
 /// Lines of the log.
 const LINES_MAX: usize = 200;
 
@@ -34,6 +36,12 @@ pub enum Refusal {
     TooManyConnections,
     /// No TLS 1.3, or no HTTP/2 in it.
     Handshake,
+    /// No certificate was shown.
+    NoCertificate,
+    /// A certificate of an authority that the coordinator does not know.
+    UnknownAuthority,
+    /// A certificate that cannot be taken: expired, or for something else.
+    BadCertificate,
     /// Nothing was said in time.
     Silent,
     /// A peer of another protocol version.
@@ -71,6 +79,9 @@ impl std::fmt::Display for Refusal {
             Self::TooManyEnrolments => "too many wrong tokens; try again in a minute",
             Self::TooManyConnections => "too many connections",
             Self::Handshake => "no TLS 1.3 handshake",
+            Self::NoCertificate => "no certificate was shown",
+            Self::UnknownAuthority => "a certificate of an unknown authority",
+            Self::BadCertificate => "a certificate that cannot be taken, such as one that expired",
             Self::Silent => "nothing was said in time",
             Self::Version => "another version of the protocol",
             Self::WrongRun => "this client belongs to another run",
@@ -173,7 +184,7 @@ pub struct ClientStatus {
     pub standing: String,
     /// When it was last heard from, in seconds since 1970.
     pub last_seen: Option<f64>,
-    /// Rounds in which this process accepted its upload; enrolments and openings do not count.
+    /// Rounds in which its upload was accepted; enrolments and openings do not count.
     pub rounds: u64,
     /// Uploads refused by this process.
     pub refused: u64,
@@ -300,7 +311,9 @@ impl Board {
                 status.round = round;
             }
             if status.phase == Phase::Waiting {
+                // Whoever was waited for has come, or is not waited for any more.
                 status.phase = Phase::Running;
+                status.state = RUNNING.into();
             }
             status.open = None;
             if exchanged.round.is_some() {
@@ -365,6 +378,16 @@ mod tests {
         }
         let status = board.watch().borrow().clone();
         assert_eq!((status.clients["east"].rounds, status.clients["west"].rounds), (1, 2));
+    }
+
+    #[test]
+    fn nobody_is_said_to_be_waited_for_once_the_round_is_over() {
+        let board = Board::new("late");
+        board.state(Phase::Waiting, "fit: late joiners: waiting for `east`");
+        let (cohort, accepted) = (vec![0], vec![0]);
+        board.exchanged(Exchanged { stage: 0, round: Some(1), cohort, accepted });
+        let status = board.watch().borrow().clone();
+        assert_eq!((status.phase, status.state.as_str()), (Phase::Running, RUNNING));
     }
 
     #[test]

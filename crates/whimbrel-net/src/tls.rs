@@ -7,6 +7,7 @@
 //! own, the coordinator can bring its certificate and ask clients for one from theirs.
 
 use crate::invitation::Fingerprint;
+use crate::status::Refusal;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
@@ -14,8 +15,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, Serve
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, OtherError,
-    RootCertStore, ServerConfig, SignatureScheme, version::TLS13,
+    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName,
+    OtherError, RootCertStore, ServerConfig, SignatureScheme, version::TLS13,
 };
 use std::fs;
 use std::path::Path;
@@ -129,6 +130,36 @@ pub fn server_config(identity: &Identity, client_ca: Option<&Path>) -> Result<Ar
     // Every connection is checked anew; a revoked client has no ticket to come back with.
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))
+}
+
+/// Why a client's handshake failed.
+pub fn refusal(error: &std::io::Error) -> Refusal {
+    use rustls::Error as Tls;
+    let inner = error.get_ref().and_then(|e| e.downcast_ref::<Tls>());
+    match inner {
+        Some(Tls::NoCertificatesPresented) => Refusal::NoCertificate,
+        Some(Tls::InvalidCertificate(CertificateError::UnknownIssuer)) => Refusal::UnknownAuthority,
+        Some(Tls::InvalidCertificate(_)) => Refusal::BadCertificate,
+        _ => Refusal::Handshake,
+    }
+}
+
+/// What a coordinator means that ends a connection with this alert, where it is about the client's
+/// certificate. Whoever gets it would get it again.
+pub fn certificate_refused(alert: AlertDescription) -> Option<&'static str> {
+    Some(match alert {
+        AlertDescription::CertificateRequired | AlertDescription::NoCertificate => {
+            "it asks for a certificate, and none was shown"
+        }
+        AlertDescription::UnknownCA => "it is of an authority that the coordinator does not know",
+        AlertDescription::CertificateExpired => "it is not valid today",
+        AlertDescription::CertificateRevoked => "its authority has withdrawn it",
+        AlertDescription::BadCertificate
+        | AlertDescription::UnsupportedCertificate
+        | AlertDescription::CertificateUnknown
+        | AlertDescription::AccessDenied => "it is none that the coordinator takes",
+        _ => return None,
+    })
 }
 
 /// A client's end: the server must show the pinned certificate.

@@ -2,18 +2,23 @@
 
 use crate::invitation::Fingerprint;
 use crate::proto::federation_client::FederationClient;
-use crate::tls::{Identity, client_config};
+use crate::tls::{Identity, certificate_refused, client_config};
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::AlertDescription;
 use rustls::pki_types::ServerName;
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::codegen::http::{Request, Response, Uri};
@@ -39,6 +44,8 @@ pub struct Connection {
     pub client: FederationClient<Sender>,
     /// Requests that are no calls of the protocol can be made with it.
     pub sender: Sender,
+    /// What the coordinator said of the own certificate.
+    pub refusal: Refused,
     driver: AbortHandle,
 }
 
@@ -56,6 +63,31 @@ pub enum Unreachable {
     Impostor(String),
     /// It will never be right.
     Never(Error),
+}
+
+/// Whether the coordinator does not take the own certificate. In TLS 1.3 that is said after the
+/// client's end of the handshake, so that it comes while the first call is made.
+#[derive(Clone, Default)]
+pub struct Refused(Arc<OnceLock<AlertDescription>>);
+
+impl Refused {
+    /// Why there is no connection, where it was said; otherwise what it looked like.
+    pub fn or(&self, what: Unreachable) -> Unreachable {
+        match self.0.get().and_then(|alert| certificate_refused(*alert)) {
+            None => what,
+            Some(why) => Unreachable::Never(Error::peer(format!(
+                "the coordinator refuses this client's certificate: {why}; a certificate of the \
+                 authority that it asks for can be brought with --cert and --key"
+            ))),
+        }
+    }
+
+    fn notice(&self, error: &io::Error) {
+        let inner = error.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>());
+        if let Some(rustls::Error::AlertReceived(alert)) = inner {
+            let _ = self.0.set(*alert);
+        }
+    }
 }
 
 /// Connects, shows the own certificate and checks the coordinator's.
@@ -82,23 +114,93 @@ pub async fn connect(target: &Target, identity: &Identity) -> Result<Connection,
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES)
         .max_frame_size(64 << 10);
-    let (sender, driver) =
-        http.handshake(TokioIo::new(tls)).await.map_err(|e| later(e.to_string()))?;
+    let refusal = Refused::default();
+    let tls = Watched { tls, refusal: refusal.clone() };
+    let begun = http.handshake(TokioIo::new(tls)).await;
+    let (sender, driver) = begun.map_err(|e| refusal.or(later(chain(&e))))?;
     let driver = tokio::spawn(async move {
         if let Err(error) = driver.await {
-            tracing::debug!(%error, "the connection ended");
+            tracing::debug!("the connection ended: {}", chain(&error));
         }
     });
     let origin = Uri::from_static("https://whimbrel.invalid");
     let sender = Sender(sender);
     let client = FederationClient::with_origin(sender.clone(), origin)
         .max_decoding_message_size(OFFER_BYTES_MAX + 1024);
-    Ok(Connection { client, sender, driver: driver.abort_handle() })
+    Ok(Connection { client, sender, refusal, driver: driver.abort_handle() })
 }
 
 fn is_wrong_certificate(error: &std::io::Error) -> bool {
     let inner = error.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>());
     matches!(inner, Some(rustls::Error::InvalidCertificate(_)))
+}
+
+/// An error with everything that caused it.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}
+
+/// A TLS connection that notices why the other end closed it.
+struct Watched {
+    tls: TlsStream<TcpStream>,
+    refusal: Refused,
+}
+
+impl Watched {
+    /// What is written on a connection that the other end has closed fails before its last words
+    /// are read.
+    fn broken(&mut self, context: &mut Context<'_>, error: io::Error) -> io::Error {
+        let mut space = [0; 64];
+        let mut buffer = ReadBuf::new(&mut space);
+        if let Poll::Ready(Err(last)) = Pin::new(&mut self.tls).poll_read(context, &mut buffer) {
+            self.refusal.notice(&last);
+        }
+        error
+    }
+}
+
+impl AsyncRead for Watched {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = Pin::new(&mut self.tls).poll_read(context, buffer);
+        if let Poll::Ready(Err(error)) = &read {
+            self.refusal.notice(error);
+        }
+        read
+    }
+}
+
+impl AsyncWrite for Watched {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.tls).poll_write(context, bytes);
+        written.map_err(|error| self.broken(context, error))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.tls).poll_flush(context);
+        flushed.map_err(|error| self.broken(context, error))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tls).poll_shutdown(context)
+    }
 }
 
 /// Hands requests to the connection.

@@ -133,7 +133,8 @@ impl Client {
         let request = EnrolRequest { version: PROTOCOL, token, name };
         let reply = timeout(ENROL, connection.client.enrol(request)).await;
         let reply = reply.map_err(|_| Unreachable::Later("the coordinator does not answer".into()));
-        let reply = reply?.map_err(session::unreachable)?.into_inner();
+        let refused = |status| connection.refusal.or(session::unreachable(status));
+        let reply = reply?.map_err(refused)?.into_inner();
         Ok(Enrolled { run: reply.run.into(), name: reply.name, offer: reply.offer.into() })
     }
 
@@ -152,7 +153,7 @@ impl Client {
             }
             let what = match self.connect().await {
                 Ok(connection) => {
-                    let run = enrolled.run.clone();
+                    let (run, refusal) = (enrolled.run.clone(), connection.refusal.clone());
                     let (back, end) = session(connection, run, side, &self.setup.stop).await?;
                     side = back;
                     match end {
@@ -162,7 +163,10 @@ impl Client {
                         End::Over(_) if side.is_done() => return Ok(delivered(side)),
                         End::Over(reason) => return Ok(Ending::Over(reason)),
                         End::Stopped => return Ok(Ending::Stopped),
-                        End::Lost(what) => what,
+                        End::Lost(what) => match refusal.or(Unreachable::Later(what)) {
+                            Unreachable::Never(error) => return Err(error),
+                            Unreachable::Later(what) | Unreachable::Impostor(what) => what,
+                        },
                         End::Welcomed(what) => {
                             pause = Pause::new(self.setup.give_up);
                             what

@@ -1,6 +1,6 @@
 //! One session of a client: hello, tasks, uploads, acknowledgements.
 
-use super::link::{Connection, Unreachable};
+use super::link::{Connection, Unreachable, chain};
 use super::side::ClientSide;
 use crate::PROTOCOL;
 use crate::frames::{Assembly, chunks, to_server};
@@ -188,7 +188,15 @@ pub(super) fn unreachable(status: Status) -> Unreachable {
             Unreachable::Never(Error::peer(what))
         }
         Code::Unimplemented => Unreachable::Never(Error::peer("this is no coordinator")),
-        _ => Unreachable::Later(format!("the connection broke: {}", status.message())),
+        _ => Unreachable::Later(format!("the connection broke: {}", causes(&status))),
+    }
+}
+
+/// What the status says and what caused it.
+fn causes(status: &Status) -> String {
+    match std::error::Error::source(status) {
+        None => status.message().to_owned(),
+        Some(cause) => chain(cause),
     }
 }
 

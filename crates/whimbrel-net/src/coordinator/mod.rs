@@ -116,6 +116,13 @@ impl Network {
         Ok(())
     }
 
+    /// Shows the rounds that earlier processes made.
+    fn show_rounds(&self, rounds: &BTreeMap<ClientId, u64>) {
+        for (id, made) in rounds {
+            self.hall.board.client(self.name(*id), |c| c.rounds = *made);
+        }
+    }
+
     /// Gives numbers to these clients, by rank of their names, after those that have one.
     fn give_numbers(&mut self, mut names: Vec<String>) -> Result<Vec<ClientId>> {
         names.sort_unstable();
@@ -173,6 +180,8 @@ impl Network {
             if entry.standing == Standing::Revoked
                 && let Some(link) = self.links.remove(&entry.name)
             {
+                // Its connection's end will be the end of one that nobody knows any more.
+                self.hall.board.client(&entry.name, |c| c.connected = false);
                 link.order(Order::Close { reason: "this client was revoked".into(), over: true });
             }
         }

@@ -4,7 +4,7 @@ use super::Network;
 use super::gather::{Asking, Call, Gathered, Quorum, Rules};
 use crate::audit::Audit;
 use crate::desk::{Hall, Order, Parts};
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, insist};
 use crate::limits::Limits;
 use crate::listen::listen;
 use crate::point::Point;
@@ -92,6 +92,7 @@ impl Coordinator {
         let handle = runtime.handle().clone();
         let mut network = Network::new(hall.clone(), events, handle, stop.clone(), rules, fates)?;
         network.evaluates = evaluates;
+        network.show_rounds(&ledger.rounds()?);
         let fault = |e| Error::internal(format!("the listener cannot be used: {e}"));
         listener.set_nonblocking(true).map_err(fault)?;
         let _inside = runtime.enter();
@@ -130,6 +131,18 @@ impl Coordinator {
             }
         }
         ended
+    }
+
+    /// Writes files of the run. A full disk is waited for, as in the rounds: clients stay connected
+    /// until there is space, or until the coordinator is told to stop.
+    pub fn write<T>(&self, work: impl FnMut() -> Result<T>) -> Result<T> {
+        let before = self.board.watch().borrow().clone();
+        let written = insist(&self.board, &self.stop, work);
+        if written.is_ok() && self.board.watch().borrow().state != before.state {
+            self.board.state(before.phase, before.state);
+        }
+        self.write_status();
+        written
     }
 
     /// Hands the finished model's files to everyone, as long as the limits say; false where the

@@ -4,7 +4,6 @@ use crate::pki::Authority;
 use crate::support::{Joined, PATIENCE, Town, Toys, simulate};
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
 use whimbrel_net::status::Refusal;
 use whimbrel_net::tls::Identity;
 
@@ -29,12 +28,12 @@ fn both_ends_bring_certificates_and_a_client_of_another_authority_stays_outside(
     // With a certificate of its own making, or of another authority: an invitation is not enough.
     for stranger in [None, identity(&elsewhere, "stranger")] {
         let refused = |s: &whimbrel_net::status::Status| {
-            s.refused.get(&Refusal::Handshake).copied().unwrap_or(0)
+            s.refused.get(&Refusal::UnknownAuthority).copied().unwrap_or(0)
         };
         let before = refused(&serving.board.watch().borrow());
-        let outside = town.join_as(0, stranger, Duration::ZERO);
+        let outside = town.join_as(0, stranger, PATIENCE);
         let error = outside.error().to_string();
-        assert!(error.contains("could not be reached"), "{error}");
+        assert!(error.contains("an authority that the coordinator does not know"), "{error}");
         serving.shows("a refused handshake", |s| refused(s) > before);
     }
     let clients: Vec<Joined> = ["north", "south"]

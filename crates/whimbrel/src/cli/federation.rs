@@ -89,8 +89,9 @@ fn table(status: &Value) -> String {
     ));
     for (name, client) in &clients {
         let there = match (client["connected"].as_bool(), client["standing"].as_str()) {
+            (_, Some("revoked")) => "revoked",
             (Some(true), _) => "connected",
-            (_, Some(standing @ ("dead" | "revoked"))) => standing,
+            (_, Some("dead")) => "dead",
             _ => "away",
         };
         let count = |key: &str| client[key].as_u64().unwrap_or(0);

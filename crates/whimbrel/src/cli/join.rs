@@ -2,13 +2,14 @@
 
 use super::args::Join;
 use super::execute::{INTERRUPTED, interrupt_flag};
-use super::messages::{note, warning};
+use super::messages::{note, prompt, warning};
 use super::serve::{MODEL, TOLD, start_log};
-use std::io::{BufRead, Write};
+use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use whimbrel::core::Error;
 use whimbrel::core::method::Exposure;
+use whimbrel::data::hash_file;
 use whimbrel::engine::checkpoint::write_atomically;
 use whimbrel::job::Offer;
 use whimbrel::job::failure::{Failure, Result};
@@ -17,6 +18,9 @@ use whimbrel::net::Invitation;
 use whimbrel::net::client::{Client, ClientSide, Ending, Enrolled, Participant, Setup};
 use whimbrel::net::tls::Identity;
 use whimbrel::report::format;
+
+/// The exit code of a client that was asked and did not agree.
+const DECLINED: u8 = 5;
 
 /// Takes part until the job is over.
 pub fn join_command(args: &Join) -> Result<u8> {
@@ -53,7 +57,7 @@ pub fn join_command(args: &Join) -> Result<u8> {
         show(&offer, &enrolled)?;
         if !args.yes && !ask()? {
             note("nothing was sent; the invitation stays yours, and joining again asks again");
-            return Ok(0);
+            return Ok(DECLINED);
         }
         // Asked once: a service that restarts goes on with what was agreed to.
         write_atomically(&consent, offer.hash().as_bytes())?;
@@ -64,6 +68,7 @@ pub fn join_command(args: &Join) -> Result<u8> {
     let evaluates = plan.evaluates();
     let participant = Participant { chain: Box::new(plan), data, seed, evaluates, message_bytes };
     let side = ClientSide::open(participant, &folder)?;
+    keep_to_rows(&folder, &args.data, side.standing() != (None, None))?;
     match runtime.block_on(client.take_part(&enrolled, side))? {
         Ending::Delivered(files) => {
             write_model(&folder, &offer, &files)?;
@@ -82,6 +87,28 @@ pub fn join_command(args: &Join) -> Result<u8> {
 fn offered_message_max(job: &Job) -> u64 {
     let federation = job.federation.clone().unwrap_or_else(|| Federation::of(1));
     federation.message_max
+}
+
+/// Refuses other rows than those that the folder's state was computed from. A folder of an earlier
+/// version does not know its rows, and takes these.
+fn keep_to_rows(folder: &Path, data: &Path, has_state: bool) -> Result<()> {
+    let (known, hash) = (folder.join("data.sha256"), hash_file(data)?);
+    match std::fs::read_to_string(&known) {
+        Ok(before) if before == hash => Ok(()),
+        Ok(_) if has_state => {
+            let what = format!(
+                "{} is another file than the one that this client took part with so far",
+                data.display()
+            );
+            let hint = format!(
+                "give the same file again; other rows need a new invitation and another folder \
+                 than {}",
+                folder.display()
+            );
+            Err(Error::config(what).hint(hint).into())
+        }
+        _ => Ok(write_atomically(&known, hash.as_bytes())?),
+    }
 }
 
 /// A folder per client; a name with anything but plain letters is written so that it is one.
@@ -123,12 +150,12 @@ pub fn show_disclosures(offer: &Offer) -> Result<()> {
 }
 
 fn ask() -> Result<bool> {
-    let _ = write!(std::io::stderr(), "take part? [y/N] ");
+    prompt("take part? [y/N] ");
     let mut line = String::new();
-    std::io::stdin()
-        .lock()
-        .read_line(&mut line)
-        .map_err(|e| Error::storage("standard input", e))?;
+    let read = std::io::stdin().lock().read_line(&mut line);
+    if read.map_err(|e| Error::storage("standard input", e))? == 0 {
+        note("there is no answer on standard input; --yes agrees without being asked");
+    }
     Ok(matches!(line.trim().to_lowercase().as_str(), "y" | "yes"))
 }
 

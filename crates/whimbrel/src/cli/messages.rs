@@ -2,6 +2,7 @@
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{ErrorKind, Write, stderr, stdout};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use whimbrel::core::Error;
 use whimbrel::engine::simulator::Done;
@@ -23,6 +24,7 @@ pub fn data(text: &str) -> Result<()> {
 /// Says why a command failed.
 pub fn failure(failure: &Failure) {
     match failure {
+        _ if LOGGED.load(Ordering::Relaxed) => tracing::error!("{failure}"),
         // Job errors come with their own headings, one each.
         Failure::Job(errors) => note(&errors.to_string()),
         other => note(&format!("error: {other}")),
@@ -31,7 +33,10 @@ pub fn failure(failure: &Failure) {
 
 /// Says something that does not stop the command.
 pub fn warning(text: &str) {
-    note(&format!("warning: {text}"));
+    match LOGGED.load(Ordering::Relaxed) {
+        true => tracing::warn!("{text}"),
+        false => note(&format!("warning: {text}")),
+    }
 }
 
 /// Says when runs side by side, named with the hashes of their data, are not on the same rows:
@@ -50,8 +55,27 @@ pub fn warn_of_other_data<'a>(mut runs: impl Iterator<Item = (&'a str, &'a str)>
 
 /// Says where things are.
 pub fn note(text: &str) {
+    if LOGGED.load(Ordering::Relaxed) {
+        return tracing::info!("{text}");
+    }
     // There is nobody left to tell that nobody listens.
     let _ = writeln!(stderr(), "{text}");
+}
+
+/// Asks for an answer on the same line.
+pub fn prompt(text: &str) {
+    match LOGGED.load(Ordering::Relaxed) {
+        true => tracing::info!("{}", text.trim_end()),
+        false => drop(write!(stderr(), "{text}")),
+    }
+}
+
+/// Whether messages are lines of the log.
+static LOGGED: AtomicBool = AtomicBool::new(false);
+
+/// From now on messages are lines of the log: whoever reads that with a program meets no others.
+pub fn log_messages() {
+    LOGGED.store(true, Ordering::Relaxed);
 }
 
 /// A progress bar over the rounds of one run; silent where standard error is no terminal.

@@ -2,11 +2,12 @@
 
 use super::args::{LogForm, Serve};
 use super::execute::{INTERRUPTED, interrupt_flag, read_job, shell_word};
-use super::messages::{data, note, warning};
+use super::messages::{data, log_messages, note, warning};
 use super::{report, view};
 use serde_json::Value;
 use std::net::TcpListener;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use whimbrel::core::Error;
 use whimbrel::engine::{Ending, Observer};
@@ -100,7 +101,15 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
     {
         return Ok(code);
     }
+    // Clients do not wait for the report: it is written after them where there is no space now.
+    let written = write_report(&job, &dir);
+    if let Err(failure) = &written {
+        warning(&format!("{failure}; the report is written after the model is handed out"));
+    }
     if !coordinator.deliver(&files(dir.path())?)? {
+        return Ok(interrupted(args, &dir));
+    }
+    if written.is_err() && insist(&coordinator, || write_report(&job, &dir))?.is_none() {
         return Ok(interrupted(args, &dir));
     }
     note(&format!("report: {}", dir.path().join("report.html").display()));
@@ -134,19 +143,25 @@ fn run(
 ) -> Result<Option<u8>> {
     let outcome = match coordinator.run(plan, &mut Quiet) {
         Ok(outcome) => outcome,
-        Err(_) if interrupt_flag().load(std::sync::atomic::Ordering::Relaxed) => {
+        Err(_) if interrupt_flag().load(Ordering::Relaxed) => {
             return Ok(Some(interrupted(args, dir)));
         }
         Err(error) => return Err(error.into()),
     };
     let rows = vec![None; outcome.names.len()];
-    let summary = dir.finish(job, &RunFacts::on_network(facts, rows), &outcome, plan)?;
-    let views = vec![view::load(dir)?];
-    report::write(&job.name, &views, &dir.path().join("report.html"))?;
+    let run_facts = RunFacts::on_network(facts, rows);
+    let finish = || dir.finish(job, &run_facts, &outcome, plan);
+    let Some(summary) = insist(coordinator, finish)? else {
+        return Ok(Some(interrupted(args, dir)));
+    };
     if args.json {
         let mut object = summary;
         object.insert("run".into(), dir.path().display().to_string().into());
         data(&format!("{}\n", Value::Object(object)))?;
+    }
+    let is_over = matches!(outcome.ending, Ending::Failed(_) | Ending::Interrupted);
+    if is_over && let Err(failure) = write_report(job, dir) {
+        warning(&format!("no report: {failure}"));
     }
     match outcome.ending {
         Ending::Failed(error) => Err(error.into()),
@@ -157,6 +172,21 @@ fn run(
         }
         Ending::Finished => Ok(None),
     }
+}
+
+/// Writes files, and waits for as long as there is no space; none where the coordinator was told to
+/// stop before they were written.
+fn insist<T>(coordinator: &Coordinator, mut work: impl FnMut() -> Result<T>) -> Result<Option<T>> {
+    match coordinator.write(|| work().map_err(Error::from)) {
+        Err(Error::Storage { .. }) if interrupt_flag().load(Ordering::Relaxed) => Ok(None),
+        written => Ok(Some(written?)),
+    }
+}
+
+fn write_report(job: &Job, dir: &RunDir) -> Result<()> {
+    let views = vec![view::load(dir)?];
+    report::write(&job.name, &views, &dir.path().join("report.html"))?;
+    Ok(())
 }
 
 /// Shows the run to people, where the job or the command line says so.
@@ -295,10 +325,19 @@ fn limits(federation: &Federation) -> Limits {
 pub fn start_log(form: LogForm) {
     let filter = tracing_subscriber::EnvFilter::try_from_env("WHIMBREL_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // What a command says is not chosen: it is said in every form.
+    let said = "whimbrel::cli=info".parse().expect("a valid directive");
+    // Nobody can be told, on a closed standard error, that nothing can be written to it.
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter.add_directive(said))
+        .with_writer(std::io::stderr)
+        .log_internal_errors(false);
     // A second log in one process is refused, and the first one does.
     let _ = match form {
-        LogForm::Json => log.json().try_init(),
+        LogForm::Json => {
+            log_messages();
+            log.json().try_init()
+        }
         LogForm::Text => {
             let colour = std::env::var_os("NO_COLOR").is_none()
                 && std::io::IsTerminal::is_terminal(&std::io::stderr());

@@ -295,7 +295,8 @@ fn what_is_wrong_with_an_invitation_or_a_file_is_said() {
     assert!(ran.code == 2 && ran.stderr.contains("no column \"b\""), "{}", ran.stderr);
     // Nobody agreed: standard input is closed.
     let ran = sandbox.run(&["join", invitation, "--data", "east.csv", "--out", "x"]);
-    assert!(ran.code == 0 && ran.stderr.contains("nothing was sent"), "{}", ran.stderr);
+    assert!(ran.code == 5 && ran.stderr.contains("nothing was sent"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("--yes agrees without being asked"), "{}", ran.stderr);
     // The invitation is bound to the key in that folder.
     let ran = sandbox.run(&["join", invitation, "--data", "east.csv", "--out", "y", "--yes"]);
     assert_eq!(ran.code, 4, "{}", ran.stderr);
@@ -304,6 +305,8 @@ fn what_is_wrong_with_an_invitation_or_a_file_is_said() {
     assert!(more.stdout.starts_with("whimbrel1-"), "{}", more.stdout);
     sandbox.ok(&["revoke", "served", name]);
     assert_eq!(sandbox.run(&["revoke", "served", "nobody"]).code, 2);
+    let ran = sandbox.run(&["revoke", "served", name, "--dead"]);
+    assert!(ran.code == 2 && ran.stderr.contains("was revoked, and stays so"), "{}", ran.stderr);
     drop(coordinator);
 }
 

@@ -2,6 +2,7 @@
 
 mod chaos;
 mod diverge;
+mod ends;
 mod examples;
 mod faults;
 mod federation;

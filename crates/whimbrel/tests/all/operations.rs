@@ -124,14 +124,17 @@ fn both_ends_bring_certificates_and_a_client_of_another_authority_is_refused() {
     let invitations = invitations(&sandbox);
 
     let (_, invitation) = &invitations[0];
-    let enter = ["join", invitation, "--data", "east.csv", "--yes", "--give-up", "0"];
+    let enter = ["join", invitation, "--data", "east.csv", "--yes"];
     let of_stranger = ["--out", "x", "--cert", "stranger.pem", "--key", "stranger.key"];
     let own = ["--out", "y"];
     for with in [&of_stranger[..], &own[..]] {
         let ran = sandbox.run(&[&enter[..], with].concat());
         assert_eq!(ran.code, 4, "{with:?}: {}", ran.stderr);
-        assert!(ran.stderr.contains("could not be reached"), "{with:?}: {}", ran.stderr);
+        let why = "refuses this client's certificate: it is of an authority that the coordinator";
+        assert!(ran.stderr.contains(why), "{with:?}: {}", ran.stderr);
     }
+    let told = sandbox.read("served/audit.jsonl");
+    assert!(told.contains("a certificate of an unknown authority"), "{told}");
     let book = sandbox.object("served/federation.json");
     let clients = book["clients"].as_array().unwrap();
     assert!(clients.iter().all(|client| client["certificate"].is_null()), "{clients:?}");
