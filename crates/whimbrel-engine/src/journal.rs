@@ -2,13 +2,15 @@
 //! exchange, and who answered each evaluation.
 //!
 //! One JSON object per line, ids as ranges (`"0-4,6"`). Together with job, data and seed it is
-//! enough to replay a run, stopping rules and figures of evaluations included. Journals of earlier
-//! versions have lines of exchanges alone: then everyone was there who did not join late, and
-//! everyone answered.
+//! enough to replay a run, stopping rules and figures of evaluations included. The first line that
+//! has a number so high also says whose it and those below are ([`Naming`]): on a network late
+//! joiners have the numbers that were left. Journals of earlier versions have no names, and older
+//! ones lines of exchanges alone: then everyone was there who did not join late, and everyone
+//! answered.
 
 use crate::runner::Done;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use whimbrel_core::{ClientId, Error, Result};
 
 /// One line of the journal.
@@ -30,6 +32,9 @@ pub struct Opening {
     pub stage: u32,
     /// Who was there.
     pub enrolled: String,
+    /// Names of the next clients that no line before has named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<String>,
 }
 
 /// An exchange was closed.
@@ -44,6 +49,9 @@ pub struct Entry {
     /// Who joined just before it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub joined: String,
+    /// Names of the next clients that no line before has named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<String>,
     /// Who was asked.
     pub cohort: String,
     /// Whose upload was accepted.
@@ -70,7 +78,7 @@ pub struct Evaluation {
 impl Line {
     /// The line of a stage that begins.
     pub fn opening(stage: u32, enrolled: &[ClientId]) -> Self {
-        Self::Opening(Opening { stage, enrolled: ranges(enrolled) })
+        Self::Opening(Opening { stage, enrolled: ranges(enrolled), names: Vec::new() })
     }
 
     /// The line of one exchange.
@@ -80,6 +88,7 @@ impl Line {
             exchange: done.exchange,
             round: done.round,
             joined: ranges(&done.joined),
+            names: Vec::new(),
             cohort: ranges(&done.cohort),
             accepted: ranges(&done.accepted),
             unsent: ranges(&done.unsent),
@@ -90,6 +99,18 @@ impl Line {
     /// The line of one evaluation.
     pub fn evaluation(stage: u32, round: u32, answered: &[ClientId]) -> Self {
         Self::Evaluation(Evaluation { stage, evaluated: round, answered: ranges(answered) })
+    }
+
+    /// The same line with the names of clients that no line before has named.
+    #[must_use]
+    pub fn naming(mut self, new: Vec<String>) -> Self {
+        match &mut self {
+            Self::Opening(Opening { names, .. }) | Self::Exchange(Entry { names, .. }) => {
+                *names = new;
+            }
+            Self::Evaluation(_) => {}
+        }
+        self
     }
 
     /// The line, with its end.
@@ -123,6 +144,52 @@ impl Entry {
             Error::storage("journal", format!("`{}` is not a list of client ids", self.accepted))
         })?;
         Ok(ranges.into_iter().flat_map(|(first, last)| first..=last).map(ClientId).collect())
+    }
+}
+
+/// Which numbers a journal has named so far: those below this one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Naming(usize);
+
+impl Naming {
+    /// After the lines of a journal.
+    pub fn after(text: &str) -> Result<Self> {
+        Ok(Self(names(text)?.len()))
+    }
+
+    /// The names that a line with these clients must bring: of everyone up to the highest number
+    /// among them. `all` has them by number.
+    pub fn next<'a>(
+        &mut self,
+        ids: impl IntoIterator<Item = &'a ClientId>,
+        all: &dyn Fn() -> Vec<String>,
+    ) -> Vec<String> {
+        let end = ids.into_iter().max().map_or(0, |id| id.0 as usize + 1);
+        if end <= self.0 {
+            return Vec::new();
+        }
+        let new: Vec<String> = all().into_iter().take(end).skip(self.0).collect();
+        self.0 += new.len();
+        new
+    }
+}
+
+/// The clients' names by number, as a journal has them; empty where it names nobody.
+pub fn names(text: &str) -> Result<Vec<String>> {
+    let mut all = Vec::new();
+    for (n, line) in text.lines().enumerate() {
+        let bad = |e| Error::storage("journal", format!("line {}: {e}", n + 1));
+        match Line::read(line).map_err(bad)? {
+            Line::Opening(Opening { names, .. }) | Line::Exchange(Entry { names, .. }) => {
+                all.extend(names);
+            }
+            Line::Evaluation(_) => {}
+        }
+    }
+    let mut known = BTreeSet::new();
+    match all.iter().find(|name| !known.insert(*name)) {
+        Some(twice) => Err(Error::storage("journal", format!("client {twice:?} has two numbers"))),
+        None => Ok(all),
     }
 }
 
@@ -167,7 +234,7 @@ impl Journal {
             parse_ranges(list).ok_or_else(|| format!("`{list}` is not a list of client ids"))
         };
         let (twice, what) = match line {
-            Line::Opening(Opening { stage, enrolled }) if stage == wanted => {
+            Line::Opening(Opening { stage, enrolled, .. }) if stage == wanted => {
                 let twice = self.enrolled.replace(ids(&enrolled)?).is_some();
                 (twice, format!("the beginning of stage {stage}"))
             }
@@ -279,6 +346,7 @@ mod tests {
             exchange,
             round: Some(exchange),
             joined: String::new(),
+            names: Vec::new(),
             cohort: "0-9".into(),
             accepted: accepted.into(),
             unsent: String::new(),
@@ -369,6 +437,49 @@ mod tests {
     }
 
     #[test]
+    fn a_line_names_everyone_up_to_its_highest_new_number() {
+        let all = || ["north", "south", "west", "zed", "east"].map(String::from).to_vec();
+        let ids = |ids: &[u32]| -> Vec<ClientId> { ids.iter().copied().map(ClientId).collect() };
+        let mut naming = Naming::default();
+        let mut line = |enrolled: &[u32]| {
+            let enrolled = ids(enrolled);
+            Line::opening(0, &enrolled).naming(naming.next(&enrolled, &all)).to_text()
+        };
+        // `west` has a number and did not come; who comes after it brings its name along.
+        let text = [line(&[0, 1]), line(&[1]), line(&[]), line(&[0, 1, 3])].concat();
+        assert_eq!(
+            text,
+            "{\"stage\":0,\"enrolled\":\"0-1\",\"names\":[\"north\",\"south\"]}\n\
+             {\"stage\":0,\"enrolled\":\"1\"}\n\
+             {\"stage\":0,\"enrolled\":\"\"}\n\
+             {\"stage\":0,\"enrolled\":\"0-1,3\",\"names\":[\"west\",\"zed\"]}\n"
+        );
+        assert_eq!(names(&text).unwrap(), ["north", "south", "west", "zed"]);
+        let mut again = Naming::after(&text).unwrap();
+        assert_eq!(again, naming);
+        assert_eq!(again.next(&ids(&[4]), &all), ["east"]);
+        let done = Done {
+            exchange: 7,
+            round: Some(7),
+            joined: ids(&[4]),
+            cohort: ids(&[4]),
+            accepted: ids(&[4]),
+            unsent: ids(&[]),
+            unheard: ids(&[]),
+        };
+        let late = Line::exchange(0, &done).naming(vec!["east".into()]);
+        assert_eq!(
+            late.to_text(),
+            "{\"stage\":0,\"exchange\":7,\"round\":7,\"joined\":\"4\",\"names\":[\"east\"],\
+             \"cohort\":\"4\",\"accepted\":\"4\"}\n"
+        );
+        assert_eq!(Line::parse(late.to_text().trim_end()).unwrap(), late);
+        let twice = late.to_text() + &late.to_text();
+        let error = names(&twice).unwrap_err().to_string();
+        assert_eq!(error, "journal: client \"east\" has two numbers");
+    }
+
+    #[test]
     fn a_journal_of_exchanges_alone_is_read_as_before() {
         let text = "{\"stage\":1,\"exchange\":0,\"round\":1,\"cohort\":\"0-2\",\"accepted\":\"0-2\"}\n\
              {\"stage\":1,\"exchange\":1,\"round\":2,\"joined\":\"3\",\"cohort\":\"0-3\",\
@@ -377,6 +488,7 @@ mod tests {
         assert_eq!((journal.enrolled(ClientId(0)), journal.joins(ClientId(3))), (None, Some(1)));
         assert!(journal.answered(1, ClientId(0)) && journal.answered(2, ClientId(3)));
         assert!(!journal.unsent(1, ClientId(0)) && !journal.unheard(1, ClientId(0)));
+        assert_eq!(names(text).unwrap(), [""; 0]);
     }
 
     #[test]

@@ -6,13 +6,13 @@
 //! a checkpoint now and then ([`Folder`]), or a durable [`Change`](crate::machine::Change) each time.
 
 use crate::checkpoint::{Checkpoint, Store};
-use crate::journal::Line;
+use crate::journal::{Line, Naming};
 use crate::machine::Machine;
 use crate::metrics::Latest;
 use crate::runner::{Done, Tally, Traffic};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use whimbrel_core::{ClientId, Result};
+use whimbrel_core::{ClientId, Error, Result};
 
 /// Keeps a run.
 pub trait Keeper {
@@ -39,6 +39,8 @@ pub struct Moment<'a> {
     pub stage: u32,
     /// The server's side.
     pub machine: &'a Machine<'a>,
+    /// Client names by id.
+    pub names: &'a dyn Fn() -> Vec<String>,
     /// Bytes and rounds of each client in this stage, by id.
     pub tallies: &'a [Tally],
     /// Bytes of this stage.
@@ -64,6 +66,18 @@ pub struct Progress {
 }
 
 impl Moment<'_> {
+    /// The journal's line of a stage that begins.
+    pub fn opening_line(&self, naming: &mut Naming) -> Line {
+        let enrolled = self.machine.enrolled();
+        Line::opening(self.stage, &enrolled).naming(naming.next(&enrolled, self.names))
+    }
+
+    /// The journal's line of an exchange.
+    pub fn exchange_line(&self, done: &Done, naming: &mut Naming) -> Line {
+        let there = done.joined.iter().chain(&done.cohort);
+        Line::exchange(self.stage, done).naming(naming.next(there, self.names))
+    }
+
     /// Everything needed to go on from here.
     pub fn checkpoint(&self) -> Result<Checkpoint> {
         (self.checkpoint)()
@@ -108,6 +122,7 @@ pub struct Folder {
     store: Store,
     resumed: Option<Checkpoint>,
     seconds_before: f64,
+    naming: Naming,
     saver: Saver,
 }
 
@@ -116,7 +131,8 @@ impl Folder {
     pub fn create(folder: &Path, checkpoint_every: Duration) -> Result<Self> {
         let store = Store::create(folder)?;
         let saver = Saver::new(checkpoint_every);
-        Ok(Self { store, resumed: None, seconds_before: 0.0, saver })
+        let (seconds_before, naming) = (0.0, Naming::default());
+        Ok(Self { store, resumed: None, seconds_before, naming, saver })
     }
 
     /// Goes on from the folder's checkpoint; begins where it has none.
@@ -129,6 +145,7 @@ impl Folder {
             store,
             resumed: Some(checkpoint),
             seconds_before: last_seconds(folder),
+            naming: naming_of(folder)?,
             saver: Saver::new(checkpoint_every),
         })
     }
@@ -146,13 +163,13 @@ impl Keeper for Folder {
     fn opened(&mut self, fresh: bool, moment: &Moment<'_>) -> Result<()> {
         self.saver = Saver::new(self.saver.every);
         if fresh {
-            self.store.record(&Line::opening(moment.stage, &moment.machine.enrolled()))?;
+            self.store.record(&moment.opening_line(&mut self.naming))?;
         }
         Ok(())
     }
 
     fn exchange(&mut self, done: &Done, moment: &Moment<'_>) -> Result<()> {
-        self.store.record(&Line::exchange(moment.stage, done))?;
+        self.store.record(&moment.exchange_line(done, &mut self.naming))?;
         if self.saver.is_due() {
             self.saver.save(&mut self.store, moment)?;
         }
@@ -200,6 +217,13 @@ impl Saver {
         self.last = Instant::now();
         Ok(())
     }
+}
+
+/// Whom the journal in a run's folder has named.
+pub fn naming_of(folder: &Path) -> Result<Naming> {
+    let path = folder.join("journal");
+    let text = std::fs::read_to_string(&path).map_err(|e| Error::storage(path.display(), e))?;
+    Naming::after(&text)
 }
 
 /// The seconds of the last row in a run's folder.

@@ -146,7 +146,7 @@ impl<'m> Machine<'m> {
             Plan::Opening => (None, everyone(&enrolled)),
             Plan::Round(Cohort::Everyone) => (Some(self.round + 1), everyone(&enrolled)),
             Plan::Round(Cohort::Sampled) => {
-                (Some(self.round + 1), self.participation.draw(&enrolled, keys.cohort())?)
+                (Some(self.round + 1), self.participation.draw(&enrolled, keys.cohort()))
             }
         };
         Ok(Some(Exchange { number: self.exchange, round, cohort, keys, asks_everyone }))

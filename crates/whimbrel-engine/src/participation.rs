@@ -2,7 +2,7 @@
 
 use crate::journal::Journal;
 use std::collections::{BTreeMap, BTreeSet};
-use whimbrel_core::{ClientId, Error, Key, Probability, Result};
+use whimbrel_core::{ClientId, Key, Probability};
 
 /// How the cohort of a sampled round is drawn.
 #[derive(Clone, PartialEq, Debug)]
@@ -11,8 +11,13 @@ pub enum Participation {
     Everyone,
     /// Each client independently, with one probability.
     Bernoulli(Probability),
-    /// Each client independently, with its own probability, by id.
-    PerClient(Vec<Probability>),
+    /// Each client independently, with its own probability, by id, or with that of all others.
+    PerClient {
+        /// Of the clients that a job knows.
+        each: Vec<Probability>,
+        /// Of those who were invited afterwards.
+        others: Probability,
+    },
     /// So many clients, drawn without replacement (all, where fewer are enrolled).
     Fixed(u32),
 }
@@ -28,29 +33,29 @@ pub struct Invited {
 
 impl Participation {
     /// Draws a cohort among the enrolled clients, in id order. It may be empty.
-    pub fn draw(&self, enrolled: &[ClientId], key: Key) -> Result<Vec<Invited>> {
-        let each = |p: &dyn Fn(ClientId) -> Option<f64>| -> Result<Vec<Invited>> {
+    pub fn draw(&self, enrolled: &[ClientId], key: Key) -> Vec<Invited> {
+        let each = |p: &dyn Fn(ClientId) -> Probability| {
             let mut cohort = Vec::new();
             for &id in enrolled {
-                let inclusion = p(id).ok_or_else(|| {
-                    Error::config(format!("client {id} has no participation probability"))
-                })?;
+                let inclusion = p(id).value();
                 if inclusion >= 1.0 || key.fold(u64::from(id.0)).uniform() < inclusion {
                     cohort.push(Invited { id, inclusion });
                 }
             }
-            Ok(cohort)
+            cohort
         };
         match self {
-            Self::Everyone => Ok(everyone(enrolled)),
-            Self::Bernoulli(p) => each(&|_| Some(p.value())),
-            Self::PerClient(all) => each(&|id| all.get(id.0 as usize).map(|p| p.value())),
+            Self::Everyone => everyone(enrolled),
+            Self::Bernoulli(p) => each(&|_| *p),
+            Self::PerClient { each: own, others } => {
+                each(&|id| *own.get(id.0 as usize).unwrap_or(others))
+            }
             Self::Fixed(size) => {
                 let size = (*size as usize).min(enrolled.len());
                 let mut ranks = key.stream().choose(enrolled.len(), size);
                 ranks.sort_unstable();
                 let inclusion = size as f64 / enrolled.len().max(1) as f64;
-                Ok(ranks.into_iter().map(|r| Invited { id: enrolled[r], inclusion }).collect())
+                ranks.into_iter().map(|r| Invited { id: enrolled[r], inclusion }).collect()
             }
         }
     }
@@ -60,7 +65,7 @@ impl Participation {
         match self {
             Self::Everyone => 1.0,
             Self::Bernoulli(p) => p.value(),
-            Self::PerClient(all) => {
+            Self::PerClient { each: all, .. } => {
                 all.iter().map(|p| p.value()).sum::<f64>() / all.len().max(1) as f64
             }
             Self::Fixed(size) => (f64::from(*size) / clients.max(1) as f64).min(1.0),
@@ -144,29 +149,30 @@ mod tests {
 
     #[test]
     fn a_fixed_cohort_has_its_size_and_probability() {
-        let cohort = Participation::Fixed(3).draw(&ids(10), Key::root(1)).unwrap();
+        let cohort = Participation::Fixed(3).draw(&ids(10), Key::root(1));
         assert_eq!(cohort.len(), 3);
         assert!(cohort.iter().all(|c| c.inclusion == 0.3));
         assert!(cohort.windows(2).all(|w| w[0].id < w[1].id));
-        assert_eq!(Participation::Fixed(30).draw(&ids(10), Key::root(1)).unwrap().len(), 10);
-        assert!(Participation::Fixed(3).draw(&[], Key::root(1)).unwrap().is_empty());
+        assert_eq!(Participation::Fixed(30).draw(&ids(10), Key::root(1)).len(), 10);
+        assert!(Participation::Fixed(3).draw(&[], Key::root(1)).is_empty());
     }
 
     #[test]
     fn bernoulli_cohorts_have_their_mean_size() {
         // 400 rounds x 50 clients at p = 0.3: sd of the mean rate 0.0032; 4 sd is a false alarm of 6e-5.
         let p = Participation::Bernoulli(Probability::new(0.3).unwrap());
-        let taken: usize =
-            (0..400).map(|k| p.draw(&ids(50), Key::root(8).fold(k)).unwrap().len()).sum();
+        let taken: usize = (0..400).map(|k| p.draw(&ids(50), Key::root(8).fold(k)).len()).sum();
         let rate = taken as f64 / 20_000.0;
         assert!((rate - 0.3).abs() < 0.013, "{rate}");
     }
 
     #[test]
     fn per_client_probabilities_are_each_clients_own() {
-        let p = [1.0, 0.5].map(|p| Probability::new(p).unwrap()).to_vec();
-        let p = Participation::PerClient(p);
-        assert!((0..50).all(|k| p.draw(&ids(2), Key::root(k)).unwrap()[0].id == ClientId(0)));
-        assert!(p.draw(&ids(3), Key::root(1)).is_err());
+        let [high, low] = [1.0, 0.5].map(|p| Probability::new(p).unwrap());
+        let p = Participation::PerClient { each: vec![high, low], others: low };
+        assert!((0..50).all(|k| p.draw(&ids(2), Key::root(k))[0].id == ClientId(0)));
+        let late = |k| p.draw(&ids(3), Key::root(k)).iter().any(|i| i.id == ClientId(2));
+        let come = (0..50).filter(|k| late(*k)).count();
+        assert!((1..50).contains(&come), "{come} of 50 at one half");
     }
 }

@@ -379,6 +379,7 @@ impl Work<'_> {
         show(&Moment {
             stage: self.index,
             machine: runner.machine(),
+            names: &|| runner.names(),
             tallies: runner.tallies(),
             traffic: runner.traffic(),
             progress,

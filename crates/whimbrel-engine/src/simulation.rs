@@ -22,7 +22,7 @@ pub struct Limits<'a> {
     pub interrupt: &'a AtomicBool,
 }
 
-/// Simulates the chain over these clients (sorted by name; a client's id is its rank).
+/// Simulates the chain over these clients, by id: sorted by name, or as a journal numbers them.
 pub fn run(
     chain: &dyn Chain,
     clients: Vec<(String, ClientData)>,
@@ -51,7 +51,7 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// These clients, sorted by name; a client's id is its rank.
+    /// These clients, by id.
     pub fn new(clients: Vec<(String, ClientData)>) -> Self {
         Self { clients, federation: None }
     }

@@ -14,7 +14,7 @@ pub use crate::runner::{Done, Tally, Traffic};
 
 /// The clients of a simulation.
 pub struct Federation {
-    /// Names, sorted; a client's id is its rank.
+    /// Names by id: sorted, or as a journal numbers them.
     pub names: Vec<String>,
     /// Each client's data, bound by the method.
     pub data: Vec<Opaque>,

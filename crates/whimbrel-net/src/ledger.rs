@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use whimbrel_core::{ClientId, Error, Result, Wire, wire};
 use whimbrel_engine::checkpoint::{Checkpoint, Store};
-use whimbrel_engine::journal::{Entry, Line};
-use whimbrel_engine::keeper::{Keeper, Moment, Progress, last_seconds};
+use whimbrel_engine::journal::{Entry, Line, Naming};
+use whimbrel_engine::keeper::{Keeper, Moment, Progress, last_seconds, naming_of};
 use whimbrel_engine::machine::Change;
 use whimbrel_engine::metrics::Latest;
 use whimbrel_engine::runner::{Done, Tally, Traffic};
@@ -40,6 +40,7 @@ pub struct Ledger {
     wal: Wal,
     checkpoint: Option<Checkpoint>,
     seconds_before: f64,
+    naming: Naming,
     board: Board,
     stop: Arc<AtomicBool>,
 }
@@ -91,7 +92,8 @@ impl Ledger {
         let store = Store::create(folder)?;
         let wal = Wal::create(&wal_path(folder))?;
         let folder = folder.to_path_buf();
-        Ok(Self { folder, store, wal, checkpoint: None, seconds_before: 0.0, board, stop })
+        let (checkpoint, seconds_before, naming) = (None, 0.0, Naming::default());
+        Ok(Self { folder, store, wal, checkpoint, seconds_before, naming, board, stop })
     }
 
     /// Goes on where an earlier process stopped; begins where it had made no checkpoint, because
@@ -107,9 +109,9 @@ impl Ledger {
             false => Wal::create(&path)?,
         };
         store.flush()?;
-        let seconds_before = last_seconds(folder);
+        let (seconds_before, naming) = (last_seconds(folder), naming_of(folder)?);
         let (folder, checkpoint) = (folder.to_path_buf(), Some(checkpoint));
-        Ok(Self { folder, store, wal, checkpoint, seconds_before, board, stop })
+        Ok(Self { folder, store, wal, checkpoint, seconds_before, naming, board, stop })
     }
 
     /// The last accepted step of every client, from the journal and the clients of the stage under
@@ -195,14 +197,14 @@ impl Keeper for Ledger {
 
     fn opened(&mut self, fresh: bool, moment: &Moment<'_>) -> Result<()> {
         if fresh {
-            let line = Line::opening(moment.stage, &moment.machine.enrolled());
+            let line = moment.opening_line(&mut self.naming);
             self.later(|store| store.record(&line));
         }
         self.save(moment)
     }
 
     fn exchange(&mut self, done: &Done, moment: &Moment<'_>) -> Result<()> {
-        let line = Line::exchange(moment.stage, done);
+        let line = moment.exchange_line(done, &mut self.naming);
         let touched = done.joined.iter().chain(&done.cohort);
         let tally = |id: &ClientId| moment.tallies.get(id.0 as usize).map(|tally| (*id, *tally));
         let record = Exchanged {

@@ -45,6 +45,10 @@ pub struct Entry {
     /// Whether the client may bring a name of its own when it redeems the invitation.
     #[serde(default)]
     pub open: bool,
+    /// Whether the job names it. Such clients are numbered before all others, as the job's settings
+    /// for some of them count on.
+    #[serde(default)]
+    pub listed: bool,
     /// SHA-256 of its token, in hexadecimal.
     pub token: String,
     /// The certificate that redeemed it, in hexadecimal.
@@ -98,9 +102,13 @@ impl Draft {
         Ok(Self { book })
     }
 
-    /// Invites a client; `open` lets it bring a name of its own.
+    /// Invites a client of the job; `open` lets it bring a name of its own.
     pub fn invite(&mut self, name: &str, open: bool) -> Result<Token> {
-        self.book.invite(name, open)
+        let token = self.book.invite(name, open)?;
+        if let Some(entry) = self.book.clients.iter_mut().find(|c| c.name == name) {
+            entry.listed = !open;
+        }
+        Ok(token)
     }
 
     /// Writes the file: from now on the invitations are good.
@@ -129,6 +137,7 @@ impl Book {
             None => self.clients.push(Entry {
                 name: name.into(),
                 open,
+                listed: false,
                 token: hash,
                 certificate: None,
                 id: None,

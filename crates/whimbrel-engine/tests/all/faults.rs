@@ -29,7 +29,10 @@ impl Case {
         let participation = match random.below(4) {
             0 => Participation::Everyone,
             1 => Participation::Bernoulli(p(&mut random).unwrap()),
-            2 => Participation::PerClient((0..clients).map(|_| p(&mut random).unwrap()).collect()),
+            2 => Participation::PerClient {
+                each: (0..clients).map(|_| p(&mut random).unwrap()).collect(),
+                others: Probability::new(1.0).unwrap(),
+            },
             _ => Participation::Fixed(random.below(u64::from(clients) + 2) as u32),
         };
         let mut faults =

@@ -10,7 +10,7 @@ use whimbrel_data::{Column, CsvOptions, Dataset, Features, read_csv, read_npy};
 /// Who holds the data and what their columns are.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Facts {
-    /// How many clients there are.
+    /// How many clients are planned for.
     pub clients: usize,
     /// Their names by id; empty where clients enrol under names that nobody knows yet.
     pub names: Vec<String>,
@@ -28,7 +28,7 @@ impl Facts {
     /// What loaded data say.
     pub fn of(loaded: &Loaded) -> Self {
         Self {
-            clients: loaded.clients.len(),
+            clients: loaded.expected.unwrap_or(loaded.clients.len()),
             names: loaded.clients.iter().map(|(name, _)| name.clone()).collect(),
             columns: loaded.columns.clone(),
             rows: match loaded.clients.first() {
@@ -45,8 +45,8 @@ impl Facts {
     /// with gaps has the rows and columns that the job lists.
     pub fn on_network(job: &Job) -> Result<Self> {
         let (clients, names) = match job.federation.as_ref().map(|f| &f.clients) {
-            Some(Clients::Named(names)) => (names.len(), names.clone()),
-            Some(Clients::Number(count)) => (*count as usize, Vec::new()),
+            Some(clients @ Clients::Named(names)) => (clients.count(), names.clone()),
+            Some(clients @ Clients::Number(_)) => (clients.count(), Vec::new()),
             None => {
                 let error = Error::config("the job has no [federation] table")
                     .hint("write [federation] with `clients`: their names, or how many there are");

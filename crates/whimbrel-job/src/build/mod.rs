@@ -135,7 +135,8 @@ impl Plan {
     }
 
     /// The same plan with the losses and late joins of a journal in place of those of
-    /// `[simulation]`: what happened on a network, again.
+    /// `[simulation]`: what happened on a network, again. The clients it was made for have the
+    /// journal's numbers ([`Loaded::renumber`]).
     #[must_use]
     pub fn replaying(self, journal: String) -> Self {
         Self { journal: Some(journal), ..self }
@@ -260,7 +261,7 @@ impl Plan {
     ) -> whimbrel_core::Result<Faults> {
         for later in stage + 1..self.len() {
             let later = Journal::parse(journal, later as u32)?;
-            let ids = (0..self.common.clients as u32).map(ClientId);
+            let ids = (0..self.common.names.len() as u32).map(ClientId);
             late.extend(ids.filter(|id| later.joins(*id).is_some()).map(|id| (id, u32::MAX)));
         }
         let replay = Some(Journal::parse(journal, stage as u32)?);
@@ -398,7 +399,8 @@ fn participation(key: &ParticipationKey, roster: &Roster<'_>) -> Result<Particip
             }
             let own = |id| roster.names.get(id).and_then(|name| clients.get(name));
             let each = (0..roster.clients).map(|id| Probability::new(*own(id).unwrap_or(default)));
-            Participation::PerClient(each.collect::<whimbrel_core::Result<_>>()?)
+            let others = Probability::new(*default)?;
+            Participation::PerClient { each: each.collect::<whimbrel_core::Result<_>>()?, others }
         }
     })
 }

@@ -11,6 +11,7 @@ pub(crate) use labelled::class_names;
 
 use crate::failure::{Failure, Result};
 use crate::spec::{ClusterBy, DataSource as Source, Job, MethodKind, Model, Partition};
+use std::collections::BTreeMap;
 use std::path::Path;
 use whimbrel_core::{ClientData, Error, Key, Labelled, Table};
 use whimbrel_data::{
@@ -27,10 +28,13 @@ const DATA_KEY: u64 = 0xDA7A;
 /// The clients of a job and what is known of their data.
 #[derive(Clone, Default)]
 pub struct Loaded {
-    /// Names, sorted, and what each holds.
+    /// Names, sorted unless a journal gave them [numbers](Self::renumber), and what each holds.
     pub clients: Vec<(String, ClientData)>,
     /// Column names.
     pub columns: Vec<String>,
+    /// How many clients are planned for, where it is not their number: a coordinator plans for those
+    /// whom it expects, whoever joins it afterwards.
+    pub expected: Option<usize>,
     /// Rows by client; none for a stream.
     pub rows: Vec<Option<u64>>,
     /// SHA-256 of the file, or of what was generated.
@@ -49,6 +53,28 @@ impl Loaded {
     /// Rows of all clients; none for streams.
     pub fn total_rows(&self) -> Option<u64> {
         self.rows.iter().copied().sum()
+    }
+
+    /// Makes them the clients of a run that is replayed: with the numbers that its journal gave these
+    /// names, and a plan for those whom `[federation]` expects. Whom the journal does not name took no
+    /// part and is left out; returns the names of those.
+    pub fn renumber(&mut self, names: &[String], job: &Job) -> Result<Vec<String>> {
+        self.expected = job.federation.as_ref().map(|federation| federation.clients.count());
+        let clients = std::mem::take(&mut self.clients);
+        let rows = std::mem::take(&mut self.rows);
+        let mut known: BTreeMap<String, (ClientData, Option<u64>)> =
+            clients.into_iter().zip(rows).map(|((name, data), n)| (name, (data, n))).collect();
+        for name in names {
+            let Some((data, rows)) = known.remove(name) else {
+                let what = format!("the journal has a client `{name}`, and the data do not");
+                let error = Error::data(what)
+                    .hint("a replay needs the rows of everyone who took part, under the same name");
+                return Err(error.into());
+            };
+            self.clients.push((name.clone(), data));
+            self.rows.push(rows);
+        }
+        Ok(known.into_keys().collect())
     }
 
     /// Up to `count` rows spread evenly over all tables, for a picture; none for streams.

@@ -33,7 +33,8 @@ pub struct Offer {
     schema: Schema,
     /// How many clients there are.
     clients: u32,
-    /// Their names by id; empty where clients bring names of their own.
+    /// Their names by id, without those who are invited later; empty where clients bring names of
+    /// their own.
     names: Vec<String>,
     /// Every client's first memory, where the job gives it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -142,13 +143,10 @@ impl Offer {
         Plan::on_client(&self.job()?, &facts, self.memory.as_deref())
     }
 
-    /// Reads a client's file and checks it against the schema.
+    /// Reads a client's file and checks it against the schema. The client need not be one of
+    /// [`Offer::names`]: who was invited while the job ran takes part as clients do for whom the job
+    /// sets nothing apart.
     pub fn read(&self, file: &Path, client_name: &str) -> Result<ClientData> {
-        let known = self.names.is_empty() || self.names.iter().any(|name| name == client_name);
-        if !is_client_name(client_name) || !known {
-            let error = Error::config(format!("the job has no client called {client_name:?}"));
-            return Err(error.into());
-        }
         match self.job()? {
             Job { model: Model::LowRank(table), data, .. } => {
                 Ok(ClientData::Cells(self.schema.read_cells(file, client_name, &data, &table)?))

@@ -35,6 +35,16 @@ pub enum Clients {
     Number(u32),
 }
 
+impl Clients {
+    /// How many are expected.
+    pub fn count(&self) -> usize {
+        match self {
+            Self::Named(names) => names.len(),
+            Self::Number(count) => *count as usize,
+        }
+    }
+}
+
 /// How many uploads close a round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Quorum {

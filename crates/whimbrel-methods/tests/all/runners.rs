@@ -61,7 +61,7 @@ fn typed_loop(setup: &Setup, tables: &[Table]) -> Vec<u8> {
             Plan::Opening => (None, everyone(&ids)),
             Plan::Round(Cohort::Everyone) => (Some(round + 1), everyone(&ids)),
             Plan::Round(Cohort::Sampled) => {
-                (Some(round + 1), participation().draw(&ids, at.cohort()).unwrap())
+                (Some(round + 1), participation().draw(&ids, at.cohort()))
             }
         };
         let mut fold = method.fold(&server);

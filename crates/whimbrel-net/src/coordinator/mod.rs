@@ -123,6 +123,18 @@ impl Network {
         }
     }
 
+    /// Gives the first numbers: to those whom the job names, then to whoever else was invited.
+    fn give_first_numbers(&mut self) -> Result<()> {
+        let book = self.hall.registry.book();
+        let listed: BTreeSet<&str> =
+            book.clients.iter().filter(|c| c.listed).map(|c| &c.name[..]).collect();
+        let everyone = self.unnumbered().into_iter();
+        let (listed, others) = everyone.partition(|name| listed.contains(&name[..]));
+        self.give_numbers(listed)?;
+        self.give_numbers(others)?;
+        Ok(())
+    }
+
     /// Gives numbers to these clients, by rank of their names, after those that have one.
     fn give_numbers(&mut self, mut names: Vec<String>) -> Result<Vec<ClientId>> {
         names.sort_unstable();

@@ -300,7 +300,7 @@ impl<'a> Runner<'a> for Rounds<'a> {
 }
 
 /// Gathers everyone's summary and starts. At the first stage everyone expected gets a number,
-/// the rank of its name; whoever is revoked before it was heard leaves a gap, and whoever is
+/// the rank of its name among those whom the job names; whoever is revoked before it was heard leaves a gap, and whoever is
 /// invited afterwards joins late.
 fn enrol<'a>(
     network: &mut Network,
@@ -322,8 +322,7 @@ fn enrol<'a>(
         if network.wait_for_names(&asking)? == Gathered::Interrupted {
             return Err(interrupted());
         }
-        let everyone = network.unnumbered();
-        network.give_numbers(everyone)?;
+        network.give_first_numbers()?;
     }
     let numbered = (0..network.names.len() as u32).map(ClientId);
     let ids: Vec<ClientId> = numbered.filter(|id| !network.is_excused(network.name(*id))).collect();

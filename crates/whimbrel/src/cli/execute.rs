@@ -11,6 +11,7 @@ use std::time::Duration;
 use whimbrel::core::method::MetricValue;
 use whimbrel::core::{ClientData, Error};
 use whimbrel::data::hash_file;
+use whimbrel::engine::journal::names;
 use whimbrel::engine::metrics::Row;
 use whimbrel::engine::{Ending, Limits, run as run_chain};
 use whimbrel::job::Job;
@@ -34,10 +35,10 @@ pub fn run_command(args: &Run) -> Result<u8> {
         (_, true) => Existing::Replace,
         _ => Existing::Refuse,
     };
-    let mut ready = Ready::new(job)?;
-    if let Some(journal) = &args.replay {
-        ready = ready.replaying(journal)?;
-    }
+    let mut ready = match &args.replay {
+        Some(journal) => Ready::replaying(job, journal)?,
+        None => Ready::new(job)?,
+    };
     let dir = RunDir::open(args.out.as_deref(), &ready.job.name, existing)?;
     if args.resume {
         check_resumable(&dir)?;
@@ -163,19 +164,22 @@ impl Ready {
         Ok(Self { facts: Facts::of(&loaded), job, loaded, hashes, plan })
     }
 
-    /// The same with the losses and late joins of a journal, which counts as one of its files: a
-    /// resumed replay needs the same one.
-    fn replaying(mut self, journal: &Path) -> Result<Self> {
-        if self.job.seeds.is_some() {
+    /// The same with the losses, late joins and numbers of a journal, which counts as one of its
+    /// files: a resumed replay needs the same one.
+    fn replaying(job: Job, journal: &Path) -> Result<Self> {
+        if job.seeds.is_some() {
             let error = Error::config("a journal is of one seed").hint("take `seeds` out");
             return Err(error.into());
         }
         let text =
             std::fs::read_to_string(journal).map_err(|e| Error::storage(journal.display(), e))?;
         let path = absolute(journal);
-        self.hashes.push((path.display().to_string(), hash_file(&path)?));
-        self.plan = self.plan.replaying(text);
-        Ok(self)
+        let mut hashes = file_hashes(&job)?;
+        hashes.push((path.display().to_string(), hash_file(&path)?));
+        let mut loaded = load(&job)?;
+        number(&mut loaded, &job, &text)?;
+        let plan = Plan::new(&job, &loaded)?.replaying(text);
+        Ok(Self { facts: Facts::of(&loaded), job, loaded, hashes, plan })
     }
 
     /// The hash of its data.
@@ -272,6 +276,28 @@ impl Ready {
         }
         Ok(Executed { ending: outcome.ending, rounds: outcome.rounds, summary, views })
     }
+}
+
+/// Gives clients the numbers that they have in a journal.
+fn number(loaded: &mut Loaded, job: &Job, journal: &str) -> Result<()> {
+    let names = names(journal)?;
+    if names.is_empty() {
+        // Of an earlier version: ranks of names, unless somebody joined a served run late.
+        if journal.contains("\"joined\"") {
+            warning(
+                "the journal does not name its clients: numbers are taken as ranks of their names, \
+                 and the replay of a run that was served to late joiners may be another run",
+            );
+        }
+        return Ok(());
+    }
+    let absent = loaded.renumber(&names, job)?;
+    if !absent.is_empty() {
+        let those = absent.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
+        let more = if absent.len() > 5 { ", ..." } else { "" };
+        note(&format!("left out, as the journal does not name them: {those}{more}"));
+    }
+    Ok(())
 }
 
 /// A seed's run that was over before this process.

@@ -6,6 +6,7 @@ use crate::federation::{
 };
 use crate::pki::Authority;
 use crate::support::Sandbox;
+use serde_json::Value;
 use std::fs;
 
 fn shows(sandbox: &Sandbox, what: &str) {
@@ -212,6 +213,66 @@ fn with_a_deadline_kills_and_a_stopping_rule_the_replay_of_the_journal_is_the_ru
     for ((name, _), client) in invitations.iter().zip([first, second, third]) {
         client.ends(&sandbox, name);
     }
+    same_when_replayed(&sandbox);
+    let journal = sandbox.read("served/journal");
+    let evaluation = journal.lines().find(|line| line.contains("\"evaluated\":1,")).unwrap();
+    assert!(!evaluation.contains("\"answered\":\"0"), "the first client was away: {evaluation}");
+    let ending = sandbox.object("served/summary.json")["ending"].clone();
+    assert!(ending.as_str().unwrap().starts_with("stopped early"), "{ending}");
+}
+
+/// Whoever is invited while a job runs takes part although the job does not list it, with the next
+/// number, wherever its name sorts: the journal says whose that is.
+#[test]
+fn a_client_that_the_job_does_not_list_is_invited_late_and_the_replay_is_the_run() {
+    let each = "participation = { default = 1.0, clients = { north = 0.5 } }\n";
+    let sandbox = wards(1500, each);
+    let mut coordinator = serve(&sandbox, false);
+    let mut invitations = invitations(&sandbox);
+    let start = |(name, invitation): &(String, String)| join(&sandbox, name, invitation);
+    let mut clients: Vec<Process> = invitations.iter().map(start).collect();
+    let status = || -> Value {
+        let text = fs::read_to_string(sandbox.path("served/status.json")).unwrap_or_default();
+        serde_json::from_str(&text).unwrap_or_default()
+    };
+    wait("the first rounds", || status()["round"].as_u64() > Some(0));
+    // Without `west` no round closes, so that the run cannot be over too soon.
+    let west = invitations.iter().position(|(name, _)| name == "west").unwrap();
+    clients[west].kill();
+    assert!(!coordinator.is_over(), "the job was over before anybody could join late");
+    let invitation = sandbox.ok(&["invite", "served", "aspen"]).stdout.trim().to_owned();
+    let rows = sandbox.read("north.csv");
+    sandbox.write("aspen.csv", &rows);
+    invitations.push(("aspen".into(), invitation));
+    clients.push(start(&invitations[3]));
+    wait("aspen", || status()["clients"]["aspen"]["connected"] == true);
+    clients[west] = start(&invitations[west]);
+    wait("its rounds", || status()["clients"]["aspen"]["rounds"].as_u64() > Some(0));
+    // The journal goes on from what it has named so far.
+    coordinator.kill();
+    serve(&sandbox, true).ends(&sandbox, "serve");
+    for ((name, _), client) in invitations.iter().zip(clients) {
+        client.ends(&sandbox, name);
+    }
+    let journal = sandbox.read("served/journal");
+    let named: Vec<&str> = journal.lines().filter(|line| line.contains("names")).collect();
+    assert_eq!(named.len(), 2, "{named:?}");
+    assert!(named[0].contains("\"names\":[\"east\",\"north\",\"west\"]"), "{named:?}");
+    assert!(named[1].contains("\"joined\":\"3\",\"names\":[\"aspen\"]"), "{named:?}");
+
+    let replay = ["run", "job.toml", "--out", "again", "--replay", "served/journal"];
+    let refused = sandbox.run(&replay);
+    assert_eq!(refused.code, 3, "{}", refused.stderr);
+    assert!(refused.stderr.contains("the journal has a client `aspen`, and the data do not"));
+    let columns = |row: &str| row.split_once(',').map(|(b, a)| format!("{a},{b},aspen\n"));
+    let own: String = rows.lines().skip(1).filter_map(columns).collect();
+    // Who is in the data and took no part changes nothing.
+    sandbox.write("all.csv", &(sandbox.read("all.csv") + &own + "9,9,aaron\n9,8,aaron\n"));
+    same_when_replayed(&sandbox);
+}
+
+/// The journal of the run, replayed, gives the run.
+fn same_when_replayed(sandbox: &Sandbox) {
     sandbox.ok(&["run", "job.toml", "--out", "again", "--replay", "served/journal"]);
     for file in ["model/model.safetensors", "journal"] {
         let bytes = |run: &str| fs::read(sandbox.path(&format!("{run}/{file}"))).unwrap();
@@ -228,9 +289,4 @@ fn with_a_deadline_kills_and_a_stopping_rule_the_replay_of_the_journal_is_the_ru
     for key in ["rounds", "objective", "ending", "bits_up", "bits_down", "bits_eval"] {
         assert_eq!(summary("served", key), summary("again", key), "{key}");
     }
-    let journal = sandbox.read("served/journal");
-    let evaluation = journal.lines().find(|line| line.contains("\"evaluated\":1,")).unwrap();
-    assert!(!evaluation.contains("\"answered\":\"0"), "the first client was away: {evaluation}");
-    let ending = summary("served", "ending");
-    assert!(ending.as_str().unwrap().starts_with("stopped early"), "{ending}");
 }
