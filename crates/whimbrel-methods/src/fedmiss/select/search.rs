@@ -35,7 +35,7 @@ const WITHIN: f64 = 1.0;
 /// Beyond this ratio to the best score rank 0 does not stand, whatever the errors: where a few large
 /// counts make up the deviance they are as large as any difference, and excuse everything. Between
 /// low ranks and ridges errors alone count: there the weaker ridge is the one that extrapolates.
-const FAR: f64 = 1.25;
+const FAR: f64 = 1.5;
 
 /// The most candidates a search tries: columns alone, one path at rank 0, one at another, two ridges
 /// for each other rank.
@@ -258,10 +258,10 @@ fn best_of(
 /// Which trial to take; none where nothing was tried.
 ///
 /// The best model of rank 0 stands unless the best low-rank one beats it by `beat` standard errors of
-/// the difference, paired cell by cell, or its score is more than a quarter above. Then it is the
-/// simplest (smallest rank, then strongest ridge) within one such error of the best. At rank 0 the
-/// ridge on the effects is the weakest within one error of the best: the usual one, unless another is
-/// clearly better. Where the job gives the rank, rank 0 is no choice.
+/// the difference, paired cell by cell, or scores less than two thirds of it. Then it is the simplest
+/// (smallest rank, then strongest ridge) within one such error of the best. At rank 0 the ridge on
+/// the effects is the weakest within one error of the best: the usual one, unless another is clearly
+/// better. Where the job gives the rank, rank 0 is no choice.
 pub fn choose(trials: &[Trial], rank_given: bool, beat: f64) -> Option<usize> {
     let better = |a: &usize, b: &usize| trials[*a].mean().total_cmp(&trials[*b].mean());
     let all = 0..trials.len();
@@ -412,7 +412,7 @@ mod tests {
 
     #[test]
     fn rank_zero_stands_unless_it_is_clearly_beaten() {
-        let score = |c: Candidate| if c.rank == 0 { 1.2 } else { 1.0 };
+        let score = |c: Candidate| if c.rank == 0 { 1.4 } else { 1.0 };
         let unclear = tried(&search(), 1.0, score);
         assert_eq!(unclear[choose(&unclear, false, BEAT).unwrap()].candidate.rank, 0);
         assert!(unclear[choose(&unclear, true, BEAT).unwrap()].candidate.rank > 0);
@@ -438,7 +438,7 @@ mod tests {
         assert_eq!(trials[choose(&trials, false, BEAT_SMALL).unwrap()].candidate.rank, 1);
 
         // Between low ranks errors do.
-        let low = |c: Candidate| [3.0, 1.3, 1.3, 1.0][c.rank.min(3)];
+        let low = |c: Candidate| [3.0, 1.6, 1.6, 1.0][c.rank.min(3)];
         let trials = tried(&search(), 0.5, low);
         assert_eq!(trials[choose(&trials, false, BEAT).unwrap()].candidate.rank, 2);
     }
