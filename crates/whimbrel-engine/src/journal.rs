@@ -132,6 +132,9 @@ pub struct Journal {
     /// Who was there at the start; none in journals that do not say so.
     enrolled: Option<Ranges>,
     exchanges: BTreeMap<u32, Exchanged>,
+    /// Of the exchanges before which somebody joined: whoever never came is looked for before each
+    /// exchange of a replay, and most have no joins.
+    joined: BTreeMap<u32, Ranges>,
     /// By round.
     answered: BTreeMap<u32, Ranges>,
 }
@@ -139,7 +142,6 @@ pub struct Journal {
 /// One exchange.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Exchanged {
-    joined: Ranges,
     accepted: Ranges,
     unsent: Ranges,
     unheard: Ranges,
@@ -174,8 +176,11 @@ impl Journal {
                 (twice, format!("the evaluation after round {evaluated}"))
             }
             Line::Exchange(entry) if entry.stage == wanted => {
+                let joined = ids(&entry.joined)?;
+                if !joined.is_empty() {
+                    self.joined.insert(entry.exchange, joined);
+                }
                 let exchanged = Exchanged {
-                    joined: ids(&entry.joined)?,
                     accepted: ids(&entry.accepted)?,
                     unsent: ids(&entry.unsent)?,
                     unheard: ids(&entry.unheard)?,
@@ -196,8 +201,7 @@ impl Journal {
     /// The exchange before which that client joined; none where it was there from the start or
     /// never came.
     pub fn joins(&self, id: ClientId) -> Option<u32> {
-        let mut exchanges = self.exchanges.iter();
-        exchanges.find(|(_, e)| holds(&e.joined, id)).map(|(exchange, _)| *exchange)
+        self.joined.iter().find(|(_, ids)| holds(ids, id)).map(|(exchange, _)| *exchange)
     }
 
     /// Whether that exchange accepted that client's upload; none where the journal ends before it.
@@ -373,5 +377,18 @@ mod tests {
         assert_eq!((journal.enrolled(ClientId(0)), journal.joins(ClientId(3))), (None, Some(1)));
         assert!(journal.answered(1, ClientId(0)) && journal.answered(2, ClientId(3)));
         assert!(!journal.unsent(1, ClientId(0)) && !journal.unheard(1, ClientId(0)));
+    }
+
+    #[test]
+    fn a_client_that_never_came_is_looked_for_where_somebody_joined_alone() {
+        let mut text: String = (0..40).map(|exchange| entry(exchange, "0")).collect();
+        for (exchange, joined) in [(40, "3-4"), (45, "6")] {
+            text += &entry(exchange, "0")
+                .replace("\"cohort\"", &format!("\"joined\":\"{joined}\",\"cohort\""));
+        }
+        let journal = Journal::parse(&text, 1).unwrap();
+        assert_eq!(journal.joined.keys().copied().collect::<Vec<u32>>(), [40, 45]);
+        let joins = [3, 4, 5, 6].map(|id| journal.joins(ClientId(id)));
+        assert_eq!(joins, [Some(40), Some(40), None, Some(45)]);
     }
 }

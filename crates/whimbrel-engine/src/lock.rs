@@ -2,10 +2,16 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
 use whimbrel_core::{Error, Result};
 
 /// The file that is locked. It stays in the folder and means nothing by itself.
 pub const LOCK_FILE: &str = "lock";
+/// Whoever asks whether a folder is held, holds it for a moment: before a folder is refused it is
+/// tried so often, with this pause.
+const TRIES: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// A folder held by this process until the value is dropped, or the process ends in any way.
 #[derive(Debug)]
@@ -16,18 +22,23 @@ pub struct FolderLock {
 impl FolderLock {
     /// Takes a folder, which must exist; refused while another process holds it.
     pub fn take(folder: &Path) -> Result<Self> {
+        Self::take_with(folder, || sleep(PAUSE))
+    }
+
+    fn take_with(folder: &Path, mut pause: impl FnMut()) -> Result<Self> {
         let path = folder.join(LOCK_FILE);
         let fault = |e: std::io::Error| Error::storage(path.display(), e);
         let opened = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
         let file = opened.map_err(fault)?;
-        match file.try_lock() {
-            Ok(()) => Ok(Self { _file: file }),
-            Err(TryLockError::WouldBlock) => {
-                Err(Error::config(format!("another process works in {}", folder.display()))
-                    .hint("wait for it or stop it, or choose another folder"))
+        for _ in 0..TRIES {
+            match file.try_lock() {
+                Ok(()) => return Ok(Self { _file: file }),
+                Err(TryLockError::WouldBlock) => pause(),
+                Err(TryLockError::Error(e)) => return Err(fault(e)),
             }
-            Err(TryLockError::Error(e)) => Err(fault(e)),
         }
+        Err(Error::config(format!("another process works in {}", folder.display()))
+            .hint("wait for it or stop it, or choose another folder"))
     }
 
     /// Whether a process holds the folder now.
@@ -52,5 +63,23 @@ mod tests {
         drop(held);
         assert!(!FolderLock::is_held(folder.path()));
         FolderLock::take(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn whoever_only_asks_keeps_nobody_out() {
+        let folder = tempfile::tempdir().unwrap();
+        drop(FolderLock::take(folder.path()).unwrap());
+        // In the midst of `is_held`.
+        let asking = File::open(folder.path().join(LOCK_FILE)).unwrap();
+        asking.try_lock_shared().unwrap();
+        let mut pauses = 0;
+        let taken = FolderLock::take_with(folder.path(), || {
+            pauses += 1;
+            if pauses == 3 {
+                asking.unlock().unwrap();
+            }
+        });
+        assert!(taken.is_ok());
+        assert_eq!(pauses, 3);
     }
 }

@@ -152,14 +152,6 @@ impl<'m> Simulator<'m> {
         Ok((self.method.conclude(self.machine.server(), &mut each)?, losses))
     }
 
-    /// The same figures again, where they were counted before.
-    pub fn evaluate_uncounted(&mut self) -> Result<(Vec<Metric>, Vec<Option<f64>>)> {
-        let traffic = self.traffic;
-        let result = self.evaluate();
-        self.traffic = traffic;
-        result
-    }
-
     /// The server's side.
     pub fn machine(&self) -> &Machine<'m> {
         &self.machine

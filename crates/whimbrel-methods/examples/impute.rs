@@ -77,7 +77,7 @@ fn main() -> Result<()> {
 
 fn report(simulator: &mut Simulator<'_>, round: u32, clock: &Instant) -> Result<()> {
     let seconds = clock.elapsed().as_secs_f64();
-    let (metrics, _) = simulator.evaluate_uncounted()?;
+    let (metrics, _) = simulator.evaluate()?;
     print!("round {round}, {seconds:.1} s");
     for metric in metrics {
         let wanted = ["epoch", "objective", "field_norm2", "train_rmse", "held_out_rmse", "sweeps"];

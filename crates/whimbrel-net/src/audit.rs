@@ -12,7 +12,6 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use whimbrel_core::{Error, Result};
 
 /// Bytes of one file.
 const BYTES_MAX: u64 = 16 << 20;
@@ -24,17 +23,16 @@ const ASIDE: u32 = 4;
 const STRANGER: &str = "\"stranger\":true";
 const SILENCED: &str = "\"event\":\"silenced\"";
 
-/// The open file.
+/// The log of a run.
 pub struct Audit {
     held: Mutex<Held>,
 }
 
 struct Held {
     folder: PathBuf,
-    file: File,
-    bytes: u64,
-    strangers: u64,
     limits: Sizes,
+    /// None where it could not be opened: the next line tries again.
+    log: Option<Log>,
 }
 
 #[derive(Clone, Copy)]
@@ -43,30 +41,28 @@ struct Sizes {
     strangers: u64,
 }
 
+/// The open file.
+struct Log {
+    file: File,
+    bytes: u64,
+    strangers: u64,
+    /// Its last line has no end: a disk was full, or the power went.
+    torn: bool,
+}
+
 impl Audit {
-    /// Adds to a run's file.
-    pub fn open(folder: &Path) -> Result<Self> {
+    /// Adds to a run's file. A job is never stopped by its audit log: one that cannot be read is put
+    /// aside with the next line.
+    pub fn open(folder: &Path) -> Self {
         Self::open_with(folder, Sizes { file: BYTES_MAX, strangers: STRANGERS_BYTES_MAX })
     }
 
-    fn open_with(folder: &Path, limits: Sizes) -> Result<Self> {
-        let path = folder.join("audit.jsonl");
-        let fault = |e: io::Error| Error::storage(path.display(), e);
-        let text = match fs::read_to_string(&path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => String::new(),
-            read => read.map_err(fault)?,
-        };
-        let strangers = match text.contains(SILENCED) {
-            true => u64::MAX,
-            false => {
-                let lines = text.split_inclusive('\n').filter(|line| line.contains(STRANGER));
-                lines.map(|line| line.len() as u64).sum()
-            }
-        };
-        let file = append_to(&path).map_err(fault)?;
-        let folder = folder.to_path_buf();
-        let held = Held { folder, file, bytes: text.len() as u64, strangers, limits };
-        Ok(Self { held: Mutex::new(held) })
+    fn open_with(folder: &Path, limits: Sizes) -> Self {
+        let log = Log::open(&name(folder, 0)).inspect_err(|error| {
+            tracing::warn!(%error, "the audit log cannot be opened");
+        });
+        let held = Held { folder: folder.to_path_buf(), limits, log: log.ok() };
+        Self { held: Mutex::new(held) }
     }
 
     /// Notes an event about a client, or about a stranger (`who` is then an address). A full disk
@@ -85,44 +81,86 @@ impl Audit {
 
 impl Held {
     fn add(&mut self, line: &str, stranger: bool) -> io::Result<()> {
+        let Held { folder, limits, log } = self;
         let bytes = line.len() as u64;
+        let log = match log {
+            Some(log) => log,
+            None => log.insert(put_aside(folder)?),
+        };
         if stranger {
-            if self.strangers > self.limits.strangers {
+            if log.strangers > limits.strangers {
                 return Ok(());
             }
-            self.strangers += bytes;
-            if self.strangers > self.limits.strangers {
+            log.strangers += bytes;
+            if log.strangers > limits.strangers {
                 let what = "from here on, strangers are only counted, in status.json";
                 let last = json!({ "time": now(), "event": "silenced", "who": "", "detail": what });
-                return self.write(&format!("{last}\n"));
+                return log.write(&format!("{last}\n"));
             }
         }
-        if self.bytes + bytes > self.limits.file {
-            self.put_aside()?;
+        if log.bytes + bytes > limits.file {
+            *log = put_aside(folder)?;
         }
-        self.write(line)
+        log.write(line)
+    }
+}
+
+impl Log {
+    fn open(path: &Path) -> io::Result<Self> {
+        // Bytes: what a torn line ends with need not be a character.
+        let text = match fs::read(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
+            read => read?,
+        };
+        let mut strangers = 0u64;
+        for line in text.split_inclusive(|byte| *byte == b'\n') {
+            let shown = String::from_utf8_lossy(line);
+            if shown.contains(SILENCED) {
+                strangers = u64::MAX;
+                break;
+            }
+            strangers += if shown.contains(STRANGER) { line.len() as u64 } else { 0 };
+        }
+        let torn = text.last().is_some_and(|byte| *byte != b'\n');
+        Ok(Self { file: append_to(path)?, bytes: text.len() as u64, strangers, torn })
     }
 
     fn write(&mut self, line: &str) -> io::Result<()> {
-        self.file.write_all(line.as_bytes())?;
-        self.bytes += line.len() as u64;
-        Ok(())
-    }
-
-    fn put_aside(&mut self) -> io::Result<()> {
-        let name = |n: u32| match n {
-            0 => self.folder.join("audit.jsonl"),
-            n => self.folder.join(format!("audit.{n}.jsonl")),
-        };
-        for n in (0..ASIDE).rev() {
-            match fs::rename(name(n), name(n + 1)) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-                _ => {}
-            }
+        let text = format!("{}{line}", if self.torn { "\n" } else { "" });
+        let written = self.file.write_all(text.as_bytes());
+        if written.is_ok() {
+            self.bytes += text.len() as u64;
+            self.torn = false;
+        } else if let Ok(found) = self.file.metadata()
+            && found.len() > self.bytes
+        {
+            self.bytes = found.len();
+            self.torn = true;
         }
-        self.file = append_to(&name(0))?;
-        (self.bytes, self.strangers) = (0, 0);
-        Ok(())
+        written
+    }
+}
+
+/// Begins a file, and moves the ones before it up as far as the first free place. What fails on the
+/// way leaves such a place to the next try: the oldest goes for a new file alone.
+fn put_aside(folder: &Path) -> io::Result<Log> {
+    let fresh = folder.join("audit.jsonl.tmp");
+    let file = append_to(&fresh)?;
+    let mut free = 0;
+    while free < ASIDE && fs::exists(name(folder, free))? {
+        free += 1;
+    }
+    for n in (0..free).rev() {
+        fs::rename(name(folder, n), name(folder, n + 1))?;
+    }
+    fs::rename(fresh, name(folder, 0))?;
+    Ok(Log { file, bytes: 0, strangers: 0, torn: false })
+}
+
+fn name(folder: &Path, n: u32) -> PathBuf {
+    match n {
+        0 => folder.join("audit.jsonl"),
+        n => folder.join(format!("audit.{n}.jsonl")),
     }
 }
 
@@ -150,7 +188,7 @@ mod tests {
         let limits = Sizes { file: 4000, strangers: 1000 };
         for _ in 0..3 {
             // A restart in between gives them no second share.
-            let audit = Audit::open_with(folder.path(), limits).unwrap();
+            let audit = Audit::open_with(folder.path(), limits);
             audit.note("enrolled", "north", "", false);
             (0..500).for_each(|_| audit.note("wrong-token", "203.0.113.9", "refused", true));
         }
@@ -165,7 +203,7 @@ mod tests {
     #[test]
     fn a_client_that_floods_pushes_out_the_oldest_lines_alone() {
         let folder = tempfile::tempdir().unwrap();
-        let audit = Audit::open_with(folder.path(), Sizes { file: 1000, strangers: 500 }).unwrap();
+        let audit = Audit::open_with(folder.path(), Sizes { file: 1000, strangers: 500 });
         for n in 0..400 {
             audit.note("connected", "north", &n.to_string(), false);
         }
@@ -174,5 +212,82 @@ mod tests {
         assert!(sizes.iter().all(|(_, bytes)| *bytes <= 1000), "{sizes:?}");
         let text = fs::read_to_string(folder.path().join("audit.jsonl")).unwrap();
         assert!(text.contains("\"399\"") && !text.contains("\"300\""), "{text}");
+    }
+
+    #[test]
+    fn a_torn_line_stops_nobody_and_the_next_one_begins_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.jsonl");
+        let limits = Sizes { file: 4000, strangers: 200 };
+        let audit = Audit::open_with(folder.path(), limits);
+        audit.note("enrolled", "Zoë", "", false);
+        audit.note("wrong-token", "203.0.113.9", "refused", true);
+        drop(audit);
+        // In the middle of a character.
+        let torn = b"{\"detail\":\"\xc3";
+        append_to(&path).unwrap().write_all(torn).unwrap();
+
+        let audit = Audit::open_with(folder.path(), limits);
+        audit.note("connected", "Zoë", "", false);
+        audit.note("wrong-token", "203.0.113.9", "refused", true);
+        let bytes = fs::read(&path).unwrap();
+        let lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
+        assert_eq!(lines.len(), 6, "{}", String::from_utf8_lossy(&bytes));
+        assert_eq!((lines[2], lines[5]), (&torn[..], &b""[..]));
+        let events = [0, 1, 3, 4].map(|n| {
+            let line: serde_json::Value = serde_json::from_slice(lines[n]).unwrap();
+            line["event"].as_str().unwrap().to_owned()
+        });
+        // The share of strangers was counted over the torn line.
+        assert_eq!(events, ["enrolled", "wrong-token", "connected", "silenced"]);
+    }
+
+    /// A folder in the place of a file stands for any that cannot be read or opened.
+    #[test]
+    fn a_log_that_cannot_be_read_is_put_aside() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("audit.jsonl")).unwrap();
+        let audit = Audit::open_with(folder.path(), Sizes { file: 1000, strangers: 500 });
+        audit.note("enrolled", "north", "", false);
+        audit.note("connected", "north", "", false);
+        assert!(folder.path().join("audit.1.jsonl").is_dir());
+        let text = fs::read_to_string(folder.path().join("audit.jsonl")).unwrap();
+        assert!(text.contains("\"enrolled\"") && text.contains("\"connected\""), "{text}");
+    }
+
+    #[test]
+    fn a_new_file_that_cannot_be_opened_moves_none_of_the_old_ones() {
+        let folder = tempfile::tempdir().unwrap();
+        let audit = Audit::open_with(folder.path(), Sizes { file: 120, strangers: 100 });
+        let note = |n: u32| audit.note("connected", "north", &format!("line {n}"), false);
+        // One line each.
+        (0..4).for_each(note);
+        let read = || {
+            let files = (0..=ASIDE).map(|n| fs::read_to_string(name(folder.path(), n)).ok());
+            files.collect::<Vec<Option<String>>>()
+        };
+        let before = read();
+        assert!(before[3].is_some() && before[4].is_none(), "{before:?}");
+        let obstacle = folder.path().join("audit.jsonl.tmp");
+        fs::create_dir(&obstacle).unwrap();
+        (4..24).for_each(note);
+        assert_eq!(read(), before);
+        fs::remove_dir(&obstacle).unwrap();
+        note(24);
+        let after = read();
+        assert!(after[0].as_ref().unwrap().contains("line 24"), "{after:?}");
+        assert_eq!(after[1..], before[..4]);
+    }
+
+    #[test]
+    fn a_free_place_is_filled_before_the_oldest_goes() {
+        let folder = tempfile::tempdir().unwrap();
+        // As a process leaves it that was killed between two renames.
+        for n in [0, 1, 3, 4] {
+            fs::write(name(folder.path(), n), n.to_string()).unwrap();
+        }
+        put_aside(folder.path()).unwrap();
+        let read = |n| fs::read_to_string(name(folder.path(), n)).unwrap();
+        assert_eq!([0, 1, 2, 3, 4].map(read), ["", "0", "1", "3", "4"]);
     }
 }

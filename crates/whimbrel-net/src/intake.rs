@@ -8,7 +8,8 @@
 //! Nobody waits for ever. Whoever holds the turn waits for no memory, only for its own client, and
 //! that has a limit: once it has fallen behind `TURN_BYTES_PER_SECOND_MIN` by some time, it is
 //! overdue as soon as somebody else waits. So the turn comes back, and the queue for it is first
-//! come, first served. Memory is bounded by the room and one message.
+//! come, first served. Uploads under way take no more memory than the room and one message; what a
+//! method keeps of those that have come is its own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -66,8 +67,8 @@ impl Room {
 
 impl Share {
     /// Waits until it may hold so many bytes in all, `arrived` of which have just come. Where it is
-    /// given the turn for that, it may fall behind the turn's pace by `stall`.
-    pub async fn grow(&mut self, bytes: u64, arrived: u64, stall: Duration) {
+    /// given the turn for that, it may fall behind the turn's pace by `behind`.
+    pub async fn grow(&mut self, bytes: u64, arrived: u64, behind: Duration) {
         if let Some(turn) = &mut self.turn {
             turn.due += Duration::from_secs(1).mul_f64(arrived as f64 / TURN_BYTES_PER_SECOND_MIN);
             return;
@@ -90,7 +91,7 @@ impl Share {
                 self.add(permit);
             }
             Ok(permit) = self.room.turn.clone().acquire_owned() => {
-                self.turn = Some(Turn { _permit: permit, due: Instant::now() + stall });
+                self.turn = Some(Turn { _permit: permit, due: Instant::now() + behind });
             }
         }
         drop(waiting);

@@ -1,5 +1,6 @@
 //! What a stranger, or a client that went wrong, can cost a coordinator at most.
 
+use crate::proto::Kind;
 use std::time::Duration;
 
 /// Bytes of one chunk.
@@ -7,6 +8,17 @@ pub const CHUNK_BYTES: usize = 256 << 10;
 
 /// The most bytes of one gRPC frame that is read; a frame is a chunk and its wrapping.
 pub const FRAME_BYTES_MAX: usize = CHUNK_BYTES + 1024;
+
+/// The most bytes of a message of this kind, where `message_max` is the job's. What is handed out at
+/// the end holds the metrics of all rounds beside the model, which no job foresees: it may be longer.
+pub fn message_bytes_max(kind: Kind, message_max: u64) -> u64 {
+    match kind {
+        Kind::Deliver => message_max.max(DELIVERY_BYTES_MAX),
+        _ => message_max,
+    }
+}
+
+const DELIVERY_BYTES_MAX: u64 = 1 << 30;
 
 /// Caps and timeouts.
 #[derive(Clone, Debug)]
@@ -32,6 +44,8 @@ pub struct Limits {
     pub stall: Duration,
     /// The longest that one upload may take, whatever its length; waiting for memory not counted.
     pub upload: Duration,
+    /// By how much an upload that has the turn may fall behind while others wait for it.
+    pub turn: Duration,
     /// How often a client must be heard from; after three times as long it is taken for lost.
     pub heartbeat: Duration,
     /// How long a round waits for the summary of a client that joins late.
@@ -53,6 +67,7 @@ impl Default for Limits {
             first_frame: Duration::from_secs(10),
             stall: Duration::from_secs(30),
             upload: Duration::from_secs(3600),
+            turn: Duration::from_secs(30),
             heartbeat: Duration::from_secs(10),
             late_summary: Duration::from_secs(30),
             linger: Duration::from_secs(60),

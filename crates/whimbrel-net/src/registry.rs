@@ -171,16 +171,7 @@ impl Registry {
 
     /// Invites a client; the token is nowhere else.
     pub fn invite(&self, name: &str) -> Result<Token> {
-        self.invite_as(name, false)
-    }
-
-    /// Invites a client that brings a name of its own, or keeps this one.
-    pub fn invite_open(&self, name: &str) -> Result<Token> {
-        self.invite_as(name, true)
-    }
-
-    fn invite_as(&self, name: &str, open: bool) -> Result<Token> {
-        self.change(|book| book.invite(name, open))
+        self.change(|book| book.invite(name, false))
     }
 
     /// Sets where a client stands.
@@ -414,9 +405,11 @@ mod tests {
 
     #[test]
     fn a_client_may_bring_a_name_where_the_invitation_leaves_it_open() {
-        let (_folder, registry) = registry();
-        registry.invite("north").unwrap();
-        let (open, closed) = (registry.invite_open("1").unwrap(), registry.invite("2").unwrap());
+        let folder = tempfile::tempdir().unwrap();
+        let mut draft = Draft::new("localhost:1", &[7; 32]).unwrap();
+        draft.invite("north", false).unwrap();
+        let (open, closed) = (draft.invite("1", true).unwrap(), draft.invite("2", false).unwrap());
+        let registry = draft.create(folder.path()).unwrap();
         let refused = Redeemed::Refused(Refusal::Name);
         assert_eq!(registry.redeem(&closed, &[1; 32], "west").unwrap(), refused);
         assert_eq!(registry.redeem(&open, &[1; 32], "north").unwrap(), refused);

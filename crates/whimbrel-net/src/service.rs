@@ -307,7 +307,7 @@ impl Session {
         }
         let mut assembly = Assembly::new(kind, point, upload.bytes);
         let mut room = self.hall.room.share();
-        let Limits { stall, upload: longest, .. } = self.hall.limits;
+        let Limits { stall, turn, upload: longest, .. } = self.hall.limits;
         // Time that the client takes; what it waits for memory is not its own.
         let pace = Duration::from_secs(upload.bytes / UPLOAD_BYTES_PER_SECOND_MIN);
         let mut patience = longest.min(stall + pace);
@@ -317,7 +317,7 @@ impl Session {
             patience = patience.saturating_sub(begun.elapsed());
             let Some(data) = chunk else { continue };
             let capacity = assembly.capacity_with(&data).map_err(|_| Refusal::Malformed)?;
-            room.grow(capacity as u64, data.len() as u64, stall).await;
+            room.grow(capacity as u64, data.len() as u64, turn).await;
             assembly.add(&data).map_err(|_| Refusal::Malformed)?;
         }
         let bytes = assembly.into_bytes();

@@ -5,6 +5,7 @@ use super::{DataSource, Job, Model, Partition};
 use crate::key::{Key, Word, choices};
 use crate::reader::{Read, Reader, Shape, Source, Value};
 use crate::resolve::{Writer, number, text};
+use whimbrel_models::lowrank;
 
 /// A low-rank table.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,7 +20,8 @@ pub struct LowRank {
     pub lambda: Option<f64>,
     /// Main effects beside the factors.
     pub effects: Effects,
-    /// The penalty on main effects; `None`: chosen where rank or lambda is, else the usual one.
+    /// The penalty on main and personal effects; `None`: chosen where rank or lambda is, or there are
+    /// no effects.
     pub lambda_effects: Option<f64>,
     /// Whether each client has an effect of its own, which it keeps.
     pub personal: bool,
@@ -105,7 +107,8 @@ pub(super) static LAMBDA_EFFECTS: Key = Key::optional(
     "lambda_effects",
     "a positive number",
     "chosen where `rank` or `lambda` is \"auto\", else 1e-3",
-    "the ridge penalty on main effects: a row of zeros would otherwise have the logarithm of zero",
+    "the ridge penalty on main and personal effects: a row of zeros would otherwise have the \
+     logarithm of zero",
 )
 .only(ALONE, WHY);
 pub(super) static PERSONAL: Key = Key::default(
@@ -146,9 +149,12 @@ impl LowRank {
         if matches!(family, Ok(Family::Poisson | Family::Bernoulli)) {
             reader.refuse_if_given(&VARIANCE, "is the noise of Gaussian entries only");
         }
-        if matches!(effects, Ok(Effects::None)) {
-            reader.refuse_if_given(&LAMBDA_EFFECTS, "has no meaning without `effects`");
+        let no_effects = matches!((&effects, &personal), (Ok(Effects::None), Ok(false)));
+        if no_effects {
+            reader
+                .refuse_if_given(&LAMBDA_EFFECTS, "has no meaning without `effects` or `personal`");
         }
+        let usual = (!chooses && !no_effects).then_some(lowrank::LAMBDA_EFFECTS);
         let (rank, effects) = (rank?, effects?);
         if rank == Some(0) && effects == Effects::None {
             return reader.read(&RANK, |v| {
@@ -164,7 +170,7 @@ impl LowRank {
             rank,
             lambda: lambda?,
             effects,
-            lambda_effects: lambda_effects?,
+            lambda_effects: lambda_effects?.or(usual),
             personal: personal?,
         })
     }

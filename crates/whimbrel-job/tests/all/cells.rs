@@ -61,6 +61,26 @@ fn a_table_with_gaps_parses_with_its_defaults() {
     assert_eq!(job.uplink.rule, UpRule::Memory { alpha: None, start });
 }
 
+/// The ridge on effects stands in a resolved job unless it is chosen or there is nothing to penalise.
+#[test]
+fn the_resolved_job_names_the_ridge_on_effects() {
+    let line = |model: &str| {
+        let job = parse(&TABLE.replace("rank = 2\nlambda = 0.1", model));
+        let resolved = job.to_toml();
+        assert_eq!(parse(&resolved), job, "the resolved job is the job");
+        let found = resolved.lines().find(|line| line.starts_with("lambda_effects"));
+        found.map(str::to_owned)
+    };
+    let usual = Some("lambda_effects = 0.001".to_owned());
+    assert_eq!(line("rank = 2\nlambda = 0.1\neffects = \"row\""), usual);
+    assert_eq!(line("rank = 0\nlambda = 0.1\neffects = \"row+column\""), usual);
+    assert_eq!(line("rank = 2\nlambda = 0.1\npersonal = true"), usual);
+    let given = "rank = 2\nlambda = 0.1\npersonal = true\nlambda_effects = 0.5";
+    assert_eq!(line(given).as_deref(), Some("lambda_effects = 0.5"));
+    assert_eq!(line("rank = 2\nlambda = 0.1"), None);
+    assert_eq!(line("rank = \"auto\"\nlambda = 0.1"), None);
+}
+
 #[test]
 fn models_and_methods_that_do_not_go_together() {
     insta::assert_snapshot!(with("kind = \"fedmiss\"", "kind = \"fedem\""), @r#"

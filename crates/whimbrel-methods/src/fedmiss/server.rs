@@ -7,7 +7,7 @@ use crate::settings::Budget;
 use whimbrel_core::{Error, Key, Result};
 use whimbrel_models::lowrank::interval::HELD_OUT_MIN;
 use whimbrel_models::lowrank::{
-    Calibration, Push, Scores, Sparse, Uncertainty, effective_parameters,
+    Calibration, Exact, Push, Scores, Sparse, Uncertainty, effective_parameters,
 };
 
 /// A run in whose first rounds most observed cells had to be clipped, so many of them, stops: its
@@ -46,13 +46,19 @@ impl FedMiss {
         let push = self.on_table(&server, &residual, copies)?;
         let n = server.members.len() as f64;
         let gamma = self.gamma(&server, copies);
+        // One number per observation, sent as it is: no noise, and a step of one keeps none.
         let everyone = fold.uploads.len() == server.members.len();
+        let is_exact = everyone && server.amplification <= 1.0 && gamma == 1.0;
+        let counted = match is_exact && !self.differ() && self.downlink.is_exact() {
+            true if !self.personal => Some(self.with_counts(&server, &residual)?),
+            _ => None,
+        };
+        let exact = counted.as_ref().or((is_exact && self.differ()).then_some(&push));
         let step = Push {
             push: &push,
             gamma,
             shrink: if self.differ() { n } else { n / copies },
-            // One number per observation, sent as it is: no noise, and a step of one keeps none.
-            exact: everyone && server.amplification <= 1.0 && gamma == 1.0,
+            exact: exact.map(|cells| Exact { cells, shrink: n }),
         };
         let round = server.round + 1;
         let moved = self
@@ -132,6 +138,11 @@ impl FedMiss {
         }
     }
 
+    /// The fewest copies of an observed cell that are sure to descend.
+    pub(super) fn fewest_copies(&self, server: &Server, place: usize) -> f64 {
+        f64::from(server.counts[place]) * self.personal_factor()
+    }
+
     /// γ_{k+1}.
     pub(super) fn gamma(&self, server: &Server, copies: f64) -> f64 {
         match self.step {
@@ -146,14 +157,19 @@ impl FedMiss {
 
     /// Residuals on the union of observed cells, where they belong in the table.
     pub(super) fn on_table(&self, server: &Server, on: &[f64], copies: f64) -> Result<Sparse> {
-        let places = server.by_cell.iter().map(|place| *place as usize);
         if self.differ() {
-            let factor = self.personal_factor();
-            let copies = |place: usize| f64::from(server.counts[place]) * factor;
-            let cells = places.map(|place| (server.union[place], on[place], copies(place)));
-            return Sparse::with_copies(&self.model, cells);
+            return self.with_counts(server, on);
         }
+        let places = server.by_cell.iter().map(|place| *place as usize);
         Sparse::new(&self.model, places.map(|place| (server.union[place], on[place])), copies)
+    }
+
+    /// The same with the fewest copies that each cell may have.
+    fn with_counts(&self, server: &Server, on: &[f64]) -> Result<Sparse> {
+        let places = server.by_cell.iter().map(|place| *place as usize);
+        let cells =
+            places.map(|place| (server.union[place], on[place], self.fewest_copies(server, place)));
+        Sparse::with_copies(&self.model, cells)
     }
 
     /// The places of what an upload holds.

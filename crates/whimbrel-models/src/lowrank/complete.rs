@@ -42,7 +42,7 @@ pub struct Sparse {
     starts: Vec<usize>,
     pub(super) columns: Vec<u32>,
     /// Residuals over copies.
-    values: Vec<f64>,
+    pub(super) values: Vec<f64>,
     /// Copies of the observed cells; empty where every cell of the table has one weight.
     pub(super) copies: Vec<f64>,
     /// Copies of the others, where weights differ.
@@ -139,9 +139,18 @@ pub struct Push<'a> {
     pub gamma: f64,
     /// What the penalties are multiplied with: `n/M`, or `n` where copies differ.
     pub shrink: f64,
-    /// Whether the residuals are those of every observation, without noise: the table then holds
-    /// all that the fit depends on, and [`super::settle`] may finish it.
-    pub exact: bool,
+    /// What [`super::settle`] may finish the fit with; none where the residuals have noise.
+    pub exact: Option<Exact<'a>>,
+}
+
+/// The residuals of every observation, without noise: with the factors they were computed at, all
+/// that the fit depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct Exact<'a> {
+    /// With copies: one per observation, or more.
+    pub cells: &'a Sparse,
+    /// What the penalties are multiplied with: `n`.
+    pub shrink: f64,
 }
 
 impl LowRank {

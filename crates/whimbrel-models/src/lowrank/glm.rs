@@ -44,8 +44,8 @@ pub(super) fn advance(
     factors: &mut Factors,
     step: Push<'_>,
 ) -> Result<Advance> {
-    let may_settle = model.rank() == 0 || step.exact && model.is_penalised();
-    let settles = may_settle && !step.push.copies.is_empty();
+    let settles = (model.rank() == 0 && !step.push.copies.is_empty())
+        || (step.exact.is_some() && model.is_penalised());
     let before = settles.then(|| factors.clone());
     let mut done = Advance::default();
     let mut moves = true;

@@ -11,7 +11,7 @@
 //! is the transpose of the map `lin` applied to `w lin`, plus `d p_v` for `u` and `d p_u` for `v`:
 //! two short loops per cell, and no matrix.
 
-use super::complete::{Push, chunk_rows};
+use super::complete::{Sparse, chunk_rows};
 use super::glm::{CURVATURE_MIN, Side, Sides, range};
 use super::{Factors, LowRank};
 use rayon::prelude::*;
@@ -25,10 +25,31 @@ const PARALLEL_MIN: usize = 20_000;
 /// The observed cells and what is wanted of them.
 pub(super) struct Joint<'a> {
     model: &'a LowRank,
-    step: &'a Push<'a>,
+    cells: &'a Sparse,
     sides: Sides,
-    /// `S` at the observed cells, inside the range of the means.
+    /// Inside the range of the means.
     wanted: Vec<f64>,
+}
+
+/// What a completed table has at these cells.
+pub(super) fn of_table(model: &LowRank, cells: &Sparse, s: &[f64]) -> Vec<f64> {
+    let mut wanted = Vec::with_capacity(cells.columns.len());
+    for (row, s) in s.chunks_exact(model.columns()).enumerate() {
+        wanted.extend(cells.columns[cells.cells(row)].iter().map(|l| s[*l as usize]));
+    }
+    wanted
+}
+
+/// What was observed there on average: the mean at the factors, and the residual from it.
+pub(super) fn of_residuals(model: &LowRank, cells: &Sparse, factors: &Factors) -> Vec<f64> {
+    let mut wanted = Vec::with_capacity(cells.columns.len());
+    for row in 0..model.rows() {
+        wanted.extend(cells.cells(row).map(|at| {
+            let theta = factors.theta(row, cells.columns[at] as usize);
+            model.family().mean(theta) + cells.values[at]
+        }));
+    }
+    wanted
 }
 
 /// The objective around one point.
@@ -129,14 +150,11 @@ struct Curved {
 }
 
 impl<'a> Joint<'a> {
-    pub fn new(model: &'a LowRank, s: &[f64], step: &'a Push<'a>) -> Self {
+    /// The fit to these cells, of which `wanted` is wanted.
+    pub fn new(model: &'a LowRank, cells: &'a Sparse, shrink: f64, mut wanted: Vec<f64>) -> Self {
         let (low, high) = range(model.family());
-        let mut wanted = Vec::with_capacity(step.push.columns.len());
-        for (row, s) in s.chunks_exact(model.columns()).enumerate() {
-            let columns = &step.push.columns[step.push.cells(row)];
-            wanted.extend(columns.iter().map(|l| s[*l as usize].clamp(low, high)));
-        }
-        Self { model, step, sides: Sides::new(model, step.shrink), wanted }
+        wanted.iter_mut().for_each(|y| *y = y.clamp(low, high));
+        Self { model, cells, sides: Sides::new(model, shrink), wanted }
     }
 
     /// Everything a Newton step from `x` needs.
@@ -181,8 +199,8 @@ impl<'a> Joint<'a> {
                 let (u, p_u) = (&x.u[row * r..][..r], &p.u[row * r..][..r]);
                 let out_u = &mut slab.u[i * r..][..r];
                 let base = p.intercept + p.row_effects[row];
-                for at in self.step.push.cells(row) {
-                    let l = self.step.push.columns[at] as usize;
+                for at in self.cells.cells(row) {
+                    let l = self.cells.columns[at] as usize;
                     let (v, p_v) = (&x.v[l * r..][..r], &p.v[l * r..][..r]);
                     let lin = base + p.column_effects[l] + inner(p_u, v) + inner(u, p_v);
                     let (c, d) = (around.w[at] * lin, around.d[at]);
@@ -210,13 +228,13 @@ impl<'a> Joint<'a> {
             for row in rows {
                 let (u, p_u) = (&x.u[row * r..][..r], &p.u[row * r..][..r]);
                 let base = p.intercept + p.row_effects[row];
-                for at in self.step.push.cells(row) {
-                    let l = self.step.push.columns[at] as usize;
+                for at in self.cells.cells(row) {
+                    let l = self.cells.columns[at] as usize;
                     let (v, p_v) = (&x.v[l * r..][..r], &p.v[l * r..][..r]);
                     let bent = inner(p_u, p_v);
                     let lin = base + p.column_effects[l] + inner(p_u, v) + inner(u, p_v);
                     let rest = family.psi_remainder(around.theta[at], lin + bent);
-                    sum += around.d[at] * bent + self.step.push.copies[at] * rest;
+                    sum += around.d[at] * bent + self.cells.copies[at] * rest;
                 }
             }
             sum
@@ -238,7 +256,7 @@ impl<'a> Joint<'a> {
 
     /// Slopes, curvatures and what they add up to, over some rows.
     fn curved(&self, x: &Unknowns, rows: Range<usize>) -> Curved {
-        let (r, family, push) = (self.model.rank(), self.model.family(), self.step.push);
+        let (r, family, push) = (self.model.rank(), self.model.family(), self.cells);
         let (q_rows, q_columns) = (self.sides.rows.unknowns, self.sides.columns.unknowns);
         let (packed_row, packed_column) = (packed_len(q_rows), packed_len(q_columns));
         let mut part = Curved {
@@ -429,8 +447,7 @@ mod tests {
                 let cells = (0..120).filter(|i| i % 3 != 1).map(|i| (i, 0.0, 1.0 + (i % 2) as f64));
                 let push = Sparse::with_copies(&model, cells).unwrap();
                 let s: Vec<f64> = (0..120).map(|i| f64::from(i % 7) / 8.0 + 0.05).collect();
-                let step = Push { push: &push, gamma: 1.0, shrink: 3.0, exact: true };
-                let joint = Joint::new(&model, &s, &step);
+                let joint = Joint::new(&model, &push, 3.0, of_table(&model, &push, &s));
                 let x = Unknowns::of(&Factors::start(&model, 0.6, Key::root(1)));
                 let here = joint.around(x.clone()).unwrap();
                 // A direction that the model has.

@@ -28,7 +28,7 @@ mod settle;
 mod uncertainty;
 
 pub use adapt::{NewRow, PERSONAL_MAX, own_effect};
-pub use complete::{Advance, COPIES_UNOBSERVED, Push, Sparse};
+pub use complete::{Advance, COPIES_UNOBSERVED, Exact, Push, Sparse};
 pub use data::Observed;
 pub use factors::Factors;
 pub use family::{Family, JUDGED_MEAN_MIN, THETA_MAX};

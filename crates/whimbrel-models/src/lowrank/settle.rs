@@ -17,9 +17,9 @@
 //! the gap that is the ridge beside the data.
 
 use super::balance::balance;
-use super::complete::Push;
+use super::complete::{Exact, Push};
 use super::glm::centre;
-use super::joint::{Around, Joint, Unknowns};
+use super::joint::{Around, Joint, Unknowns, of_residuals, of_table};
 use super::{Factors, LowRank};
 use whimbrel_core::Result;
 
@@ -64,8 +64,18 @@ pub(super) fn settle(
     step: &Push<'_>,
     decrement: f64,
 ) -> Result<Option<Settled>> {
-    let joint = Joint::new(model, s, step);
+    // Where copies differ the table holds what is wanted, with noise or without.
+    let (cells, shrink, wanted) = match step.exact {
+        _ if !step.push.copies.is_empty() => {
+            (step.push, step.shrink, of_table(model, step.push, s))
+        }
+        Some(Exact { cells, shrink }) => (cells, shrink, of_residuals(model, cells, factors)),
+        None => return Ok(None),
+    };
+    let joint = Joint::new(model, cells, shrink, wanted);
     let mut here = joint.around(Unknowns::of(factors))?;
+    // EM's objective counts each cell once, this one each observation.
+    let decrement = decrement * shrink / step.shrink;
     if model.rank() > 0 && decrement > NEAR * here.information {
         return Ok(None);
     }
@@ -231,7 +241,7 @@ mod tests {
                     };
                     let residuals: Vec<_> = cells.iter().map(residual).collect();
                     let push = Sparse::with_copies(&model, residuals.into_iter()).unwrap();
-                    let step = Push { push: &push, gamma: 1.0, shrink: 10.0, exact: false };
+                    let step = Push { push: &push, gamma: 1.0, shrink: 10.0, exact: None };
                     model.advance(&mut s, &mut factors, &mut Vec::new(), step).unwrap();
                 }
                 let left = steepest(&model, &factors, &cells, 10.0);

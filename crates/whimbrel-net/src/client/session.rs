@@ -4,7 +4,7 @@ use super::link::{Connection, Unreachable};
 use super::side::ClientSide;
 use crate::PROTOCOL;
 use crate::frames::{Assembly, chunks, to_server};
-use crate::limits::FRAME_BYTES_MAX;
+use crate::limits::{FRAME_BYTES_MAX, message_bytes_max};
 use crate::point::Point;
 use crate::proto::{self, Kind, client_frame, server_frame};
 use std::io;
@@ -283,7 +283,7 @@ impl Talk {
                     if assembly.is_some() {
                         return Err(out_of_order());
                     }
-                    self.check_length(task.bytes)?;
+                    self.check_length(task.kind(), task.bytes)?;
                     let begun = Assembly::new(task.kind(), point, task.bytes);
                     assembly = Some((begun, task.client));
                 }
@@ -314,8 +314,8 @@ impl Talk {
     }
 
     /// Refuses a message beyond what was offered before any of it is there.
-    fn check_length(&self, bytes: u64) -> Result<()> {
-        match self.message_bytes {
+    fn check_length(&self, kind: Kind, bytes: u64) -> Result<()> {
+        match message_bytes_max(kind, self.message_bytes) {
             most if bytes > most => Err(Error::peer(format!(
                 "the coordinator announces a message of {bytes} bytes, and {most} were offered \
                  as the most"
@@ -483,7 +483,9 @@ mod tests {
         }
         let error = talk.learn(Learned::Ack(Kind::Exchange, point, true)).unwrap_err().to_string();
         assert!(error.contains("acknowledges what was never uploaded"), "{error}");
-        assert!(talk.check_length(100).is_ok() && talk.check_length(101).is_err());
+        let refuses = |kind, bytes| talk.check_length(kind, bytes).is_err();
+        assert!(!refuses(Kind::Exchange, 100) && refuses(Kind::Exchange, 101));
+        assert!(!refuses(Kind::Deliver, 1 << 30) && refuses(Kind::Deliver, 1 + (1 << 30)));
     }
 
     #[test]

@@ -54,10 +54,12 @@ impl Slots {
         for (at, (path, file)) in files.iter_mut().enumerate() {
             found.extend(read(path, file)?.map(|slot| (at, slot)));
         }
-        // Slots whose folder is forgotten in a crash are lost, however durable they are.
-        let above = folder.parent().filter(|above| !above.as_os_str().is_empty());
-        for place in [Some(folder), above].into_iter().flatten() {
-            sync_folder(place).map_err(|e| Error::storage(place.display(), e))?;
+        // Slots whose folder is forgotten in a crash are lost, however durable they are. The folders
+        // above may be new as well (`joined/NAME`), and may be none of this client's to open.
+        sync_folder(folder).map_err(|e| Error::storage(folder.display(), e))?;
+        for above in folder.ancestors().skip(1).take(2) {
+            let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
+            let _ = sync_folder(above);
         }
         found.sort_by_key(|(_, slot)| slot.point);
         let newer = found.pop();

@@ -2,6 +2,7 @@
 
 use super::Network;
 use crate::desk::{Event, Order};
+use crate::limits::message_bytes_max;
 use crate::point::Point;
 use crate::proto::{Kind, Verdict};
 use crate::registry::Standing;
@@ -228,7 +229,8 @@ impl Network {
                 continue;
             }
             let bytes = call.message(seat.id)?;
-            check_length(&asking.what, bytes.len() as u64, self.hall.limits.message_bytes)?;
+            let most = message_bytes_max(asking.kind, self.hall.limits.message_bytes);
+            check_length(&asking.what, bytes.len() as u64, most)?;
             seat.state = State::Sent;
             self.sending.insert(link.session, bytes.len() as u64);
             let Asking { kind, point, .. } = *asking;
@@ -456,9 +458,9 @@ impl Network {
 fn check_length(what: &str, bytes: u64, most: u64) -> Result<()> {
     match bytes > most {
         true => Err(Error::config(format!(
-            "{what}: a message has {bytes} bytes, and message_max is {most}"
+            "{what}: a message has {bytes} bytes, and clients take {most} at most"
         ))
-        .hint("raise message_max in [federation]")),
+        .hint("start anew with a larger message_max in [federation]")),
         false => Ok(()),
     }
 }

@@ -79,7 +79,7 @@ impl Coordinator {
             false => Ledger::create(&folder, board.clone(), stop.clone())?,
         };
         let registry = Registry::open(&folder)?;
-        let audit = Audit::open(&folder)?;
+        let audit = Audit::open(&folder);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("whimbrel-net")

@@ -102,7 +102,8 @@ impl Talk {
     /// The next task, past everything else.
     pub async fn task(&mut self) -> proto::Task {
         loop {
-            if let Some(server_frame::Frame::Task(task)) = self.next().await.unwrap() {
+            let next = self.next().await.unwrap().expect("the session goes on");
+            if let server_frame::Frame::Task(task) = next {
                 return task;
             }
         }
@@ -110,7 +111,8 @@ impl Talk {
 
     pub async fn ack(&mut self) -> proto::Ack {
         loop {
-            if let Some(server_frame::Frame::Ack(ack)) = self.next().await.unwrap() {
+            let next = self.next().await.unwrap().expect("the session goes on");
+            if let server_frame::Frame::Ack(ack) = next {
                 return ack;
             }
         }

@@ -97,6 +97,8 @@ fn show(offer: &Offer, enrolled: &Enrolled) -> Result<()> {
     note("what would leave this machine:");
     show_disclosures(offer)?;
     note("sums over few rows say much about each of them");
+    let most = format::count(offered_message_max(&job));
+    note(&format!("messages from the coordinator have at most {most} bytes"));
     Ok(())
 }
 

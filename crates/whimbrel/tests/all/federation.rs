@@ -114,7 +114,24 @@ pub(crate) fn join(sandbox: &Sandbox, name: &str, invitation: &str) -> Process {
     Process::start(sandbox, name, &args)
 }
 
+/// The whole job, with clients as they are started by default.
+pub(crate) fn finish(sandbox: &Sandbox, coordinator: Process) {
+    let clients: Vec<(String, Process)> = invitations(sandbox)
+        .into_iter()
+        .map(|(name, invitation)| (name.clone(), join(sandbox, &name, &invitation)))
+        .collect();
+    coordinator.ends(sandbox, "serve");
+    for (name, client) in clients {
+        client.ends(sandbox, &name);
+    }
+}
+
 pub(crate) fn same_model(sandbox: &Sandbox) {
+    same_but_for(sandbox, &[]);
+}
+
+/// The same model, journal and figures, but for these figures.
+fn same_but_for(sandbox: &Sandbox, others: &[&str]) {
     sandbox.ok(&["run", "job.toml", "--out", "simulated"]);
     let bytes = |run: &str| fs::read(sandbox.path(run).join("model/model.safetensors")).unwrap();
     assert!(bytes("served") == bytes("simulated"), "another model than the simulation's");
@@ -124,7 +141,7 @@ pub(crate) fn same_model(sandbox: &Sandbox) {
     assert_eq!(sandbox.read("served/journal"), sandbox.read("simulated/journal"));
     let rows = |run: &str| -> Vec<_> {
         let rows = sandbox.metrics(run).into_iter().map(|mut row| {
-            row.remove("seconds");
+            row.retain(|figure, _| figure != "seconds" && !others.contains(&&figure[..]));
             row
         });
         rows.collect()
@@ -136,14 +153,7 @@ pub(crate) fn same_model(sandbox: &Sandbox) {
 fn a_served_job_ends_in_the_bits_of_a_simulated_one() {
     let sandbox = wards(12, "");
     let coordinator = serve(&sandbox, false);
-    let clients: Vec<(String, Process)> = invitations(&sandbox)
-        .into_iter()
-        .map(|(name, invitation)| (name.clone(), join(&sandbox, &name, &invitation)))
-        .collect();
-    coordinator.ends(&sandbox, "serve");
-    for (name, client) in clients {
-        client.ends(&sandbox, &name);
-    }
+    finish(&sandbox, coordinator);
     same_model(&sandbox);
     // What a client was told before it agreed, and what it can do afterwards.
     let told = sandbox.read("north.log");
@@ -153,6 +163,41 @@ fn a_served_job_ends_in_the_bits_of_a_simulated_one() {
     assert!(status.stdout.starts_with("wards: finished\n"), "{}", status.stdout);
     assert!(sandbox.read("served/report.html").contains("wards"));
     assert!(sandbox.read("served/audit.jsonl").contains("\"enrolled\""));
+}
+
+/// Both directions compressed and a cohort drawn for each round: what clients are sent depends on
+/// what the server remembers of its own messages.
+#[test]
+fn a_served_gradient_method_ends_in_the_bits_of_a_simulated_one() {
+    let codec = "codec = { kind = \"dithering\", levels = 2, norm = 2 }";
+    let sandbox = Sandbox::with_job(&format!(
+        "name = \"wards\"\nseed = 5\n\n[data]\nsource = \"csv\"\npath = \"all.csv\"\nclient = \"ward\"\n\
+         columns = [\"a\", \"b\"]\ntarget = \"y\"\n\n[model]\nkind = \"logistic\"\n\n\
+         [method]\nkind = \"mcm\"\nrounds = 30\nbatch = 10\nstep = \"1/L\"\nparticipation = 0.7\n\
+         evaluate = {{ every = 5 }}\n\n[uplink]\n{codec}\n\n[downlink]\n{codec}\n\n\
+         [federation]\nclients = [\"west\", \"east\", \"north\"]\nlisten = \"127.0.0.1:0\"\n\
+         dashboard = false\nheartbeat_s = 1\n"
+    ));
+    let mut all = String::from("a,b,y,ward\n");
+    for (w, name) in NAMES.iter().enumerate() {
+        let mut own = String::from("y,a,b\n");
+        for i in 0..40 + 20 * w {
+            let wave = |step: usize| ((i * step + 13 * w) % 97) as f64 / 97.0 - 0.5;
+            let (a, b) = (3.0 * wave(31), wave(57));
+            // With noise: no line separates them.
+            let y = u8::from(a - b + 2.0 * wave(11) > 0.0);
+            writeln!(own, "{y},{a},{b}").unwrap();
+            writeln!(all, "{a},{b},{y},{name}").unwrap();
+        }
+        sandbox.write(&format!("{name}.csv"), &own);
+    }
+    sandbox.write("all.csv", &all);
+    let coordinator = serve(&sandbox, false);
+    finish(&sandbox, coordinator);
+    // A simulation solves the problem first, and also asks how far away the solution is.
+    same_but_for(&sandbox, &["excess_loss", "distance2", "memory_gap2", "bits_eval"]);
+    let summary = sandbox.object("served/summary.json");
+    assert!(summary["bits_down"].as_u64().is_some_and(|bits| bits > 0), "{summary:?}");
 }
 
 #[test]
@@ -296,14 +341,7 @@ fn counts() -> Sandbox {
 fn a_served_table_ends_in_the_bits_of_a_simulated_one_and_is_completed_by_its_clients() {
     let sandbox = counts();
     let coordinator = serve(&sandbox, false);
-    let clients: Vec<(String, Process)> = invitations(&sandbox)
-        .into_iter()
-        .map(|(name, invitation)| (name.clone(), join(&sandbox, &name, &invitation)))
-        .collect();
-    coordinator.ends(&sandbox, "serve");
-    for (name, client) in clients {
-        client.ends(&sandbox, &name);
-    }
+    finish(&sandbox, coordinator);
     same_model(&sandbox);
     let model = |run: &str| sandbox.object(&format!("{run}/model/model.json"));
     assert_eq!(model("served"), model("simulated"));

@@ -7,7 +7,8 @@
 //! candidates before: enough for the standard error of any difference, paired cell by cell.
 //!
 //! Then the model that was chosen is fitted to all cells, and delivered: the fit that follows starts
-//! there.
+//! there. Factors have several optima, so it is fitted from several starts (the fit of the last
+//! fold, and random ones), and the one with the lowest objective is taken.
 //!
 //! Cost: at most [`CANDIDATES_MAX`] fits per fold, of at most `rounds` rounds each and usually far
 //! fewer, since each starts from the fit nearest to it; 1 fold of 10 % from 20,000 observed cells
@@ -22,7 +23,7 @@ mod warm;
 pub use delivery::{KIND, Selection};
 use search::{BEAT, BEAT_SMALL};
 pub use search::{CANDIDATES_MAX, Candidate, Search, Trial, choose};
-pub use state::{Client, Down, Fold, Folds, Server, Up};
+pub use state::{Client, Down, Fold, Folds, Refit, Server, Up};
 
 use super::roll::{Answers, Roll};
 use super::{BindCells, FedMiss, Phase, Positions, Summary};
@@ -39,6 +40,8 @@ const SETTLED: f64 = 3e-4;
 /// A search goes to ranks that leave at least so many observations for each number in the factors:
 /// below that, cross-validation on a small table takes chance for structure.
 const OBSERVATIONS_PER_NUMBER: f64 = 2.5;
+/// Fits of the chosen model to all cells, where it has factors.
+const REFITS: u32 = 4;
 /// So many folds are those of a small table.
 const SMALL_FOLDS: u32 = 5;
 /// What the job gives; the rest is searched.
@@ -187,7 +190,7 @@ impl Select {
     }
 
     /// Goes on after a round of a fit.
-    fn settle(&self, mut server: Server, fit: &FedMiss) -> Server {
+    fn settle(&self, mut server: Server, fit: &FedMiss, key: Key) -> Result<Server> {
         let trial = &mut server.trials[server.at as usize];
         trial.rounds += 1;
         let moved2 = server.fit.update_norm2.unwrap_or(f64::INFINITY);
@@ -198,11 +201,31 @@ impl Select {
         if over && server.fold == 0 && trial.candidate == self.candidate(0, 0.0) {
             server.lambda_max = warm::lambda_max(fit, &server.fit);
         }
-        if over && server.fold == server.folds.count {
-            // Of the fit to all cells nothing is judged.
-            server.fit.phase = Phase::Over;
+        // Of a fit to all cells nothing is judged.
+        match over && server.fold == server.folds.count {
+            true => self.refitted(server, fit, key),
+            false => Ok(server),
         }
-        server
+    }
+
+    /// Keeps the better of the fits to all cells, and goes on with the next one or with none.
+    fn refitted(&self, mut server: Server, fit: &FedMiss, key: Key) -> Result<Server> {
+        server.refits += 1;
+        let objective = warm::objective(fit, &server.fit);
+        if server.best.as_ref().is_none_or(|best| objective < best.objective) {
+            server.best = Some(Refit { objective, factors: server.fit.factors.clone() });
+        }
+        // Without factors there is one optimum. With personal effects the server does not know the
+        // objective: the fit of the last fold was judged, and its optimum is taken.
+        let starts = if fit.model.rank() == 0 || self.personal { 1 } else { REFITS };
+        if server.refits < starts {
+            return self.begin(server, key);
+        }
+        if let Some(best) = &server.best {
+            server.fit.factors = best.factors.clone();
+        }
+        server.fit.phase = Phase::Over;
+        Ok(server)
     }
 
     /// Takes the scores of a trial and turns to the next one.
@@ -228,11 +251,11 @@ impl Select {
                 None => {
                     server.fold += 1;
                     server.at = 0;
-                    server.found.clear();
                     server.scored.clear();
                     server.settled = server.trials.clone();
-                    if server.fold == server.folds.count {
-                        server.at = self.chosen(&server.trials, server.folds)? as u32;
+                    match server.fold == server.folds.count {
+                        true => server.at = self.chosen(&server.trials, server.folds)? as u32,
+                        false => server.found.clear(),
                     }
                 }
             }
@@ -252,7 +275,15 @@ impl Select {
         let fit = self.fit_of(&server)?;
         let candidate = &server.trials[server.at as usize].candidate;
         let fresh = &server.fresh[server.fold as usize];
-        let factors = warm::start(&fit.model, candidate, &server, key);
+        let all = server.fold == server.folds.count;
+        let factors = match server.found.get(server.at as usize).filter(|_| all) {
+            Some(found) if server.refits == 0 => found.clone(),
+            Some(found) => {
+                let mean = fit.model.family().mean(found.intercept);
+                Factors::start(&fit.model, mean, key.fold(u64::from(server.refits)))
+            }
+            None => warm::start(&fit.model, candidate, &server, key),
+        };
         server.fit = warm::restart(&fit, fresh, factors);
         Ok(server)
     }
@@ -310,6 +341,8 @@ impl Method for Select {
             scored: Vec::new(),
             found: Vec::new(),
             roll: Roll::default(),
+            best: None,
+            refits: 0,
         })
     }
 
@@ -408,7 +441,7 @@ impl Method for Select {
             (Phase::Fit, Some(round)) => {
                 let fit = self.fit_of(&server)?;
                 server.fit = fit.server_step(server.fit, round, key)?;
-                Ok(self.settle(server, &fit))
+                self.settle(server, &fit, key)
             }
             _ => self.record(server, fold.scores, key),
         }

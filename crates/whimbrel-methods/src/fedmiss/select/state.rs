@@ -70,6 +70,19 @@ pub struct Server {
     pub found: Vec<Factors>,
     /// Who has scored the trial in progress.
     pub roll: Roll,
+    /// The best fit to all cells so far, once there is one.
+    pub best: Option<Refit>,
+    /// How many were made.
+    pub refits: u32,
+}
+
+/// A fit to all cells.
+#[derive(Clone, Debug)]
+pub struct Refit {
+    /// `F`, less what does not depend on the fit.
+    pub objective: f64,
+    /// The fit.
+    pub factors: Factors,
 }
 
 impl Server {
@@ -159,8 +172,11 @@ wire!(Server {
     settled,
     scored,
     found,
-    roll
+    roll,
+    best,
+    refits
 });
+wire!(Refit { objective, factors });
 wire!(Client { fit, fold, deviances });
 wire!(Down { folds, fold, at, candidate, fit });
 wire!(Up { fit, sums });

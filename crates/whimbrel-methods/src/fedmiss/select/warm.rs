@@ -11,19 +11,32 @@ const POWER_STEPS: usize = 60;
 /// A component whose norm is below this share of the largest was put out by the last ridge.
 const OUT: f64 = 1e-3;
 
-/// The spectral norm of the mean residual `(1/n) sum_c (Y_c − ψ'(θ))`, at the optimum of rank 0: the
-/// gradient of the fit with respect to `U V^T`. Above it, factors do not pay. The residual of an
-/// observed cell is what its completed value is above its mean, times its copies, of which a fit with
-/// [`Copies::Fewest`](crate::fedmiss::Copies) has one per observation.
+/// The spectral norm of the mean residual `(1/n) sum_c (Y_c − ψ'(θ + e_c))`, at the optimum of rank 0:
+/// the gradient of the fit with respect to `U V^T`. Above it, factors do not pay. The residual of an
+/// observed cell is what its completed value is above its mean, times its copies.
 pub(super) fn lambda_max(fit: &FedMiss, server: &fedmiss::Server) -> f64 {
     let expected = fit.model.expected(&server.factors);
     let n = server.members.len().max(1) as f64;
     let mut residual = vec![0.0; expected.len()];
-    for (cell, count) in server.union.iter().zip(&server.counts) {
+    for (place, cell) in server.union.iter().enumerate() {
         let cell = *cell as usize;
-        residual[cell] = (server.s_hat[cell] - expected[cell]) * f64::from(*count) / n;
+        let above = server.s_hat[cell] - expected[cell];
+        residual[cell] = above * fit.fewest_copies(server, place) / n;
     }
     spectral_norm(&residual, fit.model.columns())
+}
+
+/// `F` at the factors there are, less what does not depend on them. After a round without noise the
+/// completed table holds the mean observation of each observed cell.
+pub(super) fn objective(fit: &FedMiss, server: &fedmiss::Server) -> f64 {
+    let (columns, family) = (fit.model.columns(), fit.model.family());
+    let cells = server.union.iter().zip(&server.counts).map(|(cell, count)| {
+        let cell = *cell as usize;
+        let theta = server.factors.theta(cell / columns, cell % columns);
+        f64::from(*count) * (family.psi(theta) - server.s_hat[cell] * theta)
+    });
+    let n = server.members.len().max(1) as f64;
+    cells.sum::<f64>() / n + fit.model.penalty(&server.factors)
 }
 
 /// The largest singular value of a matrix, row after row.
@@ -103,6 +116,9 @@ pub(super) fn restart(fit: &FedMiss, fresh: &fedmiss::Server, factors: Factors) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use whimbrel_core::method::From;
+    use whimbrel_core::{Cell, ClientId, Method};
+    use whimbrel_models::lowrank::{Effects, Family, Observed, Settings};
 
     #[test]
     fn the_spectral_norm_of_a_product_of_vectors() {
@@ -111,6 +127,78 @@ mod tests {
         let a: Vec<f64> = u.iter().flat_map(|u| v.map(|v| u * v)).collect();
         assert!((spectral_norm(&a, 2) - 15.0).abs() < 1e-12);
         assert_eq!(spectral_norm(&[0.0; 6], 2), 0.0);
+    }
+
+    /// Three observers of one 12 x 6 table with a clear product, with effects of their own.
+    fn observed(family: Family) -> Vec<Observed> {
+        let one = |c: u64| {
+            let mut stream = Key::root(7).fold(c).stream();
+            let own = 0.6 * (c as f64 - 1.0);
+            let mut cell = |i: u32| {
+                let (row, column) = (i / 6, i % 6);
+                let product = if (row % 2 == 0) == (column % 3 == 0) { 0.7 } else { -0.7 };
+                let mean = family.mean(0.1 * f64::from(row) + product + own);
+                Cell { row, column, value: family.draw(mean, 1.0, &mut stream) }
+            };
+            Observed { cells: (0..72).map(&mut cell).collect(), held_out: Vec::new() }
+        };
+        (0..3).map(one).collect()
+    }
+
+    /// Every round of a fit, with everyone.
+    fn fitted(fit: &FedMiss, data: &[Observed]) -> fedmiss::Server {
+        let key = Key::root(3);
+        let enrolled = data.iter().map(|data| fit.enroll(data, key).unwrap());
+        let (mut clients, summaries): (Vec<_>, Vec<_>) = enrolled.unzip();
+        let ids = || (0..).map(ClientId);
+        let mut server = fit.start(&mut ids().zip(summaries.iter().cloned()), key).unwrap();
+        let mut peers = Vec::new();
+        for (id, summary) in ids().zip(&summaries) {
+            let (next, peer) = fit.admit(server, id, summary).unwrap();
+            server = next;
+            peers.push(peer);
+        }
+        while server.phase == Phase::Fit {
+            let mut fold = fit.fold(&server);
+            for (c, (client, data)) in clients.iter_mut().zip(data).enumerate() {
+                let (peer, down) = fit.downlink(&server, &peers[c], key).unwrap();
+                let (next, up) = fit.local_step(client, &down, data, key).unwrap();
+                let from = From { id: ClientId(c as u32), inclusion: 1.0, peer: &peer };
+                fit.absorb(&mut fold, from, up).unwrap();
+                (*client, peers[c]) = (next, peer);
+            }
+            server = fit.server_step(server, fold, key).unwrap();
+        }
+        server
+    }
+
+    #[test]
+    fn factors_vanish_above_the_largest_ridge_and_not_below() {
+        for family in Family::ALL {
+            let data = observed(family);
+            for personal in [false, true] {
+                let fit = |rank: usize, lambda: f64, rounds: u32| {
+                    let effects = Effects::RowColumn;
+                    let settings =
+                        Settings { rank, lambda, effects, ..Settings::new(12, 6, family) };
+                    let model = LowRank::new(settings).unwrap();
+                    let fit = FedMiss { personal, ..FedMiss::exact(model, rounds) };
+                    let server = fitted(&fit, &data);
+                    (fit, server)
+                };
+                let (rank_zero, server) = fit(0, 0.0, 200);
+                let largest = lambda_max(&rank_zero, &server);
+                let norm = |share: f64| {
+                    let (_, server) = fit(2, share * largest, 600);
+                    (vector::norm2_squared(&server.factors.u)
+                        * vector::norm2_squared(&server.factors.v))
+                    .sqrt()
+                };
+                let (above, below) = (norm(1.05), norm(0.9));
+                assert!(above < 1e-6, "{family:?} {personal} {largest}: {above} {below}");
+                assert!(below > 1e-2, "{family:?} {personal} {largest}: {above} {below}");
+            }
+        }
     }
 
     #[test]
