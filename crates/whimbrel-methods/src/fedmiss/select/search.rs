@@ -32,6 +32,10 @@ pub const BEAT: f64 = 2.0;
 pub const BEAT_SMALL: f64 = 3.0;
 /// Within how many standard errors of the best the simplest is taken.
 const WITHIN: f64 = 1.0;
+/// Beyond this ratio to the best score rank 0 does not stand, whatever the errors: where a few large
+/// counts make up the deviance they are as large as any difference, and excuse everything. Between
+/// low ranks and ridges errors alone count: there the weaker ridge is the one that extrapolates.
+const FAR: f64 = 1.5;
 
 /// The most candidates a search tries: columns alone, one path at rank 0, one at another, two ridges
 /// for each other rank.
@@ -254,19 +258,20 @@ fn best_of(
 /// Which trial to take; none where nothing was tried.
 ///
 /// The best model of rank 0 stands unless the best low-rank one beats it by `beat` standard errors of
-/// the difference, paired cell by cell. Then it is the simplest (smallest rank, then strongest ridge)
-/// within one such error of the best. At rank 0 the ridge on the effects is the weakest within one
-/// error of the best: the usual one, unless another is clearly better. Where the job gives the rank,
-/// rank 0 is no choice.
+/// the difference, paired cell by cell, or scores less than two thirds of it. Then it is the simplest
+/// (smallest rank, then strongest ridge) within one such error of the best. At rank 0 the ridge on
+/// the effects is the weakest within one error of the best: the usual one, unless another is clearly
+/// better. Where the job gives the rank, rank 0 is no choice.
 pub fn choose(trials: &[Trial], rank_given: bool, beat: f64) -> Option<usize> {
     let better = |a: &usize, b: &usize| trials[*a].mean().total_cmp(&trials[*b].mean());
     let all = 0..trials.len();
     let plain = all.clone().filter(|i| trials[*i].candidate.rank == 0).min_by(better);
     let low_rank = all.clone().filter(|i| trials[*i].candidate.rank > 0);
-    let close = |i: usize, best: usize| {
+    let within = |errors: f64, i: usize, best: usize| {
         let (loss, error) = difference(trials, i, best);
-        loss <= WITHIN * error
+        loss <= errors * error
     };
+    let close = |i: usize, best: usize| within(WITHIN, i, best);
     let usual = |best: usize| {
         let same = |i: &usize| {
             let (own, other) = (trials[*i].candidate, trials[best].candidate);
@@ -276,11 +281,10 @@ pub fn choose(trials: &[Trial], rank_given: bool, beat: f64) -> Option<usize> {
         all.clone().filter(same).min_by(|a, b| ridge(a).total_cmp(&ridge(b)))
     };
     let Some(best) = low_rank.clone().min_by(better) else { return plain.and_then(usual) };
-    if let Some(plain) = plain.filter(|_| !rank_given) {
-        let (gain, error) = difference(trials, best, plain);
-        if gain >= -beat * error {
-            return usual(plain);
-        }
+    let far = |i: usize| trials[i].mean() > FAR * trials[best].mean();
+    let stands = |i: &usize| !rank_given && within(beat, *i, best) && !far(*i);
+    if let Some(plain) = plain.filter(stands) {
+        return usual(plain);
     }
     low_rank.filter(|i| close(*i, best)).min_by(|a, b| {
         let (a, b) = (&trials[*a].candidate, &trials[*b].candidate);
@@ -408,7 +412,7 @@ mod tests {
 
     #[test]
     fn rank_zero_stands_unless_it_is_clearly_beaten() {
-        let score = |c: Candidate| if c.rank == 0 { 1.5 } else { 1.0 };
+        let score = |c: Candidate| if c.rank == 0 { 1.4 } else { 1.0 };
         let unclear = tried(&search(), 1.0, score);
         assert_eq!(unclear[choose(&unclear, false, BEAT).unwrap()].candidate.rank, 0);
         assert!(unclear[choose(&unclear, true, BEAT).unwrap()].candidate.rank > 0);
@@ -416,5 +420,37 @@ mod tests {
         let chosen = clear[choose(&clear, false, BEAT).unwrap()].candidate;
         assert_eq!((chosen.rank, chosen.lambda), (1, 0.5), "the simplest of equals");
         assert_eq!(choose(&[], false, BEAT), None);
+    }
+
+    #[test]
+    fn no_error_excuses_a_rank_zero_that_is_far_behind() {
+        // Scores of 24 sites with flocks of up to 234 birds in one month of twelve: four cells in a
+        // hundred carry the differences, and rank 1 is ahead by no more than two standard errors.
+        let flocks = |c: Candidate| match (c.rank, c.effects) {
+            (0, Effects::Column) => 6.33,
+            (0, _) => 8.94,
+            (rank, _) => 1.8 + 0.7 * rank as f64 + 0.1 * c.lambda,
+        };
+        let trials = tried(&search(), 4.0, flocks);
+        let best = choose(&trials, true, BEAT).unwrap();
+        let (gain, error) = difference(&trials, 0, best);
+        assert!(gain > 0.0 && gain < BEAT_SMALL * error);
+        assert_eq!(trials[choose(&trials, false, BEAT_SMALL).unwrap()].candidate.rank, 1);
+
+        // Between low ranks errors do.
+        let low = |c: Candidate| [3.0, 1.6, 1.6, 1.0][c.rank.min(3)];
+        let trials = tried(&search(), 0.5, low);
+        assert_eq!(trials[choose(&trials, false, BEAT).unwrap()].candidate.rank, 2);
+    }
+
+    #[test]
+    fn rows_count_where_they_are_better_than_columns_alone() {
+        let score =
+            |rows: f64| move |c: Candidate| if c.effects == Effects::Column { 2.0 } else { rows };
+        for (rows, effects) in [(1.9, Effects::RowColumn), (2.1, Effects::Column)] {
+            let trials = tried_at(&search(), 0.0, 1.0, score(rows));
+            let chosen = trials[choose(&trials, false, BEAT).unwrap()].candidate;
+            assert_eq!((chosen.rank, chosen.effects), (0, effects));
+        }
     }
 }
