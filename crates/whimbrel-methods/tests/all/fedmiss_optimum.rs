@@ -1,9 +1,10 @@
 //! Hard tables end at a stationary point: without noise, and with everything penalised, the
 //! gradient of `F` in every unknown is at most 1e-6.
 
-use crate::fedmiss::{Setup, all_cells, gradient, run};
+use crate::fedmiss::{Setup, all_cells, given, gradient, run};
 use whimbrel_core::{Cell, Cells, ClientData, Key};
 use whimbrel_engine::Participation;
+use whimbrel_methods::fedmiss::Copies;
 use whimbrel_models::lowrank::{Effects, Family, Settings};
 
 const ROWS: usize = 40;
@@ -103,5 +104,27 @@ fn yes_or_no_values_that_effects_separate() {
         let data = table(Family::Bernoulli, observed, Key::root(26), edit);
         let largest = largest_gradient(settings(Family::Bernoulli, 2, lambda, effects), &data);
         assert!(largest <= 1e-6, "{observed} observed, {effects:?}: {largest}");
+    }
+}
+
+/// The paper's step and copies: EM takes longer to come near, and the end is the same.
+#[test]
+fn a_step_of_one_ends_there_too() {
+    for (family, effects) in [
+        (Family::Poisson, Effects::RowColumn),
+        (Family::Poisson, Effects::None),
+        (Family::Bernoulli, Effects::RowColumn),
+    ] {
+        let data = table(family, 0.6, Key::root(29), |_, _, value| value);
+        let setup = Setup {
+            settings: settings(family, 2, 0.2, effects),
+            step: given(1.0),
+            copies: Copies::Clients,
+            rounds: ROUNDS,
+            ..Setup::new(family)
+        };
+        let (server, _) = run(&setup, &data, Participation::Everyone, None);
+        let largest = gradient(&setup, &server.factors, &all_cells(&data), CLIENTS as f64);
+        assert!(largest <= 1e-6, "{family:?}, {effects:?}: {largest}");
     }
 }
