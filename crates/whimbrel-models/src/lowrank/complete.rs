@@ -139,7 +139,7 @@ pub struct Push<'a> {
     pub gamma: f64,
     /// What the penalties are multiplied with: `n/M`, or `n` where copies differ.
     pub shrink: f64,
-    /// What [`super::settle`] may finish the fit with; none where the residuals have noise.
+    /// What the last steps may finish the fit with; none where the residuals have noise.
     pub exact: Option<Exact<'a>>,
 }
 
