@@ -249,6 +249,10 @@ impl RunDir {
             "imputation.json",
             "federation.json",
             "audit.jsonl",
+            "audit.1.jsonl",
+            "audit.2.jsonl",
+            "audit.3.jsonl",
+            "audit.4.jsonl",
             "status.json",
             "dashboard-token",
         ];
