@@ -7,7 +7,7 @@ mod table;
 
 pub use files::{Facts, quoted, resolved};
 pub use seeds::aggregate;
-pub use table::{findings, unconverged, verdict};
+pub use table::{findings, shortened, unconverged, verdict};
 
 use self::changes::changes;
 use self::files::{clients_csv, model_json, pretty, safetensors, space, summary};

@@ -2,7 +2,7 @@
 
 use super::Facts;
 use crate::completed::{Completed, Contender, TableFacts, imputation_json};
-use crate::spec::{Job, LowRank, Model};
+use crate::spec::{Job, LowRank, Model, Step};
 use serde_json::{Map, Value, json};
 use whimbrel_core::Result;
 use whimbrel_core::method::Artifact;
@@ -67,6 +67,7 @@ pub(super) fn table(job: &Job, facts: &Facts, outcome: &Outcome) -> Result<Optio
     {
         let looked_at = f64::from(row.round.max(1)) * fit.model.cells() as f64;
         put("repaired_share", number(repairs / looked_at));
+        put("step", row.number("step").map_or(Value::Null, number));
     }
     let known = |value: Option<f64>| value.map_or(Value::Null, number);
     put("holdout_deviance", known(held_out.deviance));
@@ -154,6 +155,21 @@ pub fn unconverged(summary: &Map<String, Value>) -> Option<String> {
             "not converged: at the last evaluation the field is {relative:.1e} of the completed \
              table, above {FIELD_MAX:.0e}; more rounds or a larger lambda (or larger batches, or a \
              finer codec) would bring it down"
+        )
+    })
+}
+
+/// Whether the job's step was too long for its minibatches, in words.
+pub fn shortened(job: &Job, summary: &Map<String, Value>) -> Option<String> {
+    let (Step::Constant(given), Model::LowRank(_)) = (&job.method.step, &job.model) else {
+        return None;
+    };
+    let used = summary.get("step")?.as_f64()?;
+    (used < *given).then(|| {
+        format!(
+            "step = {given} is too long for these minibatches, codec and participation: the \
+             memories would not keep up, and the fit would diverge; {used:.2e} was used, with the \
+             fewest copies, as step = \"auto\" does"
         )
     })
 }
