@@ -132,7 +132,7 @@ fn a_completed_table_keeps_what_was_observed_and_bounds_the_rest() {
         assert!(0.0 <= lower && lower <= estimate && estimate <= upper && se > 0.0, "{line:?}");
         let key = format!(",{},{},", line[0], line[1]);
         let known = original.lines().find(|l| l.contains(&key));
-        assert_eq!(line[2] == "yes", known.is_some(), "{line:?}");
+        assert_eq!(line[2] != "no", known.is_some(), "{line:?}");
         match known {
             Some(known) => {
                 observed += 1;
@@ -159,7 +159,7 @@ fn a_completed_table_keeps_what_was_observed_and_bounds_the_rest() {
     for line in &lines {
         let row = rows.iter().find(|row| row[0] == line[0]).unwrap();
         let column = header.iter().position(|name| *name == line[1]).unwrap();
-        let wanted = if line[2] == "yes" { &line[3] } else { &line[4] };
+        let wanted = if line[2] == "no" { &line[4] } else { &line[3] };
         assert_eq!(row[column], *wanted);
     }
 }
