@@ -300,7 +300,7 @@ fn warn_of_bare(noun: &str, bare: &[usize], labels: &[String]) {
     let more = if bare.len() > NAMED_MAX { ", ..." } else { "" };
     let s = if bare.len() == 1 { "" } else { "s" };
     warning(&format!(
-        "{} {noun}{s} had no cell in the fit ({}{more}): filled in from the other {noun}s, with \
+        "{} {noun}{s} had no cell in the fit ({}{more}): estimated without any of their own, with \
          wide intervals",
         bare.len(),
         named.join(", ")
