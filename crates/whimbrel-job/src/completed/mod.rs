@@ -1,7 +1,7 @@
 //! A completed table: what a fitted low-rank model says about each cell.
 //!
-//! A row or column in which the fit had no cell has factors that only the penalty shaped. Its
-//! estimate is what the fit says all the same, since held-out cells there are judged by that. How
+//! A row or column in which the fit had no cell has factors that no value shaped. Its estimate is
+//! what the delivered fit says all the same, since held-out cells there are judged by that. How
 //! sure it is, is another matter: such a row counts as one of the others, nobody knows which. Its
 //! interval reaches from the 5 % quantile of their lower ends to the 95 % quantile of their upper
 //! ends, and a draw for it picks one of them first. Columns likewise.

@@ -33,7 +33,8 @@ impl Evaluate for FedMiss {
     type Answer = Answer;
 
     fn ask(&self, server: &Server) -> Result<Ask> {
-        let theta = server.factors.to_vector(&self.model);
+        // No observed cell is in a row or column that has a stand-in.
+        let theta = self.handed_out(server).to_vector(&self.model);
         Ok(Ask { theta, clients: server.members.len() as u32 })
     }
 

@@ -162,7 +162,11 @@ impl Method for FedMiss {
 
     fn downlink(&self, server: &Server, peer: &Peer, _: Key) -> Result<(Peer, Down)> {
         // Send θ_k                                                           (Alg. 7, l. 21)
-        let theta = server.factors.to_vector(&self.model);
+        // Afterwards the table that is handed out.
+        let theta = match server.phase {
+            Phase::Calibrate => self.handed_out(server).to_vector(&self.model),
+            _ => server.factors.to_vector(&self.model),
+        };
         let (down, state) = self.downlink.send(&server.down, &peer.down, &theta)?;
         let clients = server.members.len() as u32;
         Ok((Peer { down, ..peer.clone() }, Down { phase: server.phase, clients, state }))
@@ -239,15 +243,16 @@ impl Method for FedMiss {
     fn artifact(&self, server: &Server) -> Result<Artifact> {
         let fit = LowRankFit {
             model: self.model.clone(),
-            factors: server.factors.clone(),
+            factors: self.handed_out(server),
             clients: server.members.len() as u32,
             calibration: server.calibration,
             uncertainty: self.uncertainty(server)?,
         };
         let mut artifact = fit.to_artifact();
-        // Nothing but the penalty shaped their factors: whoever uses the table must know.
+        // No value shaped their factors: whoever uses the table must know.
         for (name, bare) in UNOBSERVED.into_iter().zip(self.unobserved(server)) {
             if !bare.is_empty() {
+                let bare: Vec<f64> = bare.into_iter().map(|i| i as f64).collect();
                 artifact = artifact.with(name, &[bare.len()], bare);
             }
         }
@@ -320,15 +325,21 @@ impl FedMiss {
         u64::from(cell.row) * self.model.columns() as u64 + u64::from(cell.column)
     }
 
-    /// Rows and columns without an observed cell, as a tensor holds them.
-    fn unobserved(&self, server: &Server) -> [Vec<f64>; 2] {
+    /// The factors as they are judged and handed out: `θ`, with stand-ins where it says nothing.
+    fn handed_out(&self, server: &Server) -> Factors {
+        let [rows, columns] = self.unobserved(server);
+        server.factors.with_stand_ins(&self.model, [&rows, &columns])
+    }
+
+    /// Rows and columns without an observed cell.
+    fn unobserved(&self, server: &Server) -> [Vec<usize>; 2] {
         let (rows, columns) = (self.model.rows(), self.model.columns());
         let mut known = [vec![false; rows], vec![false; columns]];
         for cell in &server.union {
             known[0][*cell as usize / columns] = true;
             known[1][*cell as usize % columns] = true;
         }
-        known.map(|side| (0..side.len()).filter(|i| !side[*i]).map(|i| i as f64).collect())
+        known.map(|side| (0..side.len()).filter(|i| !side[*i]).collect())
     }
 
     /// What comes after the start, or after the memories.
