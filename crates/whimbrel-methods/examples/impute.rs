@@ -40,6 +40,7 @@ fn main() -> Result<()> {
         personal: false,
         participation: 1.0,
         start: None,
+        mix: None,
         downlink,
     };
     let method = Erased(method, BindCells);

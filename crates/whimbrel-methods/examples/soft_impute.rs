@@ -50,6 +50,7 @@ fn main() -> Result<()> {
         personal: false,
         participation: 1.0,
         start: None,
+        mix: None,
     };
     let method = Erased(method, BindCells);
     let data = vec![method.bind(&ClientData::Cells(cells))?];

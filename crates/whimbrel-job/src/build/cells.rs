@@ -13,7 +13,7 @@ use whimbrel_core::{Erased, Error};
 use whimbrel_engine::Stage;
 use whimbrel_methods::fedmiss::baselines::{self, Baselines};
 use whimbrel_methods::fedmiss::select::{self, Given, Select, Selection};
-use whimbrel_methods::fedmiss::{BindCells, Copies, FedMiss, Memory, StepRule};
+use whimbrel_methods::fedmiss::{BindCells, Copies, FedMiss, Memory, Mix, StepRule};
 use whimbrel_methods::step::Schedule;
 use whimbrel_models::lowrank::{Effects, Family, LAMBDA_EFFECTS, LowRank, Settings, Variance};
 
@@ -102,8 +102,9 @@ impl CellsPlan {
                 common.quiet("simpler models", Box::new(Erased(method, BindCells)))
             }
             Kind::Fit => {
-                let start = selection.and_then(|selection| selection.factors);
-                let method = FedMiss { start, ..self.method(common, &model)? };
+                let (start, beside) = selection.map_or((None, None), |s| (s.factors, s.beside));
+                let mix = beside.map(|(_, plain)| Mix { share: select::SHARE, plain });
+                let method = FedMiss { start, mix, ..self.method(common, &model)? };
                 common.fit(Box::new(Erased(method, BindCells)), common.rounds(&common.work()))
             }
         })
@@ -161,6 +162,7 @@ impl CellsPlan {
             personal: self.key.personal,
             participation: common.participation_mean(),
             start: None,
+            mix: None,
             downlink,
         })
     }

@@ -286,7 +286,14 @@ mod tests {
         let mut factors = Factors::zero(&model);
         factors.row_effects = (0..rows).map(|row| 10.0 * row as f64).collect();
         factors.column_effects = (0..columns).map(|column| column as f64).collect();
-        let fit = LowRankFit { model, factors, clients: 2, calibration: None, uncertainty: None };
+        let fit = LowRankFit {
+            model,
+            factors,
+            ceiling: None,
+            clients: 2,
+            calibration: None,
+            uncertainty: None,
+        };
         let names = |n: usize| (0..n).map(|i| i.to_string()).collect();
         Completed::new(fit, names(rows), names(columns), bare)
     }

@@ -5,7 +5,7 @@ use super::state::{Client, Down, Phase, Up};
 use crate::settings::DRAW;
 use whimbrel_codec::{Codec, Packet};
 use whimbrel_core::{Cell, Error, Key, Result};
-use whimbrel_models::lowrank::{Factors, Observed, Scores, own_effect};
+use whimbrel_models::lowrank::{Delivered, Factors, Observed, Scores, own_effect};
 
 impl FedMiss {
     pub(super) fn upload(
@@ -48,7 +48,10 @@ impl FedMiss {
                     sent.iter().zip(&cells).for_each(|(sent, i)| next.memory[*i] += alpha * sent);
                 }
             }
-            Phase::Calibrate => scores = Some(self.scores(&factors, next.effect, data)),
+            Phase::Calibrate => {
+                let table = down.judged(&self.model, factors)?;
+                scores = Some(self.scores(&table, next.effect, data));
+            }
             Phase::Over => return Err(Error::peer("nothing is left to be answered")),
         }
         Ok((next, Up { phase: down.phase, draw, packet, scores }))
@@ -97,10 +100,12 @@ impl FedMiss {
             .clamp(-PERSONAL_MAX, PERSONAL_MAX)
     }
 
-    /// How well the fit does on the client's cells.
-    pub(super) fn scores(&self, factors: &Factors, effect: f64, data: &Observed) -> Scores {
+    /// How well the table does on the client's cells.
+    pub(super) fn scores(&self, table: &Delivered, effect: f64, data: &Observed) -> Scores {
         let family = self.model.family();
-        let mean = |cell: &Cell| family.mean(theta_of(factors, cell) + effect);
+        let mean = |cell: &Cell| {
+            family.mean(table.theta(cell.row as usize, cell.column as usize) + effect)
+        };
         let mut scores = Scores::default();
         for cell in &data.cells {
             scores.observed.add(family, cell.value, mean(cell));

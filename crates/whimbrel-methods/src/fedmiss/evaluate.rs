@@ -6,13 +6,15 @@ use super::settings::{FedMiss, Memory};
 use super::state::{Client, Peer, Phase, Server};
 use whimbrel_core::method::{Evaluate, Metric, MetricValue};
 use whimbrel_core::{ClientId, Error, Result, vector, wire};
-use whimbrel_models::lowrank::{Calibration, Factors, Observed, Scores};
+use whimbrel_models::lowrank::{Calibration, Delivered, Factors, Observed, Scores};
 
 /// The question: how far are your cells from these means?
 #[derive(Clone, Debug)]
 pub struct Ask {
     theta: Vec<f64>,
     clients: u32,
+    /// What held-out cells are judged by, where that is not `theta`.
+    delivered: Option<Delivered>,
 }
 
 /// A client's answer.
@@ -25,7 +27,7 @@ pub struct Answer {
     scores: Scores,
 }
 
-wire!(Ask { theta, clients });
+wire!(Ask { theta, clients, delivered });
 wire!(Answer { loss, residuals, memory_gap2, scores });
 
 impl Evaluate for FedMiss {
@@ -33,9 +35,9 @@ impl Evaluate for FedMiss {
     type Answer = Answer;
 
     fn ask(&self, server: &Server) -> Result<Ask> {
-        // No observed cell is in a row or column that has a stand-in.
-        let theta = self.handed_out(server).to_vector(&self.model);
-        Ok(Ask { theta, clients: server.members.len() as u32 })
+        let theta = server.factors.to_vector(&self.model);
+        let delivered = self.delivered(server);
+        Ok(Ask { theta, clients: server.members.len() as u32, delivered })
     }
 
     fn answer(&self, client: &Client, ask: &Ask, data: &Observed) -> Result<Answer> {
@@ -56,7 +58,11 @@ impl Evaluate for FedMiss {
             }
             vector::norm2_squared(&gap)
         });
-        Ok(Answer { loss, residuals, memory_gap2, scores: self.scores(&factors, effect, data) })
+        let table = match &ask.delivered {
+            Some(table) => table.check(&self.model).map(|()| table.clone())?,
+            None => Delivered { factors, ceiling: None },
+        };
+        Ok(Answer { loss, residuals, memory_gap2, scores: self.scores(&table, effect, data) })
     }
 
     fn check(&self, id: ClientId, peer: &Peer, answer: &Answer) -> Result<()> {

@@ -42,14 +42,14 @@ mod server;
 mod settings;
 mod state;
 
-pub use settings::{Copies, FedMiss, Memory, PERSONAL_MAX, StepRule, auto_step};
+pub use settings::{Copies, FedMiss, Memory, Mix, PERSONAL_MAX, StepRule, auto_step};
 pub use state::{Client, Down, Fold, Member, Peer, Phase, Positions, Server, Summary, Up, Upload};
 
 use crate::settings::Budget;
 use whimbrel_codec::Codec;
 use whimbrel_core::method::{Artifact, Bind, Cohort, Disclosure, Exposure, From, Method, Plan};
 use whimbrel_core::{ClientData, ClientId, Error, Key, Result, vector};
-use whimbrel_models::lowrank::{Factors, LowRankFit, Observed, Scores};
+use whimbrel_models::lowrank::{Delivered, Factors, LowRankFit, Observed, Scores};
 
 /// A client may observe each cell so many times: a bound on what it sends.
 const REPEATS_MAX: usize = 16;
@@ -112,12 +112,9 @@ impl Method for FedMiss {
             None => Factors::start(&self.model, sum / count as f64, key),
         };
         let s_hat = self.model.expected(&factors);
-        Ok(Server {
-            phase: if self.open_memories && self.memory != Memory::Off {
-                Phase::Memory
-            } else {
-                self.first_phase()
-            },
+        let opens = self.open_memories && self.memory != Memory::Off;
+        let mut server = Server {
+            phase: if opens { Phase::Memory } else { Phase::Fit },
             round: 0,
             down: self.downlink.server(&factors.to_vector(&self.model)),
             s_hat,
@@ -136,8 +133,13 @@ impl Method for FedMiss {
             sweeps: 0,
             repairs: 0,
             repaired_rounds: 0,
+            delivered: None,
             calibration: None,
-        })
+        };
+        if !opens && !self.has_rounds() {
+            self.end_rounds(&mut server);
+        }
+        Ok(server)
     }
 
     fn admit(&self, mut server: Server, id: ClientId, summary: &Summary) -> Result<(Server, Peer)> {
@@ -162,14 +164,12 @@ impl Method for FedMiss {
 
     fn downlink(&self, server: &Server, peer: &Peer, _: Key) -> Result<(Peer, Down)> {
         // Send θ_k                                                           (Alg. 7, l. 21)
-        // Afterwards the table that is handed out.
-        let theta = match server.phase {
-            Phase::Calibrate => self.handed_out(server).to_vector(&self.model),
-            _ => server.factors.to_vector(&self.model),
-        };
-        let (down, state) = self.downlink.send(&server.down, &peer.down, &theta)?;
+        let theta = server.factors.to_vector(&self.model);
+        let (record, state) = self.downlink.send(&server.down, &peer.down, &theta)?;
         let clients = server.members.len() as u32;
-        Ok((Peer { down, ..peer.clone() }, Down { phase: server.phase, clients, state }))
+        let delivered = server.delivered.clone();
+        let down = Down { phase: server.phase, clients, state, delivered };
+        Ok((Peer { down: record, ..peer.clone() }, down))
     }
 
     fn local_step(
@@ -241,9 +241,15 @@ impl Method for FedMiss {
     }
 
     fn artifact(&self, server: &Server) -> Result<Artifact> {
+        let table = server.delivered.clone().or_else(|| self.delivered(server));
+        let (factors, ceiling) = match table {
+            Some(Delivered { factors, ceiling }) => (factors, ceiling),
+            None => (server.factors.clone(), None),
+        };
         let fit = LowRankFit {
             model: self.model.clone(),
-            factors: self.handed_out(server),
+            factors,
+            ceiling,
             clients: server.members.len() as u32,
             calibration: server.calibration,
             uncertainty: self.uncertainty(server)?,
@@ -325,12 +331,6 @@ impl FedMiss {
         u64::from(cell.row) * self.model.columns() as u64 + u64::from(cell.column)
     }
 
-    /// The factors as they are judged and handed out: `θ`, with stand-ins where it says nothing.
-    fn handed_out(&self, server: &Server) -> Factors {
-        let [rows, columns] = self.unobserved(server);
-        server.factors.with_stand_ins(&self.model, [&rows, &columns])
-    }
-
     /// Rows and columns without an observed cell.
     fn unobserved(&self, server: &Server) -> [Vec<usize>; 2] {
         let (rows, columns) = (self.model.rows(), self.model.columns());
@@ -342,13 +342,12 @@ impl FedMiss {
         known.map(|side| (0..side.len()).filter(|i| !side[*i]).collect())
     }
 
-    /// What comes after the start, or after the memories.
-    fn first_phase(&self) -> Phase {
-        let none = match self.budget {
-            Budget::Rounds(rounds) => rounds == 0,
-            Budget::Epochs(epochs) => epochs <= 0.0,
-        };
-        if none { Phase::Calibrate } else { Phase::Fit }
+    /// Whether there is any round after the start and the memories.
+    fn has_rounds(&self) -> bool {
+        match self.budget {
+            Budget::Rounds(rounds) => rounds > 0,
+            Budget::Epochs(epochs) => epochs > 0.0,
+        }
     }
 
     fn check_summary(&self, id: ClientId, summary: &Summary) -> Result<()> {

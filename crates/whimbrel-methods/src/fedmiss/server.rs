@@ -7,7 +7,7 @@ use crate::settings::Budget;
 use whimbrel_core::{Error, Key, Result};
 use whimbrel_models::lowrank::interval::HELD_OUT_MIN;
 use whimbrel_models::lowrank::{
-    Calibration, Exact, Push, Scores, Sparse, Uncertainty, effective_parameters,
+    Calibration, Ceiling, Delivered, Exact, Push, Scores, Sparse, Uncertainty, effective_parameters,
 };
 
 /// A run in whose first rounds most observed cells had to be clipped, so many of them, stops: its
@@ -23,8 +23,32 @@ impl FedMiss {
             }
             server.residuals += upload.values.len() as u64;
         }
-        server.phase = self.first_phase();
+        match self.has_rounds() {
+            true => server.phase = Phase::Fit,
+            false => self.end_rounds(&mut server),
+        }
         Ok(server)
+    }
+
+    /// What comes after the last round is about the table as it will be handed out.
+    pub(super) fn end_rounds(&self, server: &mut Server) {
+        server.phase = Phase::Calibrate;
+        server.delivered = self.delivered(server);
+    }
+
+    /// The table as it is judged and handed out; none where that is `θ` itself.
+    pub(super) fn delivered(&self, server: &Server) -> Option<Delivered> {
+        let fitted = &server.factors;
+        let mixed = self.mix.as_ref().map(|mix| fitted.mixed(&mix.plain, mix.share));
+        let is_mixed = mixed.is_some();
+        let factors = mixed.unwrap_or_else(|| fitted.clone());
+        let ceiling = Ceiling::over(&self.model, &factors, server.union.iter().copied());
+        let mut table = Delivered { factors, ceiling };
+        let [rows, columns] = self.unobserved(server);
+        let stand_ins = table.with_stand_ins(&self.model, [&rows, &columns]);
+        let differs = is_mixed || table.ceiling.is_some() || stand_ins.is_some();
+        stand_ins.into_iter().for_each(|factors| table.factors = factors);
+        differs.then_some(table)
     }
 
     pub(super) fn move_table(&self, mut server: Server, fold: &Fold, key: Key) -> Result<Server> {
@@ -82,7 +106,7 @@ impl FedMiss {
             Budget::Epochs(epochs) => server.epoch() >= epochs,
         };
         if done {
-            server.phase = Phase::Calibrate;
+            self.end_rounds(&mut server);
         }
         Ok(server)
     }
@@ -119,7 +143,8 @@ impl FedMiss {
             return Ok(None);
         };
         let (n, phi) = (server.members.len() as u32, calibration.dispersion);
-        Uncertainty::new(&self.model, &server.factors, n, phi, &server.counted()).map(Some)
+        let factors = server.delivered.as_ref().map_or(&server.factors, |table| &table.factors);
+        Uncertainty::new(&self.model, factors, n, phi, &server.counted()).map(Some)
     }
 
     /// M in this round.

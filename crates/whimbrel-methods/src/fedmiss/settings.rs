@@ -6,7 +6,7 @@ use whimbrel_codec::Codec;
 use whimbrel_codec::channel::{Downlink, em_alpha};
 use whimbrel_core::{Error, Result};
 pub use whimbrel_models::lowrank::PERSONAL_MAX;
-use whimbrel_models::lowrank::{Family, LowRank};
+use whimbrel_models::lowrank::{Factors, Family, LowRank};
 
 /// Hyper-parameters.
 pub struct FedMiss {
@@ -33,8 +33,21 @@ pub struct FedMiss {
     pub participation: f64,
     /// Where the table starts, as the parameters travel; near the mean of all cells without.
     pub start: Option<Vec<f64>>,
+    /// What the fit is mixed with before it is judged and handed out.
+    pub mix: Option<Mix>,
     /// The way down, for vectors of [`LowRank::coordinates_len`] numbers.
     pub downlink: Downlink,
+}
+
+/// A share of the fit and the rest of a table of effects alone, `θ` by `θ`: for tables of which it is
+/// not clear which of the two is better. The deviance is convex in `θ`, so that of the mixture is at
+/// most the mixture of both.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Mix {
+    /// The share of the fit.
+    pub share: f64,
+    /// The other table; of rank 0.
+    pub plain: Factors,
 }
 
 /// How the step is chosen.
@@ -110,6 +123,7 @@ impl FedMiss {
             personal: false,
             participation: 1.0,
             start: None,
+            mix: None,
             downlink,
         }
     }
@@ -144,6 +158,13 @@ impl FedMiss {
             && !(copies > 0.0 && copies.is_finite())
         {
             return Err(Error::config(format!("copies = {copies} is not a positive number")));
+        }
+        if let Some(Mix { share, plain }) = &self.mix {
+            let lengths = [plain.row_effects.len(), plain.column_effects.len()];
+            let fits = lengths == [self.model.rows(), self.model.columns()] && plain.rank == 0;
+            if !(fits && *share > 0.0 && *share <= 1.0) {
+                return Err(Error::config("the table to mix the fit with is not one of effects"));
+            }
         }
         if self.downlink.replaces_state() {
             return Err(Error::config(

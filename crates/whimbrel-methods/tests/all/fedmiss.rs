@@ -89,6 +89,7 @@ impl Setup {
             personal: self.personal,
             participation: self.participation,
             start: None,
+            mix: None,
             downlink,
         };
         method.check().unwrap();

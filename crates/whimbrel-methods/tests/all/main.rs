@@ -2,6 +2,7 @@
 //! federation on which naive methods stall.
 
 mod battery;
+mod delivered;
 mod downlinks;
 mod federation;
 mod fedmiss;

@@ -51,6 +51,8 @@ pub struct NewRow {
     pub u: Vec<f64>,
     /// The inverse curvature of `(u, a)`, packed: what few cells leave open.
     pub open: Vec<f64>,
+    /// The largest `theta` of its cells; minus infinity where it has none.
+    pub ceiling: f64,
 }
 
 impl LowRankFit {
@@ -59,7 +61,7 @@ impl LowRankFit {
     pub fn own_effect(&self, cells: &[Cell]) -> Result<f64> {
         let theta = cells.iter().map(|cell| {
             self.check(cell)?;
-            Ok(self.factors.theta(cell.row as usize, cell.column as usize))
+            Ok(self.below_ceiling(cell.row as usize, cell.column as usize))
         });
         let theta: Vec<f64> = theta.collect::<Result<_>>()?;
         let y: Vec<f64> = cells.iter().map(|cell| cell.value).collect();
@@ -113,9 +115,11 @@ impl LowRankFit {
             }
         }
         let open = self.open(cells, &x, offset)?;
+        let theta = cells.iter().map(|(column, _)| self.row_theta(&x, *column as usize));
+        let ceiling = theta.fold(f64::NEG_INFINITY, f64::max);
         let effect = if q > r { x[r] } else { 0.0 };
         x.truncate(r);
-        Ok(NewRow { effect, u: x, open })
+        Ok(NewRow { effect, u: x, open, ceiling })
     }
 
     /// `A^-1` of a new row at `x`.
@@ -146,10 +150,13 @@ impl LowRankFit {
         self.calibration.map_or(1.0, |calibration| calibration.dispersion)
     }
 
-    /// `theta` of a new row's cell, in its box.
+    /// `theta` of a new row's cell, below the ceiling of its own cells and of the column, and in its
+    /// box.
     pub fn theta_of(&self, row: &NewRow, column: usize, offset: f64) -> f64 {
         let x: Vec<f64> = row.u.iter().copied().chain([row.effect]).collect();
-        self.model.family().boxed(self.row_theta(&x, column) + offset)
+        let ceiling = self.ceiling.as_ref().map(|all| all.columns[column].max(row.ceiling));
+        let theta = self.row_theta(&x, column).min(ceiling.unwrap_or(f64::INFINITY));
+        self.model.family().boxed(theta + offset)
     }
 
     /// `n lambda` and `n lambda_effects`, which stand beside sums over cells.
@@ -199,7 +206,14 @@ mod tests {
         let model = LowRank::new(settings).unwrap();
         let mut factors = Factors::start(&model, 0.6, Key::root(3));
         vector::scale(&mut factors.v, 5.0);
-        LowRankFit { model, factors, clients: 3, calibration: None, uncertainty: None }
+        LowRankFit {
+            model,
+            factors,
+            ceiling: None,
+            clients: 3,
+            calibration: None,
+            uncertainty: None,
+        }
     }
 
     #[test]
@@ -274,7 +288,14 @@ mod tests {
         normals(0.4, &mut factors.column_effects);
         normals(0.6, &mut factors.u);
         normals(0.6, &mut factors.v);
-        let fit = LowRankFit { model, factors, clients: 4, calibration: None, uncertainty: None };
+        let fit = LowRankFit {
+            model,
+            factors,
+            ceiling: None,
+            clients: 4,
+            calibration: None,
+            uncertainty: None,
+        };
         for known in 1..=3 {
             let (mut inside, mut all) = (0, 0);
             for _ in 0..600 {

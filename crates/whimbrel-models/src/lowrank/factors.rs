@@ -66,6 +66,24 @@ impl Factors {
         self.intercept + self.row_effects[row] + self.column_effects[column] + product
     }
 
+    /// `share` of this table and the rest of another, `theta` by `theta`, where the other has effects
+    /// alone.
+    pub fn mixed(&self, plain: &Self, share: f64) -> Self {
+        let mix = |own: f64, other: f64| share * own + (1.0 - share) * other;
+        let list = |own: &[f64], other: &[f64]| -> Vec<f64> {
+            own.iter().zip(other).map(|(own, other)| mix(*own, *other)).collect()
+        };
+        let root = share.sqrt();
+        Self {
+            rank: self.rank,
+            intercept: mix(self.intercept, plain.intercept),
+            row_effects: list(&self.row_effects, &plain.row_effects),
+            column_effects: list(&self.column_effects, &plain.column_effects),
+            u: self.u.iter().map(|u| root * u).collect(),
+            v: self.v.iter().map(|v| root * v).collect(),
+        }
+    }
+
     /// The coordinates in which the parameters travel: [`LowRank::blocks`] in order.
     pub fn to_vector(&self, model: &LowRank) -> Vec<f64> {
         let effects = model.settings().effects;
@@ -137,6 +155,21 @@ mod tests {
             let mut odd = sent;
             odd[3] = f64::NAN;
             assert!(Factors::from_vector(&model, &odd).is_err());
+        }
+    }
+
+    #[test]
+    fn a_mixed_table_has_mixed_parameters() {
+        let model = model(Effects::RowColumn, 2);
+        let mut own = Factors::start(&model, 3.0, Key::root(1));
+        own.row_effects = vec![0.3, -0.1, 0.0, 2.0, 1.0];
+        let mut plain = Factors::start(&self::model(Effects::Column, 0), 5.0, Key::root(2));
+        plain.column_effects = vec![1.0, 0.5, -1.0, 0.0];
+        let mixed = own.mixed(&plain, 0.25);
+        for cell in 0..20 {
+            let theta = |of: &Factors| of.theta(cell / 4, cell % 4);
+            let wanted = 0.25 * theta(&own) + 0.75 * theta(&plain);
+            assert!((theta(&mixed) - wanted).abs() < 1e-14);
         }
     }
 

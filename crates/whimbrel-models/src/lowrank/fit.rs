@@ -1,5 +1,6 @@
 //! A fitted table: what is expected of a cell, and how sure that is.
 
+use super::ceiling::{Ceiling, capped};
 use super::interval::{self, Calibration, Group, NORMAL_QUANTILE};
 use super::{Effects, Factors, Family, LowRank, Settings, Uncertainty, Variance};
 use whimbrel_core::linalg::packed_len;
@@ -16,6 +17,8 @@ pub struct LowRankFit {
     pub model: LowRank,
     /// Effects and factors.
     pub factors: Factors,
+    /// What no estimate of a count goes beyond.
+    pub ceiling: Option<Ceiling>,
     /// `n`, which the penalties weigh against the cells: a row is fitted with ridge `n lambda`.
     pub clients: u32,
     /// How far off values are; none where a run stopped before it was known.
@@ -26,9 +29,19 @@ pub struct LowRankFit {
 }
 
 impl LowRankFit {
-    /// `theta_jl`, in its box.
+    /// `theta_jl`, below its ceiling and in its box.
     pub fn theta(&self, row: usize, column: usize) -> f64 {
-        self.model.family().boxed(self.factors.theta(row, column))
+        self.theta_with(row, column, 0.0)
+    }
+
+    /// The same with something added under the box alone: a client's own effect.
+    pub fn theta_with(&self, row: usize, column: usize, effect: f64) -> f64 {
+        self.model.family().boxed(self.below_ceiling(row, column) + effect)
+    }
+
+    /// `theta_jl`, below its ceiling.
+    pub(super) fn below_ceiling(&self, row: usize, column: usize) -> f64 {
+        capped(self.ceiling.as_ref(), self.factors.theta(row, column), row, column)
     }
 
     /// What is expected of a cell.
@@ -126,6 +139,13 @@ impl LowRankFit {
         out = number(out, "lambda_effects", lambda_effects);
         out = number(out, "clients", f64::from(self.clients));
         out = number(out, "unit_variance", f64::from(u8::from(variance == Variance::Unit)));
+        if let Some(ceiling) = &self.ceiling {
+            out = out.with("row_ceiling", &[rows], ceiling.rows.clone()).with(
+                "column_ceiling",
+                &[columns],
+                ceiling.columns.clone(),
+            );
+        }
         if let Some(calibration) = self.calibration {
             out = number(out, "dispersion", calibration.dispersion);
             let groups = calibration.groups();
@@ -229,8 +249,16 @@ impl LowRankFit {
                 )?,
             }),
         };
+        let ceiling = match artifact.tensor("row_ceiling") {
+            None => None,
+            Some(_) => Some(Ceiling {
+                rows: values("row_ceiling", rows)?,
+                columns: values("column_ceiling", columns)?,
+            }),
+        };
         let clients = number("clients")? as u32;
-        Ok(Self { model: LowRank::new(settings)?, factors, clients, calibration, uncertainty })
+        let model = LowRank::new(settings)?;
+        Ok(Self { model, factors, ceiling, clients, calibration, uncertainty })
     }
 
     fn dispersion_of(&self, mean: f64) -> f64 {
@@ -258,7 +286,9 @@ mod tests {
         let group = |last, quantile| Group { last, quantile, dispersion: 2.5 };
         let groups = [group(9, 2.0), group(31, 3.0)];
         let calibration = Calibration::from_parts(2.5, &groups, true, Some(0.9)).unwrap();
-        LowRankFit { model, factors, clients: 4, calibration: Some(calibration), uncertainty: None }
+        let ceiling = Ceiling::over(&model, &factors, [3, 8].into_iter());
+        let calibration = Some(calibration);
+        LowRankFit { model, factors, ceiling, clients: 4, calibration, uncertainty: None }
     }
 
     #[test]

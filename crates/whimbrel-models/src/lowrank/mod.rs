@@ -13,6 +13,7 @@
 
 mod adapt;
 mod balance;
+mod ceiling;
 mod complete;
 mod data;
 mod factors;
@@ -29,6 +30,7 @@ mod stand_in;
 mod uncertainty;
 
 pub use adapt::{NewRow, PERSONAL_MAX, own_effect};
+pub use ceiling::{Ceiling, Delivered};
 pub use complete::{Advance, COPIES_UNOBSERVED, Exact, Push, Sparse};
 pub use data::Observed;
 pub use factors::Factors;

@@ -142,10 +142,10 @@ fn selection(summary: &Map<String, Value>) -> String {
         return String::new();
     };
     let figure = |of: &Value, key: &str| of.get(key).and_then(Value::as_f64);
-    let chosen = |of: &Value| {
-        let same = |key: &str| of.get(key) == summary.get(key);
-        let ridge = figure(of, "rank") == Some(0.0) || same("lambda");
-        same("rank") && same("effects") && same("lambda_effects") && ridge
+    let chosen = |of: &Value| match figure(of, "share").unwrap_or(0.0) {
+        0.0 => String::new(),
+        1.0 => " <span class=\"quiet\">(chosen)</span>".into(),
+        share => format!(" <span class=\"quiet\">({} of the estimates)</span>", percent(share)),
     };
     let text = |of: &Value, key: &str, digits| {
         figure(of, key).map_or(MISSING.into(), |v| number(v, digits))
@@ -157,7 +157,7 @@ fn selection(summary: &Map<String, Value>) -> String {
                 "<tr><th scope=\"row\">{}{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
                  </tr>\n",
                 text(of, "rank", 4),
-                if chosen(of) { " <span class=\"quiet\">(chosen)</span>" } else { "" },
+                chosen(of),
                 text(of, "lambda", 3),
                 escape(of.get("effects").and_then(Value::as_str).unwrap_or(MISSING)),
                 text(of, "lambda_effects", 3),
@@ -168,8 +168,16 @@ fn selection(summary: &Map<String, Value>) -> String {
         .collect();
     let rank =
         figure(&Value::Object(summary.clone()), "rank").map_or(MISSING.into(), |r| number(r, 4));
+    let mixed = match summary.get("share").and_then(Value::as_f64) {
+        Some(share) if share < 1.0 => format!(
+            " It is not clear that it is better than rank 0: estimates are {} of the one and {} of the other.",
+            percent(share),
+            percent(1.0 - share)
+        ),
+        _ => String::new(),
+    };
     format!(
-        "<p class=\"verdict\">Cross-validation over {} candidates chose rank {rank}.</p>\n<details>\
+        "<p class=\"verdict\">Cross-validation over {} candidates chose rank {rank}.{mixed}</p>\n<details>\
          <summary>What was tried</summary><div class=\"scroll\"><table class=\"contenders\"><thead>\
          <tr><th scope=\"col\">rank</th><th scope=\"col\">lambda</th><th scope=\"col\">effects</th>\
          <th scope=\"col\">ridge on effects</th><th scope=\"col\">deviance per validation cell</th><th scope=\"col\">standard error</th></tr>\

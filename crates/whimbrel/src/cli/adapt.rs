@@ -187,8 +187,7 @@ impl<'a> Adapted<'a> {
         let fit = &self.table().fit;
         match &self.places[row] {
             Place::Known(row) => {
-                let theta = fit.factors.theta(*row, column) + self.effect;
-                Some((fit.model.family().boxed(theta), fit.spread(*row, column)))
+                Some((fit.theta_with(*row, column, self.effect), fit.spread(*row, column)))
             }
             Place::New(row) => {
                 Some((fit.theta_of(row, column, self.effect), fit.spread_of(row, column)))

@@ -254,10 +254,7 @@ impl RunSheet<'_> {
     fn shifted(&self, row: usize, column: usize) -> Option<(f64, f64)> {
         let fit = &self.table.fit;
         let own = self.effect != 0.0 && self.table.knows(row, column);
-        own.then(|| {
-            let theta = fit.factors.theta(row, column) + self.effect;
-            (fit.model.family().boxed(theta), fit.spread(row, column))
-        })
+        own.then(|| (fit.theta_with(row, column, self.effect), fit.spread(row, column)))
     }
 }
 

@@ -1,13 +1,17 @@
 //! What a selection delivers: the model to fit, where to start, and what was tried.
 
-use super::search::{Candidate, Trial};
+use super::SHARE;
+use super::search::{Candidate, Choice, Trial};
 use super::state::Server;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{Error, Result};
-use whimbrel_models::lowrank::Effects;
+use whimbrel_models::lowrank::{Effects, Factors};
 
 /// The kind of the artifact.
 pub const KIND: &str = "selection";
+/// The model of rank 0 to mix with, and its fit.
+const BESIDE: [&str; 4] =
+    ["beside", "beside_intercept", "beside_row_effects", "beside_column_effects"];
 /// Columns of the artifact's table of candidates.
 const COLUMNS: usize = 7;
 
@@ -18,12 +22,25 @@ pub struct Selection {
     pub chosen: Candidate,
     /// Its fit to all cells, as the parameters travel; none where the stage broke off before.
     pub factors: Option<Vec<f64>>,
+    /// The model of rank 0 to mix it with and its fit to all cells, where it is not clear which of the
+    /// two is better.
+    pub beside: Option<(Candidate, Factors)>,
     /// Every candidate with its mean validation deviance, the standard error of that, and the
     /// rounds it took.
     pub tried: Vec<(Candidate, f64, f64, u32)>,
 }
 
 impl Selection {
+    /// What share of the delivered table a candidate has.
+    pub fn share_of(&self, candidate: &Candidate) -> f64 {
+        match &self.beside {
+            Some((plain, _)) if plain == candidate => 1.0 - SHARE,
+            Some(_) if self.chosen == *candidate => SHARE,
+            None if self.chosen == *candidate => 1.0,
+            _ => 0.0,
+        }
+    }
+
     /// Reads the stage's artifact.
     pub fn from_artifact(artifact: &Artifact) -> Result<Self> {
         let broken = || Error::data("the selection is not one that this program writes");
@@ -38,7 +55,22 @@ impl Selection {
         let chosen = chosen.and_then(|numbers| candidate(&numbers));
         let tried: Option<_> = table.values.chunks_exact(COLUMNS).map(row).collect();
         let factors = artifact.tensor("factors").map(|tensor| tensor.values.clone());
-        Ok(Self { chosen: chosen.ok_or_else(broken)?, factors, tried: tried.ok_or_else(broken)? })
+        let beside = match BESIDE.map(|name| artifact.tensor(name)) {
+            [Some(model), Some(intercept), Some(rows), Some(columns)] => {
+                let factors = Factors {
+                    rank: 0,
+                    intercept: intercept.values.first().copied().ok_or_else(broken)?,
+                    row_effects: rows.values.clone(),
+                    column_effects: columns.values.clone(),
+                    u: Vec::new(),
+                    v: Vec::new(),
+                };
+                Some((candidate(&model.values).ok_or_else(broken)?, factors))
+            }
+            _ => None,
+        };
+        let (chosen, tried) = (chosen.ok_or_else(broken)?, tried.ok_or_else(broken)?);
+        Ok(Self { chosen, factors, beside, tried })
     }
 }
 
@@ -54,9 +86,9 @@ fn numbers(candidate: &Candidate) -> [f64; 4] {
     [effects as u8 as f64, rank as f64, lambda, lambda_effects]
 }
 
-/// The artifact of a server whose trial at `chosen` is taken.
-pub(super) fn artifact(server: &Server, chosen: usize, factors: Option<Vec<f64>>) -> Artifact {
-    let trial = &server.trials[chosen];
+/// The artifact of a server that makes this choice.
+pub(super) fn artifact(server: &Server, choice: Choice, factors: Option<Vec<f64>>) -> Artifact {
+    let trial = &server.trials[choice.trial];
     let [effects, rank, lambda, lambda_effects] = numbers(&trial.candidate);
     let row = |trial: &Trial| {
         let scores = [trial.mean(), trial.standard_error(), f64::from(trial.rounds)];
@@ -79,6 +111,15 @@ pub(super) fn artifact(server: &Server, chosen: usize, factors: Option<Vec<f64>>
         out = out.with(name, &[], vec![value]);
     }
     out = out.with("candidates", &[server.trials.len(), COLUMNS], table);
+    if let (Some(beside), Some(plain)) = (choice.beside, &server.plain) {
+        let Factors { intercept, row_effects, column_effects, .. } = plain;
+        let [model, mean, of_rows, of_columns] = BESIDE;
+        out = out
+            .with(model, &[4], self::numbers(&server.trials[beside].candidate).to_vec())
+            .with(mean, &[], vec![*intercept])
+            .with(of_rows, &[row_effects.len()], row_effects.clone())
+            .with(of_columns, &[column_effects.len()], column_effects.clone());
+    }
     match factors {
         Some(factors) => out.with("factors", &[factors.len()], factors),
         None => out,

@@ -22,7 +22,7 @@ mod warm;
 
 pub use delivery::{KIND, Selection};
 use search::{BEAT, BEAT_SMALL};
-pub use search::{CANDIDATES_MAX, Candidate, Search, Trial, choose};
+pub use search::{CANDIDATES_MAX, Candidate, Choice, Rule, Search, Trial, choose};
 pub use state::{Client, Down, Fold, Folds, Refit, Server, Up};
 
 use super::roll::{Answers, Roll};
@@ -42,6 +42,8 @@ const SETTLED: f64 = 3e-4;
 const OBSERVATIONS_PER_NUMBER: f64 = 2.5;
 /// Fits of the chosen model to all cells, where it has factors.
 const REFITS: u32 = 4;
+/// The share of a low rank that is better than rank 0, but not clearly so.
+pub const SHARE: f64 = 1.0 / 3.0;
 /// So many folds are those of a small table.
 const SMALL_FOLDS: u32 = 5;
 /// What the job gives; the rest is searched.
@@ -167,8 +169,9 @@ impl Select {
             true => fit.personal_effect(&factors, &client.fit, &part, down.fit.clients),
             false => 0.0,
         };
+        let table = down.fit.judged(&fit.model, factors)?;
         let deviance = |cell: &Cell| {
-            let theta = factors.theta(cell.row as usize, cell.column as usize) + effect;
+            let theta = table.theta(cell.row as usize, cell.column as usize) + effect;
             family.judged_deviance(cell.value, family.mean(theta))
         };
         let new: Vec<f64> = part.held_out.iter().map(deviance).collect();
@@ -195,7 +198,7 @@ impl Select {
         trial.rounds += 1;
         let moved2 = server.fit.update_norm2.unwrap_or(f64::INFINITY);
         if moved2 <= SETTLED * SETTLED * server.fit.table_norm2 {
-            server.fit.phase = Phase::Calibrate;
+            fit.end_rounds(&mut server.fit);
         }
         let over = server.fit.phase == Phase::Calibrate;
         if over && server.fold == 0 && trial.candidate == self.candidate(0, 0.0) {
@@ -208,8 +211,15 @@ impl Select {
         }
     }
 
-    /// Keeps the better of the fits to all cells, and goes on with the next one or with none.
+    /// Keeps the better of the fits to all cells, and goes on with the next one or with none. The one
+    /// of rank 0 comes first where there is one to mix with.
     fn refitted(&self, mut server: Server, fit: &FedMiss, key: Key) -> Result<Server> {
+        let Choice { trial, beside } = self.chosen(&server.trials, server.folds)?;
+        if beside == Some(server.at as usize) {
+            server.plain = Some(server.fit.factors.clone());
+            server.at = trial as u32;
+            return self.begin(server, key);
+        }
         server.refits += 1;
         let objective = warm::objective(fit, &server.fit);
         if server.best.as_ref().is_none_or(|best| objective < best.objective) {
@@ -254,7 +264,11 @@ impl Select {
                     server.scored.clear();
                     server.settled = server.trials.clone();
                     match server.fold == server.folds.count {
-                        true => server.at = self.chosen(&server.trials, server.folds)? as u32,
+                        true => {
+                            let Choice { trial, beside } =
+                                self.chosen(&server.trials, server.folds)?;
+                            server.at = beside.unwrap_or(trial) as u32;
+                        }
                         false => server.found.clear(),
                     }
                 }
@@ -263,11 +277,15 @@ impl Select {
         self.begin(server, key)
     }
 
-    /// Which trial is taken, by the scores so far.
-    fn chosen(&self, trials: &[Trial], folds: Folds) -> Result<usize> {
-        let errors = if folds.count >= SMALL_FOLDS { BEAT_SMALL } else { BEAT };
-        let chosen = choose(trials, self.search.rank.is_some(), errors);
-        chosen.ok_or_else(|| Error::internal("nothing was tried"))
+    /// What is taken, by the scores so far.
+    fn chosen(&self, trials: &[Trial], folds: Folds) -> Result<Choice> {
+        let rule = Rule {
+            rank_given: self.search.rank.is_some(),
+            beat: if folds.count >= SMALL_FOLDS { BEAT_SMALL } else { BEAT },
+            // A client's own effect belongs to one model.
+            mixes: !self.personal,
+        };
+        choose(trials, rule).ok_or_else(|| Error::internal("nothing was tried"))
     }
 
     /// Sets up the fit of the trial in progress.
@@ -341,6 +359,7 @@ impl Method for Select {
             scored: Vec::new(),
             found: Vec::new(),
             roll: Roll::default(),
+            plain: None,
             best: None,
             refits: 0,
         })
@@ -453,11 +472,11 @@ impl Method for Select {
     }
 
     fn artifact(&self, server: &Server) -> Result<Artifact> {
-        let chosen = self.chosen(&server.trials, server.folds)?;
-        let fit = self.fit(&server.trials[chosen].candidate)?;
+        let choice = self.chosen(&server.trials, server.folds)?;
+        let fit = self.fit(&server.trials[choice.trial].candidate)?;
         let over = server.fit.phase == Phase::Over;
         let factors = over.then(|| server.fit.factors.to_vector(&fit.model));
-        Ok(delivery::artifact(server, chosen, factors))
+        Ok(delivery::artifact(server, choice, factors))
     }
 
     fn disclosures(&self) -> Vec<Disclosure> {

@@ -36,6 +36,9 @@ const WITHIN: f64 = 1.0;
 /// counts make up the deviance they are as large as any difference, and excuse everything. Between
 /// low ranks and ridges errors alone count: there the weaker ridge is the one that extrapolates.
 const FAR: f64 = 1.5;
+/// A low rank that does not clearly beat rank 0 has a say beside it where its score is below this
+/// share of that of rank 0.
+const HOPEFUL: f64 = 0.98;
 
 /// The most candidates a search tries: columns alone, one path at rank 0, one at another, two ridges
 /// for each other rank.
@@ -255,14 +258,36 @@ fn best_of(
     Ok(if second < first { (second, tried[1]) } else { (first, tried[0]) })
 }
 
+/// What is taken.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Choice {
+    /// The trial whose model is fitted.
+    pub trial: usize,
+    /// The trial of rank 0 that it is mixed with, where it is not clear which of the two is better.
+    pub beside: Option<usize>,
+}
+
+/// How a choice is made.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Rule {
+    /// Whether the job gives the rank: then rank 0 is no choice.
+    pub rank_given: bool,
+    /// By how many standard errors a low rank must beat rank 0.
+    pub beat: f64,
+    /// Whether two models may be mixed.
+    pub mixes: bool,
+}
+
 /// Which trial to take; none where nothing was tried.
 ///
 /// The best model of rank 0 stands unless the best low-rank one beats it by `beat` standard errors of
 /// the difference, paired cell by cell, or scores less than two thirds of it. Then it is the simplest
-/// (smallest rank, then strongest ridge) within one such error of the best. At rank 0 the ridge on
+/// (smallest rank, then strongest ridge) within one such error of the best. Where
+/// the best low-rank one scores better, but not so clearly, both have a say. At rank 0 the ridge on
 /// the effects is the weakest within one error of the best: the usual one, unless another is clearly
-/// better. Where the job gives the rank, rank 0 is no choice.
-pub fn choose(trials: &[Trial], rank_given: bool, beat: f64) -> Option<usize> {
+/// better.
+pub fn choose(trials: &[Trial], rule: Rule) -> Option<Choice> {
+    let Rule { rank_given, beat, mixes } = rule;
     let better = |a: &usize, b: &usize| trials[*a].mean().total_cmp(&trials[*b].mean());
     let all = 0..trials.len();
     let plain = all.clone().filter(|i| trials[*i].candidate.rank == 0).min_by(better);
@@ -280,16 +305,25 @@ pub fn choose(trials: &[Trial], rank_given: bool, beat: f64) -> Option<usize> {
         let ridge = |i: &usize| trials[*i].candidate.lambda_effects;
         all.clone().filter(same).min_by(|a, b| ridge(a).total_cmp(&ridge(b)))
     };
-    let Some(best) = low_rank.clone().min_by(better) else { return plain.and_then(usual) };
+    let alone = |trial| Choice { trial, beside: None };
+    let Some(best) = low_rank.clone().min_by(better) else {
+        return plain.and_then(usual).map(alone);
+    };
     let far = |i: usize| trials[i].mean() > FAR * trials[best].mean();
     let stands = |i: &usize| !rank_given && within(beat, *i, best) && !far(*i);
     if let Some(plain) = plain.filter(stands) {
-        return usual(plain);
+        let hopeful = trials[best].mean() < HOPEFUL * trials[plain].mean();
+        let usual = usual(plain);
+        return match mixes && hopeful {
+            true => Some(Choice { trial: best, beside: usual }),
+            false => usual.map(alone),
+        };
     }
-    low_rank.filter(|i| close(*i, best)).min_by(|a, b| {
+    let simplest = low_rank.filter(|i| close(*i, best)).min_by(|a, b| {
         let (a, b) = (&trials[*a].candidate, &trials[*b].candidate);
         a.rank.cmp(&b.rank).then(b.lambda.total_cmp(&a.lambda))
-    })
+    });
+    simplest.map(alone)
 }
 
 /// The mean deviance of `a` less that of `b`, and its standard error.
@@ -317,6 +351,13 @@ mod tests {
             lambda_effects: 1e-3,
             search_effects: false,
         }
+    }
+
+    /// The one trial that is taken where nothing is mixed.
+    fn taken(trials: &[Trial], rank_given: bool, beat: f64) -> usize {
+        let choice = choose(trials, Rule { rank_given, beat, mixes: false }).unwrap();
+        assert_eq!(choice.beside, None);
+        choice.trial
     }
 
     /// Runs a search whose scores are known. So many of a hundred cells carry the differences, each
@@ -357,7 +398,7 @@ mod tests {
         assert!(order.contains(&(5, 0.12)) && order.contains(&(8, 0.25)), "{order:?}");
         assert!(order.contains(&(2, 0.06)) && !order.contains(&(1, 0.12)), "{order:?}");
         assert_eq!(trials[0].candidate.effects, Effects::Column);
-        let chosen = trials[choose(&trials, false, BEAT).unwrap()].candidate;
+        let chosen = trials[taken(&trials, false, BEAT)].candidate;
         assert_eq!((chosen.rank, chosen.lambda), (5, 0.12));
     }
 
@@ -384,7 +425,7 @@ mod tests {
         let given = Search { rank: Some(4), ..search() };
         for (lambda_max, lambda) in [(0.0, 0.0), (1.0, 0.5)] {
             let trials = tried_at(&given, lambda_max, 100.0, score);
-            let chosen = trials[choose(&trials, true, BEAT).unwrap()].candidate;
+            let chosen = trials[taken(&trials, true, BEAT)].candidate;
             assert_eq!((chosen.rank, chosen.lambda), (4, lambda));
         }
         let free = tried_at(&search(), 0.0, 100.0, score);
@@ -402,7 +443,7 @@ mod tests {
             let trials = tried(&search, carriers, score);
             let ridges: Vec<f64> = trials.iter().map(|t| t.candidate.lambda_effects).collect();
             assert_eq!(ridges, [1e-3, 1e-3, 0.004, 0.016, 0.064]);
-            let found = trials[choose(&trials, false, BEAT).unwrap()].candidate;
+            let found = trials[taken(&trials, false, BEAT)].candidate;
             assert_eq!((found.effects, found.lambda_effects), (Effects::RowColumn, chosen));
         }
         // What hardly changes the score is not pursued.
@@ -414,12 +455,12 @@ mod tests {
     fn rank_zero_stands_unless_it_is_clearly_beaten() {
         let score = |c: Candidate| if c.rank == 0 { 1.4 } else { 1.0 };
         let unclear = tried(&search(), 1.0, score);
-        assert_eq!(unclear[choose(&unclear, false, BEAT).unwrap()].candidate.rank, 0);
-        assert!(unclear[choose(&unclear, true, BEAT).unwrap()].candidate.rank > 0);
+        assert_eq!(unclear[taken(&unclear, false, BEAT)].candidate.rank, 0);
+        assert!(unclear[taken(&unclear, true, BEAT)].candidate.rank > 0);
         let clear = tried(&search(), 100.0, score);
-        let chosen = clear[choose(&clear, false, BEAT).unwrap()].candidate;
+        let chosen = clear[taken(&clear, false, BEAT)].candidate;
         assert_eq!((chosen.rank, chosen.lambda), (1, 0.5), "the simplest of equals");
-        assert_eq!(choose(&[], false, BEAT), None);
+        assert_eq!(choose(&[], Rule { rank_given: false, beat: BEAT, mixes: true }), None);
     }
 
     #[test]
@@ -432,15 +473,36 @@ mod tests {
             (rank, _) => 1.8 + 0.7 * rank as f64 + 0.1 * c.lambda,
         };
         let trials = tried(&search(), 4.0, flocks);
-        let best = choose(&trials, true, BEAT).unwrap();
+        let best = taken(&trials, true, BEAT);
         let (gain, error) = difference(&trials, 0, best);
         assert!(gain > 0.0 && gain < BEAT_SMALL * error);
-        assert_eq!(trials[choose(&trials, false, BEAT_SMALL).unwrap()].candidate.rank, 1);
+        assert_eq!(trials[taken(&trials, false, BEAT_SMALL)].candidate.rank, 1);
 
         // Between low ranks errors do.
         let low = |c: Candidate| [3.0, 1.6, 1.6, 1.0][c.rank.min(3)];
         let trials = tried(&search(), 0.5, low);
-        assert_eq!(trials[choose(&trials, false, BEAT).unwrap()].candidate.rank, 2);
+        assert_eq!(trials[taken(&trials, false, BEAT)].candidate.rank, 2);
+    }
+
+    #[test]
+    fn a_low_rank_that_is_better_without_being_clearly_so_has_a_say_beside_rank_zero() {
+        let mixed = |score: f64, rank_given, carriers| {
+            let score = move |c: Candidate| match (c.rank, c.effects) {
+                (0, Effects::Column) => 2.0,
+                (0, _) => 1.0,
+                (rank, _) => score + 1e-3 * (rank as f64 - 2.0).abs(),
+            };
+            let trials = tried(&search(), carriers, score);
+            let choice = choose(&trials, Rule { rank_given, beat: BEAT, mixes: true }).unwrap();
+            let of = |i: usize| trials[i].candidate;
+            (of(choice.trial).rank, choice.beside.map(|i| (of(i).rank, of(i).effects)))
+        };
+        let plain = Some((0, Effects::RowColumn));
+        assert_eq!(mixed(0.9, false, 1.0), (2, plain), "the best, not the simplest");
+        assert_eq!(mixed(0.99, false, 1.0), (0, None), "too little to hope for");
+        assert_eq!(mixed(1.1, false, 1.0), (0, None));
+        assert_eq!(mixed(0.9, false, 100.0), (2, None), "clearly better");
+        assert_eq!(mixed(0.9, true, 1.0), (2, None), "rank 0 is no choice");
     }
 
     #[test]
@@ -449,7 +511,7 @@ mod tests {
             |rows: f64| move |c: Candidate| if c.effects == Effects::Column { 2.0 } else { rows };
         for (rows, effects) in [(1.9, Effects::RowColumn), (2.1, Effects::Column)] {
             let trials = tried_at(&search(), 0.0, 1.0, score(rows));
-            let chosen = trials[choose(&trials, false, BEAT).unwrap()].candidate;
+            let chosen = trials[taken(&trials, false, BEAT)].candidate;
             assert_eq!((chosen.rank, chosen.effects), (0, effects));
         }
     }

@@ -70,6 +70,8 @@ pub struct Server {
     pub found: Vec<Factors>,
     /// Who has scored the trial in progress.
     pub roll: Roll,
+    /// The fit of rank 0 to all cells, where the low-rank one is mixed with it.
+    pub plain: Option<Factors>,
     /// The best fit to all cells so far, once there is one.
     pub best: Option<Refit>,
     /// How many were made.
@@ -173,6 +175,7 @@ wire!(Server {
     scored,
     found,
     roll,
+    plain,
     best,
     refits
 });
