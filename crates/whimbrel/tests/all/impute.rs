@@ -92,6 +92,27 @@ fn the_documented_job_runs_as_written() {
 }
 
 #[test]
+fn a_step_that_is_too_long_is_cut_with_a_note() {
+    let job = |step: &str| {
+        let job = JOB.replace("batch = 100", "batch = 5").replace("epochs = 150", "epochs = 5");
+        job.replace("step = \"auto\"", &format!("step = {step}"))
+    };
+    let run = |step: &str| {
+        let sandbox = sandbox(&job(step));
+        let ran = sandbox.ok(&["run", "job.toml", "--out", "out"]);
+        (number(&sandbox.object("out/summary.json"), "step"), ran.stderr)
+    };
+    let (automatic, quiet) = run("\"auto\"");
+    assert!(!quiet.contains("too long"), "{quiet}");
+    let (used, told) = run("1.0");
+    assert_eq!(used, automatic);
+    assert!(told.contains("step = 1 is too long"), "{told}");
+    let (short, quiet) = run("0.01");
+    assert_eq!(short, 0.01);
+    assert!(!quiet.contains("too long"), "{quiet}");
+}
+
+#[test]
 fn what_a_report_needs_is_in_the_folder() {
     let sandbox = sandbox(JOB);
     let summary = sandbox.run_job("out");
