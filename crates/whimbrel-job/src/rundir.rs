@@ -1,13 +1,15 @@
 //! A run's directory: where it is, what may be in it, and what is written there.
 
 mod changes;
+mod convergence;
 mod files;
 mod seeds;
 mod table;
 
+pub use convergence::unconverged;
 pub use files::{Facts, quoted, resolved};
 pub use seeds::aggregate;
-pub use table::{findings, unconverged, verdict};
+pub use table::{findings, shortened, verdict};
 
 use self::changes::changes;
 use self::files::{clients_csv, model_json, pretty, safetensors, space, summary};
@@ -215,7 +217,8 @@ impl RunDir {
             self.write("preview.csv", preview.as_bytes())?;
         }
         let mut summary = summary(job, loaded, outcome, objective, plan);
-        if let Some(table) = table::table(job, loaded, outcome)?
+        let pace = convergence::objective_pace(&self.path);
+        if let Some(table) = table::table(job, loaded, outcome, pace)?
             && !matches!(outcome.ending, Ending::Failed(_))
         {
             self.write("imputation.json", pretty(&table.imputation).as_bytes())?;

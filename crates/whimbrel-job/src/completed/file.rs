@@ -108,25 +108,55 @@ fn lacks(key: &str) -> String {
 /// What was observed of a table: the mean where a cell was observed several times.
 #[derive(Clone, Debug, Default)]
 pub struct Observations {
-    cells: HashMap<(u32, u32), (f64, u32)>,
+    cells: HashMap<(u32, u32), Seen>,
+}
+
+/// What was observed of one cell.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    sum: f64,
+    count: u32,
+    /// Whether the fit had one of them.
+    in_fit: bool,
 }
 
 impl Observations {
-    /// Of these cells.
+    /// Of these cells, which the fit had or may have had.
     pub fn new<'a>(cells: impl IntoIterator<Item = &'a Cell>) -> Self {
         let mut all = Self::default();
-        for cell in cells {
-            let entry = all.cells.entry((cell.row, cell.column)).or_default();
-            entry.0 += cell.value;
-            entry.1 += 1;
-        }
+        all.add(cells, true);
         all
+    }
+
+    /// These too, which were kept out of the fit.
+    pub fn with_held_out<'a>(mut self, cells: impl IntoIterator<Item = &'a Cell>) -> Self {
+        self.add(cells, false);
+        self
+    }
+
+    fn add<'a>(&mut self, cells: impl IntoIterator<Item = &'a Cell>, in_fit: bool) {
+        for cell in cells {
+            let seen = self.cells.entry((cell.row, cell.column)).or_default();
+            seen.sum += cell.value;
+            seen.count += 1;
+            seen.in_fit |= in_fit;
+        }
     }
 
     /// What was observed of a cell.
     pub fn value(&self, row: usize, column: usize) -> Option<f64> {
-        let (sum, count) = self.cells.get(&(row as u32, column as u32))?;
-        Some(sum / f64::from(*count))
+        let seen = self.cells.get(&(row as u32, column as u32))?;
+        Some(seen.sum / f64::from(seen.count))
+    }
+
+    /// Whether a cell was observed, and all that was observed of it was kept out of the fit.
+    pub fn is_held_out(&self, row: usize, column: usize) -> bool {
+        self.cells.get(&(row as u32, column as u32)).is_some_and(|seen| !seen.in_fit)
+    }
+
+    /// How many cells of the table were kept out of the fit.
+    pub fn held_out(&self) -> usize {
+        self.cells.values().filter(|seen| !seen.in_fit).count()
     }
 
     /// How many cells of the table were observed.

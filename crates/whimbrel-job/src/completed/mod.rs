@@ -1,9 +1,10 @@
 //! A completed table: what a fitted low-rank model says about each cell.
 //!
-//! A row or column that nobody observed has no factors of its own. Such a row counts as one of the
-//! observed rows, nobody knows which: its estimate is their mean, its interval reaches from the
-//! 5 % quantile of their lower ends to the 95 % quantile of their upper ends, and a draw for it
-//! picks one of them first. Columns likewise.
+//! A row or column in which the fit had no cell has factors that no value shaped. Its estimate is
+//! what the delivered fit says all the same, since held-out cells there are judged by that. How
+//! sure it is, is another matter: such a row counts as one of the others, nobody knows which. Its
+//! interval reaches from the 5 % quantile of their lower ends to the 95 % quantile of their upper
+//! ends, and a draw for it picks one of them first. Columns likewise.
 
 mod file;
 mod sheet;
@@ -54,6 +55,19 @@ pub struct Estimate {
     pub upper: f64,
 }
 
+impl Estimate {
+    /// The same values seen from another mean.
+    fn around(self, mean: f64) -> Self {
+        let off = mean - self.mean;
+        Self {
+            mean,
+            sd: (self.sd * self.sd + off * off).sqrt(),
+            lower: self.lower.min(mean),
+            upper: self.upper.max(mean),
+        }
+    }
+}
+
 impl Completed {
     /// A fit and the labels of its table; `bare` lists the rows and the columns in which the fit
     /// had no cell.
@@ -92,12 +106,13 @@ impl Completed {
 
     /// What is said about a cell.
     pub fn estimate(&self, row: usize, column: usize) -> Estimate {
-        match (self.known[0][row], self.known[1][column]) {
-            (true, true) => self.fitted(row, column),
+        let any = match (self.known[0][row], self.known[1][column]) {
+            (true, true) => return self.fitted(row, column),
             (false, true) => self.any_row[column],
             (true, false) => self.any_column[row],
             (false, false) => self.anything,
-        }
+        };
+        any.around(self.fit.mean(row, column))
     }
 
     /// The value of a cell in one imputation; depends on the seed, the imputation's number and the
@@ -288,13 +303,16 @@ mod tests {
         let plain = table([&[], &[]]);
         let table = table([&[5], &[]]);
         assert_eq!(table.estimate(4, 1), plain.estimate(4, 1), "others are as they were");
-        let bare = table.estimate(5, 1);
         // The mean of 1, 11, 21, 31 and 41, and its variance of 200 beside that of a value.
-        assert_eq!(bare.mean, 21.0);
-        assert!((bare.sd - 201f64.sqrt()).abs() < 1e-12);
-        assert_eq!(bare.lower, table.estimate(0, 1).lower);
-        assert_eq!(bare.upper, table.estimate(4, 1).upper);
-        assert_eq!(table.any_row(1), bare);
+        let any = table.any_row(1);
+        assert_eq!(any.mean, 21.0);
+        assert!((any.sd - 201f64.sqrt()).abs() < 1e-12);
+        assert_eq!(any.lower, table.estimate(0, 1).lower);
+        assert_eq!(any.upper, table.estimate(4, 1).upper);
+        // The fit says 51, 30 away from that mean and above all intervals.
+        let bare = table.estimate(5, 1);
+        assert_eq!((bare.mean, bare.lower, bare.upper), (51.0, any.lower, 51.0));
+        assert!((bare.sd - 1101f64.sqrt()).abs() < 1e-12);
         // Draws come from all of the others: five standard deviations around 1 and 41.
         let draws: Vec<f64> = (0..200).map(|k| table.draw(5, 1, 3, k)).collect();
         assert!(draws.iter().all(|x| (-4.0..46.0).contains(x)));
@@ -307,8 +325,11 @@ mod tests {
     fn columns_likewise_and_both_at_once() {
         let table = table([&[5], &[2]]);
         assert_eq!(table.bare(), [vec![5], vec![2]]);
-        assert_eq!(table.estimate(3, 2).mean, 30.5);
-        assert_eq!(table.estimate(5, 2).mean, 20.5);
+        // As the fit has them, with what is known of the others: means of 30.5 and 20.5.
+        let (column, both) = (table.estimate(3, 2), table.estimate(5, 2));
+        assert_eq!((column.mean, both.mean), (32.0, 52.0));
+        assert!((column.sd - (1.0 + 0.25 + 2.25f64).sqrt()).abs() < 1e-12);
+        assert!(both.lower < 3.0 && both.upper == 52.0);
         let (wide, narrow) = (table.estimate(5, 2), table.estimate(3, 1));
         assert!(wide.upper - wide.lower > 10.0 * (narrow.upper - narrow.lower));
     }

@@ -19,6 +19,8 @@ pub trait Sheet {
     fn is_seen(&self) -> bool;
     /// What was observed there.
     fn value(&self, row: usize, column: usize) -> Option<f64>;
+    /// Whether it was observed and kept out of the fit.
+    fn is_held_out(&self, row: usize, column: usize) -> bool;
     /// Its value in one imputation, counted from 1, where it was not observed.
     fn draw(&self, row: usize, column: usize, number: u32) -> f64;
 }
@@ -36,6 +38,9 @@ pub fn write_long(sheet: &dyn Sheet, draws: u32, out: &mut dyn Write) -> io::Res
             let Estimate { mean, sd, lower, upper } = sheet.estimate(row, column);
             let value = sheet.value(row, column);
             match value {
+                Some(value) if sheet.is_held_out(row, column) => {
+                    write!(out, "{name},{label},held-out,{value}")?;
+                }
                 Some(value) => write!(out, "{name},{label},yes,{value}")?,
                 None => write!(out, "{name},{label},{unseen},")?,
             }
@@ -106,6 +111,9 @@ mod tests {
         fn value(&self, row: usize, column: usize) -> Option<f64> {
             (row == column).then_some(0.1 + 0.2)
         }
+        fn is_held_out(&self, row: usize, column: usize) -> bool {
+            (row, column) == (1, 1)
+        }
         fn draw(&self, row: usize, column: usize, number: u32) -> f64 {
             (100 * number) as f64 + (10 * row + column) as f64
         }
@@ -129,7 +137,7 @@ mod tests {
              0.30000000000000004\n\
              a,2,no,,0.333333,0.5,-0.666667,0.333333,101,201\n\
              \"b,c\",1,no,,1,0.5,0,1,110,210\n\
-             \"b,c\",2,yes,0.30000000000000004,1.33333,0.5,0.333333,1.33333,0.30000000000000004,\
+             \"b,c\",2,held-out,0.30000000000000004,1.33333,0.5,0.333333,1.33333,0.30000000000000004,\
              0.30000000000000004\n"
         );
         let wide = text(|small, out| write_wide(small, out));

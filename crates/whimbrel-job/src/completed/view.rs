@@ -47,7 +47,7 @@ impl TableFacts {
 
     /// Everything observed, kept out or not.
     pub fn observations(&self) -> Observations {
-        Observations::new(self.fitted.iter().chain(&self.held_out))
+        Observations::new(&self.fitted).with_held_out(&self.held_out)
     }
 }
 

@@ -101,8 +101,18 @@ pub(crate) fn of_client(
     name: &str,
 ) -> Result<Cells> {
     let table = read_cells(file, options)?;
-    let (observed, held_out) = hold_out(table.cells, holdout, data_key(data_seed), name);
+    let (observed, held_out) = kept_out(table.cells, holdout, data_seed, name);
     Ok(Cells::new(table.rows, table.columns, observed, held_out)?)
+}
+
+/// The cells of one client's own that a job fits, and those that it keeps out.
+pub fn kept_out(
+    cells: Vec<Cell>,
+    holdout: f64,
+    data_seed: u64,
+    name: &str,
+) -> (Vec<Cell>, Vec<Cell>) {
+    hold_out(cells, holdout, data_key(data_seed), name)
 }
 
 fn shape_note(table: &CellTable, clients: &[(String, Cells)]) -> String {

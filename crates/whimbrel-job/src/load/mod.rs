@@ -5,7 +5,7 @@ mod images;
 mod labelled;
 mod tables;
 
-pub use cells::{cell_options, entries, family_of};
+pub use cells::{cell_options, entries, family_of, kept_out};
 pub(crate) use cells::{of_client, read_side};
 pub(crate) use labelled::class_names;
 

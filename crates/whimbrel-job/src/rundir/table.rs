@@ -1,8 +1,9 @@
 //! What a run writes about a completed table.
 
 use super::Facts;
+use super::convergence::field_relative;
 use crate::completed::{Completed, Contender, TableFacts, imputation_json};
-use crate::spec::{Job, LowRank, Model};
+use crate::spec::{Job, LowRank, Model, Step};
 use serde_json::{Map, Value, json};
 use whimbrel_core::Result;
 use whimbrel_core::method::Artifact;
@@ -42,7 +43,14 @@ fn unobserved(model: &Artifact) -> [Vec<usize>; 2] {
 
 /// Looks at a finished fit; none where the run fitted something else, or nothing. What would take
 /// the clients' cells is left out where nobody has seen them.
-pub(super) fn table(job: &Job, facts: &Facts, outcome: &Outcome) -> Result<Option<Table>> {
+///
+/// `pace` is that of the objective, see [`objective_pace`](super::convergence::objective_pace).
+pub(super) fn table(
+    job: &Job,
+    facts: &Facts,
+    outcome: &Outcome,
+    pace: Option<f64>,
+) -> Result<Option<Table>> {
     let Model::LowRank(key) = &job.model else { return Ok(None) };
     let seen = facts.table.as_ref();
     let Some(model) = outcome.delivered.last().filter(|a| a.kind == KIND) else {
@@ -67,6 +75,7 @@ pub(super) fn table(job: &Job, facts: &Facts, outcome: &Outcome) -> Result<Optio
     {
         let looked_at = f64::from(row.round.max(1)) * fit.model.cells() as f64;
         put("repaired_share", number(repairs / looked_at));
+        put("step", row.number("step").map_or(Value::Null, number));
     }
     let known = |value: Option<f64>| value.map_or(Value::Null, number);
     put("holdout_deviance", known(held_out.deviance));
@@ -74,6 +83,7 @@ pub(super) fn table(job: &Job, facts: &Facts, outcome: &Outcome) -> Result<Optio
     put("coverage", known(fit.calibration.as_ref().and_then(|c| c.coverage)));
     put("dispersion", known(fit.calibration.as_ref().map(|c| c.dispersion)));
     put("field_relative", known(field_relative(&fit, outcome)));
+    put("objective_pace", known(pace));
     let [rows, columns] = unobserved(model);
     let labels = (facts.row_labels.clone(), facts.columns.clone());
     let table = Completed::new(fit, labels.0, labels.1, [&rows, &columns]);
@@ -146,26 +156,17 @@ pub fn findings(delivered: &[Artifact]) -> Vec<String> {
     all
 }
 
-/// A field that is longer than this share of the completed table is still moving it.
-const FIELD_MAX: f64 = 1e-4;
-
-/// `||h|| / ||psi'(theta)||` at the last evaluation.
-fn field_relative(fit: &LowRankFit, outcome: &Outcome) -> Option<f64> {
-    let field = outcome.last.as_ref()?.number("field_norm2")?;
-    let (rows, columns) = (fit.model.rows(), fit.model.columns());
-    let row = |row| (0..columns).map(move |column| fit.mean(row, column).powi(2)).sum::<f64>();
-    let table: f64 = (0..rows).map(row).sum();
-    (table > 0.0).then(|| (field / table).sqrt())
-}
-
-/// Whether the fit would still have moved, in words.
-pub fn unconverged(summary: &Map<String, Value>) -> Option<String> {
-    let relative = summary.get("field_relative")?.as_f64()?;
-    (relative > FIELD_MAX).then(|| {
+/// Whether the job's step was too long for its minibatches, in words.
+pub fn shortened(job: &Job, summary: &Map<String, Value>) -> Option<String> {
+    let (Step::Constant(given), Model::LowRank(_)) = (&job.method.step, &job.model) else {
+        return None;
+    };
+    let used = summary.get("step")?.as_f64()?;
+    (used < *given).then(|| {
         format!(
-            "not converged: at the last evaluation the field is {relative:.1e} of the completed \
-             table, above {FIELD_MAX:.0e}; more rounds or a larger lambda (or larger batches, or a \
-             finer codec) would bring it down"
+            "step = {given} is too long for these minibatches, codec and participation: the \
+             memories would not keep up, and the fit would diverge; {used:.2e} was used, with the \
+             fewest copies, as step = \"auto\" does"
         )
     })
 }

@@ -151,7 +151,7 @@ impl Evaluate for FedMiss {
             Metric::number("observed_count", observed.count as f64),
             Metric::number("held_out_count", held_out.count as f64),
             Metric::number("dispersion", calibration.dispersion),
-            Metric::number("copies", copies),
+            Metric::number("copies", self.most_copies(server, copies)),
             Metric::number("step", self.gamma(server, copies)),
             Metric::number("sweeps", server.sweeps as f64),
             Metric::number("repairs", server.repairs as f64),

@@ -255,9 +255,10 @@ impl Method for FedMiss {
             uncertainty: self.uncertainty(server)?,
         };
         let mut artifact = fit.to_artifact();
-        // Nothing but the penalty shaped their factors: whoever uses the table must know.
+        // No value shaped their factors: whoever uses the table must know.
         for (name, bare) in UNOBSERVED.into_iter().zip(self.unobserved(server)) {
             if !bare.is_empty() {
+                let bare: Vec<f64> = bare.into_iter().map(|i| i as f64).collect();
                 artifact = artifact.with(name, &[bare.len()], bare);
             }
         }
@@ -330,15 +331,15 @@ impl FedMiss {
         u64::from(cell.row) * self.model.columns() as u64 + u64::from(cell.column)
     }
 
-    /// Rows and columns without an observed cell, as a tensor holds them.
-    fn unobserved(&self, server: &Server) -> [Vec<f64>; 2] {
+    /// Rows and columns without an observed cell.
+    fn unobserved(&self, server: &Server) -> [Vec<usize>; 2] {
         let (rows, columns) = (self.model.rows(), self.model.columns());
         let mut known = [vec![false; rows], vec![false; columns]];
         for cell in &server.union {
             known[0][*cell as usize / columns] = true;
             known[1][*cell as usize % columns] = true;
         }
-        known.map(|side| (0..side.len()).filter(|i| !side[*i]).map(|i| i as f64).collect())
+        known.map(|side| (0..side.len()).filter(|i| !side[*i]).collect())
     }
 
     /// Whether there is any round after the start and the memories.

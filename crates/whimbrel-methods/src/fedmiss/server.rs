@@ -1,7 +1,7 @@
 //! The server's half: who observed what, the field, and the completed table.
 
 use super::client::minibatch;
-use super::settings::{Copies, FedMiss, StepRule, auto_step};
+use super::settings::{Copies, FACTOR_MAX, FedMiss, InUse, Memory, StepRule, auto_step};
 use super::state::{Fold, Member, Phase, Server, Upload};
 use crate::settings::Budget;
 use whimbrel_core::{Error, Key, Result};
@@ -43,7 +43,12 @@ impl FedMiss {
         let is_mixed = mixed.is_some();
         let factors = mixed.unwrap_or_else(|| fitted.clone());
         let ceiling = Ceiling::over(&self.model, &factors, server.union.iter().copied());
-        (is_mixed || ceiling.is_some()).then_some(Delivered { factors, ceiling })
+        let mut table = Delivered { factors, ceiling };
+        let [rows, columns] = self.unobserved(server);
+        let stand_ins = table.with_stand_ins(&self.model, [&rows, &columns]);
+        let differs = is_mixed || table.ceiling.is_some() || stand_ins.is_some();
+        stand_ins.into_iter().for_each(|factors| table.factors = factors);
+        differs.then_some(table)
     }
 
     pub(super) fn move_table(&self, mut server: Server, fold: &Fold, key: Key) -> Result<Server> {
@@ -65,18 +70,22 @@ impl FedMiss {
         let push = self.on_table(&server, &residual, copies)?;
         let n = server.members.len() as f64;
         let gamma = self.gamma(&server, copies);
+        let differ = copies == InUse::Counted;
         // One number per observation, sent as it is: no noise, and a step of one keeps none.
         let everyone = fold.uploads.len() == server.members.len();
         let is_exact = everyone && server.amplification <= 1.0 && gamma == 1.0;
-        let counted = match is_exact && !self.differ() && self.downlink.is_exact() {
+        let counted = match is_exact && !differ && self.downlink.is_exact() {
             true if !self.personal => Some(self.with_counts(&server, &residual)?),
             _ => None,
         };
-        let exact = counted.as_ref().or((is_exact && self.differ()).then_some(&push));
+        let exact = counted.as_ref().or((is_exact && differ).then_some(&push));
         let step = Push {
             push: &push,
             gamma,
-            shrink: if self.differ() { n } else { n / copies },
+            shrink: match copies {
+                InUse::Same(copies) => n / copies,
+                InUse::Counted => n,
+            },
             exact: exact.map(|cells| Exact { cells, shrink: n }),
         };
         let round = server.round + 1;
@@ -138,24 +147,41 @@ impl FedMiss {
         Uncertainty::new(&self.model, factors, n, phi, &server.counted()).map(Some)
     }
 
-    /// Whether copies differ from cell to cell.
-    fn differ(&self) -> bool {
-        self.copies == Copies::Fewest
-    }
-
-    /// M; the largest where copies differ.
-    pub(super) fn copies_of(&self, server: &Server) -> Result<f64> {
-        let most = server.counts.iter().copied().max().unwrap_or(1);
-        let fewest = f64::from(most.max(1)) * self.personal_factor();
+    /// M in this round.
+    pub(super) fn copies_of(&self, server: &Server) -> Result<InUse> {
+        let fewest = self.most_observed(server);
+        let clients = fewest.max(server.members.len() as f64);
         match self.copies {
-            Copies::Fewest => Ok(fewest),
-            Copies::Clients => Ok(fewest.max(server.members.len() as f64)),
-            Copies::Given(copies) if copies >= fewest => Ok(copies),
+            Copies::Fewest => Ok(InUse::Counted),
+            Copies::ForStep if self.is_too_long(server, clients) => Ok(InUse::Counted),
+            Copies::Clients | Copies::ForStep => Ok(InUse::Same(clients)),
+            Copies::Given(copies) if copies >= fewest => Ok(InUse::Same(copies)),
             Copies::Given(copies) => Err(Error::config(format!(
                 "copies = {copies}, and the most observed cell counts {fewest:.3} times: a step could then increase the objective"
             ))
             .hint(format!("set copies to {} or more", fewest.ceil()))),
         }
+    }
+
+    /// Whether memories cannot keep up with the first, and so longest, of the given steps.
+    fn is_too_long(&self, server: &Server, copies: f64) -> bool {
+        let StepRule::Given(schedule) = self.step else { return false };
+        let is_noisy = server.amplification > 1.0 && self.memory != Memory::Off;
+        is_noisy && schedule.at(0) * server.amplification > FACTOR_MAX * copies
+    }
+
+    /// The largest M of a cell.
+    pub(super) fn most_copies(&self, server: &Server, copies: InUse) -> f64 {
+        match copies {
+            InUse::Same(copies) => copies,
+            InUse::Counted => self.most_observed(server),
+        }
+    }
+
+    /// The fewest copies of the most observed cell.
+    fn most_observed(&self, server: &Server) -> f64 {
+        let most = server.counts.iter().copied().max().unwrap_or(1);
+        f64::from(most.max(1)) * self.personal_factor()
     }
 
     /// The fewest copies of an observed cell that are sure to descend.
@@ -164,22 +190,25 @@ impl FedMiss {
     }
 
     /// γ_{k+1}.
-    pub(super) fn gamma(&self, server: &Server, copies: f64) -> f64 {
-        match self.step {
-            StepRule::Given(schedule) => schedule.at(server.round),
+    pub(super) fn gamma(&self, server: &Server, copies: InUse) -> f64 {
+        let auto = match copies {
+            InUse::Same(copies) => auto_step(server.amplification, copies),
             // A cell that one client observed has but one copy of its own.
-            StepRule::Auto if self.differ() => {
-                auto_step(server.amplification, self.personal_factor())
+            InUse::Counted => auto_step(server.amplification, self.personal_factor()),
+        };
+        match self.step {
+            StepRule::Auto => auto,
+            StepRule::Given(schedule) => {
+                let gamma = schedule.at(server.round);
+                let is_shortened = self.copies == Copies::ForStep && copies == InUse::Counted;
+                if is_shortened { gamma.min(auto) } else { gamma }
             }
-            StepRule::Auto => auto_step(server.amplification, copies),
         }
     }
 
     /// Residuals on the union of observed cells, where they belong in the table.
-    pub(super) fn on_table(&self, server: &Server, on: &[f64], copies: f64) -> Result<Sparse> {
-        if self.differ() {
-            return self.with_counts(server, on);
-        }
+    pub(super) fn on_table(&self, server: &Server, on: &[f64], copies: InUse) -> Result<Sparse> {
+        let InUse::Same(copies) = copies else { return self.with_counts(server, on) };
         let places = server.by_cell.iter().map(|place| *place as usize);
         Sparse::new(&self.model, places.map(|place| (server.union[place], on[place])), copies)
     }

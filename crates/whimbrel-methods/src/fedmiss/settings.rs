@@ -28,7 +28,8 @@ pub struct FedMiss {
     pub open_memories: bool,
     /// Whether each client has an effect of its own, which never leaves it.
     pub personal: bool,
-    /// The planned mean probability of taking part; only an automatic step uses it.
+    /// The planned mean probability of taking part; only [`StepRule::Auto`] and
+    /// [`Copies::ForStep`] use it.
     pub participation: f64,
     /// Where the table starts, as the parameters travel; near the mean of all cells without.
     pub start: Option<Vec<f64>>,
@@ -59,10 +60,11 @@ pub enum StepRule {
 }
 
 impl StepRule {
-    /// The copies that go with it: the paper's with a given step, the fewest otherwise.
+    /// The copies that go with it: the paper's with a given step that is short enough for them,
+    /// the fewest with an automatic one.
     pub fn copies(&self) -> Copies {
         match self {
-            Self::Given(_) => Copies::Clients,
+            Self::Given(_) => Copies::ForStep,
             Self::Auto => Copies::Fewest,
         }
     }
@@ -77,8 +79,20 @@ pub enum Copies {
     /// In each cell as many as it has observations, and next to none where nobody observed: the
     /// longest steps that are sure to descend.
     Fewest,
+    /// One per client where memories keep up with a given step, which is `γ A/M` of at most 1/2;
+    /// otherwise the fewest, with the step cut to what [`auto_step`] is for them.
+    ForStep,
     /// So many; at least as many as the most observed cell has observations.
     Given(f64),
+}
+
+/// The copies of one round.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum InUse {
+    /// So many in every cell.
+    Same(f64),
+    /// The fewest of each cell.
+    Counted,
 }
 
 /// What both ends remember of a client's residuals.
@@ -200,7 +214,11 @@ impl FedMiss {
 ///
 /// A cell of a minibatch moves by `γ (A/M)` times the difference between its residual and the
 /// memory. As for SAGA, whose step is a constant over the smoothness of one summand, the memories
-/// keep up as long as that factor is below one; 1/2 leaves room for the codec's noise.
+/// keep up as long as that factor is well below one (Gaussian fits diverged from 0.8 on); 1/2
+/// leaves room for the codec's noise.
 pub fn auto_step(amplification: f64, copies: f64) -> f64 {
-    if amplification <= 1.0 { 1.0 } else { (0.5 * copies / amplification).min(0.5) }
+    if amplification <= 1.0 { 1.0 } else { (FACTOR_MAX * copies / amplification).min(0.5) }
 }
+
+/// The largest `γ A/M` at which memories are taken to keep up.
+pub(super) const FACTOR_MAX: f64 = 0.5;

@@ -147,7 +147,7 @@ pub fn all_cells(data: &[ClientData]) -> Vec<Cell> {
 
 /// Proximal gradient with whole singular value decompositions, to the end: the optimum of
 /// `(1/2) sum_observed (y - theta)^2 + threshold |theta|_*`.
-fn soft_impute(cells: &[Cell], threshold: f64) -> (Vec<f64>, f64) {
+pub fn soft_impute(cells: &[Cell], threshold: f64) -> (Vec<f64>, f64) {
     let at = |cell: &Cell| cell.row as usize * COLUMNS + cell.column as usize;
     let mut counts = [0.0f64; ROWS * COLUMNS];
     cells.iter().for_each(|cell| counts[at(cell)] += 1.0);
@@ -192,7 +192,7 @@ fn shrunk(a: &[f64], tau: f64) -> (Vec<f64>, f64) {
 }
 
 /// `n F` of a Gaussian fit, less the part without `theta`: comparable with soft-impute's.
-fn soft_objective(setup: &Setup, factors: &Factors, cells: &[Cell], n: f64) -> f64 {
+pub fn soft_objective(setup: &Setup, factors: &Factors, cells: &[Cell], n: f64) -> f64 {
     let norm2 = |a: &[f64]| vector::norm2_squared(a);
     let fit: f64 = cells
         .iter()

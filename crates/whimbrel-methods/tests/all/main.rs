@@ -7,6 +7,7 @@ mod downlinks;
 mod federation;
 mod fedmiss;
 mod fedmiss_optimum;
+mod fedmiss_steps;
 mod heterogeneous;
 mod invariants;
 mod non_convex;

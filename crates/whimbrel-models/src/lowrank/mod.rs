@@ -26,6 +26,7 @@ pub mod interval;
 mod joint;
 mod kernels;
 mod settle;
+mod stand_in;
 mod uncertainty;
 
 pub use adapt::{NewRow, PERSONAL_MAX, own_effect};

@@ -216,6 +216,9 @@ impl Sheet for Adapted<'_> {
     fn value(&self, row: usize, column: usize) -> Option<f64> {
         self.seen.value(row, column)
     }
+    fn is_held_out(&self, row: usize, column: usize) -> bool {
+        self.seen.is_held_out(row, column)
+    }
     fn draw(&self, row: usize, column: usize, number: u32) -> f64 {
         self.table().draw_of(self.known(row, column), row, column, self.seed, number)
     }

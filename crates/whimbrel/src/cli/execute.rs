@@ -19,7 +19,7 @@ use whimbrel::job::build::Plan;
 use whimbrel::job::failure::{Failure, Result};
 use whimbrel::job::load::{Loaded, file_hashes, load};
 use whimbrel::job::rundir::{
-    Existing, Facts, RunDir, aggregate, findings, resolved, unconverged, verdict,
+    Existing, Facts, RunDir, aggregate, findings, resolved, shortened, unconverged, verdict,
 };
 use whimbrel::job::spec::MethodKind;
 use whimbrel::report::{RunView, format};
@@ -269,6 +269,7 @@ impl Ready {
         }
         verdict(&summary).iter().for_each(|words| note(words));
         unconverged(&summary).iter().for_each(|words| note(words));
+        shortened(job, &summary).iter().for_each(|words| note(words));
         let report = dir.path().join("report.html");
         let views = vec![view::load(dir)?];
         if self.job.seeds.is_some() {

@@ -9,12 +9,12 @@ use whimbrel::data::{CellOptions, Error as DataError, hash_file, read_cells, rea
 use whimbrel::engine::checkpoint::write_atomically_with;
 use whimbrel::job::Job;
 use whimbrel::job::completed::{
-    Completed, Estimate, ModelFile, Observations, Sheet, write_long, write_wide,
+    Completed, Estimate, ModelFile, Observations, Sheet, TableFacts, write_long, write_wide,
 };
 use whimbrel::job::failure::{Failure, Result};
-use whimbrel::job::load::cell_options;
+use whimbrel::job::load::{cell_options, kept_out, load};
 use whimbrel::job::rundir::RunDir;
-use whimbrel::job::spec::{Csv, DataSource, LowRank, Model};
+use whimbrel::job::spec::{Csv, DataSource, Labels, LowRank, Model, Partition};
 use whimbrel::job::start::read_object;
 
 /// Labels named in a warning.
@@ -31,7 +31,7 @@ pub fn impute_command(args: &Impute) -> Result<u8> {
     let table = &run.model.table;
     let cells = run.cells(args.data.as_deref(), args.client.as_deref())?;
     let effect = match (&cells, &args.client) {
-        (Some(cells), Some(_)) if run.model.personal => own_effect(table, cells)?,
+        (Some(cells), Some(_)) if run.model.personal => own_effect(table, &cells.fitted)?,
         _ => 0.0,
     };
     if run.model.personal && args.client.is_none() {
@@ -39,7 +39,8 @@ pub fn impute_command(args: &Impute) -> Result<u8> {
             "clients have effects of their own: this is the table of one without; --client NAME writes a client's",
         );
     }
-    let seen = cells.as_ref().map(Observations::new);
+    let seen = cells.as_ref();
+    let seen = seen.map(|c| Observations::new(&c.fitted).with_held_out(&c.held_out));
     let [rows, columns] = table.bare();
     warn_of_bare("row", &rows, &table.rows);
     warn_of_bare("column", &columns, &table.columns);
@@ -55,7 +56,8 @@ pub fn impute_command(args: &Impute) -> Result<u8> {
     if args.json {
         let report = json!({
             "rows": table.rows.len(), "columns": table.columns.len(),
-            "observed": observed, "imputed": imputed, "draws": args.draws,
+            "observed": observed, "held_out": seen.as_ref().map(Observations::held_out),
+            "imputed": imputed, "draws": args.draws,
             "unobserved_rows": rows.len(), "unobserved_columns": columns.len(),
             "intervals": intervals, "out": args.out.display().to_string(),
         });
@@ -70,6 +72,12 @@ pub fn impute_command(args: &Impute) -> Result<u8> {
         args.out.display()
     ));
     Ok(0)
+}
+
+/// What was observed, as far as the fit is known to have kept some of it out.
+struct Known {
+    fitted: Vec<Cell>,
+    held_out: Vec<Cell>,
 }
 
 /// A finished low-rank run.
@@ -122,7 +130,10 @@ impl Run {
 
     /// What was observed, by everyone or by one client: in `--data`, else in the file the run was
     /// fitted to. Nothing where nobody here knows.
-    fn cells(&self, given: Option<&Path>, client: Option<&str>) -> Result<Option<Vec<Cell>>> {
+    ///
+    /// What was kept out is drawn again, from the file of the run or, as on a network, from the
+    /// name of the client and its cells. In other files nobody knows, and nothing counts as such.
+    fn cells(&self, given: Option<&Path>, client: Option<&str>) -> Result<Option<Known>> {
         let (csv, _) = self.table_keys()?;
         let file = given.unwrap_or(&csv.path);
         if given.is_none() {
@@ -141,9 +152,16 @@ impl Run {
                 ));
                 return Ok(None);
             }
-            if self.data_hash.is_some() && Some(hash_file(file)?) != self.data_hash {
-                warning(&format!("{} has changed since the run", file.display()));
-            }
+        }
+        let is_same = file.is_file() && Some(hash_file(file)?) == self.data_hash;
+        if given.is_none() && self.data_hash.is_some() && !is_same {
+            warning(&format!(
+                "{} has changed since the run: which cells were held out is not known",
+                file.display()
+            ));
+        }
+        if is_same && client.is_none() {
+            return self.of_the_run(file).map(Some);
         }
         let table = &self.model.table;
         let options = CellOptions {
@@ -153,10 +171,16 @@ impl Run {
         };
         let mut read = read_cells(file, &options).map_err(unknown_labels)?;
         let (Some(client), Some(column)) = (client, &options.client) else {
-            return Ok(Some(read.cells));
+            // A client's own file need not name it.
+            let has_names = matches!(csv.partition, Partition::Column(_) | Partition::Pooled);
+            let owner = client.filter(|_| given.is_some() && has_names);
+            return self.parted(owner, read.cells).map(Some);
         };
         match read.by_client()?.into_iter().find(|part| part.name == client) {
-            Some(part) => Ok(Some(part.cells)),
+            Some(part) => {
+                let owner = (given.is_some() || is_same).then_some(client);
+                self.parted(owner, part.cells).map(Some)
+            }
             None => {
                 let what = format!(
                     "{} has no observation of client {client:?} in column {column:?}",
@@ -166,9 +190,33 @@ impl Run {
             }
         }
     }
+
+    /// All cells of the run's own file.
+    fn of_the_run(&self, file: &Path) -> Result<Known> {
+        let mut job = self.job.clone();
+        if let DataSource::Csv(csv) = &mut job.data.source {
+            csv.path = file.to_owned();
+            csv.cells.row_labels = Some(Labels::Listed(self.model.table.rows.clone()));
+            csv.cells.column_labels = Some(Labels::Listed(self.model.table.columns.clone()));
+        }
+        match TableFacts::of(&load(&job)?.clients) {
+            Some(TableFacts { fitted, held_out, .. }) => Ok(Known { fitted, held_out }),
+            None => Err(Failure::config("the run's job has no table with gaps")),
+        }
+    }
+
+    /// Cells of one client, and which of them were kept out; without their owner, of nobody known.
+    fn parted(&self, owner: Option<&str>, cells: Vec<Cell>) -> Result<Known> {
+        let holdout = self.table_keys()?.0.cells.holdout;
+        let (fitted, held_out) = match owner {
+            Some(name) => kept_out(cells, holdout, self.job.data.seed, name),
+            None => (cells, Vec::new()),
+        };
+        Ok(Known { fitted, held_out })
+    }
 }
 
-/// A client's own effect, from its cells of rows and columns that the fit knows.
+/// A client's own effect, from its cells of the fit in rows and columns that the fit knows.
 fn own_effect(table: &Completed, cells: &[Cell]) -> Result<f64> {
     let known = |cell: &&Cell| table.knows(cell.row as usize, cell.column as usize);
     let cells: Vec<Cell> = cells.iter().filter(known).copied().collect();
@@ -229,6 +277,9 @@ impl Sheet for RunSheet<'_> {
     fn value(&self, row: usize, column: usize) -> Option<f64> {
         self.seen?.value(row, column)
     }
+    fn is_held_out(&self, row: usize, column: usize) -> bool {
+        self.seen.is_some_and(|seen| seen.is_held_out(row, column))
+    }
     fn draw(&self, row: usize, column: usize, number: u32) -> f64 {
         match self.shifted(row, column) {
             known @ Some(_) => self.table.draw_of(known, row, column, self.seed, number),
@@ -246,7 +297,7 @@ fn warn_of_bare(noun: &str, bare: &[usize], labels: &[String]) {
     let more = if bare.len() > NAMED_MAX { ", ..." } else { "" };
     let s = if bare.len() == 1 { "" } else { "s" };
     warning(&format!(
-        "{} {noun}{s} had no cell in the fit ({}{more}): filled in from the other {noun}s, with \
+        "{} {noun}{s} had no cell in the fit ({}{more}): estimated without any of their own, with \
          wide intervals",
         bare.len(),
         named.join(", ")

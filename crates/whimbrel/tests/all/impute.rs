@@ -92,6 +92,27 @@ fn the_documented_job_runs_as_written() {
 }
 
 #[test]
+fn a_step_that_is_too_long_is_cut_with_a_note() {
+    let job = |step: &str| {
+        let job = JOB.replace("batch = 100", "batch = 5").replace("epochs = 150", "epochs = 5");
+        job.replace("step = \"auto\"", &format!("step = {step}"))
+    };
+    let run = |step: &str| {
+        let sandbox = sandbox(&job(step));
+        let ran = sandbox.ok(&["run", "job.toml", "--out", "out"]);
+        (number(&sandbox.object("out/summary.json"), "step"), ran.stderr)
+    };
+    let (automatic, quiet) = run("\"auto\"");
+    assert!(!quiet.contains("too long"), "{quiet}");
+    let (used, told) = run("1.0");
+    assert_eq!(used, automatic);
+    assert!(told.contains("step = 1 is too long"), "{told}");
+    let (short, quiet) = run("0.01");
+    assert_eq!(short, 0.01);
+    assert!(!quiet.contains("too long"), "{quiet}");
+}
+
+#[test]
 fn what_a_report_needs_is_in_the_folder() {
     let sandbox = sandbox(JOB);
     let summary = sandbox.run_job("out");
@@ -132,7 +153,7 @@ fn a_completed_table_keeps_what_was_observed_and_bounds_the_rest() {
         assert!(0.0 <= lower && lower <= estimate && estimate <= upper && se > 0.0, "{line:?}");
         let key = format!(",{},{},", line[0], line[1]);
         let known = original.lines().find(|l| l.contains(&key));
-        assert_eq!(line[2] == "yes", known.is_some(), "{line:?}");
+        assert_eq!(line[2] != "no", known.is_some(), "{line:?}");
         match known {
             Some(known) => {
                 observed += 1;
@@ -159,7 +180,7 @@ fn a_completed_table_keeps_what_was_observed_and_bounds_the_rest() {
     for line in &lines {
         let row = rows.iter().find(|row| row[0] == line[0]).unwrap();
         let column = header.iter().position(|name| *name == line[1]).unwrap();
-        let wanted = if line[2] == "yes" { &line[3] } else { &line[4] };
+        let wanted = if line[2] == "no" { &line[4] } else { &line[3] };
         assert_eq!(row[column], *wanted);
     }
 }

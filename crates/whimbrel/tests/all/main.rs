@@ -7,6 +7,7 @@ mod examples;
 mod faults;
 mod federation;
 mod gradient;
+mod held_out;
 mod impute;
 mod inputs;
 mod messages;

@@ -8,7 +8,7 @@ use crate::resolve::{number, text};
 /// How many complete tables EM imagines.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Copies {
-    /// `Clients` with a given step, `Fewest` with an automatic one.
+    /// `Fewest` with an automatic step, and with a given one that is too long for `Clients`.
     Auto,
     /// One for each client, as in the paper.
     Clients,
@@ -26,7 +26,11 @@ pub(super) static COPIES: Key = Key::default(
      least as many as the most observed cell has observations",
 )
 .words(&[
-    Word { name: "auto", doc: "\"fewest\" with step = \"auto\", \"clients\" with any other step" },
+    Word {
+        name: "auto",
+        doc: "\"fewest\" with step = \"auto\", \"clients\" with any other step; where that step is \
+              too long for the memories to keep up, \"fewest\" and a shorter step",
+    },
     Word { name: "clients", doc: "one for each client, as in the paper" },
     Word {
         name: "fewest",

@@ -1,0 +1,132 @@
+//! Steps that are too long for their minibatches: few clients, or many cells for each, under the
+//! paper's copies.
+
+use crate::fedmiss::{
+    Setup, all_cells, cells, clients, federation, given, gradient, run, soft_impute, soft_objective,
+};
+use whimbrel_codec::{Codec, Norm};
+use whimbrel_core::{ClientData, Key, Probability};
+use whimbrel_engine::keys::StageKeys;
+use whimbrel_engine::{Faults, Participation, Simulator};
+use whimbrel_methods::fedmiss::{Copies, Memory, StepRule};
+use whimbrel_methods::step::Schedule;
+use whimbrel_models::lowrank::{Effects, Family};
+
+const BATCH: u32 = 20;
+/// Of the 198 cells of the table.
+const CELLS: usize = 120;
+
+/// Minibatches of [`BATCH`] cells, exact, with a step that the job gave.
+fn setup(family: Family, gamma: f64, rounds: u32) -> Setup {
+    let step = given(gamma);
+    Setup { copies: step.copies(), step, batch: cells(BATCH), rounds, ..Setup::new(family) }
+}
+
+/// The same with a rank above that of the optimum.
+fn gaussian(n: usize, gamma: f64, rounds: u32) -> Setup {
+    let mut setup = setup(Family::Gaussian, gamma, rounds);
+    setup.settings.rank = 9;
+    setup.settings.lambda = 2.0 / n as f64;
+    setup
+}
+
+/// The message with which a run ends early.
+fn failure(setup: &Setup, data: &[ClientData]) -> Option<String> {
+    let method = setup.method();
+    let federation = federation(&method, data);
+    let (keys, everyone) = (StageKeys::new(1, 0), Participation::Everyone);
+    let mut simulator =
+        Simulator::start(&method, &federation, keys, everyone, Faults::default()).unwrap();
+    loop {
+        match simulator.step() {
+            Ok(Some(_)) => {}
+            Ok(None) => return None,
+            Err(error) => return Some(error.to_string()),
+        }
+    }
+}
+
+#[test]
+fn few_clients_reach_the_optimum_of_soft_impute_in_minibatches() {
+    for n in [1, 2, 3, 5] {
+        let data = clients(Family::Gaussian, n, CELLS, Key::root(31));
+        let cells = all_cells(&data);
+        let (_, best) = soft_impute(&cells, 2.0);
+        for gamma in [0.3, 1.0] {
+            let setup = gaussian(n, gamma, 3_000);
+            let (server, _) = run(&setup, &data, Participation::Everyone, None);
+            let found = soft_objective(&setup, &server.factors, &cells, n as f64);
+            assert!((found - best).abs() <= 1e-8 * best, "{n}, {gamma}: {found} for {best}");
+        }
+    }
+}
+
+/// With the paper's copies whatever the step, the first of these runs diverges.
+#[test]
+fn copies_that_a_job_insists_on_diverge() {
+    let data = clients(Family::Gaussian, 1, CELLS, Key::root(31));
+    let setup = Setup { copies: Copies::Clients, ..gaussian(1, 1.0, 3_000) };
+    let message = failure(&setup, &data).expect("a step six times too long");
+    assert!(message.contains("diverged"), "{message}");
+}
+
+#[test]
+fn coarse_codecs_and_absences_leave_the_optimum_where_it_is() {
+    for (family, effects) in [
+        (Family::Gaussian, Effects::None),
+        (Family::Poisson, Effects::RowColumn),
+        (Family::Bernoulli, Effects::RowColumn),
+    ] {
+        let data = clients(family, 2, CELLS, Key::root(32));
+        let cells = all_cells(&data);
+        for (levels, p) in [(1, 1.0), (4, 0.5)] {
+            let mut setup = Setup {
+                codec: Codec::dithering(levels, Norm::P(2), None).unwrap(),
+                participation: p,
+                ..setup(family, 0.3, 10_000)
+            };
+            setup.settings.effects = effects;
+            setup.settings.lambda_effects = 0.02;
+            let cohort = match p {
+                1.0 => Participation::Everyone,
+                p => Participation::Bernoulli(Probability::new(p).unwrap()),
+            };
+            let (server, _) = run(&setup, &data, cohort, None);
+            let largest = gradient(&setup, &server.factors, &cells, 2.0);
+            assert!(largest < 1e-6, "{family:?}, {levels} levels, {p}: {largest}");
+        }
+    }
+}
+
+/// Steps that are short enough keep the paper's copies, to the bit; so does a run without
+/// memories, which nothing makes exact.
+#[test]
+fn short_steps_and_runs_without_memories_are_as_they_were() {
+    let data = clients(Family::Poisson, 4, CELLS, Key::root(33));
+    // A is 6 here, and 1/2 of 4 copies over it is 1/3.
+    for (gamma, memory) in [(0.33, Memory::Auto), (0.9, Memory::Off)] {
+        let setup = Setup { memory, ..setup(Family::Poisson, gamma, 20) };
+        let paper = Setup { copies: Copies::Clients, ..setup.clone() };
+        let end = |setup: &Setup| run(setup, &data, Participation::Everyone, None).0.factors;
+        assert!(end(&setup) == end(&paper), "{gamma}");
+    }
+    // And one that is just too long does not.
+    let long = setup(Family::Poisson, 0.34, 20);
+    let automatic = Setup { step: StepRule::Auto, copies: Copies::Fewest, ..long.clone() };
+    let end = |setup: &Setup| run(setup, &data, Participation::Everyone, None).0.factors;
+    assert!(end(&long) == end(&automatic));
+}
+
+/// A schedule that falls below the longest stable step is followed from there on.
+#[test]
+fn a_decreasing_step_is_cut_while_it_is_too_long() {
+    let data = clients(Family::Gaussian, 2, CELLS, Key::root(34));
+    let step = StepRule::Given(Schedule::decreasing(1.0, 1.0, 1.0).unwrap());
+    let setup = Setup { step, copies: step.copies(), ..gaussian(2, 1.0, 30) };
+    let (_, steps) = run(&setup, &data, Participation::Everyone, Some("step"));
+    // 1/(2A) is 1/12, and 1/(1 + k) is below that from k = 12 on.
+    for (k, step) in (1..).zip(&steps) {
+        let expected = (1.0 / 12.0f64).min(1.0 / f64::from(1 + k));
+        assert!((step - expected).abs() < 1e-12, "round {k}: {step}");
+    }
+}
