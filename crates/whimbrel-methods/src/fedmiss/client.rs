@@ -49,7 +49,7 @@ impl FedMiss {
                 }
             }
             Phase::Calibrate => {
-                let table = down.judged(&self.model, factors)?;
+                let table = Delivered::finished(&self.model, factors, down.finish.as_ref())?;
                 scores = Some(self.scores(&table, next.effect, data));
             }
             Phase::Over => return Err(Error::peer("nothing is left to be answered")),

@@ -6,15 +6,16 @@ use super::settings::{FedMiss, Memory};
 use super::state::{Client, Peer, Phase, Server};
 use whimbrel_core::method::{Evaluate, Metric, MetricValue};
 use whimbrel_core::{ClientId, Error, Result, vector, wire};
-use whimbrel_models::lowrank::{Calibration, Delivered, Factors, Observed, Scores};
+use whimbrel_models::lowrank::{Calibration, Delivered, Factors, Finish, Observed, Scores};
 
 /// The question: how far are your cells from these means?
 #[derive(Clone, Debug)]
 pub struct Ask {
     theta: Vec<f64>,
     clients: u32,
-    /// What held-out cells are judged by, where that is not `theta`.
-    delivered: Option<Delivered>,
+    /// What makes the table that deviances and errors are of; the loss and the residuals are those of
+    /// `theta`.
+    finish: Option<Finish>,
 }
 
 /// A client's answer.
@@ -27,7 +28,7 @@ pub struct Answer {
     scores: Scores,
 }
 
-wire!(Ask { theta, clients, delivered });
+wire!(Ask { theta, clients, finish });
 wire!(Answer { loss, residuals, memory_gap2, scores });
 
 impl Evaluate for FedMiss {
@@ -36,8 +37,8 @@ impl Evaluate for FedMiss {
 
     fn ask(&self, server: &Server) -> Result<Ask> {
         let theta = server.factors.to_vector(&self.model);
-        let delivered = self.delivered(server);
-        Ok(Ask { theta, clients: server.members.len() as u32, delivered })
+        let finish = self.delivered(server).finish(Some(&server.factors));
+        Ok(Ask { theta, clients: server.members.len() as u32, finish })
     }
 
     fn answer(&self, client: &Client, ask: &Ask, data: &Observed) -> Result<Answer> {
@@ -58,10 +59,7 @@ impl Evaluate for FedMiss {
             }
             vector::norm2_squared(&gap)
         });
-        let table = match &ask.delivered {
-            Some(table) => table.check(&self.model).map(|()| table.clone())?,
-            None => Delivered { factors, ceiling: None },
-        };
+        let table = Delivered::finished(&self.model, factors, ask.finish.as_ref())?;
         Ok(Answer { loss, residuals, memory_gap2, scores: self.scores(&table, effect, data) })
     }
 

@@ -167,8 +167,10 @@ impl Method for FedMiss {
         let theta = server.factors.to_vector(&self.model);
         let (record, state) = self.downlink.send(&server.down, &peer.down, &theta)?;
         let clients = server.members.len() as u32;
-        let delivered = server.delivered.clone();
-        let down = Down { phase: server.phase, clients, state, delivered };
+        // A compressed downlink leaves a client with other parameters than are handed out.
+        let known = self.downlink.is_exact().then_some(&server.factors);
+        let finish = server.delivered.as_ref().and_then(|table| table.finish(known));
+        let down = Down { phase: server.phase, clients, state, finish };
         Ok((Peer { down: record, ..peer.clone() }, down))
     }
 
@@ -241,11 +243,7 @@ impl Method for FedMiss {
     }
 
     fn artifact(&self, server: &Server) -> Result<Artifact> {
-        let table = server.delivered.clone().or_else(|| self.delivered(server));
-        let (factors, ceiling) = match table {
-            Some(Delivered { factors, ceiling }) => (factors, ceiling),
-            None => (server.factors.clone(), None),
-        };
+        let Delivered { factors, ceiling } = self.delivered(server);
         let fit = LowRankFit {
             model: self.model.clone(),
             factors,

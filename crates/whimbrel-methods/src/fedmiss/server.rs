@@ -1,13 +1,14 @@
 //! The server's half: who observed what, the field, and the completed table.
 
 use super::client::minibatch;
-use super::settings::{Copies, FACTOR_MAX, FedMiss, InUse, Memory, StepRule, auto_step};
+use super::settings::{Copies, FACTOR_MAX, FedMiss, InUse, Memory, Mix, StepRule, auto_step};
 use super::state::{Fold, Member, Phase, Server, Upload};
 use crate::settings::Budget;
 use whimbrel_core::{Error, Key, Result};
 use whimbrel_models::lowrank::interval::HELD_OUT_MIN;
 use whimbrel_models::lowrank::{
-    Calibration, Ceiling, Delivered, Exact, Push, Scores, Sparse, Uncertainty, effective_parameters,
+    Calibration, Ceiling, Delivered, Exact, LowRank, Push, Scores, Settings, Sparse, Uncertainty,
+    effective_parameters,
 };
 
 /// A run in whose first rounds most observed cells had to be clipped, so many of them, stops: its
@@ -33,22 +34,24 @@ impl FedMiss {
     /// What comes after the last round is about the table as it will be handed out.
     pub(super) fn end_rounds(&self, server: &mut Server) {
         server.phase = Phase::Calibrate;
-        server.delivered = self.delivered(server);
+        server.delivered = Some(self.delivered(server));
     }
 
-    /// The table as it is judged and handed out; none where that is `θ` itself.
-    pub(super) fn delivered(&self, server: &Server) -> Option<Delivered> {
-        let fitted = &server.factors;
-        let mixed = self.mix.as_ref().map(|mix| fitted.mixed(&mix.plain, mix.share));
-        let is_mixed = mixed.is_some();
-        let factors = mixed.unwrap_or_else(|| fitted.clone());
+    /// The table as it is judged and handed out.
+    pub(super) fn delivered(&self, server: &Server) -> Delivered {
+        if let Some(settled) = &server.delivered {
+            return settled.clone();
+        }
+        let factors = match &self.mix {
+            Some(mix) => server.factors.mixed(&mix.plain, mix.share),
+            None => server.factors.clone(),
+        };
         let ceiling = Ceiling::over(&self.model, &factors, server.union.iter().copied());
         let mut table = Delivered { factors, ceiling };
         let [rows, columns] = self.unobserved(server);
         let stand_ins = table.with_stand_ins(&self.model, [&rows, &columns]);
-        let differs = is_mixed || table.ceiling.is_some() || stand_ins.is_some();
         stand_ins.into_iter().for_each(|factors| table.factors = factors);
-        differs.then_some(table)
+        table
     }
 
     pub(super) fn move_table(&self, mut server: Server, fold: &Fold, key: Key) -> Result<Server> {
@@ -133,7 +136,13 @@ impl FedMiss {
         let n = server.members.len();
         let cells = server.counted();
         let own = if self.personal { n } else { 0 };
-        let p = effective_parameters(&self.model, &server.factors, n as u32, &cells)?;
+        let mut p = effective_parameters(&self.model, &server.factors, n as u32, &cells)?;
+        if let Some(Mix { share, plain }) = &self.mix {
+            // They are traces of linear maps, and the mixture's map is the mixture of both.
+            let effects = Settings { rank: 0, ..self.model.settings().clone() };
+            let of_plain = effective_parameters(&LowRank::new(effects)?, plain, n as u32, &cells)?;
+            p = share * p + (1.0 - share) * of_plain;
+        }
         Ok(p.ceil() as usize + own)
     }
 
@@ -143,8 +152,8 @@ impl FedMiss {
             return Ok(None);
         };
         let (n, phi) = (server.members.len() as u32, calibration.dispersion);
-        let factors = server.delivered.as_ref().map_or(&server.factors, |table| &table.factors);
-        Uncertainty::new(&self.model, factors, n, phi, &server.counted()).map(Some)
+        let table = self.delivered(server);
+        Uncertainty::new(&self.model, &table.factors, n, phi, &server.counted()).map(Some)
     }
 
     /// M in this round.

@@ -41,7 +41,7 @@ pub struct FedMiss {
 
 /// A share of the fit and the rest of a table of effects alone, `θ` by `θ`: for tables of which it is
 /// not clear which of the two is better. The deviance is convex in `θ`, so that of the mixture is at
-/// most the mixture of both.
+/// most the mixture of both, but for the floor and the ceiling that means are kept between.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Mix {
     /// The share of the fit.

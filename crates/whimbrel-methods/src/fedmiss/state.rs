@@ -4,7 +4,7 @@ use whimbrel_codec::Packet;
 use whimbrel_codec::channel::{DownClient, DownFold, DownMessage, DownPeer, DownServer, Spread};
 use whimbrel_core::wire::{put_varint, take_varint};
 use whimbrel_core::{Error, Result, Wire, wire};
-use whimbrel_models::lowrank::{Calibration, Delivered, Factors, LowRank, Scores};
+use whimbrel_models::lowrank::{Calibration, Delivered, Factors, Finish, Scores};
 
 /// The kinds of exchange.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,8 +77,7 @@ pub struct Server {
     pub repairs: u64,
     /// Rounds in which most observed cells had to.
     pub repaired_rounds: u32,
-    /// The table as it is judged and handed out, once the rounds are over; none where that is `θ`
-    /// itself.
+    /// The table as it is judged and handed out, once the rounds are over.
     pub delivered: Option<Delivered>,
     /// What the last exchange found.
     pub calibration: Option<Calibration>,
@@ -188,18 +187,8 @@ pub struct Down {
     pub clients: u32,
     /// `θ_k`.
     pub state: DownMessage,
-    /// After the last round: what is to be judged, where that is not `θ_k`.
-    pub delivered: Option<Delivered>,
-}
-
-impl Down {
-    /// What is to be judged, where the message brought these factors.
-    pub(super) fn judged(&self, model: &LowRank, factors: Factors) -> Result<Delivered> {
-        match &self.delivered {
-            None => Ok(Delivered { factors, ceiling: None }),
-            Some(delivered) => delivered.check(model).map(|()| delivered.clone()),
-        }
-    }
+    /// After the last round: what makes the table that is to be judged of what the client decodes.
+    pub finish: Option<Finish>,
 }
 
 /// The message from a client.
@@ -269,7 +258,7 @@ wire!(Member { id, places });
 wire!(Peer { cells, down });
 wire!(Client { memory, effect, down });
 wire!(Summary { cells, sum });
-wire!(Down { phase, clients, state, delivered });
+wire!(Down { phase, clients, state, finish });
 wire!(Up { phase, draw, packet, scores });
 wire!(Fold { phase, uploads, down });
 wire!(Upload { id, draw, inclusion, values, scores });

@@ -344,3 +344,49 @@ fn the_fit_that_is_handed_on_is_the_best_of_several() {
     }
     assert!(worse > 0, "no start is worse than another: the tables do not tell");
 }
+
+/// Counts with effects and a product that is hardly there, seen as [`counts`] are.
+fn faint(size: f64, key: Key) -> Vec<ClientData> {
+    let labels = |n: usize| (0..n).map(|i| i.to_string()).collect::<Vec<_>>().into();
+    let one = |c: usize| {
+        let mut stream = key.fold(c as u64).stream();
+        let mut observed = Vec::new();
+        for row in 10 * c..10 * (c + 1) {
+            for column in 0..COLUMNS {
+                let sign = if (row % 2 == 0) == (column % 2 == 0) { size } else { -size };
+                let value = stream.poisson((1.0 + 0.04 * row as f64 + sign).exp()) as f64;
+                if stream.below(3) == 0 {
+                    observed.push(Cell { row: row as u32, column: column as u32, value });
+                }
+            }
+        }
+        ClientData::Cells(Cells::new(labels(ROWS), labels(COLUMNS), observed, Vec::new()).unwrap())
+    };
+    (0..4).map(one).collect()
+}
+
+#[test]
+fn a_low_rank_that_is_not_clearly_better_comes_with_the_fit_of_rank_zero() {
+    let data = faint(0.3, Key::root(3));
+    let artifact = finished(&selecting(select::ROUNDS), &data);
+    let found = Selection::from_artifact(&artifact).unwrap();
+    let (plain, factors) = found.beside.clone().expect("a table on which it is not clear");
+    assert_eq!((plain.rank, found.chosen.rank), (0, 1));
+    let shares: Vec<f64> = found.tried.iter().map(|(c, ..)| found.share_of(c)).collect();
+    assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-15, "{shares:?}");
+    assert_eq!(found.share_of(&found.chosen), select::SHARE);
+
+    // It is that of all cells.
+    let model = LowRank::new(plain.of(&settings())).unwrap();
+    let again = finished(&Erased(FedMiss::exact(model, 20), BindCells), &data);
+    let again = LowRankFit::from_artifact(&again).unwrap();
+    for cell in 0..ROWS * COLUMNS {
+        let (row, column) = (cell / COLUMNS, cell % COLUMNS);
+        let gap = factors.theta(row, column) - again.factors.theta(row, column);
+        assert!(gap.abs() < 1e-6, "{row} {column} {gap}");
+    }
+
+    let mut torn = artifact;
+    torn.tensors.retain(|tensor| tensor.name != "beside_row_effects");
+    assert!(Selection::from_artifact(&torn).is_err());
+}

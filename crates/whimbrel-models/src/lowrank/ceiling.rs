@@ -4,14 +4,18 @@
 //! multiply to a mean far above anything in the data: one such cell can outweigh the deviance of all
 //! others. So where there are factors no cell is estimated above the
 //! larger of two fitted values: the largest among the observed cells of its row, and the largest
-//! among those of its column. Every observed cell is below its ceiling by construction, so the fit
-//! and its objective are what they are without one.
+//! among those of its column, rounded up. Every observed cell is below its ceiling by construction, so
+//! the fit and its objective are what they are without one.
 
 use super::{Factors, Family, LowRank};
 use whimbrel_core::{Error, Result, vector, wire};
 
-/// The largest `theta` of an observed cell, by row and by column; that of the whole table where a
-/// row or a column has none.
+/// Ceilings are whole multiples of this: who knows a table and its ceilings could else tell the very
+/// cells that they are from.
+const GRID: f64 = 0.125;
+
+/// The largest `theta` of an observed cell, by row and by column, rounded up; that of the whole table
+/// where a row or a column has none.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ceiling {
     /// One per row.
@@ -44,7 +48,10 @@ impl Ceiling {
             columns[column] = columns[column].max(theta);
             all = all.max(theta);
         }
-        rows.iter_mut().chain(&mut columns).filter(|x| **x == none).for_each(|x| *x = all);
+        for ceiling in rows.iter_mut().chain(&mut columns) {
+            let largest = if *ceiling == none { all } else { *ceiling };
+            *ceiling = (largest / GRID).ceil() * GRID;
+        }
         (all > none).then_some(Self { rows, columns })
     }
 
@@ -81,8 +88,27 @@ impl Delivered {
         capped(self.ceiling.as_ref(), self.factors.theta(row, column), row, column)
     }
 
-    /// Refuses what does not fit the model.
-    pub fn check(&self, model: &LowRank) -> Result<()> {
+    /// What makes it of parameters that somebody has already; none where it is they.
+    pub fn finish(&self, known: Option<&Factors>) -> Option<Finish> {
+        let same = known.is_some_and(|known| *known == self.factors);
+        let factors = (!same).then(|| self.factors.clone());
+        let ceiling = self.ceiling.clone();
+        (factors.is_some() || ceiling.is_some()).then_some(Finish { factors, ceiling })
+    }
+
+    /// What the finish makes of these parameters; they themselves without one. Refuses what does not
+    /// fit the model.
+    pub fn finished(model: &LowRank, known: Factors, finish: Option<&Finish>) -> Result<Self> {
+        let out = match finish {
+            None => Self { factors: known, ceiling: None },
+            Some(Finish { factors, ceiling }) => {
+                Self { factors: factors.clone().unwrap_or(known), ceiling: ceiling.clone() }
+            }
+        };
+        out.check(model).map(|()| out)
+    }
+
+    fn check(&self, model: &LowRank) -> Result<()> {
         let Factors { rank, intercept, row_effects, column_effects, u, v } = &self.factors;
         let r = model.rank();
         let lengths = [row_effects.len(), column_effects.len(), u.len(), v.len()];
@@ -97,6 +123,17 @@ impl Delivered {
         self.ceiling.as_ref().map_or(Ok(()), |ceiling| ceiling.check(model))
     }
 }
+
+/// What makes a [`Delivered`] table of the parameters that a client has: it travels.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finish {
+    /// Other parameters, where they are not those.
+    pub factors: Option<Factors>,
+    /// The ceiling, where there is one.
+    pub ceiling: Option<Ceiling>,
+}
+
+wire!(Finish { factors, ceiling });
 
 /// `theta` below the ceiling, where there is one.
 #[inline]
@@ -138,7 +175,7 @@ mod tests {
                 _ => largest(&|c| c / 5 == row).max(largest(&|c| c % 5 == column)),
             };
             let found = table.theta(row as usize, column as usize);
-            assert_eq!(found, theta(cell).min(bound), "{row} {column}");
+            assert_eq!(found, theta(cell).min((8.0 * bound).ceil() / 8.0), "{row} {column}");
             assert!(!cells.contains(&cell) || found == theta(cell));
         }
         let moved = (0..30).filter(|cell| table.theta(cell / 5, cell % 5) != theta(*cell as u64));
@@ -161,9 +198,18 @@ mod tests {
         let model = model(Family::Poisson);
         let factors = Factors::start(&model, 3.0, Key::root(1));
         let ceiling = Ceiling::over(&model, &factors, 0..12);
-        let good = Delivered { factors, ceiling };
+        let good = Delivered { factors: factors.clone(), ceiling };
         assert_eq!(Delivered::from_bytes(&good.to_bytes()).unwrap(), good);
-        good.check(&model).unwrap();
+        let other = Factors::zero(&model);
+        for known in [&factors, &other] {
+            let finish = good.finish(Some(known)).unwrap();
+            assert_eq!(finish.factors.is_none(), *known == factors);
+            let made = Delivered::finished(&model, known.clone(), Some(&finish)).unwrap();
+            assert_eq!(made, good);
+        }
+        let bare = Delivered { factors: factors.clone(), ceiling: None };
+        assert_eq!(bare.finish(Some(&factors)), None);
+        assert_eq!(Delivered::finished(&model, factors.clone(), None).unwrap(), bare);
         let broken: [fn(&mut Delivered); 5] = [
             |d| d.factors.rank = 3,
             |d| d.factors.u.truncate(3),
@@ -174,7 +220,8 @@ mod tests {
         for spoil in broken {
             let mut bad = good.clone();
             spoil(&mut bad);
-            assert!(bad.check(&model).is_err());
+            let finish = bad.finish(None);
+            assert!(Delivered::finished(&model, factors.clone(), finish.as_ref()).is_err());
         }
     }
 }

@@ -30,7 +30,7 @@ mod stand_in;
 mod uncertainty;
 
 pub use adapt::{NewRow, PERSONAL_MAX, own_effect};
-pub use ceiling::{Ceiling, Delivered};
+pub use ceiling::{Ceiling, Delivered, Finish};
 pub use complete::{Advance, COPIES_UNOBSERVED, Exact, Push, Sparse};
 pub use data::Observed;
 pub use factors::Factors;

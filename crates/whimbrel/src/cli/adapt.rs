@@ -163,6 +163,7 @@ impl<'a> Adapted<'a> {
             "rows": self.new_rows().map(|(label, _)| label).collect::<Vec<_>>(),
             "row_effects": self.new_rows().map(|(_, row)| number(row.effect)).collect::<Value>(),
             "u": self.new_rows().map(|(_, row)| numbers(&row.u)).collect::<Value>(),
+            "row_ceiling": self.new_rows().map(|(_, row)| number(row.ceiling)).collect::<Value>(),
         });
         object.as_object().cloned().unwrap_or_default()
     }

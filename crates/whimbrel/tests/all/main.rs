@@ -11,6 +11,7 @@ mod held_out;
 mod impute;
 mod inputs;
 mod messages;
+mod mixed;
 mod operations;
 mod outputs;
 mod peers;

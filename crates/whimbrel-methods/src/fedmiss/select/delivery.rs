@@ -67,7 +67,8 @@ impl Selection {
                 };
                 Some((candidate(&model.values).ok_or_else(broken)?, factors))
             }
-            _ => None,
+            [None, None, None, None] => None,
+            _ => return Err(broken()),
         };
         let (chosen, tried) = (chosen.ok_or_else(broken)?, tried.ok_or_else(broken)?);
         Ok(Self { chosen, factors, beside, tried })

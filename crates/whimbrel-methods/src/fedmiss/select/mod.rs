@@ -31,7 +31,7 @@ use whimbrel_core::method::{
     Artifact, Bind, Cohort, Disclosure, Evaluate, Exposure, From, Metric, Plan,
 };
 use whimbrel_core::{Cell, ClientData, ClientId, Error, Key, Method, Result};
-use whimbrel_models::lowrank::{Effects, Factors, LowRank, Observed, Settings};
+use whimbrel_models::lowrank::{Delivered, Effects, Factors, LowRank, Observed, Settings};
 
 /// Rounds that a candidate's fit may take, unless the caller says otherwise.
 pub const ROUNDS: u32 = 40;
@@ -42,7 +42,7 @@ const SETTLED: f64 = 3e-4;
 const OBSERVATIONS_PER_NUMBER: f64 = 2.5;
 /// Fits of the chosen model to all cells, where it has factors.
 const REFITS: u32 = 4;
-/// The share of a low rank that is better than rank 0, but not clearly so.
+/// The share of a low rank that scores better than rank 0 by 2 % at least, but not clearly so.
 pub const SHARE: f64 = 1.0 / 3.0;
 /// So many folds are those of a small table.
 const SMALL_FOLDS: u32 = 5;
@@ -169,7 +169,7 @@ impl Select {
             true => fit.personal_effect(&factors, &client.fit, &part, down.fit.clients),
             false => 0.0,
         };
-        let table = down.fit.judged(&fit.model, factors)?;
+        let table = Delivered::finished(&fit.model, factors, down.fit.finish.as_ref())?;
         let deviance = |cell: &Cell| {
             let theta = table.theta(cell.row as usize, cell.column as usize) + effect;
             family.judged_deviance(cell.value, family.mean(theta))
