@@ -4,18 +4,14 @@
 //! multiply to a mean far above anything in the data: one such cell can outweigh the deviance of all
 //! others. So where there are factors no cell is estimated above the
 //! larger of two fitted values: the largest among the observed cells of its row, and the largest
-//! among those of its column, rounded up. Every observed cell is below its ceiling by construction, so
+//! among those of its column. Every observed cell is below its ceiling by construction, so
 //! the fit and its objective are what they are without one.
 
 use super::{Factors, Family, LowRank};
 use whimbrel_core::{Error, Result, vector, wire};
 
-/// Ceilings are whole multiples of this: who knows a table and its ceilings could else tell the very
-/// cells that they are from.
-const GRID: f64 = 0.125;
-
-/// The largest `theta` of an observed cell, by row and by column, rounded up; that of the whole table
-/// where a row or a column has none.
+/// The largest `theta` of an observed cell, by row and by column; that of the whole table where a row
+/// or a column has none. Whoever has them can tell the cells that they are from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ceiling {
     /// One per row.
@@ -48,10 +44,7 @@ impl Ceiling {
             columns[column] = columns[column].max(theta);
             all = all.max(theta);
         }
-        for ceiling in rows.iter_mut().chain(&mut columns) {
-            let largest = if *ceiling == none { all } else { *ceiling };
-            *ceiling = (largest / GRID).ceil() * GRID;
-        }
+        rows.iter_mut().chain(&mut columns).filter(|x| **x == none).for_each(|x| *x = all);
         (all > none).then_some(Self { rows, columns })
     }
 
@@ -175,7 +168,7 @@ mod tests {
                 _ => largest(&|c| c / 5 == row).max(largest(&|c| c % 5 == column)),
             };
             let found = table.theta(row as usize, column as usize);
-            assert_eq!(found, theta(cell).min((8.0 * bound).ceil() / 8.0), "{row} {column}");
+            assert_eq!(found, theta(cell).min(bound), "{row} {column}");
             assert!(!cells.contains(&cell) || found == theta(cell));
         }
         let moved = (0..30).filter(|cell| table.theta(cell / 5, cell % 5) != theta(*cell as u64));
