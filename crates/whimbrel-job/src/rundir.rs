@@ -223,6 +223,10 @@ impl RunDir {
         {
             self.write("imputation.json", pretty(&table.imputation).as_bytes())?;
             summary.extend(table.summary);
+            let said = [unconverged(&summary), shortened(job, &summary)];
+            if let Some(Value::Array(notes)) = summary.get_mut("notes") {
+                notes.extend(said.into_iter().flatten().map(Value::from));
+            }
         }
         if outcome.ending != Ending::Interrupted {
             self.write("summary.json", pretty(&Value::Object(summary.clone())).as_bytes())?;

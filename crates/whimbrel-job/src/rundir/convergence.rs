@@ -11,6 +11,9 @@ const FIELD_MAX: f64 = 1e-4;
 /// not reached its end.
 const PACE_MAX: f64 = 1e-4;
 
+/// Rounds between the last two evaluations, as a share of all: more say nothing about the end.
+const PART_MAX: f64 = 0.1;
+
 /// `||h|| / ||psi'(theta)||` at the last evaluation.
 pub(super) fn field_relative(fit: &LowRankFit, outcome: &Outcome) -> Option<f64> {
     let field = outcome.last.as_ref()?.number("field_norm2")?;
@@ -37,7 +40,9 @@ fn pace_of(metrics: &str) -> Option<f64> {
     let mut rows = rows.filter_map(numbers);
     let (round, objective, deviance) = rows.next()?;
     let (before, higher, _) = rows.find(|(before, ..)| *before < round)?;
-    (deviance > 0.0).then(|| (higher - objective) * round / (round - before) / (0.5 * deviance))
+    let is_late = round - before <= PART_MAX * round;
+    let pace = || (higher - objective) * round / (round - before) / (0.5 * deviance);
+    (deviance > 0.0 && is_late).then(pace)
 }
 
 /// Whether the fit would still have moved, in words.
@@ -68,12 +73,14 @@ mod tests {
 
     #[test]
     fn the_pace_is_that_of_the_last_two_evaluations() {
-        // 0.5 in 10 of 40 rounds, over a half of 4.
-        let text = row(0, 9.0) + &row(30, 1.0) + &row(40, 0.5);
-        assert_eq!(pace_of(&text), Some(1.0));
+        // 0.5 in 4 of 40 rounds, over a half of 4.
+        let text = row(0, 9.0) + &row(36, 1.0) + &row(40, 0.5);
+        assert_eq!(pace_of(&text), Some(2.5));
+        // A long way back tells nothing of the end.
+        assert_eq!(pace_of(&(row(0, 9.0) + &row(35, 1.0) + &row(40, 0.5))), None);
         // A round that was evaluated twice counts once, and broken lines not at all.
-        assert_eq!(pace_of(&(text.clone() + &row(40, 0.5) + "{\"round\"")), Some(1.0));
-        assert_eq!(pace_of(&(text + &row(50, 0.75))), Some(-0.625));
+        assert_eq!(pace_of(&(text.clone() + &row(40, 0.5) + "{\"round\"")), Some(2.5));
+        assert_eq!(pace_of(&(text + &row(44, 0.75))), Some(-1.375));
         assert_eq!(pace_of(&row(40, 0.5)), None);
     }
 

@@ -110,7 +110,12 @@ pub(super) fn table(
         // Without an evaluation, which a network has only where asked, the fit was not measured.
         let measured = contenders.iter().any(|c| c.fitted);
         let best = contenders.iter().min_by(|a, b| a.deviance.total_cmp(&b.deviance));
+        // Rank 0 is one of the baselines, to rounding: it does not lose to itself.
+        let fitted = contenders.iter().find(|c| c.fitted);
+        let same =
+            |best: &Contender, own: &&Contender| own.deviance <= (1.0 + 1e-9) * best.deviance;
         let best = best.filter(|_| measured);
+        let best = best.and_then(|best| fitted.filter(|own| same(best, own)).or(Some(best)));
         put("best", best.map_or(Value::Null, |c| c.name.clone().into()));
     }
     let spelled_out: Vec<Contender> = contenders.iter().map(spelled_out).collect();

@@ -1,7 +1,7 @@
 //! The server's half: who observed what, the field, and the completed table.
 
 use super::client::minibatch;
-use super::settings::{Copies, FACTOR_MAX, FedMiss, InUse, Memory, Mix, StepRule, auto_step};
+use super::settings::{Copies, FedMiss, InUse, Memory, Mix, StepRule, auto_step};
 use super::state::{Fold, Member, Phase, Server, Upload};
 use crate::settings::Budget;
 use whimbrel_core::{Error, Key, Result};
@@ -162,8 +162,8 @@ impl FedMiss {
         let clients = fewest.max(server.members.len() as f64);
         match self.copies {
             Copies::Fewest => Ok(InUse::Counted),
-            Copies::ForStep if self.is_too_long(server, clients) => Ok(InUse::Counted),
-            Copies::Clients | Copies::ForStep => Ok(InUse::Same(clients)),
+            Copies::Memories if self.is_settling(server) => Ok(InUse::Counted),
+            Copies::Clients | Copies::Memories => Ok(InUse::Same(clients)),
             Copies::Given(copies) if copies >= fewest => Ok(InUse::Same(copies)),
             Copies::Given(copies) => Err(Error::config(format!(
                 "copies = {copies}, and the most observed cell counts {fewest:.3} times: a step could then increase the objective"
@@ -172,11 +172,9 @@ impl FedMiss {
         }
     }
 
-    /// Whether memories cannot keep up with the first, and so longest, of the given steps.
-    fn is_too_long(&self, server: &Server, copies: f64) -> bool {
-        let StepRule::Given(schedule) = self.step else { return false };
-        let is_noisy = server.amplification > 1.0 && self.memory != Memory::Off;
-        is_noisy && schedule.at(0) * server.amplification > FACTOR_MAX * copies
+    /// Whether the noise of minibatches and codec vanishes, or there is none.
+    fn is_settling(&self, server: &Server) -> bool {
+        self.memory != Memory::Off || server.amplification <= 1.0
     }
 
     /// The largest M of a cell.
@@ -209,8 +207,8 @@ impl FedMiss {
             StepRule::Auto => auto,
             StepRule::Given(schedule) => {
                 let gamma = schedule.at(server.round);
-                let is_shortened = self.copies == Copies::ForStep && copies == InUse::Counted;
-                if is_shortened { gamma.min(auto) } else { gamma }
+                let is_cut = self.copies == Copies::Memories && server.amplification > 1.0;
+                if is_cut && copies == InUse::Counted { gamma.min(auto) } else { gamma }
             }
         }
     }

@@ -29,7 +29,7 @@ pub struct FedMiss {
     /// Whether each client has an effect of its own, which never leaves it.
     pub personal: bool,
     /// The planned mean probability of taking part; only [`StepRule::Auto`] and
-    /// [`Copies::ForStep`] use it.
+    /// [`Copies::Memories`] use it.
     pub participation: f64,
     /// Where the table starts, as the parameters travel; near the mean of all cells without.
     pub start: Option<Vec<f64>>,
@@ -60,11 +60,10 @@ pub enum StepRule {
 }
 
 impl StepRule {
-    /// The copies that go with it: the paper's with a given step that is short enough for them,
-    /// the fewest with an automatic one.
+    /// The copies that go with it.
     pub fn copies(&self) -> Copies {
         match self {
-            Self::Given(_) => Copies::ForStep,
+            Self::Given(_) => Copies::Memories,
             Self::Auto => Copies::Fewest,
         }
     }
@@ -79,9 +78,9 @@ pub enum Copies {
     /// In each cell as many as it has observations, and next to none where nobody observed: the
     /// longest steps that are sure to descend.
     Fewest,
-    /// One per client where memories keep up with a given step, which is `γ A/M` of at most 1/2;
-    /// otherwise the fewest, with the step cut to what [`auto_step`] is for them.
-    ForStep,
+    /// The fewest where there is no noise, or memories make it vanish, with a given step cut to what
+    /// [`auto_step`] is; one per client otherwise.
+    Memories,
     /// So many; at least as many as the most observed cell has observations.
     Given(f64),
 }

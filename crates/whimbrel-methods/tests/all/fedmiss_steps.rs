@@ -9,6 +9,7 @@ use whimbrel_core::{ClientData, Key, Probability};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Participation, Simulator};
 use whimbrel_methods::fedmiss::{Copies, Memory, StepRule};
+use whimbrel_methods::settings::Batch;
 use whimbrel_methods::step::Schedule;
 use whimbrel_models::lowrank::{Effects, Family};
 
@@ -98,23 +99,26 @@ fn coarse_codecs_and_absences_leave_the_optimum_where_it_is() {
     }
 }
 
-/// Steps that are short enough keep the paper's copies, to the bit; so does a run without
-/// memories, which nothing makes exact.
+/// Without memories nothing makes a run exact, and it has the paper's copies; without noise there are
+/// the fewest, and nothing is cut.
 #[test]
-fn short_steps_and_runs_without_memories_are_as_they_were() {
+fn runs_without_memories_have_the_papers_copies_and_runs_without_noise_the_fewest() {
     let data = clients(Family::Poisson, 4, CELLS, Key::root(33));
-    // A is 6 here, and 1/2 of 4 copies over it is 1/3.
-    for (gamma, memory) in [(0.33, Memory::Auto), (0.9, Memory::Off)] {
-        let setup = Setup { memory, ..setup(Family::Poisson, gamma, 20) };
-        let paper = Setup { copies: Copies::Clients, ..setup.clone() };
-        let end = |setup: &Setup| run(setup, &data, Participation::Everyone, None).0.factors;
-        assert!(end(&setup) == end(&paper), "{gamma}");
-    }
-    // And one that is just too long does not.
-    let long = setup(Family::Poisson, 0.34, 20);
-    let automatic = Setup { step: StepRule::Auto, copies: Copies::Fewest, ..long.clone() };
     let end = |setup: &Setup| run(setup, &data, Participation::Everyone, None).0.factors;
-    assert!(end(&long) == end(&automatic));
+    let plain = Setup { memory: Memory::Off, ..setup(Family::Poisson, 0.9, 20) };
+    assert!(end(&plain) == end(&Setup { copies: Copies::Clients, ..plain.clone() }));
+    for gamma in [0.7, 1.0] {
+        let full = Setup { batch: Batch::Full, ..setup(Family::Poisson, gamma, 20) };
+        assert!(end(&full) == end(&Setup { copies: Copies::Fewest, ..full.clone() }), "{gamma}");
+        let paper = Setup { copies: Copies::Clients, ..full.clone() };
+        assert!(end(&full) != end(&paper), "{gamma}");
+    }
+    // A is 6 here: one step is short enough, the other is cut to 1/12.
+    for (gamma, used) in [(0.05, given(0.05)), (0.3, StepRule::Auto)] {
+        let cut = setup(Family::Poisson, gamma, 20);
+        let same = Setup { step: used, copies: Copies::Fewest, ..cut.clone() };
+        assert!(end(&cut) == end(&same), "{gamma}");
+    }
 }
 
 /// A schedule that falls below the longest stable step is followed from there on.

@@ -15,6 +15,9 @@ use crate::plot::{AxisSpec, LineChart, Scale, Series};
 use crate::sections::{part_name, section};
 use serde_json::{Map, Value};
 
+/// Deviances that are this near are the same.
+const SAME: f64 = 0.005;
+
 /// A simpler model that is at most this much worse is said to do as well.
 const AS_GOOD: f64 = 0.02;
 
@@ -99,7 +102,7 @@ fn contenders(list: &[Contender]) -> String {
         known.iter().filter(|c| !c.fitted).min_by(|a, b| a.deviance.total_cmp(&b.deviance));
     let verdict = match simpler {
         None => String::new(),
-        Some(other) if other.deviance < fitted.deviance => format!(
+        Some(other) if other.deviance < fitted.deviance * (1.0 - SAME) => format!(
             "A simpler model does better on the cells kept out: <strong>{}</strong>. The deviance of \
              this fit is {} higher.",
             escape(&other.name),
