@@ -7,13 +7,16 @@ use crate::settings::Budget;
 use whimbrel_core::{Error, Key, Result};
 use whimbrel_models::lowrank::interval::HELD_OUT_MIN;
 use whimbrel_models::lowrank::{
-    Calibration, Ceiling, Delivered, Exact, LowRank, Push, Scores, Settings, Sparse, Uncertainty,
-    effective_parameters,
+    Calibration, Ceiling, Delivered, Exact, LowRank, Push, Scores, Seen, Settings, Sparse,
+    Uncertainty, effective_parameters,
 };
 
 /// A run in whose first rounds most observed cells had to be clipped, so many of them, stops: its
 /// table lives outside the domain.
 const REPAIRED_ROUNDS_MAX: u32 = 100;
+
+/// Where the field is below this share of the table, components that went out are looked after.
+const ASLEEP: f64 = 1e-8;
 
 impl FedMiss {
     /// `R_c = P(Y_c − ψ'(θ_0))`; clients whose upload was lost stay at zero.
@@ -96,6 +99,10 @@ impl FedMiss {
             .model
             .advance(&mut server.s_hat, &mut server.factors, &mut server.basis, step)
             .map_err(|e| e.in_round(round))?;
+        if moved.field_norm2 <= ASLEEP * ASLEEP * moved.table_norm2 {
+            let seen = self.seen(&server, &residual);
+            self.model.wake(&mut server.factors, &seen, n).map_err(|e| e.in_round(round))?;
+        }
         server.round = round;
         server.table_norm2 = moved.table_norm2;
         server.update_norm2 = Some(moved.field_norm2);
@@ -211,6 +218,18 @@ impl FedMiss {
                 if is_cut && copies == InUse::Counted { gamma.min(auto) } else { gamma }
             }
         }
+    }
+
+    /// The observed cells with their residuals.
+    fn seen(&self, server: &Server, residual: &[f64]) -> Vec<Seen> {
+        let columns = self.model.columns();
+        let one = |place: &u32| {
+            let place = *place as usize;
+            let cell = server.union[place] as usize;
+            let (row, column) = (cell / columns, cell % columns);
+            Seen { row, column, residual: residual[place], count: f64::from(server.counts[place]) }
+        };
+        server.by_cell.iter().map(one).collect()
     }
 
     /// Residuals on the union of observed cells, where they belong in the table.

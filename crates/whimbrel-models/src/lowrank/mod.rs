@@ -28,6 +28,7 @@ mod kernels;
 mod settle;
 mod stand_in;
 mod uncertainty;
+mod wake;
 
 pub use adapt::{NewRow, PERSONAL_MAX, own_effect};
 pub use ceiling::{Ceiling, Delivered, Finish};
@@ -38,6 +39,7 @@ pub use family::{Family, JUDGED_MEAN_MIN, THETA_MAX};
 pub use fit::{KIND, LowRankFit};
 pub use interval::{Calibration, Group, Scores};
 pub use uncertainty::{Uncertainty, effective_parameters};
+pub use wake::Seen;
 
 use whimbrel_core::{Error, Result};
 
