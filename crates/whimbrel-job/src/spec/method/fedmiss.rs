@@ -8,7 +8,8 @@ use crate::resolve::{number, text};
 /// How many complete tables EM imagines.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Copies {
-    /// `Fewest` with an automatic step, and with a given one that is too long for `Clients`.
+    /// `Fewest`, with a given step cut where it is too long for them; `Clients` with a given step and
+    /// noise that no memory takes away.
     Auto,
     /// One for each client, as in the paper.
     Clients,
@@ -28,8 +29,8 @@ pub(super) static COPIES: Key = Key::default(
 .words(&[
     Word {
         name: "auto",
-        doc: "\"fewest\" with step = \"auto\", \"clients\" with any other step; where that step is \
-              too long for the memories to keep up, \"fewest\" and a shorter step",
+        doc: "\"fewest\", with a given step cut where the memories could not keep up with it; \"clients\" \
+              with a given step, minibatches or a codec, and no memories",
     },
     Word { name: "clients", doc: "one for each client, as in the paper" },
     Word {
