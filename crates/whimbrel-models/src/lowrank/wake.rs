@@ -45,19 +45,16 @@ impl LowRank {
             return Ok(false);
         }
         let old = factors.clone();
-        let woken = self.wake_among(&mut apart(&old)?, cells, n);
-        if let Some(woken) = woken {
-            *factors = woken;
-            align(factors, &old)?;
-            return Ok(true);
-        }
-        Ok(false)
+        let Some(woken) = self.wake_among(apart(&old)?, cells, n) else { return Ok(false) };
+        *factors = woken;
+        align(factors, &old)?;
+        Ok(true)
     }
 
     /// The same where each component is one singular value: with the component, or nothing.
-    fn wake_among(&self, factors: &mut Factors, cells: &[Seen], n: f64) -> Option<Factors> {
+    fn wake_among(&self, mut factors: Factors, cells: &[Seen], n: f64) -> Option<Factors> {
         let (r, lambda) = (self.rank(), self.settings().lambda);
-        let sizes: Vec<f64> = (0..r).map(|k| size_of(factors, k, r)).collect();
+        let sizes: Vec<f64> = (0..r).map(|k| size_of(&factors, k, r)).collect();
         let largest = sizes.iter().copied().fold(0.0, f64::max);
         let is_out = |k: &usize| sizes[*k] <= OUT * largest;
         let dead = (0..r).find(is_out)?;
@@ -84,7 +81,7 @@ impl LowRank {
         }
         put(&mut factors.u, dead, r, &x, t.sqrt());
         put(&mut factors.v, dead, r, &y, t.sqrt());
-        Some(factors.clone())
+        Some(factors)
     }
 
     /// The largest singular value of the mean residual beside these spaces, and its vectors.
