@@ -3,6 +3,7 @@
 //! Messages are bytes; states are decoded values behind a pointer, with `save` and `load`. Nothing
 //! above the methods crate is generic over a method.
 
+use crate::declare::Measure;
 use crate::method::{Artifact, Bind, Disclosure, Evaluate, From, Metric, Plan};
 use crate::{ClientData, ClientId, Error, Key, Result, Wire};
 use std::any::Any;
@@ -67,6 +68,7 @@ pub trait DynMethod: Send + Sync {
     fn answer(&self, client: &Opaque, ask: &[u8], data: &Opaque) -> Result<Vec<u8>>;
     fn check(&self, id: ClientId, peer: &Opaque, answer: &[u8]) -> Result<()>;
     fn loss(&self, answer: &[u8]) -> Result<Option<f64>>;
+    fn measures(&self) -> Vec<Measure>;
     fn conclude(
         &self,
         server: &Opaque,
@@ -171,13 +173,24 @@ impl<M: Evaluate, B: Bind<M>> DynMethod for Erased<M, B> {
         Ok(self.0.loss(&M::Answer::from_bytes(answer)?))
     }
 
+    fn measures(&self) -> Vec<Measure> {
+        self.0.measures()
+    }
+
     fn conclude(
         &self,
         server: &Opaque,
         answers: &mut dyn Iterator<Item = (ClientId, &[u8])>,
     ) -> Result<Vec<Metric>> {
         let server = view(server)?;
-        decoded(answers, |typed| self.0.conclude(server, typed))
+        let metrics = decoded(answers, |typed| self.0.conclude(server, typed))?;
+        let declared = self.0.measures();
+        match metrics.iter().find(|metric| declared.iter().all(|m| m.key != metric.name)) {
+            Some(metric) => {
+                Err(Error::internal(format!("`{}` is reported and not declared", metric.name)))
+            }
+            None => Ok(metrics),
+        }
     }
 
     fn save(&self, part: Part, state: &Opaque) -> Result<Vec<u8>> {

@@ -1,8 +1,9 @@
 //! Words every other crate shares: ids, keyed random streams, exact sums, the wire, the method
-//! trait and its erased twin.
+//! trait and its erased twin, what methods declare.
 //!
 //! Absent on purpose: files, clocks, threads, and any third-party array type.
 
+pub mod declare;
 pub mod erased;
 pub mod error;
 pub mod id;
@@ -17,6 +18,7 @@ pub mod table;
 pub mod vector;
 pub mod wire;
 
+pub use declare::Measure;
 pub use erased::{DynMethod, Erased, Opaque, Part, Sender};
 pub use error::{Error, Result};
 pub use id::{ClientId, Probability, StepSize};

@@ -5,6 +5,7 @@
 //! there, `Peer` here), is staged by the engine and moves on one event: *the server accepted that
 //! client's upload of that round*. Otherwise both ends keep what they had.
 
+use crate::declare::Measure;
 use crate::{ClientData, ClientId, Key, Result, State, Wire};
 
 /// A federated algorithm.
@@ -101,7 +102,12 @@ pub trait Evaluate: Method {
     }
     /// One client's own loss, from its answer; none where the method has no such figure.
     fn loss(&self, answer: &Self::Answer) -> Option<f64>;
-    /// The metrics, from the answers in id order.
+    /// The figures that [`conclude`](Self::conclude) reports, in the order in which they are shown;
+    /// none where it reports nothing.
+    fn measures(&self) -> Vec<Measure> {
+        Vec::new()
+    }
+    /// The metrics, from the answers in id order: declared ones only.
     fn conclude(
         &self,
         server: &Self::Server,

@@ -7,6 +7,7 @@ pub mod fedem;
 pub mod fedmiss;
 pub mod gmm;
 pub mod kmeans;
+pub mod measures;
 pub mod once;
 pub mod prepare;
 pub mod settings;

@@ -8,6 +8,7 @@
 //! Both ends count the accepted uploads. Each message down says how many the server knows of, and a
 //! client that knows another number refuses: a breach of the commit rule is an error at once.
 
+use whimbrel_core::declare::{Measure, OverClients};
 use whimbrel_core::method::{
     Artifact, Bind, Cohort, Disclosure, Evaluate, From, Method, Metric, Plan,
 };
@@ -206,6 +207,10 @@ impl Evaluate for Toy {
 
     fn loss(&self, answer: &f64) -> Option<f64> {
         Some(*answer)
+    }
+
+    fn measures(&self) -> Vec<Measure> {
+        vec![Measure::objective("Sum of distances").clients(OverClients::Sum)]
     }
 
     fn conclude(

@@ -3,7 +3,9 @@
 
 use super::{FedEm, Form, Server};
 use crate::fedem::state::{Client, Peer, Phase};
+use crate::measures;
 use crate::settings::check_answer;
+use whimbrel_core::declare::{Measure, Role, Unit};
 use whimbrel_core::method::{Evaluate, Metric, MetricValue};
 use whimbrel_core::{ClientId, Error, Result, sum::ExactSum, vector, wire};
 use whimbrel_models::{LatentModel, Rows};
@@ -68,6 +70,27 @@ impl<M: LatentModel> Evaluate for FedEm<M> {
 
     fn loss(&self, answer: &Answer) -> Option<f64> {
         Some(self.initial.log_scale() - answer.log_likelihood)
+    }
+
+    fn measures(&self) -> Vec<Measure> {
+        let mut all = vec![
+            measures::epoch(),
+            Measure::objective(
+                "Penalised negative log-likelihood per row, which the method minimises",
+            ),
+            measures::field(),
+        ];
+        all.extend(measures::channels());
+        all.extend([
+            measures::repairs(),
+            Measure::new("weights", "Mixture weights", "weights", "One line per component")
+                .unit(Unit::Share)
+                .role(Role::List),
+            Measure::new("dead", "Lost components", "lost components", "Numbers from one")
+                .role(Role::List)
+                .without_curve(),
+        ]);
+        all
     }
 
     fn conclude(

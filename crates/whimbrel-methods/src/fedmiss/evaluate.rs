@@ -4,6 +4,8 @@ use super::VALUE_MAX;
 use super::client::theta_of;
 use super::settings::{FedMiss, Memory};
 use super::state::{Client, Peer, Phase, Server};
+use crate::measures;
+use whimbrel_core::declare::{Better, Measure, OverClients, Unit};
 use whimbrel_core::method::{Evaluate, Metric, MetricValue};
 use whimbrel_core::{ClientId, Error, Result, vector, wire};
 use whimbrel_models::lowrank::{Calibration, Delivered, Factors, Finish, Observed, Scores};
@@ -82,6 +84,66 @@ impl Evaluate for FedMiss {
 
     fn loss(&self, answer: &Answer) -> Option<f64> {
         answer.scores.observed.mean_of(answer.scores.observed.deviance)
+    }
+
+    fn measures(&self) -> Vec<Measure> {
+        let per_cell = |key, title, name, caption| {
+            Measure::new(key, title, name, caption).clients(OverClients::Rows).better(Better::Down)
+        };
+        let count = |key, title, name, caption| {
+            Measure::new(key, title, name, caption).unit(Unit::Count).without_curve()
+        };
+        let mut all = vec![
+            measures::epoch(),
+            Measure::objective("Penalised loss of a client, which the method minimises")
+                .clients(OverClients::Mean),
+            Measure::new(
+                "objective_per_cell",
+                "Objective per cell",
+                "objective per cell",
+                "The objective over the observed cells",
+            )
+            .without_curve(),
+            measures::field(),
+        ];
+        all.extend(measures::channels());
+        all.extend([
+            per_cell(
+                "train_rmse",
+                "Training error",
+                "train rmse",
+                "Root mean square, observed cells",
+            ),
+            per_cell("train_deviance", "Training deviance", "train deviance", "Observed cells"),
+            per_cell(
+                "held_out_rmse",
+                "Held-out error",
+                "held-out rmse",
+                "Root mean square, held-out cells",
+            ),
+            per_cell(
+                "held_out_deviance",
+                "Held-out deviance",
+                "held-out deviance",
+                "Held-out cells",
+            ),
+            Measure::new(
+                "held_out_coverage",
+                "Held-out coverage",
+                "coverage",
+                "Share of held-out cells inside their 90 % interval",
+            )
+            .unit(Unit::Share),
+            count("observed_count", "Observed cells", "observed", "Cells of the fit"),
+            count("held_out_count", "Held-out cells", "held out", "Cells kept out of the fit"),
+            Measure::new("dispersion", "Dispersion", "dispersion", "Of the residuals")
+                .without_curve(),
+            count("copies", "Copies", "copies", "Completed-data copies, M"),
+            Measure::new("step", "Step", "step", "The step size in use").without_curve(),
+            count("sweeps", "Sweeps", "sweeps", "Passes of the M-step"),
+            measures::repairs(),
+        ]);
+        all
     }
 
     fn conclude(

@@ -1,7 +1,9 @@
 //! What a run of the gradient family reports.
 
 use super::{Client, Peer, Server, Sgd};
+use crate::measures;
 use crate::settings::check_answer;
+use whimbrel_core::declare::{Better, Measure, Role, Unit};
 use whimbrel_core::method::{Evaluate, Metric, MetricValue};
 use whimbrel_core::{ClientId, Error, Result, sum::ExactSum, vector, wire};
 use whimbrel_models::Rows;
@@ -71,6 +73,40 @@ impl Evaluate for Sgd {
 
     fn loss(&self, answer: &Answer) -> Option<f64> {
         Some(answer.loss)
+    }
+
+    fn measures(&self) -> Vec<Measure> {
+        let lower = |measure: Measure| measure.log().better(Better::Down);
+        let mut all = vec![
+            measures::epoch(),
+            lower(Measure::new(
+                "excess_loss",
+                "Excess loss",
+                "excess loss",
+                "F(w) − F★: objective minus its minimum",
+            ))
+            .role(Role::Excess)
+            .result(3),
+            Measure::objective("What the method minimises, over all clients’ rows"),
+            lower(Measure::new("distance2", "Distance to the optimum", "distance²", "‖w − w★‖²"))
+                .summary(),
+            lower(Measure::new(
+                "gradient_norm2",
+                "Gradient",
+                "gradient²",
+                "‖∇F(w)‖², where the loss is not convex",
+            ))
+            .summary(),
+        ];
+        all.extend(measures::channels());
+        let ghost = Measure::new(
+            "bits_down_ghost",
+            "Hypothetical bits down",
+            "hypothetical down",
+            "What the ghost’s compressed messages would take; the bits it needs are those sent down",
+        );
+        all.push(Measure { headline: true, ..ghost.log().unit(Unit::Bits) });
+        all
     }
 
     fn conclude(

@@ -1,0 +1,60 @@
+//! Figures that several methods report.
+
+use whimbrel_core::Measure;
+use whimbrel_core::declare::{Better, OverClients, Role, Unit};
+
+/// Passes over the pooled rows.
+pub fn epoch() -> Measure {
+    Measure::new("epoch", "Epochs", "epoch", "Passes over all clients’ rows").role(Role::Axis)
+}
+
+/// The squared norm of the mean field.
+pub fn field() -> Measure {
+    let field = Measure::new("field_norm2", "‖h‖²", "‖h‖²", "Squared norm of the mean field");
+    field.log().better(Better::Down).result(3)
+}
+
+/// What channels report: the server's direction, memories and local models.
+pub fn channels() -> [Measure; 4] {
+    [
+        Measure::new(
+            "update_norm2",
+            "‖H‖²",
+            "update²",
+            "Squared norm of the direction the server took",
+        ),
+        Measure::new(
+            "memory_gap2",
+            "Uplink memory gap",
+            "up memory gap",
+            "Squared distance from a client’s memory to its limit",
+        )
+        .clients(OverClients::Mean),
+        Measure::new(
+            "local_variance",
+            "Variance of local models",
+            "local variance",
+            "Squared distance from the model a client works on to the server’s",
+        )
+        .clients(OverClients::Mean),
+        Measure::new(
+            "down_memory_gap2",
+            "Downlink memory gap",
+            "down memory gap",
+            "Squared distance from the downlink’s memory to the server’s model",
+        )
+        .clients(OverClients::Mean),
+    ]
+    .map(Measure::log)
+}
+
+/// Values brought back into the domain of the M-step.
+pub fn repairs() -> Measure {
+    let repairs = Measure::new(
+        "repairs",
+        "Repairs",
+        "repairs",
+        "Parameters brought back into the domain of the M-step",
+    );
+    repairs.unit(Unit::Count).better(Better::Down).summary()
+}
