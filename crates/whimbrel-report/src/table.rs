@@ -1,5 +1,7 @@
 //! Aligned plain-text tables for a terminal.
 
+use unicode_width::UnicodeWidthStr;
+
 /// A table with one header line and a rule; columns of numbers are aligned on the right.
 ///
 /// Rows may be shorter than the header (the rest is blank); longer ones are cut. Control
@@ -14,9 +16,9 @@ pub fn text_table(headers: &[&str], rows: &[Vec<String>]) -> String {
         .enumerate()
         .map(|(column, header)| {
             let cells = || rows.iter().map(|row| cell(row, column));
-            let widest = cells().map(|text| width(&text)).max().unwrap_or(0);
+            let widest = cells().map(|text| text.width()).max().unwrap_or(0);
             let numeric = column > 0 && cells().all(|text| looks_numeric(&text));
-            (widest.max(width(&clean(header))), numeric)
+            (widest.max(clean(header).width()), numeric)
         })
         .collect();
 
@@ -24,7 +26,7 @@ pub fn text_table(headers: &[&str], rows: &[Vec<String>]) -> String {
         let mut line = String::new();
         for (column, &(wide, right)) in columns.iter().enumerate() {
             let text = cells(column);
-            let pad = " ".repeat(wide - width(&text));
+            let pad = " ".repeat(wide - text.width());
             let gap = if column == 0 { "" } else { "  " };
             let (before, after) = if right { (pad.as_str(), "") } else { ("", pad.as_str()) };
             line.push_str(&format!("{gap}{before}{text}{after}"));
@@ -40,20 +42,6 @@ pub fn text_table(headers: &[&str], rows: &[Vec<String>]) -> String {
         table.push_str(&line(&|column| cell(row, column)));
     }
     table
-}
-
-/// Columns that a text takes in a terminal: marks that combine take none, East Asian wide
-/// characters and pictographs two.
-fn width(text: &str) -> usize {
-    text.chars()
-        .map(|c| match c as u32 {
-            0x300..=0x36f | 0x200b..=0x200f | 0x20d0..=0x20ff | 0xfe00..=0xfe0f => 0,
-            0x1100..=0x115f | 0x2e80..=0xa4cf | 0xac00..=0xd7a3 | 0xf900..=0xfaff => 2,
-            0xfe30..=0xfe6f | 0xff00..=0xff60 | 0xffe0..=0xffe6 | 0x1f300..=0x1faff => 2,
-            0x20000..=0x3fffd => 2,
-            _ => 1,
-        })
-        .sum()
 }
 
 fn looks_numeric(text: &str) -> bool {
