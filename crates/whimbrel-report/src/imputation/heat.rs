@@ -2,6 +2,10 @@
 
 use super::view::HeatView;
 use crate::format::{escape, number};
+use base64::prelude::{BASE64_STANDARD, Engine};
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
+use std::io::Write;
 
 /// Dark to light in even steps of lightness, readable without telling red from green.
 const RAMP: [[u8; 3]; 9] = [
@@ -112,91 +116,36 @@ fn picture(heat: &HeatView, values: &[Option<f64>], scale: &Scale) -> String {
             None => pixels.extend([0; 4]),
         }
     }
-    format!("data:image/png;base64,{}", base64(&png(heat.columns, heat.rows, &pixels)))
+    let file = png(heat.columns, heat.rows, &pixels);
+    format!("data:image/png;base64,{}", BASE64_STANDARD.encode(file))
 }
 
-/// A PNG file of red, green, blue and opacity, its data stored as they are.
+/// A PNG file of red, green, blue and opacity.
 fn png(width: usize, height: usize, pixels: &[u8]) -> Vec<u8> {
-    let mut file = b"\x89PNG\r\n\x1a\n".to_vec();
-    let mut header = Vec::new();
-    header.extend((width as u32).to_be_bytes());
-    header.extend((height as u32).to_be_bytes());
-    header.extend([8, 6, 0, 0, 0]);
-    chunk(&mut file, b"IHDR", &header);
-    let mut lines = Vec::with_capacity(pixels.len() + height);
-    for line in pixels.chunks(4 * width) {
-        lines.push(0);
-        lines.extend(line);
-    }
-    let mut stored = vec![0x78, 0x01];
-    let blocks = lines.chunks(65_535);
-    let last = blocks.len() - 1;
-    for (at, block) in blocks.enumerate() {
-        let length = block.len() as u16;
-        stored.push(u8::from(at == last));
-        stored.extend(length.to_le_bytes());
-        stored.extend((!length).to_le_bytes());
-        stored.extend(block);
-    }
-    stored.extend(adler(&lines).to_be_bytes());
-    chunk(&mut file, b"IDAT", &stored);
-    chunk(&mut file, b"IEND", &[]);
-    file
-}
-
-fn chunk(file: &mut Vec<u8>, kind: &[u8; 4], data: &[u8]) {
-    file.extend((data.len() as u32).to_be_bytes());
-    let start = file.len();
-    file.extend(kind);
-    file.extend(data);
-    let check = crc(&file[start..]);
-    file.extend(check.to_be_bytes());
-}
-
-/// The cyclic redundancy check of PNG.
-fn crc(data: &[u8]) -> u32 {
-    !data.iter().fold(!0, |crc, byte| {
-        (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
-            if crc & 1 == 1 { 0xEDB8_8320 ^ (crc >> 1) } else { crc >> 1 }
-        })
-    })
-}
-
-/// The checksum at the end of a zlib stream.
-fn adler(data: &[u8]) -> u32 {
-    let (a, b) = data.iter().fold((1, 0), |(a, b), byte| {
-        let a = (a + u32::from(*byte)) % 65_521;
-        (a, (b + a) % 65_521)
+    let size = [width, height].map(|n| (n as u32).to_be_bytes()).concat();
+    let mut packed = ZlibEncoder::new(Vec::new(), Compression::default());
+    let done = pixels.chunks(4 * width).try_for_each(|line| {
+        packed.write_all(&[0])?; // no filter
+        packed.write_all(line)
     });
-    b << 16 | a
-}
-
-fn base64(data: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(data.len().div_ceil(3) * 4);
-    for three in data.chunks(3) {
-        let byte = |i: usize| u32::from(three.get(i).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for place in 0..4 {
-            let digit = DIGITS[(bits >> (18 - 6 * place) & 63) as usize];
-            text.push(if place <= three.len() { digit as char } else { '=' });
-        }
+    let packed = done.and_then(|()| packed.finish()).expect("a vector takes every byte");
+    let mut file = b"\x89PNG\r\n\x1a\n".to_vec();
+    let header = [&size[..], &[8, 6, 0, 0, 0]].concat();
+    for (kind, data) in [(b"IHDR", &header[..]), (b"IDAT", &packed), (b"IEND", &[])] {
+        file.extend((data.len() as u32).to_be_bytes());
+        let start = file.len();
+        file.extend(kind);
+        file.extend(data);
+        let sum = crc32fast::hash(&file[start..]);
+        file.extend(sum.to_be_bytes());
     }
-    text
+    file
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn checksums_and_digits_are_the_known_ones() {
-        assert_eq!(crc(b"123456789"), 0xCBF4_3926);
-        assert_eq!(adler(b"Wikipedia"), 0x11E6_0398);
-        for (plain, coded) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foobar", "Zm9vYmFy")] {
-            assert_eq!(base64(plain.as_bytes()), coded);
-        }
-    }
+    use std::io::Read;
 
     #[test]
     fn a_picture_holds_its_pixels() {
@@ -204,10 +153,12 @@ mod tests {
         let file = png(3, 2, &pixels);
         let at = |name: &[u8]| file.windows(4).position(|w| w == name).unwrap();
         assert_eq!(file[at(b"IHDR") + 4..][..8], [0, 0, 0, 3, 0, 0, 0, 2]);
-        // After the two bytes of zlib and the five of the stored block, a filter byte per line.
-        let data = &file[at(b"IDAT") + 4 + 7..];
-        assert_eq!((data[0], &data[1..13]), (0, &pixels[..12]));
-        assert_eq!((data[13], &data[14..26]), (0, &pixels[12..]));
+        // A chunk ends in the CRC-32 of its name and data: of IEND, by the standard, AE 42 60 82.
+        assert_eq!(file[at(b"IEND") + 4..], [0xAE, 0x42, 0x60, 0x82]);
+        let mut lines = Vec::new();
+        flate2::read::ZlibDecoder::new(&file[at(b"IDAT") + 4..]).read_to_end(&mut lines).unwrap();
+        // A filter byte precedes each line.
+        assert_eq!(lines, [&[0], &pixels[..12], &[0], &pixels[12..]].concat());
     }
 
     #[test]
