@@ -88,6 +88,31 @@ impl ExactSum {
         Ok(())
     }
 
+    /// Adds `weight * x` at the given coordinates, which may repeat; the others stay as they are. It
+    /// counts as many addends as its most frequent coordinate has. On an error the sum is unchanged.
+    pub fn add_at(&mut self, coordinates: &[u32], x: &[f64], weight: f64) -> Result<()> {
+        let mut sorted = coordinates.to_vec();
+        sorted.sort_unstable();
+        if x.len() != sorted.len() || sorted.last().is_some_and(|c| *c as usize >= self.len()) {
+            return Err(Error::peer("a vector of other coordinates than those of the sum"));
+        }
+        let repeats = sorted.chunk_by(|a, b| a == b).map(<[u32]>::len).max().unwrap_or(0);
+        let count = self.checked_count(repeats as u32)?;
+        let largest = largest_product_bits(x, weight);
+        if largest >= MAGNITUDE_MAX.to_bits() {
+            return Err(too_large(x, weight));
+        }
+        self.count = count;
+        if largest > 0 {
+            let rounders = rounders(self.raise_to(top_of(f64::from_bits(largest))));
+            for (c, x) in coordinates.iter().zip(x) {
+                let pieces = pieces(x * weight, rounders);
+                self.bins.iter_mut().zip(pieces).for_each(|(bin, piece)| bin[*c as usize] += piece);
+            }
+        }
+        Ok(())
+    }
+
     /// Adds all that `other` has added. On an error the sum is unchanged.
     pub fn merge(&mut self, other: &Self) -> Result<()> {
         self.check_len(other.len())?;
@@ -248,19 +273,25 @@ kernel! {
         rounders: [f64; 4],
     ) {
         for ((((a, b), c), d), x) in a.iter_mut().zip(b).zip(c).zip(d).zip(x) {
-            let rest = x * weight;
-            let piece = (rest + rounders[0]) - rounders[0];
-            *a += piece;
-            let rest = rest - piece;
-            let piece = (rest + rounders[1]) - rounders[1];
-            *b += piece;
-            let rest = rest - piece;
-            let piece = (rest + rounders[2]) - rounders[2];
-            *c += piece;
-            let rest = rest - piece;
-            *d += (rest + rounders[3]) - rounders[3];
+            let pieces = pieces(x * weight, rounders);
+            *a += pieces[0];
+            *b += pieces[1];
+            *c += pieces[2];
+            *d += pieces[3];
         }
     }
+}
+
+/// What a number adds to each bin.
+#[inline(always)]
+fn pieces(rest: f64, rounders: [f64; 4]) -> [f64; 4] {
+    let a = (rest + rounders[0]) - rounders[0];
+    let rest = rest - a;
+    let b = (rest + rounders[1]) - rounders[1];
+    let rest = rest - b;
+    let c = (rest + rounders[2]) - rounders[2];
+    let rest = rest - c;
+    [a, b, c, (rest + rounders[3]) - rounders[3]]
 }
 
 kernel! {
@@ -284,6 +315,31 @@ mod tests {
     use super::*;
     use crate::{Key, math};
     use proptest::prelude::*;
+
+    #[test]
+    fn addends_at_some_coordinates_are_those_of_the_scattered_vector() {
+        let mut stream = Key::root(3).stream();
+        let (mut sparse, mut dense) = (ExactSum::new(40), ExactSum::new(40));
+        for weight in [0.3, 2.0, 1e-9] {
+            let at: Vec<u32> = stream.choose(40, 12).into_iter().map(|i| i as u32).collect();
+            let x: Vec<f64> = at.iter().map(|_| stream.normal()).collect();
+            let mut scattered = vec![0.0; 40];
+            at.iter().zip(&x).for_each(|(i, x)| scattered[*i as usize] = *x);
+            sparse.add_at(&at, &x, weight).unwrap();
+            dense.add(&scattered, weight).unwrap();
+        }
+        assert_eq!(sparse, dense);
+        sparse.add_at(&[7, 2, 7, 7], &[1.0, 2.0, 3.0, 4.0], 1.0).unwrap();
+        assert_eq!(sparse.count(), dense.count() + 3, "one coordinate was named three times");
+        let whole = [dense.value()[7] + 8.0, dense.value()[2] + 2.0];
+        assert!((sparse.value()[7] - whole[0]).abs() < 1e-15 * 8.0 * 4.0);
+        assert!((sparse.value()[2] - whole[1]).abs() < 1e-15 * 8.0);
+        let before = sparse.clone();
+        assert!(sparse.add_at(&[40], &[1.0], 1.0).is_err());
+        assert!(sparse.add_at(&[1], &[1.0, 2.0], 1.0).is_err());
+        assert!(sparse.add_at(&[1], &[f64::NAN], 1.0).is_err());
+        assert_eq!(sparse, before);
+    }
 
     /// A fixed-point number wide enough for any sum of `f64`: whole multiples of `2^-1074` in
     /// two's complement, lowest limb first.

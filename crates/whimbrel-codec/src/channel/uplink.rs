@@ -12,10 +12,14 @@
 //! The server keeps the *undivided* `sum n_i h_i`, so a client that joins later (with `h_i = 0`)
 //! changes no one else's share. An upload that is lost counts as not in `A`: `p_i` is not
 //! re-estimated, the estimate leans towards the memories and the fixed point does not move.
+//!
+//! An upload may carry some coordinates only (`send_at`, `absorb_at`): codec and rule then apply to
+//! those, the others stay as they are on both ends, and `p_i` is the probability that a coordinate
+//! was sent. The uplink's dimension is then that of an upload, and the ends are longer.
 
 use crate::scratch::with_room;
 use crate::{Codec, Packet};
-use whimbrel_core::sum::{ExactSum, MAGNITUDE_MAX};
+use whimbrel_core::sum::ExactSum;
 use whimbrel_core::{Error, Key, Result, vector, wire};
 
 /// What an uplink keeps between rounds.
@@ -144,9 +148,14 @@ impl Uplink {
 
     /// An empty fold.
     pub fn fold(&self) -> UpFold {
+        self.fold_of(self.dimension)
+    }
+
+    /// An empty fold of uploads that carry some of `length` coordinates.
+    pub fn fold_of(&self, length: usize) -> UpFold {
         UpFold {
-            estimate: ExactSum::new(self.dimension),
-            memory: ExactSum::new(if self.has_memory() { self.dimension } else { 0 }),
+            estimate: ExactSum::new(length),
+            memory: ExactSum::new(if self.has_memory() { length } else { 0 }),
             weight: 0.0,
         }
     }
@@ -191,6 +200,33 @@ impl Uplink {
         }
     }
 
+    /// The same where `g` holds some coordinates only, each once, of the `length` that the client's
+    /// end is about.
+    pub fn send_at(
+        &self,
+        end: &UpClient,
+        coordinates: &[usize],
+        length: usize,
+        g: &[f64],
+        key: Key,
+    ) -> Result<(UpClient, Packet)> {
+        let fits = end.kept.is_empty() || end.kept.len() == length;
+        if !fits || coordinates.iter().any(|i| *i >= length) || coordinates.len() != g.len() {
+            return Err(Error::internal("an upload of coordinates that its end does not have"));
+        }
+        let kept = match end.kept.is_empty() {
+            true => Vec::new(),
+            false => coordinates.iter().map(|i| end.kept[*i]).collect(),
+        };
+        let (part, packet) = self.send(&UpClient { kept }, g, key)?;
+        let mut next = end.clone();
+        if !part.kept.is_empty() {
+            next.kept.resize(length, 0.0);
+            coordinates.iter().zip(part.kept).for_each(|(i, kept)| next.kept[*i] = kept);
+        }
+        Ok((next, packet))
+    }
+
     /// Adds one upload to a fold.
     pub fn absorb(
         &self,
@@ -199,12 +235,25 @@ impl Uplink {
         inclusion: f64,
         packet: &Packet,
     ) -> Result<()> {
+        self.absorb_at(fold, None, weight, inclusion, packet)
+    }
+
+    /// The same where the upload carries these coordinates of the fold; several of a client's may be
+    /// the same one of the fold.
+    pub fn absorb_at(
+        &self,
+        fold: &mut UpFold,
+        coordinates: Option<&[u32]>,
+        weight: f64,
+        inclusion: f64,
+        packet: &Packet,
+    ) -> Result<()> {
         with_room(self.dimension, |sent| {
             self.codec.decode(packet, sent)?;
             check_size(sent, weight / inclusion)?;
-            fold.estimate.add(sent, self.shrink * weight / inclusion)?;
+            add(&mut fold.estimate, coordinates, sent, self.shrink * weight / inclusion)?;
             if let UpRule::Memory { alpha } = self.rule {
-                fold.memory.add(sent, weight * alpha)?;
+                add(&mut fold.memory, coordinates, sent, weight * alpha)?;
             }
             fold.weight += weight;
             Ok(())
@@ -240,11 +289,22 @@ impl Uplink {
 
     /// Adds one opening upload to a fold.
     pub fn absorb_opening(&self, fold: &mut UpFold, weight: f64, packet: &Packet) -> Result<()> {
+        self.absorb_opening_at(fold, None, weight, packet)
+    }
+
+    /// The same where the upload carries these coordinates of the fold.
+    pub fn absorb_opening_at(
+        &self,
+        fold: &mut UpFold,
+        coordinates: Option<&[u32]>,
+        weight: f64,
+        packet: &Packet,
+    ) -> Result<()> {
         let mut sent = vec![0.0; self.dimension];
         Codec::Exact.decode(packet, &mut sent)?;
         check_size(&sent, weight)?;
         let sum = if self.has_memory() { &mut fold.memory } else { &mut fold.estimate };
-        sum.add(&sent, weight)?;
+        add(sum, coordinates, &sent, weight)?;
         fold.weight += weight;
         Ok(())
     }
@@ -286,10 +346,22 @@ impl Uplink {
     }
 }
 
+/// Adds `weight * x` at these coordinates, or at all of them.
+fn add(sum: &mut ExactSum, coordinates: Option<&[u32]>, x: &[f64], weight: f64) -> Result<()> {
+    match coordinates {
+        None => sum.add(x, weight),
+        Some(coordinates) => sum.add_at(coordinates, x, weight),
+    }
+}
+
+/// The largest number that an upload may hold, times its weight: squares of larger ones, summed,
+/// could overflow.
+const VALUE_MAX: f64 = 1e100;
+
 /// A finite upload can still be too large to be summed: that is its sender's fault, not the run's.
 fn check_size(sent: &[f64], weight: f64) -> Result<()> {
     let largest = vector::norm_inf(sent) * weight;
-    if largest <= MAGNITUDE_MAX {
+    if largest <= VALUE_MAX {
         return Ok(());
     }
     Err(Error::peer(format!(
@@ -435,6 +507,51 @@ mod tests {
             vector::scale(&mut wanted, 1.0 / (WEIGHTS[0] + WEIGHTS[1]));
             close(&uplink.mean_opening(&fold).unwrap(), &wanted, 1e-15);
         }
+    }
+
+    /// Two clients with five and four coordinates of six, who send three and two of theirs a round:
+    /// the server's sum is that of their memories, and what is constant is learnt.
+    #[test]
+    fn uploads_of_some_coordinates_move_those_alone() {
+        let places: [&[u32]; 2] = [&[0, 1, 2, 4, 4], &[5, 4, 3, 1]];
+        let sent = [3, 2];
+        let uplink = |i: usize| {
+            let codec = Codec::dithering(2, Norm::P(2), None).unwrap();
+            let alpha = em_alpha(codec.omega(sent[i]).unwrap());
+            Uplink::new(codec, UpRule::Memory { alpha }, sent[i]).unwrap()
+        };
+        let value = |i: usize, at: usize| 1.0 + i as f64 - 0.3 * at as f64;
+        let mut ends = [UpClient::default(), UpClient::default()];
+        let mut server = UpServer { memory_sum: vec![0.0; 6] };
+        for round in 0..400 {
+            let mut fold = uplink(0).fold_of(6);
+            for (i, end) in ends.iter_mut().enumerate() {
+                let (uplink, key) = (uplink(i), Key::root(6).fold(round).fold(i as u64));
+                let own = key.fold(1).stream().choose(places[i].len(), sent[i]);
+                let g: Vec<f64> = own.iter().map(|at| value(i, *at)).collect();
+                let length = places[i].len();
+                let (next, packet) = uplink.send_at(end, &own, length, &g, key).unwrap();
+                let untouched = (0..length).filter(|at| !own.contains(at));
+                let kept = |end: &UpClient, at| end.kept.get(at).copied().unwrap_or(0.0);
+                untouched.for_each(|at| assert_eq!(kept(&next, at), kept(end, at)));
+                let at: Vec<u32> = own.iter().map(|own| places[i][*own]).collect();
+                let inclusion = sent[i] as f64 / length as f64;
+                uplink.absorb_at(&mut fold, Some(&at), 1.0, inclusion, &packet).unwrap();
+                *end = next;
+            }
+            uplink(0).collect(&mut server, &fold, 1.0);
+            let mut sum = vec![0.0; 6];
+            for (end, places) in ends.iter().zip(places) {
+                end.kept.iter().zip(places).for_each(|(kept, at)| sum[*at as usize] += kept);
+            }
+            close(&server.memory_sum, &sum, 1e-13);
+        }
+        for (i, end) in ends.iter().enumerate() {
+            let wanted: Vec<f64> = (0..places[i].len()).map(|at| value(i, at)).collect();
+            close(&end.kept, &wanted, 1e-9);
+        }
+        assert!(uplink(0).send_at(&ends[0], &[0, 1, 5], 5, &[0.0; 3], Key::root(1)).is_err());
+        assert!(uplink(0).send_at(&ends[0], &[0, 1, 2], 4, &[0.0; 3], Key::root(1)).is_err());
     }
 
     #[test]
