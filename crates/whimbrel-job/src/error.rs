@@ -49,7 +49,7 @@ pub struct Errors {
 
 impl Place {
     /// The place of a byte range; a range over several lines is marked to the end of its first.
-    pub(crate) fn locate(text: &str, span: Range<usize>) -> Self {
+    pub fn locate(text: &str, span: Range<usize>) -> Self {
         let start = floor_char(text, span.start);
         let line_start = text[..start].rfind('\n').map_or(0, |at| at + 1);
         let line_end = text[start..].find('\n').map_or(text.len(), |at| start + at);
@@ -115,7 +115,7 @@ fn render_all(all: &Errors) -> String {
 }
 
 /// `a, b or c`.
-pub(crate) fn one_of<T: fmt::Display>(items: &[T]) -> String {
+pub fn one_of<T: fmt::Display>(items: &[T]) -> String {
     match items {
         [] => String::new(),
         [only] => only.to_string(),

@@ -68,16 +68,12 @@ pub struct Section {
 
 impl Key {
     /// A key that must be given.
-    pub(crate) const fn required(
-        name: &'static str,
-        takes: &'static str,
-        doc: &'static str,
-    ) -> Self {
+    pub const fn required(name: &'static str, takes: &'static str, doc: &'static str) -> Self {
         Self::new(name, takes, Fallback::Required, doc)
     }
 
     /// A key that may be left out, and what holds then.
-    pub(crate) const fn optional(
+    pub const fn optional(
         name: &'static str,
         takes: &'static str,
         unset: &'static str,
@@ -87,7 +83,7 @@ impl Key {
     }
 
     /// A key with a default, written as TOML.
-    pub(crate) const fn default(
+    pub const fn default(
         name: &'static str,
         takes: &'static str,
         value: &'static str,
@@ -105,17 +101,20 @@ impl Key {
         Self { name, takes, doc, fallback, words: &[], tables: &[], only: None }
     }
 
-    pub(crate) const fn words(mut self, words: &'static [Word]) -> Self {
+    /// Gives it words.
+    pub const fn words(mut self, words: &'static [Word]) -> Self {
         self.words = words;
         self
     }
 
-    pub(crate) const fn tables(mut self, tables: &'static [&'static Section]) -> Self {
+    /// Gives it inline tables.
+    pub const fn tables(mut self, tables: &'static [&'static Section]) -> Self {
         self.tables = tables;
         self
     }
 
-    pub(crate) const fn only(mut self, kinds: &'static [&'static str], why: &'static str) -> Self {
+    /// Limits it to some kinds.
+    pub const fn only(mut self, kinds: &'static [&'static str], why: &'static str) -> Self {
         self.only = Some(Only { kinds, why });
         self
     }
@@ -126,18 +125,18 @@ impl Key {
     }
 
     /// Its words as they are written in the file.
-    pub(crate) fn quoted_words(&self) -> Vec<String> {
+    pub fn quoted_words(&self) -> Vec<String> {
         self.words.iter().map(|word| format!("\"{}\"", word.name)).collect()
     }
 
     /// Whether the key has a meaning for a kind.
-    pub(crate) fn means_something_for(&self, kind: &str) -> bool {
+    pub fn means_something_for(&self, kind: &str) -> bool {
         self.only.is_none_or(|only| only.kinds.contains(&kind))
     }
 }
 
 /// A type whose values are words of a key.
-pub(crate) trait Choice: Copy + 'static {
+pub trait Choice: Copy + 'static {
     /// Every value.
     const ALL: &'static [Self];
     /// Its word.
@@ -145,6 +144,7 @@ pub(crate) trait Choice: Copy + 'static {
 }
 
 /// An enum of words: the type, what the job file calls each value, and what it means.
+#[macro_export]
 macro_rules! choices {
     ($(#[$meta:meta])* pub enum $name:ident { $($variant:ident = $word:literal: $doc:literal,)+ }) => {
         $(#[$meta])*
@@ -154,7 +154,8 @@ macro_rules! choices {
         }
 
         impl $name {
-            pub(crate) const WORDS: &'static [$crate::key::Word] =
+            /// Every word with its meaning.
+            pub const WORDS: &'static [$crate::key::Word] =
                 &[$($crate::key::Word { name: $word, doc: $doc },)+];
 
             /// What a job file calls it.
@@ -172,4 +173,3 @@ macro_rules! choices {
         }
     };
 }
-pub(crate) use choices;

@@ -1,24 +1,16 @@
-//! Job files: keys, defaults, errors, and what is built from them.
+//! The machinery of job files: keys with one definition each, a reader that knows lines, a writer.
+//!
+//! A [`Key`](key::Key) is defined once; the [reader](reader) parses by it and takes defaults and messages from
+//! it, the [writer](writer) writes it, the reference page prints it. No table of a job is known here.
 
-pub mod build;
-pub mod completed;
 pub mod error;
-pub mod failure;
 pub mod key;
-pub mod load;
-pub mod offer;
-pub mod rundir;
-pub mod spec;
-pub mod start;
+pub mod matrix;
+pub mod path;
+pub mod reader;
+pub mod reference;
+pub mod writer;
 
-mod reader;
-mod reference;
-mod resolve;
 mod suggest;
-mod template;
 
 pub use error::{Error, Errors};
-pub use offer::Offer;
-pub use reference::{examples, reference};
-pub use spec::Job;
-pub use template::{DataFacts, TableFacts, template};

@@ -14,13 +14,13 @@ use toml::de::{DeTable, DeValue};
 
 /// The fault is already among the source's errors.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reported;
+pub struct Reported;
 
 /// A value, or a fault that has been reported.
-pub(crate) type Read<T> = Result<T, Reported>;
+pub type Read<T> = Result<T, Reported>;
 
 /// One job file: its text, its tables, and what was found wrong so far.
-pub(crate) struct Source<'a> {
+pub struct Source<'a> {
     file: &'a str,
     text: &'a str,
     root: &'a DeTable<'a>,
@@ -30,6 +30,7 @@ pub(crate) struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
+    /// A file with nothing found wrong yet.
     pub fn new(
         file: &'a str,
         text: &'a str,
@@ -48,6 +49,7 @@ impl<'a> Source<'a> {
         }
     }
 
+    /// Adds an error.
     pub fn report(
         &self,
         span: Option<Range<usize>>,
@@ -112,7 +114,7 @@ impl<'a> Source<'a> {
 
 /// The file's TOML errors in the form of the job's own: the first of each line, since the parser
 /// goes on after a fault and may trip over it again.
-pub(crate) fn syntax_errors(file: &str, text: &str, faults: &[toml::de::Error]) -> Errors {
+pub fn syntax_errors(file: &str, text: &str, faults: &[toml::de::Error]) -> Errors {
     let mut errors: Vec<Error> = Vec::new();
     for fault in faults {
         let place = fault.span().map(|span| Place::locate(text, span));
@@ -146,7 +148,7 @@ fn in_order(mut errors: Vec<Error>) -> Errors {
 }
 
 /// One table of the file, read by its section.
-pub(crate) struct Reader<'a> {
+pub struct Reader<'a> {
     source: &'a Source<'a>,
     section: &'static Section,
     /// Where the table starts; `None` for the whole file.
@@ -174,6 +176,7 @@ impl<'a> Reader<'a> {
         self
     }
 
+    /// Whether the file gives the key.
     pub fn has(&self, key: &Key) -> bool {
         self.table.contains_key(key.name)
     }
@@ -331,7 +334,7 @@ impl<'a> Reader<'a> {
 
 /// One value of the file, or an element of one, with the key that it was given for.
 #[derive(Clone)]
-pub(crate) struct Value<'a> {
+pub struct Value<'a> {
     source: &'a Source<'a>,
     key: &'static Key,
     path: String,
@@ -342,15 +345,21 @@ pub(crate) struct Value<'a> {
 }
 
 /// What kind of thing a value is.
-pub(crate) enum Shape {
+pub enum Shape {
+    /// An integer or a float.
     Number,
+    /// A string.
     Text,
+    /// An array.
     List,
+    /// A table.
     Table,
+    /// A truth value or a date.
     Other,
 }
 
 impl<'a> Value<'a> {
+    /// What kind of thing it is.
     pub fn shape(&self) -> Shape {
         match self.item.get_ref() {
             DeValue::Integer(_) | DeValue::Float(_) => Shape::Number,
@@ -403,10 +412,12 @@ impl<'a> Value<'a> {
         number.filter(|x| x.is_finite() && test(*x)).ok_or_else(|| self.refuse())
     }
 
+    /// `true` or `false`.
     pub fn boolean(&self) -> Read<bool> {
         self.item.get_ref().as_bool().ok_or_else(|| self.refuse())
     }
 
+    /// A string that is not empty.
     pub fn text(&self) -> Read<String> {
         self.item
             .get_ref()
@@ -426,6 +437,7 @@ impl<'a> Value<'a> {
             .ok_or_else(|| self.unknown_word(&text))
     }
 
+    /// The elements of an array.
     pub fn list(&self) -> Read<Vec<Value<'a>>> {
         let items = self.item.get_ref().as_array().ok_or_else(|| self.refuse())?;
         Ok(items

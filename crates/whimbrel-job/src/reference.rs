@@ -1,42 +1,31 @@
-//! The reference page of the job file, made of the definitions.
+//! The reference page of a job's tables, made of the definitions.
 
 use crate::key::{Fallback, Key, Section, Word};
-use crate::spec::SECTIONS;
 
-const HEAD: &str = "# The job file
+/// Renders sections as Markdown, each inner table and each list of words once.
+pub struct Page<'a> {
+    sections: &'a [&'static Section],
+}
 
-A job file says what to fit, on what data, and how. It is [TOML](https://toml.io). Unknown keys,
-wrong types and impossible values are errors that show the line and what would be right; a key
-that has no meaning for the chosen kind is an error too. File names are relative to the job file.
+impl<'a> Page<'a> {
+    /// A page of these tables, in this order.
+    pub fn new(sections: &'a [&'static Section]) -> Self {
+        Self { sections }
+    }
 
-This page is generated from the definitions that the parser uses.
-
-";
-
-/// The smallest job around an example of one table.
-const AROUND: [(&str, &str); 3] = [
-    ("data", "[data]\nsource = \"mixture\"\n"),
-    ("model", "[model]\nkind = \"gmm\"\ncomponents = 2\n"),
-    ("method", "[method]\nkind = \"fedem\"\nrounds = 100\n"),
-];
-
-/// The page `docs/reference/job-file.md`.
-pub fn reference() -> String {
-    let mut out = HEAD.to_owned();
-    out += "A whole job:\n\n```toml\n";
-    out += &complete(SECTIONS[0].example);
-    out += "```\n";
-    let mut shown = Shown::default();
-    for section in SECTIONS {
-        out += &match section.name {
-            "" => "\n## The top\n".to_owned(),
-            name => format!("\n## `[{name}]`\n"),
-        };
-        out += &format!("\n{}\n\n", section.doc);
-        out += &table(section);
-        out += &shown.words(section);
-        for key in section.keys {
-            for inner in key.tables {
+    /// The page, after its head.
+    pub fn text(&self, head: &str) -> String {
+        let mut out = head.to_owned();
+        let mut shown = Shown::default();
+        for section in self.sections {
+            out += &match section.name {
+                "" => "\n## The top\n".to_owned(),
+                name => format!("\n## `[{name}]`\n"),
+            };
+            out += &format!("\n{}\n\n", section.doc);
+            out += &table(section);
+            out += &shown.words(section);
+            for inner in section.keys.iter().flat_map(|key| key.tables) {
                 if shown.is_new_table(inner) {
                     out += &format!("\n### `{}`: {}\n\n", inner.name, inner.doc);
                     out += &table(inner);
@@ -44,29 +33,19 @@ pub fn reference() -> String {
                     out += &example(inner);
                 }
             }
+            out += &example(section);
         }
-        out += &example(section);
+        out
     }
-    out
-}
 
-/// Every example of the page as a whole job.
-pub fn examples() -> Vec<String> {
-    let inner = SECTIONS.iter().flat_map(|s| s.keys.iter().flat_map(|key| key.tables.iter()));
-    let mut shown = Shown::default();
-    let sections = SECTIONS.iter().chain(inner.filter(|inner| shown.is_new_table(inner)));
-    sections.filter(|s| !s.example.is_empty()).map(|s| complete(s.example)).collect()
-}
-
-/// An example with the tables that it leaves out.
-fn complete(example: &str) -> String {
-    let mut out = example.to_owned();
-    for (name, table) in AROUND {
-        if !example.contains(&format!("[{name}]")) {
-            out += &format!("\n{table}");
-        }
+    /// Every example on the page.
+    pub fn examples(&self) -> Vec<&'static str> {
+        let mut shown = Shown::default();
+        let inner = self.sections.iter().flat_map(|s| s.keys.iter().flat_map(|key| key.tables));
+        let inner: Vec<_> = inner.filter(|inner| shown.is_new_table(inner)).collect();
+        let all = self.sections.iter().chain(inner).map(|section| section.example);
+        all.filter(|example| !example.is_empty()).collect()
     }
-    out
 }
 
 fn table(section: &Section) -> String {

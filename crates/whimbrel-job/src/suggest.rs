@@ -2,7 +2,7 @@
 
 /// The candidate closest to what was written, if it is close enough to be a slip: one edit
 /// for every three letters, where an edit inserts, drops, replaces or swaps neighbouring letters.
-pub(crate) fn nearest<'a>(
+pub fn nearest<'a>(
     written: &str,
     candidates: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {

@@ -8,7 +8,7 @@ const RULE: &str = "layers";
 
 /// The crates from the bottom up. The test kit stands beside the core: it may use nothing else,
 /// and others may use it in tests only.
-const ORDER: [&str; 13] = [
+const ORDER: [&str; 15] = [
     "whimbrel-core",
     "whimbrel-testkit",
     "whimbrel-codec",
@@ -18,6 +18,8 @@ const ORDER: [&str; 13] = [
     "whimbrel-data",
     "whimbrel-engine",
     "whimbrel-job",
+    "whimbrel-families",
+    "whimbrel-runs",
     "whimbrel-report",
     "whimbrel-net",
     "whimbrel",

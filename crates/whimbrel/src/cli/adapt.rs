@@ -10,8 +10,10 @@ use whimbrel::core::{Cell, Error};
 use whimbrel::data::{CellOptions, CellTable, read_cells};
 use whimbrel::engine::checkpoint::{write_atomically, write_atomically_with};
 use whimbrel::engine::metrics::number;
-use whimbrel::job::completed::{Completed, Estimate, ModelFile, Observations, Sheet, write_long};
-use whimbrel::job::failure::{Failure, Result};
+use whimbrel::families::completed::{
+    Completed, Estimate, ModelFile, Observations, Sheet, write_long,
+};
+use whimbrel::families::failure::{Failure, Result};
 use whimbrel::models::lowrank::NewRow;
 
 /// Fits what is the client's own and completes its table.

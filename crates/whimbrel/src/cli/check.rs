@@ -11,12 +11,12 @@ use whimbrel::core::ClientData;
 use whimbrel::core::method::Artifact;
 use whimbrel::engine::keys::StageKeys;
 use whimbrel::engine::{Chain, Federation, Simulator};
-use whimbrel::job::build::{Facts, Plan};
-use whimbrel::job::failure::Result;
-use whimbrel::job::load::{Loaded, file_hashes, load};
-use whimbrel::job::rundir::resolved;
-use whimbrel::job::{Job, Offer};
+use whimbrel::families::build::{Facts, Plan};
+use whimbrel::families::failure::Result;
+use whimbrel::families::load::{Loaded, file_hashes, load};
+use whimbrel::families::{Job, Offer};
 use whimbrel::report::format;
+use whimbrel::runs::resolved;
 
 /// Rounds of the trial from which bytes and time are estimated, at most; fewer where they are slow.
 const TRIAL_ROUNDS: u32 = 40;

@@ -8,10 +8,10 @@ use serde_json::{Map, Value};
 use std::path::Path;
 use whimbrel::core::Error;
 use whimbrel::engine::Ending;
-use whimbrel::job::Job;
-use whimbrel::job::failure::{Failure, Result};
-use whimbrel::job::rundir::{Existing, RunDir};
+use whimbrel::families::Job;
+use whimbrel::families::failure::{Failure, Result};
 use whimbrel::report::RunView;
+use whimbrel::runs::{Existing, RunDir};
 
 /// The exit code of a comparison in which nothing is left to compare.
 const ALL_FAILED: u8 = 1;

@@ -5,8 +5,8 @@ use super::execute::INTERRUPTED;
 use super::messages::note;
 use super::report;
 use std::path::Path;
-use whimbrel::job::Job;
-use whimbrel::job::failure::Result;
+use whimbrel::families::Job;
+use whimbrel::families::failure::Result;
 
 const JOBS: [(&str, &str); 3] = [
     ("em.toml", include_str!("../../../../jobs/demo/em.toml")),

@@ -14,15 +14,15 @@ use whimbrel::data::hash_file;
 use whimbrel::engine::journal::names;
 use whimbrel::engine::metrics::Row;
 use whimbrel::engine::{Ending, Limits, run as run_chain};
-use whimbrel::job::Job;
-use whimbrel::job::build::Plan;
-use whimbrel::job::failure::{Failure, Result};
-use whimbrel::job::load::{Loaded, file_hashes, load};
-use whimbrel::job::rundir::{
+use whimbrel::families::Job;
+use whimbrel::families::build::Plan;
+use whimbrel::families::failure::{Failure, Result};
+use whimbrel::families::load::{Loaded, file_hashes, load};
+use whimbrel::families::spec::MethodKind;
+use whimbrel::report::{RunView, format};
+use whimbrel::runs::{
     Existing, Facts, RunDir, aggregate, findings, resolved, shortened, unconverged, verdict,
 };
-use whimbrel::job::spec::MethodKind;
-use whimbrel::report::{RunView, format};
 
 /// The exit code of a run that was interrupted and saved.
 pub const INTERRUPTED: u8 = 130;

@@ -6,10 +6,10 @@ use std::io::ErrorKind;
 use std::path::Path;
 use whimbrel::core::Error;
 use whimbrel::engine::lock::FolderLock;
-use whimbrel::job::failure::{Failure, Result};
-use whimbrel::job::rundir::RunDir;
+use whimbrel::families::failure::{Failure, Result};
 use whimbrel::net::Invitation;
 use whimbrel::net::registry::{Registry, Standing, unhex};
+use whimbrel::runs::RunDir;
 
 /// Invites one more client, or one again that has not come yet.
 pub fn invite_command(run: &Path, name: Option<&str>) -> Result<u8> {

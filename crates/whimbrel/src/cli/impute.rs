@@ -7,15 +7,15 @@ use std::path::Path;
 use whimbrel::core::{Cell, Error};
 use whimbrel::data::{CellOptions, Error as DataError, hash_file, read_cells, read_csv};
 use whimbrel::engine::checkpoint::write_atomically_with;
-use whimbrel::job::Job;
-use whimbrel::job::completed::{
+use whimbrel::families::Job;
+use whimbrel::families::completed::{
     Completed, Estimate, ModelFile, Observations, Sheet, TableFacts, write_long, write_wide,
 };
-use whimbrel::job::failure::{Failure, Result};
-use whimbrel::job::load::{cell_options, kept_out, load};
-use whimbrel::job::rundir::RunDir;
-use whimbrel::job::spec::{Csv, DataSource, Labels, LowRank, Model, Partition};
-use whimbrel::job::start::read_object;
+use whimbrel::families::failure::{Failure, Result};
+use whimbrel::families::load::{cell_options, kept_out, load};
+use whimbrel::families::spec::{Csv, DataSource, Labels, LowRank, Model, Partition};
+use whimbrel::families::start::read_object;
+use whimbrel::runs::RunDir;
 
 /// Labels named in a warning.
 const NAMED_MAX: usize = 3;

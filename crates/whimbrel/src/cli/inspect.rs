@@ -7,7 +7,7 @@ use whimbrel::data::{
     ColumnSummary, CsvOptions, Dataset, TableGuess, guess_table, inspect, is_idx, read_csv,
     read_idx_images, read_npy,
 };
-use whimbrel::job::failure::Result;
+use whimbrel::families::failure::Result;
 
 /// The column that says who holds a row, unless another is named.
 const CLIENT: &str = "client";

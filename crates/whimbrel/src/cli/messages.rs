@@ -7,7 +7,7 @@ use std::time::Duration;
 use whimbrel::core::Error;
 use whimbrel::engine::simulator::Done;
 use whimbrel::engine::{Observer, Row};
-use whimbrel::job::failure::{Failure, Result};
+use whimbrel::families::failure::{Failure, Result};
 use whimbrel::report::format;
 
 /// Writes data to standard output. A reader who has seen enough (`| head`) is no failure.

@@ -19,7 +19,7 @@ mod view;
 
 use args::{Args, Command, DataCommand};
 use whimbrel::core::{Error, isa};
-use whimbrel::job::failure::{Failure, Result};
+use whimbrel::families::failure::{Failure, Result};
 
 /// Runs what was asked for; the exit code of a command that went well, or was interrupted.
 pub fn dispatch(args: &Args) -> Result<u8> {

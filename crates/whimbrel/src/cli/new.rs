@@ -6,9 +6,9 @@ use super::messages::{data as print, note};
 use std::path::{Path, PathBuf};
 use whimbrel::core::Error;
 use whimbrel::data::{Dataset, Kind, guess_table};
-use whimbrel::job::failure::{Failure, Result};
-use whimbrel::job::load::family_of;
-use whimbrel::job::{DataFacts, TableFacts, template};
+use whimbrel::families::failure::{Failure, Result};
+use whimbrel::families::load::family_of;
+use whimbrel::families::{DataFacts, TableFacts, template};
 
 /// Names that people give to the column that says who holds a row.
 const CLIENT_NAMES: [&str; 14] = [

@@ -5,9 +5,9 @@ use super::view;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 use whimbrel::engine::checkpoint::write_atomically;
-use whimbrel::job::failure::Result;
-use whimbrel::job::rundir::RunDir;
+use whimbrel::families::failure::Result;
 use whimbrel::report::{LEVELS, RunView, bits_to_reach, closing_table, html};
+use whimbrel::runs::RunDir;
 
 /// Makes the report of one run or several.
 pub fn report_command(runs: &[PathBuf], out: Option<&Path>, json: bool) -> Result<u8> {

@@ -11,17 +11,17 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use whimbrel::core::Error;
 use whimbrel::engine::{Ending, Observer};
-use whimbrel::job::build::{Facts, Plan};
-use whimbrel::job::failure::{Failure, Result};
-use whimbrel::job::rundir::{Existing, Facts as RunFacts, RunDir, resolved};
-use whimbrel::job::spec::{Clients, Federation, Quorum as QuorumKey};
-use whimbrel::job::{Job, Offer};
+use whimbrel::families::build::{Facts, Plan};
+use whimbrel::families::failure::{Failure, Result};
+use whimbrel::families::spec::{Clients, Federation, Quorum as QuorumKey};
+use whimbrel::families::{Job, Offer};
 use whimbrel::net::coordinator::{Coordinator, Quorum, Rules, Setup};
 use whimbrel::net::dashboard::{About, Dashboard};
 use whimbrel::net::registry::{Draft, Registry};
 use whimbrel::net::status::Board;
 use whimbrel::net::tls::{Identity, server_config};
 use whimbrel::net::{Invitation, Limits};
+use whimbrel::runs::{Existing, Facts as RunFacts, RunDir, resolved};
 
 /// What a client's folder gets of the run, beside the model.
 pub const TOLD: [&str; 2] = ["metrics.jsonl", "summary.json"];

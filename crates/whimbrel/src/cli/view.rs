@@ -6,12 +6,12 @@ use std::fs;
 use std::path::Path;
 use whimbrel::core::Error;
 use whimbrel::data::{CsvOptions, Dataset, read_csv};
-use whimbrel::job::Job;
-use whimbrel::job::failure::Result;
-use whimbrel::job::rundir::RunDir;
-use whimbrel::job::spec::MethodKind;
-use whimbrel::job::start::read_object;
+use whimbrel::families::Job;
+use whimbrel::families::failure::Result;
+use whimbrel::families::spec::MethodKind;
+use whimbrel::families::start::read_object;
 use whimbrel::report::{ClientView, ImputationView, MixtureView, RunView};
+use whimbrel::runs::RunDir;
 
 /// Reads everything a report needs; what a failed or unfinished run lacks is left out.
 pub fn load(dir: &RunDir) -> Result<RunView> {

@@ -9,9 +9,9 @@ use serde_json::{Map, Value, json};
 use std::path::Path;
 use whimbrel::core::Error;
 use whimbrel::engine::checkpoint::write_atomically;
-use whimbrel::job::failure::{Failure, Result};
-use whimbrel::job::rundir::RunDir;
-use whimbrel::job::start::read_object;
+use whimbrel::families::failure::{Failure, Result};
+use whimbrel::families::start::read_object;
+use whimbrel::runs::RunDir;
 
 /// Predictions, and what is said about them.
 struct Predicted {

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use whimbrel::core::ClientData;
 use whimbrel::data::{Features, LibsvmOptions, Standardization, read_libsvm};
-use whimbrel::job::failure::Result;
+use whimbrel::families::failure::Result;
 use whimbrel::models::convex::{LeastSquares, Logistic, Problem};
 
 /// A value, or the probability of the second class and the likelier class, of each row.
@@ -70,7 +70,7 @@ pub fn predict(
     };
     let mut text = String::from("row,label,probability\n");
     for (row, p) in found.iter().enumerate() {
-        let label = whimbrel::job::rundir::quoted(&class(*p >= 0.5));
+        let label = whimbrel::families::completed::quoted(&class(*p >= 0.5));
         let _ = writeln!(text, "{},{label},{p}", row + 1);
     }
     let share = found.iter().filter(|p| **p >= 0.5).count() as f64 / rows as f64;

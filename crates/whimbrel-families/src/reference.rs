@@ -1,0 +1,43 @@
+//! The reference page of the job file, made of the definitions.
+
+use crate::spec::SECTIONS;
+use whimbrel_job::reference::Page;
+
+const HEAD: &str = "# The job file
+
+A job file says what to fit, on what data, and how. It is [TOML](https://toml.io). Unknown keys,
+wrong types and impossible values are errors that show the line and what would be right; a key
+that has no meaning for the chosen kind is an error too. File names are relative to the job file.
+
+This page is generated from the definitions that the parser uses.
+
+";
+
+/// The smallest job around an example of one table.
+const AROUND: [(&str, &str); 3] = [
+    ("data", "[data]\nsource = \"mixture\"\n"),
+    ("model", "[model]\nkind = \"gmm\"\ncomponents = 2\n"),
+    ("method", "[method]\nkind = \"fedem\"\nrounds = 100\n"),
+];
+
+/// The page `docs/reference/job-file.md`.
+pub fn reference() -> String {
+    let head = format!("{HEAD}A whole job:\n\n```toml\n{}```\n", complete(SECTIONS[0].example));
+    Page::new(&SECTIONS).text(&head)
+}
+
+/// Every example of the page as a whole job.
+pub fn examples() -> Vec<String> {
+    Page::new(&SECTIONS).examples().into_iter().map(complete).collect()
+}
+
+/// An example with the tables that it leaves out.
+fn complete(example: &str) -> String {
+    let mut out = example.to_owned();
+    for (name, table) in AROUND {
+        if !example.contains(&format!("[{name}]")) {
+            out += &format!("\n{table}");
+        }
+    }
+    out
+}

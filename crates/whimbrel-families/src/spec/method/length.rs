@@ -1,0 +1,160 @@
+//! How long a run is, and how much work a round is.
+
+use super::{MethodKind, fedmiss};
+use whimbrel_job::key::{Key, Word};
+use whimbrel_job::reader::{Read, Reader, Shape, Value};
+
+/// When a run ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Length {
+    /// After so many rounds.
+    Rounds(u32),
+    /// After so many passes over the data.
+    Epochs(f64),
+}
+
+/// The rows behind one upload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Batch {
+    /// All rows of the client.
+    Full,
+    /// Minibatches of the size of Theorem 3 (vr-fedem), known once the codec and the rows are.
+    Auto {
+        /// Whether a minibatch may draw a row twice.
+        replacement: bool,
+        /// Minibatches averaged into one upload.
+        local_steps: u32,
+    },
+    /// Minibatches drawn at random.
+    Mini {
+        /// Rows of one minibatch.
+        rows: u32,
+        /// Whether a minibatch may draw a row twice.
+        replacement: bool,
+        /// Minibatches averaged into one upload.
+        local_steps: u32,
+    },
+}
+
+pub(crate) static ROUNDS: Key = Key::optional(
+    "rounds",
+    "an integer from 1 to 4294967295",
+    "`epochs` decides; one of the two is required",
+    "how many rounds the run takes",
+);
+pub(crate) static EPOCHS: Key = Key::optional(
+    "epochs",
+    "a positive number",
+    "`rounds` decides; one of the two is required",
+    "how many passes over all rows or observed cells the run takes",
+);
+pub(crate) static BATCH: Key = Key::optional(
+    "batch",
+    "an integer of at least 1, \"full\" or \"auto\"",
+    "\"full\"; for vr-fedem \"auto\"",
+    "how many rows (of a table with gaps: observed cells) a client uses for one local step",
+)
+.words(&[
+    Word { name: "full", doc: "all rows of the client" },
+    Word {
+        name: "auto",
+        doc: "`inner`/(1 + omega)^2 rounded up, with omega the uplink's largest variance constant \
+              (vr-fedem)",
+    },
+]);
+pub(super) static INNER: Key = Key::default(
+    "inner",
+    "an integer of at least 1 or \"auto\"",
+    "\"auto\"",
+    "rounds of an outer loop: a client's first upload of one comes from a pass over all its rows",
+)
+.words(&[Word {
+    name: "auto",
+    doc: "(1 + omega) sqrt(m/2) rounded up, with m the mean number of rows of a client",
+}])
+.only(&["vr-fedem"], "only variance reduction has outer loops");
+pub(super) static REPLACEMENT: Key = Key::default(
+    "replacement",
+    "true or false",
+    "true",
+    "whether a minibatch may draw a row twice",
+);
+pub(super) static LOCAL_STEPS: Key = Key::default(
+    "local_steps",
+    "an integer of at least 1",
+    "1",
+    "how many minibatches are averaged into one upload",
+);
+
+pub(super) fn read_length(reader: &Reader<'_>) -> Read<Length> {
+    reader.refuse_both(&ROUNDS, &EPOCHS)?;
+    if let Some(rounds) = reader.optional(&ROUNDS, |v| v.count_u32())? {
+        return Ok(Length::Rounds(rounds));
+    }
+    match reader.optional(&EPOCHS, |v| v.number(|x| x > 0.0))? {
+        Some(epochs) => Ok(Length::Epochs(epochs)),
+        None => Err(reader.lacking(
+            &ROUNDS,
+            "nothing in [method] says when the run ends",
+            "give `rounds` or `epochs`",
+        )),
+    }
+}
+
+pub(super) fn read_batch(reader: &Reader<'_>, kind: Option<MethodKind>) -> Read<Batch> {
+    let reduces = kind == Some(MethodKind::VrFedem);
+    let rows = reader.optional(&BATCH, |v| match v.shape() {
+        Shape::Text => match v.text()?.as_str() {
+            "full" => Ok(Rows::All),
+            "auto" if reduces || kind.is_none() => Ok(Rows::Auto),
+            "auto" => Err(v.fail(
+                "the minibatch of batch = \"auto\" comes from a theorem about vr-fedem",
+                "give a number of rows, or write \"full\"",
+            )),
+            other => Err(v.unknown_word(other)),
+        },
+        _ => v.count_u32().map(Rows::Given),
+    });
+    let usual = if reduces { Rows::Auto } else { Rows::All };
+    let rows = rows.map(|rows| rows.unwrap_or(usual));
+    if matches!(rows, Ok(Rows::All)) {
+        let why = "has no meaning for full batches, which are all the same";
+        reader.refuse_if_given(&REPLACEMENT, why);
+        reader.refuse_if_given(&LOCAL_STEPS, why);
+        return Ok(Batch::Full);
+    }
+    if kind == Some(MethodKind::Fedmiss) {
+        fedmiss::refuse_rows(reader);
+        let (replacement, local_steps) = (false, 1);
+        return rows.map(|rows| match rows {
+            Rows::All | Rows::Auto => Batch::Full,
+            Rows::Given(rows) => Batch::Mini { rows, replacement, local_steps },
+        });
+    }
+    let replacement = reader.read(&REPLACEMENT, |v| v.boolean());
+    let local_steps = reader.read(&LOCAL_STEPS, |v| v.count_u32());
+    let (rows, replacement, local_steps) = (rows?, replacement?, local_steps?);
+    Ok(match rows {
+        Rows::All => Batch::Full,
+        Rows::Auto => Batch::Auto { replacement, local_steps },
+        Rows::Given(rows) => Batch::Mini { rows, replacement, local_steps },
+    })
+}
+
+/// What `batch` says.
+enum Rows {
+    All,
+    Auto,
+    Given(u32),
+}
+
+/// `inner`; `None`: the method's.
+pub(super) fn read_inner(value: Value<'_>) -> Read<Option<u32>> {
+    match value.shape() {
+        Shape::Text => match value.text()?.as_str() {
+            "auto" => Ok(None),
+            other => Err(value.unknown_word(other)),
+        },
+        _ => value.count_u32().map(Some),
+    }
+}

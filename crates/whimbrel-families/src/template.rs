@@ -1,0 +1,187 @@
+//! The commented job file that `whimbrel new` writes.
+
+use crate::spec::data::{self, cells, file, split};
+use crate::spec::method::{self, length, step};
+use crate::spec::{NAME, SEED, codec, gmm, low_rank, mixture, model, participation};
+use whimbrel_job::key::Key;
+use whimbrel_job::writer::{list, text};
+
+/// What a look at a data file told.
+#[derive(Clone, Debug, Default)]
+pub struct DataFacts {
+    /// The file's name, as the job shall name it.
+    pub path: String,
+    /// Its numeric columns.
+    pub columns: Vec<String>,
+    /// The column that seems to say who holds the row.
+    pub client: Option<String>,
+    /// How many rows it has.
+    pub rows: usize,
+    /// The cells of a table, where the file seems to hold some.
+    pub table: Option<TableFacts>,
+}
+
+/// A file with one observation of a table on each line, or with one row of it (then `column` and
+/// `value` are empty).
+#[derive(Clone, Debug)]
+pub struct TableFacts {
+    /// The column that names the table's row.
+    pub row: String,
+    /// The columns that name the table's column.
+    pub column: Vec<String>,
+    /// The column of the value.
+    pub value: String,
+    /// What the values are, as the job file calls it.
+    pub family: &'static str,
+}
+
+/// Where a fresh job ends.
+const ROUNDS: &str = "200";
+const EPOCHS: &str = "100";
+/// Clients of a split made up for a file without a client column.
+const CLIENTS_MAX: usize = 10;
+/// Comments are broken before they get longer, where they have spaces.
+const LINE_BYTES_MAX: usize = 100;
+
+/// A commented job file for a data file, or for the built-in generator.
+pub fn template(facts: Option<&DataFacts>) -> String {
+    let mut out = Template::default();
+    out.say("A job for whimbrel: `whimbrel check` explains it, `whimbrel run` runs it.");
+    let stem = facts.map_or("mixture", |facts| facts.path.as_str());
+    out.key(&NAME, &text(&crate::spec::name_of_file(stem)));
+    out.key(&SEED, "1");
+    match facts {
+        Some(facts) => out.file(facts),
+        None => out.generator(),
+    }
+    if let Some(table) = facts.and_then(|facts| facts.table.as_ref()) {
+        out.low_rank(table);
+        return out.text;
+    }
+    out.table("model");
+    out.key(&model::KIND, "\"gmm\"");
+    out.key(&gmm::COMPONENTS, "2");
+    out.key(&gmm::COVARIANCE, "\"tied\"");
+    out.key(&gmm::INIT, "\"federated-kmeans\"");
+    out.table("method");
+    out.key(&method::KIND, "\"fedem\"");
+    out.key(&length::ROUNDS, ROUNDS);
+    out.key(&length::BATCH, "\"full\"");
+    out.key(&step::STEP, "\"auto\"");
+    out.key(&participation::PARTICIPATION, "1.0");
+    out.table("uplink");
+    out.key(&codec::CODEC, "{ kind = \"dithering\", levels = 1 }");
+    out.text
+}
+
+#[derive(Default)]
+struct Template {
+    text: String,
+}
+
+impl Template {
+    fn table(&mut self, name: &str) {
+        self.text += &format!("\n[{name}]\n");
+    }
+
+    /// A comment, on as many lines as it needs.
+    fn say(&mut self, comment: &str) {
+        let mut line = String::from("#");
+        for word in comment.split(' ') {
+            if line.len() > 1 && line.len() + 1 + word.len() > LINE_BYTES_MAX {
+                self.text += &format!("{line}\n");
+                line = String::from("#");
+            }
+            line += &format!(" {word}");
+        }
+        self.text += &format!("{line}\n");
+    }
+
+    /// A key under its meaning, and under what it takes where that is a choice.
+    fn key(&mut self, key: &Key, value: &str) {
+        self.say(key.doc);
+        if key.words.len() > 1 {
+            self.say(&format!("({})", key.takes()));
+        }
+        self.text += &format!("{} = {value}\n", key.name);
+    }
+
+    fn file(&mut self, facts: &DataFacts) {
+        self.table("data");
+        let is_npy = facts.path.ends_with(".npy");
+        self.key(&data::SOURCE, if is_npy { "\"npy\"" } else { "\"csv\"" });
+        self.key(&file::PATH, &text(&facts.path));
+        if let Some(table) = &facts.table {
+            self.cells(facts, table);
+            return;
+        }
+        self.key(&file::STANDARDIZE, "true");
+        if is_npy {
+            self.split(facts.rows);
+            return;
+        }
+        if let Some(client) = &facts.client {
+            self.key(&file::CLIENT, &text(client));
+        }
+        let columns: Vec<String> = facts.columns.iter().map(|name| text(name)).collect();
+        self.say(file::COLUMNS.doc);
+        // On one line: a name must not be broken.
+        self.text += &format!("# {} = [{}]\n", file::COLUMNS.name, columns.join(", "));
+        if facts.client.is_none() {
+            self.say("no column looks like a client's name: rows are dealt out at random");
+            self.split(facts.rows);
+        }
+    }
+
+    fn cells(&mut self, facts: &DataFacts, table: &TableFacts) {
+        if let Some(client) = &facts.client {
+            self.key(&file::CLIENT, &text(client));
+        }
+        let columns = match &table.column[..] {
+            [one] => text(one),
+            many => list(many.iter().map(|name| text(name))),
+        };
+        self.key(&cells::ROW, &text(&table.row));
+        if !table.value.is_empty() {
+            self.key(&cells::COLUMN, &columns);
+            self.key(&cells::VALUE, &text(&table.value));
+        }
+        self.key(&cells::HOLDOUT, "0.1");
+        if facts.client.is_none() {
+            self.say("no column looks like a client's name: whole rows are dealt out at random");
+            self.table("data.split");
+            self.key(&split::BY, "\"rows\"");
+            self.key(&split::CLIENTS, &CLIENTS_MAX.to_string());
+        }
+    }
+
+    fn low_rank(&mut self, table: &TableFacts) {
+        self.table("model");
+        self.key(&model::KIND, "\"low-rank\"");
+        self.key(&low_rank::FAMILY, &text(table.family));
+        self.key(&low_rank::RANK, "\"auto\"");
+        self.key(&low_rank::LAMBDA, "\"auto\"");
+        self.key(&low_rank::EFFECTS, "\"row+column\"");
+        self.table("method");
+        self.key(&method::KIND, "\"fedmiss\"");
+        self.key(&length::EPOCHS, EPOCHS);
+        self.key(&length::BATCH, "\"full\"");
+        self.key(&step::STEP, "\"auto\"");
+        self.table("uplink");
+        self.key(&codec::CODEC, "{ kind = \"dithering\", levels = 8, bucket = 64 }");
+    }
+
+    fn split(&mut self, rows: usize) {
+        self.table("data.split");
+        self.key(&split::BY, "\"iid\"");
+        self.key(&split::CLIENTS, &rows.clamp(1, CLIENTS_MAX).to_string());
+    }
+
+    fn generator(&mut self) {
+        self.table("data");
+        self.key(&data::SOURCE, "\"mixture\"");
+        self.key(&mixture::CLIENTS, "100");
+        self.key(&mixture::ROWS, "100");
+        self.key(&mixture::HETEROGENEITY, "{ dirichlet = 0.2 }");
+    }
+}

@@ -1,0 +1,247 @@
+//! Tables with gaps: what a job may say, and what is refused in which words.
+
+use crate::{parse, refusal};
+use whimbrel_families::spec::{
+    Batch, Copies, DataSource, Effects, Family, LowRank, MemoryStart, Model, Partition, UpRule,
+    Variance,
+};
+
+const TABLE: &str = r#"name = "birds"
+seed = 1
+[data]
+source = "csv"
+path = "counts.csv"
+client = "observer"
+row = "site"
+column = "month"
+value = "count"
+holdout = 0.1
+[model]
+kind = "low-rank"
+family = "poisson"      # gaussian, poisson, bernoulli
+rank = 2
+lambda = 0.1
+[method]
+kind = "fedmiss"
+epochs = 150
+batch = 100
+step = "auto"
+[uplink]
+codec = { kind = "dithering", levels = 4, norm = 2 }
+"#;
+
+/// [`TABLE`] with one line replaced.
+fn with(old: &str, new: &str) -> String {
+    assert!(TABLE.contains(old), "nothing to replace: {old}");
+    refusal(&TABLE.replace(old, new))
+}
+
+#[test]
+fn a_table_with_gaps_parses_with_its_defaults() {
+    let job = parse(TABLE);
+    let DataSource::Csv(csv) = &job.data.source else { panic!("not a csv file") };
+    assert_eq!(csv.cells.row, ["site"]);
+    assert_eq!(csv.cells.value.as_deref(), Some("count"));
+    assert_eq!(csv.partition, Partition::Column("observer".into()));
+    assert_eq!(csv.cells.holdout, 0.1);
+    let Model::LowRank(model) = job.model else { panic!("not a table") };
+    let wanted = LowRank {
+        family: Family::Poisson,
+        variance: Variance::Estimated,
+        rank: Some(2),
+        lambda: Some(0.1),
+        effects: Effects::None,
+        lambda_effects: None,
+        personal: false,
+    };
+    assert_eq!(model, wanted);
+    assert_eq!(job.method.batch, Batch::Mini { rows: 100, replacement: false, local_steps: 1 });
+    assert_eq!(job.method.copies, Copies::Auto);
+    let start = MemoryStart::Oracle;
+    assert_eq!(job.uplink.rule, UpRule::Memory { alpha: None, start });
+}
+
+/// The ridge on effects stands in a resolved job unless it is chosen or there is nothing to penalise.
+#[test]
+fn the_resolved_job_names_the_ridge_on_effects() {
+    let line = |model: &str| {
+        let job = parse(&TABLE.replace("rank = 2\nlambda = 0.1", model));
+        let resolved = job.to_toml();
+        assert_eq!(parse(&resolved), job, "the resolved job is the job");
+        let found = resolved.lines().find(|line| line.starts_with("lambda_effects"));
+        found.map(str::to_owned)
+    };
+    let usual = Some("lambda_effects = 0.001".to_owned());
+    assert_eq!(line("rank = 2\nlambda = 0.1\neffects = \"row\""), usual);
+    assert_eq!(line("rank = 0\nlambda = 0.1\neffects = \"row+column\""), usual);
+    assert_eq!(line("rank = 2\nlambda = 0.1\npersonal = true"), usual);
+    let given = "rank = 2\nlambda = 0.1\npersonal = true\nlambda_effects = 0.5";
+    assert_eq!(line(given).as_deref(), Some("lambda_effects = 0.5"));
+    assert_eq!(line("rank = 2\nlambda = 0.1"), None);
+    assert_eq!(line("rank = \"auto\"\nlambda = 0.1"), None);
+}
+
+#[test]
+fn models_and_methods_that_do_not_go_together() {
+    insta::assert_snapshot!(with("kind = \"fedmiss\"", "kind = \"fedem\""), @r#"
+    error: fedem cannot fit a low-rank table
+      --> job.toml:17:8
+       |
+    17 | kind = "fedem"
+       |        ^^^^^^^
+    hint: write kind = "fedmiss"
+    "#);
+    let mixture = TABLE.replace(
+        "kind = \"low-rank\"\nfamily = \"poisson\"      # gaussian, poisson, bernoulli\nrank = 2\nlambda = 0.1",
+        "kind = \"gmm\"\ncomponents = 2",
+    );
+    insta::assert_snapshot!(refusal(&mixture), @r#"
+    error: `row` is for tables with gaps, and gmm has none
+      --> job.toml:7:7
+      |
+    7 | row = "site"
+      |       ^^^^^^
+    hint: take it out, or write kind = "low-rank" in [model]
+
+    error: fedmiss fills in tables of low rank, and kind = "gmm" is none
+      --> job.toml:15:8
+       |
+    15 | kind = "fedmiss"
+       |        ^^^^^^^^^
+    hint: write kind = "low-rank" in [model], or another kind here, such as "fedem"
+    "#);
+}
+
+#[test]
+fn keys_of_other_models_and_methods() {
+    insta::assert_snapshot!(with("rank = 2", "rank = 2\ncomponents = 3\nvariance = \"unit\""), @r#"
+    error: `components` has no meaning for low-rank: it is for other models
+      --> job.toml:15:1
+       |
+    15 | components = 3
+       | ^^^^^^^^^^
+    hint: take `components` out
+
+    error: `variance` is the noise of Gaussian entries only
+      --> job.toml:16:1
+       |
+    16 | variance = "unit"
+       | ^^^^^^^^
+    hint: take `variance` out
+    "#);
+    insta::assert_snapshot!(with("batch = 100", "batch = 100\nreplacement = true\nweights = \"equal\""), @r#"
+    error: `replacement` has no meaning for fedmiss: cells are drawn once a round, without replacement
+      --> job.toml:20:1
+       |
+    20 | replacement = true
+       | ^^^^^^^^^^^
+    hint: take `replacement` out
+
+    error: `weights` has no meaning for fedmiss: em has one client, and for fedmiss every observation counts the same
+      --> job.toml:21:1
+       |
+    21 | weights = "equal"
+       | ^^^^^^^
+    hint: take `weights` out
+    "#);
+    insta::assert_snapshot!(with("step = \"auto\"", "step = \"theory\""), @r#"
+    error: no theorem bounds the step of fedmiss
+      --> job.toml:20:8
+       |
+    20 | step = "theory"
+       |        ^^^^^^^^
+    hint: write step = "auto", or give a number
+    "#);
+}
+
+#[test]
+fn impossible_models() {
+    insta::assert_snapshot!(with("rank = 2", "rank = 0"), @r#"
+    error: rank 0 without effects leaves nothing to fit
+      --> job.toml:14:8
+       |
+    14 | rank = 0
+       |        ^
+    hint: give effects = "row+column", or a rank of at least 1
+    "#);
+    insta::assert_snapshot!(with("family = \"poisson\"", "famly = \"poisson\""), @r#"
+    error: missing key `family` in [model]
+      --> job.toml:11:1
+       |
+    11 | [model]
+       | ^^^^^^^
+    hint: `family` takes "gaussian", "poisson" or "bernoulli": what the table's entries are
+
+    error: unknown key `famly` in [model]
+      --> job.toml:13:1
+       |
+    13 | famly = "poisson"      # gaussian, poisson, bernoulli
+       | ^^^^^
+    hint: did you mean `family`?
+    "#);
+    insta::assert_snapshot!(with("rank = 2", "rank = \"two\""), @r#"
+    error: unknown `rank` in [model]: "two"
+      --> job.toml:14:8
+       |
+    14 | rank = "two"
+       |        ^^^^^
+    hint: `rank` takes an integer of at least 0 or "auto"
+    "#);
+}
+
+#[test]
+fn impossible_data() {
+    insta::assert_snapshot!(with("value = \"count\"\n", ""), @r#"
+    error: `column` needs `value` beside it
+      --> job.toml:3:1
+      |
+    3 | [data]
+      | ^^^^^^
+    hint: a file with one observation on each line has `row`, `column` and `value`; a wide table has at most `row`
+    "#);
+    insta::assert_snapshot!(with("holdout = 0.1", "holdout = 10"), @r#"
+    error: `holdout` takes a number from 0 to below 1, not 10
+      --> job.toml:10:11
+       |
+    10 | holdout = 10
+       |           ^^
+    "#);
+    insta::assert_snapshot!(with("client = \"observer\"", "split = { by = \"clusters\", clients = 3 }"), @r#"
+    error: cells of a table have no class and no neighbours to split by
+      --> job.toml:6:9
+      |
+    6 | split = { by = "clusters", clients = 3 }
+      |         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: write by = "rows" (whole rows) or by = "iid" (single cells)
+    "#);
+    insta::assert_snapshot!(with("holdout = 0.1", "target = \"count\""), @r#"
+    error: `target` has no meaning for a table with gaps
+      --> job.toml:10:10
+       |
+    10 | target = "count"
+       |          ^^^^^^^
+    hint: take it out
+    "#);
+}
+
+#[test]
+fn keys_of_tables_elsewhere() {
+    let mixture = "[data]\nsource = \"csv\"\npath = \"a.csv\"\nholdout = 0.2\n\
+                   split = { by = \"rows\", clients = 3 }\n[model]\nkind = \"gmm\"\ncomponents = 2\n\
+                   [method]\nkind = \"fedem\"\nrounds = 3\n";
+    insta::assert_snapshot!(refusal(mixture), @r#"
+    error: `holdout` is for tables with gaps, and gmm has none
+      --> job.toml:4:11
+      |
+    4 | holdout = 0.2
+      |           ^^^
+    hint: take it out, or write kind = "low-rank" in [model]
+
+    error: by = "rows" deals out the rows of a table with gaps
+      --> job.toml:5:9
+      |
+    5 | split = { by = "rows", clients = 3 }
+      |         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hint: write by = "iid": every row is an example of its own
+    "#);
+}

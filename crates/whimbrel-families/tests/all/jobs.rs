@@ -1,0 +1,210 @@
+//! Jobs that must be accepted, and what they mean.
+
+use crate::{PLAIN, parse};
+use std::path::PathBuf;
+use whimbrel_families::Job;
+use whimbrel_families::spec::*;
+
+/// Published as a job that runs as written.
+const GMM_CSV: &str = r#"name = "gmm-csv"
+seed = 1
+[data]
+source = "csv"
+path = "data.csv"
+client = "client"
+[model]
+kind = "gmm"
+components = 3
+covariance = "tied"
+init = "init.json"     # {"weights": [..], "means": [[..]], "covariance": [[..]]}
+[method]
+kind = "fedem"
+rounds = 200
+batch = "full"
+step = 1.0
+participation = 1.0
+[uplink]
+codec = "exact"
+"#;
+
+#[test]
+fn the_published_job_parses_as_written() {
+    let mut job = parse(GMM_CSV);
+    assert_eq!((job.name.as_str(), job.seed, job.data.seed), ("gmm-csv", 1, 1));
+    assert_eq!(
+        job.data.source,
+        DataSource::Csv(Csv {
+            path: "data.csv".into(),
+            partition: Partition::Column("client".into()),
+            columns: None,
+            label: None,
+            target: None,
+            cells: Default::default(),
+            standardize: false,
+            delimiter: None,
+        })
+    );
+    let Model::Gmm(gmm) = &job.model else { panic!("not a mixture") };
+    assert_eq!((gmm.components, gmm.covariance), (3, Covariance::Tied));
+    assert_eq!(job.method.length, Length::Rounds(200));
+    assert_eq!(job.method.step, Step::Constant(1.0));
+    assert_eq!(job.method.participation, Participation::Probability(1.0));
+    assert_eq!(job.uplink.codec, Codec::Exact);
+    let memory = UpRule::Memory { alpha: None, start: MemoryStart::Oracle };
+    assert_eq!(job.uplink.rule, memory);
+    let paths: Vec<PathBuf> = job.paths_mut().into_iter().map(|path| path.clone()).collect();
+    assert_eq!(paths, [PathBuf::from("data.csv"), PathBuf::from("init.json")]);
+}
+
+#[test]
+fn defaults_are_the_documented_ones() {
+    let job = parse(PLAIN);
+    assert_eq!(job.seed, 1);
+    let Model::Gmm(gmm) = &job.model else { panic!("not a mixture") };
+    assert_eq!((gmm.covariance, &gmm.init), (Covariance::Tied, &Init::FederatedKmeans));
+    assert_eq!((gmm.reg_covar, gmm.weight_floor, gmm.covariance_floor), (0.0, 1e-10, 1e-10));
+    assert_eq!(gmm.penalty, Penalty::default());
+    assert_eq!((job.method.batch, job.method.step), (Batch::Full, Step::Auto));
+    assert_eq!((job.method.weights, job.method.form), (Weights::Samples, Some(Form::Pair)));
+    assert_eq!((job.method.evaluate_every, job.method.stop), (None, Stop::default()));
+    assert_eq!(job.downlink.rule, DownRule::Exact);
+    assert_eq!((job.seeds, job.method.memory_max), (None, 4_000_000_000));
+    assert_eq!((job.simulation.lost, job.simulation.checkpoint_seconds), (0.0, 10.0));
+
+    let generated = parse(
+        "[data]\nsource = \"mixture\"\n[model]\nkind = \"gmm\"\ncomponents = 2\n\
+         [method]\nkind = \"dem\"\nepochs = 3\n",
+    );
+    let DataSource::Mixture(mixture) = &generated.data.source else { panic!("not a mixture") };
+    assert_eq!((mixture.clients, mixture.rows, mixture.stream), (100, 100, false));
+    assert_eq!(mixture.heterogeneity, Heterogeneity::Dirichlet(vec![0.2, 0.2]));
+    assert_eq!(mixture.weights, [0.5, 0.5]);
+    assert_eq!(generated.uplink.rule, UpRule::Plain);
+}
+
+#[test]
+fn a_job_without_a_name_takes_the_files() {
+    let text = PLAIN.replace("name = \"plain\"\n", "");
+    let name = |file: &str| Job::parse(&text, file).unwrap().name;
+    assert_eq!(name("jobs/ward study.toml"), "ward-study");
+    assert_eq!(name(".hidden"), "hidden");
+    assert_eq!(name("..."), "job");
+    assert_eq!(name(""), "job");
+}
+
+#[test]
+fn the_seed_of_the_data_is_the_jobs_unless_given() {
+    assert_eq!(parse(&format!("seed = 9\n{PLAIN}")).data.seed, 9);
+    let own = PLAIN.replace("[data]", "[data]\nseed = 4");
+    assert_eq!(parse(&format!("seed = 18446744073709551615\n{own}")).data.seed, 4);
+}
+
+#[test]
+fn client_and_a_split_by_column_are_the_same() {
+    let split =
+        PLAIN.replace("client = \"client\"", "[data.split]\nby = \"column\"\ncolumn = \"client\"");
+    assert_eq!(parse(&split), parse(PLAIN));
+}
+
+#[test]
+fn a_dirichlet_split_takes_its_column_from_the_label() {
+    let text = PLAIN.replace(
+        "client = \"client\"",
+        "label = \"y\"\nsplit = { by = \"dirichlet\", clients = 5, alpha = 0.4 }",
+    );
+    let DataSource::Csv(csv) = parse(&text).data.source else { panic!("not a csv") };
+    let column = Some("y".to_owned());
+    assert_eq!(csv.partition, Partition::Dirichlet { clients: 5, alpha: 0.4, column });
+}
+
+#[test]
+fn em_needs_no_clients() {
+    let text = PLAIN.replace("client = \"client\"\n", "").replace("fedem", "em");
+    let job = parse(&text);
+    assert_eq!(job.data.clients(), Some(1));
+    assert_eq!(parse(&job.to_toml()), job);
+}
+
+#[test]
+fn every_codec_parses_by_name_and_by_table() {
+    let codec = |codec: &str, rule: &str| {
+        parse(&format!("{PLAIN}[uplink]\ncodec = {codec}\nrule = \"{rule}\"\n")).uplink.codec
+    };
+    let dithering = Codec::Dithering { levels: 1, norm: Norm::P(2), bucket: None };
+    assert_eq!(codec("\"exact\"", "plain"), Codec::Exact);
+    assert_eq!(codec("{ kind = \"exact-f32\" }", "plain"), Codec::ExactF32);
+    assert_eq!(codec("\"dithering\"", "memory"), dithering);
+    assert_eq!(
+        codec("{ kind = \"dithering\", levels = 4, norm = \"inf\", bucket = 256 }", "plain"),
+        Codec::Dithering { levels: 4, norm: Norm::Infinity, bucket: Some(256) }
+    );
+    assert_eq!(
+        codec("\"block-p\"", "plain"),
+        Codec::BlockP { p: Norm::P(2), blocks: Blocks::Size(64) }
+    );
+    assert_eq!(
+        codec("{ kind = \"block-p\", p = \"inf\", sizes = [3, 4] }", "plain"),
+        Codec::BlockP { p: Norm::Infinity, blocks: Blocks::Sizes(vec![3, 4]) }
+    );
+    assert_eq!(codec("\"sparse\"", "plain"), Codec::Sparse(Kept::Probability(0.5)));
+    assert_eq!(codec("{ kind = \"sparse\", k = 10 }", "memory"), Codec::Sparse(Kept::Count(10)));
+    assert_eq!(codec("\"natural\"", "memory"), Codec::Natural);
+    assert_eq!(codec("{ kind = \"top-k\", k = 10 }", "feedback"), Codec::TopK { k: 10 });
+    assert_eq!(codec("\"sign\"", "feedback"), Codec::Sign);
+}
+
+#[test]
+fn a_resolved_job_has_every_default_and_nothing_more() {
+    insta::assert_snapshot!(parse(GMM_CSV).to_toml(), @r#"
+    name = "gmm-csv"
+    seed = 1
+
+    [data]
+    source = "csv"
+    path = "data.csv"
+    client = "client"
+    standardize = false
+    delimiter = "auto"
+    seed = 1
+
+    [model]
+    kind = "gmm"
+    components = 3
+    covariance = "tied"
+    init = "init.json"
+    reg_covar = 0.0
+    weight_floor = 1e-10
+    covariance_floor = 1e-10
+    penalty = { dirichlet = 0.0, inverse_wishart = { nu = 0.0, psi = 0.0 } }
+
+    [method]
+    kind = "fedem"
+    rounds = 200
+    batch = "full"
+    step = 1.0
+    participation = 1.0
+    weights = "samples"
+    form = "pair"
+    evaluate = { every = "auto" }
+    stop = {}
+    allow_divergence = false
+    memory_max = 4000000000
+
+    [uplink]
+    codec = "exact"
+    rule = "memory"
+    memory = "on"
+    alpha = "auto"
+    start = "oracle"
+
+    [downlink]
+    codec = "exact"
+    rule = "exact"
+
+    [simulation]
+    lost = 0.0
+    drops = []
+    late = []
+    checkpoint_seconds = 10.0
+    "#);
+}

@@ -1,0 +1,259 @@
+//! What a coordinator offers, what a client makes of it, and what either refuses.
+
+use crate::{parse, refusal};
+use std::fs;
+use std::path::PathBuf;
+use whimbrel_core::ClientData;
+use whimbrel_core::method::Exposure;
+use whimbrel_families::build::{Facts, Plan};
+use whimbrel_families::failure::Failure;
+use whimbrel_families::spec::{Clients, Federation, Quorum};
+use whimbrel_families::{Job, Offer};
+
+/// A mixture over columns that the job names: no file is needed to offer it.
+const MIXTURE: &str = r#"name = "wards"
+seed = 7
+[federation]
+clients = ["north", "south"]
+[data]
+source = "csv"
+path = "secret/all.csv"
+client = "ward"
+columns = ["age", "dose"]
+standardize = true
+[model]
+kind = "gmm"
+components = 2
+[method]
+kind = "fedem"
+rounds = 10
+step = "theory"
+evaluate = { every = 2 }
+[uplink]
+codec = { kind = "dithering", levels = 4 }
+"#;
+
+const LOGISTIC: &str = r#"[federation]
+clients = 2
+[data]
+source = "csv"
+path = "absent.csv"
+columns = ["age", "dose"]
+target = "ill"
+[model]
+kind = "logistic"
+ridge = 0.1
+[method]
+kind = "diana"
+rounds = 10
+[uplink]
+codec = "natural"
+"#;
+
+fn offer(text: &str) -> Result<Offer, Failure> {
+    let job = parse(text);
+    Offer::of(&job, &Facts::on_network(&job)?)
+}
+
+/// Why a job cannot be served.
+fn refused(text: &str) -> String {
+    match offer(text) {
+        Ok(_) => panic!("offered:\n{text}"),
+        Err(failure) => {
+            assert_eq!(failure.exit_code(), 2, "{failure}");
+            failure.to_string()
+        }
+    }
+}
+
+#[test]
+fn an_offer_comes_back_from_its_text_and_holds_no_secret() {
+    let own = "[simulation]\nlost = 0.125\n[federation]\nlisten = \"10.9.8.7:44\"\nquorum = 2\n";
+    let sent = offer(&MIXTURE.replace("[federation]\n", own)).unwrap();
+    let text = sent.to_json();
+    assert_eq!(Offer::from_json(text.as_bytes()).unwrap(), sent);
+    for hidden in ["secret", "all.csv", "10.9.8.7", "quorum = 2", "0.125"] {
+        assert!(!text.contains(hidden), "{hidden} leaves the coordinator in {text}");
+    }
+    let job = sent.job().unwrap();
+    assert_eq!((job.name.as_str(), job.seed), ("wards", 7));
+    assert_eq!(job.federation, Some(Federation::of(2)));
+    assert_eq!(sent.names(), ["north", "south"]);
+    assert_eq!(sent.schema().columns, ["age", "dose"]);
+    assert_ne!(sent.hash(), offer(&MIXTURE.replace("seed = 7", "seed = 8")).unwrap().hash());
+}
+
+#[test]
+fn an_offer_that_was_touched_is_refused() {
+    let text = offer(MIXTURE).unwrap().to_json();
+    for (from, to) in [
+        ("\"version\":1", "\"version\":2"),
+        ("rounds = 10", "rounds = 11"),
+        ("\"clients\":2", "\"clients\":3"),
+        ("\"age\",\"dose\"", "\"age\",\"age\""),
+        ("\"version\":1", "\"version\":1,\"more\":0"),
+        ("{", "["),
+    ] {
+        assert!(text.contains(from), "{from}");
+        let error = Offer::from_json(text.replacen(from, to, 1).as_bytes()).unwrap_err();
+        assert_eq!(error.exit_code(), 4, "{to}: {error}");
+    }
+    for length in 0..text.len() {
+        assert!(Offer::from_json(&text.as_bytes()[..length]).is_err(), "{length} bytes");
+    }
+    assert!(Offer::from_json(&vec![b' '; whimbrel_engine::OFFER_BYTES_MAX + 1]).is_err());
+}
+
+#[test]
+fn what_only_a_simulation_can_do_is_not_served() {
+    let with = |from: &str, to: &str| {
+        assert!(MIXTURE.contains(from), "{from}");
+        refused(&MIXTURE.replace(from, to))
+    };
+    let split = "split = { by = \"iid\", clients = 2 }";
+    assert!(with("client = \"ward\"", split).contains("on a network they are real"));
+    let examples = "components = 2\ninit = \"examples\"";
+    assert!(with("components = 2", examples).contains("sends rows of the clients"));
+    assert!(with("seed = 7", "seed = 7\nseeds = 3").contains("one seed"));
+    assert!(with("columns = [\"age\", \"dose\"]", "").contains("is not here to tell the columns"));
+    let pooled = MIXTURE.replace("kind = \"fedem\"", "kind = \"em\"");
+    let pooled = pooled.split("[uplink]").next().unwrap().replace("step = \"theory\"\n", "");
+    assert!(refused(&pooled).contains("in one place"));
+    let drawn = "[federation]\nclients = 2\n[data]\nsource = \"mixture\"\n[model]\nkind = \"gmm\"\n\
+                 components = 2\n[method]\nkind = \"fedem\"\nrounds = 3\n";
+    assert!(refused(drawn).contains("drawn rows"));
+    let with = |from: &str, to: &str| refused(&LOGISTIC.replace(from, to));
+    assert!(with("target", "standardize = true\ntarget").contains("standardised"));
+    let theory = LOGISTIC.replace("ridge = 0.1", "ridge = 0");
+    let theory = theory.replace("rounds = 10", "rounds = 10\nstep = \"theory\"");
+    assert!(refused(&theory).contains("set `average` in [method]"));
+    assert!(with("rounds = 10", "rounds = 10\nstop = { patience = 3 }").contains("evaluate = {"));
+    assert!(with("rounds = 10", "rounds = 10\nstop = { excess_loss = 1e-3 }").contains("minimum"));
+    let own = "[[uplink.for]]\nclients = [\"a\"]\ncodec = \"exact\"\n";
+    assert!(refused(&format!("{LOGISTIC}{own}")).contains("bring their own names"));
+    let without = MIXTURE.replace("[federation]\nclients = [\"north\", \"south\"]\n", "");
+    assert!(refused(&without).contains("no [federation] table"));
+    let ghost = "[downlink]\nrule = \"ghost\"\ncodec = \"natural\"\n";
+    let ghost = LOGISTIC.replace("kind = \"diana\"", "kind = \"ghost\"") + ghost;
+    assert!(refused(&ghost).contains("ghost"));
+}
+
+#[test]
+fn a_file_is_checked_against_the_schema() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |text: &str| -> PathBuf {
+        let path = folder.path().join("own.csv");
+        fs::write(&path, text).unwrap();
+        path
+    };
+    let mixture = offer(MIXTURE).unwrap();
+    let fails = |offer: &Offer, text: &str, name: &str| match offer.read(&file(text), name) {
+        Ok(_) => panic!("taken as {name}:\n{text}"),
+        Err(failure) => failure.to_string(),
+    };
+    // Columns in any order, more than needed, with or without the client's own name.
+    for text in ["dose,age\n1,2\n3,4\n", "ward,age,note,dose\nnorth,2,a,1\nnorth,4,b,3\n"] {
+        let Ok(ClientData::Table(table)) = mixture.read(&file(text), "north") else {
+            panic!("refused:\n{text}")
+        };
+        assert_eq!(
+            (table.columns, table.values),
+            (vec!["age".into(), "dose".into()], vec![2.0, 1.0, 4.0, 3.0])
+        );
+    }
+    let others = "ward,age,dose\nnorth,1,2\nsouth,3,4\n";
+    assert!(fails(&mixture, others, "north").contains("row 2 has \"south\""));
+    assert!(mixture.read(&file("age,dose\n1,2\n"), "east").is_ok(), "who is invited late may join");
+    assert!(fails(&mixture, others, "east").contains("row 1 has \"north\""));
+    assert!(fails(&mixture, "age\n1\n", "north").contains("no column \"dose\""));
+    assert!(fails(&mixture, "age,dose\n1,\n", "north").contains("cannot be used"));
+    assert!(fails(&mixture, "age,dose\n1,high\n2,low\n", "north").contains("holds text"));
+    let logistic = offer(LOGISTIC).unwrap();
+    assert_eq!(logistic.schema().classes(), ["-1", "1"]);
+    let one_class = logistic.read(&file("age,dose,ill\n1,2,1\n"), "anyone").unwrap();
+    let ClientData::Labelled(rows) = one_class else { panic!() };
+    assert_eq!(rows.targets, [1.0]);
+    assert!(fails(&logistic, "age,dose,ill\n1,2,0\n", "anyone").contains("row 1 has \"0\""));
+}
+
+#[test]
+fn classes_come_from_a_file_that_the_coordinator_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sample.csv");
+    fs::write(&path, "age,dose,ill\n1,2,no\n3,4,yes\n").unwrap();
+    let mut job = parse(LOGISTIC);
+    job.paths_mut().into_iter().for_each(|named| named.clone_from(&path));
+    let offer = Offer::of(&job, &Facts::on_network(&job).unwrap()).unwrap();
+    assert_eq!(offer.schema().classes(), ["no", "yes"]);
+    let own = folder.path().join("own.csv");
+    fs::write(&own, "ill,dose,age\nyes,1,2\n").unwrap();
+    let Ok(ClientData::Labelled(rows)) = offer.read(&own, "me") else { panic!() };
+    assert_eq!(rows.targets, [1.0], "`yes` is the second class, also where it is the only one");
+}
+
+#[test]
+fn a_client_sees_beforehand_what_would_leave_it() {
+    let stages = offer(MIXTURE).unwrap().disclosures().unwrap();
+    let names: Vec<&str> = stages.iter().map(|stage| stage.stage).collect();
+    assert_eq!(names, ["columns", "federated k-means", "constants", "fit"]);
+    for stage in &stages {
+        assert!(!stage.disclosures.is_empty(), "{}", stage.stage);
+        for one in &stage.disclosures {
+            assert!(one.bytes_max > 0 && one.exposure == Exposure::Aggregate, "{one:?}");
+        }
+    }
+    let answers = |text: &str| {
+        let stages = offer(text).unwrap().disclosures().unwrap();
+        stages.iter().flat_map(|s| &s.disclosures).filter(|d| d.message == "answer").count()
+    };
+    assert_eq!(answers(MIXTURE), 1);
+    assert_eq!(answers(&MIXTURE.replace("evaluate = { every = 2 }\n", "")), 0, "off by default");
+}
+
+#[test]
+fn a_served_job_says_who_takes_part_and_when_a_round_closes() {
+    let federation =
+        |keys: &str| -> Job { parse(&MIXTURE.replace("clients = [\"north\", \"south\"]", keys)) };
+    let settled = federation("clients = [\"b\", \"a\"]").federation.unwrap();
+    assert_eq!(settled.clients, Clients::Named(vec!["a".into(), "b".into()]));
+    assert_eq!(Federation { clients: Clients::Number(2), ..settled }, Federation::of(2));
+    let job = federation(
+        "clients = 5\nquorum = 0.5\ndeadline_s = 30\ndashboard = false\nlisten = \"[::1]:9\"\n\
+         heartbeat_s = 2\nmessage_max = 4096",
+    );
+    let set = job.federation.as_ref().unwrap();
+    assert_eq!((set.quorum, set.deadline_s), (Quorum::Share(0.5), Some(30.0)));
+    assert_eq!((set.listen.as_str(), &set.dashboard), ("[::1]:9", &None));
+    assert_eq!(parse(&job.to_toml()), job);
+    for (keys, why) in [
+        ("clients = []", "`clients` is empty"),
+        ("clients = 0", "not 0"),
+        ("clients = [\"a\", \"a\"]", "listed twice"),
+        ("clients = [\"a\"]\nquorum = 2", "a quorum of 2 out of 1"),
+        ("clients = 2\nquorum = \"most\"", "unknown `quorum`"),
+        ("clients = 2\nquorum = 1.5", "not 1.5"),
+        ("clients = 2\nlisten = \"here\"", "not \"here\""),
+        ("clients = 2\ndashboard = true", "not true"),
+        ("clients = 2\ndeadline_s = 0", "not 0"),
+        ("quorum = 2", "missing key `clients`"),
+    ] {
+        let text = MIXTURE.replace("clients = [\"north\", \"south\"]", keys);
+        assert!(refusal(&text).contains(why), "{keys}: {}", refusal(&text));
+    }
+}
+
+#[test]
+fn a_client_is_told_the_longest_message_and_nothing_else_of_the_coordinators_settings() {
+    let keys = "clients = 2\nlisten = \"10.0.0.1:9\"\nmessage_max = 4096";
+    let text = MIXTURE.replace("clients = [\"north\", \"south\"]", keys);
+    let told = offer(&text).unwrap().job().unwrap().federation.unwrap();
+    assert_eq!(told, Federation { message_max: 4096, ..Federation::of(2) });
+}
+
+#[test]
+fn a_job_for_a_network_alone_is_not_simulated() {
+    let job = parse(&MIXTURE.replace("client = \"ward\"\n", ""));
+    let failure = whimbrel_families::load::load(&job).map(|_| ()).unwrap_err();
+    assert!(failure.to_string().contains("says who holds which row"), "{failure}");
+    Plan::on_network(&job, &Facts::on_network(&job).unwrap()).unwrap();
+}

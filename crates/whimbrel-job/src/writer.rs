@@ -1,0 +1,76 @@
+//! The resolved job: every default written out, in the order of the definitions.
+
+use crate::key::{Key, Section};
+
+/// Writes tables and keys.
+#[derive(Default)]
+pub struct Writer {
+    text: String,
+}
+
+impl Writer {
+    /// What was written.
+    pub fn finish(self) -> String {
+        self.text
+    }
+
+    /// Begins a table.
+    pub fn table(&mut self, section: &Section) {
+        self.text += &format!("\n[{}]\n", section.name);
+    }
+
+    /// Writes a key and its value, which is TOML already.
+    pub fn put(&mut self, key: &Key, value: impl AsRef<str>) {
+        self.text += &format!("{} = {}\n", key.name, value.as_ref());
+    }
+}
+
+/// A number that reads back to the same bits.
+pub fn number(x: f64) -> String {
+    format!("{x:?}")
+}
+
+/// A quoted string, valid as a value and as a key.
+pub fn text(raw: &str) -> String {
+    let mut out = String::from("\"");
+    for c in raw.chars() {
+        match c {
+            '"' => out += "\\\"",
+            '\\' => out += "\\\\",
+            '\n' => out += "\\n",
+            '\t' => out += "\\t",
+            c if c.is_control() => out += &format!("\\u{:04X}", c as u32),
+            c => out.push(c),
+        }
+    }
+    out + "\""
+}
+
+/// An array of TOML values.
+pub fn list(items: impl IntoIterator<Item = String>) -> String {
+    format!("[{}]", items.into_iter().collect::<Vec<_>>().join(", "))
+}
+
+/// An inline table.
+pub fn inline<'a>(entries: impl IntoIterator<Item = (&'a str, String)>) -> String {
+    let entries: Vec<String> =
+        entries.into_iter().map(|(name, value)| format!("{name} = {value}")).collect();
+    if entries.is_empty() { "{}".to_owned() } else { format!("{{ {} }}", entries.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_and_numbers_read_back() {
+        for raw in ["plain", "a \"b\" \\ c", "tab\tline\nbell\u{7}\u{85}", "πλ", ""] {
+            let value: toml::Table = format!("x = {}", text(raw)).parse().unwrap();
+            assert_eq!(value["x"].as_str(), Some(raw));
+        }
+        for x in [0.1, 1e-10, 1e300, -0.0, 5e-324, 1.0, 123456789.125] {
+            let value: toml::Table = format!("x = {}", number(x)).parse().unwrap();
+            assert_eq!(value["x"].as_float().map(f64::to_bits), Some(x.to_bits()));
+        }
+    }
+}

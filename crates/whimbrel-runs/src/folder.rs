@@ -1,0 +1,335 @@
+//! A run's directory: where it is, what may be in it, and what is written there.
+
+mod changes;
+mod convergence;
+mod files;
+mod seeds;
+mod table;
+
+pub use convergence::unconverged;
+pub use files::{Facts, resolved};
+pub use seeds::aggregate;
+pub use table::{findings, shortened, verdict};
+
+use self::changes::changes;
+use self::files::{clients_csv, model_json, pretty, safetensors, space, summary};
+use serde_json::{Map, Value};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use whimbrel_core::Error;
+use whimbrel_engine::checkpoint::write_atomically;
+use whimbrel_engine::lock::{FolderLock, LOCK_FILE};
+use whimbrel_engine::{Ending, Outcome};
+use whimbrel_families::build::Plan;
+use whimbrel_families::failure::{Failure, Result};
+use whimbrel_families::spec::Job;
+use whimbrel_families::start::read_object;
+
+/// What the folder of one seed's run is called, before the seed.
+const SEED: &str = "seed-";
+
+/// What to do with a directory that is not empty.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Existing {
+    /// Refuse.
+    Refuse,
+    /// Go on with the run that is there.
+    Resume,
+    /// Remove the run that is there.
+    Replace,
+}
+
+/// A run's directory.
+#[derive(Clone, Debug)]
+pub struct RunDir {
+    path: PathBuf,
+    /// Held by whoever works in it.
+    lock: Option<Arc<FolderLock>>,
+}
+
+impl RunDir {
+    /// Makes or takes over `path`; without one, `runs/<name>-<UTC time>`.
+    pub fn open(path: Option<&Path>, name: &str, existing: Existing) -> Result<Self> {
+        let Some(path) = path else {
+            if existing == Existing::Resume {
+                let error =
+                    Error::config("--resume needs the run's directory").hint("add --out DIR");
+                return Err(error.into());
+            }
+            return Self::fresh(Path::new("runs"), name);
+        };
+        let mut run = Self::adopt(path);
+        if path.exists() && !path.is_dir() {
+            return Err(Failure::config(format!("{} is a file, not a folder", path.display())));
+        }
+        match existing {
+            _ if is_empty(path) => {}
+            Existing::Resume if run.is_started() => {}
+            Existing::Resume => {
+                return Err(Failure::config(format!("{} holds no run to resume", path.display())));
+            }
+            Existing::Replace if run.has_worked() => {
+                run.hold()?;
+                run.clear()?;
+            }
+            Existing::Replace => {
+                let error =
+                    Error::config(format!("{} is not empty and holds no run", path.display()))
+                        .hint(
+                            "--force removes runs only; choose another folder or empty it yourself",
+                        );
+                return Err(error.into());
+            }
+            Existing::Refuse => {
+                let hint = if run.has_worked() {
+                    "choose another --out, or add --resume to go on, or --force to replace the run"
+                } else if run.is_started() {
+                    "choose another --out, or add --resume to go on"
+                } else {
+                    "choose another --out"
+                };
+                let error = Error::config(format!("{} is not empty", path.display())).hint(hint);
+                return Err(error.into());
+            }
+        }
+        make_folder(path)?;
+        run.hold()?;
+        Ok(run)
+    }
+
+    /// Keeps other processes out for as long as this value or a copy of it lives.
+    fn hold(&mut self) -> Result<()> {
+        if self.lock.is_none() {
+            self.lock = Some(Arc::new(FolderLock::take(&self.path)?));
+        }
+        Ok(())
+    }
+
+    /// A folder taken as it is: it holds runs rather than being one.
+    pub fn adopt(path: &Path) -> Self {
+        Self { path: path.to_path_buf(), lock: None }
+    }
+
+    /// An existing run.
+    pub fn existing(path: &Path) -> Result<Self> {
+        let run = Self::adopt(path);
+        if run.has_worked() {
+            return Ok(run);
+        }
+        let error = Error::config(format!("{} is not a run's folder", path.display()))
+            .hint("a run's folder holds job.toml and metrics.jsonl");
+        Err(error.into())
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether a run began here.
+    pub fn is_started(&self) -> bool {
+        self.path.join("job.toml").is_file()
+    }
+
+    /// Whether there is more of a run than its job, which could be a user's own file.
+    fn has_worked(&self) -> bool {
+        let seeds = || self.seeds().iter().any(Self::has_worked);
+        self.is_started() && (self.path.join("metrics.jsonl").is_file() || seeds())
+    }
+
+    /// The run of one seed, where a job runs several.
+    pub fn seed(&self, seed: u64) -> Self {
+        Self::adopt(&self.path.join(format!("{SEED}{seed}")))
+    }
+
+    /// The runs of all seeds that are there, in order.
+    pub fn seeds(&self) -> Vec<Self> {
+        let names = fs::read_dir(&self.path).into_iter().flatten().flatten();
+        let mut found: Vec<u64> = names
+            .filter_map(|entry| entry.file_name().to_str()?.strip_prefix(SEED)?.parse().ok())
+            .collect();
+        found.sort_unstable();
+        found.into_iter().map(|seed| self.seed(seed)).filter(Self::is_started).collect()
+    }
+
+    /// Writes the aggregate of several seeds: the summary, and the first one's model.
+    pub fn finish_seeds(&self, summary: &Map<String, Value>) -> Result<()> {
+        if let Some(first) = self.seeds().first() {
+            for name in ["model/model.json", "model/model.safetensors"] {
+                if let Ok(bytes) = fs::read(first.path.join(name)) {
+                    self.write(name, &bytes)?;
+                }
+            }
+        }
+        self.write("summary.json", pretty(&Value::Object(summary.clone())).as_bytes())
+    }
+
+    /// How the run ended; none while it can go on.
+    pub fn ending(&self) -> Option<String> {
+        let path = self.path.join("summary.json");
+        let summary = path.is_file().then(|| read_object(&path).unwrap_or_default())?;
+        let ending = summary.get("ending").and_then(Value::as_str);
+        Some(ending.unwrap_or("finished").into())
+    }
+
+    /// Writes the resolved job, or checks that a resumed run is the same job on the same data.
+    pub fn settle(&self, resolved: &str, resume: bool) -> Result<()> {
+        let path = self.path.join("job.toml");
+        let old = fs::read_to_string(&path).ok().filter(|_| resume);
+        match old {
+            Some(old) if old != resolved => {
+                let error = Error::config(format!(
+                    "the run in {} cannot go on: {}",
+                    self.path.display(),
+                    changes(&old, resolved)
+                ))
+                .hint("run the job as it was, or start anew in another folder");
+                Err(error.into())
+            }
+            Some(_) => Ok(()),
+            None => self.write("job.toml", resolved.as_bytes()),
+        }
+    }
+
+    /// Writes `model/`, `clients.csv`, the preview and `summary.json`, in that order: a summary
+    /// stands for a finished run.
+    pub fn finish(
+        &self,
+        job: &Job,
+        loaded: &Facts,
+        outcome: &Outcome,
+        plan: &Plan,
+    ) -> Result<Map<String, Value>> {
+        let objective = outcome.last.as_ref().and_then(|row| row.number("objective"));
+        if let Some(model) = outcome.delivered.last()
+            && !matches!(outcome.ending, Ending::Failed(_))
+        {
+            let json = model_json(job, loaded, model, objective);
+            self.write("model/model.json", json.as_bytes())?;
+            self.write("model/model.safetensors", &safetensors(model)?)?;
+        }
+        self.write("clients.csv", clients_csv(loaded, outcome).as_bytes())?;
+        // Rows of the data do not lie among components.
+        let drawn = outcome.delivered.last().is_none_or(|model| space(model) == "columns");
+        if let Some(preview) = loaded.preview.as_ref().filter(|_| drawn) {
+            self.write("preview.csv", preview.as_bytes())?;
+        }
+        let mut summary = summary(job, loaded, outcome, objective, plan);
+        let pace = convergence::objective_pace(&self.path);
+        if let Some(table) = table::table(job, loaded, outcome, pace)?
+            && !matches!(outcome.ending, Ending::Failed(_))
+        {
+            self.write("imputation.json", pretty(&table.imputation).as_bytes())?;
+            summary.extend(table.summary);
+            let said = [unconverged(&summary), shortened(job, &summary)];
+            if let Some(Value::Array(notes)) = summary.get_mut("notes") {
+                notes.extend(said.into_iter().flatten().map(Value::from));
+            }
+        }
+        if outcome.ending != Ending::Interrupted {
+            self.write("summary.json", pretty(&Value::Object(summary.clone())).as_bytes())?;
+        }
+        Ok(summary)
+    }
+
+    /// Writes one file of the run, whole or not at all.
+    pub fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let path = self.path.join(name);
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).map_err(|e| Error::storage(folder.display(), e))?;
+        }
+        Ok(write_atomically(&path, bytes)?)
+    }
+
+    /// Removes what runs write; anything else stays.
+    fn clear(&self) -> Result<()> {
+        let files = [
+            "job.toml",
+            "metrics.jsonl",
+            "clients.csv",
+            "journal",
+            "report.html",
+            "summary.json",
+            "preview.csv",
+            "imputation.json",
+            "federation.json",
+            "audit.jsonl",
+            "audit.1.jsonl",
+            "audit.2.jsonl",
+            "audit.3.jsonl",
+            "audit.4.jsonl",
+            "status.json",
+            "dashboard-token",
+        ];
+        let gone = |result: std::io::Result<()>, path: &Path| match result {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                Err(Error::storage(path.display(), e))
+            }
+            _ => Ok(()),
+        };
+        for seed in self.seeds() {
+            seed.clear()?;
+            // What is left in it is not a run's: it stays, and so does the folder.
+            let _ = fs::remove_dir(&seed.path);
+        }
+        // The job goes last: a half-removed run can still be told for one.
+        for folder in ["model", "checkpoint", "tls"].map(|f| self.path.join(f)) {
+            gone(fs::remove_dir_all(&folder), &folder)?;
+        }
+        for file in files.iter().rev() {
+            // Beside it, what a killed process had half written.
+            for name in [format!("{file}.tmp"), file.to_string()] {
+                let path = self.path.join(name);
+                gone(fs::remove_file(&path), &path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn fresh(parent: &Path, name: &str) -> Result<Self> {
+        make_folder(parent)?;
+        let stamp = utc_stamp();
+        for suffix in 0..1000 {
+            let folder = match suffix {
+                0 => format!("{name}-{stamp}"),
+                n => format!("{name}-{stamp}-{}", n + 1),
+            };
+            let path = parent.join(folder);
+            match fs::create_dir(&path) {
+                Ok(()) => {
+                    let mut run = Self::adopt(&path);
+                    run.hold()?;
+                    return Ok(run);
+                }
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(cannot_make(&path, &e)),
+            }
+        }
+        Err(Failure::config(format!("{} has no free name for the run", parent.display())))
+    }
+}
+
+/// Nothing in it but what a process killed at its first write left.
+fn is_empty(folder: &Path) -> bool {
+    fs::read_dir(folder).map_or(true, |entries| {
+        entries.flatten().all(|e| e.file_name() == "job.toml.tmp" || e.file_name() == LOCK_FILE)
+    })
+}
+
+fn make_folder(path: &Path) -> Result<()> {
+    fs::create_dir_all(path).map_err(|e| cannot_make(path, &e))
+}
+
+/// A folder that cannot be made is a wrong argument, not a run that failed.
+fn cannot_make(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::config(format!("cannot make the folder {}: {error}", path.display()))
+}
+
+/// UTC as `20261115-134501`.
+fn utc_stamp() -> String {
+    let now = time::UtcDateTime::now();
+    let (year, month, day) = now.to_calendar_date();
+    let (hour, minute, second) = now.as_hms();
+    format!("{year:04}{:02}{day:02}-{hour:02}{minute:02}{second:02}", u8::from(month))
+}

@@ -1,0 +1,284 @@
+//! What is written into a run's directory.
+
+use super::changes::HASH_MARK;
+use super::table;
+use serde_json::{Map, Value, json};
+use std::fmt::Write as _;
+use whimbrel_core::method::{Artifact, Tensor};
+use whimbrel_core::{Error, isa};
+use whimbrel_data::Standardization;
+use whimbrel_engine::metrics::number;
+use whimbrel_engine::{Ending, Outcome};
+use whimbrel_families::build::Plan;
+use whimbrel_families::completed::TableFacts;
+use whimbrel_families::completed::quoted;
+use whimbrel_families::failure::Result;
+use whimbrel_families::load::Loaded;
+use whimbrel_families::spec::{DataSource, Job, Model};
+
+/// Rows drawn into the picture of a two-dimensional mixture.
+const PREVIEW_ROWS: usize = 2000;
+
+/// How the tensors of a model's preparation are named.
+const PREPARE: &str = "prepare.";
+
+/// What a run's files need to know of the data, once the rows themselves are gone.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// Column names.
+    pub columns: Vec<String>,
+    /// Labels of the rows of a table with gaps; empty for others.
+    pub row_labels: Vec<String>,
+    /// Rows by client.
+    pub rows: Vec<Option<u64>>,
+    /// The data's hash; empty where nobody has seen them all.
+    pub hash: String,
+    /// Some rows of two-dimensional data, for the picture.
+    pub preview: Option<String>,
+    /// What the reader did to the columns.
+    pub standardization: Option<Standardization>,
+    /// The two classes as the data have them, the one that became -1 first.
+    pub classes: Vec<String>,
+    /// What was observed of a table with gaps, where it was seen.
+    pub table: Option<TableFacts>,
+}
+
+impl Facts {
+    /// Takes note of what is needed later.
+    pub fn of(loaded: &Loaded) -> Self {
+        let plane = loaded.columns.len() == 2;
+        let preview = loaded.preview(PREVIEW_ROWS).filter(|_| plane).map(|rows| {
+            let mut text =
+                format!("{},{}\n", quoted(&loaded.columns[0]), quoted(&loaded.columns[1]));
+            for row in rows {
+                let _ = writeln!(text, "{},{}", row[0], row[1]);
+            }
+            text
+        });
+        let table = TableFacts::of(&loaded.clients);
+        Self {
+            columns: loaded.columns.clone(),
+            row_labels: table.as_ref().map_or_else(Vec::new, |table| table.rows.to_vec()),
+            rows: loaded.rows.clone(),
+            hash: loaded.hash.clone(),
+            preview,
+            standardization: loaded.standardization.clone(),
+            classes: loaded.classes.clone(),
+            table,
+        }
+    }
+}
+
+impl Facts {
+    /// What a coordinator can say of data that it has not seen; `rows` by client, where known.
+    pub fn on_network(facts: &whimbrel_families::build::Facts, rows: Vec<Option<u64>>) -> Self {
+        Self {
+            columns: facts.columns.clone(),
+            row_labels: facts.rows.clone(),
+            rows,
+            hash: String::new(),
+            preview: None,
+            standardization: None,
+            classes: facts.classes.clone(),
+            table: None,
+        }
+    }
+}
+
+/// The resolved job with the hash of each file it reads.
+pub fn resolved(job: &Job, hashes: &[(String, String)]) -> String {
+    let mut text = String::new();
+    for (path, hash) in hashes {
+        // A line break in a file's name would end the comment.
+        let path: String = path
+            .chars()
+            .flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] })
+            .collect();
+        let _ = writeln!(text, "{HASH_MARK}{hash}  {path}");
+    }
+    text + &job.to_toml()
+}
+
+/// The content of `summary.json`.
+pub(super) fn summary(
+    job: &Job,
+    facts: &Facts,
+    outcome: &Outcome,
+    objective: Option<f64>,
+    plan: &Plan,
+) -> Map<String, Value> {
+    let last = |name: &str| outcome.last.as_ref().and_then(|r| r.number(name));
+    let mut object = Map::new();
+    let mut put = |key: &str, value: Value| object.insert(key.into(), value);
+    put("name", job.name.clone().into());
+    put("seed", job.seed.into());
+    put("method", job.method.name().into());
+    put("model", job.model.name().into());
+    put("rounds", outcome.rounds.into());
+    put("objective", objective.map_or(Value::Null, number));
+    for name in ["field_norm2", "excess_loss", "distance2", "gradient_norm2"] {
+        if let Some(value) = last(name) {
+            put(name, number(value));
+        }
+    }
+    if let Some(f_star) = plan.f_star() {
+        put("f_star", number(f_star));
+    }
+    put("bits_up", (8 * outcome.traffic.up).into());
+    put("bits_down", (8 * outcome.traffic.down).into());
+    put("bits_eval", (8 * outcome.traffic.eval).into());
+    put("seconds", number(outcome.seconds));
+    put("clients", outcome.names.len().into());
+    put("rows", facts.rows.iter().copied().sum::<Option<u64>>().map_or(Value::Null, Into::into));
+    put("repairs", last("repairs").map_or(Value::Null, |n| (n as u64).into()));
+    put("ending", ending(&outcome.ending).into());
+    if outcome.delivered.last().is_some_and(|model| space(model) == "components") {
+        put("space", "components".into());
+    }
+    if let Some(theory) = outcome.delivered.iter().find(|a| a.kind == "theory") {
+        let constants = theory.numbers().map(|(name, value)| (name.into(), number(value)));
+        put("theory", Value::Object(constants.collect()));
+    } else if !plan.theory().is_empty() {
+        let constants = plan.theory().iter().map(|(name, value)| ((*name).into(), number(*value)));
+        put("theory", Value::Object(constants.collect()));
+    }
+    let mut notes = plan.notes();
+    if outcome.last.is_none() && matches!(outcome.ending, Ending::Finished | Ending::Early(_)) {
+        notes.push(
+            "clients were asked for no evaluations: there is no objective, and nothing was measured \
+             on what was held out"
+                .into(),
+        );
+    }
+    put("notes", notes.into());
+    put("version", env!("CARGO_PKG_VERSION").into());
+    put("isa", isa::level().name().into());
+    put("data_hash", facts.hash.clone().into());
+    object
+}
+
+fn ending(ending: &Ending) -> String {
+    match ending {
+        Ending::Finished => "finished".into(),
+        Ending::Early(why) => format!("stopped early: {why}"),
+        Ending::Interrupted => "interrupted".into(),
+        Ending::Failed(error) => format!("failed: {error}"),
+    }
+}
+
+/// The content of `clients.csv`.
+pub(super) fn clients_csv(facts: &Facts, outcome: &Outcome) -> String {
+    let mut text = String::from("client,rows,rounds,bits_up,bits_down,loss\n");
+    for (i, (name, tally)) in outcome.names.iter().zip(&outcome.tallies).enumerate() {
+        let rows = facts.rows.get(i).copied().flatten().map_or(String::new(), |n| n.to_string());
+        let loss =
+            outcome.losses.get(i).copied().flatten().map_or(String::new(), |l| l.to_string());
+        let (up, down) = (8 * tally.bytes_up, 8 * tally.bytes_down);
+        let _ = writeln!(text, "{},{rows},{},{up},{down},{loss}", quoted(name), tally.rounds);
+    }
+    text
+}
+
+/// The content of `model.json`: the model's tensors, and what is needed to use it on new rows.
+pub(super) fn model_json(
+    job: &Job,
+    facts: &Facts,
+    model: &Artifact,
+    objective: Option<f64>,
+) -> String {
+    let mut object = Map::new();
+    object.insert("kind".into(), model.kind.clone().into());
+    let is_map = |tensor: &&Tensor| tensor.name.starts_with(PREPARE);
+    for tensor in model.tensors.iter().filter(|tensor| !is_map(tensor)) {
+        object.insert(tensor.name.clone(), nested(tensor));
+    }
+    object.insert("objective".into(), objective.map_or(Value::Null, number));
+    match &job.model {
+        Model::Gmm(_) => {
+            object.insert("covariance_kind".into(), job.model.covariance_name().into());
+        }
+        Model::Linear(regression) | Model::Logistic(regression) => {
+            object.insert("intercept".into(), regression.intercept.into());
+        }
+        Model::LowRank(key) => object.extend(table::model_keys(key, &facts.row_labels, model)),
+    }
+    let columns = used_columns(facts, model);
+    if model.tensors.iter().any(|tensor| is_map(&tensor)) {
+        let dropped: Vec<&String> =
+            facts.columns.iter().filter(|column| !columns.contains(column)).collect();
+        let mut prepare = Map::from_iter([("dropped".into(), json!(dropped))]);
+        // The places of the columns that are left are told by their names.
+        for tensor in model.tensors.iter().filter(is_map).skip(1) {
+            prepare.insert(tensor.name[PREPARE.len()..].into(), nested(tensor));
+        }
+        object.insert("prepare".into(), Value::Object(prepare));
+        object.insert("space".into(), space(model).into());
+    }
+    object.insert("columns".into(), columns.into());
+    if let DataSource::Idx(idx) = &job.data.source {
+        object.insert("byte_scale".into(), number(idx.scale));
+    }
+    if let Some(standardization) = &facts.standardization {
+        let list = |xs: &[f64]| xs.iter().map(|x| number(*x)).collect::<Value>();
+        let (means, scales) = (list(&standardization.means), list(&standardization.scales));
+        object.insert("standardization".into(), json!({ "means": means, "scales": scales }));
+    }
+    if !facts.classes.is_empty() {
+        object.insert("classes".into(), facts.classes.clone().into());
+    }
+    pretty(&Value::Object(object))
+}
+
+/// Of what the means, the covariances and the likelihood are.
+pub(super) fn space(model: &Artifact) -> &'static str {
+    if model.tensor("prepare.axes").is_some() { "components" } else { "columns" }
+}
+
+/// The columns that a model reads: those that preparation left.
+fn used_columns(facts: &Facts, model: &Artifact) -> Vec<String> {
+    match model.tensor("prepare.kept") {
+        None => facts.columns.clone(),
+        Some(kept) => {
+            kept.values.iter().filter_map(|at| facts.columns.get(*at as usize).cloned()).collect()
+        }
+    }
+}
+
+/// A tensor as nested lists.
+fn nested(tensor: &Tensor) -> Value {
+    fn level(shape: &[u64], values: &[f64]) -> Value {
+        match shape {
+            [] => number(values[0]),
+            [_] => values.iter().map(|x| number(*x)).collect(),
+            [n, rest @ ..] => {
+                let each = values.len() / (*n).max(1) as usize;
+                values.chunks(each.max(1)).map(|part| level(rest, part)).collect()
+            }
+        }
+    }
+    level(&tensor.shape, &tensor.values)
+}
+
+/// The content of `model.safetensors`.
+pub(super) fn safetensors(model: &Artifact) -> Result<Vec<u8>> {
+    use safetensors::tensor::{Dtype, TensorView, serialize};
+    let bytes: Vec<Vec<u8>> = model
+        .tensors
+        .iter()
+        .map(|t| t.values.iter().flat_map(|x| x.to_le_bytes()).collect())
+        .collect();
+    let broken = |e| Error::internal(format!("the model cannot be written: {e}"));
+    let mut views = Vec::new();
+    for (tensor, bytes) in model.tensors.iter().zip(&bytes) {
+        let shape = tensor.shape.iter().map(|n| *n as usize).collect();
+        views.push((&tensor.name, TensorView::new(Dtype::F64, shape, bytes).map_err(broken)?));
+    }
+    Ok(serialize(views, None).map_err(broken)?)
+}
+
+/// One key per line, lists on one line: easy to read and to compare.
+pub(super) fn pretty(value: &Value) -> String {
+    let Value::Object(object) = value else { return format!("{value}\n") };
+    let lines: Vec<String> = object.iter().map(|(k, v)| format!("  {}: {v}", json!(k))).collect();
+    format!("{{\n{}\n}}\n", lines.join(",\n"))
+}
