@@ -13,6 +13,7 @@ use crate::runner::{SavedStage, Tally, Traffic};
 use std::fs::{self, File};
 use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use whimbrel_core::Measure;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::wire::cut;
 use whimbrel_core::{Error, Result, Wire, wire};
@@ -89,6 +90,9 @@ impl Earlier {
     }
 }
 
+/// What the figures in `metrics.jsonl` are.
+pub const MEASURES: &str = "measures.json";
+
 /// The files, in one run's folder.
 pub struct Store {
     folder: PathBuf,
@@ -143,6 +147,17 @@ impl Store {
     /// Appends to the journal.
     pub fn record(&mut self, line: &Line) -> Result<()> {
         self.journal.append(&line.to_text())
+    }
+
+    /// Says what the figures of evaluations are, beside the metrics; nothing for a stage without.
+    pub fn declare(&self, measures: &[Measure]) -> Result<()> {
+        if measures.is_empty() {
+            return Ok(());
+        }
+        let path = self.folder.join(MEASURES);
+        let text =
+            serde_json::to_vec_pretty(measures).map_err(|e| Error::internal(e.to_string()))?;
+        write_atomically(&path, &text)
     }
 
     /// Appends one evaluation to the metrics, at once: people watch that file.

@@ -12,7 +12,7 @@ use crate::metrics::Latest;
 use crate::runner::{Done, Tally, Traffic};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use whimbrel_core::{ClientId, Error, Result};
+use whimbrel_core::{ClientId, Error, Measure, Result};
 
 /// Keeps a run.
 pub trait Keeper {
@@ -49,6 +49,8 @@ pub struct Moment<'a> {
     pub progress: Progress,
     /// The last evaluation.
     pub latest: Option<&'a Latest>,
+    /// What the figures of this stage's evaluations are.
+    pub measures: &'a [Measure],
     pub(crate) checkpoint: &'a dyn Fn() -> Result<Checkpoint>,
 }
 
@@ -162,6 +164,7 @@ impl Keeper for Folder {
 
     fn opened(&mut self, fresh: bool, moment: &Moment<'_>) -> Result<()> {
         self.saver = Saver::new(self.saver.every);
+        self.store.declare(moment.measures)?;
         if fresh {
             self.store.record(&moment.opening_line(&mut self.naming))?;
         }

@@ -8,6 +8,7 @@ use crate::participation::{Faults, Participation};
 use crate::runner::{Carrier, Done, Opening, Runner, Step, Tally, Traffic};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
+use whimbrel_core::declare::{Better, Measure, Role};
 use whimbrel_core::method::{Artifact, Metric};
 use whimbrel_core::{DynMethod, Error, Result};
 
@@ -28,15 +29,13 @@ pub struct Stage {
 }
 
 /// When a stage ends before its budget is spent.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct Stopping {
-    /// Once `||h||^2` is at most this.
-    pub field_norm2: Option<f64>,
-    /// Once the excess loss is at most this.
-    pub excess_loss: Option<f64>,
-    /// Once the objective has not improved for so many evaluations.
+    /// Once the measure of this key is at or beyond this limit, on its better side.
+    pub limits: Vec<(&'static str, f64)>,
+    /// Once the declared objective has not improved for so many evaluations.
     pub patience: Option<u32>,
-    /// A decrease of the objective below this share of it is no improvement.
+    /// A change of the objective below this share of it is no improvement.
     pub tolerance: f64,
 }
 
@@ -55,7 +54,7 @@ pub trait Chain {
 /// Who watches a run.
 pub trait Observer {
     /// A stage begins.
-    fn stage(&mut self, _name: &str, _index: usize, _of: usize) {}
+    fn stage(&mut self, _stage: &Stage, _index: usize, _of: usize) {}
     /// An exchange is done.
     fn exchange(&mut self, _done: &Done) {}
     /// A round was evaluated.
@@ -94,8 +93,18 @@ pub struct Outcome {
     pub rounds: u32,
     /// The last evaluation.
     pub last: Option<Row>,
+    /// What the figures of evaluations are.
+    pub measures: Vec<Measure>,
     /// Seconds, those before a resume included.
     pub seconds: f64,
+}
+
+impl Outcome {
+    /// The declared objective at the last evaluation.
+    pub fn objective(&self) -> Option<f64> {
+        let declared = self.measures.iter().find(|m| m.role == Role::Objective)?;
+        self.last.as_ref()?.number(&declared.key)
+    }
 }
 
 /// Runs the chain over whoever the carrier reaches.
@@ -115,10 +124,15 @@ pub fn run_with(
     let mut earlier = resumed.as_ref().map_or_else(Earlier::default, |c| c.earlier.clone());
     for index in first..chain.len() {
         let stage = chain.build(index, &delivered)?;
-        observer.stage(stage.name, index, chain.len());
+        observer.stage(&stage, index, chain.len());
         let last = index + 1 == chain.len();
+        let measures = match stage.evaluate_every {
+            Some(_) => stage.method.measures(),
+            None => Vec::new(),
+        };
         let work = Work {
             stage: &stage,
+            measures: &measures,
             index: index as u32,
             last,
             delivered: &delivered,
@@ -158,6 +172,7 @@ pub fn run_with(
                     traffic,
                     rounds: result.rounds,
                     last: result.last,
+                    measures,
                     seconds: seconds_before + clock.elapsed().as_secs_f64(),
                 });
             }
@@ -169,6 +184,7 @@ pub fn run_with(
 /// One stage under way.
 struct Work<'a> {
     stage: &'a Stage,
+    measures: &'a [Measure],
     index: u32,
     last: bool,
     delivered: &'a [Artifact],
@@ -305,10 +321,14 @@ impl Work<'_> {
         let Some(evaluated) = runner.evaluate()? else { return Ok(()) };
         let row = self.row(runner, evaluated.metrics, seen.progress.accepted);
         seen.progress.evaluated = Some(row.round);
-        if let Some(objective) = row.number("objective") {
+        let declared = self.measures.iter().find(|measure| measure.role == Role::Objective);
+        if let Some(measure) = declared
+            && let Some(objective) = row.number(&measure.key)
+        {
+            let sign = if measure.better == Better::Up { -1.0 } else { 1.0 };
             let tolerance = self.stage.stopping.tolerance;
             seen.progress.patience = Some(match seen.progress.patience {
-                Some((best, since)) if objective >= best - tolerance * best.abs() => {
+                Some((best, since)) if sign * objective >= sign * best - tolerance * best.abs() => {
                     (best, since + 1)
                 }
                 _ => (objective, 0),
@@ -332,15 +352,16 @@ impl Work<'_> {
 
     fn stops(&self, seen: &Seen) -> Option<String> {
         let stopping = &self.stage.stopping;
-        let last = |name| seen.latest.as_ref().and_then(|latest| latest.row.number(name));
-        for (limit, name, words) in [
-            (stopping.field_norm2, "field_norm2", "||h||^2"),
-            (stopping.excess_loss, "excess_loss", "the excess loss"),
-        ] {
-            if let (Some(limit), Some(value)) = (limit, last(name))
-                && value <= limit
-            {
-                return Some(format!("{words} = {value:.2e} is at most {limit:.2e}"));
+        let last = |key: &str| seen.latest.as_ref().and_then(|latest| latest.row.number(key));
+        for (key, limit) in &stopping.limits {
+            let Some(measure) = self.measures.iter().find(|m| m.key == *key) else { continue };
+            let Some(value) = last(key) else { continue };
+            let (is_reached, words) = match measure.better {
+                Better::Up => (value >= *limit, "is at least"),
+                Better::Down | Better::Neither => (value <= *limit, "is at most"),
+            };
+            if is_reached {
+                return Some(format!("{} = {value:.2e} {words} {limit:.2e}", measure.name));
             }
         }
         if let (Some(patience), Some((best, since))) = (stopping.patience, seen.progress.patience)
@@ -384,6 +405,7 @@ impl Work<'_> {
             traffic: runner.traffic(),
             progress,
             latest: seen.latest.as_ref(),
+            measures: self.measures,
             checkpoint: &checkpoint,
         })
     }

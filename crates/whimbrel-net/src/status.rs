@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
+use whimbrel_core::Measure;
 
 /// Evaluations kept in a snapshot; when there are more, every second one goes.
 const ROWS_MAX: usize = 2048;
@@ -159,6 +160,8 @@ pub struct Status {
     pub bytes_eval: u64,
     /// The exchange under way.
     pub open: Option<Open>,
+    /// What the figures of evaluations are.
+    pub measures: Vec<Measure>,
     /// Evaluations so far (thinned out where there are many), as in `metrics.jsonl`.
     pub rows: Vec<serde_json::Value>,
     /// Everyone invited, by name.

@@ -1,5 +1,8 @@
 //! Numbers, bits and durations written for people, and text made safe for HTML and SVG.
 
+use whimbrel_core::Measure;
+use whimbrel_core::declare::{Role, Unit};
+
 /// What stands where there is no number.
 pub const MISSING: &str = "–";
 
@@ -118,6 +121,21 @@ pub fn shorten(text: &str, limit: usize) -> String {
 
 fn trim_zeros(text: &str) -> &str {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { text }
+}
+
+/// A value of a declared figure as a table of results shows it.
+pub fn measure_text(measure: &Measure, value: f64) -> String {
+    measured(measure, value, usize::from(measure.digits))
+}
+
+/// The same with so many digits.
+pub(crate) fn measured(measure: &Measure, value: f64, digits: usize) -> String {
+    match (measure.unit, measure.role) {
+        (Unit::Bits, _) => bits(value),
+        (Unit::Count, _) => number(value, 9),
+        (_, Role::Excess) => scientific(value, digits),
+        _ => number(value, digits),
+    }
 }
 
 #[cfg(test)]

@@ -34,6 +34,7 @@ mod sections;
 pub mod table;
 pub mod view;
 
+pub use format::measure_text;
 pub use headline::closing_table;
 pub use imputation::{Calibration, ColumnTotal, Contender, HeatView, ImputationView};
 pub use page::html;

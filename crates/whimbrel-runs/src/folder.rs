@@ -201,7 +201,7 @@ impl RunDir {
         outcome: &Outcome,
         plan: &Plan,
     ) -> Result<Map<String, Value>> {
-        let objective = outcome.last.as_ref().and_then(|row| row.number("objective"));
+        let objective = outcome.objective();
         if let Some(model) = outcome.delivered.last()
             && !matches!(outcome.ending, Ending::Failed(_))
         {
@@ -247,6 +247,7 @@ impl RunDir {
         let files = [
             "job.toml",
             "metrics.jsonl",
+            "measures.json",
             "clients.csv",
             "journal",
             "report.html",

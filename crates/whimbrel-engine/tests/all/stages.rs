@@ -15,16 +15,14 @@ use whimbrel_engine::{
 };
 
 /// A stage without metrics, then one with.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Two {
     stopping: Stopping,
     growth: f64,
 }
 
-const TWO: Two = Two {
-    stopping: Stopping { field_norm2: None, excess_loss: None, patience: None, tolerance: 0.0 },
-    growth: 1.0,
-};
+const TWO: Two =
+    Two { stopping: Stopping { limits: Vec::new(), patience: None, tolerance: 0.0 }, growth: 1.0 };
 
 impl Chain for Two {
     fn len(&self) -> usize {
@@ -44,7 +42,7 @@ impl Chain for Two {
                 ..Faults::default()
             },
             evaluate_every: (index == 1).then_some(2),
-            stopping: if index == 1 { self.stopping } else { Stopping::default() },
+            stopping: if index == 1 { self.stopping.clone() } else { Stopping::default() },
         })
     }
 }
@@ -175,10 +173,11 @@ fn an_interrupted_run_says_so_and_resumes_to_the_same_bytes() {
 fn a_finished_run_stays_as_it_is_when_resumed() {
     let patience = Stopping { patience: Some(1), ..TWO.stopping };
     for stopping in [TWO.stopping, patience] {
+        let early = stopping.patience.is_some();
         let chain = Two { stopping, ..TWO };
         let folder = tempfile::tempdir().unwrap();
-        let outcome = go(chain, folder.path(), false, NEVER, &calm(), &mut Silent).unwrap();
-        assert_eq!(matches!(outcome.ending, Ending::Early(_)), stopping.patience.is_some());
+        let outcome = go(chain.clone(), folder.path(), false, NEVER, &calm(), &mut Silent).unwrap();
+        assert_eq!(matches!(outcome.ending, Ending::Early(_)), early);
         let before = left(folder.path());
         let again = go(chain, folder.path(), true, NEVER, &calm(), &mut Silent).unwrap();
         same(&again, &outcome);

@@ -371,8 +371,7 @@ impl Common {
             faults: self.faults.clone(),
             evaluate_every: Some(self.job.method.evaluate_every.unwrap_or_else(automatic).max(1)),
             stopping: Stopping {
-                field_norm2: stop.field_norm2,
-                excess_loss: stop.excess_loss,
+                limits: stop.limits(),
                 patience: stop.patience.map(|p| p.evaluations),
                 tolerance: stop.patience.map_or(0.0, |p| p.tolerance),
             },

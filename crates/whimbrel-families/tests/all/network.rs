@@ -31,7 +31,7 @@ struct Scribe {
 }
 
 impl Observer for Scribe {
-    fn stage(&mut self, _: &str, index: usize, _: usize) {
+    fn stage(&mut self, _: &Stage, index: usize, _: usize) {
         self.stage = index as u32;
     }
 

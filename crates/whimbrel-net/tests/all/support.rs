@@ -58,7 +58,7 @@ impl Chain for Toys {
             participation: self.participation.clone(),
             faults: self.faults.get(index).cloned().unwrap_or_default(),
             evaluate_every: self.evaluate.filter(|_| index + 1 == self.stages),
-            stopping: self.stopping,
+            stopping: self.stopping.clone(),
         })
     }
 }

@@ -4,11 +4,11 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{ErrorKind, Write, stderr, stdout};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use whimbrel::core::Error;
+use whimbrel::core::{Error, Measure};
 use whimbrel::engine::simulator::Done;
-use whimbrel::engine::{Observer, Row};
+use whimbrel::engine::{Observer, Row, Stage};
 use whimbrel::families::failure::{Failure, Result};
-use whimbrel::report::format;
+use whimbrel::report::{format, measure_text};
 
 /// Writes data to standard output. A reader who has seen enough (`| head`) is no failure.
 pub fn data(text: &str) -> Result<()> {
@@ -81,6 +81,7 @@ pub fn log_messages() {
 /// A progress bar over the rounds of one run; silent where standard error is no terminal.
 pub struct Progress {
     bar: ProgressBar,
+    results: Vec<Measure>,
     bits: bool,
 }
 
@@ -101,7 +102,7 @@ impl Progress {
         }
         bar.set_prefix(name.to_string());
         bar.enable_steady_tick(Duration::from_millis(250));
-        Self { bar, bits }
+        Self { bar, results: Vec::new(), bits }
     }
 
     /// Takes the bar away.
@@ -111,10 +112,11 @@ impl Progress {
 }
 
 impl Observer for Progress {
-    fn stage(&mut self, name: &str, index: usize, of: usize) {
+    fn stage(&mut self, stage: &Stage, index: usize, of: usize) {
         if of > 1 {
-            self.bar.set_message(format!("stage {} of {of}: {name}", index + 1));
+            self.bar.set_message(format!("stage {} of {of}: {}", index + 1, stage.name));
         }
+        self.results = stage.method.measures().into_iter().filter(|m| m.headline).collect();
     }
 
     fn exchange(&mut self, done: &Done) {
@@ -124,13 +126,12 @@ impl Observer for Progress {
     }
 
     fn row(&mut self, row: &Row) {
-        let figure = |name: &str, label: &str, digits| {
-            row.number(name).map(|value| format!("{label} {}", format::number(value, digits)))
-        };
+        let figures = self.results.iter().filter_map(|measure| {
+            let value = row.number(&measure.key)?;
+            Some(format!("{} {}", measure.name, measure_text(measure, value)))
+        });
         let sent = || format!("{} up", format::bits(8.0 * row.traffic.up as f64));
-        let up = self.bits.then(sent);
-        let parts = [figure("objective", "objective", 8), figure("field_norm2", "||h||^2", 3), up];
-        let text: Vec<String> = parts.into_iter().flatten().collect();
+        let text: Vec<String> = figures.chain(self.bits.then(sent)).collect();
         self.bar.set_message(text.join(", "));
     }
 }

@@ -82,6 +82,12 @@ static STOP_SECTION: Section = Section {
 };
 
 impl Stop {
+    /// The limits by the keys of the measures that they are about.
+    pub fn limits(&self) -> Vec<(&'static str, f64)> {
+        let both = [(&FIELD_NORM2, self.field_norm2), (&EXCESS_LOSS, self.excess_loss)];
+        both.into_iter().filter_map(|(key, limit)| Some((key.name, limit?))).collect()
+    }
+
     pub(super) fn write(&self) -> String {
         let mut stop = Vec::new();
         stop.extend(self.field_norm2.map(|x| (FIELD_NORM2.name, number(x))));
