@@ -4,8 +4,8 @@
 //! above the methods crate is generic over a method.
 
 use crate::declare::Measure;
-use crate::method::{Artifact, Bind, Disclosure, Evaluate, From, Metric, Plan};
-use crate::{ClientData, ClientId, Error, Key, Result, Wire};
+use crate::method::{Artifact, Bind, Disclosure, Evaluate, Metric, Next, Sender, Task};
+use crate::{ClientData, ClientId, Error, Key, Message, Result, Wire};
 use std::any::Any;
 
 /// A decoded state, or a client's bound data, whose type only its method knows.
@@ -26,13 +26,34 @@ pub enum Part {
 
 /// Whose upload it is.
 #[derive(Clone, Copy)]
-pub struct Sender<'a> {
+pub struct DynSender<'a> {
     /// The client.
     pub id: ClientId,
     /// The planned probability that it was asked.
     pub inclusion: f64,
     /// The staged record of it.
     pub peer: &'a Opaque,
+}
+
+/// One client's work of an exchange, among those handed over together.
+pub struct DynTask<'a> {
+    /// What it remembers.
+    pub client: &'a Opaque,
+    /// The message to it.
+    pub down: &'a Message,
+    /// Its bound data.
+    pub data: &'a Opaque,
+    /// Its key.
+    pub key: Key,
+    /// Its state once its upload is accepted, and the upload.
+    pub done: Option<Result<(Opaque, Vec<u8>)>>,
+}
+
+impl DynTask<'_> {
+    /// What came of it; an error where it was left out.
+    pub fn outcome(self) -> Result<(Opaque, Vec<u8>)> {
+        self.done.unwrap_or_else(|| Err(left_out()))
+    }
 }
 
 /// [`Method`] and [`Evaluate`] without types.
@@ -47,25 +68,41 @@ pub trait DynMethod: Send + Sync {
         roster: &mut dyn Iterator<Item = (ClientId, &[u8])>,
         key: Key,
     ) -> Result<Opaque>;
-    fn admit(&self, server: Opaque, id: ClientId, summary: &[u8]) -> Result<(Opaque, Opaque)>;
-    fn plan(&self, server: &Opaque) -> Result<Plan>;
-    fn downlink(&self, server: &Opaque, peer: &Opaque, key: Key) -> Result<(Opaque, Vec<u8>)>;
+    fn admit(&self, server: &mut Opaque, id: ClientId, summary: &[u8]) -> Result<Opaque>;
+    fn next(&self, server: &Opaque) -> Result<Next>;
+    fn broadcast(&self, server: &Opaque) -> Result<Opaque>;
+    fn downlink(
+        &self,
+        server: &Opaque,
+        broadcast: &Opaque,
+        peer: &Opaque,
+        key: Key,
+    ) -> Result<(Opaque, Message)>;
     fn local_step(
         &self,
         client: &Opaque,
-        down: &[u8],
+        down: &Message,
         data: &Opaque,
         key: Key,
     ) -> Result<(Opaque, Vec<u8>)>;
+    fn local_steps(&self, tasks: &mut [DynTask<'_>]) {
+        for task in tasks {
+            task.done = Some(self.local_step(task.client, task.down, task.data, task.key));
+        }
+    }
+    fn batch(&self) -> usize {
+        1
+    }
     fn fold(&self, server: &Opaque) -> Result<Opaque>;
-    fn absorb(&self, fold: &mut Opaque, from: Sender<'_>, up: &[u8]) -> Result<()>;
+    fn absorb(&self, fold: &mut Opaque, from: DynSender<'_>, up: &[u8]) -> Result<()>;
     fn merge(&self, fold: &mut Opaque, other: Opaque) -> Result<()>;
     fn server_step(&self, server: Opaque, fold: Opaque, key: Key) -> Result<Opaque>;
     fn magnitude(&self, server: &Opaque) -> Result<f64>;
     fn artifact(&self, server: &Opaque) -> Result<Artifact>;
+    fn client_artifact(&self, client: &Opaque, data: &Opaque) -> Result<Option<Artifact>>;
     fn disclosures(&self) -> Vec<Disclosure>;
-    fn ask(&self, server: &Opaque) -> Result<Vec<u8>>;
-    fn answer(&self, client: &Opaque, ask: &[u8], data: &Opaque) -> Result<Vec<u8>>;
+    fn ask(&self, server: &Opaque) -> Result<Message>;
+    fn answer(&self, client: &Opaque, ask: &Message, data: &Opaque) -> Result<Vec<u8>>;
     fn check(&self, id: ClientId, peer: &Opaque, answer: &[u8]) -> Result<()>;
     fn loss(&self, answer: &[u8]) -> Result<Option<f64>>;
     fn measures(&self) -> Vec<Measure>;
@@ -100,44 +137,82 @@ impl<M: Evaluate, B: Bind<M>> DynMethod for Erased<M, B> {
         Ok(Box::new(server))
     }
 
-    fn admit(&self, server: Opaque, id: ClientId, summary: &[u8]) -> Result<(Opaque, Opaque)> {
-        let (server, peer) = self.0.admit(own(server)?, id, &M::Summary::from_bytes(summary)?)?;
-        Ok((Box::new(server), Box::new(peer)))
+    fn admit(&self, server: &mut Opaque, id: ClientId, summary: &[u8]) -> Result<Opaque> {
+        let summary = M::Summary::from_bytes(summary)?;
+        Ok(Box::new(self.0.admit(view_mut(server)?, id, &summary)?))
     }
 
-    fn plan(&self, server: &Opaque) -> Result<Plan> {
-        Ok(self.0.plan(view(server)?))
+    fn next(&self, server: &Opaque) -> Result<Next> {
+        Ok(self.0.next(view(server)?))
     }
 
-    fn downlink(&self, server: &Opaque, peer: &Opaque, key: Key) -> Result<(Opaque, Vec<u8>)> {
-        let (peer, down) = self.0.downlink(view(server)?, view(peer)?, key)?;
-        Ok((Box::new(peer), down.to_bytes()))
+    fn broadcast(&self, server: &Opaque) -> Result<Opaque> {
+        Ok(Box::new(self.0.broadcast(view(server)?)?))
+    }
+
+    fn downlink(
+        &self,
+        server: &Opaque,
+        broadcast: &Opaque,
+        peer: &Opaque,
+        key: Key,
+    ) -> Result<(Opaque, Message)> {
+        let (peer, down) = self.0.downlink(view(server)?, view(broadcast)?, view(peer)?, key)?;
+        Ok((Box::new(peer), Message::of(&down)))
     }
 
     fn local_step(
         &self,
         client: &Opaque,
-        down: &[u8],
+        down: &Message,
         data: &Opaque,
         key: Key,
     ) -> Result<(Opaque, Vec<u8>)> {
-        let down = M::Down::from_bytes(down)?;
-        let (client, up) = self.0.local_step(view(client)?, &down, view(data)?, key)?;
+        let (client, up) = self.0.local_step(view(client)?, &down.read()?, view(data)?, key)?;
         Ok((Box::new(client), up.to_bytes()))
+    }
+
+    fn local_steps(&self, tasks: &mut [DynTask<'_>]) {
+        let mut typed = Vec::with_capacity(tasks.len());
+        let mut places = Vec::with_capacity(tasks.len());
+        for (at, task) in tasks.iter_mut().enumerate() {
+            let read = || -> Result<Task<'_, M>> {
+                let (client, data) = (view(task.client)?, view(task.data)?);
+                Ok(Task { client, down: task.down.read()?, data, key: task.key, done: None })
+            };
+            match read() {
+                Ok(task) => {
+                    typed.push(task);
+                    places.push(at);
+                }
+                Err(error) => task.done = Some(Err(error)),
+            }
+        }
+        self.0.local_steps(&mut typed);
+        for (at, task) in places.into_iter().zip(typed) {
+            let done = task.done.unwrap_or_else(|| Err(left_out()));
+            let erase =
+                |(client, up): (M::Client, M::Up)| (Box::new(client) as Opaque, up.to_bytes());
+            tasks[at].done = Some(done.map(erase));
+        }
+    }
+
+    fn batch(&self) -> usize {
+        self.0.batch()
     }
 
     fn fold(&self, server: &Opaque) -> Result<Opaque> {
         Ok(Box::new(self.0.fold(view(server)?)))
     }
 
-    fn absorb(&self, fold: &mut Opaque, from: Sender<'_>, up: &[u8]) -> Result<()> {
+    fn absorb(&self, fold: &mut Opaque, from: DynSender<'_>, up: &[u8]) -> Result<()> {
         let up = M::Up::from_bytes(up)?;
-        let from = From { id: from.id, inclusion: from.inclusion, peer: view(from.peer)? };
-        self.0.absorb(fold.downcast_mut().ok_or_else(foreign)?, from, up)
+        let from = Sender { id: from.id, inclusion: from.inclusion, peer: view(from.peer)? };
+        self.0.absorb(view_mut(fold)?, from, up)
     }
 
     fn merge(&self, fold: &mut Opaque, other: Opaque) -> Result<()> {
-        self.0.merge(fold.downcast_mut().ok_or_else(foreign)?, own(other)?)
+        self.0.merge(view_mut(fold)?, own(other)?)
     }
 
     fn server_step(&self, server: Opaque, fold: Opaque, key: Key) -> Result<Opaque> {
@@ -152,16 +227,20 @@ impl<M: Evaluate, B: Bind<M>> DynMethod for Erased<M, B> {
         self.0.artifact(view(server)?)
     }
 
+    fn client_artifact(&self, client: &Opaque, data: &Opaque) -> Result<Option<Artifact>> {
+        self.0.client_artifact(view(client)?, view(data)?)
+    }
+
     fn disclosures(&self) -> Vec<Disclosure> {
         self.0.disclosures()
     }
 
-    fn ask(&self, server: &Opaque) -> Result<Vec<u8>> {
-        Ok(self.0.ask(view(server)?)?.to_bytes())
+    fn ask(&self, server: &Opaque) -> Result<Message> {
+        Ok(Message::to_many(&self.0.ask(view(server)?)?))
     }
 
-    fn answer(&self, client: &Opaque, ask: &[u8], data: &Opaque) -> Result<Vec<u8>> {
-        let ask = M::Ask::from_bytes(ask)?;
+    fn answer(&self, client: &Opaque, ask: &Message, data: &Opaque) -> Result<Vec<u8>> {
+        let ask = ask.read_shared::<M::Ask>()?;
         Ok(self.0.answer(view(client)?, &ask, view(data)?)?.to_bytes())
     }
 
@@ -216,8 +295,16 @@ fn view<T: 'static>(state: &Opaque) -> Result<&T> {
     state.downcast_ref().ok_or_else(foreign)
 }
 
+fn view_mut<T: 'static>(state: &mut Opaque) -> Result<&mut T> {
+    state.downcast_mut().ok_or_else(foreign)
+}
+
 fn own<T: 'static>(state: Opaque) -> Result<T> {
     state.downcast().map(|boxed| *boxed).map_err(|_| foreign())
+}
+
+fn left_out() -> Error {
+    Error::internal("a client's local step was left out")
 }
 
 fn foreign() -> Error {

@@ -24,6 +24,8 @@ pub trait Method: Send + Sync + 'static {
     type Down: Wire;
     /// The message from one client.
     type Up: Wire;
+    /// What messages of one exchange have in common, made once; `()` where nothing.
+    type Broadcast: Send + Sync + 'static;
     /// What the uploads of a round are gathered in; merges exactly.
     type Fold: State;
 
@@ -36,19 +38,24 @@ pub trait Method: Send + Sync + 'static {
         key: Key,
     ) -> Result<Self::Server>;
     /// Adds one client to the totals: each of the roster after `start`, and any that joins later.
+    /// A summary that is refused must leave the state as it was.
     fn admit(
         &self,
-        server: Self::Server,
+        server: &mut Self::Server,
         id: ClientId,
         summary: &Self::Summary,
-    ) -> Result<(Self::Server, Self::Peer)>;
+    ) -> Result<Self::Peer>;
 
     /// What comes next.
-    fn plan(&self, server: &Self::Server) -> Plan;
+    fn next(&self, server: &Self::Server) -> Next;
+    /// What the messages of an exchange share: values that go into many are made and encoded here
+    /// ([`Shared`](crate::Shared)).
+    fn broadcast(&self, server: &Self::Server) -> Result<Self::Broadcast>;
     /// The message to one client, and what the server will remember once its upload is accepted.
     fn downlink(
         &self,
         server: &Self::Server,
+        broadcast: &Self::Broadcast,
         peer: &Self::Peer,
         key: Key,
     ) -> Result<(Self::Peer, Self::Down)>;
@@ -60,11 +67,29 @@ pub trait Method: Send + Sync + 'static {
         data: &Self::Data,
         key: Key,
     ) -> Result<(Self::Client, Self::Up)>;
+    /// Many clients' work together, by default one after the other. Each result must be what
+    /// [`Method::local_step`] gives for that client alone, to the bit; a failure is its client's.
+    fn local_steps(&self, tasks: &mut [Task<'_, Self>])
+    where
+        Self: Sized,
+    {
+        for task in tasks {
+            task.done = Some(self.local_step(task.client, &task.down, task.data, task.key));
+        }
+    }
+    /// The most clients that [`Method::local_steps`] gains from taking together.
+    fn batch(&self) -> usize {
+        1
+    }
     /// An empty fold for this round.
     fn fold(&self, server: &Self::Server) -> Self::Fold;
     /// Adds one upload. The result must not depend on the order of calls.
-    fn absorb(&self, fold: &mut Self::Fold, from: From<'_, Self::Peer>, up: Self::Up)
-    -> Result<()>;
+    fn absorb(
+        &self,
+        fold: &mut Self::Fold,
+        from: Sender<'_, Self::Peer>,
+        up: Self::Up,
+    ) -> Result<()>;
     /// Adds another fold: any tree of merges gives the same bits.
     fn merge(&self, fold: &mut Self::Fold, other: Self::Fold) -> Result<()>;
     /// Moves the global state. An empty fold is legal.
@@ -75,6 +100,11 @@ pub trait Method: Send + Sync + 'static {
     fn magnitude(&self, server: &Self::Server) -> f64;
     /// What the global state amounts to: the fitted model, as named tensors.
     fn artifact(&self, server: &Self::Server) -> Result<Artifact>;
+    /// What one client has of its own at the end: a personal model, weights, samples. It stays with
+    /// the client; none where the global model is all there is.
+    fn client_artifact(&self, _: &Self::Client, _: &Self::Data) -> Result<Option<Artifact>> {
+        Ok(None)
+    }
     /// Everything that leaves a client, and what could be read from it.
     fn disclosures(&self) -> Vec<Disclosure>;
 }
@@ -82,7 +112,7 @@ pub trait Method: Send + Sync + 'static {
 /// Beside the method: one read-only exchange with the clients, its bytes counted apart.
 pub trait Evaluate: Method {
     /// The question to every client.
-    type Ask: Wire;
+    type Ask: Wire + Send + Sync + 'static;
     /// A client's answer.
     type Answer: Wire;
     /// The question, from the global state.
@@ -123,7 +153,7 @@ pub trait Bind<M: Method>: Send + Sync + 'static {
 
 /// What a method wants next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Plan {
+pub enum Next {
     /// A preparatory exchange with everyone (memories, first statistics): not counted as a round.
     Opening,
     /// A round.
@@ -141,9 +171,23 @@ pub enum Cohort {
     Sampled,
 }
 
+/// One client's work of an exchange, among those handed over together.
+pub struct Task<'a, M: Method> {
+    /// What it remembers.
+    pub client: &'a M::Client,
+    /// The message to it.
+    pub down: M::Down,
+    /// Its data.
+    pub data: &'a M::Data,
+    /// Its key.
+    pub key: Key,
+    /// Its state once its upload is accepted, and the upload: set by [`Method::local_steps`].
+    pub done: Option<Result<(M::Client, M::Up)>>,
+}
+
 /// Whose upload it is, as the server knows it.
 #[derive(Clone, Copy, Debug)]
-pub struct From<'a, P> {
+pub struct Sender<'a, P> {
     /// The client.
     pub id: ClientId,
     /// The planned probability that it was asked.

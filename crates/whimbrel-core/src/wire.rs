@@ -3,6 +3,7 @@
 //! Numbers are little-endian; lengths are LEB128 so that short vectors stay short. Reading never
 //! allocates more than a few times the message's own size, and refuses what is left over.
 
+use crate::shared::Tail;
 use crate::{ClientId, Error, ExactSum, Key, Result};
 
 /// A value with a byte form.
@@ -37,6 +38,20 @@ pub trait Wire: Sized {
         let mut out = Vec::with_capacity(64);
         self.put(&mut out);
         out
+    }
+
+    /// Appends the byte form less its shared end, and returns that end; none where nothing is shared.
+    fn put_parts(&self, head: &mut Vec<u8>) -> Option<Tail> {
+        self.put(head);
+        None
+    }
+
+    /// Reads a value whose end, where it has one, comes apart.
+    fn take_parts(head: &mut &[u8], tail: Option<&Tail>) -> Result<Self> {
+        match tail {
+            None => Self::take(head),
+            Some(_) => Err(Error::internal("a message without shared parts has a shared end")),
+        }
     }
 
     /// Reads a value that fills `bytes` exactly.
@@ -221,9 +236,34 @@ fn take_length(from: &mut &[u8]) -> Result<usize> {
     usize::try_from(take_varint(from)?).map_err(|_| Error::peer("a list is too long"))
 }
 
-/// Writes the byte form of a struct: its fields in order.
+/// Writes the byte form of a struct: its fields in order. A field after `;` is a
+/// [`Shared`](crate::Shared) value.
 #[macro_export]
 macro_rules! wire {
+    ($name:ident { $($field:ident),* ; $shared:ident }) => {
+        impl $crate::Wire for $name {
+            fn put(&self, out: &mut Vec<u8>) {
+                $($crate::Wire::put(&self.$field, out);)*
+                $crate::Wire::put(&self.$shared, out);
+            }
+            fn take(from: &mut &[u8]) -> $crate::Result<Self> {
+                Self::take_parts(from, None)
+            }
+            fn put_parts(&self, head: &mut Vec<u8>) -> Option<$crate::shared::Tail> {
+                $($crate::Wire::put(&self.$field, head);)*
+                Some(self.$shared.tail())
+            }
+            fn take_parts(
+                head: &mut &[u8],
+                tail: Option<&$crate::shared::Tail>,
+            ) -> $crate::Result<Self> {
+                Ok(Self {
+                    $($field: $crate::Wire::take(head)?,)*
+                    $shared: $crate::Shared::take_tail(head, tail)?,
+                })
+            }
+        }
+    };
     ($name:ident { $($field:ident),* $(,)? }) => {
         impl $crate::Wire for $name {
             fn put(&self, out: &mut Vec<u8>) {

@@ -6,7 +6,7 @@
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
 use whimbrel_core::method::{
-    Artifact, Bind, Cohort, Disclosure, Evaluate, From, Method, Metric, Plan,
+    Artifact, Bind, Cohort, Disclosure, Evaluate, Method, Metric, Next, Sender,
 };
 use whimbrel_core::{ClientData, ClientId, Erased, Error, Key, Opaque, Probability, Result};
 use whimbrel_engine::keys::StageKeys;
@@ -26,6 +26,7 @@ impl Method for Echo {
     type Summary = ();
     type Down = Vec<f64>;
     type Up = Vec<f64>;
+    type Broadcast = ();
     type Fold = u32;
 
     fn enroll(&self, (): &(), _: Key) -> Result<((), ())> {
@@ -38,15 +39,19 @@ impl Method for Echo {
         Ok(state)
     }
 
-    fn admit(&self, server: Vec<f64>, _: ClientId, (): &()) -> Result<(Vec<f64>, ())> {
-        Ok((server, ()))
+    fn admit(&self, _: &mut Vec<f64>, _: ClientId, (): &()) -> Result<()> {
+        Ok(())
     }
 
-    fn plan(&self, _: &Vec<f64>) -> Plan {
-        Plan::Round(Cohort::Sampled)
+    fn next(&self, _: &Vec<f64>) -> Next {
+        Next::Round(Cohort::Sampled)
     }
 
-    fn downlink(&self, server: &Vec<f64>, (): &(), _: Key) -> Result<((), Vec<f64>)> {
+    fn broadcast(&self, _: &Vec<f64>) -> Result<()> {
+        Ok(())
+    }
+
+    fn downlink(&self, server: &Vec<f64>, (): &(), (): &(), _: Key) -> Result<((), Vec<f64>)> {
         Ok(((), server.clone()))
     }
 
@@ -58,7 +63,7 @@ impl Method for Echo {
         0
     }
 
-    fn absorb(&self, fold: &mut u32, _: From<'_, ()>, up: Vec<f64>) -> Result<()> {
+    fn absorb(&self, fold: &mut u32, _: Sender<'_, ()>, up: Vec<f64>) -> Result<()> {
         if black_box(&up).len() != NUMBERS {
             return Err(Error::peer("an echo of another length"));
         }

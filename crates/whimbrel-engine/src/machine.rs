@@ -10,8 +10,8 @@ pub use change::Change;
 
 use crate::keys::{ExchangeKeys, StageKeys};
 use crate::participation::{Invited, Participation, everyone};
-use whimbrel_core::method::{Cohort, Plan};
-use whimbrel_core::{ClientId, DynMethod, Error, Opaque, Part, Result, Sender, wire};
+use whimbrel_core::method::{Cohort, Next};
+use whimbrel_core::{ClientId, DynMethod, DynSender, Error, Message, Opaque, Part, Result, wire};
 
 /// A state whose norm grows this much over its start has diverged.
 const GROWTH_MAX: f64 = 1e6;
@@ -44,6 +44,8 @@ pub struct Exchange {
     /// Its keys.
     pub keys: ExchangeKeys,
     asks_everyone: bool,
+    /// What its messages have in common.
+    broadcast: Opaque,
 }
 
 /// Some of an exchange's uploads, gathered by one thread or one connection.
@@ -73,7 +75,7 @@ impl Shard<'_> {
     }
 
     fn absorb(&mut self, from: Invited, peer: &Opaque, up: &[u8]) -> Result<()> {
-        let sender = Sender { id: from.id, inclusion: from.inclusion, peer };
+        let sender = DynSender { id: from.id, inclusion: from.inclusion, peer };
         self.method.absorb(&mut self.fold, sender, up)
     }
 }
@@ -105,29 +107,13 @@ impl<'m> Machine<'m> {
         Ok(machine)
     }
 
-    /// Adds a client: one of the roster, or one that joins later.
+    /// Adds a client: one of the roster, or one that joins later. A refused summary changes nothing.
     pub fn admit(&mut self, id: ClientId, summary: &[u8]) -> Result<()> {
         let at = id.0 as usize;
         if self.peer(id).is_some() {
             return Err(Error::peer(format!("client {id} is already enrolled")));
         }
-        // A step consumes the state; one refused summary must not cost a run that is under way.
-        let safe = if self.exchange > 0 {
-            Some(self.method.save(Part::Server, &self.server)?)
-        } else {
-            None
-        };
-        let server = self.take_server();
-        let (server, peer) = match self.method.admit(server, id, summary) {
-            Ok(admitted) => admitted,
-            Err(error) => {
-                if let Some(bytes) = safe {
-                    self.server = self.method.load(Part::Server, &bytes)?;
-                }
-                return Err(error);
-            }
-        };
-        self.server = server;
+        let peer = self.method.admit(&mut self.server, id, summary)?;
         if self.peers.len() <= at {
             self.peers.resize_with(at + 1, || None);
         }
@@ -139,21 +125,22 @@ impl<'m> Machine<'m> {
     pub fn open(&self) -> Result<Option<Exchange>> {
         let keys = self.keys.exchange(self.exchange);
         let enrolled = self.enrolled();
-        let plan = self.method.plan(&self.server)?;
-        let asks_everyone = plan != Plan::Round(Cohort::Sampled);
-        let (round, cohort) = match plan {
-            Plan::Stop => return Ok(None),
-            Plan::Opening => (None, everyone(&enrolled)),
-            Plan::Round(Cohort::Everyone) => (Some(self.round + 1), everyone(&enrolled)),
-            Plan::Round(Cohort::Sampled) => {
+        let next = self.method.next(&self.server)?;
+        let asks_everyone = next != Next::Round(Cohort::Sampled);
+        let (round, cohort) = match next {
+            Next::Stop => return Ok(None),
+            Next::Opening => (None, everyone(&enrolled)),
+            Next::Round(Cohort::Everyone) => (Some(self.round + 1), everyone(&enrolled)),
+            Next::Round(Cohort::Sampled) => {
                 (Some(self.round + 1), self.participation.draw(&enrolled, keys.cohort()))
             }
         };
-        Ok(Some(Exchange { number: self.exchange, round, cohort, keys, asks_everyone }))
+        let broadcast = self.method.broadcast(&self.server)?;
+        Ok(Some(Exchange { number: self.exchange, round, cohort, keys, asks_everyone, broadcast }))
     }
 
     /// The message to one client, and the record of it to stage.
-    pub fn message(&self, exchange: &Exchange, to: ClientId) -> Result<(Opaque, Vec<u8>)> {
+    pub fn message(&self, exchange: &Exchange, to: ClientId) -> Result<(Opaque, Message)> {
         let peer = self.peer(to).ok_or_else(|| {
             Error::internal(format!("client {to} is asked before it was admitted"))
         })?;
@@ -161,8 +148,8 @@ impl<'m> Machine<'m> {
     }
 
     /// The same for a client whose record was lent.
-    pub fn message_from(&self, exchange: &Exchange, peer: &Opaque) -> Result<(Opaque, Vec<u8>)> {
-        self.method.downlink(&self.server, peer, exchange.keys.down())
+    pub fn message_from(&self, exchange: &Exchange, peer: &Opaque) -> Result<(Opaque, Message)> {
+        self.method.downlink(&self.server, &exchange.broadcast, peer, exchange.keys.down())
     }
 
     /// Lends a client's record for the length of an exchange, so that its runner can drop the old
@@ -233,10 +220,10 @@ impl<'m> Machine<'m> {
 
     /// Whether the next exchange is a round (`false`: an opening); none when the method is done.
     pub fn next_is_round(&self) -> Result<Option<bool>> {
-        Ok(match self.method.plan(&self.server)? {
-            Plan::Stop => None,
-            Plan::Opening => Some(false),
-            Plan::Round(_) => Some(true),
+        Ok(match self.method.next(&self.server)? {
+            Next::Stop => None,
+            Next::Opening => Some(false),
+            Next::Round(_) => Some(true),
         })
     }
 

@@ -2,7 +2,7 @@
 //! they enrol. Preparation and the start of a mixture are such stages.
 
 use crate::fedem::BindRows;
-use whimbrel_core::method::{Artifact, Bind, Disclosure, Evaluate, From, Metric, Plan};
+use whimbrel_core::method::{Artifact, Bind, Disclosure, Evaluate, Metric, Next, Sender};
 use whimbrel_core::{ClientData, ClientId, Key, Method, Result, Wire, vector};
 
 /// One message from everyone, and what the server makes of them.
@@ -43,6 +43,7 @@ impl<S: OneShot> Method for Once<S> {
     type Summary = S::Summary;
     type Down = ();
     type Up = ();
+    type Broadcast = ();
     type Fold = ();
 
     fn enroll(&self, data: &S::Data, key: Key) -> Result<((), S::Summary)> {
@@ -57,15 +58,19 @@ impl<S: OneShot> Method for Once<S> {
         self.0.pool(roster, key)
     }
 
-    fn admit(&self, server: Artifact, _: ClientId, _: &S::Summary) -> Result<(Artifact, ())> {
-        Ok((server, ()))
+    fn admit(&self, _: &mut Artifact, _: ClientId, _: &S::Summary) -> Result<()> {
+        Ok(())
     }
 
-    fn plan(&self, _: &Artifact) -> Plan {
-        Plan::Stop
+    fn next(&self, _: &Artifact) -> Next {
+        Next::Stop
     }
 
-    fn downlink(&self, _: &Artifact, (): &(), _: Key) -> Result<((), ())> {
+    fn broadcast(&self, _: &Artifact) -> Result<()> {
+        Ok(())
+    }
+
+    fn downlink(&self, _: &Artifact, (): &(), (): &(), _: Key) -> Result<((), ())> {
         Ok(((), ()))
     }
 
@@ -75,7 +80,7 @@ impl<S: OneShot> Method for Once<S> {
 
     fn fold(&self, _: &Artifact) {}
 
-    fn absorb(&self, (): &mut (), _: From<'_, ()>, (): ()) -> Result<()> {
+    fn absorb(&self, (): &mut (), _: Sender<'_, ()>, (): ()) -> Result<()> {
         Ok(())
     }
 

@@ -15,8 +15,10 @@
 //! - each message a client sends is within the bytes that its disclosures declare, and a message
 //!   that is not declared is empty.
 
-use whimbrel_core::method::{MetricValue, Plan};
-use whimbrel_core::{ClientData, ClientId, DynMethod, Key, Opaque, Part, Result, Sender, Stream};
+use whimbrel_core::method::{MetricValue, Next};
+use whimbrel_core::{
+    ClientData, ClientId, DynMethod, DynSender, DynTask, Key, Message, Opaque, Part, Result, Stream,
+};
 
 /// No message of a method under test may be declared larger than this: it would be no bound.
 const DECLARED_MAX: usize = 1 << 24;
@@ -43,7 +45,7 @@ pub fn laws(test: &MethodUnderTest) {
     let mut run = Run::start(test);
     for number in 0..test.exchanges {
         run.evaluation_is_declared_and_robust(number);
-        if run.plan() == Plan::Stop {
+        if run.next() == Next::Stop {
             break;
         }
         run.exchange(number);
@@ -63,7 +65,7 @@ struct Run<'a> {
     peers: Vec<Opaque>,
     server: Opaque,
     /// The third client's last upload, and what it answered.
-    stale: Option<(Plan, Vec<u8>)>,
+    stale: Option<(Next, Vec<u8>)>,
 }
 
 /// One client's message, and both ends once it is accepted.
@@ -102,8 +104,13 @@ impl<'a> Run<'a> {
         });
         let empty = method.save(Part::Server, &server).expect("a server can be saved");
         hostile(&summaries[0], "summary", name, |bytes| {
-            let server = method.load(Part::Server, &empty)?;
-            method.admit(server, ClientId(0), bytes).map(|_| ())
+            let mut server = method.load(Part::Server, &empty)?;
+            let admitted = method.admit(&mut server, ClientId(0), bytes).map(|_| ());
+            if admitted.is_err() {
+                let after = method.save(Part::Server, &server).expect("a server can be saved");
+                assert!(after == empty, "{name}: a refused summary moved the server");
+            }
+            admitted
         });
         for bytes in poisoned(&summaries[0]) {
             let alone = start(&mut std::iter::once((ClientId(0), &bytes[..])));
@@ -116,15 +123,13 @@ impl<'a> Run<'a> {
         }
         let mut peers = Vec::new();
         for (id, summary) in roster() {
-            let (next, peer) = method.admit(server, id, summary).expect("a client is admitted");
-            server = next;
-            peers.push(peer);
+            peers.push(method.admit(&mut server, id, summary).expect("a client is admitted"));
         }
         Self { name, method, declared, data, clients, peers, server, stale: None }
     }
 
-    fn plan(&self) -> Plan {
-        self.method.plan(&self.server).expect("its own server")
+    fn next(&self) -> Next {
+        self.method.next(&self.server).expect("its own server")
     }
 
     /// One exchange with everyone, under every law.
@@ -152,32 +157,46 @@ impl<'a> Run<'a> {
             "{}: two results of one server step",
             self.name
         );
-        self.stale = Some((self.plan(), uploads[2].bytes.clone()));
+        self.stale = Some((self.next(), uploads[2].bytes.clone()));
         self.server = first;
         (self.peers, self.clients) =
             uploads.into_iter().map(|upload| (upload.peer, upload.client)).unzip();
     }
 
     fn upload(&self, i: usize, key: Key) -> Upload {
-        let once = || -> (Opaque, Opaque, Vec<u8>) {
-            let down = self.method.downlink(&self.server, &self.peers[i], key.fold(2));
-            let (peer, down) = down.expect("a message down");
-            let local = key.fold(3).fold(i as u64);
-            let up = self.method.local_step(&self.clients[i], &down, &self.data[i], local);
-            let (client, up) = up.expect("a local step");
-            (peer, client, up)
+        let (peer, down) = self.down(i, key);
+        let local = key.fold(3).fold(i as u64);
+        let up = self.method.local_step(&self.clients[i], &down, &self.data[i], local);
+        let (client, bytes) = up.expect("a local step");
+        let whole = self.down(i, key).1.to_bytes().into();
+        let task = |down| DynTask {
+            client: &self.clients[i],
+            down,
+            data: &self.data[i],
+            key: local,
+            done: None,
         };
-        let (peer, client, bytes) = once();
-        assert!(bytes == once().2, "{}: two uploads of one local step", self.name);
+        let mut tasks = [task(&down), task(&whole)];
+        self.method.local_steps(&mut tasks);
+        for task in tasks {
+            let (_, again) = task.outcome().expect("a local step among several");
+            assert!(bytes == again, "{}: two uploads of one local step", self.name);
+        }
         self.declared.check(self.name, "up", &bytes);
         Upload { peer, client, bytes }
+    }
+
+    fn down(&self, i: usize, key: Key) -> (Opaque, Message) {
+        let broadcast = self.method.broadcast(&self.server).expect("its own server");
+        let down = self.method.downlink(&self.server, &broadcast, &self.peers[i], key.fold(2));
+        down.expect("a message down")
     }
 
     fn absorb(&self, fold: &mut Opaque, i: usize, upload: &Upload, bytes: &[u8]) -> Result<()> {
         // Unequal probabilities, as a sampled cohort may have.
         let inclusion = [1.0, 0.3, 0.75][i % 3];
         let id = ClientId(i as u32);
-        self.method.absorb(fold, Sender { id, inclusion, peer: &upload.peer }, bytes)
+        self.method.absorb(fold, DynSender { id, inclusion, peer: &upload.peer }, bytes)
     }
 
     fn fold_of(&self, uploads: &[Upload], order: &[usize]) -> Opaque {
@@ -225,7 +244,7 @@ impl<'a> Run<'a> {
         let stepped = stepped.unwrap_or_else(|e| panic!("{}: an empty fold: {e}", self.name));
         let magnitude = self.method.magnitude(&stepped).expect("its own server");
         assert!(magnitude.is_finite(), "{}: an empty fold left {magnitude}", self.name);
-        self.method.plan(&stepped).expect("its own server");
+        self.method.next(&stepped).expect("its own server");
     }
 
     fn states_survive_their_bytes(&self, part: Part, state: &Opaque) {
@@ -238,10 +257,10 @@ impl<'a> Run<'a> {
     }
 
     fn messages_down_are_robust(&self, key: Key) {
-        let down = self.method.downlink(&self.server, &self.peers[0], key.fold(2));
-        let down = down.expect("a message down").1;
+        let down = self.down(0, key).1.to_bytes();
         hostile(&down, "down", self.name, |bytes| {
-            self.method.local_step(&self.clients[0], bytes, &self.data[0], key).map(|_| ())
+            let down = bytes.to_vec().into();
+            self.method.local_step(&self.clients[0], &down, &self.data[0], key).map(|_| ())
         });
     }
 
@@ -280,13 +299,13 @@ impl<'a> Run<'a> {
                 assert!(!magnitude.is_nan(), "{}: a poisoned upload was taken", self.name);
             }
         }
-        if let Some((plan, stale)) = self.stale.as_ref().filter(|(plan, _)| *plan != self.plan()) {
+        if let Some((next, stale)) = self.stale.as_ref().filter(|(next, _)| *next != self.next()) {
             let mut fold = self.load(Part::Fold, &saved);
             let refused = self.absorb(&mut fold, 2, &uploads[2], stale).is_err();
             let left = self.save(Part::Fold, &fold);
             assert!(
                 refused && left == saved,
-                "{}: an upload of {plan:?} was taken or left a trace",
+                "{}: an upload of {next:?} was taken or left a trace",
                 self.name
             );
         }
@@ -305,8 +324,8 @@ impl<'a> Run<'a> {
         let mut all = ids(answers.len()).zip(answers.iter().map(|a| &a[..]));
         let concluded = conclude(&mut all);
         assert!(concluded.is_ok(), "{}: exchange {number}: {concluded:?}", self.name);
-        hostile(&ask, "ask", self.name, |bytes| {
-            method.answer(&self.clients[0], bytes, &self.data[0]).map(|_| ())
+        hostile(&ask.to_bytes(), "ask", self.name, |bytes| {
+            method.answer(&self.clients[0], &bytes.to_vec().into(), &self.data[0]).map(|_| ())
         });
         // Where there is nothing to answer, nobody looks at answers.
         if !answers[0].is_empty() {

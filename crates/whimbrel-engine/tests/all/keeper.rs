@@ -238,7 +238,7 @@ impl Mail<'_> {
         let home = &mut homes[id.0 as usize];
         let client = method.load(Part::Client, &home.client)?;
         let key = self.keys.exchange(exchange).local(id);
-        let (client, up) = method.local_step(&client, down, &data, key)?;
+        let (client, up) = method.local_step(&client, &down.to_vec().into(), &data, key)?;
         home.staged = Some((exchange, method.save(Part::Client, &client)?));
         Ok(up)
     }
@@ -263,7 +263,7 @@ impl<'m> Runner<'m> for Mail<'m> {
         for invited in &exchange.cohort {
             let (id, i) = (invited.id, invited.id.0 as usize);
             let (peer, down) = self.machine.message(&exchange, id)?;
-            let up = self.work(id, exchange.number, &down)?;
+            let up = self.work(id, exchange.number, &down.to_bytes())?;
             self.post.fate.borrow_mut().strikes()?;
             // One upload in four comes too late.
             if (exchange.number + id.0) % 4 != 3 {

@@ -10,7 +10,7 @@
 
 use whimbrel_core::declare::{Measure, OverClients};
 use whimbrel_core::method::{
-    Artifact, Bind, Cohort, Disclosure, Evaluate, From, Method, Metric, Plan,
+    Artifact, Bind, Cohort, Disclosure, Evaluate, Method, Metric, Next, Sender,
 };
 use whimbrel_core::sum::ExactSum;
 use whimbrel_core::{ClientData, ClientId, Erased, Error, Key, Opaque, Result, Table, wire};
@@ -86,6 +86,7 @@ impl Method for Toy {
     type Summary = u32;
     type Down = Down;
     type Up = f64;
+    type Broadcast = ();
     type Fold = Fold;
 
     fn enroll(&self, data: &Vec<f64>, _: Key) -> Result<(Client, u32)> {
@@ -100,21 +101,25 @@ impl Method for Toy {
         Ok(Server { open, round: 0, estimate: 1.0, memory_sum: 0.0, total: 0.0 })
     }
 
-    fn admit(&self, mut server: Server, _: ClientId, rows: &u32) -> Result<(Server, Peer)> {
+    fn admit(&self, server: &mut Server, _: ClientId, rows: &u32) -> Result<Peer> {
         let weight = f64::from(*rows);
         server.total += weight;
-        Ok((server, Peer { weight, accepted: 0 }))
+        Ok(Peer { weight, accepted: 0 })
     }
 
-    fn plan(&self, server: &Server) -> Plan {
+    fn next(&self, server: &Server) -> Next {
         match server.open {
-            false => Plan::Opening,
-            true if server.round < self.rounds => Plan::Round(Cohort::Sampled),
-            true => Plan::Stop,
+            false => Next::Opening,
+            true if server.round < self.rounds => Next::Round(Cohort::Sampled),
+            true => Next::Stop,
         }
     }
 
-    fn downlink(&self, server: &Server, peer: &Peer, _: Key) -> Result<(Peer, Down)> {
+    fn broadcast(&self, _: &Server) -> Result<()> {
+        Ok(())
+    }
+
+    fn downlink(&self, server: &Server, (): &(), peer: &Peer, _: Key) -> Result<(Peer, Down)> {
         let down = Down { round: server.round, known: peer.accepted };
         Ok((Peer { accepted: peer.accepted + 1, ..peer.clone() }, down))
     }
@@ -152,7 +157,7 @@ impl Method for Toy {
         Fold { estimate: ExactSum::new(1), memory: ExactSum::new(1) }
     }
 
-    fn absorb(&self, fold: &mut Fold, from: From<'_, Peer>, up: f64) -> Result<()> {
+    fn absorb(&self, fold: &mut Fold, from: Sender<'_, Peer>, up: f64) -> Result<()> {
         fold.estimate.add(&[up], from.peer.weight / from.inclusion)?;
         fold.memory.add(&[up], from.peer.weight / 2.0)
     }

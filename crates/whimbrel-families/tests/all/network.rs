@@ -84,7 +84,8 @@ impl Part {
     fn work(&mut self, exchange: u32, down: &[u8]) -> Vec<u8> {
         let key = self.keys.exchange(exchange).local(self.id);
         let method = &self.stage.method;
-        let (client, up) = method.local_step(&self.client, down, &self.data, key).unwrap();
+        let (client, up) =
+            method.local_step(&self.client, &down.to_vec().into(), &self.data, key).unwrap();
         self.staged = Some(client);
         up
     }
@@ -167,7 +168,7 @@ impl<'m> Runner<'m> for Mail<'m> {
         for invited in exchange.cohort.iter().rev() {
             let i = invited.id.0 as usize;
             let (peer, down) = self.machine.message(&exchange, invited.id)?;
-            let up = self.parts[i].work(exchange.number, &down);
+            let up = self.parts[i].work(exchange.number, &down.to_bytes());
             let too_late = self.trouble && (exchange.number + invited.id.0) % 4 == 3;
             if !too_late {
                 shard.accept(*invited, peer, &up)?;

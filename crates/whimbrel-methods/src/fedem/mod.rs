@@ -57,7 +57,7 @@ use state::Fold;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use whimbrel_codec::channel::{DownClient, DownMessage, Downlink, Uplink};
-use whimbrel_core::method::{Artifact, Bind, Cohort, Disclosure, From, Method, Plan};
+use whimbrel_core::method::{Artifact, Bind, Cohort, Disclosure, Method, Next, Sender};
 use whimbrel_core::{ClientData, ClientId, Error, Key, Result, sum::ExactSum, vector};
 use whimbrel_models::{LatentModel, Maximum};
 
@@ -146,6 +146,7 @@ impl<M: LatentModel> Method for FedEm<M> {
     type Summary = Summary;
     type Down = Down;
     type Up = Up;
+    type Broadcast = ();
     type Fold = Fold;
 
     fn enroll(&self, data: &M::Data, key: Key) -> Result<(Client, Summary)> {
@@ -208,7 +209,7 @@ impl<M: LatentModel> Method for FedEm<M> {
         })
     }
 
-    fn admit(&self, mut server: Server, id: ClientId, summary: &Summary) -> Result<(Server, Peer)> {
+    fn admit(&self, server: &mut Server, id: ClientId, summary: &Summary) -> Result<Peer> {
         let weight = self.weights.of(id, summary.rows)?;
         if summary.moments.len() != server.moments_sum.len() {
             return Err(Error::peer(format!("client {id} sent moments of another length")));
@@ -223,7 +224,7 @@ impl<M: LatentModel> Method for FedEm<M> {
         {
             vector::axpy(&mut server.up.memory_sum, weight, v_0);
         }
-        let peer = Peer {
+        Ok(Peer {
             weight,
             rows: summary.rows,
             uplink: self.own_uplinks.get(&id.0).copied().unwrap_or(0),
@@ -231,24 +232,27 @@ impl<M: LatentModel> Method for FedEm<M> {
             whole: false,
             moments_of: 0,
             down: self.downlink.admit(&mut server.down, id),
-        };
-        Ok((server, peer))
+        })
     }
 
-    fn plan(&self, server: &Server) -> Plan {
+    fn next(&self, server: &Server) -> Next {
         let done = match self.budget {
             Budget::Rounds(rounds) => server.round >= rounds,
             Budget::Epochs(epochs) => server.epoch() >= epochs,
         };
         match server.phase {
-            _ if done => Plan::Stop,
-            Phase::Statistic => Plan::Round(Cohort::Everyone),
-            Phase::Memory => Plan::Opening,
-            Phase::Fit => Plan::Round(Cohort::Sampled),
+            _ if done => Next::Stop,
+            Phase::Statistic => Next::Round(Cohort::Everyone),
+            Phase::Memory => Next::Opening,
+            Phase::Fit => Next::Round(Cohort::Sampled),
         }
     }
 
-    fn downlink(&self, server: &Server, peer: &Peer, _: Key) -> Result<(Peer, Down)> {
+    fn broadcast(&self, _: &Server) -> Result<()> {
+        Ok(())
+    }
+
+    fn downlink(&self, server: &Server, (): &(), peer: &Peer, _: Key) -> Result<(Peer, Down)> {
         let mut next = peer.clone();
         let mut moments = None;
         let state = match server.phase {
@@ -320,7 +324,7 @@ impl<M: LatentModel> Method for FedEm<M> {
         Fold { phase: server.phase, up, down, expectations: 0 }
     }
 
-    fn absorb(&self, fold: &mut Fold, from: From<'_, Peer>, up: Up) -> Result<()> {
+    fn absorb(&self, fold: &mut Fold, from: Sender<'_, Peer>, up: Up) -> Result<()> {
         if up.phase != fold.phase {
             return Err(Error::peer(format!(
                 "client {} answered an exchange that is over",

@@ -10,7 +10,7 @@ use super::roll::{Answers, Roll};
 use super::{BindCells, FedMiss, Phase};
 use crate::settings::check_sums;
 use whimbrel_core::method::{
-    Artifact, Bind, Cohort, Disclosure, Evaluate, Exposure, From, Metric, Plan,
+    Artifact, Bind, Cohort, Disclosure, Evaluate, Exposure, Metric, Next, Sender,
 };
 use whimbrel_core::{Cell, ClientData, ClientId, Error, Key, Method, Result, vector, wire};
 use whimbrel_models::lowrank::{Effects, Factors, LowRank, Observed, Settings, own_effect};
@@ -206,6 +206,7 @@ impl Method for Baselines {
     type Summary = Summary;
     type Down = Down;
     type Up = Up;
+    type Broadcast = ();
     type Fold = Fold;
 
     fn enroll(&self, data: &Observed, key: Key) -> Result<(super::Client, Summary)> {
@@ -224,36 +225,36 @@ impl Method for Baselines {
         Ok(Server { fit, columns, roll: Roll::default(), sums: Vec::new() })
     }
 
-    fn admit(
-        &self,
-        mut server: Server,
-        id: ClientId,
-        summary: &Summary,
-    ) -> Result<(Server, super::Peer)> {
+    fn admit(&self, server: &mut Server, id: ClientId, summary: &Summary) -> Result<super::Peer> {
         let lists = [&summary.columns.sums, &summary.columns.counts];
         if lists.iter().any(|l| l.len() != self.settings.columns || !vector::all_finite(l)) {
             return Err(Error::peer(format!("client {id} sent sums of other columns")));
         }
         lists.iter().try_for_each(|list| check_sums(id, list))?;
-        let (fit, peer) = self.fit()?.admit(server.fit, id, &summary.fit)?;
+        let peer = self.fit()?.admit(&mut server.fit, id, &summary.fit)?;
         server.columns.add(&summary.columns);
-        Ok((Server { fit, ..server }, peer))
+        Ok(peer)
     }
 
-    fn plan(&self, server: &Server) -> Plan {
+    fn next(&self, server: &Server) -> Next {
         match server.fit.phase {
-            Phase::Over => Plan::Stop,
-            _ => Plan::Round(Cohort::Everyone),
+            Phase::Over => Next::Stop,
+            _ => Next::Round(Cohort::Everyone),
         }
+    }
+
+    fn broadcast(&self, _: &Server) -> Result<()> {
+        Ok(())
     }
 
     fn downlink(
         &self,
         server: &Server,
+        (): &(),
         peer: &super::Peer,
         key: Key,
     ) -> Result<(super::Peer, Down)> {
-        let (peer, fit) = self.fit()?.downlink(&server.fit, peer, key)?;
+        let (peer, fit) = self.fit()?.downlink(&server.fit, &(), peer, key)?;
         let scoring = server.fit.phase == Phase::Calibrate;
         let means = if scoring { server.columns.means() } else { Vec::new() };
         Ok((peer, Down { fit, means }))
@@ -281,7 +282,7 @@ impl Method for Baselines {
         Fold { fit: fit.map(|fit| fit.fold(&server.fit)), scores }
     }
 
-    fn absorb(&self, fold: &mut Fold, from: From<'_, super::Peer>, up: Up) -> Result<()> {
+    fn absorb(&self, fold: &mut Fold, from: Sender<'_, super::Peer>, up: Up) -> Result<()> {
         match (&mut fold.fit, up.fit) {
             (Some(fit), Some(up)) => self.fit()?.absorb(fit, from, up),
             (None, None) => fold.scores.absorb(from.id, up.sums),

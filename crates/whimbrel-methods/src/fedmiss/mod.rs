@@ -47,7 +47,7 @@ pub use state::{Client, Down, Fold, Member, Peer, Phase, Positions, Server, Summ
 
 use crate::settings::Budget;
 use whimbrel_codec::Codec;
-use whimbrel_core::method::{Artifact, Bind, Cohort, Disclosure, Exposure, From, Method, Plan};
+use whimbrel_core::method::{Artifact, Bind, Cohort, Disclosure, Exposure, Method, Next, Sender};
 use whimbrel_core::{ClientData, ClientId, Error, Key, Result, vector};
 use whimbrel_models::lowrank::{Delivered, Factors, LowRankFit, Observed, Scores};
 
@@ -71,6 +71,7 @@ impl Method for FedMiss {
     type Summary = Summary;
     type Down = Down;
     type Up = Up;
+    type Broadcast = ();
     type Fold = Fold;
 
     fn enroll(&self, data: &Observed, _: Key) -> Result<(Client, Summary)> {
@@ -142,7 +143,7 @@ impl Method for FedMiss {
         Ok(server)
     }
 
-    fn admit(&self, mut server: Server, id: ClientId, summary: &Summary) -> Result<(Server, Peer)> {
+    fn admit(&self, server: &mut Server, id: ClientId, summary: &Summary) -> Result<Peer> {
         self.check_summary(id, summary)?;
         let places = server.take_in(&summary.cells.0);
         let cells = places.len() as u32;
@@ -151,18 +152,22 @@ impl Method for FedMiss {
         server.members.push(Member { id: id.0, places });
         server.members.sort_by_key(|member| member.id);
         let down = self.downlink.admit(&mut server.down, id);
-        Ok((server, Peer { cells, down }))
+        Ok(Peer { cells, down })
     }
 
-    fn plan(&self, server: &Server) -> Plan {
+    fn next(&self, server: &Server) -> Next {
         match server.phase {
-            Phase::Memory | Phase::Calibrate => Plan::Opening,
-            Phase::Fit => Plan::Round(Cohort::Sampled),
-            Phase::Over => Plan::Stop,
+            Phase::Memory | Phase::Calibrate => Next::Opening,
+            Phase::Fit => Next::Round(Cohort::Sampled),
+            Phase::Over => Next::Stop,
         }
     }
 
-    fn downlink(&self, server: &Server, peer: &Peer, _: Key) -> Result<(Peer, Down)> {
+    fn broadcast(&self, _: &Server) -> Result<()> {
+        Ok(())
+    }
+
+    fn downlink(&self, server: &Server, (): &(), peer: &Peer, _: Key) -> Result<(Peer, Down)> {
         // Send θ_k                                                           (Alg. 7, l. 21)
         let theta = server.factors.to_vector(&self.model);
         let (record, state) = self.downlink.send(&server.down, &peer.down, &theta)?;
@@ -188,7 +193,7 @@ impl Method for FedMiss {
         Fold { phase: server.phase, uploads: Vec::new(), down: self.downlink.fold() }
     }
 
-    fn absorb(&self, fold: &mut Fold, from: From<'_, Peer>, up: Up) -> Result<()> {
+    fn absorb(&self, fold: &mut Fold, from: Sender<'_, Peer>, up: Up) -> Result<()> {
         let id = from.id;
         if up.phase != fold.phase {
             return Err(Error::peer(format!("client {id} answered an exchange that is over")));

@@ -35,7 +35,7 @@ pub use steps::{Bounds, StepRule};
 use crate::settings::{Batch, Budget, DRAW, Weights, check_sums};
 use std::sync::Arc;
 use whimbrel_codec::channel::{Downlink, Uplink};
-use whimbrel_core::method::{Artifact, Bind, Cohort, Disclosure, Exposure, From, Method, Plan};
+use whimbrel_core::method::{Artifact, Bind, Cohort, Disclosure, Exposure, Method, Next, Sender};
 use whimbrel_core::{ClientData, ClientId, Error, Key, Result, vector};
 use whimbrel_models::Rows;
 use whimbrel_models::convex::{Examples, Problem};
@@ -109,6 +109,7 @@ impl Method for Sgd {
     type Summary = Summary;
     type Down = Down;
     type Up = Up;
+    type Broadcast = ();
     type Fold = Fold;
 
     fn enroll(&self, data: &Examples, key: Key) -> Result<(Client, Summary)> {
@@ -170,28 +171,32 @@ impl Method for Sgd {
         })
     }
 
-    fn admit(&self, mut server: Server, id: ClientId, summary: &Summary) -> Result<(Server, Peer)> {
+    fn admit(&self, server: &mut Server, id: ClientId, summary: &Summary) -> Result<Peer> {
         let weight = checked(self.weights, id, summary)?;
         server.total += weight;
         server.rows += summary.rows;
         let down = self.downlink.admit(&mut server.down, id);
         let uplink = self.own_uplinks.get(&id.0).copied().unwrap_or(0);
-        Ok((server, Peer { weight, rows: summary.rows, uplink, down }))
+        Ok(Peer { weight, rows: summary.rows, uplink, down })
     }
 
-    fn plan(&self, server: &Server) -> Plan {
+    fn next(&self, server: &Server) -> Next {
         let done = match self.budget {
             Budget::Rounds(rounds) => server.round >= rounds,
             Budget::Epochs(epochs) => server.epoch() >= epochs,
         };
         match server.phase {
-            Phase::Memory => Plan::Opening,
-            Phase::Fit if done => Plan::Stop,
-            Phase::Fit => Plan::Round(Cohort::Sampled),
+            Phase::Memory => Next::Opening,
+            Phase::Fit if done => Next::Stop,
+            Phase::Fit => Next::Round(Cohort::Sampled),
         }
     }
 
-    fn downlink(&self, server: &Server, peer: &Peer, _: Key) -> Result<(Peer, Down)> {
+    fn broadcast(&self, _: &Server) -> Result<()> {
+        Ok(())
+    }
+
+    fn downlink(&self, server: &Server, (): &(), peer: &Peer, _: Key) -> Result<(Peer, Down)> {
         let (down, state) = self.downlink.send(&server.down, &peer.down, &server.w)?;
         let message = Down { phase: server.phase, uplink: peer.uplink, state };
         Ok((Peer { down, ..peer.clone() }, message))
@@ -229,7 +234,7 @@ impl Method for Sgd {
         Fold { phase: server.phase, up, down, gradients: 0 }
     }
 
-    fn absorb(&self, fold: &mut Fold, from: From<'_, Peer>, up: Up) -> Result<()> {
+    fn absorb(&self, fold: &mut Fold, from: Sender<'_, Peer>, up: Up) -> Result<()> {
         if up.phase != fold.phase {
             return Err(Error::peer(format!(
                 "client {} answered an exchange that is over",

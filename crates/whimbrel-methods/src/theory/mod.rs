@@ -20,7 +20,7 @@ use crate::spider::Smoothness;
 use bounds::Bounds;
 use whimbrel_codec::channel::UpRule;
 use whimbrel_core::method::{
-    Artifact, Bind, Cohort, Disclosure, Evaluate, Exposure, From, Metric, Plan,
+    Artifact, Bind, Cohort, Disclosure, Evaluate, Exposure, Metric, Next, Sender,
 };
 use whimbrel_core::sum::{ExactSum, MAGNITUDE_MAX};
 use whimbrel_core::{ClientData, ClientId, Error, Key, Method, Result, linalg, vector, wire};
@@ -136,6 +136,7 @@ impl<M: LatentModel> Method for Constants<M> {
     type Summary = Summary;
     type Down = Down;
     type Up = Up;
+    type Broadcast = ();
     type Fold = Fold;
 
     fn enroll(&self, data: &M::Data, key: Key) -> Result<(Client, Summary)> {
@@ -172,23 +173,27 @@ impl<M: LatentModel> Method for Constants<M> {
         })
     }
 
-    fn admit(
-        &self,
-        mut server: Server,
-        id: ClientId,
-        summary: &Summary,
-    ) -> Result<(Server, fedem::Peer)> {
-        let (fit, peer) = self.fit.admit(server.fit, id, summary)?;
-        server.fit = fit;
+    fn admit(&self, server: &mut Server, id: ClientId, summary: &Summary) -> Result<fedem::Peer> {
+        let peer = self.fit.admit(&mut server.fit, id, summary)?;
         server.clients += 1;
-        Ok((server, peer))
+        Ok(peer)
     }
 
-    fn plan(&self, server: &Server) -> Plan {
-        if server.step <= STEPS { Plan::Round(Cohort::Everyone) } else { Plan::Stop }
+    fn next(&self, server: &Server) -> Next {
+        if server.step <= STEPS { Next::Round(Cohort::Everyone) } else { Next::Stop }
     }
 
-    fn downlink(&self, server: &Server, peer: &fedem::Peer, _: Key) -> Result<(fedem::Peer, Down)> {
+    fn broadcast(&self, _: &Server) -> Result<()> {
+        Ok(())
+    }
+
+    fn downlink(
+        &self,
+        server: &Server,
+        (): &(),
+        peer: &fedem::Peer,
+        _: Key,
+    ) -> Result<(fedem::Peer, Down)> {
         let s = if server.step == 0 { Vec::new() } else { server.fit.s_hat.clone() };
         Ok((peer.clone(), Down { s, theta: server.fit.theta.clone() }))
     }
@@ -233,7 +238,7 @@ impl<M: LatentModel> Method for Constants<M> {
         Fold { fields, figures: ExactSum::new(3), weight: 0.0, count: 0 }
     }
 
-    fn absorb(&self, fold: &mut Fold, from: From<'_, fedem::Peer>, up: Up) -> Result<()> {
+    fn absorb(&self, fold: &mut Fold, from: Sender<'_, fedem::Peer>, up: Up) -> Result<()> {
         if up.field.len() != fold.fields.len() {
             return Err(Error::peer(format!("client {} sent a field of another length", from.id)));
         }

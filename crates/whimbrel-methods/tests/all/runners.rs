@@ -2,7 +2,7 @@
 //! simulation saved and loaded after every exchange, and a replay of the journal.
 
 use crate::federation::*;
-use whimbrel_core::method::{Cohort, From, Method, Plan};
+use whimbrel_core::method::{Cohort, Method, Next, Sender};
 use whimbrel_core::{ClientData, ClientId, Probability, Table, Wire};
 use whimbrel_engine::journal::Line;
 use whimbrel_engine::participation::everyone;
@@ -49,18 +49,16 @@ fn typed_loop(setup: &Setup, tables: &[Table]) -> Vec<u8> {
     let mut server = method.start(&mut roster, keys.start()).unwrap();
     let mut peers = Vec::new();
     for (id, summary) in ids.iter().zip(&summaries) {
-        let (next, peer) = method.admit(server, *id, summary).unwrap();
-        server = next;
-        peers.push(peer);
+        peers.push(method.admit(&mut server, *id, summary).unwrap());
     }
     let (mut number, mut round) = (0, 0);
     loop {
         let at = keys.exchange(number);
-        let (this_round, cohort) = match method.plan(&server) {
-            Plan::Stop => break,
-            Plan::Opening => (None, everyone(&ids)),
-            Plan::Round(Cohort::Everyone) => (Some(round + 1), everyone(&ids)),
-            Plan::Round(Cohort::Sampled) => {
+        let (this_round, cohort) = match method.next(&server) {
+            Next::Stop => break,
+            Next::Opening => (None, everyone(&ids)),
+            Next::Round(Cohort::Everyone) => (Some(round + 1), everyone(&ids)),
+            Next::Round(Cohort::Sampled) => {
                 (Some(round + 1), participation().draw(&ids, at.cohort()))
             }
         };
@@ -68,11 +66,11 @@ fn typed_loop(setup: &Setup, tables: &[Table]) -> Vec<u8> {
         let mut staged = Vec::new();
         for invited in cohort {
             let (id, i) = (invited.id, invited.id.0 as usize);
-            let (peer, down) = method.downlink(&server, &peers[i], at.down()).unwrap();
+            let (peer, down) = method.downlink(&server, &(), &peers[i], at.down()).unwrap();
             let (client, up) =
                 method.local_step(&clients[i], &down, &data[i], at.local(id)).unwrap();
             if !faults.loses(number, this_round, id, at.loss()) {
-                let from = From { id, inclusion: invited.inclusion, peer: &peer };
+                let from = Sender { id, inclusion: invited.inclusion, peer: &peer };
                 method.absorb(&mut fold, from, up).unwrap();
                 staged.push((i, peer, client));
             }

@@ -292,8 +292,8 @@ fn a_round_without_its_outer_loop_is_a_peers_fault() {
     let data = method.model.bind(&ClientData::Table(unequal(1).remove(0))).unwrap();
     let (client, summary) = method.enroll(&data, Key::root(1)).unwrap();
     let mut roster = std::iter::once((ClientId(0), summary.clone()));
-    let server = method.start(&mut roster, Key::root(2)).unwrap();
-    let (mut server, peer) = method.admit(server, ClientId(0), &summary).unwrap();
+    let mut server = method.start(&mut roster, Key::root(2)).unwrap();
+    let peer = method.admit(&mut server, ClientId(0), &summary).unwrap();
     // As after the first round.
     server.phase = whimbrel_methods::fedem::Phase::Fit;
     server.round = 1;
@@ -306,7 +306,7 @@ fn a_round_without_its_outer_loop_is_a_peers_fault() {
             &mut server.s_hat,
         )
         .unwrap();
-    let (_, down) = method.downlink(&server, &peer, Key::root(3)).unwrap();
+    let (_, down) = method.downlink(&server, &(), &peer, Key::root(3)).unwrap();
     assert_eq!(down.outer, Some(0));
     assert!(method.local_step(&client, &down, &data, Key::root(4)).is_ok());
     for wrong in [

@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 use whimbrel_core::method::{
-    Artifact, Bind, Cohort, Disclosure, Evaluate, From, Method, Metric, Plan,
+    Artifact, Bind, Cohort, Disclosure, Evaluate, Method, Metric, Next, Sender,
 };
 use whimbrel_core::{ClientData, ClientId, DynMethod, Erased, Error, Key, Result};
 use whimbrel_engine::run::{Stage, Stopping};
@@ -23,6 +23,7 @@ impl Method for Echo {
     type Summary = ();
     type Down = Vec<f64>;
     type Up = Vec<f64>;
+    type Broadcast = ();
     type Fold = u32;
 
     fn enroll(&self, (): &(), _: Key) -> Result<((), ())> {
@@ -33,18 +34,22 @@ impl Method for Echo {
         Ok(0)
     }
 
-    fn admit(&self, server: u32, _: ClientId, (): &()) -> Result<(u32, ())> {
-        Ok((server, ()))
+    fn admit(&self, _: &mut u32, _: ClientId, (): &()) -> Result<()> {
+        Ok(())
     }
 
-    fn plan(&self, server: &u32) -> Plan {
+    fn next(&self, server: &u32) -> Next {
         match *server < self.rounds {
-            true => Plan::Round(Cohort::Everyone),
-            false => Plan::Stop,
+            true => Next::Round(Cohort::Everyone),
+            false => Next::Stop,
         }
     }
 
-    fn downlink(&self, server: &u32, (): &(), _: Key) -> Result<((), Vec<f64>)> {
+    fn broadcast(&self, _: &u32) -> Result<()> {
+        Ok(())
+    }
+
+    fn downlink(&self, server: &u32, (): &(), (): &(), _: Key) -> Result<((), Vec<f64>)> {
         Ok(((), vec![f64::from(*server); self.numbers]))
     }
 
@@ -56,7 +61,7 @@ impl Method for Echo {
         0
     }
 
-    fn absorb(&self, fold: &mut u32, _: From<'_, ()>, up: Vec<f64>) -> Result<()> {
+    fn absorb(&self, fold: &mut u32, _: Sender<'_, ()>, up: Vec<f64>) -> Result<()> {
         if black_box(&up).len() != self.numbers {
             return Err(Error::peer("an echo of another length"));
         }

@@ -149,7 +149,8 @@ impl ClientSide {
         let keys = StageKeys::new(self.participant.seed, point.stage);
         let (open, state) = self.current(point.stage)?;
         let key = keys.exchange(number).local(ClientId(client));
-        let (state, upload) = open.stage.method.local_step(&state, message, &open.data, key)?;
+        let (state, upload) =
+            open.stage.method.local_step(&state, &message.to_vec().into(), &open.data, key)?;
         let state = open.stage.method.save(Part::Client, &state)?;
         self.keep(point, client, asked, state, upload)
     }
@@ -161,7 +162,7 @@ impl ClientSide {
             ));
         }
         let (open, state) = self.current(point.stage)?;
-        open.stage.method.answer(&state, ask, &open.data)
+        open.stage.method.answer(&state, &ask.to_vec().into(), &open.data)
     }
 
     /// What was computed for this step before, if it was for the same message: a coordinator that

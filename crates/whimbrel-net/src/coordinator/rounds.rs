@@ -252,7 +252,7 @@ impl<'a> Runner<'a> for Rounds<'a> {
         if !self.network.evaluates {
             return Ok(None);
         }
-        let ask = Bytes::from(self.method.ask(self.machine.server())?);
+        let ask = Bytes::from(self.method.ask(self.machine.server())?.to_bytes());
         let ids = self.machine.enrolled();
         let what = format!("{}, evaluation after round {}", self.name, self.machine.round());
         let asking = self.asking(Kind::Evaluate, what);
@@ -447,7 +447,7 @@ impl Call for Uploads<'_, '_> {
         let (peer, bytes) = self.machine.message(self.exchange, id)?;
         self.staged.insert(id, peer);
         self.down.insert(id, bytes.len() as u64);
-        Ok(bytes.into())
+        Ok(bytes.to_bytes().into())
     }
 
     fn take(&mut self, id: ClientId, bytes: Vec<u8>) -> Result<()> {

@@ -28,7 +28,7 @@ pub use state::{Client, Down, Fold, Folds, Refit, Server, Up};
 use super::roll::{Answers, Roll};
 use super::{BindCells, FedMiss, Phase, Positions, Summary};
 use whimbrel_core::method::{
-    Artifact, Bind, Cohort, Disclosure, Evaluate, Exposure, From, Metric, Plan,
+    Artifact, Bind, Cohort, Disclosure, Evaluate, Exposure, Metric, Next, Sender,
 };
 use whimbrel_core::{Cell, ClientData, ClientId, Error, Key, Method, Result};
 use whimbrel_models::lowrank::{Delivered, Effects, Factors, LowRank, Observed, Settings};
@@ -321,6 +321,7 @@ impl Method for Select {
     type Summary = Summary;
     type Down = Down;
     type Up = Up;
+    type Broadcast = ();
     type Fold = Fold;
 
     fn enroll(&self, data: &Observed, key: Key) -> Result<(Client, Summary)> {
@@ -367,43 +368,47 @@ impl Method for Select {
 
     fn admit(
         &self,
-        mut server: Server,
+        server: &mut Server,
         id: ClientId,
         summary: &Summary,
-    ) -> Result<(Server, Vec<super::Peer>)> {
-        let fit = self.fit_of(&server)?;
-        let mut peers = Vec::new();
-        let mut fresh = Vec::new();
-        for (fold, one) in server.fresh.into_iter().enumerate() {
-            let part = self.reduced(server.folds, fold as u32, summary);
-            let (one, peer) = fit.admit(one, id, &part)?;
-            fresh.push(one);
-            peers.push(peer);
+    ) -> Result<Vec<super::Peer>> {
+        let fit = self.fit_of(server)?;
+        let parts: Vec<_> = (0..server.fresh.len() as u32)
+            .map(|fold| self.reduced(server.folds, fold, summary))
+            .collect();
+        let current = (server.fit.phase != Phase::Over)
+            .then(|| self.reduced(server.folds, server.fold, summary));
+        // Checked before any fold moves: a refused summary leaves the state as it was.
+        parts.iter().chain(&current).try_for_each(|part| fit.check_summary(id, part))?;
+        let folds = server.fresh.iter_mut().zip(&parts);
+        let peers = folds.map(|(one, part)| fit.admit(one, id, part)).collect::<Result<_>>()?;
+        if let Some(part) = current {
+            fit.admit(&mut server.fit, id, &part)?;
         }
-        server.fresh = fresh;
-        if server.fit.phase != Phase::Over {
-            let part = self.reduced(server.folds, server.fold, summary);
-            server.fit = fit.admit(server.fit, id, &part)?.0;
-        }
-        Ok((server, peers))
+        Ok(peers)
     }
 
-    fn plan(&self, server: &Server) -> Plan {
+    fn next(&self, server: &Server) -> Next {
         match server.fit.phase {
-            Phase::Over => Plan::Stop,
-            _ => Plan::Round(Cohort::Everyone),
+            Phase::Over => Next::Stop,
+            _ => Next::Round(Cohort::Everyone),
         }
+    }
+
+    fn broadcast(&self, _: &Server) -> Result<()> {
+        Ok(())
     }
 
     fn downlink(
         &self,
         server: &Server,
+        (): &(),
         peer: &Vec<super::Peer>,
         key: Key,
     ) -> Result<(Vec<super::Peer>, Down)> {
         let Server { folds, fold, at, .. } = *server;
         let own = peer_of(peer, fold)?;
-        let (_, fit) = self.fit_of(server)?.downlink(&server.fit, own, key)?;
+        let (_, fit) = self.fit_of(server)?.downlink(&server.fit, &(), own, key)?;
         let candidate = server.trials[at as usize].candidate;
         Ok((peer.clone(), Down { folds, fold, at, candidate, fit }))
     }
@@ -433,12 +438,12 @@ impl Method for Select {
         Fold { of: server.fold, fit: fit.map(|fit| fit.fold(&server.fit)), scores }
     }
 
-    fn absorb(&self, fold: &mut Fold, from: From<'_, Vec<super::Peer>>, up: Up) -> Result<()> {
+    fn absorb(&self, fold: &mut Fold, from: Sender<'_, Vec<super::Peer>>, up: Up) -> Result<()> {
         let id = from.id;
         match (&mut fold.fit, up.fit) {
             (Some(fit), Some(up)) => {
                 let peer = peer_of(from.peer, fold.of)?;
-                let from = From { id, inclusion: from.inclusion, peer };
+                let from = Sender { id, inclusion: from.inclusion, peer };
                 self.plain()?.absorb(fit, from, up)
             }
             (None, None) => fold.scores.absorb(id, up.sums),

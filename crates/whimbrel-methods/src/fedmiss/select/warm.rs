@@ -116,7 +116,7 @@ pub(super) fn restart(fit: &FedMiss, fresh: &fedmiss::Server, factors: Factors) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use whimbrel_core::method::From;
+    use whimbrel_core::method::Sender;
     use whimbrel_core::{Cell, ClientId, Method};
     use whimbrel_models::lowrank::{Effects, Family, Observed, Settings};
 
@@ -154,16 +154,14 @@ mod tests {
         let mut server = fit.start(&mut ids().zip(summaries.iter().cloned()), key).unwrap();
         let mut peers = Vec::new();
         for (id, summary) in ids().zip(&summaries) {
-            let (next, peer) = fit.admit(server, id, summary).unwrap();
-            server = next;
-            peers.push(peer);
+            peers.push(fit.admit(&mut server, id, summary).unwrap());
         }
         while server.phase == Phase::Fit {
             let mut fold = fit.fold(&server);
             for (c, (client, data)) in clients.iter_mut().zip(data).enumerate() {
-                let (peer, down) = fit.downlink(&server, &peers[c], key).unwrap();
+                let (peer, down) = fit.downlink(&server, &(), &peers[c], key).unwrap();
                 let (next, up) = fit.local_step(client, &down, data, key).unwrap();
-                let from = From { id: ClientId(c as u32), inclusion: 1.0, peer: &peer };
+                let from = Sender { id: ClientId(c as u32), inclusion: 1.0, peer: &peer };
                 fit.absorb(&mut fold, from, up).unwrap();
                 (*client, peers[c]) = (next, peer);
             }

@@ -1,0 +1,261 @@
+//! Messages whose end is the same for many recipients: encoded once, decoded once per process.
+//!
+//! A method puts what it sends to many into a [`Shared`] value, the last field of its message
+//! (`wire!(Down { own; shared })`). On the wire such a message is the same bytes as any other; its
+//! full length counts for each recipient.
+
+use crate::{Error, Result, Wire};
+use std::any::Any;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A message as bytes: those of one recipient, then those that others get too.
+#[derive(Clone, Debug, Default)]
+pub struct Message {
+    head: Vec<u8>,
+    tail: Option<Tail>,
+}
+
+/// The end of a message, and its value once it was decoded.
+#[derive(Clone)]
+pub struct Tail(Arc<Encoded>);
+
+struct Encoded {
+    bytes: Box<[u8]>,
+    decoded: Mutex<Option<Arc<dyn Any + Send + Sync>>>,
+}
+
+/// A value that is sent to many.
+pub struct Shared<T>(Source<T>);
+
+enum Source<T> {
+    /// Made by the sender, or received in the sender's process.
+    Encoded(Tail),
+    /// Read from a whole message.
+    Decoded(Arc<T>),
+}
+
+impl Message {
+    /// The message that holds this value.
+    pub fn of(value: &impl Wire) -> Self {
+        let mut head = Vec::with_capacity(64);
+        let tail = value.put_parts(&mut head);
+        Self { head, tail }
+    }
+
+    /// The message that holds this value, to be sent to many.
+    pub fn to_many<T: Wire>(value: &T) -> Self {
+        Self { head: Vec::new(), tail: Some(Tail::new(value.to_bytes())) }
+    }
+
+    /// The value that fills the message.
+    pub fn read<T: Wire>(&self) -> Result<T> {
+        let mut head = &self.head[..];
+        let value = T::take_parts(&mut head, self.tail.as_ref())?;
+        match head.len() {
+            0 => Ok(value),
+            left => Err(Error::peer(format!("{left} bytes too many at the end of a message"))),
+        }
+    }
+
+    /// The value of a message that was made by [`Message::to_many`], or came as bytes.
+    pub fn read_shared<T: Wire + Send + Sync + 'static>(&self) -> Result<Arc<T>> {
+        match &self.tail {
+            Some(tail) if self.head.is_empty() => tail.value(),
+            _ => self.read().map(Arc::new),
+        }
+    }
+
+    /// Bytes on the wire.
+    pub fn len(&self) -> usize {
+        self.head.len() + self.tail.as_ref().map_or(0, |tail| tail.bytes().len())
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The recipient's own bytes, and the end that others get too.
+    pub fn parts(self) -> (Vec<u8>, Option<Tail>) {
+        (self.head, self.tail)
+    }
+
+    /// All bytes in one piece.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let tail = self.tail.as_ref().map_or(&[][..], Tail::bytes);
+        [&self.head[..], tail].concat()
+    }
+}
+
+impl From<Vec<u8>> for Message {
+    fn from(head: Vec<u8>) -> Self {
+        Self { head, tail: None }
+    }
+}
+
+impl Tail {
+    fn new(bytes: Vec<u8>) -> Self {
+        Self(Arc::new(Encoded { bytes: bytes.into(), decoded: Mutex::new(None) }))
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0.bytes
+    }
+
+    /// The value, decoded by whoever asks first.
+    fn value<T: Wire + Send + Sync + 'static>(&self) -> Result<Arc<T>> {
+        let mut decoded = self.0.decoded.lock().unwrap_or_else(PoisonError::into_inner);
+        let value = match &*decoded {
+            Some(value) => value.clone(),
+            None => decoded.insert(Arc::new(T::from_bytes(&self.0.bytes)?)).clone(),
+        };
+        value.downcast().map_err(|_| Error::internal("a message was read as two types"))
+    }
+}
+
+impl AsRef<[u8]> for Tail {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes()
+    }
+}
+
+impl std::fmt::Debug for Tail {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Tail({} bytes)", self.bytes().len())
+    }
+}
+
+impl<T: Wire + Send + Sync + 'static> Shared<T> {
+    /// Encodes the value.
+    pub fn new(value: &T) -> Self {
+        Self(Source::Encoded(Tail::new(value.to_bytes())))
+    }
+
+    /// The value; an error where its bytes are no such value.
+    pub fn get(&self) -> Result<Arc<T>> {
+        match &self.0 {
+            Source::Encoded(tail) => tail.value(),
+            Source::Decoded(value) => Ok(value.clone()),
+        }
+    }
+
+    /// The shared bytes.
+    pub fn tail(&self) -> Tail {
+        match &self.0 {
+            Source::Encoded(tail) => tail.clone(),
+            Source::Decoded(value) => Tail::new(value.to_bytes()),
+        }
+    }
+
+    /// The value at the end of a message in two parts, or in one.
+    pub fn take_tail(head: &mut &[u8], tail: Option<&Tail>) -> Result<Self> {
+        match tail {
+            Some(tail) => Ok(Self(Source::Encoded(tail.clone()))),
+            None => Self::take(head),
+        }
+    }
+}
+
+impl<T: Wire + Send + Sync + 'static> Wire for Shared<T> {
+    fn put(&self, out: &mut Vec<u8>) {
+        match &self.0 {
+            Source::Encoded(tail) => out.extend_from_slice(tail.bytes()),
+            Source::Decoded(value) => value.put(out),
+        }
+    }
+
+    fn take(from: &mut &[u8]) -> Result<Self> {
+        Ok(Self(Source::Decoded(Arc::new(T::take(from)?))))
+    }
+
+    fn put_parts(&self, _: &mut Vec<u8>) -> Option<Tail> {
+        Some(self.tail())
+    }
+
+    fn take_parts(head: &mut &[u8], tail: Option<&Tail>) -> Result<Self> {
+        Self::take_tail(head, tail)
+    }
+}
+
+impl<T> Clone for Shared<T> {
+    fn clone(&self) -> Self {
+        Self(match &self.0 {
+            Source::Encoded(tail) => Source::Encoded(tail.clone()),
+            Source::Decoded(value) => Source::Decoded(value.clone()),
+        })
+    }
+}
+
+impl<T: Wire + Send + Sync + 'static> PartialEq for Shared<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.to_bytes() == other.to_bytes()
+    }
+}
+
+impl<T> std::fmt::Debug for Shared<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Shared")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    static READ: AtomicU32 = AtomicU32::new(0);
+
+    #[derive(Clone, PartialEq, Debug)]
+    struct Counted(u64);
+
+    impl Wire for Counted {
+        fn put(&self, out: &mut Vec<u8>) {
+            self.0.put(out);
+        }
+        fn take(from: &mut &[u8]) -> Result<Self> {
+            READ.fetch_add(1, Ordering::Relaxed);
+            u64::take(from).map(Self)
+        }
+    }
+
+    #[derive(Clone, PartialEq, Debug)]
+    struct Down {
+        own: u32,
+        state: Shared<Counted>,
+    }
+
+    wire!(Down { own; state });
+
+    #[test]
+    fn a_message_in_two_parts_is_the_same_bytes_and_its_end_is_decoded_once() {
+        let state = Shared::new(&Counted(9));
+        let downs = [1u32, 2, 3].map(|own| Down { own, state: state.clone() });
+        let messages = downs.each_ref().map(Message::of);
+        for (down, message) in downs.iter().zip(&messages) {
+            assert_eq!(message.len(), 12);
+            assert_eq!(message.to_bytes(), down.to_bytes());
+            let read: Down = message.read().unwrap();
+            assert_eq!((read.own, &*read.state.get().unwrap()), (down.own, &Counted(9)));
+        }
+        assert_eq!(READ.load(Ordering::Relaxed), 1);
+        let whole: Down = Message::from(downs[0].to_bytes()).read().unwrap();
+        assert_eq!(whole, downs[0]);
+        assert_eq!(whole.state.tail().bytes(), state.tail().bytes());
+    }
+
+    #[test]
+    fn ends_that_are_no_such_value_are_refused() {
+        let down = |bytes: &[u8]| Message { head: vec![0; 4], tail: Some(Tail::new(bytes.into())) };
+        for wrong in [&[0u8; 7][..], &[0; 9]] {
+            let read: Down = down(wrong).read().unwrap();
+            assert!(matches!(read.state.get(), Err(Error::Peer { .. })));
+        }
+        assert!(matches!(down(&[0; 8]).read::<(u32, u64)>(), Err(Error::Internal { .. })));
+        assert!(Message::from(vec![0; 13]).read::<Down>().is_err());
+        let question = Message::to_many(&7u32);
+        assert_eq!(*question.read_shared::<u32>().unwrap(), 7);
+        assert_eq!(*Message::from(question.to_bytes()).read_shared::<u32>().unwrap(), 7);
+    }
+}
