@@ -1,4 +1,8 @@
-//! The batteries that every codec, model, method and runner must pass.
+//! The batteries that every codec, model, method and runner must pass, and where tests find data.
 
 pub mod codec;
 pub mod method;
+
+mod data;
+
+pub use data::data_file;

@@ -89,7 +89,7 @@ proptest! {
 
 #[test]
 fn mnist_as_it_comes() {
-    let file = |name: &str| crate::real_data::file(&format!("mnist/{name}"));
+    let file = |name: &str| whimbrel_testkit::data_file(&format!("mnist/{name}"));
     let (Some(path), Some(labels), Some(writers)) = (
         file("t10k-images-idx3-ubyte.gz"),
         file("t10k-labels-idx1-ubyte.gz"),

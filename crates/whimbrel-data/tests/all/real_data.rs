@@ -1,23 +1,10 @@
-//! Published files. Set `WHIMBREL_DATA` to their folder; without it, and without
-//! `../shared/data` beside the workspace, these tests say that they are skipped.
+//! Published files.
 
-use std::path::{Path, PathBuf};
 use whimbrel_core::Key;
 use whimbrel_data::{
     CsvOptions, Features, Header, Kind, by_client, dirichlet, hash_file, inspect, read_csv,
 };
-
-pub fn file(name: &str) -> Option<PathBuf> {
-    let folder = std::env::var_os("WHIMBREL_DATA")
-        .map(PathBuf::from)
-        .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"));
-    let path = folder.join(name);
-    if path.exists() {
-        return Some(path);
-    }
-    eprintln!("skipped: {name} is not in the data folder (set WHIMBREL_DATA)");
-    None
-}
+use whimbrel_testkit::data_file;
 
 /// The layout of scikit-learn's bundled files: a line with sizes and class names, then rows whose
 /// last cell is the class.
@@ -31,7 +18,7 @@ fn column_mean(table: &whimbrel_core::Table, column: usize) -> f64 {
 
 #[test]
 fn iris_has_its_known_shape_and_means() {
-    let Some(path) = file("classics/iris.csv") else { return };
+    let Some(path) = data_file("classics/iris.csv") else { return };
     let data = read_csv(&path, &bundled()).unwrap();
     let table = data.table(&[0, 1, 2, 3]).unwrap();
     assert_eq!((table.rows(), data.columns().len()), (150, 5));
@@ -44,7 +31,7 @@ fn iris_has_its_known_shape_and_means() {
 
 #[test]
 fn wine_without_options_is_refused_and_with_them_read() {
-    let Some(path) = file("classics/wine_data.csv") else { return };
+    let Some(path) = data_file("classics/wine_data.csv") else { return };
     let message = read_csv(&path, &CsvOptions::default()).unwrap_err().to_string();
     assert!(message.contains("line 1: the first line gives the file's sizes"), "{message}");
     let data = read_csv(&path, &bundled()).unwrap();
@@ -55,7 +42,7 @@ fn wine_without_options_is_refused_and_with_them_read() {
 
 #[test]
 fn digits_are_unpacked_and_split_by_class() {
-    let Some(path) = file("classics/digits.csv.gz") else { return };
+    let Some(path) = data_file("classics/digits.csv.gz") else { return };
     let message = read_csv(&path, &CsvOptions::default()).unwrap_err().to_string();
     assert!(message.contains("the header is missing"), "{message}");
     let options = CsvOptions { header: Header::Absent, ..CsvOptions::default() };
@@ -67,7 +54,7 @@ fn digits_are_unpacked_and_split_by_class() {
 
 #[test]
 fn air_quality_keeps_row_names_apart_and_names_its_gaps() {
-    let Some(path) = file("classics/airquality.csv") else { return };
+    let Some(path) = data_file("classics/airquality.csv") else { return };
     let data = read_csv(&path, &CsvOptions::default()).unwrap();
     assert!(!data.columns()[0].named);
     let features = data.features(&Features::All { except: &[] }).unwrap();
@@ -81,7 +68,7 @@ fn air_quality_keeps_row_names_apart_and_names_its_gaps() {
 
 #[test]
 fn swiss_counts_have_sites_as_clients() {
-    let Some(path) = file("birds/mhb2014_counts.csv.gz") else { return };
+    let Some(path) = data_file("birds/mhb2014_counts.csv.gz") else { return };
     let data = read_csv(&path, &CsvOptions::default()).unwrap();
     assert_eq!(data.columns()[0].kind, Kind::Text);
     let text = inspect(&data, Some("site")).unwrap().to_string();
@@ -90,13 +77,13 @@ fn swiss_counts_have_sites_as_clients() {
 
 #[test]
 fn hashes_are_those_published_with_the_files() {
-    let Some(sums) = file("SHA256SUMS") else { return };
+    let Some(sums) = data_file("SHA256SUMS") else { return };
     let listing = std::fs::read_to_string(sums).unwrap();
     let mut checked = 0;
     for line in listing.lines().filter(|l| l.contains("classics/")) {
         let (expected, name) = line.split_once(char::is_whitespace).unwrap();
         let name = name.trim().trim_start_matches(['*', '.']).trim_start_matches('/');
-        let Some(path) = file(name) else { continue };
+        let Some(path) = data_file(name) else { continue };
         assert_eq!(hash_file(path).unwrap(), expected, "{name}");
         checked += 1;
     }

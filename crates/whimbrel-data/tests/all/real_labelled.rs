@@ -1,12 +1,12 @@
-//! The published LIBSVM sets and their embeddings; skipped, with a message, where they are absent.
+//! The published LIBSVM sets and their embeddings.
 
-use crate::real_data::file;
 use crate::split::is_partition;
 use whimbrel_core::{FeatureRows, Key, Labelled};
 use whimbrel_data::{
     ClusterRule, Clustering, LibsvmOptions, clusters, dense_rows, labelled_clients, read_embedding,
     read_libsvm, standardize, two_classes,
 };
+use whimbrel_testkit::data_file;
 
 fn non_zeros(data: &Labelled) -> usize {
     match &data.rows {
@@ -25,7 +25,7 @@ fn a9a_and_w8a_have_their_known_shapes() {
         ("w8a/w8a.t.gz", 14_951, 300, 174_276, 454),
     ];
     for (name, rows, width, filled, positive) in known {
-        let Some(path) = file(name) else { continue };
+        let Some(path) = data_file(name) else { continue };
         let options = LibsvmOptions { columns: Some(width), ..Default::default() };
         let mut data = read_libsvm(path, &options).unwrap();
         assert_eq!((data.len(), data.width(), non_zeros(&data)), (rows, width, filled), "{name}");
@@ -36,7 +36,7 @@ fn a9a_and_w8a_have_their_known_shapes() {
 
 #[test]
 fn a9a_standardises_to_unit_variance() {
-    let Some(path) = file("a9a/a9a.gz") else { return };
+    let Some(path) = data_file("a9a/a9a.gz") else { return };
     let mut data = read_libsvm(path, &LibsvmOptions::default()).unwrap();
     let found = standardize(&mut data).unwrap();
     assert_eq!(found.constant, 0);
@@ -57,8 +57,8 @@ fn a9a_standardises_to_unit_variance() {
 #[test]
 fn embeddings_split_a9a_and_w8a_into_twenty_clients() {
     for set in ["a9a", "w8a"] {
-        let Some(path) = file(&format!("{set}/{set}.gz")) else { continue };
-        let Some(picture) = file(&format!("{set}/{set}_tsne.f32le.gz")) else { continue };
+        let Some(path) = data_file(&format!("{set}/{set}.gz")) else { continue };
+        let Some(picture) = data_file(&format!("{set}/{set}_tsne.f32le.gz")) else { continue };
         let data = read_libsvm(path, &LibsvmOptions::default()).unwrap();
         let (points, columns) = read_embedding(&picture, data.len()).unwrap();
         let message = read_embedding(&picture, data.len() + 1).unwrap_err().to_string();

@@ -497,11 +497,7 @@ fn a_standardised_fit_is_reported_in_the_units_of_the_data() {
 
 #[test]
 fn the_published_job_is_planned_on_the_published_data() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/a9a");
-    if !folder.join("a9a.gz").is_file() {
-        eprintln!("skipped: the a9a data are not here");
-        return;
-    }
+    let Some(folder) = whimbrel_testkit::data_file("a9a") else { return };
     let mut job = parse(A9A_MCM);
     for named in job.paths_mut() {
         *named = folder.join(&*named);

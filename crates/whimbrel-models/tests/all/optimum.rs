@@ -3,10 +3,10 @@
 use crate::convex::{classes, labelled, numbers, problems};
 use proptest::prelude::*;
 use std::io::Read;
-use std::path::{Path, PathBuf};
 use whimbrel_core::{ClientData, Error, FeatureRows, vector};
 use whimbrel_models::Rows;
 use whimbrel_models::convex::{Examples, LeastSquares, Logistic, Problem, solve};
+use whimbrel_testkit::data_file;
 
 /// A client of the script `peers/convex.py`, bit for bit.
 fn peer_client(number: u64, columns: usize, classes: bool) -> ClientData {
@@ -180,15 +180,9 @@ fn impossible_requests_are_refused() {
     }
 }
 
-/// A published LIBSVM file; says that it is skipped where the file is absent.
+/// A published LIBSVM file.
 fn libsvm(name: &str, width: usize) -> Option<ClientData> {
-    let folder = std::env::var_os("WHIMBREL_DATA")
-        .map(PathBuf::from)
-        .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"));
-    let Ok(file) = std::fs::File::open(folder.join(name)) else {
-        eprintln!("skipped: {name} is not in the data folder (set WHIMBREL_DATA)");
-        return None;
-    };
+    let file = std::fs::File::open(data_file(name)?).unwrap();
     let mut text = String::new();
     flate2::read::GzDecoder::new(file).read_to_string(&mut text).unwrap();
     let (mut starts, mut columns) = (vec![0], Vec::new());

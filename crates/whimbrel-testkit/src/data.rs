@@ -1,0 +1,44 @@
+//! Where tests find published data.
+
+use std::path::{Path, PathBuf};
+
+/// A published file or folder: `name` below `WHIMBREL_DATA`, or below `shared/data` beside the
+/// workspace. Where it is absent, a test fails in continuous integration (`CI=true`); elsewhere
+/// this says so and gives nothing, and the test must end.
+pub fn data_file(name: &str) -> Option<PathBuf> {
+    let folder = std::env::var_os("WHIMBREL_DATA").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"),
+        PathBuf::from,
+    );
+    let in_ci = std::env::var("CI").is_ok_and(|ci| !ci.is_empty() && ci != "false");
+    find(&folder, name, in_ci)
+}
+
+fn find(folder: &Path, name: &str, in_ci: bool) -> Option<PathBuf> {
+    let path = folder.join(name);
+    if path.exists() {
+        return Some(path);
+    }
+    let path = path.display();
+    assert!(!in_ci, "no data: {path} does not exist\nhint: set WHIMBREL_DATA to the data folder");
+    eprintln!("skipped: no data ({path} does not exist; WHIMBREL_DATA names the folder)");
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_exists_is_found_and_what_does_not_is_skipped() {
+        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+        assert!(find(here, "Cargo.toml", true).is_some_and(|path| path.is_file()));
+        assert_eq!(find(here, "absent.csv", false), None);
+    }
+
+    #[test]
+    #[should_panic(expected = "no data: ")]
+    fn absent_data_fail_in_continuous_integration() {
+        find(Path::new(env!("CARGO_MANIFEST_DIR")), "absent.csv", true);
+    }
+}
