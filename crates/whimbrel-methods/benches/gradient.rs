@@ -11,9 +11,10 @@ use whimbrel_codec::{Codec, Norm};
 use whimbrel_core::{ClientData, DynMethod, Erased, FeatureRows, Key, Labelled};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
+use whimbrel_methods::federated::{BindRows, FirstMemories, Terms};
 use whimbrel_methods::settings::{Batch, Budget, Weights};
 use whimbrel_methods::sgd::preset::UpKind;
-use whimbrel_methods::sgd::{Average, BindExamples, Preset, Sgd, StepRule};
+use whimbrel_methods::sgd::{Average, Gradient, Preset, Sgd, StepRule};
 use whimbrel_models::convex::{Logistic, Problem};
 
 const CLIENTS: usize = 20;
@@ -34,7 +35,7 @@ fn data() -> Vec<ClientData> {
         .collect()
 }
 
-fn method(preset: Preset) -> Erased<Sgd, BindExamples> {
+fn method(preset: Preset) -> Erased<Sgd, BindRows> {
     let problem: Arc<dyn Problem> = Arc::new(Logistic::new(0.0, true).unwrap());
     let d = COLUMNS + 1;
     let codec = Codec::dithering(1, Norm::P(2), None).unwrap();
@@ -47,22 +48,26 @@ fn method(preset: Preset) -> Erased<Sgd, BindExamples> {
     };
     let down_rule = preset.downlink(&pick(down), d, None, Some(4)).unwrap();
     let method = Sgd {
-        problem,
-        dimension: d,
-        batch: Batch::Sample { size: 50, replacement: true, local_steps: 1 },
-        budget: Budget::Rounds(u32::MAX),
-        step: StepRule::OverSmoothness { factor: 1.0, frobenius: false },
-        momentum: 0.0,
-        average: Average::Last,
-        weights: Weights::Equal,
-        participation: 1.0,
-        open_memories: true,
-        uplinks: vec![Uplink::new(pick(up), rule, d).unwrap()],
-        own_uplinks: BTreeMap::new(),
-        downlink: Downlink::new(pick(down), down_rule, d, false).unwrap(),
-        reference: None,
+        oracle: Gradient {
+            problem,
+            dimension: d,
+            batch: Batch::Sample { size: 50, replacement: true, local_steps: 1 },
+            step: StepRule::OverSmoothness { factor: 1.0, frobenius: false },
+            momentum: 0.0,
+            average: Average::Last,
+            participation: 1.0,
+            reference: None,
+        },
+        terms: Terms {
+            budget: Budget::Rounds(u32::MAX),
+            weights: Weights::Equal,
+            memories: FirstMemories::Oracle,
+            uplinks: vec![Uplink::new(pick(up), rule, d).unwrap()],
+            own_uplinks: BTreeMap::new(),
+            downlink: Downlink::new(pick(down), down_rule, d, false).unwrap(),
+        },
     };
-    Erased(method, BindExamples)
+    Erased(method, BindRows)
 }
 
 /// The data as every preset reads them: the binding depends on the problem alone.

@@ -13,9 +13,8 @@ use whimbrel_codec::{Codec, Norm};
 use whimbrel_core::{ClientData, DynMethod, Erased, Key, Result, Table};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
-use whimbrel_methods::fedem::{
-    Batch, BindRows, Budget, FedEm, FirstMemories, Form, Oracle, Weights,
-};
+use whimbrel_methods::fedem::{Batch, Budget, Em, Estimator, FedEm, FirstMemories, Form, Weights};
+use whimbrel_methods::federated::{BindRows, Terms};
 use whimbrel_methods::gmm::{GmmInitial, GmmStart};
 use whimbrel_methods::step::Schedule;
 use whimbrel_models::LatentModel;
@@ -33,9 +32,9 @@ fn main() -> Result<()> {
     println!("{:>5}  {:>22}  {:>22}  {:>6}", "b", "fedem, 2b rows", "vr-fedem, twice b", "ratio");
     let given: Vec<u32> = std::env::args().filter_map(|word| word.parse().ok()).collect();
     for b in if given.is_empty() { vec![2, 20, 100] } else { given } {
-        let fedem = method(Oracle::Minibatch, 2 * b)?;
+        let fedem = method(Estimator::Minibatch, 2 * b)?;
         // One full pass, then inner rounds only.
-        let reduced = method(Oracle::Spider { inner: u32::MAX }, b)?;
+        let reduced = method(Estimator::Spider { inner: u32::MAX }, b)?;
         let data = federation(&fedem)?;
         let (mut fedem, mut reduced) = (open(&fedem, &data)?, open(&reduced, &data)?);
         let (mut plain, mut inner) = (Vec::new(), Vec::new());
@@ -54,24 +53,28 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn method(oracle: Oracle, size: u32) -> Result<Erased<FedEm<Gmm>, BindRows>> {
+fn method(estimator: Estimator, size: u32) -> Result<Erased<FedEm<Gmm>, BindRows>> {
     let model = Gmm::new(GmmSettings::new(COMPONENTS, COLUMNS, Covariance::Tied))?;
     let q = model.statistic_len();
     let codec = Codec::dithering(1, Norm::P(2), None)?;
     let alpha = em_alpha(codec.omega(q).expect("dithering is unbiased"));
     let fit = FedEm {
-        initial: Arc::new(GmmInitial::plain(GmmStart::Moments)),
-        schedule: Schedule::constant(0.001)?,
-        budget: Budget::Rounds(u32::MAX),
-        oracle,
-        batch: Batch::Sample { size, replacement: true, local_steps: 1 },
-        weights: Weights::Samples,
-        memories: FirstMemories::Oracle,
-        uplinks: vec![Uplink::new(codec, UpRule::Memory { alpha }, q)?],
-        own_uplinks: BTreeMap::new(),
-        form: Form::Pair,
-        downlink: Downlink::exact(Form::Pair.published_len(&model)),
-        model,
+        terms: Terms {
+            budget: Budget::Rounds(u32::MAX),
+            weights: Weights::Samples,
+            memories: FirstMemories::Oracle,
+            uplinks: vec![Uplink::new(codec, UpRule::Memory { alpha }, q)?],
+            own_uplinks: BTreeMap::new(),
+            downlink: Downlink::exact(Form::Pair.published_len(&model)),
+        },
+        oracle: Em {
+            initial: Arc::new(GmmInitial::plain(GmmStart::Moments)),
+            schedule: Schedule::constant(0.001)?,
+            estimator,
+            batch: Batch::Sample { size, replacement: true, local_steps: 1 },
+            form: Form::Pair,
+            model,
+        },
     };
     Ok(Erased(fit, BindRows))
 }

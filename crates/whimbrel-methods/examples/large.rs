@@ -12,8 +12,9 @@ use whimbrel_codec::{Codec, Norm};
 use whimbrel_core::{ClientData, DynMethod, Erased, FeatureRows, Key, Labelled};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
+use whimbrel_methods::federated::{BindRows, FirstMemories, Terms};
 use whimbrel_methods::settings::{Batch, Budget, Weights};
-use whimbrel_methods::sgd::{Average, BindExamples, Sgd, StepRule};
+use whimbrel_methods::sgd::{Average, Gradient, Sgd, StepRule};
 use whimbrel_methods::step::Schedule;
 use whimbrel_models::convex::Logistic;
 
@@ -28,22 +29,26 @@ fn main() -> whimbrel_core::Result<()> {
     let alpha = gradient_alpha(codec.omega(D).unwrap_or(0.0));
     let rule = DownRule::Preserved { alpha, memories: Memories::PerClient };
     let sgd = Sgd {
-        problem: Arc::new(Logistic::new(0.0, false)?),
-        dimension: D,
-        batch: Batch::Full,
-        budget: Budget::Rounds(ROUNDS),
-        step: StepRule::Given(Schedule::constant(0.1)?),
-        momentum: 0.0,
-        average: Average::Last,
-        weights: Weights::Equal,
-        participation: 1.0,
-        open_memories: true,
-        uplinks: vec![Uplink::new(codec.clone(), UpRule::Memory { alpha }, D)?],
-        own_uplinks: BTreeMap::new(),
-        downlink: Downlink::new(codec, rule, D, false)?,
-        reference: None,
+        oracle: Gradient {
+            problem: Arc::new(Logistic::new(0.0, false)?),
+            dimension: D,
+            batch: Batch::Full,
+            step: StepRule::Given(Schedule::constant(0.1)?),
+            momentum: 0.0,
+            average: Average::Last,
+            participation: 1.0,
+            reference: None,
+        },
+        terms: Terms {
+            budget: Budget::Rounds(ROUNDS),
+            weights: Weights::Equal,
+            memories: FirstMemories::Oracle,
+            uplinks: vec![Uplink::new(codec.clone(), UpRule::Memory { alpha }, D)?],
+            own_uplinks: BTreeMap::new(),
+            downlink: Downlink::new(codec, rule, D, false)?,
+        },
     };
-    let method = Erased(sgd, BindExamples);
+    let method = Erased(sgd, BindRows);
     let columns: Vec<String> = (0..D).map(|j| j.to_string()).collect();
     let mut data = Vec::new();
     for i in 0..CLIENTS {

@@ -4,6 +4,7 @@
 //! state; whoever runs it (simulator, network, Python) lives in a crate above.
 
 pub mod fedem;
+pub mod federated;
 pub mod fedmiss;
 pub mod gmm;
 pub mod kmeans;

@@ -48,6 +48,17 @@ pub fn channels() -> [Measure; 4] {
     .map(Measure::log)
 }
 
+/// What a ghost downlink's compressed messages would take.
+pub fn ghost() -> Measure {
+    let ghost = Measure::new(
+        "bits_down_ghost",
+        "Hypothetical bits down",
+        "hypothetical down",
+        "What the ghost’s compressed messages would take; the bits it needs are those sent down",
+    );
+    Measure { headline: true, ..ghost.log().unit(Unit::Bits) }
+}
+
 /// Values brought back into the domain of the M-step.
 pub fn repairs() -> Measure {
     let repairs = Measure::new(

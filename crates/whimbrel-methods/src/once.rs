@@ -1,7 +1,7 @@
 //! Stages without rounds: what they deliver is a function of the summaries that clients send when
 //! they enrol. Preparation and the start of a mixture are such stages.
 
-use crate::fedem::BindRows;
+use crate::federated::BindRows;
 use whimbrel_core::method::{Artifact, Bind, Disclosure, Evaluate, Metric, Next, Sender};
 use whimbrel_core::{ClientData, ClientId, Key, Method, Result, Wire, vector};
 

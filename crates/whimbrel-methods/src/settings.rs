@@ -47,21 +47,20 @@ impl Weights {
     }
 }
 
-/// Refuses an answer to an evaluation whose rows are not those of the enrolment, or with a figure
-/// that cannot be averaged.
-pub(crate) fn check_answer(
-    id: ClientId,
-    rows: (u64, u64),
-    figures: impl IntoIterator<Item = f64>,
-) -> Result<()> {
-    let (answered, enrolled) = rows;
-    if answered != enrolled {
-        return Err(Error::peer(format!(
-            "client {id} answered for {answered} rows and enrolled with {enrolled}"
-        )));
+/// Refuses an answer to an evaluation for other rows than those of the enrolment.
+pub(crate) fn check_rows(id: ClientId, answered: u64, enrolled: u64) -> Result<()> {
+    if answered == enrolled {
+        return Ok(());
     }
-    // As many clients as there can be, each with the most rows, and the sum is still finite.
-    match figures.into_iter().find(|x| x.is_nan() || x.abs() > FIGURE_MAX) {
+    Err(Error::peer(format!(
+        "client {id} answered for {answered} rows and enrolled with {enrolled}"
+    )))
+}
+
+/// Refuses figures of an evaluation that cannot be averaged: as many clients as there can be, each
+/// with the most rows, must have a finite sum.
+pub(crate) fn check_figures(id: ClientId, figures: &[f64]) -> Result<()> {
+    match figures.iter().find(|x| x.is_nan() || x.abs() > FIGURE_MAX) {
         None => Ok(()),
         Some(x) => Err(Error::peer(format!("client {id} answered with {x:e}"))),
     }

@@ -17,7 +17,8 @@ use whimbrel_codec::channel::{DownRule, Downlink, Uplink, gradient_alpha};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, Error};
 use whimbrel_engine::Stage;
-use whimbrel_methods::fedem::{Batch, FedEm, FirstMemories, Form, Oracle};
+use whimbrel_methods::fedem::{Batch, Em, Estimator, FedEm, FirstMemories, Form};
+use whimbrel_methods::federated::Terms;
 use whimbrel_methods::gmm::{GmmInitial, GmmStart};
 use whimbrel_methods::kmeans::FederatedKmeans;
 use whimbrel_methods::once::Once;
@@ -125,10 +126,9 @@ impl EmPlan {
     }
 
     /// What a simulation sees in the rows themselves.
-    pub fn look_at(&self, common: &Common, loaded: &Loaded) -> Result<()> {
+    pub fn look_at(&self, loaded: &Loaded) -> Result<()> {
         if loaded.clients.iter().any(|(_, data)| matches!(data, ClientData::Stream(_))) {
-            let start = GmmInitial::plain(self.start.clone());
-            self.fit(common, self.model.clone(), start, Schedule::constant(1.0)?).check_stream()?;
+            self.work.estimator.check_stream(&self.work.batch)?;
         }
         Ok(())
     }
@@ -257,18 +257,22 @@ impl EmPlan {
         schedule: Schedule,
     ) -> FedEm<Gmm> {
         FedEm {
-            model,
-            initial: Arc::new(initial),
-            schedule,
-            budget: common.budget(),
-            oracle: self.work.oracle,
-            batch: self.work.batch,
-            weights: common.weights(),
-            memories: self.memories.clone(),
-            form: self.form,
-            uplinks: self.uplinks.clone(),
-            own_uplinks: self.own_uplinks.clone(),
-            downlink: self.downlink.clone(),
+            terms: Terms {
+                budget: common.budget(),
+                weights: common.weights(),
+                memories: self.memories.clone(),
+                uplinks: self.uplinks.clone(),
+                own_uplinks: self.own_uplinks.clone(),
+                downlink: self.downlink.clone(),
+            },
+            oracle: Em {
+                model,
+                initial: Arc::new(initial),
+                schedule,
+                estimator: self.work.estimator,
+                batch: self.work.batch,
+                form: self.form,
+            },
         }
     }
 
@@ -286,8 +290,8 @@ impl EmPlan {
             Step::Auto if common.job.method.kind == MethodKind::Em => Schedule::constant(1.0),
             Step::Auto => {
                 let gamma = self.auto_step(common);
-                match (self.work.oracle, self.work.batch) {
-                    (Oracle::Minibatch, Batch::Sample { .. }) => {
+                match (self.work.estimator, self.work.batch) {
+                    (Estimator::Minibatch, Batch::Sample { .. }) => {
                         Schedule::decreasing(gamma, AUTO_POWER, AUTO_DELAY)
                     }
                     // Without the noise of minibatches, and where it goes to zero.

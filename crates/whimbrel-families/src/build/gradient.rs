@@ -13,8 +13,9 @@ use std::sync::Arc;
 use whimbrel_codec::channel::{DownRule, Downlink, UpRule, Uplink};
 use whimbrel_core::{ClientId, DynMethod, Erased, Error, Method};
 use whimbrel_engine::keys::StageKeys;
+use whimbrel_methods::federated::{BindRows, FirstMemories, Terms};
 use whimbrel_methods::settings::Weights;
-use whimbrel_methods::sgd::{Average, BindExamples, Reference, Sgd, StepRule};
+use whimbrel_methods::sgd::{Average, Gradient, Reference, Sgd, StepRule};
 use whimbrel_methods::step::{Schedule, omega_with_sampling};
 use whimbrel_models::convex::{Examples, LeastSquares, Logistic, Penalty, Problem};
 
@@ -24,7 +25,7 @@ pub(super) struct GradientPlan {
     dimension: usize,
     step: StepRule,
     average: Average,
-    open_memories: bool,
+    memories: FirstMemories,
     uplinks: Vec<Uplink>,
     own_uplinks: BTreeMap<u32, u8>,
     downlink: Downlink,
@@ -58,13 +59,15 @@ impl GradientPlan {
                 None => average_without_data(job, &settings)?,
             },
         };
-        let open_memories =
-            matches!(&job.uplink.rule, UpKey::Memory { start: MemoryStart::Oracle, .. });
+        let memories = match &job.uplink.rule {
+            UpKey::Memory { start: MemoryStart::Oracle, .. } => FirstMemories::Oracle,
+            _ => FirstMemories::Zero,
+        };
         Ok(Self {
             dimension,
             step: step(job)?,
             average,
-            open_memories,
+            memories,
             uplinks,
             own_uplinks,
             downlink,
@@ -126,7 +129,7 @@ impl GradientPlan {
                 roster.push((id, method.enroll(examples, keys.enrol(id))?.1));
             }
         }
-        let bounds = method.start(&mut roster.into_iter(), keys.start())?.bounds;
+        let bounds = method.start(&mut roster.into_iter(), keys.start())?.global.bounds;
         let omegas = self.uplinks.iter().filter_map(Uplink::omega);
         let omega_up = omega_with_sampling(omegas.fold(0.0, f64::max), common.participation_mean());
         let mut constants = vec![
@@ -172,25 +175,29 @@ impl GradientPlan {
     }
 
     pub fn method(&self, common: &Common) -> Box<dyn DynMethod> {
-        Box::new(Erased(self.sgd(common), BindExamples))
+        Box::new(Erased(self.sgd(common), BindRows))
     }
 
     fn sgd(&self, common: &Common) -> Sgd {
         Sgd {
-            problem: self.problem.clone(),
-            dimension: self.dimension,
-            batch: common.batch(),
-            budget: common.budget(),
-            step: self.step,
-            momentum: common.job.method.momentum,
-            average: self.average,
-            weights: common.weights(),
-            participation: common.participation_mean(),
-            open_memories: self.open_memories,
-            uplinks: self.uplinks.clone(),
-            own_uplinks: self.own_uplinks.clone(),
-            downlink: self.downlink.clone(),
-            reference: self.reference.clone(),
+            oracle: Gradient {
+                problem: self.problem.clone(),
+                dimension: self.dimension,
+                batch: common.batch(),
+                step: self.step,
+                momentum: common.job.method.momentum,
+                average: self.average,
+                participation: common.participation_mean(),
+                reference: self.reference.clone(),
+            },
+            terms: Terms {
+                budget: common.budget(),
+                weights: common.weights(),
+                memories: self.memories.clone(),
+                uplinks: self.uplinks.clone(),
+                own_uplinks: self.own_uplinks.clone(),
+                downlink: self.downlink.clone(),
+            },
         }
     }
 }

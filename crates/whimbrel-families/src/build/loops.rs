@@ -6,13 +6,13 @@ use crate::failure::Result;
 use crate::spec::{Batch as BatchKey, MethodKind};
 use whimbrel_codec::channel::{UpRule, Uplink, em_alpha};
 use whimbrel_core::Error;
-use whimbrel_methods::fedem::{Batch, Oracle};
+use whimbrel_methods::fedem::{Batch, Estimator};
 use whimbrel_methods::spider::{Spider, usual_batch, usual_inner};
 
 /// How a client estimates its statistic, and from which rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Work {
-    pub oracle: Oracle,
+    pub estimator: Estimator,
     pub batch: Batch,
 }
 
@@ -40,12 +40,12 @@ pub(super) fn work(common: &Common, uplinks: &[Uplink]) -> Result<Work> {
         }
         BatchKey::Full | BatchKey::Mini { .. } => common.batch(),
     };
-    Ok(Work { oracle: Oracle::Spider { inner }, batch })
+    Ok(Work { estimator: Estimator::Spider { inner }, batch })
 }
 
 /// What the step of vr-fedem depends on; none for other methods.
 pub(super) fn spider(work: &Work, common: &Common, uplinks: &[Uplink]) -> Option<Spider> {
-    let Oracle::Spider { inner } = work.oracle else { return None };
+    let Estimator::Spider { inner } = work.estimator else { return None };
     let alpha = |uplink: &Uplink| match uplink.rule() {
         UpRule::Memory { alpha } => *alpha,
         UpRule::Plain | UpRule::Feedback => em_alpha(one_omega(uplink)),
@@ -74,7 +74,7 @@ fn one_omega(uplink: &Uplink) -> f64 {
 
 /// The loops in use.
 pub(super) fn note(work: &Work) -> Option<String> {
-    let Oracle::Spider { inner } = work.oracle else { return None };
+    let Estimator::Spider { inner } = work.estimator else { return None };
     let rows = match work.batch {
         Batch::Full => "all rows".to_owned(),
         Batch::Sample { size: 1, .. } => "1 row".to_owned(),
@@ -84,7 +84,7 @@ pub(super) fn note(work: &Work) -> Option<String> {
 }
 
 pub(super) fn warning(work: &Work) -> Option<String> {
-    let idle = matches!(work, Work { oracle: Oracle::Spider { .. }, batch: Batch::Full });
+    let idle = matches!(work, Work { estimator: Estimator::Spider { .. }, batch: Batch::Full });
     idle.then(|| {
         "full batches have no variance to reduce: vr-fedem is then fedem at twice the work".into()
     })

@@ -33,7 +33,7 @@ use whimbrel_codec::channel::{Downlink, Uplink};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientId, DynMethod, Error, Probability};
 use whimbrel_engine::{Chain, Faults, Journal, Participation, Stage, Stopping};
-use whimbrel_methods::fedem::Oracle;
+use whimbrel_methods::fedem::Estimator;
 use whimbrel_methods::settings::{Batch, Budget, Weights};
 use whimbrel_methods::sgd::preset::table_row;
 
@@ -104,7 +104,7 @@ impl Plan {
             Model::Gmm(gmm) => {
                 let preparing = Preparing::seen(&common, loaded)?;
                 let em = EmPlan::new(&common, gmm, preparing, Files::Here)?;
-                em.look_at(&common, loaded)?;
+                em.look_at(loaded)?;
                 Fit::Em(Box::new(em))
             }
             Model::Linear(_) | Model::Logistic(_) => {
@@ -293,7 +293,7 @@ impl Common {
                 let rows = self.total_rows? as f64;
                 let clients = self.clients as f64;
                 let (p, each) = (self.participation_mean(), (rows / clients) as u64);
-                let per_round = work.oracle.expectations_mean(&work.batch, each, p) * clients;
+                let per_round = work.estimator.expectations_mean(&work.batch, each, p) * clients;
                 let (rounds, passes) = self.opening();
                 let left = (epochs - passes).max(0.0);
                 Some(rounds.saturating_add((left * rows / per_round).ceil() as u32))
@@ -336,7 +336,7 @@ impl Common {
 
     /// What a client computes for an upload, of methods without outer loops.
     fn work(&self) -> Work {
-        Work { oracle: Oracle::Minibatch, batch: self.batch() }
+        Work { estimator: Estimator::Minibatch, batch: self.batch() }
     }
 
     fn weights(&self) -> Weights {

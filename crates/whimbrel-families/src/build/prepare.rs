@@ -7,7 +7,7 @@ use crate::spec::{Init, Job, Model, Prepare};
 use whimbrel_core::method::{Artifact, Bind, Evaluate};
 use whimbrel_core::{ClientData, ClientId, DynMethod, Erased, Error};
 use whimbrel_engine::Stage;
-use whimbrel_methods::fedem::BindRows;
+use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::once::Once;
 use whimbrel_methods::prepare::{Columns, Pca, Preparation, Prepared};
 

@@ -10,9 +10,8 @@ use whimbrel_codec::{Codec, Dithering, Norm};
 use whimbrel_core::{ClientData, DynMethod, Erased, Key, Probability, Result, Table};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
-use whimbrel_methods::fedem::{
-    Batch, BindRows, Budget, FedEm, FirstMemories, Form, Oracle, Weights,
-};
+use whimbrel_methods::fedem::{Batch, Budget, Em, Estimator, FedEm, FirstMemories, Form, Weights};
+use whimbrel_methods::federated::{BindRows, Terms};
 use whimbrel_methods::gmm::{GmmInitial, GmmStart};
 use whimbrel_methods::step::Schedule;
 use whimbrel_models::LatentModel;
@@ -30,18 +29,22 @@ pub fn method() -> Result<Erased<FedEm<Gmm>, BindRows>> {
     let codec = Codec::Dithering(Dithering::new(1, Norm::P(2), None)?);
     let alpha = em_alpha(codec.omega(q).expect("dithering is unbiased"));
     let fit = FedEm {
-        initial: Arc::new(GmmInitial::plain(GmmStart::Moments)),
-        schedule: Schedule::constant(0.01)?,
-        budget: Budget::Rounds(u32::MAX),
-        oracle: Oracle::Minibatch,
-        batch: Batch::Full,
-        weights: Weights::Samples,
-        memories: FirstMemories::Oracle,
-        uplinks: vec![Uplink::new(codec, UpRule::Memory { alpha }, q)?],
-        own_uplinks: BTreeMap::new(),
-        form: Form::Pair,
-        downlink: Downlink::exact(Form::Pair.published_len(&model)),
-        model,
+        terms: Terms {
+            budget: Budget::Rounds(u32::MAX),
+            weights: Weights::Samples,
+            memories: FirstMemories::Oracle,
+            uplinks: vec![Uplink::new(codec, UpRule::Memory { alpha }, q)?],
+            own_uplinks: BTreeMap::new(),
+            downlink: Downlink::exact(Form::Pair.published_len(&model)),
+        },
+        oracle: Em {
+            initial: Arc::new(GmmInitial::plain(GmmStart::Moments)),
+            schedule: Schedule::constant(0.01)?,
+            estimator: Estimator::Minibatch,
+            batch: Batch::Full,
+            form: Form::Pair,
+            model,
+        },
     };
     Ok(Erased(fit, BindRows))
 }

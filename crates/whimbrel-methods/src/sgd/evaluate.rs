@@ -1,74 +1,72 @@
-//! What a run of the gradient family reports.
+//! What the evaluations of a gradient method report.
 
-use super::{Client, Peer, Server, Sgd};
-use crate::measures;
-use crate::settings::check_answer;
-use whimbrel_core::declare::{Better, Measure, Role, Unit};
-use whimbrel_core::method::{Evaluate, Metric, MetricValue};
+use super::{Global, Gradient};
+use crate::federated::{Context, Judge, Terms, aggregate, optional};
+use crate::settings::check_figures;
+use whimbrel_core::declare::{Better, Measure, Role};
+use whimbrel_core::method::{Disclosure, Metric};
 use whimbrel_core::{ClientId, Error, Result, sum::ExactSum, vector, wire};
 use whimbrel_models::Rows;
 use whimbrel_models::convex::Examples;
 
-/// The question: what is your loss at this model, and how far is your memory from its limit?
+/// The question: the loss at this model, and the distance of the memory from its limit.
 #[derive(Clone, Debug)]
 pub struct Ask {
     w: Vec<f64>,
-    /// `w_*`, where it is known (simulations only).
+    /// `w_*`, where it is known (simulations only) and there are memories.
     w_star: Option<Vec<f64>>,
 }
 
 /// A client's answer.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    rows: u64,
+    /// Its mean loss.
     loss: f64,
-    /// `||h_i − ∇F_i(w_*)||²`.
-    memory_gap2: Option<f64>,
     /// `∇F_i(w)` where the loss is not convex: there is no minimum to compare with.
     gradient: Vec<f64>,
 }
 
 wire!(Ask { w, w_star });
-wire!(Answer { rows, loss, memory_gap2, gradient });
+wire!(Answer { loss, gradient });
 
-impl Evaluate for Sgd {
+impl Judge for Gradient {
     type Ask = Ask;
     type Answer = Answer;
 
-    fn ask(&self, server: &Server) -> Result<Ask> {
-        let w_star = self.reference.as_ref().filter(|_| self.uplinks[0].has_memory());
-        Ok(Ask { w: self.delivered(server), w_star: w_star.map(|r| r.w.clone()) })
+    fn ask(&self, global: &Global, terms: &Terms) -> Result<Ask> {
+        let w_star = self.reference.as_ref().filter(|_| terms.has_memory());
+        Ok(Ask { w: self.delivered(global), w_star: w_star.map(|r| r.w.clone()) })
     }
 
-    fn answer(&self, client: &Client, ask: &Ask, data: &Examples) -> Result<Answer> {
+    /// Memories tend to `∇F_i(w_*)`.
+    fn answer(
+        &self,
+        ask: &Ask,
+        (): &(),
+        data: &Examples,
+        _: &Terms,
+    ) -> Result<(Answer, Option<Vec<f64>>)> {
         let mut gradient = vec![0.0; self.answered_len()];
         let loss = match gradient.is_empty() {
             true => self.problem.loss(&ask.w, data)?,
             false => self.problem.gradient(&ask.w, data, Rows::All, &mut gradient)?,
         };
-        let memory_gap2 = match &ask.w_star {
-            None => None,
-            Some(w_star) => {
-                let mut gap = vec![0.0; self.dimension];
-                self.problem.gradient(w_star, data, Rows::All, &mut gap)?;
-                if !client.up.kept.is_empty() {
-                    vector::axpy(&mut gap, -1.0, &client.up.kept);
-                }
-                Some(vector::norm2_squared(&gap))
-            }
-        };
-        Ok(Answer { rows: data.rows() as u64, loss, memory_gap2, gradient })
+        let limit = ask.w_star.as_ref().map(|w_star| -> Result<_> {
+            let mut limit = vec![0.0; self.dimension];
+            self.problem.gradient(w_star, data, Rows::All, &mut limit)?;
+            Ok(limit)
+        });
+        Ok((Answer { loss, gradient }, limit.transpose()?))
     }
 
-    fn check(&self, id: ClientId, peer: &Peer, answer: &Answer) -> Result<()> {
+    fn check(&self, id: ClientId, answer: &Answer) -> Result<()> {
         if answer.gradient.len() != self.answered_len() {
             return Err(Error::peer(format!(
                 "client {id} answered with a gradient of another length"
             )));
         }
-        let figures = [answer.loss, answer.memory_gap2.unwrap_or(0.0)];
-        let figures = figures.into_iter().chain(answer.gradient.iter().copied());
-        check_answer(id, (answer.rows, peer.rows), figures)
+        check_figures(id, &[answer.loss])?;
+        check_figures(id, &answer.gradient)
     }
 
     fn loss(&self, answer: &Answer) -> Option<f64> {
@@ -77,8 +75,7 @@ impl Evaluate for Sgd {
 
     fn measures(&self) -> Vec<Measure> {
         let lower = |measure: Measure| measure.log().better(Better::Down);
-        let mut all = vec![
-            measures::epoch(),
+        vec![
             lower(Measure::new(
                 "excess_loss",
                 "Excess loss",
@@ -97,79 +94,54 @@ impl Evaluate for Sgd {
                 "‖∇F(w)‖², where the loss is not convex",
             ))
             .summary(),
-        ];
-        all.extend(measures::channels());
-        let ghost = Measure::new(
-            "bits_down_ghost",
-            "Hypothetical bits down",
-            "hypothetical down",
-            "What the ghost’s compressed messages would take; the bits it needs are those sent down",
-        );
-        all.push(Measure { headline: true, ..ghost.log().unit(Unit::Bits) });
-        all
+        ]
     }
 
     fn conclude(
         &self,
-        server: &Server,
-        answers: &mut dyn Iterator<Item = (ClientId, Answer)>,
+        global: &Global,
+        answers: &mut dyn Iterator<Item = (f64, Answer)>,
+        _: &Context,
     ) -> Result<Vec<Metric>> {
-        let (mut clients, mut total, mut remembers) = (0.0, 0.0, false);
-        // Sums of their own: beside a large loss a small gap would be rounded away.
-        let (mut losses, mut gaps) = (ExactSum::new(1), ExactSum::new(1));
+        let (mut total, mut losses) = (0.0, ExactSum::new(1));
         let mut gradients = ExactSum::new(self.answered_len());
-        for (id, answer) in answers {
-            let weight = self.weights.of(id, answer.rows)?;
-            clients += 1.0;
+        for (weight, answer) in answers {
             total += weight;
-            remembers |= answer.memory_gap2.is_some();
             losses.add(&[answer.loss], weight)?;
             gradients.add(&answer.gradient, weight)?;
-            gaps.add(&[answer.memory_gap2.unwrap_or(0.0)], 1.0)?;
-        }
-        if total == 0.0 {
-            return Err(Error::data("no client answered the evaluation"));
         }
         let objective = losses.value()[0] / total;
-        let w = self.delivered(server);
-        let distance2 = self.reference.as_ref().map(|reference| {
-            let mut gap = w.clone();
+        let reference = self.reference.as_ref();
+        let distance2 = reference.map(|reference| {
+            let mut gap = self.delivered(global);
             vector::axpy(&mut gap, -1.0, &reference.w);
             vector::norm2_squared(&gap)
         });
-        // ||∇F(w)||², what Theorem S11 bounds
-        let gradient_norm2 = (!gradients.is_empty())
-            .then(|| vector::norm2_squared(&gradients.value()) / (total * total));
-        let ghost =
-            self.downlink.ghost_bytes(&server.down).map(|_| 8.0 * server.ghost_bytes as f64);
-        let optional = |name, value: Option<f64>| Metric {
-            name,
-            value: value.map_or(MetricValue::Missing, MetricValue::Number),
-        };
         let mut metrics = vec![
-            Metric::number("epoch", server.epoch()),
             Metric::number("objective", objective),
-            optional("excess_loss", self.reference.as_ref().map(|r| objective - r.f_star)),
+            optional("excess_loss", reference.map(|r| objective - r.f_star)),
             optional("distance2", distance2),
-            optional("update_norm2", server.update_norm2),
-            // Ξ = (1/N²) Σ ||h_i − ∇F_i(w_*)||² times N: the mean over clients   (App. G)
-            optional("memory_gap2", remembers.then_some(gaps.value()[0] / clients)),
-            optional("local_variance", server.spread.map(|s| s.local2)),
-            optional("down_memory_gap2", server.spread.and_then(|s| s.memory2)),
         ];
-        if gradient_norm2.is_some() {
-            metrics.push(optional("gradient_norm2", gradient_norm2));
-        }
-        if ghost.is_some() {
-            metrics.push(optional("bits_down_ghost", ghost));
+        // ||∇F(w)||², what Theorem S11 bounds
+        if !gradients.is_empty() {
+            let norm2 = vector::norm2_squared(&gradients.value()) / (total * total);
+            metrics.push(Metric::number("gradient_norm2", norm2));
         }
         Ok(metrics)
     }
 }
 
-impl Sgd {
+impl Gradient {
     /// The length of the gradient that an answer holds: none where the loss is convex.
     pub(super) fn answered_len(&self) -> usize {
         if self.problem.gap_at_zero().is_some() { self.dimension } else { 0 }
     }
+}
+
+/// What an answer with a gradient of this length tells.
+pub(super) fn disclosure(gradient_len: usize) -> Disclosure {
+    let (gradient, bytes) =
+        if gradient_len > 0 { (", its gradient", 8 * gradient_len + 32) } else { ("", 0) };
+    let meaning = format!("at evaluations: its mean loss{gradient}, and distances of its memory");
+    aggregate("answer", &meaning, bytes + 64)
 }

@@ -1,6 +1,7 @@
 //! Steps of the gradient family: constants, `1/L`, and what the theorems allow.
 
-use super::{Reference, Sgd, Summary};
+use super::{Gradient, Reference, Summary};
+use crate::federated::Terms;
 use crate::settings::{Batch, Budget};
 use crate::step::{Schedule, omega_with_sampling};
 use whimbrel_codec::channel::DownRule;
@@ -76,7 +77,7 @@ impl StepRule {
 
 /// Sums over the roster.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Facts {
+pub(super) struct Sums {
     total: f64,
     clients: f64,
     smoothness: f64,
@@ -85,17 +86,17 @@ pub(super) struct Facts {
     rows: f64,
 }
 
-impl Facts {
-    pub(super) fn add(&mut self, weight: f64, summary: &Summary) {
+impl Sums {
+    pub(super) fn add(&mut self, weight: f64, rows: u64, summary: &Summary) {
         self.total += weight;
         self.clients += 1.0;
         self.smoothness += weight * summary.smoothness;
         self.strong_convexity += weight * summary.strong_convexity;
         self.sigma2 += weight * summary.sigma2;
-        self.rows += summary.rows as f64;
+        self.rows += rows as f64;
     }
 
-    pub(super) fn bounds(&self, method: &Sgd) -> Result<Bounds> {
+    pub(super) fn bounds(&self, method: &Gradient, terms: &Terms) -> Result<Bounds> {
         if self.clients == 0.0 {
             return Err(Error::data("there is no client"));
         }
@@ -112,13 +113,13 @@ impl Facts {
         if method.step != StepRule::Theory {
             return Ok(bounds);
         }
-        let covered = method.uplinks.iter().all(|u| u.has_memory() || u.omega() == Some(0.0));
-        let down = match method.downlink.rule() {
+        let covered = terms.uplinks.iter().all(|u| u.has_memory() || u.omega() == Some(0.0));
+        let down = match terms.downlink.rule() {
             DownRule::Exact => Some(None),
-            DownRule::Preserved { alpha, .. } => method.downlink.omega().map(|w| Some((w, *alpha))),
+            DownRule::Preserved { alpha, .. } => terms.downlink.omega().map(|w| Some((w, *alpha))),
             _ => None,
         };
-        let omegas = method.uplinks.iter().map(|u| u.omega()).collect::<Option<Vec<f64>>>();
+        let omegas = terms.uplinks.iter().map(|u| u.omega()).collect::<Option<Vec<f64>>>();
         let (true, Some(down), Some(omegas)) = (covered, down, omegas) else {
             return Err(Error::config(
                 "step = \"theory\" covers memories on both ways and nothing else",
@@ -141,12 +142,12 @@ impl Facts {
         bounds.gamma = match (noisy, gap) {
             (Some(b), Some(gap)) => {
                 let nb = b * self.clients;
-                theorem_s11(&bounds, gap, nb, omega_up, self.rounds(method))
+                theorem_s11(&bounds, gap, nb, omega_up, self.rounds(method, terms))
             }
             (Some(b), None) if !bounds.decreasing => {
                 let reference = method.reference.as_ref().ok_or_else(needs_reference)?;
                 let nb = b * self.clients;
-                theorem_2(&bounds, reference, nb, omega_up, self.rounds(method))
+                theorem_2(&bounds, reference, nb, omega_up, self.rounds(method, terms))
             }
             _ => bounds.gamma_max,
         };
@@ -154,8 +155,8 @@ impl Facts {
     }
 
     /// `K`.
-    fn rounds(&self, method: &Sgd) -> f64 {
-        match method.budget {
+    fn rounds(&self, method: &Gradient, terms: &Terms) -> f64 {
+        match terms.budget {
             Budget::Rounds(rounds) => f64::from(rounds),
             Budget::Epochs(epochs) => {
                 let each = method.batch.expectations((self.rows / self.clients) as u64) as f64;

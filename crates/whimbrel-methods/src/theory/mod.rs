@@ -15,7 +15,8 @@
 mod bounds;
 mod rows;
 
-use crate::fedem::{self, Budget, FedEm, Oracle, Summary};
+use crate::fedem::{self, Budget, Enrolment, Estimator, FedEm};
+use crate::federated::BindRows;
 use crate::spider::Smoothness;
 use bounds::Bounds;
 use whimbrel_codec::channel::UpRule;
@@ -122,9 +123,9 @@ wire!(Down { s, theta });
 wire!(Up { field, log_likelihood, lipschitz2, sigma2 });
 wire!(Fold { fields, figures, weight, count });
 
-impl<M: LatentModel> Bind<Constants<M>> for fedem::BindRows {
+impl<M: LatentModel> Bind<Constants<M>> for BindRows {
     fn bind(&self, method: &Constants<M>, data: &ClientData) -> Result<M::Data> {
-        method.fit.model.bind(data)
+        method.fit.oracle.model.bind(data)
     }
 }
 
@@ -133,22 +134,22 @@ impl<M: LatentModel> Method for Constants<M> {
     type Server = Server;
     type Peer = fedem::Peer;
     type Client = Client;
-    type Summary = Summary;
+    type Summary = Enrolment;
     type Down = Down;
     type Up = Up;
     type Broadcast = ();
     type Fold = Fold;
 
-    fn enroll(&self, data: &M::Data, key: Key) -> Result<(Client, Summary)> {
+    fn enroll(&self, data: &M::Data, key: Key) -> Result<(Client, Enrolment)> {
         Ok((Client::default(), self.fit.enroll(data, key)?.1))
     }
 
     fn start(
         &self,
-        roster: &mut dyn Iterator<Item = (ClientId, Summary)>,
+        roster: &mut dyn Iterator<Item = (ClientId, Enrolment)>,
         key: Key,
     ) -> Result<Server> {
-        let q = self.fit.model.statistic_len();
+        let q = self.fit.oracle.model.statistic_len();
         if q > DIMENSION_MAX {
             return Err(Error::config(format!(
                 "step = \"theory\" estimates constants of statistics of up to {DIMENSION_MAX} numbers; this model has {q}"
@@ -157,7 +158,7 @@ impl<M: LatentModel> Method for Constants<M> {
         }
         let fit = self.fit.start(roster, key)?;
         Ok(Server {
-            theta_0: fit.theta.clone(),
+            theta_0: fit.global.theta.clone(),
             fit,
             clients: 0,
             step: 0,
@@ -173,8 +174,13 @@ impl<M: LatentModel> Method for Constants<M> {
         })
     }
 
-    fn admit(&self, server: &mut Server, id: ClientId, summary: &Summary) -> Result<fedem::Peer> {
-        let peer = self.fit.admit(&mut server.fit, id, summary)?;
+    fn admit(
+        &self,
+        server: &mut Server,
+        id: ClientId,
+        enrolment: &Enrolment,
+    ) -> Result<fedem::Peer> {
+        let peer = self.fit.admit(&mut server.fit, id, enrolment)?;
         server.clients += 1;
         Ok(peer)
     }
@@ -194,8 +200,8 @@ impl<M: LatentModel> Method for Constants<M> {
         peer: &fedem::Peer,
         _: Key,
     ) -> Result<(fedem::Peer, Down)> {
-        let s = if server.step == 0 { Vec::new() } else { server.fit.s_hat.clone() };
-        Ok((peer.clone(), Down { s, theta: server.fit.theta.clone() }))
+        let s = if server.step == 0 { Vec::new() } else { server.fit.global.s_hat.clone() };
+        Ok((peer.clone(), Down { s, theta: server.fit.global.theta.clone() }))
     }
 
     fn local_step(
@@ -205,7 +211,7 @@ impl<M: LatentModel> Method for Constants<M> {
         data: &M::Data,
         key: Key,
     ) -> Result<(Client, Up)> {
-        let model = &self.fit.model;
+        let model = &self.fit.oracle.model;
         let theta = model.from_vector(&down.theta)?;
         let window = model.window(data, 0, model.rows(data))?;
         let data = window.as_ref().unwrap_or(data);
@@ -234,7 +240,7 @@ impl<M: LatentModel> Method for Constants<M> {
     }
 
     fn fold(&self, server: &Server) -> Fold {
-        let fields = ExactSum::new(server.fit.s_hat.len());
+        let fields = ExactSum::new(server.fit.global.s_hat.len());
         Fold { fields, figures: ExactSum::new(3), weight: 0.0, count: 0 }
     }
 
@@ -275,16 +281,16 @@ impl<M: LatentModel> Method for Constants<M> {
         vector::scale(&mut field, 1.0 / fold.weight);
         let figures = fold.figures.value();
         let (loglik, count) = (figures[0] / fold.weight, f64::from(fold.count));
-        let theta = self.fit.model.from_vector(&server.fit.theta)?;
-        server.w_last = self.fit.model.penalty(&theta) - loglik;
+        let theta = self.fit.oracle.model.from_vector(&server.fit.global.theta)?;
+        server.w_last = self.fit.oracle.model.penalty(&theta) - loglik;
         server.sigma2 = server.sigma2.max(figures[2] / count);
         let moments = server.fit.moments();
         if server.step == 0 {
-            server.fit.s_hat = field;
+            server.fit.global.s_hat = field;
         } else {
             server.w_first.get_or_insert(server.w_last);
             server.lipschitz2 = figures[1] / count;
-            let s = server.fit.s_hat.clone();
+            let s = server.fit.global.s_hat.clone();
             let gradient = self.directional(&s, &moments, &field)?;
             if let Some(seen) = secant2(&server.last_s, &s, &server.last_gradient, &gradient) {
                 server.lipschitz_w = server.lipschitz_w.max(seen.sqrt());
@@ -295,17 +301,17 @@ impl<M: LatentModel> Method for Constants<M> {
                 server.v_max = server.v_max.max(high);
             }
             // One EM step: S + h(S).
-            vector::axpy(&mut server.fit.s_hat, 1.0, &field);
+            vector::axpy(&mut server.fit.global.s_hat, 1.0, &field);
             (server.last_s, server.last_gradient) = (s, gradient);
         }
-        let next = self.fit.model.maximize(&server.fit.s_hat, &moments)?;
-        server.fit.theta = self.fit.model.to_vector(&next.theta);
+        let next = self.fit.oracle.model.maximize(&server.fit.global.s_hat, &moments)?;
+        server.fit.global.theta = self.fit.oracle.model.to_vector(&next.theta);
         server.step += 1;
         Ok(server)
     }
 
     fn magnitude(&self, server: &Server) -> f64 {
-        vector::norm2_squared(&server.fit.s_hat).sqrt()
+        vector::norm2_squared(&server.fit.global.s_hat).sqrt()
     }
 
     fn artifact(&self, server: &Server) -> Result<Artifact> {
@@ -337,8 +343,8 @@ impl<M: LatentModel> Method for Constants<M> {
             ("lipschitz_w", found.of.lipschitz_w),
             ("lipschitz", found.of.lipschitz),
         ];
-        match self.fit.oracle {
-            Oracle::Minibatch => {
+        match self.fit.oracle.estimator {
+            Estimator::Minibatch => {
                 let gamma_max = found.gamma_max()?;
                 named.extend([
                     ("sigma2", found.sigma2),
@@ -348,9 +354,9 @@ impl<M: LatentModel> Method for Constants<M> {
                     ("gamma", found.gamma(gamma_max)),
                 ]);
             }
-            Oracle::Spider { inner } => {
+            Estimator::Spider { inner } => {
                 let rows = server.fit.rows / u64::from(server.clients.max(1));
-                let batch = self.fit.batch.expectations(rows) as f64;
+                let batch = self.fit.oracle.batch.expectations(rows) as f64;
                 named.extend([
                     ("inner", f64::from(inner)),
                     ("batch", batch),
@@ -363,7 +369,7 @@ impl<M: LatentModel> Method for Constants<M> {
     }
 
     fn disclosures(&self) -> Vec<Disclosure> {
-        let mut all = self.fit.summary_disclosures();
+        let mut all = self.fit.oracle.summary_disclosures();
         all.push(Disclosure {
             message: "up",
             meaning: format!(
@@ -371,7 +377,7 @@ impl<M: LatentModel> Method for Constants<M> {
                  log-likelihood, its Lipschitz constant and the variance of its minibatches",
                 STEPS + 1
             ),
-            bytes_max: fedem::list_bytes(self.fit.model.statistic_len()) + 3 * 8,
+            bytes_max: fedem::list_bytes(self.fit.oracle.model.statistic_len()) + 3 * 8,
             exposure: Exposure::Aggregate,
         });
         all
@@ -382,7 +388,7 @@ impl<M: LatentModel> Constants<M> {
     /// The largest `ω` and the smallest `α` of the uplinks in use.
     fn compression(&self) -> Result<(f64, f64)> {
         let mut worst = (0.0f64, 1.0f64);
-        for uplink in &self.fit.uplinks {
+        for uplink in &self.fit.terms.uplinks {
             let omega = uplink.omega().filter(|omega| uplink.has_memory() || *omega == 0.0);
             let omega = omega.ok_or_else(|| {
                 Error::config("step = \"theory\" needs memories and an unbiased codec")
@@ -404,8 +410,8 @@ impl<M: LatentModel> Constants<M> {
         let phi_at = |t: f64| -> Result<Vec<f64>> {
             let mut moved = s.to_vec();
             vector::axpy(&mut moved, t, v);
-            let theta = self.fit.model.maximize(&moved, moments)?.theta;
-            Ok(self.fit.model.natural(&theta))
+            let theta = self.fit.oracle.model.maximize(&moved, moments)?.theta;
+            Ok(self.fit.oracle.model.natural(&theta))
         };
         let (mut high, low) = (phi_at(small)?, phi_at(-small)?);
         vector::axpy(&mut high, -1.0, &low);
@@ -443,10 +449,11 @@ impl<M: LatentModel> Constants<M> {
 
     /// `k_max` of the fit.
     fn rounds(&self, server: &Server) -> f64 {
-        match self.fit.budget {
+        match self.fit.terms.budget {
             Budget::Rounds(rounds) => f64::from(rounds),
             Budget::Epochs(epochs) => {
-                let each = self.fit.batch.expectations(server.fit.rows / u64::from(server.clients));
+                let each =
+                    self.fit.oracle.batch.expectations(server.fit.rows / u64::from(server.clients));
                 let per_round = each as f64 * self.participation * f64::from(server.clients);
                 epochs * server.fit.rows as f64 / per_round
             }

@@ -2,7 +2,7 @@
 //! of single rows.
 
 use super::{Client, Constants, SECANT_SHARE};
-use crate::fedem::{Batch, Oracle};
+use crate::fedem::{Batch, Estimator};
 use whimbrel_core::{Key, Result, vector};
 use whimbrel_models::{LatentModel, Rows};
 
@@ -12,7 +12,7 @@ const LOOKED_MAX: usize = 200;
 impl<M: LatentModel> Constants<M> {
     /// Chooses the rows that are looked at one by one under variance reduction.
     pub(super) fn first_look(&self, rows: usize, key: Key) -> Client {
-        if self.fit.oracle == Oracle::Minibatch {
+        if self.fit.oracle.estimator == Estimator::Minibatch {
             return Client::default();
         }
         let chosen = key.stream().choose(rows, rows.min(LOOKED_MAX));
@@ -31,7 +31,7 @@ impl<M: LatentModel> Constants<M> {
         if last.theta.is_empty() {
             return Ok(());
         }
-        let theta_last = self.fit.model.from_vector(&last.theta)?;
+        let theta_last = self.fit.oracle.model.from_vector(&last.theta)?;
         let moved: Vec<f64> = next.s.iter().zip(&last.s).map(|(s, last)| s - last).collect();
         let run = vector::norm2_squared(&moved);
         if run <= SECANT_SHARE * vector::norm2_squared(&next.s) {
@@ -40,7 +40,7 @@ impl<M: LatentModel> Constants<M> {
         let mut change = vec![0.0; moved.len()];
         for (row, largest) in next.looked.iter().zip(&mut next.each_lipschitz2) {
             let row = Rows::These(std::slice::from_ref(row));
-            self.fit.model.expect_change(&theta_last, theta, data, row, &mut change)?;
+            self.fit.oracle.model.expect_change(&theta_last, theta, data, row, &mut change)?;
             vector::axpy(&mut change, -1.0, &moved);
             *largest = largest.max(vector::norm2_squared(&change) / run);
         }
@@ -56,13 +56,13 @@ impl<M: LatentModel> Constants<M> {
         mean: &[f64],
         key: Key,
     ) -> Result<f64> {
-        let Batch::Sample { size, replacement, local_steps } = self.fit.batch else {
+        let Batch::Sample { size, replacement, local_steps } = self.fit.oracle.batch else {
             return Ok(0.0);
         };
-        if self.fit.oracle != Oracle::Minibatch {
+        if self.fit.oracle.estimator != Estimator::Minibatch {
             return Ok(0.0);
         }
-        let model = &self.fit.model;
+        let model = &self.fit.oracle.model;
         let rows = model.rows(data);
         let looked = key.stream().choose(rows, rows.min(LOOKED_MAX));
         let mut one = vec![0.0; mean.len()];

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use whimbrel_codec::channel::{DownRule, Feedback, Memories, UpRule, Uplink};
 use whimbrel_codec::{Codec, Norm};
 use whimbrel_core::{ClientData, DynMethod, Erased, Key};
-use whimbrel_methods::fedem::{Batch, BindRows, FirstMemories, Form, Oracle, Weights};
+use whimbrel_methods::fedem::{Batch, Estimator, FirstMemories, Form, Weights};
+use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::gmm::{GmmInitial, GmmStart};
 use whimbrel_methods::kmeans::FederatedKmeans;
 use whimbrel_methods::once::Once;
@@ -50,8 +51,8 @@ fn fedem_over_feedback() {
     for codec in [Codec::top_k(2).unwrap(), Codec::Sign, dither()] {
         let mut fit = Setup { gamma: 0.1, ..Setup::default() }.typed();
         let name = format!("fedem, {} with feedback", codec.name());
-        fit.uplinks =
-            vec![Uplink::new(codec, UpRule::Feedback, fit.model.statistic_len()).unwrap()];
+        fit.terms.uplinks =
+            vec![Uplink::new(codec, UpRule::Feedback, fit.oracle.model.statistic_len()).unwrap()];
         passes(&name, &Erased(fit, BindRows), 4);
     }
 }
@@ -95,13 +96,13 @@ fn fedem_with_every_covariance_batch_and_memory() {
 
 #[test]
 fn vr_fedem_in_every_form() {
-    let oracle = Oracle::Spider { inner: 2 };
+    let estimator = Estimator::Spider { inner: 2 };
     for replacement in [true, false] {
         let batch = Batch::Sample { size: 7, replacement, local_steps: 1 };
         for form in [Form::Pair, Form::State, Form::Lean] {
             let name = format!("vr-fedem, {form:?}, replacement: {replacement}");
             let setup =
-                Setup { oracle, batch, form, codec: dither(), gamma: 0.1, ..Setup::default() };
+                Setup { estimator, batch, form, codec: dither(), gamma: 0.1, ..Setup::default() };
             passes(&name, &setup.erased(), 6);
         }
     }
@@ -110,17 +111,17 @@ fn vr_fedem_in_every_form() {
 #[test]
 fn fedem_with_codecs_for_single_clients() {
     let mut fit = Setup { codec: dither(), gamma: 0.1, ..Setup::default() }.typed();
-    let q = fit.model.statistic_len();
+    let q = fit.oracle.model.statistic_len();
     let own = Uplink::new(Codec::Natural, UpRule::Memory { alpha: 0.5 }, q).unwrap();
-    fit.uplinks.push(own);
-    fit.own_uplinks = BTreeMap::from([(1, 1), (4, 1)]);
+    fit.terms.uplinks.push(own);
+    fit.terms.own_uplinks = BTreeMap::from([(1, 1), (4, 1)]);
     passes("fedem, codecs for single clients", &Erased(fit, BindRows), 4);
 }
 
 #[test]
 fn fedem_that_starts_from_examples() {
     let mut fit = Setup { gamma: 0.1, ..Setup::default() }.typed();
-    fit.initial = Arc::new(GmmInitial::plain(GmmStart::Examples));
+    fit.oracle.initial = Arc::new(GmmInitial::plain(GmmStart::Examples));
     passes("fedem, examples", &Erased(fit, BindRows), 4);
 }
 
@@ -136,7 +137,7 @@ fn the_constants_of_the_theory() {
     let setup = Setup { codec: dither(), batch, ..Setup::default() };
     let method = Erased(Constants { fit: setup.typed(), participation: 0.5 }, BindRows);
     passes("constants", &method, 20);
-    let setup = Setup { oracle: Oracle::Spider { inner: 5 }, ..setup };
+    let setup = Setup { estimator: Estimator::Spider { inner: 5 }, ..setup };
     let method = Erased(Constants { fit: setup.typed(), participation: 1.0 }, BindRows);
     passes("constants of vr-fedem", &method, 20);
 }
@@ -164,7 +165,7 @@ fn the_gradient_family() {
     let batch = Batch::Sample { size: 5, replacement: true, local_steps: 1 };
     let passes = |name: &str, setup: &sgd::Setup, average: Average| {
         let mut method = setup.method(&data);
-        method.0.average = average;
+        method.0.oracle.average = average;
         laws(&MethodUnderTest { name, method: &method, data: &data, exchanges: 4 });
     };
     for preset in [

@@ -51,7 +51,7 @@ fn with_everyone_and_exact_codecs_the_three_forms_are_one() {
         let pair = go(Form::Pair);
         for form in [Form::State, Form::Lean] {
             for (a, b) in go(form).iter().zip(&pair) {
-                let gap = relative_gap(&a.s_hat, &b.s_hat);
+                let gap = relative_gap(&a.global.s_hat, &b.global.s_hat);
                 assert!(gap < 1e-11, "{form:?}, {covariance:?}, round {}: {gap:e}", a.round);
             }
         }
@@ -167,7 +167,7 @@ fn one_group_is_shared_and_with_everyone_a_group_each_is_per_client() {
             ..Setup::default()
         };
         let trace = run(&setup, &tables, Participation::Everyone, Faults::default(), 0);
-        trace.states.last().unwrap().s_hat.clone()
+        trace.states.last().unwrap().global.s_hat.clone()
     };
     assert_eq!(go(Memories::Groups(8)), go(Memories::PerClient));
     assert_ne!(go(Memories::Groups(1)), go(Memories::PerClient));

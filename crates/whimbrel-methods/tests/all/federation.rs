@@ -9,8 +9,9 @@ use whimbrel_data::{Covariance as Spread, Heterogeneity, Mixture, MixtureSpec, S
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
 use whimbrel_methods::fedem::{
-    Batch, BindRows, Budget, FedEm, FirstMemories, Form, Oracle, Server, Weights,
+    Batch, Budget, Em, Estimator, FedEm, FirstMemories, Form, Server, Weights,
 };
+use whimbrel_methods::federated::{BindRows, Terms};
 use whimbrel_methods::gmm::{GmmInitial, GmmStart};
 use whimbrel_methods::step::Schedule;
 use whimbrel_models::LatentModel;
@@ -66,7 +67,7 @@ pub struct Setup {
     pub memories: FirstMemories,
     pub gamma: f64,
     pub rounds: u32,
-    pub oracle: Oracle,
+    pub estimator: Estimator,
     pub batch: Batch,
     pub weights: Weights,
     pub form: Form,
@@ -83,7 +84,7 @@ impl Default for Setup {
             memories: FirstMemories::Oracle,
             gamma: 1.0,
             rounds: 200,
-            oracle: Oracle::Minibatch,
+            estimator: Estimator::Minibatch,
             batch: Batch::Full,
             weights: Weights::Samples,
             form: Form::Pair,
@@ -99,26 +100,30 @@ impl Setup {
         let alpha = self.alpha.unwrap_or_else(|| em_alpha(self.codec.omega(q).unwrap()));
         let rule = if self.memory { UpRule::Memory { alpha } } else { UpRule::Plain };
         FedEm {
-            initial: Arc::new(GmmInitial::plain(start(&model))),
-            schedule: Schedule::constant(self.gamma).unwrap(),
-            budget: Budget::Rounds(self.rounds),
-            oracle: self.oracle,
-            batch: self.batch,
-            weights: self.weights,
-            memories: self.memories.clone(),
-            uplinks: vec![Uplink::new(self.codec.clone(), rule, q).unwrap()],
-            own_uplinks: BTreeMap::new(),
-            form: self.form,
-            downlink: match &self.down {
-                Some((codec, rule)) => {
-                    let d = self.form.published_len(&model);
-                    let blocks = self.form.blocks(&model);
-                    let whole = Downlink::new(codec.clone(), rule.clone(), d, false).unwrap();
-                    whole.with_blocks(&blocks).unwrap()
-                }
-                None => Downlink::exact(self.form.published_len(&model)),
+            terms: Terms {
+                budget: Budget::Rounds(self.rounds),
+                weights: self.weights,
+                memories: self.memories.clone(),
+                uplinks: vec![Uplink::new(self.codec.clone(), rule, q).unwrap()],
+                own_uplinks: BTreeMap::new(),
+                downlink: match &self.down {
+                    Some((codec, rule)) => {
+                        let d = self.form.published_len(&model);
+                        let blocks = self.form.blocks(&model);
+                        let whole = Downlink::new(codec.clone(), rule.clone(), d, false).unwrap();
+                        whole.with_blocks(&blocks).unwrap()
+                    }
+                    None => Downlink::exact(self.form.published_len(&model)),
+                },
             },
-            model,
+            oracle: Em {
+                initial: Arc::new(GmmInitial::plain(start(&model))),
+                schedule: Schedule::constant(self.gamma).unwrap(),
+                estimator: self.estimator,
+                batch: self.batch,
+                form: self.form,
+                model,
+            },
         }
     }
 

@@ -10,7 +10,7 @@ use whimbrel_methods::fedem::{Client, FirstMemories, Peer, Server};
 fn check_memories(simulator: &Simulator<'_>) {
     let machine = simulator.machine();
     let server = machine.server().downcast_ref::<Server>().unwrap();
-    let mut sum = vec![0.0; server.s_hat.len()];
+    let mut sum = vec![0.0; server.global.s_hat.len()];
     let mut scale = 1e-300;
     let (mut total, mut enrolled) = (0.0, 0);
     for id in machine.enrolled() {
@@ -90,6 +90,9 @@ fn a_client_that_joins_late_counts_like_one_from_the_start() {
     let setup = Setup { rounds: 2500, ..setup };
     let all = run(&setup, &tables, bernoulli(0.75), Faults::default(), 2500);
     assert!(late.fields[0].1 < 1e-20, "{:e}", late.fields[0].1);
-    let gap = relative_gap(&late.states.last().unwrap().theta, &all.states.last().unwrap().theta);
+    let gap = relative_gap(
+        &late.states.last().unwrap().global.theta,
+        &all.states.last().unwrap().global.theta,
+    );
     assert!(gap < 1e-9, "{gap:e}");
 }

@@ -8,8 +8,9 @@ use whimbrel_core::method::MetricValue;
 use whimbrel_core::{ClientData, DynMethod, Erased, FeatureRows, Key, Labelled};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
+use whimbrel_methods::federated::{BindRows, FirstMemories, Terms};
 use whimbrel_methods::settings::{Batch, Budget, Weights};
-use whimbrel_methods::sgd::{Average, BindExamples, Preset, Server, Sgd, StepRule};
+use whimbrel_methods::sgd::{Average, Gradient, Preset, Server, Sgd, StepRule};
 use whimbrel_models::convex::{Logistic, Penalty};
 
 const DIMS: usize = 6;
@@ -33,7 +34,7 @@ fn clients() -> Vec<ClientData> {
     (0..CLIENTS).map(one).collect()
 }
 
-fn method(preset: Preset, batch: Batch, rounds: u32) -> Erased<Sgd, BindExamples> {
+fn method(preset: Preset, batch: Batch, rounds: u32) -> Erased<Sgd, BindRows> {
     let penalty = Penalty::Bounded(0.1);
     let codec = Codec::dithering(4, Norm::P(2), None).unwrap();
     let omega = codec.omega(DIMS).unwrap();
@@ -42,26 +43,30 @@ fn method(preset: Preset, batch: Batch, rounds: u32) -> Erased<Sgd, BindExamples
     let alpha = (1.0 / (8.0 * omega)).min(0.5);
     let down_rule = preset.downlink(&down, DIMS, Some(alpha), None).unwrap();
     let method = Sgd {
-        problem: Arc::new(Logistic::penalised(penalty, false).unwrap()),
-        dimension: DIMS,
-        batch,
-        budget: Budget::Rounds(rounds),
-        step: StepRule::Theory,
-        momentum: 0.0,
-        average: Average::Last,
-        weights: Weights::Equal,
-        participation: 1.0,
-        open_memories: true,
-        uplinks: vec![Uplink::new(codec, rule, DIMS).unwrap()],
-        own_uplinks: BTreeMap::new(),
-        downlink: Downlink::new(down, down_rule, DIMS, false).unwrap(),
-        reference: None,
+        oracle: Gradient {
+            problem: Arc::new(Logistic::penalised(penalty, false).unwrap()),
+            dimension: DIMS,
+            batch,
+            step: StepRule::Theory,
+            momentum: 0.0,
+            average: Average::Last,
+            participation: 1.0,
+            reference: None,
+        },
+        terms: Terms {
+            budget: Budget::Rounds(rounds),
+            weights: Weights::Equal,
+            memories: FirstMemories::Oracle,
+            uplinks: vec![Uplink::new(codec, rule, DIMS).unwrap()],
+            own_uplinks: BTreeMap::new(),
+            downlink: Downlink::new(down, down_rule, DIMS, false).unwrap(),
+        },
     };
-    Erased(method, BindExamples)
+    Erased(method, BindRows)
 }
 
 /// `||∇F||²` at the start and at the end, and the server's last state.
-fn run(method: &Erased<Sgd, BindExamples>) -> (f64, f64, Server) {
+fn run(method: &Erased<Sgd, BindRows>) -> (f64, f64, Server) {
     let data = clients().iter().map(|d| method.bind(d).unwrap()).collect();
     let names = (0..CLIENTS).map(|i| i.to_string()).collect();
     let federation = Federation { names, data };
@@ -90,9 +95,9 @@ fn mcm_and_diana_reach_a_stationary_point_of_a_loss_that_is_not_convex() {
     for preset in [Preset::Diana, Preset::Mcm] {
         let (first, last, server) = run(&method(preset, Batch::Full, 4000));
         assert!(last < 1e-10 * first, "{}: {first:e} {last:e}", preset.name());
-        assert_eq!(server.bounds.gamma, server.bounds.gamma_max);
+        assert_eq!(server.global.bounds.gamma, server.global.bounds.gamma_max);
         // Away from where the penalty is convex: |w_j| above 1/sqrt(3) bends down.
-        assert!(server.w.iter().any(|w| w.abs() > 0.6), "{:?}", server.w);
+        assert!(server.global.w.iter().any(|w| w.abs() > 0.6), "{:?}", server.global.w);
     }
 }
 
@@ -102,7 +107,7 @@ fn minibatches_take_a_shorter_step_the_longer_the_run() {
     let gamma = |rounds| {
         let (first, last, server) = run(&method(Preset::Mcm, batch, rounds));
         assert!(last < first, "{first:e} {last:e}");
-        server.bounds.gamma
+        server.global.bounds.gamma
     };
     let (short, long) = (gamma(1000), gamma(4000));
     assert!((short / long - 2.0).abs() < 1e-12, "{short:e} {long:e}");

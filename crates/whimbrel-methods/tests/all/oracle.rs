@@ -5,7 +5,7 @@ use std::sync::Arc;
 use whimbrel_core::{ClientData, DynMethod, Error, Key, RowStream};
 use whimbrel_data::{Covariance as Spread, Heterogeneity, Mixture, MixtureSpec, Sizes};
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
-use whimbrel_methods::fedem::{Batch, Client, Server};
+use whimbrel_methods::fedem::{Batch, Client, Estimator, Server};
 use whimbrel_models::gmm::Covariance;
 
 #[test]
@@ -59,18 +59,18 @@ fn a_stream_is_read_row_after_row_and_finds_the_truth() {
     while simulator.step().unwrap().is_some() {}
     for client in simulator.clients() {
         // The first round stands at the head of the stream and does not move on.
-        assert_eq!(client.downcast_ref::<Client>().unwrap().position, 1499 * 20);
+        assert_eq!(client.downcast_ref::<Client>().unwrap().own.position, 1499 * 20);
     }
     let server = simulator.machine().server().downcast_ref::<Server>().unwrap();
     // theta: logits (2), means (4), covariance (3). 300,000 rows and gamma = 0.02: errors of the
     // means near 0.03; six of those are a false alarm of 1e-8.
-    for (mean, truth) in server.theta[2..6].iter().zip([-1.5, 0.0, 1.5, 1.0]) {
+    for (mean, truth) in server.global.theta[2..6].iter().zip([-1.5, 0.0, 1.5, 1.0]) {
         assert!((mean - truth).abs() < 0.2, "{mean} for {truth}");
     }
 }
 
 #[test]
 fn a_full_batch_of_a_stream_is_refused() {
-    let method = Setup::default().typed();
-    assert!(matches!(method.check_stream(), Err(Error::Config { .. })));
+    let checked = Estimator::Minibatch.check_stream(&Batch::Full);
+    assert!(matches!(checked, Err(Error::Config { .. })));
 }

@@ -38,7 +38,7 @@ fn everyone_exact_full_batch_step_one_is_pooled_em() {
         let setup = Setup { covariance: covariance.clone(), ..Setup::default() };
         let trace = run(&setup, &tables, Participation::Everyone, Faults::default(), 0);
         for (ours, pooled) in trace.states.iter().zip(pooled_em(covariance, &tables, 200)) {
-            let gap = relative_gap(&ours.theta, &pooled);
+            let gap = relative_gap(&ours.global.theta, &pooled);
             assert!(gap < 1e-10, "round {}: {gap:e}", ours.round);
         }
     }
@@ -58,7 +58,10 @@ fn with_everyone_and_an_exact_codec_memories_do_not_matter() {
         let trace = run(&other, &tables, Participation::Everyone, Faults::default(), 0);
         for (a, b) in trace.states.iter().zip(&reference.states) {
             // Rounding of h_i + (g - h_i), a few units in the last place per round.
-            assert!(relative_gap(&a.s_hat, &b.s_hat) < 1e-13 * f64::from(a.round), "{alpha}");
+            assert!(
+                relative_gap(&a.global.s_hat, &b.global.s_hat) < 1e-13 * f64::from(a.round),
+                "{alpha}"
+            );
         }
     }
 }
@@ -72,8 +75,8 @@ fn a_batch_of_every_row_without_replacement_is_the_full_batch() {
     let a = run(&base, &tables, Participation::Everyone, Faults::default(), 0);
     let b = run(&sampled, &tables, Participation::Everyone, Faults::default(), 0);
     for (a, b) in a.states.iter().zip(&b.states) {
-        assert!(relative_gap(&a.s_hat, &b.s_hat) < 1e-12);
-        assert_eq!(a.expectations, b.expectations);
+        assert!(relative_gap(&a.global.s_hat, &b.global.s_hat) < 1e-12);
+        assert_eq!(a.rows_used, b.rows_used);
     }
 }
 
@@ -85,7 +88,7 @@ fn equal_weights_equal_row_weights_where_clients_are_equally_large() {
     let a = run(&rows, &tables, Participation::Everyone, Faults::default(), 0);
     let b = run(&equal, &tables, Participation::Everyone, Faults::default(), 0);
     for (a, b) in a.states.iter().zip(&b.states) {
-        assert!(relative_gap(&a.s_hat, &b.s_hat) < 1e-12);
+        assert!(relative_gap(&a.global.s_hat, &b.global.s_hat) < 1e-12);
     }
 }
 
@@ -97,6 +100,6 @@ fn dem_is_fedem_with_a_plain_uplink_and_with_everyone_and_no_compression_they_ag
     let a = run(&fedem, &tables, Participation::Everyone, Faults::default(), 0);
     let b = run(&dem, &tables, Participation::Everyone, Faults::default(), 0);
     for (a, b) in a.states.iter().zip(&b.states) {
-        assert!(relative_gap(&a.s_hat, &b.s_hat) < 1e-12);
+        assert!(relative_gap(&a.global.s_hat, &b.global.s_hat) < 1e-12);
     }
 }

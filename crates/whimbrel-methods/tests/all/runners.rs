@@ -7,7 +7,7 @@ use whimbrel_core::{ClientData, ClientId, Probability, Table, Wire};
 use whimbrel_engine::journal::Line;
 use whimbrel_engine::participation::everyone;
 use whimbrel_engine::{Faults, Journal, Participation, Simulator};
-use whimbrel_methods::fedem::{Batch, Client, FirstMemories, Oracle, Server};
+use whimbrel_methods::fedem::{Batch, Client, Estimator, FirstMemories, Server};
 
 fn participation() -> Participation {
     Participation::Bernoulli(Probability::new(0.6).unwrap())
@@ -24,7 +24,7 @@ fn setups() -> Vec<Setup> {
         Setup { codec: dither(), gamma: 0.1, rounds: 30, batch, memory: false, ..Setup::default() },
         Setup {
             codec: dither(),
-            oracle: Oracle::Spider { inner: 4 },
+            estimator: Estimator::Spider { inner: 4 },
             batch,
             gamma: 0.1,
             rounds: 30,
@@ -39,7 +39,8 @@ fn typed_loop(setup: &Setup, tables: &[Table]) -> Vec<u8> {
     let (method, keys, faults) = (setup.typed(), keys(), faults());
     let ids: Vec<ClientId> = (0..tables.len() as u32).map(ClientId).collect();
     let bind = |t: &Table| {
-        whimbrel_models::LatentModel::bind(&method.model, &ClientData::Table(t.clone())).unwrap()
+        whimbrel_models::LatentModel::bind(&method.oracle.model, &ClientData::Table(t.clone()))
+            .unwrap()
     };
     let data: Vec<_> = tables.iter().map(bind).collect();
     let enrolled =

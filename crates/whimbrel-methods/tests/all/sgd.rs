@@ -9,9 +9,10 @@ use whimbrel_core::{ClientData, DynMethod, Erased, Key, Probability};
 use whimbrel_data::LeastSquaresSpec;
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
+use whimbrel_methods::federated::{BindRows, FirstMemories, Terms};
 use whimbrel_methods::settings::{Batch, Budget, Weights};
 use whimbrel_methods::sgd::preset::UpKind;
-use whimbrel_methods::sgd::{Average, BindExamples, Preset, Reference, Server, Sgd, StepRule};
+use whimbrel_methods::sgd::{Average, Gradient, Preset, Reference, Server, Sgd, StepRule};
 use whimbrel_models::convex::{LeastSquares, Problem, solve};
 
 const DIMS: usize = 20;
@@ -53,7 +54,7 @@ impl Setup {
         }
     }
 
-    pub fn method(&self, data: &[ClientData]) -> Erased<Sgd, BindExamples> {
+    pub fn method(&self, data: &[ClientData]) -> Erased<Sgd, BindRows> {
         let problem: Arc<dyn Problem> = Arc::new(LeastSquares::new(0.0, false).unwrap());
         let bound: Vec<_> = data.iter().map(|d| problem.bind(d).unwrap()).collect();
         let weighted: Vec<_> = bound.iter().map(|e| (1.0 / CLIENTS as f64, e)).collect();
@@ -70,22 +71,26 @@ impl Setup {
         let down = if down_compressed { self.down.clone() } else { Codec::Exact };
         let down_rule = self.preset.downlink(&down, DIMS, None, self.groups).unwrap();
         let method = Sgd {
-            problem,
-            dimension: DIMS,
-            batch: self.batch,
-            budget: Budget::Rounds(self.rounds),
-            step: StepRule::OverSmoothness { factor: self.over_l, frobenius: false },
-            momentum: 0.0,
-            average: Average::Last,
-            weights: Weights::Equal,
-            participation: 1.0,
-            open_memories: true,
-            uplinks: vec![Uplink::new(up, rule, DIMS).unwrap()],
-            own_uplinks: BTreeMap::new(),
-            downlink: Downlink::new(down, down_rule, DIMS, false).unwrap(),
-            reference: Some(Reference { w: optimum.w, f_star: optimum.f_star }),
+            oracle: Gradient {
+                problem,
+                dimension: DIMS,
+                batch: self.batch,
+                step: StepRule::OverSmoothness { factor: self.over_l, frobenius: false },
+                momentum: 0.0,
+                average: Average::Last,
+                participation: 1.0,
+                reference: Some(Reference { w: optimum.w, f_star: optimum.f_star }),
+            },
+            terms: Terms {
+                budget: Budget::Rounds(self.rounds),
+                weights: Weights::Equal,
+                memories: FirstMemories::Oracle,
+                uplinks: vec![Uplink::new(up, rule, DIMS).unwrap()],
+                own_uplinks: BTreeMap::new(),
+                downlink: Downlink::new(down, down_rule, DIMS, false).unwrap(),
+            },
         };
-        Erased(method, BindExamples)
+        Erased(method, BindRows)
     }
 
     /// The final server state and the excess loss every 100 rounds.
@@ -166,7 +171,7 @@ fn reductions_hold_bit_for_bit() {
     let data = examples(0.3);
     let sampled = Batch::Sample { size: 10, replacement: true, local_steps: 1 };
     let of = |preset| Setup { batch: sampled, rounds: 60, ..Setup::of(preset) };
-    let w = |setup: Setup| setup.run(&data, everyone()).0.w;
+    let w = |setup: Setup| setup.run(&data, everyone()).0.global.w;
     let diana = w(of(Preset::Diana));
     assert_eq!(w(Setup { down: Codec::Exact, ..of(Preset::Mcm) }), diana);
     assert_eq!(w(Setup { down: Codec::Exact, ..of(Preset::RandMcm) }), diana);
@@ -216,7 +221,7 @@ fn a_single_memory_with_resets_converges() {
     let single = DownRule::Preserved { alpha, memories: Memories::Single { reset: Some(18) } };
     let setup = Setup { over_l: 0.2, rounds: 1500, ..Setup::of(Preset::Mcm) };
     let mut method = setup.method(&data);
-    method.0.downlink = Downlink::new(dither(1), single, DIMS, false).unwrap();
+    method.0.terms.downlink = Downlink::new(dither(1), single, DIMS, false).unwrap();
     let bound = data.iter().map(|d| method.bind(d).unwrap()).collect();
     let federation = Federation { names: vec![String::new(); CLIENTS], data: bound };
     let half = Participation::Bernoulli(Probability::new(0.5).unwrap());
@@ -225,7 +230,7 @@ fn a_single_memory_with_resets_converges() {
             .unwrap();
     while simulator.step().unwrap().is_some() {}
     let server = simulator.machine().server().downcast_ref::<Server>().unwrap();
-    let reference = method.0.reference.as_ref().unwrap();
-    let gap: f64 = server.w.iter().zip(&reference.w).map(|(a, b)| (a - b).powi(2)).sum();
+    let reference = method.0.oracle.reference.as_ref().unwrap();
+    let gap: f64 = server.global.w.iter().zip(&reference.w).map(|(a, b)| (a - b).powi(2)).sum();
     assert!(gap < 1e-6, "{gap:e}");
 }

@@ -4,7 +4,8 @@ use crate::federation::*;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{Erased, Probability};
 use whimbrel_engine::{Faults, Participation, Simulator};
-use whimbrel_methods::fedem::{Batch, BindRows, Oracle};
+use whimbrel_methods::fedem::{Batch, Estimator};
+use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::spider::{Smoothness, Spider};
 use whimbrel_methods::theory::Constants;
 use whimbrel_models::gmm::Covariance;
@@ -80,7 +81,7 @@ fn the_step_of_vr_fedem_is_that_of_its_constants_and_converges() {
     let sample = |size| Batch::Sample { size, replacement: true, local_steps: 1 };
     let base = Setup {
         covariance: Covariance::Known(TRUTH.to_vec()),
-        oracle: Oracle::Spider { inner: 12 },
+        estimator: Estimator::Spider { inner: 12 },
         codec: dither(),
         batch: sample(2),
         ..Setup::default()
@@ -98,8 +99,10 @@ fn the_step_of_vr_fedem_is_that_of_its_constants_and_converges() {
     assert_eq!(gamma, spider.step(&of));
     assert_eq!((value(&found, "inner"), value(&found, "batch")), (12.0, 2.0));
     // The mean of squares over rows is at least the square of the mean's constant.
-    let smooth =
-        value(&constants(&Setup { oracle: Oracle::Minibatch, ..base.clone() }, 1.0), "lipschitz");
+    let smooth = value(
+        &constants(&Setup { estimator: Estimator::Minibatch, ..base.clone() }, 1.0),
+        "lipschitz",
+    );
     assert!(of.lipschitz >= smooth * (1.0 - 1e-9), "{} against {smooth}", of.lipschitz);
     let gamma_of = |setup: &Setup| value(&constants(setup, 1.0), "gamma");
     assert!(gamma_of(&Setup { batch: sample(1), ..base.clone() }) < gamma);

@@ -9,7 +9,7 @@ use whimbrel_codec::channel::{DownRule, Feedback, Memories, blocks_omega, gradie
 use whimbrel_core::{ClientData, ClientId, Error, Key, Probability, Table};
 use whimbrel_data::Sizes;
 use whimbrel_engine::{Faults, Participation, Simulator};
-use whimbrel_methods::fedem::{Batch, Client, FirstMemories, Form, Oracle, Server};
+use whimbrel_methods::fedem::{Batch, Client, Estimator, FirstMemories, Form, Server};
 use whimbrel_methods::gmm::GmmStart;
 use whimbrel_methods::settings::DRAW;
 use whimbrel_models::gmm::Covariance;
@@ -78,7 +78,7 @@ fn one_client_and_an_exact_codec_is_spider_em() {
     for batch in [batch(4, true), batch(4, false)] {
         let setup = Setup {
             covariance: known(),
-            oracle: Oracle::Spider { inner: 7 },
+            estimator: Estimator::Spider { inner: 7 },
             batch,
             memories: FirstMemories::Zero,
             gamma: 0.2,
@@ -88,7 +88,7 @@ fn one_client_and_an_exact_codec_is_spider_em() {
         let everyone = Participation::Everyone;
         let trace = run(&setup, std::slice::from_ref(&table), everyone, Faults::default(), 0);
         for (ours, naive) in trace.states.iter().zip(spider_em(&table, 7, batch, 0.2, 60)) {
-            let gap = relative_gap(&ours.s_hat, &naive);
+            let gap = relative_gap(&ours.global.s_hat, &naive);
             // Some ten roundings a round, which contraction keeps from growing.
             assert!(gap < 1e-13 * f64::from(ours.round), "round {}: {gap:e}", ours.round);
         }
@@ -99,9 +99,9 @@ fn one_client_and_an_exact_codec_is_spider_em() {
 fn full_batches_without_replacement_are_fedem() {
     let tables = unequal(9);
     for form in [Form::Pair, Form::State, Form::Lean] {
-        let go = |oracle, batch| {
+        let go = |estimator, batch| {
             let setup = Setup {
-                oracle,
+                estimator,
                 batch,
                 form,
                 codec: dither(),
@@ -111,10 +111,10 @@ fn full_batches_without_replacement_are_fedem() {
             };
             run(&setup, &tables, bernoulli(0.6), Faults::default(), 0).states
         };
-        let fedem = go(Oracle::Minibatch, Batch::Full);
+        let fedem = go(Estimator::Minibatch, Batch::Full);
         for batch in [Batch::Full, batch(1000, false)] {
-            for (a, b) in go(Oracle::Spider { inner: 8 }, batch).iter().zip(&fedem) {
-                let gap = relative_gap(&a.s_hat, &b.s_hat);
+            for (a, b) in go(Estimator::Spider { inner: 8 }, batch).iter().zip(&fedem) {
+                let gap = relative_gap(&a.global.s_hat, &b.global.s_hat);
                 assert!(gap < 1e-11, "{form:?}, {batch:?}, round {}: {gap:e}", a.round);
             }
         }
@@ -129,7 +129,7 @@ fn the_epoch_counts_what_is_computed() {
     let (inner, b) = (6, 5);
     for replacement in [true, false] {
         let setup = Setup {
-            oracle: Oracle::Spider { inner },
+            estimator: Estimator::Spider { inner },
             batch: batch(b, replacement),
             codec: dither(),
             gamma: 0.1,
@@ -154,25 +154,25 @@ fn the_epoch_counts_what_is_computed() {
             }
             fit_rounds += u32::from(is_fit);
             let server = simulator.machine().server().downcast_ref::<Server>().unwrap();
-            assert_eq!(server.expectations, counted, "after exchange {}", done.exchange);
+            assert_eq!(server.rows_used, counted, "after exchange {}", done.exchange);
         }
         // Both ends agree on where each recursion stands.
         for (id, outer) in loops {
             let client = simulator.clients()[id.0 as usize].downcast_ref::<Client>().unwrap();
-            assert_eq!(client.running.as_ref().unwrap().outer, outer);
+            assert_eq!(client.own.running.as_ref().unwrap().outer, outer);
         }
     }
 }
 
 #[test]
 fn the_planned_cost_is_the_mean_of_what_is_computed() {
-    let oracle = Oracle::Spider { inner: 20 };
+    let estimator = Estimator::Spider { inner: 20 };
     // One pass and 19 changes in twenty rounds.
-    let all = oracle.expectations_mean(&batch(5, true), 100, 1.0);
+    let all = estimator.expectations_mean(&batch(5, true), 100, 1.0);
     assert!((all - (100.0 + 19.0 * 10.0) / 20.0).abs() < 1e-12, "{all}");
     let tables = tables(50, Sizes::Equal(30));
     let setup = Setup {
-        oracle: Oracle::Spider { inner: 4 },
+        estimator: Estimator::Spider { inner: 4 },
         batch: batch(3, true),
         gamma: 0.1,
         rounds: 401,
@@ -180,9 +180,9 @@ fn the_planned_cost_is_the_mean_of_what_is_computed() {
         ..Setup::default()
     };
     let trace = run(&setup, &tables, bernoulli(0.3), Faults::default(), 0);
-    let fit = trace.states.last().unwrap().expectations - trace.states[0].expectations;
+    let fit = trace.states.last().unwrap().rows_used - trace.states[0].rows_used;
     let mean = fit as f64 / (400.0 * 50.0);
-    let planned = setup.oracle.expectations_mean(&setup.batch, 30, 0.3);
+    let planned = setup.estimator.expectations_mean(&setup.batch, 30, 0.3);
     // 5,000 loops of a client, each of at most 48 expectations with a standard deviation near 12:
     // 0.04 a round is five standard errors, a false alarm of 1e-6; the seed is fixed.
     assert!((mean - planned).abs() < 5.0 * 12.0 / 4.0 / 5000f64.sqrt(), "{mean} for {planned}");
@@ -191,7 +191,7 @@ fn the_planned_cost_is_the_mean_of_what_is_computed() {
 /// The field after so many epochs, on 100 heterogeneous clients of 100 points.
 fn field_at_epoch(setup: &Setup, p: f64, epochs: f64) -> f64 {
     let tables = tables(100, Sizes::Equal(100));
-    let per_round = setup.oracle.expectations_mean(&setup.batch, 100, p) / 100.0;
+    let per_round = setup.estimator.expectations_mean(&setup.batch, 100, p) / 100.0;
     // The first round and the memories' opening are a pass each.
     let rounds = 1 + ((epochs - 2.0) / per_round) as u32;
     let setup = Setup { rounds, ..setup.clone() };
@@ -202,8 +202,11 @@ fn field_at_epoch(setup: &Setup, p: f64, epochs: f64) -> f64 {
 fn it_converges_where_minibatches_leave_a_plateau() {
     let base = Setup { covariance: known(), codec: dither(), gamma: 0.1, ..Setup::default() };
     for p in [1.0, 0.75] {
-        let reduced =
-            Setup { oracle: Oracle::Spider { inner: 20 }, batch: batch(5, true), ..base.clone() };
+        let reduced = Setup {
+            estimator: Estimator::Spider { inner: 20 },
+            batch: batch(5, true),
+            ..base.clone()
+        };
         let field = field_at_epoch(&reduced, p, 60.0);
         assert!(field < 1e-12, "vr-fedem, p = {p}: {field:e}");
         let plain = Setup { batch: batch(20, true), ..base.clone() };
@@ -222,7 +225,7 @@ fn every_form_and_preserved_downlink_converges() {
             let setup = Setup {
                 covariance: known(),
                 codec: dither(),
-                oracle: Oracle::Spider { inner: 20 },
+                estimator: Estimator::Spider { inner: 20 },
                 batch: batch(5, true),
                 gamma: 0.1,
                 form,
@@ -241,7 +244,7 @@ fn the_state_form_runs_over_degraded_downlinks() {
         let setup = Setup {
             covariance: known(),
             codec: dither(),
-            oracle: Oracle::Spider { inner: 20 },
+            estimator: Estimator::Spider { inner: 20 },
             batch: batch(5, false),
             gamma: 0.1,
             form: Form::State,
@@ -263,7 +266,7 @@ fn lost_uploads_and_late_joiners_do_not_move_the_fixed_point() {
     let setup = Setup {
         covariance: known(),
         codec: dither(),
-        oracle: Oracle::Spider { inner: 15 },
+        estimator: Estimator::Spider { inner: 15 },
         batch: batch(4, true),
         gamma: 0.05,
         rounds: 3000,
@@ -275,9 +278,12 @@ fn lost_uploads_and_late_joiners_do_not_move_the_fixed_point() {
 
 #[test]
 fn a_stream_is_refused() {
-    let setup =
-        Setup { oracle: Oracle::Spider { inner: 5 }, batch: batch(5, true), ..Setup::default() };
-    let Err(Error::Config { what, .. }) = setup.typed().check_stream() else {
+    let setup = Setup {
+        estimator: Estimator::Spider { inner: 5 },
+        batch: batch(5, true),
+        ..Setup::default()
+    };
+    let Err(Error::Config { what, .. }) = setup.estimator.check_stream(&setup.batch) else {
         panic!("a stream has no full pass")
     };
     assert!(what.contains("a stream has no end"), "{what}");
@@ -286,31 +292,35 @@ fn a_stream_is_refused() {
 #[test]
 fn a_round_without_its_outer_loop_is_a_peers_fault() {
     use whimbrel_core::method::Method;
-    let setup =
-        Setup { oracle: Oracle::Spider { inner: 5 }, batch: batch(5, true), ..Setup::default() };
+    let setup = Setup {
+        estimator: Estimator::Spider { inner: 5 },
+        batch: batch(5, true),
+        ..Setup::default()
+    };
     let method = Arc::new(setup.typed());
-    let data = method.model.bind(&ClientData::Table(unequal(1).remove(0))).unwrap();
+    let data = method.oracle.model.bind(&ClientData::Table(unequal(1).remove(0))).unwrap();
     let (client, summary) = method.enroll(&data, Key::root(1)).unwrap();
     let mut roster = std::iter::once((ClientId(0), summary.clone()));
     let mut server = method.start(&mut roster, Key::root(2)).unwrap();
     let peer = method.admit(&mut server, ClientId(0), &summary).unwrap();
     // As after the first round.
-    server.phase = whimbrel_methods::fedem::Phase::Fit;
+    server.kind = whimbrel_methods::federated::ExchangeKind::Round;
     server.round = 1;
     method
+        .oracle
         .model
         .expect(
-            &method.model.from_vector(&server.theta).unwrap(),
+            &method.oracle.model.from_vector(&server.global.theta).unwrap(),
             &data,
             Rows::All,
-            &mut server.s_hat,
+            &mut server.global.s_hat,
         )
         .unwrap();
     let (_, down) = method.downlink(&server, &(), &peer, Key::root(3)).unwrap();
-    assert_eq!(down.outer, Some(0));
+    assert_eq!(down.note, Some(whimbrel_methods::fedem::OuterLoop(0)));
     assert!(method.local_step(&client, &down, &data, Key::root(4)).is_ok());
     for wrong in [
-        whimbrel_methods::fedem::Down { outer: None, ..down.clone() },
+        whimbrel_methods::fedem::Down { note: None, ..down.clone() },
         whimbrel_methods::fedem::Down { uplink: 1, ..down },
     ] {
         let step = method.local_step(&client, &wrong, &data, Key::root(4));
@@ -324,7 +334,7 @@ fn an_exact_codec_needs_no_memories() {
         covariance: known(),
         codec: Codec::Exact,
         memory: false,
-        oracle: Oracle::Spider { inner: 20 },
+        estimator: Estimator::Spider { inner: 20 },
         batch: batch(5, true),
         gamma: 0.1,
         ..Setup::default()

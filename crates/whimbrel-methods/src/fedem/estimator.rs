@@ -17,7 +17,7 @@
 //! from the parameters of its *own* last active round; who is away does nothing. With everyone this
 //! is Algorithm 2, whose correction at k = 0 is zero.
 
-use super::{Client, Down, FedEm, Form};
+use super::{Em, Form, OuterLoop, Own};
 use crate::settings::{Batch, DRAW};
 use std::any::Any;
 use std::borrow::Cow;
@@ -28,7 +28,7 @@ use whimbrel_models::{LatentModel, Rows};
 
 /// How a client estimates its statistic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Oracle {
+pub enum Estimator {
     /// From a minibatch: Algorithm 1.
     Minibatch,
     /// By recursion from a full pass: Algorithm 2.
@@ -38,7 +38,7 @@ pub enum Oracle {
     },
 }
 
-impl Oracle {
+impl Estimator {
     /// The outer loop of fit round `k`, counted from zero; none where there are no loops.
     pub fn outer(self, k: u32) -> Option<u32> {
         match self {
@@ -72,6 +72,21 @@ impl Oracle {
                 loop_cost / f64::from(inner)
             }
         }
+    }
+
+    /// Refuses settings that a stream cannot serve.
+    pub fn check_stream(self, batch: &Batch) -> Result<()> {
+        if let Self::Spider { .. } = self {
+            return Err(Error::config(
+                "variance reduction starts each outer loop with a pass over all rows, and a stream has no end",
+            )
+            .hint("write stream = false in [data], or use kind = \"fedem\" in [method]"));
+        }
+        if *batch == Batch::Full {
+            return Err(Error::config("a stream has no end, so batch = \"full\" means nothing")
+                .hint("give a number of rows per round, such as batch = 20"));
+        }
+        Ok(())
     }
 }
 
@@ -109,7 +124,7 @@ impl Wire for Decoded {
     }
 }
 
-/// What one call of the oracle gives.
+/// What one call of the estimator gives.
 pub(super) struct Estimate {
     /// `S_{k+1,i}`.
     pub s_i: Vec<f64>,
@@ -119,24 +134,25 @@ pub(super) struct Estimate {
     pub running: Option<Running>,
 }
 
-impl<M: LatentModel> FedEm<M> {
+impl<M: LatentModel> Em<M> {
     /// `S_{k+1,i}` at the parameters received, with the coordinates in which they travelled.
     pub(super) fn estimate(
         &self,
-        client: &Client,
-        down: &Down,
+        own: &Own,
+        outer: Option<OuterLoop>,
         (theta, coordinates): (M::Parameters, Vec<f64>),
         data: &M::Data,
         key: Key,
     ) -> Result<Estimate> {
-        match self.oracle {
-            Oracle::Minibatch => {
-                let (s_i, position) = self.sampled_statistic(&theta, data, client.position, key)?;
+        match self.estimator {
+            Estimator::Minibatch => {
+                let (s_i, position) = self.sampled_statistic(&theta, data, own.position, key)?;
                 Ok(Estimate { s_i, position, running: None })
             }
-            Oracle::Spider { .. } => {
-                let outer = down.outer.ok_or_else(|| Error::peer("the outer loop is missing"))?;
-                let s_i = match client.running.as_ref().filter(|running| running.outer == outer) {
+            Estimator::Spider { .. } => {
+                let missing = || Error::peer("the outer loop is missing");
+                let OuterLoop(outer) = outer.ok_or_else(missing)?;
+                let s_i = match own.running.as_ref().filter(|running| running.outer == outer) {
                     // S_{t,0,i} = m^-1 Σ_j s̄_ij(T(Ŝ_{t,0}))                    (Alg. 2, l. 3, 20)
                     None => self.whole_statistic(&theta, data)?,
                     Some(running) => self.moved_on(running, &theta, data, key)?,
@@ -146,7 +162,7 @@ impl<M: LatentModel> FedEm<M> {
                 let exact = self.form != Form::State;
                 let decoded = Decoded(exact.then(|| Arc::new(theta) as _));
                 let running = Running { outer, s_i: s_i.clone(), theta: coordinates, decoded };
-                Ok(Estimate { s_i, position: client.position, running: Some(running) })
+                Ok(Estimate { s_i, position: own.position, running: Some(running) })
             }
         }
     }
@@ -208,20 +224,5 @@ impl<M: LatentModel> FedEm<M> {
             None => return Ok((self.whole_statistic(theta, data)?, position)),
         };
         Ok((s_i, position))
-    }
-
-    /// Refuses settings that a stream cannot serve.
-    pub fn check_stream(&self) -> Result<()> {
-        if let Oracle::Spider { .. } = self.oracle {
-            return Err(Error::config(
-                "variance reduction starts each outer loop with a pass over all rows, and a stream has no end",
-            )
-            .hint("write stream = false in [data], or use kind = \"fedem\" in [method]"));
-        }
-        if self.batch == Batch::Full {
-            return Err(Error::config("a stream has no end, so batch = \"full\" means nothing")
-                .hint("give a number of rows per round, such as batch = 20"));
-        }
-        Ok(())
     }
 }

@@ -1,0 +1,108 @@
+//! Evaluations: the judge's metrics and those of the channels.
+
+use super::{Answer, Client, ExchangeKind, Federated, Judge, Peer, Server};
+use crate::measures;
+use crate::settings::{check_figures, check_rows};
+use whimbrel_codec::channel::DownRule;
+use whimbrel_core::declare::Measure;
+use whimbrel_core::method::{Disclosure, Evaluate, Exposure, Metric, MetricValue};
+use whimbrel_core::{ClientId, Error, Result, sum::ExactSum, vector};
+
+impl<O: Judge> Evaluate for Federated<O> {
+    type Ask = O::Ask;
+    type Answer = Answer<O::Answer>;
+
+    fn ask(&self, server: &Server<O::Global>) -> Result<O::Ask> {
+        self.oracle.ask(&server.global, &self.terms)
+    }
+
+    fn answer(
+        &self,
+        client: &Client<O::Own>,
+        ask: &O::Ask,
+        data: &O::Data,
+    ) -> Result<Self::Answer> {
+        let (answer, limit) = self.oracle.answer(ask, &client.own, data, &self.terms)?;
+        // ||h_i − its limit||²
+        let memory_gap2 = limit.map(|mut gap| {
+            if !client.up.kept.is_empty() {
+                vector::axpy(&mut gap, -1.0, &client.up.kept);
+            }
+            vector::norm2_squared(&gap)
+        });
+        Ok(Answer { rows: self.oracle.rows(data), answer, memory_gap2 })
+    }
+
+    fn check(&self, id: ClientId, peer: &Peer<O::Record>, answer: &Self::Answer) -> Result<()> {
+        check_rows(id, answer.rows, peer.rows)?;
+        check_figures(id, answer.memory_gap2.as_slice())?;
+        self.oracle.check(id, &answer.answer)
+    }
+
+    fn loss(&self, answer: &Self::Answer) -> Option<f64> {
+        self.oracle.loss(&answer.answer)
+    }
+
+    fn measures(&self) -> Vec<Measure> {
+        let mut all = vec![measures::epoch()];
+        all.extend(self.oracle.measures());
+        all.extend(measures::channels());
+        if *self.terms.downlink.rule() == DownRule::Ghost {
+            all.push(measures::ghost());
+        }
+        all
+    }
+
+    fn conclude(
+        &self,
+        server: &Server<O::Global>,
+        answers: &mut dyn Iterator<Item = (ClientId, Self::Answer)>,
+    ) -> Result<Vec<Metric>> {
+        let (mut clients, mut gaps, mut gap_count) = (0, ExactSum::new(1), 0);
+        let mut failed = None;
+        let mut weighted = answers.map_while(|(id, answer)| {
+            clients += 1;
+            gap_count += u32::from(answer.memory_gap2.is_some());
+            let added = gaps.add(&[answer.memory_gap2.unwrap_or(0.0)], 1.0);
+            match added.and_then(|()| self.terms.weights.of(id, answer.rows)) {
+                Ok(weight) => Some((weight, answer.answer)),
+                Err(error) => {
+                    failed = Some(error);
+                    None
+                }
+            }
+        });
+        let judged = self.oracle.conclude(&server.global, &mut weighted, &self.context(server));
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        if clients == 0 {
+            return Err(Error::data("no client answered the evaluation"));
+        }
+        // Before they are opened, memories say nothing.
+        let opened = server.kind == ExchangeKind::Round && gap_count > 0;
+        let memory_gap2 = opened.then(|| gaps.value()[0] / f64::from(clients));
+        let mut metrics = vec![Metric::number("epoch", server.epoch())];
+        metrics.extend(judged?);
+        metrics.extend([
+            optional("update_norm2", server.update_norm2),
+            optional("memory_gap2", memory_gap2),
+            optional("local_variance", server.spread.map(|s| s.local2)),
+            optional("down_memory_gap2", server.spread.and_then(|s| s.memory2)),
+        ]);
+        if self.terms.downlink.ghost_bytes(&server.down).is_some() {
+            metrics.push(Metric::number("bits_down_ghost", 8.0 * server.ghost_bytes as f64));
+        }
+        Ok(metrics)
+    }
+}
+
+/// A metric that may be missing.
+pub(crate) fn optional(name: &'static str, value: Option<f64>) -> Metric {
+    Metric { name, value: value.map_or(MetricValue::Missing, MetricValue::Number) }
+}
+
+/// The declaration of a message that holds sums over a client's rows.
+pub(crate) fn aggregate(message: &'static str, meaning: &str, bytes_max: usize) -> Disclosure {
+    Disclosure { message, meaning: meaning.into(), bytes_max, exposure: Exposure::Aggregate }
+}

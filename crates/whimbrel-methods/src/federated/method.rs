@@ -1,0 +1,264 @@
+//! The loop around an oracle.
+
+use super::state::{Client, Down, Enrolment, ExchangeKind, Fold, Peer, Server, Up};
+use super::{Context, Federated, Member, Oracle, Received};
+use crate::settings::Budget;
+use std::borrow::Cow;
+use whimbrel_codec::channel::{DownMessage, Uplink};
+use whimbrel_core::method::{Artifact, Cohort, Disclosure, Method, Next, Sender};
+use whimbrel_core::{ClientId, Error, Key, Result, vector};
+
+impl<O: Oracle> Federated<O> {
+    /// What does not depend on the codec is the same on every uplink.
+    fn uplink(&self) -> &Uplink {
+        &self.terms.uplinks[0]
+    }
+
+    pub(super) fn context(&self, server: &Server<O::Global>) -> Context {
+        let first = self.oracle.first_question(&server.global).is_some();
+        Context {
+            kind: server.kind,
+            round: server.round,
+            k: server.round.saturating_sub(u32::from(first)),
+            total: server.total,
+            rows: server.rows,
+            clients: server.clients,
+        }
+    }
+}
+
+impl<O: Oracle> Method for Federated<O> {
+    type Data = O::Data;
+    type Server = Server<O::Global>;
+    type Peer = Peer<O::Record>;
+    type Client = Client<O::Own>;
+    type Summary = Enrolment<O::Summary>;
+    type Down = Down<O::Note, O::Private>;
+    type Up = Up;
+    type Broadcast = ();
+    type Fold = Fold;
+
+    fn enroll(&self, data: &O::Data, key: Key) -> Result<(Self::Client, Self::Summary)> {
+        let (own, summary) = self.oracle.enroll(data, key)?;
+        let (up, down) = (self.terms.up_client(), self.terms.downlink.client());
+        Ok((Client { up, down, own }, Enrolment { rows: self.oracle.rows(data), summary }))
+    }
+
+    fn start(
+        &self,
+        roster: &mut dyn Iterator<Item = (ClientId, Self::Summary)>,
+        key: Key,
+    ) -> Result<Self::Server> {
+        let mut members = roster.map(|(id, Enrolment { rows, summary })| {
+            Ok(Member { id, weight: self.terms.weights.of(id, rows)?, rows, summary })
+        });
+        let global = self.oracle.start(&mut members, &self.terms, key)?;
+        let (kind, down) = match self.oracle.first_question(&global) {
+            Some(_) => (ExchangeKind::FirstState, self.terms.downlink.server(&[])),
+            None => {
+                let published = self.oracle.published(&global);
+                (self.terms.after_first_state(), self.terms.downlink.server(&published))
+            }
+        };
+        Ok(Server {
+            kind,
+            round: 0,
+            global,
+            // `admit` adds each client, now and later.
+            total: 0.0,
+            rows: 0,
+            clients: 0,
+            up: self.uplink().server(),
+            down,
+            update_norm2: None,
+            spread: None,
+            rows_used: 0,
+            ghost_bytes: 0,
+        })
+    }
+
+    fn admit(
+        &self,
+        server: &mut Self::Server,
+        id: ClientId,
+        enrolment: &Self::Summary,
+    ) -> Result<Self::Peer> {
+        let Enrolment { rows, ref summary } = *enrolment;
+        let weight = self.terms.weights.of(id, rows)?;
+        let member = Member { id, weight, rows, summary };
+        self.oracle.admit(&mut server.global, &member)?;
+        server.total += weight;
+        server.rows += rows;
+        server.clients += 1;
+        if let Some(h_0) = self.terms.given_memory() {
+            vector::axpy(&mut server.up.memory_sum, weight, h_0);
+        }
+        let uplink = self.terms.own_uplinks.get(&id.0).copied().unwrap_or(0);
+        let down = self.terms.downlink.admit(&mut server.down, id);
+        Ok(Peer { weight, rows, uplink, record: O::Record::default(), down })
+    }
+
+    fn next(&self, server: &Self::Server) -> Next {
+        let done = match self.terms.budget {
+            Budget::Rounds(rounds) => server.round >= rounds,
+            Budget::Epochs(epochs) => server.epoch() >= epochs,
+        };
+        match server.kind {
+            _ if done => Next::Stop,
+            ExchangeKind::FirstState => Next::Round(Cohort::Everyone),
+            ExchangeKind::OpenMemories => Next::Opening,
+            ExchangeKind::Round => Next::Round(Cohort::Sampled),
+        }
+    }
+
+    fn broadcast(&self, _: &Self::Server) -> Result<()> {
+        Ok(())
+    }
+
+    fn downlink(
+        &self,
+        server: &Self::Server,
+        (): &(),
+        peer: &Self::Peer,
+        _: Key,
+    ) -> Result<(Self::Peer, Self::Down)> {
+        let context = self.context(server);
+        let (record, private) = self.oracle.private(&server.global, &peer.record, &context);
+        let (down, state) = match server.kind {
+            // There is no state yet that a channel could carry.
+            ExchangeKind::FirstState => {
+                let question = self.oracle.first_question(&server.global);
+                let question = question.ok_or_else(no_first_exchange)?;
+                (peer.down.clone(), DownMessage::whole(&question))
+            }
+            ExchangeKind::OpenMemories | ExchangeKind::Round => {
+                let published = self.oracle.published(&server.global);
+                self.terms.downlink.send(&server.down, &peer.down, &published)?
+            }
+        };
+        let note = self.oracle.note(&server.global, &context);
+        let (kind, uplink) = (server.kind, peer.uplink);
+        Ok((Peer { down, record, ..*peer }, Down { kind, uplink, note, state, private }))
+    }
+
+    fn local_step(
+        &self,
+        client: &Self::Client,
+        down: &Self::Down,
+        data: &O::Data,
+        key: Key,
+    ) -> Result<(Self::Client, Up)> {
+        let kind = down.kind;
+        // ŵ_i = H_i + C_dwn(w − H_i), H_i += α_dwn C_dwn(.)
+        let (down_end, state) = match kind {
+            ExchangeKind::FirstState => {
+                let whole = down.state.state();
+                let whole = whole.ok_or_else(|| Error::peer("the first question is missing"))?;
+                (client.down.clone(), Cow::Borrowed(whole))
+            }
+            _ => self.terms.downlink.receive(&client.down, &down.state)?,
+        };
+        let uplink = self.terms.uplinks.get(usize::from(down.uplink));
+        let uplink = uplink
+            .ok_or_else(|| Error::peer("a message names an uplink that the job does not have"))?;
+        let received = Received { kind, state, note: down.note.as_ref(), private: &down.private };
+        let (own, g_i) = self.oracle.local(received, &client.own, data, key)?;
+        // Δ_i = g_i − h_i; send C_up(Δ_i); h_i += α_up C_up(Δ_i)
+        let (up, packet) = match kind {
+            ExchangeKind::FirstState => (client.up.clone(), uplink.open(&g_i)?.1),
+            ExchangeKind::OpenMemories => uplink.open(&g_i)?,
+            ExchangeKind::Round => uplink.send(&client.up, &g_i, key)?,
+        };
+        Ok((Client { up, down: down_end, own }, Up { kind, packet }))
+    }
+
+    fn fold(&self, server: &Self::Server) -> Fold {
+        let (up, down) = (self.uplink().fold(), self.terms.downlink.fold());
+        Fold { kind: server.kind, up, down, rows_used: 0 }
+    }
+
+    fn absorb(&self, fold: &mut Fold, from: Sender<'_, Self::Peer>, up: Up) -> Result<()> {
+        if up.kind != fold.kind {
+            return Err(Error::peer(format!(
+                "client {} answered an exchange that is over",
+                from.id
+            )));
+        }
+        let peer = from.peer;
+        let uplink = &self.terms.uplinks[usize::from(peer.uplink)];
+        if fold.kind == ExchangeKind::Round {
+            uplink.absorb(&mut fold.up, peer.weight, from.inclusion, &up.packet)?;
+            self.terms.downlink.absorb(&mut fold.down, &peer.down)?;
+        } else {
+            uplink.absorb_opening(&mut fold.up, peer.weight, &up.packet)?;
+        }
+        fold.rows_used += self.oracle.rows_used(peer.rows, &peer.record, fold.kind);
+        Ok(())
+    }
+
+    fn merge(&self, fold: &mut Fold, other: Fold) -> Result<()> {
+        fold.rows_used += other.rows_used;
+        self.terms.downlink.merge(&mut fold.down, &other.down)?;
+        self.uplink().merge(&mut fold.up, &other.up)
+    }
+
+    fn server_step(&self, mut server: Self::Server, fold: Fold, key: Key) -> Result<Self::Server> {
+        let context = self.context(&server);
+        server.rows_used += fold.rows_used;
+        match server.kind {
+            // w_0, from the mean over everyone; asked again where nobody was heard.
+            ExchangeKind::FirstState => {
+                server.round += 1;
+                if let Some(mean) = self.uplink().mean_opening(&fold.up) {
+                    self.oracle.first_state(&mut server.global, mean, &context)?;
+                    let published = self.oracle.published(&server.global);
+                    self.terms.downlink.restart(&mut server.down, &published);
+                    server.kind = self.terms.after_first_state();
+                }
+            }
+            // h_{0,i} = g_i(w_0)
+            ExchangeKind::OpenMemories => {
+                self.uplink().collect_opening(&mut server.up, &fold.up);
+                if let Some(mean) = self.uplink().mean_opening(&fold.up) {
+                    self.oracle.memories_opened(&mut server.global, &mean);
+                }
+                server.kind = ExchangeKind::Round;
+            }
+            ExchangeKind::Round => {
+                // ĝ = Σ (n_i/N) h_i + Σ_A (n_i/N) C_up(Δ_i)/p_i
+                let estimate = self.uplink().collect(&mut server.up, &fold.up, server.total);
+                let field = self.oracle.field(&server.global, estimate);
+                server.update_norm2 = Some(vector::norm2_squared(&field));
+                server.spread = self.terms.downlink.spread(&fold.down);
+                self.oracle.step(&mut server.global, field, &context)?;
+                // What went down for this round, to each client heard.
+                let ghost_bytes = self.terms.downlink.ghost_bytes(&server.down).unwrap_or(0);
+                server.ghost_bytes += ghost_bytes * u64::from(fold.down.count());
+                // C_dwn: a degraded downlink changes the server's state, too.
+                let wanted = self.oracle.published(&server.global).into_owned();
+                let downlink = &self.terms.downlink;
+                let published = downlink.publish(&mut server.down, wanted, &fold.down, key)?;
+                self.oracle.after_publish(&mut server.global, published, &context)?;
+                server.round += 1;
+            }
+        }
+        Ok(server)
+    }
+
+    fn magnitude(&self, server: &Self::Server) -> f64 {
+        // Clients may diverge while the server does not.
+        self.oracle.magnitude(&server.global, server.spread.map_or(0.0, |spread| spread.local2))
+    }
+
+    fn artifact(&self, server: &Self::Server) -> Result<Artifact> {
+        self.oracle.artifact(&server.global)
+    }
+
+    fn disclosures(&self) -> Vec<Disclosure> {
+        self.oracle.disclosures(&self.terms)
+    }
+}
+
+fn no_first_exchange() -> Error {
+    Error::internal("a first exchange without a question")
+}

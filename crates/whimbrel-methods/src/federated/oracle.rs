@@ -1,0 +1,177 @@
+//! What a paper contributes: the oracle, and what its evaluations report.
+
+use super::{ExchangeKind, Terms};
+use std::borrow::Cow;
+use whimbrel_core::declare::Measure;
+use whimbrel_core::method::{Artifact, Disclosure, Metric};
+use whimbrel_core::{ClientData, ClientId, Error, Key, Result, State, Wire};
+
+/// What a client computes, and how the server moves. Methods in call order.
+pub trait Oracle: Send + Sync + 'static {
+    /// What a client holds.
+    type Data: Send + Sync + 'static;
+    /// A client's own state; it never leaves the client.
+    type Own: State;
+    /// The global state.
+    type Global: State;
+    /// What a client tells at enrolment beside its number of rows.
+    type Summary: Wire;
+    /// What the server remembers about one client beside weight and channels: O(1).
+    type Record: State + Default;
+    /// What every client of a round is told beside the published vector.
+    type Note: Wire;
+    /// What one client alone is told.
+    type Private: Wire;
+
+    /// Checks and lays out a client's rows.
+    fn bind(&self, data: &ClientData) -> Result<Self::Data>;
+    /// The number of rows that a client counts for.
+    fn rows(&self, data: &Self::Data) -> u64;
+    /// A client's first own state, and what it tells once.
+    fn enroll(&self, data: &Self::Data, key: Key) -> Result<(Self::Own, Self::Summary)>;
+    /// The first global state, from the roster in id order; `admit` follows for each of it.
+    fn start(
+        &self,
+        roster: &mut dyn Iterator<Item = Result<Member<Self::Summary>>>,
+        terms: &Terms,
+        key: Key,
+    ) -> Result<Self::Global>;
+    /// Adds one client to the global state: each of the roster, and any that joins later. A summary
+    /// that is refused must leave the state as it was.
+    fn admit(&self, _: &mut Self::Global, _: &Member<&Self::Summary>) -> Result<()> {
+        Ok(())
+    }
+
+    /// What goes down, exactly, in a first exchange with everyone; none where the first state
+    /// needs no exchange.
+    fn first_question<'a>(&self, _: &'a Self::Global) -> Option<Cow<'a, [f64]>> {
+        None
+    }
+    /// The first state, from the mean of everyone's values at the first question.
+    fn first_state(&self, _: &mut Self::Global, _mean: Vec<f64>, _: &Context) -> Result<()> {
+        Err(Error::internal("this method has no first exchange"))
+    }
+    /// The memories were opened; `mean` is the mean of the clients' values at the first state.
+    fn memories_opened(&self, _: &mut Self::Global, _mean: &[f64]) {}
+
+    /// The vector that the downlink carries.
+    fn published<'a>(&self, global: &'a Self::Global) -> Cow<'a, [f64]>;
+    /// What every client of a round is told beside it.
+    fn note(&self, _: &Self::Global, _: &Context) -> Option<Self::Note> {
+        None
+    }
+    /// What one client alone is told, and the record of it once its upload is accepted.
+    fn private(
+        &self,
+        global: &Self::Global,
+        record: &Self::Record,
+        context: &Context,
+    ) -> (Self::Record, Self::Private);
+    /// The client's work: its next own state, and the value that goes up.
+    fn local(
+        &self,
+        received: Received<'_, Self>,
+        own: &Self::Own,
+        data: &Self::Data,
+        key: Key,
+    ) -> Result<(Self::Own, Vec<f64>)>;
+    /// Rows that went into one upload of a client with so many: what epochs count.
+    fn rows_used(&self, rows: u64, record: &Self::Record, kind: ExchangeKind) -> u64;
+
+    /// The direction in which the server moves, from the estimate of the clients' mean value.
+    fn field(&self, _: &Self::Global, estimate: Vec<f64>) -> Vec<f64> {
+        estimate
+    }
+    /// Moves the global state.
+    fn step(&self, global: &mut Self::Global, field: Vec<f64>, context: &Context) -> Result<()>;
+    /// After the downlink published: `published` is the vector that the server must hold, which a
+    /// degraded downlink has changed.
+    fn after_publish(
+        &self,
+        global: &mut Self::Global,
+        published: Vec<f64>,
+        context: &Context,
+    ) -> Result<()>;
+
+    /// A norm of the state, for the detection of divergence; `local2`: the mean squared distance of
+    /// the clients' states from the server's.
+    fn magnitude(&self, global: &Self::Global, local2: f64) -> f64;
+    /// The fitted model.
+    fn artifact(&self, global: &Self::Global) -> Result<Artifact>;
+    /// Everything that leaves a client.
+    fn disclosures(&self, terms: &Terms) -> Vec<Disclosure>;
+}
+
+/// What the evaluations of an oracle ask and report.
+pub trait Judge: Oracle {
+    /// The question to every client.
+    type Ask: Wire + Send + Sync + 'static;
+    /// A client's answer.
+    type Answer: Wire;
+
+    /// The question, from the global state.
+    fn ask(&self, global: &Self::Global, terms: &Terms) -> Result<Self::Ask>;
+    /// A client's answer, and the limit of its uplink memory where there is one and it is known.
+    fn answer(
+        &self,
+        ask: &Self::Ask,
+        own: &Self::Own,
+        data: &Self::Data,
+        terms: &Terms,
+    ) -> Result<(Self::Answer, Option<Vec<f64>>)>;
+    /// Refuses an answer with a value of another length or one that cannot be averaged.
+    fn check(&self, id: ClientId, answer: &Self::Answer) -> Result<()>;
+    /// A client's own loss.
+    fn loss(&self, answer: &Self::Answer) -> Option<f64>;
+    /// The figures that [`conclude`](Self::conclude) reports, in the order in which they are shown.
+    fn measures(&self) -> Vec<Measure>;
+    /// The metrics, from weighted answers in id order; those of the channels are added to them.
+    fn conclude(
+        &self,
+        global: &Self::Global,
+        answers: &mut dyn Iterator<Item = (f64, Self::Answer)>,
+        context: &Context,
+    ) -> Result<Vec<Metric>>;
+}
+
+/// One client of the roster.
+#[derive(Clone, Copy, Debug)]
+pub struct Member<S> {
+    /// Who it is.
+    pub id: ClientId,
+    /// `n_i`.
+    pub weight: f64,
+    /// Its number of rows.
+    pub rows: u64,
+    /// What it told at enrolment.
+    pub summary: S,
+}
+
+/// What a client received.
+pub struct Received<'a, O: Oracle + ?Sized> {
+    /// The kind of exchange.
+    pub kind: ExchangeKind,
+    /// `ŵ_i`: the published vector as the downlink gives it, or the first question.
+    pub state: Cow<'a, [f64]>,
+    /// What every client of the round was told.
+    pub note: Option<&'a O::Note>,
+    /// What it alone was told.
+    pub private: &'a O::Private,
+}
+
+/// The server's counts, as an oracle may read them.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Context {
+    /// The kind of the exchange under way, or of the next one.
+    pub kind: ExchangeKind,
+    /// Rounds done.
+    pub round: u32,
+    /// `k`: steps of the algorithm done (rounds without the one that made the first state).
+    pub k: u32,
+    /// `N`, the weight of everyone enrolled.
+    pub total: f64,
+    /// Rows of everyone enrolled.
+    pub rows: u64,
+    /// How many are enrolled.
+    pub clients: u32,
+}
