@@ -111,6 +111,11 @@ pub trait DynMethod: Send + Sync {
         server: &Opaque,
         answers: &mut dyn Iterator<Item = (ClientId, &[u8])>,
     ) -> Result<Vec<Metric>>;
+    fn conclude_unseen(
+        &self,
+        server: &Opaque,
+        answers: &mut dyn Iterator<Item = (ClientId, &[u8])>,
+    ) -> Result<Vec<Metric>>;
     fn save(&self, part: Part, state: &Opaque) -> Result<Vec<u8>>;
     fn load(&self, part: Part, bytes: &[u8]) -> Result<Opaque>;
 }
@@ -270,6 +275,15 @@ impl<M: Evaluate, B: Bind<M>> DynMethod for Erased<M, B> {
             }
             None => Ok(metrics),
         }
+    }
+
+    fn conclude_unseen(
+        &self,
+        server: &Opaque,
+        answers: &mut dyn Iterator<Item = (ClientId, &[u8])>,
+    ) -> Result<Vec<Metric>> {
+        let server = view(server)?;
+        decoded(answers, |typed| self.0.conclude_unseen(server, typed))
     }
 
     fn save(&self, part: Part, state: &Opaque) -> Result<Vec<u8>> {

@@ -143,6 +143,15 @@ pub trait Evaluate: Method {
         server: &Self::Server,
         answers: &mut dyn Iterator<Item = (ClientId, Self::Answer)>,
     ) -> Result<Vec<Metric>>;
+    /// Metrics over clients that are only evaluated, from their answers in id order. By default
+    /// there are none: such clients show in figures per client alone.
+    fn conclude_unseen(
+        &self,
+        _: &Self::Server,
+        _: &mut dyn Iterator<Item = (ClientId, Self::Answer)>,
+    ) -> Result<Vec<Metric>> {
+        Ok(Vec::new())
+    }
 }
 
 /// Makes a client's typed data from the neutral form that readers give.

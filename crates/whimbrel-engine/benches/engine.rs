@@ -5,6 +5,7 @@
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
+use std::sync::Arc;
 use whimbrel_core::method::{
     Artifact, Bind, Cohort, Disclosure, Evaluate, Method, Metric, Next, Sender,
 };
@@ -128,19 +129,24 @@ impl Bind<Echo> for NoData {
 
 fn client_rounds(c: &mut Criterion) {
     let mut group = c.benchmark_group("client-round of a no-op method, 8 kB each way");
-    let method = Erased(Echo, NoData);
+    let method = Arc::new(Erased(Echo, NoData));
     for clients in [100, 10_000] {
-        let federation = Federation {
-            names: (0..clients).map(|i| i.to_string()).collect(),
-            data: (0..clients).map(|_| Box::new(()) as Opaque).collect(),
-        };
+        let federation = Arc::new(Federation::new(
+            (0..clients).map(|i| i.to_string()).collect(),
+            (0..clients).map(|_| Box::new(()) as Opaque).collect(),
+        ));
         let everyone = ("everyone", Participation::Everyone, clients as u64);
         let tenth = Participation::Bernoulli(Probability::new(0.1).expect("a probability"));
         let tenth = ("a tenth", tenth, clients as u64 / 10);
         for (who, participation, asked) in [everyone, tenth] {
             let keys = StageKeys::new(1, 0);
-            let start =
-                Simulator::start(&method, &federation, keys, participation, Faults::default());
+            let start = Simulator::start(
+                method.clone(),
+                federation.clone(),
+                keys,
+                participation,
+                Faults::default(),
+            );
             let mut simulator = start.expect("an echo starts");
             group.throughput(Throughput::Elements(asked));
             group.bench_function(BenchmarkId::new(who, clients), |b| {

@@ -31,7 +31,7 @@ pub struct Checkpoint {
     /// Bytes of the stages before it.
     pub earlier: Earlier,
     /// The stage's exchanges.
-    pub simulation: SavedStage,
+    pub runner: SavedStage,
     /// The last evaluated round.
     pub evaluated: Option<u32>,
     /// The best objective so far, and how many evaluations ago it was seen.
@@ -50,7 +50,7 @@ wire!(Checkpoint {
     stage,
     delivered,
     earlier,
-    simulation,
+    runner,
     evaluated,
     patience,
     accepted,

@@ -3,13 +3,12 @@
 //! A simulator may lose its last seconds and compute them again. A coordinator may not: what it
 //! acknowledged, its clients build on. So every exchange passes [`Keeper::exchange`] after it is
 //! closed and before anybody hears of it, and the keeper decides what it writes then: nothing,
-//! a checkpoint now and then ([`Folder`]), or a durable [`Change`](crate::machine::Change) each time.
+//! a checkpoint now and then ([`Folder`]), or a durable [`Change`](crate::saved::Change) each time.
 
 use crate::checkpoint::{Checkpoint, Store};
 use crate::journal::{Line, Naming};
-use crate::machine::Machine;
 use crate::metrics::Latest;
-use crate::runner::{Done, Tally, Traffic};
+use crate::runner::{Done, Runner};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use whimbrel_core::{ClientId, Error, Measure, Result};
@@ -37,14 +36,8 @@ pub trait Keeper {
 pub struct Moment<'a> {
     /// The stage under way, from zero.
     pub stage: u32,
-    /// The server's side.
-    pub machine: &'a Machine<'a>,
-    /// Client names by id.
-    pub names: &'a dyn Fn() -> Vec<String>,
-    /// Bytes and rounds of each client in this stage, by id.
-    pub tallies: &'a [Tally],
-    /// Bytes of this stage.
-    pub traffic: Traffic,
+    /// Who runs it.
+    pub runner: &'a dyn Runner,
     /// What the loop remembers between exchanges.
     pub progress: Progress,
     /// The last evaluation.
@@ -70,14 +63,15 @@ pub struct Progress {
 impl Moment<'_> {
     /// The journal's line of a stage that begins.
     pub fn opening_line(&self, naming: &mut Naming) -> Line {
-        let enrolled = self.machine.enrolled();
-        Line::opening(self.stage, &enrolled).naming(naming.next(&enrolled, self.names))
+        let enrolled = self.runner.enrolled();
+        let names = naming.next(&enrolled, &|| self.runner.names());
+        Line::opening(self.stage, &enrolled).naming(names)
     }
 
     /// The journal's line of an exchange.
     pub fn exchange_line(&self, done: &Done, naming: &mut Naming) -> Line {
         let there = done.joined.iter().chain(&done.cohort);
-        Line::exchange(self.stage, done).naming(naming.next(there, self.names))
+        Line::exchange(self.stage, done).naming(naming.next(there, &|| self.runner.names()))
     }
 
     /// Everything needed to go on from here.

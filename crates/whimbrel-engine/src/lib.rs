@@ -14,6 +14,7 @@ pub mod metrics;
 pub mod participation;
 pub mod run;
 pub mod runner;
+pub mod saved;
 pub mod simulation;
 pub mod simulator;
 
@@ -22,10 +23,12 @@ pub use keeper::Keeper;
 pub use machine::Machine;
 pub use metrics::Row;
 pub use participation::{Faults, Participation};
-pub use run::{Chain, Ending, Observer, Outcome, Stage, Stopping, run_with};
+pub use run::{
+    Chain, Ending, Observer, Outcome, Stage, StageRules, Stages, Stopping, run_stages, run_with,
+};
 pub use runner::{Carrier, Runner};
 pub use simulation::{Limits, Simulation, run};
-pub use simulator::{Federation, Simulator};
+pub use simulator::{Duty, Federation, Simulator};
 
 /// The most bytes of what a coordinator tells a client of a job: both ends keep to it.
 pub const OFFER_BYTES_MAX: usize = 16 << 20;

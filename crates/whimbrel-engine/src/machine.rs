@@ -4,14 +4,12 @@
 //! threads; a network runner calls them as uploads arrive. Neither order nor sharding can change
 //! a bit, because folds merge exactly and randomness is addressed by (exchange, client, purpose).
 
-mod change;
-
-pub use change::Change;
-
 use crate::keys::{ExchangeKeys, StageKeys};
 use crate::participation::{Invited, Participation, everyone};
-use whimbrel_core::method::{Cohort, Next};
-use whimbrel_core::{ClientId, DynMethod, DynSender, Error, Message, Opaque, Part, Result, wire};
+use crate::saved::{Change, Saved};
+use std::sync::Arc;
+use whimbrel_core::method::{Artifact, Cohort, Next};
+use whimbrel_core::{ClientId, DynMethod, DynSender, Error, Message, Opaque, Part, Result, Wire};
 
 /// A state whose norm grows this much over its start has diverged.
 const GROWTH_MAX: f64 = 1e6;
@@ -20,8 +18,8 @@ const GROWTH_MAX: f64 = 1e6;
 const UNHEARD_MAX: u32 = 1000;
 
 /// The server's side of a run.
-pub struct Machine<'m> {
-    method: &'m dyn DynMethod,
+pub struct Machine {
+    method: Arc<dyn DynMethod>,
     keys: StageKeys,
     participation: Participation,
     server: Opaque,
@@ -49,15 +47,15 @@ pub struct Exchange {
 }
 
 /// Some of an exchange's uploads, gathered by one thread or one connection.
-pub struct Shard<'m> {
-    method: &'m dyn DynMethod,
+pub struct Shard {
+    method: Arc<dyn DynMethod>,
     exchange: u32,
     fold: Opaque,
     /// Whose uploads; with the record to keep of each, unless its runner keeps it.
     accepted: Vec<(ClientId, Option<Opaque>)>,
 }
 
-impl Shard<'_> {
+impl Shard {
     /// Takes one upload; `peer` is the record staged when the message went down. An upload that
     /// is refused leaves the shard as it was.
     pub fn accept(&mut self, from: Invited, peer: Opaque, up: &[u8]) -> Result<()> {
@@ -80,10 +78,10 @@ impl Shard<'_> {
     }
 }
 
-impl<'m> Machine<'m> {
+impl Machine {
     /// Starts from the roster's summaries, in id order.
     pub fn start(
-        method: &'m dyn DynMethod,
+        method: Arc<dyn DynMethod>,
         keys: StageKeys,
         participation: Participation,
         roster: &[(ClientId, &[u8])],
@@ -165,14 +163,19 @@ impl<'m> Machine<'m> {
     }
 
     /// An empty shard for this exchange.
-    pub fn shard(&self) -> Result<Shard<'m>> {
+    pub fn shard(&self) -> Result<Shard> {
         let fold = self.method.fold(&self.server)?;
-        Ok(Shard { method: self.method, exchange: self.exchange, fold, accepted: Vec::new() })
+        Ok(Shard {
+            method: self.method.clone(),
+            exchange: self.exchange,
+            fold,
+            accepted: Vec::new(),
+        })
     }
 
     /// Ends the exchange: merges the shards, moves the state, commits the records of everyone whose
     /// upload was accepted. Returns those clients in id order.
-    pub fn close(&mut self, exchange: Exchange, shards: Vec<Shard<'m>>) -> Result<Vec<ClientId>> {
+    pub fn close(&mut self, exchange: Exchange, shards: Vec<Shard>) -> Result<Vec<ClientId>> {
         let mut fold = None;
         let mut accepted = Vec::new();
         for shard in shards {
@@ -237,6 +240,16 @@ impl<'m> Machine<'m> {
         self.exchange
     }
 
+    /// What the global state amounts to.
+    pub fn artifact(&self) -> Result<Artifact> {
+        self.method.artifact(&self.server)
+    }
+
+    /// The method that it runs.
+    pub fn method(&self) -> &Arc<dyn DynMethod> {
+        &self.method
+    }
+
     /// The global state.
     pub fn server(&self) -> &Opaque {
         &self.server
@@ -259,35 +272,50 @@ impl<'m> Machine<'m> {
             Some(peer) => self.method.save(Part::Peer, peer).map(Some),
             None => Ok(None),
         });
-        Ok(Saved {
-            exchange: self.exchange,
-            round: self.round,
-            start_magnitude: self.start_magnitude,
-            server: self.method.save(Part::Server, &self.server)?,
-            peers: peers.collect::<Result<_>>()?,
-        })
+        let peers = peers.collect::<Result<_>>()?;
+        Ok(Saved::new(self.exchange, self.round, self.global()?, peers))
+    }
+
+    /// What the last exchange changed, where these are the clients that joined before it or whose
+    /// upload it accepted.
+    pub fn change(&self, moved: &[ClientId]) -> Result<Change> {
+        let peers = moved.iter().map(|id| {
+            let peer = self.peer(*id).ok_or_else(|| {
+                Error::internal(format!("client {id} moved and was never admitted"))
+            })?;
+            Ok((*id, self.method.save(Part::Peer, peer)?))
+        });
+        let peers = peers.collect::<Result<_>>()?;
+        Ok(Change::new(self.exchange, self.round, self.global()?, peers))
+    }
+
+    fn global(&self) -> Result<Vec<u8>> {
+        let server = self.method.save(Part::Server, &self.server)?;
+        Ok((self.start_magnitude, server).to_bytes())
     }
 
     /// A machine where it was saved.
     pub fn load(
-        method: &'m dyn DynMethod,
+        method: Arc<dyn DynMethod>,
         keys: StageKeys,
         participation: Participation,
         saved: &Saved,
     ) -> Result<Self> {
-        let peers = saved.peers.iter().map(|peer| match peer {
+        let peers = saved.records().iter().map(|peer| match peer {
             Some(bytes) => method.load(Part::Peer, bytes).map(Some),
             None => Ok(None),
         });
+        let peers = peers.collect::<Result<_>>()?;
+        let (start_magnitude, server) = <(f64, Vec<u8>)>::from_bytes(saved.global())?;
         Ok(Self {
+            server: method.load(Part::Server, &server)?,
             method,
             keys,
             participation,
-            server: method.load(Part::Server, &saved.server)?,
-            peers: peers.collect::<Result<_>>()?,
-            exchange: saved.exchange,
-            round: saved.round,
-            start_magnitude: saved.start_magnitude,
+            peers,
+            exchange: saved.exchanges(),
+            round: saved.round(),
+            start_magnitude,
             unheard: 0,
         })
     }
@@ -323,45 +351,5 @@ fn check_accepted(cohort: &[Invited], accepted: &[(ClientId, Option<Opaque>)]) -
     match accepted.iter().find(|(id, _)| !asked(*id)) {
         Some((id, _)) => Err(Error::internal(format!("client {id} was accepted but never asked"))),
         None => Ok(()),
-    }
-}
-
-/// A machine as bytes.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Saved {
-    exchange: u32,
-    round: u32,
-    start_magnitude: f64,
-    server: Vec<u8>,
-    peers: Vec<Option<Vec<u8>>>,
-}
-
-wire!(Saved { exchange, round, start_magnitude, server, peers });
-
-impl Saved {
-    /// Rounds done when it was saved.
-    pub fn round(&self) -> u32 {
-        self.round
-    }
-
-    /// Exchanges done when it was saved.
-    pub fn exchanges(&self) -> u32 {
-        self.exchange
-    }
-
-    /// Everyone admitted, in id order.
-    pub fn enrolled(&self) -> Vec<ClientId> {
-        let present = self.peers.iter().enumerate().filter(|(_, peer)| peer.is_some());
-        present.map(|(i, _)| ClientId(i as u32)).collect()
-    }
-
-    /// One more than the highest id ever admitted.
-    pub fn ids_end(&self) -> usize {
-        self.peers.len()
-    }
-
-    /// The global state's bytes: equal bytes are equal states.
-    pub fn server(&self) -> &[u8] {
-        &self.server
     }
 }

@@ -5,23 +5,37 @@ use crate::keeper::{Keeper, Moment, Progress};
 use crate::keys::StageKeys;
 use crate::metrics::{Latest, Row};
 use crate::participation::{Faults, Participation};
-use crate::runner::{Carrier, Done, Opening, Runner, Step, Tally, Traffic};
+use crate::runner::{Carrier, Done, Runner, Start, Step, Tally, Traffic};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use whimbrel_core::declare::{Better, Measure, Role};
 use whimbrel_core::method::{Artifact, Metric};
-use whimbrel_core::{DynMethod, Error, Result};
+use whimbrel_core::{ClientId, DynMethod, Error, Result};
 
 /// One link in a job's chain: initialise, estimate constants, fit.
 pub struct Stage {
     /// What it is called in messages.
     pub name: &'static str,
     /// The method that runs it.
-    pub method: Box<dyn DynMethod>,
+    pub method: Arc<dyn DynMethod>,
     /// Who takes part.
     pub participation: Participation,
     /// What goes wrong on purpose.
     pub faults: Faults,
+    /// Evaluate every so many rounds; none for a stage without metrics.
+    pub evaluate_every: Option<u32>,
+    /// When to stop early.
+    pub stopping: Stopping,
+}
+
+/// What the loop knows of a stage, whoever runs it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct StageRules {
+    /// What it is called in messages.
+    pub name: &'static str,
+    /// What the figures of its evaluations are; empty for a stage without.
+    pub measures: Vec<Measure>,
     /// Evaluate every so many rounds; none for a stage without metrics.
     pub evaluate_every: Option<u32>,
     /// When to stop early.
@@ -51,14 +65,64 @@ pub trait Chain {
     fn build(&self, index: usize, delivered: &[Artifact]) -> Result<Stage>;
 }
 
+/// The stages of a run, each with whoever runs it.
+pub trait Stages {
+    /// How many stages.
+    fn len(&self) -> usize;
+    /// Whether there is none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Builds a stage from what the ones before it delivered.
+    fn build(&mut self, index: usize, delivered: &[Artifact]) -> Result<StageRules>;
+    /// Starts the stage that was built last.
+    fn open<'a>(&'a mut self, start: &Start<'_>) -> Result<Box<dyn Runner + 'a>>;
+}
+
+/// A chain over whoever a carrier reaches.
+struct Carried<'a> {
+    chain: &'a dyn Chain,
+    carrier: &'a mut dyn Carrier,
+    stage: Option<Stage>,
+}
+
+impl Stages for Carried<'_> {
+    fn len(&self) -> usize {
+        self.chain.len()
+    }
+
+    fn build(&mut self, index: usize, delivered: &[Artifact]) -> Result<StageRules> {
+        let stage = self.stage.insert(self.chain.build(index, delivered)?);
+        let measures = stage.evaluate_every.map(|_| stage.method.measures());
+        Ok(StageRules {
+            name: stage.name,
+            measures: measures.unwrap_or_default(),
+            evaluate_every: stage.evaluate_every,
+            stopping: stage.stopping.clone(),
+        })
+    }
+
+    fn open<'a>(&'a mut self, start: &Start<'_>) -> Result<Box<dyn Runner + 'a>> {
+        let stage = self.stage.as_ref().ok_or_else(|| Error::internal("no stage was built"))?;
+        self.carrier.open(stage, start)
+    }
+}
+
 /// Who watches a run.
 pub trait Observer {
     /// A stage begins.
-    fn stage(&mut self, _stage: &Stage, _index: usize, _of: usize) {}
+    fn stage(&mut self, _stage: &StageRules, _index: usize, _of: usize) {}
     /// An exchange is done.
     fn exchange(&mut self, _done: &Done) {}
     /// A round was evaluated.
     fn row(&mut self, _row: &Row) {}
+    /// The run is over, and this is what one client has of its own (a personal model, weights,
+    /// samples). Called once for each client that has something, in id order, so that no two are in
+    /// memory at once; clients of a network keep theirs. An error ends the run, whose last
+    /// checkpoint is already kept: resuming it hands everything out again.
+    fn client_artifact(&mut self, _name: &str, _artifact: Artifact) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// How a run ended.
@@ -116,23 +180,29 @@ pub fn run_with(
     interrupt: &AtomicBool,
     observer: &mut dyn Observer,
 ) -> Result<Outcome> {
+    run_stages(&mut Carried { chain, carrier, stage: None }, keeper, seed, interrupt, observer)
+}
+
+/// Runs stage after stage.
+pub fn run_stages(
+    stages: &mut dyn Stages,
+    keeper: &mut dyn Keeper,
+    seed: u64,
+    interrupt: &AtomicBool,
+    observer: &mut dyn Observer,
+) -> Result<Outcome> {
     let mut resumed = keeper.resume()?;
     let seconds_before = keeper.seconds_before();
     let clock = Instant::now();
     let first = resumed.as_ref().map_or(0, |c| c.stage as usize);
     let mut delivered = resumed.as_ref().map_or_else(Vec::new, |c| c.delivered.clone());
     let mut earlier = resumed.as_ref().map_or_else(Earlier::default, |c| c.earlier.clone());
-    for index in first..chain.len() {
-        let stage = chain.build(index, &delivered)?;
-        observer.stage(&stage, index, chain.len());
-        let last = index + 1 == chain.len();
-        let measures = match stage.evaluate_every {
-            Some(_) => stage.method.measures(),
-            None => Vec::new(),
-        };
+    for index in first..stages.len() {
+        let rules = stages.build(index, &delivered)?;
+        observer.stage(&rules, index, stages.len());
+        let last = index + 1 == stages.len();
         let work = Work {
-            stage: &stage,
-            measures: &measures,
+            rules: &rules,
             index: index as u32,
             last,
             delivered: &delivered,
@@ -142,13 +212,12 @@ pub fn run_with(
             seconds_before,
         };
         let resumed = resumed.take();
-        let runner = carrier.open(Opening {
-            stage: &stage,
+        let runner = stages.open(&Start {
             index: index as u32,
             last,
             keys: StageKeys::new(seed, index as u32),
             delivered: &delivered,
-            saved: resumed.as_ref().map(|checkpoint| &checkpoint.simulation),
+            saved: resumed.as_ref().map(|checkpoint| &checkpoint.runner),
         })?;
         let result = work.run(runner, resumed.as_ref(), keeper, observer)?;
         let traffic = result.traffic;
@@ -172,7 +241,7 @@ pub fn run_with(
                     traffic,
                     rounds: result.rounds,
                     last: result.last,
-                    measures,
+                    measures: rules.measures,
                     seconds: seconds_before + clock.elapsed().as_secs_f64(),
                 });
             }
@@ -183,8 +252,7 @@ pub fn run_with(
 
 /// One stage under way.
 struct Work<'a> {
-    stage: &'a Stage,
-    measures: &'a [Measure],
+    rules: &'a StageRules,
     index: u32,
     last: bool,
     delivered: &'a [Artifact],
@@ -217,7 +285,7 @@ struct Seen {
 impl Work<'_> {
     fn run(
         &self,
-        mut runner: Box<dyn Runner<'_> + '_>,
+        mut runner: Box<dyn Runner + '_>,
         resumed: Option<&Checkpoint>,
         keeper: &mut dyn Keeper,
         observer: &mut dyn Observer,
@@ -253,12 +321,17 @@ impl Work<'_> {
             self.at(runner, &seen, |moment| keeper.left(moment))?;
         }
         // A stage that was interrupted may have nothing to deliver yet.
-        let artifact = self.stage.method.artifact(runner.machine().server());
+        let artifact = runner.artifact();
         let artifact = match ending {
             Ending::Failed(_) => None,
             Ending::Interrupted => artifact.ok().filter(|_| self.last),
             Ending::Finished | Ending::Early(_) => Some(artifact?),
         };
+        if artifact.is_some() && self.last && ending != Ending::Interrupted {
+            let names = runner.names();
+            let name = |id: ClientId| names.get(id.0 as usize).map_or("?", |name| name);
+            runner.client_artifacts(&mut |id, own| observer.client_artifact(name(id), own))?;
+        }
         let (last, losses) = seen.latest.map(|latest| (latest.row, latest.losses)).unzip();
         Ok(StageResult {
             ending,
@@ -267,26 +340,25 @@ impl Work<'_> {
             tallies: self.earlier.with(runner.tallies()),
             losses: losses.unwrap_or_default(),
             traffic: self.traffic(runner),
-            rounds: runner.machine().round(),
+            rounds: runner.round(),
             last,
         })
     }
 
     /// Evaluates where due, then runs one exchange; an ending when there is nothing more to do.
-    fn advance<'m>(
+    fn advance(
         &self,
-        runner: &mut dyn Runner<'m>,
+        runner: &mut dyn Runner,
         seen: &mut Seen,
         keeper: &mut dyn Keeper,
         observer: &mut dyn Observer,
     ) -> Result<Option<Ending>> {
-        let round = runner.machine().round();
-        let due =
-            self.stage.evaluate_every.is_some_and(|every| match runner.machine().next_is_round() {
-                Ok(Some(true)) => round.is_multiple_of(every.max(1)),
-                Ok(None) => true,
-                _ => false,
-            });
+        let round = runner.round();
+        let due = self.rules.evaluate_every.is_some_and(|every| match runner.next_is_round() {
+            Ok(Some(true)) => round.is_multiple_of(every.max(1)),
+            Ok(None) => true,
+            _ => false,
+        });
         if due && seen.progress.evaluated != Some(round) {
             self.evaluate(runner, seen, keeper, observer)?;
         }
@@ -311,9 +383,9 @@ impl Work<'_> {
         Ok(None)
     }
 
-    fn evaluate<'m>(
+    fn evaluate(
         &self,
-        runner: &mut dyn Runner<'m>,
+        runner: &mut dyn Runner,
         seen: &mut Seen,
         keeper: &mut dyn Keeper,
         observer: &mut dyn Observer,
@@ -321,12 +393,12 @@ impl Work<'_> {
         let Some(evaluated) = runner.evaluate()? else { return Ok(()) };
         let row = self.row(runner, evaluated.metrics, seen.progress.accepted);
         seen.progress.evaluated = Some(row.round);
-        let declared = self.measures.iter().find(|measure| measure.role == Role::Objective);
+        let declared = self.rules.measures.iter().find(|measure| measure.role == Role::Objective);
         if let Some(measure) = declared
             && let Some(objective) = row.number(&measure.key)
         {
             let sign = if measure.better == Better::Up { -1.0 } else { 1.0 };
-            let tolerance = self.stage.stopping.tolerance;
+            let tolerance = self.rules.stopping.tolerance;
             seen.progress.patience = Some(match seen.progress.patience {
                 Some((best, since)) if sign * objective >= sign * best - tolerance * best.abs() => {
                     (best, since + 1)
@@ -340,9 +412,9 @@ impl Work<'_> {
         Ok(())
     }
 
-    fn row<'m>(&self, runner: &dyn Runner<'m>, metrics: Vec<Metric>, clients: u32) -> Row {
+    fn row(&self, runner: &dyn Runner, metrics: Vec<Metric>, clients: u32) -> Row {
         Row {
-            round: runner.machine().round(),
+            round: runner.round(),
             figures: metrics.into_iter().map(Into::into).collect(),
             traffic: self.traffic(runner),
             clients,
@@ -351,10 +423,12 @@ impl Work<'_> {
     }
 
     fn stops(&self, seen: &Seen) -> Option<String> {
-        let stopping = &self.stage.stopping;
+        let stopping = &self.rules.stopping;
         let last = |key: &str| seen.latest.as_ref().and_then(|latest| latest.row.number(key));
         for (key, limit) in &stopping.limits {
-            let Some(measure) = self.measures.iter().find(|m| m.key == *key) else { continue };
+            let Some(measure) = self.rules.measures.iter().find(|m| m.key == *key) else {
+                continue;
+            };
             let Some(value) = last(key) else { continue };
             let (is_reached, words) = match measure.better {
                 Better::Up => (value >= *limit, "is at least"),
@@ -373,9 +447,9 @@ impl Work<'_> {
     }
 
     /// Shows a keeper the run as it stands.
-    fn at<'m>(
+    fn at(
         &self,
-        runner: &dyn Runner<'m>,
+        runner: &dyn Runner,
         seen: &Seen,
         show: impl FnOnce(&Moment<'_>) -> Result<()>,
     ) -> Result<()> {
@@ -385,7 +459,7 @@ impl Work<'_> {
                 stage: self.index,
                 delivered: self.delivered.to_vec(),
                 earlier: self.earlier.clone(),
-                simulation: runner.save()?,
+                runner: runner.save()?,
                 evaluated: progress.evaluated,
                 patience: progress.patience,
                 accepted: progress.accepted,
@@ -399,18 +473,15 @@ impl Work<'_> {
         };
         show(&Moment {
             stage: self.index,
-            machine: runner.machine(),
-            names: &|| runner.names(),
-            tallies: runner.tallies(),
-            traffic: runner.traffic(),
+            runner,
             progress,
             latest: seen.latest.as_ref(),
-            measures: self.measures,
+            measures: &self.rules.measures,
             checkpoint: &checkpoint,
         })
     }
 
-    fn traffic<'m>(&self, runner: &dyn Runner<'m>) -> Traffic {
+    fn traffic(&self, runner: &dyn Runner) -> Traffic {
         let own = runner.traffic();
         Traffic {
             up: self.earlier.traffic.up + own.up,

@@ -1,21 +1,27 @@
 //! Who carries a stage's exchanges: the simulator, a network, a test's loop.
 //!
-//! A [`Runner`] feeds the round machine until the method is done; a [`Carrier`] opens one for each
-//! stage. Everything around the exchanges (evaluations, stopping rules, journal, metrics,
+//! A [`Runner`] takes a stage from exchange to exchange until the method is done; a [`Carrier`]
+//! opens one for each stage. Everything around the exchanges (evaluations, stopping rules, journal, metrics,
 //! checkpoints, the chain of stages) is [`run_with`](crate::run_with)'s and the same for all.
 
 use crate::keys::StageKeys;
-use crate::machine::{Machine, Saved};
 use crate::run::Stage;
+use crate::saved::{Change, Saved};
 use whimbrel_core::method::{Artifact, Metric};
 use whimbrel_core::{ClientId, Result, wire};
 
-/// One stage under way.
-pub trait Runner<'m> {
-    /// The server's side.
-    fn machine(&self) -> &Machine<'m>;
-    /// Runs one exchange up to and with [`Machine::close`]. Nobody may be told of it yet: first it
-    /// is kept, then comes [`Runner::acknowledge`].
+/// One stage under way: a server with its clients, or neighbours without a server.
+pub trait Runner {
+    /// Rounds done.
+    fn round(&self) -> u32;
+    /// Exchanges done, openings included.
+    fn exchanges(&self) -> u32;
+    /// Whether the next exchange is a round (`false`: an opening); none when the method is done.
+    fn next_is_round(&self) -> Result<Option<bool>>;
+    /// Everyone who takes part, in id order.
+    fn enrolled(&self) -> Vec<ClientId>;
+    /// Runs one exchange. Nobody may be told of it yet: first it is kept, then comes
+    /// [`Runner::acknowledge`].
     fn step(&mut self) -> Result<Step>;
     /// The last exchange is kept: its clients may move.
     fn acknowledge(&mut self) -> Result<()>;
@@ -29,19 +35,28 @@ pub trait Runner<'m> {
     fn traffic(&self) -> Traffic;
     /// The stage as bytes.
     fn save(&self) -> Result<SavedStage>;
+    /// What the last exchange changed, where these clients joined before it or were accepted in it.
+    fn change(&self, moved: &[ClientId]) -> Result<Change>;
+    /// What the stage amounts to: the model, or what the next stage starts from.
+    fn artifact(&self) -> Result<Artifact>;
+    /// Hands what each client has of its own to `sink`, one client after the other; nothing where
+    /// clients are elsewhere and keep it there.
+    fn client_artifacts(
+        &self,
+        sink: &mut dyn FnMut(ClientId, Artifact) -> Result<()>,
+    ) -> Result<()>;
 }
 
 /// Opens a runner for each stage of a job.
 pub trait Carrier {
     /// Enrols the clients for a stage, or goes on where one was saved.
-    fn open<'a>(&'a mut self, opening: Opening<'a>) -> Result<Box<dyn Runner<'a> + 'a>>;
+    fn open<'a>(&'a mut self, stage: &Stage, start: &Start<'_>) -> Result<Box<dyn Runner + 'a>>;
 }
 
-/// What a carrier learns of a stage.
-pub struct Opening<'a> {
-    /// The stage.
-    pub stage: &'a Stage,
-    /// Its number, from zero.
+/// How a stage starts.
+#[derive(Clone, Copy)]
+pub struct Start<'a> {
+    /// The stage's number, from zero.
     pub index: u32,
     /// Whether no other follows.
     pub last: bool,
@@ -119,8 +134,8 @@ pub struct Traffic {
 /// A stage as bytes.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SavedStage {
-    /// The server's side.
-    pub machine: Saved,
+    /// The runner's own state.
+    pub state: Saved,
     /// Each client's state by id; empty where clients keep their own.
     pub clients: Vec<Vec<u8>>,
     /// Each client's counts.
@@ -131,4 +146,4 @@ pub struct SavedStage {
 
 wire!(Tally { rounds, bytes_up, bytes_down });
 wire!(Traffic { up, down, eval });
-wire!(SavedStage { machine, clients, tallies, traffic });
+wire!(SavedStage { state, clients, tallies, traffic });

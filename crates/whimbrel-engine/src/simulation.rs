@@ -2,10 +2,11 @@
 
 use crate::keeper::{Folder, Keeper, Nowhere};
 use crate::run::{Chain, Observer, Outcome, Stage, run_with};
-use crate::runner::{Carrier, Opening, Runner};
-use crate::simulator::{Federation, Simulator};
+use crate::runner::{Carrier, Runner, Start};
+use crate::simulator::{Duty, Federation, Simulator};
 use rayon::prelude::*;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use whimbrel_core::{ClientData, Error, Result};
@@ -46,14 +47,20 @@ pub fn run(
 /// Clients on this machine, stage after stage.
 pub struct Simulation {
     clients: Vec<(String, ClientData)>,
-    /// The clients of the stage under way.
-    federation: Option<Federation>,
+    duties: Vec<Duty>,
 }
 
 impl Simulation {
     /// These clients, by id.
     pub fn new(clients: Vec<(String, ClientData)>) -> Self {
-        Self { clients, federation: None }
+        Self { clients, duties: Vec::new() }
+    }
+
+    /// The same, where some clients are only evaluated: duties by id, those beyond the end train.
+    #[must_use]
+    pub fn with_duties(mut self, duties: Vec<Duty>) -> Self {
+        self.duties = duties;
+        self
     }
 
     /// Binds everyone's data for a stage; the last stage takes the tables over, client by client.
@@ -76,18 +83,15 @@ impl Simulation {
                 .collect::<Result<_>>()?
         };
         let (names, data) = bound.into_iter().unzip();
-        Ok(Federation { names, data })
+        Ok(Federation { names, data, duties: self.duties.clone() })
     }
 }
 
 impl Carrier for Simulation {
-    fn open<'a>(&'a mut self, opening: Opening<'a>) -> Result<Box<dyn Runner<'a> + 'a>> {
-        let Opening { stage, keys, last, saved, .. } = opening;
-        // The stage before is over: its rows go before the next one's come.
-        self.federation = None;
-        let federation = self.bind(stage, last)?;
-        let federation: &'a Federation = self.federation.insert(federation);
-        let method = &*stage.method;
+    fn open<'a>(&'a mut self, stage: &Stage, start: &Start<'_>) -> Result<Box<dyn Runner + 'a>> {
+        let Start { keys, last, saved, .. } = *start;
+        let federation = Arc::new(self.bind(stage, last)?);
+        let method = stage.method.clone();
         let (participation, faults) = (stage.participation.clone(), stage.faults.clone());
         let simulator = match saved {
             None => Simulator::start(method, federation, keys, participation, faults),

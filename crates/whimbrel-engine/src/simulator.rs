@@ -4,11 +4,12 @@ use crate::keys::StageKeys;
 use crate::machine::{Exchange, Machine, Shard};
 use crate::participation::{Faults, Invited, Participation};
 use crate::runner::{Evaluated, Runner, SavedStage, Step};
+use crate::saved::Change;
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-use whimbrel_core::method::Metric;
-use whimbrel_core::{ClientId, DynMethod, Error, Opaque, Part, Result};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use whimbrel_core::method::{Artifact, Metric};
+use whimbrel_core::{ClientId, DynMethod, DynTask, Error, Message, Opaque, Part, Result};
 
 pub use crate::runner::{Done, Tally, Traffic};
 
@@ -18,13 +19,43 @@ pub struct Federation {
     pub names: Vec<String>,
     /// Each client's data, bound by the method.
     pub data: Vec<Opaque>,
+    /// What each client is there for, by id; those beyond the end train.
+    pub duties: Vec<Duty>,
+}
+
+/// What a client is there for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Duty {
+    /// It takes part in rounds and in evaluations.
+    #[default]
+    Train,
+    /// It is only evaluated (an unseen client, or one without training rows): it sends no summary,
+    /// is in no cohort, and is asked at evaluations.
+    Evaluate,
+}
+
+impl Federation {
+    /// Clients that all train.
+    pub fn new(names: Vec<String>, data: Vec<Opaque>) -> Self {
+        Self { names, data, duties: Vec::new() }
+    }
+
+    fn trains(&self, id: ClientId) -> bool {
+        self.duties.get(id.0 as usize).is_none_or(|duty| *duty == Duty::Train)
+    }
+
+    /// Those who are only evaluated.
+    fn evaluated(&self) -> Vec<ClientId> {
+        let ids = (0..self.duties.len() as u32).map(ClientId);
+        ids.filter(|id| !self.trains(*id)).collect()
+    }
 }
 
 /// A method at work on a federation.
-pub struct Simulator<'m> {
-    method: &'m dyn DynMethod,
-    machine: Machine<'m>,
-    federation: &'m Federation,
+pub struct Simulator {
+    method: Arc<dyn DynMethod>,
+    machine: Machine,
+    federation: Arc<Federation>,
     clients: Vec<Opaque>,
     waiting: Vec<Waiting>,
     faults: Faults,
@@ -41,8 +72,8 @@ struct Waiting {
 }
 
 /// What one thread did in an exchange, up to its first failure.
-struct Share<'m> {
-    shard: Shard<'m>,
+struct Share {
+    shard: Shard,
     failure: Option<(usize, Error)>,
 }
 
@@ -56,29 +87,30 @@ struct Slot {
     bytes_down: u64,
 }
 
-impl<'m> Simulator<'m> {
+impl Simulator {
     /// Enrols everyone and starts.
     pub fn start(
-        method: &'m dyn DynMethod,
-        federation: &'m Federation,
+        method: Arc<dyn DynMethod>,
+        federation: Arc<Federation>,
         keys: StageKeys,
         participation: Participation,
         faults: Faults,
     ) -> Result<Self> {
-        check_faults(&faults, federation)?;
+        check_faults(&faults, &federation)?;
         let ids: Vec<ClientId> = (0..federation.data.len() as u32).map(ClientId).collect();
-        let enrolled = enrol(method, federation, keys, &ids)?;
+        let enrolled = enrol(&*method, &federation, keys, &ids)?;
         let mut roster = Vec::new();
         let mut waiting = Vec::new();
-        for (id, (_, summary)) in ids.iter().zip(&enrolled) {
+        let training = ids.iter().zip(&enrolled).filter(|(id, _)| federation.trains(**id));
+        for (id, (_, summary)) in training {
             if faults.is_late(*id) {
                 waiting.push(Waiting { id: *id, summary: summary.clone() });
             } else {
                 roster.push((*id, &summary[..]));
             }
         }
-        let machine = Machine::start(method, keys, participation, &roster)
-            .map_err(|e| rename(e, federation))?;
+        let machine = Machine::start(method.clone(), keys, participation, &roster)
+            .map_err(|e| rename(e, &federation))?;
         let mut tallies = vec![Tally::default(); enrolled.len()];
         let mut traffic = Traffic::default();
         for (id, summary) in roster {
@@ -127,11 +159,19 @@ impl<'m> Simulator<'m> {
         Ok(Some(Done { exchange: number, round, joined, cohort, accepted, unsent, unheard }))
     }
 
-    /// Asks every enrolled client the method's evaluation; returns the metrics, and each client's
-    /// own loss by id.
+    /// Asks every enrolled client, and those who are only evaluated, the method's evaluation;
+    /// returns the metrics, and each client's own loss by id.
     pub fn evaluate(&mut self) -> Result<(Vec<Metric>, Vec<Option<f64>>)> {
-        let everyone = self.machine.enrolled();
+        let everyone = self.evaluated();
         self.ask(&everyone)
+    }
+
+    /// Whom evaluations ask, in id order.
+    fn evaluated(&self) -> Vec<ClientId> {
+        let mut ids = self.machine.enrolled();
+        ids.extend(self.federation.evaluated());
+        ids.sort_unstable();
+        ids
     }
 
     fn ask(&mut self, ids: &[ClientId]) -> Result<(Vec<Metric>, Vec<Option<f64>>)> {
@@ -140,7 +180,7 @@ impl<'m> Simulator<'m> {
         let answers = ids.par_iter().map(|id| {
             let i = id.0 as usize;
             let answer = self.method.answer(&self.clients[i], &ask, &self.federation.data[i]);
-            answer.map_err(|e| name(e, self.federation, *id).in_round(round))
+            answer.map_err(|e| name(e, &self.federation, *id).in_round(round))
         });
         let answers: Vec<Vec<u8>> = first_failure(answers.collect())?;
         let mut losses = vec![None; self.clients.len()];
@@ -148,12 +188,20 @@ impl<'m> Simulator<'m> {
             self.traffic.eval += (ask.len() + answer.len()) as u64;
             losses[id.0 as usize] = self.method.loss(answer)?;
         }
-        let mut each = ids.iter().copied().zip(answers.iter().map(|a| &a[..]));
-        Ok((self.method.conclude(self.machine.server(), &mut each)?, losses))
+        let (server, federation) = (self.machine.server(), &*self.federation);
+        let of = |trains: bool| {
+            let each = ids.iter().copied().zip(answers.iter().map(|a| &a[..]));
+            each.filter(move |(id, _)| federation.trains(*id) == trains)
+        };
+        let mut metrics = self.method.conclude(server, &mut of(true))?;
+        if of(false).next().is_some() {
+            metrics.extend(self.method.conclude_unseen(server, &mut of(false))?);
+        }
+        Ok((metrics, losses))
     }
 
     /// The server's side.
-    pub fn machine(&self) -> &Machine<'m> {
+    pub fn machine(&self) -> &Machine {
         &self.machine
     }
 
@@ -177,7 +225,7 @@ impl<'m> Simulator<'m> {
         self.check_whole()?;
         let clients = self.clients.par_iter().map(|c| self.method.save(Part::Client, c));
         Ok(SavedStage {
-            machine: self.machine.save()?,
+            state: self.machine.save()?,
             clients: clients.collect::<Result<_>>()?,
             tallies: self.tallies.clone(),
             traffic: self.traffic,
@@ -186,8 +234,8 @@ impl<'m> Simulator<'m> {
 
     /// A simulation where it was saved.
     pub fn load(
-        method: &'m dyn DynMethod,
-        federation: &'m Federation,
+        method: Arc<dyn DynMethod>,
+        federation: Arc<Federation>,
         keys: StageKeys,
         participation: Participation,
         faults: Faults,
@@ -195,32 +243,34 @@ impl<'m> Simulator<'m> {
     ) -> Result<Self> {
         let count = federation.data.len();
         let fits = [saved.clients.len(), saved.tallies.len()] == [count; 2]
-            && saved.machine.ids_end() <= count;
+            && saved.state.ids_end() <= count;
         if !fits {
             return Err(Error::storage(
                 "checkpoint",
                 format!("it holds {} clients, the data have {count}", saved.clients.len()),
             ));
         }
-        check_faults(&faults, federation)?;
-        let machine = Machine::load(method, keys, participation, &saved.machine)?;
+        check_faults(&faults, &federation)?;
+        let machine = Machine::load(method.clone(), keys, participation, &saved.state)?;
         // Whoever still waits says again what it said when the run began: its key is the same.
         let outside: Vec<ClientId> = (0..count as u32)
             .map(ClientId)
-            .filter(|id| faults.is_late(*id) && machine.peer(*id).is_none())
+            .filter(|id| federation.trains(*id) && faults.is_late(*id))
+            .filter(|id| machine.peer(*id).is_none())
             .collect();
-        let enrolled = enrol(method, federation, keys, &outside)?;
+        let enrolled = enrol(&*method, &federation, keys, &outside)?;
         let waiting = outside
             .into_iter()
             .zip(enrolled)
             .map(|(id, (_, summary))| Waiting { id, summary })
             .collect();
         let clients = saved.clients.par_iter().map(|bytes| method.load(Part::Client, bytes));
+        let clients = clients.collect::<Result<_>>()?;
         Ok(Self {
             method,
             machine,
             federation,
-            clients: clients.collect::<Result<_>>()?,
+            clients,
             waiting,
             faults,
             tallies: saved.tallies.clone(),
@@ -237,7 +287,7 @@ impl<'m> Simulator<'m> {
         for joining in &due {
             self.machine
                 .admit(joining.id, &joining.summary)
-                .map_err(|e| rename(e, self.federation))?;
+                .map_err(|e| rename(e, &self.federation))?;
             count_summary(&mut self.tallies, &mut self.traffic, joining.id, &joining.summary);
         }
         Ok(due.into_iter().map(|joining| joining.id).collect())
@@ -273,24 +323,28 @@ impl<'m> Simulator<'m> {
         }
     }
 
-    /// The cohort's work: every thread takes the next client until none is left, and gathers in a
-    /// shard of its own.
-    fn work(&self, exchange: &Exchange, slots: &[Mutex<Slot>]) -> Result<Vec<Shard<'m>>> {
+    /// The cohort's work: every thread takes the next clients, as many as the method wants
+    /// together, until none is left, and gathers in a shard of its own.
+    fn work(&self, exchange: &Exchange, slots: &[Mutex<Slot>]) -> Result<Vec<Shard>> {
         let next = AtomicUsize::new(0);
-        let gather = || -> Result<Option<Share<'m>>> {
+        // Every thread gets some, however many the method would take.
+        let share = slots.len().div_ceil(rayon::current_num_threads());
+        let batch = self.method.batch().clamp(1, share.max(1));
+        let gather = || -> Result<Option<Share>> {
             let mut own = None;
             loop {
-                let at = next.fetch_add(1, Ordering::Relaxed);
-                let Some(slot) = slots.get(at) else { return Ok(own) };
+                let at = next.fetch_add(batch, Ordering::Relaxed);
+                if at >= slots.len() {
+                    return Ok(own);
+                }
                 // A thread that finds no client makes no fold.
                 let share = match &mut own {
                     Some(share) => share,
                     None => own.insert(Share { shard: self.machine.shard()?, failure: None }),
                 };
-                let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
-                let invited = exchange.cohort[at];
-                if let Err(error) = self.one_client(exchange, invited, &mut slot, &mut share.shard)
-                {
+                let end = slots.len().min(at + batch);
+                let result = self.some_clients(exchange, at, &slots[at..end], &mut share.shard);
+                if let Err((at, error)) = result {
                     // Nobody begins another client.
                     next.store(slots.len(), Ordering::Relaxed);
                     share.failure = Some((at, error));
@@ -304,7 +358,7 @@ impl<'m> Simulator<'m> {
             rayon::broadcast(|_| gather())
         };
         let shares = shares.into_iter().collect::<Result<Vec<_>>>()?;
-        let mut shares: Vec<Share<'m>> = shares.into_iter().flatten().collect();
+        let mut shares: Vec<Share> = shares.into_iter().flatten().collect();
         // Clients are begun in order, so everyone before the first failure was heard: which failure
         // is reported does not depend on the threads.
         let failures = shares.iter_mut().filter_map(|share| share.failure.take());
@@ -314,38 +368,81 @@ impl<'m> Simulator<'m> {
         Ok(shares.into_iter().map(|share| share.shard).collect())
     }
 
-    fn one_client(
+    /// Clients from place `first` of the cohort on, together; the first that fails, with its place.
+    fn some_clients(
         &self,
         exchange: &Exchange,
-        invited: Invited,
-        slot: &mut Slot,
-        shard: &mut Shard<'m>,
-    ) -> Result<()> {
-        let id = invited.id;
-        let data = &self.federation.data[id.0 as usize];
-        let (peer, down) = self.machine.message_from(exchange, &slot.peer)?;
-        if !self.faults.is_unsent(exchange.number, id) {
-            slot.bytes_down = down.len() as u64;
+        first: usize,
+        slots: &[Mutex<Slot>],
+        shard: &mut Shard,
+    ) -> std::result::Result<(), (usize, Error)> {
+        let mut asked = Vec::with_capacity(slots.len());
+        for (at, slot) in (first..).zip(slots) {
+            let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+            let invited = exchange.cohort[at];
+            let message = self.machine.message_from(exchange, &slot.peer);
+            let (peer, down) = message.map_err(|e| (at, e))?;
+            if !self.faults.is_unsent(exchange.number, invited.id) {
+                slot.bytes_down = down.len() as u64;
+            }
+            if !self.faults.is_unheard(exchange.number, invited.id) {
+                asked.push(Asked { at, invited, slot, peer, down });
+            }
         }
-        if self.faults.is_unheard(exchange.number, id) {
-            return Ok(());
-        }
-        let (client, up) = self
-            .method
-            .local_step(&slot.client, &down, data, exchange.keys.local(id))
-            .map_err(|e| name(e, self.federation, id))?;
-        slot.bytes_up = up.len() as u64;
-        if !self.faults.loses(exchange.number, exchange.round, id, exchange.keys.loss()) {
-            shard.accept_lent(invited, &peer, &up).map_err(|e| name(e, self.federation, id))?;
-            (slot.client, slot.peer, slot.accepted) = (client, peer, true);
+        let mut tasks: Vec<DynTask<'_>> =
+            asked.iter().map(|one| self.task(exchange, one)).collect();
+        self.method.local_steps(&mut tasks);
+        let done: Vec<_> = tasks.into_iter().map(DynTask::outcome).collect();
+        for (one, done) in asked.into_iter().zip(done) {
+            let Asked { at, invited, mut slot, peer, .. } = one;
+            let failed = |e| (at, name(e, &self.federation, invited.id));
+            let (client, up) = done.map_err(failed)?;
+            slot.bytes_up = up.len() as u64;
+            let lost = exchange.keys.loss();
+            if !self.faults.loses(exchange.number, exchange.round, invited.id, lost) {
+                shard.accept_lent(invited, &peer, &up).map_err(failed)?;
+                (slot.client, slot.peer, slot.accepted) = (client, peer, true);
+            }
         }
         Ok(())
     }
+
+    fn task<'a>(&'a self, exchange: &Exchange, one: &'a Asked<'_>) -> DynTask<'a> {
+        let id = one.invited.id;
+        DynTask {
+            client: &one.slot.client,
+            down: &one.down,
+            data: &self.federation.data[id.0 as usize],
+            key: exchange.keys.local(id),
+            done: None,
+        }
+    }
 }
 
-impl<'m> Runner<'m> for Simulator<'m> {
-    fn machine(&self) -> &Machine<'m> {
-        &self.machine
+/// A client that was sent its message.
+struct Asked<'a> {
+    at: usize,
+    invited: Invited,
+    slot: MutexGuard<'a, Slot>,
+    peer: Opaque,
+    down: Message,
+}
+
+impl Runner for Simulator {
+    fn round(&self) -> u32 {
+        self.machine.round()
+    }
+
+    fn exchanges(&self) -> u32 {
+        self.machine.exchanges()
+    }
+
+    fn next_is_round(&self) -> Result<Option<bool>> {
+        self.machine.next_is_round()
+    }
+
+    fn enrolled(&self) -> Vec<ClientId> {
+        self.machine.enrolled()
     }
 
     fn step(&mut self) -> Result<Step> {
@@ -358,9 +455,9 @@ impl<'m> Runner<'m> for Simulator<'m> {
     }
 
     fn evaluate(&mut self) -> Result<Option<Evaluated>> {
-        let (round, mut answered) = (self.machine.round(), self.machine.enrolled());
+        let (round, mut answered) = (self.machine.round(), self.evaluated());
         answered.retain(|id| self.faults.answers(round, *id));
-        if answered.is_empty() {
+        if !answered.iter().any(|id| self.federation.trains(*id)) {
             return Ok(None);
         }
         let (metrics, losses) = self.ask(&answered)?;
@@ -381,6 +478,28 @@ impl<'m> Runner<'m> for Simulator<'m> {
 
     fn save(&self) -> Result<SavedStage> {
         Simulator::save(self)
+    }
+
+    fn change(&self, moved: &[ClientId]) -> Result<Change> {
+        self.machine.change(moved)
+    }
+
+    fn artifact(&self) -> Result<Artifact> {
+        self.machine.artifact()
+    }
+
+    fn client_artifacts(
+        &self,
+        sink: &mut dyn FnMut(ClientId, Artifact) -> Result<()>,
+    ) -> Result<()> {
+        for id in self.evaluated() {
+            let i = id.0 as usize;
+            let own = self.method.client_artifact(&self.clients[i], &self.federation.data[i]);
+            if let Some(own) = own.map_err(|e| name(e, &self.federation, id))? {
+                sink(id, own)?;
+            }
+        }
+        Ok(())
     }
 }
 

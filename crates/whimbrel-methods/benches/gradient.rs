@@ -35,7 +35,7 @@ fn data() -> Vec<ClientData> {
         .collect()
 }
 
-fn method(preset: Preset) -> Erased<Sgd, BindRows> {
+fn method(preset: Preset) -> Arc<Erased<Sgd, BindRows>> {
     let problem: Arc<dyn Problem> = Arc::new(Logistic::new(0.0, true).unwrap());
     let d = COLUMNS + 1;
     let codec = Codec::dithering(1, Norm::P(2), None).unwrap();
@@ -67,22 +67,22 @@ fn method(preset: Preset) -> Erased<Sgd, BindRows> {
             downlink: Downlink::new(pick(down), down_rule, d, false).unwrap(),
         },
     };
-    Erased(method, BindRows)
+    Arc::new(Erased(method, BindRows))
 }
 
 /// The data as every preset reads them: the binding depends on the problem alone.
-fn federation() -> Federation {
+fn federation() -> Arc<Federation> {
     let method = method(Preset::Sgd);
     let data = data().iter().map(|d| method.bind(d).unwrap()).collect();
-    Federation { names: vec![String::new(); CLIENTS], data }
+    Arc::new(Federation::new(vec![String::new(); CLIENTS], data))
 }
 
-fn start<'m>(method: &'m dyn DynMethod, to: &'m Federation, seed: u64) -> Simulator<'m> {
+fn start(method: Arc<dyn DynMethod>, to: Arc<Federation>, seed: u64) -> Simulator {
     let (keys, faults) = (StageKeys::new(seed, 0), Faults::default());
     Simulator::start(method, to, keys, Participation::Everyone, faults).unwrap()
 }
 
-fn time(simulator: &mut Simulator<'_>, rounds: u64) -> Duration {
+fn time(simulator: &mut Simulator, rounds: u64) -> Duration {
     let clock = Instant::now();
     for _ in 0..rounds {
         black_box(simulator.step().unwrap());
@@ -96,7 +96,7 @@ fn rounds(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(1)).measurement_time(Duration::from_secs(3));
     for preset in [Preset::Sgd, Preset::Diana, Preset::Artemis, Preset::Mcm, Preset::RandMcm] {
         let method = method(preset);
-        let mut simulator = start(&method, &federation, 1);
+        let mut simulator = start(method, federation.clone(), 1);
         group.bench_function(preset.name(), |b| b.iter_custom(|n| time(&mut simulator, n)));
     }
     group.finish();
@@ -111,8 +111,11 @@ fn in_turn(_: &mut Criterion) {
     let federation = federation();
     let presets = [Preset::Sgd, Preset::Diana, Preset::Mcm, Preset::RandMcm];
     let methods = presets.map(method);
-    let mut simulators: Vec<_> =
-        methods.iter().zip(1..).map(|(m, seed)| start(m, &federation, seed)).collect();
+    let mut simulators: Vec<_> = methods
+        .iter()
+        .zip(1..)
+        .map(|(m, seed)| start(m.clone(), federation.clone(), seed))
+        .collect();
     let mut blocks = vec![Vec::new(); presets.len()];
     for _ in 0..BLOCKS {
         for (simulator, times) in simulators.iter_mut().zip(&mut blocks) {

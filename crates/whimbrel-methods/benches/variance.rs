@@ -35,8 +35,8 @@ fn main() -> Result<()> {
         let fedem = method(Estimator::Minibatch, 2 * b)?;
         // One full pass, then inner rounds only.
         let reduced = method(Estimator::Spider { inner: u32::MAX }, b)?;
-        let data = federation(&fedem)?;
-        let (mut fedem, mut reduced) = (open(&fedem, &data)?, open(&reduced, &data)?);
+        let data = federation(&*fedem)?;
+        let (mut fedem, mut reduced) = (open(fedem, data.clone())?, open(reduced, data)?);
         let (mut plain, mut inner) = (Vec::new(), Vec::new());
         for _ in 0..TIMED {
             plain.push(timed(&mut fedem)?);
@@ -53,7 +53,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn method(estimator: Estimator, size: u32) -> Result<Erased<FedEm<Gmm>, BindRows>> {
+fn method(estimator: Estimator, size: u32) -> Result<Arc<Erased<FedEm<Gmm>, BindRows>>> {
     let model = Gmm::new(GmmSettings::new(COMPONENTS, COLUMNS, Covariance::Tied))?;
     let q = model.statistic_len();
     let codec = Codec::dithering(1, Norm::P(2), None)?;
@@ -76,10 +76,10 @@ fn method(estimator: Estimator, size: u32) -> Result<Erased<FedEm<Gmm>, BindRows
             model,
         },
     };
-    Ok(Erased(fit, BindRows))
+    Ok(Arc::new(Erased(fit, BindRows)))
 }
 
-fn federation(method: &dyn DynMethod) -> Result<Federation> {
+fn federation(method: &dyn DynMethod) -> Result<Arc<Federation>> {
     let columns: Vec<String> = (0..COLUMNS).map(|j| format!("x{j}")).collect();
     let one = |i: usize| {
         let mut stream = Key::root(5).fold(i as u64).stream();
@@ -90,14 +90,14 @@ fn federation(method: &dyn DynMethod) -> Result<Federation> {
         }
         method.bind(&ClientData::Table(Table::new(columns.clone(), values)?))
     };
-    Ok(Federation {
-        names: (0..CLIENTS).map(|i| format!("{i:02}")).collect(),
-        data: (0..CLIENTS).map(one).collect::<Result<_>>()?,
-    })
+    Ok(Arc::new(Federation::new(
+        (0..CLIENTS).map(|i| format!("{i:02}")).collect(),
+        (0..CLIENTS).map(one).collect::<Result<_>>()?,
+    )))
 }
 
 /// Past the first statistic, the memories and the full pass.
-fn open<'m>(method: &'m dyn DynMethod, federation: &'m Federation) -> Result<Simulator<'m>> {
+fn open(method: Arc<dyn DynMethod>, federation: Arc<Federation>) -> Result<Simulator> {
     let (keys, everyone) = (StageKeys::new(1, 0), Participation::Everyone);
     let mut simulator = Simulator::start(method, federation, keys, everyone, Faults::default())?;
     for _ in 0..4 {
@@ -106,7 +106,7 @@ fn open<'m>(method: &'m dyn DynMethod, federation: &'m Federation) -> Result<Sim
     Ok(simulator)
 }
 
-fn timed(simulator: &mut Simulator<'_>) -> Result<Duration> {
+fn timed(simulator: &mut Simulator) -> Result<Duration> {
     let clock = Instant::now();
     simulator.step()?;
     Ok(clock.elapsed())

@@ -15,10 +15,10 @@ fn main() -> Result<()> {
 
     let clock = Instant::now();
     let method = federation::method()?;
-    let federation = federation::federation(&method, clients)?;
+    let federation = federation::federation(&*method, clients)?;
     println!("{clients} clients generated in {:.2} s", clock.elapsed().as_secs_f64());
     let clock = Instant::now();
-    let mut simulator = federation::open(&method, &federation)?;
+    let mut simulator = federation::open(method, federation)?;
     println!("enrolment and openings took {:.2} s", clock.elapsed().as_secs_f64());
 
     let mut seconds = Vec::with_capacity(rounds);

@@ -4,6 +4,7 @@
 //! `cargo run --release -p whimbrel-methods --example impute [FAMILY [EPOCHS]]`, with a family of
 //! `gaussian`, `poisson` or `bernoulli`.
 
+use std::sync::Arc;
 use std::time::Instant;
 use whimbrel_codec::channel::Downlink;
 use whimbrel_codec::{Codec, Norm};
@@ -43,13 +44,18 @@ fn main() -> Result<()> {
         mix: None,
         downlink,
     };
-    let method = Erased(method, BindCells);
+    let method = Arc::new(Erased(method, BindCells));
     let data = observations(family)?.iter().map(|d| method.bind(d)).collect::<Result<_>>()?;
-    let federation = Federation { names: vec![String::new(); CLIENTS], data };
+    let federation = Arc::new(Federation::new(vec![String::new(); CLIENTS], data));
     let everyone = Participation::Everyone;
     let clock = Instant::now();
-    let mut simulator =
-        Simulator::start(&method, &federation, StageKeys::new(1, 0), everyone, Faults::default())?;
+    let mut simulator = Simulator::start(
+        method.clone(),
+        federation.clone(),
+        StageKeys::new(1, 0),
+        everyone,
+        Faults::default(),
+    )?;
     println!("enrolment: {} bytes up, positions and sums", simulator.traffic().up);
     let mut rounds = 0u32;
     let mut opened = simulator.traffic();
@@ -76,7 +82,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn report(simulator: &mut Simulator<'_>, round: u32, clock: &Instant) -> Result<()> {
+fn report(simulator: &mut Simulator, round: u32, clock: &Instant) -> Result<()> {
     let seconds = clock.elapsed().as_secs_f64();
     let (metrics, _) = simulator.evaluate()?;
     print!("round {round}, {seconds:.1} s");

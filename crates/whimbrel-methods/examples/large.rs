@@ -48,18 +48,23 @@ fn main() -> whimbrel_core::Result<()> {
             downlink: Downlink::new(codec, rule, D, false)?,
         },
     };
-    let method = Erased(sgd, BindRows);
+    let method = Arc::new(Erased(sgd, BindRows));
     let columns: Vec<String> = (0..D).map(|j| j.to_string()).collect();
     let mut data = Vec::new();
     for i in 0..CLIENTS {
         data.push(method.bind(&examples(i, &columns)?)?);
     }
     drop(columns);
-    let federation = Federation { names: vec![String::new(); CLIENTS], data };
+    let federation = Arc::new(Federation::new(vec![String::new(); CLIENTS], data));
     let before = resident_mb("VmRSS");
     let everyone = Participation::Everyone;
-    let mut simulator =
-        Simulator::start(&method, &federation, StageKeys::new(1, 0), everyone, Faults::default())?;
+    let mut simulator = Simulator::start(
+        method.clone(),
+        federation.clone(),
+        StageKeys::new(1, 0),
+        everyone,
+        Faults::default(),
+    )?;
     let mut clock = Instant::now();
     while let Some(done) = simulator.step()? {
         let seconds = clock.elapsed().as_secs_f64();

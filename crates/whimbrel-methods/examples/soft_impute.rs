@@ -5,6 +5,7 @@
 //!
 //! The first line of the file is `rows,columns,rank,lambda,target`; then `row,column,value`.
 
+use std::sync::Arc;
 use std::time::Instant;
 use whimbrel_codec::Codec;
 use whimbrel_codec::channel::Downlink;
@@ -52,12 +53,13 @@ fn main() -> Result<()> {
         start: None,
         mix: None,
     };
-    let method = Erased(method, BindCells);
+    let method = Arc::new(Erased(method, BindCells));
     let data = vec![method.bind(&ClientData::Cells(cells))?];
-    let federation = Federation { names: vec![String::new()], data };
+    let federation = Arc::new(Federation::new(vec![String::new()], data));
     let clock = Instant::now();
     let (everyone, keys) = (Participation::Everyone, StageKeys::new(1, 0));
-    let mut simulator = Simulator::start(&method, &federation, keys, everyone, Faults::default())?;
+    let mut simulator =
+        Simulator::start(method.clone(), federation.clone(), keys, everyone, Faults::default())?;
     let mut rounds = 0;
     while simulator.step()?.is_some() {
         rounds += 1;

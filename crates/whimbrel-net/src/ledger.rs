@@ -22,9 +22,9 @@ use whimbrel_core::{ClientId, Error, Result, Wire, wire};
 use whimbrel_engine::checkpoint::{Checkpoint, Store};
 use whimbrel_engine::journal::{Entry, Line, Naming};
 use whimbrel_engine::keeper::{Keeper, Moment, Progress, last_seconds, naming_of};
-use whimbrel_engine::machine::Change;
 use whimbrel_engine::metrics::Latest;
 use whimbrel_engine::runner::{Done, Tally, Traffic};
+use whimbrel_engine::saved::Change;
 
 /// A log shorter than this is not worth a new checkpoint.
 const LOG_BYTES_MIN: u64 = 8 << 20;
@@ -119,7 +119,7 @@ impl Ledger {
     pub fn fates(&self) -> Result<BTreeMap<ClientId, Point>> {
         let mut fates = BTreeMap::new();
         let Some(checkpoint) = &self.checkpoint else { return Ok(fates) };
-        for id in checkpoint.simulation.machine.enrolled() {
+        for id in checkpoint.runner.state.enrolled() {
             fates.insert(id, Point::enrolment(checkpoint.stage));
         }
         for entry in self.exchanges()? {
@@ -207,13 +207,15 @@ impl Keeper for Ledger {
     fn exchange(&mut self, done: &Done, moment: &Moment<'_>) -> Result<()> {
         let line = moment.exchange_line(done, &mut self.naming);
         let touched = done.joined.iter().chain(&done.cohort);
-        let tally = |id: &ClientId| moment.tallies.get(id.0 as usize).map(|tally| (*id, *tally));
+        let tallies = moment.runner.tallies();
+        let tally = |id: &ClientId| tallies.get(id.0 as usize).map(|tally| (*id, *tally));
+        let moved: Vec<ClientId> = done.joined.iter().chain(&done.accepted).copied().collect();
         let record = Exchanged {
             stage: moment.stage,
             line: line.to_text(),
-            change: moment.machine.change(done.joined.iter().chain(&done.accepted).copied())?,
+            change: moment.runner.change(&moved)?,
             tallies: touched.filter_map(tally).collect(),
-            traffic: moment.traffic,
+            traffic: moment.runner.traffic(),
             progress: moment.progress.into(),
         };
         let bytes = self.append(EXCHANGED, &record)?;
@@ -231,11 +233,11 @@ impl Keeper for Ledger {
         let answered = Line::evaluation(moment.stage, latest.row.round, answered);
         let record = Evaluated {
             stage: moment.stage,
-            exchanges: moment.machine.exchanges(),
+            exchanges: moment.runner.exchanges(),
             answered: answered.to_text(),
             line: line.clone(),
             latest: latest.clone(),
-            traffic: moment.traffic,
+            traffic: moment.runner.traffic(),
             progress: moment.progress.into(),
         };
         self.append(EVALUATED, &record)?;
@@ -287,7 +289,7 @@ pub fn insist<T>(
 
 /// Applies a record to a checkpoint, unless the checkpoint was made after it.
 fn apply(record: &[u8], checkpoint: &mut Checkpoint, store: &mut Store) -> Result<()> {
-    let here = (checkpoint.stage, checkpoint.simulation.machine.exchanges());
+    let here = (checkpoint.stage, checkpoint.runner.state.exchanges());
     match record {
         [EXCHANGED, rest @ ..] => {
             let record = Exchanged::from_bytes(rest)?;
@@ -298,15 +300,15 @@ fn apply(record: &[u8], checkpoint: &mut Checkpoint, store: &mut Store) -> Resul
             if (record.stage, entry.exchange) < here {
                 return Ok(());
             }
-            checkpoint.simulation.machine.apply(record.change)?;
+            checkpoint.runner.state.apply(record.change)?;
             for (id, tally) in record.tallies {
-                let (tallies, at) = (&mut checkpoint.simulation.tallies, id.0 as usize);
+                let (tallies, at) = (&mut checkpoint.runner.tallies, id.0 as usize);
                 if tallies.len() <= at {
                     tallies.resize(at + 1, Tally::default());
                 }
                 tallies[at] = tally;
             }
-            checkpoint.simulation.traffic = record.traffic;
+            checkpoint.runner.traffic = record.traffic;
             record.progress.restore(checkpoint);
             store.record(&line)
         }
@@ -317,7 +319,7 @@ fn apply(record: &[u8], checkpoint: &mut Checkpoint, store: &mut Store) -> Resul
             if old {
                 return Ok(());
             }
-            checkpoint.simulation.traffic = record.traffic;
+            checkpoint.runner.traffic = record.traffic;
             record.progress.restore(checkpoint);
             checkpoint.latest = Some(record.latest);
             store.record(&Line::parse(record.answered.trim_end())?)?;

@@ -27,7 +27,7 @@ impl Chain for Patient {
     fn build(&self, _: usize, _: &[Artifact]) -> Result<Stage> {
         Ok(Stage {
             name: "fit",
-            method: Box::new(erased(Toy { rounds: 40, ..SOUND })),
+            method: erased(Toy { rounds: 40, ..SOUND }),
             participation: Participation::Everyone,
             faults: Faults { replay: self.replay.clone(), ..Faults::default() },
             evaluate_every: Some(1),
@@ -58,7 +58,7 @@ impl Keeper for Abrupt {
 
     fn opened(&mut self, fresh: bool, moment: &Moment<'_>) -> Result<()> {
         if fresh {
-            self.journal += &Line::opening(moment.stage, &moment.machine.enrolled()).to_text();
+            self.journal += &Line::opening(moment.stage, &moment.runner.enrolled()).to_text();
         }
         Ok(())
     }

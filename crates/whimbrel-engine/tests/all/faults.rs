@@ -59,11 +59,11 @@ impl Case {
     /// Runs to the end, on the thread counts and with the saves that `chaos` draws.
     fn run(&self, faults: Faults, mut chaos: Option<Stream>, pools: &Pools) -> Result<End, String> {
         let method = erased(self.toy());
-        let federation = federation(&method, self.clients);
+        let federation = federation(&*method, self.clients);
         let keys = StageKeys::new(self.seed, 0);
         let start = Simulator::start(
-            &method,
-            &federation,
+            method.clone(),
+            federation.clone(),
             keys,
             self.participation.clone(),
             faults.clone(),
@@ -84,8 +84,8 @@ impl Case {
                 let saved = SavedStage::from_bytes(&bytes).map_err(|e| e.to_string())?;
                 let participation = self.participation.clone();
                 simulator = Simulator::load(
-                    &method,
-                    &federation,
+                    method.clone(),
+                    federation.clone(),
                     keys,
                     participation,
                     faults.clone(),

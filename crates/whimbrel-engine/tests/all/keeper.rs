@@ -4,15 +4,16 @@
 use crate::toy::{Client, SOUND, Toy, clients, erased, view};
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use whimbrel_core::method::Artifact;
-use whimbrel_core::{ClientData, ClientId, Error, Part, Probability, Result, Wire};
+use whimbrel_core::{ClientData, ClientId, DynMethod, Error, Part, Probability, Result, Wire};
 use whimbrel_engine::checkpoint::Checkpoint;
 use whimbrel_engine::keeper::{Moment, Progress};
 use whimbrel_engine::keys::StageKeys;
-use whimbrel_engine::machine::Change;
 use whimbrel_engine::metrics::Latest;
-use whimbrel_engine::runner::{Done, Evaluated, Opening, SavedStage, Step, Tally, Traffic};
+use whimbrel_engine::runner::{Done, Evaluated, SavedStage, Start, Step, Tally, Traffic};
+use whimbrel_engine::saved::Change;
 use whimbrel_engine::{
     Carrier, Chain, Ending, Faults, Keeper, Machine, Observer, Outcome, Participation, Runner,
     Stage, Stopping, run_with,
@@ -32,7 +33,7 @@ impl Chain for Two {
     fn build(&self, index: usize, _: &[Artifact]) -> Result<Stage> {
         Ok(Stage {
             name: ["first", "second"][index],
-            method: Box::new(erased(Toy { rounds: 5 + 3 * index as u32, ..SOUND })),
+            method: erased(Toy { rounds: 5 + 3 * index as u32, ..SOUND }),
             participation: Participation::Bernoulli(Probability::new(0.6)?),
             faults: Faults::default(),
             evaluate_every: (index == 1).then_some(2),
@@ -87,9 +88,9 @@ impl Keeper for Journalled {
         let Some(snapshot) = &disk.snapshot else { return Ok(None) };
         let mut checkpoint = Checkpoint::from_bytes(snapshot)?;
         for record in &disk.records {
-            checkpoint.simulation.machine.apply(Change::from_bytes(&record.change)?)?;
-            checkpoint.simulation.tallies.clone_from(&record.tallies);
-            checkpoint.simulation.traffic = record.traffic;
+            checkpoint.runner.state.apply(Change::from_bytes(&record.change)?)?;
+            checkpoint.runner.tallies.clone_from(&record.tallies);
+            checkpoint.runner.traffic = record.traffic;
             checkpoint.evaluated = record.progress.evaluated;
             checkpoint.patience = record.progress.patience;
             checkpoint.accepted = record.progress.accepted;
@@ -115,12 +116,12 @@ impl Keeper for Journalled {
 
     fn exchange(&mut self, done: &Done, moment: &Moment<'_>) -> Result<()> {
         self.fate.borrow_mut().strikes()?;
-        let moved = done.joined.iter().chain(&done.accepted).copied();
+        let moved: Vec<ClientId> = done.joined.iter().chain(&done.accepted).copied().collect();
         self.disk.borrow_mut().records.push(Record {
-            change: moment.machine.change(moved)?.to_bytes(),
+            change: moment.runner.change(&moved)?.to_bytes(),
             done: done.clone(),
-            tallies: moment.tallies.to_vec(),
-            traffic: moment.traffic,
+            tallies: moment.runner.tallies().to_vec(),
+            traffic: moment.runner.traffic(),
             progress: moment.progress,
             latest: moment.latest.cloned(),
         });
@@ -163,18 +164,18 @@ struct Post {
 }
 
 struct Mail<'a> {
-    stage: &'a Stage,
+    method: Arc<dyn DynMethod>,
     keys: StageKeys,
     post: &'a Post,
-    machine: Machine<'a>,
+    machine: Machine,
     tallies: Vec<Tally>,
     traffic: Traffic,
     accepted: Vec<ClientId>,
 }
 
 impl Carrier for Post {
-    fn open<'a>(&'a mut self, opening: Opening<'a>) -> Result<Box<dyn Runner<'a> + 'a>> {
-        let Opening { stage, keys, saved, .. } = opening;
+    fn open<'a>(&'a mut self, stage: &Stage, start: &Start<'_>) -> Result<Box<dyn Runner + 'a>> {
+        let (Start { keys, saved, .. }, method) = (*start, stage.method.clone());
         let participation = stage.participation.clone();
         let mut tallies = vec![Tally::default(); self.data.len()];
         let mut traffic = Traffic::default();
@@ -183,12 +184,12 @@ impl Carrier for Post {
                 self.reconcile();
                 tallies.clone_from(&saved.tallies);
                 traffic = saved.traffic;
-                Machine::load(&*stage.method, keys, participation, &saved.machine)?
+                Machine::load(method.clone(), keys, participation, &saved.state)?
             }
             None => {
                 let mut roster = Vec::new();
                 for (id, tally) in (0..COUNT).map(ClientId).zip(&mut tallies) {
-                    let summary = self.enrol(stage, keys, id)?;
+                    let summary = self.enrol(&*method, keys, id)?;
                     if id != LATE.0 {
                         tally.bytes_up = summary.len() as u64;
                         traffic.up += tally.bytes_up;
@@ -196,19 +197,19 @@ impl Carrier for Post {
                     }
                 }
                 let roster: Vec<_> = roster.iter().map(|(id, s)| (*id, &s[..])).collect();
-                Machine::start(&*stage.method, keys, participation, &roster)?
+                Machine::start(method.clone(), keys, participation, &roster)?
             }
         };
         let accepted = Vec::new();
-        Ok(Box::new(Mail { stage, keys, post: self, machine, tallies, traffic, accepted }))
+        Ok(Box::new(Mail { method, keys, post: self, machine, tallies, traffic, accepted }))
     }
 }
 
 impl Post {
-    fn enrol(&self, stage: &Stage, keys: StageKeys, id: ClientId) -> Result<Vec<u8>> {
-        let data = stage.method.bind(&self.data[id.0 as usize].1)?;
-        let (client, summary) = stage.method.enroll(&data, keys.enrol(id))?;
-        let client = stage.method.save(Part::Client, &client)?;
+    fn enrol(&self, method: &dyn DynMethod, keys: StageKeys, id: ClientId) -> Result<Vec<u8>> {
+        let data = method.bind(&self.data[id.0 as usize].1)?;
+        let (client, summary) = method.enroll(&data, keys.enrol(id))?;
+        let client = method.save(Part::Client, &client)?;
         self.homes.borrow_mut()[id.0 as usize] = Home { client, staged: None };
         Ok(summary)
     }
@@ -232,7 +233,7 @@ impl Post {
 impl Mail<'_> {
     /// One client's work, its staged state durable before the upload leaves it.
     fn work(&self, id: ClientId, exchange: u32, down: &[u8]) -> Result<Vec<u8>> {
-        let method = &self.stage.method;
+        let method = &self.method;
         let data = method.bind(&self.post.data[id.0 as usize].1)?;
         let mut homes = self.post.homes.borrow_mut();
         let home = &mut homes[id.0 as usize];
@@ -244,15 +245,27 @@ impl Mail<'_> {
     }
 }
 
-impl<'m> Runner<'m> for Mail<'m> {
-    fn machine(&self) -> &Machine<'m> {
-        &self.machine
+impl Runner for Mail<'_> {
+    fn round(&self) -> u32 {
+        self.machine.round()
+    }
+
+    fn exchanges(&self) -> u32 {
+        self.machine.exchanges()
+    }
+
+    fn next_is_round(&self) -> Result<Option<bool>> {
+        self.machine.next_is_round()
+    }
+
+    fn enrolled(&self) -> Vec<ClientId> {
+        self.machine.enrolled()
     }
 
     fn step(&mut self) -> Result<Step> {
         let mut joined = Vec::new();
         if self.machine.peer(LATE.0).is_none() && self.machine.round() + 1 >= LATE.1 {
-            let summary = self.post.enrol(self.stage, self.keys, LATE.0)?;
+            let summary = self.post.enrol(&*self.method, self.keys, LATE.0)?;
             self.machine.admit(LATE.0, &summary)?;
             self.tallies[LATE.0.0 as usize].bytes_up += summary.len() as u64;
             self.traffic.up += summary.len() as u64;
@@ -320,7 +333,19 @@ impl<'m> Runner<'m> for Mail<'m> {
 
     fn save(&self) -> Result<SavedStage> {
         let (clients, tallies) = (Vec::new(), self.tallies.clone());
-        Ok(SavedStage { machine: self.machine.save()?, clients, tallies, traffic: self.traffic })
+        Ok(SavedStage { state: self.machine.save()?, clients, tallies, traffic: self.traffic })
+    }
+
+    fn change(&self, moved: &[ClientId]) -> Result<Change> {
+        self.machine.change(moved)
+    }
+
+    fn artifact(&self) -> Result<Artifact> {
+        self.machine.artifact()
+    }
+
+    fn client_artifacts(&self, _: &mut dyn FnMut(ClientId, Artifact) -> Result<()>) -> Result<()> {
+        Ok(())
     }
 }
 
@@ -394,22 +419,23 @@ fn a_coordinator_killed_anywhere_goes_on_exactly_there() {
 #[test]
 fn a_change_out_of_turn_is_refused() {
     let stage = Two.build(0, &[]).unwrap();
-    let method = &*stage.method;
+    let method = stage.method;
     let keys = StageKeys::new(1, 0);
     let summary = 3u32.to_bytes();
     let roster = [(ClientId(0), &summary[..]), (ClientId(1), &summary[..])];
-    let mut machine = Machine::start(method, keys, Participation::Everyone, &roster).unwrap();
+    let mut machine =
+        Machine::start(method.clone(), keys, Participation::Everyone, &roster).unwrap();
     let mut saved = machine.save().unwrap();
     let before = saved.clone();
-    assert!(saved.apply(machine.change([]).unwrap()).is_err(), "nothing has happened yet");
+    assert!(saved.apply(machine.change(&[]).unwrap()).is_err(), "nothing has happened yet");
     assert_eq!(saved, before);
     for _ in 0..2 {
         let exchange = machine.open().unwrap().unwrap();
         let shard = machine.shard().unwrap();
         machine.close(exchange, vec![shard]).unwrap();
     }
-    assert!(saved.apply(machine.change([]).unwrap()).is_err(), "an exchange is missing");
-    assert!(machine.change([ClientId(7)]).is_err(), "nobody has that id");
+    assert!(saved.apply(machine.change(&[]).unwrap()).is_err(), "an exchange is missing");
+    assert!(machine.change(&[ClientId(7)]).is_err(), "nobody has that id");
     let peer: &crate::toy::Peer = view(machine.peer(ClientId(0)).unwrap());
     assert_eq!(peer.accepted, 0);
 }

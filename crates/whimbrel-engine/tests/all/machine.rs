@@ -1,7 +1,8 @@
 //! The round protocol, fed by hand.
 
-use crate::toy::{Client, Peer, SOUND, Server, Toy, erased, federation, invariants, view};
+use crate::toy::{Client, Peer, SOUND, Server, Toy, clients, erased, federation, invariants, view};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use whimbrel_core::{ClientId, DynMethod, Error, Opaque, Wire};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::machine::{Exchange, Shard};
@@ -12,27 +13,29 @@ fn keys() -> StageKeys {
 }
 
 /// A machine with three clients in its first round, and the clients' first states.
-struct Hands<'m> {
-    method: &'m dyn DynMethod,
+struct Hands {
+    method: Arc<dyn DynMethod>,
     data: Vec<Opaque>,
     clients: Vec<Opaque>,
-    machine: Machine<'m>,
+    machine: Machine,
 }
 
-impl<'m> Hands<'m> {
-    fn new(method: &'m dyn DynMethod) -> Self {
-        let data = federation(method, 3).data;
+impl Hands {
+    fn new(method: Arc<dyn DynMethod>) -> Self {
+        let bind = |(_, data)| method.bind(&data).unwrap();
+        let data: Vec<Opaque> = clients(3).into_iter().map(bind).collect();
         let enrolled: Vec<_> =
             data.iter().map(|d| method.enroll(d, keys().enrol(ClientId(0))).unwrap()).collect();
         let (clients, summaries): (Vec<_>, Vec<_>) = enrolled.into_iter().unzip();
         let roster: Vec<(ClientId, &[u8])> =
             summaries.iter().enumerate().map(|(i, s)| (ClientId(i as u32), &s[..])).collect();
-        let machine = Machine::start(method, keys(), Participation::Everyone, &roster).unwrap();
+        let machine =
+            Machine::start(method.clone(), keys(), Participation::Everyone, &roster).unwrap();
         Self { method, data, clients, machine }
     }
 
     /// Sends down, computes, and hands the upload to a shard.
-    fn upload(&self, exchange: &Exchange, rank: usize, shard: &mut Shard<'m>) {
+    fn upload(&self, exchange: &Exchange, rank: usize, shard: &mut Shard) {
         let invited = exchange.cohort[rank];
         let i = invited.id.0 as usize;
         let (peer, down) = self.machine.message(exchange, invited.id).unwrap();
@@ -49,7 +52,7 @@ fn no_opening() -> Toy {
 #[test]
 fn only_accepted_uploads_move_the_servers_records() {
     let method = erased(no_opening());
-    let mut hands = Hands::new(&method);
+    let mut hands = Hands::new(method);
     let exchange = hands.machine.open().unwrap().unwrap();
     let mut shard = hands.machine.shard().unwrap();
     hands.upload(&exchange, 1, &mut shard);
@@ -62,7 +65,7 @@ fn only_accepted_uploads_move_the_servers_records() {
 }
 
 /// The exchange cannot be closed so, and the machine stays where it was.
-fn refused<'m>(hands: &mut Hands<'m>, exchange: Exchange, shards: Vec<Shard<'m>>, why: &str) {
+fn refused(hands: &mut Hands, exchange: Exchange, shards: Vec<Shard>, why: &str) {
     let before = hands.machine.save().unwrap();
     let error = hands.machine.close(exchange, shards).unwrap_err();
     assert!(error.to_string().contains(why), "{error}");
@@ -72,7 +75,7 @@ fn refused<'m>(hands: &mut Hands<'m>, exchange: Exchange, shards: Vec<Shard<'m>>
 #[test]
 fn an_upload_counts_once_and_only_if_it_was_asked_for() {
     let method = erased(no_opening());
-    let mut hands = Hands::new(&method);
+    let mut hands = Hands::new(method);
     let exchange = hands.machine.open().unwrap().unwrap();
     let mut shards = [(); 2].map(|()| hands.machine.shard().unwrap());
     shards.iter_mut().for_each(|shard| hands.upload(&exchange, 1, shard));
@@ -95,7 +98,7 @@ fn an_upload_counts_once_and_only_if_it_was_asked_for() {
 #[test]
 fn a_malformed_upload_is_refused_and_the_others_still_count() {
     let method = erased(no_opening());
-    let mut hands = Hands::new(&method);
+    let mut hands = Hands::new(method);
     let exchange = hands.machine.open().unwrap().unwrap();
     let mut shard = hands.machine.shard().unwrap();
     hands.upload(&exchange, 0, &mut shard);
@@ -109,7 +112,7 @@ fn a_malformed_upload_is_refused_and_the_others_still_count() {
 #[test]
 fn a_client_is_admitted_once() {
     let method = erased(no_opening());
-    let mut hands = Hands::new(&method);
+    let mut hands = Hands::new(method);
     let before = hands.machine.save().unwrap();
     let error = hands.machine.admit(ClientId(1), &1u32.to_bytes()).unwrap_err();
     assert!(matches!(error, Error::Peer { .. }), "{error}");
@@ -119,10 +122,15 @@ fn a_client_is_admitted_once() {
 #[test]
 fn an_empty_cohort_is_a_round() {
     let method = erased(SOUND);
-    let federation = federation(&method, 4);
-    let mut simulator =
-        Simulator::start(&method, &federation, keys(), Participation::Fixed(0), Faults::default())
-            .unwrap();
+    let federation = federation(&*method, 4);
+    let mut simulator = Simulator::start(
+        method.clone(),
+        federation.clone(),
+        keys(),
+        Participation::Fixed(0),
+        Faults::default(),
+    )
+    .unwrap();
     while let Some(done) = simulator.step().unwrap() {
         invariants(&simulator).unwrap();
         assert_eq!(done.cohort.is_empty(), done.round.is_some());
@@ -133,11 +141,17 @@ fn an_empty_cohort_is_a_round() {
 #[test]
 fn lost_uploads_are_counted_as_bytes_and_not_as_rounds() {
     let method = erased(no_opening());
-    let federation = federation(&method, 2);
+    let federation = federation(&*method, 2);
     let drops = (1..=SOUND.rounds).map(|r| (r, BTreeSet::from([ClientId(1)]))).collect();
     let faults = Faults { drops, ..Faults::default() };
-    let mut simulator =
-        Simulator::start(&method, &federation, keys(), Participation::Everyone, faults).unwrap();
+    let mut simulator = Simulator::start(
+        method.clone(),
+        federation.clone(),
+        keys(),
+        Participation::Everyone,
+        faults,
+    )
+    .unwrap();
     while simulator.step().unwrap().is_some() {}
     let [heard, lost] = [0, 1].map(|i| simulator.tallies()[i]);
     assert_eq!((heard.rounds, lost.rounds), (SOUND.rounds, 0));
@@ -148,11 +162,17 @@ fn lost_uploads_are_counted_as_bytes_and_not_as_rounds() {
 #[test]
 fn nobody_joins_a_run_that_is_over() {
     let method = erased(SOUND);
-    let federation = federation(&method, 2);
+    let federation = federation(&*method, 2);
     let late = BTreeMap::from([(ClientId(1), SOUND.rounds + 1)]);
     let faults = Faults { late, ..Faults::default() };
-    let mut simulator =
-        Simulator::start(&method, &federation, keys(), Participation::Everyone, faults).unwrap();
+    let mut simulator = Simulator::start(
+        method.clone(),
+        federation.clone(),
+        keys(),
+        Participation::Everyone,
+        faults,
+    )
+    .unwrap();
     while simulator.step().unwrap().is_some() {}
     assert_eq!(simulator.machine().enrolled(), [ClientId(0)]);
     assert_eq!(simulator.tallies()[1].bytes_up, 0, "it never said anything");
@@ -161,19 +181,31 @@ fn nobody_joins_a_run_that_is_over() {
 #[test]
 fn faults_that_name_nobody_are_refused() {
     let method = erased(SOUND);
-    let federation = federation(&method, 2);
+    let federation = federation(&*method, 2);
     let faults = Faults { late: BTreeMap::from([(ClientId(2), 1)]), ..Faults::default() };
-    let start = Simulator::start(&method, &federation, keys(), Participation::Everyone, faults);
+    let start = Simulator::start(
+        method.clone(),
+        federation.clone(),
+        keys(),
+        Participation::Everyone,
+        faults,
+    );
     assert!(matches!(start.err(), Some(Error::Config { .. })));
 }
 
 #[test]
 fn an_opening_that_nobody_ever_answers_ends_in_an_error() {
     let method = erased(SOUND);
-    let federation = federation(&method, 2);
+    let federation = federation(&*method, 2);
     let faults = Faults { lost: 1.0, ..Faults::default() };
-    let mut simulator =
-        Simulator::start(&method, &federation, keys(), Participation::Everyone, faults).unwrap();
+    let mut simulator = Simulator::start(
+        method.clone(),
+        federation.clone(),
+        keys(),
+        Participation::Everyone,
+        faults,
+    )
+    .unwrap();
     let error = (0..2000).find_map(|_| simulator.step().err()).expect("the run gives up");
     assert!(matches!(error, Error::Peer { .. }), "{error}");
 }
@@ -181,12 +213,18 @@ fn an_opening_that_nobody_ever_answers_ends_in_an_error() {
 #[test]
 fn a_replay_ends_where_its_journal_does() {
     let method = erased(SOUND);
-    let federation = federation(&method, 2);
+    let federation = federation(&*method, 2);
     let line = r#"{"stage":0,"exchange":0,"round":null,"cohort":"0-1","accepted":"0"}"#;
     let replay = Some(Journal::parse(line, 0).unwrap());
     let faults = Faults { replay, ..Faults::default() };
-    let mut simulator =
-        Simulator::start(&method, &federation, keys(), Participation::Everyone, faults).unwrap();
+    let mut simulator = Simulator::start(
+        method.clone(),
+        federation.clone(),
+        keys(),
+        Participation::Everyone,
+        faults,
+    )
+    .unwrap();
     assert_eq!(simulator.step().unwrap().unwrap().accepted, [ClientId(0)]);
     let error = simulator.step().unwrap_err().to_string();
     assert_eq!(error, "journal: it ends before exchange 1");
@@ -196,10 +234,10 @@ fn a_replay_ends_where_its_journal_does() {
 fn divergence_names_the_round() {
     for (growth, round) in [(2000.0, 2), (f64::INFINITY, 1), (f64::NAN, 1)] {
         let method = erased(Toy { growth, ..no_opening() });
-        let federation = federation(&method, 2);
+        let federation = federation(&*method, 2);
         let mut simulator = Simulator::start(
-            &method,
-            &federation,
+            method.clone(),
+            federation.clone(),
             keys(),
             Participation::Everyone,
             Faults::default(),
@@ -218,10 +256,10 @@ fn the_first_failure_is_reported_whatever_the_threads() {
     for _ in 0..50 {
         pool.install(|| {
             let method = erased(Toy { fails: Some((ClientId(5), 2)), ..no_opening() });
-            let federation = federation(&method, 40);
+            let federation = federation(&*method, 40);
             let mut simulator = Simulator::start(
-                &method,
-                &federation,
+                method.clone(),
+                federation.clone(),
                 keys(),
                 Participation::Everyone,
                 Faults::default(),

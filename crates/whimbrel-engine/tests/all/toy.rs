@@ -8,12 +8,15 @@
 //! Both ends count the accepted uploads. Each message down says how many the server knows of, and a
 //! client that knows another number refuses: a breach of the commit rule is an error at once.
 
+use std::sync::Arc;
 use whimbrel_core::declare::{Measure, OverClients};
 use whimbrel_core::method::{
     Artifact, Bind, Cohort, Disclosure, Evaluate, Method, Metric, Next, Sender,
 };
 use whimbrel_core::sum::ExactSum;
-use whimbrel_core::{ClientData, ClientId, Erased, Error, Key, Opaque, Result, Table, wire};
+use whimbrel_core::{
+    ClientData, ClientId, DynMethod, Erased, Error, Key, Opaque, Result, Table, wire,
+};
 use whimbrel_engine::{Federation, Simulator};
 
 pub struct Toy {
@@ -229,8 +232,8 @@ impl Evaluate for Toy {
     }
 }
 
-pub fn erased(toy: Toy) -> Erased<Toy, Means> {
-    Erased(toy, Means)
+pub fn erased(toy: Toy) -> Arc<dyn DynMethod> {
+    Arc::new(Erased(toy, Means))
 }
 
 /// Client `i` has `2^(i % 3)` rows that all hold `i`.
@@ -243,10 +246,10 @@ pub fn clients(count: u32) -> Vec<(String, ClientData)> {
         .collect()
 }
 
-pub fn federation(method: &dyn whimbrel_core::DynMethod, count: u32) -> Federation {
+pub fn federation(method: &dyn DynMethod, count: u32) -> Arc<Federation> {
     let bound = clients(count).into_iter().map(|(name, data)| (name, method.bind(&data).unwrap()));
     let (names, data) = bound.unzip();
-    Federation { names, data }
+    Arc::new(Federation::new(names, data))
 }
 
 pub fn view<T: 'static>(state: &Opaque) -> &T {
@@ -254,7 +257,7 @@ pub fn view<T: 'static>(state: &Opaque) -> &T {
 }
 
 /// What holds after every exchange, whatever was lost and whoever joined.
-pub fn invariants(simulator: &Simulator<'_>) -> Result<(), String> {
+pub fn invariants(simulator: &Simulator) -> Result<(), String> {
     let machine = simulator.machine();
     let server: &Server = view(machine.server());
     let (mut total, mut memory_sum) = (0.0, 0.0);

@@ -6,6 +6,7 @@ use crate::spec::{
     Copies as CopiesKey, Effects as EffectsKey, Family as FamilyKey, LowRank as LowRankKey,
     MemoryStart, Step, UpRule as UpKey, Variance as VarianceKey,
 };
+use std::sync::Arc;
 use whimbrel_codec::Codec;
 use whimbrel_codec::channel::{Downlink, UpRule, Uplink, em_alpha};
 use whimbrel_core::method::Artifact;
@@ -93,19 +94,19 @@ impl CellsPlan {
         Ok(match self.stages(common)[index] {
             Kind::Select => {
                 let method = self.selection(common)?;
-                common.quiet("rank and penalty", Box::new(Erased(method, BindCells)))
+                common.quiet("rank and penalty", Arc::new(Erased(method, BindCells)))
             }
             Kind::Baselines => {
                 // With the ridge on effects that was found best: no weaker opponent than can be.
                 let settings = model.settings().clone();
                 let method = Baselines::new(settings, baselines::ROUNDS)?;
-                common.quiet("simpler models", Box::new(Erased(method, BindCells)))
+                common.quiet("simpler models", Arc::new(Erased(method, BindCells)))
             }
             Kind::Fit => {
                 let (start, beside) = selection.map_or((None, None), |s| (s.factors, s.beside));
                 let mix = beside.map(|(_, plain)| Mix { share: select::SHARE, plain });
                 let method = FedMiss { start, mix, ..self.method(common, &model)? };
-                common.fit(Box::new(Erased(method, BindCells)), common.rounds(&common.work()))
+                common.fit(Arc::new(Erased(method, BindCells)), common.rounds(&common.work()))
             }
         })
     }

@@ -174,8 +174,8 @@ impl GradientPlan {
         self.notes.clone()
     }
 
-    pub fn method(&self, common: &Common) -> Box<dyn DynMethod> {
-        Box::new(Erased(self.sgd(common), BindRows))
+    pub fn method(&self, common: &Common) -> Arc<dyn DynMethod> {
+        Arc::new(Erased(self.sgd(common), BindRows))
     }
 
     fn sgd(&self, common: &Common) -> Sgd {

@@ -29,6 +29,7 @@ use optimum::Cache;
 use prepare::Preparing;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 use whimbrel_codec::channel::{Downlink, Uplink};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientId, DynMethod, Error, Probability};
@@ -348,7 +349,7 @@ impl Common {
 
     /// A stage with everyone who is there from the start, in which nothing is evaluated and no
     /// upload is lost. Who joins the fit late is not heard before it.
-    fn quiet(&self, name: &'static str, method: Box<dyn DynMethod>) -> Stage {
+    fn quiet(&self, name: &'static str, method: Arc<dyn DynMethod>) -> Stage {
         let late = self.faults.late.keys().map(|id| (*id, u32::MAX)).collect();
         Stage {
             name,
@@ -361,7 +362,7 @@ impl Common {
     }
 
     /// The stage that fits the model in so many rounds, where they are known.
-    fn fit(&self, method: Box<dyn DynMethod>, rounds: Option<u32>) -> Stage {
+    fn fit(&self, method: Arc<dyn DynMethod>, rounds: Option<u32>) -> Stage {
         let stop = &self.job.method.stop;
         let automatic = || rounds.map_or(10, |rounds| rounds.div_ceil(EVALUATIONS));
         Stage {

@@ -4,6 +4,7 @@ use super::Common;
 use crate::failure::Result;
 use crate::load::Loaded;
 use crate::spec::{Init, Job, Model, Prepare};
+use std::sync::Arc;
 use whimbrel_core::method::{Artifact, Bind, Evaluate};
 use whimbrel_core::{ClientData, ClientId, DynMethod, Erased, Error};
 use whimbrel_engine::Stage;
@@ -133,14 +134,14 @@ impl Preparing {
 }
 
 /// A stage's method over rows as they are, or prepared.
-pub(super) fn bound<M>(method: M, preparation: Option<Preparation>) -> Box<dyn DynMethod>
+pub(super) fn bound<M>(method: M, preparation: Option<Preparation>) -> Arc<dyn DynMethod>
 where
     M: Evaluate,
     BindRows: Bind<M>,
 {
     match preparation {
-        None => Box::new(Erased(method, BindRows)),
-        Some(preparation) => Box::new(Erased(method, Prepared { preparation, then: BindRows })),
+        None => Arc::new(Erased(method, BindRows)),
+        Some(preparation) => Arc::new(Erased(method, Prepared { preparation, then: BindRows })),
     }
 }
 

@@ -12,9 +12,10 @@ use whimbrel_core::{ClientData, ClientId, Key, Opaque, Result, Wire};
 use whimbrel_engine::journal::Line;
 use whimbrel_engine::keeper::Nowhere;
 use whimbrel_engine::keys::StageKeys;
-use whimbrel_engine::runner::{Done, Evaluated, Opening, SavedStage, Step, Tally, Traffic};
+use whimbrel_engine::runner::{Done, Evaluated, SavedStage, Start, Step, Tally, Traffic};
+use whimbrel_engine::saved::Change;
 use whimbrel_engine::{
-    Carrier, Chain, Limits, Machine, Observer, Outcome, Runner, Stage, run, run_with,
+    Carrier, Chain, Limits, Machine, Observer, Outcome, Runner, Stage, StageRules, run, run_with,
 };
 use whimbrel_families::build::{Facts, Plan};
 use whimbrel_families::load::load;
@@ -31,7 +32,7 @@ struct Scribe {
 }
 
 impl Observer for Scribe {
-    fn stage(&mut self, _: &Stage, index: usize, _: usize) {
+    fn stage(&mut self, _: &StageRules, index: usize, _: usize) {
         self.stage = index as u32;
     }
 
@@ -104,8 +105,8 @@ struct Post {
 /// In trouble, who comes only to the last stage, and before which exchange of it.
 const LATE: (ClientId, u32) = (ClientId(1), 3);
 
-struct Mail<'m> {
-    machine: Machine<'m>,
+struct Mail {
+    machine: Machine,
     names: Vec<String>,
     parts: Vec<Part>,
     /// The summary of a client that is still to come.
@@ -117,8 +118,8 @@ struct Mail<'m> {
 }
 
 impl Carrier for Post {
-    fn open<'a>(&'a mut self, opening: Opening<'a>) -> Result<Box<dyn Runner<'a> + 'a>> {
-        let Opening { stage, index, keys, delivered, last, .. } = opening;
+    fn open<'a>(&'a mut self, stage: &Stage, start: &Start<'_>) -> Result<Box<dyn Runner + 'a>> {
+        let Start { index, keys, delivered, last, .. } = *start;
         let sent = delivered.to_vec().to_bytes();
         let (mut parts, mut roster, mut late) = (Vec::new(), Vec::new(), None);
         let mut tallies = vec![Tally::default(); self.clients.len()];
@@ -136,7 +137,12 @@ impl Carrier for Post {
         let roster: Vec<(ClientId, &[u8])> = roster.iter().map(|(id, s)| (*id, &s[..])).collect();
         let up = tallies.iter().map(|tally| tally.bytes_up).sum();
         Ok(Box::new(Mail {
-            machine: Machine::start(&*stage.method, keys, stage.participation.clone(), &roster)?,
+            machine: Machine::start(
+                stage.method.clone(),
+                keys,
+                stage.participation.clone(),
+                &roster,
+            )?,
             names: self.clients.iter().map(|client| client.name.clone()).collect(),
             parts,
             late,
@@ -148,9 +154,21 @@ impl Carrier for Post {
     }
 }
 
-impl<'m> Runner<'m> for Mail<'m> {
-    fn machine(&self) -> &Machine<'m> {
-        &self.machine
+impl Runner for Mail {
+    fn round(&self) -> u32 {
+        self.machine.round()
+    }
+
+    fn exchanges(&self) -> u32 {
+        self.machine.exchanges()
+    }
+
+    fn next_is_round(&self) -> Result<Option<bool>> {
+        self.machine.next_is_round()
+    }
+
+    fn enrolled(&self) -> Vec<ClientId> {
+        self.machine.enrolled()
     }
 
     fn step(&mut self) -> Result<Step> {
@@ -220,7 +238,19 @@ impl<'m> Runner<'m> for Mail<'m> {
 
     fn save(&self) -> Result<SavedStage> {
         let (clients, tallies) = (Vec::new(), self.tallies.clone());
-        Ok(SavedStage { machine: self.machine.save()?, clients, tallies, traffic: self.traffic })
+        Ok(SavedStage { state: self.machine.save()?, clients, tallies, traffic: self.traffic })
+    }
+
+    fn change(&self, moved: &[ClientId]) -> Result<Change> {
+        self.machine.change(moved)
+    }
+
+    fn artifact(&self) -> Result<Artifact> {
+        self.machine.artifact()
+    }
+
+    fn client_artifacts(&self, _: &mut dyn FnMut(ClientId, Artifact) -> Result<()>) -> Result<()> {
+        Ok(())
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use whimbrel_core::Key;
 use whimbrel_core::linalg::symmetric_eigen;
-use whimbrel_engine::{Ending, Limits, Observer, Outcome, Stage};
+use whimbrel_engine::{Ending, Limits, Observer, Outcome, StageRules};
 use whimbrel_families::build::Plan;
 use whimbrel_families::load::load;
 use whimbrel_methods::prepare::Preparation;
@@ -202,7 +202,7 @@ fn constant_columns_are_dropped_and_the_rest_keeps_its_units() {
 fn a_run_that_stops_between_stages_goes_on_in_the_same_bits() {
     struct Stop<'a>(&'a str, &'a AtomicBool);
     impl Observer for Stop<'_> {
-        fn stage(&mut self, stage: &Stage, _: usize, _: usize) {
+        fn stage(&mut self, stage: &StageRules, _: usize, _: usize) {
             self.1.store(stage.name == self.0, Ordering::Relaxed);
         }
     }

@@ -23,7 +23,7 @@ const ROWS: usize = 20;
 const PARTICIPATION: f64 = 0.1;
 
 /// The method, for as many rounds as anyone asks.
-pub fn method() -> Result<Erased<FedEm<Gmm>, BindRows>> {
+pub fn method() -> Result<Arc<Erased<FedEm<Gmm>, BindRows>>> {
     let model = Gmm::new(GmmSettings::new(COMPONENTS, COLUMNS, Covariance::Tied))?;
     let q = model.statistic_len();
     let codec = Codec::Dithering(Dithering::new(1, Norm::P(2), None)?);
@@ -46,11 +46,11 @@ pub fn method() -> Result<Erased<FedEm<Gmm>, BindRows>> {
             model,
         },
     };
-    Ok(Erased(fit, BindRows))
+    Ok(Arc::new(Erased(fit, BindRows)))
 }
 
 /// Clients that each hold rows around two of the components' centres.
-pub fn federation(method: &dyn DynMethod, clients: usize) -> Result<Federation> {
+pub fn federation(method: &dyn DynMethod, clients: usize) -> Result<Arc<Federation>> {
     let columns: Vec<String> = (0..COLUMNS).map(|j| format!("x{j}")).collect();
     let one = |i: usize| {
         let mut stream = Key::root(5).fold(i as u64).stream();
@@ -61,14 +61,14 @@ pub fn federation(method: &dyn DynMethod, clients: usize) -> Result<Federation> 
         }
         method.bind(&ClientData::Table(Table::new(columns.clone(), values)?))
     };
-    Ok(Federation {
-        names: (0..clients).map(|i| format!("{i:06}")).collect(),
-        data: (0..clients).into_par_iter().map(one).collect::<Result<_>>()?,
-    })
+    Ok(Arc::new(Federation::new(
+        (0..clients).map(|i| format!("{i:06}")).collect(),
+        (0..clients).into_par_iter().map(one).collect::<Result<_>>()?,
+    )))
 }
 
 /// The simulation with its openings done: the next step is the first round.
-pub fn open<'m>(method: &'m dyn DynMethod, federation: &'m Federation) -> Result<Simulator<'m>> {
+pub fn open(method: Arc<dyn DynMethod>, federation: Arc<Federation>) -> Result<Simulator> {
     let participation = Participation::Bernoulli(Probability::new(PARTICIPATION)?);
     let keys = StageKeys::new(1, 0);
     let mut simulator =

@@ -41,7 +41,7 @@ fn fedem_over_every_kind_of_uplink() {
         for memory in [true, false] {
             let name = format!("fedem, {}, memory: {memory}", codec.name());
             let setup = Setup { codec: codec.clone(), memory, gamma: 0.1, ..Setup::default() };
-            passes(&name, &setup.erased(), 4);
+            passes(&name, &*setup.erased(), 4);
         }
     }
 }
@@ -71,10 +71,10 @@ fn fedem_over_every_kind_of_downlink() {
         let fine = Codec::dithering(64, Norm::Infinity, None).unwrap();
         let (form, down) = (Form::State, Some((fine, rule)));
         let setup = Setup { form, down, codec: dither(), gamma: 0.1, ..Setup::default() };
-        passes(&name, &setup.erased(), 6);
+        passes(&name, &*setup.erased(), 6);
     }
     let setup = Setup { form: Form::Lean, codec: dither(), gamma: 0.1, ..Setup::default() };
-    passes("fedem, lean", &setup.erased(), 4);
+    passes("fedem, lean", &*setup.erased(), 4);
 }
 
 #[test]
@@ -83,14 +83,14 @@ fn fedem_with_every_covariance_batch_and_memory() {
     for covariance in [known, Covariance::Tied, Covariance::Diagonal, Covariance::Full] {
         let name = format!("fedem, {covariance:?}");
         let setup = Setup { covariance, codec: dither(), gamma: 0.1, ..Setup::default() };
-        passes(&name, &setup.erased(), 4);
+        passes(&name, &*setup.erased(), 4);
     }
     let batch = Batch::Sample { size: 7, replacement: true, local_steps: 2 };
     let weights = Weights::Equal;
     for memories in [FirstMemories::Zero, FirstMemories::Given(vec![0.5; 6])] {
         let name = format!("fedem, {memories:?}");
         let setup = Setup { memories, batch, weights, gamma: 0.1, ..Setup::default() };
-        passes(&name, &setup.erased(), 4);
+        passes(&name, &*setup.erased(), 4);
     }
 }
 
@@ -103,7 +103,7 @@ fn vr_fedem_in_every_form() {
             let name = format!("vr-fedem, {form:?}, replacement: {replacement}");
             let setup =
                 Setup { estimator, batch, form, codec: dither(), gamma: 0.1, ..Setup::default() };
-            passes(&name, &setup.erased(), 6);
+            passes(&name, &*setup.erased(), 6);
         }
     }
 }
@@ -127,19 +127,19 @@ fn fedem_that_starts_from_examples() {
 
 #[test]
 fn federated_kmeans() {
-    let method = Erased(Once(FederatedKmeans { model: gmm(Covariance::Tied) }), BindRows);
-    passes("federated k-means", &method, 1);
+    let method = Arc::new(Erased(Once(FederatedKmeans { model: gmm(Covariance::Tied) }), BindRows));
+    passes("federated k-means", &*method, 1);
 }
 
 #[test]
 fn the_constants_of_the_theory() {
     let batch = Batch::Sample { size: 7, replacement: false, local_steps: 1 };
     let setup = Setup { codec: dither(), batch, ..Setup::default() };
-    let method = Erased(Constants { fit: setup.typed(), participation: 0.5 }, BindRows);
-    passes("constants", &method, 20);
+    let method = Arc::new(Erased(Constants { fit: setup.typed(), participation: 0.5 }, BindRows));
+    passes("constants", &*method, 20);
     let setup = Setup { estimator: Estimator::Spider { inner: 5 }, ..setup };
-    let method = Erased(Constants { fit: setup.typed(), participation: 1.0 }, BindRows);
-    passes("constants of vr-fedem", &method, 20);
+    let method = Arc::new(Erased(Constants { fit: setup.typed(), participation: 1.0 }, BindRows));
+    passes("constants of vr-fedem", &*method, 20);
 }
 
 #[test]
@@ -153,7 +153,8 @@ fn preparation() {
 fn selection_and_baselines_of_a_table() {
     let data = selection::counts(1, Key::root(61));
     let (selecting, comparing) = (selection::selecting(2), selection::comparing());
-    let methods: [(&str, &dyn DynMethod); 2] = [("select", &selecting), ("baselines", &comparing)];
+    let methods: [(&str, &dyn DynMethod); 2] =
+        [("select", &*selecting), ("baselines", &*comparing)];
     for (name, method) in methods {
         laws(&MethodUnderTest { name, method, data: &data, exchanges: 7 });
     }
@@ -165,8 +166,8 @@ fn the_gradient_family() {
     let batch = Batch::Sample { size: 5, replacement: true, local_steps: 1 };
     let passes = |name: &str, setup: &sgd::Setup, average: Average| {
         let mut method = setup.method(&data);
-        method.0.oracle.average = average;
-        laws(&MethodUnderTest { name, method: &method, data: &data, exchanges: 4 });
+        Arc::get_mut(&mut method).expect("one owner").0.oracle.average = average;
+        laws(&MethodUnderTest { name, method: &*method, data: &data, exchanges: 4 });
     };
     for preset in [
         Preset::Sgd,

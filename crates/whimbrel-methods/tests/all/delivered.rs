@@ -2,6 +2,7 @@
 //! selection said so.
 
 use crate::fedmiss::{Setup, clients, federation};
+use std::sync::Arc;
 use whimbrel_core::method::MetricValue;
 use whimbrel_core::{Cell, ClientData, Key, Method};
 use whimbrel_engine::keys::StageKeys;
@@ -22,12 +23,13 @@ fn finished(family: Family, mix: Option<Mix>, data: &[ClientData]) -> (Factors, 
     let setup = Setup { rounds: 40, ..Setup::new(family) };
     let settings = Settings { effects: Effects::RowColumn, lambda: 0.05, ..setup.settings.clone() };
     let mut method = Setup { settings, ..setup }.method();
-    method.0.mix = mix;
+    Arc::get_mut(&mut method).expect("one owner").0.mix = mix;
     method.0.check().unwrap();
-    let federation = federation(&method, data);
+    let federation = federation(&*method, data);
     let (keys, everyone) = (StageKeys::new(1, 0), Participation::Everyone);
     let mut simulator =
-        Simulator::start(&method, &federation, keys, everyone, Faults::default()).unwrap();
+        Simulator::start(method.clone(), federation.clone(), keys, everyone, Faults::default())
+            .unwrap();
     while simulator.step().unwrap().is_some() {}
     let (metrics, _) = simulator.evaluate().unwrap();
     let said = metrics.iter().find(|metric| metric.name == "held_out_deviance").unwrap();
@@ -88,7 +90,7 @@ fn a_ceiling_lowers_some_held_out_count_and_no_observed_one() {
 fn a_table_to_mix_with_has_effects_alone_and_a_share_is_one() {
     let check = |mix: Mix| {
         let mut method = Setup::new(Family::Poisson).method();
-        method.0.mix = Some(mix);
+        Arc::get_mut(&mut method).expect("one owner").0.mix = Some(mix);
         method.0.check()
     };
     let good = Mix { share: 0.5, plain: plain(Family::Poisson) };

@@ -127,17 +127,17 @@ impl Setup {
         }
     }
 
-    pub fn erased(&self) -> Erased<FedEm<Gmm>, BindRows> {
-        Erased(self.typed(), BindRows)
+    pub fn erased(&self) -> Arc<Erased<FedEm<Gmm>, BindRows>> {
+        Arc::new(Erased(self.typed(), BindRows))
     }
 }
 
-pub fn federation(method: &dyn whimbrel_core::DynMethod, tables: &[Table]) -> Federation {
+pub fn federation(method: &dyn whimbrel_core::DynMethod, tables: &[Table]) -> Arc<Federation> {
     let bound = tables.iter().map(|t| method.bind(&ClientData::Table(t.clone())).unwrap());
-    Federation {
-        names: (0..tables.len()).map(|i| format!("{i:03}")).collect(),
-        data: bound.collect(),
-    }
+    Arc::new(Federation::new(
+        (0..tables.len()).map(|i| format!("{i:03}")).collect(),
+        bound.collect(),
+    ))
 }
 
 pub fn keys() -> StageKeys {
@@ -158,9 +158,10 @@ pub fn run(
     every: u32,
 ) -> Trace {
     let method = setup.erased();
-    let federation = federation(&method, tables);
+    let federation = federation(&*method, tables);
     let mut simulator =
-        Simulator::start(&method, &federation, keys(), participation, faults).unwrap();
+        Simulator::start(method.clone(), federation.clone(), keys(), participation, faults)
+            .unwrap();
     let mut trace = Trace { states: Vec::new(), fields: Vec::new() };
     while let Some(done) = simulator.step().unwrap() {
         let Some(round) = done.round else { continue };

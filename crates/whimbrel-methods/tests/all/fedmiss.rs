@@ -1,6 +1,7 @@
 //! FedMissEM at work: the optimum of soft-impute, stationary points of counts, noise that vanishes,
 //! and objectives that never increase.
 
+use std::sync::Arc;
 use whimbrel_codec::channel::{DownRule, Downlink, Feedback, Memories};
 use whimbrel_codec::{Codec, Norm};
 use whimbrel_core::method::MetricValue;
@@ -74,7 +75,7 @@ impl Setup {
         }
     }
 
-    pub fn method(&self) -> Erased<FedMiss, BindCells> {
+    pub fn method(&self) -> Arc<Erased<FedMiss, BindCells>> {
         let model = LowRank::new(self.settings.clone()).unwrap();
         let downlink = Downlink::exact(model.coordinates_len());
         let method = FedMiss {
@@ -93,7 +94,7 @@ impl Setup {
             downlink,
         };
         method.check().unwrap();
-        Erased(method, BindCells)
+        Arc::new(Erased(method, BindCells))
     }
 }
 
@@ -105,11 +106,11 @@ pub fn cells(size: u32) -> Batch {
     Batch::Sample { size, replacement: false, local_steps: 1 }
 }
 
-pub fn federation(method: &dyn DynMethod, data: &[ClientData]) -> Federation {
-    Federation {
-        names: (0..data.len()).map(|i| format!("{i:03}")).collect(),
-        data: data.iter().map(|d| method.bind(d).unwrap()).collect(),
-    }
+pub fn federation(method: &dyn DynMethod, data: &[ClientData]) -> Arc<Federation> {
+    Arc::new(Federation::new(
+        (0..data.len()).map(|i| format!("{i:03}")).collect(),
+        data.iter().map(|d| method.bind(d).unwrap()).collect(),
+    ))
 }
 
 /// The last state, and the named metric after each round.
@@ -120,10 +121,16 @@ pub fn run(
     metric: Option<&str>,
 ) -> (Server, Vec<f64>) {
     let method = setup.method();
-    let federation = federation(&method, data);
+    let federation = federation(&*method, data);
     let keys = StageKeys::new(1, 0);
-    let mut simulator =
-        Simulator::start(&method, &federation, keys, participation, Faults::default()).unwrap();
+    let mut simulator = Simulator::start(
+        method.clone(),
+        federation.clone(),
+        keys,
+        participation,
+        Faults::default(),
+    )
+    .unwrap();
     let mut values = Vec::new();
     while let Some(done) = simulator.step().unwrap() {
         if let (Some(name), Some(_)) = (metric, done.round) {
@@ -337,11 +344,16 @@ fn personal_effects_tell_experts_from_beginners() {
     let mut setup = Setup { personal: true, rounds: 400, ..Setup::new(Family::Poisson) };
     setup.settings.effects = Effects::RowColumn;
     let method = setup.method();
-    let federation = federation(&method, &data);
+    let federation = federation(&*method, &data);
     let everyone = Participation::Everyone;
-    let mut simulator =
-        Simulator::start(&method, &federation, StageKeys::new(1, 0), everyone, Faults::default())
-            .unwrap();
+    let mut simulator = Simulator::start(
+        method.clone(),
+        federation.clone(),
+        StageKeys::new(1, 0),
+        everyone,
+        Faults::default(),
+    )
+    .unwrap();
     while simulator.step().unwrap().is_some() {}
     let effect = |c: usize| {
         let client = simulator.clients()[c].downcast_ref::<Client>();
@@ -398,7 +410,7 @@ fn lost_uploads_and_late_joiners_leave_the_optimum_where_it_is() {
     };
     setup.settings.effects = Effects::RowColumn;
     let method = setup.method();
-    let federation = federation(&method, &data);
+    let federation = federation(&*method, &data);
     let faults = Faults {
         lost: 0.2,
         late: [(ClientId(1), 30), (ClientId(4), 100)].into_iter().collect(),
@@ -406,7 +418,8 @@ fn lost_uploads_and_late_joiners_leave_the_optimum_where_it_is() {
     };
     let p = Participation::Bernoulli(Probability::new(0.7).unwrap());
     let mut simulator =
-        Simulator::start(&method, &federation, StageKeys::new(3, 0), p, faults).unwrap();
+        Simulator::start(method.clone(), federation.clone(), StageKeys::new(3, 0), p, faults)
+            .unwrap();
     while simulator.step().unwrap().is_some() {}
     let server = simulator.machine().server().downcast_ref::<Server>().unwrap();
     assert_eq!((server.members.len(), server.observations()), (5, 300));
@@ -431,11 +444,16 @@ fn uploads_are_as_small_as_their_minibatch() {
     let setup =
         Setup { batch: cells(10), open_memories: false, rounds: 5, ..Setup::new(Family::Gaussian) };
     let method = setup.method();
-    let federation = federation(&method, &data);
+    let federation = federation(&*method, &data);
     let everyone = Participation::Everyone;
-    let mut simulator =
-        Simulator::start(&method, &federation, StageKeys::new(1, 0), everyone, Faults::default())
-            .unwrap();
+    let mut simulator = Simulator::start(
+        method.clone(),
+        federation.clone(),
+        StageKeys::new(1, 0),
+        everyone,
+        Faults::default(),
+    )
+    .unwrap();
     let enrolment = simulator.traffic().up;
     assert!(enrolment < 4 * (90 + 16), "a byte or so per cell: {enrolment}");
     simulator.step().unwrap();
@@ -450,7 +468,8 @@ fn uploads_are_as_small_as_their_minibatch() {
 #[test]
 fn settings_that_do_not_go_together_are_refused() {
     let message = |change: fn(&mut FedMiss)| {
-        let mut method = Setup::new(Family::Poisson).method().0;
+        let mut method =
+            Arc::into_inner(Setup::new(Family::Poisson).method()).expect("one owner").0;
         change(&mut method);
         method.check().unwrap_err().to_string()
     };
@@ -458,7 +477,7 @@ fn settings_that_do_not_go_together_are_refused() {
     assert!(message(|m| m.codec = Codec::Sign).contains("biased"));
     assert!(message(|m| m.memory = Memory::Alpha(1.5)).contains("not in (0, 1]"));
     assert!(message(|m| m.copies = Copies::Given(0.0)).contains("not a positive"));
-    let mut method = Setup::new(Family::Poisson).method().0;
+    let mut method = Arc::into_inner(Setup::new(Family::Poisson).method()).expect("one owner").0;
     method.batch = twice;
     assert!(method.check().unwrap_err().to_string().contains("without replacement"));
     let d = method.model.coordinates_len();
@@ -473,11 +492,16 @@ fn too_few_copies_are_refused_in_the_first_round() {
     let data = clients(Family::Gaussian, 4, 90, Key::root(19));
     let setup = Setup { copies: Copies::Given(1.0), ..Setup::new(Family::Gaussian) };
     let method = setup.method();
-    let federation = federation(&method, &data);
+    let federation = federation(&*method, &data);
     let everyone = Participation::Everyone;
-    let mut simulator =
-        Simulator::start(&method, &federation, StageKeys::new(1, 0), everyone, Faults::default())
-            .unwrap();
+    let mut simulator = Simulator::start(
+        method.clone(),
+        federation.clone(),
+        StageKeys::new(1, 0),
+        everyone,
+        Faults::default(),
+    )
+    .unwrap();
     simulator.step().unwrap();
     let error = simulator.step().unwrap_err().to_string();
     assert!(error.contains("copies = 1") && error.contains("set copies to"), "{error}");
@@ -523,7 +547,7 @@ fn battery() {
         let data = clients(family, 4, 25, Key::root(21));
         let name = format!("fedmiss, {}, {}", family.name(), setup.codec.name());
         let setup = Setup { rounds: 3, ..setup };
-        laws(&MethodUnderTest { name: &name, method: &setup.method(), data: &data, exchanges: 6 });
+        laws(&MethodUnderTest { name: &name, method: &*setup.method(), data: &data, exchanges: 6 });
     }
 }
 
@@ -537,13 +561,19 @@ fn a_compressed_downlink_carries_the_factors() {
     let (d, blocks) = (method.0.model.coordinates_len(), method.0.model.blocks());
     let codec = Codec::dithering(8, Norm::P(2), None).unwrap();
     let rule = DownRule::Preserved { alpha: 0.2, memories: Memories::Groups(1) };
-    method.0.downlink = Downlink::new(codec, rule, d, false).unwrap().with_blocks(&blocks).unwrap();
-    laws(&MethodUnderTest { name: "fedmiss, mcm", method: &method, data: &data, exchanges: 4 });
-    let federation = federation(&method, &data);
+    Arc::get_mut(&mut method).expect("one owner").0.downlink =
+        Downlink::new(codec, rule, d, false).unwrap().with_blocks(&blocks).unwrap();
+    laws(&MethodUnderTest { name: "fedmiss, mcm", method: &*method, data: &data, exchanges: 4 });
+    let federation = federation(&*method, &data);
     let everyone = Participation::Everyone;
-    let mut simulator =
-        Simulator::start(&method, &federation, StageKeys::new(1, 0), everyone, Faults::default())
-            .unwrap();
+    let mut simulator = Simulator::start(
+        method.clone(),
+        federation.clone(),
+        StageKeys::new(1, 0),
+        everyone,
+        Faults::default(),
+    )
+    .unwrap();
     while simulator.step().unwrap().is_some() {}
     let server = simulator.machine().server().downcast_ref::<Server>().unwrap();
     let largest = gradient(&setup, &server.factors, &cells, 4.0);
@@ -561,18 +591,23 @@ fn every_runner_ends_in_the_same_bits() {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             pool.install(|| {
                 let method = setup.method();
-                let federation = federation(&method, &data);
+                let federation = federation(&*method, &data);
                 let keys = StageKeys::new(1, 0);
-                let mut simulator =
-                    Simulator::start(&method, &federation, keys, participation(), faults())
-                        .unwrap();
+                let mut simulator = Simulator::start(
+                    method.clone(),
+                    federation.clone(),
+                    keys,
+                    participation(),
+                    faults(),
+                )
+                .unwrap();
                 while simulator.step().unwrap().is_some() {
                     if reload {
                         let saved = simulator.save().unwrap().to_bytes();
                         let saved = Wire::from_bytes(&saved).unwrap();
                         simulator = Simulator::load(
-                            &method,
-                            &federation,
+                            method.clone(),
+                            federation.clone(),
                             keys,
                             participation(),
                             faults(),

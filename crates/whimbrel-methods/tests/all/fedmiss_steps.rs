@@ -34,10 +34,11 @@ fn gaussian(n: usize, gamma: f64, rounds: u32) -> Setup {
 /// The message with which a run ends early.
 fn failure(setup: &Setup, data: &[ClientData]) -> Option<String> {
     let method = setup.method();
-    let federation = federation(&method, data);
+    let federation = federation(&*method, data);
     let (keys, everyone) = (StageKeys::new(1, 0), Participation::Everyone);
     let mut simulator =
-        Simulator::start(&method, &federation, keys, everyone, Faults::default()).unwrap();
+        Simulator::start(method.clone(), federation.clone(), keys, everyone, Faults::default())
+            .unwrap();
     loop {
         match simulator.step() {
             Ok(Some(_)) => {}

@@ -7,7 +7,7 @@ use whimbrel_core::{ClientId, Probability};
 use whimbrel_engine::{Faults, Participation, Simulator};
 use whimbrel_methods::fedem::{Client, FirstMemories, Peer, Server};
 
-fn check_memories(simulator: &Simulator<'_>) {
+fn check_memories(simulator: &Simulator) {
     let machine = simulator.machine();
     let server = machine.server().downcast_ref::<Server>().unwrap();
     let mut sum = vec![0.0; server.global.s_hat.len()];
@@ -61,9 +61,10 @@ fn the_servers_memory_is_the_sum_of_the_clients() {
                 ..Setup::default()
             };
             let method = setup.erased();
-            let federation = federation(&method, &tables);
+            let federation = federation(&*method, &tables);
             let mut simulator =
-                Simulator::start(&method, &federation, keys(), participation, faults).unwrap();
+                Simulator::start(method.clone(), federation.clone(), keys(), participation, faults)
+                    .unwrap();
             while simulator.step().unwrap().is_some() {
                 check_memories(&simulator);
             }

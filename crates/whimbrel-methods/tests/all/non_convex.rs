@@ -34,7 +34,7 @@ fn clients() -> Vec<ClientData> {
     (0..CLIENTS).map(one).collect()
 }
 
-fn method(preset: Preset, batch: Batch, rounds: u32) -> Erased<Sgd, BindRows> {
+fn method(preset: Preset, batch: Batch, rounds: u32) -> Arc<Erased<Sgd, BindRows>> {
     let penalty = Penalty::Bounded(0.1);
     let codec = Codec::dithering(4, Norm::P(2), None).unwrap();
     let omega = codec.omega(DIMS).unwrap();
@@ -62,25 +62,26 @@ fn method(preset: Preset, batch: Batch, rounds: u32) -> Erased<Sgd, BindRows> {
             downlink: Downlink::new(down, down_rule, DIMS, false).unwrap(),
         },
     };
-    Erased(method, BindRows)
+    Arc::new(Erased(method, BindRows))
 }
 
 /// `||∇F||²` at the start and at the end, and the server's last state.
-fn run(method: &Erased<Sgd, BindRows>) -> (f64, f64, Server) {
+fn run(method: &Arc<Erased<Sgd, BindRows>>) -> (f64, f64, Server) {
     let data = clients().iter().map(|d| method.bind(d).unwrap()).collect();
     let names = (0..CLIENTS).map(|i| i.to_string()).collect();
-    let federation = Federation { names, data };
+    let federation = Arc::new(Federation::new(names, data));
     let keys = StageKeys::new(5, 0);
     let everyone = Participation::Everyone;
     let mut simulator =
-        Simulator::start(method, &federation, keys, everyone, Faults::default()).unwrap();
+        Simulator::start(method.clone(), federation.clone(), keys, everyone, Faults::default())
+            .unwrap();
     let first = gradient_norm2(&mut simulator);
     while simulator.step().unwrap().is_some() {}
     let last = gradient_norm2(&mut simulator);
     (first, last, simulator.machine().server().downcast_ref::<Server>().unwrap().clone())
 }
 
-fn gradient_norm2(simulator: &mut Simulator<'_>) -> f64 {
+fn gradient_norm2(simulator: &mut Simulator) -> f64 {
     let (metrics, _) = simulator.evaluate().unwrap();
     let number = |name: &str| match metrics.iter().find(|m| m.name == name).unwrap().value {
         MetricValue::Number(value) => Some(value),

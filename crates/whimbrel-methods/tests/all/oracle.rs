@@ -38,13 +38,13 @@ fn mixture() -> Arc<Mixture> {
     Arc::new(Mixture::new(spec, Key::root(5)).unwrap())
 }
 
-fn streams(method: &dyn DynMethod) -> Federation {
+fn streams(method: &dyn DynMethod) -> Arc<Federation> {
     let mixture = mixture();
     let bound = (0..10).map(|i| {
         let stream: Arc<dyn RowStream> = Arc::new(mixture.stream(i));
         method.bind(&ClientData::Stream(stream)).unwrap()
     });
-    Federation { names: (0..10).map(|i| i.to_string()).collect(), data: bound.collect() }
+    Arc::new(Federation::new((0..10).map(|i| i.to_string()).collect(), bound.collect()))
 }
 
 #[test]
@@ -52,10 +52,11 @@ fn a_stream_is_read_row_after_row_and_finds_the_truth() {
     let batch = Batch::Sample { size: 20, replacement: true, local_steps: 1 };
     let setup = Setup { codec: dither(), batch, gamma: 0.02, rounds: 1500, ..Setup::default() };
     let method = setup.erased();
-    let federation = streams(&method);
+    let federation = streams(&*method);
     let everyone = Participation::Everyone;
     let mut simulator =
-        Simulator::start(&method, &federation, keys(), everyone, Faults::default()).unwrap();
+        Simulator::start(method.clone(), federation.clone(), keys(), everyone, Faults::default())
+            .unwrap();
     while simulator.step().unwrap().is_some() {}
     for client in simulator.clients() {
         // The first round stands at the head of the stream and does not move on.

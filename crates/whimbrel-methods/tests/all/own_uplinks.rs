@@ -2,6 +2,7 @@
 
 use crate::federation::*;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use whimbrel_codec::channel::{UpRule, Uplink, em_alpha};
 use whimbrel_codec::{Codec, Norm};
 use whimbrel_core::{Erased, Probability};
@@ -33,13 +34,14 @@ fn mixed(mut fit: FedEm<Gmm>, clients: u32) -> FedEm<Gmm> {
     fit
 }
 
-fn last(fit: FedEm<Gmm>, check: impl Fn(&Simulator<'_>)) -> (Server, f64) {
-    let method = Erased(fit, BindRows);
-    let federation = federation(&method, &unequal(20));
+fn last(fit: FedEm<Gmm>, check: impl Fn(&Simulator)) -> (Server, f64) {
+    let method = Arc::new(Erased(fit, BindRows));
+    let federation = federation(&*method, &unequal(20));
     let participation = Participation::Bernoulli(Probability::new(0.75).unwrap());
     let faults = Faults { lost: 0.1, ..Faults::default() };
     let mut simulator =
-        Simulator::start(&method, &federation, keys(), participation, faults).unwrap();
+        Simulator::start(method.clone(), federation.clone(), keys(), participation, faults)
+            .unwrap();
     while simulator.step().unwrap().is_some() {
         check(&simulator);
     }

@@ -102,10 +102,15 @@ fn simulated(
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
     pool.install(|| {
         let method = setup.erased();
-        let federation = federation(&method, tables);
-        let mut simulator =
-            Simulator::start(&method, &federation, keys(), participation(), faults.clone())
-                .unwrap();
+        let federation = federation(&*method, tables);
+        let mut simulator = Simulator::start(
+            method.clone(),
+            federation.clone(),
+            keys(),
+            participation(),
+            faults.clone(),
+        )
+        .unwrap();
         let mut journal = String::new();
         while let Some(done) = simulator.step().unwrap() {
             journal.push_str(&Line::exchange(0, &done).to_text());
@@ -113,8 +118,8 @@ fn simulated(
                 let saved = simulator.save().unwrap().to_bytes();
                 let saved = Wire::from_bytes(&saved).unwrap();
                 simulator = Simulator::load(
-                    &method,
-                    &federation,
+                    method.clone(),
+                    federation.clone(),
                     keys(),
                     participation(),
                     faults.clone(),

@@ -2,6 +2,7 @@
 //! same bits however the stage is run.
 
 use crate::fedmiss::federation;
+use std::sync::Arc;
 use whimbrel_codec::{Codec, Norm};
 use whimbrel_core::{Cell, Cells, ClientData, ClientId, DynMethod, Erased, Key, Probability, Wire};
 use whimbrel_engine::keys::StageKeys;
@@ -49,29 +50,33 @@ fn settings() -> Settings {
     Settings { effects: Effects::RowColumn, ..Settings::new(ROWS, COLUMNS, Family::Poisson) }
 }
 
-pub fn selecting(rounds: u32) -> Erased<Select, BindCells> {
-    Erased(Select::new(settings(), Given::default(), rounds, 1).unwrap(), BindCells)
+pub fn selecting(rounds: u32) -> Arc<Erased<Select, BindCells>> {
+    Arc::new(Erased(Select::new(settings(), Given::default(), rounds, 1).unwrap(), BindCells))
 }
 
-pub fn comparing() -> Erased<Baselines, BindCells> {
-    Erased(Baselines::new(settings(), baselines::ROUNDS).unwrap(), BindCells)
+pub fn comparing() -> Arc<Erased<Baselines, BindCells>> {
+    Arc::new(Erased(Baselines::new(settings(), baselines::ROUNDS).unwrap(), BindCells))
 }
 
 /// Runs a stage to its end; its artifact.
-fn finished(method: &dyn DynMethod, data: &[ClientData]) -> whimbrel_core::method::Artifact {
+fn finished<M: DynMethod + 'static>(
+    method: &Arc<M>,
+    data: &[ClientData],
+) -> whimbrel_core::method::Artifact {
     finished_with(1, method, data)
 }
 
-fn finished_with(
+fn finished_with<M: DynMethod + 'static>(
     seed: u64,
-    method: &dyn DynMethod,
+    method: &Arc<M>,
     data: &[ClientData],
 ) -> whimbrel_core::method::Artifact {
-    let federation = federation(method, data);
+    let federation = federation(&**method, data);
     let keys = StageKeys::new(seed, 0);
     let everyone = Participation::Everyone;
     let mut simulator =
-        Simulator::start(method, &federation, keys, everyone, Faults::default()).unwrap();
+        Simulator::start(method.clone(), federation.clone(), keys, everyone, Faults::default())
+            .unwrap();
     while simulator.step().unwrap().is_some() {}
     method.artifact(simulator.machine().server()).unwrap()
 }
@@ -153,11 +158,12 @@ fn a_fit_of_rank_zero_is_the_baseline() {
     let found = Selection::from_artifact(&finished(&selecting(select::ROUNDS), &data)).unwrap();
     assert_eq!((found.chosen.rank, found.chosen.effects), (0, Effects::RowColumn));
     let chosen = found.chosen.of(&settings());
-    let baselines = Erased(Baselines::new(chosen.clone(), baselines::ROUNDS).unwrap(), BindCells);
+    let baselines =
+        Arc::new(Erased(Baselines::new(chosen.clone(), baselines::ROUNDS).unwrap(), BindCells));
     let baseline = finished(&baselines, &data).tensor("row_column_effects").unwrap().values[0];
     let model = LowRank::new(chosen).unwrap();
     let deviance = |method: FedMiss| {
-        let fit = finished(&Erased(method, BindCells), &data);
+        let fit = finished(&Arc::new(Erased(method, BindCells)), &data);
         let fit = LowRankFit::from_artifact(&fit).unwrap();
         let held_out = data.iter().flat_map(|data| match data {
             ClientData::Cells(cells) => cells.held_out.clone(),
@@ -212,7 +218,7 @@ fn candidates_have_the_personal_effects_that_the_job_has() {
     let select = |personal| {
         let given = Given { personal, ..Given::default() };
         let select = Select::new(settings(), given, select::ROUNDS, 1).unwrap();
-        let found = finished(&Erased(select, BindCells), &data);
+        let found = finished(&Arc::new(Erased(select, BindCells)), &data);
         let deviance = found.tensor("validation_deviance").unwrap().values[0];
         (Selection::from_artifact(&found).unwrap().chosen.rank, deviance)
     };
@@ -222,23 +228,40 @@ fn candidates_have_the_personal_effects_that_the_job_has() {
 }
 
 /// One run of a stage with lost uploads, on so many threads, saved and loaded on the way or not.
-fn bytes(method: &dyn DynMethod, data: &[ClientData], threads: usize, reload: bool) -> Vec<u8> {
+fn bytes(
+    method: &Arc<dyn DynMethod>,
+    data: &[ClientData],
+    threads: usize,
+    reload: bool,
+) -> Vec<u8> {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
     let run = || {
-        let federation = federation(method, data);
+        let federation = federation(&**method, data);
         let keys = StageKeys::new(1, 0);
         let participation = || Participation::Bernoulli(Probability::new(0.7).unwrap());
         let faults = Faults { lost: 0.2, ..Faults::default() };
-        let mut simulator =
-            Simulator::start(method, &federation, keys, participation(), faults.clone()).unwrap();
+        let mut simulator = Simulator::start(
+            method.clone(),
+            federation.clone(),
+            keys,
+            participation(),
+            faults.clone(),
+        )
+        .unwrap();
         while simulator.step().unwrap().is_some() {
             if reload {
                 let saved = simulator.save().unwrap().to_bytes();
                 let saved = Wire::from_bytes(&saved).unwrap();
                 let (keys, faults) = (StageKeys::new(1, 0), faults.clone());
-                simulator =
-                    Simulator::load(method, &federation, keys, participation(), faults, &saved)
-                        .unwrap();
+                simulator = Simulator::load(
+                    method.clone(),
+                    federation.clone(),
+                    keys,
+                    participation(),
+                    faults,
+                    &saved,
+                )
+                .unwrap();
             }
         }
         method.artifact(simulator.machine().server()).unwrap().to_bytes()
@@ -250,8 +273,8 @@ fn bytes(method: &dyn DynMethod, data: &[ClientData], threads: usize, reload: bo
 fn threads_lost_uploads_and_resumption_change_no_bit() {
     let data = counts(1, Key::root(51));
     let (selecting, comparing) = (selecting(5), comparing());
-    let methods: [&dyn DynMethod; 2] = [&selecting, &comparing];
-    for method in methods {
+    let methods: [Arc<dyn DynMethod>; 2] = [selecting, comparing];
+    for method in &methods {
         let reference = bytes(method, &data, 1, false);
         assert!(bytes(method, &data, 3, false) == reference, "three threads differ");
         assert!(bytes(method, &data, 2, true) == reference, "saving and loading differs");
@@ -268,16 +291,16 @@ fn stages_end_without_a_client_that_died_and_with_one_that_came_late() {
         late: [(ClientId(3), 20)].into(),
         ..Faults::default()
     };
-    let run = |method: &dyn DynMethod| {
-        let federation = federation(method, &data);
+    let run = |method: Arc<dyn DynMethod>| {
+        let federation = federation(&*method, &data);
         let keys = StageKeys::new(1, 0);
         let everyone = Participation::Everyone;
         let mut simulator =
-            Simulator::start(method, &federation, keys, everyone, faults()).unwrap();
+            Simulator::start(method.clone(), federation.clone(), keys, everyone, faults()).unwrap();
         while simulator.step().unwrap().is_some() {}
         (method.artifact(simulator.machine().server()).unwrap(), simulator.machine().round())
     };
-    let (found, rounds) = run(&selecting(select::ROUNDS));
+    let (found, rounds) = run(selecting(select::ROUNDS));
     assert!((100..4_000).contains(&rounds), "the loss lasts to the end: {rounds}");
     let folds = found.tensor("folds").unwrap().values[0];
     let cells = found.tensor("validation_cells").unwrap().values[0];
@@ -287,7 +310,7 @@ fn stages_end_without_a_client_that_died_and_with_one_that_came_late() {
     let all: usize = [0, 2, 3].iter().map(|c| observed(&data[*c])).sum();
     assert!(cells > 0.6 * all as f64 && cells < all as f64, "{cells} of {all}");
     assert_eq!(Selection::from_artifact(&found).unwrap().chosen.rank, 2);
-    let (found, _) = run(&comparing());
+    let (found, _) = run(comparing());
     assert!(found.tensor("held_out_cells").unwrap().values[0] > 20.0);
 }
 
@@ -317,7 +340,7 @@ fn the_fit_that_is_handed_on_is_the_best_of_several() {
         let data = counts(2, Key::root(table));
         let given = Given { rank: Some(1), ..Given::default() };
         let select = Select::new(settings(), given, select::ROUNDS, 1).unwrap();
-        let found = finished(&Erased(select, BindCells), &data);
+        let found = finished(&Arc::new(Erased(select, BindCells)), &data);
         let found = Selection::from_artifact(&found).unwrap();
         let model = LowRank::new(found.chosen.of(&settings())).unwrap();
         let objective = |factors: &Factors| {
@@ -334,7 +357,7 @@ fn the_fit_that_is_handed_on_is_the_best_of_several() {
         let handed_on = Factors::from_vector(&model, &found.factors.unwrap()).unwrap();
         let handed_on = objective(&handed_on);
         for seed in 1..=6 {
-            let fit = Erased(FedMiss::exact(model.clone(), 200), BindCells);
+            let fit = Arc::new(Erased(FedMiss::exact(model.clone(), 200), BindCells));
             let fit = LowRankFit::from_artifact(&finished_with(seed, &fit, &data)).unwrap();
             let single = objective(&fit.factors);
             // It has only begun to converge.
@@ -378,7 +401,7 @@ fn a_low_rank_that_is_not_clearly_better_comes_with_the_fit_of_rank_zero() {
 
     // It is that of all cells.
     let model = LowRank::new(plain.of(&settings())).unwrap();
-    let again = finished(&Erased(FedMiss::exact(model, 20), BindCells), &data);
+    let again = finished(&Arc::new(Erased(FedMiss::exact(model, 20), BindCells)), &data);
     let again = LowRankFit::from_artifact(&again).unwrap();
     for cell in 0..ROWS * COLUMNS {
         let (row, column) = (cell / COLUMNS, cell % COLUMNS);

@@ -54,7 +54,7 @@ impl Setup {
         }
     }
 
-    pub fn method(&self, data: &[ClientData]) -> Erased<Sgd, BindRows> {
+    pub fn method(&self, data: &[ClientData]) -> Arc<Erased<Sgd, BindRows>> {
         let problem: Arc<dyn Problem> = Arc::new(LeastSquares::new(0.0, false).unwrap());
         let bound: Vec<_> = data.iter().map(|d| problem.bind(d).unwrap()).collect();
         let weighted: Vec<_> = bound.iter().map(|e| (1.0 / CLIENTS as f64, e)).collect();
@@ -90,7 +90,7 @@ impl Setup {
                 downlink: Downlink::new(down, down_rule, DIMS, false).unwrap(),
             },
         };
-        Erased(method, BindRows)
+        Arc::new(Erased(method, BindRows))
     }
 
     /// The final server state and the excess loss every 100 rounds.
@@ -98,10 +98,10 @@ impl Setup {
         let method = self.method(data);
         let bound = data.iter().map(|d| method.bind(d).unwrap()).collect();
         let names = (0..data.len()).map(|i| i.to_string()).collect();
-        let federation = Federation { names, data: bound };
+        let federation = Arc::new(Federation::new(names, bound));
         let mut simulator = Simulator::start(
-            &method,
-            &federation,
+            method.clone(),
+            federation.clone(),
             StageKeys::new(3, 0),
             participation,
             Faults::default(),
@@ -221,13 +221,19 @@ fn a_single_memory_with_resets_converges() {
     let single = DownRule::Preserved { alpha, memories: Memories::Single { reset: Some(18) } };
     let setup = Setup { over_l: 0.2, rounds: 1500, ..Setup::of(Preset::Mcm) };
     let mut method = setup.method(&data);
-    method.0.terms.downlink = Downlink::new(dither(1), single, DIMS, false).unwrap();
+    Arc::get_mut(&mut method).expect("one owner").0.terms.downlink =
+        Downlink::new(dither(1), single, DIMS, false).unwrap();
     let bound = data.iter().map(|d| method.bind(d).unwrap()).collect();
-    let federation = Federation { names: vec![String::new(); CLIENTS], data: bound };
+    let federation = Arc::new(Federation::new(vec![String::new(); CLIENTS], bound));
     let half = Participation::Bernoulli(Probability::new(0.5).unwrap());
-    let mut simulator =
-        Simulator::start(&method, &federation, StageKeys::new(3, 0), half, Faults::default())
-            .unwrap();
+    let mut simulator = Simulator::start(
+        method.clone(),
+        federation.clone(),
+        StageKeys::new(3, 0),
+        half,
+        Faults::default(),
+    )
+    .unwrap();
     while simulator.step().unwrap().is_some() {}
     let server = simulator.machine().server().downcast_ref::<Server>().unwrap();
     let reference = method.0.oracle.reference.as_ref().unwrap();

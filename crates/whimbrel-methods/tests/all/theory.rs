@@ -1,6 +1,7 @@
 //! `step = "theory"`: the estimated constants are of the right size and the step works.
 
 use crate::federation::*;
+use std::sync::Arc;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{Erased, Probability};
 use whimbrel_engine::{Faults, Participation, Simulator};
@@ -11,12 +12,17 @@ use whimbrel_methods::theory::Constants;
 use whimbrel_models::gmm::Covariance;
 
 fn constants(setup: &Setup, p: f64) -> Artifact {
-    let method = Erased(Constants { fit: setup.typed(), participation: p }, BindRows);
+    let method = Arc::new(Erased(Constants { fit: setup.typed(), participation: p }, BindRows));
     let tables = unequal(20);
-    let federation = federation(&method, &tables);
-    let mut simulator =
-        Simulator::start(&method, &federation, keys(), Participation::Everyone, Faults::default())
-            .unwrap();
+    let federation = federation(&*method, &tables);
+    let mut simulator = Simulator::start(
+        method.clone(),
+        federation.clone(),
+        keys(),
+        Participation::Everyone,
+        Faults::default(),
+    )
+    .unwrap();
     while simulator.step().unwrap().is_some() {}
     use whimbrel_core::DynMethod;
     method.artifact(simulator.machine().server()).unwrap()

@@ -137,11 +137,12 @@ fn the_epoch_counts_what_is_computed() {
             ..Setup::default()
         };
         let method = setup.erased();
-        let federation = federation(&method, &tables);
+        let federation = federation(&*method, &tables);
         let faults =
             Faults { lost: 0.3, late: BTreeMap::from([(ClientId(5), 20)]), ..Faults::default() };
         let mut simulator =
-            Simulator::start(&method, &federation, keys(), bernoulli(0.5), faults).unwrap();
+            Simulator::start(method.clone(), federation.clone(), keys(), bernoulli(0.5), faults)
+                .unwrap();
         let (mut counted, mut loops, mut fit_rounds) = (0, BTreeMap::new(), 0);
         while let Some(done) = simulator.step().unwrap() {
             let is_fit = done.round.is_some_and(|round| round > 1);

@@ -1,6 +1,7 @@
 //! A method that computes nothing: a vector down, the same one up, for so many rounds.
 
 use std::hint::black_box;
+use std::sync::Arc;
 use whimbrel_core::method::{
     Artifact, Bind, Cohort, Disclosure, Evaluate, Method, Metric, Next, Sender,
 };
@@ -130,7 +131,7 @@ impl Chain for Echo {
     }
 
     fn build(&self, _: usize, _: &[Artifact]) -> Result<Stage> {
-        let method: Box<dyn DynMethod> = Box::new(Erased(self.clone(), NoData));
+        let method: Arc<dyn DynMethod> = Arc::new(Erased(self.clone(), NoData));
         Ok(Stage {
             name: "echo",
             method,

@@ -24,7 +24,8 @@ use std::sync::atomic::AtomicBool;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use whimbrel_core::{ClientId, DynMethod, Error, Result};
-use whimbrel_engine::runner::{Carrier, Opening, Runner};
+use whimbrel_engine::Stage;
+use whimbrel_engine::runner::{Carrier, Runner, Start};
 
 /// Bytes around a message's declared content.
 const WRAPPING: u64 = 1024;
@@ -239,8 +240,8 @@ impl Network {
 }
 
 impl Carrier for Network {
-    fn open<'a>(&'a mut self, opening: Opening<'a>) -> Result<Box<dyn Runner<'a> + 'a>> {
-        self.set_bounds(&*opening.stage.method)?;
-        Ok(Box::new(Rounds::open(self, opening)?))
+    fn open<'a>(&'a mut self, stage: &Stage, start: &Start<'_>) -> Result<Box<dyn Runner + 'a>> {
+        self.set_bounds(&*stage.method)?;
+        Ok(Box::new(Rounds::open(self, stage, start)?))
     }
 }

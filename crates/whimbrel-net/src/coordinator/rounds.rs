@@ -8,23 +8,26 @@ use crate::point::Point;
 use crate::proto::Kind;
 use crate::status::Refusal;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use tonic::codegen::Bytes;
+use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientId, DynMethod, Error, Opaque, Result, Wire};
-use whimbrel_engine::Participation;
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::machine::{Exchange, Machine, Shard};
 use whimbrel_engine::participation::Invited;
-use whimbrel_engine::runner::{Done, Evaluated, Opening, Runner, SavedStage, Step, Tally, Traffic};
+use whimbrel_engine::runner::{Done, Evaluated, Runner, SavedStage, Start, Step, Tally, Traffic};
+use whimbrel_engine::saved::Change;
+use whimbrel_engine::{Participation, Stage};
 
 /// A stage under way.
 pub struct Rounds<'a> {
     network: &'a mut Network,
     stage: u32,
     name: &'static str,
-    method: &'a dyn DynMethod,
+    method: Arc<dyn DynMethod>,
     keys: StageKeys,
     participation: Participation,
-    machine: Machine<'a>,
+    machine: Machine,
     delivered: Bytes,
     tallies: Vec<Tally>,
     traffic: Traffic,
@@ -38,19 +41,19 @@ pub struct Rounds<'a> {
 
 impl<'a> Rounds<'a> {
     /// Enrols everyone, or goes on where the stage was saved.
-    pub(super) fn open(network: &'a mut Network, opening: Opening<'a>) -> Result<Self> {
-        let Opening { stage, index, keys, delivered, saved, .. } = opening;
-        let method = &*stage.method;
+    pub(super) fn open(network: &'a mut Network, stage: &Stage, start: &Start<'_>) -> Result<Self> {
+        let Start { index, keys, delivered, saved, .. } = *start;
+        let method = stage.method.clone();
         let delivered = Bytes::from(delivered.to_vec().to_bytes());
         let participation = stage.participation.clone();
         let mut turned_away = BTreeSet::new();
         let (machine, summaries) = match saved {
             Some(saved) => {
-                let machine = Machine::load(method, keys, participation, &saved.machine)?;
+                let machine = Machine::load(method.clone(), keys, participation, &saved.state)?;
                 (machine, BTreeMap::new())
             }
             None => {
-                let start = enrol(network, opening, participation, &delivered)?;
+                let start = enrol(network, stage, start, &delivered)?;
                 turned_away = start.turned_away;
                 (start.machine, start.summaries)
             }
@@ -100,8 +103,8 @@ impl<'a> Rounds<'a> {
         self.owed.clear();
         self.network.joining.clear();
         if let Some(before) = self.before_joining.take() {
-            let participation = self.participation.clone();
-            self.machine = Machine::load(self.method, self.keys, participation, &before.machine)?;
+            let (method, participation) = (self.method.clone(), self.participation.clone());
+            self.machine = Machine::load(method, self.keys, participation, &before.state)?;
             (self.tallies, self.traffic) = (before.tallies, before.traffic);
         }
         Ok(())
@@ -186,9 +189,21 @@ impl<'a> Rounds<'a> {
     }
 }
 
-impl<'a> Runner<'a> for Rounds<'a> {
-    fn machine(&self) -> &Machine<'a> {
-        &self.machine
+impl Runner for Rounds<'_> {
+    fn round(&self) -> u32 {
+        self.machine.round()
+    }
+
+    fn exchanges(&self) -> u32 {
+        self.machine.exchanges()
+    }
+
+    fn next_is_round(&self) -> Result<Option<bool>> {
+        self.machine.next_is_round()
+    }
+
+    fn enrolled(&self) -> Vec<ClientId> {
+        self.machine.enrolled()
     }
 
     fn step(&mut self) -> Result<Step> {
@@ -257,7 +272,7 @@ impl<'a> Runner<'a> for Rounds<'a> {
         let what = format!("{}, evaluation after round {}", self.name, self.machine.round());
         let asking = self.asking(Kind::Evaluate, what);
         let mut call = Answers {
-            method: self.method,
+            method: &*self.method,
             machine: &self.machine,
             ask: &ask,
             taken: BTreeMap::new(),
@@ -291,25 +306,38 @@ impl<'a> Runner<'a> for Rounds<'a> {
 
     fn save(&self) -> Result<SavedStage> {
         Ok(SavedStage {
-            machine: self.machine.save()?,
+            state: self.machine.save()?,
             clients: Vec::new(),
             tallies: self.tallies.clone(),
             traffic: self.traffic,
         })
+    }
+
+    fn change(&self, moved: &[ClientId]) -> Result<Change> {
+        self.machine.change(moved)
+    }
+
+    fn artifact(&self) -> Result<Artifact> {
+        self.machine.artifact()
+    }
+
+    /// Each client keeps its own.
+    fn client_artifacts(&self, _: &mut dyn FnMut(ClientId, Artifact) -> Result<()>) -> Result<()> {
+        Ok(())
     }
 }
 
 /// Gathers everyone's summary and starts. At the first stage everyone expected gets a number,
 /// the rank of its name among those whom the job names; whoever is revoked before it was heard leaves a gap, and whoever is
 /// invited afterwards joins late.
-fn enrol<'a>(
+fn enrol(
     network: &mut Network,
-    opening: Opening<'a>,
-    participation: Participation,
+    stage: &Stage,
+    start: &Start<'_>,
     delivered: &Bytes,
-) -> Result<Start<'a>> {
-    let Opening { stage, index, keys, .. } = opening;
-    let method = &*stage.method;
+) -> Result<Enrolled> {
+    let Start { index, keys, .. } = *start;
+    let method = &stage.method;
     let asking = Asking {
         kind: Kind::Enrol,
         point: Point::enrolment(index),
@@ -335,7 +363,7 @@ fn enrol<'a>(
     let start = |summaries: &BTreeMap<ClientId, Vec<u8>>, without: &BTreeSet<ClientId>| {
         let all = summaries.iter().map(|(id, s)| (*id, &s[..]));
         let roster: Vec<(ClientId, &[u8])> = all.filter(|(id, _)| !without.contains(id)).collect();
-        Machine::start(method, keys, participation.clone(), &roster)
+        Machine::start(method.clone(), keys, stage.participation.clone(), &roster)
     };
     let mut turned_away = BTreeSet::new();
     let machine = match start(&summaries, &BTreeSet::new()) {
@@ -353,12 +381,12 @@ fn enrol<'a>(
             start(&summaries, &BTreeSet::new())?
         }
     };
-    Ok(Start { machine, summaries, turned_away })
+    Ok(Enrolled { machine, summaries, turned_away })
 }
 
 /// A stage that everyone is enrolled in.
-struct Start<'a> {
-    machine: Machine<'a>,
+struct Enrolled {
+    machine: Machine,
     summaries: BTreeMap<ClientId, Vec<u8>>,
     /// Who is not.
     turned_away: BTreeSet<String>,
@@ -397,7 +425,7 @@ impl Call for Summaries<'_> {
 /// as there may be too few rows in one client for what all together can do; but where the start
 /// with everyone fails, it is suspected first.
 struct Trial<'a> {
-    method: &'a dyn DynMethod,
+    method: &'a Arc<dyn DynMethod>,
     keys: StageKeys,
     inner: Summaries<'a>,
     suspects: BTreeSet<ClientId>,
@@ -410,7 +438,8 @@ impl Call for Trial<'_> {
 
     fn take(&mut self, id: ClientId, bytes: Vec<u8>) -> Result<()> {
         let alone = [(id, &bytes[..])];
-        let started = Machine::start(self.method, self.keys, Participation::Everyone, &alone);
+        let started =
+            Machine::start(self.method.clone(), self.keys, Participation::Everyone, &alone);
         match started.map(drop) {
             Ok(()) => {}
             Err(error @ (Error::Peer { .. } | Error::Data { client: Some(_), .. })) => {
@@ -425,16 +454,16 @@ impl Call for Trial<'_> {
 }
 
 /// The uploads of an exchange, folded as they come.
-struct Uploads<'m, 'e> {
-    machine: &'e Machine<'m>,
+struct Uploads<'e> {
+    machine: &'e Machine,
     exchange: &'e Exchange,
-    shard: Shard<'m>,
+    shard: Shard,
     staged: BTreeMap<ClientId, Opaque>,
     down: BTreeMap<ClientId, u64>,
     up: BTreeMap<ClientId, u64>,
 }
 
-impl Uploads<'_, '_> {
+impl Uploads<'_> {
     fn invited(&self, id: ClientId) -> Result<Invited> {
         let cohort = &self.exchange.cohort;
         let at = cohort.binary_search_by_key(&id, |invited| invited.id);
@@ -442,7 +471,7 @@ impl Uploads<'_, '_> {
     }
 }
 
-impl Call for Uploads<'_, '_> {
+impl Call for Uploads<'_> {
     fn message(&mut self, id: ClientId) -> Result<Bytes> {
         let (peer, bytes) = self.machine.message(self.exchange, id)?;
         self.staged.insert(id, peer);
@@ -466,14 +495,14 @@ impl Call for Uploads<'_, '_> {
 }
 
 /// The answers of an evaluation.
-struct Answers<'m, 'a> {
+struct Answers<'a> {
     method: &'a dyn DynMethod,
-    machine: &'a Machine<'m>,
+    machine: &'a Machine,
     ask: &'a Bytes,
     taken: BTreeMap<ClientId, Vec<u8>>,
 }
 
-impl Call for Answers<'_, '_> {
+impl Call for Answers<'_> {
     fn message(&mut self, _: ClientId) -> Result<Bytes> {
         Ok(self.ask.clone())
     }

@@ -22,7 +22,7 @@ use tonic::codegen::Bytes;
 use whimbrel_core::{ClientId, Error, Result, Wire};
 use whimbrel_engine::journal::Line;
 use whimbrel_engine::runner::Done;
-use whimbrel_engine::{Chain, Ending, Observer, Outcome, Row, Stage, run_with};
+use whimbrel_engine::{Chain, Ending, Observer, Outcome, Row, StageRules, run_with};
 
 /// How often `status.json` is written, where something changed.
 const STATUS_EVERY: Duration = Duration::from_millis(500);
@@ -290,11 +290,11 @@ impl Watching<'_> {
 }
 
 impl Observer for Watching<'_> {
-    fn stage(&mut self, stage: &Stage, index: usize, of: usize) {
+    fn stage(&mut self, stage: &StageRules, index: usize, of: usize) {
         self.board.state(Phase::Running, format!("stage {} of {of}: {}", index + 1, stage.name));
         self.board.change(|s| {
             s.stage = stage.name.into();
-            s.measures = stage.method.measures();
+            s.measures = stage.measures.clone();
             (s.stage_index, s.stages) = (index as u32, of as u32);
             s.round = 0;
             s.eta_s = None;

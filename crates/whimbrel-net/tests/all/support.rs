@@ -54,7 +54,7 @@ impl Chain for Toys {
         assert_eq!(delivered.len(), index, "a stage is built from what came before it");
         Ok(Stage {
             name: "toy",
-            method: Box::new(toy::erased(Toy { rounds: self.rounds, ..toy::SOUND })),
+            method: toy::erased(Toy { rounds: self.rounds, ..toy::SOUND }),
             participation: self.participation.clone(),
             faults: self.faults.get(index).cloned().unwrap_or_default(),
             evaluate_every: self.evaluate.filter(|_| index + 1 == self.stages),
@@ -84,7 +84,7 @@ impl Left {
         let checkpoint = saved(folder);
         Self {
             delivered: outcome.delivered.clone(),
-            server: checkpoint.simulation.machine.server().to_vec(),
+            server: checkpoint.runner.state.global().to_vec(),
             names: outcome.names.clone(),
             rounds: outcome.tallies.iter().map(|t| t.rounds).collect(),
             journal: std::fs::read_to_string(folder.join("journal")).unwrap(),

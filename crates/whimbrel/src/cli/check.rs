@@ -6,6 +6,7 @@ use super::messages::{data, note, warning};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 use whimbrel::core::ClientData;
 use whimbrel::core::method::Artifact;
@@ -141,20 +142,20 @@ impl Trial {
             }
             let stage = plan.build(index, &delivered)?;
             let bound = loaded.clients.iter().map(|(_, data)| stage.method.bind(data));
-            let federation = Federation {
-                names: loaded.clients.iter().map(|(name, _)| name.clone()).collect(),
-                data: bound.collect::<whimbrel::core::Result<_>>()?,
-            };
+            let federation = Federation::new(
+                loaded.clients.iter().map(|(name, _)| name.clone()).collect(),
+                bound.collect::<whimbrel::core::Result<_>>()?,
+            );
             let mut simulator = Simulator::start(
-                &*stage.method,
-                &federation,
+                stage.method.clone(),
+                Arc::new(federation),
                 StageKeys::new(seed, index as u32),
                 stage.participation.clone(),
                 stage.faults.clone(),
             )?;
             if index + 1 < plan.len() {
                 while simulator.step()?.is_some() {}
-                delivered.push(stage.method.artifact(simulator.machine().server())?);
+                delivered.push(simulator.machine().artifact()?);
                 continue;
             }
             skip_openings(&mut simulator)?;
@@ -169,7 +170,7 @@ impl Trial {
     }
 
     /// Means over the next rounds; none where the run is over.
-    fn measure(simulator: &mut Simulator<'_>, rounds: u32) -> Result<Option<Self>> {
+    fn measure(simulator: &mut Simulator, rounds: u32) -> Result<Option<Self>> {
         let (before, clock) = (simulator.traffic(), Instant::now());
         let mut done = 0;
         while done < rounds
@@ -188,7 +189,7 @@ impl Trial {
 }
 
 /// Exchanges before the next round.
-fn skip_openings(simulator: &mut Simulator<'_>) -> Result<()> {
+fn skip_openings(simulator: &mut Simulator) -> Result<()> {
     while simulator.machine().next_is_round()? == Some(false) {
         simulator.step()?;
     }

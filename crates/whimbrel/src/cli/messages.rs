@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use whimbrel::core::{Error, Measure};
 use whimbrel::engine::simulator::Done;
-use whimbrel::engine::{Observer, Row, Stage};
+use whimbrel::engine::{Observer, Row, StageRules};
 use whimbrel::families::failure::{Failure, Result};
 use whimbrel::report::{format, measure_text};
 
@@ -112,11 +112,11 @@ impl Progress {
 }
 
 impl Observer for Progress {
-    fn stage(&mut self, stage: &Stage, index: usize, of: usize) {
+    fn stage(&mut self, stage: &StageRules, index: usize, of: usize) {
         if of > 1 {
             self.bar.set_message(format!("stage {} of {of}: {}", index + 1, stage.name));
         }
-        self.results = stage.method.measures().into_iter().filter(|m| m.headline).collect();
+        self.results = stage.measures.iter().cloned().filter(|m| m.headline).collect();
     }
 
     fn exchange(&mut self, done: &Done) {
