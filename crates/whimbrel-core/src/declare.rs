@@ -4,6 +4,7 @@
 //! [`Measure`] declares a figure of an evaluation. [`Exhibit`] is a figure or table that a family
 //! fills for the report of a finished run.
 
+use crate::method::MetricValue;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -44,6 +45,9 @@ pub struct Measure {
     pub curve: bool,
     /// Whether each client has its own value, kept in `clients.csv`.
     pub per_client: bool,
+    /// What to warn of where its last value, or an entry of its last list, is not zero; `{}` stands
+    /// for the value.
+    pub warning: Option<Text>,
 }
 
 /// What a figure counts.
@@ -172,6 +176,7 @@ impl Measure {
             headline: false,
             curve: true,
             per_client: false,
+            warning: None,
         }
     }
 
@@ -242,11 +247,34 @@ impl Measure {
         self
     }
 
+    /// With a warning where it does not end at zero.
+    #[must_use]
+    pub fn warning(mut self, text: impl Into<Text>) -> Self {
+        self.warning = Some(text.into());
+        self
+    }
+
     /// With a value of each client's own.
     #[must_use]
     pub fn per_client(mut self) -> Self {
         self.per_client = true;
         self
+    }
+}
+
+impl Measure {
+    /// What to say of a run that ended with this value.
+    pub fn warnings(&self, last: &MetricValue) -> Vec<String> {
+        let values = match last {
+            MetricValue::Number(value) => std::slice::from_ref(value),
+            MetricValue::List(values) => values,
+            MetricValue::Missing => &[],
+        };
+        let wrong = values.iter().filter(|value| **value != 0.0);
+        let said = self.warning.iter().flat_map(|text| {
+            wrong.clone().map(move |value| text.replace("{}", &value.to_string()))
+        });
+        said.collect()
     }
 }
 
@@ -409,6 +437,15 @@ pub struct Ellipse {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_value_that_should_be_zero_is_warned_of() {
+        let lost = Measure::new("dead", "", "", "").warning("component {} is lost");
+        let list = MetricValue::List(vec![2.0, 0.0, 5.0]);
+        assert_eq!(lost.warnings(&list), ["component 2 is lost", "component 5 is lost"]);
+        assert!(lost.warnings(&MetricValue::Missing).is_empty());
+        assert!(Measure { warning: None, ..lost }.warnings(&list).is_empty());
+    }
 
     #[test]
     fn declarations_say_how_they_are_pooled() {

@@ -2,6 +2,7 @@
 
 pub mod build;
 pub mod completed;
+pub mod exhibits;
 pub mod failure;
 pub mod load;
 pub mod offer;

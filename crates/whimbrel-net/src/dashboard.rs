@@ -25,7 +25,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
-use whimbrel_core::{Error, Result};
+use whimbrel_core::{Error, Measure, Result};
 use whimbrel_report::dashboard::{
     ASSETS, ClientState, ClientStatus, HEADERS, LogLine, OpenExchange, RunState, Sample, Status,
     metrics_text,
@@ -196,6 +196,7 @@ impl Dashboard {
 fn view(status: &status::Status, about: &About) -> Status {
     let now = now();
     let listed = status.clients.iter().take(CLIENTS_MAX);
+    let measures: Vec<Measure> = status.measures.iter().filter(|m| m.headline).cloned().collect();
     Status {
         job: status.job.clone(),
         method: about.method.clone(),
@@ -223,7 +224,8 @@ fn view(status: &status::Status, about: &About) -> Status {
         bytes_up: status.bytes_up,
         bytes_down: status.bytes_down,
         bytes_eval: status.bytes_eval,
-        series: status.rows.iter().map(sample).collect(),
+        series: status.rows.iter().map(|row| sample(row, &measures)).collect(),
+        measures,
         client_counts: counts(&status.clients),
         clients: listed.map(|(name, client)| row(name, client, status, now)).collect(),
         clients_more: status.clients.len().saturating_sub(CLIENTS_MAX) as u64,
@@ -242,15 +244,16 @@ fn run_state(phase: Phase) -> RunState {
     }
 }
 
-fn sample(row: &serde_json::Value) -> Sample {
+fn sample(row: &serde_json::Value, measures: &[Measure]) -> Sample {
     let number = |key: &str| row.get(key).and_then(serde_json::Value::as_f64);
     let bytes = |key: &str| (number(key).unwrap_or(0.0) / 8.0) as u64;
     Sample {
         round: number("round").unwrap_or(0.0) as u32,
         seconds: number("seconds").unwrap_or(0.0),
-        objective: number("objective"),
-        field_norm2: number("field_norm2"),
-        excess_loss: number("excess_loss"),
+        figures: measures
+            .iter()
+            .filter_map(|measure| Some((measure.key.to_string(), number(&measure.key)?)))
+            .collect(),
         bytes_up: bytes("bits_up"),
         bytes_down: bytes("bits_down"),
     }
@@ -371,6 +374,7 @@ mod tests {
         board.exchanged(strip(vec![0, 1]));
         board.exchanged(strip(vec![0]));
         board.refuse(Refusal::Late);
+        board.change(|s| s.measures = vec![Measure::objective("")]);
         board.row(
             serde_json::json!({ "round": 1, "objective": 2.5, "bits_up": 80, "bits_down": 16 }),
         );
@@ -455,7 +459,10 @@ mod tests {
             [("<north>", ClientState::Connected, "yy"), ("south", ClientState::Invited, "yn")]
         );
         assert_eq!((shown.series[0].bytes_up, shown.series[0].bytes_down), (10, 2));
-        assert_eq!((shown.series[0].objective, shown.exchange.unwrap().answered), (Some(2.5), 1));
+        assert_eq!(
+            (shown.series[0].figures["objective"], shown.exchange.unwrap().answered),
+            (2.5, 1)
+        );
         assert_eq!(shown.refused, [("the exchange is closed".to_string(), 1)]);
         assert!(metrics_text(&shown).contains("whimbrel_objective 2.5"));
     }

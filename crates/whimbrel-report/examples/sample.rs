@@ -1,19 +1,20 @@
 //! Renders made-up runs, to look at the report while working on it.
 //!
-//! `cargo run --example sample -- FILE [one|compare|seeds|gradient|imputation|broken|hero]`
+//! `cargo run --example sample -- FILE [one|compare|seeds|gradient|broken|hero]`
 
 use std::process::ExitCode;
 
 use serde_json::{Map, Value, json};
+use whimbrel_core::Measure;
+use whimbrel_core::declare::{Ellipse, Exhibit, OverClients, Role, Scatter, Section, Unit};
 use whimbrel_report::{
-    Calibration, ClientView, ColumnTotal, Contender, HeatView, HeroAxis, ImputationView, LEVELS,
-    MixtureView, RunView, bits_to_reach, closing_table, hero, html,
+    ClientView, HeroAxis, LEVELS, RunView, bits_to_reach, closing_table, hero, html,
 };
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let Some(path) = arguments.first() else {
-        eprintln!("usage: sample FILE [one|compare|seeds|gradient|imputation|broken|hero]");
+        eprintln!("usage: sample FILE [one|compare|seeds|gradient|broken|hero]");
         return ExitCode::from(2);
     };
     let em = || run("em, pooled", "em", 1, 100, |t| 0.4 * (-0.075 * t).exp(), 0.0);
@@ -28,15 +29,12 @@ fn main() -> ExitCode {
             eprint!("{}", bits_to_reach(&runs, &LEVELS).map_or(String::new(), |t| t.text()));
             html("a9a", &runs)
         }
-        "imputation" => {
-            let fit = run("waterfowl", "fedmiss", 1, 10, |t| (-0.05 * t).exp(), 900.0);
-            html("waterfowl", &[RunView { mixture: None, imputation: Some(imputation()), ..fit }])
-        }
         "broken" => html("<script>alert(1)</script>", &[broken(), fedem(1)]),
         "hero" => hero(
             "Compressed messages, same answer",
             "100 unlike clients, 2-D mixture, 75 % take part in a round",
             &[em(), fedem(1), dem()],
+            &measures()[2],
             HeroAxis::Rounds,
         ),
         _ => {
@@ -109,9 +107,10 @@ fn run(
         version: "0.1.0".into(),
         isa: "x86-64-v3".into(),
         data_hash: "9f2c01d7a4b8e36655aa".into(),
+        measures: measures(),
         rows,
         clients,
-        mixture: Some(mixture(&mut noise)),
+        sections: vec![mixture(&mut noise)],
         summary: summary.as_object().cloned().unwrap_or_default(),
         job_toml: format!("name = \"{name}\"\nseed = {seed}\n\n[method]\nkind = \"{method}\"\n"),
         command: "whimbrel run job.toml --out wards-again".into(),
@@ -120,49 +119,21 @@ fn run(
     }
 }
 
-/// A table of counts with a season, a trend and gaps.
-fn imputation() -> ImputationView {
-    let mut noise = Noise(11);
-    let (rows, columns) = (60, 120);
-    let season = |c: usize| 1.0 + 0.6 * (c as f64 / 12.0 * std::f64::consts::TAU).sin();
-    let level = |r: usize, c: usize| 40.0 / (1.0 + r as f64) * season(c) * (1.0 + 0.01 * c as f64);
-    let mut heat = HeatView { rows, columns, shape: [rows, columns], ..HeatView::default() };
-    for place in 0..rows * columns {
-        let value = level(place / columns, place % columns) * (0.3 * noise.normal()).exp();
-        heat.observed.push((noise.uniform() > 0.56).then_some(value));
-        heat.completed.push(Some(value));
-    }
-    let totals = (0..columns).map(|c| {
-        let column = |part: &[Option<f64>]| -> Vec<f64> {
-            part.iter().skip(c).step_by(columns).flatten().copied().collect()
-        };
-        let (seen, all) = (column(&heat.observed), column(&heat.completed));
-        let total: f64 = all.iter().sum();
-        ColumnTotal {
-            label: format!("{}-{:02}", 2000 + c / 12, c % 12 + 1),
-            estimated_total: total,
-            observed_total: seen.iter().sum(),
-            lower: Some(0.85 * total),
-            upper: Some(1.2 * total),
-            missing: (rows - seen.len()) as u64,
-        }
-    });
-    let contender =
-        |name: &str, deviance, fitted| Contender { name: name.into(), deviance, fitted };
-    ImputationView {
-        columns: totals.collect(),
-        calibration: [0.5, 0.6, 0.7, 0.8, 0.9, 0.95]
-            .map(|nominal| Calibration { nominal, covered: nominal + 0.015 })
-            .to_vec(),
-        contenders: vec![
-            contender("low rank, rank 2", 3.1, true),
-            contender("row and column effects", 3.6, false),
-            contender("column means", 9.2, false),
-            contender("each client alone", 4.4, false),
-        ],
-        intervals: "calibrated on half of the cells kept out".into(),
-        heat: Some(heat),
-    }
+/// What methods of both families declare.
+fn measures() -> Vec<Measure> {
+    let log = |key, title, name| Measure::new(key, title, name, "").log();
+    vec![
+        log("excess_loss", "Excess loss", "excess loss").role(Role::Excess).result(3),
+        Measure::objective("What the method minimises"),
+        log("field_norm2", "‖h‖²", "‖h‖²").result(3),
+        log("distance2", "Distance to the optimum", "distance²"),
+        log("update_norm2", "‖H‖²", "update²"),
+        log("memory_gap2", "Uplink memory gap", "up memory gap").clients(OverClients::Mean),
+        log("local_variance", "Variance of local models", "local variance"),
+        log("down_memory_gap2", "Downlink memory gap", "down memory gap"),
+        log("bits_down_ghost", "Hypothetical bits down", "hypothetical down").unit(Unit::Bits),
+        Measure::new("weights", "Mixture weights", "weights", "").role(Role::List),
+    ]
 }
 
 /// Six gradient methods over five seeds: where each saturates, and bits per round up and down.
@@ -214,6 +185,7 @@ fn gradient(name: &str, seed: u64, floor: f64, bits: [f64; 2], row: &str) -> Run
         model: "logistic, 124 columns".into(),
         seed,
         version: "0.1.0".into(),
+        measures: measures(),
         rows,
         notes: vec![format!("Table 1: {row}")],
         ..RunView::default()
@@ -235,8 +207,8 @@ fn broken() -> RunView {
     run
 }
 
-fn mixture(noise: &mut Noise) -> MixtureView {
-    let means = [[-1.5, 0.0], [1.5, 1.0], [0.5, -2.2]];
+fn mixture(noise: &mut Noise) -> Section {
+    let means = [[-1.5, 0.0], [0.5, -2.2], [1.5, 1.0]];
     let covariance = [[1.0, 0.3], [0.3, 0.8]];
     let points = (0..900)
         .map(|place| {
@@ -246,13 +218,19 @@ fn mixture(noise: &mut Noise) -> MixtureView {
             [x + a, y + 0.3 * a + 0.842_614_977 * b]
         })
         .collect();
-    MixtureView {
-        columns: ["length".into(), "width".into()],
+    let label = |place: usize| format!("component {}", place + 1);
+    let ellipses = means.iter().enumerate();
+    let ellipses =
+        ellipses.map(|(place, &mean)| Ellipse { label: label(place), mean, covariance }).collect();
+    let scatter = Scatter {
+        title: "Fitted mixture".into(),
+        caption: "Means, and ellipses of one and two standard deviations".into(),
+        axes: ["length".into(), "width".into()],
         points,
-        weights: vec![0.31, 0.29, 0.4],
-        means: means.to_vec(),
-        covariances: vec![covariance; 3],
-    }
+        ellipses,
+    };
+    let weights = Exhibit::Entries { key: "weights".into(), order: vec![0, 2, 1] };
+    Section { title: "Mixture".into(), exhibits: vec![Exhibit::Scatter(scatter), weights] }
 }
 
 /// A small generator, good enough for a picture.

@@ -4,78 +4,14 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use whimbrel_core::Measure;
+use whimbrel_core::declare;
+
+use crate::declared::GAP;
 use crate::format::bit_unit;
 use crate::group::{Group, geometric, mean_sd};
 use crate::plot::{AxisSpec, Scale, Series};
 use crate::view::{RunView, number};
-
-/// A quantity that is drawn over the course of a run.
-pub(crate) struct Metric {
-    /// Its key in `metrics.jsonl`; `gap` is the objective minus the reference.
-    pub key: &'static str,
-    /// Its short name.
-    pub title: &'static str,
-    /// What it is, in one line.
-    pub caption: &'static str,
-    /// Whether it is drawn on a log axis first.
-    pub log: bool,
-}
-
-const fn positive(key: &'static str, title: &'static str, caption: &'static str) -> Metric {
-    Metric { key, title, caption, log: true }
-}
-
-const fn signed(key: &'static str, title: &'static str, caption: &'static str) -> Metric {
-    Metric { key, title, caption, log: false }
-}
-
-/// The squared norm of the mean field.
-pub(crate) const FIELD: Metric = positive("field_norm2", "‖h‖²", "Squared norm of the mean field");
-
-/// The objective minus the smallest one possible.
-pub(crate) const EXCESS: Metric =
-    positive("excess_loss", "Excess loss", "F(w) − F★: objective minus its minimum");
-
-/// The objective minus that of a reference run.
-pub(crate) const GAP: Metric =
-    positive("gap", "Objective gap", "Objective minus that of the reference");
-
-/// Every quantity a report may draw, in order; those without a value are left out.
-pub(crate) const METRICS: [Metric; 17] = [
-    EXCESS,
-    GAP,
-    FIELD,
-    positive("distance2", "Distance to the optimum", "‖w − w★‖²"),
-    positive("gradient_norm2", "Gradient", "‖∇F(w)‖², where the loss is not convex"),
-    positive("update_norm2", "‖H‖²", "Squared norm of the direction the server took"),
-    signed("objective", "Objective", "What the method minimises, over all clients’ rows"),
-    positive(
-        "memory_gap2",
-        "Uplink memory gap",
-        "Mean over clients of the squared distance from the memory to its limit",
-    ),
-    positive(
-        "local_variance",
-        "Variance of local models",
-        "Mean over clients of the squared distance from the model a client works on to the server’s",
-    ),
-    positive(
-        "down_memory_gap2",
-        "Downlink memory gap",
-        "Mean squared distance from the downlink’s memory to the server’s model",
-    ),
-    positive("train_loss", "Training loss", "Mean over the training rows"),
-    positive("test_loss", "Test loss", "Mean over the test rows"),
-    signed("train_accuracy", "Training accuracy", "Fraction of training rows that are right"),
-    signed("test_accuracy", "Test accuracy", "Fraction of test rows that are right"),
-    signed("test_accuracy_p10", "Test accuracy, bottom decile", "Over clients"),
-    signed("repairs", "Repairs", "Parameters brought back into the domain of T"),
-    positive(
-        "bits_down_ghost",
-        "Hypothetical bits down",
-        "What the ghost’s compressed messages would take; the bits it needs are those sent down",
-    ),
-];
 
 /// What a horizontal axis counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,14 +114,17 @@ impl Mark {
 }
 
 /// The lines of a metric: one per group that has a finite value of it.
-pub(crate) fn metric(groups: &[Group], metric: &Metric) -> Vec<Curve> {
+pub(crate) fn metric(groups: &[Group], metric: &Measure) -> Vec<Curve> {
     let drawn = |curve: &Curve| curve.points.iter().any(|point| point.linear.y.is_finite());
-    let scale = if metric.log { Scale::Log } else { Scale::Linear };
+    let scale = match metric.scale {
+        declare::Scale::Log => Scale::Log,
+        declare::Scale::Linear => Scale::Linear,
+    };
     groups
         .iter()
         .enumerate()
         .map(|(style, group)| {
-            Curve::new(group.label.clone(), style, course(group, metric.key), scale)
+            Curve::new(group.label.clone(), style, course(group, &metric.key), scale)
         })
         .filter(drawn)
         .collect()
@@ -196,16 +135,15 @@ pub(crate) fn course(group: &Group, key: &str) -> Vec<Point> {
     points(group, |run, row| value(run, row, key))
 }
 
-/// The weights of a run's components, one line each, `order` being the places in which they are
-/// shown.
-pub(crate) fn weights(run: &RunView, order: &[usize]) -> Vec<Curve> {
-    let weights = |row: &Map<String, Value>| row.get("weights").and_then(Value::as_array).cloned();
-    let components = run.rows.iter().filter_map(weights).map(|w| w.len()).max().unwrap_or(0);
-    (0..components)
+/// The entries of a list among a run's metrics, one line each; `order` says which is shown first.
+pub(crate) fn entries(run: &RunView, key: &str, order: &[usize]) -> Vec<Curve> {
+    let list = |row: &Map<String, Value>| row.get(key).and_then(Value::as_array).cloned();
+    let count = run.rows.iter().filter_map(list).map(|w| w.len()).max().unwrap_or(0);
+    (0..count)
         .map(|place| {
-            let component = if order.len() == components { order[place] } else { place };
+            let entry = if order.len() == count { order[place] } else { place };
             let of = |_: &RunView, row: &Map<String, Value>| {
-                Some(weights(row)?.get(component)?.as_f64().unwrap_or(f64::NAN))
+                Some(list(row)?.get(entry)?.as_f64().unwrap_or(f64::NAN))
             };
             let group = Group { label: String::new(), runs: vec![run] };
             Curve::new((place + 1).to_string(), place, points(&group, of), Scale::Linear)
@@ -270,7 +208,7 @@ fn ends(curves: &[Curve], against: Against) -> impl Iterator<Item = f64> {
 fn value(run: &RunView, row: &Map<String, Value>, key: &str) -> Option<f64> {
     let read = |key: &str| row.get(key).map(|value| value.as_f64().unwrap_or(f64::NAN));
     match key {
-        "gap" => Some(read("objective")? - run.reference_objective?),
+        GAP => Some(read(run.objective_key()?)? - run.reference_objective?),
         key => read(key),
     }
 }
@@ -332,8 +270,13 @@ fn thin(points: Vec<Point>, scale: Scale) -> Vec<Point> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::declared::tests::some;
     use crate::group::groups;
     use serde_json::json;
+
+    fn field() -> Measure {
+        some().remove(2)
+    }
 
     fn run(seed: u64, values: &[f64]) -> RunView {
         let row = |(round, value): (usize, &f64)| {
@@ -346,7 +289,7 @@ mod tests {
     #[test]
     fn seeds_are_averaged_where_all_of_them_are() {
         let runs = [run(1, &[1.0, 2.0, 9.0]), run(2, &[3.0, 4.0])];
-        let curves = metric(&groups(&runs), &FIELD);
+        let curves = metric(&groups(&runs), &field());
         let (series, _) = series(&curves, Against::Round, Scale::Linear);
         assert_eq!(series[0].points, [[0.0, 2.0], [1.0, 3.0]]);
         let sd = 2f64.sqrt();
@@ -356,7 +299,7 @@ mod tests {
     #[test]
     fn on_log_axes_seeds_are_averaged_by_their_logarithms() {
         let runs = [run(1, &[1e-1, 1e-3, 0.0, -1.0]), run(2, &[1e-3, 1e-7, 1e-4, 0.0])];
-        let curves = metric(&groups(&runs), &FIELD);
+        let curves = metric(&groups(&runs), &field());
         let (series, _) = series(&curves, Against::Round, Scale::Log);
         let close = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-12;
         // log10 is -1 and -3, then -3 and -7; their deviations are the roots of 2 and 8.
@@ -374,7 +317,7 @@ mod tests {
     #[test]
     fn values_that_thinning_drops_still_count_as_left_out() {
         let values: Vec<f64> = (0..4_000).map(|k| if k % 8 == 0 { 0.0 } else { 1.0 }).collect();
-        let curves = metric(&groups(&[run(1, &values)]), &FIELD);
+        let curves = metric(&groups(&[run(1, &values)]), &field());
         let (series, _) = series(&curves, Against::Round, Scale::Log);
         assert!(series[0].points.len() <= 602);
         assert_eq!(series[0].left_out, Some(500));
@@ -384,7 +327,7 @@ mod tests {
     fn a_quantity_that_starts_later_is_not_missing_before() {
         let mut run = run(1, &[1.0, 2.0, 3.0]);
         run.rows[0].insert("field_norm2".into(), Value::Null);
-        let curves = metric(&groups(std::slice::from_ref(&run)), &FIELD);
+        let curves = metric(&groups(std::slice::from_ref(&run)), &field());
         let (lines, _) = series(&curves, Against::Round, Scale::Log);
         assert_eq!((lines[0].points[0], lines[0].left_out), ([1.0, 2.0], Some(0)));
     }
@@ -395,7 +338,7 @@ mod tests {
         values[1234] = 50.0;
         values[1235] = 0.0;
         values[4321] = 1e-7;
-        let curves = metric(&groups(&[run(1, &values)]), &FIELD);
+        let curves = metric(&groups(&[run(1, &values)]), &field());
         let points = &curves[0].points;
         assert!(points.len() <= 420);
         assert_eq!((points[0].x[0], points[points.len() - 1].x[0]), (0.0, 4999.0));
@@ -404,11 +347,11 @@ mod tests {
     }
 
     #[test]
-    fn weights_follow_the_order_of_components() {
+    fn entries_follow_the_given_order() {
         let row = json!({ "round": 0, "weights": [0.5, 0.2, 0.3] }).as_object().unwrap().clone();
         let run = RunView { rows: vec![row], ..RunView::default() };
         let shown = |order: &[usize]| -> Vec<f64> {
-            weights(&run, order).iter().map(|curve| curve.points[0].linear.y).collect()
+            entries(&run, "weights", order).iter().map(|curve| curve.points[0].linear.y).collect()
         };
         assert_eq!(shown(&[2, 1, 0]), [0.3, 0.2, 0.5]);
         assert_eq!(shown(&[]), [0.5, 0.2, 0.3]);
@@ -423,7 +366,7 @@ mod tests {
             row.insert("bits_up".into(), json!(bits * 1e5));
         }
         let runs = [run(1, &[1.0; 3]), long];
-        let curves = metric(&groups(&runs), &FIELD);
+        let curves = metric(&groups(&runs), &field());
         let (lines, axis) = series(&curves, Against::BitsUp, Scale::Log);
         assert_eq!((axis.scale, axis.label.as_str()), (Scale::Log, "Mbit up"));
         assert_eq!(lines[1].points[0], [10.0, 1.0]);

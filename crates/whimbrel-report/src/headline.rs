@@ -1,86 +1,90 @@
 //! The figures that sum a run up, for the top of the report and the closing table of a command.
 
-use crate::format::{MISSING, bits, count, duration, number, scientific};
+use crate::declared::{self, GAP};
+use crate::format::{MISSING, bits, count, duration, measure_text, number};
 use crate::group::{Group, groups, mean_sd};
 use crate::table::text_table;
 use crate::view::RunView;
+use whimbrel_core::Measure;
+use whimbrel_core::declare::{Better, OverSeeds, Unit};
 
 /// One column: its name, and the text for a group.
 pub(crate) struct Column {
     /// Plain name, also for a terminal.
-    pub name: &'static str,
-    read: fn(&RunView) -> Option<f64>,
-    show: fn(f64) -> String,
+    pub name: String,
+    read: Box<dyn Fn(&RunView) -> Option<f64>>,
+    show: Box<dyn Fn(f64) -> String>,
     over_seeds: OverSeeds,
+    better: Better,
 }
 
-/// How the seeds of a job become one figure.
-#[derive(PartialEq)]
-enum OverSeeds {
-    /// The mean: for counts, whose deviation is no result.
-    Mean,
-    /// Mean and standard deviation.
-    Spread,
-    /// Mean and standard deviation of log10, as the quantity's plot shows them.
-    LogSpread,
+impl Column {
+    fn declared(measure: Measure) -> Self {
+        let key = measure.key.clone();
+        Self {
+            name: measure.name.to_string(),
+            over_seeds: measure.over_seeds,
+            better: measure.better,
+            read: match &*key {
+                GAP => Box::new(RunView::gap),
+                _ => Box::new(move |run| run.result(&key)),
+            },
+            show: Box::new(move |value| measure_text(&measure, value)),
+        }
+    }
+
+    fn counted(
+        name: &str,
+        read: fn(&RunView) -> Option<f64>,
+        show: impl Fn(f64) -> String + 'static,
+    ) -> Self {
+        let (read, show) = (Box::new(read), Box::new(show));
+        let (over_seeds, better) = (OverSeeds::Mean, Better::Neither);
+        Self { name: name.into(), read, show, over_seeds, better }
+    }
+
+    /// The places of the groups that did best; none where there is no better or worse, or no
+    /// difference.
+    pub fn best(&self, groups: &[Group]) -> Vec<usize> {
+        let mean = |group: &Group| mean_sd(&group.values(&self.read)).map(|(mean, _)| mean);
+        let means: Vec<Option<f64>> = groups.iter().map(mean).collect();
+        let known = || means.iter().flatten().copied();
+        let (low, high) =
+            (known().fold(f64::INFINITY, f64::min), known().fold(f64::NEG_INFINITY, f64::max));
+        let best = match self.better {
+            Better::Down => low,
+            Better::Up => high,
+            Better::Neither => return Vec::new(),
+        };
+        let is_best = |place: &usize| low < high && means[*place] == Some(best);
+        (0..means.len()).filter(is_best).collect()
+    }
 }
 
-const COLUMNS: [Column; 10] = [
-    Column {
-        name: "excess loss",
-        read: |run| run.result("excess_loss"),
-        show: |value| scientific(value, 3),
-        over_seeds: OverSeeds::LogSpread,
-    },
-    Column {
-        name: "objective",
-        read: |run| run.result("objective"),
-        show: |value| number(value, 7),
-        over_seeds: OverSeeds::Spread,
-    },
-    // May end on either side of zero, so its logarithm may not exist.
-    Column {
-        name: "gap to reference",
-        read: RunView::gap,
-        show: |value| number(value, 3),
-        over_seeds: OverSeeds::Spread,
-    },
-    Column {
-        name: "‖h‖²",
-        read: |run| run.result("field_norm2"),
-        show: |value| number(value, 3),
-        over_seeds: OverSeeds::LogSpread,
-    },
-    Column {
-        name: "test accuracy",
-        read: |run| run.result("test_accuracy"),
-        show: |value| number(value, 4),
-        over_seeds: OverSeeds::Spread,
-    },
-    Column {
-        name: "rounds",
-        read: |run| run.result("rounds").or_else(|| run.last("round")),
-        show: |value| count(value.max(0.0).round() as u64),
-        over_seeds: OverSeeds::Mean,
-    },
-    counted("sent up", |run| run.result("bits_up"), bits),
-    counted("sent down", |run| run.result("bits_down"), bits),
-    counted("hypothetical down", |run| run.result("bits_down_ghost"), bits),
-    counted("time", |run| run.result("seconds"), duration),
-];
-
-const fn counted(
-    name: &'static str,
-    read: fn(&RunView) -> Option<f64>,
-    show: fn(f64) -> String,
-) -> Column {
-    Column { name, read, show, over_seeds: OverSeeds::Mean }
+/// The declared results, then what every run counts.
+fn all_columns(groups: &[Group]) -> Vec<Column> {
+    let results = declared::measures(groups).into_iter().filter(|measure| measure.headline);
+    let (bits_declared, results): (Vec<_>, Vec<_>) =
+        results.partition(|measure| measure.unit == Unit::Bits);
+    let mut columns: Vec<Column> = results.into_iter().map(Column::declared).collect();
+    columns.extend([
+        Column::counted(
+            "rounds",
+            |run| run.result("rounds").or_else(|| run.last("round")),
+            |value| count(value.max(0.0).round() as u64),
+        ),
+        Column::counted("sent up", |run| run.result("bits_up"), bits),
+        Column::counted("sent down", |run| run.result("bits_down"), bits),
+    ]);
+    columns.extend(bits_declared.into_iter().map(Column::declared));
+    columns.push(Column::counted("time", |run| run.result("seconds"), duration));
+    columns
 }
 
 impl Column {
     /// The figure of a group, as text.
     pub fn text(&self, group: &Group) -> String {
-        let values = group.values(self.read);
+        let values = group.values(&self.read);
         if self.over_seeds == OverSeeds::LogSpread && values.len() > 1 {
             return log_spread(&values);
         }
@@ -109,11 +113,10 @@ fn log_spread(values: &[f64]) -> String {
 }
 
 /// The columns of which some group has a value.
-pub(crate) fn columns(groups: &[Group]) -> Vec<&'static Column> {
-    COLUMNS
-        .iter()
-        .filter(|column| groups.iter().any(|group| !group.values(column.read).is_empty()))
-        .collect()
+pub(crate) fn columns(groups: &[Group]) -> Vec<Column> {
+    let mut columns = all_columns(groups);
+    columns.retain(|column| groups.iter().any(|group| !group.values(&column.read).is_empty()));
+    columns
 }
 
 /// The closing table of a command: one line per run, or per job that was run with several seeds.
@@ -121,7 +124,7 @@ pub fn closing_table(runs: &[RunView]) -> String {
     let groups = groups(runs);
     let columns = columns(&groups);
     let mut headers = vec!["run"];
-    headers.extend(columns.iter().map(|column| column.name));
+    headers.extend(columns.iter().map(|column| column.name.as_str()));
     let rows: Vec<Vec<String>> = groups
         .iter()
         .map(|group| {
@@ -136,6 +139,7 @@ pub fn closing_table(runs: &[RunView]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::declared::tests::some;
     use serde_json::json;
 
     #[test]
@@ -144,6 +148,7 @@ mod tests {
             name: name.into(),
             seed,
             summary: json!({ "excess_loss": excess }).as_object().unwrap().clone(),
+            measures: some(),
             ..RunView::default()
         };
         let runs = [
@@ -173,6 +178,7 @@ mod tests {
                 .as_object()
                 .unwrap()
                 .clone(),
+            measures: some(),
             ..RunView::default()
         };
         let mut stopped = run("dem", 1, 3.25);

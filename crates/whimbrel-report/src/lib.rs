@@ -11,10 +11,10 @@
 //! | [`view`] | what a caller fills in |
 //! | [`format`](mod@format) | numbers, bits and durations written for people; escaping |
 //! | [`table`] | aligned plain-text tables for a terminal |
-//! | [`plot`] | SVG: axes, line charts, mixtures, bars and histograms, the standalone picture |
+//! | [`plot`] | SVG: axes, line charts, ellipses, bars and histograms, the standalone picture |
 //! | [`dashboard`] | the live dashboard's files, what it shows, figures for Prometheus |
-//! | `imputation` | a completed table: totals with their smooth curve, heat maps, calibration, contenders |
-//! | `group`, `curves`, `headline`, `reach` | from runs to the lines and figures that are shown |
+//! | `exhibits` | what families fill: tables, heat maps, series with intervals, ellipses |
+//! | `declared`, `group`, `curves`, `headline`, `reach` | from runs to the lines and figures that are shown |
 //! | `page`, `sections`, `figure` | the HTML |
 //!
 //! Coordinates use the host's `log10`: a picture may differ in its last digit between machines,
@@ -22,11 +22,12 @@
 
 mod curves;
 pub mod dashboard;
+mod declared;
+mod exhibits;
 mod figure;
 pub mod format;
 mod group;
 mod headline;
-mod imputation;
 mod page;
 pub mod plot;
 mod reach;
@@ -36,9 +37,8 @@ pub mod view;
 
 pub use format::measure_text;
 pub use headline::closing_table;
-pub use imputation::{Calibration, ColumnTotal, Contender, HeatView, ImputationView};
 pub use page::html;
 pub use plot::hero::{HeroAxis, hero};
 pub use reach::{BitsToReach, LEVELS, Reached, bits_to_reach};
 pub use table::text_table;
-pub use view::{ClientView, MixtureView, RunView};
+pub use view::{ClientView, RunView};

@@ -1,9 +1,9 @@
 //! The HTML page: one file, nothing loaded from elsewhere.
 
+use crate::exhibits;
 use crate::format::{count, escape};
 use crate::group::{Group, groups};
 use crate::headline::columns;
-use crate::imputation;
 use crate::plot::style::{palette_css, swatch};
 use crate::sections;
 use crate::view::RunView;
@@ -20,8 +20,7 @@ pub fn html(title: &str, runs: &[RunView]) -> String {
         headline(&groups),
         sections::course(&groups),
         sections::bits_to_reach(&groups),
-        sections::mixtures(&groups),
-        imputation::completed_tables(&groups),
+        exhibits::sections(&groups),
         sections::clients(&groups),
         sections::numbers(&groups),
         provenance(&groups),
@@ -131,13 +130,20 @@ fn headline(groups: &[Group]) -> String {
             .iter()
             .map(|column| {
                 let text = column.text(group);
-                format!("<div><dt>{}</dt><dd>{}</dd></div>", capital(column.name), escape(&text))
+                format!(
+                    "<div><dt>{}</dt><dd>{}</dd></div>",
+                    escape(&capital(&column.name)),
+                    escape(&text)
+                )
             })
             .collect();
         return format!("<dl class=\"tiles\">{tiles}</dl>\n");
     }
-    let heads: String =
-        columns.iter().map(|column| format!("<th scope=\"col\">{}</th>", column.name)).collect();
+    let heads: String = columns
+        .iter()
+        .map(|column| format!("<th scope=\"col\">{}</th>", escape(&column.name)))
+        .collect();
+    let best: Vec<Vec<usize>> = columns.iter().map(|column| column.best(groups)).collect();
     let rows: String = groups
         .iter()
         .enumerate()
@@ -146,9 +152,11 @@ fn headline(groups: &[Group]) -> String {
             let tag = if stopped { "<span class=\"tag\">stopped</span>" } else { "" };
             let cells: String = columns
                 .iter()
-                .map(|column| {
-                    let (name, text) = (column.name, escape(&column.text(group)));
-                    format!("<td data-label=\"{name}\">{text}</td>")
+                .zip(&best)
+                .map(|(column, best)| {
+                    let (name, text) = (escape(&column.name), escape(&column.text(group)));
+                    let class = if best.contains(&style) { " class=\"best\"" } else { "" };
+                    format!("<td data-label=\"{name}\"{class}>{text}</td>")
                 })
                 .collect();
             let name = escape(&group.label);

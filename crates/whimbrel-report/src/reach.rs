@@ -1,12 +1,14 @@
 //! How many bits each job needs to come within given distances of the optimum.
 
-use crate::curves::{self, Against, EXCESS, GAP, Metric, Point};
+use crate::curves::{self, Against, Point};
+use crate::declared;
 use crate::format::{bits, escape, number};
 use crate::group::{Group, groups};
 use crate::plot::Scale;
 use crate::plot::style::swatch;
 use crate::table::text_table;
 use crate::view::RunView;
+use whimbrel_core::declare::Role;
 
 /// The levels of the report's table.
 pub const LEVELS: [f64; 4] = [1e-1, 1e-2, 1e-3, 1e-4];
@@ -17,8 +19,8 @@ const NEVER: &str = "never";
 /// Total bits, up and down, that jobs needed to reach each level.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BitsToReach {
-    /// What fell to the levels: `excess loss` or `gap to reference`.
-    pub quantity: &'static str,
+    /// What fell to the levels, such as `excess loss` or `gap to reference`.
+    pub quantity: String,
     /// The levels that some job reached, in the order they were asked for.
     pub levels: Vec<f64>,
     /// One row per job.
@@ -36,7 +38,7 @@ pub struct Reached {
     style: usize,
 }
 
-/// For each job, the bits of both directions at the first evaluated round whose excess loss (over
+/// For each job, the bits of both directions at the first evaluated round whose excess (over
 /// several seeds the geometric mean, at rounds that all of them have) is at or below each of
 /// `levels`; the gap to the reference where no run has an excess loss.
 ///
@@ -46,14 +48,15 @@ pub fn bits_to_reach(runs: &[RunView], levels: &[f64]) -> Option<BitsToReach> {
 }
 
 pub(crate) fn of_groups(groups: &[Group], levels: &[f64]) -> Option<BitsToReach> {
-    let of = |quantity, metric: &Metric| {
-        let course = |group| Course::new(curves::course(group, metric.key));
+    let measures = declared::measures(groups);
+    let excess = measures.iter().filter(|measure| measure.role == Role::Excess);
+    let gap = measures.iter().filter(|measure| measure.key == declared::GAP);
+    let (quantity, courses) = excess.chain(gap).find_map(|measure| {
+        let course = |group| Course::new(curves::course(group, &measure.key));
         let courses: Vec<Course> = groups.iter().map(course).collect();
         let has_value = courses.iter().any(|course| !course.0.is_empty());
-        has_value.then_some((quantity, courses))
-    };
-    let (quantity, courses) =
-        of("excess loss", &EXCESS).or_else(|| of("gap to reference", &GAP))?;
+        has_value.then(|| (measure.name.to_string(), courses))
+    })?;
     let reached = |level: f64| courses.iter().any(|course| course.bits_until(level).is_some());
     let levels: Vec<f64> = levels.iter().copied().filter(|&level| reached(level)).collect();
     let rows = groups.iter().zip(&courses).enumerate().filter(|(_, (_, c))| !c.0.is_empty()).map(
@@ -159,6 +162,7 @@ fn power(level: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::declared::tests::some;
     use serde_json::{Value, json};
 
     /// A run that is evaluated every ten rounds and sends `bits` up and as many down in each.
@@ -170,7 +174,7 @@ mod tests {
             row.as_object().unwrap().clone()
         };
         let rows = values.iter().enumerate().map(row).collect();
-        RunView { name: name.into(), seed, rows, ..RunView::default() }
+        RunView { name: name.into(), seed, rows, measures: some(), ..RunView::default() }
     }
 
     #[test]

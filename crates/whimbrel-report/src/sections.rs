@@ -1,20 +1,23 @@
 //! The sections of the page between its headline and its end: plots and tables.
 
-use crate::curves::{self, Against, Curve, METRICS, Metric, Point};
+use crate::curves::{self, Against, Curve, Point};
+use crate::declared;
 use crate::figure::Figure;
-use crate::format::{
-    MISSING, bit_unit, bits, count, duration, escape, number, scientific, shorten,
-};
+use crate::format::{MISSING, bit_unit, bits, count, duration, escape, measured, number, shorten};
 use crate::group::Group;
 use crate::plot::style::swatch;
-use crate::plot::{Bars, Histogram, MixtureChart, Scale};
+use crate::plot::{Bars, Histogram, Scale};
 use crate::reach;
-use crate::view::{self, ClientView, MixtureView};
+use crate::view::{self, ClientView, RunView};
+use whimbrel_core::Measure;
+use whimbrel_core::declare::{self, Role, Unit};
 
 /// The switches and one figure per metric.
 pub(crate) fn course(groups: &[Group]) -> String {
-    let metrics: Vec<(&Metric, Vec<Curve>)> = METRICS
+    let declared = declared::measures(groups);
+    let metrics: Vec<(&Measure, Vec<Curve>)> = declared
         .iter()
+        .filter(|measure| measure.curve && !matches!(measure.role, Role::Axis | Role::List))
         .map(|metric| (metric, curves::metric(groups, metric)))
         .filter(|(metric, curves)| worth_drawing(metric, curves))
         .collect();
@@ -53,13 +56,17 @@ pub(crate) fn course(groups: &[Group]) -> String {
     let name_ends = (2..=5).contains(&groups.len()) && short;
     for (metric, curves) in &metrics {
         let reference = groups.iter().find_map(|group| group.runs[0].reference_objective);
+        let pooled = metric.over_clients.words();
+        let parts = [&*metric.caption, &pooled];
+        let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
         let figure = Figure {
-            title: metric.title,
-            caption: metric.caption,
+            title: &metric.title,
+            caption: &parts.join("; "),
             seeds: groups.iter().any(|group| group.runs.len() > 1),
-            log: metric.log && points(curves).any(|point| !point.on(Scale::Log).y.is_nan()),
+            log: metric.scale == declare::Scale::Log
+                && points(curves).any(|point| !point.on(Scale::Log).y.is_nan()),
             bounds: None,
-            reference: reference.filter(|_| metric.key == "objective"),
+            reference: reference.filter(|_| metric.role == Role::Objective),
             name_ends,
         };
         html += &figure.html(curves, &against);
@@ -78,56 +85,10 @@ pub(crate) fn bits_to_reach(groups: &[Group]) -> String {
     let body = format!(
         "<p class=\"quiet small\">Bits up and down until the first evaluated round whose {}{mean} is \
          at or below the level; beside them, how many times the fewest.</p>\n{}",
-        table.quantity,
+        escape(&table.quantity),
         table.html(groups.len() > 1),
     );
     section("Bits to reach", body)
-}
-
-/// The mixtures, their components, and the weights over time.
-pub(crate) fn mixtures(groups: &[Group]) -> String {
-    let mut html = String::new();
-    for group in groups {
-        let run = group.runs[0];
-        let order = run.mixture.as_ref().map_or(vec![], MixtureView::order);
-        let mixture = run.mixture.as_ref().map(|mixture| mixture.reordered(&order));
-        let weights = curves::weights(run, &order);
-        if mixture.is_none() && weights.is_empty() {
-            continue;
-        }
-        html += "<div class=\"part\">\n";
-        html += &part_name(groups, group);
-        html += "<div class=\"charts\">\n";
-        if let Some(mixture) = &mixture {
-            let title = format!("Fitted mixture: {}", group.label);
-            let chart = MixtureChart { title: &title, mixture, size: [380.0, 330.0] };
-            html += &format!(
-                "<figure><figcaption><h3>Fitted mixture</h3><p>Means, and ellipses of one and two \
-                 standard deviations</p></figcaption>{}</figure>\n",
-                chart.svg()
-            );
-        }
-        if !weights.is_empty() {
-            let known =
-                |a: &Against| points(&weights).any(|point| point.x[*a as usize].is_finite());
-            let against: Vec<Against> = Against::ALL.into_iter().filter(known).collect();
-            let shares = points(&weights).map(|point| point.on(Scale::Linear).y);
-            let most = shares.filter(|share| share.is_finite()).fold(0.0, f64::max);
-            let figure = Figure {
-                title: "Mixture weights",
-                caption: "One line per component",
-                seeds: false,
-                log: false,
-                bounds: Some([0.0, if most > 0.6 { most.max(1.0) } else { most * 1.15 }]),
-                reference: None,
-                name_ends: true,
-            };
-            html += &figure.html(&weights, &against);
-        }
-        html += &mixture.as_ref().map_or(String::new(), components);
-        html += "</div>\n</div>\n";
-    }
-    section("Mixture", html)
 }
 
 /// Bits per client, and the clients themselves.
@@ -151,22 +112,21 @@ pub(crate) fn numbers(groups: &[Group]) -> String {
     let mut html = String::new();
     for (group, run) in runs.filter(|(_, run)| !run.rows.is_empty()) {
         let shown: Vec<usize> = spread(run.rows.len(), ROWS).collect();
-        let columns: Vec<&NumberColumn> = NUMBERS
-            .iter()
-            .filter(|(key, ..)| {
-                let mut values = run.rows.iter().filter_map(|row| view::number(row, key));
-                // Bits for evaluation are shown where there are any.
-                values.any(|value| *key != "bits_eval" || value != 0.0)
-            })
-            .collect();
-        let heads: String =
-            columns.iter().map(|(_, name, _)| format!("<th scope=\"col\">{name}</th>")).collect();
+        let mut columns = number_columns(run);
+        columns.retain(|column| {
+            let values = run.rows.iter().filter_map(|row| view::number(row, &column.key));
+            // Bits for evaluation are shown where there are any.
+            values.into_iter().any(|value| column.key != "bits_eval" || value != 0.0)
+        });
+        let head =
+            |column: &NumberColumn| format!("<th scope=\"col\">{}</th>", escape(&column.name));
+        let heads: String = columns.iter().map(head).collect();
         let rows: String = shown
             .iter()
             .map(|&place| {
-                let cell = |(key, _, show): &&NumberColumn| {
-                    let text = view::number(&run.rows[place], key).map_or(MISSING.into(), show);
-                    format!("<td>{text}</td>")
+                let cell = |column: &NumberColumn| {
+                    let value = view::number(&run.rows[place], &column.key);
+                    format!("<td>{}</td>", value.map_or(MISSING.into(), &column.show))
                 };
                 format!("<tr>{}</tr>\n", columns.iter().map(cell).collect::<String>())
             })
@@ -189,38 +149,46 @@ pub(crate) fn numbers(groups: &[Group]) -> String {
     section("Numbers", html)
 }
 
-/// Key, name, and how a value is written.
-type NumberColumn = (&'static str, &'static str, fn(f64) -> String);
-
-/// The columns of the table of numbers.
-const NUMBERS: [NumberColumn; 18] = [
-    ("round", "round", |v| number(v, 9)),
-    ("epoch", "epoch", |v| number(v, 4)),
-    ("excess_loss", "excess loss", |v| scientific(v, 4)),
-    ("objective", "objective", |v| number(v, 8)),
-    ("field_norm2", "‖h‖²", |v| number(v, 4)),
-    ("distance2", "distance²", |v| number(v, 4)),
-    ("gradient_norm2", "gradient²", |v| number(v, 4)),
-    ("update_norm2", "update²", |v| number(v, 4)),
-    ("memory_gap2", "up memory gap", |v| number(v, 4)),
-    ("down_memory_gap2", "down memory gap", |v| number(v, 4)),
-    ("local_variance", "local variance", |v| number(v, 4)),
-    ("test_loss", "test loss", |v| number(v, 4)),
-    ("test_accuracy", "test accuracy", |v| number(v, 4)),
-    ("bits_up", "up", bits),
-    ("bits_down", "down", bits),
-    ("bits_down_ghost", "hypothetical down", bits),
-    ("bits_eval", "evaluation", bits),
-    ("seconds", "time", duration),
-];
-
-/// A metric that is zero throughout says nothing, unless it is the objective.
-fn worth_drawing(metric: &Metric, curves: &[Curve]) -> bool {
-    let shown = || points(curves).map(|point| point.on(Scale::Linear).y);
-    !curves.is_empty() && (metric.key == "objective" || shown().any(|y| y != 0.0))
+/// A column of the table of numbers.
+struct NumberColumn {
+    key: String,
+    name: String,
+    show: Box<dyn Fn(f64) -> String>,
 }
 
-fn points(curves: &[Curve]) -> impl Iterator<Item = &Point> {
+impl NumberColumn {
+    fn new(key: &str, name: &str, show: impl Fn(f64) -> String + 'static) -> Self {
+        Self { key: key.into(), name: name.into(), show: Box::new(show) }
+    }
+
+    fn declared(measure: &Measure) -> Self {
+        let (of, digits) = (measure.clone(), usize::from(measure.digits) + 1);
+        Self::new(&measure.key, &measure.name, move |value| measured(&of, value, digits))
+    }
+}
+
+/// The round, what the run declares, and what every run counts.
+fn number_columns(run: &RunView) -> Vec<NumberColumn> {
+    let shown = |measure: &&Measure| measure.role != Role::List;
+    let (in_bits, plain): (Vec<&Measure>, Vec<&Measure>) =
+        run.measures.iter().filter(shown).partition(|measure| measure.unit == Unit::Bits);
+    let mut columns = vec![NumberColumn::new("round", "round", |v| number(v, 9))];
+    columns.extend(plain.into_iter().map(NumberColumn::declared));
+    columns.push(NumberColumn::new("bits_up", "up", bits));
+    columns.push(NumberColumn::new("bits_down", "down", bits));
+    columns.extend(in_bits.into_iter().map(NumberColumn::declared));
+    columns.push(NumberColumn::new("bits_eval", "evaluation", bits));
+    columns.push(NumberColumn::new("seconds", "time", duration));
+    columns
+}
+
+/// A metric that is zero throughout says nothing, unless it is the objective.
+fn worth_drawing(metric: &Measure, curves: &[Curve]) -> bool {
+    let shown = || points(curves).map(|point| point.on(Scale::Linear).y);
+    !curves.is_empty() && (metric.role == Role::Objective || shown().any(|y| y != 0.0))
+}
+
+pub(crate) fn points(curves: &[Curve]) -> impl Iterator<Item = &Point> {
     curves.iter().flat_map(|curve| &curve.points)
 }
 
@@ -255,37 +223,6 @@ pub(crate) fn part_name(groups: &[Group], group: &Group) -> String {
         (true, false) => format!("<h3>{}</h3>\n", escape(&group.label)),
         (true, true) => format!("<h3>{}, {seed}</h3>\n", escape(&group.label)),
     }
-}
-
-fn components(mixture: &MixtureView) -> String {
-    let rows: String = mixture
-        .means
-        .iter()
-        .enumerate()
-        .map(|(place, mean)| {
-            let show = |value: Option<f64>| value.map_or(MISSING.into(), |v| number(v, 3));
-            let covariance = mixture.covariances.get(place);
-            let sd = |i: usize| covariance.map(|c| c[i][i].max(0.0).sqrt());
-            let correlation = covariance.map(|c| c[0][1] / (c[0][0] * c[1][1]).sqrt());
-            format!(
-                "<tr><td>{}{}</td><td>{}</td><td>{}<br>{}</td><td>{}<br>{}</td><td>{}</td></tr>\n",
-                swatch(place),
-                place + 1,
-                mixture.weights.get(place).map_or(MISSING.into(), |weight| format!("{weight:.3}")),
-                number(mean[0], 3),
-                number(mean[1], 3),
-                show(sd(0)),
-                show(sd(1)),
-                show(correlation),
-            )
-        })
-        .collect();
-    format!(
-        "<div><div class=\"scroll\"><table class=\"components\"><thead><tr><th \
-         scope=\"col\">component</th><th scope=\"col\">weight</th><th scope=\"col\">mean</th><th \
-         scope=\"col\">deviation</th><th scope=\"col\">corr.</th></tr></thead><tbody>{rows}\
-         </tbody></table></div></div>\n"
-    )
 }
 
 /// The most clients that are shown one bar each.

@@ -2,11 +2,12 @@
 //! nothing loaded, nothing of the user's taken for markup.
 
 use serde_json::{Map, Value, json};
-use whimbrel_report::plot::{AxisSpec, Bars, Histogram, LineChart, MixtureChart, Scale, Series};
-use whimbrel_report::{
-    Calibration, ClientView, ColumnTotal, Contender, HeatView, HeroAxis, ImputationView,
-    MixtureView, RunView, closing_table, hero, html,
+use whimbrel_core::Measure;
+use whimbrel_core::declare::{
+    self, Ellipse, Exhibit, Heat, HeatMap, Lines, Role, Rows, Scatter, Section, SeriesPoint,
 };
+use whimbrel_report::plot::{AxisSpec, Bars, Histogram, LineChart, Scale, ScatterChart, Series};
+use whimbrel_report::{ClientView, HeroAxis, RunView, closing_table, hero, html};
 
 /// Lists of values that break naive plots.
 fn lists() -> Vec<Vec<f64>> {
@@ -65,15 +66,14 @@ fn every_chart_draws_every_list() {
                 chart.reference = ys.first().map(|&value| (value, "reference".into()));
                 assert_sound(&chart.svg());
             }
-            let covariance = |&[a, b]: &[f64; 2]| [[a, b], [b, a]];
-            let mixture = MixtureView {
-                covariances: points.iter().map(covariance).collect(),
-                means: points.clone(),
-                points,
-                weights: ys.clone(),
-                ..MixtureView::default()
+            let ellipse = |&[a, b]: &[f64; 2]| Ellipse {
+                mean: [a, b],
+                covariance: [[a, b], [b, a]],
+                ..Ellipse::default()
             };
-            let chart = MixtureChart { title: "t", mixture: &mixture, size: [380.0, 330.0] };
+            let ellipses = points.iter().map(ellipse).collect();
+            let scatter = Scatter { ellipses, points, ..Scatter::default() };
+            let chart = ScatterChart { scatter: &scatter, size: [380.0, 330.0] };
             assert_sound(&chart.svg());
         }
     }
@@ -118,6 +118,19 @@ fn run(name: &str, clients: u64) -> RunView {
         .cloned()
         .unwrap()
     };
+    // Every figure in every place that a report has.
+    let declared = |key: &String| {
+        let role = match key.as_str() {
+            "objective" => Role::Objective,
+            "excess_loss" => Role::Excess,
+            "weights" => Role::List,
+            "epoch" => Role::Axis,
+            _ => Role::Shown,
+        };
+        let hostile = Measure::new(key.clone(), HOSTILE, HOSTILE, HOSTILE).role(role);
+        if key.len() % 2 == 0 { hostile.log().result(3) } else { hostile.result(3) }
+    };
+    let measures = row(0).keys().filter(|key| *key != "round").map(declared).collect();
     let client = |id: u64| ClientView {
         name: HOSTILE.into(),
         rows: id,
@@ -137,18 +150,46 @@ fn run(name: &str, clients: u64) -> RunView {
         command: HOSTILE.into(),
         notes: vec![HOSTILE.into()],
         error: Some(HOSTILE.into()),
+        measures,
         rows: (0..30).map(row).collect(),
         clients: (0..clients).map(client).collect(),
         reference_objective: Some(f64::NAN),
-        mixture: Some(MixtureView {
-            columns: [HOSTILE.into(), HOSTILE.into()],
-            points: vec![[0.0, 1.0], [f64::NAN, 2.0]],
-            weights: vec![f64::NAN],
-            means: vec![[0.0, 0.0], [f64::INFINITY, 1.0]],
-            covariances: vec![[[1.0, 2.0], [2.0, 1.0]]],
-        }),
+        sections: vec![Section { title: HOSTILE.into(), exhibits: exhibits() }],
         ..RunView::default()
     }
+}
+
+/// Exhibits in which every text is hostile.
+fn exhibits() -> Vec<Exhibit> {
+    let text = || HOSTILE.to_string();
+    let ellipse = |mean, covariance| Ellipse { label: text(), mean, covariance };
+    vec![
+        Exhibit::Text { text: text() },
+        Exhibit::Scatter(Scatter {
+            title: text(),
+            caption: text(),
+            axes: [text(), text()],
+            points: vec![[0.0, 1.0], [f64::NAN, 2.0]],
+            ellipses: vec![
+                ellipse([0.0, 0.0], [[1.0, 2.0], [2.0, 1.0]]),
+                ellipse([f64::INFINITY, 1.0], [[1.0, 0.0], [0.0, 1.0]]),
+            ],
+        }),
+        Exhibit::Entries { key: "weights".into(), order: vec![7] },
+        Exhibit::Histogram {
+            title: text(),
+            axis: text(),
+            counted: text(),
+            values: vec![1.0, f64::NAN],
+        },
+        Exhibit::Table(Rows {
+            title: text(),
+            heads: vec![text()],
+            rows: vec![vec![text(), text()]],
+            folded: true,
+            swatches: false,
+        }),
+    ]
 }
 
 /// The page without its style sheet and script, which are ours.
@@ -188,7 +229,8 @@ fn pages_load_nothing_and_trust_nobody() {
 #[test]
 fn pictures_for_a_readme_stand_alone() {
     for axis in [HeroAxis::Rounds, HeroAxis::BitsUp] {
-        let svg = hero(HOSTILE, HOSTILE, &[run(HOSTILE, 0), run("b", 0)], axis);
+        let runs = [run(HOSTILE, 0), run("b", 0)];
+        let svg = hero(HOSTILE, HOSTILE, &runs, &runs[0].measures[2], axis);
         assert!(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""));
         assert!(!svg.contains("<script") && !svg.contains("<img") && !svg.contains("var(--"));
         assert_sound(&svg);
@@ -203,37 +245,39 @@ fn closing_tables_keep_their_lines() {
 }
 
 #[test]
-fn completed_tables_of_any_numbers_and_names_are_whole() {
+fn exhibits_of_any_numbers_and_names_are_whole() {
     let hostile = "<img src=x onerror=alert(1)>";
     for values in lists() {
-        let columns = values.iter().enumerate().map(|(i, &total)| ColumnTotal {
+        let points = values.iter().enumerate().map(|(i, &value)| SeriesPoint {
             label: hostile.into(),
-            estimated_total: total,
-            observed_total: -total,
-            lower: Some(total),
-            upper: (i % 2 == 0).then_some(total * 2.0),
-            missing: i as u64,
+            value,
+            interval: (i % 2 == 0).then_some([value, value * 2.0]),
+            note: hostile.into(),
+            count: i as u64,
         });
-        let cells: Vec<Option<f64>> = values.iter().copied().map(Some).collect();
-        let (rows, columns_of_blocks) = (1, cells.len());
-        let imputation = ImputationView {
-            columns: columns.collect(),
-            heat: Some(HeatView {
-                rows,
-                columns: columns_of_blocks,
-                shape: [7, 9],
-                observed: cells.clone(),
-                completed: cells,
-            }),
-            calibration: values.iter().map(|&v| Calibration { nominal: v, covered: v }).collect(),
-            contenders: values
-                .iter()
-                .map(|&deviance| Contender { name: hostile.into(), deviance, fitted: true })
-                .collect(),
-            intervals: hostile.into(),
+        let map = HeatMap {
+            title: hostile.into(),
+            caption: hostile.into(),
+            values: values.iter().copied().map(Some).collect(),
         };
-        let run = RunView { imputation: Some(imputation), ..RunView::default() };
-        let page = html("t", &[run]);
+        let exhibits = vec![
+            Exhibit::Series(declare::Series {
+                title: hostile.into(),
+                caption: hostile.into(),
+                counted: hostile.into(),
+                points: points.collect(),
+            }),
+            Exhibit::Heat(Heat { rows: 1, columns: values.len(), shape: [7, 9], maps: vec![map] }),
+            Exhibit::Lines(Lines {
+                title: hostile.into(),
+                caption: hostile.into(),
+                axis: hostile.into(),
+                bounds: Some([0.4, 1.0]),
+                lines: vec![(hostile.into(), values.iter().map(|&v| [v, v]).collect())],
+            }),
+        ];
+        let sections = vec![Section { title: hostile.into(), exhibits }];
+        let page = html("t", &[RunView { sections, ..RunView::default() }]);
         assert_sound(&page);
         assert!(!page.contains("<img src=x"), "{values:?}");
     }

@@ -4,24 +4,28 @@ mod changes;
 mod convergence;
 mod files;
 mod seeds;
+mod shown;
 mod table;
 
 pub use convergence::unconverged;
 pub use files::{Facts, resolved};
 pub use seeds::aggregate;
+pub use shown::Shown;
 pub use table::{findings, shortened, verdict};
 
 use self::changes::changes;
-use self::files::{clients_csv, model_json, pretty, safetensors, space, summary};
+use self::files::{clients_csv, model_json, pretty, safetensors, space, summary, used_columns};
+use self::shown::EXHIBITS;
 use serde_json::{Map, Value};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use whimbrel_core::Error;
-use whimbrel_engine::checkpoint::write_atomically;
+use whimbrel_core::{Error, Measure};
+use whimbrel_engine::checkpoint::{MEASURES, write_atomically};
 use whimbrel_engine::lock::{FolderLock, LOCK_FILE};
 use whimbrel_engine::{Ending, Outcome};
 use whimbrel_families::build::Plan;
+use whimbrel_families::exhibits::mixture;
 use whimbrel_families::failure::{Failure, Result};
 use whimbrel_families::spec::Job;
 use whimbrel_families::start::read_object;
@@ -173,6 +177,12 @@ impl RunDir {
         Some(ending.unwrap_or("finished").into())
     }
 
+    /// What the run's figures are; empty before it was evaluated.
+    pub fn measures(&self) -> Vec<Measure> {
+        let text = fs::read(self.path.join(MEASURES)).unwrap_or_default();
+        serde_json::from_slice(&text).unwrap_or_default()
+    }
+
     /// Writes the resolved job, or checks that a resumed run is the same job on the same data.
     pub fn settle(&self, resolved: &str, resume: bool) -> Result<()> {
         let path = self.path.join("job.toml");
@@ -192,7 +202,7 @@ impl RunDir {
         }
     }
 
-    /// Writes `model/`, `clients.csv`, the preview and `summary.json`, in that order: a summary
+    /// Writes `model/`, `clients.csv`, `exhibits.json` and `summary.json`, in that order: a summary
     /// stands for a finished run.
     pub fn finish(
         &self,
@@ -210,23 +220,34 @@ impl RunDir {
             self.write("model/model.safetensors", &safetensors(model)?)?;
         }
         self.write("clients.csv", clients_csv(loaded, outcome).as_bytes())?;
-        // Rows of the data do not lie among components.
-        let drawn = outcome.delivered.last().is_none_or(|model| space(model) == "columns");
-        if let Some(preview) = loaded.preview.as_ref().filter(|_| drawn) {
-            self.write("preview.csv", preview.as_bytes())?;
-        }
         let mut summary = summary(job, loaded, outcome, objective, plan);
-        let pace = convergence::objective_pace(&self.path);
-        if let Some(table) = table::table(job, loaded, outcome, pace)?
-            && !matches!(outcome.ending, Ending::Failed(_))
+        let mut sections = Vec::new();
+        if let Some(model) = outcome.delivered.last()
+            // Rows of the data do not lie among components.
+            && space(model) == "columns"
         {
-            self.write("imputation.json", pretty(&table.imputation).as_bytes())?;
-            summary.extend(table.summary);
-            let said = [unconverged(&summary), shortened(job, &summary)];
-            if let Some(Value::Array(notes)) = summary.get_mut("notes") {
-                notes.extend(said.into_iter().flatten().map(Value::from));
+            let columns = used_columns(loaded, model);
+            sections.extend(mixture::section(model, &columns, &loaded.preview));
+        }
+        let pace = convergence::objective_pace(&self.path);
+        // What is said of a fit must not be able to lose it.
+        let mut said = Vec::new();
+        match table::table(job, loaded, outcome, pace) {
+            _ if matches!(outcome.ending, Ending::Failed(_)) => {}
+            Err(error) => said.push(format!("the completed table cannot be described: {error}")),
+            Ok(None) => {}
+            Ok(Some(table)) => {
+                sections.push(table.section);
+                summary.extend(table.summary);
+                said.extend(
+                    [unconverged(&summary), shortened(job, &summary)].into_iter().flatten(),
+                );
             }
         }
+        if let Some(Value::Array(notes)) = summary.get_mut("notes") {
+            notes.extend(said.into_iter().map(Value::from));
+        }
+        self.write(EXHIBITS, &Shown::of(job, sections).to_json()?)?;
         if outcome.ending != Ending::Interrupted {
             self.write("summary.json", pretty(&Value::Object(summary.clone())).as_bytes())?;
         }
@@ -247,13 +268,12 @@ impl RunDir {
         let files = [
             "job.toml",
             "metrics.jsonl",
-            "measures.json",
+            MEASURES,
             "clients.csv",
             "journal",
             "report.html",
             "summary.json",
-            "preview.csv",
-            "imputation.json",
+            EXHIBITS,
             "federation.json",
             "audit.jsonl",
             "audit.1.jsonl",

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use std::error::Error;
 use std::fs::read_to_string;
 use std::path::{Path, PathBuf};
+use whimbrel::methods::measures;
 use whimbrel::report::{HeroAxis, RunView, hero};
 
 /// The demonstration's runs, in the order of its jobs.
@@ -24,6 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "How far from where pooled EM stops",
         "100 clients that differ, three in four a round, one-level dithering; em holds all rows",
         &runs,
+        &measures::field(),
         HeroAxis::Rounds,
     );
     print!("{picture}");

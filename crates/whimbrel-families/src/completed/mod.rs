@@ -6,13 +6,13 @@
 //! interval reaches from the 5 % quantile of their lower ends to the 95 % quantile of their upper
 //! ends, and a draw for it picks one of them first. Columns likewise.
 
+mod facts;
 mod file;
 mod sheet;
-mod view;
 
+pub use facts::TableFacts;
 pub use file::{ModelFile, Observations};
 pub use sheet::{Sheet, quoted, write_long, write_wide};
-pub use view::{Contender, TableFacts, imputation_json};
 
 use whimbrel_core::{Key, Stream};
 use whimbrel_models::lowrank::{Calibration, LowRankFit};

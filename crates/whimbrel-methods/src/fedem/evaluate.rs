@@ -76,13 +76,14 @@ impl<M: LatentModel> Judge for Em<M> {
                 "Penalised negative log-likelihood per row, which the method minimises",
             ),
             measures::field(),
-            measures::repairs(),
+            measures::repairs().warning("{} values had to be clipped to stay in the domain of T"),
             Measure::new("weights", "Mixture weights", "weights", "One line per component")
                 .unit(Unit::Share)
                 .role(Role::List),
             Measure::new("dead", "Lost components", "lost components", "Numbers from one")
                 .role(Role::List)
-                .without_curve(),
+                .without_curve()
+                .warning("component {} lost its weight on the way"),
         ]
     }
 

@@ -52,8 +52,7 @@
     const rows = [
       ["round", round],
       ["this round", open ? `${open.answered} of ${open.cohort}` : "–"],
-      ["objective", number(lastOf(s.series, "objective"), 7)],
-      ["‖h‖²", number(lastOf(s.series, "field_norm2"), 3)],
+      ...s.measures.map((m) => [m.name, number(lastOf(s.series, m.key), m.digits), true]),
       ["sent up", bits(s.bytes_up)],
       ["sent down", bits(s.bytes_down)],
       ["running for", duration(s.seconds)],
@@ -65,11 +64,12 @@
       box.append(element("dt"), element("dd"));
       list.append(box);
     }
-    rows.forEach(([name, value], i) => {
+    while (list.children.length > rows.length) list.lastChild.remove();
+    rows.forEach(([name, value, optional], i) => {
       const [dt, dd] = list.children[i].children;
       if (dt.textContent !== name) dt.textContent = name;
       if (dd.textContent !== value) dd.textContent = value;
-      list.children[i].hidden = value === "–" && ["objective", "‖h‖²"].includes(name);
+      list.children[i].hidden = value === "–" && Boolean(optional);
     });
     const bar = at("bar");
     const share = s.rounds ? Math.min(1, s.round / s.rounds) : 0;
@@ -81,16 +81,15 @@
   }
 
   const lastOf = (series, key) => {
-    for (let i = series.length - 1; i >= 0; i -= 1) if (series[i][key] !== null && series[i][key] !== undefined) return series[i][key];
+    for (let i = series.length - 1; i >= 0; i -= 1) if (key in series[i].figures) return series[i].figures[key];
     return null;
   };
 
-  const CHARTS = [
-    { key: "objective", title: "Objective", about: "what the method minimises" },
-    { key: "field_norm2", title: "‖h‖²", about: "squared norm of the mean field, log scale", log: true },
-    { key: "excess_loss", title: "Excess loss", about: "log scale", log: true },
-    { key: "bytes", title: "Sent so far", about: "both ways, in Mbit", of: (p) => 8e-6 * (p.bytes_up + p.bytes_down) },
-  ];
+  const SENT = { key: "bytes", title: "Sent so far", about: "both ways, in Mbit", of: (p) => 8e-6 * (p.bytes_up + p.bytes_down) };
+  const chartOf = (m) => ({
+    key: m.key, title: m.title, log: m.scale === "log", of: (p) => p.figures[m.key],
+    about: m.scale === "log" ? `${m.caption}; log scale` : m.caption,
+  });
   const along = { round: (p) => p.round, seconds: (p) => p.seconds, bits: (p) => 8e-6 * (p.bytes_up + p.bytes_down) };
   const units = { round: "rounds", seconds: "seconds", bits: "Mbit, both ways" };
 
@@ -98,10 +97,9 @@
     const x = document.querySelector("#against input:checked").value;
     const home = at("charts");
     const drawn = [];
-    for (const chart of CHARTS) {
-      if (chart.key === "bytes" && x === "bits") continue;
-      const of = chart.of || ((p) => p[chart.key]);
-      const points = s.series.map((p) => [along[x](p), of(p)])
+    for (const chart of [...s.measures.map(chartOf), SENT]) {
+      if (chart === SENT && x === "bits") continue;
+      const points = s.series.map((p) => [along[x](p), chart.of(p)])
         .filter(([a, b]) => isFinite(a) && b !== null && b !== undefined && isFinite(b) && (!chart.log || b > 0));
       if (points.length > 1) drawn.push(draw(chart, points, units[x]));
     }

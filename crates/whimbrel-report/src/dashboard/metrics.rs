@@ -33,15 +33,12 @@ pub fn metrics_text(status: &Status) -> String {
         "Bytes of evaluations in the stage under way.",
         status.bytes_eval as f64,
     );
-    let last = |read: fn(&super::Sample) -> Option<f64>| status.series.iter().rev().find_map(read);
-    let figures = [
-        ("objective", "The objective when it was last evaluated.", last(|p| p.objective)),
-        ("field_norm2", "Squared norm of the mean field.", last(|p| p.field_norm2)),
-        ("excess_loss", "The excess loss.", last(|p| p.excess_loss)),
-    ];
-    for (name, help, value) in figures {
-        if let Some(value) = value {
-            one(name, "gauge", help, value);
+    for measure in &status.measures {
+        let mut newest = status.series.iter().rev();
+        if let Some(value) = newest.find_map(|sample| sample.figures.get(&*measure.key)) {
+            let name = measure.key.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
+            let help = format!("{}, when last evaluated.", measure.caption).replace('\n', " ");
+            one(&name, "gauge", &help, *value);
         }
     }
     if let Some(open) = status.exchange {
@@ -83,13 +80,18 @@ fn label(value: &str) -> String {
 mod tests {
     use super::super::Sample;
     use super::*;
+    use whimbrel_core::Measure;
 
     #[test]
     fn figures_are_lines_of_the_format() {
         let status = Status {
             round: 7,
             state: RunState::Running,
-            series: vec![Sample { objective: Some(2.5), ..Sample::default() }, Sample::default()],
+            measures: vec![Measure::objective("What is minimised")],
+            series: vec![
+                Sample { figures: [("objective".into(), 2.5)].into(), ..Sample::default() },
+                Sample::default(),
+            ],
             client_counts: [0, 0, 1, 0, 0],
             refused: vec![("a \"late\"\nupload".into(), 3)],
             ..Status::default()

@@ -8,6 +8,8 @@ mod metrics;
 pub use metrics::metrics_text;
 
 use serde::Serialize;
+use std::collections::BTreeMap;
+use whimbrel_core::Measure;
 
 /// A file of the page: its path, its media type and its content.
 pub struct Asset {
@@ -90,6 +92,8 @@ pub struct Status {
     pub bytes_down: u64,
     /// Bytes of evaluations in this stage.
     pub bytes_eval: u64,
+    /// The declared results, in the order in which they are shown.
+    pub measures: Vec<Measure>,
     /// Evaluated rounds, or some of them.
     pub series: Vec<Sample>,
     /// The clients, or the first of them.
@@ -135,18 +139,14 @@ pub struct OpenExchange {
 }
 
 /// One evaluated round.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Sample {
     /// The round.
     pub round: u32,
     /// Seconds since the run began.
     pub seconds: f64,
-    /// The objective, where there is one.
-    pub objective: Option<f64>,
-    /// `||h||^2`, where it is defined.
-    pub field_norm2: Option<f64>,
-    /// The excess loss, where the minimum is known.
-    pub excess_loss: Option<f64>,
+    /// The values of the declared results, by key; those that do not exist are left out.
+    pub figures: BTreeMap<String, f64>,
     /// Bytes up to then.
     pub bytes_up: u64,
     /// Bytes down to then.
@@ -247,6 +247,7 @@ mod tests {
     #[test]
     fn the_script_reads_keys_that_exist() {
         let status = Status {
+            measures: vec![Measure::objective("")],
             series: vec![Sample::default()],
             clients: vec![ClientStatus::default()],
             log: vec![LogLine::default()],
@@ -268,6 +269,7 @@ mod tests {
             ("client.", &value["clients"][0]),
             ("line.", &value["log"][0]),
             ("p.", &value["series"][0]),
+            ("m.", &value["measures"][0]),
             ("open.", &value["exchange"]),
         ] {
             let keys = after(prefix);

@@ -1,4 +1,4 @@
-//! One picture that stands alone, for a README: `||h||^2` of several runs.
+//! One picture that stands alone, for a README: one figure of several runs.
 
 use super::axis::{AxisSpec, Scale};
 use super::line::LineChart;
@@ -7,6 +7,7 @@ use crate::curves::{self, Against};
 use crate::format::escape;
 use crate::group;
 use crate::view::RunView;
+use whimbrel_core::Measure;
 
 /// What the picture's horizontal axis counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,14 +20,20 @@ pub enum HeroAxis {
 
 /// A standalone SVG file with its own ground, readable on light and dark pages. `subtitle` is one
 /// line under the title, such as the data and the codec.
-pub fn hero(title: &str, subtitle: &str, runs: &[RunView], axis: HeroAxis) -> String {
+pub fn hero(
+    title: &str,
+    subtitle: &str,
+    runs: &[RunView],
+    measure: &Measure,
+    axis: HeroAxis,
+) -> String {
     let against = match axis {
         HeroAxis::Rounds => Against::Round,
         HeroAxis::BitsUp => Against::BitsUp,
     };
-    let lines = curves::metric(&group::groups(runs), &curves::FIELD);
+    let lines = curves::metric(&group::groups(runs), measure);
     let (series, x) = curves::series(&lines, against, Scale::Log);
-    let mut chart = LineChart::new(title, x, AxisSpec::new("‖h‖²", Scale::Log), series);
+    let mut chart = LineChart::new(title, x, AxisSpec::new(&*measure.title, Scale::Log), series);
     chart.name_ends = true;
     chart.size = [860.0, 400.0];
     chart.head = 86.0;
@@ -41,10 +48,11 @@ pub fn hero(title: &str, subtitle: &str, runs: &[RunView], axis: HeroAxis) -> St
          width=\"{inner_width}\" height=\"{inner_height}\" rx=\"10\" fill=\"#ffffff\" \
          stroke=\"#d9dce1\"/><text class=\"h1\" x=\"8\" y=\"24\">{title}</text><text class=\"note\" \
          x=\"8\" y=\"46\">{subtitle}</text><text class=\"note\" x=\"{left}\" y=\"74\" \
-         text-anchor=\"end\">‖h‖²</text>{body}</svg>\n",
+         text-anchor=\"end\">{y}</text>{body}</svg>\n",
         inner_width = width - 1.0,
         inner_height = height - 1.0,
         title = escape(title),
+        y = escape(&measure.title),
         desc = escape(&chart.describe()),
         subtitle = escape(subtitle),
         css = style::standalone_css(),

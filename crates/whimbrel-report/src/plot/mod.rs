@@ -10,13 +10,13 @@ pub mod axis;
 pub mod bars;
 pub mod hero;
 pub mod line;
-pub mod mixture;
+pub mod scatter;
 pub mod style;
 
 pub use axis::{Axis, AxisSpec, Scale};
 pub use bars::{Bars, Histogram};
 pub use line::{LineChart, Series};
-pub use mixture::MixtureChart;
+pub use scatter::ScatterChart;
 
 /// A coordinate in tenths of a pixel, without a trailing `.0`.
 pub(crate) fn px(value: f64) -> String {

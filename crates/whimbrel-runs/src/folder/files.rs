@@ -4,6 +4,7 @@ use super::changes::HASH_MARK;
 use super::table;
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
+use whimbrel_core::declare::{Role, Unit};
 use whimbrel_core::method::{Artifact, Tensor};
 use whimbrel_core::{Error, isa};
 use whimbrel_data::Standardization;
@@ -34,7 +35,7 @@ pub struct Facts {
     /// The data's hash; empty where nobody has seen them all.
     pub hash: String,
     /// Some rows of two-dimensional data, for the picture.
-    pub preview: Option<String>,
+    pub preview: Vec<[f64; 2]>,
     /// What the reader did to the columns.
     pub standardization: Option<Standardization>,
     /// The two classes as the data have them, the one that became -1 first.
@@ -46,15 +47,8 @@ pub struct Facts {
 impl Facts {
     /// Takes note of what is needed later.
     pub fn of(loaded: &Loaded) -> Self {
-        let plane = loaded.columns.len() == 2;
-        let preview = loaded.preview(PREVIEW_ROWS).filter(|_| plane).map(|rows| {
-            let mut text =
-                format!("{},{}\n", quoted(&loaded.columns[0]), quoted(&loaded.columns[1]));
-            for row in rows {
-                let _ = writeln!(text, "{},{}", row[0], row[1]);
-            }
-            text
-        });
+        let rows = loaded.preview(PREVIEW_ROWS).filter(|_| loaded.columns.len() == 2);
+        let preview = rows.into_iter().flatten().map(|row| [row[0], row[1]]).collect();
         let table = TableFacts::of(&loaded.clients);
         Self {
             columns: loaded.columns.clone(),
@@ -77,7 +71,7 @@ impl Facts {
             row_labels: facts.rows.clone(),
             rows,
             hash: String::new(),
-            preview: None,
+            preview: Vec::new(),
             standardization: None,
             classes: facts.classes.clone(),
             table: None,
@@ -116,9 +110,10 @@ pub(super) fn summary(
     put("model", job.model.name().into());
     put("rounds", outcome.rounds.into());
     put("objective", objective.map_or(Value::Null, number));
-    for name in ["field_norm2", "excess_loss", "distance2", "gradient_norm2"] {
-        if let Some(value) = last(name) {
-            put(name, number(value));
+    for measure in outcome.measures.iter().filter(|m| m.summary && m.role != Role::Objective) {
+        if let Some(value) = last(&measure.key) {
+            let whole = measure.unit == Unit::Count;
+            put(&measure.key, if whole { (value as u64).into() } else { number(value) });
         }
     }
     if let Some(f_star) = plan.f_star() {
@@ -130,7 +125,6 @@ pub(super) fn summary(
     put("seconds", number(outcome.seconds));
     put("clients", outcome.names.len().into());
     put("rows", facts.rows.iter().copied().sum::<Option<u64>>().map_or(Value::Null, Into::into));
-    put("repairs", last("repairs").map_or(Value::Null, |n| (n as u64).into()));
     put("ending", ending(&outcome.ending).into());
     if outcome.delivered.last().is_some_and(|model| space(model) == "components") {
         put("space", "components".into());
@@ -235,7 +229,7 @@ pub(super) fn space(model: &Artifact) -> &'static str {
 }
 
 /// The columns that a model reads: those that preparation left.
-fn used_columns(facts: &Facts, model: &Artifact) -> Vec<String> {
+pub(super) fn used_columns(facts: &Facts, model: &Artifact) -> Vec<String> {
     match model.tensor("prepare.kept") {
         None => facts.columns.clone(),
         Some(kept) => {

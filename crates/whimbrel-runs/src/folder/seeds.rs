@@ -1,30 +1,25 @@
 //! One summary of several seeds.
 
+use super::table::HELD_OUT;
 use serde_json::{Map, Value, json};
+use whimbrel_core::Measure;
+use whimbrel_core::declare::OverSeeds;
 use whimbrel_engine::metrics::number;
 
-/// Results: a mean, a standard deviation and the values themselves.
-const RESULTS: [&str; 8] = [
-    "objective",
-    "field_norm2",
-    "excess_loss",
-    "distance2",
-    "gradient_norm2",
-    "holdout_deviance",
-    "holdout_rmse",
-    "coverage",
-];
-/// Counts: means as plain numbers.
-const COUNTS: [&str; 6] = ["rounds", "bits_up", "bits_down", "bits_eval", "seconds", "repairs"];
+/// What every run counts: means as plain numbers.
+const COUNTS: [&str; 5] = ["rounds", "bits_up", "bits_down", "bits_eval", "seconds"];
 
-/// The summary of a job with several seeds, from those of its runs in order.
-pub fn aggregate(summaries: &[Map<String, Value>]) -> Map<String, Value> {
+/// The summary of a job with several seeds, from those of its runs in order. Declared results get a
+/// mean, a standard deviation and the values themselves; declared counts a mean.
+pub fn aggregate(summaries: &[Map<String, Value>], measures: &[Measure]) -> Map<String, Value> {
     let Some(first) = summaries.first() else { return Map::new() };
     let numbers = |key: &str| -> Option<Vec<f64>> {
         summaries.iter().map(|summary| summary.get(key)?.as_f64()).collect()
     };
     let mut object = first.clone();
-    for key in RESULTS.into_iter().filter(|key| first.contains_key(*key)) {
+    let declared = || measures.iter().filter(|measure| measure.summary);
+    let results = declared().filter(|m| m.over_seeds != OverSeeds::Mean).map(|m| &*m.key);
+    for key in results.chain(HELD_OUT).filter(|key| first.contains_key(*key)) {
         let value = numbers(key).map_or(Value::Null, |values| {
             let (mean, sd) = mean_sd(&values);
             let values: Value = values.iter().map(|x| number(*x)).collect();
@@ -32,7 +27,8 @@ pub fn aggregate(summaries: &[Map<String, Value>]) -> Map<String, Value> {
         });
         object.insert(key.into(), value);
     }
-    for key in COUNTS {
+    let counts = declared().filter(|m| m.over_seeds == OverSeeds::Mean).map(|m| &*m.key);
+    for key in COUNTS.into_iter().chain(counts) {
         if let Some(values) = numbers(key) {
             let (mean, _) = mean_sd(&values);
             let whole = mean.fract() == 0.0 && mean.abs() < 9e15 && key != "seconds";
@@ -68,7 +64,7 @@ mod tests {
             });
             object.as_object().unwrap().clone()
         };
-        let all = aggregate(&[run(1.0, 10), run(3.0, 20)]);
+        let all = aggregate(&[run(1.0, 10), run(3.0, 20)], &[Measure::objective("")]);
         assert_eq!(all["objective"]["mean"], 2.0);
         assert_eq!(all["objective"]["sd"], 2f64.sqrt());
         assert_eq!(all["objective"]["values"], json!([1.0, 3.0]));

@@ -4,19 +4,24 @@ use super::Facts;
 use super::convergence::field_relative;
 use serde_json::{Map, Value, json};
 use whimbrel_core::Result;
+use whimbrel_core::declare::Section;
 use whimbrel_core::method::Artifact;
 use whimbrel_engine::Outcome;
 use whimbrel_engine::metrics::number;
-use whimbrel_families::completed::{Completed, Contender, TableFacts, imputation_json};
+use whimbrel_families::completed::{Completed, TableFacts};
+use whimbrel_families::exhibits::table::{self as exhibits, Contender, effects_name};
 use whimbrel_families::spec::{Job, LowRank, Model, Step};
 use whimbrel_methods::fedmiss::select::{self, Selection};
 use whimbrel_methods::fedmiss::{UNOBSERVED, baselines};
-use whimbrel_models::lowrank::{Effects, KIND, LowRankFit, Scores};
+use whimbrel_models::lowrank::{KIND, LowRankFit, Scores};
+
+/// Results on cells that were kept out: their means over seeds have a spread.
+pub(super) const HELD_OUT: [&str; 3] = ["holdout_deviance", "holdout_rmse", "coverage"];
 
 /// A run's table: what its files say beyond those of other runs.
 pub(super) struct Table {
-    /// The content of `imputation.json`.
-    pub imputation: Value,
+    /// What the report shows of it.
+    pub section: Section,
     /// Keys of `summary.json`.
     pub summary: Map<String, Value>,
 }
@@ -88,7 +93,8 @@ pub(super) fn table(
     let labels = (facts.row_labels.clone(), facts.columns.clone());
     let table = Completed::new(fit, labels.0, labels.1, [&rows, &columns]);
     put("intervals", table.intervals_without_effects(key.personal).into());
-    if let Some(selection) = selection(&outcome.delivered)? {
+    let selection = selection(&outcome.delivered)?;
+    if let Some(selection) = &selection {
         let tried = selection.tried.iter().map(|(candidate, deviance, error, rounds)| {
             json!({
                 "effects": effects_name(candidate.effects), "rank": candidate.rank,
@@ -118,24 +124,14 @@ pub(super) fn table(
         let best = best.and_then(|best| fitted.filter(|own| same(best, own)).or(Some(best)));
         put("best", best.map_or(Value::Null, |c| c.name.clone().into()));
     }
-    let spelled_out: Vec<Contender> = contenders.iter().map(spelled_out).collect();
-    let imputation = imputation_json(&table, seen, key.personal, &spelled_out);
-    Ok(Some(Table { imputation, summary }))
+    let section = exhibits::section(&table, seen, key.personal, &contenders, selection.as_ref());
+    Ok(Some(Table { section, summary }))
 }
 
 /// What cross-validation chose, where the job left it a choice.
 fn selection(delivered: &[Artifact]) -> Result<Option<Selection>> {
     let found = delivered.iter().find(|artifact| artifact.kind == select::KIND);
     found.map(Selection::from_artifact).transpose()
-}
-
-fn effects_name(effects: Effects) -> &'static str {
-    match effects {
-        Effects::None => "none",
-        Effects::Row => "row",
-        Effects::Column => "column",
-        Effects::RowColumn => "row+column",
-    }
 }
 
 /// What was found on the way to a fit, in words for whoever waits.
@@ -176,34 +172,14 @@ pub fn shortened(job: &Job, summary: &Map<String, Value>) -> Option<String> {
     })
 }
 
-/// Differences that are none, in percent.
-const EQUAL: f64 = 0.5;
-
 /// Whether a simpler model does better on the cells that were kept out, in words.
 pub fn verdict(summary: &Map<String, Value>) -> Option<String> {
-    let fitted = summary.get("holdout_deviance")?.as_f64()?;
-    let baselines = summary.get("baselines")?.as_object()?;
-    let simpler = baselines.iter().filter_map(|(name, value)| Some((name, value.as_f64()?)));
-    let (name, best) = simpler.min_by(|a, b| a.1.total_cmp(&b.1))?;
-    let name = name.replace('_', " ");
-    let percent = 100.0 * (fitted / best - 1.0);
-    Some(if percent.abs() < EQUAL {
-        format!(
-            "on the cells kept out a simpler model does as well: {name}, deviance {best:.4} against \
-             {fitted:.4} of this fit"
-        )
-    } else if percent > 0.0 {
-        format!(
-            "on the cells kept out a simpler model does better: {name}, deviance {best:.4} against \
-             {fitted:.4} of this fit ({percent:.1} % worse)"
-        )
-    } else {
-        format!(
-            "on the cells kept out this fit has deviance {fitted:.4}, {:.1} % below the best \
-             simpler model ({name}, {best:.4})",
-            -percent
-        )
-    })
+    let deviance = summary.get("holdout_deviance")?.as_f64()?;
+    let fitted = Contender { name: KIND.into(), deviance, fitted: true };
+    let simpler = summary.get("baselines")?.as_object()?.iter().filter_map(|(name, value)| {
+        Some(Contender { name: name.clone(), deviance: value.as_f64()?, fitted: false })
+    });
+    exhibits::verdict(&simpler.chain([fitted]).collect::<Vec<_>>())
 }
 
 /// Mean errors on the cells that were kept out.
@@ -236,16 +212,4 @@ fn contenders(delivered: &[Artifact], fitted: Option<f64>) -> Vec<Contender> {
     let simpler =
         simpler.map(|(name, deviance)| Contender { name: name.into(), deviance, fitted: false });
     fitted.into_iter().chain(simpler).collect()
-}
-
-/// What a report calls a model.
-fn spelled_out(contender: &Contender) -> Contender {
-    let name = match contender.name.as_str() {
-        "column_means" => "column means",
-        "row_column_effects" => "row and column effects",
-        "client_column_means" => "each client's own column means",
-        "client_effects" => "each client's own row and column effects",
-        other => other,
-    };
-    Contender { name: name.into(), ..contender.clone() }
 }

@@ -28,13 +28,13 @@ pub fn compare_command(args: &Compare) -> Result<u8> {
     })?;
     let Some((views, summaries)) = run_all(jobs, &parent)? else { return Ok(INTERRUPTED) };
     let page = parent.dir.path().join("report.html");
-    let page = report::write(&report::names(&views), &views, &page)?;
+    let page = report::write_or_warn(&report::names(&views), &views, &page);
     if args.json {
         data(&format!("{}\n", Value::Object(summaries)))?;
     } else {
         report::tables(&views)?;
     }
-    note(&format!("report: {}", page.display()));
+    page.iter().for_each(|path| note(&format!("report: {}", path.display())));
     Ok(if views.iter().all(|v| v.error.is_some()) { ALL_FAILED } else { 0 })
 }
 
@@ -83,13 +83,13 @@ pub fn run_all(jobs: Vec<Job>, parent: &Parent) -> Result<Option<Compared>> {
             Ending::Failed(error) => warning(&format!("{name} failed: {}", Failure::from(error))),
             Ending::Early(_) | Ending::Finished => {}
         }
-        report::write(&name, &done.views, &dir.path().join("report.html"))?;
+        report::write_or_warn(&name, &done.views, &dir.path().join("report.html"));
         let mut summary = done.summary;
         summary.insert("run".into(), dir.path().display().to_string().into());
         summaries.insert(name, Value::Object(summary));
         views.extend(done.views);
     }
-    view::refer_to_em(&mut views);
+    view::refer_to_pooled(&mut views);
     Ok(Some((views, summaries)))
 }
 

@@ -8,11 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once, OnceLock};
 use std::time::Duration;
-use whimbrel::core::method::MetricValue;
 use whimbrel::core::{ClientData, Error};
 use whimbrel::data::hash_file;
 use whimbrel::engine::journal::names;
-use whimbrel::engine::metrics::Row;
 use whimbrel::engine::{Ending, Limits, run as run_chain};
 use whimbrel::families::Job;
 use whimbrel::families::build::Plan;
@@ -46,7 +44,7 @@ pub fn run_command(args: &Run) -> Result<u8> {
     ready.say("");
     let done = ready.execute(&dir, args.resume)?;
     let page = dir.path().join("report.html");
-    let report = report::write(&ready.job.name, &done.views, &page)?;
+    let report = report::write_or_warn(&ready.job.name, &done.views, &page);
     if args.json {
         let mut object = done.summary;
         object.insert("run".into(), dir.path().display().to_string().into());
@@ -54,7 +52,10 @@ pub fn run_command(args: &Run) -> Result<u8> {
     }
     match &done.ending {
         Ending::Failed(error) => {
-            note(&format!("what was computed is in {}", report.display()));
+            note(&format!(
+                "what was computed is in {}",
+                report.as_deref().unwrap_or(dir.path()).display()
+            ));
             return Err(error.clone().into());
         }
         Ending::Interrupted => {
@@ -72,7 +73,7 @@ pub fn run_command(args: &Run) -> Result<u8> {
     if !args.json {
         report::tables(&done.views)?;
     }
-    note(&format!("report: {}", report.display()));
+    report.iter().for_each(|path| note(&format!("report: {}", path.display())));
     Ok(0)
 }
 
@@ -224,7 +225,8 @@ impl Ready {
             rounds = rounds.max(done.rounds);
             summaries.push(done.summary);
         }
-        let summary = aggregate(&summaries);
+        let measures = dir.seeds().first().map_or_else(Vec::new, RunDir::measures);
+        let summary = aggregate(&summaries, &measures);
         dir.finish_seeds(&summary)?;
         Ok(Executed { ending: last, rounds, summary, views })
     }
@@ -264,16 +266,17 @@ impl Ready {
         }
         findings(&outcome.delivered).iter().for_each(|found| note(found));
         let summary = dir.finish(job, &self.facts, &outcome, plan)?;
-        if let Some(row) = &outcome.last {
-            warn_of_repairs(&name, row, summary.contains_key("repaired_share"));
+        for measure in &outcome.measures {
+            let last = outcome.last.as_ref().and_then(|row| row.figure(&measure.key));
+            let said = last.map_or_else(Vec::new, |value| measure.warnings(value));
+            said.iter().for_each(|text| warning(&format!("{name}: {text}")));
         }
         verdict(&summary).iter().for_each(|words| note(words));
         unconverged(&summary).iter().for_each(|words| note(words));
         shortened(job, &summary).iter().for_each(|words| note(words));
-        let report = dir.path().join("report.html");
-        let views = vec![view::load(dir)?];
+        let views = view::load_or_warn(dir);
         if self.job.seeds.is_some() {
-            report::write(&name, &views, &report)?;
+            report::write_or_warn(&name, &views, &dir.path().join("report.html"));
         }
         Ok(Executed { ending: outcome.ending, rounds: outcome.rounds, summary, views })
     }
@@ -310,23 +313,6 @@ fn finished_before(dir: &RunDir, ending: &str) -> Result<Executed> {
     };
     let rounds = view.last("round").unwrap_or(0.0) as u32;
     Ok(Executed { ending, rounds, summary: view::summary(dir)?, views: vec![view] })
-}
-
-/// Says what a model needed to stay one. Not of a `table`: its cells with small means leave their
-/// range under noise and come back, and how many do says nothing about the fit; the field does.
-fn warn_of_repairs(name: &str, last: &Row, table: bool) {
-    if table {
-        return;
-    }
-    if let Some(MetricValue::List(components)) = last.figure("dead") {
-        for component in components {
-            warning(&format!("{name}: component {component} lost its weight on the way"));
-        }
-    }
-    let repairs = last.number("repairs").unwrap_or(0.0);
-    if repairs > 0.0 {
-        warning(&format!("{name}: {repairs} values had to be clipped to stay in the domain of T"));
-    }
 }
 
 /// A flag that the first Ctrl-C sets; the second ends the process at once.

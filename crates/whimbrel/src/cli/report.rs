@@ -1,6 +1,6 @@
 //! `whimbrel report`: a run's page, from its folder.
 
-use super::messages::{data, note, warn_of_other_data};
+use super::messages::{data, note, warn_of_other_data, warning};
 use super::view;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ pub fn report_command(runs: &[PathBuf], out: Option<&Path>, json: bool) -> Resul
     // A run that is not over has no hash yet.
     let hashes = views.iter().map(|v| (v.name.as_str(), v.data_hash.as_str()));
     warn_of_other_data(hashes.filter(|(_, hash)| !hash.is_empty()));
-    view::refer_to_em(&mut views);
+    view::refer_to_pooled(&mut views);
     let default = match &dirs[..] {
         [one] => one.path().join("report.html"),
         _ => PathBuf::from("report.html"),
@@ -72,6 +72,13 @@ pub fn tables(views: &[RunView]) -> Result<()> {
         data(&format!("\n{}", reached.text()))?;
     }
     Ok(())
+}
+
+/// Writes the page of a run whose model and summary are on disk: a page that cannot be written is
+/// worth a warning.
+pub fn write_or_warn(title: &str, views: &[RunView], path: &Path) -> Option<PathBuf> {
+    let written = write(title, views, path);
+    written.map_err(|failure| warning(&format!("no report: {failure}"))).ok()
 }
 
 /// Writes the page.

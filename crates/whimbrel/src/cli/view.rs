@@ -1,23 +1,21 @@
 //! From a run's folder to what a report shows.
 
 use super::execute::shell_word;
+use super::messages::warning;
 use serde_json::{Map, Value};
 use std::fs;
 use std::path::Path;
 use whimbrel::core::Error;
 use whimbrel::data::{CsvOptions, Dataset, read_csv};
-use whimbrel::families::Job;
 use whimbrel::families::failure::Result;
-use whimbrel::families::spec::MethodKind;
 use whimbrel::families::start::read_object;
-use whimbrel::report::{ClientView, ImputationView, MixtureView, RunView};
+use whimbrel::report::{ClientView, RunView};
 use whimbrel::runs::RunDir;
 
 /// Reads everything a report needs; what a failed or unfinished run lacks is left out.
 pub fn load(dir: &RunDir) -> Result<RunView> {
     let path = dir.path();
-    let job_toml = read(&path.join("job.toml"))?;
-    let job = Job::parse(&job_toml, &path.join("job.toml").display().to_string())?;
+    let shown = dir.shown();
     let mut summary = summary(dir)?;
     let text = |key: &str| summary.get(key).and_then(Value::as_str).unwrap_or_default().to_string();
     let [version, isa, data_hash] = ["version", "isa", "data_hash"].map(text);
@@ -32,31 +30,38 @@ pub fn load(dir: &RunDir) -> Result<RunView> {
     let said = summary.get("notes").and_then(Value::as_array);
     notes.extend(said.into_iter().flatten().filter_map(|n| n.as_str().map(String::from)));
     let mut rows = metrics(&path.join("metrics.jsonl"))?;
-    let table = optional(path, "clients.csv").filter(|_| job.method.kind != MethodKind::Em);
-    if job.method.kind == MethodKind::Em {
+    let table = optional(path, "clients.csv").filter(|_| !shown.pooled);
+    if shown.pooled {
         // Its one client and the server are the same party: nothing travels, so bits beside those
         // of a federation would mislead.
         rows.iter_mut().chain([&mut summary]).for_each(|row| row.retain(|k, _| !is_bits(k)));
     }
     Ok(RunView {
-        model: job.model.describe(),
-        method: job.method.name().into(),
-        seed: job.seed,
+        name: shown.name,
+        method: shown.method,
+        model: shown.model,
+        seed: shown.seed,
         version,
         isa,
         data_hash,
+        measures: dir.measures(),
         rows,
         clients: table.map(|p| clients(&p)).transpose()?.unwrap_or_default(),
-        mixture: mixture(path)?,
-        imputation: imputation(path)?,
+        sections: shown.sections,
         command: format!("whimbrel run {}", shell_word(&path.join("job.toml"))),
         error: ending.strip_prefix("failed: ").map(String::from),
         reference_objective: None,
-        name: job.name,
-        job_toml,
+        pooled: shown.pooled,
+        job_toml: fs::read_to_string(path.join("job.toml")).unwrap_or_default(),
         summary,
         notes,
     })
+}
+
+/// The same of a run that is over: what cannot be read back is worth a warning.
+pub fn load_or_warn(dir: &RunDir) -> Vec<RunView> {
+    let view = load(dir).map_err(|failure| warning(&format!("no report: {failure}")));
+    view.into_iter().collect()
 }
 
 /// The content of `summary.json`; empty while the run is not over.
@@ -65,12 +70,12 @@ pub fn summary(dir: &RunDir) -> Result<Map<String, Value>> {
     Ok(path.map(|p| read_object(&p)).transpose()?.unwrap_or_default())
 }
 
-/// Measures every run against the lowest objective of an `em` run on the same data among them.
-pub fn refer_to_em(views: &mut [RunView]) {
+/// Measures every run against the lowest objective of a pooled run on the same data among them.
+pub fn refer_to_pooled(views: &mut [RunView]) {
     let pooled: Vec<(String, f64)> = views
         .iter()
-        .filter(|v| v.method == MethodKind::Em.name())
-        .filter_map(|v| Some((v.data_hash.clone(), v.result("objective")?)))
+        .filter(|v| v.pooled)
+        .filter_map(|v| Some((v.data_hash.clone(), v.objective()?)))
         .collect();
     for view in views {
         let same_data = pooled.iter().filter(|(hash, _)| *hash == view.data_hash);
@@ -117,48 +122,6 @@ fn number(data: &Dataset, row: usize, column: usize) -> Option<f64> {
         Kind::Number => data.number(row, column),
         Kind::Text => None,
     }
-}
-
-fn mixture(path: &Path) -> Result<Option<MixtureView>> {
-    let (Some(preview), Some(model)) =
-        (optional(path, "preview.csv"), optional(path, "model/model.json"))
-    else {
-        return Ok(None);
-    };
-    let data = read_csv(&preview, &CsvOptions::default())?;
-    let table = data.table(&[0, 1])?;
-    let model = read_object(&model)?;
-    let pair = |v: &Value| -> Option<[f64; 2]> { Some([v.get(0)?.as_f64()?, v.get(1)?.as_f64()?]) };
-    let square =
-        |v: &Value| -> Option<[[f64; 2]; 2]> { Some([pair(v.get(0)?)?, pair(v.get(1)?)?]) };
-    let list = |key: &str| model.get(key).and_then(Value::as_array);
-    let drawn = || -> Option<MixtureView> {
-        let weights: Vec<f64> = list("weights")?.iter().filter_map(Value::as_f64).collect();
-        let covariances = match (model.get("covariance"), list("covariances")) {
-            (Some(one), _) => vec![square(one)?; weights.len()],
-            // A diagonal mixture has variances, a full one matrices.
-            (None, Some(many)) => many
-                .iter()
-                .map(|v| square(v).or_else(|| pair(v).map(|[a, b]| [[a, 0.0], [0.0, b]])))
-                .collect::<Option<_>>()?,
-            (None, None) => return None,
-        };
-        Some(MixtureView {
-            columns: [table.columns[0].clone(), table.columns[1].clone()],
-            points: (0..table.rows()).map(|i| [table.row(i)[0], table.row(i)[1]]).collect(),
-            means: list("means")?.iter().map(pair).collect::<Option<_>>()?,
-            covariances,
-            weights,
-        })
-    };
-    Ok(drawn())
-}
-
-/// What `imputation.json` says of a completed table.
-fn imputation(path: &Path) -> Result<Option<ImputationView>> {
-    let Some(file) = optional(path, "imputation.json") else { return Ok(None) };
-    let view = serde_json::from_str(&read(&file)?);
-    Ok(Some(view.map_err(|e| Error::storage(file.display(), e))?))
 }
 
 fn optional(folder: &Path, name: &str) -> Option<std::path::PathBuf> {

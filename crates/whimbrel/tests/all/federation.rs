@@ -1,5 +1,6 @@
 //! `serve` and `join` as processes: the bits of `run`, through kills.
 
+use crate::impute::exhibit;
 use crate::support::Sandbox;
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -367,7 +368,8 @@ fn a_served_table_ends_in_the_bits_of_a_simulated_one_and_is_completed_by_its_cl
     assert!(ran.json()["observed"].is_null());
     let lines = sandbox.read("all-estimated.csv");
     assert_eq!(lines.lines().skip(1).filter(|line| line.contains(",unknown,,")).count(), 50);
-    let view = sandbox.object("served/imputation.json");
-    assert!(view.get("heat").is_none() && view.get("columns").is_none(), "{view:?}");
-    assert!(view["contenders"].as_array().is_some_and(|all| all.len() > 1));
+    assert!(exhibit(&sandbox, "served", "heat").is_none());
+    assert!(exhibit(&sandbox, "served", "series").is_none());
+    let ranking = exhibit(&sandbox, "served", "table").unwrap();
+    assert!(ranking["rows"].as_array().is_some_and(|all| all.len() > 1));
 }

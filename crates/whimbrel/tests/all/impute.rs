@@ -116,21 +116,31 @@ fn a_step_that_is_too_long_is_cut_with_a_note() {
 fn what_a_report_needs_is_in_the_folder() {
     let sandbox = sandbox(JOB);
     let summary = sandbox.run_job("out");
-    let view = sandbox.object("out/imputation.json");
-    let columns = view["columns"].as_array().unwrap();
+    let series = exhibit(&sandbox, "out", "series").unwrap();
+    let columns = series["points"].as_array().unwrap();
     assert_eq!(columns.len(), MONTHS);
-    let missing: u64 = columns.iter().map(|c| c["missing"].as_u64().unwrap()).sum();
+    let missing: u64 = columns.iter().map(|c| c["count"].as_u64().unwrap()).sum();
     let seen = number(&summary, "observations") as usize;
     assert_eq!(missing as usize, SITES * MONTHS - seen, "no cell is observed twice");
-    for column in columns {
-        let (all, observed) = (&column["estimated_total"], &column["observed_total"]);
-        assert!(all.as_f64() >= observed.as_f64());
-    }
-    assert_eq!(view["heat"]["shape"], serde_json::json!([SITES, MONTHS]));
-    let blocks = view["heat"]["completed"].as_array().unwrap();
+    let heat = exhibit(&sandbox, "out", "heat").unwrap();
+    assert_eq!(heat["shape"], serde_json::json!([SITES, MONTHS]));
+    let blocks = heat["maps"][1]["values"].as_array().unwrap();
     assert!(blocks.len() == SITES * MONTHS && blocks.iter().all(Value::is_number));
-    let contenders = view["contenders"].as_array().unwrap();
-    assert_eq!(contenders.iter().filter(|c| c["fitted"] == true).count(), 1);
+    let ranking = exhibit(&sandbox, "out", "table").unwrap();
+    let names = ranking["rows"].as_array().unwrap().iter().map(|row| row[0].as_str().unwrap());
+    assert_eq!(names.filter(|name| name.ends_with("(this run)")).count(), 1);
+    // The report says what the terminal says.
+    let ran = sandbox.ok(&["run", "job.toml", "--out", "again"]);
+    let said = exhibit(&sandbox, "again", "text").unwrap()["text"].as_str().unwrap().to_string();
+    assert!(ran.stderr.contains(said[1..].trim_end_matches('.')), "{said}\n{}", ran.stderr);
+}
+
+/// The first exhibit of a kind in a run's folder.
+pub fn exhibit(sandbox: &Sandbox, run: &str, kind: &str) -> Option<Value> {
+    let shown = sandbox.object(&format!("{run}/exhibits.json"));
+    let sections = shown["sections"].as_array()?.clone();
+    let mut all = sections.iter().flat_map(|s| s["exhibits"].as_array().unwrap().clone());
+    all.find(|exhibit| exhibit["kind"] == kind)
 }
 
 #[test]
@@ -332,7 +342,7 @@ fn a_killed_run_resumes_to_the_same_bits() {
         stop_in_the_middle(&sandbox, lines, |child| child.kill().unwrap());
         sandbox.ok(&["run", "job.toml", "--out", "out", "--resume"]);
         assert_eq!(sandbox.result_bytes("whole"), sandbox.result_bytes("out"), "at {lines}");
-        assert_eq!(sandbox.read("whole/imputation.json"), sandbox.read("out/imputation.json"));
+        assert_eq!(sandbox.read("whole/exhibits.json"), sandbox.read("out/exhibits.json"));
     }
 }
 

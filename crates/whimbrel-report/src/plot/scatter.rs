@@ -1,17 +1,15 @@
-//! A mixture in the plane: points, means, and ellipses of one and two standard deviations.
+//! Points in the plane, and ellipses of one and two standard deviations.
 
 use super::axis::{Axis, AxisSpec, Scale};
 use super::{Frame, open, px, style};
-use crate::format::number;
-use crate::view::MixtureView;
+use crate::format::{escape, number};
+use whimbrel_core::declare::{self, Scatter};
 
-/// A picture of a [`MixtureView`].
+/// A picture of a [`Scatter`].
 #[derive(Clone, Copy, Debug)]
-pub struct MixtureChart<'a> {
+pub struct ScatterChart<'a> {
     /// What it shows.
-    pub title: &'a str,
-    /// The mixture and the points behind it.
-    pub mixture: &'a MixtureView,
+    pub scatter: &'a Scatter,
     /// Width and height in pixels before scaling.
     pub size: [f64; 2],
 }
@@ -19,8 +17,8 @@ pub struct MixtureChart<'a> {
 /// The most points that are drawn.
 const POINTS: usize = 2_000;
 
-impl MixtureChart<'_> {
-    /// The chart as an `<svg>` element. Both axes have the same scale, so that a round component
+impl ScatterChart<'_> {
+    /// The chart as an `<svg>` element. Both axes have the same scale, so that a round ellipse
     /// looks round.
     pub fn svg(&self) -> String {
         let ellipses: Vec<Ellipse> = self.ellipses().collect();
@@ -31,7 +29,7 @@ impl MixtureChart<'_> {
             height: (self.size[1] - 64.0).max(40.0),
         };
         let [x, y] = self.axes(&ellipses, &frame);
-        let [across, up] = &self.mixture.columns;
+        let [across, up] = &self.scatter.axes;
         let mut svg = frame.axes(&x, &y, across);
         svg += &format!(
             "<text class=\"axis\" x=\"{}\" y=\"12\">{}</text>",
@@ -44,23 +42,19 @@ impl MixtureChart<'_> {
         for ellipse in &ellipses {
             svg += &ellipse.svg(&frame, &x, &y, scale);
         }
-        let title = self.title;
-        open("mixture", "", self.size, title, &self.describe(&ellipses)) + &svg + "</svg>"
+        let (title, text) = (&self.scatter.title, self.describe(&ellipses));
+        open("mixture", "", self.size, title, &text) + &svg + "</svg>"
     }
 
-    fn ellipses(&self) -> impl Iterator<Item = Ellipse> {
-        let mixture = self.mixture;
-        mixture.means.iter().enumerate().filter_map(|(component, mean)| {
-            let covariance = mixture.covariances.get(component)?;
-            let weight = mixture.weights.get(component).copied();
-            Ellipse::new(component, weight, *mean, *covariance)
-        })
+    fn ellipses(&self) -> impl Iterator<Item = Ellipse<'_>> {
+        let numbered = self.scatter.ellipses.iter().enumerate();
+        numbered.filter_map(|(place, ellipse)| Ellipse::new(place, ellipse))
     }
 
     /// Ranges that hold every point and every ellipse of two standard deviations.
     fn axes(&self, ellipses: &[Ellipse], frame: &Frame) -> [Axis; 2] {
         let range = |dimension: usize| {
-            let points = self.mixture.points.iter().map(|point| point[dimension]);
+            let points = self.scatter.points.iter().map(|point| point[dimension]);
             let edges = ellipses.iter().flat_map(|ellipse| {
                 let reach = 2.0 * ellipse.spread[dimension];
                 [ellipse.mean[dimension] - reach, ellipse.mean[dimension] + reach]
@@ -79,8 +73,8 @@ impl MixtureChart<'_> {
     }
 
     fn dots(&self, frame: &Frame, x: &Axis, y: &Axis) -> String {
-        let stride = self.mixture.points.len().div_ceil(POINTS).max(1);
-        self.mixture
+        let stride = self.scatter.points.len().div_ceil(POINTS).max(1);
+        self.scatter
             .points
             .iter()
             .step_by(stride)
@@ -90,24 +84,19 @@ impl MixtureChart<'_> {
     }
 
     fn describe(&self, ellipses: &[Ellipse]) -> String {
-        let components: Vec<String> = ellipses
-            .iter()
-            .map(|e| {
-                let weight =
-                    e.weight.map_or(String::new(), |w| format!(" weight {},", number(w, 3)));
-                let [x, y] = e.mean;
-                let (number, x, y) = (e.component + 1, number(x, 3), number(y, 3));
-                format!("component {number}:{weight} mean ({x}, {y})")
-            })
-            .collect();
-        format!("{} points. {}", self.mixture.points.len(), components.join("; "))
+        let one = |e: &Ellipse| {
+            let [x, y] = e.mean;
+            format!("{}: mean ({}, {})", e.label, number(x, 3), number(y, 3))
+        };
+        let all: Vec<String> = ellipses.iter().map(one).collect();
+        format!("{} points. {}", self.scatter.points.len(), all.join("; "))
     }
 }
 
-/// One component's ellipse.
-struct Ellipse {
-    component: usize,
-    weight: Option<f64>,
+/// One ellipse.
+struct Ellipse<'a> {
+    place: usize,
+    label: &'a str,
     mean: [f64; 2],
     /// Standard deviations along the coordinate axes.
     spread: [f64; 2],
@@ -117,14 +106,10 @@ struct Ellipse {
     angle: f64,
 }
 
-impl Ellipse {
+impl<'a> Ellipse<'a> {
     /// `None` where a number is not finite or too large to draw, or the matrix is no covariance.
-    fn new(
-        component: usize,
-        weight: Option<f64>,
-        mean: [f64; 2],
-        [[a, b], [c, d]]: [[f64; 2]; 2],
-    ) -> Option<Self> {
+    fn new(place: usize, of: &'a declare::Ellipse) -> Option<Self> {
+        let (mean, [[a, b], [c, d]]) = (of.mean, of.covariance);
         let drawable = |values: &[f64]| values.iter().all(|v| v.abs() < 1e150);
         if !drawable(&mean) || !drawable(&[a, b, c, d]) {
             return None;
@@ -139,8 +124,8 @@ impl Ellipse {
         let away = half.hypot(b);
         let root = |value: f64| value.max(0.0).sqrt();
         Some(Self {
-            component,
-            weight,
+            place,
+            label: &of.label,
             mean,
             spread: [root(a), root(d)],
             radii: [root(middle + away), root(middle - away)],
@@ -167,19 +152,18 @@ impl Ellipse {
                 px(cy),
             )
         };
-        let dash = style::dash(self.component);
-        let weight = self.weight.map_or(String::new(), |w| format!(", weight {}", number(w, 3)));
+        let dash = style::dash(self.place);
         format!(
-            "<g class=\"{}\"><title>component {}{weight}</title>{}{}<path class=\"mark\" \
+            "<g class=\"{}\"><title>{}</title>{}{}<path class=\"mark\" \
              d=\"{}\"/><text class=\"end\" x=\"{}\" y=\"{}\">{}</text></g>",
-            style::class(self.component),
-            self.component + 1,
+            style::class(self.place),
+            escape(self.label),
             outline(2.0, "line outer", &dash),
             outline(1.0, "line inner", &dash),
-            style::marker(self.component, cx, cy),
+            style::marker(self.place, cx, cy),
             px(cx + 6.0),
             px(cy - 6.0),
-            self.component + 1,
+            self.place + 1,
         )
     }
 }

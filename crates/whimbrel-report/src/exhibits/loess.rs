@@ -5,7 +5,7 @@
 pub const SPAN: f64 = 0.35;
 
 /// At least so many points under each local line.
-const NEIGHBOURS_MIN: usize = 5;
+pub const NEIGHBOURS_MIN: usize = 5;
 
 /// The smooth curve at each of `x` (ascending); none with fewer than five points.
 pub fn loess(x: &[f64], y: &[f64], span: f64) -> Option<Vec<f64>> {

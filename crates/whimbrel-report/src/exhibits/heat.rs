@@ -1,11 +1,11 @@
 //! Heat maps as small embedded pictures: a cell is a pixel, and what is not there is transparent.
 
-use super::view::HeatView;
 use crate::format::{escape, number};
 use base64::prelude::{BASE64_STANDARD, Engine};
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use std::io::Write;
+use whimbrel_core::declare::{Heat, HeatMap};
 
 /// Dark to light in even steps of lightness, readable without telling red from green.
 const RAMP: [[u8; 3]; 9] = [
@@ -20,40 +20,31 @@ const RAMP: [[u8; 3]; 9] = [
     [250, 231, 85],
 ];
 
-/// Two maps of one table side by side, on one scale.
-pub fn heat_maps(heat: &HeatView) -> String {
+/// Maps of one matrix side by side, on one scale.
+pub fn figures(heat: &Heat) -> String {
     let cells = heat.rows * heat.columns;
-    if cells == 0 || [&heat.observed, &heat.completed].iter().any(|part| part.len() != cells) {
+    if cells == 0 || heat.maps.iter().any(|map| map.values.len() != cells) {
         return String::new();
     }
     let scale = Scale::of(heat);
-    let figure = |title: &str, caption: &str, values: &[Option<f64>]| {
-        let (rows, columns) = (heat.shape[0], heat.shape[1]);
-        format!(
-            "<figure class=\"heat\"><figcaption><h3>{title}</h3><p>{caption}</p></figcaption>\
-             <img alt=\"{title} table of {rows} rows and {columns} columns\" src=\"{}\"></figure>\n",
-            picture(heat, values, &scale),
-        )
-    };
-    let blocks = if (heat.rows, heat.columns) == (heat.shape[0], heat.shape[1]) {
+    let [rows, columns] = heat.shape;
+    let blocks = if [heat.rows, heat.columns] == heat.shape {
         String::new()
     } else {
+        format!("; each of {} × {} blocks is the mean of its cells", heat.rows, heat.columns)
+    };
+    let figure = |(place, map): (usize, &HeatMap)| {
+        let title = escape(&map.title);
         format!(
-            "; each of {} × {} blocks is the mean of its cells",
-            escape(&heat.rows.to_string()),
-            heat.columns
+            "<figure class=\"heat\"><figcaption><h3>{title}</h3><p>{}{}</p></figcaption><img \
+             alt=\"{title} table of {rows} rows and {columns} columns\" src=\"{}\"></figure>\n",
+            escape(&map.caption),
+            if place == 0 { &blocks } else { "" },
+            picture(heat, &map.values, &scale),
         )
     };
-    format!(
-        "{}{}{}",
-        figure(
-            "Observed",
-            &format!("Rows downwards, columns across{blocks}; empty where nobody looked"),
-            &heat.observed
-        ),
-        figure("Completed", "The same cells, the missing ones estimated", &heat.completed),
-        scale.key(),
-    )
+    let figures: String = heat.maps.iter().enumerate().map(figure).collect();
+    figures + &scale.key()
 }
 
 /// From values to colours: by logarithm where nothing is negative, since counts crowd at zero.
@@ -64,8 +55,8 @@ struct Scale {
 }
 
 impl Scale {
-    fn of(heat: &HeatView) -> Self {
-        let all = || heat.observed.iter().chain(&heat.completed).flatten().copied();
+    fn of(heat: &Heat) -> Self {
+        let all = || heat.maps.iter().flat_map(|map| &map.values).flatten().copied();
         let mut finite: Vec<f64> = all().filter(|v| v.is_finite()).collect();
         finite.sort_by(f64::total_cmp);
         let (Some(low), Some(high)) = (finite.first(), finite.last()) else {
@@ -100,12 +91,12 @@ impl Scale {
             "<p class=\"heat-key\"><span>{}</span>{steps}<span>{}</span>{}</p>\n",
             number(self.low, 3),
             number(self.high, 3),
-            if self.log { "<span class=\"quiet\">by logarithm of one more</span>" } else { "" },
+            if self.log { "<span class=\"quiet\">log(1 + x) scale</span>" } else { "" },
         )
     }
 }
 
-fn picture(heat: &HeatView, values: &[Option<f64>], scale: &Scale) -> String {
+fn picture(heat: &Heat, values: &[Option<f64>], scale: &Scale) -> String {
     let mut pixels = Vec::with_capacity(4 * values.len());
     for value in values {
         match value.filter(|v| v.is_finite()) {
@@ -163,9 +154,11 @@ mod tests {
 
     #[test]
     fn tables_that_do_not_fit_are_not_drawn() {
-        let heat = HeatView { rows: 2, columns: 2, observed: vec![None; 4], ..HeatView::default() };
-        assert_eq!(heat_maps(&heat), "");
-        let heat = HeatView { completed: vec![Some(1.0), None, Some(f64::NAN), None], ..heat };
-        assert!(heat_maps(&heat).contains("data:image/png;base64,"));
+        let map = |values| HeatMap { values, ..HeatMap::default() };
+        let maps = vec![map(vec![None; 4]), map(vec![])];
+        let heat = Heat { rows: 2, columns: 2, shape: [2, 2], maps };
+        assert_eq!(figures(&heat), "");
+        let maps = vec![map(vec![Some(1.0), None, Some(f64::NAN), None])];
+        assert!(figures(&Heat { maps, ..heat }).contains("data:image/png;base64,"));
     }
 }

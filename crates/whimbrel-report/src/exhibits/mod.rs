@@ -1,0 +1,231 @@
+//! The parts of a report that a family fills: what it shows is known there, how it is drawn here.
+
+mod heat;
+mod loess;
+mod series;
+
+use crate::curves::{self, Against};
+use crate::figure::Figure;
+use crate::format::escape;
+use crate::group::Group;
+use crate::plot::style::swatch;
+use crate::plot::{AxisSpec, Histogram, LineChart, Scale, ScatterChart, Series};
+use crate::sections::{part_name, points, section};
+use crate::view::RunView;
+use whimbrel_core::declare::{Exhibit, Lines, Rows, Section};
+
+/// The sections of all runs in order of first appearance, one part for each job.
+pub(crate) fn sections(groups: &[Group]) -> String {
+    let parts: Vec<Vec<Section>> = groups.iter().map(|group| group.runs[0].parts()).collect();
+    let mut titles: Vec<&str> = Vec::new();
+    for part in parts.iter().flatten() {
+        if !titles.contains(&part.title.as_str()) {
+            titles.push(&part.title);
+        }
+    }
+    let of_title = |title: &str| {
+        let mut html = String::new();
+        for (group, parts) in groups.iter().zip(&parts) {
+            for part in parts.iter().filter(|part| part.title == title) {
+                let body = exhibits(group.runs[0], &part.exhibits);
+                if !body.is_empty() {
+                    let name = part_name(groups, group);
+                    html += &format!("<div class=\"part\">\n{name}{body}</div>\n");
+                }
+            }
+        }
+        section(&escape(title), html)
+    };
+    titles.into_iter().map(of_title).collect()
+}
+
+/// Small figures stand side by side, everything else has its own line.
+fn exhibits(run: &RunView, all: &[Exhibit]) -> String {
+    let (mut html, mut beside) = (String::new(), String::new());
+    for exhibit in all {
+        match exhibit {
+            Exhibit::Text { text } => {
+                close(&mut html, &mut beside);
+                html += &format!("<p class=\"verdict\">{}</p>\n", escape(text));
+            }
+            Exhibit::Series(shown) => {
+                close(&mut html, &mut beside);
+                html += &series::figure(shown);
+            }
+            Exhibit::Table(rows) if rows.swatches => beside += &table(rows),
+            Exhibit::Table(rows) => {
+                close(&mut html, &mut beside);
+                html += &table(rows);
+            }
+            Exhibit::Entries { key, order } => beside += &entries(run, key, order),
+            Exhibit::Lines(lines) => beside += &line_figure(lines),
+            Exhibit::Histogram { title, axis, counted, values } => {
+                beside += &histogram(title, axis, counted, values);
+            }
+            Exhibit::Heat(maps) => beside += &heat::figures(maps),
+            Exhibit::Scatter(scatter) => {
+                let chart = ScatterChart { scatter, size: [380.0, 330.0] };
+                beside += &figure(&scatter.title, &scatter.caption, &chart.svg());
+            }
+        }
+    }
+    close(&mut html, &mut beside);
+    html
+}
+
+/// Ends a row of figures.
+fn close(html: &mut String, beside: &mut String) {
+    if !beside.is_empty() {
+        *html += &format!("<div class=\"charts\">\n{beside}</div>\n");
+        beside.clear();
+    }
+}
+
+fn figure(title: &str, caption: &str, svg: &str) -> String {
+    let caption = match caption {
+        "" => String::new(),
+        words => format!("<p>{}</p>", escape(words)),
+    };
+    let title = escape(title);
+    format!("<figure><figcaption><h3>{title}</h3>{caption}</figcaption>{svg}</figure>\n")
+}
+
+/// How values are spread over what is counted.
+pub(crate) fn histogram(title: &str, axis: &str, counted: &str, values: &[f64]) -> String {
+    let chart = Histogram {
+        title: title.into(),
+        label: axis.into(),
+        counted: counted.into(),
+        values: values.to_vec(),
+        kind: 0,
+        size: [380.0, 210.0],
+    };
+    figure(title, "", &chart.svg())
+}
+
+/// A list among the metrics: one line per entry.
+fn entries(run: &RunView, key: &str, order: &[usize]) -> String {
+    let Some(measure) = run.measures.iter().find(|measure| measure.key == key) else {
+        return String::new();
+    };
+    let lines = curves::entries(run, key, order);
+    if lines.is_empty() {
+        return String::new();
+    }
+    let known = |a: &Against| points(&lines).any(|point| point.x[*a as usize].is_finite());
+    let against: Vec<Against> = Against::ALL.into_iter().filter(known).collect();
+    let values = points(&lines).map(|point| point.on(Scale::Linear).y);
+    let most = values.filter(|value| value.is_finite()).fold(0.0, f64::max);
+    let figure = Figure {
+        title: &measure.title,
+        caption: &measure.caption,
+        seeds: false,
+        log: false,
+        bounds: Some([0.0, if most > 0.6 { most.max(1.0) } else { most * 1.15 }]),
+        reference: None,
+        name_ends: true,
+    };
+    figure.html(&lines, &against)
+}
+
+fn line_figure(lines: &Lines) -> String {
+    let within = |value: f64| lines.bounds.is_none_or(|[low, high]| (low..=high).contains(&value));
+    let drawn = |points: &[[f64; 2]]| -> Vec<[f64; 2]> {
+        points.iter().copied().filter(|[x, y]| within(*x) && within(*y)).collect()
+    };
+    // The second line is a reference: it is drawn in a quiet style.
+    let style = |place: usize| [0, 6].get(place).copied().unwrap_or(place);
+    let series: Vec<Series> = lines
+        .lines
+        .iter()
+        .enumerate()
+        .map(|(place, (label, points))| Series {
+            label: label.clone(),
+            points: drawn(points),
+            style: style(place),
+            ..Series::default()
+        })
+        .collect();
+    if series.first().is_none_or(|first| first.points.is_empty()) {
+        return String::new();
+    }
+    let axis =
+        |label: &str| AxisSpec { label: label.into(), scale: Scale::Linear, bounds: lines.bounds };
+    let key: Vec<String> = series
+        .iter()
+        .map(|line| format!("{} {}", swatch(line.style), escape(&line.label)))
+        .collect();
+    let chart = LineChart::new(lines.title.as_str(), axis(&lines.axis), axis(""), series);
+    format!(
+        "<figure><figcaption><h3>{}</h3><p>{}. {}</p></figcaption>{}</figure>\n",
+        escape(&lines.title),
+        key.join(", "),
+        escape(&lines.caption),
+        chart.svg(),
+    )
+}
+
+fn table(rows: &Rows) -> String {
+    let heads: String =
+        rows.heads.iter().map(|head| format!("<th scope=\"col\">{}</th>", escape(head))).collect();
+    let line = |(place, row): (usize, &Vec<String>)| {
+        let mark = if rows.swatches { swatch(place) } else { String::new() };
+        let cell = |(column, text): (usize, &String)| {
+            let text = escape(text).replace('\n', "<br>");
+            match column {
+                0 => format!("<th scope=\"row\">{mark}{text}</th>"),
+                _ => format!("<td>{text}</td>"),
+            }
+        };
+        format!("<tr>{}</tr>\n", row.iter().enumerate().map(cell).collect::<String>())
+    };
+    let body: String = rows.rows.iter().enumerate().map(line).collect();
+    let class = if rows.swatches { "components" } else { "contenders" };
+    let table = format!(
+        "<div class=\"scroll\"><table class=\"{class}\"><thead><tr>{heads}</tr></thead><tbody>{body}\
+         </tbody></table></div>"
+    );
+    match (rows.folded, rows.title.as_str()) {
+        (true, title) => {
+            format!("<details><summary>{}</summary>{table}</details>\n", escape(title))
+        }
+        (false, "") => format!("<div>{table}</div>\n"),
+        (false, title) => format!("<div><h3>{}</h3>{table}</div>\n", escape(title)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_stand_side_by_side_between_lines() {
+        let text = |text: &str| Exhibit::Text { text: text.into() };
+        let histogram = || Exhibit::Histogram {
+            title: "h".into(),
+            axis: "x".into(),
+            counted: "clients".into(),
+            values: vec![1.0, 2.0],
+        };
+        let all = [text("<first>"), histogram(), histogram(), text("last")];
+        let html = exhibits(&RunView::default(), &all);
+        assert_eq!(html.matches("class=\"charts\"").count(), 1);
+        assert_eq!(html.matches("<figure>").count(), 2);
+        assert!(html.starts_with("<p class=\"verdict\">&lt;first&gt;</p>"));
+        assert!(html.ends_with("<p class=\"verdict\">last</p>\n"));
+    }
+
+    #[test]
+    fn folded_tables_open_on_demand() {
+        let rows = Rows {
+            title: "What was tried".into(),
+            heads: vec!["rank".into(), "deviance".into()],
+            rows: vec![vec!["1".into(), "2.5".into()]],
+            folded: true,
+            swatches: false,
+        };
+        let html = table(&rows);
+        assert!(html.starts_with("<details><summary>What was tried</summary>"));
+        assert!(html.contains("<th scope=\"row\">1</th><td>2.5</td>"));
+    }
+}
