@@ -1,6 +1,7 @@
 //! The reference page of the job file, made of the definitions.
 
-use crate::spec::SECTIONS;
+use crate::job::sections;
+use crate::registry::registry;
 use whimbrel_job::reference::Page;
 
 const HEAD: &str = "# The job file
@@ -22,13 +23,16 @@ const AROUND: [(&str, &str); 3] = [
 
 /// The page `docs/reference/job-file.md`.
 pub fn reference() -> String {
-    let head = format!("{HEAD}A whole job:\n\n```toml\n{}```\n", complete(SECTIONS[0].example));
-    Page::new(&SECTIONS).text(&head)
+    let sections = sections();
+    let head = format!("{HEAD}A whole job:\n\n```toml\n{}```\n", complete(sections[0].example));
+    // Keys that not every kind takes say which do.
+    let registry = registry();
+    Page::new(&sections).text(&head, &|section, key| registry.limits(section, key))
 }
 
 /// Every example of the page as a whole job.
 pub fn examples() -> Vec<String> {
-    Page::new(&SECTIONS).examples().into_iter().map(complete).collect()
+    Page::new(&sections()).examples().into_iter().map(complete).collect()
 }
 
 /// An example with the tables that it leaves out.

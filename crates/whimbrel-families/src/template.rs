@@ -1,10 +1,26 @@
 //! The commented job file that `whimbrel new` writes.
 
-use crate::spec::data::{self, cells, file, split};
-use crate::spec::method::{self, length, step};
-use crate::spec::{NAME, SEED, codec, gmm, low_rank, mixture, model, participation};
+use crate::job::data::{self, cells, file, mixture, split};
+use crate::job::{NAME, SEED};
+use crate::registry::registry;
+use whimbrel_data::Entries;
 use whimbrel_job::key::Key;
 use whimbrel_job::writer::{list, text};
+
+/// The tables that a family would write for a data file: keys, and values as TOML.
+#[derive(Debug, Default)]
+pub struct Suggestion {
+    /// The model's kind.
+    pub model: &'static str,
+    /// Other keys of `[model]`.
+    pub model_keys: Vec<(&'static Key, String)>,
+    /// The method's kind.
+    pub method: &'static str,
+    /// Other keys of `[method]`.
+    pub method_keys: Vec<(&'static Key, String)>,
+    /// Keys of `[uplink]`.
+    pub uplink_keys: Vec<(&'static Key, String)>,
+}
 
 /// What a look at a data file told.
 #[derive(Clone, Debug, Default)]
@@ -31,13 +47,10 @@ pub struct TableFacts {
     pub column: Vec<String>,
     /// The column of the value.
     pub value: String,
-    /// What the values are, as the job file calls it.
-    pub family: &'static str,
+    /// What the values are.
+    pub entries: Entries,
 }
 
-/// Where a fresh job ends.
-const ROUNDS: &str = "200";
-const EPOCHS: &str = "100";
 /// Clients of a split made up for a file without a client column.
 const CLIENTS_MAX: usize = 10;
 /// Comments are broken before they get longer, where they have spaces.
@@ -48,29 +61,25 @@ pub fn template(facts: Option<&DataFacts>) -> String {
     let mut out = Template::default();
     out.say("A job for whimbrel: `whimbrel check` explains it, `whimbrel run` runs it.");
     let stem = facts.map_or("mixture", |facts| facts.path.as_str());
-    out.key(&NAME, &text(&crate::spec::name_of_file(stem)));
+    out.key(&NAME, &text(&crate::job::name_of_file(stem)));
     out.key(&SEED, "1");
     match facts {
         Some(facts) => out.file(facts),
         None => out.generator(),
     }
-    if let Some(table) = facts.and_then(|facts| facts.table.as_ref()) {
-        out.low_rank(table);
-        return out.text;
-    }
+    let registry = registry();
+    let suggested = registry.families().iter().find_map(|family| family.suggest(facts));
+    let Some(suggestion) = suggested else { return out.text };
     out.table("model");
-    out.key(&model::KIND, "\"gmm\"");
-    out.key(&gmm::COMPONENTS, "2");
-    out.key(&gmm::COVARIANCE, "\"tied\"");
-    out.key(&gmm::INIT, "\"federated-kmeans\"");
+    out.key(registry.model_kind, &text(suggestion.model));
+    suggestion.model_keys.iter().for_each(|(key, value)| out.key(key, value));
     out.table("method");
-    out.key(&method::KIND, "\"fedem\"");
-    out.key(&length::ROUNDS, ROUNDS);
-    out.key(&length::BATCH, "\"full\"");
-    out.key(&step::STEP, "\"auto\"");
-    out.key(&participation::PARTICIPATION, "1.0");
-    out.table("uplink");
-    out.key(&codec::CODEC, "{ kind = \"dithering\", levels = 1 }");
+    out.key(registry.method_kind, &text(suggestion.method));
+    suggestion.method_keys.iter().for_each(|(key, value)| out.key(key, value));
+    if !suggestion.uplink_keys.is_empty() {
+        out.table("uplink");
+        suggestion.uplink_keys.iter().for_each(|(key, value)| out.key(key, value));
+    }
     out.text
 }
 
@@ -153,22 +162,6 @@ impl Template {
             self.key(&split::BY, "\"rows\"");
             self.key(&split::CLIENTS, &CLIENTS_MAX.to_string());
         }
-    }
-
-    fn low_rank(&mut self, table: &TableFacts) {
-        self.table("model");
-        self.key(&model::KIND, "\"low-rank\"");
-        self.key(&low_rank::FAMILY, &text(table.family));
-        self.key(&low_rank::RANK, "\"auto\"");
-        self.key(&low_rank::LAMBDA, "\"auto\"");
-        self.key(&low_rank::EFFECTS, "\"row+column\"");
-        self.table("method");
-        self.key(&method::KIND, "\"fedmiss\"");
-        self.key(&length::EPOCHS, EPOCHS);
-        self.key(&length::BATCH, "\"full\"");
-        self.key(&step::STEP, "\"auto\"");
-        self.table("uplink");
-        self.key(&codec::CODEC, "{ kind = \"dithering\", levels = 8, bucket = 64 }");
     }
 
     fn split(&mut self, rows: usize) {

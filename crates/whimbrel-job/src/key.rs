@@ -173,3 +173,34 @@ macro_rules! choices {
         }
     };
 }
+
+/// Values of a type that a job file calls by words.
+#[derive(Debug)]
+pub struct Named<T: 'static> {
+    /// The words.
+    pub words: &'static [Word],
+    /// What each stands for.
+    pub values: &'static [T],
+}
+
+impl<T: PartialEq> Named<T> {
+    /// What a job file calls a value.
+    pub fn name(&self, value: T) -> &'static str {
+        let at = self.values.iter().position(|known| *known == value);
+        at.map_or("", |at| self.words[at].name)
+    }
+}
+
+/// The words of a library's own type: no enum of the job file's beside it.
+#[macro_export]
+macro_rules! named {
+    ($(#[$meta:meta])* $vis:vis $name:ident: $type:ty {
+        $($value:expr => $word:literal: $doc:literal,)+
+    }) => {
+        $(#[$meta])*
+        $vis const $name: $crate::key::Named<$type> = $crate::key::Named {
+            words: &[$($crate::key::Word { name: $word, doc: $doc },)+],
+            values: &[$($value,)+],
+        };
+    };
+}

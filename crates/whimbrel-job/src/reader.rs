@@ -4,7 +4,7 @@
 //! returns [`Reported`], so that callers read every key first and use `?` last.
 
 use crate::error::{Error, Errors, Place};
-use crate::key::{Choice, Fallback, Key, Section, Word};
+use crate::key::{Choice, Fallback, Key, Named, Section, Word};
 use crate::suggest::nearest;
 use std::cell::RefCell;
 use std::ops::Range;
@@ -88,6 +88,11 @@ impl<'a> Source<'a> {
     /// The truth value at a path, before anything is checked.
     pub fn bool_at(&self, path: &[&str]) -> Option<bool> {
         self.value_at(path)?.as_bool()
+    }
+
+    /// Whether the file gives a value at a path.
+    pub fn is_given(&self, path: &[&str]) -> bool {
+        self.value_at(path).is_some()
     }
 
     fn value_at(&self, path: &[&str]) -> Option<&DeValue<'a>> {
@@ -192,6 +197,11 @@ impl<'a> Reader<'a> {
             }
             (None, _) => Err(self.missing(key)),
         }
+    }
+
+    /// A table that must be given.
+    pub fn table(&self, key: &'static Key, section: &'static Section) -> Read<Reader<'a>> {
+        self.value(key).ok_or_else(|| self.missing(key))?.table(section)
     }
 
     /// Reads a key that may be left out.
@@ -435,6 +445,13 @@ impl<'a> Value<'a> {
             .copied()
             .find(|choice| choice.word() == text)
             .ok_or_else(|| self.unknown_word(&text))
+    }
+
+    /// The value that a word stands for.
+    pub fn named<T: Clone>(&self, named: &Named<T>) -> Read<T> {
+        let text = self.text()?;
+        let at = named.words.iter().position(|word| word.name == text);
+        at.map(|at| named.values[at].clone()).ok_or_else(|| self.unknown_word(&text))
     }
 
     /// The elements of an array.

@@ -2,6 +2,9 @@
 
 use crate::key::{Fallback, Key, Section, Word};
 
+/// The kinds that a key of a section is limited to; none: it is for all.
+pub type Limits<'a> = dyn Fn(&Section, &Key) -> Vec<&'static str> + 'a;
+
 /// Renders sections as Markdown, each inner table and each list of words once.
 pub struct Page<'a> {
     sections: &'a [&'static Section],
@@ -13,8 +16,8 @@ impl<'a> Page<'a> {
         Self { sections }
     }
 
-    /// The page, after its head.
-    pub fn text(&self, head: &str) -> String {
+    /// The page, after its head; `limits` tells the kinds that a key of a section is limited to.
+    pub fn text(&self, head: &str, limits: &Limits<'_>) -> String {
         let mut out = head.to_owned();
         let mut shown = Shown::default();
         for section in self.sections {
@@ -23,12 +26,12 @@ impl<'a> Page<'a> {
                 name => format!("\n## `[{name}]`\n"),
             };
             out += &format!("\n{}\n\n", section.doc);
-            out += &table(section);
+            out += &table(section, limits);
             out += &shown.words(section);
             for inner in section.keys.iter().flat_map(|key| key.tables) {
                 if shown.is_new_table(inner) {
                     out += &format!("\n### `{}`: {}\n\n", inner.name, inner.doc);
-                    out += &table(inner);
+                    out += &table(inner, limits);
                     out += &shown.words(inner);
                     out += &example(inner);
                 }
@@ -48,7 +51,7 @@ impl<'a> Page<'a> {
     }
 }
 
-fn table(section: &Section) -> String {
+fn table(section: &Section, limits: &Limits<'_>) -> String {
     let mut out = String::from("| key | takes | if left out | meaning |\n|---|---|---|---|\n");
     for key in section.keys {
         let fallback = match key.fallback {
@@ -63,15 +66,16 @@ fn table(section: &Section) -> String {
             cell(&key.takes()),
             cell(&fallback),
             cell(key.doc),
-            only(key)
+            only(section, key, limits)
         );
     }
     out
 }
 
-fn only(key: &Key) -> String {
+fn only(section: &Section, key: &Key, limits: &Limits<'_>) -> String {
+    let own = key.only.iter().flat_map(|only| only.kinds).copied();
     let kinds: Vec<String> =
-        key.only.iter().flat_map(|only| only.kinds).map(|kind| format!("`{kind}`")).collect();
+        own.chain(limits(section, key)).map(|kind| format!("`{kind}`")).collect();
     if kinds.is_empty() { String::new() } else { format!(" ({} only)", kinds.join(", ")) }
 }
 

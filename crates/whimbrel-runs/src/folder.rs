@@ -1,20 +1,16 @@
 //! A run's directory: where it is, what may be in it, and what is written there.
 
 mod changes;
-mod convergence;
 mod files;
 mod seeds;
 mod shown;
-mod table;
 
-pub use convergence::unconverged;
-pub use files::{Facts, resolved};
+pub use files::{resolved, run_data, unseen_data};
 pub use seeds::aggregate;
 pub use shown::Shown;
-pub use table::{findings, shortened, verdict};
 
 use self::changes::changes;
-use self::files::{clients_csv, model_json, pretty, safetensors, space, summary, used_columns};
+use self::files::{clients_csv, model_json, safetensors, summary};
 use self::shown::EXHIBITS;
 use serde_json::{Map, Value};
 use std::fs;
@@ -24,11 +20,11 @@ use whimbrel_core::{Error, Measure};
 use whimbrel_engine::checkpoint::{MEASURES, write_atomically};
 use whimbrel_engine::lock::{FolderLock, LOCK_FILE};
 use whimbrel_engine::{Ending, Outcome};
-use whimbrel_families::build::Plan;
-use whimbrel_families::exhibits::mixture;
 use whimbrel_families::failure::{Failure, Result};
-use whimbrel_families::spec::Job;
-use whimbrel_families::start::read_object;
+use whimbrel_families::family::{Ended, Results, RunData};
+use whimbrel_families::files::{pretty, read_object};
+use whimbrel_families::job::Job;
+use whimbrel_families::plan::Plan;
 
 /// What the folder of one seed's run is called, before the seed.
 const SEED: &str = "seed-";
@@ -42,6 +38,14 @@ pub enum Existing {
     Resume,
     /// Remove the run that is there.
     Replace,
+}
+
+/// What a finished run's files say, and what its user is told.
+pub struct Finished {
+    /// The content of `summary.json`.
+    pub summary: Map<String, Value>,
+    /// Notes.
+    pub notes: Vec<String>,
 }
 
 /// A run's directory.
@@ -207,51 +211,38 @@ impl RunDir {
     pub fn finish(
         &self,
         job: &Job,
-        loaded: &Facts,
+        data: &RunData,
         outcome: &Outcome,
         plan: &Plan,
-    ) -> Result<Map<String, Value>> {
+    ) -> Result<Finished> {
         let objective = outcome.objective();
         if let Some(model) = outcome.delivered.last()
             && !matches!(outcome.ending, Ending::Failed(_))
         {
-            let json = model_json(job, loaded, model, objective);
+            let json = model_json(job, data, model, objective);
             self.write("model/model.json", json.as_bytes())?;
             self.write("model/model.safetensors", &safetensors(model)?)?;
         }
-        self.write("clients.csv", clients_csv(loaded, outcome).as_bytes())?;
-        let mut summary = summary(job, loaded, outcome, objective, plan);
-        let mut sections = Vec::new();
-        if let Some(model) = outcome.delivered.last()
-            // Rows of the data do not lie among components.
-            && space(model) == "columns"
-        {
-            let columns = used_columns(loaded, model);
-            sections.extend(mixture::section(model, &columns, &loaded.preview));
-        }
-        let pace = convergence::objective_pace(&self.path);
+        self.write("clients.csv", clients_csv(data, outcome).as_bytes())?;
+        let mut summary = summary(job, data, outcome, objective, plan);
         // What is said of a fit must not be able to lose it.
-        let mut said = Vec::new();
-        match table::table(job, loaded, outcome, pace) {
-            _ if matches!(outcome.ending, Ending::Failed(_)) => {}
-            Err(error) => said.push(format!("the completed table cannot be described: {error}")),
-            Ok(None) => {}
-            Ok(Some(table)) => {
-                sections.push(table.section);
-                summary.extend(table.summary);
-                said.extend(
-                    [unconverged(&summary), shortened(job, &summary)].into_iter().flatten(),
-                );
+        let mut results = match job.fit.results(&Ended { job, data, outcome, folder: &self.path }) {
+            Ok(results) => results,
+            Err(failure) => {
+                let notes = vec![format!("the fit cannot be described: {failure}")];
+                Results { notes, ..Results::default() }
             }
-        }
+        };
+        summary.append(&mut results.summary);
         if let Some(Value::Array(notes)) = summary.get_mut("notes") {
-            notes.extend(said.into_iter().map(Value::from));
+            notes.extend(results.notes.iter().cloned().map(Value::from));
         }
-        self.write(EXHIBITS, &Shown::of(job, sections).to_json()?)?;
+        self.write(EXHIBITS, &Shown::of(job, results.sections).to_json()?)?;
         if outcome.ending != Ending::Interrupted {
             self.write("summary.json", pretty(&Value::Object(summary.clone())).as_bytes())?;
         }
-        Ok(summary)
+        let notes = results.said.into_iter().chain(results.notes).collect();
+        Ok(Finished { summary, notes })
     }
 
     /// Writes one file of the run, whole or not at all.

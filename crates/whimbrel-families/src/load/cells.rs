@@ -2,7 +2,7 @@
 
 use super::{Loaded, POOLED, data_key};
 use crate::failure::{Failure, Result};
-use crate::spec::{Csv, Family, Labels, LowRank, Partition};
+use crate::job::{Csv, Labels, Partition};
 use std::path::Path;
 use std::sync::Arc;
 use whimbrel_core::{Cell, Cells, ClientData, Key};
@@ -15,7 +15,7 @@ use whimbrel_data::{
 const NAMED_MAX: usize = 3;
 
 /// How a job's csv file holds its table.
-pub fn cell_options(csv: &Csv, model: &LowRank) -> Result<CellOptions> {
+pub fn cell_options(csv: &Csv, entries: Entries) -> Result<CellOptions> {
     let cells = &csv.cells;
     let client = match &csv.partition {
         Partition::Column(column) => Some(column.clone()),
@@ -30,7 +30,7 @@ pub fn cell_options(csv: &Csv, model: &LowRank) -> Result<CellOptions> {
         row: cells.row.clone(),
         layout,
         missing_as_zero: cells.missing_as_zero,
-        entries: entries(model.family),
+        entries,
         row_labels: read_side(cells.row_labels.as_ref())?,
         column_labels: read_side(cells.column_labels.as_ref())?,
         delimiter: csv.delimiter.map(|c| c as u8),
@@ -46,26 +46,8 @@ pub(crate) fn read_side(labels: Option<&Labels>) -> Result<Option<Vec<String>>> 
     })
 }
 
-/// What values of a family are.
-pub fn entries(family: Family) -> Entries {
-    match family {
-        Family::Gaussian => Entries::Numbers,
-        Family::Poisson => Entries::Counts,
-        Family::Bernoulli => Entries::Binary,
-    }
-}
-
-/// The narrowest family of such values.
-pub fn family_of(entries: Entries) -> Family {
-    match entries {
-        Entries::Numbers => Family::Gaussian,
-        Entries::Counts => Family::Poisson,
-        Entries::Binary => Family::Bernoulli,
-    }
-}
-
-pub(super) fn from_csv(csv: &Csv, model: &LowRank, key: Key) -> Result<Loaded> {
-    let mut table = read_cells(&csv.path, &cell_options(csv, model)?)?;
+pub(super) fn from_csv(csv: &Csv, entries: Entries, key: Key) -> Result<Loaded> {
+    let mut table = read_cells(&csv.path, &cell_options(csv, entries)?)?;
     let parts = match &csv.partition {
         Partition::Column(_) => table.by_client()?,
         Partition::Iid { clients } => table.scattered(*clients, key)?,

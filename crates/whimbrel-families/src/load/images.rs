@@ -2,7 +2,7 @@
 
 use super::{Loaded, clustered, everyone};
 use crate::failure::{Failure, Result};
-use crate::spec::{Idx, Partition};
+use crate::job::{Idx, Partition};
 use std::path::Path;
 use whimbrel_core::{Key, Table};
 use whimbrel_data::{
@@ -51,7 +51,7 @@ pub(super) fn from_idx(idx: &Idx, standardize: bool, key: Key) -> Result<Loaded>
 /// The label or the writer of each image.
 fn numbers(idx: &Idx, column: &str, rows: usize) -> Result<Vec<i32>> {
     let (path, at) = match column {
-        crate::spec::data::idx::WRITER => (&idx.writers, WRITER_COLUMN),
+        crate::job::data::idx::WRITER => (&idx.writers, WRITER_COLUMN),
         _ => (&idx.labels, 0),
     };
     let path = path.as_ref();

@@ -1,8 +1,8 @@
 //! Rows with targets.
 
-use super::{Loaded, clustered, everyone, tables};
+use super::{Layout, Loaded, clustered, everyone, tables};
 use crate::failure::{Failure, Result};
-use crate::spec::{Csv, Libsvm, Model, Partition, Toy};
+use crate::job::{Csv, Libsvm, Partition, Toy};
 use whimbrel_core::{Error, Key, Labelled};
 use whimbrel_data::{
     ClientRows, Dataset, LeastSquaresSpec, LibsvmOptions, by_column, by_feature, dense_rows,
@@ -10,26 +10,29 @@ use whimbrel_data::{
     standardize, two_classes,
 };
 
-pub(super) fn from_csv(csv: &Csv, model: &Model, key: Key) -> Result<Loaded> {
+const CLASSES: Layout = Layout::Targets { classes: true };
+
+pub(super) fn from_csv(csv: &Csv, layout: Layout, key: Key) -> Result<Loaded> {
     let (data, set_apart) = tables::read(csv)?;
     let except: Vec<&str> = set_apart.iter().map(String::as_str).collect();
     let target = csv.target.as_deref().unwrap_or_default();
     let rows = data.labelled(target, &tables::features(csv, &except))?;
     let names = data.class_names(target)?;
-    if !names.is_empty() && matches!(model, Model::Linear(_)) {
-        let what = format!("column {target:?} holds text, which linear regression cannot predict");
+    if !names.is_empty() && layout != CLASSES {
+        let what =
+            format!("column {target:?} holds text, which only a model of classes can predict");
         let error = Error::config(what).hint("two classes are predicted by kind = \"logistic\"");
         return Err(error.into());
     }
     let given = Given { rows, table: Some(&data), names, partition: &csv.partition };
-    given.share_out(model, csv.standardize, hash_file(&csv.path)?, key)
+    given.share_out(layout, csv.standardize, hash_file(&csv.path)?, key)
 }
 
-pub(super) fn from_libsvm(libsvm: &Libsvm, model: &Model, key: Key) -> Result<Loaded> {
+pub(super) fn from_libsvm(libsvm: &Libsvm, layout: Layout, key: Key) -> Result<Loaded> {
     let options = LibsvmOptions { columns: libsvm.columns, ..LibsvmOptions::default() };
     let rows = read_libsvm(&libsvm.path, &options)?;
     let given = Given { rows, table: None, names: Vec::new(), partition: &libsvm.partition };
-    given.share_out(model, libsvm.standardize, hash_file(&libsvm.path)?, key)
+    given.share_out(layout, libsvm.standardize, hash_file(&libsvm.path)?, key)
 }
 
 pub(super) fn from_toy(toy: &Toy, key: Key) -> Result<Loaded> {
@@ -64,9 +67,9 @@ struct Given<'a> {
 }
 
 impl Given<'_> {
-    fn share_out(mut self, model: &Model, scale: bool, hash: String, key: Key) -> Result<Loaded> {
+    fn share_out(mut self, layout: Layout, scale: bool, hash: String, key: Key) -> Result<Loaded> {
         let mut classes = Vec::new();
-        if matches!(model, Model::Logistic(_)) {
+        if layout == CLASSES {
             classes = class_names(&mut self.rows, &self.names)?;
         }
         // By single columns as they were read; clusters are of what is fitted.

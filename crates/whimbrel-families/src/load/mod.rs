@@ -1,21 +1,23 @@
 //! From `[data]` to clients with their rows.
 
+mod any_file;
 mod cells;
 mod images;
 mod labelled;
 mod tables;
 
-pub use cells::{cell_options, entries, family_of, kept_out};
+pub use any_file::{read_any, read_images};
+pub use cells::{cell_options, kept_out};
 pub(crate) use cells::{of_client, read_side};
 pub(crate) use labelled::class_names;
 
 use crate::failure::{Failure, Result};
-use crate::spec::{ClusterBy, DataSource as Source, Job, MethodKind, Model, Partition};
+use crate::job::{ClusterBy, DataSource as Source, Job, Partition};
 use std::collections::BTreeMap;
 use std::path::Path;
 use whimbrel_core::{ClientData, Error, Key, Labelled, Table};
 use whimbrel_data::{
-    ClientRows, ClusterRule, Clustered, Clustering, Standardization, clusters, hash_file,
+    ClientRows, ClusterRule, Clustered, Clustering, Entries, Standardization, clusters, hash_file,
     read_embedding,
 };
 
@@ -24,6 +26,20 @@ const POOLED: &str = "pooled";
 
 /// Splits and generators draw from streams of their own, apart from the run's.
 const DATA_KEY: u64 = 0xDA7A;
+
+/// How clients' rows are laid out for a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// Rows of numbers.
+    Rows,
+    /// Rows of numbers, each with a target.
+    Targets {
+        /// Whether the target is one of two classes.
+        classes: bool,
+    },
+    /// Cells of a table with gaps.
+    Cells(Entries),
+}
 
 /// The clients of a job and what is known of their data.
 #[derive(Clone, Default)]
@@ -53,6 +69,14 @@ impl Loaded {
     /// Rows of all clients; none for streams.
     pub fn total_rows(&self) -> Option<u64> {
         self.rows.iter().copied().sum()
+    }
+
+    /// The labels of a table's rows; empty where rows are examples.
+    pub fn row_labels(&self) -> Vec<String> {
+        match self.clients.first() {
+            Some((_, ClientData::Cells(cells))) => cells.rows.to_vec(),
+            _ => Vec::new(),
+        }
     }
 
     /// Makes them the clients of a run that is replayed: with the numbers that its journal gave these
@@ -128,20 +152,20 @@ fn data_key(seed: u64) -> Key {
 /// Reads or draws the data of a job whose paths are resolved.
 pub fn load(job: &Job) -> Result<Loaded> {
     let key = data_key(job.data.seed);
-    let pooled = job.method.kind == MethodKind::Em;
+    let (pooled, layout) = (job.method.kind.pooled, job.fit.layout());
     if !pooled && job.data.partition() == Some(&Partition::Pooled) {
         let error = Error::config("nothing in [data] says who holds which row")
             .hint("`whimbrel serve` runs this job, or name a column with `client` to simulate it");
         return Err(error.into());
     }
     let loaded = match &job.data.source {
-        Source::Csv(csv) if let Model::LowRank(table) = &job.model => {
-            cells::from_csv(csv, table, key)?
+        Source::Csv(csv) if let Layout::Cells(entries) = layout => {
+            cells::from_csv(csv, entries, key)?
         }
-        Source::Csv(csv) if csv.target.is_some() => labelled::from_csv(csv, &job.model, key)?,
+        Source::Csv(csv) if csv.target.is_some() => labelled::from_csv(csv, layout, key)?,
         Source::Csv(csv) => tables::from_csv(csv, job.data.standardize(), key)?,
         Source::Npy(npy) => tables::from_npy(npy, job.data.standardize(), key)?,
-        Source::Libsvm(libsvm) => labelled::from_libsvm(libsvm, &job.model, key)?,
+        Source::Libsvm(libsvm) => labelled::from_libsvm(libsvm, layout, key)?,
         Source::Idx(idx) => images::from_idx(idx, job.data.standardize(), key)?,
         Source::Toy(toy) => labelled::from_toy(toy, key)?,
         Source::Mixture(mixture) if mixture.stream => tables::streams(mixture, key, pooled)?,

@@ -2,7 +2,7 @@
 
 use super::{Loaded, clustered, everyone};
 use crate::failure::Result;
-use crate::spec::{Csv, Heterogeneity, Mixture as MixtureTable, Npy, Partition};
+use crate::job::{Csv, Heterogeneity, Mixture as MixtureTable, Npy, Partition};
 use std::sync::Arc;
 use whimbrel_core::{ClientData, Key};
 use whimbrel_data::{

@@ -7,10 +7,11 @@ mod schema;
 
 pub use schema::{Schema, SourceForm, TargetForm};
 
-use crate::build::{Facts, Plan, StageDisclosures};
 use crate::failure::Result;
-use crate::spec::federation::is_client_name;
-use crate::spec::{DataSource, Federation, Init, Job, MemoryStart, Model, Simulation, UpRule};
+use crate::job::federation::is_client_name;
+use crate::job::{DataSource, Federation, Job, MemoryStart, Simulation, UpRule};
+use crate::load::Layout;
+use crate::plan::{Facts, Plan, StageDisclosures};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use whimbrel_core::{ClientData, Error};
@@ -102,7 +103,7 @@ impl Offer {
             return refuse("names its clients wrongly".into());
         }
         self.schema.check()?;
-        if matches!(self.job()?.model, Model::LowRank(_)) == self.schema.rows.is_empty() {
+        if is_table(&self.job()?) == self.schema.rows.is_empty() {
             return refuse("lists a table's rows for another model, or lacks them".into());
         }
         Ok(())
@@ -147,11 +148,13 @@ impl Offer {
     /// [`Offer::names`]: who was invited while the job ran takes part as clients do for whom the job
     /// sets nothing apart.
     pub fn read(&self, file: &Path, client_name: &str) -> Result<ClientData> {
-        match self.job()? {
-            Job { model: Model::LowRank(table), data, .. } => {
-                Ok(ClientData::Cells(self.schema.read_cells(file, client_name, &data, &table)?))
+        let job = self.job()?;
+        match job.fit.layout() {
+            Layout::Cells(entries) => {
+                let cells = self.schema.read_cells(file, client_name, &job.data, entries)?;
+                Ok(ClientData::Cells(cells))
             }
-            _ => self.schema.read(file, client_name),
+            Layout::Rows | Layout::Targets { .. } => self.schema.read(file, client_name),
         }
     }
 
@@ -178,7 +181,7 @@ fn without_paths(job: &Job, plan: &Plan, schema: &Schema, clients: u32) -> Job {
     let mut job =
         Job { federation: Some(federation), simulation: Simulation::default(), ..job.clone() };
     // The cells that clients keep out of a fit are drawn from it; splits are a simulation's.
-    let cells = matches!(job.model, Model::LowRank(_));
+    let cells = is_table(&job);
     if !cells {
         job.data.seed = job.seed;
     }
@@ -198,18 +201,13 @@ fn without_paths(job: &Job, plan: &Plan, schema: &Schema, clients: u32) -> Job {
         | DataSource::Mixture(_)
         | DataSource::Toy(_) => {}
     }
-    if let Model::Gmm(gmm) = &mut job.model {
-        if let Init::File(path) = &mut gmm.init {
-            *path = elsewhere("json");
-        }
-        // A known covariance may have come with the start; clients whiten their rows by it.
-        if let Some(values) = plan.known_covariance() {
-            let d = values.len().isqrt().max(1);
-            gmm.known_covariance = Some(values.chunks(d).map(<[f64]>::to_vec).collect());
-        }
-    }
+    job.fit.hide_paths(plan.stages(), &elsewhere);
     if let UpRule::Memory { start: MemoryStart::File(path), .. } = &mut job.uplink.rule {
         *path = elsewhere("json");
     }
     job
+}
+
+fn is_table(job: &Job) -> bool {
+    matches!(job.fit.layout(), Layout::Cells(_))
 }

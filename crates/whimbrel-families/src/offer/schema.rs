@@ -1,13 +1,15 @@
 //! The form that a client's file must have.
 
-use crate::build::Facts;
 use crate::failure::Result;
+use crate::job::{Data, DataSource, Job, Partition};
 use crate::load::{cell_options, of_client};
-use crate::spec::{Data, DataSource, Job, LowRank, Partition};
+use crate::plan::Facts;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use whimbrel_core::{Cells, ClientData, Error, Labelled};
-use whimbrel_data::{CellOptions, CsvOptions, Dataset, Features, by_column, read_csv, read_npy};
+use whimbrel_data::{
+    CellOptions, CsvOptions, Dataset, Entries, Features, by_column, read_csv, read_npy,
+};
 
 /// The most columns a file may be asked for, and the most rows of a table with gaps.
 const COLUMNS_MAX: usize = 1 << 20;
@@ -141,7 +143,7 @@ impl Schema {
         file: &Path,
         client_name: &str,
         data: &Data,
-        model: &LowRank,
+        entries: Entries,
     ) -> Result<Cells> {
         let DataSource::Csv(csv) = &data.source else {
             return Err(Error::peer("the offered table is in no csv file").into());
@@ -149,7 +151,7 @@ impl Schema {
         let mut options = CellOptions {
             row_labels: Some(self.rows.clone()),
             column_labels: Some(self.columns.clone()),
-            ..cell_options(csv, model)?
+            ..cell_options(csv, entries)?
         };
         if let Some(column) = options.client.take() {
             let text = vec![column.clone()];

@@ -1,10 +1,10 @@
 //! Tables with gaps: what a job may say, and what is refused in which words.
 
 use crate::{parse, refusal};
-use whimbrel_families::spec::{
-    Batch, Copies, DataSource, Effects, Family, LowRank, MemoryStart, Model, Partition, UpRule,
-    Variance,
-};
+use whimbrel_families::job::{Batch, DataSource, MemoryStart, Partition, UpRule};
+use whimbrel_families::table::TableFit;
+use whimbrel_families::table::keys::LowRankKeys;
+use whimbrel_models::lowrank::{Effects, Family, Variance};
 
 const TABLE: &str = r#"name = "birds"
 seed = 1
@@ -44,8 +44,8 @@ fn a_table_with_gaps_parses_with_its_defaults() {
     assert_eq!(csv.cells.value.as_deref(), Some("count"));
     assert_eq!(csv.partition, Partition::Column("observer".into()));
     assert_eq!(csv.cells.holdout, 0.1);
-    let Model::LowRank(model) = job.model else { panic!("not a table") };
-    let wanted = LowRank {
+    let fit: &TableFit = job.fit_as().expect("a table");
+    let wanted = LowRankKeys {
         family: Family::Poisson,
         variance: Variance::Estimated,
         rank: Some(2),
@@ -54,9 +54,9 @@ fn a_table_with_gaps_parses_with_its_defaults() {
         lambda_effects: None,
         personal: false,
     };
-    assert_eq!(model, wanted);
+    assert_eq!(fit.table, wanted);
     assert_eq!(job.method.batch, Batch::Mini { rows: 100, replacement: false, local_steps: 1 });
-    assert_eq!(job.method.copies, Copies::Auto);
+    assert_eq!(fit.copies, None);
     let start = MemoryStart::Oracle;
     assert_eq!(job.uplink.rule, UpRule::Memory { alpha: None, start });
 }

@@ -66,12 +66,12 @@ fn a_template_for_a_table_with_gaps_parses() {
             row: "site".into(),
             column: vec!["winter".into(), "period".into()],
             value: "birds".into(),
-            family: "poisson",
+            entries: whimbrel_data::Entries::Counts,
         }),
         ..DataFacts::default()
     };
     let job = parse(&template(Some(&facts)));
-    assert_eq!((job.model.name(), job.method.name()), ("low-rank", "fedmiss"));
+    assert_eq!((job.model, job.method.name()), ("low-rank", "fedmiss"));
     facts.client = None;
     assert_eq!(parse(&template(Some(&facts))).data.clients(), Some(10));
 }

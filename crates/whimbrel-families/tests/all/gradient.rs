@@ -2,7 +2,11 @@
 
 use crate::{PLAIN, parse, refusal};
 use std::path::PathBuf;
-use whimbrel_families::spec::*;
+use whimbrel_families::gradient::GradientFit;
+use whimbrel_families::gradient::keys::{Compat, Regression};
+use whimbrel_families::job::*;
+use whimbrel_methods::settings::Weights;
+use whimbrel_methods::sgd::Average;
 use whimbrel_methods::sgd::Preset;
 
 /// Published as a job that runs as written.
@@ -44,11 +48,9 @@ fn the_published_job_parses_as_written() {
             standardize: true,
         })
     );
-    assert_eq!(
-        job.model,
-        Model::Logistic(Regression { ridge: 0.0, nonconvex: 0.0, intercept: true })
-    );
-    assert_eq!((job.method.kind, job.method.channels), (MethodKind::Sgd, Some(Preset::Mcm)));
+    let wanted = Regression { ridge: 0.0, nonconvex: 0.0, intercept: true };
+    assert_eq!((job.model, gradient(&job).regression), ("logistic", wanted));
+    assert_eq!((job.method.kind.algorithm, job.method.channels), ("sgd", Some(Preset::Mcm)));
     assert_eq!((job.method.step, job.method.weights), (Step::OverL(1.0), Weights::Equal));
     assert_eq!(job.method.batch, Batch::Mini { rows: 50, replacement: true, local_steps: 1 });
     let memories = Memories::Shared;
@@ -155,6 +157,10 @@ fn steps_of_the_gradient_family() {
     "#);
 }
 
+fn gradient(job: &Job) -> &GradientFit {
+    job.fit_as().expect("a regression")
+}
+
 #[test]
 fn settings_of_the_gradient_family() {
     let job = parse(&toy(
@@ -162,10 +168,11 @@ fn settings_of_the_gradient_family() {
          compat = \"mcm-2021\"\nmemory_max = \"1.5MB\"\nstop = { excess_loss = 1e-3 }",
     ));
     let method = &job.method;
-    assert_eq!((method.momentum, method.average), (0.9, Some(Average::Uniform)));
-    assert_eq!((method.compat, method.memory_max), (Some(Compat::Mcm2021), 1_500_000));
+    let fit = gradient(&job);
+    assert_eq!((fit.momentum, fit.average), (0.9, Some(Average::Uniform)));
+    assert_eq!((fit.compat, method.memory_max), (Some(Compat::Mcm2021), 1_500_000));
     assert_eq!((method.weights, method.stop.excess_loss), (Weights::Samples, Some(1e-3)));
-    assert_eq!((method.form, parse(TOY).method.average), (None, None));
+    assert_eq!(gradient(&parse(TOY)).average, None);
     assert_eq!(parse(&job.to_toml()), job);
     let refused = [
         "momentum = 1",

@@ -3,7 +3,12 @@
 use crate::{PLAIN, parse};
 use std::path::PathBuf;
 use whimbrel_families::Job;
-use whimbrel_families::spec::*;
+use whimbrel_families::em::EmFit;
+use whimbrel_families::em::keys::{GmmKeys, Init};
+use whimbrel_families::job::*;
+use whimbrel_methods::fedem::Form;
+use whimbrel_methods::settings::Weights;
+use whimbrel_models::gmm::{Covariance, GmmPenalty, GmmSettings};
 
 /// Published as a job that runs as written.
 const GMM_CSV: &str = r#"name = "gmm-csv"
@@ -44,8 +49,9 @@ fn the_published_job_parses_as_written() {
             delimiter: None,
         })
     );
-    let Model::Gmm(gmm) = &job.model else { panic!("not a mixture") };
-    assert_eq!((gmm.components, gmm.covariance), (3, Covariance::Tied));
+    let GmmSettings { components, covariance, .. } =
+        &job.fit_as::<EmFit>().expect("a mixture").gmm.settings;
+    assert_eq!((*components, covariance), (3, &Covariance::Tied));
     assert_eq!(job.method.length, Length::Rounds(200));
     assert_eq!(job.method.step, Step::Constant(1.0));
     assert_eq!(job.method.participation, Participation::Probability(1.0));
@@ -60,12 +66,13 @@ fn the_published_job_parses_as_written() {
 fn defaults_are_the_documented_ones() {
     let job = parse(PLAIN);
     assert_eq!(job.seed, 1);
-    let Model::Gmm(gmm) = &job.model else { panic!("not a mixture") };
-    assert_eq!((gmm.covariance, &gmm.init), (Covariance::Tied, &Init::FederatedKmeans));
+    let fit: &EmFit = job.fit_as().expect("a mixture");
+    let GmmKeys { settings: gmm, init } = &fit.gmm;
+    assert_eq!((&gmm.covariance, init), (&Covariance::Tied, &Init::FederatedKmeans));
     assert_eq!((gmm.reg_covar, gmm.weight_floor, gmm.covariance_floor), (0.0, 1e-10, 1e-10));
-    assert_eq!(gmm.penalty, Penalty::default());
+    assert_eq!(gmm.penalty, GmmPenalty::default());
     assert_eq!((job.method.batch, job.method.step), (Batch::Full, Step::Auto));
-    assert_eq!((job.method.weights, job.method.form), (Weights::Samples, Some(Form::Pair)));
+    assert_eq!((job.method.weights, fit.form), (Weights::Samples, Some(Form::Pair)));
     assert_eq!((job.method.evaluate_every, job.method.stop), (None, Stop::default()));
     assert_eq!(job.downlink.rule, DownRule::Exact);
     assert_eq!((job.seeds, job.method.memory_max), (None, 4_000_000_000));

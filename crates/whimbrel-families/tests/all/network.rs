@@ -17,8 +17,8 @@ use whimbrel_engine::saved::Change;
 use whimbrel_engine::{
     Carrier, Chain, Limits, Machine, Observer, Outcome, Runner, Stage, StageRules, run, run_with,
 };
-use whimbrel_families::build::{Facts, Plan};
 use whimbrel_families::load::load;
+use whimbrel_families::plan::{Facts, Plan};
 use whimbrel_families::{Job, Offer};
 
 struct Nobody;

@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 use std::fs;
 use whimbrel_core::math::exp;
 use whimbrel_core::{ClientData, Key};
-use whimbrel_families::build::{Facts, Plan};
 use whimbrel_families::load::load;
+use whimbrel_families::plan::{Facts, Plan};
 use whimbrel_families::{Job, Offer};
 
 const OBSERVERS: [&str; 4] = ["ana", "ben", "cleo", "dora"];

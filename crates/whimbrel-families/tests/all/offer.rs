@@ -5,9 +5,9 @@ use std::fs;
 use std::path::PathBuf;
 use whimbrel_core::ClientData;
 use whimbrel_core::method::Exposure;
-use whimbrel_families::build::{Facts, Plan};
 use whimbrel_families::failure::Failure;
-use whimbrel_families::spec::{Clients, Federation, Quorum};
+use whimbrel_families::job::{Clients, Federation, Quorum};
+use whimbrel_families::plan::{Facts, Plan};
 use whimbrel_families::{Job, Offer};
 
 /// A mixture over columns that the job names: no file is needed to offer it.

@@ -9,10 +9,10 @@ use tempfile::TempDir;
 use whimbrel_core::Key;
 use whimbrel_engine::{Ending, Limits, Observer, Outcome};
 use whimbrel_families::Job;
-use whimbrel_families::build::Plan;
 use whimbrel_families::failure::{Failure, Result};
+use whimbrel_families::job::Batch;
 use whimbrel_families::load::{Loaded, load};
-use whimbrel_families::spec::Batch;
+use whimbrel_families::plan::Plan;
 use whimbrel_methods::sgd::steps::gamma_max;
 
 struct Nobody;

@@ -11,8 +11,8 @@ use tempfile::TempDir;
 use whimbrel_core::Key;
 use whimbrel_core::linalg::symmetric_eigen;
 use whimbrel_engine::{Ending, Limits, Observer, Outcome, StageRules};
-use whimbrel_families::build::Plan;
 use whimbrel_families::load::load;
+use whimbrel_families::plan::Plan;
 use whimbrel_methods::prepare::Preparation;
 
 const ROWS: usize = 240;

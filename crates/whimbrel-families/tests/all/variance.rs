@@ -4,7 +4,8 @@ use crate::plans::{plan, run};
 use crate::{parse, refusal};
 use whimbrel_engine::{Ending, Outcome};
 use whimbrel_families::Job;
-use whimbrel_families::spec::{Batch, MethodKind};
+use whimbrel_families::em::EmFit;
+use whimbrel_families::job::Batch;
 
 /// Eight clients of 50 rows each, a known covariance: statistics of six numbers.
 fn text(method: &str) -> String {
@@ -28,9 +29,10 @@ const DITHERING: &str = "[uplink]\ncodec = { kind = \"dithering\", levels = 1 }\
 #[test]
 fn loops_and_minibatches_come_from_the_theorem_where_the_job_is_silent() {
     let silent = job("kind = \"vr-fedem\"\nrounds = 10\n");
-    assert_eq!(silent.method.kind, MethodKind::VrFedem);
+    assert_eq!(silent.method.kind.algorithm, "vr-fedem");
+    let inner = silent.fit_as::<EmFit>().expect("a mixture").inner;
     assert_eq!(
-        (silent.method.inner, silent.method.batch),
+        (inner, silent.method.batch),
         (None, Batch::Auto { replacement: true, local_steps: 1 })
     );
     // omega = 0: sqrt(50/2) = 5 rounds, and as many rows.

@@ -66,6 +66,11 @@ impl Preset {
         ALL.iter().find(|(_, n)| *n == name).map(|(preset, _)| *preset)
     }
 
+    /// The preset that the name at this place of [`Preset::names`] stands for.
+    pub const fn at(index: usize) -> Self {
+        ALL[index].0
+    }
+
     /// Every name, aliases included.
     pub fn names() -> impl Iterator<Item = &'static str> {
         ALL.iter().map(|(_, name)| *name)

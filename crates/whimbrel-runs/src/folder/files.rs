@@ -1,21 +1,19 @@
 //! What is written into a run's directory.
 
 use super::changes::HASH_MARK;
-use super::table;
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 use whimbrel_core::declare::{Role, Unit};
 use whimbrel_core::method::{Artifact, Tensor};
 use whimbrel_core::{Error, isa};
-use whimbrel_data::Standardization;
 use whimbrel_engine::metrics::number;
 use whimbrel_engine::{Ending, Outcome};
-use whimbrel_families::build::Plan;
-use whimbrel_families::completed::TableFacts;
-use whimbrel_families::completed::quoted;
 use whimbrel_families::failure::Result;
+use whimbrel_families::family::RunData;
+use whimbrel_families::files::{pretty, quoted};
+use whimbrel_families::job::{DataSource, Job};
 use whimbrel_families::load::Loaded;
-use whimbrel_families::spec::{DataSource, Job, Model};
+use whimbrel_families::plan::{Facts, Plan};
 
 /// Rows drawn into the picture of a two-dimensional mixture.
 const PREVIEW_ROWS: usize = 2000;
@@ -23,59 +21,30 @@ const PREVIEW_ROWS: usize = 2000;
 /// How the tensors of a model's preparation are named.
 const PREPARE: &str = "prepare.";
 
-/// What a run's files need to know of the data, once the rows themselves are gone.
-#[derive(Clone, Debug)]
-pub struct Facts {
-    /// Column names.
-    pub columns: Vec<String>,
-    /// Labels of the rows of a table with gaps; empty for others.
-    pub row_labels: Vec<String>,
-    /// Rows by client.
-    pub rows: Vec<Option<u64>>,
-    /// The data's hash; empty where nobody has seen them all.
-    pub hash: String,
-    /// Some rows of two-dimensional data, for the picture.
-    pub preview: Vec<[f64; 2]>,
-    /// What the reader did to the columns.
-    pub standardization: Option<Standardization>,
-    /// The two classes as the data have them, the one that became -1 first.
-    pub classes: Vec<String>,
-    /// What was observed of a table with gaps, where it was seen.
-    pub table: Option<TableFacts>,
-}
-
-impl Facts {
-    /// Takes note of what is needed later.
-    pub fn of(loaded: &Loaded) -> Self {
-        let rows = loaded.preview(PREVIEW_ROWS).filter(|_| loaded.columns.len() == 2);
-        let preview = rows.into_iter().flatten().map(|row| [row[0], row[1]]).collect();
-        let table = TableFacts::of(&loaded.clients);
-        Self {
-            columns: loaded.columns.clone(),
-            row_labels: table.as_ref().map_or_else(Vec::new, |table| table.rows.to_vec()),
-            rows: loaded.rows.clone(),
-            hash: loaded.hash.clone(),
-            preview,
-            standardization: loaded.standardization.clone(),
-            classes: loaded.classes.clone(),
-            table,
-        }
+/// Takes note of what is needed of the data once the run is over.
+pub fn run_data(job: &Job, loaded: &Loaded) -> RunData {
+    let rows = loaded.preview(PREVIEW_ROWS).filter(|_| loaded.columns.len() == 2);
+    let preview = rows.into_iter().flatten().map(|row| [row[0], row[1]]).collect();
+    RunData {
+        columns: loaded.columns.clone(),
+        row_labels: loaded.row_labels(),
+        rows: loaded.rows.clone(),
+        hash: loaded.hash.clone(),
+        preview,
+        standardization: loaded.standardization.clone(),
+        classes: loaded.classes.clone(),
+        remembered: job.fit.remember(loaded),
     }
 }
 
-impl Facts {
-    /// What a coordinator can say of data that it has not seen; `rows` by client, where known.
-    pub fn on_network(facts: &whimbrel_families::build::Facts, rows: Vec<Option<u64>>) -> Self {
-        Self {
-            columns: facts.columns.clone(),
-            row_labels: facts.rows.clone(),
-            rows,
-            hash: String::new(),
-            preview: Vec::new(),
-            standardization: None,
-            classes: facts.classes.clone(),
-            table: None,
-        }
+/// What a coordinator can say of data that it has not seen; `rows` by client, where known.
+pub fn unseen_data(facts: &Facts, rows: Vec<Option<u64>>) -> RunData {
+    RunData {
+        columns: facts.columns.clone(),
+        row_labels: facts.rows.clone(),
+        rows,
+        classes: facts.classes.clone(),
+        ..RunData::default()
     }
 }
 
@@ -96,7 +65,7 @@ pub fn resolved(job: &Job, hashes: &[(String, String)]) -> String {
 /// The content of `summary.json`.
 pub(super) fn summary(
     job: &Job,
-    facts: &Facts,
+    facts: &RunData,
     outcome: &Outcome,
     objective: Option<f64>,
     plan: &Plan,
@@ -107,7 +76,7 @@ pub(super) fn summary(
     put("name", job.name.clone().into());
     put("seed", job.seed.into());
     put("method", job.method.name().into());
-    put("model", job.model.name().into());
+    put("model", job.model.into());
     put("rounds", outcome.rounds.into());
     put("objective", objective.map_or(Value::Null, number));
     for measure in outcome.measures.iter().filter(|m| m.summary && m.role != Role::Objective) {
@@ -161,7 +130,7 @@ fn ending(ending: &Ending) -> String {
 }
 
 /// The content of `clients.csv`.
-pub(super) fn clients_csv(facts: &Facts, outcome: &Outcome) -> String {
+pub(super) fn clients_csv(facts: &RunData, outcome: &Outcome) -> String {
     let mut text = String::from("client,rows,rounds,bits_up,bits_down,loss\n");
     for (i, (name, tally)) in outcome.names.iter().zip(&outcome.tallies).enumerate() {
         let rows = facts.rows.get(i).copied().flatten().map_or(String::new(), |n| n.to_string());
@@ -176,7 +145,7 @@ pub(super) fn clients_csv(facts: &Facts, outcome: &Outcome) -> String {
 /// The content of `model.json`: the model's tensors, and what is needed to use it on new rows.
 pub(super) fn model_json(
     job: &Job,
-    facts: &Facts,
+    facts: &RunData,
     model: &Artifact,
     objective: Option<f64>,
 ) -> String {
@@ -187,16 +156,8 @@ pub(super) fn model_json(
         object.insert(tensor.name.clone(), nested(tensor));
     }
     object.insert("objective".into(), objective.map_or(Value::Null, number));
-    match &job.model {
-        Model::Gmm(_) => {
-            object.insert("covariance_kind".into(), job.model.covariance_name().into());
-        }
-        Model::Linear(regression) | Model::Logistic(regression) => {
-            object.insert("intercept".into(), regression.intercept.into());
-        }
-        Model::LowRank(key) => object.extend(table::model_keys(key, &facts.row_labels, model)),
-    }
-    let columns = used_columns(facts, model);
+    object.extend(job.fit.model_keys(facts, model));
+    let columns = facts.used_columns(model);
     if model.tensors.iter().any(|tensor| is_map(&tensor)) {
         let dropped: Vec<&String> =
             facts.columns.iter().filter(|column| !columns.contains(column)).collect();
@@ -226,16 +187,6 @@ pub(super) fn model_json(
 /// Of what the means, the covariances and the likelihood are.
 pub(super) fn space(model: &Artifact) -> &'static str {
     if model.tensor("prepare.axes").is_some() { "components" } else { "columns" }
-}
-
-/// The columns that a model reads: those that preparation left.
-pub(super) fn used_columns(facts: &Facts, model: &Artifact) -> Vec<String> {
-    match model.tensor("prepare.kept") {
-        None => facts.columns.clone(),
-        Some(kept) => {
-            kept.values.iter().filter_map(|at| facts.columns.get(*at as usize).cloned()).collect()
-        }
-    }
 }
 
 /// A tensor as nested lists.
@@ -268,11 +219,4 @@ pub(super) fn safetensors(model: &Artifact) -> Result<Vec<u8>> {
         views.push((&tensor.name, TensorView::new(Dtype::F64, shape, bytes).map_err(broken)?));
     }
     Ok(serialize(views, None).map_err(broken)?)
-}
-
-/// One key per line, lists on one line: easy to read and to compare.
-pub(super) fn pretty(value: &Value) -> String {
-    let Value::Object(object) = value else { return format!("{value}\n") };
-    let lines: Vec<String> = object.iter().map(|(k, v)| format!("  {}: {v}", json!(k))).collect();
-    format!("{{\n{}\n}}\n", lines.join(",\n"))
 }

@@ -1,6 +1,5 @@
 //! One summary of several seeds.
 
-use super::table::HELD_OUT;
 use serde_json::{Map, Value, json};
 use whimbrel_core::Measure;
 use whimbrel_core::declare::OverSeeds;
@@ -10,16 +9,22 @@ use whimbrel_engine::metrics::number;
 const COUNTS: [&str; 5] = ["rounds", "bits_up", "bits_down", "bits_eval", "seconds"];
 
 /// The summary of a job with several seeds, from those of its runs in order. Declared results get a
-/// mean, a standard deviation and the values themselves; declared counts a mean.
-pub fn aggregate(summaries: &[Map<String, Value>], measures: &[Measure]) -> Map<String, Value> {
+/// mean, a standard deviation and the values themselves, and so do the family's own `results`;
+/// declared counts get a mean.
+pub fn aggregate(
+    summaries: &[Map<String, Value>],
+    measures: &[Measure],
+    results: &[&str],
+) -> Map<String, Value> {
     let Some(first) = summaries.first() else { return Map::new() };
     let numbers = |key: &str| -> Option<Vec<f64>> {
         summaries.iter().map(|summary| summary.get(key)?.as_f64()).collect()
     };
     let mut object = first.clone();
     let declared = || measures.iter().filter(|measure| measure.summary);
+    let own = results.iter().copied();
     let results = declared().filter(|m| m.over_seeds != OverSeeds::Mean).map(|m| &*m.key);
-    for key in results.chain(HELD_OUT).filter(|key| first.contains_key(*key)) {
+    for key in results.chain(own).filter(|key| first.contains_key(*key)) {
         let value = numbers(key).map_or(Value::Null, |values| {
             let (mean, sd) = mean_sd(&values);
             let values: Value = values.iter().map(|x| number(*x)).collect();
@@ -64,7 +69,7 @@ mod tests {
             });
             object.as_object().unwrap().clone()
         };
-        let all = aggregate(&[run(1.0, 10), run(3.0, 20)], &[Measure::objective("")]);
+        let all = aggregate(&[run(1.0, 10), run(3.0, 20)], &[Measure::objective("")], &[]);
         assert_eq!(all["objective"]["mean"], 2.0);
         assert_eq!(all["objective"]["sd"], 2f64.sqrt());
         assert_eq!(all["objective"]["values"], json!([1.0, 3.0]));

@@ -6,7 +6,6 @@ use std::fs;
 use whimbrel_core::declare::Section;
 use whimbrel_core::{Error, Result};
 use whimbrel_families::Job;
-use whimbrel_families::spec::MethodKind;
 
 /// The file's name.
 pub(super) const EXHIBITS: &str = "exhibits.json";
@@ -34,9 +33,9 @@ impl Shown {
         Self {
             name: job.name.clone(),
             method: job.method.name().into(),
-            model: job.model.describe(),
+            model: job.fit.describe(),
             seed: job.seed,
-            pooled: job.method.kind == MethodKind::Em,
+            pooled: job.method.kind.pooled,
             sections,
         }
     }

@@ -13,14 +13,12 @@ use whimbrel::data::hash_file;
 use whimbrel::engine::journal::names;
 use whimbrel::engine::{Ending, Limits, run as run_chain};
 use whimbrel::families::Job;
-use whimbrel::families::build::Plan;
 use whimbrel::families::failure::{Failure, Result};
+use whimbrel::families::family::RunData;
 use whimbrel::families::load::{Loaded, file_hashes, load};
-use whimbrel::families::spec::MethodKind;
+use whimbrel::families::plan::Plan;
 use whimbrel::report::{RunView, format};
-use whimbrel::runs::{
-    Existing, Facts, RunDir, aggregate, findings, resolved, shortened, unconverged, verdict,
-};
+use whimbrel::runs::{Existing, RunDir, aggregate, resolved, run_data};
 
 /// The exit code of a run that was interrupted and saved.
 pub const INTERRUPTED: u8 = 130;
@@ -141,7 +139,7 @@ fn absolute(path: &Path) -> PathBuf {
 pub struct Ready {
     pub job: Job,
     loaded: Loaded,
-    facts: Facts,
+    data: RunData,
     hashes: Vec<(String, String)>,
     /// The plan of the first seed.
     plan: Plan,
@@ -162,7 +160,7 @@ impl Ready {
         let hashes = file_hashes(&job)?;
         let loaded = load(&job)?;
         let plan = Plan::new(&job, &loaded)?;
-        Ok(Self { facts: Facts::of(&loaded), job, loaded, hashes, plan })
+        Ok(Self { data: run_data(&job, &loaded), job, loaded, hashes, plan })
     }
 
     /// The same with the losses, late joins and numbers of a journal, which counts as one of its
@@ -180,12 +178,12 @@ impl Ready {
         let mut loaded = load(&job)?;
         number(&mut loaded, &job, &text)?;
         let plan = Plan::new(&job, &loaded)?.replaying(text);
-        Ok(Self { facts: Facts::of(&loaded), job, loaded, hashes, plan })
+        Ok(Self { data: run_data(&job, &loaded), job, loaded, hashes, plan })
     }
 
     /// The hash of its data.
     pub fn data_hash(&self) -> &str {
-        &self.facts.hash
+        &self.data.hash
     }
 
     /// Says what should be known before it runs.
@@ -226,7 +224,7 @@ impl Ready {
             summaries.push(done.summary);
         }
         let measures = dir.seeds().first().map_or_else(Vec::new, RunDir::measures);
-        let summary = aggregate(&summaries, &measures);
+        let summary = aggregate(&summaries, &measures, self.job.fit.spread_over_seeds());
         dir.finish_seeds(&summary)?;
         Ok(Executed { ending: last, rounds, summary, views })
     }
@@ -246,7 +244,7 @@ impl Ready {
             checkpoint_every: Duration::from_secs_f64(job.simulation.checkpoint_seconds),
             interrupt: &interrupt,
         };
-        let sends = job.method.kind != MethodKind::Em;
+        let sends = !job.method.kind.pooled;
         let name = match self.job.seeds {
             Some(_) => format!("{}, seed {}", job.name, job.seed),
             None => job.name.clone(),
@@ -264,16 +262,15 @@ impl Ready {
                 constants.collect::<Vec<_>>().join(", ")
             ));
         }
-        findings(&outcome.delivered).iter().for_each(|found| note(found));
-        let summary = dir.finish(job, &self.facts, &outcome, plan)?;
+        job.fit.findings(&outcome.delivered).iter().for_each(|found| note(found));
+        let finished = dir.finish(job, &self.data, &outcome, plan)?;
         for measure in &outcome.measures {
             let last = outcome.last.as_ref().and_then(|row| row.figure(&measure.key));
             let said = last.map_or_else(Vec::new, |value| measure.warnings(value));
             said.iter().for_each(|text| warning(&format!("{name}: {text}")));
         }
-        verdict(&summary).iter().for_each(|words| note(words));
-        unconverged(&summary).iter().for_each(|words| note(words));
-        shortened(job, &summary).iter().for_each(|words| note(words));
+        finished.notes.iter().for_each(|words| note(words));
+        let summary = finished.summary;
         let views = view::load_or_warn(dir);
         if self.job.seeds.is_some() {
             report::write_or_warn(&name, &views, &dir.path().join("report.html"));

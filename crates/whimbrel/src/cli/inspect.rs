@@ -3,17 +3,12 @@
 use super::messages::data as print;
 use serde_json::{Value, json};
 use std::path::Path;
-use whimbrel::data::{
-    ColumnSummary, CsvOptions, Dataset, TableGuess, guess_table, inspect, is_idx, read_csv,
-    read_idx_images, read_npy,
-};
+use whimbrel::data::{ColumnSummary, TableGuess, guess_table, inspect};
 use whimbrel::families::failure::Result;
+use whimbrel::families::load::read_any;
 
 /// The column that says who holds a row, unless another is named.
 const CLIENT: &str = "client";
-
-/// What bytes of images are divided by.
-const BYTE_SCALE: f64 = 255.0;
 
 /// Shows shape, types, missing cells and clients.
 pub fn inspect_command(file: &Path, client: Option<&str>, json: bool) -> Result<u8> {
@@ -82,23 +77,4 @@ fn words(table: &TableGuess) -> String {
         table.column.join("-"),
         table.value,
     )
-}
-
-/// A CSV or `.npy` file, or images, whose bytes are divided as a job does without being told.
-pub fn read_any(file: &Path, client: Option<&str>) -> Result<Dataset> {
-    if is_idx(file) {
-        return read_images(file, BYTE_SCALE);
-    }
-    if file.extension().is_some_and(|e| e == "npy") {
-        return Ok(read_npy(file)?);
-    }
-    let text = client.into_iter().map(String::from).collect();
-    Ok(read_csv(file, &CsvOptions { text, ..CsvOptions::default() })?)
-}
-
-/// Images as rows, each byte over `scale`.
-pub fn read_images(file: &Path, scale: f64) -> Result<Dataset> {
-    let images = read_idx_images(file)?;
-    let table = images.table(0..images.rows(), scale)?;
-    Ok(Dataset::from_table(&file.display().to_string(), table))
 }

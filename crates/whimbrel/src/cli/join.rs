@@ -13,7 +13,7 @@ use whimbrel::data::hash_file;
 use whimbrel::engine::checkpoint::write_atomically;
 use whimbrel::families::Offer;
 use whimbrel::families::failure::{Failure, Result};
-use whimbrel::families::spec::{Federation, Job};
+use whimbrel::families::job::{Federation, Job};
 use whimbrel::net::Invitation;
 use whimbrel::net::client::{Client, ClientSide, Ending, Enrolled, Participant, Setup};
 use whimbrel::net::tls::Identity;

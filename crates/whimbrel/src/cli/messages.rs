@@ -135,8 +135,3 @@ impl Observer for Progress {
         self.bar.set_message(text.join(", "));
     }
 }
-
-/// So many of a thing: "1 row", "2 rows".
-pub fn counted(n: usize, noun: &str) -> String {
-    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
-}

@@ -1,13 +1,11 @@
 //! One file per command.
 
-mod adapt;
 pub mod args;
 mod check;
 mod compare;
 mod demo;
 mod execute;
 mod federation;
-mod impute;
 mod inspect;
 mod join;
 pub mod messages;
@@ -45,8 +43,8 @@ pub fn dispatch(args: &Args) -> Result<u8> {
         Some(Command::Revoke { run, name, dead }) => federation::revoke_command(run, name, *dead),
         Some(Command::Status { run, json }) => federation::status_command(run, *json),
         Some(Command::Predict(predict)) => predict::predict_command(predict),
-        Some(Command::Impute(impute)) => impute::impute_command(impute),
-        Some(Command::Adapt(adapt)) => adapt::adapt_command(adapt),
+        Some(Command::Impute(impute)) => predict::impute_command(impute),
+        Some(Command::Adapt(adapt)) => predict::adapt_command(adapt),
         Some(Command::Data(DataCommand::Inspect { file, client, json })) => {
             inspect::inspect_command(file, client.as_deref(), *json)
         }

@@ -1,13 +1,12 @@
 //! `whimbrel new`: a job file to start from.
 
 use super::execute::in_text;
-use super::inspect::read_any;
 use super::messages::{data as print, note};
 use std::path::{Path, PathBuf};
 use whimbrel::core::Error;
 use whimbrel::data::{Dataset, Kind, guess_table};
 use whimbrel::families::failure::{Failure, Result};
-use whimbrel::families::load::family_of;
+use whimbrel::families::load::read_any;
 use whimbrel::families::{DataFacts, TableFacts, template};
 
 /// Names that people give to the column that says who holds a row.
@@ -58,7 +57,7 @@ fn look(file: &Path, job: Option<&Path>) -> Result<DataFacts> {
         row: table.row,
         column: table.column,
         value: table.value,
-        family: family_of(table.entries).name(),
+        entries: table.entries,
     });
     Ok(DataFacts {
         path: in_text(&seen_from(job, file))?.into(),

@@ -11,9 +11,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use whimbrel::core::Error;
 use whimbrel::engine::{Ending, Observer};
-use whimbrel::families::build::{Facts, Plan};
 use whimbrel::families::failure::{Failure, Result};
-use whimbrel::families::spec::{Clients, Federation, Quorum as QuorumKey};
+use whimbrel::families::job::{Clients, Federation, Quorum as QuorumKey};
+use whimbrel::families::plan::{Facts, Plan};
 use whimbrel::families::{Job, Offer};
 use whimbrel::net::coordinator::{Coordinator, Quorum, Rules, Setup};
 use whimbrel::net::dashboard::{About, Dashboard};
@@ -21,7 +21,7 @@ use whimbrel::net::registry::{Draft, Registry};
 use whimbrel::net::status::Board;
 use whimbrel::net::tls::{Identity, server_config};
 use whimbrel::net::{Invitation, Limits};
-use whimbrel::runs::{Existing, Facts as RunFacts, RunDir, resolved};
+use whimbrel::runs::{Existing, RunDir, resolved, unseen_data};
 
 /// What a client's folder gets of the run, beside the model.
 pub const TOLD: [&str; 2] = ["metrics.jsonl", "summary.json"];
@@ -149,13 +149,13 @@ fn run(
         Err(error) => return Err(error.into()),
     };
     let rows = vec![None; outcome.names.len()];
-    let run_facts = RunFacts::on_network(facts, rows);
+    let run_facts = unseen_data(facts, rows);
     let finish = || dir.finish(job, &run_facts, &outcome, plan);
-    let Some(summary) = insist(coordinator, finish)? else {
+    let Some(finished) = insist(coordinator, finish)? else {
         return Ok(Some(interrupted(args, dir)));
     };
     if args.json {
-        let mut object = summary;
+        let mut object = finished.summary;
         object.insert("run".into(), dir.path().display().to_string().into());
         data(&format!("{}\n", Value::Object(object)))?;
     }
@@ -205,7 +205,7 @@ fn dashboard(
     let local = listener.local_addr().map_err(fault)?;
     let about = About {
         method: job.method.name().into(),
-        model: job.model.describe(),
+        model: job.fit.describe(),
         version: env!("CARGO_PKG_VERSION").into(),
     };
     let folder = (!args.open_dashboard).then_some(run);

@@ -8,7 +8,7 @@ use std::path::Path;
 use whimbrel::core::Error;
 use whimbrel::data::{CsvOptions, Dataset, read_csv};
 use whimbrel::families::failure::Result;
-use whimbrel::families::start::read_object;
+use whimbrel::families::files::read_object;
 use whimbrel::report::{ClientView, RunView};
 use whimbrel::runs::RunDir;
 

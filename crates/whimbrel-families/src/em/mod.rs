@@ -1,0 +1,428 @@
+//! Mixtures by EM: `em`, `dem`, `fedem`, `vr-fedem`.
+
+pub mod keys;
+pub mod start;
+
+mod exhibits;
+mod outer_loops;
+mod plan;
+mod predict;
+mod prepare;
+
+use crate::failure::Result;
+use crate::family::{
+    Ended, Family, Fit, MethodKind, ModelKind, ModelUse, Predicted, Results, RunData, StagePlan,
+    Tables, refuse,
+};
+use crate::job::channel::UpRuleKind;
+use crate::job::method::length::{BATCH, EPOCHS, LOCAL_STEPS, REPLACEMENT, ROUNDS};
+use crate::job::method::step::STEP;
+use crate::job::method::stop::{EVALUATE, STOP};
+use crate::job::method::{ALLOW_DIVERGENCE, CHANNELS, MEMORY_MAX, WEIGHTS};
+use crate::job::participation::{PARTICIPATION, Participation};
+use crate::job::{Batch, DataSource, DownRule, Job, MemoryStart, Step, UpRule, codec};
+use crate::load::{Layout, Loaded};
+use crate::plan::{Common, Facts, Files};
+use crate::template::{DataFacts, Suggestion};
+use keys::{FORM, GMM, GmmKeys, INNER, Init, covariance_name};
+use plan::EmPlan;
+use serde_json::{Map, Value};
+use std::path::{Path, PathBuf};
+use whimbrel_core::method::Artifact;
+use whimbrel_job::key::{Key, Word};
+use whimbrel_job::reader::{Read, Source};
+use whimbrel_job::writer::{Writer, text};
+use whimbrel_methods::fedem::Form;
+use whimbrel_methods::settings::Weights;
+use whimbrel_models::gmm::Covariance;
+
+/// Mixtures by EM.
+pub static FAMILY: Em = Em;
+
+/// Mixtures by EM.
+pub struct Em;
+
+static ALONE: [&Key; 8] =
+    [&ROUNDS, &EPOCHS, &BATCH, &REPLACEMENT, &LOCAL_STEPS, &STEP, &EVALUATE, &STOP];
+static FEDERATED: [&Key; 14] = [
+    &CHANNELS,
+    &ROUNDS,
+    &EPOCHS,
+    &BATCH,
+    &REPLACEMENT,
+    &LOCAL_STEPS,
+    &STEP,
+    &PARTICIPATION,
+    &WEIGHTS,
+    &FORM,
+    &EVALUATE,
+    &STOP,
+    &ALLOW_DIVERGENCE,
+    &MEMORY_MAX,
+];
+static REDUCED: [&Key; 15] = [
+    &CHANNELS,
+    &ROUNDS,
+    &EPOCHS,
+    &BATCH,
+    &REPLACEMENT,
+    &LOCAL_STEPS,
+    &INNER,
+    &STEP,
+    &PARTICIPATION,
+    &WEIGHTS,
+    &FORM,
+    &EVALUATE,
+    &STOP,
+    &ALLOW_DIVERGENCE,
+    &MEMORY_MAX,
+];
+
+static MODELS: [ModelKind; 1] =
+    [ModelKind { word: Word { name: "gmm", doc: "a Gaussian mixture" }, keys: &GMM }];
+static METHODS: [MethodKind; 4] = [
+    method("em", "pooled EM: one client holds everything", &ALONE, UpRuleKind::Plain),
+    method(
+        "dem",
+        "distributed EM without memories, the naive method",
+        &FEDERATED,
+        UpRuleKind::Plain,
+    ),
+    method(
+        "fedem",
+        "FedEM: compressed differences to memories, partial participation",
+        &FEDERATED,
+        UpRuleKind::Memory,
+    ),
+    method(
+        "vr-fedem",
+        "FedEM with variance reduction: minibatches correct a full pass that each client makes now \
+         and then",
+        &REDUCED,
+        UpRuleKind::Memory,
+    ),
+];
+
+const EM: &str = "em";
+const DEM: &str = "dem";
+const VR_FEDEM: &str = "vr-fedem";
+
+const fn method(
+    name: &'static str,
+    doc: &'static str,
+    keys: &'static [&'static Key],
+    up_rule: UpRuleKind,
+) -> MethodKind {
+    MethodKind {
+        word: Word { name, doc },
+        algorithm: name,
+        preset: None,
+        keys,
+        names_presets: false,
+        // The one method without `participation`, and the one with `inner`.
+        pooled: keys.len() == ALONE.len(),
+        auto_batch: keys.len() == REDUCED.len(),
+        up_rule,
+        weights: Weights::Samples,
+    }
+}
+
+impl Family for Em {
+    fn name(&self) -> &'static str {
+        "em"
+    }
+
+    fn models(&self) -> &'static [ModelKind] {
+        &MODELS
+    }
+
+    fn methods(&self) -> &'static [MethodKind] {
+        &METHODS
+    }
+
+    fn read(&self, tables: &Tables<'_>) -> Read<Box<dyn Fit>> {
+        let gmm = GmmKeys::read(tables.model);
+        let inner = tables.method.read(&INNER, keys::read_inner);
+        let form = tables.method.optional(&FORM, |v| v.named(&keys::FORMS));
+        let method = tables.method_kind.algorithm;
+        Ok(Box::new(EmFit { method, gmm: gmm?, inner: inner?, form: form? }))
+    }
+
+    fn suggest(&self, _: Option<&DataFacts>) -> Option<Suggestion> {
+        let codec = "{ kind = \"dithering\", levels = 1 }";
+        Some(Suggestion {
+            model: "gmm",
+            model_keys: vec![
+                (&keys::COMPONENTS, "2".into()),
+                (&keys::COVARIANCE, "\"tied\"".into()),
+                (&keys::INIT, "\"federated-kmeans\"".into()),
+            ],
+            method: "fedem",
+            method_keys: vec![
+                (&ROUNDS, "200".into()),
+                (&BATCH, "\"full\"".into()),
+                (&STEP, "\"auto\"".into()),
+                (&PARTICIPATION, "1.0".into()),
+            ],
+            uplink_keys: vec![(&codec::CODEC, codec.into())],
+        })
+    }
+}
+
+/// What a job asks: a mixture, and how EM runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EmFit {
+    /// The algorithm.
+    pub method: &'static str,
+    /// The mixture and where it starts.
+    pub gmm: GmmKeys,
+    /// Rounds of an outer loop of vr-fedem; `None`: as its theorem has it, or no loops.
+    pub inner: Option<u32>,
+    /// What travels down and up; `None` until the downlink is known, and where there is no choice.
+    pub form: Option<Form>,
+}
+
+impl EmFit {
+    /// Whether client and server are one.
+    pub(crate) fn is_pooled(&self) -> bool {
+        self.method == EM
+    }
+
+    /// Whether minibatches correct full passes.
+    pub(crate) fn reduces_variance(&self) -> bool {
+        self.method == VR_FEDEM
+    }
+}
+
+impl Fit for EmFit {
+    fn describe(&self) -> String {
+        let settings = &self.gmm.settings;
+        let (k, covariance) = (settings.components, covariance_name(&settings.covariance));
+        format!("gmm, {k} components, {covariance}")
+    }
+
+    fn write_model(&self, out: &mut Writer) {
+        self.gmm.write(out);
+    }
+
+    fn write_method(&self, out: &mut Writer) {
+        if self.reduces_variance() {
+            out.put(&INNER, self.inner.map_or_else(|| text("auto"), |inner| inner.to_string()));
+        }
+        if let Some(form) = self.form {
+            out.put(&FORM, text(keys::FORMS.name(form)));
+        }
+    }
+
+    /// The paper's form over an exact downlink; over others the one that every downlink can carry.
+    fn resolve(&mut self, downlink_is_exact: bool) {
+        if !self.is_pooled() {
+            let usual = if downlink_is_exact { Form::Pair } else { Form::State };
+            self.form.get_or_insert(usual);
+        }
+    }
+
+    fn check(&self, job: &Job, source: &Source<'_>) {
+        self.check_step(job, source);
+        self.check_memories(job, source);
+        self.check_width(job, source);
+        self.check_stream(job, source);
+        self.check_downlink(job, source);
+    }
+
+    fn paths_mut(&mut self) -> Vec<&mut PathBuf> {
+        match &mut self.gmm.init {
+            Init::File(path) => vec![path],
+            Init::Moments | Init::FederatedKmeans | Init::Examples => Vec::new(),
+        }
+    }
+
+    fn layout(&self) -> Layout {
+        Layout::Rows
+    }
+
+    fn plan(
+        &self,
+        common: &Common,
+        facts: &Facts,
+        rows: Option<&Loaded>,
+        files: Files<'_>,
+    ) -> Result<Box<dyn StagePlan>> {
+        Ok(Box::new(EmPlan::new(common, self, facts, rows, files)?))
+    }
+
+    fn check_served(&self, _: &Job) -> Result<()> {
+        if self.is_pooled() {
+            return refuse("em pools all rows in one place", "use kind = \"fedem\" in [method]");
+        }
+        if self.gmm.init == Init::Examples {
+            return refuse(
+                "init = \"examples\" sends rows of the clients to the server",
+                "use init = \"federated-kmeans\" or \"moments\" in [model]",
+            );
+        }
+        Ok(())
+    }
+
+    fn hide_paths(&mut self, plan: &dyn StagePlan, elsewhere: &dyn Fn(&str) -> PathBuf) {
+        if let Init::File(path) = &mut self.gmm.init {
+            *path = elsewhere("json");
+        }
+        // A known covariance may have come with the start; clients whiten their rows by it.
+        if let Some(plan) = plan.as_any().downcast_ref::<EmPlan>()
+            && let Some(values) = plan.known_covariance()
+        {
+            self.gmm.settings.covariance = Covariance::Known(values.to_vec());
+        }
+    }
+
+    fn model_keys(&self, _: &RunData, _: &Artifact) -> Map<String, Value> {
+        let kind = covariance_name(&self.gmm.settings.covariance);
+        Map::from_iter([("covariance_kind".into(), kind.into())])
+    }
+
+    fn results(&self, ended: &Ended<'_>) -> Result<Results> {
+        let model = ended.outcome.delivered.last();
+        // Rows of the data do not lie among components.
+        let drawn = model.filter(|model| model.tensor("prepare.axes").is_none());
+        let sections = drawn.and_then(|model| {
+            exhibits::section(model, &ended.data.used_columns(model), &ended.data.preview)
+        });
+        Ok(Results { sections: sections.into_iter().collect(), ..Results::default() })
+    }
+
+    fn predict(&self, model: &ModelUse<'_>, file: &Path) -> Result<Predicted> {
+        predict::predict(model, file)
+    }
+}
+
+impl EmFit {
+    fn check_step(&self, job: &Job, source: &Source<'_>) {
+        let report = |what: &str, hint: &str| {
+            source.report_at(&["method", "step"], what, hint);
+        };
+        let everyone = job.method.participation == Participation::Probability(1.0);
+        match job.method.step {
+            Step::OverL(_) | Step::OverLRoot => report(
+                "the EM methods have no smoothness constant L",
+                "write step = \"auto\", \"theory\" or a number",
+            ),
+            Step::Theory if self.method == DEM => report(
+                "no theorem bounds the step of dem: with compression or partial participation it \
+                 need not converge",
+                "give a number, or use kind = \"fedem\"",
+            ),
+            Step::Theory if self.reduces_variance() && !everyone => report(
+                "the theorems about vr-fedem are for everyone taking part in every round",
+                "give a number, write \"auto\", or take `participation` out",
+            ),
+            Step::Theory if !job.downlink.is_exact() => report(
+                &format!(
+                    "no theorem bounds the step of {} over a compressed downlink",
+                    self.method
+                ),
+                "give a number, or send the state exactly",
+            ),
+            _ => {}
+        }
+        if job.method.stop.excess_loss.is_some() {
+            source.report_at(
+                &["method", "stop", "excess_loss"],
+                "`excess_loss` has no meaning for the EM methods: their minimum is not known",
+                "take `excess_loss` out",
+            );
+        }
+    }
+
+    fn check_memories(&self, job: &Job, source: &Source<'_>) {
+        let has_memory = matches!(job.uplink.rule, UpRule::Memory { .. } | UpRule::MemoryOff);
+        if self.method == DEM && has_memory {
+            let (place, what) = match job.method.channels {
+                Some(preset) => (
+                    ["method", "channels"],
+                    format!(
+                        "dem is the naive method without memories, and {}'s uplink has one",
+                        preset.name()
+                    ),
+                ),
+                None => (["uplink", "rule"], "dem is the naive method without memories".into()),
+            };
+            source.report_at(&place, what, "use kind = \"fedem\" in [method]");
+        }
+    }
+
+    fn check_width(&self, job: &Job, source: &Source<'_>) {
+        let width = match &job.data.source {
+            DataSource::Mixture(mixture) => Some(mixture.means[0].len()),
+            DataSource::Csv(csv) => csv.columns.as_ref().map(Vec::len),
+            _ => None,
+        };
+        // Principal components have a covariance of their own.
+        let width = job.data.prepare.pca.or(width);
+        if let (Covariance::Known(values), Some(width)) = (&self.gmm.settings.covariance, width)
+            && !values.is_empty()
+            && values.len() != width * width
+        {
+            let size = values.len().isqrt();
+            source.report_at(
+                &["model", "known_covariance"],
+                format!("a covariance of size {size} for rows of {width} numbers"),
+                "it has one row and one column for each column of the data, or principal component",
+            );
+        }
+    }
+
+    fn check_stream(&self, job: &Job, source: &Source<'_>) {
+        if !matches!(&job.data.source, DataSource::Mixture(mixture) if mixture.stream) {
+            return;
+        }
+        let hint = "write stream = false, or use kind = \"fedem\" in [method]";
+        if self.reduces_variance() {
+            source.report_at(
+                &["data", "stream"],
+                "vr-fedem starts each outer loop with a pass over all rows: a stream has no end",
+                hint,
+            );
+        } else if self.is_pooled() {
+            source.report_at(
+                &["data", "stream"],
+                "em pools the rows of all clients: a stream has no end to pool",
+                hint,
+            );
+        } else if job.method.batch == Batch::Full {
+            source.report_at(
+                &["method", "batch"],
+                "a stream of rows has no full batch",
+                "give `batch` as a number of rows",
+            );
+        }
+    }
+
+    fn check_downlink(&self, job: &Job, source: &Source<'_>) {
+        let degraded = matches!(job.downlink.rule, DownRule::Degraded { .. });
+        let published = match self.form {
+            Some(Form::Pair) => "the pair (S, theta)",
+            Some(Form::Lean) => "theta",
+            Some(Form::State) | None => return,
+        };
+        if degraded && !job.downlink.is_exact() {
+            source.report_at(
+                &["method", "form"],
+                format!(
+                    "a degraded downlink replaces the server's state by what clients decode, and \
+                     {published} is not that state"
+                ),
+                "write form = \"state\"",
+            );
+        }
+    }
+
+    /// Rounds and passes over the rows before the first sampled cohort: the first statistic is a
+    /// round of everyone, and memories that start at the field take another pass.
+    pub(crate) fn opening(job: &Job) -> (u32, f64) {
+        match &job.uplink.rule {
+            UpRule::Memory { start: MemoryStart::Oracle, .. } => (1, 2.0),
+            _ => (1, 1.0),
+        }
+    }
+}

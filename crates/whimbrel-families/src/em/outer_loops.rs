@@ -1,0 +1,90 @@
+//! What a client computes for an upload; and of vr-fedem the outer loops, whose length and minibatches a
+//! job may leave to the theorem.
+
+use super::EmFit;
+use crate::failure::Result;
+use crate::job::Batch as BatchKey;
+use crate::plan::{Common, Work};
+use whimbrel_codec::channel::{UpRule, Uplink, em_alpha};
+use whimbrel_core::Error;
+use whimbrel_methods::fedem::{Batch, Estimator};
+use whimbrel_methods::spider::{Spider, usual_batch, usual_inner};
+
+/// The work behind an upload, with numbers for `inner = "auto"` and `batch = "auto"`.
+pub(super) fn work(common: &Common, asked: &EmFit, uplinks: &[Uplink]) -> Result<Work> {
+    let method = &common.job.method;
+    if !asked.reduces_variance() {
+        return Ok(common.work());
+    }
+    let omega = omega(uplinks);
+    let inner = match (asked.inner, rows_mean(common)) {
+        (Some(inner), _) => inner,
+        (None, Some(rows)) => usual_inner(rows, omega),
+        (None, None) => {
+            let error = Error::config(
+                "inner = \"auto\" needs the number of all rows, which is not known before clients come",
+            )
+            .hint("give `inner` in [method], such as inner = 20");
+            return Err(error.into());
+        }
+    };
+    let batch = match method.batch {
+        BatchKey::Auto { replacement, local_steps } => {
+            Batch::Sample { size: usual_batch(inner, omega), replacement, local_steps }
+        }
+        BatchKey::Full | BatchKey::Mini { .. } => common.batch(),
+    };
+    Ok(Work { estimator: Estimator::Spider { inner }, batch })
+}
+
+/// What the step of vr-fedem depends on; none for other methods.
+pub(super) fn spider(work: &Work, common: &Common, uplinks: &[Uplink]) -> Option<Spider> {
+    let Estimator::Spider { inner } = work.estimator else { return None };
+    let alpha = |uplink: &Uplink| match uplink.rule() {
+        UpRule::Memory { alpha } => *alpha,
+        UpRule::Plain | UpRule::Feedback => em_alpha(one_omega(uplink)),
+    };
+    // Without a number of rows, a minibatch is taken at its word.
+    let rows = rows_mean(common).map_or(u64::MAX, |rows| rows as u64);
+    Some(Spider {
+        inner,
+        batch: work.batch.expectations(rows) as f64,
+        omega: omega(uplinks),
+        alpha: uplinks.iter().map(alpha).fold(1.0, f64::min),
+        clients: common.clients as f64,
+    })
+}
+
+/// The largest variance constant of the uplinks in use.
+pub(super) fn omega(uplinks: &[Uplink]) -> f64 {
+    uplinks.iter().map(one_omega).fold(0.0, f64::max)
+}
+
+/// For a biased codec `1/delta - 1`, with `delta` its contraction.
+fn one_omega(uplink: &Uplink) -> f64 {
+    let contraction = || uplink.codec().contraction(uplink.dimension());
+    uplink.omega().or_else(|| Some(1.0 / contraction()? - 1.0)).unwrap_or(0.0)
+}
+
+/// The loops in use.
+pub(super) fn note(work: &Work) -> Option<String> {
+    let Estimator::Spider { inner } = work.estimator else { return None };
+    let rows = match work.batch {
+        Batch::Full => "all rows".to_owned(),
+        Batch::Sample { size: 1, .. } => "1 row".to_owned(),
+        Batch::Sample { size, .. } => format!("{size} rows"),
+    };
+    Some(format!("outer loops of {inner} rounds, minibatches of {rows}"))
+}
+
+pub(super) fn warning(work: &Work) -> Option<String> {
+    let idle = matches!(work, Work { estimator: Estimator::Spider { .. }, batch: Batch::Full });
+    idle.then(|| {
+        "full batches have no variance to reduce: vr-fedem is then fedem at twice the work".into()
+    })
+}
+
+/// `m`: the rows of a client, on average.
+fn rows_mean(common: &Common) -> Option<f64> {
+    Some(common.total_rows? as f64 / common.clients.max(1) as f64)
+}

@@ -1,0 +1,94 @@
+//! A fitted mixture on new rows: labels, log-densities and responsibilities.
+
+use super::start::read_init;
+use crate::failure::Result;
+use crate::family::{ModelUse, Predicted};
+use crate::load::{read_any, read_images};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::path::Path;
+use whimbrel_core::ClientData;
+use whimbrel_data::{Features, is_idx};
+use whimbrel_methods::prepare::Preparation;
+use whimbrel_models::LatentModel;
+use whimbrel_models::gmm::{Covariance, Gmm, GmmParameters, GmmSettings};
+
+/// Label, log-density and responsibilities of each row.
+pub(super) fn predict(run: &ModelUse<'_>, file: &Path) -> Result<Predicted> {
+    let (model, theta, columns) = load_model(run)?;
+    let projection = load_projection(run, columns.len())?;
+    if projection.as_ref().map_or(columns.len(), Preparation::width) != theta.columns() {
+        return Err(run.broken("`means` and `columns` do not fit each other"));
+    }
+    let data = match run.model.get("byte_scale").and_then(Value::as_f64) {
+        Some(scale) if is_idx(file) => read_images(file, scale)?,
+        _ => read_any(file, None)?,
+    };
+    let features = data.features(&Features::Listed(&columns))?;
+    let table = data.table(&features)?;
+    let rows = table.rows();
+    let bound = match &projection {
+        None => model.bind(&ClientData::Table(table))?,
+        Some(map) => model.data_from_rows(&map.forward(&table.values, columns.len())?)?,
+    };
+    let found = model.responsibilities(&theta, &bound)?;
+    let k = model.components();
+    let mut text = String::from("row,label,log_density");
+    for component in 1..=k {
+        let _ = write!(text, ",p{component}");
+    }
+    text.push('\n');
+    for row in 0..rows {
+        let _ = write!(text, "{},{},{}", row + 1, found.labels[row] + 1, found.log_density[row]);
+        for p in &found.responsibilities[row * k..(row + 1) * k] {
+            let _ = write!(text, ",{p}");
+        }
+        text.push('\n');
+    }
+    let mean = found.log_density.iter().sum::<f64>() / rows as f64;
+    Ok(Predicted {
+        text,
+        rows,
+        figures: vec![("mean_log_density", json!(mean))],
+        words: match &projection {
+            None => format!("mean log-density {mean:.6}"),
+            Some(map) => format!("mean log-density {mean:.6} of {} components", map.width()),
+        },
+    })
+}
+
+/// The mixture of a `model.json`, and the columns it was fitted to.
+fn load_model(run: &ModelUse<'_>) -> Result<(Gmm, GmmParameters, Vec<String>)> {
+    let init = read_init(&run.path())?;
+    let columns = run.columns()?;
+    let covariance = match run.model.get("covariance_kind").and_then(Value::as_str) {
+        Some("known") => Covariance::Known(init.covariance.clone()),
+        Some("tied") => Covariance::Tied,
+        Some("diagonal") => Covariance::Diagonal,
+        Some("full") => Covariance::Full,
+        _ => return Err(run.broken("`covariance_kind` must be known, tied, diagonal or full")),
+    };
+    let model = Gmm::new(GmmSettings::new(init.weights.len(), init.columns, covariance))?;
+    let theta = model.parameters(&init.weights, &init.means, &init.covariance)?;
+    Ok((model, theta, columns))
+}
+
+/// The map to the components that a mixture was fitted to; none for one of the columns.
+fn load_projection(run: &ModelUse<'_>, columns: usize) -> Result<Option<Preparation>> {
+    let object = run.model;
+    let Some(axes) = object.get("prepare").and_then(|prepare| prepare.get("axes")) else {
+        return Ok(None);
+    };
+    let list = |value: &Value| -> Option<Vec<f64>> {
+        value.as_array()?.iter().map(|x| x.as_f64().filter(|x| x.is_finite())).collect()
+    };
+    let of = |name: &str| object.get("prepare")?.get(name).and_then(list);
+    let rows = axes.as_array().and_then(|rows| rows.iter().map(list).collect::<Option<Vec<_>>>());
+    let (Some(means), Some(scales), Some(axes)) = (of("means"), of("scales"), rows) else {
+        return Err(run.broken("`prepare` must hold lists of numbers: means, scales and axes"));
+    };
+    let kept = (0..columns).collect();
+    let map = Preparation::from_parts(kept, means, scales, Some(axes.concat()));
+    let map = map.map_err(|e| run.broken(&format!("`prepare`: {e}")))?;
+    Ok(Some(map))
+}

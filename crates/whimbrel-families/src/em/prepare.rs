@@ -1,0 +1,181 @@
+//! Stages that prepare the rows of a mixture, and what is known of them before they run.
+
+use super::EmFit;
+use super::keys::Init;
+use crate::failure::Result;
+use crate::job::{Job, Prepare};
+use crate::load::Loaded;
+use crate::plan::Common;
+use std::sync::Arc;
+use whimbrel_core::method::{Artifact, Bind, Evaluate};
+use whimbrel_core::{ClientData, ClientId, DynMethod, Erased, Error};
+use whimbrel_engine::Stage;
+use whimbrel_methods::federated::BindRows;
+use whimbrel_methods::once::Once;
+use whimbrel_methods::prepare::{Columns, Pca, Preparation, Prepared};
+
+/// Columns that a message names one by one.
+const NAMED_MAX: usize = 8;
+
+/// What a job does to its rows before the fit.
+#[derive(Clone, Debug)]
+pub(super) struct Preparing {
+    asked: Prepare,
+    /// How many columns the data have.
+    columns: usize,
+    /// Those with one value in every row of every client that is there from the start.
+    constant: Vec<String>,
+}
+
+impl Preparing {
+    /// Where the rows are here to look at.
+    pub fn seen(common: &Common, loaded: &Loaded) -> Result<Self> {
+        let constant = constant_columns(common, loaded);
+        Self { constant, ..Self::asked(&common.job, loaded.columns.len()) }.checked()
+    }
+
+    /// Where they are not: which columns are constant shows once clients have sent their sums.
+    pub fn unseen(common: &Common, asked: &EmFit, columns: usize) -> Result<Self> {
+        let preparing = Self::asked(&common.job, columns);
+        let file = matches!(asked.gmm.init, Init::File(_));
+        let Prepare { drop_constant, pca, .. } = preparing.asked;
+        if drop_constant && pca.is_none() && file {
+            let error = Error::config(
+                "how many columns drop_constant leaves shows only once clients have joined, so an \
+                 init file cannot be for them",
+            )
+            .hint("list the columns that vary with `columns`, or use another `init`");
+            return Err(error.into());
+        }
+        preparing.checked()
+    }
+
+    fn asked(job: &Job, columns: usize) -> Self {
+        Self { asked: job.data.preparation(), columns, constant: Vec::new() }
+    }
+
+    fn checked(self) -> Result<Self> {
+        if self.left() == 0 {
+            return Err(Error::data("every column is constant: there is nothing to fit").into());
+        }
+        if let Some(components) = self.asked.pca {
+            Pca::new(self.left(), components)?;
+        }
+        Ok(self)
+    }
+
+    pub fn is_something(&self) -> bool {
+        self.asked.is_something()
+    }
+
+    /// How many stages there are: one for single columns, one for pairs.
+    pub fn stages(&self) -> usize {
+        usize::from(self.is_something()) + usize::from(self.asked.pca.is_some())
+    }
+
+    /// How many numbers a prepared row will have, as far as the data tell.
+    pub fn width(&self) -> usize {
+        self.asked.pca.unwrap_or(self.left())
+    }
+
+    /// How many columns are left of the data's.
+    fn left(&self) -> usize {
+        self.columns - if self.asked.drop_constant { self.constant.len() } else { 0 }
+    }
+
+    /// The first stage, or the second where that has delivered.
+    pub fn build(
+        &self,
+        common: &Common,
+        found: Option<Preparation>,
+    ) -> whimbrel_core::Result<Stage> {
+        Ok(match (found, self.asked.pca) {
+            (Some(found), Some(components)) => {
+                let pca = Pca::new(found.width(), components)?;
+                common.quiet("principal components", bound(Once(pca), Some(found)))
+            }
+            _ => {
+                let Prepare { drop_constant, standardize, pca } = self.asked;
+                let centre = standardize || pca.is_some();
+                let columns = self.columns;
+                let stage = Columns { columns, drop_constant, standardize, centre };
+                common.quiet("columns", bound(Once(stage), None))
+            }
+        })
+    }
+
+    /// What a stage would deliver if no column were constant.
+    pub fn stand_in(&self, index: usize) -> Artifact {
+        match (index, self.asked.pca) {
+            (1, Some(components)) => Pca::stand_in(self.columns, components),
+            _ => Columns::stand_in(self.columns),
+        }
+    }
+
+    pub fn warnings(&self) -> Vec<String> {
+        if self.asked.drop_constant || self.asked.pca.is_some() || self.constant.is_empty() {
+            return Vec::new();
+        }
+        let (names, are) = named(&self.constant);
+        vec![format!("{names} {are} constant: set drop_constant in [data.prepare], or reg_covar")]
+    }
+
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.asked.drop_constant && !self.constant.is_empty() {
+            let (names, are) = named(&self.constant);
+            notes.push(format!("{names} {are} constant, and left out"));
+        }
+        if let Some(components) = self.asked.pca {
+            notes.push(format!(
+                "likelihoods are those of {components} principal components, not of the columns"
+            ));
+        }
+        notes
+    }
+}
+
+/// A stage's method over rows as they are, or prepared.
+pub(super) fn bound<M>(method: M, preparation: Option<Preparation>) -> Arc<dyn DynMethod>
+where
+    M: Evaluate,
+    BindRows: Bind<M>,
+{
+    match preparation {
+        None => Arc::new(Erased(method, BindRows)),
+        Some(preparation) => Arc::new(Erased(method, Prepared { preparation, then: BindRows })),
+    }
+}
+
+/// Columns with one value in every row of every table; of clients that join late the stages before
+/// the fit know nothing.
+fn constant_columns(common: &Common, loaded: &Loaded) -> Vec<String> {
+    let mut first: Option<Vec<f64>> = None;
+    let mut varies = vec![false; loaded.columns.len()];
+    for (id, (_, data)) in loaded.clients.iter().enumerate() {
+        let ClientData::Table(table) = data else { return Vec::new() };
+        if common.faults.late.contains_key(&ClientId(id as u32)) {
+            continue;
+        }
+        for i in 0..table.rows() {
+            let row = table.row(i);
+            let first = first.get_or_insert_with(|| row.to_vec());
+            for ((v, x), f) in varies.iter_mut().zip(row).zip(first.iter()) {
+                *v |= x != f;
+            }
+        }
+    }
+    let names = loaded.columns.iter().zip(varies);
+    names.filter(|(_, varies)| !varies).map(|(name, _)| name.clone()).collect()
+}
+
+/// Columns in words, and the verb that follows.
+fn named(columns: &[String]) -> (String, &'static str) {
+    let some: Vec<String> = columns.iter().take(NAMED_MAX).map(|c| format!("`{c}`")).collect();
+    let some = some.join(", ");
+    match columns.len() {
+        1 => (format!("column {some}"), "is"),
+        n if n > NAMED_MAX => (format!("{n} columns ({some} and so on)"), "are"),
+        _ => (format!("columns {some}"), "are"),
+    }
+}

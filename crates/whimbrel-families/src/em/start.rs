@@ -1,0 +1,96 @@
+//! Files that a job starts from: `init.json` and first memories.
+
+use crate::failure::{Failure, Result};
+use crate::files::{file_error, parse, read_object};
+use serde_json::Value;
+use std::path::Path;
+
+/// A mixture as a person or an earlier run wrote it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InitFile {
+    /// The weights.
+    pub weights: Vec<f64>,
+    /// The means, component after component.
+    pub means: Vec<f64>,
+    /// The covariance(s), row-major, one after the other; variances for a diagonal mixture; empty
+    /// where the file has none.
+    pub covariance: Vec<f64>,
+    /// Numbers per mean.
+    pub columns: usize,
+}
+
+/// Reads `{"weights": [..], "means": [[..]], "covariance": [[..]]}` (or `covariances`). A run's
+/// `model.json` has this form, too.
+pub fn read_init(path: &Path) -> Result<InitFile> {
+    let object = read_object(path)?;
+    let fail = |what: String| Failure::from(file_error(path, what));
+    let weights = numbers(object.get("weights").ok_or_else(|| fail(missing("weights")))?)
+        .ok_or_else(|| fail("`weights` must be a list of finite numbers".into()))?;
+    let means = object.get("means").ok_or_else(|| fail(missing("means")))?;
+    let rows: Option<Vec<Vec<f64>>> =
+        means.as_array().map(|rows| rows.iter().map(numbers).collect()).unwrap_or(None);
+    let rows =
+        rows.ok_or_else(|| fail("`means` must be a list of lists of finite numbers".into()))?;
+    let columns = rows.first().map_or(0, Vec::len);
+    if columns == 0 || rows.iter().any(|row| row.len() != columns) {
+        return Err(fail("`means` must hold lists of one length, at least 1".into()));
+    }
+    if rows.len() != weights.len() {
+        return Err(fail(format!("{} weights but {} means", weights.len(), rows.len())));
+    }
+    let covariance = match object.get("covariance").or_else(|| object.get("covariances")) {
+        None => Vec::new(),
+        Some(value) => matrices(value, columns).map_err(fail)?,
+    };
+    Ok(InitFile { weights, means: rows.concat(), covariance, columns })
+}
+
+/// Reads a first memory: a JSON list of as many numbers as the statistic has.
+pub fn read_memory(path: &Path, length: usize) -> Result<Vec<f64>> {
+    let value: Value = parse(path)?;
+    let memory = numbers(&value).ok_or_else(|| {
+        file_error(path, "a first memory is a JSON list of finite numbers".into())
+    })?;
+    if memory.len() != length {
+        let what = format!("it holds {} numbers, the statistic has {length}", memory.len());
+        return Err(file_error(path, what).into());
+    }
+    Ok(memory)
+}
+
+fn missing(key: &str) -> String {
+    format!("`{key}` is missing")
+}
+
+fn numbers(value: &Value) -> Option<Vec<f64>> {
+    value.as_array()?.iter().map(|v| v.as_f64().filter(|x| x.is_finite())).collect()
+}
+
+/// One matrix, or one matrix or row of variances per component, as one list, last index fastest.
+fn matrices(value: &Value, columns: usize) -> Result<Vec<f64>, String> {
+    fn level(value: &Value, columns: usize, flat: &mut Vec<f64>) -> Result<(), String> {
+        let items = value.as_array().ok_or_else(wrong_form)?;
+        if items.iter().any(Value::is_array) {
+            return items.iter().try_for_each(|item| level(item, columns, flat));
+        }
+        let row = numbers(value).ok_or_else(wrong_form)?;
+        if row.len() != columns {
+            return Err(format!(
+                "a row of `covariance` has {} numbers, a mean has {columns}",
+                row.len()
+            ));
+        }
+        flat.extend(row);
+        Ok(())
+    }
+    if !value.as_array().is_some_and(|rows| rows.iter().all(Value::is_array)) {
+        return Err(wrong_form());
+    }
+    let mut flat = Vec::new();
+    level(value, columns, &mut flat)?;
+    Ok(flat)
+}
+
+fn wrong_form() -> String {
+    "`covariance` must be a list of lists of finite numbers, or a list of such matrices".into()
+}

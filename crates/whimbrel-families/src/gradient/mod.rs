@@ -1,0 +1,274 @@
+//! Regressions by gradients: `sgd` and its channel presets.
+
+pub mod keys;
+
+mod optimum;
+mod plan;
+mod predict;
+
+use crate::failure::Result;
+use crate::family::{
+    Family, Fit, MethodKind, ModelKind, ModelUse, Predicted, RunData, StagePlan, Tables, refuse,
+};
+use crate::job::channel::UpRuleKind;
+use crate::job::method::length::{BATCH, EPOCHS, LOCAL_STEPS, REPLACEMENT, ROUNDS};
+use crate::job::method::step::STEP;
+use crate::job::method::stop::{EVALUATE, STOP};
+use crate::job::method::{ALLOW_DIVERGENCE, CHANNELS, MEMORY_MAX, WEIGHTS};
+use crate::job::participation::PARTICIPATION;
+use crate::job::preset::PRESETS;
+use crate::job::{DownRule, Feedback, Job, MemoryStart, Step, UpRule};
+use crate::load::{Layout, Loaded};
+use crate::plan::{Common, Facts, Files};
+use keys::{AVERAGE, AVERAGES, COMPAT, Compat, INTERCEPT, MOMENTUM, NONCONVEX, RIDGE, Regression};
+use plan::GradientPlan;
+use serde_json::{Map, Value};
+use std::path::Path;
+use whimbrel_core::method::Artifact;
+use whimbrel_job::key::{Key, Word};
+use whimbrel_job::reader::{Read, Source};
+use whimbrel_job::writer::{Writer, number, text};
+use whimbrel_methods::settings::Weights;
+use whimbrel_methods::sgd::{Average, Preset};
+
+/// Regressions by gradients.
+pub static FAMILY: Gradient = Gradient;
+
+/// Regressions by gradients.
+pub struct Gradient;
+
+const LINEAR: &str = "linear";
+const LOGISTIC: &str = "logistic";
+const SGD: &str = "sgd";
+
+static MODELS: [ModelKind; 2] = [
+    ModelKind {
+        word: Word { name: LINEAR, doc: "linear regression by least squares" },
+        keys: &[&RIDGE, &INTERCEPT],
+    },
+    ModelKind {
+        word: Word { name: LOGISTIC, doc: "logistic regression with two classes" },
+        keys: &[&RIDGE, &NONCONVEX, &INTERCEPT],
+    },
+];
+static KEYS: [&Key; 16] = [
+    &CHANNELS,
+    &ROUNDS,
+    &EPOCHS,
+    &BATCH,
+    &REPLACEMENT,
+    &LOCAL_STEPS,
+    &STEP,
+    &MOMENTUM,
+    &AVERAGE,
+    &PARTICIPATION,
+    &WEIGHTS,
+    &COMPAT,
+    &EVALUATE,
+    &STOP,
+    &ALLOW_DIVERGENCE,
+    &MEMORY_MAX,
+];
+/// `sgd`, and every preset of its channels as a method of its own.
+static METHODS: [MethodKind; 13] = {
+    let mut methods = [const { method(0) }; 13];
+    let mut at = 1;
+    while at < 13 {
+        methods[at] = method(at);
+        at += 1;
+    }
+    methods
+};
+
+const fn method(at: usize) -> MethodKind {
+    let word = match at {
+        0 => {
+            Word { name: SGD, doc: "stochastic gradients; with `channels`, every other name below" }
+        }
+        at => PRESETS[at],
+    };
+    MethodKind {
+        word,
+        algorithm: SGD,
+        preset: if at == 0 { None } else { Some(Preset::at(at)) },
+        keys: &KEYS,
+        names_presets: true,
+        pooled: false,
+        auto_batch: false,
+        up_rule: UpRuleKind::Plain,
+        weights: Weights::Equal,
+    }
+}
+
+impl Family for Gradient {
+    fn name(&self) -> &'static str {
+        "gradient"
+    }
+
+    fn models(&self) -> &'static [ModelKind] {
+        &MODELS
+    }
+
+    fn methods(&self) -> &'static [MethodKind] {
+        &METHODS
+    }
+
+    fn read(&self, tables: &Tables<'_>) -> Read<Box<dyn Fit>> {
+        let logistic = tables.model_kind == LOGISTIC;
+        let regression = Regression::read(tables.model, logistic);
+        let method = tables.method;
+        let momentum = method.read(&MOMENTUM, |v| v.number(|x| (0.0..1.0).contains(&x)));
+        let average = method.read(&AVERAGE, |v| match v.text()?.as_str() {
+            "auto" => Ok(None),
+            _ => v.named(&AVERAGES).map(Some),
+        });
+        let compat = method.optional(&COMPAT, |v| v.choice());
+        Ok(Box::new(GradientFit {
+            logistic,
+            regression: regression?,
+            momentum: momentum?,
+            average: average?,
+            compat: compat?,
+        }))
+    }
+}
+
+/// What a job asks: a regression, and how gradients are descended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GradientFit {
+    /// Whether the target has two classes.
+    pub logistic: bool,
+    /// The predictor.
+    pub regression: Regression,
+    /// The server's momentum.
+    pub momentum: f64,
+    /// Which model is delivered; `None`: what the step's theorem is about, else the last.
+    pub average: Option<Average>,
+    /// A departure from the paper that its own code made.
+    pub compat: Option<Compat>,
+}
+
+impl GradientFit {
+    fn model(&self) -> &'static str {
+        if self.logistic { LOGISTIC } else { LINEAR }
+    }
+}
+
+impl Fit for GradientFit {
+    fn describe(&self) -> String {
+        let regression = &self.regression;
+        let intercept = if regression.intercept { "" } else { ", no intercept" };
+        let penalty = match regression.nonconvex {
+            0.0 => format!("ridge {}", regression.ridge),
+            lambda => format!("bounded penalty {lambda}"),
+        };
+        format!("{}, {penalty}{intercept}", self.model())
+    }
+
+    fn write_model(&self, out: &mut Writer) {
+        self.regression.write(out, self.logistic);
+    }
+
+    fn write_method(&self, out: &mut Writer) {
+        out.put(&MOMENTUM, number(self.momentum));
+        out.put(&AVERAGE, text(self.average.map_or("auto", |average| AVERAGES.name(average))));
+        if let Some(compat) = self.compat {
+            out.put(&COMPAT, text(compat.name()));
+        }
+    }
+
+    fn check(&self, job: &Job, source: &Source<'_>) {
+        if self.regression.ridge > 0.0 && self.regression.nonconvex > 0.0 {
+            let what = "a ridge and a penalty that is not convex exclude each other";
+            source.report_at(&["model", "nonconvex"], what, "take one of them out");
+        }
+        if job.method.stop.field_norm2.is_some() {
+            source.report_at(
+                &["method", "stop", "field_norm2"],
+                "`field_norm2` has no meaning for sgd: only the EM methods have a field",
+                "take `field_norm2` out",
+            );
+        }
+        if let UpRule::Memory { start: MemoryStart::File(_), .. } = &job.uplink.rule {
+            source.report_at(
+                &["uplink", "start"],
+                "the memories of the gradient family start at a gradient or at zero, not in a file",
+                "write start = \"oracle\" or \"zero\"",
+            );
+        }
+        let compresses = job.method.channels.is_some() || source.is_given(&["uplink", "rule"]);
+        if !compresses && !job.uplink.codec.is_exact() {
+            source.report_at(
+                &["uplink", "codec"],
+                "sgd compresses nothing: this codec would not be used",
+                "take `codec` out, or compress with kind = \"qsgd\", \"diana\" or another preset",
+            );
+        }
+        self.check_compat(job, source);
+    }
+
+    fn layout(&self) -> Layout {
+        Layout::Targets { classes: self.logistic }
+    }
+
+    fn plan(
+        &self,
+        common: &Common,
+        facts: &Facts,
+        rows: Option<&Loaded>,
+        _: Files<'_>,
+    ) -> Result<Box<dyn StagePlan>> {
+        Ok(Box::new(match rows {
+            Some(loaded) => GradientPlan::simulated(common, self, loaded)?,
+            None => GradientPlan::new(common, self, facts.columns.len(), None, None)?,
+        }))
+    }
+
+    fn check_served(&self, job: &Job) -> Result<()> {
+        if job.data.standardize() {
+            return refuse(
+                "the columns of a regression are standardised while a simulation reads them, over \
+                 rows that no one has in one place on a network",
+                "set standardize = false in [data] and give the clients columns of like scale",
+            );
+        }
+        if self.compat.is_some() {
+            return refuse(
+                "`compat` takes constants from all rows in one place",
+                "take `compat` out of [method]",
+            );
+        }
+        Ok(())
+    }
+
+    fn model_keys(&self, _: &RunData, _: &Artifact) -> Map<String, Value> {
+        Map::from_iter([("intercept".into(), self.regression.intercept.into())])
+    }
+
+    fn predict(&self, model: &ModelUse<'_>, file: &Path) -> Result<Predicted> {
+        predict::predict(model, file)
+    }
+}
+
+impl GradientFit {
+    fn check_compat(&self, job: &Job, source: &Source<'_>) {
+        if self.compat.is_none() {
+            return;
+        }
+        let dore = job.downlink.rule == DownRule::Degraded { feedback: Feedback::Dore };
+        let constant = matches!(job.method.step, Step::Auto | Step::Constant(_) | Step::OverL(_));
+        if job.method.step == Step::OverLRoot {
+            source.report_at(
+                &["method", "compat"],
+                "`compat` is about constant steps: 1/L, or a number for Dore",
+                "take `compat` out",
+            );
+        } else if dore && !constant && !job.downlink.is_exact() {
+            source.report_at(
+                &["method", "compat"],
+                "this takes the step for Dore's share of the error, and the step is not constant",
+                "give a constant step, such as \"1/L\"",
+            );
+        }
+    }
+}

@@ -1,0 +1,445 @@
+//! `[downlink]`: from the server to clients.
+
+use super::own::{self, OwnCodec, read_own, write_own};
+use super::{auto, read_alpha};
+use crate::job::codec::{CODEC, Codec};
+use crate::job::preset::Asked;
+use whimbrel_job::choices;
+use whimbrel_job::key::{Key, Section, Word};
+use whimbrel_job::reader::{Read, Reader, Reported, Shape, Value};
+use whimbrel_job::writer::{Writer, number, text};
+use whimbrel_methods::sgd::Preset;
+
+/// `[downlink]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Downlink {
+    /// How the state is compressed.
+    pub codec: Codec,
+    /// What is compressed.
+    pub rule: DownRule,
+    /// Clients with codecs of their own.
+    pub own: Vec<OwnCodec>,
+}
+
+/// What a downlink compresses.
+#[derive(Clone, Debug, PartialEq)]
+pub enum DownRule {
+    /// Nothing.
+    Exact,
+    /// The update; the server takes what clients decode for its own state.
+    Degraded {
+        /// What becomes of the compression error.
+        feedback: Feedback,
+    },
+    /// The update; the server keeps its exact state.
+    Detached,
+    /// The state's difference to a memory; the server keeps its exact state.
+    Preserved {
+        /// How fast memories follow; `None`: the documented default.
+        alpha: Option<f64>,
+        /// Whose memories.
+        memories: Memories,
+    },
+    /// The update, to be added to the server's previous exact state.
+    Ghost,
+}
+
+/// What becomes of the compression error of a degraded downlink.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Feedback {
+    /// It is forgotten.
+    Off,
+    /// All of it is added to the next update, which a contraction compresses.
+    On,
+    /// A share of it is added, and the codec is used as it is, as published for Dore.
+    Dore,
+}
+
+/// Whose memories a preserved downlink keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memories {
+    /// One for all.
+    Shared,
+    /// One for each client.
+    PerClient,
+    /// One for each of so many groups.
+    Groups(u32),
+    /// One for each client on its own end, their mean on the server.
+    Single {
+        /// When all are set to the mean.
+        reset: Reset,
+    },
+}
+
+/// When the memories of single clients are set to their mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reset {
+    /// Every `4 sqrt(d)` rounds.
+    Auto,
+    /// Every so many rounds.
+    Every(u32),
+    /// Never.
+    Never,
+}
+
+choices! {
+    /// The word in `[downlink]`'s `rule`.
+    pub enum DownRuleKind {
+        Exact = "exact": "the state itself",
+        Degraded = "degraded": "the compressed update; the server goes on with what clients decode",
+        Detached = "detached": "the compressed update; the server goes on with its exact state",
+        Preserved = "preserved": "the compressed difference to a memory kept on both ends; the \
+         server goes on with its exact state",
+        Ghost = "ghost": "the compressed update to the server's previous exact state, which clients \
+         must be sent too: for comparison only",
+    }
+}
+
+static RULE: Key = Key::optional(
+    "rule",
+    "",
+    "that of `channels` in [method]; else \"exact\"",
+    "what clients receive",
+)
+.words(DownRuleKind::WORDS);
+static MEMORIES: Key = Key::optional(
+    "memories",
+    "\"shared\", \"per-client\", \"single\" or a number of groups",
+    "that of `channels`; else \"shared\"",
+    "whose memories there are",
+)
+.words(&[
+    Word { name: "shared", doc: "one for all" },
+    Word { name: "per-client", doc: "one for each client, on both ends" },
+    Word { name: "single", doc: "one for each client on its end, their mean on the server" },
+])
+.only(&["preserved"], "only a preserved downlink has memories");
+static ALPHA: Key = Key::default(
+    "alpha",
+    "\"auto\" or a number above 0 and below 1 (0 and 1 with allow_divergence = true)",
+    "\"auto\"",
+    "how fast memories follow",
+)
+.words(&[auto(
+    "with omega, the codec's variance constant: 1/(2 (1 + omega)); under step = \"theory\" \
+     1/(8 omega), at most 1/2",
+)])
+.only(&["preserved"], "only memories follow something");
+static FEEDBACK: Key = Key::optional(
+    "feedback",
+    "true, false or \"dore\"",
+    "that of `channels`; else false",
+    "whether the compression error is added to the next update; an unbiased codec is scaled to a \
+     contraction then",
+)
+.words(&[Word {
+    name: "dore",
+    doc: "1/(1 + omega) of the error, and the codec as it is, as published",
+}])
+.only(&["degraded"], "only a degraded downlink compresses updates to the server's own state");
+static RESET: Key = Key::default(
+    "reset",
+    "\"auto\", \"never\" or an integer of at least 1",
+    "\"auto\"",
+    "rounds from one reset of the clients' memories to the next, with memories = \"single\"",
+)
+.words(&[
+    Word { name: "auto", doc: "4 sqrt(d) for vectors of d numbers, rounded" },
+    Word { name: "never", doc: "none" },
+])
+.only(&["preserved"], "only memories can be reset");
+static FOR: Key = Key::default(
+    "for",
+    "a list of tables { clients, codec }",
+    "[]",
+    "clients with codecs of their own, with memories = \"per-client\"",
+)
+.tables(&[&own::SECTION])
+.only(&["preserved"], "others send one message to several clients");
+
+/// `[downlink]`.
+pub(crate) static DOWNLINK: Section = Section {
+    name: "downlink",
+    doc: "How the state travels from the server to clients. The table may be left out: then it \
+          travels exactly. The codec \"exact\" makes every rule exact; \"exact-f32\" rounds the \
+          differences that a rule sends.",
+    keys: &[&CODEC, &RULE, &MEMORIES, &ALPHA, &FEEDBACK, &RESET, &FOR],
+    example: "[method]\nkind = \"fedem\"\nrounds = 500\nchannels = \"mcm\"\nstep = 0.1\n\n\
+              [uplink]\ncodec = { kind = \"dithering\", levels = 1 }\n\n\
+              [downlink]\ncodec = { kind = \"dithering\", levels = 1 }\n\
+              rule = \"preserved\"\nmemories = \"shared\"\nalpha = 0.05\n",
+};
+
+impl Downlink {
+    /// Reads `[downlink]` for what `[method]` asks.
+    pub(crate) fn read(reader: &Reader<'_>, asked: Asked) -> Read<Self> {
+        let codec = reader.read(&CODEC, Codec::read);
+        let kind = match reader.optional(&RULE, |v| read_rule(v, asked))? {
+            Some(given) => given,
+            None => asked.preset.map_or(DownRuleKind::Exact, down_rule),
+        };
+        if !asked.unclear || reader.has(&RULE) {
+            reader.check_meaning(kind.name());
+        }
+        let rule = match kind {
+            DownRuleKind::Exact => Ok(DownRule::Exact),
+            DownRuleKind::Detached => Ok(DownRule::Detached),
+            DownRuleKind::Ghost => Ok(DownRule::Ghost),
+            DownRuleKind::Degraded => {
+                read_feedback(reader, asked.preset).map(|feedback| DownRule::Degraded { feedback })
+            }
+            DownRuleKind::Preserved => {
+                let alpha = reader.read(&ALPHA, |v| read_down_alpha(v, asked.allow_divergence));
+                let memories = read_memories(reader, asked.preset);
+                alpha.and_then(|alpha| Ok(DownRule::Preserved { alpha, memories: memories? }))
+            }
+        };
+        let per_client =
+            matches!(rule, Ok(DownRule::Preserved { memories: Memories::PerClient, .. }));
+        let own = reader.read(&FOR, |v| match v.is_default() || per_client {
+            true => read_own(v),
+            false => Err(v.fail(
+                "clients can have downlink codecs of their own only with memories of their own",
+                "set memories = \"per-client\", or take [[downlink.for]] out",
+            )),
+        });
+        let down = Self { codec: codec?, rule: rule?, own: own? };
+        if !asked.unclear || reader.has(&RULE) {
+            down.check(reader, asked)?;
+        }
+        Ok(down)
+    }
+
+    /// Whether clients compute at the server's own state.
+    pub fn is_exact(&self) -> bool {
+        self.rule == DownRule::Exact || self.codec == Codec::Exact
+    }
+
+    /// Refuses codecs that the rule cannot work with.
+    fn check(&self, reader: &Reader<'_>, asked: Asked) -> Read<()> {
+        let name = self.codec.kind().name();
+        if self.rule == DownRule::Exact && self.codec != Codec::Exact {
+            return reader.read(&CODEC, |v| Err(refuse_unused(&v, name, asked)));
+        }
+        let contracts = self.rule == DownRule::Degraded { feedback: Feedback::On };
+        let mut codecs = std::iter::once(&self.codec).chain(self.own.iter().map(|own| &own.codec));
+        match codecs.find(|codec| codec.is_biased() && !contracts) {
+            None => Ok(()),
+            Some(biased) => {
+                let key = if self.codec.is_biased() { &CODEC } else { &FOR };
+                reader.read(key, |v| {
+                    Err(v.fail(
+                        format!(
+                            "{} is biased: on a {} downlink its error would never average out",
+                            biased.kind().name(),
+                            self.rule.kind().name()
+                        ),
+                        "use an unbiased codec such as \"dithering\", or rule = \"degraded\" with \
+                         feedback = true",
+                    ))
+                })
+            }
+        }
+    }
+
+    pub(crate) fn write(&self, out: &mut Writer) {
+        out.table(&DOWNLINK);
+        out.put(&CODEC, self.codec.write());
+        out.put(&RULE, text(self.rule.kind().name()));
+        match &self.rule {
+            DownRule::Exact | DownRule::Detached | DownRule::Ghost => {}
+            DownRule::Degraded { feedback } => {
+                let feedback = match feedback {
+                    Feedback::Off => "false".to_owned(),
+                    Feedback::On => "true".to_owned(),
+                    Feedback::Dore => text("dore"),
+                };
+                out.put(&FEEDBACK, feedback);
+            }
+            DownRule::Preserved { alpha, memories } => {
+                let words = match memories {
+                    Memories::Shared => text("shared"),
+                    Memories::PerClient => text("per-client"),
+                    Memories::Single { .. } => text("single"),
+                    Memories::Groups(groups) => groups.to_string(),
+                };
+                out.put(&MEMORIES, words);
+                out.put(&ALPHA, alpha.map_or_else(|| text("auto"), number));
+                if let Memories::Single { reset } = memories {
+                    let reset = match reset {
+                        Reset::Auto => text("auto"),
+                        Reset::Never => text("never"),
+                        Reset::Every(rounds) => rounds.to_string(),
+                    };
+                    out.put(&RESET, reset);
+                }
+            }
+        }
+        if !self.own.is_empty() {
+            out.put(&FOR, write_own(&self.own));
+        }
+    }
+}
+
+impl DownRule {
+    /// What a job file calls it.
+    pub fn kind(&self) -> DownRuleKind {
+        match self {
+            Self::Exact => DownRuleKind::Exact,
+            Self::Degraded { .. } => DownRuleKind::Degraded,
+            Self::Detached => DownRuleKind::Detached,
+            Self::Preserved { .. } => DownRuleKind::Preserved,
+            Self::Ghost => DownRuleKind::Ghost,
+        }
+    }
+}
+
+fn down_rule(preset: Preset) -> DownRuleKind {
+    match preset {
+        Preset::Sgd | Preset::Qsgd | Preset::EcqSgd | Preset::Diana => DownRuleKind::Exact,
+        Preset::Artemis | Preset::Dore | Preset::DoubleSqueeze => DownRuleKind::Degraded,
+        Preset::ArtemisNd => DownRuleKind::Detached,
+        Preset::Mcm | Preset::RandMcm | Preset::RandMcmG => DownRuleKind::Preserved,
+        Preset::Ghost => DownRuleKind::Ghost,
+    }
+}
+
+fn read_rule(value: Value<'_>, asked: Asked) -> Read<DownRuleKind> {
+    let rule: DownRuleKind = value.choice()?;
+    if let Some(preset) = asked.preset.filter(|preset| down_rule(*preset) != rule) {
+        let its = down_rule(preset).name();
+        return Err(value.fail(
+            format!(
+                "rule = \"{}\" contradicts \"{}\", whose downlink is \"{its}\"",
+                rule.name(),
+                preset.name()
+            ),
+            "take `rule` out, or choose other channels in [method]",
+        ));
+    }
+    if asked.is_pooled() && rule != DownRuleKind::Exact {
+        return Err(value.fail(
+            format!("em has no use for {}: one client holds everything", rule.name()),
+            "take `rule` out",
+        ));
+    }
+    Ok(rule)
+}
+
+/// A codec on a downlink that compresses nothing.
+fn refuse_unused(value: &Value<'_>, codec: &str, asked: Asked) -> Reported {
+    let who = match (asked.preset, asked.kind) {
+        (Some(preset), _) => preset.name(),
+        (None, Some(kind)) => kind.algorithm,
+        (None, None) => "the method",
+    };
+    let hint = match () {
+        _ if asked.is_pooled() => "take `codec` out: one client holds everything",
+        _ if asked.preset.is_some() => {
+            "take `codec` out, or choose channels that compress both ways, such as \"mcm\""
+        }
+        _ => {
+            "say how with channels = \"mcm\" in [method] (or another preset), or with `rule` here, \
+             such as \"preserved\""
+        }
+    };
+    value.fail(format!("{who} sends the state exactly: {codec} would not be used"), hint)
+}
+
+fn read_down_alpha(value: Value<'_>, allow_divergence: bool) -> Read<Option<f64>> {
+    let alpha = read_alpha(&value, |x| (0.0..=1.0).contains(&x))?;
+    match alpha {
+        Some(end) if (end == 0.0 || end == 1.0) && !allow_divergence => Err(value.fail(
+            format!(
+                "a downlink memory with alpha = {end} does not converge: at 0 it never moves, at 1 \
+                 it carries all compression noise on"
+            ),
+            "write alpha = \"auto\", or allow_divergence = true in [method] to see it diverge",
+        )),
+        alpha => Ok(alpha),
+    }
+}
+
+fn read_feedback(reader: &Reader<'_>, preset: Option<Preset>) -> Read<Feedback> {
+    let of_preset = match preset {
+        Some(Preset::Dore) => Feedback::Dore,
+        Some(Preset::DoubleSqueeze) => Feedback::On,
+        _ => Feedback::Off,
+    };
+    let given = reader.optional(&FEEDBACK, |value| {
+        let feedback = match value.shape() {
+            Shape::Text => match value.text()?.as_str() {
+                "dore" => Feedback::Dore,
+                other => return Err(value.unknown_word(other)),
+            },
+            _ if value.boolean()? => Feedback::On,
+            _ => Feedback::Off,
+        };
+        // Dore with a contraction is still called Dore; it is reported beside the published one.
+        let contractive_dore = preset == Some(Preset::Dore) && feedback == Feedback::On;
+        match preset {
+            Some(preset) if feedback != of_preset && !contractive_dore => Err(value.fail(
+                format!("this contradicts \"{}\"", preset.name()),
+                "take `feedback` out: \"artemis\" has none, \"dore\" and \"double-squeeze\" have it",
+            )),
+            _ => Ok(feedback),
+        }
+    })?;
+    Ok(given.unwrap_or(of_preset))
+}
+
+fn read_memories(reader: &Reader<'_>, preset: Option<Preset>) -> Read<Memories> {
+    let reset = reader.read(&RESET, |value| match value.shape() {
+        Shape::Text => match value.text()?.as_str() {
+            "auto" => Ok(Reset::Auto),
+            "never" => Ok(Reset::Never),
+            other => Err(value.unknown_word(other)),
+        },
+        _ => value.count_u32().map(Reset::Every),
+    })?;
+    let given = reader.optional(&MEMORIES, |value| {
+        let memories = match value.shape() {
+            Shape::Text => match value.text()?.as_str() {
+                "shared" => Memories::Shared,
+                "per-client" => Memories::PerClient,
+                "single" => Memories::Single { reset },
+                other => return Err(value.unknown_word(other)),
+            },
+            _ => Memories::Groups(value.count_u32()?),
+        };
+        match preset {
+            Some(preset) if !agree(preset, memories) => Err(value.fail(
+                format!("this contradicts \"{}\"", preset.name()),
+                "\"mcm\" has one memory for all, \"rand-mcm\" one per client, \"rand-mcm-g\" a \
+                 number of groups; mcm and rand-mcm can also have a \"single\" one",
+            )),
+            _ => Ok(memories),
+        }
+    })?;
+    let memories = match (given, preset) {
+        (Some(memories), _) => memories,
+        (None, Some(Preset::RandMcm)) => Memories::PerClient,
+        (None, Some(Preset::RandMcmG)) => {
+            return Err(reader.lacking(
+                &MEMORIES,
+                "rand-mcm-g needs the number of groups",
+                "add memories = 4, or however many groups there shall be, to [downlink]",
+            ));
+        }
+        (None, _) => Memories::Shared,
+    };
+    if !matches!(memories, Memories::Single { .. }) {
+        reader.refuse_if_given(&RESET, "has no meaning without memories = \"single\"");
+    }
+    Ok(memories)
+}
+
+fn agree(preset: Preset, memories: Memories) -> bool {
+    match (preset, memories) {
+        (Preset::Mcm | Preset::RandMcm, Memories::Single { .. }) => true,
+        (Preset::Mcm, memories) => memories == Memories::Shared,
+        (Preset::RandMcm, memories) => memories == Memories::PerClient,
+        (Preset::RandMcmG, memories) => matches!(memories, Memories::Groups(_)),
+        _ => true,
+    }
+}

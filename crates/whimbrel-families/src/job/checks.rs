@@ -1,0 +1,125 @@
+//! What only shows when several tables of a job are seen together, whatever its family.
+
+use super::{DownRule, Job, Memories, Participation, Partition};
+use crate::job::DataSource;
+use crate::load::Layout;
+use whimbrel_job::reader::Source;
+
+impl Job {
+    pub(super) fn check_tables(&self, source: &Source<'_>) {
+        self.check_counts(source);
+        match self.fit.layout() {
+            Layout::Cells(_) => self.check_cells(source),
+            Layout::Rows => {
+                self.check_no_cells(source);
+                if self.data.has_targets() {
+                    let what = format!(
+                        "{} fits rows without targets, and the data have one each",
+                        self.model
+                    );
+                    let hint = "use a csv file without `target` (a `label` is left out of the fit)";
+                    source.report_at(&["data", "source"], what, hint);
+                }
+            }
+            Layout::Targets { .. } => {
+                self.check_no_cells(source);
+                if self.data.prepare.is_something() {
+                    let what = format!(
+                        "[data.prepare] is for rows without targets, and {} predicts one",
+                        self.model
+                    );
+                    let hint = "take it out; standardize = true in [data] scales the columns";
+                    source.report_at(&["data", "prepare"], what, hint);
+                }
+                if !self.data.has_targets() {
+                    let what = format!("{} predicts a target, and the data have none", self.model);
+                    let hint = "name a csv file's column with `target`, or use source = \"libsvm\"";
+                    source.report_at(&["data", "source"], what, hint);
+                }
+            }
+        }
+    }
+
+    /// What only a table with gaps can use.
+    fn check_no_cells(&self, source: &Source<'_>) {
+        if let DataSource::Csv(csv) = &self.data.source
+            && let Some(key) = csv.cells.first_given()
+        {
+            let what = format!("`{key}` is for tables with gaps, and {} has none", self.model);
+            let hint = "take it out, or write kind = \"low-rank\" in [model]";
+            source.report_at(&["data", key], what, hint);
+        }
+        if matches!(self.data.partition(), Some(Partition::Rows { .. })) {
+            let what = "by = \"rows\" deals out the rows of a table with gaps";
+            let hint = "write by = \"iid\": every row is an example of its own";
+            source.report_at(&["data", "split"], what, hint);
+        }
+    }
+
+    /// What a table with gaps needs of `[data]`.
+    fn check_cells(&self, source: &Source<'_>) {
+        let report = |key: &str, what: String, hint: &str| {
+            source.report_at(&["data", key], what, hint);
+        };
+        let DataSource::Csv(csv) = &self.data.source else {
+            let what = "a low-rank table is read from a csv file".to_owned();
+            return report("source", what, "write source = \"csv\"");
+        };
+        if csv.target.is_some() || csv.label.is_some() || csv.standardize {
+            let key = match (&csv.target, &csv.label) {
+                (Some(_), _) => "target",
+                (_, Some(_)) => "label",
+                _ => "standardize",
+            };
+            report(key, format!("`{key}` has no meaning for a table with gaps"), "take it out");
+        }
+        match &csv.partition {
+            Partition::Pooled
+            | Partition::Column(_)
+            | Partition::Iid { .. }
+            | Partition::Rows { .. } => {}
+            Partition::Dirichlet { .. } | Partition::Clusters { .. } => report(
+                "split",
+                "cells of a table have no class and no neighbours to split by".to_owned(),
+                "write by = \"rows\" (whole rows) or by = \"iid\" (single cells)",
+            ),
+        }
+        if csv.cells.value.is_some() && csv.columns.is_some() {
+            let what = "`columns` lists the columns of a wide table, and `value` says that the \
+                        file is long";
+            report("columns", what.to_owned(), "keep one of the two");
+        }
+    }
+
+    fn check_counts(&self, source: &Source<'_>) {
+        let clients = self.data.clients();
+        if let (Participation::Size(size), Some(clients)) = (&self.method.participation, clients)
+            && *size > clients
+        {
+            source.report_at(
+                &["method", "participation", "size"],
+                format!("a cohort of {size} out of {clients} clients"),
+                "a cohort is at most as large as the federation",
+            );
+        }
+        if let (DownRule::Preserved { memories: Memories::Groups(groups), .. }, Some(clients)) =
+            (&self.downlink.rule, clients)
+            && *groups as usize > clients
+        {
+            source.report_at(
+                &["downlink", "memories"],
+                format!("{groups} groups of {clients} clients"),
+                "there are at most as many groups as clients",
+            );
+        }
+        if let Some(seeds) = self.seeds
+            && self.seed.checked_add(u64::from(seeds)).is_none()
+        {
+            source.report_at(
+                &["seeds"],
+                format!("{seeds} seeds from {} on are too many", self.seed),
+                "the last seed is at most 18446744073709551614",
+            );
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! `[data]`: where the rows come from and who holds them.
+
+pub mod cells;
+pub mod file;
+pub mod idx;
+pub mod mixture;
+pub mod prepare;
+pub mod split;
+pub mod toy;
+
+pub use cells::{Cells, Labels};
+pub use file::{Csv, Libsvm, Npy};
+pub use idx::Idx;
+pub use prepare::Prepare;
+pub use split::{ClusterBy, Partition};
+
+use file::{CLIENT, COLUMNS, COLUMNS_COUNT, DELIMITER, LABEL, PATH, STANDARDIZE, TARGET};
+use mixture::Mixture;
+use prepare::PREPARE;
+use split::SPLIT;
+use std::path::PathBuf;
+use toy::Toy;
+use whimbrel_job::choices;
+use whimbrel_job::key::{Key, Section};
+use whimbrel_job::reader::{Read, Reader};
+use whimbrel_job::writer::{Writer, text};
+
+/// `[data]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Data {
+    /// Where the rows come from.
+    pub source: Source,
+    /// What is done to the columns, as written in `[data.prepare]`.
+    pub prepare: Prepare,
+    /// The seed of splits and generators.
+    pub seed: u64,
+}
+
+/// Where the rows come from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Source {
+    /// A CSV file.
+    Csv(Csv),
+    /// A `.npy` file.
+    Npy(Npy),
+    /// LIBSVM's text.
+    Libsvm(Libsvm),
+    /// Images in the layout of MNIST.
+    Idx(Idx),
+    /// Rows drawn from a Gaussian mixture.
+    Mixture(Mixture),
+    /// Rows drawn around a linear predictor.
+    Toy(Toy),
+}
+
+choices! {
+    /// The word in `source`.
+    pub enum SourceKind {
+        Csv = "csv": "a CSV file with a header line",
+        Npy = "npy": "a two-dimensional NumPy array of numbers",
+        Libsvm = "libsvm": "LIBSVM's text, plain or gzipped: a target and sparse features on each \
+         line",
+        Idx = "idx": "images in the layout of MNIST, plain or gzipped: a row for each, a column \
+         `p0`, `p1`, ... for each byte",
+        Mixture = "mixture": "rows drawn from a Gaussian mixture, with a dial for how much \
+         clients differ",
+        Toy = "toy": "rows and targets drawn around a linear predictor: the least-squares toy sets \
+         of the MCM paper",
+    }
+}
+
+pub(crate) static SOURCE: Key =
+    Key::required("source", "", "where the rows come from").words(SourceKind::WORDS);
+pub(super) static SEED: Key = Key::optional(
+    "seed",
+    "an integer from 0 to 18446744073709551615",
+    "the job's `seed`",
+    "the seed of splits and generators, so that several runs can share their data",
+);
+
+/// `[data]`.
+pub(crate) static SECTION: Section = Section {
+    name: "data",
+    doc: "Where the rows come from and who holds them.",
+    keys: &[
+        &SOURCE,
+        &PATH,
+        &CLIENT,
+        &COLUMNS,
+        &COLUMNS_COUNT,
+        &LABEL,
+        &TARGET,
+        &cells::ROW,
+        &cells::COLUMN,
+        &cells::VALUE,
+        &cells::HOLDOUT,
+        &cells::MISSING_AS_ZERO,
+        &cells::ROW_LABELS,
+        &cells::COLUMN_LABELS,
+        &STANDARDIZE,
+        &DELIMITER,
+        &idx::LABELS,
+        &idx::WRITERS,
+        &idx::SCALE,
+        &SPLIT,
+        &PREPARE,
+        &mixture::CLIENTS,
+        &mixture::ROWS,
+        &mixture::MEANS,
+        &mixture::COVARIANCE,
+        &mixture::HETEROGENEITY,
+        &mixture::WEIGHTS,
+        &mixture::STREAM,
+        &toy::DIMS,
+        &toy::CORRELATION,
+        &toy::NOISE,
+        &toy::SPREAD,
+        &SEED,
+    ],
+    example: "[data]\nsource = \"csv\"\npath = \"wards.csv\"\nclient = \"ward\"\n\
+             label = \"outcome\"\n",
+};
+
+impl Data {
+    /// Reads `[data]`; with `pooled`, nobody needs to hold a row.
+    pub(crate) fn read(
+        reader: &Reader<'_>,
+        job_seed: u64,
+        pooled: bool,
+        served: bool,
+    ) -> Read<Self> {
+        let seed = reader.optional(&SEED, |v| v.integer(0..=u64::MAX));
+        let kind: SourceKind = reader.read(&SOURCE, |v| v.choice())?;
+        reader.check_meaning(kind.name());
+        let prepare = reader.optional(&PREPARE, |v| Prepare::read(&v.table(&prepare::SECTION)?));
+        let source = match kind {
+            SourceKind::Csv => Csv::read(reader, pooled, served).map(Source::Csv),
+            SourceKind::Npy => Npy::read(reader, pooled || served).map(Source::Npy),
+            SourceKind::Libsvm => Libsvm::read(reader).map(Source::Libsvm),
+            SourceKind::Idx => Idx::read(reader, pooled || served).map(Source::Idx),
+            SourceKind::Mixture => Mixture::read(reader).map(Source::Mixture),
+            SourceKind::Toy => Toy::read(reader).map(Source::Toy),
+        };
+        let data = Self {
+            source: source?,
+            prepare: prepare?.unwrap_or_default(),
+            seed: seed?.unwrap_or(job_seed),
+        };
+        if data.prepare.is_something() && data.source.standardize() {
+            return reader.read(&STANDARDIZE, |v| {
+                let what = "[data.prepare] says what is done to the columns, and so does this";
+                Err(v.fail(what, "write standardize = true in [data.prepare] only"))
+            });
+        }
+        Ok(data)
+    }
+
+    /// How many clients there will be, where the job alone tells.
+    pub fn clients(&self) -> Option<usize> {
+        match &self.source {
+            Source::Mixture(mixture) => Some(mixture.clients),
+            Source::Toy(toy) => Some(toy.clients),
+            Source::Csv(_) | Source::Npy(_) | Source::Libsvm(_) | Source::Idx(_) => {
+                self.partition()?.clients()
+            }
+        }
+    }
+
+    /// Who holds which row of a file; none for rows that are drawn.
+    pub fn partition(&self) -> Option<&Partition> {
+        match &self.source {
+            Source::Csv(csv) => Some(&csv.partition),
+            Source::Npy(npy) => Some(&npy.partition),
+            Source::Libsvm(libsvm) => Some(&libsvm.partition),
+            Source::Idx(idx) => Some(&idx.partition),
+            Source::Mixture(_) | Source::Toy(_) => None,
+        }
+    }
+
+    /// The share of a table's cells that clients keep out of the fit.
+    pub fn holdout(&self) -> f64 {
+        match &self.source {
+            Source::Csv(csv) => csv.cells.holdout,
+            _ => 0.0,
+        }
+    }
+
+    /// Whether the rows have targets.
+    pub fn has_targets(&self) -> bool {
+        match &self.source {
+            Source::Csv(csv) => csv.target.is_some(),
+            Source::Libsvm(_) | Source::Toy(_) => true,
+            Source::Npy(_) | Source::Idx(_) | Source::Mixture(_) => false,
+        }
+    }
+
+    /// What is done to the columns, `standardize` in `[data]` included.
+    pub fn preparation(&self) -> Prepare {
+        let standardize = self.prepare.standardize || self.source.standardize();
+        Prepare { standardize, ..self.prepare }
+    }
+
+    /// Whether columns are scaled to mean 0 and variance 1.
+    pub fn standardize(&self) -> bool {
+        self.preparation().standardize
+    }
+
+    pub(crate) fn paths_mut(&mut self) -> Vec<&mut PathBuf> {
+        let (path, partition, cells) = match &mut self.source {
+            Source::Csv(csv) => (&mut csv.path, &mut csv.partition, Some(&mut csv.cells)),
+            Source::Npy(npy) => (&mut npy.path, &mut npy.partition, None),
+            Source::Libsvm(libsvm) => (&mut libsvm.path, &mut libsvm.partition, None),
+            Source::Idx(idx) => return idx.paths_mut(),
+            Source::Mixture(_) | Source::Toy(_) => return Vec::new(),
+        };
+        let embedding = match partition {
+            Partition::Clusters { embedding, .. } => embedding.as_mut(),
+            _ => None,
+        };
+        let labels = cells.into_iter().flat_map(Cells::paths_mut);
+        std::iter::once(path).chain(embedding).chain(labels).collect()
+    }
+
+    pub(crate) fn write(&self, out: &mut Writer) {
+        out.table(&SECTION);
+        let kind = match &self.source {
+            Source::Csv(_) => SourceKind::Csv,
+            Source::Npy(_) => SourceKind::Npy,
+            Source::Libsvm(_) => SourceKind::Libsvm,
+            Source::Idx(_) => SourceKind::Idx,
+            Source::Mixture(_) => SourceKind::Mixture,
+            Source::Toy(_) => SourceKind::Toy,
+        };
+        out.put(&SOURCE, text(kind.name()));
+        match &self.source {
+            Source::Csv(csv) => csv.write(out),
+            Source::Npy(npy) => npy.write(out),
+            Source::Libsvm(libsvm) => libsvm.write(out),
+            Source::Idx(idx) => idx.write(out),
+            Source::Mixture(mixture) => mixture.write(out),
+            Source::Toy(toy) => toy.write(out),
+        }
+        out.put(&SEED, self.seed.to_string());
+        let client = matches!(&self.source, Source::Csv(_));
+        if let Some(partition) = self.partition() {
+            partition.write(out, client);
+        }
+        self.prepare.write(out);
+    }
+}
+
+impl Source {
+    /// `standardize`, as written in `[data]`.
+    fn standardize(&self) -> bool {
+        match self {
+            Self::Csv(csv) => csv.standardize,
+            Self::Npy(npy) => npy.standardize,
+            Self::Libsvm(libsvm) => libsvm.standardize,
+            Self::Idx(idx) => idx.standardize,
+            Self::Mixture(_) | Self::Toy(_) => false,
+        }
+    }
+}

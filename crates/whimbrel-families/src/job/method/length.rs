@@ -1,0 +1,142 @@
+//! How long a run is, and how much work a round is.
+
+use crate::family::MethodKind;
+use whimbrel_job::key::{Key, Word};
+use whimbrel_job::reader::{Read, Reader, Shape};
+
+/// When a run ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Length {
+    /// After so many rounds.
+    Rounds(u32),
+    /// After so many passes over the data.
+    Epochs(f64),
+}
+
+/// The rows behind one upload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Batch {
+    /// All rows of the client.
+    Full,
+    /// Minibatches of the size of Theorem 3 (vr-fedem), known once the codec and the rows are.
+    Auto {
+        /// Whether a minibatch may draw a row twice.
+        replacement: bool,
+        /// Minibatches averaged into one upload.
+        local_steps: u32,
+    },
+    /// Minibatches drawn at random.
+    Mini {
+        /// Rows of one minibatch.
+        rows: u32,
+        /// Whether a minibatch may draw a row twice.
+        replacement: bool,
+        /// Minibatches averaged into one upload.
+        local_steps: u32,
+    },
+}
+
+/// `rounds`.
+pub static ROUNDS: Key = Key::optional(
+    "rounds",
+    "an integer from 1 to 4294967295",
+    "`epochs` decides; one of the two is required",
+    "how many rounds the run takes",
+);
+/// `epochs`.
+pub static EPOCHS: Key = Key::optional(
+    "epochs",
+    "a positive number",
+    "`rounds` decides; one of the two is required",
+    "how many passes over all rows or observed cells the run takes",
+);
+/// `batch`.
+pub static BATCH: Key = Key::optional(
+    "batch",
+    "an integer of at least 1, \"full\" or \"auto\"",
+    "\"full\"; for vr-fedem \"auto\"",
+    "how many rows (of a table with gaps: observed cells) a client uses for one local step",
+)
+.words(&[
+    Word { name: "full", doc: "all rows of the client" },
+    Word {
+        name: "auto",
+        doc: "`inner`/(1 + omega)^2 rounded up, with omega the uplink's largest variance constant \
+              (vr-fedem)",
+    },
+]);
+/// `replacement`.
+pub static REPLACEMENT: Key = Key::default(
+    "replacement",
+    "true or false",
+    "true",
+    "whether a minibatch may draw a row twice",
+);
+/// `local_steps`.
+pub static LOCAL_STEPS: Key = Key::default(
+    "local_steps",
+    "an integer of at least 1",
+    "1",
+    "how many minibatches are averaged into one upload",
+);
+
+pub(super) fn read_length(reader: &Reader<'_>) -> Read<Length> {
+    reader.refuse_both(&ROUNDS, &EPOCHS)?;
+    if let Some(rounds) = reader.optional(&ROUNDS, |v| v.count_u32())? {
+        return Ok(Length::Rounds(rounds));
+    }
+    match reader.optional(&EPOCHS, |v| v.number(|x| x > 0.0))? {
+        Some(epochs) => Ok(Length::Epochs(epochs)),
+        None => Err(reader.lacking(
+            &ROUNDS,
+            "nothing in [method] says when the run ends",
+            "give `rounds` or `epochs`",
+        )),
+    }
+}
+
+pub(super) fn read_batch(reader: &Reader<'_>, kind: Option<&MethodKind>) -> Read<Batch> {
+    let automatic = kind.is_none_or(|kind| kind.auto_batch);
+    let rows = reader.optional(&BATCH, |v| match v.shape() {
+        Shape::Text => match v.text()?.as_str() {
+            "full" => Ok(Rows::All),
+            "auto" if automatic => Ok(Rows::Auto),
+            "auto" => Err(v.fail(
+                "the minibatch of batch = \"auto\" comes from a theorem about vr-fedem",
+                "give a number of rows, or write \"full\"",
+            )),
+            other => Err(v.unknown_word(other)),
+        },
+        _ => v.count_u32().map(Rows::Given),
+    });
+    let usual = if kind.is_some_and(|kind| kind.auto_batch) { Rows::Auto } else { Rows::All };
+    let rows = rows.map(|rows| rows.unwrap_or(usual));
+    if matches!(rows, Ok(Rows::All)) {
+        let why = "has no meaning for full batches, which are all the same";
+        reader.refuse_if_given(&REPLACEMENT, why);
+        reader.refuse_if_given(&LOCAL_STEPS, why);
+        return Ok(Batch::Full);
+    }
+    let takes = |key: &Key| kind.is_none_or(|kind| kind.keys.iter().any(|k| k.name == key.name));
+    if !takes(&REPLACEMENT) {
+        return rows.map(|rows| match rows {
+            Rows::All | Rows::Auto => Batch::Full,
+            Rows::Given(rows) => Batch::Mini { rows, replacement: false, local_steps: 1 },
+        });
+    }
+    let replacement = reader.read(&REPLACEMENT, |v| v.boolean());
+    let local_steps = reader.read(&LOCAL_STEPS, |v| v.count_u32());
+    let (rows, replacement, local_steps) = (rows?, replacement?, local_steps?);
+    Ok(match rows {
+        Rows::All => Batch::Full,
+        Rows::Auto => Batch::Auto { replacement, local_steps },
+        Rows::Given(rows) => Batch::Mini { rows, replacement, local_steps },
+    })
+}
+
+/// What `batch` says.
+enum Rows {
+    All,
+    Auto,
+    Given(u32),
+}

@@ -1,0 +1,360 @@
+//! The job: what the user asks for, as plain values, one file for each table of the job file.
+//!
+//! A file of this folder holds the values of its table, the definitions of its keys, and how one
+//! is read from and written to the other. `[model]`, and what is a family's own in `[method]`, is
+//! read by the [family](crate::family).
+
+pub mod channel;
+pub mod codec;
+pub mod data;
+pub mod federation;
+pub mod method;
+pub mod participation;
+pub mod simulation;
+
+pub(crate) mod preset;
+
+mod checks;
+
+use crate::family::{Fit, Tables};
+use crate::registry::{Registry, registry};
+use std::path::{Path, PathBuf};
+use toml::de::DeTable;
+use whimbrel_job::error::Errors;
+use whimbrel_job::key::{Key, Section};
+use whimbrel_job::reader::{Read, Reader, Source, Value, syntax_errors};
+use whimbrel_job::writer::{Writer, text};
+
+use channel::{downlink, uplink};
+use preset::Asked;
+
+pub use channel::{
+    DownRule, DownRuleKind, Downlink, Feedback, Memories, MemoryStart, OwnCodec, Reset, UpRule,
+    UpRuleKind, Uplink,
+};
+pub use codec::{Blocks, Codec, CodecKind, Kept, Norm};
+pub use data::mixture::{Heterogeneity, Mixture};
+pub use data::toy::Toy;
+pub use data::{
+    Cells, ClusterBy, Csv, Data, Idx, Labels, Libsvm, Npy, Partition, Prepare, Source as DataSource,
+};
+pub use federation::{Clients, Federation, Quorum};
+pub use method::{Batch, Length, Method, Patience, Step, Stop};
+pub use participation::Participation;
+pub use simulation::{Dropout, LateJoin, Simulation};
+pub use whimbrel_job::matrix::Matrix;
+
+/// A job: what to fit, on what, and how.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Job {
+    /// Its name, of which run directories are made.
+    pub name: String,
+    /// The seed of everything drawn.
+    pub seed: u64,
+    /// How many seeds are run, from `seed` on, on the same data; `None`: one, reported alone.
+    pub seeds: Option<u32>,
+    /// Where the rows come from and who holds them.
+    pub data: Data,
+    /// What a job file calls the model.
+    pub model: &'static str,
+    /// What is fitted, and the family's own part of how.
+    pub fit: Box<dyn Fit>,
+    /// How it is fitted, as every method has it.
+    pub method: Method,
+    /// How vectors travel to the server.
+    pub uplink: Uplink,
+    /// How the state travels to clients.
+    pub downlink: Downlink,
+    /// What goes wrong on purpose.
+    pub simulation: Simulation,
+    /// Who takes part on a network, and when a round closes there; `None`: the job is simulated.
+    pub federation: Option<Federation>,
+}
+
+/// The longest name of a job: it becomes part of a directory's name.
+const NAME_CHARS_MAX: usize = 100;
+
+pub(crate) static NAME: Key = Key::optional(
+    "name",
+    "up to 100 letters, digits, `-`, `_` and `.`, the first a letter or digit",
+    "the file's name without its ending",
+    "the job's name, of which run directories are made",
+);
+pub(crate) static SEED: Key = Key::default(
+    "seed",
+    "an integer from 0 to 18446744073709551615",
+    "1",
+    "the seed of everything drawn: the same job, data and seed give the same bits",
+);
+static SEEDS: Key = Key::optional(
+    "seeds",
+    "an integer from 1 to 4294967295",
+    "one run",
+    "how many seeds are run, from `seed` on, on the same data and split",
+);
+static DATA: Key = Key::required("data", "a table", "where the rows come from");
+static MODEL: Key = Key::required("model", "a table", "what is fitted");
+static METHOD: Key = Key::required("method", "a table", "how the model is fitted");
+static UPLINK: Key = Key::default("uplink", "a table", "{}", "how vectors travel to the server");
+static DOWNLINK: Key =
+    Key::default("downlink", "a table", "{}", "how the state travels to clients");
+static SIMULATION: Key = Key::default("simulation", "a table", "{}", "what goes wrong on purpose");
+static FEDERATION: Key = Key::optional(
+    "federation",
+    "a table",
+    "the job can be simulated and not served",
+    "who takes part on a network, and when a round closes there",
+);
+
+/// The top of the file.
+static ROOT: Section = Section {
+    name: "",
+    doc: "Above the first table.",
+    keys: &[
+        &NAME,
+        &SEED,
+        &SEEDS,
+        &DATA,
+        &MODEL,
+        &METHOD,
+        &UPLINK,
+        &DOWNLINK,
+        &SIMULATION,
+        &FEDERATION,
+    ],
+    example: "name = \"wards\"\nseed = 7\n",
+};
+
+/// The tables of a job file, in the order of the reference.
+pub(crate) fn sections() -> [&'static Section; 10] {
+    let registry = registry();
+    [
+        &ROOT,
+        &data::SECTION,
+        &data::split::SECTION,
+        &data::prepare::SECTION,
+        &registry.model,
+        &registry.method,
+        &channel::uplink::UPLINK,
+        &channel::downlink::DOWNLINK,
+        &simulation::SECTION,
+        &federation::SECTION,
+    ]
+}
+
+impl Job {
+    /// Reads a job file; the file's name appears in errors and names a job that does not name
+    /// itself.
+    pub fn parse(text: &str, file_name: &str) -> Result<Self, Errors> {
+        let (root, faults) = DeTable::parse_recoverable(text);
+        if !faults.is_empty() {
+            return Err(syntax_errors(file_name, text, &faults));
+        }
+        let sections = sections();
+        let source = Source::new(file_name, text, root.get_ref(), &sections);
+        let job = Self::read(&source, file_name, registry());
+        source.finish(job)
+    }
+
+    fn read(source: &Source<'_>, file_name: &str, registry: &'static Registry) -> Read<Self> {
+        let root = Reader::root(source, &ROOT);
+        let name = root.optional(&NAME, read_name);
+        let seed = root.read(&SEED, |v| v.integer(0..=u64::MAX));
+        let seeds = root.optional(&SEEDS, |v| v.count_u32());
+        // The other tables are read by the kind even where [method] has faults; where the kind
+        // itself is in doubt, what only it would settle is not reported as well.
+        let asked = Asked::peek(source, registry);
+        let method_table = root.table(&METHOD, &registry.method);
+        let model_table = root.table(&MODEL, &registry.model);
+        let method = method_table.as_ref().map_err(|e| *e).and_then(|t| Method::read(t, registry));
+        let fit = match (&model_table, &method_table) {
+            (Ok(model), Ok(method)) => read_fit(model, method, asked, registry),
+            (Err(reported), _) | (_, Err(reported)) => Err(*reported),
+        };
+        let length = method.as_ref().ok().map(|method| method.length);
+        let pooled = asked.kind.is_none_or(|kind| kind.pooled);
+        let served = root.has(&FEDERATION);
+        let job_seed = seed.unwrap_or_default();
+        let data =
+            root.read(&DATA, |v| Data::read(&v.table(&data::SECTION)?, job_seed, pooled, served));
+        let uplink = root.read(&UPLINK, |v| Uplink::read(&v.table(&uplink::UPLINK)?, asked));
+        let downlink =
+            root.read(&DOWNLINK, |v| Downlink::read(&v.table(&downlink::DOWNLINK)?, asked));
+        let simulation = root.read(&SIMULATION, |v| {
+            Simulation::read(&v.table(&simulation::SECTION)?, asked.kind, length)
+        });
+        let federation =
+            root.optional(&FEDERATION, |v| Federation::read(&v.table(&federation::SECTION)?));
+        let (model, fit) = fit?;
+        let mut job = Self {
+            name: name?.unwrap_or_else(|| name_of_file(file_name)),
+            seed: seed?,
+            seeds: seeds?,
+            data: data?,
+            model,
+            fit,
+            method: method?,
+            uplink: uplink?,
+            downlink: downlink?,
+            simulation: simulation?,
+            federation: federation?,
+        };
+        job.fit.resolve(job.downlink.is_exact());
+        job.check_tables(source);
+        job.fit.check(&job, source);
+        Ok(job)
+    }
+
+    /// What it asks of its family, where it is of that type.
+    pub fn fit_as<T: Fit>(&self) -> Option<&T> {
+        (&*self.fit as &dyn std::any::Any).downcast_ref()
+    }
+
+    /// The runs that `seeds` asks for: the same job on the same data, one for each seed; without
+    /// `seeds` the job itself.
+    pub fn each_seed(&self) -> Vec<Self> {
+        let seeds = u64::from(self.seeds.unwrap_or(1));
+        (0..seeds).map(|n| Self { seed: self.seed + n, seeds: None, ..self.clone() }).collect()
+    }
+
+    /// The files that the job names, as written; whoever runs it resolves them against the
+    /// folder of the job file.
+    pub fn paths_mut(&mut self) -> Vec<&mut PathBuf> {
+        let mut paths = self.data.paths_mut();
+        paths.extend(self.fit.paths_mut());
+        if let UpRule::Memory { start: MemoryStart::File(path), .. } = &mut self.uplink.rule {
+            paths.push(path);
+        }
+        paths
+    }
+
+    /// The job as a file with every default written out; it parses back to an equal job.
+    ///
+    /// ```
+    /// let text = "[data]\nsource = \"mixture\"\n[model]\nkind = \"gmm\"\ncomponents = 2\n\
+    ///             [method]\nkind = \"fedem\"\nrounds = 10\n";
+    /// let job = whimbrel_families::Job::parse(text, "job.toml").unwrap();
+    /// assert_eq!(whimbrel_families::Job::parse(&job.to_toml(), "other.toml").unwrap(), job);
+    /// ```
+    pub fn to_toml(&self) -> String {
+        let mut out = Writer::default();
+        self.write(&mut out);
+        out.finish()
+    }
+
+    fn write(&self, out: &mut Writer) {
+        out.put(&NAME, text(&self.name));
+        out.put(&SEED, self.seed.to_string());
+        if let Some(seeds) = self.seeds {
+            out.put(&SEEDS, seeds.to_string());
+        }
+        self.data.write(out);
+        let registry = registry();
+        out.table(&registry.model);
+        out.put(registry.model_kind, text(self.model));
+        self.fit.write_model(out);
+        self.method.write(out, &*self.fit, registry);
+        self.uplink.write(out);
+        self.downlink.write(out);
+        self.simulation.write(out, self.method.kind.pooled);
+        if let Some(federation) = &self.federation {
+            federation.write(out);
+        }
+    }
+}
+
+/// The model and the family that the method belongs to.
+fn read_fit(
+    model: &Reader<'_>,
+    method: &Reader<'_>,
+    asked: Asked,
+    registry: &'static Registry,
+) -> Read<(&'static str, Box<dyn Fit>)> {
+    let families = model.read(registry.model_kind, |v| {
+        let word = v.text()?;
+        let families = registry.models(&word);
+        if families.is_empty() { Err(v.unknown_word(&word)) } else { Ok(families) }
+    })?;
+    let Some((family, method_kind)) = asked.family.zip(asked.kind) else {
+        // The kind of [method] is missing or unknown, which is reported where it is read.
+        return Err(whimbrel_job::reader::Reported);
+    };
+    let own = families.iter().find(|(known, _)| known.name() == family.name());
+    let Some((_, model_kind)) = own else {
+        return Err(refuse_method(method, registry, families[0].1.word.name, asked));
+    };
+    let model_kind: &'static crate::family::ModelKind = model_kind;
+    refuse_others(model, model_kind.keys, model_kind.word.name, registry, true);
+    let tables = Tables { model_kind: model_kind.word.name, method_kind, model, method };
+    Ok((model_kind.word.name, family.read(&tables)?))
+}
+
+/// A method that cannot fit the model: names some that can.
+fn refuse_method(
+    method: &Reader<'_>,
+    registry: &'static Registry,
+    model: &str,
+    asked: Asked,
+) -> whimbrel_job::reader::Reported {
+    let name = asked.kind.map_or("the method", |kind| kind.word.name);
+    let able = registry.models(model);
+    let methods: Vec<String> = able
+        .iter()
+        .flat_map(|(family, _)| family.methods())
+        .map(|kind| format!("\"{}\"", kind.word.name))
+        .collect();
+    let models: Vec<String> = asked
+        .family
+        .iter()
+        .flat_map(|family| family.models())
+        .map(|kind| format!("\"{}\"", kind.word.name))
+        .collect();
+    let result: Read<()> = method.read(registry.method_kind, |v| {
+        Err(v.fail(
+            format!("{name} does not fit kind = \"{model}\" in [model], but {}", models.join(", ")),
+            format!("\"{model}\" is fitted by {}", methods.join(", ")),
+        ))
+    });
+    result.err().unwrap_or(whimbrel_job::reader::Reported)
+}
+
+/// Refuses the keys of a table that the kind does not take.
+fn refuse_others(
+    reader: &Reader<'_>,
+    keys: &'static [&'static Key],
+    kind: &str,
+    registry: &'static Registry,
+    of_models: bool,
+) {
+    let section = if of_models { &registry.model } else { &registry.method };
+    for key in section.keys.iter().skip(1) {
+        if keys.iter().all(|own| own.name != key.name) {
+            let kinds = registry.kinds_with(key, of_models).join(", ");
+            reader.refuse_if_given(key, &format!("has no meaning for {kind}: it is for {kinds}"));
+        }
+    }
+}
+
+fn read_name(value: Value<'_>) -> Read<String> {
+    let name = value.text()?;
+    let fits = name.len() <= NAME_CHARS_MAX
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name.chars().all(is_name_char);
+    if fits { Ok(name) } else { Err(value.refuse()) }
+}
+
+/// The stem of the file, with what a name cannot have replaced.
+pub(crate) fn name_of_file(file_name: &str) -> String {
+    let stem = Path::new(file_name).file_stem().unwrap_or_default().to_string_lossy();
+    let name: String = stem
+        .chars()
+        .skip_while(|c| !c.is_ascii_alphanumeric())
+        .map(|c| if is_name_char(c) { c } else { '-' })
+        .take(NAME_CHARS_MAX)
+        .collect();
+    if name.is_empty() { "job".to_owned() } else { name }
+}
+
+fn is_name_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
+}

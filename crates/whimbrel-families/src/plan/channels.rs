@@ -1,0 +1,210 @@
+//! Channels: from the words of a job to codecs, rules and their constants.
+
+use super::Roster;
+use crate::failure::Result;
+use crate::job::{
+    Blocks, Codec as CodecKey, DownRule as DownKey, Feedback as FeedbackKey, Job, Kept,
+    Memories as MemoriesKey, Norm as NormKey, Reset, UpRule as UpKey,
+};
+use std::collections::BTreeMap;
+use whimbrel_codec::channel::{
+    DownRule, Downlink, Feedback, Memories, UpRule, Uplink, blocks_omega,
+};
+use whimbrel_codec::{BlockP, Codec, Norm};
+use whimbrel_core::Error;
+
+/// How fast memories follow where the job says `auto`, from the codec's `omega`.
+pub type Alpha = fn(f64) -> f64;
+
+/// Everyone's uplink and those of clients with codecs of their own, by id.
+pub fn uplinks(
+    job: &Job,
+    roster: &Roster<'_>,
+    d: usize,
+    auto: Alpha,
+) -> Result<(Vec<Uplink>, BTreeMap<u32, u8>)> {
+    let mut uplinks = vec![uplink_with(job, &job.uplink.codec, d, auto)?];
+    let mut own = BTreeMap::new();
+    for entry in &job.uplink.own {
+        let uplink = uplink_with(job, &entry.codec, d, auto)?;
+        let known = uplinks.iter().position(|known| *known == uplink);
+        let at = known.unwrap_or_else(|| {
+            uplinks.push(uplink);
+            uplinks.len() - 1
+        });
+        let at = u8::try_from(at).map_err(|_| Error::config("more than 255 different codecs"))?;
+        for name in &entry.clients {
+            own.insert(roster.id_of(name, "uplink.for")?.0, at);
+        }
+    }
+    Ok((uplinks, own))
+}
+
+fn uplink_with(job: &Job, key: &CodecKey, d: usize, auto: Alpha) -> Result<Uplink> {
+    let codec = codec(key)?;
+    let rule = match &job.uplink.rule {
+        UpKey::Plain | UpKey::MemoryOff => UpRule::Plain,
+        UpKey::Feedback => UpRule::Feedback,
+        UpKey::Memory { alpha, .. } => {
+            let omega = codec.omega(d).unwrap_or(0.0);
+            UpRule::Memory { alpha: alpha.unwrap_or_else(|| auto(omega)) }
+        }
+    };
+    Ok(Uplink::new(codec, rule, d)?)
+}
+
+/// The downlink, for states made of these blocks; `share` is Dore's share of the error where it is not
+/// the published one.
+pub fn downlink(
+    job: &Job,
+    roster: &Roster<'_>,
+    blocks: &[usize],
+    share: Option<f64>,
+    auto: Alpha,
+) -> Result<Downlink> {
+    let d = blocks.iter().sum();
+    let codec = codec(&job.downlink.codec)?;
+    let omega = blocks_omega(&codec, blocks).unwrap_or(0.0);
+    let rule = match &job.downlink.rule {
+        DownKey::Exact => DownRule::Exact,
+        DownKey::Detached => DownRule::Detached,
+        DownKey::Ghost => DownRule::Ghost,
+        DownKey::Degraded { feedback } => {
+            let feedback = match feedback {
+                FeedbackKey::Off => Feedback::Off,
+                FeedbackKey::On => Feedback::Contractive,
+                FeedbackKey::Dore => Feedback::Share(share.unwrap_or(1.0 / (1.0 + omega))),
+            };
+            DownRule::Degraded { feedback }
+        }
+        DownKey::Preserved { alpha, memories } => {
+            let memories = memories_of(*memories, roster.clients, d)?;
+            let alpha = alpha.unwrap_or_else(|| auto(omega));
+            DownRule::Preserved { alpha, memories }
+        }
+    };
+    let mut downlink =
+        Downlink::new(codec, rule, d, job.method.allow_divergence)?.with_blocks(blocks)?;
+    for entry in &job.downlink.own {
+        for name in &entry.clients {
+            let id = roster.id_of(name, "downlink.for")?;
+            let own = self::codec(&entry.codec)?;
+            let alpha = match &job.downlink.rule {
+                DownKey::Preserved { alpha: Some(alpha), .. } => *alpha,
+                _ => auto(blocks_omega(&own, blocks).unwrap_or(0.0)),
+            };
+            downlink = downlink.with_own(id, own, alpha)?;
+        }
+    }
+    Ok(downlink)
+}
+
+fn memories_of(key: MemoriesKey, clients: usize, d: usize) -> Result<Memories> {
+    Ok(match key {
+        MemoriesKey::Shared => Memories::Groups(1),
+        MemoriesKey::PerClient => Memories::PerClient,
+        MemoriesKey::Groups(groups) if groups as usize > clients => {
+            let error = Error::config(format!("{groups} groups of {clients} clients"))
+                .hint("memories in [downlink] is at most the number of clients");
+            return Err(error.into());
+        }
+        MemoriesKey::Groups(groups) => Memories::Groups(groups),
+        MemoriesKey::Single { reset } => Memories::Single {
+            reset: match reset {
+                Reset::Auto => Some((4.0 * (d as f64).sqrt()).round() as u32),
+                Reset::Every(rounds) => Some(rounds),
+                Reset::Never => None,
+            },
+        },
+    })
+}
+
+/// Refuses memories for single clients that the server has no room for.
+pub fn check_memory(job: &Job, downlink: &Downlink, clients: usize) -> Result<()> {
+    let bytes = memory_bytes(downlink, clients);
+    if bytes <= job.method.memory_max {
+        return Ok(());
+    }
+    let what = format!(
+        "a downlink memory for each of {clients} clients takes {} on the server, and memory_max is {}",
+        size(bytes),
+        size(job.method.memory_max)
+    );
+    let error = Error::config(what).hint(
+        "memories = \"single\" or a number of groups in [downlink] need no vector per client; or \
+         raise memory_max in [method]",
+    );
+    Err(error.into())
+}
+
+/// What memories for single clients cost, where there are any.
+pub fn memory_note(downlink: &Downlink, clients: usize) -> Option<String> {
+    let bytes = memory_bytes(downlink, clients);
+    (bytes > 0)
+        .then(|| format!("downlink memories of {clients} clients: {} on the server", size(bytes)))
+}
+
+fn memory_bytes(downlink: &Downlink, clients: usize) -> u64 {
+    8 * clients as u64 * downlink.numbers_per_client() as u64
+        + 16 * downlink.numbers_per_group() as u64
+}
+
+fn size(bytes: u64) -> String {
+    let (value, unit) = match bytes as f64 {
+        b if b < 1e6 => (b / 1e3, "kB"),
+        b if b < 1e9 => (b / 1e6, "MB"),
+        b => (b / 1e9, "GB"),
+    };
+    format!("{value:.1} {unit}")
+}
+
+/// The constants of the codecs and memories in use.
+pub fn describe(up: Option<&Uplink>, down: &Downlink) -> Option<String> {
+    let mut parts = Vec::new();
+    if let Some(up) = up.filter(|up| !up.codec().is_exact()) {
+        parts.extend(up.omega().map(|omega| format!("omega_up {omega:.4}")));
+        if let UpRule::Memory { alpha } = up.rule() {
+            parts.push(format!("alpha_up {alpha:.4}"));
+        }
+    }
+    if !down.is_exact() {
+        parts.extend(down.omega().map(|omega| format!("omega_down {omega:.4}")));
+        match down.rule() {
+            DownRule::Preserved { alpha, memories } => {
+                parts.push(format!("alpha_down {alpha:.4}"));
+                if let Memories::Single { reset: Some(every) } = memories {
+                    parts.push(format!("reset every {every} rounds"));
+                }
+            }
+            DownRule::Degraded { feedback: Feedback::Share(share) } => {
+                parts.push(format!("share of the error fed back {share:.4}"));
+            }
+            _ => {}
+        }
+    }
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+/// A codec of a job.
+pub fn codec(key: &CodecKey) -> Result<Codec> {
+    let norm = |norm: &NormKey| match norm {
+        NormKey::P(p) => Norm::P(*p),
+        NormKey::Infinity => Norm::Infinity,
+    };
+    Ok(match key {
+        CodecKey::Exact => Codec::Exact,
+        CodecKey::ExactF32 => Codec::ExactF32,
+        CodecKey::Dithering { levels, norm: r, bucket } => {
+            Codec::dithering(*levels, norm(r), *bucket)?
+        }
+        CodecKey::BlockP { p, blocks: Blocks::Size(size) } => Codec::block_p(*size, norm(p))?,
+        CodecKey::BlockP { p, blocks: Blocks::Sizes(sizes) } => {
+            Codec::BlockP(BlockP::listed(sizes.clone(), norm(p))?)
+        }
+        CodecKey::Sparse(Kept::Probability(q)) => Codec::sparse(*q)?,
+        CodecKey::Sparse(Kept::Count(k)) => Codec::sparse_exactly(*k)?,
+        CodecKey::Natural => Codec::Natural,
+        CodecKey::TopK { k } => Codec::top_k(*k)?,
+        CodecKey::Sign => Codec::Sign,
+    })
+}

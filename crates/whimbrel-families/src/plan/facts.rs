@@ -1,0 +1,184 @@
+//! What a plan needs to know of the data: everything else is in the job.
+
+use crate::failure::Result;
+use crate::job::{Clients, Csv, DataSource, Job, Labels, Partition};
+use crate::load::{Layout, Loaded, class_names, read_side};
+use std::collections::BTreeSet;
+use whimbrel_core::Error;
+use whimbrel_data::{Column, CsvOptions, Dataset, Features, read_csv, read_npy};
+
+const CLASSES: Layout = Layout::Targets { classes: true };
+
+/// Who holds the data and what their columns are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Facts {
+    /// How many clients are planned for.
+    pub clients: usize,
+    /// Their names by id; empty where clients enrol under names that nobody knows yet.
+    pub names: Vec<String>,
+    /// The columns of the features, or of a table with gaps, in order.
+    pub columns: Vec<String>,
+    /// The rows of a table with gaps, in order; empty where rows are examples.
+    pub rows: Vec<String>,
+    /// The two classes of a target, the one that becomes -1 first; empty for others.
+    pub classes: Vec<String>,
+    /// Rows of all clients, where they are known.
+    pub total_rows: Option<u64>,
+}
+
+impl Facts {
+    /// What loaded data say.
+    pub fn of(loaded: &Loaded) -> Self {
+        Self {
+            clients: loaded.expected.unwrap_or(loaded.clients.len()),
+            names: loaded.clients.iter().map(|(name, _)| name.clone()).collect(),
+            columns: loaded.columns.clone(),
+            rows: loaded.row_labels(),
+            classes: loaded.classes.clone(),
+            total_rows: loaded.total_rows(),
+        }
+    }
+
+    /// What a coordinator knows before any client has come: clients from `[federation]`, columns
+    /// from `columns` in `[data]` or from the file there, of which nothing else is used. A table
+    /// with gaps has the rows and columns that the job lists.
+    pub fn on_network(job: &Job) -> Result<Self> {
+        let (clients, names) = match job.federation.as_ref().map(|f| &f.clients) {
+            Some(clients @ Clients::Named(names)) => (clients.count(), names.clone()),
+            Some(clients @ Clients::Number(_)) => (clients.count(), Vec::new()),
+            None => {
+                let error = Error::config("the job has no [federation] table")
+                    .hint("write [federation] with `clients`: their names, or how many there are");
+                return Err(error.into());
+            }
+        };
+        let ((columns, classes), rows) = match (job.fit.layout(), &job.data.source) {
+            (Layout::Cells(_), DataSource::Csv(csv)) => {
+                let (rows, columns) = labels(csv)?;
+                ((columns, Vec::new()), rows)
+            }
+            _ => (columns(job)?, Vec::new()),
+        };
+        Ok(Self { clients, names, columns, rows, classes, total_rows: None })
+    }
+
+    /// The same once everyone has enrolled, with the names by id.
+    #[must_use]
+    pub fn with_names(self, names: Vec<String>) -> Self {
+        Self { names, ..self }
+    }
+}
+
+/// Feature columns and classes, from the job or from a file that the coordinator has.
+fn columns(job: &Job) -> Result<(Vec<String>, Vec<String>)> {
+    let (path, given) = match &job.data.source {
+        DataSource::Csv(csv) => (&csv.path, csv.columns.clone()),
+        DataSource::Npy(npy) => (&npy.path, None),
+        DataSource::Libsvm(_) => {
+            let error = Error::config(
+                "libsvm files count columns from 0 or from 1 and leave the last ones out, so that \
+                 two clients' files may not mean the same",
+            )
+            .hint("give the clients csv files");
+            return Err(error.into());
+        }
+        DataSource::Idx(_) => {
+            let error = Error::config("images are dealt out by a simulation; clients hold tables")
+                .hint("give the clients csv or npy files");
+            return Err(error.into());
+        }
+        DataSource::Mixture(_) | DataSource::Toy(_) => {
+            let error = Error::config("drawn rows are in no file that clients could hold")
+                .hint("set source = \"csv\" in [data]");
+            return Err(error.into());
+        }
+    };
+    if path.exists() {
+        return match &job.data.source {
+            DataSource::Csv(csv) => sample(csv, job.fit.layout()),
+            _ => Ok((names_of(read_npy(path)?.columns()), Vec::new())),
+        };
+    }
+    match given {
+        // Without a file to look at, classes are the numbers that the loss uses.
+        Some(columns) if job.fit.layout() == CLASSES => {
+            Ok((columns, vec!["-1".into(), "1".into()]))
+        }
+        Some(columns) => Ok((columns, Vec::new())),
+        None => {
+            let what = format!("{} is not here to tell the columns", path.display());
+            let error = Error::config(what)
+                .hint("list `columns` in [data], or put a file with the same header there");
+            Err(error.into())
+        }
+    }
+}
+
+/// Rows and columns of a table that nobody sees the whole of.
+fn labels(csv: &Csv) -> Result<(Vec<String>, Vec<String>)> {
+    let needed = |side: &str| {
+        let what = format!("the job does not list the table's {side}s, and no client has them all");
+        let hint =
+            format!("set `{side}_labels` in [data]: a list, or a file with one on each line");
+        Error::config(what).hint(hint)
+    };
+    let cells = &csv.cells;
+    if cells.row.is_empty() {
+        let what = "the rows of this table are the numbers of lines, which are others in the file \
+                    of each client";
+        let error =
+            Error::config(what).hint("name the column of their labels with `row` in [data]");
+        return Err(error.into());
+    }
+    let rows = read_side(cells.row_labels.as_ref())?.ok_or_else(|| needed("row"))?;
+    // A wide file's columns are labels already.
+    let listed = csv.columns.clone().filter(|_| cells.value.is_none()).map(Labels::Listed);
+    let columns = cells.column_labels.as_ref().or(listed.as_ref());
+    let columns = read_side(columns)?.ok_or_else(|| needed("column"))?;
+    for (side, labels) in [("row", &rows), ("column", &columns)] {
+        let mut known = BTreeSet::new();
+        if let Some(twice) = labels.iter().find(|label| !known.insert(*label)) {
+            return Err(Error::config(format!("{side} label {twice:?} is listed twice")).into());
+        }
+    }
+    Ok((rows, columns))
+}
+
+/// Columns and classes of a file that looks like the clients'.
+fn sample(csv: &Csv, layout: Layout) -> Result<(Vec<String>, Vec<String>)> {
+    let (data, set_apart) = read_sample(csv)?;
+    let except: Vec<&str> = set_apart.iter().map(String::as_str).collect();
+    let features = match &csv.columns {
+        Some(columns) => Features::Listed(columns),
+        None => Features::All { except: &except },
+    };
+    let Some(target) = &csv.target else {
+        let chosen = data.features(&features)?;
+        let names = chosen.into_iter().map(|at| data.columns()[at].name.clone());
+        return Ok((names.collect(), Vec::new()));
+    };
+    let mut rows = data.labelled(target, &features)?;
+    let classes = match layout == CLASSES {
+        true => class_names(&mut rows, &data.class_names(target)?)?,
+        false => Vec::new(),
+    };
+    Ok((rows.columns, classes))
+}
+
+/// The file, and those of its columns that are no features; a sample need not have them.
+fn read_sample(csv: &Csv) -> Result<(Dataset, Vec<String>)> {
+    let client = match &csv.partition {
+        Partition::Column(column) => Some(column),
+        _ => None,
+    };
+    let mut text: Vec<String> = client.into_iter().chain(&csv.label).cloned().collect();
+    let delimiter = csv.delimiter.map(|c| c as u8);
+    let options = CsvOptions { delimiter, text: text.clone(), ..CsvOptions::default() };
+    let data = read_csv(&csv.path, &options)?;
+    text.retain(|name| data.columns().iter().any(|column| column.name == *name));
+    Ok((data, text))
+}
+
+fn names_of(columns: &[Column]) -> Vec<String> {
+    columns.iter().map(|column| column.name.clone()).collect()
+}

@@ -1,0 +1,146 @@
+//! The families that this program knows: one line each.
+
+use crate::family::{Family, MethodKind, ModelKind};
+use crate::{em, gradient, table};
+use std::sync::OnceLock;
+use whimbrel_job::key::{Key, Section, Word};
+
+/// The families that come with the program. `whimbrel new` asks them in this order.
+static BUILT_IN: [&dyn Family; 3] = [&table::FAMILY, &gradient::FAMILY, &em::FAMILY];
+
+static INSTALLED: OnceLock<Registry> = OnceLock::new();
+
+/// Families, and the tables that their keys make up.
+pub struct Registry {
+    families: Vec<&'static dyn Family>,
+    /// `[model]`, with the keys of every family.
+    pub(crate) model: Section,
+    /// `[method]`.
+    pub(crate) method: Section,
+    /// `kind` in each.
+    pub(crate) model_kind: &'static Key,
+    pub(crate) method_kind: &'static Key,
+}
+
+/// The registry in use: what was [installed](install), else the built-in families.
+pub fn registry() -> &'static Registry {
+    INSTALLED.get_or_init(|| Registry::new(&[]))
+}
+
+/// Adds families from outside to the built-in ones, before any job is read. A word that is taken,
+/// or a second call, is refused with the reason.
+pub fn install(more: &[&'static dyn Family]) -> Result<(), String> {
+    let registry = Registry::new(more);
+    registry.check()?;
+    INSTALLED.set(registry).map_err(|_| "families are installed before any job is read".into())
+}
+
+impl Registry {
+    fn new(more: &[&'static dyn Family]) -> Self {
+        let families: Vec<&'static dyn Family> = more.iter().chain(&BUILT_IN).copied().collect();
+        let in_order = || BUILT_IN.iter().rev().chain(more);
+        let models: Vec<Word> = in_order().flat_map(|f| f.models()).map(|kind| kind.word).collect();
+        let methods: Vec<Word> =
+            in_order().flat_map(|f| f.methods()).map(|kind| kind.word).collect();
+        // Definitions are static, and these are made once in the life of the program.
+        let model_kind: &'static Key = Box::leak(Box::new(
+            Key::required("kind", "", "the kind of model").words(Vec::leak(models)),
+        ));
+        let method_kind: &'static Key = Box::leak(Box::new(
+            Key::required("kind", "", "the algorithm").words(Vec::leak(methods)),
+        ));
+        let keys = |first, all: &mut dyn Iterator<Item = &'static Key>| {
+            let mut keys: Vec<&'static Key> = vec![first];
+            for key in all {
+                if !keys.iter().any(|known| std::ptr::eq(*known, key)) {
+                    keys.push(key);
+                }
+            }
+            &*Vec::leak(keys)
+        };
+        let mut of_models = in_order().flat_map(|f| f.models()).flat_map(|kind| kind.keys).copied();
+        let mut of_methods =
+            in_order().flat_map(|f| f.methods()).flat_map(|kind| kind.keys).copied();
+        Self {
+            model: Section {
+                name: "model",
+                doc: "What is fitted.",
+                keys: keys(model_kind, &mut of_models),
+                example: "[model]\nkind = \"gmm\"\ncomponents = 3\ncovariance = \"full\"\n\
+                          init = \"federated-kmeans\"\nreg_covar = 1e-6\n\
+                          penalty = { dirichlet = 0.001, inverse_wishart = { nu = 0.01, psi = 0.01 } }\n",
+            },
+            method: Section {
+                name: "method",
+                doc: "How the model is fitted: mixtures by the EM methods, low-rank tables by `fedmiss`, \
+                      regressions by `sgd` and its presets (what is for `sgd` is for each of them).",
+                keys: keys(method_kind, &mut of_methods),
+                example: "[method]\nkind = \"fedem\"\nrounds = 500\nbatch = 20\nlocal_steps = 4\n\
+                          step = { initial = 0.5, power = 0.6, delay = 100 }\nparticipation = 0.75\n\
+                          evaluate = { every = 10 }\nstop = { field_norm2 = 1e-12, patience = 20 }\n",
+            },
+            model_kind,
+            method_kind,
+            families,
+        }
+    }
+
+    /// Refuses two methods of one name.
+    fn check(&self) -> Result<(), String> {
+        let words = self.method_kind.words;
+        match (1..words.len()).find(|&i| words[..i].iter().any(|w| w.name == words[i].name)) {
+            None => Ok(()),
+            Some(i) => Err(format!("two families have a method \"{}\"", words[i].name)),
+        }
+    }
+
+    /// Every family, in the order in which they are asked.
+    pub fn families(&self) -> &[&'static dyn Family] {
+        &self.families
+    }
+
+    /// The method of that name, and its family.
+    pub fn method(&self, word: &str) -> Option<(&'static dyn Family, &'static MethodKind)> {
+        let all = self.families.iter().flat_map(|f| f.methods().iter().map(move |kind| (*f, kind)));
+        all.into_iter().find(|(_, kind)| kind.word.name == word)
+    }
+
+    /// The families that have a model of that name, with its definition.
+    pub fn models(&self, word: &str) -> Vec<(&'static dyn Family, &'static ModelKind)> {
+        let all = self.families.iter().flat_map(|f| f.models().iter().map(move |kind| (*f, kind)));
+        all.filter(|(_, kind)| kind.word.name == word).collect()
+    }
+
+    /// The words of `[model]`'s or `[method]`'s kinds that take a key.
+    pub(crate) fn kinds_with(&self, key: &Key, of_models: bool) -> Vec<&'static str> {
+        let takes = |keys: &[&'static Key]| keys.iter().any(|known| std::ptr::eq(*known, key));
+        let mut names: Vec<&'static str> = Vec::new();
+        for family in self.families.iter().rev() {
+            match of_models {
+                true => names
+                    .extend(family.models().iter().filter(|k| takes(k.keys)).map(|k| k.word.name)),
+                false => names
+                    .extend(family.methods().iter().filter(|k| takes(k.keys)).map(|k| k.algorithm)),
+            }
+        }
+        names.dedup();
+        names
+    }
+
+    /// The kinds that a key of `[model]` or `[method]` is limited to; none: it is for all.
+    pub(crate) fn limits(&self, section: &Section, key: &Key) -> Vec<&'static str> {
+        let of_models = std::ptr::eq(section, &self.model);
+        let is_kind = std::ptr::eq(key, self.model_kind) || std::ptr::eq(key, self.method_kind);
+        if is_kind || !(of_models || std::ptr::eq(section, &self.method)) {
+            return Vec::new();
+        }
+        let kinds = self.kinds_with(key, of_models);
+        let mut all: Vec<&str> = match of_models {
+            true => self.families.iter().flat_map(|f| f.models()).map(|k| k.word.name).collect(),
+            false => self.families.iter().flat_map(|f| f.methods()).map(|k| k.algorithm).collect(),
+        };
+        all.sort_unstable();
+        all.dedup();
+        if kinds.len() == all.len() { Vec::new() } else { kinds }
+    }
+}

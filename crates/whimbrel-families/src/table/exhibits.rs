@@ -1,0 +1,294 @@
+//! A completed table made small: totals, maps, how far its intervals can be trusted, and whether a
+//! simpler model would have done.
+
+use super::completed::{Completed, Observations, TableFacts};
+use super::keys::EFFECTS_WORDS;
+use crate::files::figure;
+use whimbrel_core::declare::{Exhibit, Heat, HeatMap, Lines, Rows, Section, Series, SeriesPoint};
+use whimbrel_methods::fedmiss::select::Selection;
+use whimbrel_models::lowrank::Scores;
+
+/// A heat map has at most so many blocks on each side.
+const BLOCKS_MAX: usize = 200;
+/// Levels at which intervals are checked.
+const LEVELS: [f64; 10] = [0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95];
+/// Deviances that differ by less than this share are called equal.
+const EQUAL: f64 = 0.005;
+
+/// A model judged by the cells that were kept out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Contender {
+    /// Its name.
+    pub name: String,
+    /// Its mean deviance there.
+    pub deviance: f64,
+    /// Whether it is the model of the run.
+    pub fitted: bool,
+}
+
+impl Contender {
+    /// Its name in words.
+    fn words(&self) -> String {
+        match self.name.as_str() {
+            "client_column_means" => "each client's own column means".into(),
+            "client_effects" => "each client's own row and column effects".into(),
+            "row_column_effects" => "row and column effects".into(),
+            name => name.replace('_', " "),
+        }
+    }
+}
+
+/// Whether a simpler model does as well on the cells that were kept out, in words.
+pub fn verdict(contenders: &[Contender]) -> Option<String> {
+    let known = || contenders.iter().filter(|c| c.deviance.is_finite());
+    let fitted = known().find(|c| c.fitted)?.deviance;
+    let simpler = known().filter(|c| !c.fitted).min_by(|a, b| a.deviance.total_cmp(&b.deviance))?;
+    let (name, best) = (simpler.words(), simpler.deviance);
+    let excess = fitted / best - 1.0;
+    let percent = 100.0 * excess.abs();
+    Some(if excess.abs() < EQUAL {
+        format!(
+            "on the cells kept out a simpler model does as well: {name}, deviance {best:.4} against \
+             {fitted:.4} of this fit"
+        )
+    } else if excess > 0.0 {
+        format!(
+            "on the cells kept out a simpler model does better: {name}, deviance {best:.4} against \
+             {fitted:.4} of this fit ({percent:.1} % worse)"
+        )
+    } else {
+        format!(
+            "on the cells kept out this fit has deviance {fitted:.4}, {percent:.1} % below the best \
+             simpler model ({name}, {best:.4})"
+        )
+    })
+}
+
+/// The section of a report; without totals and maps where nobody has seen the clients' cells.
+pub fn section(
+    table: &Completed,
+    facts: Option<&TableFacts>,
+    personal: bool,
+    contenders: &[Contender],
+    selection: Option<&Selection>,
+) -> Section {
+    let seen = facts.map(TableFacts::observations);
+    let mut exhibits = Vec::new();
+    exhibits.extend(seen.as_ref().map(|seen| totals(table, seen)));
+    exhibits.extend(calibration(table, facts.filter(|_| !personal), personal));
+    exhibits.extend(seen.as_ref().map(|seen| heat(table, seen)));
+    exhibits.extend(verdict(contenders).map(|text| Exhibit::Text { text: sentence(&text) }));
+    exhibits.extend(ranking(contenders));
+    exhibits.extend(selection.into_iter().flat_map(tried));
+    Section { title: "Completed table".into(), exhibits }
+}
+
+/// The total of each column: observed cells as observed, the others as estimated.
+fn totals(table: &Completed, seen: &Observations) -> Exhibit {
+    let point = |column: usize| {
+        let (mut observed, mut estimated, mut missing) = (0.0, 0.0, 0u64);
+        for row in 0..table.rows.len() {
+            match seen.value(row, column) {
+                Some(value) => observed += value,
+                None => {
+                    estimated += table.estimate(row, column).mean;
+                    missing += 1;
+                }
+            }
+        }
+        SeriesPoint {
+            label: table.columns[column].clone(),
+            value: observed + estimated,
+            interval: None,
+            note: format!("observed {}", figure(observed, 4)),
+            count: missing,
+        }
+    };
+    Exhibit::Series(Series {
+        title: "Totals per column".into(),
+        caption: "Observed cells as observed, missing ones as estimated".into(),
+        counted: "missing cells".into(),
+        points: (0..table.columns.len()).map(point).collect(),
+    })
+}
+
+/// Means over blocks of cells.
+fn heat(table: &Completed, seen: &Observations) -> Exhibit {
+    let (rows, columns) = (table.rows.len(), table.columns.len());
+    let (down, across) = (rows.min(BLOCKS_MAX), columns.min(BLOCKS_MAX));
+    let mut observed = vec![(0.0, 0u32); down * across];
+    let mut completed = observed.clone();
+    let add = |sum: &mut (f64, u32), value: f64| {
+        sum.0 += value;
+        sum.1 += 1;
+    };
+    for row in 0..rows {
+        for column in 0..columns {
+            let block = row * down / rows * across + column * across / columns;
+            let value = seen.value(row, column);
+            if let Some(value) = value {
+                add(&mut observed[block], value);
+            }
+            add(&mut completed[block], value.unwrap_or_else(|| table.estimate(row, column).mean));
+        }
+    }
+    // Four digits are enough for a colour.
+    let rounded = |x: f64| format!("{x:.3e}").parse().unwrap_or(x);
+    let map = |title: &str, caption: &str, sums: &[(f64, u32)]| HeatMap {
+        title: title.into(),
+        caption: caption.into(),
+        values: sums
+            .iter()
+            .map(|&(sum, count)| (count > 0).then(|| rounded(sum / f64::from(count))))
+            .collect(),
+    };
+    let first = "Rows downwards, columns across; empty where nobody looked";
+    Exhibit::Heat(Heat {
+        rows: down,
+        columns: across,
+        shape: [rows, columns],
+        maps: vec![
+            map("Observed", first, &observed),
+            map("Completed", "The same cells, the missing ones estimated", &completed),
+        ],
+    })
+}
+
+/// How often intervals of each level hold held-out cells, each checked against the others. Without
+/// cells that the table alone explains (personal effects and, on a network, cells stay with their
+/// clients), only the level that the clients counted is known.
+fn calibration(table: &Completed, facts: Option<&TableFacts>, personal: bool) -> Option<Exhibit> {
+    let points: Vec<[f64; 2]> = match facts.filter(|facts| !facts.held_out.is_empty()) {
+        None => table
+            .fit
+            .calibration
+            .as_ref()?
+            .coverage
+            .map(|covered| [0.9, covered])
+            .into_iter()
+            .collect(),
+        Some(facts) => {
+            let mut scores = Scores::default();
+            for cell in &facts.held_out {
+                let (row, column) = (cell.row as usize, cell.column as usize);
+                let position = (row * facts.columns.len() + column) as u64;
+                let mean = table.fit.mean(row, column);
+                scores.add_held_out(table.fit.model.family(), position, cell.value, mean);
+            }
+            LEVELS.into_iter().filter_map(|level| Some([level, scores.coverage(level)?])).collect()
+        }
+    };
+    (!points.is_empty()).then(|| {
+        Exhibit::Lines(Lines {
+            title: "Coverage of the intervals".into(),
+            caption: format!("Intervals: {}", table.intervals_without_effects(personal)),
+            axis: "level of the interval".into(),
+            bounds: Some([0.4, 1.0]),
+            lines: vec![
+                ("share of kept-out cells inside".into(), points),
+                ("nominal".into(), vec![[0.4, 0.4], [1.0, 1.0]]),
+            ],
+        })
+    })
+}
+
+/// The fitted model among simpler ones.
+fn ranking(contenders: &[Contender]) -> Option<Exhibit> {
+    let known: Vec<&Contender> = contenders.iter().filter(|c| c.deviance.is_finite()).collect();
+    let best = known.iter().map(|c| c.deviance).fold(f64::INFINITY, f64::min);
+    let row = |c: &&Contender| {
+        let own = if c.fitted { " (this run)" } else { "" };
+        vec![format!("{}{own}", c.words()), figure(c.deviance, 5), figure(c.deviance / best, 4)]
+    };
+    known.iter().any(|c| c.fitted).then(|| {
+        Exhibit::Table(Rows {
+            heads: ["model", "deviance per kept-out cell", "times the best"]
+                .map(String::from)
+                .to_vec(),
+            rows: known.iter().map(row).collect(),
+            ..Rows::default()
+        })
+    })
+}
+
+/// What cross-validation tried, and what it chose.
+fn tried(selection: &Selection) -> [Exhibit; 2] {
+    let share = selection.share_of(&selection.chosen);
+    let mixed = if share < 1.0 {
+        format!(
+            " It is not clear that it is better than rank 0: estimates are {:.0} % of the one and \
+             {:.0} % of the other.",
+            100.0 * share,
+            100.0 * (1.0 - share)
+        )
+    } else {
+        String::new()
+    };
+    let text = format!(
+        "Cross-validation over {} candidates chose rank {}.{mixed}",
+        selection.tried.len(),
+        selection.chosen.rank
+    );
+    let rows = selection.tried.iter().map(|(candidate, deviance, error, _)| {
+        let share = selection.share_of(candidate);
+        let chosen = match share {
+            0.0 => String::new(),
+            1.0 => " (chosen)".into(),
+            share => format!(" ({:.0} % of the estimates)", 100.0 * share),
+        };
+        vec![
+            format!("{}{chosen}", candidate.rank),
+            figure(candidate.lambda, 3),
+            EFFECTS_WORDS.name(candidate.effects).into(),
+            figure(candidate.lambda_effects, 3),
+            figure(*deviance, 5),
+            figure(*error, 3),
+        ]
+    });
+    let heads = [
+        "rank",
+        "lambda",
+        "effects",
+        "ridge on effects",
+        "deviance per validation cell",
+        "standard error",
+    ];
+    let table = Rows {
+        title: "What was tried".into(),
+        heads: heads.map(String::from).to_vec(),
+        rows: rows.collect(),
+        folded: true,
+        swatches: false,
+    };
+    [Exhibit::Text { text }, Exhibit::Table(table)]
+}
+
+/// With a capital letter and a full stop.
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(char::to_uppercase).into_iter().flatten();
+    first.chain(letters).chain(['.']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_verdict_follows_the_figures() {
+        let contender =
+            |name: &str, deviance, fitted| Contender { name: name.into(), deviance, fitted };
+        let said = |fitted: f64| {
+            verdict(&[
+                contender("low-rank", fitted, true),
+                contender("column_means", 2.0, false),
+                contender("row_column_effects", 1.5, false),
+            ])
+            .unwrap()
+        };
+        assert!(said(1.0).contains("33.3 % below the best simpler model (row and column effects"));
+        assert!(said(1.495).contains("does as well") && said(1.505).contains("does as well"));
+        assert!(said(2.0).contains("does better") && said(2.0).contains("33.3 % worse"));
+        assert_eq!(verdict(&[contender("column_means", 1.0, false)]), None);
+    }
+}

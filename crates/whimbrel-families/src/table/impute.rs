@@ -1,0 +1,304 @@
+//! The completed table of a run.
+
+use super::TableFit;
+use super::completed::{
+    Completed, Estimate, ModelFile, Observations, Sheet, TableFacts, write_long, write_wide,
+};
+use crate::failure::{Failure, Result};
+use crate::family::{ImputeOptions, Imputed, ModelUse, counted, refuse};
+use crate::files::read_object;
+use crate::job::{Csv, DataSource, Labels, Partition};
+use crate::load::{cell_options, kept_out, load};
+use serde_json::json;
+use std::cell::RefCell;
+use std::path::Path;
+use whimbrel_core::{Cell, Error};
+use whimbrel_data::{CellOptions, Error as DataError, hash_file, read_cells, read_csv};
+use whimbrel_engine::checkpoint::write_atomically_with;
+
+/// Labels named in a warning.
+const NAMED_MAX: usize = 3;
+
+/// Writes estimates, intervals and imputations of every cell.
+pub(super) fn impute(
+    asked: &TableFit,
+    run: &ModelUse<'_>,
+    options: &ImputeOptions<'_>,
+) -> Result<Imputed> {
+    if options.wide && options.draws > 0 {
+        return refuse(
+            "--wide holds one number per cell, and --draws needs more",
+            "leave out one of the two",
+        );
+    }
+    let run = Run::read(asked, run)?;
+    let table = &run.model.table;
+    let mut notes = Vec::new();
+    let cells = run.cells(options.data, options.client)?;
+    let effect = match (&cells, &options.client) {
+        (Some(cells), Some(_)) if run.model.personal => own_effect(table, &cells.fitted)?,
+        _ => 0.0,
+    };
+    if run.model.personal && options.client.is_none() {
+        notes.push(
+            "clients have effects of their own: this is the table of one without; --client NAME \
+             writes a client's"
+                .into(),
+        );
+    }
+    let seen = cells.as_ref();
+    let seen = seen.map(|c| Observations::new(&c.fitted).with_held_out(&c.held_out));
+    let [rows, columns] = table.bare();
+    let mut warnings = run.warnings.take();
+    warnings.extend(warning_of_bare("row", &rows, &table.rows));
+    warnings.extend(warning_of_bare("column", &columns, &table.columns));
+    let sheet = RunSheet { table, seen: seen.as_ref(), effect, seed: run.run.job.seed };
+    write_atomically_with(options.out, |out| match options.wide {
+        true => write_wide(&sheet, out),
+        false => write_long(&sheet, options.draws, out),
+    })?;
+    let cells = table.rows.len() * table.columns.len();
+    let observed = seen.as_ref().map(Observations::len);
+    let imputed = cells - observed.unwrap_or(0);
+    let intervals = table.intervals_without_effects(run.model.personal && options.client.is_none());
+    let figures = json!({
+        "rows": table.rows.len(), "columns": table.columns.len(),
+        "observed": observed, "held_out": seen.as_ref().map(Observations::held_out),
+        "imputed": imputed, "draws": options.draws,
+        "unobserved_rows": rows.len(), "unobserved_columns": columns.len(),
+        "intervals": intervals, "out": options.out.display().to_string(),
+    });
+    notes.push(format!("intervals: {intervals}"));
+    notes.push(format!(
+        "{} and {}, {} cells observed, {imputed} imputed: {}",
+        counted(table.rows.len(), "row"),
+        counted(table.columns.len(), "column"),
+        observed.map_or("an unknown number of".into(), |n| n.to_string()),
+        options.out.display()
+    ));
+    Ok(Imputed { figures: figures.as_object().cloned().unwrap_or_default(), warnings, notes })
+}
+
+/// What was observed, as far as the fit is known to have kept some of it out.
+struct Known {
+    fitted: Vec<Cell>,
+    held_out: Vec<Cell>,
+}
+
+/// A finished low-rank run.
+pub(super) struct Run<'a> {
+    asked: &'a TableFit,
+    pub run: &'a ModelUse<'a>,
+    pub model: ModelFile,
+    data_hash: Option<String>,
+    /// What should be looked at, in the order it was found.
+    warnings: RefCell<Vec<String>>,
+}
+
+impl<'a> Run<'a> {
+    pub fn read(asked: &'a TableFit, run: &'a ModelUse<'a>) -> Result<Self> {
+        let model = ModelFile::read(run.folder)?;
+        let summary = read_object(&run.folder.join("summary.json")).unwrap_or_default();
+        let data_hash = summary.get("data_hash").and_then(|hash| hash.as_str()).map(String::from);
+        Ok(Self { asked, run, model, data_hash, warnings: RefCell::default() })
+    }
+
+    fn warn(&self, warning: String) {
+        self.warnings.borrow_mut().push(warning);
+    }
+
+    /// How the job's data name rows, columns and values.
+    fn csv(&self) -> Result<&Csv> {
+        match &self.run.job.data.source {
+            DataSource::Csv(csv) => Ok(csv),
+            _ => Err(Failure::config("the run's job has no table with gaps")),
+        }
+    }
+
+    /// How to read a file of this table; it need not name clients.
+    pub fn options(&self, file: &Path) -> Result<CellOptions> {
+        let mut options = cell_options(self.csv()?, self.asked.entries())?;
+        if let Some(client) = &options.client {
+            let names = read_csv(file, &Default::default())?;
+            if !names.columns().iter().any(|column| column.name == *client) {
+                options.client = None;
+            }
+        }
+        Ok(options)
+    }
+
+    /// What was observed, by everyone or by one client: in `--data`, else in the file the run was
+    /// fitted to. Nothing where nobody here knows.
+    ///
+    /// What was kept out is drawn again, from the file of the run or, as on a network, from the
+    /// name of the client and its cells. In other files nobody knows, and nothing counts as such.
+    fn cells(&self, given: Option<&Path>, client: Option<&str>) -> Result<Option<Known>> {
+        let csv = self.csv()?;
+        let file = given.unwrap_or(&csv.path);
+        if given.is_none() {
+            let reason = match self.data_hash.as_deref() {
+                Some("") => "the clients kept what they observed".to_owned(),
+                _ if !file.is_file() => format!("{} is not there", file.display()),
+                _ => String::new(),
+            };
+            if !reason.is_empty() && client.is_some() {
+                let error = Error::config(reason).hint("--data names a file of the client");
+                return Err(error.into());
+            }
+            if !reason.is_empty() {
+                self.warn(format!(
+                    "{reason}: every cell is written as an estimate; --data names a file"
+                ));
+                return Ok(None);
+            }
+        }
+        let is_same = file.is_file() && Some(hash_file(file)?) == self.data_hash;
+        if given.is_none() && self.data_hash.is_some() && !is_same {
+            self.warn(format!(
+                "{} has changed since the run: which cells were held out is not known",
+                file.display()
+            ));
+        }
+        if is_same && client.is_none() {
+            return self.of_the_run(file).map(Some);
+        }
+        let table = &self.model.table;
+        let options = CellOptions {
+            row_labels: Some(table.rows.clone()),
+            column_labels: Some(table.columns.clone()),
+            ..self.options(file)?
+        };
+        let mut read = read_cells(file, &options).map_err(unknown_labels)?;
+        let (Some(client), Some(column)) = (client, &options.client) else {
+            // A client's own file need not name it.
+            let has_names = matches!(csv.partition, Partition::Column(_) | Partition::Pooled);
+            let owner = client.filter(|_| given.is_some() && has_names);
+            return self.parted(owner, read.cells).map(Some);
+        };
+        match read.by_client()?.into_iter().find(|part| part.name == client) {
+            Some(part) => {
+                let owner = (given.is_some() || is_same).then_some(client);
+                self.parted(owner, part.cells).map(Some)
+            }
+            None => {
+                let what = format!(
+                    "{} has no observation of client {client:?} in column {column:?}",
+                    file.display()
+                );
+                Err(Failure::config(what))
+            }
+        }
+    }
+
+    /// All cells of the run's own file.
+    fn of_the_run(&self, file: &Path) -> Result<Known> {
+        let mut job = self.run.job.clone();
+        if let DataSource::Csv(csv) = &mut job.data.source {
+            csv.path = file.to_owned();
+            csv.cells.row_labels = Some(Labels::Listed(self.model.table.rows.clone()));
+            csv.cells.column_labels = Some(Labels::Listed(self.model.table.columns.clone()));
+        }
+        match TableFacts::of(&load(&job)?.clients) {
+            Some(TableFacts { fitted, held_out, .. }) => Ok(Known { fitted, held_out }),
+            None => Err(Failure::config("the run's job has no table with gaps")),
+        }
+    }
+
+    /// Cells of one client, and which of them were kept out; without their owner, of nobody known.
+    fn parted(&self, owner: Option<&str>, cells: Vec<Cell>) -> Result<Known> {
+        let holdout = self.csv()?.cells.holdout;
+        let (fitted, held_out) = match owner {
+            Some(name) => kept_out(cells, holdout, self.run.job.data.seed, name),
+            None => (cells, Vec::new()),
+        };
+        Ok(Known { fitted, held_out })
+    }
+}
+
+/// A client's own effect, from its cells of the fit in rows and columns that the fit knows.
+fn own_effect(table: &Completed, cells: &[Cell]) -> Result<f64> {
+    let known = |cell: &&Cell| table.knows(cell.row as usize, cell.column as usize);
+    let cells: Vec<Cell> = cells.iter().filter(known).copied().collect();
+    Ok(table.fit.own_effect(&cells)?)
+}
+
+/// Says what can be done about rows that the run does not know.
+fn unknown_labels(error: DataError) -> Failure {
+    match error {
+        DataError::Rows { file, listed, count, .. }
+            if listed
+                .iter()
+                .flat_map(|row| &row.reasons)
+                .any(|(_, why)| why.contains(" labels")) =>
+        {
+            let hint =
+                Some("rows that the run does not know are fitted by `whimbrel adapt`".into());
+            DataError::Rows { file, listed, count, hint }.into()
+        }
+        other => other.into(),
+    }
+}
+
+struct RunSheet<'a> {
+    table: &'a Completed,
+    seen: Option<&'a Observations>,
+    /// A client's own; zero without one.
+    effect: f64,
+    seed: u64,
+}
+
+impl RunSheet<'_> {
+    /// The natural parameter of a cell with an effect on top, and how sure it is; none where there
+    /// is no effect, or where the table has no cell to add it to.
+    fn shifted(&self, row: usize, column: usize) -> Option<(f64, f64)> {
+        let fit = &self.table.fit;
+        let own = self.effect != 0.0 && self.table.knows(row, column);
+        own.then(|| (fit.theta_with(row, column, self.effect), fit.spread(row, column)))
+    }
+}
+
+impl Sheet for RunSheet<'_> {
+    fn rows(&self) -> &[String] {
+        &self.table.rows
+    }
+    fn columns(&self) -> &[String] {
+        &self.table.columns
+    }
+    fn estimate(&self, row: usize, column: usize) -> Estimate {
+        match self.shifted(row, column) {
+            Some((theta, spread)) => self.table.estimate_of(theta, spread),
+            None => self.table.estimate(row, column),
+        }
+    }
+    fn is_seen(&self) -> bool {
+        self.seen.is_some()
+    }
+    fn value(&self, row: usize, column: usize) -> Option<f64> {
+        self.seen?.value(row, column)
+    }
+    fn is_held_out(&self, row: usize, column: usize) -> bool {
+        self.seen.is_some_and(|seen| seen.is_held_out(row, column))
+    }
+    fn draw(&self, row: usize, column: usize, number: u32) -> f64 {
+        match self.shifted(row, column) {
+            known @ Some(_) => self.table.draw_of(known, row, column, self.seed, number),
+            None => self.table.draw(row, column, self.seed, number),
+        }
+    }
+}
+
+fn warning_of_bare(noun: &str, bare: &[usize], labels: &[String]) -> Option<String> {
+    if bare.is_empty() {
+        return None;
+    }
+    let named: Vec<String> =
+        bare.iter().take(NAMED_MAX).map(|i| format!("{:?}", labels[*i])).collect();
+    let more = if bare.len() > NAMED_MAX { ", ..." } else { "" };
+    let s = if bare.len() == 1 { "" } else { "s" };
+    Some(format!(
+        "{} {noun}{s} had no cell in the fit ({}{more}): estimated without any of their own, with \
+         wide intervals",
+        bare.len(),
+        named.join(", ")
+    ))
+}

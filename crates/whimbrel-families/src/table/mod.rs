@@ -1,0 +1,258 @@
+//! Tables with gaps by low rank: `fedmiss`.
+
+pub mod completed;
+pub mod keys;
+
+mod adapt;
+mod convergence;
+mod exhibits;
+mod impute;
+mod plan;
+mod results;
+
+use crate::failure::Result;
+use crate::family::{
+    AdaptOptions, Adapted, Ended, Family, Fit, ImputeOptions, Imputed, MethodKind, ModelKind,
+    ModelUse, Predicted, Results, RunData, StagePlan, Tables, refuse,
+};
+use crate::job::channel::UpRuleKind;
+use crate::job::method::length::{BATCH, EPOCHS, ROUNDS};
+use crate::job::method::step::STEP;
+use crate::job::method::stop::{EVALUATE, STOP};
+use crate::job::method::{ALLOW_DIVERGENCE, CHANNELS, MEMORY_MAX};
+use crate::job::participation::PARTICIPATION;
+use crate::job::{Job, Step, codec};
+use crate::load::{Layout, Loaded};
+use crate::plan::{Common, Facts, Files};
+use crate::template::{DataFacts, Suggestion};
+use completed::TableFacts;
+use convergence::unconverged;
+use keys::{COPIES, EFFECTS, FAMILIES, FAMILY as ENTRIES, LAMBDA, LAMBDA_EFFECTS, LowRankKeys};
+use keys::{PERSONAL, RANK, VARIANCE, read_copies, write_copies};
+use plan::TablePlan;
+use results::verdict;
+use serde_json::{Map, Value};
+use std::any::Any;
+use std::path::Path;
+use whimbrel_core::method::Artifact;
+use whimbrel_data::Entries;
+use whimbrel_engine::Ending;
+use whimbrel_job::key::{Key, Word};
+use whimbrel_job::reader::{Read, Source};
+use whimbrel_job::writer::{Writer, text};
+use whimbrel_methods::fedmiss::Copies;
+use whimbrel_methods::settings::Weights;
+use whimbrel_models::lowrank;
+
+/// Tables with gaps.
+pub static FAMILY: Table = Table;
+
+/// Tables with gaps.
+pub struct Table;
+
+static MODELS: [ModelKind; 1] = [ModelKind {
+    word: Word { name: "low-rank", doc: "a table of low rank with gaps, to be filled in" },
+    keys: &[&ENTRIES, &VARIANCE, &RANK, &LAMBDA, &EFFECTS, &LAMBDA_EFFECTS, &PERSONAL],
+}];
+static KEYS: [&Key; 11] = [
+    &CHANNELS,
+    &ROUNDS,
+    &EPOCHS,
+    &BATCH,
+    &STEP,
+    &COPIES,
+    &PARTICIPATION,
+    &EVALUATE,
+    &STOP,
+    &ALLOW_DIVERGENCE,
+    &MEMORY_MAX,
+];
+static METHODS: [MethodKind; 1] = [MethodKind {
+    word: Word {
+        name: "fedmiss",
+        doc: "FedMissEM: a low-rank table from what each client observed of it",
+    },
+    algorithm: "fedmiss",
+    preset: None,
+    keys: &KEYS,
+    names_presets: false,
+    pooled: false,
+    auto_batch: false,
+    up_rule: UpRuleKind::Memory,
+    // Every observation counts the same, whoever made it.
+    weights: Weights::Equal,
+}];
+
+impl Family for Table {
+    fn name(&self) -> &'static str {
+        "table"
+    }
+
+    fn models(&self) -> &'static [ModelKind] {
+        &MODELS
+    }
+
+    fn methods(&self) -> &'static [MethodKind] {
+        &METHODS
+    }
+
+    fn read(&self, tables: &Tables<'_>) -> Read<Box<dyn Fit>> {
+        let table = LowRankKeys::read(tables.model);
+        let copies = tables.method.read(&COPIES, read_copies);
+        Ok(Box::new(TableFit { table: table?, copies: copies? }))
+    }
+
+    fn suggest(&self, facts: Option<&DataFacts>) -> Option<Suggestion> {
+        let table = facts?.table.as_ref()?;
+        let codec = "{ kind = \"dithering\", levels = 8, bucket = 64 }";
+        Some(Suggestion {
+            model: "low-rank",
+            model_keys: vec![
+                (&ENTRIES, text(FAMILIES.name(family_of(table.entries)))),
+                (&RANK, "\"auto\"".into()),
+                (&LAMBDA, "\"auto\"".into()),
+                (&EFFECTS, "\"row+column\"".into()),
+            ],
+            method: "fedmiss",
+            method_keys: vec![
+                (&EPOCHS, "100".into()),
+                (&BATCH, "\"full\"".into()),
+                (&STEP, "\"auto\"".into()),
+            ],
+            uplink_keys: vec![(&codec::CODEC, codec.into())],
+        })
+    }
+}
+
+/// What a job asks: a low-rank table, and how EM completes it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TableFit {
+    /// The table.
+    pub table: LowRankKeys,
+    /// The number of completed-data copies; `None`: what suits the step.
+    pub copies: Option<Copies>,
+}
+
+impl TableFit {
+    /// What values of the family are.
+    pub(crate) fn entries(&self) -> Entries {
+        match self.table.family {
+            lowrank::Family::Gaussian => Entries::Numbers,
+            lowrank::Family::Poisson => Entries::Counts,
+            lowrank::Family::Bernoulli => Entries::Binary,
+        }
+    }
+
+    fn family_name(&self) -> &'static str {
+        FAMILIES.name(self.table.family)
+    }
+}
+
+/// The narrowest family of such values.
+fn family_of(entries: Entries) -> lowrank::Family {
+    match entries {
+        Entries::Numbers => lowrank::Family::Gaussian,
+        Entries::Counts => lowrank::Family::Poisson,
+        Entries::Binary => lowrank::Family::Bernoulli,
+    }
+}
+
+impl Fit for TableFit {
+    fn describe(&self) -> String {
+        self.table.describe()
+    }
+
+    fn write_model(&self, out: &mut Writer) {
+        self.table.write(out);
+    }
+
+    fn write_method(&self, out: &mut Writer) {
+        out.put(&COPIES, write_copies(self.copies));
+    }
+
+    fn check(&self, job: &Job, source: &Source<'_>) {
+        let report = |path: &[&str], what: &str, hint: &str| {
+            source.report_at(path, what, hint);
+        };
+        let hint = "write step = \"auto\", or give a number";
+        match job.method.step {
+            Step::Theory => {
+                report(&["method", "step"], "no theorem bounds the step of fedmiss", hint);
+            }
+            Step::OverL(_) | Step::OverLRoot => {
+                report(&["method", "step"], "fedmiss has no smoothness constant L", hint);
+            }
+            _ => {}
+        }
+        if job.method.stop.excess_loss.is_some() {
+            report(
+                &["method", "stop", "excess_loss"],
+                "`excess_loss` has no meaning for fedmiss: its minimum is not known",
+                "take `excess_loss` out",
+            );
+        }
+    }
+
+    fn layout(&self) -> Layout {
+        Layout::Cells(self.entries())
+    }
+
+    fn plan(
+        &self,
+        common: &Common,
+        facts: &Facts,
+        _: Option<&Loaded>,
+        _: Files<'_>,
+    ) -> Result<Box<dyn StagePlan>> {
+        Ok(Box::new(TablePlan::new(common, self, facts)?))
+    }
+
+    fn model_keys(&self, data: &RunData, model: &Artifact) -> Map<String, Value> {
+        results::model_keys(self, &data.row_labels, model)
+    }
+
+    fn remember(&self, loaded: &Loaded) -> Option<Box<dyn Any + Send + Sync>> {
+        TableFacts::of(&loaded.clients).map(|facts| Box::new(facts) as Box<dyn Any + Send + Sync>)
+    }
+
+    fn results(&self, ended: &Ended<'_>) -> Result<Results> {
+        let pace = convergence::objective_pace(ended.folder);
+        if matches!(ended.outcome.ending, Ending::Failed(_)) {
+            return Ok(Results::default());
+        }
+        let Some(table) = results::table(self, ended, pace)? else { return Ok(Results::default()) };
+        let said = [
+            unconverged(&table.summary),
+            results::shortened(&ended.job.method.step, &table.summary),
+        ];
+        Ok(Results {
+            notes: said.into_iter().flatten().collect(),
+            said: verdict(&table.summary).into_iter().collect(),
+            sections: vec![table.section],
+            summary: table.summary,
+        })
+    }
+
+    fn spread_over_seeds(&self) -> &'static [&'static str] {
+        &["holdout_deviance", "holdout_rmse", "coverage"]
+    }
+
+    fn findings(&self, delivered: &[Artifact]) -> Vec<String> {
+        results::findings(delivered)
+    }
+
+    fn predict(&self, _: &ModelUse<'_>, _: &Path) -> Result<Predicted> {
+        refuse(
+            "a table is completed, not predicted row by row",
+            "`whimbrel impute` writes it, `whimbrel adapt` adds a client",
+        )
+    }
+
+    fn impute(&self, run: &ModelUse<'_>, options: &ImputeOptions<'_>) -> Result<Imputed> {
+        impute::impute(self, run, options)
+    }
+
+    fn adapt(&self, run: &ModelUse<'_>, options: &AdaptOptions<'_>) -> Result<Adapted> {
+        adapt::adapt(self, run, options)
+    }
+}

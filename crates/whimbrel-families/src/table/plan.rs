@@ -1,0 +1,220 @@
+//! Tables with gaps: stages that fit a low-rank table.
+
+use super::TableFit;
+use crate::failure::Result;
+use crate::family::StagePlan;
+use crate::job::{MemoryStart, Step, UpRule as UpKey};
+use crate::plan::{Common, Facts, channels};
+use std::any::Any;
+use std::sync::Arc;
+use whimbrel_codec::Codec;
+use whimbrel_codec::channel::{Downlink, UpRule, Uplink, em_alpha, gradient_alpha};
+use whimbrel_core::method::Artifact;
+use whimbrel_core::{Erased, Error};
+use whimbrel_engine::Stage;
+use whimbrel_methods::fedmiss::baselines::{self, Baselines};
+use whimbrel_methods::fedmiss::select::{self, Given, Select, Selection};
+use whimbrel_methods::fedmiss::{BindCells, FedMiss, Memory, Mix, StepRule};
+use whimbrel_methods::step::Schedule;
+use whimbrel_models::lowrank::{LAMBDA_EFFECTS, LowRank, Settings};
+
+/// A low-rank table and the method that fits it.
+pub(super) struct TablePlan {
+    asked: TableFit,
+    /// The model with the rank and the penalty that the job gives; stand-ins where they are
+    /// chosen on the way.
+    model: LowRank,
+    codec: Codec,
+    memory: Memory,
+    /// The uplink of a client of middling size, for what is said about it; without a size where
+    /// nobody knows how much clients hold.
+    uplink: Uplink,
+    downlink: Downlink,
+}
+
+/// What a stage is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Select,
+    Baselines,
+    Fit,
+}
+
+impl TablePlan {
+    pub fn new(common: &Common, asked: &TableFit, facts: &Facts) -> Result<Self> {
+        let job = &common.job;
+        let model = LowRank::new(settings(asked, facts.rows.len(), facts.columns.len()))?;
+        let codec = channels::codec(&job.uplink.codec)?;
+        let memory = match &job.uplink.rule {
+            UpKey::Plain | UpKey::MemoryOff => Memory::Off,
+            UpKey::Memory { alpha, .. } => alpha.map_or(Memory::Auto, Memory::Alpha),
+            UpKey::Feedback => {
+                let what = "fedmiss sends residuals without error feedback";
+                return Err(Error::config(what).hint("write rule = \"memory\" in [uplink]").into());
+            }
+        };
+        let downlink =
+            channels::downlink(job, &common.roster(), &model.blocks(), None, gradient_alpha)?;
+        let uplink = usual_uplink(common, &codec, memory)?;
+        let plan = Self { asked: asked.clone(), model, codec, memory, uplink, downlink };
+        plan.method(common, &plan.model)?.check()?;
+        if plan.stages(common).contains(&Kind::Select) {
+            plan.selection(common)?;
+        }
+        Ok(plan)
+    }
+
+    fn stages(&self, common: &Common) -> Vec<Kind> {
+        let chosen = self.asked.table.rank.is_none() || self.asked.table.lambda.is_none();
+        let judged = common.job.data.holdout() > 0.0;
+        let select = chosen.then_some(Kind::Select);
+        let baselines = judged.then_some(Kind::Baselines);
+        select.into_iter().chain(baselines).chain([Kind::Fit]).collect()
+    }
+
+    fn selection(&self, common: &Common) -> whimbrel_core::Result<Select> {
+        let (settings, key) = (self.model.settings().clone(), &self.asked.table);
+        let given = Given {
+            rank: key.rank,
+            lambda: key.lambda,
+            lambda_effects: key.lambda_effects.is_some(),
+            personal: key.personal,
+        };
+        Select::new(settings, given, select::ROUNDS, common.job.data.seed)
+    }
+
+    fn method(&self, common: &Common, model: &LowRank) -> whimbrel_core::Result<FedMiss> {
+        let job = &common.job;
+        let step = match job.method.step {
+            Step::Auto => StepRule::Auto,
+            Step::Constant(gamma) => StepRule::Given(Schedule::constant(gamma)?),
+            Step::Decreasing { initial, power, delay } => {
+                StepRule::Given(Schedule::decreasing(initial, power, delay)?)
+            }
+            Step::Theory | Step::OverL(_) | Step::OverLRoot => {
+                return Err(Error::config(
+                    "fedmiss takes a number, a schedule or \"auto\" as step",
+                ));
+            }
+        };
+        let copies = self.asked.copies.unwrap_or_else(|| step.copies());
+        let downlink = match model.blocks() == self.model.blocks() {
+            true => self.downlink.clone(),
+            // The factors of another rank are another vector.
+            false => {
+                channels::downlink(job, &common.roster(), &model.blocks(), None, gradient_alpha)
+                    .map_err(|failure| Error::config(failure.to_string()))?
+            }
+        };
+        Ok(FedMiss {
+            model: model.clone(),
+            step,
+            budget: common.budget(),
+            batch: common.batch(),
+            copies,
+            codec: self.codec.clone(),
+            memory: self.memory,
+            open_memories: matches!(
+                &job.uplink.rule,
+                UpKey::Memory { start: MemoryStart::Oracle, .. }
+            ),
+            personal: self.asked.table.personal,
+            participation: common.participation_mean(),
+            start: None,
+            mix: None,
+            downlink,
+        })
+    }
+}
+
+impl StagePlan for TablePlan {
+    fn len(&self, common: &Common) -> usize {
+        self.stages(common).len()
+    }
+
+    fn build(
+        &self,
+        common: &Common,
+        index: usize,
+        delivered: &[Artifact],
+    ) -> whimbrel_core::Result<Stage> {
+        let chosen = delivered.iter().find(|a| a.kind == select::KIND);
+        let selection = chosen.map(Selection::from_artifact).transpose()?;
+        let model = match &selection {
+            None => self.model.clone(),
+            Some(selection) => LowRank::new(selection.chosen.of(self.model.settings()))?,
+        };
+        Ok(match self.stages(common)[index] {
+            Kind::Select => {
+                let method = self.selection(common)?;
+                common.quiet("rank and penalty", Arc::new(Erased(method, BindCells)))
+            }
+            Kind::Baselines => {
+                // With the ridge on effects that was found best: no weaker opponent than can be.
+                let settings = model.settings().clone();
+                let method = Baselines::new(settings, baselines::ROUNDS)?;
+                common.quiet("simpler models", Arc::new(Erased(method, BindCells)))
+            }
+            Kind::Fit => {
+                let (start, beside) = selection.map_or((None, None), |s| (s.factors, s.beside));
+                let mix = beside.map(|(_, plain)| Mix { share: select::SHARE, plain });
+                let method = FedMiss { start, mix, ..self.method(common, &model)? };
+                common.fit(Arc::new(Erased(method, BindCells)), self.rounds(common))
+            }
+        })
+    }
+
+    fn uplink(&self) -> &Uplink {
+        &self.uplink
+    }
+
+    fn downlink(&self) -> &Downlink {
+        &self.downlink
+    }
+
+    /// The residuals that memories open with are a pass over the cells.
+    fn rounds(&self, common: &Common) -> Option<u32> {
+        let opens =
+            matches!(&common.job.uplink.rule, UpKey::Memory { start: MemoryStart::Oracle, .. });
+        common.rounds(&common.work(), (0, f64::from(u8::from(opens))))
+    }
+
+    /// The constants of the uplink depend on how many cells there are.
+    fn uplink_is_unknown(&self, common: &Common) -> bool {
+        common.total_rows.is_none()
+    }
+
+    /// A rank that is chosen on the way has a stand-in.
+    fn can_skip(&self, common: &Common, index: usize) -> bool {
+        index + 1 < self.stages(common).len()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// What a job says of its model, with stand-ins for what is to be chosen.
+fn settings(asked: &TableFit, rows: usize, columns: usize) -> Settings {
+    let (key, smaller) = (&asked.table, rows.min(columns));
+    Settings {
+        rank: key.rank.unwrap_or(smaller.saturating_sub(1).min(1)),
+        effects: key.effects,
+        lambda: key.lambda.unwrap_or(0.0),
+        lambda_effects: key.lambda_effects.unwrap_or(LAMBDA_EFFECTS),
+        variance: key.variance,
+        ..Settings::new(rows, columns, key.family)
+    }
+}
+
+/// A channel for the batch of a client with the mean number of cells.
+fn usual_uplink(common: &Common, codec: &Codec, memory: Memory) -> Result<Uplink> {
+    let cells = common.total_rows.unwrap_or(1) / common.clients.max(1) as u64;
+    let batch = common.batch().expectations(cells.max(1)) as usize;
+    let rule = match memory {
+        Memory::Off => UpRule::Plain,
+        Memory::Alpha(alpha) => UpRule::Memory { alpha },
+        Memory::Auto => UpRule::Memory { alpha: em_alpha(codec.omega(batch).unwrap_or(0.0)) },
+    };
+    Ok(Uplink::new(codec.clone(), rule, batch)?)
+}

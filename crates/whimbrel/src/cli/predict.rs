@@ -1,0 +1,103 @@
+//! `whimbrel predict`, `impute` and `adapt`: a finished run's model at work.
+
+use super::args::{Adapt, Impute, Predict};
+use super::messages::{data, note, warning};
+use serde_json::{Map, Value, json};
+use std::path::Path;
+use whimbrel::core::Error;
+use whimbrel::engine::checkpoint::write_atomically;
+use whimbrel::families::Job;
+use whimbrel::families::failure::{Failure, Result};
+use whimbrel::families::family::{AdaptOptions, ImputeOptions, Imputed, ModelUse};
+use whimbrel::families::files::read_object;
+use whimbrel::runs::RunDir;
+
+/// Writes a prediction for each row.
+pub fn predict_command(args: &Predict) -> Result<u8> {
+    let run = FinishedRun::read(&args.run)?;
+    let found = run.job.fit.predict(&run.with(args.libsvm), &args.data)?;
+    write_atomically(&args.out, found.text.as_bytes())?;
+    if args.json {
+        let mut report = Map::from_iter([("rows".into(), json!(found.rows))]);
+        report.extend(found.figures.into_iter().map(|(name, value)| (name.into(), value)));
+        report.insert("out".into(), args.out.display().to_string().into());
+        data(&format!("{}\n", Value::Object(report)))?;
+    }
+    note(&format!("{} rows, {}: {}", found.rows, found.words, args.out.display()));
+    Ok(0)
+}
+
+/// Writes estimates, intervals and imputations of every cell.
+pub fn impute_command(args: &Impute) -> Result<u8> {
+    let run = FinishedRun::read(&args.run)?;
+    let options = ImputeOptions {
+        data: args.data.as_deref(),
+        client: args.client.as_deref(),
+        wide: args.wide,
+        draws: args.draws,
+        out: &args.out,
+    };
+    say(run.job.fit.impute(&run.with(false), &options)?, args.json)
+}
+
+/// Fits what is a new client's own.
+pub fn adapt_command(args: &Adapt) -> Result<u8> {
+    let run = FinishedRun::read(&args.run)?;
+    make_folder(&args.out)?;
+    let options = AdaptOptions { data: &args.data, draws: args.draws, out: &args.out };
+    say(run.job.fit.adapt(&run.with(false), &options)?, args.json)
+}
+
+fn say(found: Imputed, json: bool) -> Result<u8> {
+    found.warnings.iter().for_each(|w| warning(w));
+    if json {
+        data(&format!("{}\n", Value::Object(found.figures)))?;
+    }
+    found.notes.iter().for_each(|n| note(n));
+    Ok(0)
+}
+
+/// A run's folder with a model in it.
+struct FinishedRun<'a> {
+    folder: &'a Path,
+    job: Job,
+    model: Map<String, Value>,
+}
+
+impl<'a> FinishedRun<'a> {
+    fn read(folder: &'a Path) -> Result<Self> {
+        let dir = RunDir::existing(folder)?;
+        if dir.ending().is_none() {
+            warning(&format!("the run in {} is not finished", folder.display()));
+        }
+        if let Some(first) = dir.seeds().first() {
+            let name = first.path().file_name().unwrap_or_default().display().to_string();
+            note(&format!("the run has several seeds: this is the model of the first, {name}"));
+        }
+        let path = folder.join("model/model.json");
+        if !path.is_file() {
+            let error = Error::config(format!("{} does not exist", path.display()))
+                .hint("the run has no model: it is unfinished, or it failed");
+            return Err(error.into());
+        }
+        let file = folder.join("job.toml");
+        let text = std::fs::read_to_string(&file).map_err(|e| Error::storage(file.display(), e))?;
+        let job = Job::parse(&text, &file.display().to_string())?;
+        Ok(Self { folder, job, model: read_object(&path)? })
+    }
+
+    fn with(&self, libsvm: bool) -> ModelUse<'_> {
+        ModelUse { folder: self.folder, job: &self.job, model: &self.model, libsvm }
+    }
+}
+
+fn make_folder(path: &Path) -> Result<()> {
+    let taken = std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some());
+    if taken || path.is_file() {
+        let error =
+            Error::config(format!("{} is not empty", path.display())).hint("choose another --out");
+        return Err(error.into());
+    }
+    let failed = |e| Failure::config(format!("cannot make the folder {}: {e}", path.display()));
+    std::fs::create_dir_all(path).map_err(failed)
+}
