@@ -6,8 +6,7 @@ use whimbrel_codec::channel::{DownRule, Downlink, Feedback, Memories};
 use whimbrel_codec::{Codec, Norm};
 use whimbrel_core::method::MetricValue;
 use whimbrel_core::{
-    Cell, Cells, ClientData, ClientId, DynMethod, Erased, Key, Probability, Wire, linalg, math,
-    vector,
+    Cell, Cells, ClientData, ClientId, DynMethod, Erased, Key, Probability, linalg, math, vector,
 };
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
@@ -522,7 +521,7 @@ fn values_outside_the_family_are_refused_with_their_place() {
     assert!(method.bind(&data[1]).unwrap_err().to_string().contains("no observed cell"));
 }
 
-fn setups() -> Vec<Setup> {
+pub fn setups() -> Vec<Setup> {
     let dither = Codec::dithering(1, Norm::P(2), None).unwrap();
     Family::ALL
         .into_iter()
@@ -578,49 +577,4 @@ fn a_compressed_downlink_carries_the_factors() {
     let server = simulator.machine().server().downcast_ref::<Server>().unwrap();
     let largest = gradient(&setup, &server.factors, &cells, 4.0);
     assert!(largest < 1e-6, "{largest}");
-}
-
-/// Threads, and saving and loading after every exchange, change no bit.
-#[test]
-fn every_runner_ends_in_the_same_bits() {
-    let participation = || Participation::Bernoulli(Probability::new(0.6).unwrap());
-    let faults = || Faults { lost: 0.2, ..Faults::default() };
-    for setup in setups() {
-        let data = clients(setup.settings.family, 7, 40, Key::root(23));
-        let simulate = |threads: usize, reload: bool| {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            pool.install(|| {
-                let method = setup.method();
-                let federation = federation(&*method, &data);
-                let keys = StageKeys::new(1, 0);
-                let mut simulator = Simulator::start(
-                    method.clone(),
-                    federation.clone(),
-                    keys,
-                    participation(),
-                    faults(),
-                )
-                .unwrap();
-                while simulator.step().unwrap().is_some() {
-                    if reload {
-                        let saved = simulator.save().unwrap().to_bytes();
-                        let saved = Wire::from_bytes(&saved).unwrap();
-                        simulator = Simulator::load(
-                            method.clone(),
-                            federation.clone(),
-                            keys,
-                            participation(),
-                            faults(),
-                            &saved,
-                        )
-                        .unwrap();
-                    }
-                }
-                simulator.save().unwrap().to_bytes()
-            })
-        };
-        let reference = simulate(1, false);
-        assert!(simulate(2, false) == reference, "two threads differ");
-        assert!(simulate(4, true) == reference, "saving and loading differs");
-    }
 }

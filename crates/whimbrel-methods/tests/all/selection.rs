@@ -4,7 +4,7 @@
 use crate::fedmiss::federation;
 use std::sync::Arc;
 use whimbrel_codec::{Codec, Norm};
-use whimbrel_core::{Cell, Cells, ClientData, ClientId, DynMethod, Erased, Key, Probability, Wire};
+use whimbrel_core::{Cell, Cells, ClientData, ClientId, DynMethod, Erased, Key};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Participation, Simulator};
 use whimbrel_methods::fedmiss::baselines::{self, Baselines};
@@ -225,60 +225,6 @@ fn candidates_have_the_personal_effects_that_the_job_has() {
     let (with, without) = (select(true), select(false));
     assert!(with.0 == 0 && without.0 > 0, "{with:?} {without:?}");
     assert!(with.1 < without.1, "{with:?} {without:?}");
-}
-
-/// One run of a stage with lost uploads, on so many threads, saved and loaded on the way or not.
-fn bytes(
-    method: &Arc<dyn DynMethod>,
-    data: &[ClientData],
-    threads: usize,
-    reload: bool,
-) -> Vec<u8> {
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-    let run = || {
-        let federation = federation(&**method, data);
-        let keys = StageKeys::new(1, 0);
-        let participation = || Participation::Bernoulli(Probability::new(0.7).unwrap());
-        let faults = Faults { lost: 0.2, ..Faults::default() };
-        let mut simulator = Simulator::start(
-            method.clone(),
-            federation.clone(),
-            keys,
-            participation(),
-            faults.clone(),
-        )
-        .unwrap();
-        while simulator.step().unwrap().is_some() {
-            if reload {
-                let saved = simulator.save().unwrap().to_bytes();
-                let saved = Wire::from_bytes(&saved).unwrap();
-                let (keys, faults) = (StageKeys::new(1, 0), faults.clone());
-                simulator = Simulator::load(
-                    method.clone(),
-                    federation.clone(),
-                    keys,
-                    participation(),
-                    faults,
-                    &saved,
-                )
-                .unwrap();
-            }
-        }
-        method.artifact(simulator.machine().server()).unwrap().to_bytes()
-    };
-    pool.install(run)
-}
-
-#[test]
-fn threads_lost_uploads_and_resumption_change_no_bit() {
-    let data = counts(1, Key::root(51));
-    let (selecting, comparing) = (selecting(5), comparing());
-    let methods: [Arc<dyn DynMethod>; 2] = [selecting, comparing];
-    for method in &methods {
-        let reference = bytes(method, &data, 1, false);
-        assert!(bytes(method, &data, 3, false) == reference, "three threads differ");
-        assert!(bytes(method, &data, 2, true) == reference, "saving and loading differs");
-    }
 }
 
 /// One client is lost for good in the middle, another joins then: the stages end with those who

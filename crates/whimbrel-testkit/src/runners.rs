@@ -1,0 +1,187 @@
+//! The same bits in every runner.
+//!
+//! [`runners_agree`] runs a method to its end with sampled cohorts, lost uploads and clients that
+//! join late, and compares servers, peers, clients and metrics byte for byte:
+//!
+//! - a plain loop over the method's own types, clients one after the other, no bytes in between;
+//! - the simulator on one, two and five threads: every message as bytes, uploads in shards;
+//! - the same, saved, written as bytes, read and loaded after every exchange;
+//! - a replay of the journal that the first of them wrote.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use whimbrel_core::method::{Bind, Cohort, Evaluate, Metric, Next, Sender};
+use whimbrel_core::{ClientData, ClientId, DynMethod, Erased, Part, Probability, Wire};
+use whimbrel_engine::journal::Line;
+use whimbrel_engine::keys::StageKeys;
+use whimbrel_engine::participation::everyone;
+use whimbrel_engine::{Faults, Federation, Journal, Participation, Simulator};
+
+/// Share of the clients asked in a sampled round.
+const ASKED: f64 = 0.6;
+/// Share of the uploads that are lost.
+const LOST: f64 = 0.2;
+
+/// Where a run ended.
+#[derive(PartialEq)]
+struct End {
+    server: Vec<u8>,
+    peers: Vec<Option<Vec<u8>>>,
+    clients: Vec<Vec<u8>>,
+    metrics: Vec<Metric>,
+}
+
+/// Runs the method in every runner, on four clients or more, and compares where they end.
+pub fn runners_agree<M: Evaluate, B: Bind<M>>(
+    name: &str,
+    method: impl Into<Arc<Erased<M, B>>>,
+    data: &[ClientData],
+) {
+    let method = &method.into();
+    assert!(data.len() >= 4, "{name}: too few clients");
+    let late = BTreeMap::from([(ClientId(1), 2), (ClientId(data.len() as u32 - 1), 3)]);
+    let faults = Faults { lost: LOST, late, ..Faults::default() };
+    let reference = plain_loop(method, data, &faults);
+    let (one, journal) = simulate(method, data, &faults, 1, false);
+    assert!(one == reference, "{name}: one thread differs from the plain loop");
+    for threads in [2, 5] {
+        let (end, _) = simulate(method, data, &faults, threads, false);
+        assert!(end == reference, "{name}: {threads} threads differ");
+    }
+    let (reloaded, _) = simulate(method, data, &faults, 2, true);
+    assert!(reloaded == reference, "{name}: saving and loading after every exchange differs");
+    let replay = Some(Journal::parse(&journal, 0).expect("its own journal"));
+    let faults = Faults { replay, lost: 0.0, ..faults };
+    let (replayed, again) = simulate(method, data, &faults, 2, false);
+    assert!(replayed == reference, "{name}: the journal's replay differs");
+    assert_eq!(again, journal, "{name}");
+}
+
+fn keys() -> StageKeys {
+    StageKeys::new(1, 0)
+}
+
+fn participation() -> Participation {
+    Participation::Bernoulli(Probability::new(ASKED).expect("a probability"))
+}
+
+/// The method's own types, without bytes, threads or the engine's machine.
+fn plain_loop<M: Evaluate, B: Bind<M>>(
+    erased: &Erased<M, B>,
+    data: &[ClientData],
+    faults: &Faults,
+) -> End {
+    let Erased(method, bind) = erased;
+    let data: Vec<M::Data> = data.iter().map(|d| bind.bind(method, d).expect("data")).collect();
+    let ids: Vec<ClientId> = (0..data.len() as u32).map(ClientId).collect();
+    let enrol = |(id, data): (&ClientId, _)| method.enroll(data, keys().enrol(*id)).expect("enrol");
+    let (mut clients, summaries): (Vec<M::Client>, Vec<_>) =
+        ids.iter().zip(&data).map(enrol).unzip();
+    let on_time: Vec<ClientId> = ids.iter().copied().filter(|id| !faults.is_late(*id)).collect();
+    let mut roster = on_time.iter().map(|id| {
+        let summary = summaries[id.0 as usize].to_bytes();
+        (*id, M::Summary::from_bytes(&summary).expect("a summary"))
+    });
+    let mut server = method.start(&mut roster, keys().start()).expect("the roster starts");
+    let mut peers: Vec<Option<M::Peer>> = ids.iter().map(|_| None).collect();
+    for id in on_time {
+        let i = id.0 as usize;
+        peers[i] = Some(method.admit(&mut server, id, &summaries[i]).expect("admission"));
+    }
+    let (mut number, mut round) = (0, 0);
+    while method.next(&server) != Next::Stop {
+        for id in &ids {
+            let i = id.0 as usize;
+            if peers[i].is_none() && faults.lets_in(*id, number, round + 1) {
+                peers[i] = Some(method.admit(&mut server, *id, &summaries[i]).expect("admission"));
+            }
+        }
+        let enrolled: Vec<ClientId> =
+            ids.iter().copied().filter(|id| peers[id.0 as usize].is_some()).collect();
+        let at = keys().exchange(number);
+        let (this_round, cohort) = match method.next(&server) {
+            Next::Stop => break,
+            Next::Opening => (None, everyone(&enrolled)),
+            Next::Round(Cohort::Everyone) => (Some(round + 1), everyone(&enrolled)),
+            Next::Round(Cohort::Sampled) => {
+                (Some(round + 1), participation().draw(&enrolled, at.cohort()))
+            }
+        };
+        let broadcast = method.broadcast(&server).expect("a broadcast");
+        let (mut fold, mut staged) = (method.fold(&server), Vec::new());
+        for invited in cohort {
+            let (id, i) = (invited.id, invited.id.0 as usize);
+            let peer = peers[i].as_ref().expect("an enrolled client");
+            let (peer, down) =
+                method.downlink(&server, &broadcast, peer, at.down()).expect("a message");
+            let (client, up) =
+                method.local_step(&clients[i], &down, &data[i], at.local(id)).expect("an upload");
+            if !faults.loses(number, this_round, id, at.loss()) {
+                let from = Sender { id, inclusion: invited.inclusion, peer: &peer };
+                method.absorb(&mut fold, from, up).expect("its own upload");
+                staged.push((i, peer, client));
+            }
+        }
+        server = method.server_step(server, fold, at.step()).expect("a step");
+        for (i, peer, client) in staged {
+            (peers[i], clients[i]) = (Some(peer), client);
+        }
+        number += 1;
+        round = this_round.unwrap_or(round);
+    }
+    let ask = method.ask(&server).expect("a question");
+    let mut answers = ids.iter().filter(|id| peers[id.0 as usize].is_some()).map(|id| {
+        let i = id.0 as usize;
+        (*id, method.answer(&clients[i], &ask, &data[i]).expect("an answer"))
+    });
+    let metrics = method.conclude(&server, &mut answers).expect("metrics");
+    End {
+        server: server.to_bytes(),
+        peers: peers.iter().map(|peer| peer.as_ref().map(Wire::to_bytes)).collect(),
+        clients: clients.iter().map(Wire::to_bytes).collect(),
+        metrics,
+    }
+}
+
+/// The simulator on so many threads; with `reload` it is a new one after every exchange.
+fn simulate<M: Evaluate, B: Bind<M>>(
+    method: &Arc<Erased<M, B>>,
+    data: &[ClientData],
+    faults: &Faults,
+    threads: usize,
+    reload: bool,
+) -> (End, String) {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
+    pool.install(|| {
+        let federation = Arc::new(Federation {
+            names: (0..data.len()).map(|i| format!("{i:03}")).collect(),
+            data: data.iter().map(|d| method.bind(d).expect("data")).collect(),
+            duties: Vec::new(),
+        });
+        let (who, what) = (participation(), faults.clone());
+        let started = Simulator::start(method.clone(), federation.clone(), keys(), who, what);
+        let (mut simulator, mut journal) = (started.expect("a start"), String::new());
+        while let Some(done) = simulator.step().expect("an exchange") {
+            journal.push_str(&Line::exchange(0, &done).to_text());
+            if reload {
+                let saved = simulator.save().expect("saved").to_bytes();
+                let saved = Wire::from_bytes(&saved).expect("its own bytes");
+                let (at, who, what) = (keys(), participation(), faults.clone());
+                let (method, clients) = (method.clone(), federation.clone());
+                simulator =
+                    Simulator::load(method, clients, at, who, what, &saved).expect("its own state");
+            }
+        }
+        let (metrics, _) = simulator.evaluate().expect("an evaluation");
+        let save = |part, state| method.save(part, state).expect("a state");
+        let machine = simulator.machine();
+        let peer = |id| machine.peer(id).map(|peer| save(Part::Peer, peer));
+        let end = End {
+            server: save(Part::Server, machine.server()),
+            peers: (0..data.len() as u32).map(|id| peer(ClientId(id))).collect(),
+            clients: simulator.clients().iter().map(|c| save(Part::Client, c)).collect(),
+            metrics,
+        };
+        (end, journal)
+    })
+}
