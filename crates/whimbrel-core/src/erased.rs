@@ -11,6 +11,9 @@ use std::any::Any;
 /// A decoded state, or a client's bound data, whose type only its method knows.
 pub type Opaque = Box<dyn Any + Send + Sync>;
 
+/// The key of a client's own loss, which methods need not declare.
+pub const LOSS: &str = "loss";
+
 /// Which state is saved or loaded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
@@ -104,7 +107,8 @@ pub trait DynMethod: Send + Sync {
     fn ask(&self, server: &Opaque) -> Result<Message>;
     fn answer(&self, client: &Opaque, ask: &Message, data: &Opaque) -> Result<Vec<u8>>;
     fn check(&self, id: ClientId, peer: &Opaque, answer: &[u8]) -> Result<()>;
-    fn loss(&self, answer: &[u8]) -> Result<Option<f64>>;
+    /// One client's own figures: its loss, and what the method adds.
+    fn own(&self, answer: &[u8]) -> Result<Vec<Metric>>;
     fn measures(&self) -> Vec<Measure>;
     fn conclude(
         &self,
@@ -253,8 +257,10 @@ impl<M: Evaluate, B: Bind<M>> DynMethod for Erased<M, B> {
         self.0.check(id, view(peer)?, &M::Answer::from_bytes(answer)?)
     }
 
-    fn loss(&self, answer: &[u8]) -> Result<Option<f64>> {
-        Ok(self.0.loss(&M::Answer::from_bytes(answer)?))
+    fn own(&self, answer: &[u8]) -> Result<Vec<Metric>> {
+        let answer = M::Answer::from_bytes(answer)?;
+        let loss = self.0.loss(&answer).map(|loss| Metric::number(LOSS, loss));
+        Ok(loss.into_iter().chain(self.0.own(&answer)).collect())
     }
 
     fn measures(&self) -> Vec<Measure> {

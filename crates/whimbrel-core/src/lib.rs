@@ -27,5 +27,5 @@ pub use key::{Key, Stream};
 pub use method::{Evaluate, Method};
 pub use shared::{Message, Shared};
 pub use sum::ExactSum;
-pub use table::{Cell, Cells, ClientData, FeatureRows, Labelled, RowStream, Table};
+pub use table::{Cell, Cells, ClientData, FeatureRows, HeldOut, Labelled, RowStream, Table};
 pub use wire::{State, Wire};

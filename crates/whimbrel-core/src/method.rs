@@ -7,6 +7,7 @@
 
 use crate::declare::Measure;
 use crate::{ClientData, ClientId, Key, Result, State, Wire};
+use std::borrow::Cow;
 
 /// A federated algorithm.
 pub trait Method: Send + Sync + 'static {
@@ -132,6 +133,10 @@ pub trait Evaluate: Method {
     }
     /// One client's own loss, from its answer; none where the method has no such figure.
     fn loss(&self, answer: &Self::Answer) -> Option<f64>;
+    /// Its other figures: those declared as [`per_client`](Measure::per_client).
+    fn own(&self, _answer: &Self::Answer) -> Vec<Metric> {
+        Vec::new()
+    }
     /// The figures that [`conclude`](Self::conclude) reports, in the order in which they are shown;
     /// none where it reports nothing.
     fn measures(&self) -> Vec<Measure> {
@@ -209,7 +214,7 @@ pub struct Sender<'a, P> {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Metric {
     /// Its key in `metrics.jsonl`.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// Its value.
     pub value: MetricValue,
 }
@@ -227,13 +232,13 @@ pub enum MetricValue {
 
 impl Metric {
     /// A metric of one number.
-    pub fn number(name: &'static str, value: f64) -> Self {
-        Self { name, value: MetricValue::Number(value) }
+    pub fn number(name: impl Into<Cow<'static, str>>, value: f64) -> Self {
+        Self { name: name.into(), value: MetricValue::Number(value) }
     }
 
     /// A metric of several numbers.
-    pub fn list(name: &'static str, values: Vec<f64>) -> Self {
-        Self { name, value: MetricValue::List(values) }
+    pub fn list(name: impl Into<Cow<'static, str>>, values: Vec<f64>) -> Self {
+        Self { name: name.into(), value: MetricValue::List(values) }
     }
 }
 

@@ -8,8 +8,43 @@ use std::sync::Arc;
 pub struct Table {
     /// Column names.
     pub columns: Vec<String>,
-    /// Values, row-major: row `i` is `values[i * columns.len()..][..columns.len()]`.
+    /// Values of the training rows, row-major: row `i` is
+    /// `values[i * columns.len()..][..columns.len()]`.
     pub values: Vec<f64>,
+    /// Rows that no method fits.
+    pub held_out: HeldOut<Table>,
+}
+
+/// A client's rows that are kept out of the fit: those by which settings are chosen, and those by
+/// which the result is judged.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HeldOut<T> {
+    /// Validation rows.
+    pub validation: Option<Box<T>>,
+    /// Test rows.
+    pub test: Option<Box<T>>,
+}
+
+impl<T> Default for HeldOut<T> {
+    fn default() -> Self {
+        Self { validation: None, test: None }
+    }
+}
+
+impl<T> HeldOut<T> {
+    /// Both parts as something else.
+    pub fn try_map<U>(&self, map: impl Fn(&T) -> Result<U>) -> Result<HeldOut<U>> {
+        let part = |rows: &Option<Box<T>>| rows.as_deref().map(&map).transpose();
+        Ok(HeldOut {
+            validation: part(&self.validation)?.map(Box::new),
+            test: part(&self.test)?.map(Box::new),
+        })
+    }
+
+    /// Whether there is neither.
+    pub fn is_empty(&self) -> bool {
+        self.validation.is_none() && self.test.is_none()
+    }
 }
 
 impl Table {
@@ -27,7 +62,7 @@ impl Table {
                 columns.len()
             )));
         }
-        Ok(Self { columns, values })
+        Ok(Self { columns, values, held_out: HeldOut::default() })
     }
 
     /// How many columns.
@@ -38,6 +73,13 @@ impl Table {
     /// How many rows.
     pub fn rows(&self) -> usize {
         if self.columns.is_empty() { 0 } else { self.values.len() / self.columns.len() }
+    }
+
+    /// The rows at these places, in this order.
+    #[must_use]
+    pub fn at(&self, places: &[usize]) -> Self {
+        let values = places.iter().flat_map(|i| self.row(*i)).copied().collect();
+        Self { columns: self.columns.clone(), values, held_out: HeldOut::default() }
     }
 
     /// One row.
@@ -66,6 +108,23 @@ pub enum ClientData {
     Labelled(Labelled),
     /// Observed cells of a table that all clients share, for imputation.
     Cells(Cells),
+}
+
+impl ClientData {
+    /// The same kind of data with the validation rows and the test rows in place of the training
+    /// rows; neither for streams and cells.
+    pub fn held_out(&self) -> HeldOut<ClientData> {
+        let part = |rows: &Option<Box<Table>>| rows.as_deref().cloned().map(Self::Table);
+        let labelled = |rows: &Option<Box<Labelled>>| rows.as_deref().cloned().map(Self::Labelled);
+        let (validation, test) = match self {
+            Self::Table(table) => (part(&table.held_out.validation), part(&table.held_out.test)),
+            Self::Labelled(rows) => {
+                (labelled(&rows.held_out.validation), labelled(&rows.held_out.test))
+            }
+            Self::Stream(_) | Self::Cells(_) => (None, None),
+        };
+        HeldOut { validation: validation.map(Box::new), test: test.map(Box::new) }
+    }
 }
 
 /// One observed cell.
@@ -126,6 +185,8 @@ pub struct Labelled {
     pub rows: FeatureRows,
     /// One target per row: a number for regression, -1 or 1 for two classes.
     pub targets: Vec<f64>,
+    /// Rows that no method fits.
+    pub held_out: HeldOut<Labelled>,
 }
 
 /// Features, dense or sparse.
@@ -161,7 +222,7 @@ impl Labelled {
             }
         };
         if fits {
-            Ok(Self { columns, rows, targets })
+            Ok(Self { columns, rows, targets, held_out: HeldOut::default() })
         } else {
             Err(Error::data(format!("the features do not fill {n} rows of {width} columns")))
         }

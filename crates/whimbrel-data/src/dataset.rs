@@ -93,7 +93,7 @@ impl Dataset {
     /// that cannot be used.
     pub fn from_table(name: &str, table: Table) -> Self {
         let rows = table.rows();
-        let Table { columns, values: mut numbers } = table;
+        let Table { columns, values: mut numbers, .. } = table;
         let mut bad = vec![BadCells::default(); columns.len()];
         for (i, x) in numbers.iter_mut().enumerate().filter(|(_, x)| x.is_infinite()) {
             let row = i / columns.len();

@@ -38,6 +38,7 @@ mod libsvm;
 mod mixture;
 mod npy;
 mod number;
+mod parts;
 mod record;
 mod source;
 mod split;
@@ -67,6 +68,7 @@ pub use mixture::{
 };
 pub use npy::{read_npy, read_npy_bytes};
 pub use number::parse_number;
+pub use parts::Parts;
 pub use split::{
     ClientRows, by_client, by_column, by_feature, dirichlet, dirichlet_rows, iid, iid_rows,
 };

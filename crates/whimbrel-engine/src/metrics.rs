@@ -41,11 +41,11 @@ impl From<Metric> for Figure {
 pub struct Latest {
     /// Its figures.
     pub row: Row,
-    /// Each client's own loss, by id.
-    pub losses: Vec<Option<f64>>,
+    /// Each client's own figures, by id; empty for those who did not answer.
+    pub own: Vec<Vec<Figure>>,
 }
 
-wire!(Latest { row, losses });
+wire!(Latest { row, own });
 
 /// Without its seconds: nothing that is kept depends on the clock.
 impl Wire for Row {

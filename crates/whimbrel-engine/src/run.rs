@@ -3,7 +3,7 @@
 use crate::checkpoint::{Checkpoint, Earlier};
 use crate::keeper::{Keeper, Moment, Progress};
 use crate::keys::StageKeys;
-use crate::metrics::{Latest, Row};
+use crate::metrics::{Figure, Latest, Row};
 use crate::participation::{Faults, Participation};
 use crate::runner::{Carrier, Done, Runner, Start, Step, Tally, Traffic};
 use std::sync::Arc;
@@ -149,8 +149,8 @@ pub struct Outcome {
     pub names: Vec<String>,
     /// Bytes and rounds of each client.
     pub tallies: Vec<Tally>,
-    /// Each client's own loss at the last evaluation.
-    pub losses: Vec<Option<f64>>,
+    /// Each client's own figures at the last evaluation, by id.
+    pub own: Vec<Vec<Figure>>,
     /// Bytes of all stages.
     pub traffic: Traffic,
     /// Rounds of the last stage.
@@ -237,7 +237,7 @@ pub fn run_stages(
                     delivered,
                     names: result.names,
                     tallies: result.tallies,
-                    losses: result.losses,
+                    own: result.own,
                     traffic,
                     rounds: result.rounds,
                     last: result.last,
@@ -268,7 +268,7 @@ struct StageResult {
     artifact: Option<Artifact>,
     names: Vec<String>,
     tallies: Vec<Tally>,
-    losses: Vec<Option<f64>>,
+    own: Vec<Vec<Figure>>,
     traffic: Traffic,
     rounds: u32,
     last: Option<Row>,
@@ -332,13 +332,13 @@ impl Work<'_> {
             let name = |id: ClientId| names.get(id.0 as usize).map_or("?", |name| name);
             runner.client_artifacts(&mut |id, own| observer.client_artifact(name(id), own))?;
         }
-        let (last, losses) = seen.latest.map(|latest| (latest.row, latest.losses)).unzip();
+        let (last, own) = seen.latest.map(|latest| (latest.row, latest.own)).unzip();
         Ok(StageResult {
             ending,
             artifact,
             names: runner.names(),
             tallies: self.earlier.with(runner.tallies()),
-            losses: losses.unwrap_or_default(),
+            own: own.unwrap_or_default(),
             traffic: self.traffic(runner),
             rounds: runner.round(),
             last,
@@ -406,7 +406,7 @@ impl Work<'_> {
                 _ => (objective, 0),
             });
         }
-        seen.latest = Some(Latest { row: row.clone(), losses: evaluated.losses });
+        seen.latest = Some(Latest { row: row.clone(), own: evaluated.own });
         self.at(runner, seen, |moment| keeper.evaluated(&evaluated.answered, moment))?;
         observer.row(&row);
         Ok(())

@@ -5,6 +5,7 @@
 //! checkpoints, the chain of stages) is [`run_with`](crate::run_with)'s and the same for all.
 
 use crate::keys::StageKeys;
+use crate::metrics::Figure;
 use crate::run::Stage;
 use crate::saved::{Change, Saved};
 use whimbrel_core::method::{Artifact, Metric};
@@ -103,8 +104,8 @@ pub struct Done {
 pub struct Evaluated {
     /// The method's figures.
     pub metrics: Vec<Metric>,
-    /// Each client's own loss, by id.
-    pub losses: Vec<Option<f64>>,
+    /// Each client's own figures, by id; empty for those who did not answer.
+    pub own: Vec<Vec<Figure>>,
     /// Over whose answers, in order.
     pub answered: Vec<ClientId>,
 }

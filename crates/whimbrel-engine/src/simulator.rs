@@ -2,6 +2,7 @@
 
 use crate::keys::StageKeys;
 use crate::machine::{Exchange, Machine, Shard};
+use crate::metrics::Figure;
 use crate::participation::{Faults, Invited, Participation};
 use crate::runner::{Evaluated, Runner, SavedStage, Step};
 use crate::saved::Change;
@@ -161,7 +162,7 @@ impl Simulator {
 
     /// Asks every enrolled client, and those who are only evaluated, the method's evaluation;
     /// returns the metrics, and each client's own loss by id.
-    pub fn evaluate(&mut self) -> Result<(Vec<Metric>, Vec<Option<f64>>)> {
+    pub fn evaluate(&mut self) -> Result<(Vec<Metric>, Vec<Vec<Figure>>)> {
         let everyone = self.evaluated();
         self.ask(&everyone)
     }
@@ -174,7 +175,7 @@ impl Simulator {
         ids
     }
 
-    fn ask(&mut self, ids: &[ClientId]) -> Result<(Vec<Metric>, Vec<Option<f64>>)> {
+    fn ask(&mut self, ids: &[ClientId]) -> Result<(Vec<Metric>, Vec<Vec<Figure>>)> {
         let ask = self.method.ask(self.machine.server())?;
         let round = self.machine.round();
         let answers = ids.par_iter().map(|id| {
@@ -183,10 +184,10 @@ impl Simulator {
             answer.map_err(|e| name(e, &self.federation, *id).in_round(round))
         });
         let answers: Vec<Vec<u8>> = first_failure(answers.collect())?;
-        let mut losses = vec![None; self.clients.len()];
+        let mut own = vec![Vec::new(); self.clients.len()];
         for (id, answer) in ids.iter().zip(&answers) {
             self.traffic.eval += (ask.len() + answer.len()) as u64;
-            losses[id.0 as usize] = self.method.loss(answer)?;
+            own[id.0 as usize] = self.method.own(answer)?.into_iter().map(Into::into).collect();
         }
         let (server, federation) = (self.machine.server(), &*self.federation);
         let of = |trains: bool| {
@@ -197,7 +198,7 @@ impl Simulator {
         if of(false).next().is_some() {
             metrics.extend(self.method.conclude_unseen(server, &mut of(false))?);
         }
-        Ok((metrics, losses))
+        Ok((metrics, own))
     }
 
     /// The server's side.
@@ -460,8 +461,8 @@ impl Runner for Simulator {
         if !answered.iter().any(|id| self.federation.trains(*id)) {
             return Ok(None);
         }
-        let (metrics, losses) = self.ask(&answered)?;
-        Ok(Some(Evaluated { metrics, losses, answered }))
+        let (metrics, own) = self.ask(&answered)?;
+        Ok(Some(Evaluated { metrics, own, answered }))
     }
 
     fn names(&self) -> Vec<String> {

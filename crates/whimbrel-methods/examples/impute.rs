@@ -89,7 +89,7 @@ fn report(simulator: &mut Simulator, round: u32, clock: &Instant) -> Result<()> 
     for metric in metrics {
         let wanted = ["epoch", "objective", "field_norm2", "train_rmse", "held_out_rmse", "sweeps"];
         if let (true, whimbrel_core::method::MetricValue::Number(value)) =
-            (wanted.contains(&metric.name), metric.value)
+            (wanted.contains(&&*metric.name), metric.value)
         {
             print!(", {} {value:.4e}", metric.name);
         }

@@ -94,7 +94,7 @@ fn run(
                 rounds,
                 bits_up: (bits * rounds as f64) as u64,
                 bits_down: 400 * rounds,
-                loss: Some(2.9 + 0.2 * noise.normal()),
+                figures: [("loss".to_string(), 2.9 + 0.2 * noise.normal())].into(),
             }
         })
         .collect();

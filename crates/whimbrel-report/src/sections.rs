@@ -2,6 +2,7 @@
 
 use crate::curves::{self, Against, Curve, Point};
 use crate::declared;
+use crate::exhibits;
 use crate::figure::Figure;
 use crate::format::{MISSING, bit_unit, bits, count, duration, escape, measured, number, shorten};
 use crate::group::Group;
@@ -99,8 +100,11 @@ pub(crate) fn clients(groups: &[Group]) -> String {
         html += &part_name(groups, group);
         let clients = &group.runs[0].clients;
         let beside = if clients.len() <= BARS { " class=\"beside\"" } else { "" };
-        let (charts, table) = (client_charts(clients), client_table(clients));
-        html += &format!("<div{beside}>{charts}{table}</div>\n</div>\n");
+        let own = own_figures(group.runs[0]);
+        let (charts, table) = (client_charts(clients), client_table(clients, &own));
+        html += &format!("<div{beside}>{charts}{table}</div>\n");
+        html += &spread_over_clients(clients, &own);
+        html += "</div>\n";
     }
     section("Clients", html)
 }
@@ -266,36 +270,77 @@ fn client_charts(clients: &[ClientView]) -> String {
     )
 }
 
-fn client_table(clients: &[ClientView]) -> String {
-    const SHOWN: usize = 50;
-    let losses = clients.iter().any(|client| client.loss.is_some());
-    let rows: String = clients
+/// The figures that clients have of their own: keys with what they are called. Of an undeclared one
+/// the key is all that is known.
+fn own_figures(run: &RunView) -> Vec<Measure> {
+    let mut keys: Vec<&String> = run.clients.iter().flat_map(|c| c.figures.keys()).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let declared = run.measures.iter().filter(|m| m.per_client);
+    let known = declared.filter(|m| keys.iter().any(|key| **key == m.key)).cloned();
+    let mut own: Vec<Measure> = known.collect();
+    let other = |key: &&&String| own.iter().all(|m| m.key != ***key);
+    let bare: Vec<Measure> = keys
         .iter()
-        .take(SHOWN)
-        .map(|client| {
-            let loss = client.loss.map_or(MISSING.into(), |loss| number(loss, 4));
-            format!(
-                "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>{}</tr>\n",
-                escape(&shorten(&client.name, 60)),
-                count(client.rows),
-                count(client.rounds),
-                bits(client.bits_up as f64),
-                bits(client.bits_down as f64),
-                if losses { format!("<td>{loss}</td>") } else { String::new() },
-            )
-        })
+        .filter(other)
+        .map(|key| Measure::new((*key).clone(), (*key).clone(), (*key).clone(), ""))
         .collect();
+    own.splice(0..0, bare);
+    own
+}
+
+/// How the declared figures are spread over clients.
+fn spread_over_clients(clients: &[ClientView], own: &[Measure]) -> String {
+    if clients.len() < 2 {
+        return String::new();
+    }
+    let figure = |measure: &Measure| {
+        let of = |client: &ClientView| client.figures.get(&*measure.key).copied();
+        let values: Vec<f64> = clients.iter().filter_map(of).collect();
+        exhibits::histogram(
+            &format!("{} over clients", measure.title),
+            &measure.name,
+            "clients",
+            &values,
+        )
+    };
+    let figures: String = own.iter().filter(|m| m.per_client).map(figure).collect();
+    match figures.is_empty() {
+        true => figures,
+        false => format!("<div class=\"charts\">{figures}</div>\n"),
+    }
+}
+
+fn client_table(clients: &[ClientView], own: &[Measure]) -> String {
+    const SHOWN: usize = 50;
+    let row = |client: &ClientView| {
+        let cell = |measure: &Measure| {
+            let value = client.figures.get(&*measure.key);
+            format!("<td>{}</td>", value.map_or(MISSING.into(), |v| measured(measure, *v, 4)))
+        };
+        format!(
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>{}</tr>\n",
+            escape(&shorten(&client.name, 60)),
+            count(client.rows),
+            count(client.rounds),
+            bits(client.bits_up as f64),
+            bits(client.bits_down as f64),
+            own.iter().map(cell).collect::<String>(),
+        )
+    };
+    let rows: String = clients.iter().take(SHOWN).map(row).collect();
     let more = match clients.len().saturating_sub(SHOWN) {
         0 => String::new(),
         more => format!("<p class=\"quiet small\">{} more</p>", count(more as u64)),
     };
     let open = if clients.len() <= BARS { " open" } else { "" };
+    let heads: String =
+        own.iter().map(|m| format!("<th scope=\"col\">{}</th>", escape(&m.name))).collect();
     format!(
         "<details{open}><summary>Table of clients</summary><div class=\"scroll\"><table \
          class=\"clients\"><thead><tr><th scope=\"col\">client</th><th scope=\"col\">rows</th><th \
-         scope=\"col\">rounds</th><th scope=\"col\">up</th><th scope=\"col\">down</th>{}</tr>\
+         scope=\"col\">rounds</th><th scope=\"col\">up</th><th scope=\"col\">down</th>{heads}</tr>\
          </thead><tbody>{rows}</tbody></table>{more}</div></details>\n",
-        if losses { "<th scope=\"col\">loss</th>" } else { "" },
     )
 }
 

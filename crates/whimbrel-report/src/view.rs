@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 use whimbrel_core::Measure;
 use whimbrel_core::declare::{Exhibit, Role, Section};
 
@@ -63,8 +64,8 @@ pub struct ClientView {
     pub bits_up: u64,
     /// Bits it received.
     pub bits_down: u64,
-    /// The objective or loss on its own rows, where it was evaluated.
-    pub loss: Option<f64>,
+    /// Its own figures by key, where it was evaluated.
+    pub figures: BTreeMap<String, f64>,
 }
 
 impl RunView {

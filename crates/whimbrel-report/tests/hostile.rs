@@ -128,7 +128,8 @@ fn run(name: &str, clients: u64) -> RunView {
             _ => Role::Shown,
         };
         let hostile = Measure::new(key.clone(), HOSTILE, HOSTILE, HOSTILE).role(role);
-        if key.len() % 2 == 0 { hostile.log().result(3) } else { hostile.result(3) }
+        let hostile = if key.len() % 2 == 0 { hostile.log() } else { hostile };
+        hostile.result(3).per_client()
     };
     let measures = row(0).keys().filter(|key| *key != "round").map(declared).collect();
     let client = |id: u64| ClientView {
@@ -136,7 +137,7 @@ fn run(name: &str, clients: u64) -> RunView {
         rows: id,
         bits_up: u64::MAX,
         bits_down: id,
-        loss: Some(f64::NAN),
+        figures: [(HOSTILE.to_string(), f64::NAN), ("objective".into(), 1e308)].into(),
         ..ClientView::default()
     };
     RunView {

@@ -333,7 +333,7 @@ impl<'a> Run<'a> {
                 conclude(&mut std::iter::once((ClientId(0), bytes)))
             });
         }
-        hostile(&answers[0], "answer", self.name, |bytes| method.loss(bytes).map(|_| ()));
+        hostile(&answers[0], "answer", self.name, |bytes| method.own(bytes).map(|_| ()));
         for (i, sound) in answers.iter().enumerate() {
             let checked = method.check(ClientId(i as u32), &self.peers[i], sound);
             assert!(checked.is_ok(), "{}: a sound answer: {checked:?}", self.name);

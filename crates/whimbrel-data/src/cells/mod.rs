@@ -11,6 +11,7 @@ mod share;
 
 pub use guess::{TableGuess, guess_table};
 pub use labels::read_labels;
+pub(crate) use share::named_key;
 pub use share::{CellsOf, hold_out};
 
 use crate::dataset::{Kind, MISSING_CODE};

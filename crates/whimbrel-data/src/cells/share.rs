@@ -107,7 +107,7 @@ pub fn hold_out(
 }
 
 /// A key that a name addresses.
-fn named_key(key: Key, name: &str) -> Key {
+pub(crate) fn named_key(key: Key, name: &str) -> Key {
     let words = name.as_bytes().chunks(8).map(|chunk| {
         let mut word = [0; 8];
         word[..chunk.len()].copy_from_slice(chunk);

@@ -95,8 +95,8 @@ fn run(chain: &Patient, keeper: &mut Abrupt) -> Result<Outcome> {
 
 fn same(a: &Outcome, b: &Outcome) {
     assert_eq!(
-        (&a.ending, a.rounds, &a.delivered, a.traffic, &a.losses, &a.tallies),
-        (&b.ending, b.rounds, &b.delivered, b.traffic, &b.losses, &b.tallies)
+        (&a.ending, a.rounds, &a.delivered, a.traffic, &a.own, &a.tallies),
+        (&b.ending, b.rounds, &b.delivered, b.traffic, &b.own, &b.tallies)
     );
     let figures = |o: &Outcome| o.last.as_ref().map(|row| row.figures.clone());
     assert_eq!(figures(a), figures(b));

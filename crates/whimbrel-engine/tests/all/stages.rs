@@ -113,7 +113,7 @@ fn same(outcome: &Outcome, reference: &Outcome) {
     assert_eq!(outcome.ending, reference.ending);
     assert_eq!(outcome.delivered, reference.delivered);
     assert_eq!(outcome.tallies, reference.tallies);
-    assert_eq!(outcome.losses, reference.losses);
+    assert_eq!(outcome.own, reference.own);
     assert_eq!((outcome.traffic, outcome.rounds), (reference.traffic, reference.rounds));
     let figures = |row: &Row| Row { seconds: 0.0, ..row.clone() };
     assert_eq!(outcome.last.as_ref().map(figures), reference.last.as_ref().map(figures));

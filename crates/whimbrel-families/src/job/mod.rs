@@ -36,7 +36,8 @@ pub use codec::{Blocks, Codec, CodecKind, Kept, Norm};
 pub use data::mixture::{Heterogeneity, Mixture};
 pub use data::toy::Toy;
 pub use data::{
-    Cells, ClusterBy, Csv, Data, Idx, Labels, Libsvm, Npy, Partition, Prepare, Source as DataSource,
+    Cells, ClusterBy, Csv, Data, HeldOut, Idx, Labels, Libsvm, Npy, Partition, Prepare,
+    Source as DataSource,
 };
 pub use federation::{Clients, Federation, Quorum};
 pub use method::{Batch, Length, Method, Patience, Step, Stop};

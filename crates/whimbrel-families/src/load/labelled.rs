@@ -1,6 +1,6 @@
 //! Rows with targets.
 
-use super::{Layout, Loaded, clustered, everyone, tables};
+use super::{Layout, Loaded, clustered, everyone, held_out, tables};
 use crate::failure::{Failure, Result};
 use crate::job::{Csv, Libsvm, Partition, Toy};
 use whimbrel_core::{Error, Key, Labelled};
@@ -12,8 +12,8 @@ use whimbrel_data::{
 
 const CLASSES: Layout = Layout::Targets { classes: true };
 
-pub(super) fn from_csv(csv: &Csv, layout: Layout, key: Key) -> Result<Loaded> {
-    let (data, set_apart) = tables::read(csv)?;
+pub(super) fn from_csv(csv: &Csv, layout: Layout, role: Option<&str>, key: Key) -> Result<Loaded> {
+    let (data, set_apart) = tables::read(csv, role)?;
     let except: Vec<&str> = set_apart.iter().map(String::as_str).collect();
     let target = csv.target.as_deref().unwrap_or_default();
     let rows = data.labelled(target, &tables::features(csv, &except))?;
@@ -25,7 +25,11 @@ pub(super) fn from_csv(csv: &Csv, layout: Layout, key: Key) -> Result<Loaded> {
         return Err(error.into());
     }
     let given = Given { rows, table: Some(&data), names, partition: &csv.partition };
-    given.share_out(layout, csv.standardize, hash_file(&csv.path)?, key)
+    let mut loaded = given.share_out(layout, csv.standardize, hash_file(&csv.path)?, key)?;
+    if let Some(role) = role {
+        held_out::by_role(&mut loaded, &data, role)?;
+    }
+    Ok(loaded)
 }
 
 pub(super) fn from_libsvm(libsvm: &Libsvm, layout: Layout, key: Key) -> Result<Loaded> {
@@ -85,8 +89,9 @@ impl Given<'_> {
                 (clients, Some(note))
             }
         };
-        let clients = labelled_clients(&self.rows, &clients)?;
-        let mut loaded = Loaded::of_labelled(clients, hash).standardized(found);
+        let rows = labelled_clients(&self.rows, &clients)?;
+        let mut loaded = Loaded::of_labelled(rows, hash).standardized(found);
+        loaded.places = clients;
         loaded.notes.extend(note);
         loaded.classes = classes;
         Ok(loaded)

@@ -2,6 +2,7 @@
 
 mod any_file;
 mod cells;
+mod held_out;
 mod images;
 mod labelled;
 mod tables;
@@ -9,13 +10,14 @@ mod tables;
 pub use any_file::{read_any, read_images};
 pub use cells::{cell_options, kept_out};
 pub(crate) use cells::{of_client, read_side};
+pub(crate) use held_out::of_client as rows_of_client;
 pub(crate) use labelled::class_names;
 
 use crate::failure::{Failure, Result};
 use crate::job::{ClusterBy, DataSource as Source, Job, Partition};
 use std::collections::BTreeMap;
 use std::path::Path;
-use whimbrel_core::{ClientData, Error, Key, Labelled, Table};
+use whimbrel_core::{ClientData, Error, HeldOut, Key, Labelled, Table};
 use whimbrel_data::{
     ClientRows, ClusterRule, Clustered, Clustering, Entries, Standardization, clusters, hash_file,
     read_embedding,
@@ -53,6 +55,8 @@ pub struct Loaded {
     pub expected: Option<usize>,
     /// Rows by client; none for a stream.
     pub rows: Vec<Option<u64>>,
+    /// Which rows of the file each client got, until parts are set apart by a column.
+    places: Vec<ClientRows>,
     /// SHA-256 of the file, or of what was generated.
     pub hash: String,
     /// What was done to the columns, so that it can be done to new rows.
@@ -158,12 +162,13 @@ pub fn load(job: &Job) -> Result<Loaded> {
             .hint("`whimbrel serve` runs this job, or name a column with `client` to simulate it");
         return Err(error.into());
     }
-    let loaded = match &job.data.source {
+    let role = job.data.held_out.role.as_deref();
+    let mut loaded = match &job.data.source {
         Source::Csv(csv) if let Layout::Cells(entries) = layout => {
             cells::from_csv(csv, entries, key)?
         }
-        Source::Csv(csv) if csv.target.is_some() => labelled::from_csv(csv, layout, key)?,
-        Source::Csv(csv) => tables::from_csv(csv, job.data.standardize(), key)?,
+        Source::Csv(csv) if csv.target.is_some() => labelled::from_csv(csv, layout, role, key)?,
+        Source::Csv(csv) => tables::from_csv(csv, job.data.standardize(), role, key)?,
         Source::Npy(npy) => tables::from_npy(npy, job.data.standardize(), key)?,
         Source::Libsvm(libsvm) => labelled::from_libsvm(libsvm, layout, key)?,
         Source::Idx(idx) => images::from_idx(idx, job.data.standardize(), key)?,
@@ -171,24 +176,42 @@ pub fn load(job: &Job) -> Result<Loaded> {
         Source::Mixture(mixture) if mixture.stream => tables::streams(mixture, key, pooled)?,
         Source::Mixture(mixture) => tables::from_mixture(mixture, key)?,
     };
+    loaded.places = Vec::new();
+    if job.data.held_out.is_something() {
+        held_out::set_apart(&mut loaded, &job.data.held_out, key)?;
+        held_out::count(&mut loaded);
+    }
     if pooled { pool(loaded) } else { Ok(loaded) }
 }
 
 /// All rows with one client, in the clients' order.
 fn pool(loaded: Loaded) -> Result<Loaded> {
     let Loaded { clients, columns, hash, standardization, notes, .. } = loaded;
-    let mut values = Vec::new();
+    let (mut values, mut held_out) = (Vec::new(), HeldOut::default());
     for (_, data) in clients {
         match data {
-            ClientData::Table(table) => values.extend(table.values),
+            ClientData::Table(table) => {
+                values.extend(table.values);
+                append(&mut held_out.validation, table.held_out.validation);
+                append(&mut held_out.test, table.held_out.test);
+            }
             ClientData::Stream(_) | ClientData::Labelled(_) | ClientData::Cells(_) => {
                 return Err(Failure::config("only tables can be pooled"));
             }
         }
     }
-    let table = Table::new(columns, values)?;
+    let table = Table { held_out, ..Table::new(columns, values)? };
     let pooled = Loaded::of_tables(vec![(POOLED.into(), table)], hash);
     Ok(Loaded { standardization, notes, ..pooled })
+}
+
+/// Adds rows to others.
+fn append(to: &mut Option<Box<Table>>, rows: Option<Box<Table>>) {
+    match (to.as_mut(), rows) {
+        (Some(to), Some(rows)) => to.values.extend(rows.values),
+        (None, rows) => *to = rows,
+        (Some(_), None) => {}
+    }
 }
 
 /// Everything with one client.

@@ -1,22 +1,31 @@
 //! Rows without targets.
 
-use super::{Loaded, clustered, everyone};
+use super::{Loaded, clustered, everyone, held_out};
 use crate::failure::Result;
 use crate::job::{Csv, Heterogeneity, Mixture as MixtureTable, Npy, Partition};
 use std::sync::Arc;
 use whimbrel_core::{ClientData, Key};
 use whimbrel_data::{
     Covariance, CsvOptions, Dataset, Features, Heterogeneity as Spread, Mixture, MixtureSpec,
-    Sha256, Sizes, by_client, dirichlet, hash_file, hash_tables, iid, read_csv, read_npy,
-    standardize_table,
+    Sha256, Sizes, by_client, by_column, dirichlet, hash_file, hash_tables, iid, read_csv,
+    read_npy, standardize_table,
 };
 
-pub(super) fn from_csv(csv: &Csv, standardize: bool, key: Key) -> Result<Loaded> {
-    let (data, set_apart) = read(csv)?;
+pub(super) fn from_csv(
+    csv: &Csv,
+    standardize: bool,
+    role: Option<&str>,
+    key: Key,
+) -> Result<Loaded> {
+    let (data, set_apart) = read(csv, role)?;
     let except: Vec<&str> = set_apart.iter().map(String::as_str).collect();
     let features = features(csv, &except);
     let hash = hash_file(&csv.path)?;
-    share_out(&data, &csv.partition, &features, standardize, hash, key)
+    let mut loaded = share_out(&data, &csv.partition, &features, standardize, hash, key)?;
+    if let Some(role) = role {
+        held_out::by_role(&mut loaded, &data, role)?;
+    }
+    Ok(loaded)
 }
 
 pub(super) fn from_npy(npy: &Npy, standardize: bool, key: Key) -> Result<Loaded> {
@@ -27,7 +36,7 @@ pub(super) fn from_npy(npy: &Npy, standardize: bool, key: Key) -> Result<Loaded>
 }
 
 /// The file, and the columns that are kept as text and are no features: client, class and label.
-pub(super) fn read(csv: &Csv) -> Result<(Dataset, Vec<String>)> {
+pub(super) fn read(csv: &Csv, role: Option<&str>) -> Result<(Dataset, Vec<String>)> {
     let by = match &csv.partition {
         Partition::Column(column) => Some(column.clone()),
         Partition::Dirichlet { column, .. } => column.clone(),
@@ -36,7 +45,8 @@ pub(super) fn read(csv: &Csv) -> Result<(Dataset, Vec<String>)> {
         | Partition::Rows { .. }
         | Partition::Clusters { .. } => None,
     };
-    let text: Vec<String> = by.iter().chain(&csv.label).cloned().collect();
+    let role = role.map(String::from);
+    let text: Vec<String> = by.iter().chain(&csv.label).chain(&role).cloned().collect();
     let delimiter = csv.delimiter.map(|c| c as u8);
     let options = CsvOptions { delimiter, text: text.clone(), ..CsvOptions::default() };
     Ok((read_csv(&csv.path, &options)?, text))
@@ -59,7 +69,9 @@ fn share_out(
 ) -> Result<Loaded> {
     let clients = match partition {
         Partition::Column(column) => {
-            return Ok(Loaded::of_tables(by_client(data, column, features)?, hash));
+            let places = by_column(data, column)?;
+            let tables = by_client(data, column, features)?;
+            return Ok(Loaded { places, ..Loaded::of_tables(tables, hash) });
         }
         Partition::Pooled => everyone(data.rows()),
         Partition::Iid { clients } | Partition::Rows { clients } => iid(data, *clients, key)?,
@@ -79,10 +91,12 @@ fn share_out(
             let (clients, note) =
                 clustered(partition, points, data.rows(), key)?.unwrap_or_default();
             let tables = data.tables(&data.features(features)?, &clients)?;
-            return Ok(Loaded { notes: vec![note], ..Loaded::of_tables(tables, hash) });
+            let loaded = Loaded::of_tables(tables, hash);
+            return Ok(Loaded { notes: vec![note], places: clients, ..loaded });
         }
     };
-    Ok(Loaded::of_tables(data.tables(&data.features(features)?, &clients)?, hash))
+    let tables = data.tables(&data.features(features)?, &clients)?;
+    Ok(Loaded { places: clients, ..Loaded::of_tables(tables, hash) })
 }
 
 pub(super) fn from_mixture(table: &MixtureTable, key: Key) -> Result<Loaded> {

@@ -10,7 +10,7 @@ pub use schema::{Schema, SourceForm, TargetForm};
 use crate::failure::Result;
 use crate::job::federation::is_client_name;
 use crate::job::{DataSource, Federation, Job, MemoryStart, Simulation, UpRule};
-use crate::load::Layout;
+use crate::load::{Layout, rows_of_client};
 use crate::plan::{Facts, Plan, StageDisclosures};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -154,7 +154,10 @@ impl Offer {
                 let cells = self.schema.read_cells(file, client_name, &job.data, entries)?;
                 Ok(ClientData::Cells(cells))
             }
-            Layout::Rows | Layout::Targets { .. } => self.schema.read(file, client_name),
+            Layout::Rows | Layout::Targets { .. } => {
+                let rows = self.schema.read(file, client_name)?;
+                rows_of_client(rows, &job.data.held_out, job.data.seed, client_name)
+            }
         }
     }
 
@@ -180,9 +183,9 @@ fn without_paths(job: &Job, plan: &Plan, schema: &Schema, clients: u32) -> Job {
     }
     let mut job =
         Job { federation: Some(federation), simulation: Simulation::default(), ..job.clone() };
-    // The cells that clients keep out of a fit are drawn from it; splits are a simulation's.
+    // What clients keep out of a fit is drawn from it; splits are a simulation's.
     let cells = is_table(&job);
-    if !cells {
+    if !cells && !job.data.held_out.is_something() {
         job.data.seed = job.seed;
     }
     let elsewhere = |ending: &str| PathBuf::from(format!("{ELSEWHERE}.{ending}"));

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use whimbrel_core::{Cells, ClientData, Error, Labelled};
 use whimbrel_data::{
-    CellOptions, CsvOptions, Dataset, Entries, Features, by_column, read_csv, read_npy,
+    CellOptions, CsvOptions, Dataset, Entries, Features, Parts, by_column, read_csv, read_npy,
 };
 
 /// The most columns a file may be asked for, and the most rows of a table with gaps.
@@ -32,6 +32,9 @@ pub struct Schema {
     pub client: Option<String>,
     /// A column that is kept as text and not used.
     pub label: Option<String>,
+    /// A column that says of each row whether it is for training, validation or tests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
     /// What separates cells; none: told from the header.
     pub delimiter: Option<char>,
 }
@@ -56,6 +59,13 @@ pub struct TargetForm {
     pub classes: Vec<String>,
 }
 
+/// What the rows of a client's file are for.
+fn roles(data: &Dataset, role: &str) -> Result<Parts> {
+    let column = data.column(role)?;
+    let roles = (0..data.rows()).map(|row| data.text(row, column).unwrap_or_default());
+    Ok(Parts::by_name(roles)?)
+}
+
 impl Schema {
     /// The form of the files of a job.
     pub fn of(job: &Job, facts: &Facts) -> Result<Self> {
@@ -67,6 +77,7 @@ impl Schema {
             target: None,
             client: None,
             label: None,
+            role: None,
             delimiter: None,
         };
         Ok(match &job.data.source {
@@ -80,6 +91,7 @@ impl Schema {
                     _ => None,
                 },
                 label: csv.label.clone(),
+                role: job.data.held_out.role.clone(),
                 delimiter: csv.delimiter,
                 ..plain(SourceForm::Csv)
             },
@@ -114,15 +126,21 @@ impl Schema {
         let data = match self.source {
             SourceForm::Npy => read_npy(file)?,
             SourceForm::Csv => {
-                let text = self.client.iter().chain(&self.label).cloned().collect();
+                let text = self.client.iter().chain(&self.label).chain(&self.role);
+                let text = text.cloned().collect();
                 let delimiter = self.delimiter.map(|c| c as u8);
                 read_csv(file, &CsvOptions { delimiter, text, ..CsvOptions::default() })?
             }
         };
         self.check_client(&data, client_name)?;
         let features = Features::Listed(&self.columns);
+        let parts = self.role.as_deref().map(|role| roles(&data, role)).transpose()?;
+        let apart = |rows: ClientData| match &parts {
+            Some(parts) => Ok(parts.apply(&rows)?),
+            None => Ok(rows),
+        };
         let Some(target) = &self.target else {
-            return Ok(ClientData::Table(data.table(&data.features(&features)?)?));
+            return apart(ClientData::Table(data.table(&data.features(&features)?)?));
         };
         let mut rows = data.labelled(&target.column, &features)?;
         let names = data.class_names(&target.column)?;
@@ -134,7 +152,7 @@ impl Schema {
                 return Err(Error::data(what).into());
             }
         }
-        Ok(ClientData::Labelled(rows))
+        apart(ClientData::Labelled(rows))
     }
 
     /// Reads a client's cells of a table with gaps.

@@ -95,7 +95,7 @@ fn columns(job: &Job) -> Result<(Vec<String>, Vec<String>)> {
     };
     if path.exists() {
         return match &job.data.source {
-            DataSource::Csv(csv) => sample(csv, job.fit.layout()),
+            DataSource::Csv(csv) => sample(csv, job),
             _ => Ok((names_of(read_npy(path)?.columns()), Vec::new())),
         };
     }
@@ -145,8 +145,8 @@ fn labels(csv: &Csv) -> Result<(Vec<String>, Vec<String>)> {
 }
 
 /// Columns and classes of a file that looks like the clients'.
-fn sample(csv: &Csv, layout: Layout) -> Result<(Vec<String>, Vec<String>)> {
-    let (data, set_apart) = read_sample(csv)?;
+fn sample(csv: &Csv, job: &Job) -> Result<(Vec<String>, Vec<String>)> {
+    let (data, set_apart) = read_sample(csv, job.data.held_out.role.as_ref())?;
     let except: Vec<&str> = set_apart.iter().map(String::as_str).collect();
     let features = match &csv.columns {
         Some(columns) => Features::Listed(columns),
@@ -158,7 +158,7 @@ fn sample(csv: &Csv, layout: Layout) -> Result<(Vec<String>, Vec<String>)> {
         return Ok((names.collect(), Vec::new()));
     };
     let mut rows = data.labelled(target, &features)?;
-    let classes = match layout == CLASSES {
+    let classes = match job.fit.layout() == CLASSES {
         true => class_names(&mut rows, &data.class_names(target)?)?,
         false => Vec::new(),
     };
@@ -166,12 +166,12 @@ fn sample(csv: &Csv, layout: Layout) -> Result<(Vec<String>, Vec<String>)> {
 }
 
 /// The file, and those of its columns that are no features; a sample need not have them.
-fn read_sample(csv: &Csv) -> Result<(Dataset, Vec<String>)> {
+fn read_sample(csv: &Csv, role: Option<&String>) -> Result<(Dataset, Vec<String>)> {
     let client = match &csv.partition {
         Partition::Column(column) => Some(column),
         _ => None,
     };
-    let mut text: Vec<String> = client.into_iter().chain(&csv.label).cloned().collect();
+    let mut text: Vec<String> = client.into_iter().chain(&csv.label).chain(role).cloned().collect();
     let delimiter = csv.delimiter.map(|c| c as u8);
     let options = CsvOptions { delimiter, text: text.clone(), ..CsvOptions::default() };
     let data = read_csv(&csv.path, &options)?;

@@ -1,10 +1,10 @@
 //! What the evaluations of FedEM report.
 
 use super::{Em, Form, Global, Own};
-use crate::federated::{Context, ExchangeKind, Judge, Terms, optional};
+use crate::federated::{Context, ExchangeKind, Judge, Score, Terms, optional};
 use crate::measures;
 use crate::settings::check_figures;
-use whimbrel_core::declare::{Measure, Role, Unit};
+use whimbrel_core::declare::{Better, Measure, Role, Unit};
 use whimbrel_core::method::Metric;
 use whimbrel_core::{ClientId, Error, Result, sum::ExactSum, vector, wire};
 use whimbrel_models::{LatentModel, Rows};
@@ -68,6 +68,18 @@ impl<M: LatentModel> Judge for Em<M> {
 
     fn loss(&self, answer: &Answer) -> Option<f64> {
         Some(self.initial.log_scale() - answer.log_likelihood)
+    }
+
+    fn scores(&self) -> Vec<Score> {
+        let (key, name) = ("log_likelihood", "log-likelihood per row");
+        vec![Score { key, name, better: Better::Up, share: false }]
+    }
+
+    fn score(&self, ask: &Ask, data: &M::Data) -> Result<Vec<f64>> {
+        let theta = self.model.from_vector(&ask.theta)?;
+        let mut statistic = vec![0.0; self.model.statistic_len()];
+        let mean = self.model.expect(&theta, data, Rows::All, &mut statistic)?;
+        Ok(vec![mean - self.initial.log_scale()])
     }
 
     fn measures(&self) -> Vec<Measure> {

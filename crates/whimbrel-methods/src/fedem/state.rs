@@ -123,8 +123,9 @@ pub(super) fn disclosures(q: usize, opens: bool) -> Vec<Disclosure> {
         aggregate("up", "each round: the compressed change of its mean statistic", 2 * exact),
         aggregate(
             "answer",
-            "at evaluations: its rows, mean statistic, mean log-likelihood and memory gap",
-            8 + list_bytes(q) + 8 + 9,
+            "at evaluations: its rows, mean statistic, mean log-likelihood (of rows that it keeps out, \
+             too) and memory gap",
+            8 + list_bytes(q) + 8 + 9 + 128,
         ),
     ]);
     all

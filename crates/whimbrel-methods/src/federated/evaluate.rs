@@ -1,5 +1,6 @@
 //! Evaluations: the judge's metrics and those of the channels.
 
+use super::held_out;
 use super::{Answer, Client, ExchangeKind, Federated, Judge, Peer, Server};
 use crate::measures;
 use crate::settings::{check_figures, check_rows};
@@ -20,9 +21,10 @@ impl<O: Judge> Evaluate for Federated<O> {
         &self,
         client: &Client<O::Own>,
         ask: &O::Ask,
-        data: &O::Data,
+        data: &Self::Data,
     ) -> Result<Self::Answer> {
-        let (answer, limit) = self.oracle.answer(ask, &client.own, data, &self.terms)?;
+        let train = &data.train;
+        let (answer, limit) = self.oracle.answer(ask, &client.own, train, &self.terms)?;
         // ||h_i − its limit||²
         let memory_gap2 = limit.map(|mut gap| {
             if !client.up.kept.is_empty() {
@@ -30,12 +32,14 @@ impl<O: Judge> Evaluate for Federated<O> {
             }
             vector::norm2_squared(&gap)
         });
-        Ok(Answer { rows: self.oracle.rows(data), answer, memory_gap2 })
+        let parts = held_out::scores(&self.oracle, ask, data)?;
+        Ok(Answer { rows: self.oracle.rows(train), answer, memory_gap2, parts })
     }
 
     fn check(&self, id: ClientId, peer: &Peer<O::Record>, answer: &Self::Answer) -> Result<()> {
         check_rows(id, answer.rows, peer.rows)?;
         check_figures(id, answer.memory_gap2.as_slice())?;
+        held_out::check(id, answer.rows, self.oracle.scores().len(), &answer.parts)?;
         self.oracle.check(id, &answer.answer)
     }
 
@@ -43,9 +47,14 @@ impl<O: Judge> Evaluate for Federated<O> {
         self.oracle.loss(&answer.answer)
     }
 
+    fn own(&self, answer: &Self::Answer) -> Vec<Metric> {
+        held_out::own(&self.oracle.scores(), &answer.parts)
+    }
+
     fn measures(&self) -> Vec<Measure> {
         let mut all = vec![measures::epoch()];
         all.extend(self.oracle.measures());
+        all.extend(held_out::measures(&self.oracle.scores()));
         all.extend(measures::channels());
         if *self.terms.downlink.rule() == DownRule::Ghost {
             all.push(measures::ghost());
@@ -59,11 +68,13 @@ impl<O: Judge> Evaluate for Federated<O> {
         answers: &mut dyn Iterator<Item = (ClientId, Self::Answer)>,
     ) -> Result<Vec<Metric>> {
         let (mut clients, mut gaps, mut gap_count) = (0, ExactSum::new(1), 0);
+        let mut pooled = held_out::Pooled::new(self.oracle.scores());
         let mut failed = None;
         let mut weighted = answers.map_while(|(id, answer)| {
             clients += 1;
             gap_count += u32::from(answer.memory_gap2.is_some());
             let added = gaps.add(&[answer.memory_gap2.unwrap_or(0.0)], 1.0);
+            let added = added.and_then(|()| pooled.add(&answer.parts));
             match added.and_then(|()| self.terms.weights.of(id, answer.rows)) {
                 Ok(weight) => Some((weight, answer.answer)),
                 Err(error) => {
@@ -84,6 +95,7 @@ impl<O: Judge> Evaluate for Federated<O> {
         let memory_gap2 = opened.then(|| gaps.value()[0] / f64::from(clients));
         let mut metrics = vec![Metric::number("epoch", server.epoch())];
         metrics.extend(judged?);
+        metrics.extend(pooled.metrics());
         metrics.extend([
             optional("update_norm2", server.update_norm2),
             optional("memory_gap2", memory_gap2),
@@ -99,7 +111,7 @@ impl<O: Judge> Evaluate for Federated<O> {
 
 /// A metric that may be missing.
 pub(crate) fn optional(name: &'static str, value: Option<f64>) -> Metric {
-    Metric { name, value: value.map_or(MetricValue::Missing, MetricValue::Number) }
+    Metric { name: name.into(), value: value.map_or(MetricValue::Missing, MetricValue::Number) }
 }
 
 /// The declaration of a message that holds sums over a client's rows.

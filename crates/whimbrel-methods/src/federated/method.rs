@@ -1,7 +1,7 @@
 //! The loop around an oracle.
 
 use super::state::{Client, Down, Enrolment, ExchangeKind, Fold, Peer, Server, Up};
-use super::{Context, Federated, Member, Oracle, Received};
+use super::{Context, Federated, Member, Oracle, Received, Split};
 use crate::settings::Budget;
 use std::borrow::Cow;
 use whimbrel_codec::channel::{DownMessage, Uplink};
@@ -27,8 +27,21 @@ impl<O: Oracle> Federated<O> {
     }
 }
 
+impl<O: Oracle> Federated<O> {
+    /// Enrols a client with these training rows.
+    pub fn enroll_rows(
+        &self,
+        data: &O::Data,
+        key: Key,
+    ) -> Result<(Client<O::Own>, Enrolment<O::Summary>)> {
+        let (own, summary) = self.oracle.enroll(data, key)?;
+        let (up, down) = (self.terms.up_client(), self.terms.downlink.client());
+        Ok((Client { up, down, own }, Enrolment { rows: self.oracle.rows(data), summary }))
+    }
+}
+
 impl<O: Oracle> Method for Federated<O> {
-    type Data = O::Data;
+    type Data = Split<O::Data>;
     type Server = Server<O::Global>;
     type Peer = Peer<O::Record>;
     type Client = Client<O::Own>;
@@ -38,10 +51,8 @@ impl<O: Oracle> Method for Federated<O> {
     type Broadcast = ();
     type Fold = Fold;
 
-    fn enroll(&self, data: &O::Data, key: Key) -> Result<(Self::Client, Self::Summary)> {
-        let (own, summary) = self.oracle.enroll(data, key)?;
-        let (up, down) = (self.terms.up_client(), self.terms.downlink.client());
-        Ok((Client { up, down, own }, Enrolment { rows: self.oracle.rows(data), summary }))
+    fn enroll(&self, data: &Self::Data, key: Key) -> Result<(Self::Client, Self::Summary)> {
+        self.enroll_rows(&data.train, key)
     }
 
     fn start(
@@ -145,7 +156,7 @@ impl<O: Oracle> Method for Federated<O> {
         &self,
         client: &Self::Client,
         down: &Self::Down,
-        data: &O::Data,
+        data: &Self::Data,
         key: Key,
     ) -> Result<(Self::Client, Up)> {
         let kind = down.kind;
@@ -162,7 +173,7 @@ impl<O: Oracle> Method for Federated<O> {
         let uplink = uplink
             .ok_or_else(|| Error::peer("a message names an uplink that the job does not have"))?;
         let received = Received { kind, state, note: down.note.as_ref(), private: &down.private };
-        let (own, g_i) = self.oracle.local(received, &client.own, data, key)?;
+        let (own, g_i) = self.oracle.local(received, &client.own, &data.train, key)?;
         // Δ_i = g_i − h_i; send C_up(Δ_i); h_i += α_up C_up(Δ_i)
         let (up, packet) = match kind {
             ExchangeKind::FirstState => (client.up.clone(), uplink.open(&g_i)?.1),

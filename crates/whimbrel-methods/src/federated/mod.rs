@@ -16,18 +16,20 @@
 //! | `p_i` | `inclusion` | the probability of taking part |
 
 mod evaluate;
+mod held_out;
 mod method;
 mod oracle;
 mod state;
 mod terms;
 
 pub(crate) use evaluate::{aggregate, optional};
+pub use held_out::{PartScores, Score, Split};
 pub use oracle::{Context, Judge, Member, Oracle, Received};
 pub use state::{Answer, Client, Down, Enrolment, ExchangeKind, Fold, Peer, Server, Up};
 pub use terms::{FirstMemories, Terms};
 
 use whimbrel_core::method::Bind;
-use whimbrel_core::{ClientData, Result};
+use whimbrel_core::{ClientData, HeldOut, Result};
 
 /// An oracle over channels: a whole method.
 pub struct Federated<O> {
@@ -41,7 +43,13 @@ pub struct Federated<O> {
 pub struct BindRows;
 
 impl<O: Oracle> Bind<Federated<O>> for BindRows {
-    fn bind(&self, method: &Federated<O>, data: &ClientData) -> Result<O::Data> {
-        method.oracle.bind(data)
+    fn bind(&self, method: &Federated<O>, data: &ClientData) -> Result<Split<O::Data>> {
+        let part = |rows: Option<Box<ClientData>>| rows.map(|d| method.oracle.bind(&d)).transpose();
+        let HeldOut { validation, test } = data.held_out();
+        Ok(Split {
+            train: method.oracle.bind(data)?,
+            validation: part(validation)?,
+            test: part(test)?,
+        })
     }
 }

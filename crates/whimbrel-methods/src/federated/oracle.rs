@@ -1,6 +1,6 @@
 //! What a paper contributes: the oracle, and what its evaluations report.
 
-use super::{ExchangeKind, Terms};
+use super::{ExchangeKind, Score, Terms};
 use std::borrow::Cow;
 use whimbrel_core::declare::Measure;
 use whimbrel_core::method::{Artifact, Disclosure, Metric};
@@ -123,6 +123,15 @@ pub trait Judge: Oracle {
     fn check(&self, id: ClientId, answer: &Self::Answer) -> Result<()>;
     /// A client's own loss.
     fn loss(&self, answer: &Self::Answer) -> Option<f64>;
+    /// Means over rows by which the model is judged on rows that are kept out of the fit; none by
+    /// default.
+    fn scores(&self) -> Vec<Score> {
+        Vec::new()
+    }
+    /// Those means over these rows, in the order of [`scores`](Self::scores).
+    fn score(&self, _ask: &Self::Ask, _data: &Self::Data) -> Result<Vec<f64>> {
+        Ok(Vec::new())
+    }
     /// The figures that [`conclude`](Self::conclude) reports, in the order in which they are shown.
     fn measures(&self) -> Vec<Measure>;
     /// The metrics, from weighted answers in id order; those of the channels are added to them.

@@ -1,5 +1,6 @@
 //! What every star-shaped method keeps and sends, around what its oracle keeps and sends.
 
+use super::PartScores;
 use whimbrel_codec::Packet;
 use whimbrel_codec::channel::{
     DownClient, DownFold, DownMessage, DownPeer, DownServer, Spread, UpClient, UpFold, UpServer,
@@ -156,6 +157,29 @@ pub struct Answer<A> {
     pub answer: A,
     /// How far its memory is from where it should be.
     pub memory_gap2: Option<f64>,
+    /// Scores of its training, validation and test rows; empty where it keeps no rows out.
+    pub parts: Vec<PartScores>,
+}
+
+/// Scores stand at the end, where there are any.
+impl<A: Wire> Wire for Answer<A> {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.rows.put(out);
+        self.answer.put(out);
+        self.memory_gap2.put(out);
+        if !self.parts.is_empty() {
+            self.parts.put(out);
+        }
+    }
+
+    fn take(from: &mut &[u8]) -> Result<Self> {
+        Ok(Self {
+            rows: Wire::take(from)?,
+            answer: Wire::take(from)?,
+            memory_gap2: Wire::take(from)?,
+            parts: if from.is_empty() { Vec::new() } else { Wire::take(from)? },
+        })
+    }
 }
 
 macro_rules! wire_of {
@@ -186,7 +210,6 @@ wire_of!(Server<G> {
 wire_of!(Peer<R> { weight, rows, uplink, record, down });
 wire_of!(Client<W> { up, down, own });
 wire_of!(Enrolment<S> { rows, summary });
-wire_of!(Answer<A> { rows, answer, memory_gap2 });
 wire!(Up { kind, packet });
 wire!(Fold { kind, up, down, rows_used });
 

@@ -204,7 +204,7 @@ impl Evaluate for FedMiss {
             Metric::number("objective_per_cell", objective * clients / observed.count as f64),
         ];
         metrics.extend(optional.map(|(name, value)| Metric {
-            name,
+            name: name.into(),
             value: value.map_or(MetricValue::Missing, MetricValue::Number),
         }));
         metrics.extend([

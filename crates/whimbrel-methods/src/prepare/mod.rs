@@ -150,9 +150,8 @@ impl Preparation {
     fn apply(&self, data: &ClientData) -> Result<ClientData> {
         Ok(match data {
             ClientData::Table(table) => {
-                check_finite(&table.columns, &table.values)?;
-                let values = self.forward(&table.values, table.width())?;
-                ClientData::Table(Table::new(self.names(&table.columns), values)?)
+                let held_out = table.held_out.try_map(|rows| self.prepare(rows))?;
+                ClientData::Table(Table { held_out, ..self.prepare(table)? })
             }
             ClientData::Stream(source) => ClientData::Stream(Arc::new(PreparedStream {
                 columns: self.names(source.columns()),
@@ -161,6 +160,12 @@ impl Preparation {
             })),
             ClientData::Labelled(_) | ClientData::Cells(_) => return Err(no_rows()),
         })
+    }
+
+    fn prepare(&self, table: &Table) -> Result<Table> {
+        check_finite(&table.columns, &table.values)?;
+        let values = self.forward(&table.values, table.width())?;
+        Table::new(self.names(&table.columns), values)
     }
 
     fn names(&self, columns: &[String]) -> Vec<String> {

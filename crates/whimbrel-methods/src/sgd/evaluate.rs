@@ -1,7 +1,7 @@
 //! What the evaluations of a gradient method report.
 
 use super::{Global, Gradient};
-use crate::federated::{Context, Judge, Terms, aggregate, optional};
+use crate::federated::{Context, Judge, Score, Terms, aggregate, optional};
 use crate::settings::check_figures;
 use whimbrel_core::declare::{Better, Measure, Role};
 use whimbrel_core::method::{Disclosure, Metric};
@@ -73,6 +73,25 @@ impl Judge for Gradient {
         Some(answer.loss)
     }
 
+    fn scores(&self) -> Vec<Score> {
+        let loss = Score { key: "loss", name: "loss", better: Better::Down, share: false };
+        let right = Score { key: "accuracy", name: "accuracy", better: Better::Up, share: true };
+        if self.problem.has_classes() { vec![loss, right] } else { vec![loss] }
+    }
+
+    fn score(&self, ask: &Ask, data: &Examples) -> Result<Vec<f64>> {
+        let mut means =
+            vec![self.problem.loss(&ask.w, data)? - self.problem.penalty().value(&ask.w)];
+        if self.problem.has_classes() {
+            let mut shown = vec![0.0; data.rows()];
+            self.problem.predict(&ask.w, data, &mut shown)?;
+            let is_right = |(p, class): (&f64, &f64)| (*p >= 0.5) == (*class > 0.0);
+            let right = shown.iter().zip(data.targets()).filter(|pair| is_right(*pair)).count();
+            means.push(right as f64 / data.rows() as f64);
+        }
+        Ok(means)
+    }
+
     fn measures(&self) -> Vec<Measure> {
         let lower = |measure: Measure| measure.log().better(Better::Down);
         vec![
@@ -142,6 +161,9 @@ impl Gradient {
 pub(super) fn disclosure(gradient_len: usize) -> Disclosure {
     let (gradient, bytes) =
         if gradient_len > 0 { (", its gradient", 8 * gradient_len + 32) } else { ("", 0) };
-    let meaning = format!("at evaluations: its mean loss{gradient}, and distances of its memory");
-    aggregate("answer", &meaning, bytes + 64)
+    let meaning = format!(
+        "at evaluations: its mean loss{gradient}, and distances of its memory; where it keeps rows \
+         out, its mean loss and accuracy there"
+    );
+    aggregate("answer", &meaning, bytes + 192)
 }

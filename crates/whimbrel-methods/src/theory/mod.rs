@@ -141,7 +141,7 @@ impl<M: LatentModel> Method for Constants<M> {
     type Fold = Fold;
 
     fn enroll(&self, data: &M::Data, key: Key) -> Result<(Client, Enrolment)> {
-        Ok((Client::default(), self.fit.enroll(data, key)?.1))
+        Ok((Client::default(), self.fit.enroll_rows(data, key)?.1))
     }
 
     fn start(

@@ -29,7 +29,7 @@ fn clients() -> Vec<ClientData> {
         let targets = values.chunks_exact(DIMS).zip(&noise).map(label).collect();
         values.iter_mut().step_by(DIMS).for_each(|x| *x += 0.1 * i as f64);
         let columns = (0..DIMS).map(|j| j.to_string()).collect();
-        ClientData::Labelled(Labelled { columns, rows: FeatureRows::Dense(values), targets })
+        ClientData::Labelled(Labelled::new(columns, FeatureRows::Dense(values), targets).unwrap())
     };
     (0..CLIENTS).map(one).collect()
 }

@@ -10,6 +10,7 @@ use whimbrel_core::{ClientData, ClientId, Error, Key, Probability, Table};
 use whimbrel_data::Sizes;
 use whimbrel_engine::{Faults, Participation, Simulator};
 use whimbrel_methods::fedem::{Batch, Client, Estimator, FirstMemories, Form, Server};
+use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::gmm::GmmStart;
 use whimbrel_methods::settings::DRAW;
 use whimbrel_models::gmm::Covariance;
@@ -292,14 +293,14 @@ fn a_stream_is_refused() {
 
 #[test]
 fn a_round_without_its_outer_loop_is_a_peers_fault() {
-    use whimbrel_core::method::Method;
+    use whimbrel_core::method::{Bind, Method};
     let setup = Setup {
         estimator: Estimator::Spider { inner: 5 },
         batch: batch(5, true),
         ..Setup::default()
     };
     let method = Arc::new(setup.typed());
-    let data = method.oracle.model.bind(&ClientData::Table(unequal(1).remove(0))).unwrap();
+    let data = BindRows.bind(&*method, &ClientData::Table(unequal(1).remove(0))).unwrap();
     let (client, summary) = method.enroll(&data, Key::root(1)).unwrap();
     let mut roster = std::iter::once((ClientId(0), summary.clone()));
     let mut server = method.start(&mut roster, Key::root(2)).unwrap();
@@ -312,7 +313,7 @@ fn a_round_without_its_outer_loop_is_a_peers_fault() {
         .model
         .expect(
             &method.oracle.model.from_vector(&server.global.theta).unwrap(),
-            &data,
+            &data.train,
             Rows::All,
             &mut server.global.s_hat,
         )

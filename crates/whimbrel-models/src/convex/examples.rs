@@ -56,10 +56,10 @@ impl Examples {
     /// Rows to predict: targets, where there are any, are not read.
     pub(super) fn bind_features(data: &ClientData, intercept: bool) -> Result<Self> {
         match data {
-            ClientData::Labelled(Labelled { columns, rows, targets }) => {
+            ClientData::Labelled(Labelled { columns, rows, targets, .. }) => {
                 Self::lay_out(columns, rows, vec![0.0; targets.len()], intercept)
             }
-            ClientData::Table(Table { columns, values }) => {
+            ClientData::Table(Table { columns, values, .. }) => {
                 let rows = values.len().checked_div(columns.len()).unwrap_or(0);
                 let features = FeatureRows::Dense(values.clone());
                 Self::lay_out(columns, &features, vec![0.0; rows], intercept)

@@ -52,6 +52,8 @@ pub trait Problem: Send + Sync + 'static {
     /// One prediction per row: the value, or the probability of class 1.
     fn predict(&self, w: &[f64], data: &Examples, out: &mut [f64]) -> Result<()>;
 
+    /// Whether targets are two classes.
+    fn has_classes(&self) -> bool;
     /// What is added to the rows' losses.
     fn penalty(&self) -> Penalty;
     /// Where `F` is not convex, so that no minimum is computed: a bound on `F(0) - inf F`.
@@ -111,6 +113,8 @@ trait Linear: Send + Sync + 'static {
     const CURVATURE: f64;
     /// Whether the loss curves by [`Self::CURVATURE`] everywhere.
     const QUADRATIC: bool;
+    /// Whether targets are two classes.
+    const CLASSES: bool;
     /// The loss of every row at `w = 0`, where that does not depend on the row.
     fn loss_at_zero() -> Option<f64>;
     /// Penalty and intercept.
@@ -129,6 +133,7 @@ impl Linear for LeastSquares {
     const NAME: &'static str = "least-squares";
     const CURVATURE: f64 = 1.0;
     const QUADRATIC: bool = true;
+    const CLASSES: bool = false;
 
     fn settings(&self) -> (Penalty, bool) {
         (Penalty::Ridge(self.ridge), self.intercept)
@@ -164,6 +169,7 @@ impl Linear for Logistic {
     const NAME: &'static str = "logistic";
     const CURVATURE: f64 = 0.25;
     const QUADRATIC: bool = false;
+    const CLASSES: bool = true;
 
     fn settings(&self) -> (Penalty, bool) {
         (self.penalty, self.intercept)
@@ -299,6 +305,10 @@ impl<P: Linear> Problem for P {
         data.products(w, out);
         P::predictions(out);
         finite(0.0, out).map(|_| ())
+    }
+
+    fn has_classes(&self) -> bool {
+        P::CLASSES
     }
 
     fn penalty(&self) -> Penalty {

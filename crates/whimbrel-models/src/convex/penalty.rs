@@ -47,7 +47,7 @@ impl Penalty {
     }
 
     /// Its value at `w`.
-    pub(super) fn value(self, w: &[f64]) -> f64 {
+    pub fn value(self, w: &[f64]) -> f64 {
         match self {
             Self::Ridge(ridge) => 0.5 * ridge * vector::norm2_squared(w),
             Self::Bounded(lambda) => lambda * w.iter().map(|x| x * x / (1.0 + x * x)).sum::<f64>(),

@@ -17,7 +17,7 @@ pub fn problems(ridge: f64, intercept: bool) -> [Box<dyn Problem>; 2] {
 
 pub fn labelled(width: usize, rows: FeatureRows, targets: Vec<f64>) -> ClientData {
     let names = (0..width).map(|j| format!("c{j}")).collect();
-    ClientData::Labelled(Labelled { columns: names, rows, targets })
+    ClientData::Labelled(Labelled::new(names, rows, targets).unwrap())
 }
 
 pub fn numbers(tag: u64, n: usize) -> Vec<f64> {

@@ -282,14 +282,14 @@ impl Runner for Rounds<'_> {
         if gathered == Gathered::Interrupted || answers.is_empty() {
             return Ok(None);
         }
-        let mut losses = vec![None; self.network.names.len()];
+        let mut own = vec![Vec::new(); self.network.names.len()];
         for (id, answer) in &answers {
-            losses[id.0 as usize] = self.method.loss(answer)?;
+            own[id.0 as usize] = self.method.own(answer)?.into_iter().map(Into::into).collect();
             self.traffic.eval += (ask.len() + answer.len()) as u64;
         }
         let mut each = answers.iter().map(|(id, answer)| (*id, &answer[..]));
         let metrics = self.method.conclude(self.machine.server(), &mut each)?;
-        Ok(Some(Evaluated { metrics, losses, answered: answers.keys().copied().collect() }))
+        Ok(Some(Evaluated { metrics, own, answered: answers.keys().copied().collect() }))
     }
 
     fn names(&self) -> Vec<String> {

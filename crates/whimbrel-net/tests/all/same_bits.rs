@@ -15,7 +15,7 @@ fn two_clients_end_in_the_simulators_bits() {
     let (simulated, whole) = simulate(&toys, 2);
     assert_eq!(left, simulated);
     assert_eq!((outcome.traffic, &outcome.tallies), (whole.traffic, &whole.tallies));
-    assert_eq!(outcome.losses, whole.losses);
+    assert_eq!(outcome.own, whole.own);
     let rows = |o: &whimbrel_engine::Outcome| o.last.as_ref().map(|r| r.figures.clone());
     assert_eq!(rows(&outcome), rows(&whole));
 }

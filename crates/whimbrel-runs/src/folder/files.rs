@@ -4,9 +4,10 @@ use super::changes::HASH_MARK;
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 use whimbrel_core::declare::{Role, Unit};
-use whimbrel_core::method::{Artifact, Tensor};
+use whimbrel_core::erased::LOSS;
+use whimbrel_core::method::{Artifact, MetricValue, Tensor};
 use whimbrel_core::{Error, isa};
-use whimbrel_engine::metrics::number;
+use whimbrel_engine::metrics::{Figure, number};
 use whimbrel_engine::{Ending, Outcome};
 use whimbrel_families::failure::Result;
 use whimbrel_families::family::RunData;
@@ -131,13 +132,20 @@ fn ending(ending: &Ending) -> String {
 
 /// The content of `clients.csv`.
 pub(super) fn clients_csv(facts: &RunData, outcome: &Outcome) -> String {
-    let mut text = String::from("client,rows,rounds,bits_up,bits_down,loss\n");
+    let has = |key: &str| outcome.own.iter().flatten().any(|figure| figure.name == key);
+    let declared = outcome.measures.iter().filter(|m| m.per_client).map(|m| &*m.key);
+    let keys: Vec<&str> = std::iter::once(LOSS).chain(declared.filter(|key| has(key))).collect();
+    let mut text = format!("client,rows,rounds,bits_up,bits_down,{}\n", keys.join(","));
     for (i, (name, tally)) in outcome.names.iter().zip(&outcome.tallies).enumerate() {
         let rows = facts.rows.get(i).copied().flatten().map_or(String::new(), |n| n.to_string());
-        let loss =
-            outcome.losses.get(i).copied().flatten().map_or(String::new(), |l| l.to_string());
+        let own = outcome.own.get(i).map_or(&[][..], |own| &own[..]);
+        let cell = |key: &&str| match own.iter().find(|figure| figure.name == *key) {
+            Some(Figure { value: MetricValue::Number(value), .. }) => value.to_string(),
+            _ => String::new(),
+        };
+        let own = keys.iter().map(cell).collect::<Vec<_>>().join(",");
         let (up, down) = (8 * tally.bytes_up, 8 * tally.bytes_down);
-        let _ = writeln!(text, "{},{rows},{},{up},{down},{loss}", quoted(name), tally.rounds);
+        let _ = writeln!(text, "{},{rows},{},{up},{down},{own}", quoted(name), tally.rounds);
     }
     text
 }

@@ -98,10 +98,16 @@ fn metrics(path: &Path) -> Result<Vec<Map<String, Value>>> {
 
 fn clients(path: &Path) -> Result<Vec<ClientView>> {
     let data = read_csv(path, &CsvOptions { text: vec!["client".into()], ..Default::default() })?;
-    let columns = ["client", "rows", "rounds", "bits_up", "bits_down", "loss"];
-    let at = columns.map(|name| data.column(name));
-    let [client, rows, rounds, up, down, loss] = at;
-    let (client, rows, rounds, up, down, loss) = (client?, rows?, rounds?, up?, down?, loss?);
+    let counted = ["client", "rows", "rounds", "bits_up", "bits_down"];
+    let [client, rows, rounds, up, down] = counted.map(|name| data.column(name));
+    let (client, rows, rounds, up, down) = (client?, rows?, rounds?, up?, down?);
+    let own: Vec<(usize, &str)> = data
+        .columns()
+        .iter()
+        .map(|column| column.name.as_str())
+        .enumerate()
+        .filter(|(_, name)| !counted.contains(name))
+        .collect();
     let whole = |row, column| number(&data, row, column).map_or(0, |x| x as u64);
     Ok((0..data.rows())
         .map(|row| ClientView {
@@ -110,7 +116,10 @@ fn clients(path: &Path) -> Result<Vec<ClientView>> {
             rounds: whole(row, rounds),
             bits_up: whole(row, up),
             bits_down: whole(row, down),
-            loss: number(&data, row, loss),
+            figures: own
+                .iter()
+                .filter_map(|(at, name)| Some((name.to_string(), number(&data, row, *at)?)))
+                .collect(),
         })
         .collect())
 }

@@ -173,8 +173,8 @@ fn a_served_gradient_method_ends_in_the_bits_of_a_simulated_one() {
     let codec = "codec = { kind = \"dithering\", levels = 2, norm = 2 }";
     let sandbox = Sandbox::with_job(&format!(
         "name = \"wards\"\nseed = 5\n\n[data]\nsource = \"csv\"\npath = \"all.csv\"\nclient = \"ward\"\n\
-         columns = [\"a\", \"b\"]\ntarget = \"y\"\n\n[model]\nkind = \"logistic\"\n\n\
-         [method]\nkind = \"mcm\"\nrounds = 30\nbatch = 10\nstep = \"1/L\"\nparticipation = 0.7\n\
+         columns = [\"a\", \"b\"]\ntarget = \"y\"\nvalidation = 0.1\ntest = 0.25\n\n\
+         [model]\nkind = \"logistic\"\n\n[method]\nkind = \"mcm\"\nrounds = 30\nbatch = 10\nstep = \"1/L\"\nparticipation = 0.7\n\
          evaluate = {{ every = 5 }}\n\n[uplink]\n{codec}\n\n[downlink]\n{codec}\n\n\
          [federation]\nclients = [\"west\", \"east\", \"north\"]\nlisten = \"127.0.0.1:0\"\n\
          dashboard = false\nheartbeat_s = 1\n"
@@ -199,6 +199,15 @@ fn a_served_gradient_method_ends_in_the_bits_of_a_simulated_one() {
     same_but_for(&sandbox, &["excess_loss", "distance2", "memory_gap2", "bits_eval"]);
     let summary = sandbox.object("served/summary.json");
     assert!(summary["bits_down"].as_u64().is_some_and(|bits| bits > 0), "{summary:?}");
+    // Clients keep the same rows out as in a simulation.
+    for key in ["test_loss", "test_accuracy", "test_accuracy_p10", "validation_loss", "train_loss"]
+    {
+        let simulated = &sandbox.object("simulated/summary.json")[key];
+        assert!(summary[key].is_number() && summary[key] == *simulated, "{key}");
+    }
+    let own = sandbox.read("served/clients.csv");
+    let head = own.lines().next().unwrap();
+    assert!(head.contains(",loss,test_loss,test_accuracy,"), "{head}");
 }
 
 #[test]

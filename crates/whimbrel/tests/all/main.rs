@@ -14,6 +14,7 @@ mod messages;
 mod mixed;
 mod operations;
 mod outputs;
+mod parts;
 mod peers;
 #[path = "../../../whimbrel-net/tests/all/pki.rs"]
 mod pki;

@@ -2,6 +2,7 @@
 
 pub mod cells;
 pub mod file;
+pub mod held_out;
 pub mod idx;
 pub mod mixture;
 pub mod prepare;
@@ -10,6 +11,7 @@ pub mod toy;
 
 pub use cells::{Cells, Labels};
 pub use file::{Csv, Libsvm, Npy};
+pub use held_out::HeldOut;
 pub use idx::Idx;
 pub use prepare::Prepare;
 pub use split::{ClusterBy, Partition};
@@ -32,6 +34,8 @@ pub struct Data {
     pub source: Source,
     /// What is done to the columns, as written in `[data.prepare]`.
     pub prepare: Prepare,
+    /// Which rows are kept out of the fit.
+    pub held_out: HeldOut,
     /// The seed of splits and generators.
     pub seed: u64,
 }
@@ -103,6 +107,9 @@ pub(crate) static SECTION: Section = Section {
         &idx::WRITERS,
         &idx::SCALE,
         &SPLIT,
+        &held_out::VALIDATION,
+        &held_out::TEST,
+        &held_out::ROLE,
         &PREPARE,
         &mixture::CLIENTS,
         &mixture::ROWS,
@@ -141,8 +148,10 @@ impl Data {
             SourceKind::Mixture => Mixture::read(reader).map(Source::Mixture),
             SourceKind::Toy => Toy::read(reader).map(Source::Toy),
         };
+        let held_out = HeldOut::read(reader);
         let data = Self {
             source: source?,
+            held_out: held_out?,
             prepare: prepare?.unwrap_or_default(),
             seed: seed?.unwrap_or(job_seed),
         };
@@ -240,6 +249,7 @@ impl Data {
             Source::Mixture(mixture) => mixture.write(out),
             Source::Toy(toy) => toy.write(out),
         }
+        self.held_out.write(out);
         out.put(&SEED, self.seed.to_string());
         let client = matches!(&self.source, Source::Csv(_));
         if let Some(partition) = self.partition() {

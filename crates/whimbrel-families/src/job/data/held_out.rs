@@ -1,0 +1,75 @@
+//! `validation`, `test` and `role` in `[data]`: rows that no method fits.
+
+use whimbrel_job::key::Key;
+use whimbrel_job::reader::{Read, Reader};
+use whimbrel_job::writer::{Writer, number, text};
+
+/// Which rows are kept out of the fit.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HeldOut {
+    /// The share of each client's rows for validation.
+    pub validation: f64,
+    /// The share of each client's rows for tests.
+    pub test: f64,
+    /// The column that says what each row is for.
+    pub role: Option<String>,
+}
+
+pub(crate) static VALIDATION: Key = Key::optional(
+    "validation",
+    "a number above 0 and below 1",
+    "no rows",
+    "the share of its rows that each client keeps out of the fit to choose settings by",
+);
+pub(crate) static TEST: Key = Key::optional(
+    "test",
+    "a number above 0 and below 1",
+    "no rows",
+    "the share of its rows that each client keeps out of the fit to judge the result by",
+);
+pub(crate) static ROLE: Key = Key::optional(
+    "role",
+    "a column name",
+    "every row is for training, but for `validation` and `test`",
+    "a column that says of each row whether it is for `train`, `validation` or `test`",
+)
+.only(&["csv"], "only csv files have named columns");
+
+impl HeldOut {
+    pub(super) fn read(reader: &Reader<'_>) -> Read<Self> {
+        let share = |key: &'static Key| {
+            reader.optional(key, |v| v.number(|x| x > 0.0 && x < 1.0)).map(|x| x.unwrap_or(0.0))
+        };
+        let (validation, test) = (share(&VALIDATION), share(&TEST));
+        let role = reader.optional(&ROLE, |v| v.text());
+        let held_out = Self { validation: validation?, test: test?, role: role? };
+        if held_out.role.is_some() {
+            for key in [&VALIDATION, &TEST] {
+                reader.refuse_if_given(key, "has no meaning beside `role`, which names the rows");
+            }
+        }
+        if held_out.validation + held_out.test >= 1.0 {
+            return reader.read(&TEST, |v| {
+                let hint = "`validation` and `test` together are below 1";
+                Err(v.fail("this leaves no rows for training", hint))
+            });
+        }
+        Ok(held_out)
+    }
+
+    /// Whether rows are kept out at all.
+    pub fn is_something(&self) -> bool {
+        self.validation > 0.0 || self.test > 0.0 || self.role.is_some()
+    }
+
+    pub(super) fn write(&self, out: &mut Writer) {
+        for (key, share) in [(&VALIDATION, self.validation), (&TEST, self.test)] {
+            if share > 0.0 {
+                out.put(key, number(share));
+            }
+        }
+        if let Some(role) = &self.role {
+            out.put(&ROLE, text(role));
+        }
+    }
+}

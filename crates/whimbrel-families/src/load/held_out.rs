@@ -1,0 +1,77 @@
+//! Rows of each client that are kept out of the fit.
+
+use super::{Loaded, data_key};
+use crate::failure::Result;
+use crate::job::HeldOut;
+use whimbrel_core::{ClientData, Error, Key};
+use whimbrel_data::{Dataset, Parts};
+
+/// Sets shares of every client's rows apart.
+pub(super) fn set_apart(loaded: &mut Loaded, asked: &HeldOut, key: Key) -> Result<()> {
+    if asked.validation == 0.0 && asked.test == 0.0 {
+        return Ok(());
+    }
+    for (name, data) in &mut loaded.clients {
+        let parts = Parts::draw(rows_of(data), asked.validation, asked.test, key, name);
+        *data = parts.apply(data)?;
+    }
+    Ok(())
+}
+
+/// Sets rows apart as a column of their file says.
+pub(super) fn by_role(loaded: &mut Loaded, file: &Dataset, role: &str) -> Result<()> {
+    let column = file.column(role)?;
+    let places = std::mem::take(&mut loaded.places);
+    for ((name, data), own) in loaded.clients.iter_mut().zip(&places) {
+        let roles = own.rows.iter().map(|row| file.text(*row, column).unwrap_or_default());
+        let parts = Parts::by_name(roles).map_err(|e| of(name, e))?;
+        *data = parts.apply(data)?;
+    }
+    Ok(())
+}
+
+/// Says whose rows are wrong.
+fn of(name: &str, error: whimbrel_data::Error) -> Error {
+    Error::data(format!("client {name:?}: {error}"))
+}
+
+/// Says how many rows are kept out, and counts only the others as a client's.
+pub(super) fn count(loaded: &mut Loaded) {
+    let (mut validation, mut test) = (0, 0);
+    for ((_, data), rows) in loaded.clients.iter().zip(&mut loaded.rows) {
+        if rows.is_some() && !matches!(data, ClientData::Cells(_)) {
+            *rows = Some(rows_of(data) as u64);
+        }
+        let held_out = data.held_out();
+        validation += held_out.validation.map_or(0, |data| rows_of(&data));
+        test += held_out.test.map_or(0, |data| rows_of(&data));
+    }
+    if validation + test > 0 {
+        loaded.notes.push(format!(
+            "{validation} rows for validation and {test} for tests are kept out of the fit"
+        ));
+    }
+}
+
+/// The same rows of one client's own file as in a simulation.
+pub(crate) fn of_client(
+    data: ClientData,
+    asked: &HeldOut,
+    data_seed: u64,
+    name: &str,
+) -> Result<ClientData> {
+    if asked.validation == 0.0 && asked.test == 0.0 {
+        return Ok(data);
+    }
+    let (rows, key) = (rows_of(&data), data_key(data_seed));
+    Ok(Parts::draw(rows, asked.validation, asked.test, key, name).apply(&data)?)
+}
+
+fn rows_of(data: &ClientData) -> usize {
+    match data {
+        ClientData::Table(table) => table.rows(),
+        ClientData::Labelled(rows) => rows.len(),
+        ClientData::Cells(cells) => cells.observed.len(),
+        ClientData::Stream(_) => 0,
+    }
+}

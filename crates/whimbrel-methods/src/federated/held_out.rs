@@ -1,0 +1,235 @@
+//! Rows that no client fits: how the model does on them, and on the training rows beside them.
+
+use super::Judge;
+use crate::settings::{ROWS_MAX, check_figures, check_rows};
+use whimbrel_core::declare::{Better, Measure, OverClients, Unit};
+use whimbrel_core::method::Metric;
+use whimbrel_core::{ClientId, Error, Result, sum::ExactSum, wire};
+
+/// A client's rows by what they are for.
+pub struct Split<D> {
+    /// What it fits.
+    pub train: D,
+    /// What settings are chosen by.
+    pub validation: Option<D>,
+    /// What the result is judged by.
+    pub test: Option<D>,
+}
+
+/// The parts in the order of an answer, and what they are called.
+const PARTS: [(&str, &str); 3] =
+    [("train", "Training"), ("validation", "Validation"), ("test", "Test")];
+/// The place of the test rows.
+const TEST: usize = 2;
+
+/// A mean over rows by which a model is judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Score {
+    /// Its key, behind the name of the part.
+    pub key: &'static str,
+    /// Its name.
+    pub name: &'static str,
+    /// Which way it should go.
+    pub better: Better,
+    /// Whether it is a share of rows; the bottom decile over clients is then reported too.
+    pub share: bool,
+}
+
+/// The scores of one part of a client's rows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PartScores {
+    /// Its rows; none where the client has no such part.
+    pub rows: u64,
+    /// One mean for each declared score.
+    pub means: Vec<f64>,
+}
+
+wire!(PartScores { rows, means });
+
+/// What a client tells of its parts; empty where it keeps no rows out.
+pub(super) fn scores<O: Judge>(
+    oracle: &O,
+    ask: &O::Ask,
+    data: &Split<O::Data>,
+) -> Result<Vec<PartScores>> {
+    if oracle.scores().is_empty() || (data.validation.is_none() && data.test.is_none()) {
+        return Ok(Vec::new());
+    }
+    let parts = [Some(&data.train), data.validation.as_ref(), data.test.as_ref()];
+    let part = |rows: Option<&O::Data>| match rows {
+        None => Ok(PartScores { rows: 0, means: Vec::new() }),
+        Some(data) => Ok(PartScores { rows: oracle.rows(data), means: oracle.score(ask, data)? }),
+    };
+    parts.into_iter().map(part).collect()
+}
+
+/// Refuses scores of another form, or that cannot be averaged.
+pub(super) fn check(id: ClientId, rows: u64, scores: usize, parts: &[PartScores]) -> Result<()> {
+    let Some(train) = parts.first() else { return Ok(()) };
+    check_rows(id, train.rows, rows)?;
+    let sound = |part: &PartScores| match part.rows {
+        0 => part.means.is_empty(),
+        rows => rows <= ROWS_MAX && part.means.len() == scores,
+    };
+    if parts.len() != PARTS.len() || !parts.iter().all(sound) {
+        return Err(Error::peer(format!("client {id} answered with other scores")));
+    }
+    parts.iter().try_for_each(|part| check_figures(id, &part.means))
+}
+
+/// The sums of everyone's scores.
+pub(super) struct Pooled {
+    scores: Vec<Score>,
+    rows: [f64; PARTS.len()],
+    sums: Vec<ExactSum>,
+    /// Of each client with test rows.
+    test: Vec<Vec<f64>>,
+}
+
+impl Pooled {
+    pub fn new(scores: Vec<Score>) -> Self {
+        let sums = PARTS.map(|_| ExactSum::new(scores.len())).into();
+        Self { scores, rows: [0.0; PARTS.len()], sums, test: Vec::new() }
+    }
+
+    pub fn add(&mut self, parts: &[PartScores]) -> Result<()> {
+        for (place, part) in parts.iter().enumerate().filter(|(_, part)| part.rows > 0) {
+            self.rows[place] += part.rows as f64;
+            self.sums[place].add(&part.means, part.rows as f64)?;
+        }
+        self.test.extend(parts.get(TEST).filter(|p| p.rows > 0).map(|p| p.means.clone()));
+        Ok(())
+    }
+
+    /// Means over all rows of each part that somebody has.
+    pub fn metrics(&self) -> Vec<Metric> {
+        let mut metrics = Vec::new();
+        for (place, (part, _)) in PARTS.iter().enumerate().filter(|(p, _)| self.rows[*p] > 0.0) {
+            let sums = self.sums[place].value();
+            for (score, sum) in self.scores.iter().zip(&sums) {
+                metrics.push(Metric::number(key(part, score), sum / self.rows[place]));
+            }
+        }
+        for (place, score) in self.scores.iter().enumerate().filter(|(_, score)| score.share) {
+            let values: Vec<f64> = self.test.iter().map(|means| means[place]).collect();
+            if let Some(decile) = bottom_decile(values) {
+                metrics.push(Metric::number(decile_key(score), decile));
+            }
+        }
+        metrics
+    }
+}
+
+/// One client's own scores.
+pub(super) fn own(scores: &[Score], parts: &[PartScores]) -> Vec<Metric> {
+    let each = PARTS.iter().zip(parts).flat_map(|((part, _), found)| {
+        let pairs = scores.iter().zip(&found.means);
+        pairs.map(|(score, mean)| Metric::number(key(part, score), *mean))
+    });
+    each.collect()
+}
+
+/// The figures of all parts.
+pub(super) fn measures(scores: &[Score]) -> Vec<Measure> {
+    let mut all = Vec::new();
+    // What was kept out says most.
+    for (place, (part, title)) in PARTS.iter().enumerate().rev() {
+        for score in scores {
+            let name = score.name;
+            let caption = format!("{title} rows");
+            let measure = Measure::new(
+                key(part, score),
+                format!("{title} {name}"),
+                format!("{part} {name}"),
+                caption,
+            );
+            let measure =
+                measure.clients(OverClients::Rows).better(score.better).per_client().summary();
+            let measure = if score.share { measure.unit(Unit::Share) } else { measure };
+            all.push(if place == TEST { measure.result(4) } else { measure });
+            if place == TEST && score.share {
+                let decile = Measure::new(
+                    decile_key(score),
+                    format!("{title} {name}, bottom decile"),
+                    format!("{part} {name}, p10"),
+                    format!("{title} rows"),
+                );
+                let decile = decile.clients(OverClients::Percentile(10)).unit(Unit::Share);
+                all.push(decile.better(score.better).summary());
+            }
+        }
+    }
+    all
+}
+
+fn key(part: &str, score: &Score) -> String {
+    format!("{part}_{}", score.key)
+}
+
+fn decile_key(score: &Score) -> String {
+    format!("{}_{}_p10", PARTS[TEST].0, score.key)
+}
+
+/// The smallest value that at least a tenth of all do not exceed.
+fn bottom_decile(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len().div_ceil(10).saturating_sub(1)).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOSS: Score = Score { key: "loss", name: "loss", better: Better::Down, share: false };
+    const RIGHT: Score =
+        Score { key: "accuracy", name: "accuracy", better: Better::Up, share: true };
+
+    fn part(rows: u64, means: &[f64]) -> PartScores {
+        PartScores { rows, means: means.to_vec() }
+    }
+
+    #[test]
+    fn parts_are_pooled_over_rows_and_the_decile_over_clients() {
+        let mut pooled = Pooled::new(vec![LOSS, RIGHT]);
+        let none = part(0, &[]);
+        pooled.add(&[part(10, &[1.0, 0.5]), none.clone(), part(1, &[2.0, 0.0])]).unwrap();
+        pooled.add(&[part(30, &[3.0, 0.9]), none, part(3, &[4.0, 1.0])]).unwrap();
+        pooled.add(&[]).unwrap();
+        let expected = [
+            ("train_loss", 2.5),
+            ("train_accuracy", 0.8),
+            ("test_loss", 3.5),
+            ("test_accuracy", 0.75),
+            ("test_accuracy_p10", 0.0),
+        ];
+        assert_eq!(pooled.metrics(), expected.map(|(key, value)| Metric::number(key, value)));
+        let declared = measures(&[LOSS, RIGHT]);
+        assert!(expected.iter().all(|(key, _)| declared.iter().any(|m| m.key == *key)));
+    }
+
+    #[test]
+    fn scores_of_another_form_are_refused() {
+        let id = ClientId(3);
+        let train = part(10, &[1.0]);
+        assert!(check(id, 10, 1, &[]).is_ok());
+        assert!(check(id, 10, 1, &[train.clone(), part(0, &[]), part(2, &[0.5])]).is_ok());
+        for parts in [
+            vec![train.clone()],
+            vec![part(9, &[1.0]), part(0, &[]), part(2, &[0.5])],
+            vec![train.clone(), part(0, &[1.0]), part(2, &[0.5])],
+            vec![train.clone(), part(0, &[]), part(2, &[0.5, 1.0])],
+            vec![train.clone(), part(0, &[]), part(2, &[f64::NAN])],
+            vec![train, part(0, &[]), part(u64::MAX, &[0.5])],
+        ] {
+            assert!(check(id, 10, 1, &parts).is_err(), "{parts:?}");
+        }
+    }
+
+    #[test]
+    fn the_decile_is_one_of_the_values() {
+        assert_eq!(bottom_decile(vec![]), None);
+        assert_eq!(bottom_decile(vec![3.0]), Some(3.0));
+        assert_eq!(bottom_decile((1..=20).rev().map(f64::from).collect()), Some(2.0));
+        assert_eq!(bottom_decile((1..=21).map(f64::from).collect()), Some(3.0));
+    }
+}
