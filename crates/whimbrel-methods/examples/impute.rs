@@ -35,13 +35,14 @@ fn main() -> Result<()> {
         budget: Budget::Epochs(epochs),
         batch: Batch::Sample { size: 100, replacement: false, local_steps: 1 },
         copies: StepRule::Auto.copies(),
-        codec: Codec::dithering(4, Norm::P(2), None)?,
+        codecs: vec![Codec::dithering(4, Norm::P(2), None)?],
+        own_codecs: Default::default(),
         memory: Memory::Auto,
         open_memories: true,
         personal: false,
         participation: 1.0,
         start: None,
-        mix: None,
+        ceiling: true,
         downlink,
     };
     let method = Arc::new(Erased(method, BindCells));

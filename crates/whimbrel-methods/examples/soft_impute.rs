@@ -45,13 +45,14 @@ fn main() -> Result<()> {
         budget: Budget::Rounds(100_000),
         batch: Batch::Full,
         copies: Copies::Fewest,
-        codec: Codec::Exact,
+        codecs: vec![Codec::Exact],
+        own_codecs: Default::default(),
         memory: Memory::Off,
         open_memories: false,
         personal: false,
         participation: 1.0,
         start: None,
-        mix: None,
+        ceiling: true,
     };
     let method = Arc::new(Erased(method, BindCells));
     let data = vec![method.bind(&ClientData::Cells(cells))?];

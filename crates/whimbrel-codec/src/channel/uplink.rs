@@ -82,6 +82,17 @@ pub struct UpFold {
     weight: f64,
 }
 
+impl UpFold {
+    /// Of uploads that carry some or all of `length` coordinates.
+    pub fn new(length: usize, memory: bool) -> Self {
+        Self {
+            estimate: ExactSum::new(length),
+            memory: ExactSum::new(if memory { length } else { 0 }),
+            weight: 0.0,
+        }
+    }
+}
+
 wire!(UpClient { kept });
 wire!(UpServer { memory_sum });
 wire!(UpFold { estimate, memory, weight });
@@ -148,16 +159,7 @@ impl Uplink {
 
     /// An empty fold.
     pub fn fold(&self) -> UpFold {
-        self.fold_of(self.dimension)
-    }
-
-    /// An empty fold of uploads that carry some of `length` coordinates.
-    pub fn fold_of(&self, length: usize) -> UpFold {
-        UpFold {
-            estimate: ExactSum::new(length),
-            memory: ExactSum::new(if self.has_memory() { length } else { 0 }),
-            weight: 0.0,
-        }
+        UpFold::new(self.dimension, self.has_memory())
     }
 
     /// Compresses the oracle value `g` against the client's end: the end once the upload is
@@ -524,7 +526,7 @@ mod tests {
         let mut ends = [UpClient::default(), UpClient::default()];
         let mut server = UpServer { memory_sum: vec![0.0; 6] };
         for round in 0..400 {
-            let mut fold = uplink(0).fold_of(6);
+            let mut fold = UpFold::new(6, true);
             for (i, end) in ends.iter_mut().enumerate() {
                 let (uplink, key) = (uplink(i), Key::root(6).fold(round).fold(i as u64));
                 let own = key.fold(1).stream().choose(places[i].len(), sent[i]);

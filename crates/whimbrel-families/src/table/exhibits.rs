@@ -30,8 +30,6 @@ impl Contender {
     /// Its name in words.
     fn words(&self) -> String {
         match self.name.as_str() {
-            "client_column_means" => "each client's own column means".into(),
-            "client_effects" => "each client's own row and column effects".into(),
             "row_column_effects" => "row and column effects".into(),
             name => name.replace('_', " "),
         }
@@ -213,29 +211,13 @@ fn ranking(contenders: &[Contender]) -> Option<Exhibit> {
 
 /// What cross-validation tried, and what it chose.
 fn tried(selection: &Selection) -> [Exhibit; 2] {
-    let share = selection.share_of(&selection.chosen);
-    let mixed = if share < 1.0 {
-        format!(
-            " It is not clear that it is better than rank 0: estimates are {:.0} % of the one and \
-             {:.0} % of the other.",
-            100.0 * share,
-            100.0 * (1.0 - share)
-        )
-    } else {
-        String::new()
-    };
     let text = format!(
-        "Cross-validation over {} candidates chose rank {}.{mixed}",
+        "Cross-validation over {} candidates chose rank {}.",
         selection.tried.len(),
         selection.chosen.rank
     );
     let rows = selection.tried.iter().map(|(candidate, deviance, error, _)| {
-        let share = selection.share_of(candidate);
-        let chosen = match share {
-            0.0 => String::new(),
-            1.0 => " (chosen)".into(),
-            share => format!(" ({:.0} % of the estimates)", 100.0 * share),
-        };
+        let chosen = if *candidate == selection.chosen { " (chosen)" } else { "" };
         vec![
             format!("{}{chosen}", candidate.rank),
             figure(candidate.lambda, 3),

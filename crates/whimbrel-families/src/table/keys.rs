@@ -25,6 +25,8 @@ pub struct LowRankKeys {
     pub lambda_effects: Option<f64>,
     /// Whether each client has an effect of its own, which it keeps.
     pub personal: bool,
+    /// Whether estimates of counts that nobody observed are capped.
+    pub ceiling: bool,
 }
 
 named! {
@@ -100,6 +102,14 @@ pub(super) static PERSONAL: Key = Key::default(
      then count differently",
 );
 
+pub(super) static CEILING: Key = Key::default(
+    "ceiling",
+    "true or false",
+    "true",
+    "whether no count is estimated above the larger of two fitted values: the largest among the \
+     observed cells of its row, and among those of its column; for tables with factors",
+);
+
 impl LowRankKeys {
     pub(super) fn read(reader: &Reader<'_>) -> Read<Self> {
         let family = reader.read(&FAMILY, |v| v.named(&FAMILIES));
@@ -124,6 +134,10 @@ impl LowRankKeys {
         let effects = effects.map(|effects| effects.unwrap_or(usual));
         let lambda_effects = reader.optional(&LAMBDA_EFFECTS, |v| v.number(|x| x > 0.0));
         let personal = reader.read(&PERSONAL, |v| v.boolean());
+        let ceiling = reader.read(&CEILING, |v| v.boolean());
+        if matches!(family, Ok(Family::Gaussian | Family::Bernoulli)) {
+            reader.refuse_if_given(&CEILING, "is for counts only: other means do not run away");
+        }
         if matches!(family, Ok(Family::Poisson | Family::Bernoulli)) {
             reader.refuse_if_given(&VARIANCE, "is the noise of Gaussian entries only");
         }
@@ -150,6 +164,7 @@ impl LowRankKeys {
             effects,
             lambda_effects: lambda_effects?.or(usual),
             personal: personal?,
+            ceiling: ceiling?,
         })
     }
 
@@ -166,6 +181,9 @@ impl LowRankKeys {
             out.put(&LAMBDA_EFFECTS, number(lambda_effects));
         }
         out.put(&PERSONAL, self.personal.to_string());
+        if self.family == Family::Poisson {
+            out.put(&CEILING, self.ceiling.to_string());
+        }
     }
 
     pub(super) fn describe(&self) -> String {

@@ -27,8 +27,8 @@ use crate::plan::{Common, Facts, Files};
 use crate::template::{DataFacts, Suggestion};
 use completed::TableFacts;
 use convergence::unconverged;
+use keys::{CEILING, PERSONAL, RANK, VARIANCE, read_copies, write_copies};
 use keys::{COPIES, EFFECTS, FAMILIES, FAMILY as ENTRIES, LAMBDA, LAMBDA_EFFECTS, LowRankKeys};
-use keys::{PERSONAL, RANK, VARIANCE, read_copies, write_copies};
 use plan::TablePlan;
 use results::verdict;
 use serde_json::{Map, Value};
@@ -52,7 +52,7 @@ pub struct Table;
 
 static MODELS: [ModelKind; 1] = [ModelKind {
     word: Word { name: "low-rank", doc: "a table of low rank with gaps, to be filled in" },
-    keys: &[&ENTRIES, &VARIANCE, &RANK, &LAMBDA, &EFFECTS, &LAMBDA_EFFECTS, &PERSONAL],
+    keys: &[&ENTRIES, &VARIANCE, &RANK, &LAMBDA, &EFFECTS, &LAMBDA_EFFECTS, &PERSONAL, &CEILING],
 }];
 static KEYS: [&Key; 11] = [
     &CHANNELS,

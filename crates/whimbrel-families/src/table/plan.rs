@@ -6,6 +6,7 @@ use crate::family::StagePlan;
 use crate::job::{MemoryStart, Step, UpRule as UpKey};
 use crate::plan::{Common, Facts, channels};
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use whimbrel_codec::Codec;
 use whimbrel_codec::channel::{Downlink, UpRule, Uplink, em_alpha, gradient_alpha};
@@ -14,17 +15,19 @@ use whimbrel_core::{Erased, Error};
 use whimbrel_engine::Stage;
 use whimbrel_methods::fedmiss::baselines::{self, Baselines};
 use whimbrel_methods::fedmiss::select::{self, Given, Select, Selection};
-use whimbrel_methods::fedmiss::{BindCells, FedMiss, Memory, Mix, StepRule};
+use whimbrel_methods::fedmiss::{BindCells, FedMiss, Memory, StepRule};
 use whimbrel_methods::step::Schedule;
 use whimbrel_models::lowrank::{LAMBDA_EFFECTS, LowRank, Settings};
 
 /// A low-rank table and the method that fits it.
 pub(super) struct TablePlan {
     asked: TableFit,
-    /// The model with the rank and the penalty that the job gives; stand-ins where they are
-    /// chosen on the way.
+    /// The model with the rank and the penalty that the job gives; any where they are chosen on the
+    /// way.
     model: LowRank,
-    codec: Codec,
+    /// Everyone's codec, then those of clients with one of their own.
+    codecs: Vec<Codec>,
+    own_codecs: BTreeMap<u32, u8>,
     memory: Memory,
     /// The uplink of a client of middling size, for what is said about it; without a size where
     /// nobody knows how much clients hold.
@@ -44,7 +47,7 @@ impl TablePlan {
     pub fn new(common: &Common, asked: &TableFit, facts: &Facts) -> Result<Self> {
         let job = &common.job;
         let model = LowRank::new(settings(asked, facts.rows.len(), facts.columns.len()))?;
-        let codec = channels::codec(&job.uplink.codec)?;
+        let (codecs, own_codecs) = codecs(common)?;
         let memory = match &job.uplink.rule {
             UpKey::Plain | UpKey::MemoryOff => Memory::Off,
             UpKey::Memory { alpha, .. } => alpha.map_or(Memory::Auto, Memory::Alpha),
@@ -55,8 +58,9 @@ impl TablePlan {
         };
         let downlink =
             channels::downlink(job, &common.roster(), &model.blocks(), None, gradient_alpha)?;
-        let uplink = usual_uplink(common, &codec, memory)?;
-        let plan = Self { asked: asked.clone(), model, codec, memory, uplink, downlink };
+        let uplink = usual_uplink(common, &codecs[0], memory)?;
+        let asked = asked.clone();
+        let plan = Self { asked, model, codecs, own_codecs, memory, uplink, downlink };
         plan.method(common, &plan.model)?.check()?;
         if plan.stages(common).contains(&Kind::Select) {
             plan.selection(common)?;
@@ -79,6 +83,7 @@ impl TablePlan {
             lambda: key.lambda,
             lambda_effects: key.lambda_effects.is_some(),
             personal: key.personal,
+            uncapped: !key.ceiling,
         };
         Select::new(settings, given, select::ROUNDS, common.job.data.seed)
     }
@@ -112,7 +117,8 @@ impl TablePlan {
             budget: common.budget(),
             batch: common.batch(),
             copies,
-            codec: self.codec.clone(),
+            codecs: self.codecs.clone(),
+            own_codecs: self.own_codecs.clone(),
             memory: self.memory,
             open_memories: matches!(
                 &job.uplink.rule,
@@ -121,7 +127,7 @@ impl TablePlan {
             personal: self.asked.table.personal,
             participation: common.participation_mean(),
             start: None,
-            mix: None,
+            ceiling: self.asked.table.ceiling,
             downlink,
         })
     }
@@ -156,9 +162,8 @@ impl StagePlan for TablePlan {
                 common.quiet("simpler models", Arc::new(Erased(method, BindCells)))
             }
             Kind::Fit => {
-                let (start, beside) = selection.map_or((None, None), |s| (s.factors, s.beside));
-                let mix = beside.map(|(_, plain)| Mix { share: select::SHARE, plain });
-                let method = FedMiss { start, mix, ..self.method(common, &model)? };
+                let start = selection.and_then(|selection| selection.factors);
+                let method = FedMiss { start, ..self.method(common, &model)? };
                 common.fit(Arc::new(Erased(method, BindCells)), self.rounds(common))
             }
         })
@@ -184,7 +189,7 @@ impl StagePlan for TablePlan {
         common.total_rows.is_none()
     }
 
-    /// A rank that is chosen on the way has a stand-in.
+    /// Where the rank is chosen on the way, any rank will do.
     fn can_skip(&self, common: &Common, index: usize) -> bool {
         index + 1 < self.stages(common).len()
     }
@@ -194,7 +199,23 @@ impl StagePlan for TablePlan {
     }
 }
 
-/// What a job says of its model, with stand-ins for what is to be chosen.
+/// Everyone's codec, then those of `[[uplink.for]]`, and whose they are.
+fn codecs(common: &Common) -> Result<(Vec<Codec>, BTreeMap<u32, u8>)> {
+    let uplink = &common.job.uplink;
+    let mut codecs = vec![channels::codec(&uplink.codec)?];
+    let mut own = BTreeMap::new();
+    for entry in &uplink.own {
+        let at = u8::try_from(codecs.len());
+        let at = at.map_err(|_| Error::config("more than 255 codecs for single clients"))?;
+        codecs.push(channels::codec(&entry.codec)?);
+        for name in &entry.clients {
+            own.insert(common.roster().id_of(name, "uplink.for")?.0, at);
+        }
+    }
+    Ok((codecs, own))
+}
+
+/// What a job says of its model, with any numbers for what is to be chosen.
 fn settings(asked: &TableFit, rows: usize, columns: usize) -> Settings {
     let (key, smaller) = (&asked.table, rows.min(columns));
     Settings {

@@ -105,11 +105,10 @@ pub(super) fn table(
                 "lambda_effects": number(candidate.lambda_effects),
                 "deviance": number(*deviance),
                 "standard_error": number(*error), "rounds": rounds,
-                "share": number(selection.share_of(candidate)),
+                "chosen": *candidate == selection.chosen,
             })
         });
         put("selection", tried.collect());
-        put("share", number(selection.share_of(&selection.chosen)));
     }
     if contenders.len() > 1 {
         let baselines = contenders.iter().filter(|c| !c.fitted);
@@ -141,24 +140,15 @@ fn selection(delivered: &[Artifact]) -> Result<Option<Selection>> {
 /// What was found on the way to a fit, in words for whoever waits.
 pub(super) fn findings(delivered: &[Artifact]) -> Vec<String> {
     let Ok(Some(selection)) = selection(delivered) else { return Vec::new() };
-    let Selection { chosen, tried, beside, .. } = &selection;
-    let mut all = vec![format!(
+    let Selection { chosen, tried, .. } = &selection;
+    vec![format!(
         "cross-validation over {} candidates chose rank {}, lambda {:.4}, effects {} with ridge {}",
         tried.len(),
         chosen.rank,
         chosen.lambda,
         EFFECTS_WORDS.name(chosen.effects),
         chosen.lambda_effects
-    )];
-    if let Some((plain, _)) = beside {
-        all.push(format!(
-            "it is not clear that this is better than rank 0 with effects {}: estimates are {:.0} % of the former and {:.0} % of the latter",
-            EFFECTS_WORDS.name(plain.effects),
-            100.0 * selection.share_of(chosen),
-            100.0 * selection.share_of(plain),
-        ));
-    }
-    all
+    )]
 }
 
 /// Whether the job's step was too long for its minibatches, in words.

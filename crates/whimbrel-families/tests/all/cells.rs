@@ -53,6 +53,7 @@ fn a_table_with_gaps_parses_with_its_defaults() {
         effects: Effects::None,
         lambda_effects: None,
         personal: false,
+        ceiling: true,
     };
     assert_eq!(fit.table, wanted);
     assert_eq!(job.method.batch, Batch::Mini { rows: 100, replacement: false, local_steps: 1 });

@@ -3,7 +3,7 @@
 use super::settings::{FedMiss, PERSONAL_MAX};
 use super::state::{Client, Down, Phase, Up};
 use crate::settings::DRAW;
-use whimbrel_codec::{Codec, Packet};
+use whimbrel_codec::Packet;
 use whimbrel_core::{Cell, Error, Key, Result};
 use whimbrel_models::lowrank::{Delivered, Factors, Observed, Scores, own_effect};
 
@@ -15,46 +15,47 @@ impl FedMiss {
         data: &Observed,
         key: Key,
     ) -> Result<(Client, Up)> {
-        if !client.memory.is_empty() && client.memory.len() != data.cells.len() {
-            return Err(Error::internal("a client's memory does not fit its cells"));
-        }
-        let (down_end, theta) = self.downlink.receive(&client.down, &down.state)?;
-        let factors = Factors::from_vector(&self.model, &theta)?;
-        let mut next = Client { down: down_end, ..client.clone() };
+        let mut next = client.clone();
         let (mut draw, mut packet, mut scores) = (None, Packet::default(), None);
+        let count = data.cells.len();
         match down.phase {
             Phase::Memory => {
-                let all: Vec<usize> = (0..data.cells.len()).collect();
+                let factors = self.receive(&mut next, down)?;
+                let all: Vec<usize> = (0..count).collect();
                 let residuals = self.residuals(&factors, next.effect, data, &all);
-                packet = Codec::Exact.encode(&residuals, key)?;
-                next.memory = residuals;
+                (next.up, packet) = self.uplink(down.codec, count)?.open(&residuals)?;
             }
             Phase::Fit => {
+                let factors = self.receive(&mut next, down)?;
                 if self.personal {
-                    next.effect = self.personal_effect(&factors, client, data, down.clients);
+                    next.effect = self.personal_effect(&factors, client, data, down.clients)?;
                 }
-                let (address, cells) = self.draw(data.cells.len(), key);
+                let (address, cells) = self.draw(count, key);
                 draw = address;
-                // Y − ψ'(θ + e_c) on B, less the memory                      (Alg. 7, l. 10, 11)
-                let mut delta = self.residuals(&factors, next.effect, data, &cells);
-                if !client.memory.is_empty() {
-                    delta.iter_mut().zip(&cells).for_each(|(d, i)| *d -= client.memory[*i]);
-                }
-                // Quant(Δ); R_c += α Quant(Δ)                                (l. 14, 15)
-                let mut sent = vec![0.0; delta.len()];
-                packet = self.codec.encode_decoded(&delta, key, &mut sent)?;
-                if let Some(alpha) = self.alpha_of(data.cells.len()) {
-                    next.memory.resize(data.cells.len(), 0.0);
-                    sent.iter().zip(&cells).for_each(|(sent, i)| next.memory[*i] += alpha * sent);
-                }
+                // Y − ψ'(θ + e_c) on B                                       (Alg. 7, l. 10)
+                let residuals = self.residuals(&factors, next.effect, data, &cells);
+                // Δ = residuals − R_c; send Quant(Δ); R_c += α Quant(Δ)      (l. 11, 14, 15)
+                let uplink = self.uplink(down.codec, cells.len())?;
+                (next.up, packet) = uplink.send_at(&client.up, &cells, count, &residuals, key)?;
             }
             Phase::Calibrate => {
-                let table = Delivered::finished(&self.model, factors, down.finish.as_ref())?;
+                let theta = down.state.state();
+                let theta =
+                    theta.ok_or_else(|| Error::peer("the last table was not sent whole"))?;
+                let table = Delivered::received(&self.model, theta, down.ceiling.as_ref())?;
                 scores = Some(self.scores(&table, next.effect, data));
             }
             Phase::Over => return Err(Error::peer("nothing is left to be answered")),
         }
         Ok((next, Up { phase: down.phase, draw, packet, scores }))
+    }
+
+    /// The factors that went down; the client's end of the downlink moves on.
+    fn receive(&self, client: &mut Client, down: &Down) -> Result<Factors> {
+        let (end, theta) = self.downlink.receive(&client.down, &down.state)?;
+        let factors = Factors::from_vector(&self.model, &theta)?;
+        client.down = end;
+        Ok(factors)
     }
 
     /// The minibatch of a round and the address that the server draws it from again; no address
@@ -91,13 +92,12 @@ impl FedMiss {
         client: &Client,
         data: &Observed,
         clients: u32,
-    ) -> f64 {
-        let theta: Vec<f64> = data.cells.iter().map(|cell| theta_of(factors, cell)).collect();
-        let y: Vec<f64> = data.cells.iter().map(|cell| cell.value).collect();
+    ) -> Result<f64> {
+        let cells = data.cells.iter().map(|cell| (theta_of(factors, cell), cell.value));
         let ridge = f64::from(clients) * self.model.settings().lambda_effects;
         // The objective is convex in e, so the best in the box is the nearest to the best.
-        own_effect(self.model.family(), &theta, &y, ridge, client.effect)
-            .clamp(-PERSONAL_MAX, PERSONAL_MAX)
+        let effect = own_effect(self.model.family(), cells, ridge, client.effect)?;
+        Ok(effect.clamp(-PERSONAL_MAX, PERSONAL_MAX))
     }
 
     /// How well the table does on the client's cells.

@@ -3,21 +3,23 @@
 use super::VALUE_MAX;
 use super::client::theta_of;
 use super::settings::{FedMiss, Memory};
-use super::state::{Client, Peer, Phase, Server};
+use super::state::{Client, Peer, Phase, Positions, Server};
 use crate::measures;
 use whimbrel_core::declare::{Better, Measure, OverClients, Unit};
 use whimbrel_core::method::{Evaluate, Metric, MetricValue};
 use whimbrel_core::{ClientId, Error, Result, vector, wire};
-use whimbrel_models::lowrank::{Calibration, Delivered, Factors, Finish, Observed, Scores};
+use whimbrel_models::lowrank::{
+    Calibration, Ceiling, Delivered, Factors, Observed, ScoreSums, Scores,
+};
 
 /// The question: how far are your cells from these means?
 #[derive(Clone, Debug)]
 pub struct Ask {
     theta: Vec<f64>,
     clients: u32,
-    /// What makes the table that deviances and errors are of; the loss and the residuals are those of
+    /// Of the table that deviances and errors are of; the loss and the residuals are those of
     /// `theta`.
-    finish: Option<Finish>,
+    ceiling: Option<Ceiling>,
 }
 
 /// A client's answer.
@@ -25,13 +27,15 @@ pub struct Ask {
 pub struct Answer {
     /// `Σ [ψ(θ + e) − y (θ + e)]`, and the penalty of a personal effect.
     loss: f64,
+    /// The cells it observed, as at enrolment, and their residuals.
+    cells: Positions,
     residuals: Vec<f64>,
     memory_gap2: Option<f64>,
     scores: Scores,
 }
 
-wire!(Ask { theta, clients, finish });
-wire!(Answer { loss, residuals, memory_gap2, scores });
+wire!(Ask { theta, clients, ceiling });
+wire!(Answer { loss, cells, residuals, memory_gap2, scores });
 
 impl Evaluate for FedMiss {
     type Ask = Ask;
@@ -39,8 +43,7 @@ impl Evaluate for FedMiss {
 
     fn ask(&self, server: &Server) -> Result<Ask> {
         let theta = server.factors.to_vector(&self.model);
-        let finish = self.delivered(server).finish(Some(&server.factors));
-        Ok(Ask { theta, clients: server.members.len() as u32, finish })
+        Ok(Ask { theta, clients: server.clients, ceiling: self.ceiling_of(server) })
     }
 
     fn answer(&self, client: &Client, ask: &Ask, data: &Observed) -> Result<Answer> {
@@ -56,19 +59,20 @@ impl Evaluate for FedMiss {
         let residuals = self.residuals(&factors, effect, data, &all);
         let memory_gap2 = (self.memory != Memory::Off).then(|| {
             let mut gap = residuals.clone();
-            if !client.memory.is_empty() {
-                vector::axpy(&mut gap, -1.0, &client.memory);
+            if !client.up.kept.is_empty() {
+                vector::axpy(&mut gap, -1.0, &client.up.kept);
             }
             vector::norm2_squared(&gap)
         });
-        let table = Delivered::finished(&self.model, factors, ask.finish.as_ref())?;
-        Ok(Answer { loss, residuals, memory_gap2, scores: self.scores(&table, effect, data) })
+        let table = Delivered::received(&self.model, &ask.theta, ask.ceiling.as_ref())?;
+        let (cells, scores) = (self.positions(data), self.scores(&table, effect, data));
+        Ok(Answer { loss, cells, residuals, memory_gap2, scores })
     }
 
     fn check(&self, id: ClientId, peer: &Peer, answer: &Answer) -> Result<()> {
         let Scores { observed, held_out, .. } = &answer.scores;
-        let cells = u64::from(peer.cells);
-        if answer.residuals.len() as u64 != cells || observed.count != cells {
+        let lengths = [answer.residuals.len(), answer.cells.0.len(), observed.count as usize];
+        if lengths != [peer.places.len(); 3] {
             return Err(Error::peer(format!("client {id} answered for other cells")));
         }
         let sums = [observed, held_out].map(|tally| [tally.squared, tally.deviance, tally.pearson]);
@@ -79,7 +83,7 @@ impl Evaluate for FedMiss {
         if !squares || !figures.all(|figure| figure.abs() <= VALUE_MAX) {
             return Err(Error::peer(format!("client {id} answered with no number of this size")));
         }
-        Scores::default().merge(&answer.scores)
+        ScoreSums::new().absorb(&answer.scores)
     }
 
     fn loss(&self, answer: &Answer) -> Option<f64> {
@@ -153,20 +157,20 @@ impl Evaluate for FedMiss {
     ) -> Result<Vec<Metric>> {
         let (mut clients, mut loss, mut gaps) = (0.0, 0.0, None);
         let mut residual = vec![0.0; server.union.len()];
-        let mut scores = Scores::default();
+        let mut scores = ScoreSums::new();
         for (id, answer) in answers {
-            let places = match server.member(id.0) {
-                Ok(member) if member.places.len() == answer.residuals.len() => &member.places,
-                _ => return Err(Error::peer(format!("client {id} answered for other cells"))),
-            };
             if !(answer.loss.is_finite() && vector::all_finite(&answer.residuals)) {
                 return Err(Error::peer(format!("client {id} answered with no finite number")));
             }
             clients += 1.0;
             loss += answer.loss;
-            scores.merge(&answer.scores)?;
-            for (place, value) in places.iter().zip(&answer.residuals) {
-                residual[*place as usize] += value;
+            scores.absorb(&answer.scores)?;
+            for (cell, value) in answer.cells.0.iter().zip(&answer.residuals) {
+                let place = server.find(*cell);
+                let place = place.ok_or_else(|| {
+                    Error::peer(format!("client {id} answered for a cell that nobody enrolled"))
+                })?;
+                residual[place as usize] += value;
             }
             if let Some(gap) = answer.memory_gap2 {
                 *gaps.get_or_insert(0.0) += gap;
@@ -175,6 +179,7 @@ impl Evaluate for FedMiss {
         if clients == 0.0 {
             return Err(Error::data("no client answered the evaluation"));
         }
+        let scores = scores.value();
         let copies = self.copies_of(server)?;
         let push = self.on_table(server, &residual, copies)?;
         let field_norm2 = self.model.field_norm2(&server.s_hat, &server.factors, &push);

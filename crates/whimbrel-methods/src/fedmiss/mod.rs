@@ -33,26 +33,56 @@
 //! - main effects, penalised, and personal effects that never leave their client;
 //! - a last exchange finds the dispersion and calibrates intervals on held-out cells.
 
+/// A stage that is not evaluated on the way: what it finds is its result.
+macro_rules! no_evaluation {
+    ($method:ty) => {
+        impl whimbrel_core::method::Evaluate for $method {
+            type Ask = ();
+            type Answer = ();
+            fn ask(&self, _: &Self::Server) -> Result<()> {
+                Ok(())
+            }
+            fn answer(&self, _: &Self::Client, (): &(), _: &Self::Data) -> Result<()> {
+                Ok(())
+            }
+            fn loss(&self, (): &()) -> Option<f64> {
+                None
+            }
+            fn conclude(
+                &self,
+                _: &Self::Server,
+                _: &mut dyn Iterator<Item = (ClientId, ())>,
+            ) -> Result<Vec<whimbrel_core::method::Metric>> {
+                Ok(Vec::new())
+            }
+        }
+    };
+}
+
 pub mod baselines;
 mod client;
 mod evaluate;
-pub mod roll;
 pub mod select;
 mod server;
 mod settings;
 mod state;
 
-pub use settings::{Copies, FedMiss, Memory, Mix, PERSONAL_MAX, StepRule, auto_step};
-pub use state::{Client, Down, Fold, Member, Peer, Phase, Positions, Server, Summary, Up, Upload};
+pub use settings::{Copies, FedMiss, Memory, PERSONAL_MAX, StepRule, auto_step};
+pub use state::{Client, Down, Fold, Peer, Phase, Positions, Server, Summary, Up};
 
 use crate::settings::Budget;
-use whimbrel_codec::Codec;
+use client::minibatch;
+use std::borrow::Cow;
+use whimbrel_codec::channel::{DownMessage, UpClient, UpFold, UpServer};
 use whimbrel_core::method::{Artifact, Bind, Cohort, Disclosure, Exposure, Method, Next, Sender};
-use whimbrel_core::{ClientData, ClientId, Error, Key, Result, vector};
-use whimbrel_models::lowrank::{Delivered, Factors, LowRankFit, Observed, Scores};
+use whimbrel_core::{ClientData, ClientId, Error, Key, Result};
+use whimbrel_models::lowrank::{Factors, LowRankFit, Observed, ScoreSums, Scores};
 
 /// A client may observe each cell so many times: a bound on what it sends.
 const REPEATS_MAX: usize = 16;
+
+/// A stage asks for scores again where nobody answers, so many times in a row.
+const UNANSWERED_MAX: u32 = 1000;
 
 /// Binds a client's cells.
 pub struct BindCells;
@@ -76,7 +106,7 @@ impl Method for FedMiss {
 
     fn enroll(&self, data: &Observed, _: Key) -> Result<(Client, Summary)> {
         self.check()?;
-        let cells = Positions(data.cells.iter().map(|cell| self.position(cell)).collect());
+        let cells = self.positions(data);
         let most = cells.0.len().max(data.held_out.len());
         if most > self.cells_max() {
             return Err(Error::data(format!(
@@ -85,7 +115,8 @@ impl Method for FedMiss {
             )));
         }
         let sum = data.cells.iter().map(|cell| cell.value).sum();
-        let client = Client { memory: Vec::new(), effect: 0.0, down: self.downlink.client() };
+        let up = UpClient::default();
+        let client = Client { up, effect: 0.0, down: self.downlink.client() };
         Ok((client, Summary { cells, sum }))
     }
 
@@ -120,12 +151,12 @@ impl Method for FedMiss {
             down: self.downlink.server(&factors.to_vector(&self.model)),
             s_hat,
             factors,
-            basis: Vec::new(),
             by_cell: (0..union.len() as u32).collect(),
             counts: vec![0; union.len()],
-            memory: vec![0.0; union.len()],
+            up: UpServer::default(),
             union,
-            members: Vec::new(),
+            clients: 0,
+            observations: 0,
             amplification: 0.0,
             table_norm2: 0.0,
             update_norm2: None,
@@ -134,7 +165,7 @@ impl Method for FedMiss {
             sweeps: 0,
             repairs: 0,
             repaired_rounds: 0,
-            delivered: None,
+            ceiling: None,
             calibration: None,
         };
         if !opens && !self.has_rounds() {
@@ -145,14 +176,17 @@ impl Method for FedMiss {
 
     fn admit(&self, server: &mut Server, id: ClientId, summary: &Summary) -> Result<Peer> {
         self.check_summary(id, summary)?;
+        let codec = self.own_codecs.get(&id.0).copied().unwrap_or(0);
+        let amplification = self.amplification_of(codec, summary.cells.0.len())?;
         let places = server.take_in(&summary.cells.0);
-        let cells = places.len() as u32;
-        server.amplification =
-            server.amplification.max(self.amplification_of(summary.cells.0.len()));
-        server.members.push(Member { id: id.0, places });
-        server.members.sort_by_key(|member| member.id);
+        if self.memory != Memory::Off {
+            server.up.memory_sum.resize(server.union.len(), 0.0);
+        }
+        server.clients += 1;
+        server.observations += places.len() as u64;
+        server.amplification = server.amplification.max(amplification);
         let down = self.downlink.admit(&mut server.down, id);
-        Ok(Peer { cells, down })
+        Ok(Peer { codec, places, down })
     }
 
     fn next(&self, server: &Server) -> Next {
@@ -170,12 +204,13 @@ impl Method for FedMiss {
     fn downlink(&self, server: &Server, (): &(), peer: &Peer, _: Key) -> Result<(Peer, Down)> {
         // Send θ_k                                                           (Alg. 7, l. 21)
         let theta = server.factors.to_vector(&self.model);
-        let (record, state) = self.downlink.send(&server.down, &peer.down, &theta)?;
-        let clients = server.members.len() as u32;
-        // A compressed downlink leaves a client with other parameters than are handed out.
-        let known = self.downlink.is_exact().then_some(&server.factors);
-        let finish = server.delivered.as_ref().and_then(|table| table.finish(known));
-        let down = Down { phase: server.phase, clients, state, finish };
+        let (record, state) = match server.phase {
+            // What is judged at the end is what is handed out, not what a client decodes.
+            Phase::Calibrate => (peer.down.clone(), DownMessage::whole(&theta)),
+            _ => self.downlink.send(&server.down, &peer.down, &theta)?,
+        };
+        let (phase, codec, clients) = (server.phase, peer.codec, server.clients);
+        let down = Down { phase, codec, clients, state, ceiling: server.ceiling.clone() };
         Ok((Peer { down: record, ..peer.clone() }, down))
     }
 
@@ -190,7 +225,18 @@ impl Method for FedMiss {
     }
 
     fn fold(&self, server: &Server) -> Fold {
-        Fold { phase: server.phase, uploads: Vec::new(), down: self.downlink.fold() }
+        let up = match server.phase {
+            Phase::Memory | Phase::Fit => server.union.len(),
+            Phase::Calibrate | Phase::Over => 0,
+        };
+        Fold {
+            phase: server.phase,
+            heard: 0,
+            residuals: 0,
+            up: UpFold::new(up, self.memory != Memory::Off),
+            down: self.downlink.fold(),
+            scores: ScoreSums::new(),
+        }
     }
 
     fn absorb(&self, fold: &mut Fold, from: Sender<'_, Peer>, up: Up) -> Result<()> {
@@ -198,38 +244,46 @@ impl Method for FedMiss {
         if up.phase != fold.phase {
             return Err(Error::peer(format!("client {id} answered an exchange that is over")));
         }
-        let cells = from.peer.cells as usize;
-        let drawn = fold.phase == Phase::Fit && self.batch_of(cells) < cells;
-        if up.draw.is_some() != drawn || up.scores.is_some() != (fold.phase == Phase::Calibrate) {
+        let Peer { codec, places, down } = from.peer;
+        let (all, b_c) = (places.len(), self.batch_of(places.len()));
+        let (fits, ends) = (fold.phase == Phase::Fit, fold.phase == Phase::Calibrate);
+        let ends_alone = up.scores.is_some() == ends && (!ends || up.packet.is_empty());
+        if up.draw.is_some() != (fits && b_c < all) || !ends_alone {
             return Err(Error::peer(format!("client {id} sent an answer of another kind")));
         }
-        let (codec, length) = match fold.phase {
-            Phase::Memory => (&Codec::Exact, cells),
-            Phase::Fit => (&self.codec, self.batch_of(cells)),
-            Phase::Calibrate | Phase::Over => (&Codec::Exact, 0),
-        };
-        let mut values = vec![0.0; length];
-        codec.decode(&up.packet, &mut values)?;
-        if vector::norm_inf(&values) > VALUE_MAX {
-            return Err(Error::peer(format!("client {id} sent a residual that no sum can take")));
+        match up.scores {
+            Some(scores) => fold.scores.absorb(&scores)?,
+            None if fits => {
+                let at = match up.draw {
+                    None => Cow::Borrowed(places),
+                    Some(address) => {
+                        let batch = minibatch(address, all, b_c).into_iter();
+                        Cow::Owned(batch.map(|i| places[i]).collect::<Vec<u32>>())
+                    }
+                };
+                // A cell of the client's is heard with probability p_c b_c/N_c.
+                let inclusion = from.inclusion * b_c as f64 / all as f64;
+                let uplink = self.uplink(*codec, b_c)?;
+                uplink.absorb_at(&mut fold.up, Some(&at), 1.0, inclusion, &up.packet)?;
+                self.downlink.absorb(&mut fold.down, down)?;
+                fold.residuals += b_c as u64;
+            }
+            None => {
+                let uplink = self.uplink(*codec, all)?;
+                uplink.absorb_opening_at(&mut fold.up, Some(places), 1.0, &up.packet)?;
+                fold.residuals += all as u64;
+            }
         }
-        if let Some(scores) = &up.scores {
-            Scores::default().merge(scores)?;
-        }
-        let Err(at) = fold.uploads.binary_search_by_key(&id.0, |upload| upload.id) else {
-            return Err(Error::peer(format!("client {id} was heard twice in one exchange")));
-        };
-        self.downlink.absorb(&mut fold.down, &from.peer.down)?;
-        let (draw, inclusion, scores) = (up.draw, from.inclusion, up.scores);
-        fold.uploads.insert(at, Upload { id: id.0, draw, inclusion, values, scores });
+        fold.heard += 1;
         Ok(())
     }
 
     fn merge(&self, fold: &mut Fold, other: Fold) -> Result<()> {
-        // Uploads are kept apart and added in the order of ids, so no order of arrival shows.
         self.downlink.merge(&mut fold.down, &other.down)?;
-        fold.uploads.extend(other.uploads);
-        fold.uploads.sort_by_key(|upload| upload.id);
+        self.uplink(0, 1)?.merge(&mut fold.up, &other.up)?;
+        fold.scores.merge(&other.scores)?;
+        fold.heard += other.heard;
+        fold.residuals += other.residuals;
         Ok(())
     }
 
@@ -248,12 +302,11 @@ impl Method for FedMiss {
     }
 
     fn artifact(&self, server: &Server) -> Result<Artifact> {
-        let Delivered { factors, ceiling } = self.delivered(server);
         let fit = LowRankFit {
             model: self.model.clone(),
-            factors,
-            ceiling,
-            clients: server.members.len() as u32,
+            factors: server.factors.clone(),
+            ceiling: self.ceiling_of(server),
+            clients: server.clients,
             calibration: server.calibration,
             uncertainty: self.uncertainty(server)?,
         };
@@ -332,6 +385,11 @@ impl FedMiss {
     /// A cell's number in the table.
     fn position(&self, cell: &whimbrel_core::Cell) -> u64 {
         u64::from(cell.row) * self.model.columns() as u64 + u64::from(cell.column)
+    }
+
+    /// Where a client's observations are.
+    fn positions(&self, data: &Observed) -> Positions {
+        Positions(data.cells.iter().map(|cell| self.position(cell)).collect())
     }
 
     /// Rows and columns without an observed cell.

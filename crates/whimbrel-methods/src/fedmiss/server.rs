@@ -1,32 +1,23 @@
 //! The server's half: who observed what, the field, and the completed table.
 
-use super::client::minibatch;
-use super::settings::{Copies, FedMiss, InUse, Memory, Mix, StepRule, auto_step};
-use super::state::{Fold, Member, Phase, Server, Upload};
+use super::settings::{Copies, FedMiss, InUse, Memory, StepRule, auto_step};
+use super::state::{Fold, Phase, Server};
 use crate::settings::Budget;
 use whimbrel_core::{Error, Key, Result};
 use whimbrel_models::lowrank::interval::HELD_OUT_MIN;
 use whimbrel_models::lowrank::{
-    Calibration, Ceiling, Delivered, Exact, LowRank, Push, Scores, Seen, Settings, Sparse,
-    Uncertainty, effective_parameters,
+    Calibration, Ceiling, Exact, Push, Scores, Sparse, Uncertainty, effective_parameters,
 };
 
 /// A run in whose first rounds most observed cells had to be clipped, so many of them, stops: its
 /// table lives outside the domain.
 const REPAIRED_ROUNDS_MAX: u32 = 100;
 
-/// Where the field is below this share of the table, components that went out are looked after.
-const ASLEEP: f64 = 1e-8;
-
 impl FedMiss {
     /// `R_c = P(Y_c − ψ'(θ_0))`; clients whose upload was lost stay at zero.
     pub(super) fn open(&self, mut server: Server, fold: &Fold) -> Result<Server> {
-        for upload in &fold.uploads {
-            for (place, value) in self.places_of(&server, upload)?.iter().zip(&upload.values) {
-                server.memory[*place as usize] += value;
-            }
-            server.residuals += upload.values.len() as u64;
-        }
+        self.uplink(0, 1)?.collect_opening(&mut server.up, &fold.up);
+        server.residuals += fold.residuals;
         match self.has_rounds() {
             true => server.phase = Phase::Fit,
             false => self.end_rounds(&mut server),
@@ -37,48 +28,27 @@ impl FedMiss {
     /// What comes after the last round is about the table as it will be handed out.
     pub(super) fn end_rounds(&self, server: &mut Server) {
         server.phase = Phase::Calibrate;
-        server.delivered = Some(self.delivered(server));
+        server.ceiling = self.ceiling_of(server);
     }
 
-    /// The table as it is judged and handed out.
-    pub(super) fn delivered(&self, server: &Server) -> Delivered {
-        if let Some(settled) = &server.delivered {
-            return settled.clone();
-        }
-        let factors = match &self.mix {
-            Some(mix) => server.factors.mixed(&mix.plain, mix.share),
-            None => server.factors.clone(),
-        };
-        let ceiling = Ceiling::over(&self.model, &factors, server.union.iter().copied());
-        let mut table = Delivered { factors, ceiling };
-        let [rows, columns] = self.unobserved(server);
-        let stand_ins = table.with_stand_ins(&self.model, [&rows, &columns]);
-        stand_ins.into_iter().for_each(|factors| table.factors = factors);
-        table
+    /// What no estimate of a count goes beyond.
+    pub(super) fn ceiling_of(&self, server: &Server) -> Option<Ceiling> {
+        let found = || Ceiling::over(&self.model, &server.factors, server.union.iter().copied());
+        server.ceiling.clone().or_else(|| self.ceiling.then(found).flatten())
     }
 
     pub(super) fn move_table(&self, mut server: Server, fold: &Fold, key: Key) -> Result<Server> {
         let copies = self.copies_of(&server)?;
         // Σ_c R_c + Σ_A (N_c/(b_c p_c)) Q_c;  R += Σ_A α_c Q_c               (Alg. 7, l. 18)
-        let mut residual = server.memory.clone();
-        for upload in &fold.uploads {
-            let places = self.places_of(&server, upload)?;
-            let cells = server.member(upload.id)?.places.len();
-            let weight = cells as f64 / (places.len() as f64 * upload.inclusion);
-            let alpha = self.alpha_of(cells).unwrap_or(0.0);
-            for (place, value) in places.iter().zip(&upload.values) {
-                residual[*place as usize] += weight * value;
-                server.memory[*place as usize] += alpha * value;
-            }
-            server.residuals += upload.values.len() as u64;
-        }
+        let residual = self.uplink(0, 1)?.collect(&mut server.up, &fold.up, 1.0);
+        server.residuals += fold.residuals;
         // H = ψ'(θ) − Ŝ + residual/M;  Ŝ += γ H;  θ = T(Ŝ)                    (l. 19 to 21)
         let push = self.on_table(&server, &residual, copies)?;
-        let n = server.members.len() as f64;
+        let n = f64::from(server.clients);
         let gamma = self.gamma(&server, copies);
         let differ = copies == InUse::Counted;
         // One number per observation, sent as it is: no noise, and a step of one keeps none.
-        let everyone = fold.uploads.len() == server.members.len();
+        let everyone = fold.heard == server.clients;
         let is_exact = everyone && server.amplification <= 1.0 && gamma == 1.0;
         let counted = match is_exact && !differ && self.downlink.is_exact() {
             true if !self.personal => Some(self.with_counts(&server, &residual)?),
@@ -97,12 +67,8 @@ impl FedMiss {
         let round = server.round + 1;
         let moved = self
             .model
-            .advance(&mut server.s_hat, &mut server.factors, &mut server.basis, step)
+            .advance(&mut server.s_hat, &mut server.factors, step)
             .map_err(|e| e.in_round(round))?;
-        if moved.field_norm2 <= ASLEEP * ASLEEP * moved.table_norm2 {
-            let seen = self.seen(&server, &residual);
-            self.model.wake(&mut server.factors, &seen, n).map_err(|e| e.in_round(round))?;
-        }
         server.round = round;
         server.table_norm2 = moved.table_norm2;
         server.update_norm2 = Some(moved.field_norm2);
@@ -122,10 +88,7 @@ impl FedMiss {
     }
 
     pub(super) fn calibrate(&self, mut server: Server, fold: &Fold) -> Result<Server> {
-        let mut all = Scores::default();
-        for upload in &fold.uploads {
-            upload.scores.iter().try_for_each(|scores| all.merge(scores))?;
-        }
+        let all = fold.scores.value();
         if all.observed.count > 0 {
             let parameters = self.parameters(&server, &all)?;
             server.calibration = Some(Calibration::new(self.model.settings(), &all, parameters));
@@ -140,17 +103,10 @@ impl FedMiss {
         if scores.held_out.count >= HELD_OUT_MIN {
             return Ok(0);
         }
-        let n = server.members.len();
+        let own = if self.personal { server.clients } else { 0 };
         let cells = server.counted();
-        let own = if self.personal { n } else { 0 };
-        let mut p = effective_parameters(&self.model, &server.factors, n as u32, &cells)?;
-        if let Some(Mix { share, plain }) = &self.mix {
-            // They are traces of linear maps, and the mixture's map is the mixture of both.
-            let effects = Settings { rank: 0, ..self.model.settings().clone() };
-            let of_plain = effective_parameters(&LowRank::new(effects)?, plain, n as u32, &cells)?;
-            p = share * p + (1.0 - share) * of_plain;
-        }
-        Ok(p.ceil() as usize + own)
+        let p = effective_parameters(&self.model, &server.factors, server.clients, &cells)?;
+        Ok(p.ceil() as usize + own as usize)
     }
 
     /// How sure the parameters are, where no held-out cells tell how far off the fit is.
@@ -158,15 +114,14 @@ impl FedMiss {
         let Some(calibration) = server.calibration.filter(|c| !c.calibrated) else {
             return Ok(None);
         };
-        let (n, phi) = (server.members.len() as u32, calibration.dispersion);
-        let table = self.delivered(server);
-        Uncertainty::new(&self.model, &table.factors, n, phi, &server.counted()).map(Some)
+        let (n, phi) = (server.clients, calibration.dispersion);
+        Uncertainty::new(&self.model, &server.factors, n, phi, &server.counted()).map(Some)
     }
 
     /// M in this round.
     pub(super) fn copies_of(&self, server: &Server) -> Result<InUse> {
         let fewest = self.most_observed(server);
-        let clients = fewest.max(server.members.len() as f64);
+        let clients = fewest.max(f64::from(server.clients));
         match self.copies {
             Copies::Fewest => Ok(InUse::Counted),
             Copies::Memories if self.is_settling(server) => Ok(InUse::Counted),
@@ -220,18 +175,6 @@ impl FedMiss {
         }
     }
 
-    /// The observed cells with their residuals.
-    fn seen(&self, server: &Server, residual: &[f64]) -> Vec<Seen> {
-        let columns = self.model.columns();
-        let one = |place: &u32| {
-            let place = *place as usize;
-            let cell = server.union[place] as usize;
-            let (row, column) = (cell / columns, cell % columns);
-            Seen { row, column, residual: residual[place], count: f64::from(server.counts[place]) }
-        };
-        server.by_cell.iter().map(one).collect()
-    }
-
     /// Residuals on the union of observed cells, where they belong in the table.
     pub(super) fn on_table(&self, server: &Server, on: &[f64], copies: InUse) -> Result<Sparse> {
         let InUse::Same(copies) = copies else { return self.with_counts(server, on) };
@@ -240,27 +183,11 @@ impl FedMiss {
     }
 
     /// The same with the fewest copies that each cell may have.
-    fn with_counts(&self, server: &Server, on: &[f64]) -> Result<Sparse> {
+    pub(super) fn with_counts(&self, server: &Server, on: &[f64]) -> Result<Sparse> {
         let places = server.by_cell.iter().map(|place| *place as usize);
         let cells =
             places.map(|place| (server.union[place], on[place], self.fewest_copies(server, place)));
         Sparse::with_copies(&self.model, cells)
-    }
-
-    /// The places of what an upload holds.
-    fn places_of(&self, server: &Server, upload: &Upload) -> Result<Vec<u32>> {
-        let places = &server.member(upload.id)?.places;
-        let chosen: Vec<u32> = match upload.draw {
-            None => places.clone(),
-            Some(address) => {
-                let batch = minibatch(address, places.len(), self.batch_of(places.len()));
-                batch.into_iter().map(|i| places[i]).collect()
-            }
-        };
-        if chosen.len() != upload.values.len() {
-            return Err(Error::internal("an upload does not fit its minibatch"));
-        }
-        Ok(chosen)
     }
 
     fn count_repairs(&self, server: &mut Server, repairs: u64) -> Result<()> {
@@ -289,7 +216,6 @@ impl Server {
                 None => {
                     self.union.push(*cell);
                     self.counts.push(0);
-                    self.memory.push(0.0);
                     self.union.len() as u32 - 1
                 }
             };
@@ -309,15 +235,9 @@ impl Server {
         places.map(|place| (self.union[place], self.counts[place])).collect()
     }
 
-    /// Whether the cell was known before this client.
-    fn find(&self, cell: u64) -> Option<u32> {
+    /// The place of a cell that somebody observed.
+    pub(super) fn find(&self, cell: u64) -> Option<u32> {
         let at = self.by_cell.binary_search_by_key(&cell, |place| self.union[*place as usize]);
         at.ok().map(|at| self.by_cell[at])
-    }
-
-    pub(super) fn member(&self, id: u32) -> Result<&Member> {
-        let at = self.members.binary_search_by_key(&id, |member| member.id);
-        let at = at.map_err(|_| Error::internal("an upload of a client that never joined"))?;
-        Ok(&self.members[at])
     }
 }

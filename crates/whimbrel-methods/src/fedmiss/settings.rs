@@ -2,11 +2,12 @@
 
 use crate::settings::{Batch, Budget};
 use crate::step::Schedule;
+use std::collections::BTreeMap;
 use whimbrel_codec::Codec;
-use whimbrel_codec::channel::{Downlink, em_alpha};
+use whimbrel_codec::channel::{Downlink, UpRule, Uplink, em_alpha};
 use whimbrel_core::{Error, Result};
 pub use whimbrel_models::lowrank::PERSONAL_MAX;
-use whimbrel_models::lowrank::{Factors, Family, LowRank};
+use whimbrel_models::lowrank::{Family, LowRank};
 
 /// Hyper-parameters.
 pub struct FedMiss {
@@ -20,8 +21,11 @@ pub struct FedMiss {
     pub batch: Batch,
     /// `M`.
     pub copies: Copies,
-    /// Compression of the residuals of a minibatch; unbiased.
-    pub codec: Codec,
+    /// Compression of the residuals of a minibatch, unbiased: everyone's codec, then those of
+    /// clients with one of their own.
+    pub codecs: Vec<Codec>,
+    /// Clients with a codec of their own, by id.
+    pub own_codecs: BTreeMap<u32, u8>,
     /// The memories `R_c`.
     pub memory: Memory,
     /// Whether memories start at the residuals of the first factors (one counted exchange).
@@ -33,21 +37,11 @@ pub struct FedMiss {
     pub participation: f64,
     /// Where the table starts, as the parameters travel; near the mean of all cells without.
     pub start: Option<Vec<f64>>,
-    /// What the fit is mixed with before it is judged and handed out.
-    pub mix: Option<Mix>,
+    /// Whether estimates of counts that nobody observed are capped, see
+    /// [`Ceiling`](whimbrel_models::lowrank::Ceiling).
+    pub ceiling: bool,
     /// The way down, for vectors of [`LowRank::coordinates_len`] numbers.
     pub downlink: Downlink,
-}
-
-/// A share of the fit and the rest of a table of effects alone, `θ` by `θ`: for tables of which it is
-/// not clear which of the two is better. The deviance is convex in `θ`, so that of the mixture is at
-/// most the mixture of both, but for the floor and the ceiling that means are kept between.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Mix {
-    /// The share of the fit.
-    pub share: f64,
-    /// The other table; of rank 0.
-    pub plain: Factors,
 }
 
 /// How the step is chosen.
@@ -116,13 +110,14 @@ impl FedMiss {
             budget: Budget::Rounds(rounds),
             batch: Batch::Full,
             copies: Copies::Fewest,
-            codec: Codec::Exact,
+            codecs: vec![Codec::Exact],
+            own_codecs: BTreeMap::new(),
             memory: Memory::Off,
             open_memories: false,
             personal: false,
             participation: 1.0,
             start: None,
-            mix: None,
+            ceiling: true,
             downlink,
         }
     }
@@ -140,30 +135,18 @@ impl FedMiss {
                 return Err(Error::config("batch = 0 leaves nothing to send"));
             }
         }
-        if !self.codec.is_unbiased() {
+        if let Some(biased) = self.codecs.iter().find(|codec| !codec.is_unbiased()) {
             return Err(Error::config(format!(
                 "{} is biased, and residuals are sent without error feedback",
-                self.codec.name()
+                biased.name()
             ))
             .hint("choose an unbiased codec in [uplink], such as dithering"));
         }
-        if let Memory::Alpha(alpha) = self.memory
-            && !(alpha > 0.0 && alpha <= 1.0)
-        {
-            return Err(Error::config(format!("alpha = {alpha} is not in (0, 1]"))
-                .hint("alpha = \"auto\" is 1/(1 + omega) of the codec"));
-        }
+        self.uplink(0, 1)?;
         if let Copies::Given(copies) = self.copies
             && !(copies > 0.0 && copies.is_finite())
         {
             return Err(Error::config(format!("copies = {copies} is not a positive number")));
-        }
-        if let Some(Mix { share, plain }) = &self.mix {
-            let lengths = [plain.row_effects.len(), plain.column_effects.len()];
-            let fits = lengths == [self.model.rows(), self.model.columns()] && plain.rank == 0;
-            if !(fits && *share > 0.0 && *share <= 1.0) {
-                return Err(Error::config("the table to mix the fit with is not one of effects"));
-            }
         }
         if self.downlink.replaces_state() {
             return Err(Error::config(
@@ -179,21 +162,24 @@ impl FedMiss {
         self.batch.expectations(cells as u64) as usize
     }
 
-    /// `α_c`; none without memories.
-    pub fn alpha_of(&self, cells: usize) -> Option<f64> {
-        match self.memory {
-            Memory::Auto => Some(em_alpha(self.codec.omega(self.batch_of(cells)).unwrap_or(0.0))),
-            Memory::Alpha(alpha) => Some(alpha),
-            Memory::Off => None,
-        }
+    /// The channel of an upload of so many numbers with one of the codecs: `Quant` and `α_c`.
+    pub fn uplink(&self, codec: u8, values: usize) -> Result<Uplink> {
+        let codec = self.codecs.get(usize::from(codec));
+        let codec = codec.ok_or_else(|| Error::peer("there is no codec of that number"))?;
+        let rule = match self.memory {
+            Memory::Auto => UpRule::Memory { alpha: em_alpha(codec.omega(values).unwrap_or(0.0)) },
+            Memory::Alpha(alpha) => UpRule::Memory { alpha },
+            Memory::Off => UpRule::Plain,
+        };
+        Uplink::new(codec.clone(), rule, values)
     }
 
-    /// `(N_c/b_c)(1 + ω(b_c))/p`: by how much sampling and compression blow the square of one
-    /// upload up.
-    pub fn amplification_of(&self, cells: usize) -> f64 {
+    /// `(N_c/b_c)(1 + ω(b_c))/p`: by how much sampling and compression increase the mean square of
+    /// one upload.
+    pub fn amplification_of(&self, codec: u8, cells: usize) -> Result<f64> {
         let b_c = self.batch_of(cells);
-        let omega = self.codec.omega(b_c).unwrap_or(0.0);
-        cells as f64 / b_c as f64 * (1.0 + omega) / self.participation
+        let omega = self.uplink(codec, b_c)?.omega().unwrap_or(0.0);
+        Ok(cells as f64 / b_c as f64 * (1.0 + omega) / self.participation)
     }
 
     /// How many observations one observation of a cell counts for, at most: a personal effect can

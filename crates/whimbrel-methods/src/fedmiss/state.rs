@@ -1,10 +1,12 @@
 //! What FedMissEM keeps and sends.
 
 use whimbrel_codec::Packet;
-use whimbrel_codec::channel::{DownClient, DownFold, DownMessage, DownPeer, DownServer, Spread};
+use whimbrel_codec::channel::{
+    DownClient, DownFold, DownMessage, DownPeer, DownServer, Spread, UpClient, UpFold, UpServer,
+};
 use whimbrel_core::wire::{put_varint, take_varint};
 use whimbrel_core::{Error, Result, Wire, wire};
-use whimbrel_models::lowrank::{Calibration, Delivered, Factors, Finish, Scores};
+use whimbrel_models::lowrank::{Calibration, Ceiling, Factors, ScoreSums, Scores};
 
 /// The kinds of exchange.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,8 +48,6 @@ pub struct Server {
     pub s_hat: Vec<f64>,
     /// `θ_k = T(Ŝ_k)`.
     pub factors: Factors,
-    /// Directions that the next `T` of a Gaussian table starts from.
-    pub basis: Vec<f64>,
     /// The cells that somebody observed, each once, in the order in which they became known:
     /// `row * columns + column`.
     pub union: Vec<u64>,
@@ -55,10 +55,12 @@ pub struct Server {
     pub by_cell: Vec<u32>,
     /// How often each cell of `union` was observed.
     pub counts: Vec<u32>,
-    /// `Σ_c R_c` on the cells of `union`.
-    pub memory: Vec<f64>,
-    /// Who observed what, by id.
-    pub members: Vec<Member>,
+    /// The server's end of the uplinks: `Σ_c R_c` on the cells of `union`.
+    pub up: UpServer,
+    /// n.
+    pub clients: u32,
+    /// `N`: observations of everyone enrolled.
+    pub observations: u64,
     /// The largest amplification of a client, for an automatic step.
     pub amplification: f64,
     /// The server's end of the downlink.
@@ -77,18 +79,13 @@ pub struct Server {
     pub repairs: u64,
     /// Rounds in which most observed cells had to.
     pub repaired_rounds: u32,
-    /// The table as it is judged and handed out, once the rounds are over.
-    pub delivered: Option<Delivered>,
+    /// What no estimate of a count goes beyond, once the rounds are over.
+    pub ceiling: Option<Ceiling>,
     /// What the last exchange found.
     pub calibration: Option<Calibration>,
 }
 
 impl Server {
-    /// `N`: observations of everyone enrolled.
-    pub fn observations(&self) -> u64 {
-        self.members.iter().map(|member| member.places.len() as u64).sum()
-    }
-
     /// `||Ŝ_k||²` over the observed cells; zero before the first round, when the table is only its
     /// start, which may be many times smaller than the data. A run that diverges does so here,
     /// while the mean of a cell that nobody observed may be extrapolated to any size.
@@ -99,31 +96,19 @@ impl Server {
         self.union.iter().map(|cell| self.s_hat[*cell as usize]).map(|s| s * s).sum()
     }
 
-    /// Who is enrolled, ascending.
-    pub fn member_ids(&self) -> Vec<u32> {
-        self.members.iter().map(|member| member.id).collect()
-    }
-
     /// Passes over the observations.
     pub fn epoch(&self) -> f64 {
-        self.residuals as f64 / self.observations().max(1) as f64
+        self.residuals as f64 / self.observations.max(1) as f64
     }
-}
-
-/// One client, as the server needs it when uploads are put together.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Member {
-    /// Its id.
-    pub id: u32,
-    /// Where in the union its cells are, in its own order.
-    pub places: Vec<u32>,
 }
 
 /// What the server remembers about one client.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// `N_c`.
-    pub cells: u32,
+    /// Which codec it has.
+    pub codec: u8,
+    /// Where in the union its cells are, in its own order.
+    pub places: Vec<u32>,
     /// The server's record of its downlink.
     pub down: DownPeer,
 }
@@ -131,8 +116,8 @@ pub struct Peer {
 /// What a client remembers.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// `R_c`, one number per own cell; empty stands for zero.
-    pub memory: Vec<f64>,
+    /// The client's end of the uplink: `R_c`, one number per own cell.
+    pub up: UpClient,
     /// `e_c`; 0 where effects are not personal.
     pub effect: f64,
     /// The client's end of the downlink.
@@ -183,12 +168,14 @@ impl Wire for Positions {
 pub struct Down {
     /// The kind of exchange.
     pub phase: Phase,
+    /// Which codec the client has.
+    pub codec: u8,
     /// n, which weighs the penalty of a personal effect.
     pub clients: u32,
-    /// `θ_k`.
+    /// `θ_k`; after the last round exactly.
     pub state: DownMessage,
-    /// After the last round: what makes the table that is to be judged of what the client decodes.
-    pub finish: Option<Finish>,
+    /// After the last round: what no estimate goes beyond.
+    pub ceiling: Option<Ceiling>,
 }
 
 /// The message from a client.
@@ -205,30 +192,21 @@ pub struct Up {
     pub scores: Option<Scores>,
 }
 
-/// The uploads of one exchange, by id.
+/// The uploads of one exchange, added exactly.
 #[derive(Clone, Debug)]
 pub struct Fold {
     /// The kind of exchange.
     pub phase: Phase,
-    /// What each client sent.
-    pub uploads: Vec<Upload>,
+    /// How many clients were heard.
+    pub heard: u32,
+    /// How many residuals they sent.
+    pub residuals: u64,
+    /// What they sent, on the cells of the union.
+    pub up: UpFold,
     /// What they say about the messages that went down.
     pub down: DownFold,
-}
-
-/// One client's residuals, decoded.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Upload {
-    /// Who.
-    pub id: u32,
-    /// The address of its minibatch; none for all cells.
-    pub draw: Option<u64>,
-    /// The planned probability that it was asked.
-    pub inclusion: f64,
-    /// What was sent.
-    pub values: Vec<f64>,
     /// How far off the fit is, at the end.
-    pub scores: Option<Scores>,
+    pub scores: ScoreSums,
 }
 
 wire!(Server {
@@ -236,12 +214,12 @@ wire!(Server {
     round,
     s_hat,
     factors,
-    basis,
     union,
     by_cell,
     counts,
-    memory,
-    members,
+    up,
+    clients,
+    observations,
     amplification,
     down,
     table_norm2,
@@ -251,17 +229,15 @@ wire!(Server {
     sweeps,
     repairs,
     repaired_rounds,
-    delivered,
+    ceiling,
     calibration
 });
-wire!(Member { id, places });
-wire!(Peer { cells, down });
-wire!(Client { memory, effect, down });
+wire!(Peer { codec, places, down });
+wire!(Client { up, effect, down });
 wire!(Summary { cells, sum });
-wire!(Down { phase, clients, state, finish });
+wire!(Down { phase, codec, clients, state, ceiling });
 wire!(Up { phase, draw, packet, scores });
-wire!(Fold { phase, uploads, down });
-wire!(Upload { id, draw, inclusion, values, scores });
+wire!(Fold { phase, heard, residuals, up, down, scores });
 
 #[cfg(test)]
 mod tests {

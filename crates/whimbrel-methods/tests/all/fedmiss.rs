@@ -1,6 +1,7 @@
 //! FedMissEM at work: the optimum of soft-impute, stationary points of counts, noise that vanishes,
 //! and objectives that never increase.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use whimbrel_codec::channel::{DownRule, Downlink, Feedback, Memories};
 use whimbrel_codec::{Codec, Norm};
@@ -10,7 +11,9 @@ use whimbrel_core::{
 };
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
-use whimbrel_methods::fedmiss::{BindCells, Client, Copies, FedMiss, Memory, Server, StepRule};
+use whimbrel_methods::fedmiss::{
+    BindCells, Client, Copies, FedMiss, Memory, Peer, Server, StepRule,
+};
 use whimbrel_methods::settings::{Batch, Budget};
 use whimbrel_methods::step::Schedule;
 use whimbrel_models::lowrank::{Effects, Factors, Family, LowRank, LowRankFit, Settings};
@@ -83,13 +86,14 @@ impl Setup {
             budget: Budget::Rounds(self.rounds),
             batch: self.batch,
             copies: self.copies,
-            codec: self.codec.clone(),
+            codecs: vec![self.codec.clone()],
+            own_codecs: BTreeMap::new(),
             memory: self.memory,
             open_memories: self.open_memories,
             personal: self.personal,
             participation: self.participation,
             start: None,
-            mix: None,
+            ceiling: true,
             downlink,
         };
         method.check().unwrap();
@@ -421,19 +425,63 @@ fn lost_uploads_and_late_joiners_leave_the_optimum_where_it_is() {
             .unwrap();
     while simulator.step().unwrap().is_some() {}
     let server = simulator.machine().server().downcast_ref::<Server>().unwrap();
-    assert_eq!((server.members.len(), server.observations()), (5, 300));
+    assert_eq!((server.clients, server.observations), (5, 300));
     let largest = gradient(&setup, &server.factors, &cells, 5.0);
     assert!(largest < 1e-6, "{largest}");
-    // The server's sum is the sum of what the clients hold.
-    let mut sum = vec![0.0; server.memory.len()];
-    for (member, client) in server.members.iter().zip(simulator.clients()) {
-        let client = client.downcast_ref::<Client>().unwrap();
-        for (place, value) in member.places.iter().zip(&client.memory) {
+    assert!(memory_gap(&simulator) < 1e-12);
+}
+
+/// How far the server's sum of memories is from the sum of what the clients hold.
+fn memory_gap(simulator: &Simulator) -> f64 {
+    let machine = simulator.machine();
+    let server = machine.server().downcast_ref::<Server>().unwrap();
+    let mut sum = vec![0.0; server.union.len()];
+    for id in machine.enrolled() {
+        let peer = machine.peer(id).unwrap().downcast_ref::<Peer>().unwrap();
+        let client = simulator.clients()[id.0 as usize].downcast_ref::<Client>().unwrap();
+        for (place, value) in peer.places.iter().zip(&client.up.kept) {
             sum[*place as usize] += value;
         }
     }
-    let gap = sum.iter().zip(&server.memory).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
-    assert!(gap < 1e-12, "{gap}");
+    let gaps = sum.iter().zip(&server.up.memory_sum).map(|(a, b)| (a - b).abs());
+    gaps.fold(0.0, f64::max)
+}
+
+/// Three clients with codecs of their own among five, each with its own memory step: the optimum is
+/// everyone's, and the server's sum stays that of the memories.
+#[test]
+fn clients_with_codecs_of_their_own_reach_the_optimum() {
+    let data = clients(Family::Gaussian, 5, 60, Key::root(24));
+    let cells = all_cells(&data);
+    let mut setup = Setup {
+        batch: self::cells(20),
+        codec: Codec::dithering(4, Norm::P(2), None).unwrap(),
+        rounds: 3_000,
+        ..Setup::new(Family::Gaussian)
+    };
+    (setup.settings.rank, setup.settings.lambda) = (9, 0.5);
+    let (_, best) = soft_impute(&cells, 5.0 * 0.5);
+    let finished = |own: &[(u32, u8)]| {
+        let mut method = setup.method();
+        let fit = &mut Arc::get_mut(&mut method).expect("one owner").0;
+        fit.codecs.extend([Codec::Exact, Codec::sparse(0.5).unwrap()]);
+        fit.own_codecs = own.iter().copied().collect();
+        fit.check().unwrap();
+        let federation = federation(&*method, &data);
+        let (keys, everyone) = (StageKeys::new(1, 0), Participation::Everyone);
+        let mut simulator =
+            Simulator::start(method, federation, keys, everyone, Faults::default()).unwrap();
+        while simulator.step().unwrap().is_some() {}
+        assert!(memory_gap(&simulator) < 1e-12);
+        let server = simulator.machine().server().downcast_ref::<Server>().unwrap().clone();
+        (soft_objective(&setup, &server.factors, &cells, 5.0), simulator.traffic().up)
+    };
+    let (alike, few) = finished(&[]);
+    let (mixed, more) = finished(&[(1, 1), (2, 2), (4, 1)]);
+    for found in [alike, mixed] {
+        assert!((found - best).abs() <= 1e-8 * best, "{found} for {best}");
+    }
+    assert!(more > few + 2 * 3_000 * 8 * 20 / 2, "exact uploads are longer: {more} {few}");
 }
 
 /// What is sent is counted: an exact minibatch takes its numbers, the address and a few bytes.
@@ -473,7 +521,7 @@ fn settings_that_do_not_go_together_are_refused() {
         method.check().unwrap_err().to_string()
     };
     let twice = Batch::Sample { size: 5, replacement: true, local_steps: 1 };
-    assert!(message(|m| m.codec = Codec::Sign).contains("biased"));
+    assert!(message(|m| m.codecs.push(Codec::Sign)).contains("biased"));
     assert!(message(|m| m.memory = Memory::Alpha(1.5)).contains("not in (0, 1]"));
     assert!(message(|m| m.copies = Copies::Given(0.0)).contains("not a positive"));
     let mut method = Arc::into_inner(Setup::new(Family::Poisson).method()).expect("one owner").0;

@@ -116,9 +116,8 @@ fn baselines_say_where_a_simpler_model_wins() {
         artifact.tensor(name).unwrap().values[0]
     };
     let found = finished(&comparing(), &counts(0, Key::root(41)));
-    let [columns, effects, own_columns, own_effects] =
-        baselines::NAMES.map(|name| number(&found, name));
-    assert!(effects < columns && effects < own_columns && effects < own_effects, "{found:?}");
+    let [columns, effects] = baselines::NAMES.map(|name| number(&found, name));
+    assert!(effects < columns, "{found:?}");
     // Counts around their own means have a deviance of about one; 50 held-out cells.
     assert!((0.7..1.6).contains(&effects), "{effects}");
     assert!(number(&found, "held_out_cells") > 30.0);
@@ -181,8 +180,12 @@ fn a_fit_of_rank_zero_is_the_baseline() {
         deviance(FedMiss { start: found.factors.clone(), ..FedMiss::exact(model.clone(), 1) });
     // Coarse dithering moves a fit that starts where residuals settle by as much as it moves them.
     let codec = Codec::dithering(4, Norm::P(2), None).unwrap();
-    let noisy =
-        FedMiss { codec, memory: Memory::Auto, open_memories: true, ..FedMiss::exact(model, 40) };
+    let noisy = FedMiss {
+        codecs: vec![codec],
+        memory: Memory::Auto,
+        open_memories: true,
+        ..FedMiss::exact(model, 100)
+    };
     let noisy = deviance(FedMiss { start: found.factors, ..noisy });
     for (name, fit) in [("cold", cold), ("warm", warm), ("noisy", noisy)] {
         assert!((fit / baseline - 1.0).abs() < 1e-7, "{name}: {fit} {baseline}");
@@ -250,11 +253,11 @@ fn stages_end_without_a_client_that_died_and_with_one_that_came_late() {
     assert!((100..4_000).contains(&rounds), "the loss lasts to the end: {rounds}");
     let folds = found.tensor("folds").unwrap().values[0];
     let cells = found.tensor("validation_cells").unwrap().values[0];
-    // About 112 cells of each client, each hidden once: of two clients in the first fold, which the
-    // late one joins in its middle, and of three less the lost one in the others.
+    // The last exchange of scores of each fold is with those who are there: each of their cells was
+    // hidden once, the late client's too.
     assert_eq!(folds, 5.0);
     let all: usize = [0, 2, 3].iter().map(|c| observed(&data[*c])).sum();
-    assert!(cells > 0.6 * all as f64 && cells < all as f64, "{cells} of {all}");
+    assert_eq!(cells, all as f64);
     assert_eq!(Selection::from_artifact(&found).unwrap().chosen.rank, 2);
     let (found, _) = run(comparing());
     assert!(found.tensor("held_out_cells").unwrap().values[0] > 20.0);
@@ -312,50 +315,4 @@ fn the_fit_that_is_handed_on_is_the_best_of_several() {
         }
     }
     assert!(worse > 0, "no start is worse than another: the tables do not tell");
-}
-
-/// Counts with effects and a product that is hardly there, seen as [`counts`] are.
-fn faint(size: f64, key: Key) -> Vec<ClientData> {
-    let labels = |n: usize| (0..n).map(|i| i.to_string()).collect::<Vec<_>>().into();
-    let one = |c: usize| {
-        let mut stream = key.fold(c as u64).stream();
-        let mut observed = Vec::new();
-        for row in 10 * c..10 * (c + 1) {
-            for column in 0..COLUMNS {
-                let sign = if (row % 2 == 0) == (column % 2 == 0) { size } else { -size };
-                let value = stream.poisson((1.0 + 0.04 * row as f64 + sign).exp()) as f64;
-                if stream.below(3) == 0 {
-                    observed.push(Cell { row: row as u32, column: column as u32, value });
-                }
-            }
-        }
-        ClientData::Cells(Cells::new(labels(ROWS), labels(COLUMNS), observed, Vec::new()).unwrap())
-    };
-    (0..4).map(one).collect()
-}
-
-#[test]
-fn a_low_rank_that_is_not_clearly_better_comes_with_the_fit_of_rank_zero() {
-    let data = faint(0.3, Key::root(3));
-    let artifact = finished(&selecting(select::ROUNDS), &data);
-    let found = Selection::from_artifact(&artifact).unwrap();
-    let (plain, factors) = found.beside.clone().expect("a table on which it is not clear");
-    assert_eq!((plain.rank, found.chosen.rank), (0, 1));
-    let shares: Vec<f64> = found.tried.iter().map(|(c, ..)| found.share_of(c)).collect();
-    assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-15, "{shares:?}");
-    assert_eq!(found.share_of(&found.chosen), select::SHARE);
-
-    // It is that of all cells.
-    let model = LowRank::new(plain.of(&settings())).unwrap();
-    let again = finished(&Arc::new(Erased(FedMiss::exact(model, 20), BindCells)), &data);
-    let again = LowRankFit::from_artifact(&again).unwrap();
-    for cell in 0..ROWS * COLUMNS {
-        let (row, column) = (cell / COLUMNS, cell % COLUMNS);
-        let gap = factors.theta(row, column) - again.factors.theta(row, column);
-        assert!(gap.abs() < 1e-6, "{row} {column} {gap}");
-    }
-
-    let mut torn = artifact;
-    torn.tensors.retain(|tensor| tensor.name != "beside_row_effects");
-    assert!(Selection::from_artifact(&torn).is_err());
 }

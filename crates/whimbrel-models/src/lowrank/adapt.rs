@@ -1,16 +1,11 @@
 //! What somebody outside the run learns from a finished fit: an effect of its own, and factors for
 //! rows that nobody had.
 
-use super::uncertainty::{add_square, inverse, quadratic, row_ridge, spread_of};
+use super::newton::{Term, add_square, regression};
+use super::uncertainty::{inverse, quadratic, row_ridge, spread_of};
 use super::{Family, LowRankFit};
-use whimbrel_core::linalg::{cholesky, packed_index, packed_len, solve_lower};
-use whimbrel_core::linalg::{solve_lower_transposed, unpack};
-use whimbrel_core::math::ln_1p;
+use whimbrel_core::linalg::{packed_index, packed_len};
 use whimbrel_core::{Cell, Error, Result, vector};
-
-/// Newton steps end when the largest change is below this, or after so many.
-const CHANGE_MIN: f64 = 1e-12;
-const STEPS_MAX: u32 = 100;
 
 /// Personal effects stay within plus and minus this: a client counts at most `e^2` times more or
 /// less than the others, and the server's step can allow for it without knowing whose effect is
@@ -18,28 +13,14 @@ const STEPS_MAX: u32 = 100;
 pub const PERSONAL_MAX: f64 = 2.0;
 
 /// The `e` that minimises `sum_i [psi(theta_i + e) - y_i e] + (ridge/2) e^2`, from `start` on.
-pub fn own_effect(family: Family, theta: &[f64], y: &[f64], ridge: f64, start: f64) -> f64 {
-    let mut effect = start;
-    for _ in 0..STEPS_MAX {
-        let (mut slope, mut bend) = (ridge * effect, ridge);
-        for (theta, y) in theta.iter().zip(y) {
-            let mean = family.mean(theta + effect);
-            slope += mean - y;
-            bend += family.variance(mean);
-        }
-        let delta = if bend > 0.0 { slope / bend } else { 0.0 };
-        effect -= damping(family, delta.abs()) * delta;
-        if delta.abs() < CHANGE_MIN {
-            break;
-        }
-    }
-    effect
-}
-
-/// `ln(1 + m)/m`: the step along a Newton direction that moves no cell by more than `m` and is sure
-/// not to increase the objective. One for a Gaussian, whose objective is quadratic.
-pub(super) fn damping(family: Family, m: f64) -> f64 {
-    if family == Family::Gaussian || m < 1e-8 { 1.0 } else { ln_1p(m) / m }
+pub fn own_effect(
+    family: Family,
+    cells: impl Iterator<Item = (f64, f64)>,
+    ridge: f64,
+    start: f64,
+) -> Result<f64> {
+    let terms: Vec<Term> = cells.map(|(offset, y)| Term { z: vec![1.0], offset, y }).collect();
+    Ok(regression(family, &terms, &[ridge], vec![start])?[0])
 }
 
 /// A row that the run did not have.
@@ -59,14 +40,11 @@ impl LowRankFit {
     /// A new client's own effect, from its cells of known rows: `theta + e` is its table. It stays
     /// within [`PERSONAL_MAX`], as those of the run's clients do.
     pub fn own_effect(&self, cells: &[Cell]) -> Result<f64> {
-        let theta = cells.iter().map(|cell| {
-            self.check(cell)?;
-            Ok(self.below_ceiling(cell.row as usize, cell.column as usize))
-        });
-        let theta: Vec<f64> = theta.collect::<Result<_>>()?;
-        let y: Vec<f64> = cells.iter().map(|cell| cell.value).collect();
+        cells.iter().try_for_each(|cell| self.check(cell))?;
+        let theta = |cell: &Cell| self.below_ceiling(cell.row as usize, cell.column as usize);
+        let cells = cells.iter().map(|cell| (theta(cell), cell.value));
         // The objective is convex in e, so the best in the box is the nearest to the best.
-        let effect = own_effect(self.model.family(), &theta, &y, self.ridges().1, 0.0);
+        let effect = own_effect(self.model.family(), cells, self.ridges().1, 0.0)?;
         Ok(effect.clamp(-PERSONAL_MAX, PERSONAL_MAX))
     }
 
@@ -80,40 +58,16 @@ impl LowRankFit {
             self.check(&Cell { row: 0, column: *column, value: *value })?;
         }
         let q = r + usize::from(effects.has_row());
-        let mut x = vec![0.0; q];
-        for _ in 0..STEPS_MAX {
-            let (mut g, mut h) = (vec![0.0; q], vec![0.0; packed_len(q)]);
-            for k in 0..q {
-                let lambda = if k < r { ridge } else { ridge_effects };
-                g[k] = lambda * x[k];
-                h[packed_index(k, k)] = lambda + f64::EPSILON;
-            }
-            for (column, value) in cells {
-                let design = self.design(*column as usize, q);
-                let theta = self.row_theta(&x, *column as usize) + offset;
-                let mean = self.model.family().mean(theta);
-                let weight = self.model.family().variance(mean);
-                for k in 0..q {
-                    g[k] += (mean - value) * design[k];
-                    for m in 0..=k {
-                        h[packed_index(k, m)] += weight * design[k] * design[m];
-                    }
-                }
-            }
-            let mut factor = unpack(&h, q);
-            if cholesky(&mut factor, q).is_err() {
-                return Err(Error::numerical("a new row has no finite curvature"));
-            }
-            solve_lower(&factor, q, &mut g);
-            solve_lower_transposed(&factor, q, &mut g);
-            let moves =
-                |column: &(u32, f64)| vector::dot(&self.design(column.0 as usize, q), &g).abs();
-            let m = cells.iter().map(moves).fold(0.0, f64::max);
-            vector::axpy(&mut x, -damping(self.model.family(), m), &g);
-            if vector::norm_inf(&g) < CHANGE_MIN {
-                break;
-            }
-        }
+        let mut penalties = vec![ridge; r];
+        penalties.resize(q, ridge_effects);
+        let zero = vec![0.0; q];
+        let term = |(column, y): &(u32, f64)| {
+            let column = *column as usize;
+            let offset = self.row_theta(&zero, column) + offset;
+            Term { z: self.design(column, q), offset, y: *y }
+        };
+        let terms: Vec<Term> = cells.iter().map(term).collect();
+        let mut x = regression(self.model.family(), &terms, &penalties, zero.clone())?;
         let open = self.open(cells, &x, offset)?;
         let theta = cells.iter().map(|(column, _)| self.row_theta(&x, *column as usize));
         let ceiling = theta.fold(f64::NEG_INFINITY, f64::max);
@@ -214,25 +168,6 @@ mod tests {
             calibration: None,
             uncertainty: None,
         }
-    }
-
-    #[test]
-    fn an_own_effect_is_where_its_gradient_vanishes() {
-        for family in Family::ALL {
-            let theta = [0.3, -1.0, 2.0, 0.0];
-            let y = [1.0, 0.0, 1.0, 1.0];
-            let e = own_effect(family, &theta, &y, 0.3, 0.0);
-            let slope: f64 =
-                theta.iter().zip(&y).map(|(t, y)| family.mean(t + e) - y).sum::<f64>() + 0.3 * e;
-            assert!(slope.abs() < 1e-10, "{family:?}: {slope}");
-        }
-    }
-
-    /// Far-off starts: counts a thousand times over the mean, where plain Newton overshoots.
-    #[test]
-    fn damped_steps_find_far_effects() {
-        let e = own_effect(Family::Poisson, &[-5.0], &[1e4], 0.0, 0.0);
-        assert!((e - (1e4f64.ln() + 5.0)).abs() < 1e-9, "{e}");
     }
 
     #[test]

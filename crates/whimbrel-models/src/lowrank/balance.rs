@@ -5,9 +5,8 @@
 //! what they were, so that a memory of them on a downlink stays a good guess.
 
 use super::Factors;
-use super::gaussian::{component_dots, orthonormal};
 use whimbrel_core::linalg::{matmul, symmetric_eigen};
-use whimbrel_core::{Result, vector};
+use whimbrel_core::{Key, Result, vector};
 
 /// Components below this, relative to the largest, are left out of the rotation: in the squares it
 /// is computed from they would be rounding.
@@ -149,11 +148,59 @@ fn transpose(a: &[f64], n: usize) -> Vec<f64> {
     (0..n * n).map(|at| a[at % n * n + at / n]).collect()
 }
 
+/// `A^T A` of an `n x r` matrix.
+pub(super) fn component_dots(a: &[f64], r: usize) -> Vec<f64> {
+    let mut dots = vec![0.0; r * r];
+    for row in a.chunks_exact(r.max(1)) {
+        for (x, dots) in row.iter().zip(dots.chunks_exact_mut(r)) {
+            vector::axpy(dots, *x, row);
+        }
+    }
+    dots
+}
+
+/// Gram-Schmidt, twice over; a vector with nothing of its own is replaced by a random one.
+fn orthonormal(vectors: Vec<Vec<f64>>) -> Vec<f64> {
+    /// The streams of the replacements.
+    const BASIS: u64 = 0xBA515;
+    let mut done: Vec<Vec<f64>> = Vec::with_capacity(vectors.len());
+    for (i, mut x) in vectors.into_iter().enumerate() {
+        let mut attempt = 0;
+        while !normalise_against(&done, &mut x) {
+            Key::root(BASIS).fold(i as u64).fold(attempt).stream().fill_normal(&mut x);
+            attempt += 1;
+        }
+        done.push(x);
+    }
+    done.concat()
+}
+
+/// Makes `x` a unit vector orthogonal to the others; says whether enough of it was left.
+fn normalise_against(others: &[Vec<f64>], x: &mut [f64]) -> bool {
+    let before = vector::norm2_squared(x).sqrt();
+    if !(before > f64::MIN_POSITIVE.sqrt() && before.is_finite()) {
+        return false;
+    }
+    vector::scale(x, 1.0 / before);
+    // What the first pass leaves may be mostly rounding; the second is orthogonal to that too.
+    for least in [1e-12, 0.1] {
+        for other in others {
+            let overlap = vector::dot(x, other);
+            vector::axpy(x, -overlap, other);
+        }
+        let left = vector::norm2_squared(x).sqrt();
+        if left < least {
+            return false;
+        }
+        vector::scale(x, 1.0 / left);
+    }
+    true
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::lowrank::{Family, LowRank, Settings};
-    use whimbrel_core::Key;
 
     fn factors(rank: usize) -> Factors {
         let model =

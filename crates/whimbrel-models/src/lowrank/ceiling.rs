@@ -72,61 +72,20 @@ pub struct Delivered {
     pub ceiling: Option<Ceiling>,
 }
 
-wire!(Delivered { factors, ceiling });
-
 impl Delivered {
+    /// From what a client was sent; refuses what does not fit the model.
+    pub fn received(model: &LowRank, theta: &[f64], ceiling: Option<&Ceiling>) -> Result<Self> {
+        ceiling.map_or(Ok(()), |ceiling| ceiling.check(model))?;
+        let factors = Factors::from_vector(model, theta)?;
+        Ok(Self { factors, ceiling: ceiling.cloned() })
+    }
+
     /// `theta_jl`, not boxed.
     #[inline]
     pub fn theta(&self, row: usize, column: usize) -> f64 {
         capped(self.ceiling.as_ref(), self.factors.theta(row, column), row, column)
     }
-
-    /// What makes it of parameters that somebody has already; none where it is they.
-    pub fn finish(&self, known: Option<&Factors>) -> Option<Finish> {
-        let same = known.is_some_and(|known| *known == self.factors);
-        let factors = (!same).then(|| self.factors.clone());
-        let ceiling = self.ceiling.clone();
-        (factors.is_some() || ceiling.is_some()).then_some(Finish { factors, ceiling })
-    }
-
-    /// What the finish makes of these parameters; they themselves without one. Refuses what does not
-    /// fit the model.
-    pub fn finished(model: &LowRank, known: Factors, finish: Option<&Finish>) -> Result<Self> {
-        let out = match finish {
-            None => Self { factors: known, ceiling: None },
-            Some(Finish { factors, ceiling }) => {
-                Self { factors: factors.clone().unwrap_or(known), ceiling: ceiling.clone() }
-            }
-        };
-        out.check(model).map(|()| out)
-    }
-
-    fn check(&self, model: &LowRank) -> Result<()> {
-        let Factors { rank, intercept, row_effects, column_effects, u, v } = &self.factors;
-        let r = model.rank();
-        let lengths = [row_effects.len(), column_effects.len(), u.len(), v.len()];
-        let (rows, columns) = (model.rows(), model.columns());
-        let finite = [row_effects, column_effects, u, v].into_iter().all(|x| vector::all_finite(x));
-        if *rank as usize != r || lengths != [rows, columns, rows * r, columns * r] {
-            return Err(Error::peer("the delivered factors are those of another model"));
-        }
-        if !(finite && intercept.is_finite()) {
-            return Err(Error::peer("the delivered factors hold a number that is not finite"));
-        }
-        self.ceiling.as_ref().map_or(Ok(()), |ceiling| ceiling.check(model))
-    }
 }
-
-/// What makes a [`Delivered`] table of the parameters that a client has: it travels.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Finish {
-    /// Other parameters, where they are not those.
-    pub factors: Option<Factors>,
-    /// The ceiling, where there is one.
-    pub ceiling: Option<Ceiling>,
-}
-
-wire!(Finish { factors, ceiling });
 
 /// `theta` below the ceiling, where there is one.
 #[inline]
@@ -138,7 +97,7 @@ pub(super) fn capped(ceiling: Option<&Ceiling>, theta: f64, row: usize, column: 
 mod tests {
     use super::*;
     use crate::lowrank::{Effects, Settings};
-    use whimbrel_core::{Key, Wire};
+    use whimbrel_core::Key;
 
     fn model(family: Family) -> LowRank {
         let settings = Settings::new(6, 5, family);
@@ -187,34 +146,19 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_another_shape_is_refused() {
+    fn a_ceiling_of_another_shape_is_refused() {
         let model = model(Family::Poisson);
         let factors = Factors::start(&model, 3.0, Key::root(1));
-        let ceiling = Ceiling::over(&model, &factors, 0..12);
-        let good = Delivered { factors: factors.clone(), ceiling };
-        assert_eq!(Delivered::from_bytes(&good.to_bytes()).unwrap(), good);
-        let other = Factors::zero(&model);
-        for known in [&factors, &other] {
-            let finish = good.finish(Some(known)).unwrap();
-            assert_eq!(finish.factors.is_none(), *known == factors);
-            let made = Delivered::finished(&model, known.clone(), Some(&finish)).unwrap();
-            assert_eq!(made, good);
-        }
-        let bare = Delivered { factors: factors.clone(), ceiling: None };
-        assert_eq!(bare.finish(Some(&factors)), None);
-        assert_eq!(Delivered::finished(&model, factors.clone(), None).unwrap(), bare);
-        let broken: [fn(&mut Delivered); 5] = [
-            |d| d.factors.rank = 3,
-            |d| d.factors.u.truncate(3),
-            |d| d.factors.intercept = f64::NAN,
-            |d| d.ceiling.as_mut().unwrap().rows.push(1.0),
-            |d| d.ceiling.as_mut().unwrap().columns[0] = f64::INFINITY,
-        ];
+        let theta = factors.to_vector(&model);
+        let good = Ceiling::over(&model, &factors, 0..12).unwrap();
+        let table = Delivered::received(&model, &theta, Some(&good)).unwrap();
+        assert_eq!(table, Delivered { factors, ceiling: Some(good.clone()) });
+        let broken: [fn(&mut Ceiling); 2] =
+            [|ceiling| ceiling.rows.push(1.0), |ceiling| ceiling.columns[0] = f64::INFINITY];
         for spoil in broken {
             let mut bad = good.clone();
             spoil(&mut bad);
-            let finish = bad.finish(None);
-            assert!(Delivered::finished(&model, factors.clone(), finish.as_ref()).is_err());
+            assert!(Delivered::received(&model, &theta, Some(&bad)).is_err());
         }
     }
 }

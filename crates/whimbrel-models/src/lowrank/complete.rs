@@ -15,13 +15,12 @@
 //!
 //! Nothing asks for the same `M` in every cell: each observed cell can have `M_jl = m_jl`, and a
 //! cell that nobody observed a small one, so that it only holds `theta` near where it was. In a
-//! table of which little was observed that saves most of the rounds. With one `M` the `T` of a
-//! Gaussian table is a singular value decomposition; with many it is not, and the alternating steps
-//! of the other families do it.
+//! table of which little was observed that saves most of the rounds.
 
 use super::balance::align;
 use super::kernels::{bernoulli_means, move_row, poisson_means, row_field, row_theta};
-use super::{Factors, Family, LowRank, gaussian, glm};
+use super::reactivate::reactivate;
+use super::{Factors, Family, LowRank, alternating};
 use rayon::prelude::*;
 use std::ops::Range;
 use whimbrel_core::{Error, Result};
@@ -36,6 +35,10 @@ const CHUNK_ROWS_MIN: usize = 8;
 /// has factors. Effects alone are convex in the observed cells, and nothing need hold them.
 pub const COPIES_UNOBSERVED: f64 = 0.05;
 
+/// Where the field is below this share of the table, factors hardly move, and what is left to gain
+/// is in components that are zero.
+const STATIONARY: f64 = 1e-8;
+
 /// Residuals at the observed cells, by row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sparse {
@@ -43,8 +46,10 @@ pub struct Sparse {
     pub(super) columns: Vec<u32>,
     /// Residuals over copies.
     pub(super) values: Vec<f64>,
-    /// Copies of the observed cells; empty where every cell of the table has one weight.
+    /// Copies of the observed cells.
     pub(super) copies: Vec<f64>,
+    /// Whether every cell of the table has as many.
+    pub(super) uniform: bool,
     /// Copies of the others, where weights differ.
     elsewhere: f64,
 }
@@ -58,7 +63,7 @@ impl Sparse {
         copies: f64,
     ) -> Result<Self> {
         let mut out = Self::with_copies(model, cells.map(|(cell, value)| (cell, value, copies)))?;
-        out.copies.clear();
+        out.uniform = true;
         Ok(out)
     }
 
@@ -73,6 +78,7 @@ impl Sparse {
             columns: Vec::new(),
             values: Vec::new(),
             copies: Vec::new(),
+            uniform: false,
             elsewhere: if model.rank() == 0 { 0.0 } else { COPIES_UNOBSERVED },
         };
         for (cell, value, copies) in cells {
@@ -94,6 +100,16 @@ impl Sparse {
         self.starts[row]..self.starts[row + 1]
     }
 
+    /// Visits every observed cell: its row, its column, its residual and its copies.
+    pub(super) fn each(&self, mut visit: impl FnMut(usize, usize, f64, f64)) {
+        for row in 0..self.starts.len() - 1 {
+            for at in self.cells(row) {
+                let copies = self.copies[at];
+                visit(row, self.columns[at] as usize, self.values[at] * copies, copies);
+            }
+        }
+    }
+
     fn add_to(&self, row: usize, out: &mut [f64]) {
         let range = self.cells(row);
         for (column, value) in self.columns[range.clone()].iter().zip(&self.values[range]) {
@@ -103,7 +119,7 @@ impl Sparse {
 
     /// The weights of a row's cells, where they differ.
     pub(super) fn weights(&self, row: usize, out: &mut [f64]) -> bool {
-        if self.copies.is_empty() {
+        if self.uniform {
             return false;
         }
         out.fill(self.elsewhere);
@@ -185,25 +201,20 @@ impl LowRank {
     }
 
     /// Moves the table and maps it to factors: `S += gamma H`, `theta = T(S)`, starting from the
-    /// factors there are. `basis` belongs to the table and is kept with it.
-    pub fn advance(
-        &self,
-        s: &mut [f64],
-        factors: &mut Factors,
-        basis: &mut Vec<f64>,
-        step: Push<'_>,
-    ) -> Result<Advance> {
+    /// factors there are. Where the table is all but still, zeroed components whose gradient exceeds
+    /// the ridge are reactivated: the rest of the optimality condition.
+    pub fn advance(&self, s: &mut [f64], factors: &mut Factors, step: Push<'_>) -> Result<Advance> {
         if s.len() != self.cells() {
             return Err(Error::internal("the completed table has another size than the model"));
         }
         let old = factors.clone();
-        let done = if self.family() == Family::Gaussian && step.push.copies.is_empty() {
-            gaussian::advance(self, s, factors, basis, step)?
-        } else {
-            glm::advance(self, s, factors, step)?
-        };
+        let done = alternating::advance(self, s, factors, step)?;
         if !done.still {
             align(factors, &old)?;
+        }
+        if done.field_norm2 <= STATIONARY * STATIONARY * done.table_norm2 {
+            let copies = step.push.copies.first().filter(|_| step.push.uniform);
+            reactivate(self, factors, step.push, step.shrink * copies.unwrap_or(&1.0))?;
         }
         Ok(done)
     }

@@ -66,21 +66,45 @@ impl Factors {
         self.intercept + self.row_effects[row] + self.column_effects[column] + product
     }
 
-    /// `share` of this table and the rest of another, `theta` by `theta`, where the other has effects
-    /// alone.
-    pub fn mixed(&self, plain: &Self, share: f64) -> Self {
-        let mix = |own: f64, other: f64| share * own + (1.0 - share) * other;
-        let list = |own: &[f64], other: &[f64]| -> Vec<f64> {
-            own.iter().zip(other).map(|(own, other)| mix(*own, *other)).collect()
-        };
-        let root = share.sqrt();
+    /// As many zeros.
+    pub(super) fn zeros(&self) -> Self {
+        let zeros = |a: &[f64]| vec![0.0; a.len()];
         Self {
             rank: self.rank,
-            intercept: mix(self.intercept, plain.intercept),
-            row_effects: list(&self.row_effects, &plain.row_effects),
-            column_effects: list(&self.column_effects, &plain.column_effects),
-            u: self.u.iter().map(|u| root * u).collect(),
-            v: self.v.iter().map(|v| root * v).collect(),
+            intercept: 0.0,
+            row_effects: zeros(&self.row_effects),
+            column_effects: zeros(&self.column_effects),
+            u: zeros(&self.u),
+            v: zeros(&self.v),
+        }
+    }
+
+    fn parts(&self) -> [&[f64]; 4] {
+        [&self.row_effects, &self.column_effects, &self.u, &self.v]
+    }
+
+    fn parts_mut(&mut self) -> [&mut [f64]; 4] {
+        [&mut self.row_effects, &mut self.column_effects, &mut self.u, &mut self.v]
+    }
+
+    pub(super) fn dot(&self, other: &Self) -> f64 {
+        let parts = self.parts().into_iter().zip(other.parts());
+        self.intercept * other.intercept + parts.map(|(a, b)| vector::dot(a, b)).sum::<f64>()
+    }
+
+    /// `self += t other`
+    pub(super) fn add(&mut self, t: f64, other: &Self) {
+        self.intercept += t * other.intercept;
+        for (own, other) in self.parts_mut().into_iter().zip(other.parts()) {
+            vector::axpy(own, t, other);
+        }
+    }
+
+    /// `self = other + t self`
+    pub(super) fn scale_add(&mut self, t: f64, other: &Self) {
+        self.intercept = other.intercept + t * self.intercept;
+        for (own, other) in self.parts_mut().into_iter().zip(other.parts()) {
+            vector::scale_add(own, t, other);
         }
     }
 
@@ -155,32 +179,6 @@ mod tests {
             let mut odd = sent;
             odd[3] = f64::NAN;
             assert!(Factors::from_vector(&model, &odd).is_err());
-        }
-    }
-
-    #[test]
-    fn a_mixed_table_has_mixed_parameters() {
-        let model = model(Effects::RowColumn, 2);
-        let mut own = Factors::start(&model, 3.0, Key::root(1));
-        own.row_effects = vec![0.3, -0.1, 0.0, 2.0, 1.0];
-        let mut plain = Factors::start(&self::model(Effects::Column, 0), 5.0, Key::root(2));
-        plain.column_effects = vec![1.0, 0.5, -1.0, 0.0];
-        let mixed = own.mixed(&plain, 0.25);
-        for cell in 0..20 {
-            let theta = |of: &Factors| of.theta(cell / 4, cell % 4);
-            let wanted = 0.25 * theta(&own) + 0.75 * theta(&plain);
-            assert!((theta(&mixed) - wanted).abs() < 1e-14);
-        }
-    }
-
-    #[test]
-    fn the_start_is_near_the_mean_with_and_without_an_intercept() {
-        for effects in [Effects::None, Effects::RowColumn] {
-            let model = model(effects, 2);
-            let factors = Factors::start(&model, 20.0, Key::root(2));
-            let theta = factors.theta(3, 1);
-            assert!((theta - 20f64.ln()).abs() < 1.0, "{theta}");
-            assert!(factors.u.iter().all(|u| *u != 0.0));
         }
     }
 }

@@ -13,6 +13,7 @@
 
 use super::histogram::{BINS, Bins, Histogram, OCTAVES};
 use super::{Family, Settings, Variance};
+use whimbrel_core::sum::ExactSum;
 use whimbrel_core::{Error, Key, Result, Wire, wire};
 
 /// The share of values that an interval is to hold.
@@ -78,20 +79,6 @@ impl Tally {
         self.pearson += s * s;
     }
 
-    /// Adds the sums of others.
-    pub fn merge(&mut self, other: &Self) -> Result<()> {
-        let sums = [other.squared, other.deviance, other.pearson];
-        let count = self.count.checked_add(other.count);
-        let (true, Some(count)) = (sums.iter().all(|sum| sum.is_finite()), count) else {
-            return Err(Error::peer("a client's sums over cells are not finite"));
-        };
-        self.count = count;
-        self.squared += other.squared;
-        self.deviance += other.deviance;
-        self.pearson += other.pearson;
-        Ok(())
-    }
-
     /// A sum over the count; none where there is nothing.
     pub fn mean_of(&self, sum: f64) -> Option<f64> {
         (self.count > 0).then(|| sum / self.count as f64)
@@ -141,11 +128,19 @@ impl Scores {
         self.parts[part].add(octave(family, mean), score(family, y, mean));
     }
 
-    /// Adds another client's.
-    pub fn merge(&mut self, other: &Self) -> Result<()> {
-        self.observed.merge(&other.observed)?;
-        self.held_out.merge(&other.held_out)?;
-        self.parts.iter_mut().zip(&other.parts).try_for_each(|(part, other)| part.merge(other))
+    /// With the counts and histograms of others added.
+    fn with_counts(&self, other: &Self) -> Result<Self> {
+        let mut out = self.clone();
+        let pairs = [
+            (&mut out.observed.count, other.observed.count),
+            (&mut out.held_out.count, other.held_out.count),
+        ];
+        for (own, other) in pairs {
+            let sum = own.checked_add(other);
+            *own = sum.ok_or_else(|| Error::peer("a client has more cells than any table"))?;
+        }
+        out.parts.iter_mut().zip(&other.parts).try_for_each(|(part, other)| part.merge(other))?;
+        Ok(out)
     }
 
     /// The share of held-out cells inside the interval of this level that the other parts' scores
@@ -187,6 +182,64 @@ impl Scores {
             None => groups.push(OCTAVES - 1),
         }
         groups
+    }
+}
+
+/// The scores of several clients, added exactly: the same bits in whatever order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScoreSums {
+    /// The sums of both tallies.
+    sums: ExactSum,
+    /// Counts and histograms; its sums stay at zero.
+    counts: Scores,
+}
+
+wire!(ScoreSums { sums, counts });
+
+impl Default for ScoreSums {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ScoreSums {
+    /// Of nobody.
+    pub fn new() -> Self {
+        Self { sums: ExactSum::new(6), counts: Scores::default() }
+    }
+
+    /// Adds a client's.
+    pub fn absorb(&mut self, scores: &Scores) -> Result<()> {
+        let of = |tally: &Tally| [tally.squared, tally.deviance, tally.pearson];
+        let sums = [of(&scores.observed), of(&scores.held_out)].concat();
+        if !sums.iter().all(|sum| sum.is_finite()) {
+            return Err(Error::peer("a client's sums over cells are not finite"));
+        }
+        let counts = self.counts.with_counts(scores)?;
+        self.sums.add(&sums, 1.0)?;
+        self.counts = counts;
+        Ok(())
+    }
+
+    /// Adds those of others.
+    pub fn merge(&mut self, other: &Self) -> Result<()> {
+        self.counts = self.counts.with_counts(&other.counts)?;
+        self.sums.merge(&other.sums)
+    }
+
+    /// The scores of all.
+    pub fn value(&self) -> Scores {
+        let sums = self.sums.value();
+        let tally = |count, sums: &[f64]| Tally {
+            count,
+            squared: sums[0],
+            deviance: sums[1],
+            pearson: sums[2],
+        };
+        let Scores { observed, held_out, parts } = self.counts.clone();
+        let (observed, held_out) =
+            (tally(observed.count, &sums[..3]), tally(held_out.count, &sums[3..]));
+        Scores { observed, held_out, parts }
     }
 }
 
@@ -486,8 +539,16 @@ mod tests {
         for (i, (y, mean)) in values.iter().enumerate() {
             other.add_held_out(Family::Poisson, 300 + i as u64, *y, *mean);
         }
-        one.merge(&other).unwrap();
-        assert_eq!(one.parts, both.parts);
-        assert_eq!(one.held_out.count, both.held_out.count);
+        let [mut sums, mut others] = [ScoreSums::new(), ScoreSums::new()];
+        sums.absorb(&one).unwrap();
+        others.absorb(&other).unwrap();
+        sums.merge(&others).unwrap();
+        let all = sums.value();
+        assert_eq!((&all.parts, all.held_out.count), (&both.parts, both.held_out.count));
+        let gap = all.held_out.deviance / both.held_out.deviance - 1.0;
+        assert!(gap.abs() < 1e-12, "{gap}");
+        one.held_out.squared = f64::NAN;
+        assert!(sums.absorb(&one).is_err());
+        assert_eq!(sums.value(), all);
     }
 }

@@ -57,28 +57,6 @@ kernel! {
 }
 
 kernel! {
-    /// `out = s - base - b`
-    pub fn centre_row(out: &mut [f64], s: &[f64], base: f64, b: &[f64]) {
-        for ((out, s), b) in out.iter_mut().zip(s).zip(b) {
-            *out = s - (base + b);
-        }
-    }
-}
-
-kernel! {
-    /// `y_k = <row, q_k>`, then `z_k += y_k row`.
-    pub fn project_row(row: &[f64], basis: &[f64], y: &mut [f64], z: &mut [f64]) {
-        let columns = row.len();
-        for (y, q) in y.iter_mut().zip(basis.chunks_exact(columns)) {
-            *y = dot_inline(row, q);
-        }
-        for (y, z) in y.iter().zip(z.chunks_exact_mut(columns)) {
-            axpy_inline(z, *y, row);
-        }
-    }
-}
-
-kernel! {
     /// `d = mean - s` with `s` clipped to `[low, high]`; returns how many lay outside `[out_low,
     /// out_high]`.
     pub fn row_slopes(

@@ -12,6 +12,7 @@
 //! factors that minimise `sum_all [psi(theta) - S theta]` plus the penalties.
 
 mod adapt;
+mod alternating;
 mod balance;
 mod ceiling;
 mod complete;
@@ -19,27 +20,24 @@ mod data;
 mod factors;
 mod family;
 mod fit;
-mod gaussian;
-mod glm;
 mod histogram;
 pub mod interval;
-mod joint;
 mod kernels;
-mod settle;
-mod stand_in;
+mod newton;
+mod objective;
+mod reactivate;
+mod trust_region;
 mod uncertainty;
-mod wake;
 
 pub use adapt::{NewRow, PERSONAL_MAX, own_effect};
-pub use ceiling::{Ceiling, Delivered, Finish};
+pub use ceiling::{Ceiling, Delivered};
 pub use complete::{Advance, COPIES_UNOBSERVED, Exact, Push, Sparse};
 pub use data::Observed;
 pub use factors::Factors;
 pub use family::{Family, JUDGED_MEAN_MIN, THETA_MAX};
 pub use fit::{KIND, LowRankFit};
-pub use interval::{Calibration, Group, Scores};
+pub use interval::{Calibration, Group, ScoreSums, Scores};
 pub use uncertainty::{Uncertainty, effective_parameters};
-pub use wake::Seen;
 
 use whimbrel_core::{Error, Result};
 
@@ -150,7 +148,9 @@ impl LowRank {
         }
         for (name, value) in [("lambda", lambda), ("lambda_effects", lambda_effects)] {
             if !(value >= 0.0 && value.is_finite()) {
-                return Err(Error::config(format!("{name} = {value} is not a number from 0 on")));
+                return Err(Error::config(format!(
+                    "{name} = {value} must be non-negative and finite"
+                )));
             }
         }
         Ok(Self { settings })

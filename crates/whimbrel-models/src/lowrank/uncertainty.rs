@@ -12,6 +12,7 @@
 //! `phi` over the mean square of the coordinate among all rows where that is more: a row of which
 //! little is known is at least one of the table's.
 
+use super::newton::add_square;
 use super::{Factors, Family, LowRank, Settings};
 use whimbrel_core::linalg::{
     cholesky, pack, packed_index, packed_len, solve_lower, solve_lower_transposed, unpack,
@@ -196,15 +197,6 @@ fn inverses(
         }
     }
     Ok(curvatures)
-}
-
-/// `A += weight z z^T`, packed.
-pub(super) fn add_square(a: &mut [f64], z: &[f64], weight: f64) {
-    for k in 0..z.len() {
-        for m in 0..=k {
-            a[packed_index(k, m)] += weight * z[k] * z[m];
-        }
-    }
 }
 
 /// The inverse of a packed matrix, packed.

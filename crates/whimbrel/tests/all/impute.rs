@@ -68,6 +68,23 @@ fn table(sandbox: &Sandbox, file: &str) -> (Vec<String>, Vec<Vec<String>>) {
     (lines.next().expect("a header"), lines.collect())
 }
 
+/// `[[uplink.for]]`: one observer sends exactly what the others compress.
+#[test]
+fn an_observer_may_have_a_codec_of_its_own() {
+    let short = JOB.replace("epochs = 150", "epochs = 20");
+    let bits_up = |job: &str, observer: &str| {
+        let sandbox = sandbox(job);
+        sandbox.run_job("out");
+        let (_, clients) = table(&sandbox, "out/clients.csv");
+        let own = clients.iter().find(|line| line[0] == observer).expect("a line for each");
+        own[3].parse::<f64>().unwrap()
+    };
+    let own = format!("{short}[[uplink.for]]\nclients = [\"o1\"]\ncodec = \"exact\"\n");
+    // 64 bits a residual in each of the rounds, beside the stages, which are exact for everyone.
+    assert!(bits_up(&own, "o1") > 2.0 * bits_up(&short, "o1"));
+    assert!(bits_up(&own, "o2") < 1.5 * bits_up(&short, "o2"));
+}
+
 #[test]
 fn the_documented_job_runs_as_written() {
     let sandbox = sandbox(JOB);

@@ -11,7 +11,6 @@ mod held_out;
 mod impute;
 mod inputs;
 mod messages;
-mod mixed;
 mod operations;
 mod outputs;
 mod parts;

@@ -1,10 +1,10 @@
 //! What the selection keeps and sends.
 
-use super::search::{Candidate, Trial};
+use super::candidates::Candidate;
 use crate::fedmiss;
-use crate::fedmiss::roll::{Answer, Answers, Roll};
+use whimbrel_core::sum::ExactSum;
 use whimbrel_core::{Key, wire};
-use whimbrel_models::lowrank::Factors;
+use whimbrel_models::lowrank::{Ceiling, Factors};
 
 /// How observed cells are set aside for validation.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -15,15 +15,13 @@ pub struct Folds {
     pub share: f64,
 }
 
+/// From so many observations on a fifth of them, 2,000, is a validation set by itself.
+const ONE_FOLD_MIN: u64 = 10_000;
+
 impl Folds {
-    /// Few observations are validated all, each once; many by a sample.
+    /// Five folds, each observation being hidden once; one of them where there are many.
     pub fn for_observations(count: u64) -> Self {
-        match count {
-            0..1_000 => Self { count: 5, share: 0.2 },
-            1_000..10_000 => Self { count: 4, share: 0.2 },
-            10_000..20_000 => Self { count: 2, share: 0.2 },
-            _ => Self { count: 1, share: 0.1 },
-        }
+        Self { count: if count < ONE_FOLD_MIN { 5 } else { 1 }, share: 0.2 }
     }
 
     /// Which cells a fold hides: by their number in the table, so that a cell observed twice is
@@ -50,7 +48,7 @@ pub struct Server {
     pub folds: Folds,
     /// The fold in progress; after the last one, all cells.
     pub fold: u32,
-    /// The trial in progress.
+    /// The candidate in progress.
     pub at: u32,
     /// A fit of each fold, and of all cells, before its first round.
     pub fresh: Vec<fedmiss::Server>,
@@ -58,21 +56,17 @@ pub struct Server {
     pub fit: fedmiss::Server,
     /// The smallest ridge at which rank 0 is optimal; 0 until rank 0 was fitted.
     pub lambda_max: f64,
-    /// The largest rank that the observations can tell anything about.
-    pub rank_max: u32,
-    /// What was tried, with the scores of all folds so far.
-    pub trials: Vec<Trial>,
-    /// The same as the last fold left it.
-    pub settled: Vec<Trial>,
-    /// What each client said in this fold, trial by trial.
-    pub scored: Vec<Vec<Answer>>,
-    /// The fits of the trials of this fold, to start others from.
-    pub found: Vec<Factors>,
-    /// Who has scored the trial in progress.
-    pub roll: Roll,
-    /// The fit of rank 0 to all cells, where the low-rank one is mixed with it.
-    pub plain: Option<Factors>,
-    /// The best fit to all cells so far, once there is one.
+    /// What is tried.
+    pub candidates: Vec<Candidate>,
+    /// Rounds that the fits of each took.
+    pub rounds: Vec<u32>,
+    /// The fits of each fold.
+    pub found: Vec<Vec<Table>>,
+    /// The scores of each fold, see [`Scores`](super::Scores).
+    pub sums: Vec<Vec<f64>>,
+    /// Exchanges of scores in a row that nobody answered.
+    pub unanswered: u32,
+    /// The best fit of the chosen model to all cells so far.
     pub best: Option<Refit>,
     /// How many were made.
     pub refits: u32,
@@ -87,57 +81,39 @@ pub struct Refit {
     pub factors: Factors,
 }
 
-impl Server {
-    /// Who has scored every trial of this fold so far: those whose scores can be compared. Everyone
-    /// enrolled before the first.
-    pub fn voters(&self) -> Vec<u32> {
-        let mut voters = self.fit.member_ids();
-        for heard in &self.scored {
-            let said = |id: &u32| heard.iter().any(|a| a.id == *id && !a.sums.is_empty());
-            voters.retain(said);
-        }
-        voters
-    }
-
-    /// Adds up the scores of the voters, on top of those of earlier folds.
-    pub fn tally(&mut self) {
-        let voters = self.voters();
-        for (i, heard) in self.scored.iter().enumerate() {
-            let Trial { candidate, rounds, .. } = self.trials[i];
-            let before = self.settled.get(i).cloned();
-            let mut trial = before.unwrap_or_else(|| Trial::new(candidate, i));
-            trial.rounds = rounds;
-            let voting = heard.iter().filter(|answer| voters.binary_search(&answer.id).is_ok());
-            voting.for_each(|answer| trial.add(&answer.sums));
-            self.trials[i] = trial;
-        }
-    }
-}
-
-/// What a client remembers.
+/// The fit of a candidate, as it is judged.
 #[derive(Clone, Debug)]
-pub struct Client {
-    /// Its part in a fit.
-    pub fit: fedmiss::Client,
-    /// The fold that the deviances belong to.
-    pub fold: u32,
-    /// The deviance of each hidden cell, trial by trial.
-    pub deviances: Vec<Vec<f64>>,
+pub struct Table {
+    /// The model.
+    pub candidate: Candidate,
+    /// Effects and factors, as they travel.
+    pub theta: Vec<f64>,
+    /// What no estimate goes beyond.
+    pub ceiling: Option<Ceiling>,
 }
 
-/// The message to a client.
+/// A round of a fit, for one client.
+#[derive(Clone, Debug)]
+pub struct Fit {
+    /// The model.
+    pub candidate: Candidate,
+    /// The fit's message.
+    pub down: fedmiss::Down,
+}
+
+/// The message to a client: a round of a fit, or the fits of a fold to be scored.
 #[derive(Clone, Debug)]
 pub struct Down {
     /// How cells are set aside.
     pub folds: Folds,
     /// The fold in progress.
     pub fold: u32,
-    /// The trial in progress.
-    pub at: u32,
-    /// Its model.
-    pub candidate: Candidate,
-    /// The fit's message; its phase says whether hidden cells are to be scored.
-    pub fit: fedmiss::Down,
+    /// n.
+    pub clients: u32,
+    /// The round.
+    pub fit: Option<Fit>,
+    /// The fits.
+    pub tables: Vec<Table>,
 }
 
 /// The message from a client.
@@ -145,8 +121,7 @@ pub struct Down {
 pub struct Up {
     /// In a round of a fit: the residuals.
     pub fit: Option<fedmiss::Up>,
-    /// In a scoring exchange: hidden cells, the sum of their deviances and of its squares, and the
-    /// sums of squared differences to each earlier trial; nothing where the client lacks one.
+    /// In an exchange of scores: see [`Scores`](super::Scores).
     pub sums: Vec<f64>,
 }
 
@@ -157,8 +132,8 @@ pub struct Fold {
     pub of: u32,
     /// In a round of a fit.
     pub fit: Option<fedmiss::Fold>,
-    /// In a scoring exchange.
-    pub scores: Answers,
+    /// In an exchange of scores.
+    pub sums: ExactSum,
 }
 
 wire!(Folds { count, share });
@@ -169,21 +144,20 @@ wire!(Server {
     fresh,
     fit,
     lambda_max,
-    rank_max,
-    trials,
-    settled,
-    scored,
+    candidates,
+    rounds,
     found,
-    roll,
-    plain,
+    sums,
+    unanswered,
     best,
     refits
 });
 wire!(Refit { objective, factors });
-wire!(Client { fit, fold, deviances });
-wire!(Down { folds, fold, at, candidate, fit });
+wire!(Table { candidate, theta, ceiling });
+wire!(Fit { candidate, down });
+wire!(Down { folds, fold, clients, fit, tables });
 wire!(Up { fit, sums });
-wire!(Fold { of, fit, scores });
+wire!(Fold { of, fit, sums });
 
 #[cfg(test)]
 mod tests {
@@ -191,7 +165,7 @@ mod tests {
 
     #[test]
     fn folds_are_disjoint_and_of_their_share() {
-        for observations in [500, 5_000, 15_000, 50_000] {
+        for observations in [500, 50_000] {
             let folds = Folds::for_observations(observations);
             let mut times = vec![0; 5_000];
             for fold in 0..folds.count {
@@ -199,10 +173,8 @@ mod tests {
                 // A binomial standard deviation of at most 29: five of them.
                 let count = hidden.iter().filter(|hidden| **hidden).count() as f64;
                 assert!((count - 5_000.0 * folds.share).abs() < 145.0, "{count}");
-                times
-                    .iter_mut()
-                    .zip(&hidden)
-                    .for_each(|(times, hidden)| *times += u32::from(*hidden));
+                let times = times.iter_mut().zip(&hidden);
+                times.for_each(|(times, hidden)| *times += u32::from(*hidden));
             }
             assert!(times.iter().all(|times| *times <= 1));
         }

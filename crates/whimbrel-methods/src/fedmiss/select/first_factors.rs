@@ -1,29 +1,25 @@
 //! Where the fit of a candidate starts, and the strongest ridge worth trying.
 
-use super::search::Candidate;
-use super::state::Server;
+use super::state::Table;
 use crate::fedmiss::{self, FedMiss, Phase};
-use whimbrel_core::{Key, linalg, vector};
-use whimbrel_models::lowrank::{Factors, LowRank};
+use whimbrel_core::Result;
+use whimbrel_models::lowrank::{Factors, LowRank, Settings};
 
-/// Steps of the power method; the largest singular value is wanted to a few percent.
-const POWER_STEPS: usize = 60;
 /// A component whose norm is below this share of the largest was put out by the last ridge.
 const OUT: f64 = 1e-3;
 
-/// The spectral norm of the mean residual `(1/n) sum_c (Y_c − ψ'(θ + e_c))`, at the optimum of rank 0:
-/// the gradient of the fit with respect to `U V^T`. Above it, factors do not pay. The residual of an
+/// The smallest ridge at which rank 0 is optimal, from the optimum of rank 0. The residual of an
 /// observed cell is what its completed value is above its mean, times its copies.
-pub(super) fn lambda_max(fit: &FedMiss, server: &fedmiss::Server) -> f64 {
-    let expected = fit.model.expected(&server.factors);
-    let n = server.members.len().max(1) as f64;
-    let mut residual = vec![0.0; expected.len()];
-    for (place, cell) in server.union.iter().enumerate() {
+pub(super) fn lambda_max(fit: &FedMiss, server: &fedmiss::Server) -> Result<f64> {
+    let columns = fit.model.columns();
+    let residual = server.union.iter().enumerate().map(|(place, cell)| {
         let cell = *cell as usize;
-        let above = server.s_hat[cell] - expected[cell];
-        residual[cell] = above * fit.fewest_copies(server, place) / n;
-    }
-    spectral_norm(&residual, fit.model.columns())
+        let mean = fit.model.family().mean(server.factors.theta(cell / columns, cell % columns));
+        (server.s_hat[cell] - mean) * fit.fewest_copies(server, place)
+    });
+    let residual: Vec<f64> = residual.collect();
+    let n = f64::from(server.clients.max(1));
+    Ok(fit.model.lambda_max(&fit.with_counts(server, &residual)?, n))
 }
 
 /// `F` at the factors there are, less what does not depend on them. After a round without noise the
@@ -35,59 +31,33 @@ pub(super) fn objective(fit: &FedMiss, server: &fedmiss::Server) -> f64 {
         let theta = server.factors.theta(cell / columns, cell % columns);
         f64::from(*count) * (family.psi(theta) - server.s_hat[cell] * theta)
     });
-    let n = server.members.len().max(1) as f64;
+    let n = f64::from(server.clients.max(1));
     cells.sum::<f64>() / n + fit.model.penalty(&server.factors)
 }
 
-/// The largest singular value of a matrix, row after row.
-fn spectral_norm(a: &[f64], columns: usize) -> f64 {
-    let mut v = vec![0.0; columns];
-    Key::root(POWER).stream().fill_normal(&mut v);
-    let mut along = vec![0.0; a.len() / columns.max(1)];
-    let mut size = 0.0;
-    for _ in 0..POWER_STEPS {
-        let norm = vector::norm2_squared(&v).sqrt();
-        if norm == 0.0 {
-            return 0.0;
-        }
-        vector::scale(&mut v, 1.0 / norm);
-        linalg::matvec(&mut along, a, &v);
-        size = vector::norm2_squared(&along).sqrt();
-        v.fill(0.0);
-        for (row, x) in a.chunks_exact(columns).zip(&along) {
-            vector::axpy(&mut v, *x, row);
-        }
-    }
-    size
-}
-
-/// The stream of the first direction.
-const POWER: u64 = 0x5167;
-
-/// The fit of this fold that is nearest to the candidate, brought to its rank: that of the same
-/// rank tried last, else the smallest of the larger ones without its last components, else the
-/// largest of the smaller ones with small random components added.
-pub(super) fn start(model: &LowRank, candidate: &Candidate, server: &Server, key: Key) -> Factors {
-    let first = &server.fresh[server.fold as usize].factors;
-    let mut out = Factors::start(model, model.family().mean(first.intercept), key);
-    let known = server.trials.iter().zip(&server.found);
-    let known = known.filter(|(trial, _)| trial.candidate.effects == candidate.effects);
-    let distance = |rank: usize| match rank.cmp(&candidate.rank) {
-        std::cmp::Ordering::Equal => 0,
-        std::cmp::Ordering::Greater => rank - candidate.rank,
+/// The fit of a fold that is nearest to a model, brought to its rank: that of the same rank found
+/// last, else the smallest of the larger ones without its last components, else the largest of the
+/// smaller ones with the small random components of `out`.
+pub(super) fn nearest(
+    model: &LowRank,
+    settings: &Settings,
+    found: &[Table],
+    mut out: Factors,
+) -> Result<Factors> {
+    let rank = model.rank();
+    let distance = |table: &&Table| match table.candidate.rank {
         // Any larger one comes first.
-        std::cmp::Ordering::Less => usize::MAX / 2 - rank,
+        smaller if smaller < rank => usize::MAX / 2 - smaller,
+        larger => larger - rank,
     };
+    let same = |table: &&Table| table.candidate.effects == model.settings().effects;
     // Of equals the last: its ridge is the nearest on a path.
-    let known: Vec<_> = known.collect();
-    let nearest = known.iter().rev().min_by_key(|(trial, _)| distance(trial.candidate.rank));
-    let Some((_, nearest)) = nearest else { return out };
-    out.intercept = nearest.intercept;
-    out.row_effects.clone_from(&nearest.row_effects);
-    out.column_effects.clone_from(&nearest.column_effects);
-    copy_components(&mut out.u, candidate.rank, &nearest.u, nearest.rank as usize);
-    copy_components(&mut out.v, candidate.rank, &nearest.v, nearest.rank as usize);
-    out
+    let Some(table) = found.iter().filter(same).rev().min_by_key(distance) else { return Ok(out) };
+    let known = LowRank::new(table.candidate.of(settings))?;
+    let nearest = Factors::from_vector(&known, &table.theta)?;
+    copy_components(&mut out.u, rank, &nearest.u, known.rank());
+    copy_components(&mut out.v, rank, &nearest.v, known.rank());
+    Ok(Factors { rank: rank as u32, u: out.u, v: out.v, ..nearest })
 }
 
 /// Copies the components that both have, largest first, and leaves those alone that are out.
@@ -117,17 +87,8 @@ pub(super) fn restart(fit: &FedMiss, fresh: &fedmiss::Server, factors: Factors) 
 mod tests {
     use super::*;
     use whimbrel_core::method::Sender;
-    use whimbrel_core::{Cell, ClientId, Method};
+    use whimbrel_core::{Cell, ClientId, Key, Method, vector};
     use whimbrel_models::lowrank::{Effects, Family, Observed, Settings};
-
-    #[test]
-    fn the_spectral_norm_of_a_product_of_vectors() {
-        // 3 x 2, rank one: |u||v| = 3 * 5.
-        let (u, v) = ([1.0, 2.0, -2.0], [3.0, 4.0]);
-        let a: Vec<f64> = u.iter().flat_map(|u| v.map(|v| u * v)).collect();
-        assert!((spectral_norm(&a, 2) - 15.0).abs() < 1e-12);
-        assert_eq!(spectral_norm(&[0.0; 6], 2), 0.0);
-    }
 
     /// Three observers of one 12 x 6 table with a clear product, with effects of their own.
     fn observed(family: Family) -> Vec<Observed> {
@@ -185,7 +146,7 @@ mod tests {
                     (fit, server)
                 };
                 let (rank_zero, server) = fit(0, 0.0, 200);
-                let largest = lambda_max(&rank_zero, &server);
+                let largest = lambda_max(&rank_zero, &server).unwrap();
                 let norm = |share: f64| {
                     let (_, server) = fit(2, share * largest, 600);
                     (vector::norm2_squared(&server.factors.u)

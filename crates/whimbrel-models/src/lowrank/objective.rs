@@ -1,6 +1,6 @@
 //! The fit to the observed cells alone, as a function of all unknowns at once.
 //!
-//! With `M` copies of an observed cell and none elsewhere, what [`super::settle`] minimises is
+//! With `M` copies of an observed cell and none elsewhere, what [`super::trust_region`] minimises is
 //!
 //! ```text
 //! f(x) = sum_observed M [psi(theta) - S theta] + (penalties),    x = (mu, a, b, U, V).
@@ -11,13 +11,14 @@
 //! is the transpose of the map `lin` applied to `w lin`, plus `d p_v` for `u` and `d p_u` for `v`:
 //! two short loops per cell, and no matrix.
 
+use super::alternating::{Side, Sides, range};
 use super::complete::{Sparse, chunk_rows};
-use super::glm::{CURVATURE_MIN, Side, Sides, range};
+use super::newton::factorised;
 use super::{Factors, LowRank};
 use rayon::prelude::*;
 use std::ops::Range;
-use whimbrel_core::linalg::{cholesky, packed_len, solve_lower, solve_lower_transposed, unpack};
-use whimbrel_core::{Error, Result, vector};
+use whimbrel_core::linalg::{packed_len, solve_lower, solve_lower_transposed};
+use whimbrel_core::{Result, vector};
 
 /// Fewer cells are not worth a thread.
 const PARALLEL_MIN: usize = 20_000;
@@ -55,13 +56,13 @@ pub(super) fn of_residuals(model: &LowRank, cells: &Sparse, factors: &Factors) -
 /// The objective around one point.
 pub(super) struct Around {
     /// The point.
-    pub x: Unknowns,
+    pub x: Factors,
     /// `theta`, `d` and `w` of each observed cell.
     theta: Vec<f64>,
     d: Vec<f64>,
     w: Vec<f64>,
     /// The gradient.
-    pub gradient: Unknowns,
+    pub gradient: Factors,
     /// Cholesky factors of the diagonal blocks: one per row, one per column, and the intercept's.
     rows: Vec<f64>,
     columns: Vec<f64>,
@@ -73,74 +74,10 @@ pub(super) struct Around {
     pub rounding: f64,
 }
 
-/// A number for each unknown; effects that the model does not have stay zero.
-#[derive(Clone)]
-pub(super) struct Unknowns {
-    rank: u32,
-    pub intercept: f64,
-    pub row_effects: Vec<f64>,
-    pub column_effects: Vec<f64>,
-    pub u: Vec<f64>,
-    pub v: Vec<f64>,
-}
-
-impl Unknowns {
-    pub fn of(factors: &Factors) -> Self {
-        let Factors { rank, intercept, row_effects, column_effects, u, v } = factors.clone();
-        Self { rank, intercept, row_effects, column_effects, u, v }
-    }
-
-    pub fn into_factors(self) -> Factors {
-        let Self { rank, intercept, row_effects, column_effects, u, v } = self;
-        Factors { rank, intercept, row_effects, column_effects, u, v }
-    }
-
-    pub fn zero(&self) -> Self {
-        let zeros = |a: &[f64]| vec![0.0; a.len()];
-        Self {
-            rank: self.rank,
-            intercept: 0.0,
-            row_effects: zeros(&self.row_effects),
-            column_effects: zeros(&self.column_effects),
-            u: zeros(&self.u),
-            v: zeros(&self.v),
-        }
-    }
-
-    fn parts(&self) -> [&[f64]; 4] {
-        [&self.row_effects, &self.column_effects, &self.u, &self.v]
-    }
-
-    fn parts_mut(&mut self) -> [&mut [f64]; 4] {
-        [&mut self.row_effects, &mut self.column_effects, &mut self.u, &mut self.v]
-    }
-
-    pub fn dot(&self, other: &Self) -> f64 {
-        let parts = self.parts().into_iter().zip(other.parts());
-        self.intercept * other.intercept + parts.map(|(a, b)| vector::dot(a, b)).sum::<f64>()
-    }
-
-    /// `self += t other`
-    pub fn add(&mut self, t: f64, other: &Self) {
-        self.intercept += t * other.intercept;
-        for (own, other) in self.parts_mut().into_iter().zip(other.parts()) {
-            vector::axpy(own, t, other);
-        }
-    }
-
-    /// `self = other + t self`
-    pub fn scale_add(&mut self, t: f64, other: &Self) {
-        self.intercept = other.intercept + t * self.intercept;
-        for (own, other) in self.parts_mut().into_iter().zip(other.parts()) {
-            vector::scale_add(own, t, other);
-        }
-    }
-}
-
 /// A chunk's cells and curvatures.
 struct Curved {
     /// What they add to the gradient: to the chunk's own rows, and to every column.
-    slab: Unknowns,
+    slab: Factors,
     theta: Vec<f64>,
     d: Vec<f64>,
     w: Vec<f64>,
@@ -158,9 +95,9 @@ impl<'a> Joint<'a> {
     }
 
     /// Everything a Newton step from `x` needs.
-    pub fn around(&self, x: Unknowns) -> Result<Around> {
+    pub fn around(&self, x: Factors) -> Result<Around> {
         let curved = self.chunks(|rows| self.curved(&x, rows));
-        let mut gradient = x.zero();
+        let mut gradient = x.zeros();
         let mut columns = vec![0.0; self.model.columns() * packed_len(self.sides.columns.unknowns)];
         let (mut theta, mut d, mut w, mut rows) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut slabs = Vec::with_capacity(curved.len());
@@ -182,8 +119,8 @@ impl<'a> Joint<'a> {
             d,
             w,
             gradient,
-            rows: factorised(&rows, &self.sides.rows)?,
-            columns: factorised(&columns, &self.sides.columns)?,
+            rows: blocks(&rows, &self.sides.rows)?,
+            columns: blocks(&columns, &self.sides.columns)?,
             intercept: information,
             information,
             rounding,
@@ -191,7 +128,7 @@ impl<'a> Joint<'a> {
     }
 
     /// The Hessian times `p`.
-    pub fn product(&self, around: &Around, p: &Unknowns, out: &mut Unknowns) {
+    pub fn product(&self, around: &Around, p: &Factors, out: &mut Factors) {
         let (r, x) = (self.model.rank(), &around.x);
         let slabs = self.chunks(|rows| {
             let mut slab = self.slab(&rows);
@@ -221,7 +158,7 @@ impl<'a> Joint<'a> {
 
     /// `f(x + p) - f(x)`, added up from what each cell adds to it, so that nothing is lost where
     /// it is many orders of magnitude below `f`.
-    pub fn change(&self, around: &Around, p: &Unknowns) -> f64 {
+    pub fn change(&self, around: &Around, p: &Factors) -> f64 {
         let (r, x, family) = (self.model.rank(), &around.x, self.model.family());
         let sums = self.chunks(|rows| {
             let mut sum = 0.0;
@@ -239,13 +176,13 @@ impl<'a> Joint<'a> {
             }
             sum
         });
-        let mut penalised = p.zero();
+        let mut penalised = p.zeros();
         self.penalise(p, &mut penalised);
         around.gradient.dot(p) + 0.5 * penalised.dot(p) + sums.iter().sum::<f64>()
     }
 
     /// Solves with the diagonal blocks of the Hessian: `p = B^-1 r`.
-    pub fn precondition(&self, around: &Around, r: &Unknowns) -> Unknowns {
+    pub fn precondition(&self, around: &Around, r: &Factors) -> Factors {
         let mut p = r.clone();
         let Around { rows, columns, intercept, .. } = around;
         solve_blocks(&self.sides.rows, rows, &mut p.u, &mut p.row_effects);
@@ -255,7 +192,7 @@ impl<'a> Joint<'a> {
     }
 
     /// Slopes, curvatures and what they add up to, over some rows.
-    fn curved(&self, x: &Unknowns, rows: Range<usize>) -> Curved {
+    fn curved(&self, x: &Factors, rows: Range<usize>) -> Curved {
         let (r, family, push) = (self.model.rank(), self.model.family(), self.cells);
         let (q_rows, q_columns) = (self.sides.rows.unknowns, self.sides.columns.unknowns);
         let (packed_row, packed_column) = (packed_len(q_rows), packed_len(q_columns));
@@ -282,7 +219,7 @@ impl<'a> Joint<'a> {
                 let terms = |sum: f64, (u, v): (&f64, &f64)| sum + (u * v).abs();
                 let size = u.iter().zip(v).fold(vector::norm1(&effects), terms);
                 let off = f64::EPSILON * (push.copies[at] * (mean.abs() + wanted.abs()) + w * size);
-                part.rounding += off * off / (w + self.sides.rows.lambda);
+                part.rounding += off * off / (w + self.sides.lambda);
                 vector::axpy(&mut slab.u[i * r..][..r], d, v);
                 vector::axpy(&mut slab.v[l * r..][..r], d, u);
                 slab.row_effects[i] += d;
@@ -309,9 +246,9 @@ impl<'a> Joint<'a> {
         (0..count).into_par_iter().map(|c| each(range(c))).collect()
     }
 
-    fn slab(&self, rows: &Range<usize>) -> Unknowns {
+    fn slab(&self, rows: &Range<usize>) -> Factors {
         let (r, columns) = (self.model.rank(), self.model.columns());
-        Unknowns {
+        Factors {
             rank: r as u32,
             intercept: 0.0,
             row_effects: vec![0.0; rows.len()],
@@ -322,8 +259,8 @@ impl<'a> Joint<'a> {
     }
 
     /// Puts the chunks together, and adds the penalties' part at `x`.
-    fn collect(&self, slabs: Vec<Unknowns>, x: &Unknowns, out: &mut Unknowns) {
-        *out = x.zero();
+    fn collect(&self, slabs: Vec<Factors>, x: &Factors, out: &mut Factors) {
+        *out = x.zeros();
         self.penalise(x, out);
         let (mut row, r) = (0, self.model.rank());
         for slab in &slabs {
@@ -348,8 +285,8 @@ impl<'a> Joint<'a> {
     }
 
     /// Adds the penalties' gradient at `x`.
-    fn penalise(&self, x: &Unknowns, out: &mut Unknowns) {
-        let Side { lambda, lambda_effects, .. } = self.sides.rows;
+    fn penalise(&self, x: &Factors, out: &mut Factors) {
+        let Sides { lambda, lambda_effects, .. } = self.sides;
         vector::axpy(&mut out.u, lambda, &x.u);
         vector::axpy(&mut out.v, lambda, &x.v);
         vector::axpy(&mut out.row_effects, lambda_effects, &x.row_effects);
@@ -377,22 +314,10 @@ fn add_block(block: &mut [f64], w: f64, other: &[f64], unknowns: usize) {
 }
 
 /// Cholesky factors of packed blocks with the penalties on their diagonals.
-fn factorised(packed: &[f64], side: &Side) -> Result<Vec<f64>> {
-    let q = side.unknowns;
-    let mut out = Vec::with_capacity(packed.len() / packed_len(q).max(1) * q * q);
-    for block in packed.chunks_exact(packed_len(q).max(1)) {
-        let mut h = unpack(block, q);
-        let largest = (0..q).map(|k| h[k * q + k]).fold(0.0, f64::max);
-        for k in 0..q {
-            let lambda = if k == side.rank { side.lambda_effects } else { side.lambda };
-            h[k * q + k] += lambda + CURVATURE_MIN * (largest + f64::MIN_POSITIVE.sqrt());
-        }
-        if cholesky(&mut h, q).is_err() {
-            return Err(Error::numerical("a row or column of the table has no finite curvature"));
-        }
-        out.extend(h);
-    }
-    Ok(out)
+fn blocks(packed: &[f64], side: &Side) -> Result<Vec<f64>> {
+    let each = packed.chunks_exact(packed_len(side.unknowns).max(1));
+    let factors: Result<Vec<Vec<f64>>> = each.map(|one| factorised(one, &side.ridge)).collect();
+    Ok(factors?.concat())
 }
 
 fn solve_blocks(side: &Side, blocks: &[f64], factors: &mut [f64], effects: &mut [f64]) {
@@ -418,13 +343,12 @@ mod tests {
     use whimbrel_core::Key;
 
     /// `sum_observed M [psi(theta) - S theta]` plus the penalties, in so many words.
-    fn objective(model: &LowRank, push: &Sparse, s: &[f64], x: &Unknowns) -> f64 {
-        let factors = x.clone().into_factors();
-        let mut sum = 3.0 * model.penalty(&factors);
+    fn objective(model: &LowRank, push: &Sparse, s: &[f64], x: &Factors) -> f64 {
+        let mut sum = 3.0 * model.penalty(x);
         for row in 0..model.rows() {
             for at in push.cells(row) {
                 let l = push.columns[at] as usize;
-                let (theta, s) = (factors.theta(row, l), s[row * model.columns() + l]);
+                let (theta, s) = (x.theta(row, l), s[row * model.columns() + l]);
                 sum += push.copies[at] * (model.family().psi(theta) - s * theta);
             }
         }
@@ -448,7 +372,7 @@ mod tests {
                 let push = Sparse::with_copies(&model, cells).unwrap();
                 let s: Vec<f64> = (0..120).map(|i| f64::from(i % 7) / 8.0 + 0.05).collect();
                 let joint = Joint::new(&model, &push, 3.0, of_table(&model, &push, &s));
-                let x = Unknowns::of(&Factors::start(&model, 0.6, Key::root(1)));
+                let x = Factors::start(&model, 0.6, Key::root(1));
                 let here = joint.around(x.clone()).unwrap();
                 // A direction that the model has.
                 let p = joint.precondition(&here, &here.gradient);
@@ -462,7 +386,7 @@ mod tests {
                 let slope = (at(h) - at(-h)) / (2.0 * h);
                 let wanted = here.gradient.dot(&p);
                 assert!((slope - wanted).abs() < 1e-6 * wanted, "{family:?} {effects:?} {slope}");
-                let mut bent = x.zero();
+                let mut bent = x.zeros();
                 joint.product(&here, &p, &mut bent);
                 let mut gap = joint.around(moved(h)).unwrap().gradient;
                 gap.add(-1.0, &joint.around(moved(-h)).unwrap().gradient);

@@ -1,21 +1,21 @@
-//! Components that went out although they would pay.
+//! Zeroed components whose gradient exceeds the ridge.
 //!
 //! `u_k = v_k = 0` is stationary whatever the data: rows and columns fitted in turn leave it only as
 //! fast as what the component would gain exceeds its penalty, and one with a small singular value can
-//! go out on the way and stay out. With `G` the gradient of the fit with respect to `U V^T`, a dead
-//! component pays if `G` has a singular value above `lambda` beside the spaces of the live ones, whose
-//! own values are `lambda` at the optimum. Its direction is then the component to add, and along it
-//! `F` is least, to second order, at the size that is given here.
+//! reach it on the way and stay. With `G` the gradient of the fit with respect to `U V^T`, a zero
+//! component pays if `G` has a singular value above `lambda` orthogonal to the spaces of the others,
+//! whose own values are `lambda` at the optimum. Its direction is then the component to add, and
+//! along it `F` is least, to second order, at the size that is given here.
 
-use super::adapt::damping;
-use super::balance::align;
-use super::gaussian::component_dots;
+use super::balance::{align, component_dots};
+use super::complete::Sparse;
+use super::newton::damping;
 use super::{Factors, LowRank};
 use whimbrel_core::linalg::symmetric_eigen;
 use whimbrel_core::{Key, Result, vector};
 
-/// A component this much smaller than the largest is out.
-const OUT: f64 = 1e-6;
+/// A component this much smaller than the largest counts as zero.
+const ZERO: f64 = 1e-6;
 /// A singular value must be above `lambda` by this share.
 const EXCESS: f64 = 1e-5;
 /// Steps of the power method, and the change of the value that ends them.
@@ -24,41 +24,41 @@ const POWER_SETTLED: f64 = 1e-10;
 /// The stream of the first direction.
 const POWER: u64 = 0x3A6E;
 
-/// An observed cell: where, its residual, and how often it was observed.
-pub struct Seen {
-    /// Its row.
-    pub row: usize,
-    /// Its column.
-    pub column: usize,
-    /// The sum of `y - psi'(theta)` over its observations.
-    pub residual: f64,
-    /// How many these are.
-    pub count: f64,
+/// Gives a zero component of balanced factors the direction that pays best, if one does. `n` is what
+/// penalties are multiplied with beside the residuals.
+pub(super) fn reactivate(
+    model: &LowRank,
+    factors: &mut Factors,
+    cells: &Sparse,
+    n: f64,
+) -> Result<()> {
+    if model.rank() == 0 || model.settings().lambda <= 0.0 {
+        return Ok(());
+    }
+    let old = factors.clone();
+    if let Some(found) = model.with_component(separated(&old)?, cells, n) {
+        *factors = found;
+        align(factors, &old)?;
+    }
+    Ok(())
 }
 
 impl LowRank {
-    /// Gives a dead component of balanced factors the direction that pays best, if one does; whether it
-    /// did. `n` is the number of clients.
-    pub fn wake(&self, factors: &mut Factors, cells: &[Seen], n: f64) -> Result<bool> {
-        let (r, lambda) = (self.rank(), self.settings().lambda);
-        if r == 0 || lambda <= 0.0 {
-            return Ok(false);
-        }
-        let old = factors.clone();
-        let Some(woken) = self.wake_among(apart(&old)?, cells, n) else { return Ok(false) };
-        *factors = woken;
-        align(factors, &old)?;
-        Ok(true)
+    /// The smallest ridge at which factors do not pay, given the residuals of an optimum of rank 0 and
+    /// their `n`: the spectral norm of the mean residual.
+    pub fn lambda_max(&self, cells: &Sparse, n: f64) -> f64 {
+        self.best_direction(cells, n, &[], &[]).map_or(0.0, |(_, _, sigma)| sigma)
     }
 
-    /// The same where each component is one singular value: with the component, or nothing.
-    fn wake_among(&self, mut factors: Factors, cells: &[Seen], n: f64) -> Option<Factors> {
+    /// Factors of which each component is one singular value, with one more; none where it does not
+    /// pay.
+    fn with_component(&self, mut factors: Factors, cells: &Sparse, n: f64) -> Option<Factors> {
         let (r, lambda) = (self.rank(), self.settings().lambda);
         let sizes: Vec<f64> = (0..r).map(|k| size_of(&factors, k, r)).collect();
         let largest = sizes.iter().copied().fold(0.0, f64::max);
-        let is_out = |k: &usize| sizes[*k] <= OUT * largest;
-        let dead = (0..r).find(is_out)?;
-        let live: Vec<usize> = (0..r).filter(|k| !is_out(k)).collect();
+        let is_zero = |k: &usize| sizes[*k] <= ZERO * largest;
+        let zero = (0..r).find(is_zero)?;
+        let live: Vec<usize> = (0..r).filter(|k| !is_zero(k)).collect();
         let [left, right] =
             [&factors.u, &factors.v].map(|side| basis(live.iter().map(|k| column(side, *k, r))));
         let (x, y, sigma) = self.best_direction(cells, n, &left, &right)?;
@@ -68,26 +68,26 @@ impl LowRank {
         // F(theta + t x y^T) = F - t (sigma - lambda) + (t^2/2) curvature + ...
         let family = self.family();
         let (mut curvature, mut reach) = (0.0, 0.0f64);
-        for cell in cells {
-            let along = x[cell.row] * y[cell.column];
-            let mean = family.mean(factors.theta(cell.row, cell.column));
-            curvature += cell.count * family.variance(mean) * along * along / n;
+        cells.each(|row, column, _, copies| {
+            let along = x[row] * y[column];
+            let mean = family.mean(factors.theta(row, column));
+            curvature += copies * family.variance(mean) * along * along / n;
             reach = reach.max(along.abs());
-        }
+        });
         let t = (sigma - lambda) / curvature;
         let t = t * damping(family, t * reach);
         if !(t.is_finite() && t > 0.0) {
             return None;
         }
-        put(&mut factors.u, dead, r, &x, t.sqrt());
-        put(&mut factors.v, dead, r, &y, t.sqrt());
+        put(&mut factors.u, zero, r, &x, t.sqrt());
+        put(&mut factors.v, zero, r, &y, t.sqrt());
         Some(factors)
     }
 
     /// The largest singular value of the mean residual beside these spaces, and its vectors.
     fn best_direction(
         &self,
-        cells: &[Seen],
+        cells: &Sparse,
         n: f64,
         left: &[Vec<f64>],
         right: &[Vec<f64>],
@@ -103,10 +103,10 @@ impl LowRank {
         unit(&mut y, right)?;
         for _ in 0..POWER_STEPS {
             x.fill(0.0);
-            cells.iter().for_each(|c| x[c.row] += c.residual / n * y[c.column]);
+            cells.each(|row, column, residual, _| x[row] += residual / n * y[column]);
             unit(&mut x, left)?;
             y.fill(0.0);
-            cells.iter().for_each(|c| y[c.column] += c.residual / n * x[c.row]);
+            cells.each(|row, column, residual, _| y[column] += residual / n * x[row]);
             let last = std::mem::replace(&mut sigma, unit(&mut y, right)?);
             if (sigma - last).abs() <= POWER_SETTLED * sigma {
                 break;
@@ -118,7 +118,7 @@ impl LowRank {
 
 /// Balanced factors turned so that each component is one singular value: by the eigenvectors of
 /// `U^T U + V^T V`.
-fn apart(factors: &Factors) -> Result<Factors> {
+fn separated(factors: &Factors) -> Result<Factors> {
     let r = factors.rank as usize;
     let mut dots = component_dots(&factors.u, r);
     vector::axpy(&mut dots, 1.0, &component_dots(&factors.v, r));
@@ -175,7 +175,7 @@ mod tests {
     use crate::lowrank::{Family, Settings};
 
     /// A Gaussian table seen whole, `5 a b^T + 2 c d^T`, whose best rank-1 part is in place.
-    fn stalled(lambda: f64) -> (LowRank, Factors, Vec<Seen>) {
+    fn stalled(lambda: f64) -> (LowRank, Factors, Sparse) {
         let settings = Settings { rank: 2, lambda, ..Settings::new(6, 5, Family::Gaussian) };
         let model = LowRank::new(settings).unwrap();
         let unit = |n: usize, k: usize| -> Vec<f64> {
@@ -198,14 +198,13 @@ mod tests {
         let cell = |i: usize| {
             let (row, column) = (i / 5, i % 5);
             let value = 5.0 * a[row] * b[column] + 2.0 * c[row] * d[column];
-            let residual = value - factors.theta(row, column);
-            Seen { row, column, residual, count: 1.0 }
+            (i as u64, value - factors.theta(row, column), 1.0)
         };
-        let cells = (0..30).map(cell).collect();
+        let cells = Sparse::with_copies(&model, (0..30).map(cell)).unwrap();
         (model, factors, cells)
     }
 
-    /// Mixes the two components: the product stays, and neither of them looks dead.
+    /// Mixes the two components: the product stays, and neither of them looks zero.
     fn turn(factors: &mut Factors) {
         for row in factors.u.chunks_exact_mut(2).chain(factors.v.chunks_exact_mut(2)) {
             (row[0], row[1]) = (0.6 * row[0] - 0.8 * row[1], 0.8 * row[0] + 0.6 * row[1]);
@@ -213,30 +212,39 @@ mod tests {
     }
 
     #[test]
-    fn a_component_that_pays_is_woken_at_its_size() {
+    fn a_component_that_pays_is_reactivated_at_its_size() {
         let (model, mut factors, cells) = stalled(1.5);
         turn(&mut factors);
-        assert!(model.wake(&mut factors, &cells, 1.0).unwrap());
+        reactivate(&model, &mut factors, &cells, 1.0).unwrap();
         // Soft-impute's: singular values 5 and 2 less 1.5, of a table that was seen whole.
-        let found = apart(&factors).unwrap();
+        let found = separated(&factors).unwrap();
         let mut sizes = [0, 1].map(|k| size_of(&found, k, 2));
         sizes.sort_by(f64::total_cmp);
         assert!((sizes[0] - 0.5).abs() < 1e-9 && (sizes[1] - 3.5).abs() < 1e-9, "{sizes:?}");
     }
 
     #[test]
-    fn one_that_does_not_pay_stays_out() {
+    fn the_largest_ridge_of_a_residual_is_its_largest_singular_value() {
+        let (model, _, cells) = stalled(1.5);
+        // 1.5 of the first component is left, and all of the second; their mean over four clients.
+        assert!((model.lambda_max(&cells, 4.0) - 0.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn one_that_does_not_pay_stays_zero() {
         for lambda in [2.0, 2.5] {
             let (model, mut factors, cells) = stalled(lambda);
             turn(&mut factors);
             let before = factors.clone();
-            assert!(!model.wake(&mut factors, &cells, 1.0).unwrap());
+            reactivate(&model, &mut factors, &cells, 1.0).unwrap();
             assert_eq!(factors, before);
         }
         let (model, mut factors, cells) = stalled(1.5);
         // Something else is in the second place.
         put(&mut factors.u, 1, 2, &[1.0, -1.0, 0.0, 0.0, 1.0, -1.0], 0.5);
         put(&mut factors.v, 1, 2, &[1.0, -1.0, 0.0, 1.0, -1.0], 0.5);
-        assert!(!model.wake(&mut factors, &cells, 1.0).unwrap(), "nothing is out");
+        let before = factors.clone();
+        reactivate(&model, &mut factors, &cells, 1.0).unwrap();
+        assert_eq!(factors, before, "nothing is zero");
     }
 }

@@ -11,22 +11,22 @@
 //! Newton systems as the preconditioner. A step is taken only if the objective falls.
 //!
 //! A table without factors has no poor starts: its objective is convex, and its observed cells are
-//! all that counts. It is settled in every round, whatever the noise. Taking turns there would be
+//! all that counts. It is minimised so in every round, whatever the noise. Taking turns there would be
 //! slow where few cells link rows and columns: if the sites of one year were never visited in
 //! another, only the ridge on the effects says how the two compare, and a sweep closes a share of
 //! the gap that is the ridge beside the data.
 
+use super::alternating::centre;
 use super::balance::balance;
 use super::complete::{Exact, Push};
-use super::glm::centre;
-use super::joint::{Around, Joint, Unknowns, of_residuals, of_table};
+use super::objective::{Around, Joint, of_residuals, of_table};
 use super::{Factors, LowRank};
 use whimbrel_core::Result;
 
 /// EM moves little when the mean square by which a sweep moves `theta`, weighted by the
 /// information of the observed cells, is below this.
 const NEAR: f64 = 1e-5;
-/// Below so many times what rounding adds to it, a gradient says nothing.
+/// Below so many times what rounding adds to it, a gradient is rounding error.
 const ROUNDING: f64 = 16.0;
 /// From below this one a step ends at rounding: a second one would be for nothing.
 const LAST: f64 = 1e-16;
@@ -47,7 +47,7 @@ const SHORTER_MIN: f64 = 0.02;
 const SHORTER_MAX: f64 = 0.25;
 
 /// Where a round's work ends.
-pub(super) struct Settled {
+pub(super) struct Found {
     pub factors: Factors,
     /// Whether nothing but the last digits changed. Balance and rotation are then what they were,
     /// and doing them again would only add rounding.
@@ -57,23 +57,21 @@ pub(super) struct Settled {
 /// Minimises the objective of the observed cells from `factors` on, as far as a round's work goes;
 /// `decrement` is that of EM's first sweep from there. None where EM has further to go, and where
 /// no step helped.
-pub(super) fn settle(
+pub(super) fn minimise(
     model: &LowRank,
     s: &[f64],
     factors: &Factors,
     step: &Push<'_>,
     decrement: f64,
-) -> Result<Option<Settled>> {
+) -> Result<Option<Found>> {
     // Where copies differ the table holds what is wanted, with noise or without.
     let (cells, shrink, wanted) = match step.exact {
-        _ if !step.push.copies.is_empty() => {
-            (step.push, step.shrink, of_table(model, step.push, s))
-        }
+        _ if !step.push.uniform => (step.push, step.shrink, of_table(model, step.push, s)),
         Some(Exact { cells, shrink }) => (cells, shrink, of_residuals(model, cells, factors)),
         None => return Ok(None),
     };
     let joint = Joint::new(model, cells, shrink, wanted);
-    let mut here = joint.around(Unknowns::of(factors))?;
+    let mut here = joint.around(factors.clone())?;
     // EM's objective counts each cell once, this one each observation.
     let decrement = decrement * shrink / step.shrink;
     if model.rank() > 0 && decrement > NEAR * here.information {
@@ -113,17 +111,17 @@ pub(super) fn settle(
     if !helped {
         return Ok(None);
     }
-    let mut factors = here.x.into_factors();
+    let mut factors = here.x;
     if !still {
         centre(model, &mut factors);
         balance(&mut factors)?;
     }
-    Ok(Some(Settled { factors, still }))
+    Ok(Some(Found { factors, still }))
 }
 
 /// A step within the trust region.
 struct Tried {
-    p: Unknowns,
+    p: Factors,
     /// Its norm in the preconditioner, in which the region is a ball.
     norm: f64,
     /// By how much the quadratic model falls.
@@ -136,7 +134,7 @@ struct Tried {
 
 /// Minimises the quadratic model within `radius`; none where the gradient is rounding.
 fn inside(joint: &Joint<'_>, here: &Around, radius: f64) -> Option<Tried> {
-    let mut p = here.x.zero();
+    let mut p = here.x.zeros();
     let mut residual = p.clone();
     residual.add(-1.0, &here.gradient);
     let mut direction = joint.precondition(here, &residual);
@@ -242,7 +240,7 @@ mod tests {
                     let residuals: Vec<_> = cells.iter().map(residual).collect();
                     let push = Sparse::with_copies(&model, residuals.into_iter()).unwrap();
                     let step = Push { push: &push, gamma: 1.0, shrink: 10.0, exact: None };
-                    model.advance(&mut s, &mut factors, &mut Vec::new(), step).unwrap();
+                    model.advance(&mut s, &mut factors, step).unwrap();
                 }
                 let left = steepest(&model, &factors, &cells, 10.0);
                 assert!(left < 1e-9, "{family:?}, {links} links: {left:e}");

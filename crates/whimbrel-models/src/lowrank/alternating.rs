@@ -1,27 +1,19 @@
-//! `T` of a table of counts or of yes-or-no values, and of any table whose cells have weights:
-//! alternating damped Newton steps.
+//! `T`: Newton steps by rows, then by columns, damped so that no sweep increases the objective.
 //!
 //! `sum_all M [psi(theta) - S theta]` plus the penalties is minimised over the rows' unknowns
-//! `(u_j, a_j)` with the columns' fixed, then over `(v_l, b_l)`, row by row and column by column.
-//! Every family has `|psi'''| <= psi''`, so for a Newton direction `delta` with decrement
-//! `D = g^T delta` that moves no cell by more than `m`,
-//!
-//! ```text
-//! f(x - t delta) <= f(x) - D [t - (e^(t m) - t m - 1)/m^2],
-//! ```
-//!
-//! and the bound is lowest at `t = ln(1 + m)/m`: a step that needs no line search, never increases
-//! the objective, and tends to Newton's own. For a Gaussian `psi''' = 0`, and `t = 1` is exact.
+//! `(u_j, a_j)` with the columns' fixed, then over `(v_l, b_l)`, row by row and column by column. For
+//! a Gaussian table with one `M` this is alternating least squares, whose limit is the
+//! soft-thresholded singular value decomposition of `S` less the effects.
 
-use super::adapt::damping;
 use super::balance::balance;
 use super::complete::{Advance, Frame, Push, add, chunk_rows, transposed};
 use super::kernels::{add_to_columns, bernoulli_variances, row_slopes, row_system, weigh};
-use super::settle::settle;
+use super::newton::System;
+use super::trust_region::minimise;
 use super::{Factors, Family, LowRank};
 use rayon::prelude::*;
-use whimbrel_core::linalg::{cholesky, packed_len, solve_lower, solve_lower_transposed, unpack};
-use whimbrel_core::{Error, Result, vector};
+use whimbrel_core::linalg::packed_len;
+use whimbrel_core::{Result, vector};
 
 /// `S` is clipped this far inside the range of the means.
 const EPSILON: f64 = 1e-12;
@@ -33,19 +25,17 @@ const ACCURACY: f64 = 0.05;
 /// ... or until rounding is all that is left, or for so many sweeps.
 const ROUNDING: f64 = 1e-28;
 const SWEEPS_MAX: u32 = 10;
-/// Added to curvatures, relative to their largest: a direction without any is not a Newton step.
-pub(super) const CURVATURE_MIN: f64 = 1e-13;
 
 /// `S += gamma H`, then sweeps. Near the end of a run without noise, and without factors always,
-/// [`settle`] is in their place.
+/// [`minimise`] is in their place.
 pub(super) fn advance(
     model: &LowRank,
     s: &mut [f64],
     factors: &mut Factors,
     step: Push<'_>,
 ) -> Result<Advance> {
-    let settles = (model.rank() == 0 && !step.push.copies.is_empty())
-        || (step.exact.is_some() && model.is_penalised());
+    let settles =
+        (model.rank() == 0 && !step.push.uniform) || (step.exact.is_some() && model.is_penalised());
     let before = settles.then(|| factors.clone());
     let mut done = Advance::default();
     let mut moves = true;
@@ -60,7 +50,7 @@ pub(super) fn advance(
             done.table_norm2 = found.table2;
             done.repairs = found.repairs;
             if let Some(before) = &before
-                && let Some(end) = settle(model, s, before, &step, found.decrement)?
+                && let Some(end) = minimise(model, s, before, &step, found.decrement)?
             {
                 *factors = end.factors;
                 done.still = end.still;
@@ -185,7 +175,7 @@ impl RowJob<'_> {
             let effect = &mut part.row_effects[i];
             if rows.unknowns > 0 {
                 row_system(&d, &mean, self.x, &mut scratch, &mut system.g, &mut system.h);
-                part.found.decrement += system.step(rows, u, effect, self.reach)?;
+                part.found.decrement += step_line(&system, rows, u, effect, self.reach)?;
             }
             // The columns see the row where it is now.
             let base = self.factors.intercept + *effect;
@@ -237,28 +227,32 @@ pub(super) struct Side {
     pub unknowns: usize,
     family: Family,
     pub rank: usize,
-    pub lambda: f64,
-    pub lambda_effects: f64,
+    /// One per unknown: `lambda` for each factor, `lambda_effects` for the effect.
+    pub ridge: Vec<f64>,
 }
 
 pub(super) struct Sides {
     pub rows: Side,
     pub columns: Side,
+    pub lambda: f64,
+    pub lambda_effects: f64,
 }
 
 impl Sides {
     pub fn new(model: &LowRank, shrink: f64) -> Self {
         let settings = model.settings();
-        let side = |effect: bool| Side {
-            unknowns: settings.rank + usize::from(effect),
-            family: settings.family,
-            rank: settings.rank,
-            lambda: shrink * settings.lambda,
-            lambda_effects: shrink * settings.lambda_effects,
+        let (lambda, lambda_effects) = (shrink * settings.lambda, shrink * settings.lambda_effects);
+        let side = |effect: bool| {
+            let unknowns = settings.rank + usize::from(effect);
+            let mut ridge = vec![lambda; settings.rank];
+            ridge.resize(unknowns, lambda_effects);
+            Side { unknowns, family: settings.family, rank: settings.rank, ridge }
         };
         Self {
             rows: side(settings.effects.has_row()),
             columns: side(settings.effects.has_column()),
+            lambda,
+            lambda_effects,
         }
     }
 }
@@ -290,44 +284,21 @@ impl Reach {
     }
 }
 
-/// The Newton system of one row or column.
-struct System {
-    g: Vec<f64>,
-    h: Vec<f64>,
-}
-
-impl System {
-    fn new(unknowns: usize) -> Self {
-        Self { g: vec![0.0; unknowns], h: vec![0.0; packed_len(unknowns)] }
-    }
-
-    /// One damped Newton step; its decrement. `g` and `h` are the data's, without penalties.
-    fn step(&mut self, side: &Side, u: &mut [f64], effect: &mut f64, reach: &Reach) -> Result<f64> {
-        let q = side.unknowns;
-        let mut h = unpack(&self.h, q);
-        let largest = (0..q).map(|k| h[k * q + k]).fold(0.0, f64::max);
-        for k in 0..q {
-            let is_effect = k == side.rank;
-            let lambda = if is_effect { side.lambda_effects } else { side.lambda };
-            self.g[k] += lambda * if is_effect { *effect } else { u[k] };
-            h[k * q + k] += lambda + CURVATURE_MIN * (largest + f64::MIN_POSITIVE.sqrt());
-        }
-        if cholesky(&mut h, q).is_err() {
-            return Err(Error::numerical("a row or column of the table has no finite curvature"));
-        }
-        let mut delta = self.g.clone();
-        solve_lower(&h, q, &mut delta);
-        let decrement = vector::norm2_squared(&delta);
-        solve_lower_transposed(&h, q, &mut delta);
-        let t = damping(side.family, reach.bound(&delta));
-        for (u, delta) in u.iter_mut().zip(&delta) {
-            *u -= t * delta;
-        }
-        if q > side.rank {
-            *effect -= t * delta[side.rank];
-        }
-        Ok(decrement)
-    }
+/// One damped Newton step of a row or column; its decrement.
+fn step_line(
+    system: &System,
+    side: &Side,
+    factors: &mut [f64],
+    effect: &mut f64,
+    reach: &Reach,
+) -> Result<f64> {
+    let mut x = factors.to_vec();
+    x.resize(side.unknowns, *effect);
+    let (_, decrement) =
+        system.step(side.family, &side.ridge, &mut x, |delta| reach.bound(delta))?;
+    factors.copy_from_slice(&x[..side.rank]);
+    x[side.rank..].iter().for_each(|moved| *effect = *moved);
+    Ok(decrement)
 }
 
 /// Newton steps of all columns; the sum of their decrements.
@@ -351,7 +322,7 @@ fn solve_columns(
         system.g.copy_from_slice(&g[l * q..][..q]);
         system.h.copy_from_slice(&h[l * packed_len(q)..][..packed_len(q)]);
         let v = &mut factors.v[l * r..][..r];
-        decrement += system.step(side, v, &mut factors.column_effects[l], &reach)?;
+        decrement += step_line(&system, side, v, &mut factors.column_effects[l], &reach)?;
     }
     Ok(decrement)
 }
