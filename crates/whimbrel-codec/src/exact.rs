@@ -17,7 +17,7 @@ pub(crate) fn encode<T: Scalar>(x: &[T]) -> Result<Packet> {
 pub(crate) fn decode<T: Scalar>(packet: &Packet, out: &mut [T]) -> Result<()> {
     check_length(packet, out.len(), T::WIDTH)?;
     for (v, bytes) in out.iter_mut().zip(packet.bytes().chunks_exact(T::WIDTH)) {
-        *v = T::take(bytes);
+        *v = T::take_one(bytes);
     }
     check_received(out)
 }
@@ -38,7 +38,7 @@ pub(crate) fn encode_f32<T: Scalar>(x: &[T]) -> Result<Packet> {
 pub(crate) fn decode_f32<T: Scalar>(packet: &Packet, out: &mut [T]) -> Result<()> {
     check_length(packet, out.len(), 4)?;
     for (v, bytes) in out.iter_mut().zip(packet.bytes().chunks_exact(4)) {
-        *v = T::narrow(f32::take(bytes).wide());
+        *v = T::narrow(f32::take_one(bytes).wide());
     }
     check_received(out)
 }

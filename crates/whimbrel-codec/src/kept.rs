@@ -56,7 +56,7 @@ impl<T: Scalar> Kept<T> {
                 bytes.len()
             )));
         }
-        let kept = Self { marks, values: bytes.chunks_exact(T::WIDTH).map(T::take).collect() };
+        let kept = Self { marks, values: bytes.chunks_exact(T::WIDTH).map(T::take_one).collect() };
         if kept.fits(scale) {
             Ok(kept)
         } else {

@@ -1,13 +1,18 @@
 //! The two widths a vector may have.
 
-use whimbrel_core::{Error, Result, kernel};
+use crate::scratch::Scratch;
+use whimbrel_core::sum::ExactSum;
+use whimbrel_core::{Error, Result, Wire, kernel, vector};
 
 /// How many coordinates are widened, quantised or written at a time: they stay in the first-level
 /// cache together with their random words.
 pub(crate) const BLOCK: usize = 128;
 
-/// `f64` or `f32`. Every operator computes in `f64`; narrower vectors are widened block by block.
-pub trait Scalar: sealed::Sealed + Copy + Default + PartialEq + std::fmt::Debug {
+/// `f64` or `f32`. Every operator computes in `f64`; narrower vectors are widened block by block,
+/// and a result is rounded once.
+pub trait Scalar:
+    sealed::Sealed + Scratch + Wire + Copy + Default + PartialEq + std::fmt::Debug + Send + Sync
+{
     /// Bytes per number at native width.
     #[doc(hidden)]
     const WIDTH: usize;
@@ -30,12 +35,34 @@ pub trait Scalar: sealed::Sealed + Copy + Default + PartialEq + std::fmt::Debug 
     /// `out = levels * step`.
     #[doc(hidden)]
     fn scale_levels(levels: &[i16], step: f64, out: &mut [Self]);
-    /// Appends the native bytes, little end first.
+    /// One number from its `WIDTH` bytes, little end first.
     #[doc(hidden)]
-    fn put_all(x: &[Self], out: &mut Vec<u8>);
-    /// Reads one of the numbers that [`put_all`](Self::put_all) wrote; the slice has `WIDTH` bytes.
+    fn take_one(bytes: &[u8]) -> Self;
+
+    /// So many zeros.
     #[doc(hidden)]
-    fn take(bytes: &[u8]) -> Self;
+    fn zeros(count: usize) -> Vec<Self>;
+    /// `out = a - b`
+    #[doc(hidden)]
+    fn sub_into(out: &mut [Self], a: &[Self], b: &[Self]);
+    /// `y += a x`
+    #[doc(hidden)]
+    fn axpy(y: &mut [Self], a: f64, x: &[Self]);
+    /// `y = x + a y`
+    #[doc(hidden)]
+    fn scale_add(y: &mut [Self], a: f64, x: &[Self]);
+    /// `value += memory` and `memory += a value`, both from the values before.
+    #[doc(hidden)]
+    fn apply(memory: &mut [Self], value: &mut [Self], a: f64);
+    /// The sum of squares.
+    #[doc(hidden)]
+    fn norm2_squared(x: &[Self]) -> f64;
+    /// The largest absolute value.
+    #[doc(hidden)]
+    fn norm_inf(x: &[Self]) -> f64;
+    /// Adds `weight * x` to a sum over clients.
+    #[doc(hidden)]
+    fn add_to(sum: &mut ExactSum, x: &[Self], weight: f64) -> Result<()>;
 }
 
 mod sealed {
@@ -68,17 +95,41 @@ impl Scalar for f64 {
         scale_levels_f64(levels, step, out);
     }
 
-    fn put_all(x: &[Self], out: &mut Vec<u8>) {
-        let start = out.len();
-        out.resize(start + x.len() * Self::WIDTH, 0);
-        for (bytes, v) in out[start..].chunks_exact_mut(Self::WIDTH).zip(x) {
-            bytes.copy_from_slice(&v.to_le_bytes());
-        }
+    #[inline]
+    fn take_one(bytes: &[u8]) -> Self {
+        f64::from_le_bytes(bytes.try_into().expect("eight bytes"))
     }
 
-    #[inline]
-    fn take(bytes: &[u8]) -> Self {
-        f64::from_le_bytes(bytes.try_into().expect("eight bytes"))
+    fn zeros(count: usize) -> Vec<Self> {
+        vector::zeros(count)
+    }
+
+    fn sub_into(out: &mut [Self], a: &[Self], b: &[Self]) {
+        vector::sub_into(out, a, b);
+    }
+
+    fn axpy(y: &mut [Self], a: f64, x: &[Self]) {
+        vector::axpy(y, a, x);
+    }
+
+    fn scale_add(y: &mut [Self], a: f64, x: &[Self]) {
+        vector::scale_add(y, a, x);
+    }
+
+    fn apply(memory: &mut [Self], value: &mut [Self], a: f64) {
+        apply_f64(memory, value, a);
+    }
+
+    fn norm2_squared(x: &[Self]) -> f64 {
+        vector::norm2_squared(x)
+    }
+
+    fn norm_inf(x: &[Self]) -> f64 {
+        vector::norm_inf(x)
+    }
+
+    fn add_to(sum: &mut ExactSum, x: &[Self], weight: f64) -> Result<()> {
+        sum.add(x, weight)
     }
 }
 
@@ -109,17 +160,42 @@ impl Scalar for f32 {
         scale_levels_f32(levels, step, out);
     }
 
-    fn put_all(x: &[Self], out: &mut Vec<u8>) {
-        let start = out.len();
-        out.resize(start + x.len() * Self::WIDTH, 0);
-        for (bytes, v) in out[start..].chunks_exact_mut(Self::WIDTH).zip(x) {
-            bytes.copy_from_slice(&v.to_le_bytes());
-        }
+    #[inline]
+    fn take_one(bytes: &[u8]) -> Self {
+        f32::from_le_bytes(bytes.try_into().expect("four bytes"))
     }
 
-    #[inline]
-    fn take(bytes: &[u8]) -> Self {
-        f32::from_le_bytes(bytes.try_into().expect("four bytes"))
+    fn zeros(count: usize) -> Vec<Self> {
+        vec![0.0; count]
+    }
+
+    fn sub_into(out: &mut [Self], a: &[Self], b: &[Self]) {
+        sub_into_f32(out, a, b);
+    }
+
+    fn axpy(y: &mut [Self], a: f64, x: &[Self]) {
+        axpy_f32(y, a, x);
+    }
+
+    fn scale_add(y: &mut [Self], a: f64, x: &[Self]) {
+        scale_add_f32(y, a, x);
+    }
+
+    fn apply(memory: &mut [Self], value: &mut [Self], a: f64) {
+        apply_f32(memory, value, a);
+    }
+
+    fn norm2_squared(x: &[Self]) -> f64 {
+        let mut room = [0.0; BLOCK];
+        x.chunks(BLOCK).map(|x| vector::norm2_squared(Self::widen(x, &mut room))).sum()
+    }
+
+    fn norm_inf(x: &[Self]) -> f64 {
+        norm_inf_f32(x)
+    }
+
+    fn add_to(sum: &mut ExactSum, x: &[Self], weight: f64) -> Result<()> {
+        sum.add_f32(x, weight)
     }
 }
 
@@ -159,6 +235,62 @@ kernel! {
         for (out, level) in out.iter_mut().zip(levels) {
             *out = (f64::from(*level) * step) as f32;
         }
+    }
+}
+
+kernel! {
+    /// `ŵ = H + C(.)` in the place of the value, and `H += alpha C(.)`, in one pass over both.
+    fn apply_f64(memory: &mut [f64], value: &mut [f64], alpha: f64) {
+        for (m, v) in memory.iter_mut().zip(value) {
+            let before = *m;
+            *m += alpha * *v;
+            *v += before;
+        }
+    }
+}
+
+kernel! {
+    fn apply_f32(memory: &mut [f32], value: &mut [f32], alpha: f64) {
+        for (m, v) in memory.iter_mut().zip(value) {
+            let before = *m;
+            *m = (f64::from(before) + alpha * f64::from(*v)) as f32;
+            *v += before;
+        }
+    }
+}
+
+kernel! {
+    fn sub_into_f32(out: &mut [f32], a: &[f32], b: &[f32]) {
+        assert!(out.len() == a.len() && a.len() == b.len(), "lengths differ");
+        for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
+            *out = a - b;
+        }
+    }
+}
+
+kernel! {
+    fn axpy_f32(y: &mut [f32], a: f64, x: &[f32]) {
+        assert_eq!(y.len(), x.len(), "lengths differ");
+        for (y, x) in y.iter_mut().zip(x) {
+            *y = (f64::from(*y) + a * f64::from(*x)) as f32;
+        }
+    }
+}
+
+kernel! {
+    fn scale_add_f32(y: &mut [f32], a: f64, x: &[f32]) {
+        assert_eq!(y.len(), x.len(), "lengths differ");
+        for (y, x) in y.iter_mut().zip(x) {
+            *y = (f64::from(*x) + a * f64::from(*y)) as f32;
+        }
+    }
+}
+
+kernel! {
+    fn norm_inf_f32(x: &[f32]) -> f64 {
+        // Without their sign bit, floating-point numbers are ordered like integers, NaN last.
+        let largest = x.iter().fold(0, |largest, x| x.abs().to_bits().max(largest));
+        f64::from(f32::from_bits(largest))
     }
 }
 

@@ -8,7 +8,7 @@ use std::thread::LocalKey;
 const KEPT_MAX: usize = 1 << 15;
 
 /// Numbers that a thread keeps a vector of.
-pub(crate) trait Scratch: Copy + Default + 'static {
+pub trait Scratch: Copy + Default + 'static {
     fn kept() -> &'static LocalKey<Cell<Vec<Self>>>;
 }
 
@@ -16,6 +16,7 @@ thread_local! {
     static LEVELS: Cell<Vec<i16>> = const { Cell::new(Vec::new()) };
     static WORDS: Cell<Vec<u64>> = const { Cell::new(Vec::new()) };
     static NUMBERS: Cell<Vec<f64>> = const { Cell::new(Vec::new()) };
+    static NARROW: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
 }
 
 impl Scratch for i16 {
@@ -27,6 +28,12 @@ impl Scratch for i16 {
 impl Scratch for u64 {
     fn kept() -> &'static LocalKey<Cell<Vec<Self>>> {
         &WORDS
+    }
+}
+
+impl Scratch for f32 {
+    fn kept() -> &'static LocalKey<Cell<Vec<Self>>> {
+        &NARROW
     }
 }
 

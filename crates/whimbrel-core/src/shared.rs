@@ -28,9 +28,9 @@ struct Encoded {
 pub struct Shared<T>(Source<T>);
 
 enum Source<T> {
-    /// Made by the sender, or received in the sender's process.
+    /// Made by the sender for many, or received in the sender's process.
     Encoded(Tail),
-    /// Read from a whole message.
+    /// Read from a whole message, or made for one recipient.
     Decoded(Arc<T>),
 }
 
@@ -132,11 +132,27 @@ impl<T: Wire + Send + Sync + 'static> Shared<T> {
         Self(Source::Encoded(Tail::new(value.to_bytes())))
     }
 
+    /// A value of the same kind that only one recipient gets: its bytes are the recipient's own.
+    pub fn alone(value: T) -> Self {
+        Self(Source::Decoded(Arc::new(value)))
+    }
+
     /// The value; an error where its bytes are no such value.
     pub fn get(&self) -> Result<Arc<T>> {
         match &self.0 {
             Source::Encoded(tail) => tail.value(),
             Source::Decoded(value) => Ok(value.clone()),
+        }
+    }
+
+    /// The value itself, copied where others hold it too.
+    pub fn into_value(self) -> Result<T>
+    where
+        T: Clone,
+    {
+        match self.0 {
+            Source::Encoded(tail) => tail.value::<T>().map(Arc::unwrap_or_clone),
+            Source::Decoded(value) => Ok(Arc::unwrap_or_clone(value)),
         }
     }
 
@@ -169,8 +185,14 @@ impl<T: Wire + Send + Sync + 'static> Wire for Shared<T> {
         Ok(Self(Source::Decoded(Arc::new(T::take(from)?))))
     }
 
-    fn put_parts(&self, _: &mut Vec<u8>) -> Option<Tail> {
-        Some(self.tail())
+    fn put_parts(&self, head: &mut Vec<u8>) -> Option<Tail> {
+        match &self.0 {
+            Source::Encoded(tail) => Some(tail.clone()),
+            Source::Decoded(value) => {
+                value.put(head);
+                None
+            }
+        }
     }
 
     fn take_parts(head: &mut &[u8], tail: Option<&Tail>) -> Result<Self> {
@@ -243,6 +265,15 @@ mod tests {
         let whole: Down = Message::from(downs[0].to_bytes()).read().unwrap();
         assert_eq!(whole, downs[0]);
         assert_eq!(whole.state.tail().bytes(), state.tail().bytes());
+    }
+
+    #[test]
+    fn a_value_for_one_recipient_is_part_of_its_own_bytes() {
+        let down = Down { own: 1, state: Shared::alone(Counted(9)) };
+        let mut head = Vec::new();
+        assert!(down.state.put_parts(&mut head).is_none());
+        assert_eq!(head, Counted(9).to_bytes());
+        assert_eq!(down.state.into_value().unwrap(), Counted(9));
     }
 
     #[test]

@@ -31,6 +31,9 @@ const STEP: i32 = 28;
 const TOP_MAX: i32 = 34;
 const TOP_MIN: i32 = -36;
 
+/// Narrow numbers widened at a time.
+const BLOCK: usize = 512;
+
 /// An exact, order-independent sum of weighted vectors.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExactSum {
@@ -84,6 +87,31 @@ impl ExactSum {
             let top = self.raise_to(top_of(f64::from_bits(largest)));
             let [a, b, c, d] = &mut self.bins;
             add_pieces(a, b, c, d, x, weight, rounders(top));
+        }
+        Ok(())
+    }
+
+    /// [`add`](Self::add) for narrow numbers, which are widened block by block.
+    pub fn add_f32(&mut self, x: &[f32], weight: f64) -> Result<()> {
+        self.check_len(x.len())?;
+        let count = self.checked_count(1)?;
+        let mut room = [0.0; BLOCK];
+        let largest = x.chunks(BLOCK).map(|x| largest_product_bits(widen(x, &mut room), weight));
+        let largest = largest.max().unwrap_or(0);
+        if largest >= MAGNITUDE_MAX.to_bits() {
+            let wide: Vec<f64> = x.iter().copied().map(f64::from).collect();
+            return Err(too_large(&wide, weight));
+        }
+        self.count = count;
+        if largest > 0 {
+            let rounders = rounders(self.raise_to(top_of(f64::from_bits(largest))));
+            let [a, b, c, d] = &mut self.bins;
+            for (n, x) in x.chunks(BLOCK).enumerate() {
+                let at = n * BLOCK..n * BLOCK + x.len();
+                let [a, b] = [&mut a[at.clone()], &mut b[at.clone()]];
+                let [c, d] = [&mut c[at.clone()], &mut d[at]];
+                add_pieces(a, b, c, d, widen(x, &mut room), weight, rounders);
+            }
         }
         Ok(())
     }
@@ -221,6 +249,13 @@ impl ExactSum {
     }
 }
 
+fn widen<'a>(x: &[f32], room: &'a mut [f64; BLOCK]) -> &'a [f64] {
+    for (wide, narrow) in room.iter_mut().zip(x) {
+        *wide = f64::from(*narrow);
+    }
+    &room[..x.len()]
+}
+
 /// The rung of the first bin for addends up to `largest`: the lowest one with
 /// `2 largest < 2^(28 (top + 1))`, so that nothing is left for a bin above.
 fn top_of(largest: f64) -> i32 {
@@ -339,6 +374,26 @@ mod tests {
         assert!(sparse.add_at(&[1], &[1.0, 2.0], 1.0).is_err());
         assert!(sparse.add_at(&[1], &[f64::NAN], 1.0).is_err());
         assert_eq!(sparse, before);
+    }
+
+    #[test]
+    fn narrow_addends_are_those_of_the_widened_vector() {
+        let mut stream = Key::root(4).stream();
+        let (mut narrow, mut wide) = (ExactSum::new(1300), ExactSum::new(1300));
+        for weight in [0.3, 2.0, 1e-9] {
+            let x: Vec<f32> = (0..1300).map(|_| stream.normal() as f32).collect();
+            narrow.add_f32(&x, weight).unwrap();
+            wide.add(&x.iter().copied().map(f64::from).collect::<Vec<_>>(), weight).unwrap();
+        }
+        assert_eq!(narrow, wide);
+        let before = narrow.clone();
+        for bad in [f32::NAN, f32::INFINITY] {
+            let mut x = vec![1.0f32; 1300];
+            x[700] = bad;
+            assert!(narrow.add_f32(&x, 1.0).is_err());
+        }
+        assert!(narrow.add_f32(&[1.0], 1.0).is_err());
+        assert_eq!(narrow, before);
     }
 
     /// A fixed-point number wide enough for any sum of `f64`: whole multiples of `2^-1074` in

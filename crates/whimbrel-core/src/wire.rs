@@ -264,6 +264,16 @@ macro_rules! wire {
             }
         }
     };
+    ($name:ident<$($type:ident: $bound:path),+> { $($field:ident),* $(,)? }) => {
+        impl<$($type: $bound),+> $crate::Wire for $name<$($type),+> {
+            fn put(&self, out: &mut Vec<u8>) {
+                $($crate::Wire::put(&self.$field, out);)*
+            }
+            fn take(from: &mut &[u8]) -> $crate::Result<Self> {
+                Ok(Self { $($field: $crate::Wire::take(from)?),* })
+            }
+        }
+    };
     ($name:ident { $($field:ident),* $(,)? }) => {
         impl $crate::Wire for $name {
             fn put(&self, out: &mut Vec<u8>) {

@@ -8,7 +8,7 @@ pub mod uplink;
 
 pub use downlink::{
     DownClient, DownFold, DownMessage, DownPeer, DownRule, DownServer, Downlink, Feedback,
-    Memories, Spread, blocks_omega,
+    Memories, SharedMessages, Spread, blocks_omega,
 };
 pub use uplink::{UpClient, UpFold, UpRule, UpServer, Uplink, em_alpha, gradient_alpha};
 

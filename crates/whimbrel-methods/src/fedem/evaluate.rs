@@ -34,28 +34,23 @@ impl<M: LatentModel> Judge for Em<M> {
         Ok(Ask { s_hat: global.s_hat.clone(), theta: global.theta.clone() })
     }
 
-    /// Memories tend to `h_i(Ŝ_k)`                                          (C.4, App. E.7)
-    fn answer(
-        &self,
-        ask: &Ask,
-        _: &Own,
-        data: &M::Data,
-        terms: &Terms,
-    ) -> Result<(Answer, Option<Vec<f64>>)> {
+    fn answer(&self, ask: &Ask, _: &Own, data: &M::Data) -> Result<Answer> {
         let theta = self.model.from_vector(&ask.theta)?;
         let mut statistic = vec![0.0; self.model.statistic_len()];
         let log_likelihood = match self.model.window(data, 0, self.model.rows(data))? {
             Some(window) => self.model.expect(&theta, &window, Rows::All, &mut statistic)?,
             None => self.model.expect(&theta, data, Rows::All, &mut statistic)?,
         };
-        let limit = terms.has_memory().then(|| {
-            let mut limit = statistic.clone();
-            if self.form != Form::Lean {
-                vector::axpy(&mut limit, -1.0, &ask.s_hat);
-            }
-            limit
-        });
-        Ok((Answer { statistic, log_likelihood }, limit))
+        Ok(Answer { statistic, log_likelihood })
+    }
+
+    /// `h_i(Ŝ_k)`, or `s̄_i(T(Ŝ_k))` in the lean form                       (C.4, App. E.7)
+    fn memory_limit(&self, ask: &Ask, answer: &Answer, _: &M::Data) -> Result<Option<Vec<f64>>> {
+        let mut limit = answer.statistic.clone();
+        if self.form != Form::Lean {
+            vector::axpy(&mut limit, -1.0, &ask.s_hat);
+        }
+        Ok(Some(limit))
     }
 
     fn check(&self, id: ClientId, answer: &Answer) -> Result<()> {

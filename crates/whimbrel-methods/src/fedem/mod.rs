@@ -120,6 +120,7 @@ pub struct Em<M: LatentModel> {
 }
 
 impl<M: LatentModel> Oracle for Em<M> {
+    type Number = f64;
     type Data = M::Data;
     type Own = Own;
     type Global = Global;

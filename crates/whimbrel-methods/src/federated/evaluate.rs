@@ -1,42 +1,46 @@
 //! Evaluations: the judge's metrics and those of the channels.
 
-use super::held_out;
-use super::{Answer, Client, ExchangeKind, Federated, Judge, Peer, Server};
+use super::{Answer, ExchangeKind, Federated, Judge, held_out};
 use crate::measures;
 use crate::settings::{check_figures, check_rows};
+use whimbrel_codec::Scalar;
 use whimbrel_codec::channel::DownRule;
 use whimbrel_core::declare::Measure;
 use whimbrel_core::method::{Disclosure, Evaluate, Exposure, Metric, MetricValue};
-use whimbrel_core::{ClientId, Error, Result, sum::ExactSum, vector};
+use whimbrel_core::{ClientId, Error, Result, sum::ExactSum};
 
 impl<O: Judge> Evaluate for Federated<O> {
     type Ask = O::Ask;
     type Answer = Answer<O::Answer>;
 
-    fn ask(&self, server: &Server<O::Global>) -> Result<O::Ask> {
+    fn ask(&self, server: &Self::Server) -> Result<O::Ask> {
         self.oracle.ask(&server.global, &self.terms)
     }
 
     fn answer(
         &self,
-        client: &Client<O::Own>,
+        client: &Self::Client,
         ask: &O::Ask,
         data: &Self::Data,
     ) -> Result<Self::Answer> {
         let train = &data.train;
-        let (answer, limit) = self.oracle.answer(ask, &client.own, train, &self.terms)?;
+        let answer = self.oracle.answer(ask, &client.own, train)?;
+        let limit = match self.terms.has_memory() {
+            true => self.oracle.memory_limit(ask, &answer, train)?,
+            false => None,
+        };
         // ||h_i − its limit||²
         let memory_gap2 = limit.map(|mut gap| {
             if !client.up.kept.is_empty() {
-                vector::axpy(&mut gap, -1.0, &client.up.kept);
+                O::Number::axpy(&mut gap, -1.0, &client.up.kept);
             }
-            vector::norm2_squared(&gap)
+            O::Number::norm2_squared(&gap)
         });
         let parts = held_out::scores(&self.oracle, ask, data)?;
         Ok(Answer { rows: self.oracle.rows(train), answer, memory_gap2, parts })
     }
 
-    fn check(&self, id: ClientId, peer: &Peer<O::Record>, answer: &Self::Answer) -> Result<()> {
+    fn check(&self, id: ClientId, peer: &Self::Peer, answer: &Self::Answer) -> Result<()> {
         check_rows(id, answer.rows, peer.rows)?;
         check_figures(id, answer.memory_gap2.as_slice())?;
         held_out::check(id, answer.rows, self.oracle.scores().len(), &answer.parts)?;
@@ -64,7 +68,7 @@ impl<O: Judge> Evaluate for Federated<O> {
 
     fn conclude(
         &self,
-        server: &Server<O::Global>,
+        server: &Self::Server,
         answers: &mut dyn Iterator<Item = (ClientId, Self::Answer)>,
     ) -> Result<Vec<Metric>> {
         let (mut clients, mut gaps, mut gap_count) = (0, ExactSum::new(1), 0);

@@ -4,7 +4,8 @@ use super::state::{Client, Down, Enrolment, ExchangeKind, Fold, Peer, Server, Up
 use super::{Context, Federated, Member, Oracle, Received, Split};
 use crate::settings::Budget;
 use std::borrow::Cow;
-use whimbrel_codec::channel::{DownMessage, Uplink};
+use whimbrel_codec::Scalar;
+use whimbrel_codec::channel::{DownMessage, SharedMessages, Uplink};
 use whimbrel_core::method::{Artifact, Cohort, Disclosure, Method, Next, Sender};
 use whimbrel_core::{ClientId, Error, Key, Result, vector};
 
@@ -14,7 +15,7 @@ impl<O: Oracle> Federated<O> {
         &self.terms.uplinks[0]
     }
 
-    pub(super) fn context(&self, server: &Server<O::Global>) -> Context {
+    pub(super) fn context(&self, server: &Server<O::Global, O::Number>) -> Context {
         let first = self.oracle.first_question(&server.global).is_some();
         Context {
             kind: server.kind,
@@ -33,7 +34,7 @@ impl<O: Oracle> Federated<O> {
         &self,
         data: &O::Data,
         key: Key,
-    ) -> Result<(Client<O::Own>, Enrolment<O::Summary>)> {
+    ) -> Result<(<Self as Method>::Client, <Self as Method>::Summary)> {
         let (own, summary) = self.oracle.enroll(data, key)?;
         let (up, down) = (self.terms.up_client(), self.terms.downlink.client());
         Ok((Client { up, down, own }, Enrolment { rows: self.oracle.rows(data), summary }))
@@ -42,13 +43,13 @@ impl<O: Oracle> Federated<O> {
 
 impl<O: Oracle> Method for Federated<O> {
     type Data = Split<O::Data>;
-    type Server = Server<O::Global>;
-    type Peer = Peer<O::Record>;
-    type Client = Client<O::Own>;
+    type Server = Server<O::Global, O::Number>;
+    type Peer = Peer<O::Record, O::Number>;
+    type Client = Client<O::Own, O::Number>;
     type Summary = Enrolment<O::Summary>;
-    type Down = Down<O::Note, O::Private>;
+    type Down = Down<O::Note, O::Private, O::Number>;
     type Up = Up;
-    type Broadcast = ();
+    type Broadcast = SharedMessages<O::Number>;
     type Fold = Fold;
 
     fn enroll(&self, data: &Self::Data, key: Key) -> Result<(Self::Client, Self::Summary)> {
@@ -102,7 +103,10 @@ impl<O: Oracle> Method for Federated<O> {
         server.rows += rows;
         server.clients += 1;
         if let Some(h_0) = self.terms.given_memory() {
-            vector::axpy(&mut server.up.memory_sum, weight, h_0);
+            // As wide as the client holds it.
+            for (sum, h) in server.up.memory_sum.iter_mut().zip(h_0) {
+                *sum += weight * O::Number::narrow(*h).wide();
+            }
         }
         let uplink = self.terms.own_uplinks.get(&id.0).copied().unwrap_or(0);
         let down = self.terms.downlink.admit(&mut server.down, id);
@@ -122,14 +126,14 @@ impl<O: Oracle> Method for Federated<O> {
         }
     }
 
-    fn broadcast(&self, _: &Self::Server) -> Result<()> {
-        Ok(())
+    fn broadcast(&self, server: &Self::Server) -> Result<Self::Broadcast> {
+        Ok(self.terms.downlink.shared_messages(&server.down))
     }
 
     fn downlink(
         &self,
         server: &Self::Server,
-        (): &(),
+        broadcast: &Self::Broadcast,
         peer: &Self::Peer,
         _: Key,
     ) -> Result<(Self::Peer, Self::Down)> {
@@ -140,11 +144,11 @@ impl<O: Oracle> Method for Federated<O> {
             ExchangeKind::FirstState => {
                 let question = self.oracle.first_question(&server.global);
                 let question = question.ok_or_else(no_first_exchange)?;
-                (peer.down.clone(), DownMessage::whole(&question))
+                (peer.down.clone(), broadcast.get(0, || DownMessage::whole(&question)))
             }
             ExchangeKind::OpenMemories | ExchangeKind::Round => {
                 let published = self.oracle.published(&server.global);
-                self.terms.downlink.send(&server.down, &peer.down, &published)?
+                self.terms.downlink.send_shared(&server.down, broadcast, &peer.down, &published)?
             }
         };
         let note = self.oracle.note(&server.global, &context);
@@ -159,15 +163,15 @@ impl<O: Oracle> Method for Federated<O> {
         data: &Self::Data,
         key: Key,
     ) -> Result<(Self::Client, Up)> {
-        let kind = down.kind;
+        let (kind, message) = (down.kind, down.state.get()?);
         // ŵ_i = H_i + C_dwn(w − H_i), H_i += α_dwn C_dwn(.)
         let (down_end, state) = match kind {
             ExchangeKind::FirstState => {
-                let whole = down.state.state();
+                let whole = message.state();
                 let whole = whole.ok_or_else(|| Error::peer("the first question is missing"))?;
                 (client.down.clone(), Cow::Borrowed(whole))
             }
-            _ => self.terms.downlink.receive(&client.down, &down.state)?,
+            _ => self.terms.downlink.receive(&client.down, &message)?,
         };
         let uplink = self.terms.uplinks.get(usize::from(down.uplink));
         let uplink = uplink
@@ -198,10 +202,10 @@ impl<O: Oracle> Method for Federated<O> {
         let peer = from.peer;
         let uplink = &self.terms.uplinks[usize::from(peer.uplink)];
         if fold.kind == ExchangeKind::Round {
-            uplink.absorb(&mut fold.up, peer.weight, from.inclusion, &up.packet)?;
+            uplink.absorb::<O::Number>(&mut fold.up, peer.weight, from.inclusion, &up.packet)?;
             self.terms.downlink.absorb(&mut fold.down, &peer.down)?;
         } else {
-            uplink.absorb_opening(&mut fold.up, peer.weight, &up.packet)?;
+            uplink.absorb_opening::<O::Number>(&mut fold.up, peer.weight, &up.packet)?;
         }
         fold.rows_used += self.oracle.rows_used(peer.rows, &peer.record, fold.kind);
         Ok(())

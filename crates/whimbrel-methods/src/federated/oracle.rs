@@ -2,12 +2,16 @@
 
 use super::{ExchangeKind, Score, Terms};
 use std::borrow::Cow;
+use whimbrel_codec::Scalar;
 use whimbrel_core::declare::Measure;
 use whimbrel_core::method::{Artifact, Disclosure, Metric};
 use whimbrel_core::{ClientData, ClientId, Error, Key, Result, State, Wire};
 
 /// What a client computes, and how the server moves. Methods in call order.
 pub trait Oracle: Send + Sync + 'static {
+    /// The width of the published vector, of what goes up, and of memories: `f64` or `f32`. Sums over
+    /// clients are `f64`.
+    type Number: Scalar;
     /// What a client holds.
     type Data: Send + Sync + 'static;
     /// A client's own state; it never leaves the client.
@@ -44,7 +48,7 @@ pub trait Oracle: Send + Sync + 'static {
 
     /// What goes down, exactly, in a first exchange with everyone; none where the first state
     /// needs no exchange.
-    fn first_question<'a>(&self, _: &'a Self::Global) -> Option<Cow<'a, [f64]>> {
+    fn first_question<'a>(&self, _: &'a Self::Global) -> Option<Cow<'a, [Self::Number]>> {
         None
     }
     /// The first state, from the mean of everyone's values at the first question.
@@ -55,7 +59,7 @@ pub trait Oracle: Send + Sync + 'static {
     fn memories_opened(&self, _: &mut Self::Global, _mean: &[f64]) {}
 
     /// The vector that the downlink carries.
-    fn published<'a>(&self, global: &'a Self::Global) -> Cow<'a, [f64]>;
+    fn published<'a>(&self, global: &'a Self::Global) -> Cow<'a, [Self::Number]>;
     /// What every client of a round is told beside it.
     fn note(&self, _: &Self::Global, _: &Context) -> Option<Self::Note> {
         None
@@ -74,7 +78,7 @@ pub trait Oracle: Send + Sync + 'static {
         own: &Self::Own,
         data: &Self::Data,
         key: Key,
-    ) -> Result<(Self::Own, Vec<f64>)>;
+    ) -> Result<(Self::Own, Vec<Self::Number>)>;
     /// Rows that went into one upload of a client with so many: what epochs count.
     fn rows_used(&self, rows: u64, record: &Self::Record, kind: ExchangeKind) -> u64;
 
@@ -89,7 +93,7 @@ pub trait Oracle: Send + Sync + 'static {
     fn after_publish(
         &self,
         global: &mut Self::Global,
-        published: Vec<f64>,
+        published: Vec<Self::Number>,
         context: &Context,
     ) -> Result<()>;
 
@@ -111,14 +115,17 @@ pub trait Judge: Oracle {
 
     /// The question, from the global state.
     fn ask(&self, global: &Self::Global, terms: &Terms) -> Result<Self::Ask>;
-    /// A client's answer, and the limit of its uplink memory where there is one and it is known.
-    fn answer(
+    /// A client's answer.
+    fn answer(&self, ask: &Self::Ask, own: &Self::Own, data: &Self::Data) -> Result<Self::Answer>;
+    /// The limit of a client's uplink memory, where that is known; asked where there are memories.
+    fn memory_limit(
         &self,
-        ask: &Self::Ask,
-        own: &Self::Own,
-        data: &Self::Data,
-        terms: &Terms,
-    ) -> Result<(Self::Answer, Option<Vec<f64>>)>;
+        _: &Self::Ask,
+        _: &Self::Answer,
+        _: &Self::Data,
+    ) -> Result<Option<Vec<Self::Number>>> {
+        Ok(None)
+    }
     /// Refuses an answer with a value of another length or one that cannot be averaged.
     fn check(&self, id: ClientId, answer: &Self::Answer) -> Result<()>;
     /// A client's own loss.
@@ -161,7 +168,7 @@ pub struct Received<'a, O: Oracle + ?Sized> {
     /// The kind of exchange.
     pub kind: ExchangeKind,
     /// `ŵ_i`: the published vector as the downlink gives it, or the first question.
-    pub state: Cow<'a, [f64]>,
+    pub state: Cow<'a, [O::Number]>,
     /// What every client of the round was told.
     pub note: Option<&'a O::Note>,
     /// What it alone was told.

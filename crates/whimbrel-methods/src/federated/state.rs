@@ -1,12 +1,13 @@
 //! What every star-shaped method keeps and sends, around what its oracle keeps and sends.
 
 use super::PartScores;
-use whimbrel_codec::Packet;
 use whimbrel_codec::channel::{
     DownClient, DownFold, DownMessage, DownPeer, DownServer, Spread, UpClient, UpFold, UpServer,
 };
+use whimbrel_codec::{Packet, Scalar};
+use whimbrel_core::shared::Tail;
 use whimbrel_core::wire::{put_varint, take_varint};
-use whimbrel_core::{Error, Result, Wire, wire};
+use whimbrel_core::{Error, Result, Shared, Wire, wire};
 
 /// The kinds of exchange.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,7 +43,7 @@ impl Wire for ExchangeKind {
 
 /// The global state.
 #[derive(Clone, Debug)]
-pub struct Server<G> {
+pub struct Server<G, T = f64> {
     /// The kind of the next exchange.
     pub kind: ExchangeKind,
     /// Rounds done.
@@ -58,7 +59,7 @@ pub struct Server<G> {
     /// `Σ n_i h_i`.
     pub up: UpServer,
     /// The server's end of the downlink.
-    pub down: DownServer,
+    pub down: DownServer<T>,
     /// The squared norm of the last estimate.
     pub update_norm2: Option<f64>,
     /// `E||ŵ_i − w||²` and `E||w − H_i||²` of the last round.
@@ -69,7 +70,7 @@ pub struct Server<G> {
     pub ghost_bytes: u64,
 }
 
-impl<G> Server<G> {
+impl<G, T> Server<G, T> {
     /// Passes over the pooled rows.
     pub fn epoch(&self) -> f64 {
         self.rows_used as f64 / self.rows.max(1) as f64
@@ -78,7 +79,7 @@ impl<G> Server<G> {
 
 /// What the server remembers about one client.
 #[derive(Clone, Debug)]
-pub struct Peer<R> {
+pub struct Peer<R, T = f64> {
     /// `n_i`.
     pub weight: f64,
     /// Its rows.
@@ -88,16 +89,16 @@ pub struct Peer<R> {
     /// What the oracle remembers.
     pub record: R,
     /// The server's record of its downlink.
-    pub down: DownPeer,
+    pub down: DownPeer<T>,
 }
 
 /// What a client remembers.
 #[derive(Clone, Debug)]
-pub struct Client<W> {
+pub struct Client<W, T = f64> {
     /// `h_i` or `e_i`.
-    pub up: UpClient,
+    pub up: UpClient<T>,
     /// `H_i` or a replica.
-    pub down: DownClient,
+    pub down: DownClient<T>,
     /// What the oracle remembers: never leaves the client.
     pub own: W,
 }
@@ -113,17 +114,17 @@ pub struct Enrolment<S> {
 
 /// The message to a client.
 #[derive(Clone, Debug)]
-pub struct Down<N, P> {
+pub struct Down<N, P, T: Scalar = f64> {
     /// The kind of exchange.
     pub kind: ExchangeKind,
     /// Which uplink to answer on.
     pub uplink: u8,
     /// To everyone of the round.
     pub note: Option<N>,
-    /// What the downlink sends of the published state.
-    pub state: DownMessage,
     /// To this client alone.
     pub private: P,
+    /// What the downlink sends of the published vector; many clients get the same.
+    pub state: Shared<DownMessage<T>>,
 }
 
 /// The message from a client.
@@ -182,18 +183,7 @@ impl<A: Wire> Wire for Answer<A> {
     }
 }
 
-macro_rules! wire_of {
-    ($name:ident<$p:ident> { $($field:ident),* }) => {
-        impl<$p: Wire> Wire for $name<$p> {
-            fn put(&self, out: &mut Vec<u8>) { $(self.$field.put(out);)* }
-            fn take(from: &mut &[u8]) -> Result<Self> {
-                Ok(Self { $($field: Wire::take(from)?),* })
-            }
-        }
-    };
-}
-
-wire_of!(Server<G> {
+wire!(Server<G: Wire, T: Scalar> {
     kind,
     round,
     global,
@@ -207,28 +197,43 @@ wire_of!(Server<G> {
     rows_used,
     ghost_bytes
 });
-wire_of!(Peer<R> { weight, rows, uplink, record, down });
-wire_of!(Client<W> { up, down, own });
-wire_of!(Enrolment<S> { rows, summary });
+wire!(Peer<R: Wire, T: Scalar> { weight, rows, uplink, record, down });
+wire!(Client<W: Wire, T: Scalar> { up, down, own });
+wire!(Enrolment<S: Wire> { rows, summary });
 wire!(Up { kind, packet });
 wire!(Fold { kind, up, down, rows_used });
 
 /// Kind, uplink and whether there is a note share a byte.
-impl<N: Wire, P: Wire> Wire for Down<N, P> {
+impl<N: Wire, P: Wire, T: Scalar> Wire for Down<N, P, T> {
     fn put(&self, out: &mut Vec<u8>) {
+        self.put_head(out);
+        self.state.put(out);
+    }
+    fn take(from: &mut &[u8]) -> Result<Self> {
+        Self::take_parts(from, None)
+    }
+    fn put_parts(&self, head: &mut Vec<u8>) -> Option<Tail> {
+        self.put_head(head);
+        self.state.put_parts(head)
+    }
+    fn take_parts(head: &mut &[u8], tail: Option<&Tail>) -> Result<Self> {
+        let first = take_varint(head)?;
+        let uplink =
+            u8::try_from(first >> 3).map_err(|_| Error::peer("there is no such uplink"))?;
+        let kind = ExchangeKind::from_number((first & 3) as u8)?;
+        let note = (first & 4 != 0).then(|| N::take(head)).transpose()?;
+        let private = P::take(head)?;
+        Ok(Self { kind, uplink, note, private, state: Shared::take_tail(head, tail)? })
+    }
+}
+
+impl<N: Wire, P: Wire, T: Scalar> Down<N, P, T> {
+    fn put_head(&self, out: &mut Vec<u8>) {
         let noted = u64::from(self.note.is_some());
         put_varint(u64::from(self.uplink) << 3 | noted << 2 | self.kind as u64, out);
         if let Some(note) = &self.note {
             note.put(out);
         }
-        self.state.put(out);
         self.private.put(out);
-    }
-    fn take(from: &mut &[u8]) -> Result<Self> {
-        let head = take_varint(from)?;
-        let uplink = u8::try_from(head >> 3).map_err(|_| Error::peer("there is no such uplink"))?;
-        let kind = ExchangeKind::from_number((head & 3) as u8)?;
-        let note = (head & 4 != 0).then(|| N::take(from)).transpose()?;
-        Ok(Self { kind, uplink, note, state: Wire::take(from)?, private: P::take(from)? })
     }
 }

@@ -3,6 +3,7 @@
 use super::ExchangeKind;
 use crate::settings::{Budget, Weights};
 use std::collections::BTreeMap;
+use whimbrel_codec::Scalar;
 use whimbrel_codec::channel::{Downlink, UpClient, Uplink};
 
 /// How an oracle's vectors travel, how clients are weighted, and when the run ends.
@@ -53,9 +54,9 @@ impl Terms {
     }
 
     /// A client's end of its uplink at enrolment.
-    pub(super) fn up_client(&self) -> UpClient {
+    pub(super) fn up_client<T: Scalar>(&self) -> UpClient<T> {
         match self.given_memory() {
-            Some(h_0) => UpClient { kept: h_0.clone() },
+            Some(h_0) => UpClient { kept: h_0.iter().map(|h| T::narrow(*h)).collect() },
             None => self.uplinks[0].client(),
         }
     }

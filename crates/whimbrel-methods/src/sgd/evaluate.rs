@@ -38,25 +38,21 @@ impl Judge for Gradient {
         Ok(Ask { w: self.delivered(global), w_star: w_star.map(|r| r.w.clone()) })
     }
 
-    /// Memories tend to `∇F_i(w_*)`.
-    fn answer(
-        &self,
-        ask: &Ask,
-        (): &(),
-        data: &Examples,
-        _: &Terms,
-    ) -> Result<(Answer, Option<Vec<f64>>)> {
+    fn answer(&self, ask: &Ask, (): &(), data: &Examples) -> Result<Answer> {
         let mut gradient = vec![0.0; self.answered_len()];
         let loss = match gradient.is_empty() {
             true => self.problem.loss(&ask.w, data)?,
             false => self.problem.gradient(&ask.w, data, Rows::All, &mut gradient)?,
         };
-        let limit = ask.w_star.as_ref().map(|w_star| -> Result<_> {
-            let mut limit = vec![0.0; self.dimension];
-            self.problem.gradient(w_star, data, Rows::All, &mut limit)?;
-            Ok(limit)
-        });
-        Ok((Answer { loss, gradient }, limit.transpose()?))
+        Ok(Answer { loss, gradient })
+    }
+
+    /// `∇F_i(w_*)`
+    fn memory_limit(&self, ask: &Ask, _: &Answer, data: &Examples) -> Result<Option<Vec<f64>>> {
+        let Some(w_star) = &ask.w_star else { return Ok(None) };
+        let mut limit = vec![0.0; self.dimension];
+        self.problem.gradient(w_star, data, Rows::All, &mut limit)?;
+        Ok(Some(limit))
     }
 
     fn check(&self, id: ClientId, answer: &Answer) -> Result<()> {

@@ -89,6 +89,7 @@ pub struct Reference {
 }
 
 impl Oracle for Gradient {
+    type Number = f64;
     type Data = Examples;
     type Own = ();
     type Global = Global;

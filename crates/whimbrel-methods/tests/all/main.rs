@@ -19,3 +19,4 @@ mod selection;
 mod sgd;
 mod theory;
 mod variance;
+mod widths;

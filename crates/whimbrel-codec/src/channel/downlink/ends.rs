@@ -1,47 +1,47 @@
 //! What the two ends of a downlink keep, and what a round tells the server about them.
 
 use super::Track;
-use crate::Packet;
+use crate::{Packet, Scalar};
 use whimbrel_core::sum::ExactSum;
-use whimbrel_core::{Key, vector, wire};
+use whimbrel_core::{Key, wire};
 
 /// What the server keeps once.
 #[derive(Clone, Debug, PartialEq)]
-pub struct DownServer {
+pub struct DownServer<T = f64> {
     /// Where the next messages draw from.
     pub(super) key: Key,
-    pub(super) tracks: Vec<Track>,
+    pub(super) tracks: Vec<Track<T>>,
     /// `E` of error feedback.
-    pub(super) error: Vec<f64>,
+    pub(super) error: Vec<T>,
     /// The state before the last step (detached, ghost).
-    pub(super) previous: Vec<f64>,
+    pub(super) previous: Vec<T>,
     /// The last ghost's base and packet.
-    pub(super) ghost: Option<(Vec<f64>, Packet)>,
+    pub(super) ghost: Option<(Vec<T>, Packet)>,
     /// How far that packet leaves clients from the state.
     pub(super) ghost_spread: Option<Spread>,
-    pub(super) single: Option<Single>,
+    pub(super) single: Option<Single<T>>,
 }
 
 /// The server's end of one mean memory.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Single {
+pub(super) struct Single<T> {
     /// `Σ H_i` over everyone enrolled.
     pub(super) sum: Vec<f64>,
     pub(super) clients: f64,
     /// The mean at the last reset: what a client that was absent starts from.
-    pub(super) reset_to: Vec<f64>,
+    pub(super) reset_to: Vec<T>,
     pub(super) resets: u32,
     pub(super) rounds: u32,
 }
 
 /// What the server keeps per client.
 #[derive(Clone, Debug, PartialEq, Default)]
-pub struct DownPeer {
+pub struct DownPeer<T = f64> {
     pub(super) id: u32,
     /// Messages of its track that it holds, or resets it has seen; none before first contact.
     pub(super) version: Option<u64>,
     /// `H_i`, where each client has its own on both ends.
-    pub(super) memory: Vec<f64>,
+    pub(super) memory: Vec<T>,
     /// The last packet, where the server sums what clients decode.
     pub(super) sent: Option<Packet>,
     /// How far the last message left the client from the server's state, where that is known.
@@ -50,8 +50,8 @@ pub struct DownPeer {
 
 /// What the client keeps: its replica or memory.
 #[derive(Clone, Debug, PartialEq, Default)]
-pub struct DownClient {
-    pub(super) memory: Vec<f64>,
+pub struct DownClient<T = f64> {
+    pub(super) memory: Vec<T>,
 }
 
 /// What accepted uploads say about the messages that went down.
@@ -83,20 +83,21 @@ pub struct Spread {
 
 wire!(Spread { local2, memory2 });
 
-wire!(DownServer { key, tracks, error, previous, ghost, ghost_spread, single });
-wire!(Single { sum, clients, reset_to, resets, rounds });
-wire!(DownPeer { id, version, memory, sent, spread });
-wire!(DownClient { memory });
+wire!(DownServer<T: Scalar> { key, tracks, error, previous, ghost, ghost_spread, single });
+wire!(Single<T: Scalar> { sum, clients, reset_to, resets, rounds });
+wire!(DownPeer<T: Scalar> { id, version, memory, sent, spread });
+wire!(DownClient<T: Scalar> { memory });
 wire!(DownFold { groups, sent, spread, spread_count, memory_count, count });
 
-impl Single {
-    pub(super) fn mean(&self) -> Vec<f64> {
-        self.sum.iter().map(|s| s / self.clients).collect()
+impl<T: Scalar> Single<T> {
+    pub(super) fn mean(&self) -> Vec<T> {
+        self.sum.iter().map(|s| T::narrow(s / self.clients)).collect()
     }
 }
 
 /// From `w − H` and what was sent of it.
-pub(super) fn spread(omega: &[f64], value: &[f64]) -> Spread {
-    let local2 = omega.iter().zip(value).map(|(o, v)| (v - o) * (v - o)).sum();
-    Spread { local2, memory2: Some(vector::norm2_squared(omega)) }
+pub(super) fn spread<T: Scalar>(omega: &[T], value: &[T]) -> Spread {
+    let gap = |(o, v): (&T, &T)| v.wide() - o.wide();
+    let local2 = omega.iter().zip(value).map(gap).map(|gap| gap * gap).sum();
+    Spread { local2, memory2: Some(T::norm2_squared(omega)) }
 }

@@ -1,20 +1,21 @@
 //! One message to one client.
 
-use crate::Packet;
+use crate::{Packet, Scalar};
+use std::sync::OnceLock;
 use whimbrel_core::wire::{put_varint, take_varint};
-use whimbrel_core::{Error, Result, Wire};
+use whimbrel_core::{Error, Result, Shared, Wire};
 
 /// A whole state (first contact, catch-up, exact channels), then the packets that follow it.
 #[derive(Clone, Debug, PartialEq, Default)]
-pub struct DownMessage {
-    whole: Option<Vec<f64>>,
+pub struct DownMessage<T = f64> {
+    whole: Option<Vec<T>>,
     steps: Vec<Packet>,
     codec: u8,
 }
 
-impl DownMessage {
+impl<T: Scalar> DownMessage<T> {
     /// A whole state.
-    pub fn whole(state: &[f64]) -> Self {
+    pub fn whole(state: &[T]) -> Self {
         Self { whole: Some(state.to_vec()), ..Self::default() }
     }
 
@@ -43,7 +44,7 @@ impl DownMessage {
     }
 
     /// The whole state, where there is one.
-    pub fn state(&self) -> Option<&[f64]> {
+    pub fn state(&self) -> Option<&[T]> {
         self.whole.as_deref()
     }
 
@@ -57,9 +58,32 @@ impl DownMessage {
     }
 }
 
+/// Messages of one exchange that several clients get, each made and encoded when the first of them
+/// asks for it.
+pub struct SharedMessages<T: Scalar = f64>(Vec<OnceLock<Shared<DownMessage<T>>>>);
+
+impl<T: Scalar> SharedMessages<T> {
+    /// Room for so many different messages.
+    pub fn new(count: usize) -> Self {
+        Self((0..count).map(|_| OnceLock::new()).collect())
+    }
+
+    /// The message of that number; one for its recipient alone where there is no such number.
+    pub fn get(
+        &self,
+        number: usize,
+        make: impl FnOnce() -> DownMessage<T>,
+    ) -> Shared<DownMessage<T>> {
+        match self.0.get(number) {
+            Some(message) => message.get_or_init(|| Shared::new(&make())).clone(),
+            None => Shared::alone(make()),
+        }
+    }
+}
+
 /// One number holds how many packets there are, whether a whole state comes first, and whether a
 /// codec's number follows: a byte in nearly every message.
-impl Wire for DownMessage {
+impl<T: Scalar> Wire for DownMessage<T> {
     fn put(&self, out: &mut Vec<u8>) {
         let flags = u64::from(self.whole.is_some()) | u64::from(self.codec > 0) << 1;
         put_varint((self.steps.len() as u64) << 2 | flags, out);

@@ -17,6 +17,7 @@
 //! is the same case. A shared or group memory advances in rounds in which an upload of one of its
 //! clients was accepted, a client's own memory when its own was: both ends always agree.
 
+mod compress;
 mod ends;
 mod message;
 mod rule;
@@ -24,17 +25,19 @@ mod rule;
 mod tests;
 mod track;
 
+pub use compress::blocks_omega;
 pub use ends::{DownClient, DownFold, DownPeer, DownServer, Spread};
-pub use message::DownMessage;
+pub use message::{DownMessage, SharedMessages};
 pub use rule::{DownRule, Feedback, Memories};
 pub use track::Track;
 
-use crate::{Codec, Packet};
+use crate::{Codec, Scalar};
+use compress::{add_wide, difference};
 use ends::{Single, spread};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use whimbrel_core::sum::ExactSum;
-use whimbrel_core::{ClientId, Error, Key, Result, Wire, kernel, vector};
+use whimbrel_core::{ClientId, Error, Key, Result, Shared, vector};
 
 /// How the server's state travels down.
 #[derive(Clone, Debug, PartialEq)]
@@ -182,7 +185,7 @@ impl Downlink {
     }
 
     /// The server's end, for a first state.
-    pub fn server(&self, state: &[f64]) -> DownServer {
+    pub fn server<T: Scalar>(&self, state: &[T]) -> DownServer<T> {
         let tracks = match self.rule {
             DownRule::Degraded { .. } | DownRule::Detached => 1,
             DownRule::Preserved { memories: Memories::Groups(groups), .. } => groups,
@@ -209,27 +212,27 @@ impl Downlink {
     }
 
     /// Starts over from a state: whoever is enrolled stays so and is sent the whole state next.
-    pub fn restart(&self, end: &mut DownServer, state: &[f64]) {
+    pub fn restart<T: Scalar>(&self, end: &mut DownServer<T>, state: &[T]) {
         let clients = end.single.as_ref().map_or(0.0, |single| single.clients);
         *end = self.server(state);
         if let Some(single) = &mut end.single {
             single.clients = clients;
-            vector::axpy(&mut single.sum, clients, state);
+            add_wide(&mut single.sum, clients, state);
         }
     }
 
     /// The server's record of one client; the server's end takes note of it.
-    pub fn admit(&self, end: &mut DownServer, id: ClientId) -> DownPeer {
+    pub fn admit<T: Scalar>(&self, end: &mut DownServer<T>, id: ClientId) -> DownPeer<T> {
         if let Some(single) = &mut end.single {
             // A client that has not been heard yet starts from the last reset.
             single.clients += 1.0;
-            vector::axpy(&mut single.sum, 1.0, &single.reset_to);
+            add_wide(&mut single.sum, 1.0, &single.reset_to);
         }
         DownPeer { id: id.0, ..DownPeer::default() }
     }
 
     /// The client's end.
-    pub fn client(&self) -> DownClient {
+    pub fn client<T: Scalar>(&self) -> DownClient<T> {
         DownClient::default()
     }
 
@@ -248,7 +251,7 @@ impl Downlink {
     }
 
     /// Notes that the upload of a client was accepted; `peer` is the record staged for it.
-    pub fn absorb(&self, fold: &mut DownFold, peer: &DownPeer) -> Result<()> {
+    pub fn absorb<T: Scalar>(&self, fold: &mut DownFold, peer: &DownPeer<T>) -> Result<()> {
         if self.is_exact() {
             return Ok(());
         }
@@ -259,7 +262,7 @@ impl Downlink {
             }
         }
         if let (Some(packet), true) = (&peer.sent, !fold.sent.is_empty()) {
-            fold.sent.add(&self.value(self.index(peer.id), packet)?, 1.0)?;
+            T::add_to(&mut fold.sent, &self.value(self.index(peer.id), packet)?, 1.0)?;
         }
         if let Some(Spread { local2, memory2 }) = peer.spread {
             fold.spread.add(&[local2, memory2.unwrap_or(0.0)], 1.0)?;
@@ -295,13 +298,13 @@ impl Downlink {
 
     /// Called once per server step with the state the method wants and what became of the last
     /// messages; returns the state the server must hold from now on.
-    pub fn publish(
+    pub fn publish<T: Scalar>(
         &self,
-        end: &mut DownServer,
-        state: Vec<f64>,
+        end: &mut DownServer<T>,
+        state: Vec<T>,
         fold: &DownFold,
         key: Key,
-    ) -> Result<Vec<f64>> {
+    ) -> Result<Vec<T>> {
         end.key = key;
         match self.rule {
             DownRule::Exact => Ok(state),
@@ -349,7 +352,7 @@ impl Downlink {
                 if reset.is_some_and(|every| single.rounds.is_multiple_of(every.max(1))) {
                     single.resets += 1;
                     single.reset_to = single.mean();
-                    single.sum = single.reset_to.clone();
+                    single.sum = single.reset_to.iter().map(|h| h.wide()).collect();
                     vector::scale(&mut single.sum, single.clients);
                 }
                 Ok(state)
@@ -357,47 +360,75 @@ impl Downlink {
         }
     }
 
+    /// Where the messages of an exchange are kept that several clients get.
+    pub fn shared_messages<T: Scalar>(&self, end: &DownServer<T>) -> SharedMessages<T> {
+        SharedMessages::new(3 * end.tracks.len().max(1))
+    }
+
     /// One recipient's message, and the record kept of it once its upload is accepted.
-    pub fn send(
+    pub fn send<T: Scalar>(
         &self,
-        end: &DownServer,
-        peer: &DownPeer,
-        state: &[f64],
-    ) -> Result<(DownPeer, DownMessage)> {
+        end: &DownServer<T>,
+        peer: &DownPeer<T>,
+        state: &[T],
+    ) -> Result<(DownPeer<T>, DownMessage<T>)> {
+        let (next, message) = self.send_shared(end, &SharedMessages::new(0), peer, state)?;
+        Ok((next, message.into_value()?))
+    }
+
+    /// The same, where messages that several clients get are made once.
+    pub fn send_shared<T: Scalar>(
+        &self,
+        end: &DownServer<T>,
+        shared: &SharedMessages<T>,
+        peer: &DownPeer<T>,
+        state: &[T],
+    ) -> Result<(DownPeer<T>, Shared<DownMessage<T>>)> {
         let index = self.index(peer.id);
         let mut next = peer.clone();
+        let alone = |message: DownMessage<T>| Shared::alone(message.with_codec(index as u8));
         let message = match self.rule {
-            DownRule::Exact => DownMessage::whole(state),
+            DownRule::Exact => shared.get(0, || DownMessage::whole(state)),
             DownRule::Ghost => match &end.ghost {
                 Some((base, packet)) => {
                     next.spread = end.ghost_spread;
-                    DownMessage::whole(base).then(packet.clone())
+                    shared.get(0, || DownMessage::whole(base).then(packet.clone()))
                 }
-                None => DownMessage::whole(state),
+                None => shared.get(0, || DownMessage::whole(state)),
             },
             DownRule::Degraded { .. }
             | DownRule::Detached
             | DownRule::Preserved { memories: Memories::Groups(_), .. } => {
-                let track = &end.tracks[peer.id as usize % end.tracks.len().max(1)];
+                let at = peer.id as usize % end.tracks.len().max(1);
+                let track = &end.tracks[at];
                 next.spread = track.spread();
-                let (version, message) = track.message(peer.version);
-                next.version = Some(version);
-                message
+                next.version = Some(track.next_version());
+                let missed = track.missed(peer.version);
+                let make = || track.message(missed);
+                // Most clients missed nothing, or only the last round's message.
+                match missed {
+                    None => shared.get(3 * at, make),
+                    Some(0 | 1) => shared.get(3 * at + 1 + missed.unwrap_or(0), make),
+                    Some(_) => Shared::alone(make()),
+                }
             }
             DownRule::Preserved { memories: Memories::PerClient, .. } => match peer.version {
                 None => {
                     next.version = Some(0);
                     next.memory = state.to_vec();
                     next.spread = Some(Spread { local2: 0.0, memory2: Some(0.0) });
-                    DownMessage::whole(state)
+                    match index {
+                        0 => shared.get(0, || DownMessage::whole(state)),
+                        _ => alone(DownMessage::whole(state)),
+                    }
                 }
                 Some(_) => {
                     let omega = difference(state, &peer.memory);
                     let key = end.key.fold(u64::from(peer.id));
                     let (packet, value) = self.compress(index, &omega, key)?;
                     next.spread = Some(spread(&omega, &value));
-                    vector::axpy(&mut next.memory, self.alphas[index], &value);
-                    DownMessage::step(packet)
+                    T::axpy(&mut next.memory, self.alphas[index], &value);
+                    alone(DownMessage::step(packet))
                 }
             },
             DownRule::Preserved { memories: Memories::Single { .. }, .. } => {
@@ -408,28 +439,28 @@ impl Downlink {
                 let (packet, _) = self.compress(index, &omega, key)?;
                 next.sent = Some(packet.clone());
                 next.version = Some(u64::from(single.resets));
-                if peer.version == next.version {
+                alone(if peer.version == next.version {
                     DownMessage::step(packet)
                 } else {
                     DownMessage::whole(&single.reset_to).then(packet)
-                }
+                })
             }
         };
-        Ok((next, message.with_codec(index as u8)))
+        Ok((next, message))
     }
 
     /// What the client computes at, and its end once its upload is accepted.
-    pub fn receive<'a>(
+    pub fn receive<'a, T: Scalar>(
         &self,
-        end: &DownClient,
-        message: &'a DownMessage,
-    ) -> Result<(DownClient, Cow<'a, [f64]>)> {
+        end: &DownClient<T>,
+        message: &'a DownMessage<T>,
+    ) -> Result<(DownClient<T>, Cow<'a, [T]>)> {
         let index = usize::from(message.codec());
         if index >= self.codecs.len() {
             return Err(Error::peer("a message names a codec that the job does not have"));
         }
         let kept = message.state().unwrap_or(&end.memory);
-        if message.state().is_some_and(|s| !vector::all_finite(s)) {
+        if message.state().is_some_and(|s| !T::norm_inf(s).is_finite()) {
             return Err(Error::peer("the server's state holds a value that is not finite"));
         }
         if self.is_exact() {
@@ -450,7 +481,7 @@ impl Downlink {
         let mut local = None;
         for packet in message.steps() {
             let mut value = self.value(index, packet)?;
-            apply(&mut memory, &mut value, alpha);
+            T::apply(&mut memory, &mut value, alpha);
             local = Some(value);
         }
         let local = local.unwrap_or_else(|| memory.clone());
@@ -461,18 +492,18 @@ impl Downlink {
     }
 
     /// Bytes of the packet that a ghost would need if clients knew the server's previous state.
-    pub fn ghost_bytes(&self, end: &DownServer) -> Option<u64> {
+    pub fn ghost_bytes<T: Scalar>(&self, end: &DownServer<T>) -> Option<u64> {
         (self.rule == DownRule::Ghost)
             .then(|| end.ghost.as_ref().map_or(0, |(_, packet)| packet.len() as u64))
     }
 
-    fn degrade(
+    fn degrade<T: Scalar>(
         &self,
-        end: &mut DownServer,
-        wanted: &[f64],
+        end: &mut DownServer<T>,
+        wanted: &[T],
         feedback: Feedback,
         key: Key,
-    ) -> Result<Vec<f64>> {
+    ) -> Result<Vec<T>> {
         let track = &mut end.tracks[0];
         // v = update + c E; q = C(v); E = v − q
         let mut v = difference(wanted, track.current());
@@ -484,12 +515,12 @@ impl Downlink {
         if let Some(c) = share
             && !end.error.is_empty()
         {
-            vector::axpy(&mut v, c, &end.error);
+            T::axpy(&mut v, c, &end.error);
         }
         let (packet, value) = self.compress(0, &v, key.fold(0))?;
         track.commit(packet, 1.0, &value);
         if share.is_some() {
-            vector::axpy(&mut v, -1.0, &value);
+            T::axpy(&mut v, -1.0, &value);
             end.error = v;
         }
         Ok(track.current().to_vec())
@@ -498,80 +529,6 @@ impl Downlink {
     fn index(&self, id: u32) -> usize {
         self.own.get(&id).map_or(0, |at| usize::from(*at))
     }
-
-    /// The packet of `x` and what it is worth.
-    fn compress(&self, index: usize, x: &[f64], key: Key) -> Result<(Packet, Vec<f64>)> {
-        let mut value = vector::zeros(x.len());
-        let codec = &self.codecs[index];
-        let packet = if self.blocks.len() == 1 {
-            codec.encode_decoded(x, key, &mut value)?
-        } else {
-            let mut bytes = Vec::new();
-            let (mut rest, mut out) = (x, &mut value[..]);
-            for (b, size) in self.blocks.iter().enumerate() {
-                let (part, after) = rest.split_at(*size);
-                let (place, after_out) = out.split_at_mut(*size);
-                codec.encode_decoded(part, key.fold(b as u64), place)?.put(&mut bytes);
-                (rest, out) = (after, after_out);
-            }
-            Packet::from_bytes(bytes)
-        };
-        self.shrink(&mut value);
-        Ok((packet, value))
-    }
-
-    /// What a packet is worth.
-    fn value(&self, index: usize, packet: &Packet) -> Result<Vec<f64>> {
-        let mut value = vector::zeros(self.dimension);
-        let codec = &self.codecs[index];
-        if self.blocks.len() == 1 {
-            codec.decode(packet, &mut value)?;
-        } else {
-            let (mut bytes, mut out) = (packet.bytes(), &mut value[..]);
-            for size in &self.blocks {
-                let (place, after) = out.split_at_mut(*size);
-                codec.decode(&Packet::take(&mut bytes)?, place)?;
-                out = after;
-            }
-            if !bytes.is_empty() {
-                return Err(Error::peer("a packet goes on after its last block"));
-            }
-        }
-        self.shrink(&mut value);
-        Ok(value)
-    }
-
-    /// Scales an unbiased codec to a contraction where error feedback needs one.
-    fn shrink(&self, value: &mut [f64]) {
-        if let DownRule::Degraded { feedback: Feedback::Contractive } = self.rule
-            && let Some(omega) = self.omega()
-        {
-            vector::scale(value, 1.0 / (1.0 + omega));
-        }
-    }
-}
-
-kernel! {
-    /// `ŵ = H + C(.)` in the place of the value, and `H += alpha C(.)`, in one pass over both.
-    fn apply(memory: &mut [f64], value: &mut [f64], alpha: f64) {
-        for (m, v) in memory.iter_mut().zip(value) {
-            let before = *m;
-            *m += alpha * *v;
-            *v += before;
-        }
-    }
-}
-
-fn difference(a: &[f64], b: &[f64]) -> Vec<f64> {
-    let mut out = vector::zeros(a.len());
-    vector::sub_into(&mut out, a, b);
-    out
-}
-
-/// The variance constant of a codec applied to each of these parts: the largest of theirs.
-pub fn blocks_omega(codec: &Codec, blocks: &[usize]) -> Option<f64> {
-    let each: Option<Vec<f64>> = blocks.iter().map(|size| codec.omega(*size)).collect();
-    each.map(|all| all.into_iter().fold(0.0, f64::max))
 }
 
 /// How far both ends of the channel move what they keep.

@@ -1,7 +1,7 @@
 //! Both ends of every downlink, under lost uploads and absent clients.
 
 use super::*;
-use crate::Norm;
+use crate::{Norm, Packet};
 
 const D: usize = 12;
 const CLIENTS: u32 = 5;
@@ -29,19 +29,19 @@ fn rules() -> Vec<DownRule> {
 }
 
 /// A server that walks towards a target, clients that come and go, uploads that get lost.
-struct Walk {
+struct Walk<T = f64> {
     channel: Downlink,
-    server: DownServer,
-    peers: Vec<DownPeer>,
-    clients: Vec<DownClient>,
-    state: Vec<f64>,
+    server: DownServer<T>,
+    peers: Vec<DownPeer<T>>,
+    clients: Vec<DownClient<T>>,
+    state: Vec<T>,
     bytes: usize,
 }
 
-impl Walk {
+impl<T: Scalar> Walk<T> {
     fn new(rule: DownRule) -> Self {
         let channel = Downlink::new(codec(), rule, D, false).unwrap();
-        let state: Vec<f64> = (0..D).map(|j| j as f64 - 4.0).collect();
+        let state: Vec<T> = (0..D).map(|j| T::narrow(j as f64 - 4.0)).collect();
         let mut server = channel.server(&state);
         let peers = (0..CLIENTS).map(|i| channel.admit(&mut server, ClientId(i))).collect();
         let clients = (0..CLIENTS).map(|_| channel.client()).collect();
@@ -54,7 +54,7 @@ impl Walk {
         k: u64,
         active: impl Fn(u32) -> bool,
         lost: impl Fn(u32) -> bool,
-    ) -> Vec<Vec<f64>> {
+    ) -> Vec<Vec<T>> {
         let mut fold = self.channel.fold();
         let mut seen = Vec::new();
         for i in (0..CLIENTS).filter(|i| active(*i)) {
@@ -63,7 +63,7 @@ impl Walk {
                 self.channel.send(&self.server, &self.peers[at], &self.state).unwrap();
             let bytes = whimbrel_core::Wire::to_bytes(&message);
             self.bytes += bytes.len();
-            let message: DownMessage = whimbrel_core::Wire::from_bytes(&bytes).unwrap();
+            let message: DownMessage<T> = whimbrel_core::Wire::from_bytes(&bytes).unwrap();
             let (client, local) = self.channel.receive(&self.clients[at], &message).unwrap();
             seen.push(local.to_vec());
             if !lost(i) {
@@ -71,14 +71,14 @@ impl Walk {
                 (self.peers[at], self.clients[at]) = (peer, client);
             }
         }
-        let wanted = self.state.iter().map(|w| 0.9 * w).collect();
+        let wanted = self.state.iter().map(|w| T::narrow(0.9 * w.wide())).collect();
         let key = Key::root(5).fold(k);
         self.state = self.channel.publish(&mut self.server, wanted, &fold, key).unwrap();
         seen
     }
 
     /// Where the server thinks a client's end is, if it has been in contact.
-    fn believed(&self, i: usize) -> Option<Vec<f64>> {
+    fn believed(&self, i: usize) -> Option<Vec<T>> {
         let peer = &self.peers[i];
         let version = peer.version?;
         match self.channel.rule() {
@@ -95,8 +95,13 @@ impl Walk {
 
 #[test]
 fn both_ends_agree_to_the_last_bit_whatever_is_lost() {
+    both_ends_agree::<f64>();
+    both_ends_agree::<f32>();
+}
+
+fn both_ends_agree<T: Scalar>() {
     for rule in rules() {
-        let mut walk = Walk::new(rule.clone());
+        let mut walk = Walk::<T>::new(rule.clone());
         let mut compared = 0;
         for k in 0..60u64 {
             let draw = |i: u32, salt| Key::root(salt).fold(k).fold(u64::from(i)).uniform();
@@ -123,7 +128,7 @@ fn both_ends_agree_to_the_last_bit_whatever_is_lost() {
 #[test]
 fn a_single_memory_is_the_mean_of_the_clients() {
     for reset in [None, Some(7)] {
-        let mut walk = Walk::new(preserved(Memories::Single { reset }));
+        let mut walk = Walk::<f64>::new(preserved(Memories::Single { reset }));
         let first = walk.state.clone();
         for k in 0..40u64 {
             let draw = |i: u32, salt| Key::root(salt).fold(k).fold(u64::from(i)).uniform();
@@ -150,7 +155,7 @@ fn a_single_memory_is_the_mean_of_the_clients() {
 
 #[test]
 fn with_everyone_clients_of_a_degraded_downlink_compute_at_the_servers_state() {
-    let mut walk = Walk::new(DownRule::Degraded { feedback: Feedback::Off });
+    let mut walk = Walk::<f64>::new(DownRule::Degraded { feedback: Feedback::Off });
     for k in 0..20 {
         let before = walk.state.clone();
         for local in walk.round(k, |_| true, |_| false) {
@@ -161,7 +166,7 @@ fn with_everyone_clients_of_a_degraded_downlink_compute_at_the_servers_state() {
 
 #[test]
 fn an_absent_client_gets_what_it_missed_or_the_whole_state_if_shorter() {
-    let mut walk = Walk::new(preserved(Memories::Groups(1)));
+    let mut walk = Walk::<f64>::new(preserved(Memories::Groups(1)));
     walk.round(0, |_| true, |_| false);
     for k in 1..4 {
         walk.round(k, |i| i > 0, |_| false);
@@ -181,7 +186,7 @@ fn an_absent_client_gets_what_it_missed_or_the_whole_state_if_shorter() {
 
 #[test]
 fn a_shared_memory_stands_still_while_nobody_answers() {
-    let mut walk = Walk::new(preserved(Memories::Groups(1)));
+    let mut walk = Walk::<f64>::new(preserved(Memories::Groups(1)));
     walk.round(0, |_| true, |_| false);
     walk.round(1, |_| true, |_| false);
     let before = walk.server.tracks[0].current().to_vec();
@@ -266,7 +271,7 @@ fn hostile_messages_are_refused() {
     let channel = Downlink::new(codec(), preserved(Memories::PerClient), D, false).unwrap();
     let short = DownMessage::whole(&[1.0; 3]);
     assert!(matches!(channel.receive(&channel.client(), &short), Err(Error::Peer { .. })));
-    let nothing = DownMessage::default();
+    let nothing = DownMessage::<f64>::default();
     assert!(matches!(channel.receive(&channel.client(), &nothing), Err(Error::Peer { .. })));
     let infinite = DownMessage::whole(&[f64::INFINITY; D]);
     assert!(matches!(channel.receive(&channel.client(), &infinite), Err(Error::Peer { .. })));

@@ -3,14 +3,14 @@
 
 use super::DownMessage;
 use super::ends::Spread;
-use crate::Packet;
-use whimbrel_core::{vector, wire};
+use crate::{Packet, Scalar};
+use whimbrel_core::wire;
 
 /// What the server keeps of one such sequence.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Track {
+pub struct Track<T = f64> {
     /// The replica or memory, after all committed messages.
-    current: Vec<f64>,
+    current: Vec<T>,
     /// How many messages were committed.
     version: u64,
     /// The last of them, in order; together never longer than one whole state.
@@ -20,14 +20,14 @@ pub struct Track {
     spread: Option<Spread>,
 }
 
-wire!(Track { current, version, log, pending, spread });
+wire!(Track<T: Scalar> { current, version, log, pending, spread });
 
-impl Track {
-    pub(super) fn new(state: &[f64]) -> Self {
+impl<T: Scalar> Track<T> {
+    pub(super) fn new(state: &[T]) -> Self {
         Self { current: state.to_vec(), version: 0, log: Vec::new(), pending: None, spread: None }
     }
 
-    pub(super) fn current(&self) -> &[f64] {
+    pub(super) fn current(&self) -> &[T] {
         &self.current
     }
 
@@ -40,13 +40,13 @@ impl Track {
     }
 
     /// Applies a message for good; its value is added `alpha` times.
-    pub(super) fn commit(&mut self, packet: Packet, alpha: f64, value: &[f64]) {
-        vector::axpy(&mut self.current, alpha, value);
+    pub(super) fn commit(&mut self, packet: Packet, alpha: f64, value: &[T]) {
+        T::axpy(&mut self.current, alpha, value);
         self.version += 1;
         self.log.push(packet);
         let mut bytes: usize = self.log.iter().map(framed).sum();
         let mut dropped = 0;
-        while bytes > 8 * self.current.len() && dropped < self.log.len() {
+        while bytes > T::WIDTH * self.current.len() && dropped < self.log.len() {
             bytes -= framed(&self.log[dropped]);
             dropped += 1;
         }
@@ -60,24 +60,33 @@ impl Track {
     }
 
     /// How far the replica is from `state`.
-    pub(super) fn note_spread(&mut self, state: &[f64]) {
+    pub(super) fn note_spread(&mut self, state: &[T]) {
         let mut gap = state.to_vec();
-        vector::axpy(&mut gap, -1.0, &self.current);
-        self.spread = Some(Spread { local2: vector::norm2_squared(&gap), memory2: None });
+        T::axpy(&mut gap, -1.0, &self.current);
+        self.spread = Some(Spread { local2: T::norm2_squared(&gap), memory2: None });
     }
 
-    /// What a client that holds `version` messages needs, and how many it holds afterwards.
-    pub(super) fn message(&self, version: Option<u64>) -> (u64, DownMessage) {
-        let missed = version.and_then(|v| usize::try_from(self.version.checked_sub(v)?).ok());
+    /// How many messages a client that holds `version` of them missed; none where it needs the
+    /// whole state.
+    pub(super) fn missed(&self, version: Option<u64>) -> Option<usize> {
+        let missed = usize::try_from(self.version.checked_sub(version?)?).ok()?;
+        (missed <= self.log.len()).then_some(missed)
+    }
+
+    /// How many messages a client holds once it has the next one.
+    pub(super) fn next_version(&self) -> u64 {
+        self.version + u64::from(self.pending.is_some())
+    }
+
+    /// What a client needs that missed so many messages.
+    pub(super) fn message(&self, missed: Option<usize>) -> DownMessage<T> {
         let caught_up = match missed {
-            Some(missed) if missed <= self.log.len() => {
-                DownMessage::of_steps(self.log[self.log.len() - missed..].to_vec())
-            }
-            _ => DownMessage::whole(&self.current),
+            Some(missed) => DownMessage::of_steps(self.log[self.log.len() - missed..].to_vec()),
+            None => DownMessage::whole(&self.current),
         };
         match &self.pending {
-            Some(packet) => (self.version + 1, caught_up.then(packet.clone())),
-            None => (self.version, caught_up),
+            Some(packet) => caught_up.then(packet.clone()),
+            None => caught_up,
         }
     }
 }
@@ -89,7 +98,7 @@ fn framed(packet: &Packet) -> usize {
 }
 
 #[cfg(test)]
-impl Track {
+impl<T: Scalar> Track<T> {
     pub(super) fn version(&self) -> u64 {
         self.version
     }

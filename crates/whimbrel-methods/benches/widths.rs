@@ -1,0 +1,195 @@
+//! A round of a method that computes nothing on ten million `f32`: its time beside that of as many
+//! `memcpy`, and the peak of resident memory beside three vectors per client and eleven per thread.
+//!
+//! `RAYON_NUM_THREADS=1 cargo bench -p whimbrel-methods --bench widths`
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Instant;
+use whimbrel_codec::Codec;
+use whimbrel_codec::channel::{Downlink, UpRule, Uplink};
+use whimbrel_core::declare::Measure;
+use whimbrel_core::method::{Artifact, Disclosure, Metric};
+use whimbrel_core::{ClientData, ClientId, Erased, Key, Result};
+use whimbrel_engine::keys::StageKeys;
+use whimbrel_engine::{Faults, Federation, Participation, Simulator};
+use whimbrel_methods::federated::{
+    BindRows, Context, ExchangeKind, Federated, FirstMemories, Judge, Member, Oracle, Received,
+    Split, Terms,
+};
+use whimbrel_methods::settings::{Budget, Weights};
+
+const CLIENTS: usize = 20;
+const D: usize = 10_000_000;
+const ROUNDS: u32 = 6;
+/// What one client's round moves at least: its value (1), the packet (1), the upload as bytes (1)
+/// and an exact sum of four `f64` per number (8).
+const COPIES_PER_CLIENT: usize = 11;
+
+fn main() -> Result<()> {
+    let threads = rayon::current_num_threads();
+    let before = resident_mb("VmRSS");
+    let method = Arc::new(Erased(
+        Federated {
+            oracle: Still,
+            terms: Terms {
+                uplinks: vec![Uplink::new(Codec::Exact, UpRule::Plain, D)?],
+                own_uplinks: BTreeMap::new(),
+                downlink: Downlink::exact(D),
+                memories: FirstMemories::Zero,
+                weights: Weights::Equal,
+                budget: Budget::Rounds(ROUNDS),
+            },
+        },
+        BindRows,
+    ));
+    let data = (0..CLIENTS)
+        .map(|_| Box::new(Split { train: (), validation: None, test: None }) as _)
+        .collect();
+    let names = vec![String::new(); CLIENTS];
+    let federation = Arc::new(Federation { names, data, duties: Vec::new() });
+    let (keys, everyone) = (StageKeys::new(1, 0), Participation::Everyone);
+    let mut simulator = Simulator::start(method, federation, keys, everyone, Faults::default())?;
+    let (mut rounds, mut clock) = (Vec::new(), Instant::now());
+    while simulator.step()?.is_some() {
+        rounds.push(clock.elapsed().as_secs_f64());
+        clock = Instant::now();
+    }
+    let vector = 4.0 * D as f64 / 1e6;
+    let peak = (resident_mb("VmHWM") - before) / vector;
+    let copy = memcpy_seconds();
+    let round = median(&mut rounds);
+    let copies = (COPIES_PER_CLIENT * CLIENTS) as f64 * copy / threads as f64;
+    println!("{threads} threads, {CLIENTS} clients, {D} numbers of {vector:.0} MB");
+    println!("a round: {round:.2} s; {COPIES_PER_CLIENT} memcpy per client: {copies:.2} s");
+    println!("ratio: {:.2} (aim: 3)", round / copies);
+    println!("peak: {peak:.1} vectors (aim: {})", 3 * CLIENTS + 11 * threads);
+    Ok(())
+}
+
+/// Sends back what it receives.
+struct Still;
+
+impl Oracle for Still {
+    type Number = f32;
+    type Data = ();
+    type Own = ();
+    type Global = Vec<f32>;
+    type Summary = ();
+    type Record = ();
+    type Note = ();
+    type Private = ();
+
+    fn bind(&self, _: &ClientData) -> Result<()> {
+        Ok(())
+    }
+    fn rows(&self, (): &()) -> u64 {
+        1
+    }
+    fn enroll(&self, (): &(), _: Key) -> Result<((), ())> {
+        Ok(((), ()))
+    }
+    fn start(
+        &self,
+        roster: &mut dyn Iterator<Item = Result<Member<()>>>,
+        _: &Terms,
+        _: Key,
+    ) -> Result<Vec<f32>> {
+        for member in roster {
+            member?;
+        }
+        Ok((0..D).map(|i| i as f32 * 1e-7).collect())
+    }
+    fn published<'a>(&self, w: &'a Vec<f32>) -> Cow<'a, [f32]> {
+        w.into()
+    }
+    fn private(&self, _: &Vec<f32>, (): &(), _: &Context) -> ((), ()) {
+        ((), ())
+    }
+    fn local(
+        &self,
+        received: Received<'_, Self>,
+        (): &(),
+        (): &(),
+        _: Key,
+    ) -> Result<((), Vec<f32>)> {
+        Ok(((), received.state.into_owned()))
+    }
+    fn rows_used(&self, rows: u64, (): &(), _: ExchangeKind) -> u64 {
+        rows
+    }
+    fn step(&self, w: &mut Vec<f32>, mean: Vec<f64>, _: &Context) -> Result<()> {
+        w.iter_mut().zip(mean).for_each(|(w, mean)| *w = mean as f32);
+        Ok(())
+    }
+    fn after_publish(&self, w: &mut Vec<f32>, published: Vec<f32>, _: &Context) -> Result<()> {
+        *w = published;
+        Ok(())
+    }
+    fn magnitude(&self, _: &Vec<f32>, _: f64) -> f64 {
+        1.0
+    }
+    fn artifact(&self, _: &Vec<f32>) -> Result<Artifact> {
+        Ok(Artifact::default())
+    }
+    fn disclosures(&self, _: &Terms) -> Vec<Disclosure> {
+        Vec::new()
+    }
+}
+
+impl Judge for Still {
+    type Ask = ();
+    type Answer = ();
+
+    fn ask(&self, _: &Vec<f32>, _: &Terms) -> Result<()> {
+        Ok(())
+    }
+    fn answer(&self, (): &(), (): &(), (): &()) -> Result<()> {
+        Ok(())
+    }
+    fn check(&self, _: ClientId, (): &()) -> Result<()> {
+        Ok(())
+    }
+    fn loss(&self, (): &()) -> Option<f64> {
+        None
+    }
+    fn measures(&self) -> Vec<Measure> {
+        Vec::new()
+    }
+    fn conclude(
+        &self,
+        _: &Vec<f32>,
+        _: &mut dyn Iterator<Item = (f64, ())>,
+        _: &Context,
+    ) -> Result<Vec<Metric>> {
+        Ok(Vec::new())
+    }
+}
+
+/// The median time of copying one vector to fresh memory, as a message is.
+fn memcpy_seconds() -> f64 {
+    let from = vec![1.0f32; D];
+    let mut seconds: Vec<f64> = (0..15)
+        .map(|_| {
+            let clock = Instant::now();
+            black_box(black_box(&from).clone());
+            clock.elapsed().as_secs_f64()
+        })
+        .collect();
+    median(&mut seconds)
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// A line of this process's status, in MB; zero where there is none.
+fn resident_mb(name: &str) -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with(name));
+    let kilobytes = line.and_then(|l| l.split_whitespace().nth(1)?.parse::<f64>().ok());
+    kilobytes.unwrap_or(0.0) / 1e3
+}
