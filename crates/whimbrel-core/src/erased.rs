@@ -311,7 +311,7 @@ impl<M: Evaluate, B: Bind<M>> DynMethod for Erased<M, B> {
     }
 }
 
-fn view<T: 'static>(state: &Opaque) -> Result<&T> {
+pub(crate) fn view<T: 'static>(state: &Opaque) -> Result<&T> {
     state.downcast_ref().ok_or_else(foreign)
 }
 
@@ -319,7 +319,7 @@ fn view_mut<T: 'static>(state: &mut Opaque) -> Result<&mut T> {
     state.downcast_mut().ok_or_else(foreign)
 }
 
-fn own<T: 'static>(state: Opaque) -> Result<T> {
+pub(crate) fn own<T: 'static>(state: Opaque) -> Result<T> {
     state.downcast().map(|boxed| *boxed).map_err(|_| foreign())
 }
 

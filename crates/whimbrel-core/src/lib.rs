@@ -3,6 +3,7 @@
 //!
 //! Absent on purpose: files, clocks, threads, and any third-party array type.
 
+pub mod decentralised;
 pub mod declare;
 pub mod erased;
 pub mod error;
@@ -19,6 +20,7 @@ pub mod table;
 pub mod vector;
 pub mod wire;
 
+pub use decentralised::{Decentralised, DynDecentralised};
 pub use declare::Measure;
 pub use erased::{DynMethod, DynSender, DynTask, Erased, Opaque, Part};
 pub use error::{Error, Result};

@@ -1,5 +1,5 @@
 //! What the engine itself costs: a method that computes nothing, with messages of 1,000 numbers
-//! down and up, all of them encoded and decoded.
+//! down (the same to everyone) and up, all of them encoded and decoded.
 //!
 //! `RAYON_NUM_THREADS=1 cargo bench -p whimbrel-engine` measures one core.
 
@@ -9,7 +9,9 @@ use std::sync::Arc;
 use whimbrel_core::method::{
     Artifact, Bind, Cohort, Disclosure, Evaluate, Method, Metric, Next, Sender,
 };
-use whimbrel_core::{ClientData, ClientId, Erased, Error, Key, Opaque, Probability, Result};
+use whimbrel_core::{
+    ClientData, ClientId, Erased, Error, Key, Opaque, Probability, Result, Shared,
+};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
 
@@ -25,9 +27,9 @@ impl Method for Echo {
     type Peer = ();
     type Client = ();
     type Summary = ();
-    type Down = Vec<f64>;
+    type Down = Shared<Vec<f64>>;
     type Up = Vec<f64>;
-    type Broadcast = ();
+    type Broadcast = Shared<Vec<f64>>;
     type Fold = u32;
 
     fn enroll(&self, (): &(), _: Key) -> Result<((), ())> {
@@ -48,16 +50,28 @@ impl Method for Echo {
         Next::Round(Cohort::Sampled)
     }
 
-    fn broadcast(&self, _: &Vec<f64>) -> Result<()> {
-        Ok(())
+    fn broadcast(&self, server: &Vec<f64>) -> Result<Shared<Vec<f64>>> {
+        Ok(Shared::new(server))
     }
 
-    fn downlink(&self, server: &Vec<f64>, (): &(), (): &(), _: Key) -> Result<((), Vec<f64>)> {
-        Ok(((), server.clone()))
+    fn downlink(
+        &self,
+        _: &Vec<f64>,
+        broadcast: &Shared<Vec<f64>>,
+        (): &(),
+        _: Key,
+    ) -> Result<((), Shared<Vec<f64>>)> {
+        Ok(((), broadcast.clone()))
     }
 
-    fn local_step(&self, (): &(), down: &Vec<f64>, (): &(), _: Key) -> Result<((), Vec<f64>)> {
-        Ok(((), down.clone()))
+    fn local_step(
+        &self,
+        (): &(),
+        down: &Shared<Vec<f64>>,
+        (): &(),
+        _: Key,
+    ) -> Result<((), Vec<f64>)> {
+        Ok(((), down.get()?.to_vec()))
     }
 
     fn fold(&self, _: &Vec<f64>) -> u32 {

@@ -4,6 +4,8 @@
 //! transport, and any random number that is not addressed by a key.
 
 pub mod checkpoint;
+pub mod client;
+pub mod decentralised;
 pub mod journal;
 pub mod keeper;
 pub mod keys;
@@ -11,24 +13,31 @@ pub mod lock;
 mod log;
 pub mod machine;
 pub mod metrics;
+pub mod names;
 pub mod participation;
+pub mod remote;
 pub mod run;
 pub mod runner;
 pub mod saved;
 pub mod simulation;
 pub mod simulator;
+pub mod topology;
 
+pub use client::{ClientMachine, Participant, Purpose, Question, StepId};
+pub use decentralised::{DecentralisedStage, run_decentralised};
 pub use journal::Journal;
 pub use keeper::Keeper;
 pub use machine::Machine;
 pub use metrics::Row;
 pub use participation::{Faults, Participation};
+pub use remote::{Remote, Transport};
 pub use run::{
     Chain, Ending, Observer, Outcome, Stage, StageRules, Stages, Stopping, run_stages, run_with,
 };
 pub use runner::{Carrier, Runner};
 pub use simulation::{Limits, Simulation, run};
 pub use simulator::{Duty, Federation, Simulator};
+pub use topology::{Mixing, Topology, Weighting};
 
 /// The most bytes of what a coordinator tells a client of a job: both ends keep to it.
 pub const OFFER_BYTES_MAX: usize = 16 << 20;

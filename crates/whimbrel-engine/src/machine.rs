@@ -327,19 +327,22 @@ impl Machine {
 
     fn watch(&mut self, round: u32) -> Result<()> {
         let magnitude = self.method.magnitude(&self.server)?;
-        if self.start_magnitude == 0.0 {
-            self.start_magnitude = magnitude;
-        }
-        let diverged = !magnitude.is_finite() || magnitude > GROWTH_MAX * self.start_magnitude;
-        if !diverged {
-            return Ok(());
-        }
-        Err(Error::numerical(format!(
-            "the state diverged: its norm is {magnitude:.3e}, at the start it was {:.3e}; a smaller step or a finer codec may help",
-            self.start_magnitude
-        ))
-        .in_round(round))
+        check_growth(magnitude, &mut self.start_magnitude).map_err(|e| e.in_round(round))
     }
+}
+
+/// Refuses a state whose norm is not finite or has grown too much over its start.
+pub(crate) fn check_growth(magnitude: f64, start: &mut f64) -> Result<()> {
+    if *start == 0.0 {
+        *start = magnitude;
+    }
+    if magnitude.is_finite() && magnitude <= GROWTH_MAX * *start {
+        return Ok(());
+    }
+    Err(Error::numerical(format!(
+        "the state diverged: its norm is {magnitude:.3e}, at the start it was {start:.3e}; a \
+         smaller step or a finer codec may help"
+    )))
 }
 
 /// Whoever feeds the machine must not take an upload twice, or one that nobody asked for.

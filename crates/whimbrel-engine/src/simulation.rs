@@ -31,17 +31,19 @@ pub fn run(
     limits: &Limits<'_>,
     observer: &mut dyn Observer,
 ) -> Result<Outcome> {
-    let mut folder = match limits.folder {
-        Some(folder) if limits.resume => Some(Folder::resume(folder, limits.checkpoint_every)?),
-        Some(folder) => Some(Folder::create(folder, limits.checkpoint_every)?),
-        None => None,
-    };
-    let keeper: &mut dyn Keeper = match &mut folder {
-        Some(folder) => folder,
-        None => &mut Nowhere,
-    };
-    let mut simulation = Simulation::new(clients);
-    run_with(chain, &mut simulation, keeper, seed, limits.interrupt, observer)
+    let (mut simulation, mut keeper) = (Simulation::new(clients), limits.keeper()?);
+    run_with(chain, &mut simulation, &mut *keeper, seed, limits.interrupt, observer)
+}
+
+impl Limits<'_> {
+    /// What keeps the run.
+    pub fn keeper(&self) -> Result<Box<dyn Keeper>> {
+        Ok(match self.folder {
+            Some(folder) if self.resume => Box::new(Folder::resume(folder, self.checkpoint_every)?),
+            Some(folder) => Box::new(Folder::create(folder, self.checkpoint_every)?),
+            None => Box::new(Nowhere),
+        })
+    }
 }
 
 /// Clients on this machine, stage after stage.

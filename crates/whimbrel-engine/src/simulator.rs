@@ -111,7 +111,7 @@ impl Simulator {
             }
         }
         let machine = Machine::start(method.clone(), keys, participation, &roster)
-            .map_err(|e| rename(e, &federation))?;
+            .map_err(|e| rename(e, &federation.names))?;
         let mut tallies = vec![Tally::default(); enrolled.len()];
         let mut traffic = Traffic::default();
         for (id, summary) in roster {
@@ -181,7 +181,7 @@ impl Simulator {
         let answers = ids.par_iter().map(|id| {
             let i = id.0 as usize;
             let answer = self.method.answer(&self.clients[i], &ask, &self.federation.data[i]);
-            answer.map_err(|e| name(e, &self.federation, *id).in_round(round))
+            answer.map_err(|e| name(e, &self.federation.names, *id).in_round(round))
         });
         let answers: Vec<Vec<u8>> = first_failure(answers.collect())?;
         let mut own = vec![Vec::new(); self.clients.len()];
@@ -288,7 +288,7 @@ impl Simulator {
         for joining in &due {
             self.machine
                 .admit(joining.id, &joining.summary)
-                .map_err(|e| rename(e, &self.federation))?;
+                .map_err(|e| rename(e, &self.federation.names))?;
             count_summary(&mut self.tallies, &mut self.traffic, joining.id, &joining.summary);
         }
         Ok(due.into_iter().map(|joining| joining.id).collect())
@@ -396,7 +396,7 @@ impl Simulator {
         let done: Vec<_> = tasks.into_iter().map(DynTask::outcome).collect();
         for (one, done) in asked.into_iter().zip(done) {
             let Asked { at, invited, mut slot, peer, .. } = one;
-            let failed = |e| (at, name(e, &self.federation, invited.id));
+            let failed = |e| (at, name(e, &self.federation.names, invited.id));
             let (client, up) = done.map_err(failed)?;
             slot.bytes_up = up.len() as u64;
             let lost = exchange.keys.loss();
@@ -496,7 +496,7 @@ impl Runner for Simulator {
         for id in self.evaluated() {
             let i = id.0 as usize;
             let own = self.method.client_artifact(&self.clients[i], &self.federation.data[i]);
-            if let Some(own) = own.map_err(|e| name(e, &self.federation, id))? {
+            if let Some(own) = own.map_err(|e| name(e, &self.federation.names, id))? {
                 sink(id, own)?;
             }
         }
@@ -513,13 +513,13 @@ fn enrol(
 ) -> Result<Vec<(Opaque, Vec<u8>)>> {
     let each = ids.par_iter().map(|id| {
         let enrolled = method.enroll(&federation.data[id.0 as usize], keys.enrol(*id));
-        enrolled.map_err(|e| name(e, federation, *id))
+        enrolled.map_err(|e| name(e, &federation.names, *id))
     });
     first_failure(each.collect())
 }
 
 /// All results, or the failure of the lowest id: which one is reported does not depend on threads.
-fn first_failure<T>(results: Vec<Result<T>>) -> Result<Vec<T>> {
+pub(crate) fn first_failure<T>(results: Vec<Result<T>>) -> Result<Vec<T>> {
     results.into_iter().collect()
 }
 
@@ -539,14 +539,14 @@ fn count_summary(tallies: &mut [Tally], traffic: &mut Traffic, id: ClientId, sum
 }
 
 /// Errors below the engine know ids; people know names.
-fn name(error: Error, federation: &Federation, id: ClientId) -> Error {
-    rename(error.of_client(id), federation)
+pub(crate) fn name(error: Error, names: &[String], id: ClientId) -> Error {
+    rename(error.of_client(id), names)
 }
 
-fn rename(error: Error, federation: &Federation) -> Error {
+fn rename(error: Error, names: &[String]) -> Error {
     match error {
         Error::Data { what, client: Some(id) } => {
-            let name = federation.names.get(id.0 as usize).map_or("?", |n| n);
+            let name = names.get(id.0 as usize).map_or("?", |n| n);
             Error::data(format!("client `{name}`: {what}"))
         }
         other => other,

@@ -7,6 +7,7 @@ pub mod fedem;
 pub mod federated;
 pub mod fedmiss;
 pub mod gmm;
+pub mod gossip;
 pub mod kmeans;
 pub mod measures;
 pub mod once;

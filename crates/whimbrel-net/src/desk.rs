@@ -5,9 +5,9 @@
 //! told in an [`Order`].
 
 use crate::audit::Audit;
+use crate::frames::Parcel;
 use crate::intake::{Room, Share};
 use crate::limits::Limits;
-use crate::point::Point;
 use crate::proto::{Kind, Verdict};
 use crate::registry::Registry;
 use crate::status::{Board, Refusal};
@@ -18,6 +18,7 @@ use std::time::Instant;
 use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::sync::{Notify, oneshot};
 use tonic::codegen::Bytes;
+use whimbrel_engine::client::StepId;
 
 /// What a connection tells the coordinator. `session` tells an old connection of a client from its
 /// new one.
@@ -29,9 +30,9 @@ pub enum Event {
         /// Its connection.
         link: Link,
         /// The last step it knows to be accepted.
-        committed: Option<Point>,
+        committed: Option<StepId>,
         /// A step whose fate it does not know.
-        staged: Option<Point>,
+        staged: Option<StepId>,
         /// Where the answer goes: the staged step's fate, or why it may not stay.
         reply: oneshot::Sender<Result<Verdict, Refusal>>,
     },
@@ -56,7 +57,7 @@ pub enum Event {
         /// What for.
         kind: Kind,
         /// Of which step.
-        point: Point,
+        at: StepId,
         /// The message.
         bytes: Vec<u8>,
         /// Its share of the memory for uploads, given back when the event is dropped.
@@ -88,18 +89,18 @@ pub enum Order {
         /// What for.
         kind: Kind,
         /// Of which step.
-        point: Point,
+        at: StepId,
         /// The client's number.
         client: u32,
         /// The message.
-        bytes: Bytes,
+        bytes: Parcel,
     },
     /// Say what became of an upload.
     Ack {
         /// What for.
         kind: Kind,
         /// Of which step.
-        point: Point,
+        at: StepId,
         /// Accepted, or why not.
         fate: Result<(), Refusal>,
     },

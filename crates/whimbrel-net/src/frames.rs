@@ -1,9 +1,10 @@
 //! Frames of a session, made and taken apart.
 
 use crate::limits::CHUNK_BYTES;
-use crate::point::Point;
 use crate::proto::{self, Kind, client_frame, server_frame};
 use tonic::codegen::Bytes;
+use whimbrel_core::Message;
+use whimbrel_engine::client::StepId;
 
 /// A frame to a client.
 pub fn to_client(frame: server_frame::Frame) -> proto::ServerFrame {
@@ -15,12 +16,57 @@ pub fn to_server(frame: client_frame::Frame) -> proto::ClientFrame {
     proto::ClientFrame { frame: Some(frame) }
 }
 
+/// A message on its way: a recipient's own bytes, then bytes whose memory other messages share.
+#[derive(Clone, Debug, Default)]
+pub struct Parcel {
+    head: Bytes,
+    tail: Bytes,
+}
+
+impl Parcel {
+    /// Bytes of the whole message.
+    pub fn len(&self) -> usize {
+        self.head.len() + self.tail.len()
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// These bytes of it; only those across its two parts are copied.
+    fn slice(&self, start: usize, end: usize) -> Bytes {
+        let middle = self.head.len();
+        if end <= middle {
+            self.head.slice(start..end)
+        } else if start >= middle {
+            self.tail.slice(start - middle..end - middle)
+        } else {
+            [&self.head[start..], &self.tail[..end - middle]].concat().into()
+        }
+    }
+}
+
+impl From<Bytes> for Parcel {
+    fn from(head: Bytes) -> Self {
+        Self { head, tail: Bytes::new() }
+    }
+}
+
+impl From<Message> for Parcel {
+    fn from(message: Message) -> Self {
+        let (head, tail) = message.parts();
+        let tail = tail.map_or_else(Bytes::new, Bytes::from_owner);
+        Self { head: head.into(), tail }
+    }
+}
+
 /// The chunks of a message, which share its memory.
-pub fn chunks(message: &Bytes) -> impl Iterator<Item = proto::Chunk> + use<> {
+pub fn chunks(message: &Parcel) -> impl Iterator<Item = proto::Chunk> + use<> {
     let message = message.clone();
     (0..message.len()).step_by(CHUNK_BYTES).map(move |start| {
         let end = (start + CHUNK_BYTES).min(message.len());
-        proto::Chunk { data: message.slice(start..end) }
+        proto::Chunk { data: message.slice(start, end) }
     })
 }
 
@@ -31,15 +77,15 @@ pub struct Assembly {
     /// What it is for.
     pub kind: Kind,
     /// And for which step.
-    pub point: Point,
+    pub at: StepId,
     announced: u64,
     bytes: Vec<u8>,
 }
 
 impl Assembly {
     /// Begins with what was announced.
-    pub fn new(kind: Kind, point: Point, announced: u64) -> Self {
-        Self { kind, point, announced, bytes: Vec::new() }
+    pub fn new(kind: Kind, at: StepId, announced: u64) -> Self {
+        Self { kind, at, announced, bytes: Vec::new() }
     }
 
     /// Bytes of memory that it takes with this chunk in it: twice what it took before, so that it
@@ -84,9 +130,9 @@ mod tests {
     #[test]
     fn chunks_are_put_together_again_and_an_announcement_takes_no_memory() {
         let message = Bytes::from((0..CHUNK_BYTES + 7).map(|i| i as u8).collect::<Vec<_>>());
-        let point = Point::enrolment(0);
-        let mut whole = Assembly::new(Kind::Enrol, point, message.len() as u64);
-        for chunk in chunks(&message) {
+        let at = StepId::enrolment(0);
+        let mut whole = Assembly::new(Kind::Enrol, at, message.len() as u64);
+        for chunk in chunks(&message.clone().into()) {
             assert!(!whole.is_whole());
             whole.add(&chunk.data).unwrap();
         }
@@ -94,10 +140,22 @@ mod tests {
         assert_eq!(whole.add(b"x"), Err("more bytes than announced"));
         assert_eq!(whole.into_bytes(), message);
 
-        let huge = Assembly::new(Kind::Enrol, point, u64::MAX);
+        let huge = Assembly::new(Kind::Enrol, at, u64::MAX);
         assert_eq!(huge.bytes.capacity(), 0);
         assert_eq!(huge.capacity_with(b"xyz"), Ok(3));
-        assert!(Assembly::new(Kind::Enrol, point, 0).is_whole());
-        assert_eq!(chunks(&Bytes::new()).count(), 0);
+        assert!(Assembly::new(Kind::Enrol, at, 0).is_whole());
+        assert_eq!(chunks(&Parcel::default()).count(), 0);
+    }
+
+    #[test]
+    fn a_message_in_two_parts_has_the_frames_of_one_piece() {
+        let bytes: Bytes = (0..2 * CHUNK_BYTES + 9).map(|i| i as u8).collect::<Vec<_>>().into();
+        let frames = |parcel| chunks(&parcel).map(|chunk| chunk.data).collect::<Vec<_>>();
+        let whole = frames(bytes.clone().into());
+        for middle in [0, 1, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, bytes.len()] {
+            let parcel = Parcel { head: bytes.slice(..middle), tail: bytes.slice(middle..) };
+            assert_eq!(parcel.len(), bytes.len());
+            assert_eq!(frames(parcel), whole, "{middle} bytes in the first part");
+        }
     }
 }

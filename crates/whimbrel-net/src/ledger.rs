@@ -10,7 +10,6 @@
 //! A full disk stops the job and does not end it: what could not be written is tried again until
 //! there is space, or until the coordinator is told to stop.
 
-use crate::point::Point;
 use crate::status::{Board, Phase};
 use crate::wal::Wal;
 use std::collections::BTreeMap;
@@ -20,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use whimbrel_core::{ClientId, Error, Result, Wire, wire};
 use whimbrel_engine::checkpoint::{Checkpoint, Store};
+use whimbrel_engine::client::StepId;
 use whimbrel_engine::journal::{Entry, Line, Naming};
 use whimbrel_engine::keeper::{Keeper, Moment, Progress, last_seconds, naming_of};
 use whimbrel_engine::metrics::Latest;
@@ -116,17 +116,17 @@ impl Ledger {
 
     /// The last accepted step of every client, from the journal and the clients of the stage under
     /// way.
-    pub fn fates(&self) -> Result<BTreeMap<ClientId, Point>> {
+    pub fn fates(&self) -> Result<BTreeMap<ClientId, StepId>> {
         let mut fates = BTreeMap::new();
         let Some(checkpoint) = &self.checkpoint else { return Ok(fates) };
         for id in checkpoint.runner.state.enrolled() {
-            fates.insert(id, Point::enrolment(checkpoint.stage));
+            fates.insert(id, StepId::enrolment(checkpoint.stage));
         }
         for entry in self.exchanges()? {
-            let point = Point::exchange(entry.stage, entry.exchange);
+            let at = StepId::exchange(entry.stage, entry.exchange);
             for id in entry.accepted_ids()? {
-                let last = fates.entry(id).or_insert(point);
-                *last = point.max(*last);
+                let last = fates.entry(id).or_insert(at);
+                *last = at.max(*last);
             }
         }
         Ok(fates)

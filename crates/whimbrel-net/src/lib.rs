@@ -15,7 +15,7 @@
 //! | | [`dashboard`] | the page for people, and figures for Prometheus |
 //! | | [`status`], [`audit`] | what is going on, for people; what happened, for the record |
 //! | client | [`client`] | enrols, reconnects, computes, stages before it uploads |
-//! | both | [`invitation`], [`tls`], [`frames`], [`point`] | what the two ends agree on |
+//! | both | [`invitation`], [`tls`], [`frames`] | what the two ends agree on |
 //!
 //! Absent on purpose: any method's types, printing, and any state that moves before it is durable.
 
@@ -30,17 +30,15 @@ pub mod invitation;
 pub mod ledger;
 pub mod limits;
 pub mod listen;
-pub mod point;
 pub mod registry;
 pub mod service;
 pub mod status;
+mod step;
 pub mod tls;
 pub mod wal;
 
 pub use invitation::Invitation;
 pub use limits::Limits;
-pub use point::Point;
-
 /// The protocol's messages, made from `proto/federation.proto`.
 #[allow(missing_docs)]
 pub mod proto {

@@ -2,7 +2,7 @@
 
 use crate::PROTOCOL;
 use crate::desk::{Event, Hall, Link, Order};
-use crate::frames::{Assembly, chunks, to_client};
+use crate::frames::{Assembly, Parcel, chunks, to_client};
 use crate::intake::Share;
 use crate::invitation::Fingerprint;
 use crate::limits::Limits;
@@ -300,12 +300,12 @@ impl Session {
         incoming: &mut Streaming<proto::ClientFrame>,
     ) -> Result<(), End> {
         let kind = upload.kind();
-        let point = upload.point.ok_or(Refusal::Malformed)?.into();
+        let at = upload.at.ok_or(Refusal::Malformed)?.into();
         let bound = self.hall.bound(kind).ok_or(Refusal::Malformed)?;
         if upload.bytes > bound {
             return Err(End::Cut(Refusal::TooLarge));
         }
-        let mut assembly = Assembly::new(kind, point, upload.bytes);
+        let mut assembly = Assembly::new(kind, at, upload.bytes);
         let mut room = self.hall.room.share();
         let Limits { stall, turn, upload: longest, .. } = self.hall.limits;
         // Time that the client takes; what it waits for memory is not its own.
@@ -323,7 +323,7 @@ impl Session {
         let bytes = assembly.into_bytes();
         self.hall.board.client(&self.name, |c| c.received += bytes.len() as u64);
         let name = self.name.clone();
-        self.tell(Event::Upload { name, kind, point, bytes, room }).await;
+        self.tell(Event::Upload { name, kind, at, bytes, room }).await;
         Ok(())
     }
 
@@ -362,14 +362,13 @@ impl Session {
                 }
             };
             let done = match order {
-                Order::Task { kind, point, client, bytes } => {
-                    self.task(kind, point, client, bytes, session).await
+                Order::Task { kind, at, client, bytes } => {
+                    self.task(kind, at, client, bytes, session).await
                 }
-                Order::Ack { kind, point, fate } => {
+                Order::Ack { kind, at, fate } => {
                     let reason = fate.err().map(|why| why.to_string()).unwrap_or_default();
-                    let point = Some(point.into());
-                    let ack =
-                        proto::Ack { kind: kind.into(), point, accepted: fate.is_ok(), reason };
+                    let at = Some(at.into());
+                    let ack = proto::Ack { kind: kind.into(), at, accepted: fate.is_ok(), reason };
                     self.send(server_frame::Frame::Ack(ack)).await
                 }
                 Order::Close { reason, over } => {
@@ -386,13 +385,13 @@ impl Session {
     async fn task(
         &self,
         kind: Kind,
-        point: crate::Point,
+        at: whimbrel_engine::StepId,
         client: u32,
-        message: Bytes,
+        message: Parcel,
         session: u64,
     ) -> Result<(), ()> {
         let bytes = message.len() as u64;
-        let task = proto::Task { kind: kind.into(), point: Some(point.into()), client, bytes };
+        let task = proto::Task { kind: kind.into(), at: Some(at.into()), client, bytes };
         self.send(server_frame::Frame::Task(task)).await?;
         for chunk in chunks(&message) {
             self.send(server_frame::Frame::Chunk(chunk)).await?;

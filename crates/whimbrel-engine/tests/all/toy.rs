@@ -9,9 +9,10 @@
 //! client that knows another number refuses: a breach of the commit rule is an error at once.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use whimbrel_core::declare::{Measure, OverClients};
 use whimbrel_core::method::{
-    Artifact, Bind, Cohort, Disclosure, Evaluate, Method, Metric, Next, Sender,
+    Artifact, Bind, Cohort, Disclosure, Evaluate, Method, Metric, Next, Sender, Task,
 };
 use whimbrel_core::sum::ExactSum;
 use whimbrel_core::{
@@ -27,9 +28,14 @@ pub struct Toy {
     pub growth: f64,
     /// Clients from this one on fail in a round.
     pub fails: Option<(ClientId, u32)>,
+    /// So many clients are taken together.
+    pub batch: usize,
 }
 
-pub const SOUND: Toy = Toy { rounds: 12, opening: true, growth: 1.0, fails: None };
+/// The most clients that were handed over together.
+pub static TOGETHER: AtomicUsize = AtomicUsize::new(0);
+
+pub const SOUND: Toy = Toy { rounds: 12, opening: true, growth: 1.0, fails: None, batch: 1 };
 
 #[derive(Clone, Debug)]
 pub struct Server {
@@ -156,6 +162,17 @@ impl Method for Toy {
         Ok((Client { memory, accepted: client.accepted + 1 }, sent))
     }
 
+    fn local_steps(&self, tasks: &mut [Task<'_, Self>]) {
+        TOGETHER.fetch_max(tasks.len(), Ordering::Relaxed);
+        for task in tasks {
+            task.done = Some(self.local_step(task.client, &task.down, task.data, task.key));
+        }
+    }
+
+    fn batch(&self) -> usize {
+        self.batch
+    }
+
     fn fold(&self, _: &Server) -> Fold {
         Fold { estimate: ExactSum::new(1), memory: ExactSum::new(1) }
     }
@@ -196,6 +213,12 @@ impl Method for Toy {
         Ok(artifact.with("mean", &[], vec![server.estimate]))
     }
 
+    /// Its memory and its mean.
+    fn client_artifact(&self, client: &Client, data: &Vec<f64>) -> Result<Option<Artifact>> {
+        let artifact = Artifact { kind: "own".into(), tensors: Vec::new() };
+        Ok(Some(artifact.with("memory", &[2], vec![client.memory, data[0]])))
+    }
+
     fn disclosures(&self) -> Vec<Disclosure> {
         Vec::new()
     }
@@ -229,6 +252,14 @@ impl Evaluate for Toy {
         let mut sum = 0.0;
         answers.for_each(|(_, gap)| sum += gap);
         Ok(vec![Metric::number("objective", sum)])
+    }
+
+    fn conclude_unseen(
+        &self,
+        _: &Server,
+        answers: &mut dyn Iterator<Item = (ClientId, f64)>,
+    ) -> Result<Vec<Metric>> {
+        Ok(vec![Metric::list("unseen", answers.map(|(_, gap)| gap).collect())])
     }
 }
 

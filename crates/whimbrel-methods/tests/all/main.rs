@@ -8,6 +8,7 @@ mod federation;
 mod fedmiss;
 mod fedmiss_optimum;
 mod fedmiss_steps;
+mod gossip;
 mod heterogeneous;
 mod invariants;
 mod non_convex;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use whimbrel_net::client::link::{Connection, Target, connect};
-use whimbrel_net::frames::{Assembly, chunks, to_server};
+use whimbrel_net::frames::{Assembly, Parcel, chunks, to_server};
 use whimbrel_net::proto::{self, Kind, client_frame, server_frame};
 use whimbrel_net::tls::Identity;
 use whimbrel_net::{Invitation, PROTOCOL};
@@ -51,8 +51,8 @@ async fn echo(connection: &mut Connection, run: tonic::codegen::Bytes) {
     while let Ok(Some(frame)) = incoming.message().await {
         match frame.frame {
             Some(Frame::Task(task)) => {
-                let point = task.point.expect("a point").into();
-                assembly = Some(Assembly::new(task.kind(), point, task.bytes));
+                let at = task.at.expect("a step").into();
+                assembly = Some(Assembly::new(task.kind(), at, task.bytes));
             }
             Some(Frame::Chunk(chunk)) => {
                 assembly.as_mut().expect("a task").add(&chunk.data).expect("a whole message");
@@ -70,12 +70,12 @@ async fn echo(connection: &mut Connection, run: tonic::codegen::Bytes) {
             let _ = frames.send(to_server(client_frame::Frame::Bye(bye))).await;
             continue;
         }
-        let (kind, point) = (task.kind, task.point);
+        let (kind, at) = (task.kind, task.at);
         // What a stage tells its clients is no summary of theirs: a summary of nothing is empty.
         let bytes = if kind == Kind::Exchange { task.into_bytes() } else { Vec::new() };
-        let message = tonic::codegen::Bytes::from(bytes);
+        let message = Parcel::from(tonic::codegen::Bytes::from(bytes));
         let bytes = message.len() as u64;
-        let upload = proto::Upload { kind: kind.into(), point: Some(point.into()), bytes };
+        let upload = proto::Upload { kind: kind.into(), at: Some(at.into()), bytes };
         let _ = frames.send(to_server(client_frame::Frame::Upload(upload))).await;
         for chunk in chunks(&message) {
             let _ = frames.send(to_server(client_frame::Frame::Chunk(chunk))).await;

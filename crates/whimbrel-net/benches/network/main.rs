@@ -22,8 +22,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use whimbrel_core::{ClientData, Table};
+use whimbrel_engine::client::Participant;
 use whimbrel_net::Invitation;
-use whimbrel_net::client::{Client, ClientSide, Participant, Setup};
+use whimbrel_net::client::{Client, ClientSide, Setup};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
@@ -112,9 +113,8 @@ fn join(folder: PathBuf, load: Load, invitation: Invitation) {
     let chain = Box::new(Echo { numbers: load.numbers, rounds: load.rounds });
     let table = Table::new(vec!["x".into()], vec![0.0]).expect("a table");
     let data = ClientData::Table(table);
-    let participant =
-        Participant { chain, data, seed: 1, evaluates: false, message_bytes: 1 << 30 };
-    let side = ClientSide::open(participant, &folder).expect("a folder");
+    let participant = Participant { chain, data, seed: 1, evaluates: false };
+    let side = ClientSide::open(participant, 1 << 30, &folder).expect("a folder");
     let runtime = runtime(1);
     runtime.block_on(async {
         let enrolled = client.enrol().await.expect("an invitation").expect("nobody stops it");

@@ -2,14 +2,14 @@
 //!
 //! Its folder holds everything: the key that it made (`identity`), what it was offered (`offer`),
 //! what earlier stages delivered (`stage-N`), its state in two [`slots`], and at the end the model
-//! (`delivered`).
+//! (`delivered`) and what the client has of its own (`own`).
 
 pub mod link;
 mod session;
 mod side;
 pub mod slots;
 
-pub use side::{ClientSide, Participant};
+pub use side::{ClientSide, OWN};
 
 use crate::PROTOCOL;
 use crate::invitation::Invitation;

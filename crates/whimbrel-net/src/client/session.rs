@@ -3,9 +3,8 @@
 use super::link::{Connection, Unreachable, chain};
 use super::side::ClientSide;
 use crate::PROTOCOL;
-use crate::frames::{Assembly, chunks, to_server};
+use crate::frames::{Assembly, Parcel, chunks, to_server};
 use crate::limits::{FRAME_BYTES_MAX, message_bytes_max};
-use crate::point::Point;
 use crate::proto::{self, Kind, client_frame, server_frame};
 use std::io;
 use std::sync::Arc;
@@ -17,6 +16,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 use whimbrel_core::{Error, Result};
+use whimbrel_engine::client::StepId;
 
 /// Frames waiting for the connection to take them.
 const FRAMES_AHEAD: usize = 4;
@@ -55,7 +55,7 @@ type Answer = (ClientSide, Result<Option<Vec<u8>>>);
 /// A task whose bytes are all there.
 struct Task {
     kind: Kind,
-    point: Point,
+    at: StepId,
     client: u32,
     message: Vec<u8>,
 }
@@ -214,14 +214,14 @@ struct Talk {
     side: Option<ClientSide>,
     /// What was learned while it computed.
     queue: Vec<Learned>,
-    busy: Option<(Kind, Point, JoinHandle<Answer>)>,
+    busy: Option<(Kind, StepId, JoinHandle<Answer>)>,
     /// An upload on its way; while it is, frames are read on. False where it did not get through.
     sending: Option<JoinHandle<bool>>,
     stop: Arc<AtomicBool>,
 }
 
 enum Learned {
-    Ack(Kind, Point, bool),
+    Ack(Kind, StepId, bool),
     Task(Task),
 }
 
@@ -249,7 +249,7 @@ impl Talk {
             let frame = tokio::select! {
                 frame = incoming.message() => frame,
                 answer = computed(&mut self.busy) => {
-                    let (kind, point, answer) = answer;
+                    let (kind, at, answer) = answer;
                     let (side, answer) = joined(answer)?;
                     self.side = Some(side);
                     let answer = match answer {
@@ -263,7 +263,7 @@ impl Talk {
                         let known = say_goodbye(&self.frames, incoming).await;
                         return Ok(End::Delivered { known });
                     };
-                    self.answer(kind, point, bytes);
+                    self.answer(kind, at, bytes);
                     continue;
                 }
                 through = sent(&mut self.sending) => match through {
@@ -287,12 +287,12 @@ impl Talk {
             };
             match frame {
                 Some(server_frame::Frame::Task(task)) => {
-                    let point = task.point.ok_or_else(out_of_order)?.into();
+                    let at = task.at.ok_or_else(out_of_order)?.into();
                     if assembly.is_some() {
                         return Err(out_of_order());
                     }
                     self.check_length(task.kind(), task.bytes)?;
-                    let begun = Assembly::new(task.kind(), point, task.bytes);
+                    let begun = Assembly::new(task.kind(), at, task.bytes);
                     assembly = Some((begun, task.client));
                 }
                 Some(server_frame::Frame::Chunk(chunk)) => {
@@ -300,11 +300,11 @@ impl Talk {
                     whole.add(&chunk.data).map_err(Error::peer)?;
                 }
                 Some(server_frame::Frame::Ack(ack)) => {
-                    let point = ack.point.ok_or_else(out_of_order)?.into();
+                    let at = ack.at.ok_or_else(out_of_order)?.into();
                     if !ack.accepted {
                         tracing::warn!("an upload was refused: {}", ack.reason);
                     }
-                    self.learn(Learned::Ack(ack.kind(), point, ack.accepted))?;
+                    self.learn(Learned::Ack(ack.kind(), at, ack.accepted))?;
                 }
                 Some(server_frame::Frame::Heartbeat(_)) => {}
                 Some(server_frame::Frame::Bye(bye)) if bye.over => {
@@ -314,9 +314,9 @@ impl Talk {
                 Some(server_frame::Frame::Welcome(_)) | None => return Err(out_of_order()),
             }
             if let Some((whole, client)) = assembly.take_if(|(a, _)| a.is_whole()) {
-                let (kind, point) = (whole.kind, whole.point);
+                let (kind, at) = (whole.kind, whole.at);
                 let message = whole.into_bytes();
-                self.learn(Learned::Task(Task { kind, point, client, message }))?;
+                self.learn(Learned::Task(Task { kind, at, client, message }))?;
             }
         }
     }
@@ -350,17 +350,17 @@ impl Talk {
         while self.busy.is_none() && self.sending.is_none() && !self.queue.is_empty() {
             let side = self.side.as_mut().ok_or_else(|| Error::internal("the state is away"))?;
             match self.queue.remove(0) {
-                Learned::Ack(kind, point, accepted) => side.acknowledged(kind, point, accepted),
+                Learned::Ack(kind, at, accepted) => side.acknowledged(kind, at, accepted),
                 Learned::Task(task) => {
                     let side = self.side.take();
                     let mut side = side.ok_or_else(|| Error::internal("the state is away"))?;
-                    let (kind, point) = (task.kind, task.point);
+                    let (kind, at) = (task.kind, task.at);
                     let stop = self.stop.clone();
                     let handle = tokio::task::spawn_blocking(move || {
                         let answer = insist(&mut side, &task, &stop);
                         (side, answer)
                     });
-                    self.busy = Some((kind, point, handle));
+                    self.busy = Some((kind, at, handle));
                 }
             }
         }
@@ -368,10 +368,10 @@ impl Talk {
     }
 
     /// Begins to upload an answer.
-    fn answer(&mut self, kind: Kind, point: Point, bytes: Vec<u8>) {
-        let message = tonic::codegen::Bytes::from(bytes);
+    fn answer(&mut self, kind: Kind, at: StepId, bytes: Vec<u8>) {
+        let message = Parcel::from(tonic::codegen::Bytes::from(bytes));
         let bytes = message.len() as u64;
-        let upload = proto::Upload { kind: kind.into(), point: Some(point.into()), bytes };
+        let upload = proto::Upload { kind: kind.into(), at: Some(at.into()), bytes };
         // No limit on how long it may take: as long as the coordinator is heard from, it is the
         // one to say when an upload is too slow.
         let frames = self.frames.clone();
@@ -405,7 +405,7 @@ impl Talk {
 /// Works, and tries again for as long as the disk is full and the client is not to stop.
 fn insist(side: &mut ClientSide, task: &Task, stop: &AtomicBool) -> Result<Option<Vec<u8>>> {
     loop {
-        match side.work(task.kind, task.point, task.client, &task.message) {
+        match side.work(task.kind, task.at, task.client, &task.message) {
             Err(error @ Error::Storage { .. })
                 if is_full_disk(&error) && !stop.load(Ordering::Relaxed) =>
             {
@@ -429,13 +429,13 @@ fn is_full_disk(error: &Error) -> bool {
 
 /// The computation under way; never, where there is none.
 async fn computed(
-    busy: &mut Option<(Kind, Point, JoinHandle<Answer>)>,
-) -> (Kind, Point, Result<Answer, tokio::task::JoinError>) {
+    busy: &mut Option<(Kind, StepId, JoinHandle<Answer>)>,
+) -> (Kind, StepId, Result<Answer, tokio::task::JoinError>) {
     match busy {
         None => std::future::pending().await,
-        Some((kind, point, handle)) => {
+        Some((kind, at, handle)) => {
             let answer = handle.await;
-            let done = (*kind, *point, answer);
+            let done = (*kind, *at, answer);
             *busy = None;
             done
         }
@@ -478,18 +478,18 @@ mod tests {
     #[test]
     fn a_coordinator_that_floods_a_busy_client_takes_no_memory() {
         let mut talk = talk();
-        let point = Point::enrolment(0);
+        let at = StepId::enrolment(0);
         for step in 0..1000 {
             let (kind, message) = (Kind::Exchange, vec![0; 100]);
-            let task = Task { kind, point: Point::exchange(0, step), client: 0, message };
+            let task = Task { kind, at: StepId::exchange(0, step), client: 0, message };
             talk.learn(Learned::Task(task)).unwrap();
         }
         let [Learned::Task(task)] = &talk.queue[..] else { panic!("more than one task") };
-        assert_eq!(task.point, Point::exchange(0, 999));
+        assert_eq!(task.at, StepId::exchange(0, 999));
         for _ in 1..ACKS_AHEAD {
-            talk.learn(Learned::Ack(Kind::Exchange, point, true)).unwrap();
+            talk.learn(Learned::Ack(Kind::Exchange, at, true)).unwrap();
         }
-        let error = talk.learn(Learned::Ack(Kind::Exchange, point, true)).unwrap_err().to_string();
+        let error = talk.learn(Learned::Ack(Kind::Exchange, at, true)).unwrap_err().to_string();
         assert!(error.contains("acknowledges what was never uploaded"), "{error}");
         let refuses = |kind, bytes| talk.check_length(kind, bytes).is_err();
         assert!(!refuses(Kind::Exchange, 100) && refuses(Kind::Exchange, 101));

@@ -2,8 +2,8 @@
 
 use super::Network;
 use crate::desk::{Event, Order};
+use crate::frames::Parcel;
 use crate::limits::message_bytes_max;
-use crate::point::Point;
 use crate::proto::{Kind, Verdict};
 use crate::registry::Standing;
 use crate::status::{Open, Phase, Refusal, now};
@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
-use tonic::codegen::Bytes;
 use whimbrel_core::{ClientId, Error, Result};
+use whimbrel_engine::client::StepId;
 
 /// How often waiting is interrupted to look at the clock and the registry.
 const TICK: Duration = Duration::from_millis(100);
@@ -67,7 +67,7 @@ impl Quorum {
 /// One thing that clients are asked.
 pub(super) trait Call {
     /// The message to one client. Asked again after a broken connection, it gives the same bytes.
-    fn message(&mut self, id: ClientId) -> Result<Bytes>;
+    fn message(&mut self, id: ClientId) -> Result<Parcel>;
     /// Takes an answer. An error refuses it and leaves everything as it was.
     fn take(&mut self, id: ClientId, bytes: Vec<u8>) -> Result<()>;
 }
@@ -76,7 +76,7 @@ pub(super) trait Call {
 struct Nothing;
 
 impl Call for Nothing {
-    fn message(&mut self, id: ClientId) -> Result<Bytes> {
+    fn message(&mut self, id: ClientId) -> Result<Parcel> {
         Err(Error::internal(format!("client {id} is asked before there is something to ask")))
     }
 
@@ -90,7 +90,7 @@ pub(super) struct Asking {
     /// What for.
     pub kind: Kind,
     /// Of which step.
-    pub point: Point,
+    pub at: StepId,
     /// What to call it in messages.
     pub what: String,
     /// When to stop waiting.
@@ -233,8 +233,8 @@ impl Network {
             check_length(&asking.what, bytes.len() as u64, most)?;
             seat.state = State::Sent;
             self.sending.insert(link.session, bytes.len() as u64);
-            let Asking { kind, point, .. } = *asking;
-            link.order(Order::Task { kind, point, client: seat.id.0, bytes });
+            let Asking { kind, at, .. } = *asking;
+            link.order(Order::Task { kind, at, client: seat.id.0, bytes });
         }
         Ok(())
     }
@@ -278,8 +278,8 @@ impl Network {
                     seats.ready.push_back(name);
                 }
             }
-            Event::Upload { name, kind, point, bytes, room } => {
-                self.upload(asking, seats, call, (&name, kind, point), bytes)?;
+            Event::Upload { name, kind, at, bytes, room } => {
+                self.upload(asking, seats, call, (&name, kind, at), bytes)?;
                 drop(room);
             }
             Event::Breach { name } => self.refused(seats, &name),
@@ -312,8 +312,8 @@ impl Network {
         asking: &Asking,
         seats: &Seats,
         name: &str,
-        committed: Option<Point>,
-        staged: Option<Point>,
+        committed: Option<StepId>,
+        staged: Option<StepId>,
     ) -> std::result::Result<Verdict, Refusal> {
         if self.standings.get(name) == Some(&Standing::Revoked) {
             return Err(Refusal::Revoked);
@@ -323,18 +323,18 @@ impl Network {
         let commits = matches!(asking.kind, Kind::Enrol | Kind::Exchange);
         let verdict = match staged {
             None => Verdict::Open,
-            Some(point) if Some(point) == fate => Verdict::Accepted,
-            Some(point) if commits && point == asking.point && seats.asked.contains_key(name) => {
+            Some(at) if Some(at) == fate => Verdict::Accepted,
+            Some(at) if commits && at == asking.at && seats.asked.contains_key(name) => {
                 Verdict::Open
             }
             Some(_) => Verdict::Dropped,
         };
         // What happened in earlier stages is over: each begins with an enrolment of its own.
-        let here = |point: Option<Point>| point.filter(|p| p.stage == asking.point.stage);
+        let here = |at: Option<StepId>| at.filter(|p| p.stage == asking.at.stage);
         let stands = if verdict == Verdict::Accepted { staged } else { committed };
         // A late joiner takes part before its enrolment is kept, and the two are kept together. If
         // that was lost, there is an enrolment that only the client remembers: no upload of it counts.
-        let joined_in_vain = here(committed).is_some_and(|point| point.step == 0);
+        let joined_in_vain = here(committed).is_some_and(|at| at.step == 0);
         match (here(stands), here(fate)) {
             (stands, fate) if stands == fate => Ok(verdict),
             (_, None) if joined_in_vain => Ok(Verdict::Forgotten),
@@ -347,23 +347,23 @@ impl Network {
         asking: &Asking,
         seats: &mut Seats,
         call: &mut dyn Call,
-        (name, kind, point): (&str, Kind, Point),
+        (name, kind, at): (&str, Kind, StepId),
         bytes: Vec<u8>,
     ) -> Result<()> {
         if let Some(id) = self.numbers.get(name)
-            && (kind, Some(&point)) == (Kind::Enrol, self.awaited.get(id))
+            && (kind, Some(&at)) == (Kind::Enrol, self.awaited.get(id))
         {
             self.summaries.insert(*id, bytes);
             return Ok(());
         }
         let fate = match seats.asked.get(name) {
-            _ if (kind, point) != (asking.kind, asking.point) => {
+            _ if (kind, at) != (asking.kind, asking.at) => {
                 let id = self.numbers.get(name);
-                let accepted = id.and_then(|id| self.fates.get(id)) == Some(&point);
+                let accepted = id.and_then(|id| self.fates.get(id)) == Some(&at);
                 match accepted && kind != Kind::Evaluate {
                     // Sent again because the acknowledgement got lost.
                     true => Ok(()),
-                    false if point <= asking.point => Err(Refusal::Late),
+                    false if at <= asking.at => Err(Refusal::Late),
                     false => Err(Refusal::NotAsked),
                 }
             }
@@ -396,7 +396,7 @@ impl Network {
             self.hall.board.client(name, |c| c.refused += 1);
         }
         if let Some(link) = self.links.get(name) {
-            link.order(Order::Ack { kind, point, fate });
+            link.order(Order::Ack { kind, at, fate });
         }
         if fate == Err(Refusal::Invalid) {
             seats.again(name);

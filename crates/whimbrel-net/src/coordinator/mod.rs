@@ -15,7 +15,6 @@ pub use rounds::Rounds;
 pub use serve::{Coordinator, Served, Setup, files_from_bytes, files_to_bytes};
 
 use crate::desk::{Bounds, Event, Hall, Link, Order};
-use crate::point::Point;
 use crate::proto::Kind;
 use crate::registry::{Entry, Standing};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -25,6 +24,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use whimbrel_core::{ClientId, DynMethod, Error, Result};
 use whimbrel_engine::Stage;
+use whimbrel_engine::client::StepId;
 use whimbrel_engine::runner::{Carrier, Runner, Start};
 
 /// Bytes around a message's declared content.
@@ -44,11 +44,11 @@ pub struct Network {
     names: Vec<String>,
     numbers: HashMap<String, ClientId>,
     /// The last accepted step of every client.
-    fates: BTreeMap<ClientId, Point>,
+    fates: BTreeMap<ClientId, StepId>,
     /// Late joiners of the exchange under way: accepted once it is kept.
-    joining: BTreeMap<ClientId, Point>,
+    joining: BTreeMap<ClientId, StepId>,
     /// Late joiners that were asked for a summary on this connection, and which enrolment it is of.
-    awaited: BTreeMap<ClientId, Point>,
+    awaited: BTreeMap<ClientId, StepId>,
     /// Their summaries that came after the round had gone on without them.
     summaries: BTreeMap<ClientId, Vec<u8>>,
     /// Uploads by name that nobody asked for, less what slow clients are excused.
@@ -71,7 +71,7 @@ impl Network {
         runtime: Handle,
         stop: Arc<AtomicBool>,
         rules: Rules,
-        fates: BTreeMap<ClientId, Point>,
+        fates: BTreeMap<ClientId, StepId>,
     ) -> Result<Self> {
         let mut network = Self {
             hall,
@@ -207,11 +207,11 @@ impl Network {
     }
 
     /// Moves a client's fate and tells it.
-    fn accept(&mut self, id: ClientId, kind: Kind, point: Point) {
-        self.fates.insert(id, point);
+    fn accept(&mut self, id: ClientId, kind: Kind, at: StepId) {
+        self.fates.insert(id, at);
         let name = self.name(id).to_owned();
         if let Some(link) = self.links.get(&name) {
-            link.order(Order::Ack { kind, point, fate: Ok(()) });
+            link.order(Order::Ack { kind, at, fate: Ok(()) });
         }
     }
 

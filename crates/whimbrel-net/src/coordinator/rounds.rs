@@ -4,7 +4,7 @@ use super::Network;
 use super::culprits::culprits;
 use super::gather::{Asking, Call, Gathered, Quorum, Rules};
 use crate::desk::Order;
-use crate::point::Point;
+use crate::frames::Parcel;
 use crate::proto::Kind;
 use crate::status::Refusal;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,6 +12,7 @@ use std::sync::Arc;
 use tonic::codegen::Bytes;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientId, DynMethod, Error, Opaque, Result, Wire};
+use whimbrel_engine::client::StepId;
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::machine::{Exchange, Machine, Shard};
 use whimbrel_engine::participation::Invited;
@@ -32,7 +33,7 @@ pub struct Rounds<'a> {
     tallies: Vec<Tally>,
     traffic: Traffic,
     /// Accepted and not acknowledged: told once the ledger has it.
-    owed: Vec<(ClientId, Kind, Point)>,
+    owed: Vec<(ClientId, Kind, StepId)>,
     /// The stage before late joiners of the exchange under way were let in.
     before_joining: Option<SavedStage>,
     /// Clients whose summary the method refused.
@@ -78,7 +79,7 @@ impl<'a> Rounds<'a> {
         rounds.tallies.resize(rounds.network.names.len(), Tally::default());
         for (id, summary) in summaries {
             rounds.count_summary(id, &summary);
-            rounds.owed.push((id, Kind::Enrol, Point::enrolment(index)));
+            rounds.owed.push((id, Kind::Enrol, StepId::enrolment(index)));
         }
         Ok(rounds)
     }
@@ -90,8 +91,8 @@ impl<'a> Rounds<'a> {
 
     /// Tells everyone what the ledger has kept since the last time.
     fn settle(&mut self) {
-        for (id, kind, point) in std::mem::take(&mut self.owed) {
-            self.network.accept(id, kind, point);
+        for (id, kind, at) in std::mem::take(&mut self.owed) {
+            self.network.accept(id, kind, at);
         }
         self.network.joining.clear();
         self.before_joining = None;
@@ -111,8 +112,8 @@ impl<'a> Rounds<'a> {
     }
 
     fn asking(&self, kind: Kind, what: String) -> Asking {
-        let point = Point::exchange(self.stage, self.machine.exchanges());
-        Asking { kind, point, what, rules: self.network.rules }
+        let at = StepId::exchange(self.stage, self.machine.exchanges());
+        Asking { kind, at, what, rules: self.network.rules }
     }
 
     /// Admits clients that were invited after the start and are there.
@@ -140,7 +141,7 @@ impl<'a> Rounds<'a> {
             ids.into_iter().partition(|id| self.network.awaited.contains_key(id));
         let asking = Asking {
             kind: Kind::Enrol,
-            point: Point::enrolment(self.stage),
+            at: StepId::enrolment(self.stage),
             what: format!("{}: late joiners", self.name),
             rules: Rules {
                 quorum: Quorum::Number(0),
@@ -156,7 +157,7 @@ impl<'a> Rounds<'a> {
         for id in ids.iter().filter(|id| !call.taken.contains_key(id)) {
             // Whoever lost its connection meanwhile is asked again when it is back.
             if self.network.links.contains_key(self.network.name(*id)) {
-                self.network.awaited.insert(*id, asking.point);
+                self.network.awaited.insert(*id, asking.at);
             }
         }
         for id in asked {
@@ -174,13 +175,13 @@ impl<'a> Rounds<'a> {
             match self.machine.admit(id, &summary) {
                 Ok(()) => {
                     self.count_summary(id, &summary);
-                    self.owed.push((id, Kind::Enrol, asking.point));
-                    self.network.joining.insert(id, asking.point);
+                    self.owed.push((id, Kind::Enrol, asking.at));
+                    self.network.joining.insert(id, asking.at);
                     joined.push(id);
                 }
                 Err(error @ Error::Internal { .. }) => return Err(error),
                 Err(error) => {
-                    let name = turn_away(self.network, id, asking.point, &error);
+                    let name = turn_away(self.network, id, asking.at, &error);
                     self.turned_away.insert(name);
                 }
             }
@@ -247,7 +248,7 @@ impl Runner for Rounds<'_> {
             tally.rounds += u32::from(round.is_some());
             tally.bytes_up += bytes;
             self.traffic.up += bytes;
-            self.owed.push((*id, Kind::Exchange, asking.point));
+            self.owed.push((*id, Kind::Exchange, asking.at));
         }
         let traffic = self.traffic;
         self.network.hall.board.change(|s| {
@@ -340,7 +341,7 @@ fn enrol(
     let method = &stage.method;
     let asking = Asking {
         kind: Kind::Enrol,
-        point: Point::enrolment(index),
+        at: StepId::enrolment(index),
         what: format!("{}, enrolment", stage.name),
         rules: Rules::default(),
     };
@@ -375,7 +376,7 @@ fn enrol(
             let Some(culprits) = culprits(&everyone, &suspects, works) else { return Err(error) };
             // Each is named in the audit log, on the board, and to itself.
             for id in &culprits {
-                turned_away.insert(turn_away(network, *id, asking.point, &error));
+                turned_away.insert(turn_away(network, *id, asking.at, &error));
                 summaries.remove(id);
             }
             start(&summaries, &BTreeSet::new())?
@@ -393,12 +394,12 @@ struct Enrolled {
 }
 
 /// Refuses a client's summary for good and says so; the client's name.
-fn turn_away(network: &Network, id: ClientId, point: Point, error: &Error) -> String {
+fn turn_away(network: &Network, id: ClientId, at: StepId, error: &Error) -> String {
     let name = network.name(id).to_owned();
     network.hall.audit.note("invalid", &name, &error.to_string(), false);
     network.hall.board.warn(&format!("`{name}` cannot join: {error}"));
     if let Some(link) = network.links.get(&name) {
-        link.order(Order::Ack { kind: Kind::Enrol, point, fate: Err(Refusal::Invalid) });
+        link.order(Order::Ack { kind: Kind::Enrol, at, fate: Err(Refusal::Invalid) });
     }
     name
 }
@@ -410,8 +411,8 @@ struct Summaries<'a> {
 }
 
 impl Call for Summaries<'_> {
-    fn message(&mut self, _: ClientId) -> Result<Bytes> {
-        Ok(self.delivered.clone())
+    fn message(&mut self, _: ClientId) -> Result<Parcel> {
+        Ok(self.delivered.clone().into())
     }
 
     fn take(&mut self, id: ClientId, bytes: Vec<u8>) -> Result<()> {
@@ -432,7 +433,7 @@ struct Trial<'a> {
 }
 
 impl Call for Trial<'_> {
-    fn message(&mut self, id: ClientId) -> Result<Bytes> {
+    fn message(&mut self, id: ClientId) -> Result<Parcel> {
         self.inner.message(id)
     }
 
@@ -472,11 +473,11 @@ impl Uploads<'_> {
 }
 
 impl Call for Uploads<'_> {
-    fn message(&mut self, id: ClientId) -> Result<Bytes> {
+    fn message(&mut self, id: ClientId) -> Result<Parcel> {
         let (peer, bytes) = self.machine.message(self.exchange, id)?;
         self.staged.insert(id, peer);
         self.down.insert(id, bytes.len() as u64);
-        Ok(bytes.to_bytes().into())
+        Ok(bytes.into())
     }
 
     fn take(&mut self, id: ClientId, bytes: Vec<u8>) -> Result<()> {
@@ -503,8 +504,8 @@ struct Answers<'a> {
 }
 
 impl Call for Answers<'_> {
-    fn message(&mut self, _: ClientId) -> Result<Bytes> {
-        Ok(self.ask.clone())
+    fn message(&mut self, _: ClientId) -> Result<Parcel> {
+        Ok(self.ask.clone().into())
     }
 
     fn take(&mut self, id: ClientId, bytes: Vec<u8>) -> Result<()> {

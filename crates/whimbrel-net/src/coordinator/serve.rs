@@ -4,10 +4,10 @@ use super::Network;
 use super::gather::{Asking, Call, Gathered, Quorum, Rules};
 use crate::audit::Audit;
 use crate::desk::{Hall, Order, Parts};
+use crate::frames::Parcel;
 use crate::ledger::{Ledger, insist};
 use crate::limits::Limits;
 use crate::listen::listen;
-use crate::point::Point;
 use crate::proto::Kind;
 use crate::registry::{Registry, Standing};
 use crate::status::{Board, Exchanged, Phase};
@@ -20,6 +20,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tonic::codegen::Bytes;
 use whimbrel_core::{ClientId, Error, Result, Wire};
+use whimbrel_engine::client::StepId;
 use whimbrel_engine::journal::Line;
 use whimbrel_engine::runner::Done;
 use whimbrel_engine::{Chain, Ending, Observer, Outcome, Row, StageRules, run_with};
@@ -161,7 +162,7 @@ impl Coordinator {
             .collect();
         let asking = Asking {
             kind: Kind::Deliver,
-            point: Point { stage: self.last_stage + 1, step: 0 },
+            at: StepId { stage: self.last_stage + 1, step: 0 },
             what: "the model is ready".into(),
             rules: Rules { quorum: Quorum::Number(0), deadline: Some(network.hall.limits.linger) },
         };
@@ -247,8 +248,8 @@ struct Delivery {
 }
 
 impl Call for Delivery {
-    fn message(&mut self, _: ClientId) -> Result<Bytes> {
-        Ok(self.files.clone())
+    fn message(&mut self, _: ClientId) -> Result<Parcel> {
+        Ok(self.files.clone().into())
     }
 
     fn take(&mut self, _: ClientId, _: Vec<u8>) -> Result<()> {

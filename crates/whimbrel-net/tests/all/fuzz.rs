@@ -1,12 +1,13 @@
 //! Readers of what others wrote, on bytes that nobody wrote on purpose: an error or a value, never a
 //! panic, and never what was not there.
 
-use whimbrel_core::{Key, Stream, Wire};
+use whimbrel_core::{ClientId, Key, Stream, Wire};
+use whimbrel_engine::client::{Record, StepId};
+use whimbrel_net::Invitation;
 use whimbrel_net::client::Enrolled;
-use whimbrel_net::client::slots::{Slot, Slots};
+use whimbrel_net::client::slots::Slots;
 use whimbrel_net::coordinator::{files_from_bytes, files_to_bytes};
 use whimbrel_net::wal::Wal;
-use whimbrel_net::{Invitation, Point};
 
 /// Sound bytes with some of them changed, cut or added to.
 fn spoil(bytes: &[u8], stream: &mut Stream) -> Vec<u8> {
@@ -61,16 +62,16 @@ fn spoiled_files_hold_what_was_written_or_nothing() {
     let whole = std::fs::read(&path).unwrap();
 
     let own = tempfile::tempdir().unwrap();
-    let point = Point { stage: 1, step: 3 };
-    let slot = Slot {
-        point,
+    let at = StepId { stage: 1, step: 3 };
+    let slot = Record {
+        at,
         base: None,
-        client: 1,
+        client: ClientId(1),
         asked: vec![5; 32],
         state: vec![3; 50],
         upload: vec![4; 20],
     };
-    Slots::open(own.path()).unwrap().stage(slot.clone()).unwrap();
+    Slots::open(own.path()).unwrap().0.write(&slot, None).unwrap();
     let slot_path = own.path().join("slot-a");
     let slot_bytes = std::fs::read(&slot_path).unwrap();
     for _ in 0..500 {
@@ -84,8 +85,8 @@ fn spoiled_files_hold_what_was_written_or_nothing() {
             assert!(records.starts_with(&found), "{found:?}");
         }
         std::fs::write(&slot_path, spoil(&slot_bytes, &mut stream)).unwrap();
-        if let Ok(slots) = Slots::open(own.path()) {
-            assert!(slots.staged().is_none_or(|found| *found == slot));
+        if let Ok((_, found)) = Slots::open(own.path()) {
+            assert!(found.iter().all(|found| *found == slot));
         }
     }
 }

@@ -151,14 +151,14 @@ fn a_client_that_breaks_the_protocol_never_reaches_the_fold() {
         talk.upload(&task, &f64::NAN.to_le_bytes()).await;
         assert!(!talk.ack().await.accepted);
         let mut later = talk.task().await;
-        later.point = Some(proto::Point { stage: 0, step: 99 });
+        later.at = Some(proto::StepId { stage: 0, step: 99 });
         talk.upload(&later, &1f64.to_le_bytes()).await;
         assert!(!talk.ack().await.accepted);
-        later.point = Some(proto::Point { stage: 0, step: 0 });
+        later.at = Some(proto::StepId { stage: 0, step: 0 });
         later.kind = Kind::Exchange.into();
         talk.upload(&later, &1f64.to_le_bytes()).await;
         talk.ack().await;
-        later.point = task.point;
+        later.at = task.at;
         talk.upload(&later, &[0; 9]).await;
         assert!(!talk.ack().await.accepted);
     });
@@ -170,7 +170,7 @@ fn a_client_that_breaks_the_protocol_never_reaches_the_fold() {
     runtime().block_on(async {
         let huge = client_frame::Frame::Upload(proto::Upload {
             kind: Kind::Exchange.into(),
-            point: Some(proto::Point { stage: 0, step: 1 }),
+            at: Some(proto::StepId { stage: 0, step: 1 }),
             bytes: u64::MAX,
         });
         let chunk = client_frame::Frame::Chunk(proto::Chunk { data: vec![1].into() });
@@ -182,7 +182,7 @@ fn a_client_that_breaks_the_protocol_never_reaches_the_fold() {
         let mut talk = back(&invitation, &identity, &serving).await;
         let task = proto::Task {
             kind: Kind::Exchange.into(),
-            point: Some(proto::Point { stage: 0, step: 1 }),
+            at: Some(proto::StepId { stage: 0, step: 1 }),
             client: 2,
             bytes: 0,
         };
@@ -224,8 +224,8 @@ fn a_silent_late_joiner_costs_one_wait() {
         talk.upload(&task, &4u32.to_le_bytes()).await;
         // The next task is an exchange: it was not asked again, and is enrolled.
         assert_eq!(talk.task().await.kind(), Kind::Exchange);
-        let stray = proto::Task { point: Some(proto::Point { stage: 7, step: 0 }), ..task };
-        let upload = proto::Upload { kind: stray.kind, point: stray.point, bytes: 1 };
+        let stray = proto::Task { at: Some(proto::StepId { stage: 7, step: 0 }), ..task };
+        let upload = proto::Upload { kind: stray.kind, at: stray.at, bytes: 1 };
         let chunk = proto::Chunk { data: vec![0].into() };
         let frames = talk.frames.clone();
         let flood = tokio::spawn(async move {

@@ -72,8 +72,8 @@ fn joined(liar: Liar) -> String {
 }
 
 fn task(bytes: u64) -> server_frame::Frame {
-    let point = Some(proto::Point { stage: 0, step: 0 });
-    server_frame::Frame::Task(proto::Task { kind: Kind::Enrol.into(), point, client: 0, bytes })
+    let at = Some(proto::StepId { stage: 0, step: 0 });
+    server_frame::Frame::Task(proto::Task { kind: Kind::Enrol.into(), at, client: 0, bytes })
 }
 
 fn chunk(bytes: usize) -> server_frame::Frame {

@@ -346,10 +346,10 @@ async fn flood(invitation: &Invitation, identity: &Identity) {
     let request = proto::EnrolRequest { version: PROTOCOL, token, name: String::new() };
     let run = client.enrol(request).await.unwrap().into_inner().run;
     let (frames, outgoing) = mpsc::channel(8);
-    let point = Some(proto::Point { stage: 0, step: 0 });
-    let hello = proto::Hello { version: PROTOCOL, run, committed: point, staged: None };
+    let at = Some(proto::StepId { stage: 0, step: 0 });
+    let hello = proto::Hello { version: PROTOCOL, run, committed: at, staged: None };
     frames.send(frame(client_frame::Frame::Hello(hello))).await.unwrap();
     let _unread = client.session(ReceiverStream::new(outgoing)).await;
-    let upload = proto::Upload { kind: proto::Kind::Enrol.into(), point, bytes: 0 };
+    let upload = proto::Upload { kind: proto::Kind::Enrol.into(), at, bytes: 0 };
     while frames.send(frame(client_frame::Frame::Upload(upload))).await.is_ok() {}
 }

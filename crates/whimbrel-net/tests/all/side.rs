@@ -4,8 +4,8 @@ use crate::support::{SEED, Toys};
 use crate::toy;
 use whimbrel_core::Wire;
 use whimbrel_core::method::Artifact;
-use whimbrel_net::Point;
-use whimbrel_net::client::{ClientSide, Participant};
+use whimbrel_engine::client::{Participant, StepId};
+use whimbrel_net::client::ClientSide;
 use whimbrel_net::proto::{Kind, Verdict};
 
 /// The toy's message down: the round, and how many uploads the server has accepted.
@@ -17,42 +17,42 @@ fn down(round: u32, known: u32) -> Vec<u8> {
 fn enrolled(folder: &std::path::Path) -> ClientSide {
     let data = toy::clients(1).pop().unwrap().1;
     let chain = Box::new(Toys::new(1, 4));
-    let participant = Participant { chain, data, seed: SEED, evaluates: true, message_bytes: 1000 };
-    let mut side = ClientSide::open(participant, folder).unwrap();
+    let participant = Participant { chain, data, seed: SEED, evaluates: true };
+    let mut side = ClientSide::open(participant, 1000, folder).unwrap();
     let nothing = Vec::<Artifact>::new().to_bytes();
-    side.work(Kind::Enrol, Point::enrolment(0), 0, &nothing).unwrap();
-    side.acknowledged(Kind::Enrol, Point::enrolment(0), true);
+    side.work(Kind::Enrol, StepId::enrolment(0), 0, &nothing).unwrap();
+    side.acknowledged(Kind::Enrol, StepId::enrolment(0), true);
     side
 }
 
-/// An evaluation and the exchange after it share a point. The refusal of a late evaluation comes
+/// An evaluation and the exchange after it share a step. The refusal of a late evaluation comes
 /// while the exchange is staged, and the coordinator commits that exchange.
 #[test]
 fn a_late_evaluation_does_not_cost_the_staged_exchange() {
     let folder = tempfile::tempdir().unwrap();
     let mut side = enrolled(folder.path());
-    let point = Point::exchange(0, 0);
-    side.work(Kind::Exchange, point, 0, &down(0, 0)).unwrap();
-    side.acknowledged(Kind::Evaluate, point, false);
-    assert_eq!(side.standing(), (Some(Point::enrolment(0)), Some(point)));
-    side.acknowledged(Kind::Evaluate, point, true);
-    assert_eq!(side.standing(), (Some(Point::enrolment(0)), Some(point)));
-    side.acknowledged(Kind::Exchange, point, true);
+    let at = StepId::exchange(0, 0);
+    side.work(Kind::Exchange, at, 0, &down(0, 0)).unwrap();
+    side.acknowledged(Kind::Evaluate, at, false);
+    assert_eq!(side.standing(), (Some(StepId::enrolment(0)), Some(at)));
+    side.acknowledged(Kind::Evaluate, at, true);
+    assert_eq!(side.standing(), (Some(StepId::enrolment(0)), Some(at)));
+    side.acknowledged(Kind::Exchange, at, true);
     // The toy refuses a message that does not know of this upload.
-    side.work(Kind::Exchange, Point::exchange(0, 1), 0, &down(1, 1)).unwrap();
+    side.work(Kind::Exchange, StepId::exchange(0, 1), 0, &down(1, 1)).unwrap();
 }
 
 #[test]
 fn a_staged_upload_answers_the_message_that_it_was_made_for_alone() {
     let folder = tempfile::tempdir().unwrap();
     let mut side = enrolled(folder.path());
-    let point = Point::exchange(0, 0);
-    let first = side.work(Kind::Exchange, point, 0, &down(0, 0)).unwrap();
+    let at = StepId::exchange(0, 0);
+    let first = side.work(Kind::Exchange, at, 0, &down(0, 0)).unwrap();
     // The same message again, as after a broken connection: the kept bytes.
-    assert_eq!(side.work(Kind::Exchange, point, 0, &down(0, 0)).unwrap(), first);
+    assert_eq!(side.work(Kind::Exchange, at, 0, &down(0, 0)).unwrap(), first);
     // Another message for the same step is computed with: the toy finds out what is wrong with it.
-    let other = side.work(Kind::Exchange, point, 0, &down(0, 1));
+    let other = side.work(Kind::Exchange, at, 0, &down(0, 1));
     assert!(other.unwrap_err().to_string().contains("the server knows 1 accepted uploads"));
     side.learn(Verdict::Accepted);
-    side.work(Kind::Exchange, Point::exchange(0, 1), 0, &down(1, 1)).unwrap();
+    side.work(Kind::Exchange, StepId::exchange(0, 1), 0, &down(1, 1)).unwrap();
 }

@@ -147,7 +147,7 @@ impl Talk {
     }
 
     pub async fn announce(&self, task: &proto::Task, bytes: u64) {
-        let upload = proto::Upload { kind: task.kind, point: task.point, bytes };
+        let upload = proto::Upload { kind: task.kind, at: task.at, bytes };
         self.send(client_frame::Frame::Upload(upload)).await;
     }
 }
@@ -177,7 +177,7 @@ pub async fn back(invitation: &Invitation, identity: &Identity, serving: &Servin
     let mut connection = reach(invitation, identity).await;
     let run = enrol(&mut connection, &invitation.token).await.unwrap();
     let (frames, outgoing) = mpsc::channel(8);
-    let committed = Some(proto::Point { stage: 0, step: 0 });
+    let committed = Some(proto::StepId { stage: 0, step: 0 });
     let hello = proto::Hello { version: PROTOCOL, run: run.into(), committed, staged: None };
     frames.send(frame(client_frame::Frame::Hello(hello))).await.unwrap();
     let incoming = connection.client.session(ReceiverStream::new(outgoing)).await.unwrap();

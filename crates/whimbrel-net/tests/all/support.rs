@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{Error, Result};
 use whimbrel_engine::checkpoint::{Checkpoint, Store};
+use whimbrel_engine::client::Participant;
 use whimbrel_engine::run::{Stage, Stopping};
 use whimbrel_engine::{
     Chain, Faults, Journal, Limits as Simulated, Observer, Outcome, Participation,
 };
-use whimbrel_net::client::{self, Client, ClientSide, Ending, Participant};
+use whimbrel_net::client::{self, Client, ClientSide, Ending};
 use whimbrel_net::coordinator::{Coordinator, Rules, Setup};
 use whimbrel_net::registry::Registry;
 use whimbrel_net::status::{Board, Status};
@@ -294,19 +295,24 @@ impl Town {
         let data = toy::clients(i + 1).pop().unwrap().1;
         let evaluates = self.agrees;
         let message_bytes = self.limits.message_bytes;
-        let participant = Participant { chain, data, seed: SEED, evaluates, message_bytes };
-        let thread = std::thread::spawn(move || join(setup, &folder, participant));
+        let participant = Participant { chain, data, seed: SEED, evaluates };
+        let thread = std::thread::spawn(move || join(setup, &folder, participant, message_bytes));
         Joined { thread, stop }
     }
 }
 
-fn join(setup: client::Setup, folder: &Path, participant: Participant) -> Result<Ending> {
+fn join(
+    setup: client::Setup,
+    folder: &Path,
+    participant: Participant,
+    message_bytes: u64,
+) -> Result<Ending> {
     let client = Client::new(setup)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let Some(enrolled) = client.enrol().await? else { return Ok(Ending::Stopped) };
         assert_eq!(enrolled.offer, b"the offer");
-        let side = ClientSide::open(participant, folder)?;
+        let side = ClientSide::open(participant, message_bytes, folder)?;
         client.take_part(&enrolled, side).await
     })
 }

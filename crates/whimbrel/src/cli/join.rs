@@ -11,11 +11,12 @@ use whimbrel::core::Error;
 use whimbrel::core::method::Exposure;
 use whimbrel::data::hash_file;
 use whimbrel::engine::checkpoint::write_atomically;
+use whimbrel::engine::client::Participant;
 use whimbrel::families::Offer;
 use whimbrel::families::failure::{Failure, Result};
 use whimbrel::families::job::{Federation, Job};
 use whimbrel::net::Invitation;
-use whimbrel::net::client::{Client, ClientSide, Ending, Enrolled, Participant, Setup};
+use whimbrel::net::client::{Client, ClientSide, Ending, Enrolled, Setup};
 use whimbrel::net::tls::Identity;
 use whimbrel::report::format;
 
@@ -66,8 +67,8 @@ pub fn join_command(args: &Join) -> Result<u8> {
     let (seed, message_bytes) = (job.seed, offered_message_max(&job));
     let plan = offer.plan()?;
     let evaluates = plan.evaluates();
-    let participant = Participant { chain: Box::new(plan), data, seed, evaluates, message_bytes };
-    let side = ClientSide::open(participant, &folder)?;
+    let participant = Participant { chain: Box::new(plan), data, seed, evaluates };
+    let side = ClientSide::open(participant, message_bytes, &folder)?;
     keep_to_rows(&folder, &args.data, side.standing() != (None, None))?;
     match runtime.block_on(client.take_part(&enrolled, side))? {
         Ending::Delivered(files) => {

@@ -2,6 +2,7 @@
 
 mod chaos;
 mod diverge;
+mod drive;
 mod ends;
 mod examples;
 mod faults;

@@ -1,0 +1,216 @@
+//! Clients that are reached by bytes alone: processes behind pipes, actors of another framework,
+//! another language.
+//!
+//! A [`Transport`] moves questions and answers; each client behind it drives a
+//! [`ClientMachine`](crate::ClientMachine). [`Remote`] makes it a carrier for
+//! [`run_with`](crate::run_with): every stage, evaluation and checkpoint of a job then works as in a
+//! simulation, and ends in the same bits. Whoever does not answer a question takes no part in that
+//! exchange; what a job loses on purpose is the simulator's business and not done here.
+
+use crate::client::{Purpose, Question, StepId};
+use crate::machine::Machine;
+use crate::run::Stage;
+use crate::runner::{Carrier, Done, Evaluated, Runner, SavedStage, Start, Step, Tally, Traffic};
+use crate::saved::Change;
+use std::collections::BTreeMap;
+use whimbrel_core::method::Artifact;
+use whimbrel_core::{ClientId, Error, Result, Wire};
+
+/// Moves questions to clients and answers back.
+pub trait Transport {
+    /// Client names by id.
+    fn names(&self) -> Vec<String>;
+    /// Sends each client its question and returns the answers that came, in any order.
+    fn ask(&mut self, questions: Vec<Question>) -> Result<Vec<(ClientId, Vec<u8>)>>;
+    /// Tells a client whether its upload of a step counts. The exchange is kept by then.
+    fn acknowledge(&mut self, id: ClientId, at: StepId, accepted: bool) -> Result<()>;
+}
+
+/// A carrier over a transport.
+pub struct Remote<T>(pub T);
+
+struct RemoteRunner<'a, T> {
+    transport: &'a mut T,
+    stage: u32,
+    machine: Machine,
+    tallies: Vec<Tally>,
+    traffic: Traffic,
+    /// Answers whose fate their clients do not know, and what it is.
+    owed: Vec<(ClientId, StepId, bool)>,
+}
+
+impl<T: Transport> Carrier for Remote<T> {
+    fn open<'a>(&'a mut self, stage: &Stage, start: &Start<'_>) -> Result<Box<dyn Runner + 'a>> {
+        let (transport, method) = (&mut self.0, stage.method.clone());
+        let participation = stage.participation.clone();
+        let clients = transport.names().len();
+        if let Some(saved) = start.saved {
+            return Ok(Box::new(RemoteRunner {
+                transport,
+                stage: start.index,
+                machine: Machine::load(method, start.keys, participation, &saved.state)?,
+                tallies: saved.tallies.clone(),
+                traffic: saved.traffic,
+                owed: Vec::new(),
+            }));
+        }
+        let (at, message) = (StepId::enrolment(start.index), start.delivered.to_vec().to_bytes());
+        let ids = (0..clients as u32).map(ClientId);
+        let question =
+            |client| Question { purpose: Purpose::Enrol, at, client, message: message.clone() };
+        let summaries = in_order(transport.ask(ids.map(question).collect())?)?;
+        let roster: Vec<(ClientId, &[u8])> =
+            summaries.iter().map(|(id, summary)| (*id, &summary[..])).collect();
+        let machine = Machine::start(method, start.keys, participation, &roster)?;
+        let mut tallies = vec![Tally::default(); clients];
+        let mut traffic = Traffic::default();
+        for (id, summary) in &summaries {
+            tallies[id.0 as usize].bytes_up += summary.len() as u64;
+            traffic.up += summary.len() as u64;
+        }
+        let owed = summaries.keys().map(|id| (*id, at, true)).collect();
+        Ok(Box::new(RemoteRunner {
+            transport,
+            stage: start.index,
+            machine,
+            tallies,
+            traffic,
+            owed,
+        }))
+    }
+}
+
+/// Answers by id; a client answers once.
+fn in_order(answers: Vec<(ClientId, Vec<u8>)>) -> Result<BTreeMap<ClientId, Vec<u8>>> {
+    let mut all = BTreeMap::new();
+    for (id, answer) in answers {
+        if all.insert(id, answer).is_some() {
+            return Err(Error::internal(format!("client {id} answered twice")));
+        }
+    }
+    Ok(all)
+}
+
+impl<T: Transport> RemoteRunner<'_, T> {
+    fn settle(&mut self) -> Result<()> {
+        let mut owed = std::mem::take(&mut self.owed).into_iter();
+        owed.try_for_each(|(id, at, accepted)| self.transport.acknowledge(id, at, accepted))
+    }
+}
+
+impl<T: Transport> Runner for RemoteRunner<'_, T> {
+    fn round(&self) -> u32 {
+        self.machine.round()
+    }
+
+    fn exchanges(&self) -> u32 {
+        self.machine.exchanges()
+    }
+
+    fn next_is_round(&self) -> Result<Option<bool>> {
+        self.machine.next_is_round()
+    }
+
+    fn enrolled(&self) -> Vec<ClientId> {
+        self.machine.enrolled()
+    }
+
+    fn step(&mut self) -> Result<Step> {
+        self.settle()?;
+        let Some(exchange) = self.machine.open()? else { return Ok(Step::Over) };
+        let at = StepId::exchange(self.stage, exchange.number);
+        let (mut staged, mut questions) = (BTreeMap::new(), Vec::new());
+        for invited in &exchange.cohort {
+            let (peer, down) = self.machine.message(&exchange, invited.id)?;
+            let tally = &mut self.tallies[invited.id.0 as usize];
+            tally.bytes_down += down.len() as u64;
+            self.traffic.down += down.len() as u64;
+            let (client, message) = (invited.id, down.to_bytes());
+            questions.push(Question { purpose: Purpose::Exchange, at, client, message });
+            staged.insert(invited.id, (*invited, peer));
+        }
+        let mut shard = self.machine.shard()?;
+        for (id, up) in in_order(self.transport.ask(questions)?)? {
+            let (invited, peer) = staged
+                .remove(&id)
+                .ok_or_else(|| Error::internal(format!("client {id} answered unasked")))?;
+            shard.accept(invited, peer, &up)?;
+            let tally = &mut self.tallies[id.0 as usize];
+            tally.rounds += u32::from(exchange.round.is_some());
+            tally.bytes_up += up.len() as u64;
+            self.traffic.up += up.len() as u64;
+        }
+        let (number, round) = (exchange.number, exchange.round);
+        let cohort = exchange.cohort.iter().map(|invited| invited.id).collect();
+        let accepted = self.machine.close(exchange, vec![shard])?;
+        self.owed = accepted.iter().map(|id| (*id, at, true)).collect();
+        Ok(Step::Exchanged(Done {
+            exchange: number,
+            round,
+            joined: Vec::new(),
+            cohort,
+            accepted,
+            unsent: Vec::new(),
+            unheard: staged.into_keys().collect(),
+        }))
+    }
+
+    fn acknowledge(&mut self) -> Result<()> {
+        self.settle()
+    }
+
+    fn evaluate(&mut self) -> Result<Option<Evaluated>> {
+        self.settle()?;
+        let (method, server) = (self.machine.method().clone(), self.machine.server());
+        let (ask, at) = (method.ask(server)?, StepId::exchange(self.stage, self.exchanges()));
+        let question =
+            |client| Question { purpose: Purpose::Evaluate, at, client, message: ask.to_bytes() };
+        let questions = self.machine.enrolled().into_iter().map(question).collect();
+        let answers = in_order(self.transport.ask(questions)?)?;
+        if answers.is_empty() {
+            return Ok(None);
+        }
+        let mut own = vec![Vec::new(); self.tallies.len()];
+        for (id, answer) in &answers {
+            own[id.0 as usize] = method.own(answer)?.into_iter().map(Into::into).collect();
+            self.traffic.eval += (ask.len() + answer.len()) as u64;
+        }
+        let mut each = answers.iter().map(|(id, answer)| (*id, &answer[..]));
+        let metrics = method.conclude(self.machine.server(), &mut each)?;
+        Ok(Some(Evaluated { metrics, own, answered: answers.keys().copied().collect() }))
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.transport.names()
+    }
+
+    fn tallies(&self) -> &[Tally] {
+        &self.tallies
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.traffic
+    }
+
+    fn save(&self) -> Result<SavedStage> {
+        Ok(SavedStage {
+            state: self.machine.save()?,
+            clients: Vec::new(),
+            tallies: self.tallies.clone(),
+            traffic: self.traffic,
+        })
+    }
+
+    fn change(&self, moved: &[ClientId]) -> Result<Change> {
+        self.machine.change(moved)
+    }
+
+    fn artifact(&self) -> Result<Artifact> {
+        self.machine.artifact()
+    }
+
+    /// Each client keeps its own: [`ClientMachine::artifact`](crate::ClientMachine::artifact).
+    fn client_artifacts(&self, _: &mut dyn FnMut(ClientId, Artifact) -> Result<()>) -> Result<()> {
+        Ok(())
+    }
+}
