@@ -53,6 +53,22 @@ impl BlockP {
         Ok(Self { norm, blocks })
     }
 
+    /// The size of every block, where they have one size.
+    pub fn size(&self) -> Option<usize> {
+        match &self.blocks {
+            Blocks::Every(size) => Some(*size),
+            Blocks::Listed(_) => None,
+        }
+    }
+
+    /// The sizes of all blocks, where they are listed.
+    pub fn sizes(&self) -> &[usize] {
+        match &self.blocks {
+            Blocks::Every(_) => &[],
+            Blocks::Listed(sizes) => sizes,
+        }
+    }
+
     /// The norm `p`.
     pub fn norm(&self) -> Norm {
         self.norm

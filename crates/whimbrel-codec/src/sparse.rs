@@ -35,6 +35,22 @@ impl Sparse {
         Ok(Self(Rule::Exactly(k)))
     }
 
+    /// The probability of keeping a coordinate, unless a number of them is given.
+    pub fn probability(&self) -> Option<f64> {
+        match self.0 {
+            Rule::Each(q) => Some(q.value()),
+            Rule::Exactly(_) => None,
+        }
+    }
+
+    /// How many coordinates are kept, where that is given.
+    pub fn count(&self) -> Option<usize> {
+        match self.0 {
+            Rule::Each(_) => None,
+            Rule::Exactly(k) => Some(k),
+        }
+    }
+
     pub(crate) fn omega(&self, d: usize) -> f64 {
         match self.0 {
             Rule::Each(q) => 1.0 / q.value() - 1.0,

@@ -22,6 +22,11 @@ impl TopK {
         Ok(Self { k })
     }
 
+    /// How many coordinates are kept.
+    pub fn count(&self) -> usize {
+        self.k
+    }
+
     pub(crate) fn contraction(&self, d: usize) -> f64 {
         if self.k < d { self.k as f64 / d as f64 } else { 1.0 }
     }

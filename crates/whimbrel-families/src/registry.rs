@@ -43,9 +43,8 @@ impl Registry {
         let methods: Vec<Word> =
             in_order().flat_map(|f| f.methods()).map(|kind| kind.word).collect();
         // Definitions are static, and these are made once in the life of the program.
-        let model_kind: &'static Key = Box::leak(Box::new(
-            Key::required("kind", "", "the kind of model").words(Vec::leak(models)),
-        ));
+        let model_kind: &'static Key =
+            Box::leak(Box::new(Key::required("kind", "", "the model").words(Vec::leak(models))));
         let method_kind: &'static Key = Box::leak(Box::new(
             Key::required("kind", "", "the algorithm").words(Vec::leak(methods)),
         ));

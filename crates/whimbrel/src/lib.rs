@@ -1,8 +1,12 @@
 //! Whimbrel: federated learning that says as little as possible over the wire.
 //!
 //! This crate is the facade: the parts under one name. The binary of the same name is the command
-//! line. Start at [`methods::fedem`] for a method, [`codec`] for what travels,
+//! line, [`cli::main`], which another program can call with families of its own. Start at [`methods::fedem`] for a method, [`codec`] for what travels,
 //! [`engine::Simulator`] for a federation on one machine.
+
+extern crate self as whimbrel;
+
+pub mod cli;
 
 pub use whimbrel_codec as codec;
 pub use whimbrel_core as core;

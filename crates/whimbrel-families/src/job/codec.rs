@@ -1,7 +1,7 @@
 //! Codecs as a job file names them.
 
-use whimbrel_job::choices;
-use whimbrel_job::key::{Key, Section};
+use whimbrel_codec::{BlockP, Codec, Norm};
+use whimbrel_job::key::{Key, Section, Word};
 use whimbrel_job::matrix::read_all;
 use whimbrel_job::reader::{Read, Reader, Shape, Value};
 use whimbrel_job::writer::{inline, list, number, text};
@@ -9,95 +9,41 @@ use whimbrel_job::writer::{inline, list, number, text};
 /// The most levels that the encoding of dithering has room for.
 const LEVELS_MAX: u64 = 32_767;
 
-/// A compression operator and its encoding.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Codec {
-    /// Every number in full, at 64 bits.
-    Exact,
-    /// Every number in full, at 32 bits.
-    ExactF32,
-    /// Random dithering.
-    Dithering {
-        /// Levels between zero and the norm.
-        levels: u32,
-        /// Which norm.
-        norm: Norm,
-        /// Coordinates that share a norm; `None`: all.
-        bucket: Option<usize>,
-    },
-    /// Block-p-quantization.
-    BlockP {
-        /// Which norm.
-        p: Norm,
-        /// The blocks.
-        blocks: Blocks,
-    },
-    /// Random sparsification.
-    Sparse(Kept),
-    /// Natural compression: random rounding to powers of two.
-    Natural,
-    /// The k coordinates of largest magnitude (biased).
-    TopK {
-        /// How many.
-        k: usize,
-    },
-    /// Signs and one scale (biased).
-    Sign,
+const fn word(name: &'static str, doc: &'static str) -> Word {
+    Word { name, doc }
 }
 
-/// A vector norm.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Norm {
-    /// The p-norm.
-    P(u32),
-    /// The largest magnitude.
-    Infinity,
-}
-
-/// Blocks of a vector.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Blocks {
-    /// Equal blocks of this size; the last may be shorter.
-    Size(usize),
-    /// Blocks of these sizes, which sum to the vector's length.
-    Sizes(Vec<usize>),
-}
-
-/// Which coordinates random sparsification keeps.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Kept {
-    /// Each with this probability.
-    Probability(f64),
-    /// Exactly so many.
-    Count(usize),
-}
-
-choices! {
-    /// The word in a codec's `kind`.
-    pub enum CodecKind {
-        Exact = "exact": "every number in full, at 64 bits",
-        ExactF32 = "exact-f32": "every number in full, at 32 bits",
-        Dithering = "dithering": "random dithering: a norm, and for each coordinate a sign and \
+/// The words of a codec's `kind`: the names that codecs have.
+static CODECS: [Word; 8] = [
+    word("exact", "every number in full, at 64 bits"),
+    word("exact-f32", "every number in full, at 32 bits"),
+    word(
+        "dithering",
+        "random dithering: a norm, and for each coordinate a sign and \
          one of a few levels",
-        BlockP = "block-p": "block-p-quantization: for each block a norm, and for each \
+    ),
+    word(
+        "block-p",
+        "block-p-quantization: for each block a norm, and for each \
          coordinate a sign or zero",
-        Sparse = "sparse": "random sparsification: some coordinates in full, the others not at all",
-        Natural = "natural": "random rounding to powers of two",
-        TopK = "top-k": "the k largest coordinates (biased: needs error feedback)",
-        Sign = "sign": "signs and one scale (biased: needs error feedback)",
-    }
-}
+    ),
+    word("sparse", "random sparsification: some coordinates in full, the others not at all"),
+    word("natural", "random rounding to powers of two"),
+    word("top-k", "the k largest coordinates (biased: needs error feedback)"),
+    word("sign", "signs and one scale (biased: needs error feedback)"),
+];
 
-pub(crate) static CODEC: Key = Key::default(
+/// `codec`, in either direction.
+pub static CODEC: Key = Key::default(
     "codec",
     "a codec's name, or a table with its `kind` and settings",
     "\"exact\"",
     "how vectors are compressed and encoded",
 )
-.words(CodecKind::WORDS)
+.words(&CODECS)
 .tables(&[&SECTION]);
 
-static KIND: Key = Key::required("kind", "", "the codec").words(CodecKind::WORDS);
+static KIND: Key = Key::required("kind", "", "the codec").words(&CODECS);
 static LEVELS: Key =
     Key::default("levels", "an integer from 1 to 32767", "1", "levels between zero and the norm")
         .only(&["dithering"], "only dithering has levels");
@@ -153,108 +99,94 @@ static SECTION: Section = Section {
     example: "[uplink]\ncodec = { kind = \"dithering\", levels = 4, norm = 2, bucket = 256 }\n",
 };
 
-impl Codec {
-    pub(crate) fn read(value: Value<'_>) -> Read<Self> {
-        let (kind, reader) = match value.shape() {
-            Shape::Text => (value.choice()?, value.all_defaults(&SECTION)),
-            _ => {
-                let reader = value.table(&SECTION)?;
-                (reader.read(&KIND, |v| v.choice())?, reader)
-            }
-        };
-        Self::read_settings(kind, &reader)
-    }
-
-    fn read_settings(kind: CodecKind, reader: &Reader<'_>) -> Read<Self> {
-        reader.check_meaning(kind.name());
-        match kind {
-            CodecKind::Exact => Ok(Self::Exact),
-            CodecKind::ExactF32 => Ok(Self::ExactF32),
-            CodecKind::Natural => Ok(Self::Natural),
-            CodecKind::Sign => Ok(Self::Sign),
-            CodecKind::Dithering => {
-                let levels = reader.read(&LEVELS, |v| v.integer(1..=LEVELS_MAX));
-                let norm = reader.read(&NORM, |v| read_norm(v, 2));
-                let bucket = reader.optional(&BUCKET, |v| v.count());
-                Ok(Self::Dithering { levels: levels? as u32, norm: norm?, bucket: bucket? })
-            }
-            CodecKind::BlockP => {
-                let both = reader.refuse_both(&SIZE, &SIZES);
-                let p = reader.read(&P, |v| read_norm(v, u64::from(u32::MAX)));
-                let size = reader.read(&SIZE, |v| v.count());
-                let sizes = reader.optional(&SIZES, read_sizes);
-                both?;
-                let blocks = sizes?.map_or(size.map(Blocks::Size), |s| Ok(Blocks::Sizes(s)));
-                Ok(Self::BlockP { p: p?, blocks: blocks? })
-            }
-            CodecKind::Sparse => {
-                reader.refuse_both(&Q, &K)?;
-                let q = reader.read(&Q, |v| v.number(|x| x > 0.0 && x <= 1.0));
-                let k = reader.optional(&K, |v| v.count());
-                Ok(Self::Sparse(match k? {
-                    Some(k) => Kept::Count(k),
-                    None => Kept::Probability(q?),
-                }))
-            }
-            CodecKind::TopK => Ok(Self::TopK { k: reader.read(&K, |v| v.count())? }),
+/// Reads a codec.
+pub(crate) fn read_codec(value: Value<'_>) -> Read<Codec> {
+    let known = |v: &Value<'_>| {
+        let name = v.text()?;
+        let known = CODECS.iter().find(|word| word.name == name);
+        known.map(|word| word.name).ok_or_else(|| v.unknown_word(&name))
+    };
+    let (kind, reader) = match value.shape() {
+        Shape::Text => (known(&value)?, value.all_defaults(&SECTION)),
+        _ => {
+            let reader = value.table(&SECTION)?;
+            (reader.read(&KIND, |v| known(&v))?, reader)
         }
-    }
-
-    /// What a job file calls it.
-    pub fn kind(&self) -> CodecKind {
-        match self {
-            Self::Exact => CodecKind::Exact,
-            Self::ExactF32 => CodecKind::ExactF32,
-            Self::Dithering { .. } => CodecKind::Dithering,
-            Self::BlockP { .. } => CodecKind::BlockP,
-            Self::Sparse(_) => CodecKind::Sparse,
-            Self::Natural => CodecKind::Natural,
-            Self::TopK { .. } => CodecKind::TopK,
-            Self::Sign => CodecKind::Sign,
-        }
-    }
-
-    /// Whether its mean is not the vector it was given.
-    pub fn is_biased(&self) -> bool {
-        matches!(self, Self::TopK { .. } | Self::Sign)
-    }
-
-    /// Whether it sends every number in full.
-    pub fn is_exact(&self) -> bool {
-        matches!(self, Self::Exact | Self::ExactF32)
-    }
-
-    pub(crate) fn write(&self) -> String {
-        let name = text(self.kind().name());
-        let mut settings = match self {
-            Self::Exact | Self::ExactF32 | Self::Natural | Self::Sign => return name,
-            Self::Dithering { levels, norm, bucket } => {
-                let mut settings =
-                    vec![(LEVELS.name, levels.to_string()), (NORM.name, norm.write())];
-                settings.extend(bucket.map(|size| (BUCKET.name, size.to_string())));
-                settings
-            }
-            Self::BlockP { p, blocks } => {
-                let blocks = match blocks {
-                    Blocks::Size(size) => (SIZE.name, size.to_string()),
-                    Blocks::Sizes(sizes) => (SIZES.name, list(sizes.iter().map(usize::to_string))),
-                };
-                vec![(P.name, p.write()), blocks]
-            }
-            Self::Sparse(Kept::Probability(q)) => vec![(Q.name, number(*q))],
-            Self::Sparse(Kept::Count(k)) | Self::TopK { k } => vec![(K.name, k.to_string())],
-        };
-        settings.insert(0, (KIND.name, name));
-        inline(settings)
-    }
+    };
+    reader.check_meaning(kind);
+    // What a codec itself refuses is reported at the key.
+    read_settings(kind, &reader)?.map_err(|error| value.fail(error.to_string(), ""))
 }
 
-impl Norm {
-    fn write(self) -> String {
-        match self {
-            Self::P(p) => p.to_string(),
-            Self::Infinity => text("inf"),
+fn read_settings(kind: &str, reader: &Reader<'_>) -> Read<whimbrel_core::Result<Codec>> {
+    Ok(match kind {
+        "exact-f32" => Ok(Codec::ExactF32),
+        "natural" => Ok(Codec::Natural),
+        "sign" => Ok(Codec::Sign),
+        "dithering" => {
+            let levels = reader.read(&LEVELS, |v| v.integer(1..=LEVELS_MAX));
+            let norm = reader.read(&NORM, |v| read_norm(v, 2));
+            let bucket = reader.optional(&BUCKET, |v| v.count());
+            Codec::dithering(levels? as u32, norm?, bucket?)
         }
+        "block-p" => {
+            let both = reader.refuse_both(&SIZE, &SIZES);
+            let p = reader.read(&P, |v| read_norm(v, u64::from(u32::MAX)));
+            let size = reader.read(&SIZE, |v| v.count());
+            let sizes = reader.optional(&SIZES, read_sizes);
+            both?;
+            match sizes? {
+                Some(sizes) => BlockP::listed(sizes, p?).map(Codec::BlockP),
+                None => Codec::block_p(size?, p?),
+            }
+        }
+        "sparse" => {
+            reader.refuse_both(&Q, &K)?;
+            let q = reader.read(&Q, |v| v.number(|x| x > 0.0 && x <= 1.0));
+            match reader.optional(&K, |v| v.count())? {
+                Some(k) => Codec::sparse_exactly(k),
+                None => Codec::sparse(q?),
+            }
+        }
+        "top-k" => Codec::top_k(reader.read(&K, |v| v.count())?),
+        _ => Ok(Codec::Exact),
+    })
+}
+
+/// A codec as TOML.
+pub(crate) fn write_codec(codec: &Codec) -> String {
+    let name = text(codec.name());
+    let mut settings = match codec {
+        Codec::Exact | Codec::ExactF32 | Codec::Natural | Codec::Sign => return name,
+        Codec::Dithering(dithering) => {
+            let mut settings = vec![
+                (LEVELS.name, dithering.levels().to_string()),
+                (NORM.name, write_norm(dithering.norm())),
+            ];
+            settings.extend(dithering.bucket().map(|size| (BUCKET.name, size.to_string())));
+            settings
+        }
+        Codec::BlockP(block) => {
+            let sizes = match block.size() {
+                Some(size) => (SIZE.name, size.to_string()),
+                None => (SIZES.name, list(block.sizes().iter().map(usize::to_string))),
+            };
+            vec![(P.name, write_norm(block.norm())), sizes]
+        }
+        Codec::Sparse(sparse) => match sparse.count() {
+            Some(k) => vec![(K.name, k.to_string())],
+            None => vec![(Q.name, number(sparse.probability().unwrap_or(1.0)))],
+        },
+        Codec::TopK(top) => vec![(K.name, top.count().to_string())],
+    };
+    settings.insert(0, (KIND.name, name));
+    inline(settings)
+}
+
+fn write_norm(norm: Norm) -> String {
+    match norm {
+        Norm::P(p) => p.to_string(),
+        Norm::Infinity => text("inf"),
     }
 }
 

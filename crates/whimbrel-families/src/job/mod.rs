@@ -32,7 +32,6 @@ pub use channel::{
     DownRule, DownRuleKind, Downlink, Feedback, Memories, MemoryStart, OwnCodec, Reset, UpRule,
     UpRuleKind, Uplink,
 };
-pub use codec::{Blocks, Codec, CodecKind, Kept, Norm};
 pub use data::mixture::{Heterogeneity, Mixture};
 pub use data::toy::Toy;
 pub use data::{
@@ -40,7 +39,7 @@ pub use data::{
     Source as DataSource,
 };
 pub use federation::{Clients, Federation, Quorum};
-pub use method::{Batch, Length, Method, Patience, Step, Stop};
+pub use method::{Batch, Method, Patience, Step, Stop};
 pub use participation::Participation;
 pub use simulation::{Dropout, LateJoin, Simulation};
 pub use whimbrel_job::matrix::Matrix;
@@ -290,6 +289,9 @@ fn read_fit(
     Ok((model_kind.word.name, family.read(&tables)?))
 }
 
+/// Methods named in an error.
+const METHODS_SHOWN: usize = 4;
+
 /// A method that cannot fit the model: names some that can.
 fn refuse_method(
     method: &Reader<'_>,
@@ -304,6 +306,8 @@ fn refuse_method(
         .flat_map(|(family, _)| family.methods())
         .map(|kind| format!("\"{}\"", kind.word.name))
         .collect();
+    let shown = methods.len().min(METHODS_SHOWN);
+    let more = if methods.len() > shown { " and others" } else { "" };
     let models: Vec<String> = asked
         .family
         .iter()
@@ -312,8 +316,8 @@ fn refuse_method(
         .collect();
     let result: Read<()> = method.read(registry.method_kind, |v| {
         Err(v.fail(
-            format!("{name} does not fit kind = \"{model}\" in [model], but {}", models.join(", ")),
-            format!("\"{model}\" is fitted by {}", methods.join(", ")),
+            format!("{name} fits {}, not kind = \"{model}\" in [model]", models.join(", ")),
+            format!("\"{model}\" is fitted by {}{more}", methods[..shown].join(", ")),
         ))
     });
     result.err().unwrap_or(whimbrel_job::reader::Reported)

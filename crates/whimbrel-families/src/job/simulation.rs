@@ -1,11 +1,11 @@
 //! `[simulation]`: what goes wrong on purpose.
 
 use crate::family::MethodKind;
-use crate::job::method::Length;
 use whimbrel_job::key::{Key, Section};
 use whimbrel_job::matrix::read_all;
 use whimbrel_job::reader::{Read, Reader, Value};
 use whimbrel_job::writer::{Writer, inline, list, number, text};
+use whimbrel_methods::settings::Budget;
 
 /// `[simulation]`.
 #[derive(Clone, Debug, PartialEq)]
@@ -101,7 +101,7 @@ impl Simulation {
     pub(crate) fn read(
         reader: &Reader<'_>,
         method: Option<&MethodKind>,
-        length: Option<Length>,
+        length: Option<Budget>,
     ) -> Read<Self> {
         if let Some(method) = method.filter(|method| method.pooled) {
             for key in [&LOST, &DROPS, &LATE] {
@@ -113,8 +113,8 @@ impl Simulation {
             }
         }
         let last = match length {
-            Some(Length::Rounds(rounds)) => rounds,
-            Some(Length::Epochs(_)) | None => u32::MAX,
+            Some(Budget::Rounds(rounds)) => rounds,
+            Some(Budget::Epochs(_)) | None => u32::MAX,
         };
         let lost = reader.read(&LOST, |v| v.number(|x| (0.0..1.0).contains(&x)));
         let drops = reader.read(&DROPS, |v| {

@@ -3,14 +3,14 @@
 use super::Roster;
 use crate::failure::Result;
 use crate::job::{
-    Blocks, Codec as CodecKey, DownRule as DownKey, Feedback as FeedbackKey, Job, Kept,
-    Memories as MemoriesKey, Norm as NormKey, Reset, UpRule as UpKey,
+    DownRule as DownKey, Feedback as FeedbackKey, Job, Memories as MemoriesKey, Reset,
+    UpRule as UpKey,
 };
 use std::collections::BTreeMap;
+use whimbrel_codec::Codec;
 use whimbrel_codec::channel::{
     DownRule, Downlink, Feedback, Memories, UpRule, Uplink, blocks_omega,
 };
-use whimbrel_codec::{BlockP, Codec, Norm};
 use whimbrel_core::Error;
 
 /// How fast memories follow where the job says `auto`, from the codec's `omega`.
@@ -40,8 +40,7 @@ pub fn uplinks(
     Ok((uplinks, own))
 }
 
-fn uplink_with(job: &Job, key: &CodecKey, d: usize, auto: Alpha) -> Result<Uplink> {
-    let codec = codec(key)?;
+fn uplink_with(job: &Job, codec: &Codec, d: usize, auto: Alpha) -> Result<Uplink> {
     let rule = match &job.uplink.rule {
         UpKey::Plain | UpKey::MemoryOff => UpRule::Plain,
         UpKey::Feedback => UpRule::Feedback,
@@ -50,7 +49,7 @@ fn uplink_with(job: &Job, key: &CodecKey, d: usize, auto: Alpha) -> Result<Uplin
             UpRule::Memory { alpha: alpha.unwrap_or_else(|| auto(omega)) }
         }
     };
-    Ok(Uplink::new(codec, rule, d)?)
+    Ok(Uplink::new(codec.clone(), rule, d)?)
 }
 
 /// The downlink, for states made of these blocks; `share` is Dore's share of the error where it is not
@@ -63,7 +62,7 @@ pub fn downlink(
     auto: Alpha,
 ) -> Result<Downlink> {
     let d = blocks.iter().sum();
-    let codec = codec(&job.downlink.codec)?;
+    let codec = job.downlink.codec.clone();
     let omega = blocks_omega(&codec, blocks).unwrap_or(0.0);
     let rule = match &job.downlink.rule {
         DownKey::Exact => DownRule::Exact,
@@ -88,7 +87,7 @@ pub fn downlink(
     for entry in &job.downlink.own {
         for name in &entry.clients {
             let id = roster.id_of(name, "downlink.for")?;
-            let own = self::codec(&entry.codec)?;
+            let own = entry.codec.clone();
             let alpha = match &job.downlink.rule {
                 DownKey::Preserved { alpha: Some(alpha), .. } => *alpha,
                 _ => auto(blocks_omega(&own, blocks).unwrap_or(0.0)),
@@ -183,28 +182,4 @@ pub fn describe(up: Option<&Uplink>, down: &Downlink) -> Option<String> {
         }
     }
     (!parts.is_empty()).then(|| parts.join(", "))
-}
-
-/// A codec of a job.
-pub fn codec(key: &CodecKey) -> Result<Codec> {
-    let norm = |norm: &NormKey| match norm {
-        NormKey::P(p) => Norm::P(*p),
-        NormKey::Infinity => Norm::Infinity,
-    };
-    Ok(match key {
-        CodecKey::Exact => Codec::Exact,
-        CodecKey::ExactF32 => Codec::ExactF32,
-        CodecKey::Dithering { levels, norm: r, bucket } => {
-            Codec::dithering(*levels, norm(r), *bucket)?
-        }
-        CodecKey::BlockP { p, blocks: Blocks::Size(size) } => Codec::block_p(*size, norm(p))?,
-        CodecKey::BlockP { p, blocks: Blocks::Sizes(sizes) } => {
-            Codec::BlockP(BlockP::listed(sizes.clone(), norm(p))?)
-        }
-        CodecKey::Sparse(Kept::Probability(q)) => Codec::sparse(*q)?,
-        CodecKey::Sparse(Kept::Count(k)) => Codec::sparse_exactly(*k)?,
-        CodecKey::Natural => Codec::Natural,
-        CodecKey::TopK { k } => Codec::top_k(*k)?,
-        CodecKey::Sign => Codec::Sign,
-    })
 }

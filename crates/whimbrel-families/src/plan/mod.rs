@@ -12,7 +12,7 @@ pub use network::StageDisclosures;
 
 use crate::failure::{Failure, Result};
 use crate::family::StagePlan;
-use crate::job::{Batch as BatchKey, Job, Length, Participation as ParticipationKey};
+use crate::job::{Batch as BatchKey, Job, Participation as ParticipationKey};
 use crate::load::Loaded;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -245,8 +245,8 @@ impl Common {
     /// number of rounds and passes over the rows before the first sampled cohort.
     pub fn rounds(&self, work: &Work, before: (u32, f64)) -> Option<u32> {
         match self.job.method.length {
-            Length::Rounds(rounds) => Some(rounds),
-            Length::Epochs(epochs) => {
+            Budget::Rounds(rounds) => Some(rounds),
+            Budget::Epochs(epochs) => {
                 let rows = self.total_rows? as f64;
                 let clients = self.clients as f64;
                 let (p, each) = (self.participation_mean(), (rows / clients) as u64);
@@ -265,10 +265,7 @@ impl Common {
 
     /// When the fit ends.
     pub fn budget(&self) -> Budget {
-        match self.job.method.length {
-            Length::Rounds(rounds) => Budget::Rounds(rounds),
-            Length::Epochs(epochs) => Budget::Epochs(epochs),
-        }
+        self.job.method.length
     }
 
     /// The rows behind one upload.

@@ -202,12 +202,12 @@ impl StagePlan for TablePlan {
 /// Everyone's codec, then those of `[[uplink.for]]`, and whose they are.
 fn codecs(common: &Common) -> Result<(Vec<Codec>, BTreeMap<u32, u8>)> {
     let uplink = &common.job.uplink;
-    let mut codecs = vec![channels::codec(&uplink.codec)?];
+    let mut codecs = vec![uplink.codec.clone()];
     let mut own = BTreeMap::new();
     for entry in &uplink.own {
         let at = u8::try_from(codecs.len());
         let at = at.map_err(|_| Error::config("more than 255 codecs for single clients"))?;
-        codecs.push(channels::codec(&entry.codec)?);
+        codecs.push(entry.codec.clone());
         for name in &entry.clients {
             own.insert(common.roster().id_of(name, "uplink.for")?.0, at);
         }

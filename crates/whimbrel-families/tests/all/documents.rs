@@ -98,7 +98,7 @@ fn a_template_explains_itself() {
     heterogeneity = { dirichlet = 0.2 }
 
     [model]
-    # the family of models
+    # the model
     # ("gmm", "linear", "logistic" or "low-rank")
     kind = "gmm"
     # how many components the mixture has
@@ -112,8 +112,8 @@ fn a_template_explains_itself() {
 
     [method]
     # the algorithm
-    # ("em", "dem", "fedem", "vr-fedem", "fedmiss", "sgd", "qsgd", "ecq-sgd", "diana", "artemis",
-    # "artemis-nd", "dore", "double-squeeze", "dist-ef-sgd", "mcm", "rand-mcm", "rand-mcm-g" or "ghost")
+    # ("em", "dem", "fedem", "vr-fedem", "sgd", "qsgd", "ecq-sgd", "diana", "artemis", "artemis-nd",
+    # "dore", "double-squeeze", "dist-ef-sgd", "mcm", "rand-mcm", "rand-mcm-g", "ghost" or "fedmiss")
     kind = "fedem"
     # how many rounds the run takes
     rounds = 200

@@ -206,20 +206,20 @@ fn settings_of_the_gradient_family() {
 fn models_and_methods_that_do_not_fit_each_other() {
     let em = TOY.replace("\"sgd\"", "\"fedem\"");
     insta::assert_snapshot!(refusal(&em), @r#"
-    error: fedem fits latent-variable models; kind = "linear" in [model] wants sgd
+    error: fedem fits "gmm", not kind = "linear" in [model]
       --> job.toml:6:8
       |
     6 | kind = "fedem"
       |        ^^^^^^^
-    hint: write kind = "sgd" or one of its presets, such as "mcm"
+    hint: "linear" is fitted by "sgd", "qsgd", "ecq-sgd", "diana" and others
     "#);
     insta::assert_snapshot!(refusal(&PLAIN.replace("\"fedem\"", "\"mcm\"")), @r#"
-    error: mcm descends gradients of a loss; a mixture (kind = "gmm") is fitted by EM
+    error: mcm fits "linear", "logistic", not kind = "gmm" in [model]
       --> job.toml:10:8
        |
     10 | kind = "mcm"
        |        ^^^^^
-    hint: write kind = "fedem" here, or kind = "linear" or "logistic" in [model]
+    hint: "gmm" is fitted by "em", "dem", "fedem", "vr-fedem"
     "#);
     let untargeted = TOY.replace("source = \"toy\"", "source = \"mixture\"");
     insta::assert_snapshot!(refusal(&untargeted), @r#"

@@ -2,12 +2,13 @@
 
 use crate::{PLAIN, parse};
 use std::path::PathBuf;
+use whimbrel_codec::{BlockP, Codec, Norm};
 use whimbrel_families::Job;
 use whimbrel_families::em::EmFit;
 use whimbrel_families::em::keys::{GmmKeys, Init};
 use whimbrel_families::job::*;
 use whimbrel_methods::fedem::Form;
-use whimbrel_methods::settings::Weights;
+use whimbrel_methods::settings::{Budget, Weights};
 use whimbrel_models::gmm::{Covariance, GmmPenalty, GmmSettings};
 
 /// Published as a job that runs as written.
@@ -52,7 +53,7 @@ fn the_published_job_parses_as_written() {
     let GmmSettings { components, covariance, .. } =
         &job.fit_as::<EmFit>().expect("a mixture").gmm.settings;
     assert_eq!((*components, covariance), (3, &Covariance::Tied));
-    assert_eq!(job.method.length, Length::Rounds(200));
+    assert_eq!(job.method.length, Budget::Rounds(200));
     assert_eq!(job.method.step, Step::Constant(1.0));
     assert_eq!(job.method.participation, Participation::Probability(1.0));
     assert_eq!(job.uplink.codec, Codec::Exact);
@@ -137,26 +138,26 @@ fn every_codec_parses_by_name_and_by_table() {
     let codec = |codec: &str, rule: &str| {
         parse(&format!("{PLAIN}[uplink]\ncodec = {codec}\nrule = \"{rule}\"\n")).uplink.codec
     };
-    let dithering = Codec::Dithering { levels: 1, norm: Norm::P(2), bucket: None };
+    let dithering = Codec::dithering(1, Norm::P(2), None).unwrap();
     assert_eq!(codec("\"exact\"", "plain"), Codec::Exact);
     assert_eq!(codec("{ kind = \"exact-f32\" }", "plain"), Codec::ExactF32);
     assert_eq!(codec("\"dithering\"", "memory"), dithering);
     assert_eq!(
         codec("{ kind = \"dithering\", levels = 4, norm = \"inf\", bucket = 256 }", "plain"),
-        Codec::Dithering { levels: 4, norm: Norm::Infinity, bucket: Some(256) }
+        Codec::dithering(4, Norm::Infinity, Some(256)).unwrap()
     );
-    assert_eq!(
-        codec("\"block-p\"", "plain"),
-        Codec::BlockP { p: Norm::P(2), blocks: Blocks::Size(64) }
-    );
+    assert_eq!(codec("\"block-p\"", "plain"), Codec::block_p(64, Norm::P(2)).unwrap());
     assert_eq!(
         codec("{ kind = \"block-p\", p = \"inf\", sizes = [3, 4] }", "plain"),
-        Codec::BlockP { p: Norm::Infinity, blocks: Blocks::Sizes(vec![3, 4]) }
+        Codec::BlockP(BlockP::listed(vec![3, 4], Norm::Infinity).unwrap())
     );
-    assert_eq!(codec("\"sparse\"", "plain"), Codec::Sparse(Kept::Probability(0.5)));
-    assert_eq!(codec("{ kind = \"sparse\", k = 10 }", "memory"), Codec::Sparse(Kept::Count(10)));
+    assert_eq!(codec("\"sparse\"", "plain"), Codec::sparse(0.5).unwrap());
+    assert_eq!(
+        codec("{ kind = \"sparse\", k = 10 }", "memory"),
+        Codec::sparse_exactly(10).unwrap()
+    );
     assert_eq!(codec("\"natural\"", "memory"), Codec::Natural);
-    assert_eq!(codec("{ kind = \"top-k\", k = 10 }", "feedback"), Codec::TopK { k: 10 });
+    assert_eq!(codec("{ kind = \"top-k\", k = 10 }", "feedback"), Codec::top_k(10).unwrap());
     assert_eq!(codec("\"sign\"", "feedback"), Codec::Sign);
 }
 
@@ -189,9 +190,9 @@ fn a_resolved_job_has_every_default_and_nothing_more() {
     rounds = 200
     batch = "full"
     step = 1.0
+    form = "pair"
     participation = 1.0
     weights = "samples"
-    form = "pair"
     evaluate = { every = "auto" }
     stop = {}
     allow_divergence = false

@@ -296,7 +296,7 @@ fn minima_are_kept_and_broken_ones_replaced() {
         assert_eq!(std::fs::read_to_string(&files()[0]).unwrap(), kept);
     }
     let mut ridged = job.clone();
-    ridged.model = parse(&job.to_toml().replace("ridge = 0.0", "ridge = 0.5")).model;
+    ridged.fit = parse(&job.to_toml().replace("ridge = 0.0", "ridge = 0.5")).fit;
     assert!(f_star(&ridged).0 != solved && files().len() == 2);
     // Where nothing can be written the run goes on.
     let nowhere = folder.path().join("file");
@@ -422,7 +422,7 @@ fn a_csv_with_a_target() {
     }
     let text = job("target = \"outcome\"\nclient = \"ward\"", "linear");
     let error = load(&text).map(|_| ()).expect_err("text is no number");
-    assert!(error.to_string().contains("linear regression cannot predict"), "{error}");
+    assert!(error.to_string().contains("only a model of classes can predict"), "{error}");
     plan(&job("target = \"dose\"\nclient = \"ward\"", "linear")).unwrap();
 }
 

@@ -261,7 +261,7 @@ fn impossible_preparations_are_refused() {
                   [data.prepare]\npca = 2\n[model]\nkind = \"linear\"\n[method]\nkind = \"sgd\"\n\
                   rounds = 5\n";
     let message = refusal(target);
-    assert!(message.contains("[data.prepare] is for mixtures"), "{message}");
+    assert!(message.contains("[data.prepare] is for rows without targets"), "{message}");
 }
 
 #[test]

@@ -97,7 +97,7 @@ fn planned_rounds_of_epochs_are_those_of_the_run() {
 #[test]
 fn what_has_no_meaning_is_refused() {
     insta::assert_snapshot!(refusal(&text("kind = \"fedem\"\nrounds = 10\ninner = 5")), @r#"
-    error: `inner` has no meaning for fedem: only variance reduction has outer loops
+    error: `inner` has no meaning for fedem: it is for vr-fedem
       --> job.toml:14:1
        |
     14 | inner = 5

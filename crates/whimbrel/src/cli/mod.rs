@@ -1,6 +1,6 @@
-//! One file per command.
+//! The command line: arguments, messages, exit codes. One file per command.
 
-pub mod args;
+mod args;
 mod check;
 mod compare;
 mod demo;
@@ -8,7 +8,7 @@ mod execute;
 mod federation;
 mod inspect;
 mod join;
-pub mod messages;
+mod messages;
 mod new;
 mod predict;
 mod report;
@@ -16,11 +16,28 @@ mod serve;
 mod view;
 
 use args::{Args, Command, DataCommand};
+use clap::Parser;
+use std::process::ExitCode;
 use whimbrel::core::{Error, isa};
 use whimbrel::families::failure::{Failure, Result};
+use whimbrel::families::family::Family;
+use whimbrel::families::registry;
+
+/// The program, with these families beside the built-in ones.
+pub fn main(families: &[&'static dyn Family]) -> ExitCode {
+    let args = Args::parse();
+    let installed = registry::install(families).map_err(Failure::config);
+    match installed.and_then(|()| dispatch(&args)) {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            messages::failure(&failure);
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
 
 /// Runs what was asked for; the exit code of a command that went well, or was interrupted.
-pub fn dispatch(args: &Args) -> Result<u8> {
+fn dispatch(args: &Args) -> Result<u8> {
     if args.out.is_some() && args.command.is_some() {
         let error = Error::config("--out before a command is the demonstration's")
             .hint("write it after the command");

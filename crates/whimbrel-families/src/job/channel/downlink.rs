@@ -2,8 +2,9 @@
 
 use super::own::{self, OwnCodec, read_own, write_own};
 use super::{auto, read_alpha};
-use crate::job::codec::{CODEC, Codec};
+use crate::job::codec::{CODEC, read_codec, write_codec};
 use crate::job::preset::Asked;
+use whimbrel_codec::Codec;
 use whimbrel_job::choices;
 use whimbrel_job::key::{Key, Section, Word};
 use whimbrel_job::reader::{Read, Reader, Reported, Shape, Value};
@@ -173,7 +174,7 @@ pub(crate) static DOWNLINK: Section = Section {
 impl Downlink {
     /// Reads `[downlink]` for what `[method]` asks.
     pub(crate) fn read(reader: &Reader<'_>, asked: Asked) -> Read<Self> {
-        let codec = reader.read(&CODEC, Codec::read);
+        let codec = reader.read(&CODEC, read_codec);
         let kind = match reader.optional(&RULE, |v| read_rule(v, asked))? {
             Some(given) => given,
             None => asked.preset.map_or(DownRuleKind::Exact, down_rule),
@@ -217,21 +218,21 @@ impl Downlink {
 
     /// Refuses codecs that the rule cannot work with.
     fn check(&self, reader: &Reader<'_>, asked: Asked) -> Read<()> {
-        let name = self.codec.kind().name();
+        let name = self.codec.name();
         if self.rule == DownRule::Exact && self.codec != Codec::Exact {
             return reader.read(&CODEC, |v| Err(refuse_unused(&v, name, asked)));
         }
         let contracts = self.rule == DownRule::Degraded { feedback: Feedback::On };
         let mut codecs = std::iter::once(&self.codec).chain(self.own.iter().map(|own| &own.codec));
-        match codecs.find(|codec| codec.is_biased() && !contracts) {
+        match codecs.find(|codec| !codec.is_unbiased() && !contracts) {
             None => Ok(()),
             Some(biased) => {
-                let key = if self.codec.is_biased() { &CODEC } else { &FOR };
+                let key = if !self.codec.is_unbiased() { &CODEC } else { &FOR };
                 reader.read(key, |v| {
                     Err(v.fail(
                         format!(
                             "{} is biased: on a {} downlink its error would never average out",
-                            biased.kind().name(),
+                            biased.name(),
                             self.rule.kind().name()
                         ),
                         "use an unbiased codec such as \"dithering\", or rule = \"degraded\" with \
@@ -244,7 +245,7 @@ impl Downlink {
 
     pub(crate) fn write(&self, out: &mut Writer) {
         out.table(&DOWNLINK);
-        out.put(&CODEC, self.codec.write());
+        out.put(&CODEC, write_codec(&self.codec));
         out.put(&RULE, text(self.rule.kind().name()));
         match &self.rule {
             DownRule::Exact | DownRule::Detached | DownRule::Ghost => {}

@@ -1,6 +1,7 @@
 //! `[[uplink.for]]` and `[[downlink.for]]`: clients with codecs of their own.
 
-use crate::job::codec::{CODEC, Codec};
+use crate::job::codec::{CODEC, read_codec, write_codec};
+use whimbrel_codec::Codec;
 use whimbrel_job::key::{Key, Section};
 use whimbrel_job::matrix::read_all;
 use whimbrel_job::reader::{Read, Value};
@@ -36,7 +37,7 @@ pub(crate) fn read_own(value: Value<'_>) -> Read<Vec<OwnCodec>> {
     let entries = read_all(items.clone(), |item| {
         let reader = item.table(&SECTION)?;
         let clients = reader.read(&CLIENTS, |v| read_all(v.list()?, |name| name.text()));
-        let codec = reader.read(&CODEC, Codec::read);
+        let codec = reader.read(&CODEC, read_codec);
         Ok(OwnCodec { clients: clients?, codec: codec? })
     })?;
     let mut seen: Vec<&String> = Vec::new();
@@ -55,6 +56,6 @@ pub(crate) fn read_own(value: Value<'_>) -> Read<Vec<OwnCodec>> {
 pub(crate) fn write_own(entries: &[OwnCodec]) -> String {
     list(entries.iter().map(|entry| {
         let clients = list(entry.clients.iter().map(|name| text(name)));
-        inline([(CLIENTS.name, clients), (CODEC.name, entry.codec.write())])
+        inline([(CLIENTS.name, clients), (CODEC.name, write_codec(&entry.codec))])
     }))
 }

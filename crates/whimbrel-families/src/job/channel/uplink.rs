@@ -2,9 +2,10 @@
 
 use super::own::{self, OwnCodec, read_own, write_own};
 use super::{auto, read_alpha};
-use crate::job::codec::{CODEC, Codec};
+use crate::job::codec::{CODEC, read_codec, write_codec};
 use crate::job::preset::{Asked, up_rule};
 use std::path::PathBuf;
+use whimbrel_codec::Codec;
 use whimbrel_job::choices;
 use whimbrel_job::key::{Key, Section, Word};
 use whimbrel_job::path::{looks_like_path, write_path};
@@ -126,7 +127,7 @@ pub(crate) static UPLINK: Section = Section {
 impl Uplink {
     /// Reads `[uplink]` for what `[method]` asks.
     pub(crate) fn read(reader: &Reader<'_>, asked: Asked) -> Read<Self> {
-        let codec = reader.read(&CODEC, |v| read_codec(v, asked));
+        let codec = reader.read(&CODEC, |v| read_usable(v, asked));
         let own = reader.read(&FOR, |v| {
             if v.is_default() || !asked.is_pooled() {
                 return read_own(v);
@@ -151,16 +152,16 @@ impl Uplink {
         let (codec, own) = (codec?, own?);
         let feedback = kind == UpRuleKind::Feedback;
         let mut codecs = std::iter::once(&codec).chain(own.iter().map(|own| &own.codec));
-        if let Some(biased) = codecs.find(|codec| codec.is_biased() && !feedback) {
-            let key = if codec.is_biased() { &CODEC } else { &FOR };
-            return reader.read(key, |v| Err(refuse_biased(&v, biased.kind().name(), kind)));
+        if let Some(biased) = codecs.find(|codec| !codec.is_unbiased() && !feedback) {
+            let key = if !codec.is_unbiased() { &CODEC } else { &FOR };
+            return reader.read(key, |v| Err(refuse_biased(&v, biased.name(), kind)));
         }
         Ok(Self { codec, rule: rule?, own })
     }
 
     pub(crate) fn write(&self, out: &mut Writer) {
         out.table(&UPLINK);
-        out.put(&CODEC, self.codec.write());
+        out.put(&CODEC, write_codec(&self.codec));
         match &self.rule {
             UpRule::Plain => out.put(&RULE, text(UpRuleKind::Plain.name())),
             UpRule::Feedback => out.put(&RULE, text(UpRuleKind::Feedback.name())),
@@ -198,8 +199,8 @@ fn read_memory(reader: &Reader<'_>) -> Read<UpRule> {
     Ok(UpRule::Memory { alpha: alpha?, start: start? })
 }
 
-fn read_codec(value: Value<'_>, asked: Asked) -> Read<Codec> {
-    let codec = Codec::read(value.clone())?;
+fn read_usable(value: Value<'_>, asked: Asked) -> Read<Codec> {
+    let codec = read_codec(value.clone())?;
     if codec == Codec::Exact {
         return Ok(codec);
     }

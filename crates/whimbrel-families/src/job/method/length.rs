@@ -3,15 +3,7 @@
 use crate::family::MethodKind;
 use whimbrel_job::key::{Key, Word};
 use whimbrel_job::reader::{Read, Reader, Shape};
-
-/// When a run ends.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Length {
-    /// After so many rounds.
-    Rounds(u32),
-    /// After so many passes over the data.
-    Epochs(f64),
-}
+use whimbrel_methods::settings::Budget;
 
 /// The rows behind one upload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,13 +72,13 @@ pub static LOCAL_STEPS: Key = Key::default(
     "how many minibatches are averaged into one upload",
 );
 
-pub(super) fn read_length(reader: &Reader<'_>) -> Read<Length> {
+pub(super) fn read_length(reader: &Reader<'_>) -> Read<Budget> {
     reader.refuse_both(&ROUNDS, &EPOCHS)?;
     if let Some(rounds) = reader.optional(&ROUNDS, |v| v.count_u32())? {
-        return Ok(Length::Rounds(rounds));
+        return Ok(Budget::Rounds(rounds));
     }
     match reader.optional(&EPOCHS, |v| v.number(|x| x > 0.0))? {
-        Some(epochs) => Ok(Length::Epochs(epochs)),
+        Some(epochs) => Ok(Budget::Epochs(epochs)),
         None => Err(reader.lacking(
             &ROUNDS,
             "nothing in [method] says when the run ends",

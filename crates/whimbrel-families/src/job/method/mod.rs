@@ -4,7 +4,7 @@ pub mod length;
 pub mod step;
 pub mod stop;
 
-pub use length::{Batch, Length};
+pub use length::Batch;
 pub use step::Step;
 pub use stop::{Patience, Stop};
 
@@ -20,7 +20,7 @@ use whimbrel_job::key::Key;
 use whimbrel_job::named;
 use whimbrel_job::reader::{Read, Reader, Shape, Value};
 use whimbrel_job::writer::{Writer, inline, number, text};
-use whimbrel_methods::settings::Weights;
+use whimbrel_methods::settings::{Budget, Weights};
 use whimbrel_methods::sgd::Preset;
 
 /// `[method]`, without what is the family's own.
@@ -31,7 +31,7 @@ pub struct Method {
     /// The preset that sets both channels' rules.
     pub channels: Option<Preset>,
     /// When it ends.
-    pub length: Length,
+    pub length: Budget,
     /// The rows behind one upload.
     pub batch: Batch,
     /// The step size.
@@ -145,8 +145,8 @@ impl Method {
             out.put(&CHANNELS, text(preset.name()));
         }
         match self.length {
-            Length::Rounds(rounds) => out.put(&ROUNDS, rounds.to_string()),
-            Length::Epochs(epochs) => out.put(&EPOCHS, number(epochs)),
+            Budget::Rounds(rounds) => out.put(&ROUNDS, rounds.to_string()),
+            Budget::Epochs(epochs) => out.put(&EPOCHS, number(epochs)),
         }
         let (rows, drawn) = match self.batch {
             Batch::Full => (text("full"), None),

@@ -1,0 +1,229 @@
+//! The family: its keys of the job file, its stage, what the report shows, prediction.
+
+use crate::heavy_em::{Heavy, HeavyEm};
+use crate::location::Location;
+use serde_json::{Map, Value, json};
+use std::any::Any;
+use std::path::Path;
+use std::sync::Arc;
+use whimbrel::codec::channel::{Downlink, Uplink, em_alpha, gradient_alpha};
+use whimbrel::core::Erased;
+use whimbrel::core::declare::{Exhibit, Rows, Section};
+use whimbrel::core::method::Artifact;
+use whimbrel::data::Features;
+use whimbrel::engine::Stage;
+use whimbrel::families::Job;
+use whimbrel::families::failure::Result;
+use whimbrel::families::family::{
+    Ended, Family, Fit, MethodKind, ModelKind, ModelUse, Predicted, Results, RunData, StagePlan,
+    Tables,
+};
+use whimbrel::families::job::channel::UpRuleKind;
+use whimbrel::families::job::method::length::{EPOCHS, ROUNDS};
+use whimbrel::families::job::method::step::STEP;
+use whimbrel::families::job::method::stop::{EVALUATE, STOP};
+use whimbrel::families::job::method::{ALLOW_DIVERGENCE, CHANNELS, MEMORY_MAX, WEIGHTS};
+use whimbrel::families::job::participation::PARTICIPATION;
+use whimbrel::families::job::{Step, UpRule};
+use whimbrel::families::load::{Layout, Loaded, read_any};
+use whimbrel::families::plan::{Common, Facts, Files, channels};
+use whimbrel::job::key::{Key, Word};
+use whimbrel::job::reader::{Read, Source};
+use whimbrel::job::writer::{Writer, number};
+use whimbrel::methods::federated::{BindRows, FirstMemories, Terms};
+use whimbrel::methods::settings::Weights;
+use whimbrel::methods::step::Schedule;
+use whimbrel::models::LatentModel;
+
+static DEGREES: Key = Key::default(
+    "degrees",
+    "a positive number",
+    "4.0",
+    "degrees of freedom: the smaller, the less outliers count",
+);
+static MOMENTUM: Key =
+    Key::default("momentum", "a number from 0 to below 1", "0.0", "heavy-ball momentum");
+
+static MODELS: [ModelKind; 1] = [ModelKind {
+    word: Word { name: "t-location", doc: "the centre of rows with heavy tails" },
+    keys: &[&DEGREES],
+}];
+static METHODS: [MethodKind; 1] = [MethodKind {
+    word: Word { name: "heavy-em", doc: "EM with heavy-ball momentum on the mean field" },
+    algorithm: "heavy-em",
+    preset: None,
+    keys: &[
+        &CHANNELS,
+        &ROUNDS,
+        &EPOCHS,
+        &STEP,
+        &MOMENTUM,
+        &PARTICIPATION,
+        &WEIGHTS,
+        &EVALUATE,
+        &STOP,
+        &ALLOW_DIVERGENCE,
+        &MEMORY_MAX,
+    ],
+    names_presets: false,
+    pooled: false,
+    auto_batch: false,
+    up_rule: UpRuleKind::Memory,
+    weights: Weights::Samples,
+}];
+
+/// The family.
+pub static LOCATION: LocationFamily = LocationFamily;
+
+/// Locations of heavy-tailed rows.
+pub struct LocationFamily;
+
+impl Family for LocationFamily {
+    fn name(&self) -> &'static str {
+        "location"
+    }
+
+    fn models(&self) -> &'static [ModelKind] {
+        &MODELS
+    }
+
+    fn methods(&self) -> &'static [MethodKind] {
+        &METHODS
+    }
+
+    fn read(&self, tables: &Tables<'_>) -> Read<Box<dyn Fit>> {
+        let degrees = tables.model.read(&DEGREES, |v| v.number(|x| x > 0.0));
+        let momentum = tables.method.read(&MOMENTUM, |v| v.number(|x| (0.0..1.0).contains(&x)));
+        Ok(Box::new(LocationFit { degrees: degrees?, momentum: momentum? }))
+    }
+}
+
+/// What a job asks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LocationFit {
+    degrees: f64,
+    momentum: f64,
+}
+
+impl Fit for LocationFit {
+    fn describe(&self) -> String {
+        format!("t-location, {} degrees of freedom", self.degrees)
+    }
+
+    fn write_model(&self, out: &mut Writer) {
+        out.put(&DEGREES, number(self.degrees));
+    }
+
+    fn write_method(&self, out: &mut Writer) {
+        out.put(&MOMENTUM, number(self.momentum));
+    }
+
+    fn check(&self, job: &Job, source: &Source<'_>) {
+        if !matches!(job.method.step, Step::Auto | Step::Constant(_) | Step::Decreasing { .. }) {
+            let what = "heavy-em takes a number, a schedule or \"auto\"";
+            source.report_at(&["method", "step"], what, "write step = 0.5");
+        }
+    }
+
+    fn layout(&self) -> Layout {
+        Layout::Rows
+    }
+
+    fn plan(
+        &self,
+        common: &Common,
+        facts: &Facts,
+        _: Option<&Loaded>,
+        _: Files<'_>,
+    ) -> Result<Box<dyn StagePlan>> {
+        let model = Location { degrees: self.degrees, columns: facts.columns.len() };
+        let (roster, q) = (common.roster(), model.statistic_len());
+        let (uplinks, own_uplinks) = channels::uplinks(&common.job, &roster, q, em_alpha)?;
+        let downlink = channels::downlink(&common.job, &roster, &[q], None, gradient_alpha)?;
+        let memories = match common.job.uplink.rule {
+            UpRule::Memory { .. } => FirstMemories::Oracle,
+            _ => FirstMemories::Zero,
+        };
+        let (budget, weights) = (common.budget(), common.weights());
+        let terms = Terms { uplinks, own_uplinks, downlink, memories, weights, budget };
+        Ok(Box::new(LocationPlan { model, momentum: self.momentum, terms }))
+    }
+
+    fn model_keys(&self, _: &RunData, _: &Artifact) -> Map<String, Value> {
+        Map::from_iter([("degrees".into(), json!(self.degrees))])
+    }
+
+    fn results(&self, ended: &Ended<'_>) -> Result<Results> {
+        let Some(mu) = ended.outcome.delivered.last().and_then(|model| model.tensor("location"))
+        else {
+            return Ok(Results::default());
+        };
+        let row = |(name, m): (&String, &f64)| vec![name.clone(), format!("{m:.4}")];
+        let table = Rows {
+            heads: vec!["column".into(), "centre".into()],
+            rows: ended.data.columns.iter().zip(&mu.values).map(row).collect(),
+            ..Rows::default()
+        };
+        let section = Section { title: "Location".into(), exhibits: vec![Exhibit::Table(table)] };
+        Ok(Results { sections: vec![section], ..Results::default() })
+    }
+
+    /// The distance of each row from the centre.
+    fn predict(&self, run: &ModelUse<'_>, file: &Path) -> Result<Predicted> {
+        let centre = run.model.get("location").and_then(Value::as_array);
+        let centre = centre.ok_or_else(|| run.broken("`location` is missing"))?;
+        let centre: Vec<f64> = centre.iter().filter_map(Value::as_f64).collect();
+        let columns = run.columns()?;
+        let data = read_any(file, None)?;
+        let table = data.table(&data.features(&Features::Listed(&columns))?)?;
+        let mut text = String::from("row,distance\n");
+        for i in 0..table.rows() {
+            let distance2: f64 =
+                table.row(i).iter().zip(&centre).map(|(y, m)| (y - m) * (y - m)).sum();
+            text += &format!("{},{}\n", i + 1, distance2.sqrt());
+        }
+        let words = "distances from the centre".into();
+        Ok(Predicted { text, rows: table.rows(), figures: Vec::new(), words })
+    }
+}
+
+struct LocationPlan {
+    model: Location,
+    momentum: f64,
+    terms: Terms,
+}
+
+impl StagePlan for LocationPlan {
+    fn len(&self, _: &Common) -> usize {
+        1
+    }
+
+    fn build(&self, common: &Common, _: usize, _: &[Artifact]) -> whimbrel::core::Result<Stage> {
+        let schedule = match common.job.method.step {
+            Step::Constant(gamma) => Schedule::constant(gamma)?,
+            Step::Decreasing { initial, power, delay } => {
+                Schedule::decreasing(initial, power, delay)?
+            }
+            _ => Schedule::constant(0.5)?,
+        };
+        let oracle = Heavy { model: self.model.clone(), momentum: self.momentum, schedule };
+        let method = HeavyEm { oracle, terms: self.terms.clone() };
+        Ok(common.fit(Arc::new(Erased(method, BindRows)), self.rounds(common)))
+    }
+
+    fn uplink(&self) -> &Uplink {
+        &self.terms.uplinks[0]
+    }
+
+    fn downlink(&self) -> &Downlink {
+        &self.terms.downlink
+    }
+
+    fn rounds(&self, common: &Common) -> Option<u32> {
+        common.rounds(&common.work(), (1, 2.0))
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

@@ -1,0 +1,265 @@
+//! EM with heavy-ball momentum on the mean field, over any channels:
+//! `v <- m v + H`, `S <- S + gamma v`, with `H` the estimate of `sum (n_i/N) s_i(T(S)) - S`.
+//!
+//! Reduces to: FedEM in the form that sends `S` down, with `m = 0`.
+
+use std::borrow::Cow;
+use whimbrel::core::declare::{Better, Measure, Role};
+use whimbrel::core::method::{Artifact, Disclosure, Exposure, Metric};
+use whimbrel::core::sum::ExactSum;
+use whimbrel::core::{ClientData, ClientId, Error, Key, Result, State, vector, wire};
+use whimbrel::methods::federated::{
+    Context, ExchangeKind, Federated, Judge, Member, Oracle, Received, Terms,
+};
+use whimbrel::methods::step::Schedule;
+use whimbrel::models::{LatentModel, Rows};
+
+/// The whole method.
+pub type HeavyEm<M> = Federated<Heavy<M>>;
+
+/// Hyper-parameters.
+pub struct Heavy<M> {
+    /// The model.
+    pub model: M,
+    /// `m`.
+    pub momentum: f64,
+    /// `gamma_k`.
+    pub schedule: Schedule,
+}
+
+/// The global state.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Global {
+    /// `S`.
+    s: Vec<f64>,
+    /// `v`.
+    velocity: Vec<f64>,
+    /// The first parameters, at which clients compute the first statistic.
+    first: Vec<f64>,
+    repairs: u64,
+}
+
+/// A client's answer: its statistic and likelihood at the delivered parameters.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Answer {
+    statistic: Vec<f64>,
+    log_likelihood: f64,
+}
+
+wire!(Global { s, velocity, first, repairs });
+wire!(Answer { statistic, log_likelihood });
+
+impl<M: LatentModel> Heavy<M> {
+    fn theta(&self, s: &[f64]) -> Result<(M::Parameters, u32)> {
+        let maximum = self.model.maximize(s, &[])?;
+        Ok((maximum.theta, maximum.repairs))
+    }
+}
+
+impl<M: LatentModel> Oracle for Heavy<M>
+where
+    Global: State,
+{
+    type Data = M::Data;
+    type Own = ();
+    type Global = Global;
+    /// The mean of the rows.
+    type Summary = Vec<f64>;
+    type Record = ();
+    type Note = ();
+    type Private = ();
+
+    fn bind(&self, data: &ClientData) -> Result<M::Data> {
+        self.model.bind(data)
+    }
+
+    fn rows(&self, data: &M::Data) -> u64 {
+        self.model.rows(data) as u64
+    }
+
+    fn enroll(&self, data: &M::Data, _: Key) -> Result<((), Vec<f64>)> {
+        Ok(((), self.model.moments(data)?))
+    }
+
+    fn start(
+        &self,
+        roster: &mut dyn Iterator<Item = Result<Member<Vec<f64>>>>,
+        _: &Terms,
+        _: Key,
+    ) -> Result<Global> {
+        let (mut total, mut sum) = (0.0, ExactSum::new(self.model.coordinates_len()));
+        for member in roster {
+            let Member { id, weight, summary, .. } = member?;
+            if summary.len() != sum.len() {
+                return Err(Error::peer(format!("client {id} sent a mean of another length")));
+            }
+            sum.add(&summary, weight)?;
+            total += weight;
+        }
+        let mut first = sum.value();
+        vector::scale(&mut first, 1.0 / total);
+        let zeros = vec![0.0; self.model.statistic_len()];
+        Ok(Global { s: zeros.clone(), velocity: zeros, first, repairs: 0 })
+    }
+
+    /// Clients send their statistics at the pooled mean, exactly, once.
+    fn first_question<'a>(&self, global: &'a Global) -> Option<Cow<'a, [f64]>> {
+        Some((&global.first).into())
+    }
+
+    fn first_state(&self, global: &mut Global, mean: Vec<f64>, _: &Context) -> Result<()> {
+        global.s = mean;
+        Ok(())
+    }
+
+    fn published<'a>(&self, global: &'a Global) -> Cow<'a, [f64]> {
+        (&global.s).into()
+    }
+
+    fn private(&self, _: &Global, (): &(), _: &Context) -> ((), ()) {
+        ((), ())
+    }
+
+    /// `s_i(T(S)) - S`, or the statistic itself at the first question.
+    fn local(
+        &self,
+        received: Received<'_, Self>,
+        (): &(),
+        data: &M::Data,
+        _: Key,
+    ) -> Result<((), Vec<f64>)> {
+        let mut statistic = vec![0.0; self.model.statistic_len()];
+        if received.kind == ExchangeKind::FirstState {
+            let theta = self.model.from_vector(&received.state)?;
+            self.model.expect(&theta, data, Rows::All, &mut statistic)?;
+        } else {
+            let (theta, _) = self.theta(&received.state)?;
+            self.model.expect(&theta, data, Rows::All, &mut statistic)?;
+            vector::axpy(&mut statistic, -1.0, &received.state);
+        }
+        Ok(((), statistic))
+    }
+
+    fn rows_used(&self, rows: u64, (): &(), _: ExchangeKind) -> u64 {
+        rows
+    }
+
+    fn step(&self, global: &mut Global, field: Vec<f64>, context: &Context) -> Result<()> {
+        // v <- m v + H, S <- S + gamma v
+        vector::scale(&mut global.velocity, self.momentum);
+        vector::axpy(&mut global.velocity, 1.0, &field);
+        vector::axpy(&mut global.s, self.schedule.at(context.k), &global.velocity);
+        global.repairs += u64::from(self.theta(&global.s)?.1);
+        Ok(())
+    }
+
+    fn after_publish(&self, global: &mut Global, published: Vec<f64>, _: &Context) -> Result<()> {
+        global.s = published;
+        Ok(())
+    }
+
+    fn magnitude(&self, global: &Global, local2: f64) -> f64 {
+        1.0 + vector::norm2_squared(&global.s).max(local2).sqrt()
+    }
+
+    fn artifact(&self, global: &Global) -> Result<Artifact> {
+        let mu = self.model.to_vector(&self.theta(&global.s)?.0);
+        let artifact = Artifact { kind: "t-location".into(), tensors: Vec::new() };
+        Ok(artifact.with("location", &[mu.len()], mu))
+    }
+
+    fn disclosures(&self, _: &Terms) -> Vec<Disclosure> {
+        let q = 8 * self.model.statistic_len() + 32;
+        let sums = |message, meaning: &str, bytes_max| Disclosure {
+            message,
+            meaning: meaning.into(),
+            bytes_max,
+            exposure: Exposure::Aggregate,
+        };
+        vec![
+            sums("summary", "the number of rows and their mean", q),
+            sums(
+                "up",
+                "its mean weight and weighted mean, compressed; exactly in the first round",
+                2 * q,
+            ),
+            sums(
+                "answer",
+                "at evaluations: the same, exactly, and its mean log-likelihood",
+                q + 16,
+            ),
+        ]
+    }
+}
+
+impl<M: LatentModel> Judge for Heavy<M> {
+    type Ask = Vec<f64>;
+    type Answer = Answer;
+
+    fn ask(&self, global: &Global, _: &Terms) -> Result<Vec<f64>> {
+        Ok(self.model.to_vector(&self.theta(&global.s)?.0))
+    }
+
+    fn answer(
+        &self,
+        ask: &Vec<f64>,
+        (): &(),
+        data: &M::Data,
+        _: &Terms,
+    ) -> Result<(Answer, Option<Vec<f64>>)> {
+        let theta = self.model.from_vector(ask)?;
+        let mut statistic = vec![0.0; self.model.statistic_len()];
+        let log_likelihood = self.model.expect(&theta, data, Rows::All, &mut statistic)?;
+        Ok((Answer { statistic, log_likelihood }, None))
+    }
+
+    fn check(&self, id: ClientId, answer: &Answer) -> Result<()> {
+        let finite = answer.statistic.iter().chain([&answer.log_likelihood]).all(|x| x.is_finite());
+        match finite && answer.statistic.len() == self.model.statistic_len() {
+            true => Ok(()),
+            false => {
+                Err(Error::peer(format!("client {id} sent an answer that cannot be averaged")))
+            }
+        }
+    }
+
+    fn loss(&self, answer: &Answer) -> Option<f64> {
+        Some(-answer.log_likelihood)
+    }
+
+    fn measures(&self) -> Vec<Measure> {
+        vec![
+            Measure::objective("The mean negative log-likelihood, up to a constant"),
+            Measure::new("field_norm2", "Mean field", "‖h‖²", "‖Σ (n_i/N) s_i(T(S)) − S‖²")
+                .log()
+                .better(Better::Down)
+                .role(Role::Excess)
+                .result(3),
+            Measure::new("repairs", "Repairs", "repairs", "Values that left the domain of T")
+                .summary(),
+        ]
+    }
+
+    fn conclude(
+        &self,
+        global: &Global,
+        answers: &mut dyn Iterator<Item = (f64, Answer)>,
+        _: &Context,
+    ) -> Result<Vec<Metric>> {
+        let (mut total, mut likelihood) = (0.0, ExactSum::new(1));
+        let mut statistic = ExactSum::new(self.model.statistic_len());
+        for (weight, answer) in answers {
+            total += weight;
+            likelihood.add(&[answer.log_likelihood], weight)?;
+            statistic.add(&answer.statistic, weight)?;
+        }
+        let mut field = statistic.value();
+        vector::scale(&mut field, 1.0 / total);
+        vector::axpy(&mut field, -1.0, &global.s);
+        Ok(vec![
+            Metric::number("objective", -likelihood.value()[0] / total),
+            Metric::number("field_norm2", vector::norm2_squared(&field)),
+            Metric::number("repairs", global.repairs as f64),
+        ])
+    }
+}
