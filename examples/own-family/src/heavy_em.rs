@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use whimbrel::core::declare::{Better, Measure, Role};
 use whimbrel::core::method::{Artifact, Disclosure, Exposure, Metric};
 use whimbrel::core::sum::ExactSum;
-use whimbrel::core::{ClientData, ClientId, Error, Key, Result, State, vector, wire};
+use whimbrel::core::{ClientData, ClientId, Error, Key, Result, vector, wire};
 use whimbrel::methods::federated::{
     Context, ExchangeKind, Federated, Judge, Member, Oracle, Received, Terms,
 };
@@ -56,10 +56,8 @@ impl<M: LatentModel> Heavy<M> {
     }
 }
 
-impl<M: LatentModel> Oracle for Heavy<M>
-where
-    Global: State,
-{
+impl<M: LatentModel> Oracle for Heavy<M> {
+    type Number = f64;
     type Data = M::Data;
     type Own = ();
     type Global = Global;
@@ -200,17 +198,11 @@ impl<M: LatentModel> Judge for Heavy<M> {
         Ok(self.model.to_vector(&self.theta(&global.s)?.0))
     }
 
-    fn answer(
-        &self,
-        ask: &Vec<f64>,
-        (): &(),
-        data: &M::Data,
-        _: &Terms,
-    ) -> Result<(Answer, Option<Vec<f64>>)> {
+    fn answer(&self, ask: &Vec<f64>, (): &(), data: &M::Data) -> Result<Answer> {
         let theta = self.model.from_vector(ask)?;
         let mut statistic = vec![0.0; self.model.statistic_len()];
         let log_likelihood = self.model.expect(&theta, data, Rows::All, &mut statistic)?;
-        Ok((Answer { statistic, log_likelihood }, None))
+        Ok(Answer { statistic, log_likelihood })
     }
 
     fn check(&self, id: ClientId, answer: &Answer) -> Result<()> {
