@@ -97,19 +97,12 @@ fn models_and_methods_that_do_not_go_together() {
         "kind = \"gmm\"\ncomponents = 2",
     );
     insta::assert_snapshot!(refusal(&mixture), @r#"
-    error: `row` is for tables with gaps, and gmm has none
-      --> job.toml:7:7
-      |
-    7 | row = "site"
-      |       ^^^^^^
-    hint: take it out, or write kind = "low-rank" in [model]
-
-    error: fedmiss fills in tables of low rank, and kind = "gmm" is none
+    error: fedmiss fits "low-rank", not kind = "gmm" in [model]
       --> job.toml:15:8
        |
     15 | kind = "fedmiss"
        |        ^^^^^^^^^
-    hint: write kind = "low-rank" in [model], or another kind here, such as "fedem"
+    hint: "gmm" is fitted by "em", "dem", "fedem", "vr-fedem"
     "#);
 }
 
@@ -131,14 +124,14 @@ fn keys_of_other_models_and_methods() {
     hint: take `variance` out
     "#);
     insta::assert_snapshot!(with("batch = 100", "batch = 100\nreplacement = true\nweights = \"equal\""), @r#"
-    error: `replacement` has no meaning for fedmiss: cells are drawn once a round, without replacement
+    error: `replacement` has no meaning for fedmiss: it is for em, dem, fedem, vr-fedem, sgd
       --> job.toml:20:1
        |
     20 | replacement = true
        | ^^^^^^^^^^^
     hint: take `replacement` out
 
-    error: `weights` has no meaning for fedmiss: em has one client, and for fedmiss every observation counts the same
+    error: `weights` has no meaning for fedmiss: it is for dem, fedem, vr-fedem, sgd
       --> job.toml:21:1
        |
     21 | weights = "equal"

@@ -157,12 +157,16 @@ impl Method {
                 (rows.to_string(), Some((replacement, local_steps)))
             }
         };
-        out.put(&BATCH, rows);
+        if takes(&BATCH) {
+            out.put(&BATCH, rows);
+        }
         if let Some((replacement, local_steps)) = drawn.filter(|_| takes(&REPLACEMENT)) {
             out.put(&REPLACEMENT, replacement.to_string());
             out.put(&LOCAL_STEPS, local_steps.to_string());
         }
-        out.put(&STEP, self.step.write());
+        if takes(&STEP) {
+            out.put(&STEP, self.step.write());
+        }
         fit.write_method(out);
         if takes(&PARTICIPATION) {
             out.put(&PARTICIPATION, self.participation.write());
@@ -171,11 +175,15 @@ impl Method {
             out.put(&WEIGHTS, text(WEIGHT_WORDS.name(self.weights)));
         }
         let every = self.evaluate_every.map_or_else(|| text("auto"), |every| every.to_string());
-        out.put(&EVALUATE, inline([(EVERY.name, every)]));
-        out.put(&STOP, self.stop.write());
-        if takes(&ALLOW_DIVERGENCE) {
-            out.put(&ALLOW_DIVERGENCE, self.allow_divergence.to_string());
-            out.put(&MEMORY_MAX, self.memory_max.to_string());
+        for (key, value) in [
+            (&EVALUATE, inline([(EVERY.name, every)])),
+            (&STOP, self.stop.write()),
+            (&ALLOW_DIVERGENCE, self.allow_divergence.to_string()),
+            (&MEMORY_MAX, self.memory_max.to_string()),
+        ] {
+            if takes(key) {
+                out.put(key, value);
+            }
         }
     }
 }
