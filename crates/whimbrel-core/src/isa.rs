@@ -1,9 +1,9 @@
 //! Which vector instructions the kernels may use.
 //!
-//! Kernels are written as plain loops with a fixed order of additions and without fused
-//! multiply-add; the [`kernel!`](crate::kernel) macro compiles each of them for three levels and
-//! picks one at run time. So the level changes the speed and never the bits: a test runs every
-//! kernel at every level and compares.
+//! Kernels are written as plain loops with a fixed order of additions, in which the source says
+//! where a product and a sum are fused (`mul_add`); the [`kernel!`](crate::kernel) macro compiles
+//! each of them for three levels and picks one at run time. So the level changes the speed and
+//! never the bits: a test runs every kernel at every level and compares.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 pub enum Isa {
     /// What every machine of the architecture has.
     Baseline = 1,
-    /// AVX2 (`x86-64-v3`).
+    /// AVX2 and fused multiply-add (`x86-64-v3`).
     V3 = 3,
     /// AVX-512 (`x86-64-v4`).
     V4 = 4,
@@ -64,6 +64,7 @@ fn first_look() -> Isa {
 #[cfg(target_arch = "x86_64")]
 fn detect() -> Isa {
     let v3 = is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("fma")
         && is_x86_feature_detected!("bmi1")
         && is_x86_feature_detected!("bmi2")
         && is_x86_feature_detected!("lzcnt")
@@ -91,7 +92,9 @@ fn detect() -> Isa {
 /// Compiles one plain function for every instruction-set level and calls the one in use.
 ///
 /// The body is ordinary safe Rust: loops that the compiler can vectorise. Functions it calls must
-/// be `#[inline(always)]` to be compiled for the level too.
+/// be `#[inline(always)]` to be compiled for the level too. `f64::mul_add` is one instruction at
+/// the levels above the baseline of x86-64 and a call of the C library's `fma` on it (and outside
+/// of kernels): the same bits, many times as slow.
 #[macro_export]
 macro_rules! kernel {
     ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident : $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
@@ -104,14 +107,14 @@ macro_rules! kernel {
             fn plain($($arg: $ty),*) $(-> $ret)? $body
 
             #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+            #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
             #[allow(clippy::too_many_arguments)]
             fn v3($($arg: $ty),*) $(-> $ret)? {
                 plain($($arg),*)
             }
 
             #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512dq,avx512bw,avx512vl,avx512cd")]
+            #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512dq,avx512bw,avx512vl,avx512cd")]
             #[allow(clippy::too_many_arguments)]
             fn v4($($arg: $ty),*) $(-> $ret)? {
                 plain($($arg),*)

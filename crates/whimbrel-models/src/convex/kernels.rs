@@ -25,7 +25,7 @@ impl Lane {
     #[inline(always)]
     fn add_product(&mut self, a: &Lane, b: &Lane) {
         for l in 0..LANES {
-            self.0[l] += a.0[l] * b.0[l];
+            self.0[l] = a.0[l].mul_add(b.0[l], self.0[l]);
         }
     }
 
@@ -33,7 +33,7 @@ impl Lane {
     #[inline(always)]
     fn add_scaled(&mut self, a: f64, b: &Lane) {
         for l in 0..LANES {
-            self.0[l] += a * b.0[l];
+            self.0[l] = a.mul_add(b.0[l], self.0[l]);
         }
     }
 

@@ -83,7 +83,7 @@ kernel! {
             for (g, z) in z.as_chunks_mut::<GROUP>().0.iter_mut().enumerate() {
                 let (panel, next) = rest.split_at(GROUP * ((g + 1) * GROUP).min(columns));
                 rest = next;
-                [*z] = triangular_products([y], panel, &[0.0; GROUP]);
+                *z = triangular_products(y, panel, &[0.0; GROUP]);
             }
             let z = &z[..columns];
             let mut first = 0;
@@ -147,15 +147,10 @@ kernel! {
         for k in 0..components {
             let offset = &offsets[k * padded..][..padded];
             let panels = &panels[k * size..][..size];
-            let row = |t: usize| &centred[t * columns..][..columns];
-            let mut t = 0;
-            while t < tiles {
-                let out = &mut scores[k * tiles + t..];
-                t += if t + 1 < tiles {
-                    mahalanobis([row(t), row(t + 1)], panels, offset, constants[k], out)
-                } else {
-                    mahalanobis([row(t)], panels, offset, constants[k], out)
-                };
+            let scores = &mut scores[k * tiles..][..tiles];
+            // A tile at a time: two at once make the compiler split the second into pieces.
+            for (y, score) in centred.chunks_exact(columns).zip(scores) {
+                *score = mahalanobis(y, panels, offset, constants[k]);
             }
         }
     }
@@ -174,58 +169,32 @@ kernel! {
     }
 }
 
-/// One group of `W y - offset` for several tiles, with `panel` the group's part of
-/// [`pack_panels`].
+/// One group of `W y - offset`, with `panel` the group's part of [`pack_panels`].
 #[inline(always)]
-fn triangular_products<const T: usize>(
-    y: [&[Lane]; T],
-    panel: &[f64],
-    offset: &[f64; GROUP],
-) -> [[Lane; GROUP]; T] {
-    let panel = panel.as_chunks::<GROUP>().0;
-    let y = y.map(|y| &y[..panel.len()]);
-    let mut sums = [[Lane::ZERO; GROUP]; T];
-    for (r, offset) in offset.iter().enumerate() {
-        for sums in &mut sums {
-            sums[r] = Lane::splat(-offset);
-        }
-    }
-    for (i, w) in panel.iter().enumerate() {
-        for t in 0..T {
-            for r in 0..GROUP {
-                sums[t][r] += Lane::splat(w[r]) * y[t][i];
-            }
+fn triangular_products(y: &[Lane], panel: &[f64], offset: &[f64; GROUP]) -> [Lane; GROUP] {
+    let mut sums = offset.map(|offset| Lane::splat(-offset));
+    for (w, y) in panel.as_chunks::<GROUP>().0.iter().zip(y) {
+        for r in 0..GROUP {
+            sums[r] = Lane::splat(w[r]).mul_add(*y, sums[r]);
         }
     }
     sums
 }
 
-/// `constant - |W y - offset|^2 / 2` for several tiles; returns how many.
+/// `constant - |W y - offset|^2 / 2`.
 #[inline(always)]
-fn mahalanobis<const T: usize>(
-    y: [&[Lane]; T],
-    panels: &[f64],
-    offset: &[f64],
-    constant: f64,
-    scores: &mut [Lane],
-) -> usize {
+fn mahalanobis(y: &[Lane], panels: &[f64], offset: &[f64], constant: f64) -> Lane {
     let mut rest = panels;
-    let mut squares = [Lane::ZERO; T];
+    let mut squares = Lane::ZERO;
     for (g, offset) in offset.as_chunks::<GROUP>().0.iter().enumerate() {
-        let (panel, next) = rest.split_at(GROUP * ((g + 1) * GROUP).min(y[0].len()));
+        let (panel, next) = rest.split_at(GROUP * ((g + 1) * GROUP).min(y.len()));
         rest = next;
-        let z = triangular_products(y, panel, offset);
-        for t in 0..T {
-            for z in z[t] {
-                squares[t] += z * z;
-                one_lane_at_a_time();
-            }
+        for z in triangular_products(y, panel, offset) {
+            squares = z.mul_add(z, squares);
+            one_lane_at_a_time();
         }
     }
-    for t in 0..T {
-        scores[t] = score(constant, squares[t]);
-    }
-    T
+    score(constant, squares)
 }
 
 /// `constant - squares / 2`.
@@ -247,7 +216,7 @@ fn distances<const G: usize>(
     for (j, z) in z.iter().enumerate() {
         for r in 0..G {
             let difference = *z - Lane::splat(m[r][j]);
-            sums[r] += difference * difference;
+            sums[r] = difference.mul_add(difference, sums[r]);
             one_lane_at_a_time();
         }
     }
@@ -271,7 +240,7 @@ fn scaled_distances<const G: usize>(
     for (j, y) in y.iter().enumerate() {
         for r in 0..G {
             let scaled = (*y - Lane::splat(m[r][j])) * Lane::splat(w[r][j]);
-            sums[r] += scaled * scaled;
+            sums[r] = scaled.mul_add(scaled, sums[r]);
             one_lane_at_a_time();
         }
     }
@@ -394,7 +363,7 @@ fn products<const R: usize>(
     for (t, y) in y.chunks_exact(columns).enumerate().take(tiles) {
         for r in 0..R {
             for c in 0..GROUP {
-                sums[r][c] += a[r][t] * y[js[c]];
+                sums[r][c] = a[r][t].mul_add(y[js[c]], sums[r][c]);
             }
         }
     }
@@ -436,13 +405,15 @@ kernel! {
                 one_lane_at_a_time();
             }
         }
-        for i in (0..columns).step_by(GROUP) {
-            let four = clamped(i, columns).map(|i| &work[i * tiles..]);
-            for j in (0..=i).step_by(GROUP) {
-                let found = products(four, j, columns, y);
+        // Two rows by four columns: 16 registers of AVX2, and as many sums as AVX-512 keeps going.
+        for i in (0..columns).step_by(2) {
+            let last = (i + 1).min(columns - 1);
+            let pair = [&work[i * tiles..], &work[last * tiles..]];
+            for j in (0..=last).step_by(GROUP) {
+                let found = products(pair, j, columns, y);
                 for (r, found) in found.iter().enumerate().take(columns - i) {
                     let row = i + r;
-                    for (c, found) in found.iter().enumerate().take(row + 1 - j) {
+                    for (c, found) in found.iter().enumerate().take((row + 1).saturating_sub(j)) {
                         second[row * (row + 1) / 2 + j + c] += *found;
                     }
                 }

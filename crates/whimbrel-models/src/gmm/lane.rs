@@ -44,6 +44,15 @@ impl Lane {
         out
     }
 
+    /// `self a + b`, rounded once.
+    #[inline(always)]
+    pub fn mul_add(mut self, a: Self, b: Self) -> Self {
+        for ((x, a), b) in self.0.iter_mut().zip(a.0).zip(b.0) {
+            *x = x.mul_add(a, b);
+        }
+        self
+    }
+
     /// The sum over the eight rows, always added in the same order.
     #[inline(always)]
     pub fn sum(&self) -> f64 {
