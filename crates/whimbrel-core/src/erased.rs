@@ -274,13 +274,7 @@ impl<M: Evaluate, B: Bind<M>> DynMethod for Erased<M, B> {
     ) -> Result<Vec<Metric>> {
         let server = view(server)?;
         let metrics = decoded(answers, |typed| self.0.conclude(server, typed))?;
-        let declared = self.0.measures();
-        match metrics.iter().find(|metric| declared.iter().all(|m| m.key != metric.name)) {
-            Some(metric) => {
-                Err(Error::internal(format!("`{}` is reported and not declared", metric.name)))
-            }
-            None => Ok(metrics),
-        }
+        declared(&self.0.measures(), metrics)
     }
 
     fn conclude_unseen(
@@ -289,7 +283,8 @@ impl<M: Evaluate, B: Bind<M>> DynMethod for Erased<M, B> {
         answers: &mut dyn Iterator<Item = (ClientId, &[u8])>,
     ) -> Result<Vec<Metric>> {
         let server = view(server)?;
-        decoded(answers, |typed| self.0.conclude_unseen(server, typed))
+        let metrics = decoded(answers, |typed| self.0.conclude_unseen(server, typed))?;
+        declared(&self.0.measures(), metrics)
     }
 
     fn save(&self, part: Part, state: &Opaque) -> Result<Vec<u8>> {
@@ -308,6 +303,16 @@ impl<M: Evaluate, B: Bind<M>> DynMethod for Erased<M, B> {
             Part::Client => Box::new(M::Client::from_bytes(bytes)?),
             Part::Fold => Box::new(M::Fold::from_bytes(bytes)?),
         })
+    }
+}
+
+/// Refuses a figure that nobody could show.
+fn declared(measures: &[Measure], metrics: Vec<Metric>) -> Result<Vec<Metric>> {
+    match metrics.iter().find(|metric| measures.iter().all(|m| m.key != metric.name)) {
+        Some(metric) => {
+            Err(Error::internal(format!("`{}` is reported and not declared", metric.name)))
+        }
+        None => Ok(metrics),
     }
 }
 

@@ -99,8 +99,10 @@ pub(crate) fn clients(groups: &[Group]) -> String {
         html += "<div class=\"part\">\n";
         html += &part_name(groups, group);
         let clients = &group.runs[0].clients;
-        let beside = if clients.len() <= BARS { " class=\"beside\"" } else { "" };
         let own = own_figures(group.runs[0]);
+        // A wide table needs the whole page.
+        let fits = clients.len() <= BARS && own.len() <= 2;
+        let beside = if fits { " class=\"beside\"" } else { "" };
         let (charts, table) = (client_charts(clients), client_table(clients, &own));
         html += &format!("<div{beside}>{charts}{table}</div>\n");
         html += &spread_over_clients(clients, &own);
@@ -307,7 +309,7 @@ fn spread_over_clients(clients: &[ClientView], own: &[Measure]) -> String {
     let figures: String = own.iter().filter(|m| m.per_client).map(figure).collect();
     match figures.is_empty() {
         true => figures,
-        false => format!("<div class=\"charts\">{figures}</div>\n"),
+        false => format!("<div class=\"charts over-clients\">{figures}</div>\n"),
     }
 }
 

@@ -46,10 +46,10 @@ pub(super) fn count(loaded: &mut Loaded) {
         validation += held_out.validation.map_or(0, |data| rows_of(&data));
         test += held_out.test.map_or(0, |data| rows_of(&data));
     }
-    if validation + test > 0 {
-        loaded.notes.push(format!(
-            "{validation} rows for validation and {test} for tests are kept out of the fit"
-        ));
+    for (rows, purpose) in [(validation, "validation"), (test, "tests")] {
+        if rows > 0 {
+            loaded.notes.push(format!("{rows} rows for {purpose} are kept out of the fit"));
+        }
     }
 }
 

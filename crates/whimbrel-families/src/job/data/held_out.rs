@@ -25,7 +25,8 @@ pub(crate) static TEST: Key = Key::optional(
     "test",
     "a number above 0 and below 1",
     "no rows",
-    "the share of its rows that each client keeps out of the fit to judge the result by",
+    "the share of its rows that each client keeps out of the fit to judge the result by; for \
+     regressions `standardize` looks at all rows",
 );
 pub(crate) static ROLE: Key = Key::optional(
     "role",
