@@ -249,23 +249,30 @@ pub struct Artifact {
     pub kind: String,
     /// Its tensors in order.
     pub tensors: Vec<Tensor>,
+    /// Those of `f32`: they take four bytes a number wherever they are stored.
+    pub narrow: Vec<Tensor<f32>>,
 }
 
 /// A named array of numbers, last index fastest.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Tensor {
+pub struct Tensor<T = f64> {
     /// Its name.
     pub name: String,
     /// Its lengths; empty for a single number.
     pub shape: Vec<u64>,
     /// Its values.
-    pub values: Vec<f64>,
+    pub values: Vec<T>,
 }
 
-crate::wire!(Artifact { kind, tensors });
-crate::wire!(Tensor { name, shape, values });
+crate::wire!(Artifact { kind, tensors, narrow });
+crate::wire!(Tensor<T: Wire> { name, shape, values });
 
 impl Artifact {
+    /// One without tensors.
+    pub fn new(kind: impl Into<String>) -> Self {
+        Self { kind: kind.into(), ..Self::default() }
+    }
+
     /// The tensor of that name.
     pub fn tensor(&self, name: &str) -> Option<&Tensor> {
         self.tensors.iter().find(|t| t.name == name)
@@ -280,10 +287,23 @@ impl Artifact {
     /// Adds a tensor.
     #[must_use]
     pub fn with(mut self, name: &str, shape: &[usize], values: Vec<f64>) -> Self {
+        self.tensors.push(Tensor::new(name, shape, values));
+        self
+    }
+
+    /// Adds a tensor of `f32`.
+    #[must_use]
+    pub fn with_f32(mut self, name: &str, shape: &[usize], values: Vec<f32>) -> Self {
+        self.narrow.push(Tensor::new(name, shape, values));
+        self
+    }
+}
+
+impl<T> Tensor<T> {
+    fn new(name: &str, shape: &[usize], values: Vec<T>) -> Self {
         debug_assert_eq!(shape.iter().product::<usize>(), values.len());
         let shape = shape.iter().map(|n| *n as u64).collect();
-        self.tensors.push(Tensor { name: name.into(), shape, values });
-        self
+        Self { name: name.into(), shape, values }
     }
 }
 

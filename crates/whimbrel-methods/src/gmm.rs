@@ -125,9 +125,11 @@ pub fn gmm_artifact(
         affine.backward(&mut means);
         affine.covariances_backward(&mut covariances);
     }
-    let artifact = Artifact { kind: "gmm".into(), tensors: Vec::new() }
-        .with("weights", &[k], theta.weights().to_vec())
-        .with("means", &[k, d], means);
+    let artifact = Artifact::new("gmm").with("weights", &[k], theta.weights().to_vec()).with(
+        "means",
+        &[k, d],
+        means,
+    );
     let artifact = match model.settings().covariance {
         Covariance::Known(_) | Covariance::Tied => {
             artifact.with("covariance", &[d, d], covariances)

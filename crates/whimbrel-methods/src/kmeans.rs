@@ -92,7 +92,7 @@ impl OneShot for FederatedKmeans {
         let best = best.ok_or_else(|| Error::internal("k-means was not run"))?;
         let theta = self.model.initial_from_centres(&best.centres, &best.counts, &mean)?;
         let theta = self.model.to_vector(&theta);
-        let start = Artifact { kind: "start".into(), tensors: Vec::new() };
+        let start = Artifact::new("start");
         Ok(start.with("theta", &[theta.len()], theta))
     }
 

@@ -209,7 +209,7 @@ impl Method for Toy {
         if !server.open {
             return Err(Error::numerical("there is no estimate yet"));
         }
-        let artifact = Artifact { kind: "mean".into(), tensors: Vec::new() };
+        let artifact = Artifact::new("mean");
         Ok(artifact.with("mean", &[], vec![server.estimate]))
     }
 

@@ -282,7 +282,7 @@ impl StagePlan for EmPlan {
     }
 
     fn stand_in(&self, common: &Common, index: usize) -> Artifact {
-        let of = |kind: &str| Artifact { kind: kind.into(), tensors: Vec::new() };
+        let of = |kind: &str| Artifact::new(kind);
         match self.stages(common)[index] {
             Kind::Prepare => self.preparing.stand_in(index),
             Kind::Constants => of("theory").with("gamma", &[], vec![1.0]),

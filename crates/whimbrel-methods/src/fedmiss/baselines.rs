@@ -259,7 +259,7 @@ impl Method for Baselines {
 
     fn artifact(&self, server: &Server) -> Result<Artifact> {
         let cells = server.sums.first().copied().unwrap_or(0.0);
-        let mut out = Artifact { kind: KIND.into(), tensors: Vec::new() };
+        let mut out = Artifact::new(KIND);
         out = out.with("held_out_cells", &[], vec![cells]);
         if cells > 0.0 {
             for (name, sum) in NAMES.iter().zip(&server.sums[1..]) {

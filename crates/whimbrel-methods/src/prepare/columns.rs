@@ -111,10 +111,11 @@ impl Columns {
 
 fn delivery(kept: Vec<f64>, means: Vec<f64>, scales: Vec<f64>) -> Artifact {
     let k = kept.len();
-    Artifact { kind: KIND.into(), tensors: Vec::new() }
-        .with("kept", &[k], kept)
-        .with("means", &[k], means)
-        .with("scales", &[k], scales)
+    Artifact::new(KIND).with("kept", &[k], kept).with("means", &[k], means).with(
+        "scales",
+        &[k],
+        scales,
+    )
 }
 
 impl Sums {

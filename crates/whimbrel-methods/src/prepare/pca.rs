@@ -149,20 +149,17 @@ impl Pca {
         }
         let axes = leading().flat_map(|k| positive(&vectors[k * d..][..d])).collect();
         let variances = leading().map(|k| values[k]).collect();
-        Ok(Artifact { kind: KIND.into(), tensors: Vec::new() }
-            .with("axes", &[p, d], axes)
-            .with("variances", &[p], variances)
-            .with("variance", &[], vec![total]))
+        Ok(Artifact::new(KIND).with("axes", &[p, d], axes).with("variances", &[p], variances).with(
+            "variance",
+            &[],
+            vec![total],
+        ))
     }
 
     /// Axes that stand for those that are found later, for whoever needs some of the right form.
     pub fn stand_in(columns: usize, components: usize) -> Artifact {
         let axes = vec![0.0; components * columns];
-        Artifact { kind: KIND.into(), tensors: Vec::new() }.with(
-            "axes",
-            &[components, columns],
-            axes,
-        )
+        Artifact::new(KIND).with("axes", &[components, columns], axes)
     }
 }
 

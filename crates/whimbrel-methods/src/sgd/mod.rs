@@ -218,7 +218,7 @@ impl Oracle for Gradient {
     }
 
     fn artifact(&self, global: &Global) -> Result<Artifact> {
-        let artifact = Artifact { kind: self.problem.name().into(), tensors: Vec::new() };
+        let artifact = Artifact::new(self.problem.name());
         Ok(artifact.with("weights", &[self.dimension], self.delivered(global)))
     }
 

@@ -332,11 +332,8 @@ impl<M: LatentModel> Method for Constants<M> {
             rounds: self.rounds(server),
         };
         // The fit starts where the constants were estimated.
-        let artifact = Artifact { kind: "theory".into(), tensors: Vec::new() }.with(
-            "theta",
-            &[server.theta_0.len()],
-            server.theta_0.clone(),
-        );
+        let artifact =
+            Artifact::new("theory").with("theta", &[server.theta_0.len()], server.theta_0.clone());
         let mut named = vec![
             ("v_min", found.of.v_min),
             ("v_max", found.of.v_max),

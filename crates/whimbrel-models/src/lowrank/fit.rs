@@ -127,7 +127,7 @@ impl LowRankFit {
             *self.model.settings();
         let Factors { intercept, row_effects, column_effects, u, v, .. } = &self.factors;
         let number = |artifact: Artifact, name, value| artifact.with(name, &[], vec![value]);
-        let mut out = Artifact { kind: KIND.into(), ..Artifact::default() }
+        let mut out = Artifact::new(KIND)
             .with("intercept", &[], vec![*intercept])
             .with("row_effects", &[rows], row_effects.clone())
             .with("column_effects", &[columns], column_effects.clone())

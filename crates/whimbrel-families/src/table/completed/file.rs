@@ -75,7 +75,7 @@ fn artifact(run: &Path, kind: &str) -> Result<Artifact> {
         let shape = view.shape().iter().map(|n| *n as u64).collect();
         tensors.push(Tensor { name, shape, values: values.collect() });
     }
-    Ok(Artifact { kind: kind.into(), tensors })
+    Ok(Artifact { tensors, ..Artifact::new(kind) })
 }
 
 fn names(object: &Map<String, Value>, key: &str) -> Option<Vec<String>> {

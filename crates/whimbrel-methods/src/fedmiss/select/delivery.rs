@@ -62,7 +62,7 @@ pub(super) fn artifact(server: &Server, chosen: usize, factors: Option<Vec<f64>>
         ("folds", f64::from(server.folds.count)),
         ("lambda_max", server.lambda_max),
     ];
-    let mut out = Artifact { kind: KIND.into(), tensors: Vec::new() };
+    let mut out = Artifact::new(KIND);
     for (name, value) in numbers {
         out = out.with(name, &[], vec![value]);
     }
