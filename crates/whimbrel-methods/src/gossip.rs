@@ -91,12 +91,12 @@ impl Decentralised for Gossip {
     /// The mean of all estimates, which rounds leave where it was.
     fn artifact(&self, nodes: &mut dyn Iterator<Item = Result<&Vec<f64>>>) -> Result<Artifact> {
         let nodes = nodes.collect::<Result<Vec<_>>>()?;
-        let artifact = Artifact { kind: "mean".into(), tensors: Vec::new() };
+        let artifact = Artifact::new("mean");
         Ok(artifact.with("mean", &[self.columns], mean(&nodes, self.columns)))
     }
 
     fn client_artifact(&self, node: &Vec<f64>, _: &Vec<f64>) -> Result<Option<Artifact>> {
-        let artifact = Artifact { kind: "mean".into(), tensors: Vec::new() };
+        let artifact = Artifact::new("mean");
         Ok(Some(artifact.with("mean", &[self.columns], node.clone())))
     }
 

@@ -215,7 +215,7 @@ impl Method for Toy {
 
     /// Its memory and its mean.
     fn client_artifact(&self, client: &Client, data: &Vec<f64>) -> Result<Option<Artifact>> {
-        let artifact = Artifact { kind: "own".into(), tensors: Vec::new() };
+        let artifact = Artifact::new("own");
         Ok(Some(artifact.with("memory", &[2], vec![client.memory, data[0]])))
     }
 

@@ -42,12 +42,15 @@
 mod estimator;
 mod evaluate;
 mod form;
+mod initial;
+mod iterate;
 mod state;
 
 pub use crate::federated::FirstMemories;
 pub use crate::settings::{Batch, Budget, Weights};
 pub use estimator::{Decoded, Estimator, Running};
 pub use form::Form;
+pub use initial::Initial;
 pub(crate) use state::list_bytes;
 pub use state::{Global, OuterLoop, Own, Record, Summary};
 
@@ -55,11 +58,12 @@ use crate::federated::{self, Context, ExchangeKind, Federated, Member, Oracle, R
 use crate::settings::check_sums;
 use crate::step::Schedule;
 use estimator::Estimate;
+use iterate::Iterate;
 use std::borrow::Cow;
 use std::sync::Arc;
 use whimbrel_core::method::{Artifact, Disclosure};
 use whimbrel_core::{ClientData, ClientId, Error, Key, Result, sum::ExactSum, vector};
-use whimbrel_models::{LatentModel, Maximum};
+use whimbrel_models::LatentModel;
 
 /// Mean fields over channels: the whole method.
 pub type FedEm<M> = Federated<Em<M>>;
@@ -73,35 +77,6 @@ pub type Client = federated::Client<Own>;
 pub type Enrolment = federated::Enrolment<Summary>;
 /// The message to a client.
 pub type Down = federated::Down<OuterLoop, Option<Vec<f64>>>;
-
-/// A run stops if each of its first rounds, so many of them, needed repair: its statistic stays
-/// outside the domain of `T`.
-const REPAIRED_ROUNDS_MAX: u32 = 100;
-
-/// How the model's first parameters and final form are made: what FedEM needs beside the E- and
-/// M-step.
-pub trait Initial<M: LatentModel>: Send + Sync + 'static {
-    /// Rows that a client offers as starting points, row-major; empty where none leave it.
-    fn offer(&self, model: &M, data: &M::Data, key: Key) -> Result<Vec<f64>>;
-    /// `theta_0` from the pooled moments and the offers (with the weights of their clients).
-    fn first(
-        &self,
-        model: &M,
-        moments: &[f64],
-        offers: &[(f64, Vec<f64>)],
-        key: Key,
-    ) -> Result<M::Parameters>;
-    /// The fitted model as named tensors.
-    fn artifact(&self, model: &M, theta: &M::Parameters) -> Artifact;
-    /// The mixture weights or whatever else is worth a curve in the report.
-    fn weights(&self, model: &M, theta: &M::Parameters) -> Vec<f64>;
-    /// How many numbers the model's moments have.
-    fn moments_len(&self, model: &M) -> usize;
-    /// What is added to negative log-densities to state them in the units of the data.
-    fn log_scale(&self) -> f64;
-    /// How many numbers of raw rows a client offers at most; zero where none leave it.
-    fn offers_max(&self, model: &M) -> usize;
-}
 
 /// Hyper-parameters.
 pub struct Em<M: LatentModel> {
@@ -321,75 +296,6 @@ impl<M: LatentModel> Em<M> {
         let is_round = context.kind == ExchangeKind::Round;
         self.estimator.outer(context.k).filter(|_| is_round)
     }
-
-    /// `Ŝ_k` and `T(Ŝ_k)`, from what the form sends.
-    fn iterate(&self, received: Received<'_, Self>, own: &Own) -> Result<Iterate<M>> {
-        let moments = received.private.clone().unwrap_or_else(|| own.moments.clone());
-        let state = received.state;
-        if received.kind == ExchangeKind::FirstState {
-            let theta = self.model.from_vector(&state)?;
-            return Ok(Iterate { moments, s_hat: None, theta, coordinates: Vec::new() });
-        }
-        let q = self.model.statistic_len();
-        if state.len() != self.form.published_len(&self.model) {
-            return Err(Error::peer("the server's state has another length than the job's"));
-        }
-        let (s_hat, theta, coordinates) = match self.form {
-            Form::Pair => {
-                let theta = self.model.from_vector(&state[q..])?;
-                (Some(state[..q].to_vec()), theta, state[q..].to_vec())
-            }
-            Form::State => {
-                if moments.len() != self.initial.moments_len(&self.model) {
-                    return Err(Error::peer("the server sent moments of another length"));
-                }
-                // Clips made here stay here; the metric counts the server's.
-                let theta = self.model.maximize(&state, &moments)?.theta;
-                let coordinates = self.model.to_vector(&theta);
-                (Some(state.into_owned()), theta, coordinates)
-            }
-            Form::Lean => (None, self.model.from_vector(&state)?, state.into_owned()),
-        };
-        Ok(Iterate { moments, s_hat, theta, coordinates })
-    }
-
-    /// `θ = T(Ŝ)`; stops a run that never enters the domain of `T`.
-    fn maximize(&self, global: &mut Global, context: &Context) -> Result<()> {
-        let Maximum { theta, repairs, dead } =
-            self.model.maximize(&global.s_hat, &global.moments(context.total))?;
-        global.theta = self.model.to_vector(&theta);
-        global.repairs += u64::from(repairs);
-        global.repaired_rounds += u32::from(repairs > 0);
-        for component in dead.iter().map(|k| *k as u32) {
-            if let Err(at) = global.dead.binary_search(&component) {
-                global.dead.insert(at, component);
-            }
-        }
-        if global.repaired_rounds < (context.round + 1).max(REPAIRED_ROUNDS_MAX) {
-            return Ok(());
-        }
-        let cause = match dead.first() {
-            None => "a covariance stays at its floor: lower the step, use more levels in the codec, or set reg_covar".to_string(),
-            Some(k) => format!(
-                "component {} has lost its weight: lower the step, use fewer components or another start",
-                k + 1
-            ),
-        };
-        Err(Error::numerical(format!(
-            "each of the first {REPAIRED_ROUNDS_MAX} rounds had to be repaired; {cause}"
-        ))
-        .in_round(context.round + 1))
-    }
-}
-
-/// What a client computes at.
-struct Iterate<M: LatentModel> {
-    moments: Vec<f64>,
-    /// `Ŝ_k`, where the form sends it.
-    s_hat: Option<Vec<f64>>,
-    theta: M::Parameters,
-    /// `theta` as it travels; empty in the first exchange.
-    coordinates: Vec<f64>,
 }
 
 fn check_moments(id: ClientId, moments: &[f64], len: usize) -> Result<()> {
