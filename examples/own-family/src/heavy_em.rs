@@ -162,7 +162,7 @@ impl<M: LatentModel> Oracle for Heavy<M> {
 
     fn artifact(&self, global: &Global) -> Result<Artifact> {
         let mu = self.model.to_vector(&self.theta(&global.s)?.0);
-        let artifact = Artifact { kind: "t-location".into(), tensors: Vec::new() };
+        let artifact = Artifact::new("t-location");
         Ok(artifact.with("location", &[mu.len()], mu))
     }
 
