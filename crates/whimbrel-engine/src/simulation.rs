@@ -5,6 +5,7 @@ use crate::run::{Chain, Observer, Outcome, Stage, run_with};
 use crate::runner::{Carrier, Runner, Start};
 use crate::simulator::{Duty, Federation, Simulator};
 use rayon::prelude::*;
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -24,9 +25,9 @@ pub struct Limits<'a> {
 }
 
 /// Simulates the chain over these clients, by id: sorted by name, or as a journal numbers them.
-pub fn run(
+pub fn run<'c>(
     chain: &dyn Chain,
-    clients: Vec<(String, ClientData)>,
+    clients: impl Into<Cow<'c, [(String, ClientData)]>>,
     seed: u64,
     limits: &Limits<'_>,
     observer: &mut dyn Observer,
@@ -47,15 +48,15 @@ impl Limits<'_> {
 }
 
 /// Clients on this machine, stage after stage.
-pub struct Simulation {
-    clients: Vec<(String, ClientData)>,
+pub struct Simulation<'c> {
+    clients: Cow<'c, [(String, ClientData)]>,
     duties: Vec<Duty>,
 }
 
-impl Simulation {
-    /// These clients, by id.
-    pub fn new(clients: Vec<(String, ClientData)>) -> Self {
-        Self { clients, duties: Vec::new() }
+impl<'c> Simulation<'c> {
+    /// These clients, by id: their rows are taken over, or lent by whoever needs them again.
+    pub fn new(clients: impl Into<Cow<'c, [(String, ClientData)]>>) -> Self {
+        Self { clients: clients.into(), duties: Vec::new() }
     }
 
     /// The same, where some clients are only evaluated: duties by id, those beyond the end train.
@@ -73,23 +74,22 @@ impl Simulation {
                 other => other,
             })
         };
-        let bound: Vec<(String, _)> = if last {
-            std::mem::take(&mut self.clients)
+        let bound: Vec<(String, _)> = match &mut self.clients {
+            Cow::Owned(clients) if last => std::mem::take(clients)
                 .into_par_iter()
                 .map(|(name, data)| one(&name, &data).map(|bound| (name, bound)))
-                .collect::<Result<_>>()?
-        } else {
-            self.clients
+                .collect::<Result<_>>()?,
+            clients => clients
                 .par_iter()
                 .map(|(name, data)| one(name, data).map(|bound| (name.clone(), bound)))
-                .collect::<Result<_>>()?
+                .collect::<Result<_>>()?,
         };
         let (names, data) = bound.into_iter().unzip();
         Ok(Federation { names, data, duties: self.duties.clone() })
     }
 }
 
-impl Carrier for Simulation {
+impl Carrier for Simulation<'_> {
     fn open<'a>(&'a mut self, stage: &Stage, start: &Start<'_>) -> Result<Box<dyn Runner + 'a>> {
         let Start { keys, last, saved, .. } = *start;
         let federation = Arc::new(self.bind(stage, last)?);

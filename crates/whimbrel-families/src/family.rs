@@ -308,6 +308,8 @@ pub struct ModelUse<'a> {
     pub job: &'a Job,
     /// The content of `model.json`.
     pub model: &'a Map<String, Value>,
+    /// What the client whose model is used has of its own.
+    pub own: Option<&'a Artifact>,
     /// Whether files are LIBSVM's text.
     pub libsvm: bool,
 }

@@ -1,9 +1,13 @@
 //! Small files that a job names or a run leaves.
 
 use crate::failure::Result;
+use safetensors::SafeTensors;
+use safetensors::tensor::{Dtype, TensorView, serialize};
 use serde_json::{Map, Value, json};
+use std::collections::HashMap;
 use std::path::Path;
-use whimbrel_core::Error;
+use whimbrel_core::method::{Artifact, Tensor};
+use whimbrel_core::{Error, Wire};
 
 /// A JSON file that holds an object.
 pub fn read_object(path: &Path) -> Result<Map<String, Value>> {
@@ -44,5 +48,77 @@ pub fn quoted(cell: &str) -> String {
         format!("\"{}\"", cell.replace('"', "\"\""))
     } else {
         cell.into()
+    }
+}
+
+/// Where a `.safetensors` file of ours says what it holds.
+const KIND: &str = "kind";
+
+/// An artifact as the bytes of a `.safetensors` file, every tensor at its own width.
+pub fn artifact_bytes(artifact: &Artifact) -> Result<Vec<u8>> {
+    fn bytes<T: Wire>(tensor: &Tensor<T>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        T::put_all(&tensor.values, &mut bytes);
+        bytes
+    }
+    let wide = artifact.tensors.iter().map(|t| (&t.name, &t.shape, Dtype::F64, bytes(t)));
+    let narrow = artifact.narrow.iter().map(|t| (&t.name, &t.shape, Dtype::F32, bytes(t)));
+    let all: Vec<_> = wide.chain(narrow).collect();
+    let broken = |e| Error::internal(format!("the model cannot be written: {e}"));
+    let mut views = Vec::new();
+    for (name, shape, dtype, bytes) in &all {
+        let shape = shape.iter().map(|n| *n as usize).collect();
+        views.push((name, TensorView::new(*dtype, shape, bytes).map_err(broken)?));
+    }
+    let kind = HashMap::from([(KIND.to_owned(), artifact.kind.clone())]);
+    Ok(serialize(views, Some(kind)).map_err(broken)?)
+}
+
+/// Reads an artifact back, to the bit.
+pub fn read_artifact(path: &Path) -> Result<Artifact> {
+    let bytes = std::fs::read(path).map_err(|e| Error::storage(path.display(), e))?;
+    Ok(artifact_from(&bytes).map_err(|what| file_error(path, what))?)
+}
+
+fn artifact_from(bytes: &[u8]) -> std::result::Result<Artifact, String> {
+    let file = SafeTensors::deserialize(bytes).map_err(|e| e.to_string())?;
+    let (_, header) = SafeTensors::read_metadata(bytes).map_err(|e| e.to_string())?;
+    let kind = header.metadata().as_ref().and_then(|keys| keys.get(KIND)).cloned();
+    let mut artifact = Artifact::new(kind.unwrap_or_default());
+    for (name, view) in file.tensors() {
+        let shape = view.shape().iter().map(|n| *n as u64).collect();
+        match view.dtype() {
+            Dtype::F64 => {
+                let (each, _) = view.data().as_chunks::<8>();
+                let values = each.iter().map(|b| f64::from_le_bytes(*b)).collect();
+                artifact.tensors.push(Tensor { name, shape, values });
+            }
+            Dtype::F32 => {
+                let (each, _) = view.data().as_chunks::<4>();
+                let values = each.iter().map(|b| f32::from_le_bytes(*b)).collect();
+                artifact.narrow.push(Tensor { name, shape, values });
+            }
+            _ => return Err(format!("`{name}` holds neither 64-bit nor 32-bit floats")),
+        }
+    }
+    Ok(artifact)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_artifact_comes_back_at_its_widths() {
+        let model = Artifact::new("both").with("wide", &[2], vec![0.1, -2.0]).with_f32(
+            "narrow",
+            &[3, 1],
+            vec![0.1, 1.5, -0.0],
+        );
+        let bytes = artifact_bytes(&model).unwrap();
+        assert_eq!(artifact_from(&bytes).unwrap(), model);
+        let file = SafeTensors::deserialize(&bytes).unwrap();
+        assert_eq!(file.tensor("narrow").unwrap().data().len(), 12);
+        assert!(artifact_from(&bytes[..bytes.len() - 1]).is_err());
     }
 }

@@ -10,19 +10,21 @@ pub use seeds::aggregate;
 pub use shown::Shown;
 
 use self::changes::changes;
-use self::files::{clients_csv, model_json, safetensors, summary};
+use self::files::{clients_csv, model_json, summary};
 use self::shown::EXHIBITS;
 use serde_json::{Map, Value};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use whimbrel_core::method::Artifact;
 use whimbrel_core::{Error, Measure};
 use whimbrel_engine::checkpoint::{MEASURES, write_atomically};
 use whimbrel_engine::lock::{FolderLock, LOCK_FILE};
+use whimbrel_engine::names::folder_name;
 use whimbrel_engine::{Ending, Outcome};
 use whimbrel_families::failure::{Failure, Result};
 use whimbrel_families::family::{Ended, Results, RunData};
-use whimbrel_families::files::{pretty, read_object};
+use whimbrel_families::files::{artifact_bytes, pretty, read_artifact, read_object};
 use whimbrel_families::job::Job;
 use whimbrel_families::plan::Plan;
 
@@ -221,7 +223,7 @@ impl RunDir {
         {
             let json = model_json(job, data, model, objective);
             self.write("model/model.json", json.as_bytes())?;
-            self.write("model/model.safetensors", &safetensors(model)?)?;
+            self.write("model/model.safetensors", &artifact_bytes(model)?)?;
         }
         self.write("clients.csv", clients_csv(data, outcome).as_bytes())?;
         let mut summary = summary(job, data, outcome, objective, plan);
@@ -243,6 +245,23 @@ impl RunDir {
         }
         let notes = results.said.into_iter().chain(results.notes).collect();
         Ok(Finished { summary, notes })
+    }
+
+    /// Writes what one client has of its own, a file each.
+    pub fn write_client(&self, name: &str, own: &Artifact) -> Result<()> {
+        self.write(&client_file(name), &artifact_bytes(own)?)
+    }
+
+    /// What one client of the run has of its own.
+    pub fn client(&self, name: &str) -> Result<Artifact> {
+        let path = self.path.join(client_file(name));
+        if !path.is_file() {
+            let what = format!("{} holds nothing of client {name:?}'s own", self.path.display());
+            let hint =
+                "only methods with personal models have it; on a network each client keeps it";
+            return Err(Error::config(what).hint(hint).into());
+        }
+        read_artifact(&path)
     }
 
     /// Writes one file of the run, whole or not at all.
@@ -286,7 +305,7 @@ impl RunDir {
             let _ = fs::remove_dir(&seed.path);
         }
         // The job goes last: a half-removed run can still be told for one.
-        for folder in ["model", "checkpoint", "tls"].map(|f| self.path.join(f)) {
+        for folder in ["model", "clients", "checkpoint", "tls"].map(|f| self.path.join(f)) {
             gone(fs::remove_dir_all(&folder), &folder)?;
         }
         for file in files.iter().rev() {
@@ -320,6 +339,11 @@ impl RunDir {
         }
         Err(Failure::config(format!("{} has no free name for the run", parent.display())))
     }
+}
+
+/// Where what a client has of its own lies in a run's folder.
+fn client_file(name: &str) -> String {
+    format!("clients/{}/model.safetensors", folder_name(name))
 }
 
 /// Nothing in it but what a process killed at its first write left.

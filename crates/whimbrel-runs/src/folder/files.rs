@@ -5,11 +5,10 @@ use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 use whimbrel_core::declare::{Role, Unit};
 use whimbrel_core::erased::LOSS;
+use whimbrel_core::isa;
 use whimbrel_core::method::{Artifact, MetricValue, Tensor};
-use whimbrel_core::{Error, Wire, isa};
 use whimbrel_engine::metrics::{Figure, number};
 use whimbrel_engine::{Ending, Outcome};
-use whimbrel_families::failure::Result;
 use whimbrel_families::family::RunData;
 use whimbrel_families::files::{pretty, quoted};
 use whimbrel_families::job::{DataSource, Job};
@@ -210,46 +209,4 @@ fn nested(tensor: &Tensor) -> Value {
         }
     }
     level(&tensor.shape, &tensor.values)
-}
-
-/// The content of `model.safetensors`.
-pub(super) fn safetensors(model: &Artifact) -> Result<Vec<u8>> {
-    use safetensors::tensor::{Dtype, TensorView, serialize};
-    fn bytes<T: Wire>(tensor: &Tensor<T>) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        T::put_all(&tensor.values, &mut bytes);
-        bytes
-    }
-    let wide = model.tensors.iter().map(|t| (&t.name, &t.shape, Dtype::F64, bytes(t)));
-    let narrow = model.narrow.iter().map(|t| (&t.name, &t.shape, Dtype::F32, bytes(t)));
-    let all: Vec<_> = wide.chain(narrow).collect();
-    let broken = |e| Error::internal(format!("the model cannot be written: {e}"));
-    let mut views = Vec::new();
-    for (name, shape, dtype, bytes) in &all {
-        let shape = shape.iter().map(|n| *n as usize).collect();
-        views.push((name, TensorView::new(*dtype, shape, bytes).map_err(broken)?));
-    }
-    Ok(serialize(views, None).map_err(broken)?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use safetensors::{Dtype, SafeTensors};
-
-    #[test]
-    fn tensors_keep_their_width() {
-        let model = Artifact::new("both").with("wide", &[2], vec![0.1, -2.0]).with_f32(
-            "narrow",
-            &[3, 1],
-            vec![0.1, 1.5, -0.0],
-        );
-        let bytes = safetensors(&model).unwrap();
-        let file = SafeTensors::deserialize(&bytes).unwrap();
-        let (wide, narrow) = (file.tensor("wide").unwrap(), file.tensor("narrow").unwrap());
-        assert_eq!((wide.dtype(), narrow.dtype()), (Dtype::F64, Dtype::F32));
-        assert_eq!((wide.shape(), narrow.shape()), (&[2][..], &[3, 1][..]));
-        assert_eq!(narrow.data(), [0.1f32, 1.5, -0.0].map(f32::to_le_bytes).as_flattened());
-        assert_eq!(Artifact::from_bytes(&model.to_bytes()).unwrap(), model);
-    }
 }

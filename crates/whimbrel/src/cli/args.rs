@@ -232,6 +232,9 @@ pub struct Predict {
     /// The new rows are a LIBSVM file (regressions only); its labels are not read
     #[arg(long)]
     pub libsvm: bool,
+    /// Use this client's own model, where the run has personal ones
+    #[arg(long, value_name = "NAME")]
+    pub client: Option<String>,
     /// Where to write the predictions, a CSV file
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,

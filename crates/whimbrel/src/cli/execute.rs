@@ -4,14 +4,18 @@ use super::args::Run;
 use super::messages::{Progress, data, note, warning};
 use super::{report, view};
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once, OnceLock};
 use std::time::Duration;
+use whimbrel::core::method::Artifact;
 use whimbrel::core::{ClientData, Error};
 use whimbrel::data::hash_file;
 use whimbrel::engine::journal::names;
-use whimbrel::engine::{Ending, Limits, run as run_chain};
+use whimbrel::engine::metrics::Row;
+use whimbrel::engine::runner::Done;
+use whimbrel::engine::{Ending, Limits, Observer, StageRules, run as run_chain};
 use whimbrel::families::Job;
 use whimbrel::families::failure::{Failure, Result};
 use whimbrel::families::family::RunData;
@@ -198,7 +202,7 @@ impl Ready {
         if self.job.seeds.is_none() {
             // The rows are needed once: the run takes them over.
             let clients = std::mem::take(&mut self.loaded.clients);
-            return self.execute_one(&self.job, &self.plan, clients, dir, resume);
+            return self.execute_one(&self.job, &self.plan, clients.into(), dir, resume);
         }
         let (mut summaries, mut views, mut rounds) = (Vec::new(), Vec::new(), 0);
         let mut last = Ending::Finished;
@@ -210,7 +214,7 @@ impl Ready {
                 _ => {
                     seed.settle(&resolved(&job, &self.hashes), resume)?;
                     let plan = Plan::new(&job, &self.loaded)?;
-                    let clients = self.loaded.clients.clone();
+                    let clients = (&self.loaded.clients).into();
                     self.execute_one(&job, &plan, clients, &seed, resume)?
                 }
             };
@@ -233,7 +237,7 @@ impl Ready {
         &self,
         job: &Job,
         plan: &Plan,
-        clients: Vec<(String, ClientData)>,
+        clients: Cow<'_, [(String, ClientData)]>,
         dir: &RunDir,
         resume: bool,
     ) -> Result<Executed> {
@@ -250,7 +254,8 @@ impl Ready {
             None => job.name.clone(),
         };
         let mut progress = Progress::new(&name, plan.rounds(), sends);
-        let outcome = run_chain(plan, clients, job.seed, &limits, &mut progress);
+        let mut watching = Watching { progress: &mut progress, dir };
+        let outcome = run_chain(plan, clients, job.seed, &limits, &mut watching);
         progress.done();
         let outcome = outcome?;
         if let Some(theory) = outcome.delivered.iter().find(|a| a.kind == "theory") {
@@ -276,6 +281,30 @@ impl Ready {
             report::write_or_warn(&name, &views, &dir.path().join("report.html"));
         }
         Ok(Executed { ending: outcome.ending, rounds: outcome.rounds, summary, views })
+    }
+}
+
+/// Shows a run's progress, and keeps what clients have of their own.
+struct Watching<'a> {
+    progress: &'a mut Progress,
+    dir: &'a RunDir,
+}
+
+impl Observer for Watching<'_> {
+    fn stage(&mut self, stage: &StageRules, index: usize, of: usize) {
+        self.progress.stage(stage, index, of);
+    }
+
+    fn exchange(&mut self, done: &Done) {
+        self.progress.exchange(done);
+    }
+
+    fn row(&mut self, row: &Row) {
+        self.progress.row(row);
+    }
+
+    fn client_artifact(&mut self, name: &str, own: Artifact) -> whimbrel::core::Result<()> {
+        Ok(self.dir.write_client(name, &own)?)
     }
 }
 

@@ -15,7 +15,9 @@ use whimbrel::runs::RunDir;
 /// Writes a prediction for each row.
 pub fn predict_command(args: &Predict) -> Result<u8> {
     let run = FinishedRun::read(&args.run)?;
-    let found = run.job.fit.predict(&run.with(args.libsvm), &args.data)?;
+    let own = args.client.as_ref().map(|name| run.dir.client(name)).transpose()?;
+    let model = ModelUse { own: own.as_ref(), libsvm: args.libsvm, ..run.model() };
+    let found = run.job.fit.predict(&model, &args.data)?;
     write_atomically(&args.out, found.text.as_bytes())?;
     if args.json {
         let mut report = Map::from_iter([("rows".into(), json!(found.rows))]);
@@ -37,7 +39,7 @@ pub fn impute_command(args: &Impute) -> Result<u8> {
         draws: args.draws,
         out: &args.out,
     };
-    say(run.job.fit.impute(&run.with(false), &options)?, args.json)
+    say(run.job.fit.impute(&run.model(), &options)?, args.json)
 }
 
 /// Fits what is a new client's own.
@@ -45,7 +47,7 @@ pub fn adapt_command(args: &Adapt) -> Result<u8> {
     let run = FinishedRun::read(&args.run)?;
     make_folder(&args.out)?;
     let options = AdaptOptions { data: &args.data, draws: args.draws, out: &args.out };
-    say(run.job.fit.adapt(&run.with(false), &options)?, args.json)
+    say(run.job.fit.adapt(&run.model(), &options)?, args.json)
 }
 
 fn say(found: Imputed, json: bool) -> Result<u8> {
@@ -60,8 +62,9 @@ fn say(found: Imputed, json: bool) -> Result<u8> {
 /// A run's folder with a model in it.
 struct FinishedRun<'a> {
     folder: &'a Path,
+    dir: RunDir,
     job: Job,
-    model: Map<String, Value>,
+    keys: Map<String, Value>,
 }
 
 impl<'a> FinishedRun<'a> {
@@ -83,11 +86,12 @@ impl<'a> FinishedRun<'a> {
         let file = folder.join("job.toml");
         let text = std::fs::read_to_string(&file).map_err(|e| Error::storage(file.display(), e))?;
         let job = Job::parse(&text, &file.display().to_string())?;
-        Ok(Self { folder, job, model: read_object(&path)? })
+        Ok(Self { folder, dir, job, keys: read_object(&path)? })
     }
 
-    fn with(&self, libsvm: bool) -> ModelUse<'_> {
-        ModelUse { folder: self.folder, job: &self.job, model: &self.model, libsvm }
+    fn model(&self) -> ModelUse<'_> {
+        let (folder, job, model) = (self.folder, &self.job, &self.keys);
+        ModelUse { folder, job, model, own: None, libsvm: false }
     }
 }
 

@@ -2,13 +2,10 @@
 
 use super::Completed;
 use crate::failure::{Failure, Result};
-use crate::files::read_object;
-use safetensors::SafeTensors;
-use safetensors::tensor::Dtype;
+use crate::files::{read_artifact, read_object};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::path::Path;
-use whimbrel_core::method::{Artifact, Tensor};
 use whimbrel_core::{Cell, Error};
 use whimbrel_models::lowrank::{KIND, LowRankFit};
 
@@ -43,7 +40,7 @@ impl ModelFile {
         let broken = |what: String| Failure::config(format!("{}: {what}", path.display()));
         let labels = |key: &str| names(&object, key).ok_or_else(|| broken(lacks(key)));
         let (rows, columns) = (labels("rows")?, labels("columns")?);
-        let fit = LowRankFit::from_artifact(&artifact(run, kind)?)?;
+        let fit = LowRankFit::from_artifact(&read_artifact(&run.join("model/model.safetensors"))?)?;
         if rows.len() != fit.model.rows() || columns.len() != fit.model.columns() {
             return Err(broken("the labels and the factors do not fit each other".into()));
         }
@@ -55,27 +52,6 @@ impl ModelFile {
             personal: object.get("personal").and_then(Value::as_bool).unwrap_or(false),
         })
     }
-}
-
-/// The tensors of a model, to the bit.
-fn artifact(run: &Path, kind: &str) -> Result<Artifact> {
-    let path = run.join("model/model.safetensors");
-    let bytes = std::fs::read(&path).map_err(|e| Error::storage(path.display(), e))?;
-    let broken = |what: String| Failure::config(format!("{}: {what}", path.display()));
-    let file = SafeTensors::deserialize(&bytes).map_err(|e| broken(e.to_string()))?;
-    let mut tensors = Vec::new();
-    for (name, view) in file.tensors() {
-        if view.dtype() != Dtype::F64 {
-            return Err(broken(format!("`{name}` does not hold 64-bit floats")));
-        }
-        let values = view
-            .data()
-            .chunks_exact(8)
-            .map(|b| f64::from_le_bytes(b.try_into().unwrap_or_default()));
-        let shape = view.shape().iter().map(|n| *n as u64).collect();
-        tensors.push(Tensor { name, shape, values: values.collect() });
-    }
-    Ok(Artifact { tensors, ..Artifact::new(kind) })
 }
 
 fn names(object: &Map<String, Value>, key: &str) -> Option<Vec<String>> {
