@@ -8,11 +8,14 @@ use crate::view::RunView;
 use whimbrel_core::Measure;
 use whimbrel_core::declare::{Better, OverSeeds, Unit};
 
+/// Reads one figure of a run.
+type Read = Box<dyn Fn(&RunView) -> Option<f64>>;
+
 /// One column: its name, and the text for a group.
 pub(crate) struct Column {
     /// Plain name, also for a terminal.
     pub name: String,
-    read: Box<dyn Fn(&RunView) -> Option<f64>>,
+    read: Read,
     show: Box<dyn Fn(f64) -> String>,
     over_seeds: OverSeeds,
     better: Better,

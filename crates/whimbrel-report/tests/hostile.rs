@@ -128,7 +128,7 @@ fn run(name: &str, clients: u64) -> RunView {
             _ => Role::Shown,
         };
         let hostile = Measure::new(key.clone(), HOSTILE, HOSTILE, HOSTILE).role(role);
-        let hostile = if key.len() % 2 == 0 { hostile.log() } else { hostile };
+        let hostile = if key.len().is_multiple_of(2) { hostile.log() } else { hostile };
         hostile.result(3).per_client()
     };
     let measures = row(0).keys().filter(|key| *key != "round").map(declared).collect();

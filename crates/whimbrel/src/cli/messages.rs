@@ -116,7 +116,7 @@ impl Observer for Progress {
         if of > 1 {
             self.bar.set_message(format!("stage {} of {of}: {}", index + 1, stage.name));
         }
-        self.results = stage.measures.iter().cloned().filter(|m| m.headline).collect();
+        self.results = stage.measures.iter().filter(|m| m.headline).cloned().collect();
     }
 
     fn exchange(&mut self, done: &Done) {
