@@ -15,7 +15,7 @@ use whimbrel_methods::gossip::Gossip;
 
 const COLUMNS: usize = 3;
 const CLIENTS: u32 = 8;
-const ROUNDS: u32 = 12;
+const ROUNDS: u32 = 6;
 
 fn clients() -> Vec<(String, ClientData)> {
     let one = |i: u32| {
