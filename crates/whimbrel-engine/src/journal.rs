@@ -18,7 +18,7 @@ use whimbrel_core::{ClientId, Error, Result};
 #[serde(untagged)]
 pub enum Line {
     /// A stage began.
-    Opening(Opening),
+    StageBegin(StageBegin),
     /// An exchange was closed.
     Exchange(Entry),
     /// A round was evaluated.
@@ -27,7 +27,7 @@ pub enum Line {
 
 /// A stage began.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Opening {
+pub struct StageBegin {
     /// Stage of the job, from zero.
     pub stage: u32,
     /// Who was there.
@@ -77,8 +77,8 @@ pub struct Evaluation {
 
 impl Line {
     /// The line of a stage that begins.
-    pub fn opening(stage: u32, enrolled: &[ClientId]) -> Self {
-        Self::Opening(Opening { stage, enrolled: ranges(enrolled), names: Vec::new() })
+    pub fn stage_begin(stage: u32, enrolled: &[ClientId]) -> Self {
+        Self::StageBegin(StageBegin { stage, enrolled: ranges(enrolled), names: Vec::new() })
     }
 
     /// The line of one exchange.
@@ -105,7 +105,7 @@ impl Line {
     #[must_use]
     pub fn naming(mut self, new: Vec<String>) -> Self {
         match &mut self {
-            Self::Opening(Opening { names, .. }) | Self::Exchange(Entry { names, .. }) => {
+            Self::StageBegin(StageBegin { names, .. }) | Self::Exchange(Entry { names, .. }) => {
                 *names = new;
             }
             Self::Evaluation(_) => {}
@@ -128,7 +128,7 @@ impl Line {
     fn read(line: &str) -> serde_json::Result<Self> {
         let object: serde_json::Value = serde_json::from_str(line)?;
         if object.get("enrolled").is_some() {
-            serde_json::from_value(object).map(Self::Opening)
+            serde_json::from_value(object).map(Self::StageBegin)
         } else if object.get("evaluated").is_some() {
             serde_json::from_value(object).map(Self::Evaluation)
         } else {
@@ -180,7 +180,7 @@ pub fn names(text: &str) -> Result<Vec<String>> {
     for (n, line) in text.lines().enumerate() {
         let bad = |e| Error::storage("journal", format!("line {}: {e}", n + 1));
         match Line::read(line).map_err(bad)? {
-            Line::Opening(Opening { names, .. }) | Line::Exchange(Entry { names, .. }) => {
+            Line::StageBegin(StageBegin { names, .. }) | Line::Exchange(Entry { names, .. }) => {
                 all.extend(names);
             }
             Line::Evaluation(_) => {}
@@ -234,7 +234,7 @@ impl Journal {
             parse_ranges(list).ok_or_else(|| format!("`{list}` is not a list of client ids"))
         };
         let (twice, what) = match line {
-            Line::Opening(Opening { stage, enrolled, .. }) if stage == wanted => {
+            Line::StageBegin(StageBegin { stage, enrolled, .. }) if stage == wanted => {
                 let twice = self.enrolled.replace(ids(&enrolled)?).is_some();
                 (twice, format!("the beginning of stage {stage}"))
             }
@@ -384,7 +384,7 @@ mod tests {
     fn what_is_no_journal_is_refused_with_its_line() {
         let torn = entry(0, "1") + &entry(1, "2")[..20];
         let twice = entry(0, "1") + &entry(0, "1");
-        let begun = Line::opening(1, &[]).to_text().repeat(2);
+        let begun = Line::stage_begin(1, &[]).to_text().repeat(2);
         let judged = Line::evaluation(1, 3, &[]).to_text().repeat(2);
         for text in [&torn, &twice, &begun, &judged] {
             let error = Journal::parse(text, 1).unwrap_err().to_string();
@@ -409,7 +409,7 @@ mod tests {
             unheard: ids(&[1, 2, 8]),
         };
         let lines = [
-            Line::opening(1, &ids(&[0, 1, 2, 3])),
+            Line::stage_begin(1, &ids(&[0, 1, 2, 3])),
             Line::exchange(1, &done),
             Line::evaluation(1, 2, &ids(&[0, 1, 2, 3, 5])),
         ];
@@ -443,7 +443,7 @@ mod tests {
         let mut naming = Naming::default();
         let mut line = |enrolled: &[u32]| {
             let enrolled = ids(enrolled);
-            Line::opening(0, &enrolled).naming(naming.next(&enrolled, &all)).to_text()
+            Line::stage_begin(0, &enrolled).naming(naming.next(&enrolled, &all)).to_text()
         };
         // `west` has a number and did not come; who comes after it brings its name along.
         let text = [line(&[0, 1]), line(&[1]), line(&[]), line(&[0, 1, 3])].concat();

@@ -62,10 +62,10 @@ pub struct Progress {
 
 impl Moment<'_> {
     /// The journal's line of a stage that begins.
-    pub fn opening_line(&self, naming: &mut Naming) -> Line {
+    pub fn stage_line(&self, naming: &mut Naming) -> Line {
         let enrolled = self.runner.enrolled();
         let names = naming.next(&enrolled, &|| self.runner.names());
-        Line::opening(self.stage, &enrolled).naming(names)
+        Line::stage_begin(self.stage, &enrolled).naming(names)
     }
 
     /// The journal's line of an exchange.
@@ -160,7 +160,7 @@ impl Keeper for Folder {
         self.saver = Saver::new(self.saver.every);
         self.store.declare(moment.measures)?;
         if fresh {
-            self.store.record(&moment.opening_line(&mut self.naming))?;
+            self.store.record(&moment.stage_line(&mut self.naming))?;
         }
         Ok(())
     }

@@ -198,7 +198,7 @@ impl Keeper for Ledger {
     fn opened(&mut self, fresh: bool, moment: &Moment<'_>) -> Result<()> {
         self.insist(|ledger| ledger.store.declare(moment.measures))?;
         if fresh {
-            let line = moment.opening_line(&mut self.naming);
+            let line = moment.stage_line(&mut self.naming);
             self.later(|store| store.record(&line));
         }
         self.save(moment)

@@ -7,7 +7,7 @@
 //! | side | module | does |
 //! |---|---|---|
 //! | coordinator | [`coordinator`] | feeds the engine's machine: asks, gathers, makes durable, acknowledges |
-//! | | [`desk`] | events from connections, in one queue for the coordinator's thread |
+//! | | [`events`] | events from connections, in one queue for the coordinator's thread |
 //! | | [`service`], [`listen`] | one connection: handshake, who is it, frames, limits |
 //! | | [`intake`] | memory for uploads, as their bytes arrive |
 //! | | [`registry`] | invitations and the keys they are bound to |
@@ -23,7 +23,7 @@ pub mod audit;
 pub mod client;
 pub mod coordinator;
 pub mod dashboard;
-pub mod desk;
+pub mod events;
 pub mod frames;
 pub mod intake;
 pub mod invitation;

@@ -1,6 +1,6 @@
 //! The door to the network: connections, handshakes, and what a silent stranger may cost.
 
-use crate::desk::Hall;
+use crate::events::Hall;
 use crate::limits::FRAME_BYTES_MAX;
 use crate::proto::federation_server::FederationServer;
 use crate::service::{Door, UPLOAD_BYTES_PER_SECOND_MIN};

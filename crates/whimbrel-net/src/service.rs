@@ -1,7 +1,7 @@
 //! One connection: who is it, and the frames of its session.
 
 use crate::PROTOCOL;
-use crate::desk::{Event, Hall, Link, Order};
+use crate::events::{Event, Hall, Link, Order};
 use crate::frames::{Assembly, Parcel, chunks, to_client};
 use crate::intake::Share;
 use crate::invitation::Fingerprint;

@@ -58,7 +58,7 @@ impl Keeper for Abrupt {
 
     fn opened(&mut self, fresh: bool, moment: &Moment<'_>) -> Result<()> {
         if fresh {
-            self.journal += &Line::opening(moment.stage, &moment.runner.enrolled()).to_text();
+            self.journal += &Line::stage_begin(moment.stage, &moment.runner.enrolled()).to_text();
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Asking many clients one thing and gathering the answers: the loop that all exchanges share.
 
 use super::Network;
-use crate::desk::{Event, Order};
+use crate::events::{Event, Order};
 use crate::frames::Parcel;
 use crate::limits::message_bytes_max;
 use crate::proto::{Kind, Verdict};

@@ -5,7 +5,7 @@
 //! thread, and the commit rule is kept by order of calls: an exchange is closed, the ledger makes
 //! it durable, and only then [`Rounds::acknowledge`] moves the fates and tells the clients.
 
-mod culprits;
+mod failed_start;
 mod gather;
 mod rounds;
 mod serve;
@@ -14,7 +14,7 @@ pub use gather::{Quorum, Rules};
 pub use rounds::Rounds;
 pub use serve::{Coordinator, Served, Setup, files_from_bytes, files_to_bytes};
 
-use crate::desk::{Bounds, Event, Hall, Link, Order};
+use crate::events::{Bounds, Event, Hall, Link, Order};
 use crate::proto::Kind;
 use crate::registry::{Entry, Standing};
 use std::collections::{BTreeMap, BTreeSet, HashMap};

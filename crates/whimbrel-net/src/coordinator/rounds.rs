@@ -1,9 +1,9 @@
 //! One stage: enrolment, exchanges, evaluations.
 
 use super::Network;
-use super::culprits::culprits;
+use super::failed_start::offenders;
 use super::gather::{Asking, Call, Gathered, Quorum, Rules};
-use crate::desk::Order;
+use crate::events::Order;
 use crate::frames::Parcel;
 use crate::proto::Kind;
 use crate::status::Refusal;
@@ -373,9 +373,9 @@ fn enrol(
         Err(error) => {
             let works = |without: &BTreeSet<ClientId>| start(&summaries, without).is_ok();
             let everyone: Vec<ClientId> = summaries.keys().copied().collect();
-            let Some(culprits) = culprits(&everyone, &suspects, works) else { return Err(error) };
+            let Some(offenders) = offenders(&everyone, &suspects, works) else { return Err(error) };
             // Each is named in the audit log, on the board, and to itself.
-            for id in &culprits {
+            for id in &offenders {
                 turned_away.insert(turn_away(network, *id, asking.at, &error));
                 summaries.remove(id);
             }

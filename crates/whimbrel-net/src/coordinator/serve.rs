@@ -3,7 +3,7 @@
 use super::Network;
 use super::gather::{Asking, Call, Gathered, Quorum, Rules};
 use crate::audit::Audit;
-use crate::desk::{Hall, Order, Parts};
+use crate::events::{Hall, Order, Parts};
 use crate::frames::Parcel;
 use crate::ledger::{Ledger, insist};
 use crate::limits::Limits;

@@ -14,7 +14,7 @@ const TOGETHER_MAX: usize = 1000;
 /// Without whom a start works that failed with everyone: a single client; or those whose summaries
 /// fail alone; or a minority that fails beside the others. None where it is not a few clients'
 /// doing, as with too few rows in all of them.
-pub(super) fn culprits(
+pub(super) fn offenders(
     everyone: &[ClientId],
     suspects: &BTreeSet<ClientId>,
     works: impl Fn(&BTreeSet<ClientId>) -> bool,
@@ -36,19 +36,19 @@ fn fewest(
     suspects: &BTreeSet<ClientId>,
     works: &impl Fn(&BTreeSet<ClientId>) -> bool,
 ) -> BTreeSet<ClientId> {
-    let mut culprits = suspects.clone();
+    let mut offenders = suspects.clone();
     for id in suspects {
-        culprits.remove(id);
-        if !works(&culprits) {
-            culprits.insert(*id);
+        offenders.remove(id);
+        if !works(&offenders) {
+            offenders.insert(*id);
         }
     }
-    culprits
+    offenders
 }
 
 /// Fewer than half of the clients, without whom a start works. Groups are tried, from halves down
 /// to eighths, until one works by itself; then everyone else who does no harm beside it is taken
-/// back. A group of culprits may work by itself, but nobody else works beside it.
+/// back. A group of offenders may work by itself, but nobody else works beside it.
 fn minority(
     everyone: &[ClientId],
     works: &impl Fn(&BTreeSet<ClientId>) -> bool,
@@ -63,9 +63,9 @@ fn minority(
             if !works(&others) {
                 continue;
             }
-            let culprits = fewest(&others, works);
-            if 2 * culprits.len() < everyone.len() {
-                return Some(culprits);
+            let offenders = fewest(&others, works);
+            if 2 * offenders.len() < everyone.len() {
+                return Some(offenders);
             }
         }
     }
@@ -90,7 +90,7 @@ mod tests {
         let works = |without: &BTreeSet<ClientId>| {
             bad.iter().all(|id| without.contains(&ClientId(*id))) && without.len() <= 4
         };
-        numbers(culprits(&everyone, &ids(suspects), works))
+        numbers(offenders(&everyone, &ids(suspects), works))
     }
 
     #[test]
@@ -112,7 +112,7 @@ mod tests {
                 let is_odd = left.peek().is_some_and(|id| odd.contains(id));
                 left.all(|id| odd.contains(id) == is_odd)
             };
-            numbers(culprits(&everyone, &BTreeSet::new(), works))
+            numbers(offenders(&everyone, &BTreeSet::new(), works))
         };
         assert_eq!(find(&[0, 1], 6), Some(vec![0, 1]));
         assert_eq!(find(&[0, 9], 12), Some(vec![0, 9]));
