@@ -6,6 +6,7 @@ mod delivered;
 mod downlinks;
 mod federation;
 mod fedmiss;
+mod fedmiss_codecs;
 mod fedmiss_optimum;
 mod fedmiss_steps;
 mod gossip;
