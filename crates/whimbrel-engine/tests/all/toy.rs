@@ -241,7 +241,10 @@ impl Evaluate for Toy {
     }
 
     fn measures(&self) -> Vec<Measure> {
-        vec![Measure::objective("Sum of distances").clients(OverClients::Sum)]
+        vec![
+            Measure::objective("Sum of distances").clients(OverClients::Sum),
+            Measure::new("unseen", "Unseen", "unseen", "Losses of unseen clients"),
+        ]
     }
 
     fn conclude(
