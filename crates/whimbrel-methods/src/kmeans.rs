@@ -6,7 +6,7 @@
 //! joined to the nearest other one before anything is sent. Only a client with fewer rows than that
 //! sends the mean of fewer.
 
-use crate::once::OneShot;
+use crate::one_shot::OneShot;
 use crate::settings::{Weights, check_sums};
 use whimbrel_core::method::{Artifact, Disclosure, Exposure};
 use whimbrel_core::{ClientData, ClientId, Error, Key, Result, sum::ExactSum, vector, wire};

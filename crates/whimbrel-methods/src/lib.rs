@@ -10,7 +10,7 @@ pub mod gmm;
 pub mod gossip;
 pub mod kmeans;
 pub mod measures;
-pub mod once;
+pub mod one_shot;
 pub mod prepare;
 pub mod settings;
 pub mod sgd;

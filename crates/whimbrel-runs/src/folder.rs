@@ -190,7 +190,7 @@ impl RunDir {
     }
 
     /// Writes the resolved job, or checks that a resumed run is the same job on the same data.
-    pub fn settle(&self, resolved: &str, resume: bool) -> Result<()> {
+    pub fn record_job(&self, resolved: &str, resume: bool) -> Result<()> {
         let path = self.path.join("job.toml");
         let old = fs::read_to_string(&path).ok().filter(|_| resume);
         match old {

@@ -21,6 +21,7 @@ fn find(folder: &Path, name: &str, in_ci: bool) -> Option<PathBuf> {
     }
     let path = path.display();
     assert!(!in_ci, "no data: {path} does not exist\nhint: set WHIMBREL_DATA to the data folder");
+    // tidy: allow(print): a test that is skipped says so
     eprintln!("skipped: no data ({path} does not exist; WHIMBREL_DATA names the folder)");
     None
 }

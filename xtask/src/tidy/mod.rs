@@ -6,6 +6,7 @@
 
 mod commands;
 mod duplicates;
+mod kinds;
 mod layers;
 mod licences;
 mod links;
@@ -28,6 +29,7 @@ pub fn run() -> Outcome {
     findings.extend(duplicates::check(&metadata));
     findings.extend(words::check(&tree));
     findings.extend(rust::check(&tree));
+    findings.extend(kinds::check(&tree));
     findings.extend(links::check(&tree));
     findings.extend(commands::check(&tree));
     findings.sort();

@@ -22,7 +22,7 @@ use whimbrel_methods::fedem::{Batch, Em, Estimator, FedEm, FirstMemories, Form};
 use whimbrel_methods::federated::Terms;
 use whimbrel_methods::gmm::{GmmInitial, GmmStart};
 use whimbrel_methods::kmeans::FederatedKmeans;
-use whimbrel_methods::once::Once;
+use whimbrel_methods::one_shot::Once;
 use whimbrel_methods::prepare::{Affine, Preparation};
 use whimbrel_methods::spider::auto_spider_step;
 use whimbrel_methods::step::{Schedule, auto_step};

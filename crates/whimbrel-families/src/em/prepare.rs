@@ -11,7 +11,7 @@ use whimbrel_core::method::{Artifact, Bind, Evaluate};
 use whimbrel_core::{ClientData, ClientId, DynMethod, Erased, Error};
 use whimbrel_engine::Stage;
 use whimbrel_methods::federated::BindRows;
-use whimbrel_methods::once::Once;
+use whimbrel_methods::one_shot::Once;
 use whimbrel_methods::prepare::{Columns, Pca, Preparation, Prepared};
 
 /// Columns that a message names one by one.

@@ -174,12 +174,13 @@ impl<A: Wire> Wire for Answer<A> {
     }
 
     fn take(from: &mut &[u8]) -> Result<Self> {
-        Ok(Self {
-            rows: Wire::take(from)?,
-            answer: Wire::take(from)?,
-            memory_gap2: Wire::take(from)?,
-            parts: if from.is_empty() { Vec::new() } else { Wire::take(from)? },
-        })
+        let (rows, answer, memory_gap2) = (Wire::take(from)?, Wire::take(from)?, Wire::take(from)?);
+        let has_scores = !from.is_empty();
+        let parts: Vec<PartScores> = if has_scores { Wire::take(from)? } else { Vec::new() };
+        if has_scores && parts.is_empty() {
+            return Err(Error::peer("an answer ends with an empty list of scores"));
+        }
+        Ok(Self { rows, answer, memory_gap2, parts })
     }
 }
 

@@ -321,6 +321,12 @@ impl Method for FedMiss {
         Ok(artifact)
     }
 
+    /// Its personal effect `e_c`.
+    fn client_artifact(&self, client: &Client, _: &Observed) -> Result<Option<Artifact>> {
+        let own = || Artifact::new("low-rank-client").with("effect", &[], vec![client.effect]);
+        Ok(self.personal.then(own))
+    }
+
     fn disclosures(&self) -> Vec<Disclosure> {
         let aggregate = |message, meaning: &str, bytes_max| Disclosure {
             message,

@@ -2,7 +2,7 @@
 
 use super::{check_finite, rows_of};
 use crate::fedem::list_bytes;
-use crate::once::OneShot;
+use crate::one_shot::OneShot;
 use crate::settings::{ROWS_MAX, check_sums};
 use whimbrel_core::method::{Artifact, Disclosure, Exposure};
 use whimbrel_core::{ClientData, ClientId, Error, ExactSum, Key, Result, wire};

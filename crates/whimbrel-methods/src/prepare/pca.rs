@@ -7,7 +7,7 @@
 
 use super::{check_finite, rows_of};
 use crate::fedem::list_bytes;
-use crate::once::OneShot;
+use crate::one_shot::OneShot;
 use crate::settings::{ROWS_MAX, check_sums};
 use whimbrel_core::linalg::{Eigen, packed_index, packed_len, symmetric_eigen, unpack};
 use whimbrel_core::method::{Artifact, Disclosure, Exposure};

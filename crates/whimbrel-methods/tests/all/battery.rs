@@ -11,7 +11,7 @@ use whimbrel_methods::fedem::{Batch, Estimator, FirstMemories, Form, Weights};
 use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::gmm::{GmmInitial, GmmStart};
 use whimbrel_methods::kmeans::FederatedKmeans;
-use whimbrel_methods::once::Once;
+use whimbrel_methods::one_shot::Once;
 use whimbrel_methods::prepare::{Columns, Pca};
 use whimbrel_methods::sgd::{Average, Preset};
 use whimbrel_methods::theory::Constants;

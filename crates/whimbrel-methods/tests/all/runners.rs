@@ -7,7 +7,7 @@ use whimbrel_core::{ClientData, Erased, Key};
 use whimbrel_methods::fedem::{Batch, Estimator, FirstMemories, Form};
 use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::kmeans::FederatedKmeans;
-use whimbrel_methods::once::Once;
+use whimbrel_methods::one_shot::Once;
 use whimbrel_methods::sgd::Preset;
 use whimbrel_methods::theory::Constants;
 use whimbrel_models::gmm::Covariance;

@@ -198,7 +198,7 @@ impl Ready {
 
     /// Runs it in a folder, seed after seed, and writes everything but the report.
     pub fn execute(&mut self, dir: &RunDir, resume: bool) -> Result<Executed> {
-        dir.settle(&resolved(&self.job, &self.hashes), resume)?;
+        dir.record_job(&resolved(&self.job, &self.hashes), resume)?;
         if self.job.seeds.is_none() {
             // The rows are needed once: the run takes them over.
             let clients = std::mem::take(&mut self.loaded.clients);
@@ -212,7 +212,7 @@ impl Ready {
                 // A resumed job goes on with the seeds that are not over.
                 Some(ending) if resume => finished_before(&seed, &ending)?,
                 _ => {
-                    seed.settle(&resolved(&job, &self.hashes), resume)?;
+                    seed.record_job(&resolved(&job, &self.hashes), resume)?;
                     let plan = Plan::new(&job, &self.loaded)?;
                     let clients = (&self.loaded.clients).into();
                     self.execute_one(&job, &plan, clients, &seed, resume)?

@@ -64,7 +64,7 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
     if !plan.evaluates() {
         warning(UNEVALUATED);
     }
-    dir.settle(&resolved(&job, &[]), args.resume)?;
+    dir.record_job(&resolved(&job, &[]), args.resume)?;
     let identity = identity(args, dir.path())?;
     let registry = registry(args, dir.path(), &federation, &listener, &identity)?;
     let over = dir.ending();

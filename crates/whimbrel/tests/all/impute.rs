@@ -308,6 +308,13 @@ fn a_client_of_the_run_gets_its_own_table() {
     };
     let apart = (factor(&most) / factor(&least)).ln();
     assert!((apart - 1.6).abs() < 0.4, "four steps of 0.4 lie between them: {apart}");
+    // What the run kept of a client is its effect: the same factor, to the last round's change.
+    let kept = |name: &str| {
+        let file = sandbox.path(&format!("out/clients/{name}/model.safetensors"));
+        let bytes = std::fs::read(file).unwrap();
+        f64::from_le_bytes(bytes[bytes.len() - 8..].try_into().unwrap())
+    };
+    assert!((kept("o4") - kept("o0") - apart).abs() < 0.01, "{} {}", kept("o0"), kept("o4"));
     let ran = sandbox.run(&["impute", "out", "--client", "nobody", "--out", "x.csv"]);
     assert_eq!(ran.code, 2, "{}", ran.stderr);
     assert!(ran.stderr.contains("no observation of client \"nobody\""), "{}", ran.stderr);

@@ -354,7 +354,7 @@ mod tests {
 
     #[test]
     fn errors_of_differences_are_those_of_paired_cells() {
-        let deviances = [vec![1.0, 4.0, 2.0, 9.0], vec![2.0, 3.0, 2.0, 6.0]];
+        let deviances = [[1.0, 4.0, 2.0, 9.0], [2.0, 3.0, 2.0, 6.0]];
         let halves: Vec<Vec<f64>> = [0..2, 2..4]
             .map(|half| {
                 Scores::of(&deviances.iter().map(|d| d[half.clone()].to_vec()).collect::<Vec<_>>())
