@@ -150,17 +150,13 @@ pub trait Fit: FitValue {
     /// A prediction for each row of a file.
     fn predict(&self, use_of: &ModelUse<'_>, file: &Path) -> Result<Predicted>;
     /// The completed table of a run.
-    fn impute(&self, _: &ModelUse<'_>, _: &ImputeOptions<'_>) -> Result<Imputed> {
-        Err(no_meaning("impute", "completes tables with gaps"))
+    fn impute(&self, run: &ModelUse<'_>, _: &ImputeOptions<'_>) -> Result<Imputed> {
+        Err(run.no_meaning("has no table to complete"))
     }
     /// A client that was not there in training gets its own model.
-    fn adapt(&self, _: &ModelUse<'_>, _: &AdaptOptions<'_>) -> Result<Adapted> {
-        Err(no_meaning("adapt", "fits what is a new client's own, and this model has no such part"))
+    fn adapt(&self, run: &ModelUse<'_>, _: &AdaptOptions<'_>) -> Result<Adapted> {
+        Err(run.no_meaning("has no part of a client's own to fit"))
     }
-}
-
-fn no_meaning(command: &str, why: &str) -> Failure {
-    Failure::config(format!("`whimbrel {command}` has no meaning for this run: it {why}"))
 }
 
 /// What every [`Fit`] that can be copied and compared has.
@@ -331,6 +327,12 @@ impl ModelUse<'_> {
     /// The file of the model.
     pub fn path(&self) -> PathBuf {
         self.folder.join("model/model.json")
+    }
+
+    /// A command that the model has no meaning for.
+    fn no_meaning(&self, why: &str) -> Failure {
+        let (folder, model) = (self.folder.display(), self.job.model);
+        Failure::config(format!("{folder} holds a model of kind `{model}`, which {why}"))
     }
 
     /// A model that cannot be used.
