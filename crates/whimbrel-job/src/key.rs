@@ -1,7 +1,7 @@
 //! The one definition of a job key: what it takes, what stands in for it, what it means.
 //!
 //! The definitions are data. The reader parses by them and takes defaults and
-//! messages from them, the [reference](crate::reference()) and the [template](crate::template())
+//! messages from them, the [`reference`](mod@crate::reference) page and a template
 //! print them, and the resolved job writes its keys in their order.
 
 use crate::error::one_of;

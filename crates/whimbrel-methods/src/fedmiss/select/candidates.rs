@@ -1,9 +1,9 @@
 //! Which models are tried, in which order, and which one is taken: plain arithmetic on validation
 //! scores, without any federation.
 //!
-//! Three steps: rank 0 with a path of ridges on the effects; rank [`PATH_RANK`] with a path of
+//! Three steps: rank 0 with a path of ridges on the effects; rank `PATH_RANK` with a path of
 //! ridges on the factors; the other ranks with the best of these ridges. Of all that was tried the
-//! one-standard-error rule takes one, see [`choose`].
+//! one-standard-error rule takes one, see [`Search::choose`].
 
 use whimbrel_core::{Error, Result, Wire};
 use whimbrel_models::lowrank::{Effects, Settings};
