@@ -7,6 +7,7 @@
 //! kind.
 
 use crate::failure::{Failure, Result};
+use crate::files::read_artifact;
 use crate::job::Job;
 use crate::job::channel::UpRuleKind;
 use crate::load::{Layout, Loaded};
@@ -338,6 +339,17 @@ impl ModelUse<'_> {
     /// A model that cannot be used.
     pub fn broken(&self, what: &str) -> Failure {
         Failure::config(format!("{}: {what}", self.path().display()))
+    }
+
+    /// A list of numbers: from `model.json`, or from the tensors where it is too long for that.
+    pub fn numbers(&self, name: &str) -> Result<Vec<f64>> {
+        let broken = || self.broken(&format!("`{name}` must be a list of numbers"));
+        if let Some(list) = self.model.get(name) {
+            let numbers = list.as_array().map(|xs| xs.iter().map(Value::as_f64).collect());
+            return numbers.flatten().ok_or_else(broken);
+        }
+        let tensors = read_artifact(&self.folder.join("model/model.safetensors"))?;
+        tensors.tensor(name).map(|tensor| tensor.values.clone()).ok_or_else(broken)
     }
 
     /// The columns a model was fitted to.

@@ -170,9 +170,7 @@ impl Fit for LocationFit {
 
     /// The distance of each row from the centre.
     fn predict(&self, run: &ModelUse<'_>, file: &Path) -> Result<Predicted> {
-        let centre = run.model.get("location").and_then(Value::as_array);
-        let centre = centre.ok_or_else(|| run.broken("`location` is missing"))?;
-        let centre: Vec<f64> = centre.iter().filter_map(Value::as_f64).collect();
+        let centre = run.numbers("location")?;
         let columns = run.columns()?;
         let data = read_any(file, None)?;
         let table = data.table(&data.features(&Features::Listed(&columns))?)?;

@@ -19,8 +19,7 @@ pub(super) fn predict(run: &ModelUse<'_>, file: &Path) -> Result<Predicted> {
         value.as_array()?.iter().map(Value::as_f64).collect()
     };
     let names = run.columns()?;
-    let weights = object.get("weights").and_then(numbers);
-    let weights = weights.ok_or_else(|| run.broken("`weights` must be a list of numbers"))?;
+    let weights = run.numbers("weights")?;
     let intercept = object.get("intercept").and_then(Value::as_bool).unwrap_or(false);
     if weights.len() != names.len() + usize::from(intercept) {
         return Err(run.broken("`weights` and `columns` do not fit each other"));

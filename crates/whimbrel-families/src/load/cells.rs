@@ -1,14 +1,13 @@
 //! Tables with gaps.
 
-use super::{Loaded, POOLED, data_key};
+use super::{FileHashes, Loaded, POOLED, data_key};
 use crate::failure::{Failure, Result};
 use crate::job::{Csv, Labels, Partition};
 use std::path::Path;
 use std::sync::Arc;
 use whimbrel_core::{Cell, Cells, ClientData, Key};
 use whimbrel_data::{
-    CellLayout, CellOptions, CellTable, CellsOf, Entries, hash_file, hold_out, read_cells,
-    read_labels,
+    CellLayout, CellOptions, CellTable, CellsOf, Entries, hold_out, read_cells, read_labels,
 };
 
 /// Labels named in a warning.
@@ -46,7 +45,12 @@ pub(crate) fn read_side(labels: Option<&Labels>) -> Result<Option<Vec<String>>> 
     })
 }
 
-pub(super) fn from_csv(csv: &Csv, entries: Entries, key: Key) -> Result<Loaded> {
+pub(super) fn from_csv(
+    csv: &Csv,
+    entries: Entries,
+    files: &FileHashes,
+    key: Key,
+) -> Result<Loaded> {
     let mut table = read_cells(&csv.path, &cell_options(csv, entries)?)?;
     let parts = match &csv.partition {
         Partition::Column(_) => table.by_client()?,
@@ -70,7 +74,7 @@ pub(super) fn from_csv(csv: &Csv, entries: Entries, key: Key) -> Result<Loaded> 
     let rows = clients.iter().map(|(_, cells)| Some(cells.observed.len() as u64)).collect();
     let notes = vec![shape_note(&table, &clients)];
     let clients = clients.into_iter().map(|(name, c)| (name, ClientData::Cells(c))).collect();
-    let hash = hash_file(&csv.path)?;
+    let hash = files.get(&csv.path);
     Ok(Loaded { clients, columns, rows, hash, notes, warnings, ..Loaded::default() })
 }
 

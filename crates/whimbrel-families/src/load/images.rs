@@ -1,19 +1,24 @@
 //! Images, a row each.
 
-use super::{Loaded, clustered, everyone};
+use super::{FileHashes, Loaded, clustered, everyone};
 use crate::failure::{Failure, Result};
 use crate::job::{Idx, Partition};
 use std::path::Path;
 use whimbrel_core::{Key, Table};
 use whimbrel_data::{
-    ClientRows, Sha256, by_number, dirichlet_rows, hash_file, iid_rows, read_idx_images,
-    read_idx_numbers, standardize_table,
+    ClientRows, Sha256, by_number, dirichlet_rows, iid_rows, read_idx_images, read_idx_numbers,
+    standardize_table,
 };
 
 /// Where QMNIST's table has the writer.
 const WRITER_COLUMN: usize = 2;
 
-pub(super) fn from_idx(idx: &Idx, standardize: bool, key: Key) -> Result<Loaded> {
+pub(super) fn from_idx(
+    idx: &Idx,
+    standardize: bool,
+    files: &FileHashes,
+    key: Key,
+) -> Result<Loaded> {
     let images = read_idx_images(&idx.path)?;
     let rows = images.rows();
     let (clients, note) = match &idx.partition {
@@ -44,7 +49,7 @@ pub(super) fn from_idx(idx: &Idx, standardize: bool, key: Key) -> Result<Loaded>
         Ok((client.name, images.table(client.rows.into_iter(), idx.scale)?))
     };
     let tables = clients.into_iter().map(table).collect::<Result<_>>()?;
-    let loaded = Loaded::of_tables(tables, hash(idx)?);
+    let loaded = Loaded::of_tables(tables, hash(idx, files));
     Ok(Loaded { notes: note.into_iter().collect(), ..loaded })
 }
 
@@ -60,17 +65,17 @@ fn numbers(idx: &Idx, column: &str, rows: usize) -> Result<Vec<i32>> {
 }
 
 /// Of the images, or of all files that say what is fitted.
-fn hash(idx: &Idx) -> Result<String> {
+fn hash(idx: &Idx, files: &FileHashes) -> String {
     let beside: Vec<&Path> =
         [&idx.labels, &idx.writers].into_iter().filter_map(Option::as_deref).collect();
-    let images = hash_file(&idx.path)?;
+    let images = files.get(&idx.path);
     if beside.is_empty() {
-        return Ok(images);
+        return images;
     }
     let mut all = Sha256::new();
     all.update(images.as_bytes());
     for path in beside {
-        all.update(hash_file(path)?.as_bytes());
+        all.update(files.get(path).as_bytes());
     }
-    Ok(all.hex())
+    all.hex()
 }

@@ -1,18 +1,24 @@
 //! Rows with targets.
 
-use super::{Layout, Loaded, clustered, everyone, held_out, tables};
+use super::{FileHashes, Layout, Loaded, clustered, everyone, held_out, tables};
 use crate::failure::{Failure, Result};
 use crate::job::{Csv, Libsvm, Partition, Toy};
 use whimbrel_core::{Error, Key, Labelled};
 use whimbrel_data::{
     ClientRows, Dataset, LeastSquaresSpec, LibsvmOptions, by_column, by_feature, dense_rows,
-    dirichlet, dirichlet_rows, hash_file, hash_labelled, iid_rows, labelled_clients, read_libsvm,
-    standardize, two_classes,
+    dirichlet, dirichlet_rows, hash_labelled, iid_rows, labelled_clients, read_libsvm, standardize,
+    two_classes,
 };
 
 const CLASSES: Layout = Layout::Targets { classes: true };
 
-pub(super) fn from_csv(csv: &Csv, layout: Layout, role: Option<&str>, key: Key) -> Result<Loaded> {
+pub(super) fn from_csv(
+    csv: &Csv,
+    layout: Layout,
+    role: Option<&str>,
+    files: &FileHashes,
+    key: Key,
+) -> Result<Loaded> {
     let (data, set_apart) = tables::read(csv, role)?;
     let except: Vec<&str> = set_apart.iter().map(String::as_str).collect();
     let target = csv.target.as_deref().unwrap_or_default();
@@ -25,18 +31,23 @@ pub(super) fn from_csv(csv: &Csv, layout: Layout, role: Option<&str>, key: Key) 
         return Err(error.into());
     }
     let given = Given { rows, table: Some(&data), names, partition: &csv.partition };
-    let mut loaded = given.share_out(layout, csv.standardize, hash_file(&csv.path)?, key)?;
+    let mut loaded = given.share_out(layout, csv.standardize, files.get(&csv.path), key)?;
     if let Some(role) = role {
         held_out::by_role(&mut loaded, &data, role)?;
     }
     Ok(loaded)
 }
 
-pub(super) fn from_libsvm(libsvm: &Libsvm, layout: Layout, key: Key) -> Result<Loaded> {
+pub(super) fn from_libsvm(
+    libsvm: &Libsvm,
+    layout: Layout,
+    files: &FileHashes,
+    key: Key,
+) -> Result<Loaded> {
     let options = LibsvmOptions { columns: libsvm.columns, ..LibsvmOptions::default() };
     let rows = read_libsvm(&libsvm.path, &options)?;
     let given = Given { rows, table: None, names: Vec::new(), partition: &libsvm.partition };
-    given.share_out(layout, libsvm.standardize, hash_file(&libsvm.path)?, key)
+    given.share_out(layout, libsvm.standardize, files.get(&libsvm.path), key)
 }
 
 pub(super) fn from_toy(toy: &Toy, key: Key) -> Result<Loaded> {

@@ -16,7 +16,7 @@ pub(crate) use labelled::class_names;
 use crate::failure::{Failure, Result};
 use crate::job::{ClusterBy, DataSource as Source, Job, Partition};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use whimbrel_core::{ClientData, Error, HeldOut, Key, Labelled, Table};
 use whimbrel_data::{
     ClientRows, ClusterRule, Clustered, Clustering, Entries, Standardization, clusters, hash_file,
@@ -59,6 +59,8 @@ pub struct Loaded {
     places: Vec<ClientRows>,
     /// SHA-256 of the file, or of what was generated.
     pub hash: String,
+    /// SHA-256 of each file that the job names, beside the file.
+    pub files: Vec<(String, String)>,
     /// What was done to the columns, so that it can be done to new rows.
     pub standardization: Option<Standardization>,
     /// The two classes as the data have them, the one that became -1 first; empty for others.
@@ -163,15 +165,18 @@ pub fn load(job: &Job) -> Result<Loaded> {
         return Err(error.into());
     }
     let role = job.data.held_out.role.as_deref();
+    let files = FileHashes::of(job)?;
     let mut loaded = match &job.data.source {
         Source::Csv(csv) if let Layout::Cells(entries) = layout => {
-            cells::from_csv(csv, entries, key)?
+            cells::from_csv(csv, entries, &files, key)?
         }
-        Source::Csv(csv) if csv.target.is_some() => labelled::from_csv(csv, layout, role, key)?,
-        Source::Csv(csv) => tables::from_csv(csv, job.data.standardize(), role, key)?,
-        Source::Npy(npy) => tables::from_npy(npy, job.data.standardize(), key)?,
-        Source::Libsvm(libsvm) => labelled::from_libsvm(libsvm, layout, key)?,
-        Source::Idx(idx) => images::from_idx(idx, job.data.standardize(), key)?,
+        Source::Csv(csv) if csv.target.is_some() => {
+            labelled::from_csv(csv, layout, role, &files, key)?
+        }
+        Source::Csv(csv) => tables::from_csv(csv, job.data.standardize(), role, &files, key)?,
+        Source::Npy(npy) => tables::from_npy(npy, job.data.standardize(), &files, key)?,
+        Source::Libsvm(libsvm) => labelled::from_libsvm(libsvm, layout, &files, key)?,
+        Source::Idx(idx) => images::from_idx(idx, job.data.standardize(), &files, key)?,
         Source::Toy(toy) => labelled::from_toy(toy, key)?,
         Source::Mixture(mixture) if mixture.stream => tables::streams(mixture, key, pooled)?,
         Source::Mixture(mixture) => tables::from_mixture(mixture, key)?,
@@ -181,7 +186,11 @@ pub fn load(job: &Job) -> Result<Loaded> {
         held_out::set_apart(&mut loaded, &job.data.held_out, key)?;
         held_out::count(&mut loaded);
     }
-    if pooled { pool(loaded) } else { Ok(loaded) }
+    if pooled {
+        loaded = pool(loaded)?;
+    }
+    loaded.files = files.0;
+    Ok(loaded)
 }
 
 /// All rows with one client, in the clients' order.
@@ -249,12 +258,20 @@ fn clustered(
     Ok(Some((clients, note)))
 }
 
-/// The SHA-256 of each file a job names, beside the file.
-pub fn file_hashes(job: &Job) -> Result<Vec<(String, String)>> {
-    let mut job = job.clone();
-    let mut hashes = Vec::new();
-    for path in job.paths_mut() {
-        hashes.push((path.display().to_string(), hash_file(path as &Path)?));
+/// The SHA-256 of each file a job names, beside the file: each is hashed once.
+struct FileHashes(Vec<(String, String)>);
+
+impl FileHashes {
+    fn of(job: &Job) -> Result<Self> {
+        let mut job = job.clone();
+        let hash = |path: &mut PathBuf| Ok((path.display().to_string(), hash_file(path as &Path)?));
+        job.paths_mut().into_iter().map(hash).collect::<Result<_>>().map(Self)
     }
-    Ok(hashes)
+
+    /// That of one of the job's files.
+    fn get(&self, path: &Path) -> String {
+        let name = path.display().to_string();
+        let found = self.0.iter().find(|(known, _)| *known == name);
+        found.map(|(_, hash)| hash.clone()).unwrap_or_default()
+    }
 }

@@ -1,26 +1,27 @@
 //! Rows without targets.
 
-use super::{Loaded, clustered, everyone, held_out};
+use super::{FileHashes, Loaded, clustered, everyone, held_out};
 use crate::failure::Result;
 use crate::job::{Csv, Heterogeneity, Mixture as MixtureTable, Npy, Partition};
 use std::sync::Arc;
 use whimbrel_core::{ClientData, Key};
 use whimbrel_data::{
     Covariance, CsvOptions, Dataset, Features, Heterogeneity as Spread, Mixture, MixtureSpec,
-    Sha256, Sizes, by_client, by_column, dirichlet, hash_file, hash_tables, iid, read_csv,
-    read_npy, standardize_table,
+    Sha256, Sizes, by_client, by_column, dirichlet, hash_tables, iid, read_csv, read_npy,
+    standardize_table,
 };
 
 pub(super) fn from_csv(
     csv: &Csv,
     standardize: bool,
     role: Option<&str>,
+    files: &FileHashes,
     key: Key,
 ) -> Result<Loaded> {
     let (data, set_apart) = read(csv, role)?;
     let except: Vec<&str> = set_apart.iter().map(String::as_str).collect();
     let features = features(csv, &except);
-    let hash = hash_file(&csv.path)?;
+    let hash = files.get(&csv.path);
     let mut loaded = share_out(&data, &csv.partition, &features, standardize, hash, key)?;
     if let Some(role) = role {
         held_out::by_role(&mut loaded, &data, role)?;
@@ -28,9 +29,14 @@ pub(super) fn from_csv(
     Ok(loaded)
 }
 
-pub(super) fn from_npy(npy: &Npy, standardize: bool, key: Key) -> Result<Loaded> {
+pub(super) fn from_npy(
+    npy: &Npy,
+    standardize: bool,
+    files: &FileHashes,
+    key: Key,
+) -> Result<Loaded> {
     let data = read_npy(&npy.path)?;
-    let hash = hash_file(&npy.path)?;
+    let hash = files.get(&npy.path);
     let features = Features::All { except: &[] };
     share_out(&data, &npy.partition, &features, standardize, hash, key)
 }

@@ -18,6 +18,9 @@ use whimbrel_families::plan::{Facts, Plan};
 /// Rows drawn into the picture of a two-dimensional mixture.
 const PREVIEW_ROWS: usize = 2000;
 
+/// Tensors of more numbers than this are in `model.safetensors` alone.
+const READABLE_MAX: usize = 100_000;
+
 /// How the tensors of a model's preparation are named.
 const PREPARE: &str = "prepare.";
 
@@ -149,7 +152,8 @@ pub(super) fn clients_csv(facts: &RunData, outcome: &Outcome) -> String {
     text
 }
 
-/// The content of `model.json`: the model's tensors, and what is needed to use it on new rows.
+/// The content of `model.json`: what is needed to use the model on new rows, and those of its
+/// tensors that a person may want to read.
 pub(super) fn model_json(
     job: &Job,
     facts: &RunData,
@@ -159,7 +163,8 @@ pub(super) fn model_json(
     let mut object = Map::new();
     object.insert("kind".into(), model.kind.clone().into());
     let is_map = |tensor: &&Tensor| tensor.name.starts_with(PREPARE);
-    for tensor in model.tensors.iter().filter(|tensor| !is_map(tensor)) {
+    let readable = |tensor: &&Tensor| tensor.values.len() <= READABLE_MAX;
+    for tensor in model.tensors.iter().filter(|tensor| !is_map(tensor)).filter(readable) {
         object.insert(tensor.name.clone(), nested(tensor));
     }
     object.insert("objective".into(), objective.map_or(Value::Null, number));

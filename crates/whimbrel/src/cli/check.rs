@@ -13,7 +13,7 @@ use whimbrel::core::method::Artifact;
 use whimbrel::engine::keys::StageKeys;
 use whimbrel::engine::{Chain, Federation, Simulator};
 use whimbrel::families::failure::Result;
-use whimbrel::families::load::{Loaded, file_hashes, load};
+use whimbrel::families::load::{Loaded, load};
 use whimbrel::families::plan::{Facts, Plan};
 use whimbrel::families::{Job, Offer};
 use whimbrel::report::format;
@@ -33,7 +33,7 @@ pub fn check_command(path: &Path, json: bool) -> Result<u8> {
         Err(_) if job.federation.is_some() => return check_served(&job, json),
         loaded => loaded?,
     };
-    let text = resolved(&job, &file_hashes(&job)?);
+    let text = resolved(&job, &loaded.files);
     let plan = Plan::new(&job, &loaded)?;
     plan.warnings().iter().for_each(|w| warning(w));
     let (clients, rows) = (loaded.clients.len(), loaded.total_rows());

@@ -19,7 +19,7 @@ use whimbrel::engine::{Ending, Limits, Observer, StageRules, run as run_chain};
 use whimbrel::families::Job;
 use whimbrel::families::failure::{Failure, Result};
 use whimbrel::families::family::RunData;
-use whimbrel::families::load::{Loaded, file_hashes, load};
+use whimbrel::families::load::{Loaded, load};
 use whimbrel::families::plan::Plan;
 use whimbrel::report::{RunView, format};
 use whimbrel::runs::{Existing, RunDir, aggregate, resolved, run_data};
@@ -161,8 +161,8 @@ pub struct Executed {
 impl Ready {
     /// Loads the data and checks the job against them.
     pub fn new(job: Job) -> Result<Self> {
-        let hashes = file_hashes(&job)?;
         let loaded = load(&job)?;
+        let hashes = loaded.files.clone();
         let plan = Plan::new(&job, &loaded)?;
         Ok(Self { data: run_data(&job, &loaded), job, loaded, hashes, plan })
     }
@@ -177,9 +177,9 @@ impl Ready {
         let text =
             std::fs::read_to_string(journal).map_err(|e| Error::storage(journal.display(), e))?;
         let path = absolute(journal);
-        let mut hashes = file_hashes(&job)?;
-        hashes.push((path.display().to_string(), hash_file(&path)?));
         let mut loaded = load(&job)?;
+        let mut hashes = loaded.files.clone();
+        hashes.push((path.display().to_string(), hash_file(&path)?));
         number(&mut loaded, &job, &text)?;
         let plan = Plan::new(&job, &loaded)?.replaying(text);
         Ok(Self { data: run_data(&job, &loaded), job, loaded, hashes, plan })
