@@ -42,6 +42,10 @@ impl Registry {
         let models: Vec<Word> = in_order().flat_map(|f| f.models()).map(|kind| kind.word).collect();
         let methods: Vec<Word> =
             in_order().flat_map(|f| f.methods()).map(|kind| kind.word).collect();
+        // Several families may fit one model: its word stands once.
+        let first = |at: usize| models[..at].iter().all(|word| word.name != models[at].name);
+        let models: Vec<Word> =
+            (0..models.len()).filter(|&at| first(at)).map(|at| models[at]).collect();
         // Definitions are static, and these are made once in the life of the program.
         let model_kind: &'static Key =
             Box::leak(Box::new(Key::required("kind", "", "the model").words(Vec::leak(models))));
