@@ -285,9 +285,12 @@ kernel! {
 
 /// Implicit QR steps until no entry beside the diagonal is left; false if that takes too long.
 fn diagonalise(t: &mut Tridiagonal, d: usize) -> bool {
+    // Entries are scaled to one at most. Blocks of a singular matrix are rounding errors of rounding
+    // errors, whose squares underflow in a step; dropping them moves no eigenvalue by more.
+    let smallest = f64::EPSILON * f64::EPSILON;
     let negligible = |t: &Tridiagonal, i: usize| {
         t.beside[i].abs() <= f64::EPSILON * (t.diagonal[i].abs() + t.diagonal[i + 1].abs())
-            || t.beside[i].abs() < f64::MIN_POSITIVE
+            || t.beside[i].abs() < smallest
     };
     let mut last = d.saturating_sub(1);
     for _ in 0..=60 * d {
@@ -475,6 +478,32 @@ pub(crate) mod tests {
                 assert!(residual <= tolerance * norm, "d = {d}, k = {k}: {residual:e}");
             }
             assert_eq!(largest_eigenvalue(&a, d).unwrap(), values[d - 1]);
+        }
+    }
+
+    /// Gram matrices of few rows of zeros and ones: most of their spectrum is zero, and what the
+    /// reduction leaves there is rounding error of rounding error.
+    #[test]
+    fn singular_matrices_of_zeros_and_ones_have_eigenvalues() {
+        let (rows, d) = (15, 124);
+        for seed in 0..20 {
+            let mut stream = Key::root(31).fold(seed).stream();
+            let x: Vec<f64> = (0..rows * d).map(|_| f64::from(stream.below(9) == 0)).collect();
+            let mut gram = vec![0.0; d * d];
+            for row in x.chunks_exact(d) {
+                for (i, a) in row.iter().enumerate() {
+                    row.iter()
+                        .enumerate()
+                        .for_each(|(j, b)| gram[i * d + j] += a * b / rows as f64);
+                }
+            }
+            let values = symmetric_eigen(&gram, d).unwrap().values;
+            let trace: f64 = (0..d).map(|i| gram[i * d + i]).sum();
+            let sum: f64 = values.iter().sum();
+            // d eigenvalues, each with a backward error of d rounding errors of the largest.
+            let error = (d * d) as f64 * f64::EPSILON * values[d - 1];
+            assert!((sum - trace).abs() <= error, "seed {seed}: {sum} {trace}");
+            assert!(values[..d - rows].iter().all(|value| value.abs() <= error), "seed {seed}");
         }
     }
 
