@@ -227,6 +227,11 @@ struct Tridiagonal {
     basis: Vec<f64>,
 }
 
+/// Of a singular matrix, scaled to entries of about one, the reduction leaves rounding errors of
+/// rounding errors, down to where squares underflow. Dropping a column as small as this moves no
+/// eigenvalue by more.
+const NEGLIGIBLE: f64 = f64::EPSILON * f64::EPSILON;
+
 /// Householder reflections `H_k = I - beta v v^T`, one per column.
 fn tridiagonalise(mut a: Vec<f64>, d: usize) -> Tridiagonal {
     let mut beside = vec![0.0; d.saturating_sub(1)];
@@ -235,7 +240,7 @@ fn tridiagonalise(mut a: Vec<f64>, d: usize) -> Tridiagonal {
         let mut v: Vec<f64> = (k + 1..d).map(|i| a[i * d + k]).collect();
         let norm = dot_inline(&v, &v).sqrt();
         let alpha = if v[0] > 0.0 { -norm } else { norm };
-        if dot_inline(&v[1..], &v[1..]) == 0.0 {
+        if dot_inline(&v[1..], &v[1..]) < NEGLIGIBLE * NEGLIGIBLE {
             beside[k] = v[0];
             reflections.push((0.0, v));
             continue;
@@ -285,12 +290,9 @@ kernel! {
 
 /// Implicit QR steps until no entry beside the diagonal is left; false if that takes too long.
 fn diagonalise(t: &mut Tridiagonal, d: usize) -> bool {
-    // Entries are scaled to one at most. Blocks of a singular matrix are rounding errors of rounding
-    // errors, whose squares underflow in a step; dropping them moves no eigenvalue by more.
-    let smallest = f64::EPSILON * f64::EPSILON;
     let negligible = |t: &Tridiagonal, i: usize| {
         t.beside[i].abs() <= f64::EPSILON * (t.diagonal[i].abs() + t.diagonal[i + 1].abs())
-            || t.beside[i].abs() < smallest
+            || t.beside[i].abs() < f64::MIN_POSITIVE
     };
     let mut last = d.saturating_sub(1);
     for _ in 0..=60 * d {
@@ -481,14 +483,20 @@ pub(crate) mod tests {
         }
     }
 
-    /// Gram matrices of few rows of zeros and ones: most of their spectrum is zero, and what the
-    /// reduction leaves there is rounding error of rounding error.
+    /// Gram matrices of few rows of categories and a constant: most of their spectrum is zero, and
+    /// what the reduction leaves there is rounding error of rounding error.
     #[test]
-    fn singular_matrices_of_zeros_and_ones_have_eigenvalues() {
-        let (rows, d) = (15, 124);
+    fn singular_matrices_of_categories_have_eigenvalues() {
+        let (rows, groups, levels) = (15, 14, 20);
+        let d = groups * levels + 1;
         for seed in 0..20 {
             let mut stream = Key::root(31).fold(seed).stream();
-            let x: Vec<f64> = (0..rows * d).map(|_| f64::from(stream.below(9) == 0)).collect();
+            let mut x = vec![0.0; rows * d];
+            for row in x.chunks_exact_mut(d) {
+                row[d - 1] = 1.0;
+                (0..groups)
+                    .for_each(|g| row[g * levels + stream.below(levels as u64) as usize] = 1.0);
+            }
             let mut gram = vec![0.0; d * d];
             for row in x.chunks_exact(d) {
                 for (i, a) in row.iter().enumerate() {

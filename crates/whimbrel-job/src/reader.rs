@@ -272,6 +272,8 @@ impl<'a> Reader<'a> {
                 .keys
                 .iter()
                 .filter(|key| matches!(key.fallback, Fallback::Required) && key.only.is_none())
+                // What else is required depends on the kind.
+                .take(if section.keys[0].name == "kind" { 1 } else { usize::MAX })
                 .map(|key| format!("`{}`", key.name))
                 .collect();
             let message = format!("the job has no [{}] table", key.name);

@@ -305,7 +305,8 @@ impl RunDir {
             let _ = fs::remove_dir(&seed.path);
         }
         // The job goes last: a half-removed run can still be told for one.
-        for folder in ["model", "clients", "checkpoint", "tls"].map(|f| self.path.join(f)) {
+        self.clear_clients();
+        for folder in ["model", "checkpoint", "tls"].map(|f| self.path.join(f)) {
             gone(fs::remove_dir_all(&folder), &folder)?;
         }
         for file in files.iter().rev() {
@@ -316,6 +317,19 @@ impl RunDir {
             }
         }
         Ok(())
+    }
+
+    /// Removes what the run kept of its clients; whatever else lies there stays, and so do folders
+    /// that are not empty then.
+    fn clear_clients(&self) {
+        let clients = self.path.join("clients");
+        for folder in fs::read_dir(&clients).into_iter().flatten().flatten() {
+            for name in [CLIENT_FILE.to_owned(), format!("{CLIENT_FILE}.tmp")] {
+                let _ = fs::remove_file(folder.path().join(name));
+            }
+            let _ = fs::remove_dir(folder.path());
+        }
+        let _ = fs::remove_dir(clients);
     }
 
     fn fresh(parent: &Path, name: &str) -> Result<Self> {
@@ -341,9 +355,12 @@ impl RunDir {
     }
 }
 
+/// The file of what a client has of its own.
+const CLIENT_FILE: &str = "model.safetensors";
+
 /// Where what a client has of its own lies in a run's folder.
 fn client_file(name: &str) -> String {
-    format!("clients/{}/model.safetensors", folder_name(name))
+    format!("clients/{}/{CLIENT_FILE}", folder_name(name))
 }
 
 /// Nothing in it but what a process killed at its first write left.

@@ -65,12 +65,14 @@ impl Job {
             let what = "a low-rank table is read from a csv file".to_owned();
             return report("source", what, "write source = \"csv\"");
         };
-        if csv.target.is_some() || csv.label.is_some() || csv.standardize {
-            let key = match (&csv.target, &csv.label) {
-                (Some(_), _) => "target",
-                (_, Some(_)) => "label",
-                _ => "standardize",
-            };
+        let without_meaning = [
+            ("target", csv.target.is_some()),
+            ("label", csv.label.is_some()),
+            ("standardize", csv.standardize),
+            ("prepare", self.data.prepare.is_something()),
+            ("role", self.data.held_out.role.is_some()),
+        ];
+        for (key, _) in without_meaning.iter().filter(|(_, given)| *given) {
             report(key, format!("`{key}` has no meaning for a table with gaps"), "take it out");
         }
         match &csv.partition {

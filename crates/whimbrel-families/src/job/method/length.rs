@@ -103,13 +103,14 @@ pub(super) fn read_batch(reader: &Reader<'_>, kind: Option<&MethodKind>) -> Read
     });
     let usual = if kind.is_some_and(|kind| kind.auto_batch) { Rows::Auto } else { Rows::All };
     let rows = rows.map(|rows| rows.unwrap_or(usual));
+    let takes = |key: &Key| kind.is_none_or(|kind| kind.keys.iter().any(|k| k.name == key.name));
     if matches!(rows, Ok(Rows::All)) {
         let why = "has no meaning for full batches, which are all the same";
-        reader.refuse_if_given(&REPLACEMENT, why);
-        reader.refuse_if_given(&LOCAL_STEPS, why);
+        for key in [&REPLACEMENT, &LOCAL_STEPS].into_iter().filter(|key| takes(key)) {
+            reader.refuse_if_given(key, why);
+        }
         return Ok(Batch::Full);
     }
-    let takes = |key: &Key| kind.is_none_or(|kind| kind.keys.iter().any(|k| k.name == key.name));
     if !takes(&REPLACEMENT) {
         return rows.map(|rows| match rows {
             Rows::All | Rows::Auto => Batch::Full,

@@ -6,6 +6,7 @@ use crate::files::{read_artifact, read_object};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::path::Path;
+use whimbrel_core::method::Artifact;
 use whimbrel_core::{Cell, Error};
 use whimbrel_models::lowrank::{KIND, LowRankFit};
 
@@ -40,7 +41,8 @@ impl ModelFile {
         let broken = |what: String| Failure::config(format!("{}: {what}", path.display()));
         let labels = |key: &str| names(&object, key).ok_or_else(|| broken(lacks(key)));
         let (rows, columns) = (labels("rows")?, labels("columns")?);
-        let fit = LowRankFit::from_artifact(&read_artifact(&run.join("model/model.safetensors"))?)?;
+        let tensors = read_artifact(&run.join("model/model.safetensors"))?;
+        let fit = LowRankFit::from_artifact(&Artifact { kind: kind.into(), ..tensors })?;
         if rows.len() != fit.model.rows() || columns.len() != fit.model.columns() {
             return Err(broken("the labels and the factors do not fit each other".into()));
         }
