@@ -377,33 +377,61 @@ impl Simulator {
         slots: &[Mutex<Slot>],
         shard: &mut Shard,
     ) -> std::result::Result<(), (usize, Error)> {
+        // A method that takes clients one by one needs no list of them.
+        if let ([slot], 1) = (slots, self.method.batch()) {
+            let Some(one) = self.send(exchange, first, slot)? else { return Ok(()) };
+            let DynTask { client, down, data, key, .. } = self.task(exchange, &one);
+            let done = self.method.local_step(client, down, data, key);
+            return self.accept(exchange, one, done, shard);
+        }
         let mut asked = Vec::with_capacity(slots.len());
         for (at, slot) in (first..).zip(slots) {
-            let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
-            let invited = exchange.cohort[at];
-            let message = self.machine.message_from(exchange, &slot.peer);
-            let (peer, down) = message.map_err(|e| (at, e))?;
-            if !self.faults.is_unsent(exchange.number, invited.id) {
-                slot.bytes_down = down.len() as u64;
-            }
-            if !self.faults.is_unheard(exchange.number, invited.id) {
-                asked.push(Asked { at, invited, slot, peer, down });
-            }
+            asked.extend(self.send(exchange, at, slot)?);
         }
         let mut tasks: Vec<DynTask<'_>> =
             asked.iter().map(|one| self.task(exchange, one)).collect();
         self.method.local_steps(&mut tasks);
         let done: Vec<_> = tasks.into_iter().map(DynTask::outcome).collect();
         for (one, done) in asked.into_iter().zip(done) {
-            let Asked { at, invited, mut slot, peer, .. } = one;
-            let failed = |e| (at, name(e, &self.federation.names, invited.id));
-            let (client, up) = done.map_err(failed)?;
-            slot.bytes_up = up.len() as u64;
-            let lost = exchange.keys.loss();
-            if !self.faults.loses(exchange.number, exchange.round, invited.id, lost) {
-                shard.accept_lent(invited, &peer, &up).map_err(failed)?;
-                (slot.client, slot.peer, slot.accepted) = (client, peer, true);
-            }
+            self.accept(exchange, one, done, shard)?;
+        }
+        Ok(())
+    }
+
+    /// Sends the message to the client at this place of the cohort; none where it is not heard.
+    fn send<'a>(
+        &self,
+        exchange: &Exchange,
+        at: usize,
+        slot: &'a Mutex<Slot>,
+    ) -> std::result::Result<Option<Asked<'a>>, (usize, Error)> {
+        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let invited = exchange.cohort[at];
+        let message = self.machine.message_from(exchange, &slot.peer);
+        let (peer, down) = message.map_err(|e| (at, e))?;
+        if !self.faults.is_unsent(exchange.number, invited.id) {
+            slot.bytes_down = down.len() as u64;
+        }
+        let heard = !self.faults.is_unheard(exchange.number, invited.id);
+        Ok(heard.then_some(Asked { at, invited, slot, peer, down }))
+    }
+
+    /// Takes a client's upload, unless it is lost on the way.
+    fn accept(
+        &self,
+        exchange: &Exchange,
+        one: Asked<'_>,
+        done: Result<(Opaque, Vec<u8>)>,
+        shard: &mut Shard,
+    ) -> std::result::Result<(), (usize, Error)> {
+        let Asked { at, invited, mut slot, peer, .. } = one;
+        let failed = |e| (at, name(e, &self.federation.names, invited.id));
+        let (client, up) = done.map_err(failed)?;
+        slot.bytes_up = up.len() as u64;
+        let lost = exchange.keys.loss();
+        if !self.faults.loses(exchange.number, exchange.round, invited.id, lost) {
+            shard.accept_lent(invited, &peer, &up).map_err(failed)?;
+            (slot.client, slot.peer, slot.accepted) = (client, peer, true);
         }
         Ok(())
     }
