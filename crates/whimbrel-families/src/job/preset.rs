@@ -67,6 +67,11 @@ impl Asked {
         self.kind.is_some_and(|kind| kind.pooled)
     }
 
+    /// What the job calls the method, for messages.
+    pub fn method(&self) -> &'static str {
+        self.kind.map_or("the method", |kind| kind.algorithm)
+    }
+
     /// The uplink's rule where neither a preset nor the job says.
     pub fn default_rule(&self) -> UpRuleKind {
         self.kind.map_or(UpRuleKind::Plain, |kind| kind.up_rule)

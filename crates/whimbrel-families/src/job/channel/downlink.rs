@@ -320,7 +320,11 @@ fn read_rule(value: Value<'_>, asked: Asked) -> Read<DownRuleKind> {
     }
     if asked.is_pooled() && rule != DownRuleKind::Exact {
         return Err(value.fail(
-            format!("em has no use for {}: one client holds everything", rule.name()),
+            format!(
+                "{} has no use for {}: one client holds everything",
+                asked.method(),
+                rule.name()
+            ),
             "take `rule` out",
         ));
     }

@@ -133,7 +133,10 @@ impl Uplink {
                 return read_own(v);
             }
             Err(v.fail(
-                "em sends nothing that could be compressed: one client holds everything",
+                format!(
+                    "{} sends nothing that could be compressed: one client holds everything",
+                    asked.method()
+                ),
                 "take [[uplink.for]] out, or use kind = \"dem\" or \"fedem\" in [method]",
             ))
         });
@@ -206,7 +209,10 @@ fn read_usable(value: Value<'_>, asked: Asked) -> Read<Codec> {
     }
     if asked.is_pooled() {
         return Err(value.fail(
-            "em sends nothing that could be compressed: one client holds everything",
+            format!(
+                "{} sends nothing that could be compressed: one client holds everything",
+                asked.method()
+            ),
             "write codec = \"exact\", or use kind = \"dem\" or \"fedem\" in [method]",
         ));
     }
@@ -230,7 +236,11 @@ fn read_rule(value: Value<'_>, asked: Asked) -> Read<UpRuleKind> {
     }
     if asked.is_pooled() && rule != UpRuleKind::Plain {
         return Err(value.fail(
-            format!("em has no use for {}: one client holds everything", rule.name()),
+            format!(
+                "{} has no use for {}: one client holds everything",
+                asked.method(),
+                rule.name()
+            ),
             "take `rule` out",
         ));
     }
