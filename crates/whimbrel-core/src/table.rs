@@ -1,6 +1,6 @@
 //! The neutral form in which readers hand data to methods.
 
-use crate::{Error, Result};
+use crate::{Error, Result, Samples};
 use std::sync::Arc;
 
 /// Rows of numbers with named columns, row after row.
@@ -106,6 +106,8 @@ pub enum ClientData {
     Stream(Arc<dyn RowStream>),
     /// Rows with a target each, for supervised problems.
     Labelled(Labelled),
+    /// Inputs of learners with a target each.
+    Samples(Samples),
     /// Observed cells of a table that all clients share, for imputation.
     Cells(Cells),
 }
@@ -120,6 +122,11 @@ impl ClientData {
             Self::Table(table) => (part(&table.held_out.validation), part(&table.held_out.test)),
             Self::Labelled(rows) => {
                 (labelled(&rows.held_out.validation), labelled(&rows.held_out.test))
+            }
+            Self::Samples(all) => {
+                let part =
+                    |rows: &Option<Box<Samples>>| rows.as_deref().cloned().map(Self::Samples);
+                (part(&all.held_out.validation), part(&all.held_out.test))
             }
             Self::Stream(_) | Self::Cells(_) => (None, None),
         };

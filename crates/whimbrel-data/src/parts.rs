@@ -2,7 +2,7 @@
 
 use crate::cells::named_key;
 use crate::take_rows;
-use whimbrel_core::{ClientData, Error, HeldOut, Key, Labelled, Table};
+use whimbrel_core::{ClientData, Error, HeldOut, Key, Labelled, Samples, Table};
 
 /// Draws of parts, apart from all others.
 const PARTS: u64 = 0x9A27;
@@ -91,6 +91,10 @@ impl Parts {
             ClientData::Labelled(rows) => {
                 let (train, held_out) = split(self, |places| take_rows(rows, places))?;
                 Ok(ClientData::Labelled(Labelled { held_out, ..train }))
+            }
+            ClientData::Samples(samples) => {
+                let (train, held_out) = split(self, |places| Ok(samples.at(places)))?;
+                Ok(ClientData::Samples(Samples { held_out, ..train }))
             }
             ClientData::Stream(_) => {
                 Err(Error::config("a stream has no rows that could be kept out").into())

@@ -27,10 +27,11 @@ const ORDER: [&str; 15] = [
 ];
 
 /// Pairs that the order alone would let pass.
-const APART: [(&str, &str, &str); 4] = [
+const APART: [(&str, &str, &str); 5] = [
     ("whimbrel-report", "whimbrel-methods", "a report reads a run's files, not a method's insides"),
     ("whimbrel-net", "whimbrel-methods", "a transport carries bytes and knows no method"),
     ("whimbrel-engine", "whimbrel-methods", "the engine sees the erased twin alone"),
+    ("whimbrel-nn", "whimbrel-codec", "a learner knows no federation"),
     ("whimbrel-models", "whimbrel-codec", "a model knows no federation"),
 ];
 

@@ -39,7 +39,7 @@ pub(super) fn predict(run: &ModelUse<'_>, file: &Path) -> Result<Predicted> {
         match &mut data {
             ClientData::Table(table) => standardization.apply_table(table)?,
             ClientData::Labelled(labelled) => standardization.apply(labelled)?,
-            ClientData::Stream(_) | ClientData::Cells(_) => {}
+            ClientData::Stream(_) | ClientData::Samples(_) | ClientData::Cells(_) => {}
         }
     }
     let examples = problem.bind_features(&data)?;

@@ -71,6 +71,7 @@ fn rows_of(data: &ClientData) -> usize {
     match data {
         ClientData::Table(table) => table.rows(),
         ClientData::Labelled(rows) => rows.len(),
+        ClientData::Samples(samples) => samples.len(),
         ClientData::Cells(cells) => cells.observed.len(),
         ClientData::Stream(_) => 0,
     }

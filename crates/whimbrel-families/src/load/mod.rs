@@ -113,7 +113,7 @@ impl Loaded {
         let step = total.div_ceil(count.max(1)).max(1);
         let tables = self.clients.iter().filter_map(|(_, data)| match data {
             ClientData::Table(table) => Some(table),
-            ClientData::Stream(_) | ClientData::Labelled(_) | ClientData::Cells(_) => None,
+            _ => None,
         });
         let rows = tables.flat_map(|t| (0..t.rows()).map(move |i| t.row(i).to_vec()));
         let rows: Vec<Vec<f64>> = rows.step_by(step).collect();
@@ -204,7 +204,10 @@ fn pool(loaded: Loaded) -> Result<Loaded> {
                 append(&mut held_out.validation, table.held_out.validation);
                 append(&mut held_out.test, table.held_out.test);
             }
-            ClientData::Stream(_) | ClientData::Labelled(_) | ClientData::Cells(_) => {
+            ClientData::Stream(_)
+            | ClientData::Labelled(_)
+            | ClientData::Samples(_)
+            | ClientData::Cells(_) => {
                 return Err(Failure::config("only tables can be pooled"));
             }
         }

@@ -158,7 +158,9 @@ impl Preparation {
                 source: source.clone(),
                 preparation: self.clone(),
             })),
-            ClientData::Labelled(_) | ClientData::Cells(_) => return Err(no_rows()),
+            ClientData::Labelled(_) | ClientData::Samples(_) | ClientData::Cells(_) => {
+                return Err(no_rows());
+            }
         })
     }
 
@@ -284,7 +286,7 @@ fn rows_of<T>(data: &ClientData, sums: impl FnOnce(&[String], &[f64]) -> Result<
             source.rows(0, STREAM_ROWS, &mut rows)?;
             sums(source.columns(), &rows)
         }
-        ClientData::Labelled(_) | ClientData::Cells(_) => Err(no_rows()),
+        ClientData::Labelled(_) | ClientData::Samples(_) | ClientData::Cells(_) => Err(no_rows()),
     }
 }
 

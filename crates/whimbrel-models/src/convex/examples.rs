@@ -47,7 +47,10 @@ impl Examples {
                 let targets = read(&labelled.targets)?;
                 Self::lay_out(&labelled.columns, &labelled.rows, targets, intercept)
             }
-            ClientData::Table(_) | ClientData::Stream(_) | ClientData::Cells(_) => {
+            ClientData::Table(_)
+            | ClientData::Stream(_)
+            | ClientData::Samples(_)
+            | ClientData::Cells(_) => {
                 Err(Error::data("the rows carry no targets; this problem needs one per row"))
             }
         }
@@ -65,7 +68,9 @@ impl Examples {
                 Self::lay_out(columns, &features, vec![0.0; rows], intercept)
             }
             ClientData::Stream(_) => Err(Error::data("a stream has no end; give a table of rows")),
-            ClientData::Cells(_) => Err(Error::data("observed cells are not rows of features")),
+            ClientData::Samples(_) | ClientData::Cells(_) => {
+                Err(Error::data("images, sequences and observed cells are not rows of features"))
+            }
         }
     }
 

@@ -71,7 +71,7 @@ impl Gmm {
                 let first = self.read(source, 0, self.settings().stream_rows)?;
                 Ok(GmmData { source: Some(source.clone()), ..first })
             }
-            ClientData::Labelled(_) => {
+            ClientData::Labelled(_) | ClientData::Samples(_) => {
                 Err(Error::data("the rows carry targets; a mixture is fitted to rows without them"))
             }
             ClientData::Cells(_) => {

@@ -117,6 +117,7 @@ fn memory_bytes(loaded: &Loaded, plan: &Plan) -> u64 {
     let rows = loaded.clients.iter().map(|(_, data)| match data {
         ClientData::Table(table) => table.values.len() as u64,
         ClientData::Labelled(l) => (l.len() * (l.width() + 1)) as u64,
+        ClientData::Samples(s) => (s.len() * (s.width() + 1)) as u64,
         ClientData::Stream(_) => 0,
         ClientData::Cells(c) => 2 * (c.observed.len() + c.held_out.len()) as u64,
     });

@@ -1,0 +1,153 @@
+//! The trait of everything that is trained by gradients of per-sample losses.
+
+use whimbrel_core::{Key, Result, Samples};
+
+/// A differentiable model of one input's target, over a flat vector of parameters.
+///
+/// Losses are negative log-likelihoods up to a constant: cross-entropy for classes, half the squared
+/// error for values. Calls write into what the caller holds; a [`Room`] keeps what is needed in between,
+/// so that nothing is allocated per batch. Bits depend on the arguments alone.
+pub trait Learner: Send + Sync + 'static {
+    /// Its name in a job and in files.
+    fn name(&self) -> &'static str;
+    /// The tensors of the flat vector, in order.
+    fn tensors(&self) -> &[Tensor];
+    /// Numbers in a prediction: one per class, or one.
+    fn outputs(&self) -> usize;
+    /// Whether it predicts classes; otherwise it predicts a number.
+    fn classifies(&self) -> bool;
+    /// Refuses samples of another shape or with other targets.
+    fn check(&self, samples: &Samples) -> Result<()>;
+    /// Parameters to start from.
+    fn start(&self, key: Key) -> Vec<f32>;
+
+    /// Each sample's loss as in an evaluation: without dropout, with running statistics.
+    fn losses(&self, w: &[f32], batch: Batch<'_>, room: &mut Room, losses: &mut [f32]);
+    /// Sets `gradient` to `(1/|I|) sum_j q_j grad loss_j` over the batch, `q_j` being `weights` or one,
+    /// and `losses` to each sample's loss, as in training: dropout is drawn with `key`. The places of
+    /// [running statistics](Role::Statistic) get their new values instead of a derivative.
+    #[allow(clippy::too_many_arguments)]
+    fn gradient(
+        &self,
+        w: &[f32],
+        batch: Batch<'_>,
+        weights: Option<&[f32]>,
+        key: Key,
+        room: &mut Room,
+        gradient: &mut [f32],
+        losses: &mut [f32],
+    );
+    /// Each sample's prediction as in an evaluation: probabilities of the classes, or a number.
+    fn predict(&self, w: &[f32], batch: Batch<'_>, room: &mut Room, predictions: &mut [f32]);
+
+    /// Numbers in the flat vector.
+    fn parameters(&self) -> usize {
+        self.tensors().iter().map(Tensor::len).sum()
+    }
+    /// The losses under several parameter vectors, one after the other in `losses`. A learner that
+    /// reads its inputs once for all of them overrides this.
+    fn losses_of_all(&self, all: &[&[f32]], batch: Batch<'_>, room: &mut Room, losses: &mut [f32]) {
+        for (w, losses) in all.iter().zip(losses.chunks_exact_mut(batch.len().max(1))) {
+            self.losses(w, batch, room, losses);
+        }
+    }
+}
+
+/// A tensor in the flat vector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tensor {
+    /// Its name, such as `conv1.weight`.
+    pub name: String,
+    /// Its lengths.
+    pub shape: Vec<usize>,
+    /// What it is.
+    pub role: Role,
+}
+
+/// What a tensor is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Trained, and shrunk by weight decay.
+    Weight,
+    /// A running statistic of the inputs: no gradient, and not shrunk.
+    Statistic,
+    /// A weight of the last layer, which personalised methods may keep on the client.
+    Head,
+}
+
+impl Tensor {
+    /// A tensor with this role.
+    pub fn new(name: impl Into<String>, shape: &[usize], role: Role) -> Self {
+        Self { name: name.into(), shape: shape.to_vec(), role }
+    }
+
+    /// Its numbers.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Some samples of a client.
+#[derive(Clone, Copy)]
+pub struct Batch<'a> {
+    /// All of its samples.
+    pub samples: &'a Samples,
+    /// The places of those that are meant; none for all of them.
+    pub places: Option<&'a [u32]>,
+}
+
+impl<'a> Batch<'a> {
+    /// All samples.
+    pub fn all(samples: &'a Samples) -> Self {
+        Self { samples, places: None }
+    }
+
+    /// The samples at these places, in this order.
+    pub fn at(samples: &'a Samples, places: &'a [u32]) -> Self {
+        Self { samples, places: Some(places) }
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.places.map_or(self.samples.len(), <[u32]>::len)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The place of the i-th.
+    pub fn place(&self, i: usize) -> usize {
+        self.places.map_or(i, |places| places[i] as usize)
+    }
+}
+
+/// What a learner keeps between calls to use its memory again: buffers by number, which hold nothing
+/// that a call may rely on.
+#[derive(Default)]
+pub struct Room {
+    buffers: Vec<Vec<f32>>,
+}
+
+impl Room {
+    /// Buffers of these lengths, with whatever was in them.
+    pub fn buffers<const N: usize>(&mut self, lengths: [usize; N]) -> [&mut [f32]; N] {
+        if self.buffers.len() < N {
+            self.buffers.resize_with(N, Vec::new);
+        }
+        let mut all = self.buffers.iter_mut();
+        lengths.map(|length| {
+            let Some(buffer) = all.next() else { return &mut [][..] };
+            if buffer.len() < length {
+                buffer.resize(length, 0.0);
+            }
+            &mut buffer[..length]
+        })
+    }
+}
