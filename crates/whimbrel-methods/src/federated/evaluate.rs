@@ -24,6 +24,7 @@ impl<O: Judge> Evaluate for Federated<O> {
         data: &Self::Data,
     ) -> Result<Self::Answer> {
         let train = &data.train;
+        let ask = &*self.oracle.localise(ask, &client.own, train)?;
         let answer = self.oracle.answer(ask, &client.own, train)?;
         let limit = match self.terms.has_memory() {
             true => self.oracle.memory_limit(ask, &answer, train)?,
@@ -72,13 +73,13 @@ impl<O: Judge> Evaluate for Federated<O> {
         answers: &mut dyn Iterator<Item = (ClientId, Self::Answer)>,
     ) -> Result<Vec<Metric>> {
         let (mut clients, mut gaps, mut gap_count) = (0, ExactSum::new(1), 0);
-        let mut pooled = held_out::Pooled::new(self.oracle.scores());
+        let mut pooled = self.pooled_scores();
         let mut failed = None;
         let mut weighted = answers.map_while(|(id, answer)| {
             clients += 1;
             gap_count += u32::from(answer.memory_gap2.is_some());
             let added = gaps.add(&[answer.memory_gap2.unwrap_or(0.0)], 1.0);
-            let added = added.and_then(|()| pooled.add(&answer.parts));
+            let added = added.and_then(|()| pooled.add(answer.rows, &answer.parts));
             match added.and_then(|()| self.terms.weights.of(id, answer.rows)) {
                 Ok(weight) => Some((weight, answer.answer)),
                 Err(error) => {
@@ -110,6 +111,25 @@ impl<O: Judge> Evaluate for Federated<O> {
             metrics.push(Metric::number("bits_down_ghost", 8.0 * server.ghost_bytes as f64));
         }
         Ok(metrics)
+    }
+
+    fn conclude_unseen(
+        &self,
+        _: &Self::Server,
+        answers: &mut dyn Iterator<Item = (ClientId, Self::Answer)>,
+    ) -> Result<Vec<Metric>> {
+        let mut pooled = self.pooled_scores();
+        for (_, answer) in answers {
+            pooled.add(answer.rows, &answer.parts)?;
+        }
+        Ok(pooled.metrics_of_unseen())
+    }
+}
+
+impl<O: Judge> Federated<O> {
+    fn pooled_scores(&self) -> held_out::Pooled {
+        let by_training_rows = self.oracle.scores_weigh_training_rows();
+        held_out::Pooled::new(self.oracle.scores(), by_training_rows)
     }
 }
 

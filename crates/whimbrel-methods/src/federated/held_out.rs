@@ -19,6 +19,8 @@ pub struct Split<D> {
 /// The parts in the order of an answer, and what they are called.
 const PARTS: [(&str, &str); 3] =
     [("train", "Training"), ("validation", "Validation"), ("test", "Test")];
+/// The place of the training rows.
+const TRAIN: usize = 0;
 /// The place of the test rows.
 const TEST: usize = 2;
 
@@ -80,22 +82,27 @@ pub(super) fn check(id: ClientId, rows: u64, scores: usize, parts: &[PartScores]
 /// The sums of everyone's scores.
 pub(super) struct Pooled {
     scores: Vec<Score>,
-    rows: [f64; PARTS.len()],
+    /// Whether clients count by their training rows.
+    by_training_rows: bool,
+    weights: [f64; PARTS.len()],
     sums: Vec<ExactSum>,
     /// Of each client with test rows.
     test: Vec<Vec<f64>>,
 }
 
 impl Pooled {
-    pub fn new(scores: Vec<Score>) -> Self {
+    pub fn new(scores: Vec<Score>, by_training_rows: bool) -> Self {
         let sums = PARTS.map(|_| ExactSum::new(scores.len())).into();
-        Self { scores, rows: [0.0; PARTS.len()], sums, test: Vec::new() }
+        let weights = [0.0; PARTS.len()];
+        Self { scores, by_training_rows, weights, sums, test: Vec::new() }
     }
 
-    pub fn add(&mut self, parts: &[PartScores]) -> Result<()> {
+    /// Adds a client with so many training rows.
+    pub fn add(&mut self, training_rows: u64, parts: &[PartScores]) -> Result<()> {
         for (place, part) in parts.iter().enumerate().filter(|(_, part)| part.rows > 0) {
-            self.rows[place] += part.rows as f64;
-            self.sums[place].add(&part.means, part.rows as f64)?;
+            let weight = if self.by_training_rows { training_rows } else { part.rows } as f64;
+            self.weights[place] += weight;
+            self.sums[place].add(&part.means, weight)?;
         }
         self.test.extend(parts.get(TEST).filter(|p| p.rows > 0).map(|p| p.means.clone()));
         Ok(())
@@ -104,11 +111,10 @@ impl Pooled {
     /// Means over all rows of each part that somebody has.
     pub fn metrics(&self) -> Vec<Metric> {
         let mut metrics = Vec::new();
-        for (place, (part, _)) in PARTS.iter().enumerate().filter(|(p, _)| self.rows[*p] > 0.0) {
-            let sums = self.sums[place].value();
-            for (score, sum) in self.scores.iter().zip(&sums) {
-                metrics.push(Metric::number(key(part, score), sum / self.rows[place]));
-            }
+        for (place, (part, _)) in PARTS.iter().enumerate() {
+            metrics.extend(
+                self.means(place).map(|(score, mean)| Metric::number(key(part, score), mean)),
+            );
         }
         for (place, score) in self.scores.iter().enumerate().filter(|(_, score)| score.share) {
             let values: Vec<f64> = self.test.iter().map(|means| means[place]).collect();
@@ -117,6 +123,20 @@ impl Pooled {
             }
         }
         metrics
+    }
+
+    /// The same for clients that are only evaluated: on what they adapt to, and on test rows.
+    pub fn metrics_of_unseen(&self) -> Vec<Metric> {
+        let test = self.means(TEST).map(|(s, mean)| Metric::number(unseen_key(s), mean));
+        let train = self.means(TRAIN).map(|(s, mean)| Metric::number(unseen_train_key(s), mean));
+        test.chain(train).collect()
+    }
+
+    /// The means over one part, where somebody has it.
+    fn means(&self, place: usize) -> impl Iterator<Item = (&Score, f64)> {
+        let weight = self.weights[place];
+        let sums = if weight > 0.0 { self.sums[place].value() } else { Vec::new() };
+        self.scores.iter().zip(sums).map(move |(score, sum)| (score, sum / weight))
     }
 }
 
@@ -159,7 +179,27 @@ pub(super) fn measures(scores: &[Score]) -> Vec<Measure> {
             }
         }
     }
+    for score in scores {
+        let name = score.name;
+        let of_unseen = |key, title: &str, short: &str| {
+            let caption = "Clients that took no part in training";
+            let measure =
+                Measure::new(key, format!("{title} {name}"), format!("{short} {name}"), caption);
+            let measure = measure.clients(OverClients::Rows).better(score.better).summary();
+            if score.share { measure.unit(Unit::Share) } else { measure }
+        };
+        all.push(of_unseen(unseen_key(score), "Unseen clients: test", "unseen"));
+        all.push(of_unseen(unseen_train_key(score), "Unseen clients: training", "unseen train"));
+    }
     all
+}
+
+fn unseen_key(score: &Score) -> String {
+    format!("unseen_{}", score.key)
+}
+
+fn unseen_train_key(score: &Score) -> String {
+    format!("unseen_train_{}", score.key)
 }
 
 fn key(part: &str, score: &Score) -> String {
@@ -190,11 +230,11 @@ mod tests {
 
     #[test]
     fn parts_are_pooled_over_rows_and_the_decile_over_clients() {
-        let mut pooled = Pooled::new(vec![LOSS, RIGHT]);
+        let mut pooled = Pooled::new(vec![LOSS, RIGHT], false);
         let none = part(0, &[]);
-        pooled.add(&[part(10, &[1.0, 0.5]), none.clone(), part(1, &[2.0, 0.0])]).unwrap();
-        pooled.add(&[part(30, &[3.0, 0.9]), none, part(3, &[4.0, 1.0])]).unwrap();
-        pooled.add(&[]).unwrap();
+        pooled.add(10, &[part(10, &[1.0, 0.5]), none.clone(), part(1, &[2.0, 0.0])]).unwrap();
+        pooled.add(30, &[part(30, &[3.0, 0.9]), none, part(3, &[4.0, 1.0])]).unwrap();
+        pooled.add(5, &[]).unwrap();
         let expected = [
             ("train_loss", 2.5),
             ("train_accuracy", 0.8),
@@ -203,8 +243,20 @@ mod tests {
             ("test_accuracy_p10", 0.0),
         ];
         assert_eq!(pooled.metrics(), expected.map(|(key, value)| Metric::number(key, value)));
+        let unseen = pooled.metrics_of_unseen();
+        assert_eq!(unseen[1], Metric::number("unseen_accuracy", 0.75));
+        assert_eq!(unseen[3], Metric::number("unseen_train_accuracy", 0.8));
         let declared = measures(&[LOSS, RIGHT]);
+        assert!(unseen.iter().all(|metric| declared.iter().any(|m| m.key == metric.name)));
         assert!(expected.iter().all(|(key, _)| declared.iter().any(|m| m.key == *key)));
+    }
+
+    #[test]
+    fn clients_may_count_by_their_training_rows() {
+        let mut pooled = Pooled::new(vec![RIGHT], true);
+        pooled.add(10, &[part(10, &[1.0]), part(0, &[]), part(100, &[0.5])]).unwrap();
+        pooled.add(30, &[part(30, &[1.0]), part(0, &[]), part(100, &[0.9])]).unwrap();
+        assert_eq!(pooled.metrics()[1], Metric::number("test_accuracy", 0.8));
     }
 
     #[test]

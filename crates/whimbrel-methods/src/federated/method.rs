@@ -24,6 +24,7 @@ impl<O: Oracle> Federated<O> {
             total: server.total,
             rows: server.rows,
             clients: server.clients,
+            cohort: 0.0,
         }
     }
 }
@@ -189,7 +190,7 @@ impl<O: Oracle> Method for Federated<O> {
 
     fn fold(&self, server: &Self::Server) -> Fold {
         let (up, down) = (self.uplink().fold(), self.terms.downlink.fold());
-        Fold { kind: server.kind, up, down, rows_used: 0 }
+        Fold { kind: server.kind, up, down, rows_used: 0, weight: 0.0 }
     }
 
     fn absorb(&self, fold: &mut Fold, from: Sender<'_, Self::Peer>, up: Up) -> Result<()> {
@@ -207,18 +208,21 @@ impl<O: Oracle> Method for Federated<O> {
         } else {
             uplink.absorb_opening::<O::Number>(&mut fold.up, peer.weight, &up.packet)?;
         }
+        // Weights are whole numbers: their sum does not depend on the order.
+        fold.weight += peer.weight;
         fold.rows_used += self.oracle.rows_used(peer.rows, &peer.record, fold.kind);
         Ok(())
     }
 
     fn merge(&self, fold: &mut Fold, other: Fold) -> Result<()> {
         fold.rows_used += other.rows_used;
+        fold.weight += other.weight;
         self.terms.downlink.merge(&mut fold.down, &other.down)?;
         self.uplink().merge(&mut fold.up, &other.up)
     }
 
     fn server_step(&self, mut server: Self::Server, fold: Fold, key: Key) -> Result<Self::Server> {
-        let context = self.context(&server);
+        let context = Context { cohort: fold.weight, ..self.context(&server) };
         server.rows_used += fold.rows_used;
         match server.kind {
             // w_0, from the mean over everyone; asked again where nobody was heard.
@@ -267,6 +271,10 @@ impl<O: Oracle> Method for Federated<O> {
 
     fn artifact(&self, server: &Self::Server) -> Result<Artifact> {
         self.oracle.artifact(&server.global)
+    }
+
+    fn client_artifact(&self, client: &Self::Client, _: &Self::Data) -> Result<Option<Artifact>> {
+        Ok(self.oracle.client_artifact(&client.own))
     }
 
     fn disclosures(&self) -> Vec<Disclosure> {

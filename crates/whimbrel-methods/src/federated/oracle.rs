@@ -100,6 +100,10 @@ pub trait Oracle: Send + Sync + 'static {
     /// A norm of the state, for the detection of divergence; `local2`: the mean squared distance of
     /// the clients' states from the server's.
     fn magnitude(&self, global: &Self::Global, local2: f64) -> f64;
+    /// What a client has of its own at the end; none where the global model is all there is.
+    fn client_artifact(&self, _: &Self::Own) -> Option<Artifact> {
+        None
+    }
     /// The fitted model.
     fn artifact(&self, global: &Self::Global) -> Result<Artifact>;
     /// Everything that leaves a client.
@@ -109,12 +113,22 @@ pub trait Oracle: Send + Sync + 'static {
 /// What the evaluations of an oracle ask and report.
 pub trait Judge: Oracle {
     /// The question to every client.
-    type Ask: Wire + Send + Sync + 'static;
+    type Ask: Wire + Clone + Send + Sync + 'static;
     /// A client's answer.
     type Answer: Wire;
 
     /// The question, from the global state.
     fn ask(&self, global: &Self::Global, terms: &Terms) -> Result<Self::Ask>;
+    /// The question with what the client makes of it on its training rows: its own model, where
+    /// models are personal.
+    fn localise<'a>(
+        &self,
+        ask: &'a Self::Ask,
+        _: &Self::Own,
+        _train: &Self::Data,
+    ) -> Result<Cow<'a, Self::Ask>> {
+        Ok(Cow::Borrowed(ask))
+    }
     /// A client's answer.
     fn answer(&self, ask: &Self::Ask, own: &Self::Own, data: &Self::Data) -> Result<Self::Answer>;
     /// The limit of a client's uplink memory, where that is known; asked where there are memories.
@@ -134,6 +148,11 @@ pub trait Judge: Oracle {
     /// default.
     fn scores(&self) -> Vec<Score> {
         Vec::new()
+    }
+    /// Whether a client counts in the means of scores by its training rows, whatever the number of
+    /// rows that are scored; otherwise by those.
+    fn scores_weigh_training_rows(&self) -> bool {
+        false
     }
     /// Those means over these rows, in the order of [`scores`](Self::scores).
     fn score(&self, _ask: &Self::Ask, _data: &Self::Data) -> Result<Vec<f64>> {
@@ -190,4 +209,6 @@ pub struct Context {
     pub rows: u64,
     /// How many are enrolled.
     pub clients: u32,
+    /// The weight of those whose uploads are in the fold; zero outside the server's step.
+    pub cohort: f64,
 }

@@ -147,6 +147,8 @@ pub struct Fold {
     pub down: DownFold,
     /// Rows that went into them.
     pub rows_used: u64,
+    /// The weight of their clients.
+    pub weight: f64,
 }
 
 /// A client's answer to an evaluation.
@@ -202,7 +204,7 @@ wire!(Peer<R: Wire, T: Scalar> { weight, rows, uplink, record, down });
 wire!(Client<W: Wire, T: Scalar> { up, down, own });
 wire!(Enrolment<S: Wire> { rows, summary });
 wire!(Up { kind, packet });
-wire!(Fold { kind, up, down, rows_used });
+wire!(Fold { kind, up, down, rows_used, weight });
 
 /// Kind, uplink and whether there is a note share a byte.
 impl<N: Wire, P: Wire, T: Scalar> Wire for Down<N, P, T> {
