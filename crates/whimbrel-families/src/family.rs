@@ -16,6 +16,7 @@ use crate::template::{DataFacts, Suggestion};
 use serde_json::{Map, Value};
 use std::any::Any;
 use std::fmt::Debug;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use whimbrel_codec::channel::{Downlink, Uplink};
 use whimbrel_core::Error;
@@ -150,8 +151,13 @@ pub trait Fit: FitValue {
 
     /// A prediction for each row of a file.
     fn predict(&self, use_of: &ModelUse<'_>, file: &Path) -> Result<Predicted>;
-    /// The completed table of a run.
-    fn impute(&self, run: &ModelUse<'_>, _: &ImputeOptions<'_>) -> Result<Imputed> {
+    /// The completed table of a run, written to `_out`.
+    fn impute(
+        &self,
+        run: &ModelUse<'_>,
+        _: &ImputeOptions<'_>,
+        _out: &mut dyn Write,
+    ) -> Result<Imputed> {
         Err(run.no_meaning("has no table to complete"))
     }
     /// A client that was not there in training gets its own model.
@@ -382,8 +388,6 @@ pub struct ImputeOptions<'a> {
     pub wide: bool,
     /// Imputations drawn for each cell.
     pub draws: u32,
-    /// Where the table is written.
-    pub out: &'a Path,
 }
 
 /// What `adapt` is asked for.

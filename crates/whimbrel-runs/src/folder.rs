@@ -2,15 +2,18 @@
 
 mod changes;
 mod files;
+mod owned;
 mod seeds;
 mod shown;
 
 pub use files::{resolved, run_data, unseen_data};
+pub use owned::owner;
 pub use seeds::aggregate;
 pub use shown::Shown;
 
 use self::changes::changes;
 use self::files::{clients_csv, model_json, summary};
+use self::owned::{FILES, FOLDERS};
 use self::shown::EXHIBITS;
 use serde_json::{Map, Value};
 use std::fs;
@@ -275,24 +278,6 @@ impl RunDir {
 
     /// Removes what runs write; anything else stays.
     fn clear(&self) -> Result<()> {
-        let files = [
-            "job.toml",
-            "metrics.jsonl",
-            MEASURES,
-            "clients.csv",
-            "journal",
-            "report.html",
-            "summary.json",
-            EXHIBITS,
-            "federation.json",
-            "audit.jsonl",
-            "audit.1.jsonl",
-            "audit.2.jsonl",
-            "audit.3.jsonl",
-            "audit.4.jsonl",
-            "status.json",
-            "dashboard-token",
-        ];
         let gone = |result: std::io::Result<()>, path: &Path| match result {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
                 Err(Error::storage(path.display(), e))
@@ -306,10 +291,10 @@ impl RunDir {
         }
         // The job goes last: a half-removed run can still be told for one.
         self.clear_clients();
-        for folder in ["model", "checkpoint", "tls"].map(|f| self.path.join(f)) {
+        for folder in FOLDERS.map(|f| self.path.join(f)) {
             gone(fs::remove_dir_all(&folder), &folder)?;
         }
-        for file in files.iter().rev() {
+        for file in FILES.iter().rev() {
             // Beside it, what a killed process had half written.
             for name in [format!("{file}.tmp"), file.to_string()] {
                 let path = self.path.join(name);
@@ -322,7 +307,7 @@ impl RunDir {
     /// Removes what the run kept of its clients; whatever else lies there stays, and so do folders
     /// that are not empty then.
     fn clear_clients(&self) {
-        let clients = self.path.join("clients");
+        let clients = self.path.join(CLIENTS);
         for folder in fs::read_dir(&clients).into_iter().flatten().flatten() {
             for name in [CLIENT_FILE.to_owned(), format!("{CLIENT_FILE}.tmp")] {
                 let _ = fs::remove_file(folder.path().join(name));
@@ -355,12 +340,15 @@ impl RunDir {
     }
 }
 
+/// The folder of what clients have of their own.
+const CLIENTS: &str = "clients";
+
 /// The file of what a client has of its own.
 const CLIENT_FILE: &str = "model.safetensors";
 
 /// Where what a client has of its own lies in a run's folder.
 fn client_file(name: &str) -> String {
-    format!("clients/{}/{CLIENT_FILE}", folder_name(name))
+    format!("{CLIENTS}/{}/{CLIENT_FILE}", folder_name(name))
 }
 
 /// Nothing in it but what a process killed at its first write left.

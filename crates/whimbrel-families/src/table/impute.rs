@@ -11,10 +11,10 @@ use crate::job::{Csv, DataSource, Labels, Partition};
 use crate::load::{cell_options, kept_out, load};
 use serde_json::json;
 use std::cell::RefCell;
+use std::io::Write;
 use std::path::Path;
 use whimbrel_core::{Cell, Error};
 use whimbrel_data::{CellOptions, Error as DataError, hash_file, read_cells, read_csv};
-use whimbrel_engine::checkpoint::write_atomically_with;
 
 /// Labels named in a warning.
 const NAMED_MAX: usize = 3;
@@ -24,6 +24,7 @@ pub(super) fn impute(
     asked: &TableFit,
     run: &ModelUse<'_>,
     options: &ImputeOptions<'_>,
+    out: &mut dyn Write,
 ) -> Result<Imputed> {
     if options.wide && options.draws > 0 {
         return refuse(
@@ -53,10 +54,11 @@ pub(super) fn impute(
     warnings.extend(warning_of_bare("row", &rows, &table.rows));
     warnings.extend(warning_of_bare("column", &columns, &table.columns));
     let sheet = RunSheet { table, seen: seen.as_ref(), effect, seed: run.run.job.seed };
-    write_atomically_with(options.out, |out| match options.wide {
+    let written = match options.wide {
         true => write_wide(&sheet, out),
         false => write_long(&sheet, options.draws, out),
-    })?;
+    };
+    written.map_err(|e| Error::storage("the completed table", e))?;
     let cells = table.rows.len() * table.columns.len();
     let observed = seen.as_ref().map(Observations::len);
     let imputed = cells - observed.unwrap_or(0);
@@ -66,15 +68,14 @@ pub(super) fn impute(
         "observed": observed, "held_out": seen.as_ref().map(Observations::held_out),
         "imputed": imputed, "draws": options.draws,
         "unobserved_rows": rows.len(), "unobserved_columns": columns.len(),
-        "intervals": intervals, "out": options.out.display().to_string(),
+        "intervals": intervals,
     });
     notes.push(format!("intervals: {intervals}"));
     notes.push(format!(
-        "{} and {}, {} cells observed, {imputed} imputed: {}",
+        "{} and {}, {} cells observed, {imputed} imputed",
         counted(table.rows.len(), "row"),
         counted(table.columns.len(), "column"),
-        observed.map_or("an unknown number of".into(), |n| n.to_string()),
-        options.out.display()
+        observed.map_or("an unknown number of".into(), |n| n.to_string())
     ));
     Ok(Imputed { figures: figures.as_object().cloned().unwrap_or_default(), warnings, notes })
 }

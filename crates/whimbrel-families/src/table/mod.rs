@@ -33,6 +33,7 @@ use plan::TablePlan;
 use results::verdict;
 use serde_json::{Map, Value};
 use std::any::Any;
+use std::io::Write;
 use std::path::Path;
 use whimbrel_core::method::Artifact;
 use whimbrel_data::Entries;
@@ -248,8 +249,13 @@ impl Fit for TableFit {
         )
     }
 
-    fn impute(&self, run: &ModelUse<'_>, options: &ImputeOptions<'_>) -> Result<Imputed> {
-        impute::impute(self, run, options)
+    fn impute(
+        &self,
+        run: &ModelUse<'_>,
+        options: &ImputeOptions<'_>,
+        out: &mut dyn Write,
+    ) -> Result<Imputed> {
+        impute::impute(self, run, options, out)
     }
 
     fn adapt(&self, run: &ModelUse<'_>, options: &AdaptOptions<'_>) -> Result<Adapted> {

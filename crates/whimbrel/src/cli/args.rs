@@ -28,9 +28,12 @@ pub enum Command {
     New {
         /// A CSV or .npy file to write the job for
         data: Option<PathBuf>,
-        /// Where to write it [default: standard output]
+        /// Where to write it; - is standard output [default: -]
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
+        /// Replace the file
+        #[arg(long, requires = "out")]
+        force: bool,
     },
     /// Check a job file and say what it will cost; nothing is written
     Check {
@@ -45,17 +48,7 @@ pub enum Command {
     /// Run several jobs and put them into one report
     Compare(Compare),
     /// Make the HTML report of one run, or of several side by side
-    Report {
-        /// Folders of runs
-        #[arg(required = true)]
-        runs: Vec<PathBuf>,
-        /// Where to write it [default: report.html in the run's folder; for several, here]
-        #[arg(long, value_name = "FILE")]
-        out: Option<PathBuf>,
-        /// Print one JSON object to standard output
-        #[arg(long)]
-        json: bool,
-    },
+    Report(Report),
     /// Coordinate a job whose clients are on a network; prints one invitation per client
     Serve(Serve),
     /// Take part in a served job with the rows of a file
@@ -221,6 +214,23 @@ pub struct Compare {
     pub json: bool,
 }
 
+/// `whimbrel report`.
+#[derive(clap::Args, Debug)]
+pub struct Report {
+    /// Folders of runs
+    #[arg(required = true)]
+    pub runs: Vec<PathBuf>,
+    /// Where to write it, or - [default: report.html in the run's folder; for several, here]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Replace the file
+    #[arg(long)]
+    pub force: bool,
+    /// Print one JSON object to standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// `whimbrel predict`.
 #[derive(clap::Args, Debug)]
 pub struct Predict {
@@ -235,9 +245,12 @@ pub struct Predict {
     /// Use this client's own model, where the run has personal ones
     #[arg(long, value_name = "NAME")]
     pub client: Option<String>,
-    /// Where to write the predictions, a CSV file
+    /// Where to write the predictions, a CSV file; - is standard output
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
+    /// Replace the file
+    #[arg(long)]
+    pub force: bool,
     /// Print one JSON object to standard output
     #[arg(long)]
     pub json: bool,
@@ -248,9 +261,12 @@ pub struct Predict {
 pub struct Impute {
     /// The run's folder
     pub run: PathBuf,
-    /// Where to write the table, a CSV file with a line for each cell
+    /// Where to write the table, a CSV file with a line for each cell; - is standard output
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
+    /// Replace the file
+    #[arg(long)]
+    pub force: bool,
     /// How many imputations to draw from the fitted model
     #[arg(long, value_name = "K", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub draws: u32,

@@ -1,7 +1,7 @@
 //! `whimbrel compare`: several jobs, one report.
 
 use super::args::Compare;
-use super::execute::{INTERRUPTED, Ready, read_job};
+use super::execute::{INTERRUPTED, Ready, keep_inputs, read_job};
 use super::messages::{data, note, warn_of_other_data, warning};
 use super::{report, view};
 use serde_json::{Map, Value};
@@ -66,6 +66,9 @@ pub fn run_all(jobs: Vec<Job>, parent: &Parent) -> Result<Option<Compared>> {
     warn_of_other_data(ready.iter().map(|p| (p.job.name.as_str(), p.data_hash())));
     let mut views = Vec::new();
     let mut summaries = Map::new();
+    if parent.force {
+        ready.iter().try_for_each(|ready| keep_inputs(&ready.job, None, parent.dir.path()))?;
+    }
     for mut job in ready {
         let name = job.job.name.clone();
         job.say(&format!("{name}: "));

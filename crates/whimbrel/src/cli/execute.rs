@@ -22,7 +22,7 @@ use whimbrel::families::family::RunData;
 use whimbrel::families::load::{Loaded, load};
 use whimbrel::families::plan::Plan;
 use whimbrel::report::{RunView, format};
-use whimbrel::runs::{Existing, RunDir, aggregate, resolved, run_data};
+use whimbrel::runs::{Existing, RunDir, aggregate, owner, resolved, run_data};
 
 /// The exit code of a run that was interrupted and saved.
 pub const INTERRUPTED: u8 = 130;
@@ -39,6 +39,9 @@ pub fn run_command(args: &Run) -> Result<u8> {
         Some(journal) => Ready::replaying(job, journal)?,
         None => Ready::new(job)?,
     };
+    if let (true, Some(out)) = (args.force, &args.out) {
+        keep_inputs(&ready.job, args.replay.as_deref(), out)?;
+    }
     let dir = RunDir::open(args.out.as_deref(), &ready.job.name, existing)?;
     if args.resume {
         check_resumable(&dir)?;
@@ -77,6 +80,19 @@ pub fn run_command(args: &Run) -> Result<u8> {
     }
     report.iter().for_each(|path| note(&format!("report: {}", path.display())));
     Ok(0)
+}
+
+/// Refuses to remove a run that the job itself reads from: its model as a start, its table as data.
+pub fn keep_inputs(job: &Job, replay: Option<&Path>, out: &Path) -> Result<()> {
+    let Ok(folder) = out.canonicalize() else { return Ok(()) };
+    let mut job = job.clone();
+    let mut inputs = job.paths_mut().into_iter().map(|path| path.as_path()).chain(replay);
+    let Some(input) = inputs.find(|path| owner(path).is_some_and(|run| run.starts_with(&folder)))
+    else {
+        return Ok(());
+    };
+    let what = format!("--force would remove {}, which this run reads", input.display());
+    Err(Error::config(what).hint("choose another --out").into())
 }
 
 /// Refuses to go on with a run that is over; says so where there is none to go on with.

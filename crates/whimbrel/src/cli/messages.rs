@@ -10,10 +10,15 @@ use whimbrel::engine::{Observer, Row, StageRules};
 use whimbrel::families::failure::{Failure, Result};
 use whimbrel::report::{format, measure_text};
 
-/// Writes data to standard output. A reader who has seen enough (`| head`) is no failure.
+/// Writes data to standard output.
 pub fn data(text: &str) -> Result<()> {
+    bytes(text.as_bytes())
+}
+
+/// The same for bytes. A reader who has seen enough (`| head`) is no failure.
+pub fn bytes(bytes: &[u8]) -> Result<()> {
     let mut out = stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => {
             Err(Error::storage("standard output", e).into())
         }

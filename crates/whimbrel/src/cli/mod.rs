@@ -10,6 +10,7 @@ mod inspect;
 mod join;
 mod messages;
 mod new;
+mod output;
 mod predict;
 mod report;
 mod serve;
@@ -50,10 +51,10 @@ fn dispatch(args: &Args) -> Result<u8> {
         Some(Command::Run(run)) => execute::run_command(run),
         Some(Command::Compare(compare)) => compare::compare_command(compare),
         Some(Command::Check { job, json }) => check::check_command(job, *json),
-        Some(Command::New { data, out }) => new::new_command(data.as_deref(), out.as_deref()),
-        Some(Command::Report { runs, out, json }) => {
-            report::report_command(runs, out.as_deref(), *json)
+        Some(Command::New { data, out, force }) => {
+            new::new_command(data.as_deref(), out.as_deref(), *force)
         }
+        Some(Command::Report(report)) => report::report_command(report),
         Some(Command::Serve(serve)) => serve::serve_command(serve),
         Some(Command::Join(join)) => join::join_command(join),
         Some(Command::Invite { run, name }) => federation::invite_command(run, name.as_deref()),

@@ -1,11 +1,11 @@
 //! `whimbrel new`: a job file to start from.
 
-use super::execute::in_text;
-use super::messages::{data as print, note};
+use super::execute::{in_text, shell_word};
+use super::messages::note;
+use super::output::Output;
 use std::path::{Path, PathBuf};
-use whimbrel::core::Error;
 use whimbrel::data::{Dataset, Kind, guess_table};
-use whimbrel::families::failure::{Failure, Result};
+use whimbrel::families::failure::Result;
 use whimbrel::families::load::read_any;
 use whimbrel::families::{DataFacts, TableFacts, template};
 
@@ -28,20 +28,14 @@ const CLIENT_NAMES: [&str; 14] = [
 ];
 
 /// Writes a commented job file.
-pub fn new_command(data: Option<&Path>, out: Option<&Path>) -> Result<u8> {
-    let facts = data.map(|file| look(file, out)).transpose()?;
-    let text = template(facts.as_ref());
-    let Some(out) = out else {
-        print(&text)?;
-        return Ok(0);
-    };
-    if out.exists() {
-        let error = Error::config(format!("{} exists", out.display())).hint("choose another --out");
-        return Err(error.into());
+pub fn new_command(data: Option<&Path>, out: Option<&Path>, force: bool) -> Result<u8> {
+    let output = Output::check(out.unwrap_or(Path::new("-")), force, data)?;
+    let job = out.filter(|_| !output.is_standard());
+    let facts = data.map(|file| look(file, job)).transpose()?;
+    output.write(&template(facts.as_ref()))?;
+    if let Some(job) = job {
+        note(&format!("wrote {}; next: whimbrel check {}", output.shown(), shell_word(job)));
     }
-    std::fs::write(out, text)
-        .map_err(|e| Failure::config(format!("cannot write {}: {e}", out.display())))?;
-    note(&format!("wrote {}; next: whimbrel check {0}", out.display()));
     Ok(0)
 }
 

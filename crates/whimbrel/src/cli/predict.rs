@@ -2,10 +2,10 @@
 
 use super::args::{Adapt, Impute, Predict};
 use super::messages::{data, note, warning};
+use super::output::Output;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 use whimbrel::core::Error;
-use whimbrel::engine::checkpoint::write_atomically;
 use whimbrel::families::Job;
 use whimbrel::families::failure::{Failure, Result};
 use whimbrel::families::family::{AdaptOptions, ImputeOptions, Imputed, ModelUse};
@@ -15,31 +15,35 @@ use whimbrel::runs::RunDir;
 /// Writes a prediction for each row.
 pub fn predict_command(args: &Predict) -> Result<u8> {
     let run = FinishedRun::read(&args.run)?;
+    let out = run.output(&args.out, args.force, args.json, Some(&args.data))?;
     let own = args.client.as_ref().map(|name| run.dir.client(name)).transpose()?;
     let model = ModelUse { own: own.as_ref(), libsvm: args.libsvm, ..run.model() };
     let found = run.job.fit.predict(&model, &args.data)?;
-    write_atomically(&args.out, found.text.as_bytes())?;
+    out.write(&found.text)?;
     if args.json {
         let mut report = Map::from_iter([("rows".into(), json!(found.rows))]);
         report.extend(found.figures.into_iter().map(|(name, value)| (name.into(), value)));
-        report.insert("out".into(), args.out.display().to_string().into());
+        report.insert("out".into(), out.shown().into());
         data(&format!("{}\n", Value::Object(report)))?;
     }
-    note(&format!("{} rows, {}: {}", found.rows, found.words, args.out.display()));
+    note(&format!("{} rows, {}: {}", found.rows, found.words, out.shown()));
     Ok(0)
 }
 
 /// Writes estimates, intervals and imputations of every cell.
 pub fn impute_command(args: &Impute) -> Result<u8> {
     let run = FinishedRun::read(&args.run)?;
+    let out = run.output(&args.out, args.force, args.json, args.data.as_deref())?;
     let options = ImputeOptions {
         data: args.data.as_deref(),
         client: args.client.as_deref(),
         wide: args.wide,
         draws: args.draws,
-        out: &args.out,
     };
-    say(run.job.fit.impute(&run.model(), &options)?, args.json)
+    let mut found = out.write_with(|table| run.job.fit.impute(&run.model(), &options, table))?;
+    found.figures.insert("out".into(), out.shown().into());
+    found.notes.push(format!("table: {}", out.shown()));
+    say(found, args.json)
 }
 
 /// Fits what is a new client's own.
@@ -87,6 +91,13 @@ impl<'a> FinishedRun<'a> {
         let text = std::fs::read_to_string(&file).map_err(|e| Error::storage(file.display(), e))?;
         let job = Job::parse(&text, &file.display().to_string())?;
         Ok(Self { folder, dir, job, keys: read_object(&path)? })
+    }
+
+    /// Checks where to write: never over what the run or this command reads.
+    fn output(&self, out: &Path, force: bool, json: bool, data: Option<&Path>) -> Result<Output> {
+        let mut job = self.job.clone();
+        let inputs = job.paths_mut().into_iter().map(|path| path.as_path()).chain(data);
+        Output::check_beside_json(out, force, json, inputs)
     }
 
     fn model(&self) -> ModelUse<'_> {

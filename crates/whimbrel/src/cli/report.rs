@@ -1,6 +1,8 @@
 //! `whimbrel report`: a run's page, from its folder.
 
+use super::args::Report;
 use super::messages::{data, note, warn_of_other_data, warning};
+use super::output::Output;
 use super::view;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
@@ -9,9 +11,13 @@ use whimbrel::families::failure::Result;
 use whimbrel::report::{LEVELS, RunView, bits_to_reach, closing_table, html};
 use whimbrel::runs::RunDir;
 
+/// The page of a run, in its folder.
+const PAGE: &str = "report.html";
+
 /// Makes the report of one run or several.
-pub fn report_command(runs: &[PathBuf], out: Option<&Path>, json: bool) -> Result<u8> {
-    let dirs = runs.iter().map(|run| RunDir::existing(run)).collect::<Result<Vec<_>>>()?;
+pub fn report_command(args: &Report) -> Result<u8> {
+    let dirs = args.runs.iter().map(|run| RunDir::existing(run)).collect::<Result<Vec<_>>>()?;
+    let target = Target::of(args, &dirs)?;
     let mut views = Vec::new();
     for dir in &dirs {
         // A job of several seeds is the runs of all of them.
@@ -24,16 +30,47 @@ pub fn report_command(runs: &[PathBuf], out: Option<&Path>, json: bool) -> Resul
     let hashes = views.iter().map(|v| (v.name.as_str(), v.data_hash.as_str()));
     warn_of_other_data(hashes.filter(|(_, hash)| !hash.is_empty()));
     view::refer_to_pooled(&mut views);
-    let default = match &dirs[..] {
-        [one] => one.path().join("report.html"),
-        _ => PathBuf::from("report.html"),
+    let title = names(&views);
+    let shown = match &target {
+        Target::Own(path) => write(&title, &views, path)?.display().to_string(),
+        Target::Asked(output) => {
+            output.write(&html(&title, &views))?;
+            output.shown().into()
+        }
     };
-    let page = write(&names(&views), &views, out.unwrap_or(&default))?;
-    if json {
+    if args.json {
         data(&format!("{}\n", Value::Object(summaries(&dirs)?)))?;
     }
-    note(&format!("report: {}", page.display()));
+    note(&format!("report: {shown}"));
     Ok(0)
+}
+
+/// Where the page goes.
+enum Target {
+    /// In place of the page that the run wrote.
+    Own(PathBuf),
+    /// A file of the user's.
+    Asked(Output),
+}
+
+impl Target {
+    fn of(args: &Report, dirs: &[RunDir]) -> Result<Self> {
+        let asked = match (&args.out, dirs) {
+            (None, [one]) => return Ok(Self::Own(one.path().join(PAGE))),
+            (Some(out), [one]) if is_page_of(out, one.path()) => {
+                return Ok(Self::Own(one.path().join(PAGE)));
+            }
+            (Some(out), _) => out.as_path(),
+            (None, _) => Path::new(PAGE),
+        };
+        Ok(Self::Asked(Output::check_beside_json(asked, args.force, args.json, [])?))
+    }
+}
+
+fn is_page_of(out: &Path, run: &Path) -> bool {
+    let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new(".")).canonicalize();
+    out.file_name() == Some(PAGE.as_ref()) && folder.ok() == run.canonicalize().ok()
 }
 
 /// The runs' summaries by name; runs of one name are told apart by their folders.

@@ -114,14 +114,14 @@ fn one_clients_cells_are_held_out_in_its_own_file_too() {
     sandbox.ok(&["impute", "out", "--out", "all.csv"]);
     let mut found = 0;
     for name in ["o0", "o1", "o2"] {
-        sandbox.ok(&["impute", "out", "--client", name, "--out", "one.csv"]);
+        sandbox.ok(&["impute", "out", "--client", name, "--out", "one.csv", "--force"]);
         let all = sandbox.read("counts.csv");
         let own = all.lines().filter(|line| line.starts_with(name));
         let own = own.map(|line| line.split_once(',').unwrap().1);
         let own: Vec<&str> = std::iter::once("site,month,count").chain(own).collect();
         sandbox.write("own.csv", &format!("{}\n", own.join("\n")));
-        let args = ["impute", "out", "--data", "own.csv", "--client", name, "--out", "own-out.csv"];
-        sandbox.ok(&args);
+        let own = ["impute", "out", "--data", "own.csv", "--client", name, "--force"];
+        sandbox.ok(&[&own[..], &["--out", "own-out.csv"]].concat());
         assert_eq!(sandbox.read("one.csv"), sandbox.read("own-out.csv"));
         found += held_out("one.csv").len();
     }

@@ -201,6 +201,15 @@ fn a_completed_table_keeps_what_was_observed_and_bounds_the_rest() {
     for (a, b) in lines.iter().zip(&again) {
         assert_eq!(a[..], b[..13]);
     }
+    for (out, why) in [("out/job.toml", "part of the run"), ("counts.csv", "reads that file")] {
+        let ran = sandbox.run(&["impute", "out", "--out", out, "--force"]);
+        assert_eq!(ran.code, 2, "{}", ran.stderr);
+        assert!(ran.stderr.contains(why), "{}", ran.stderr);
+    }
+    let ran = sandbox.run(&["impute", "out", "--out", "b.csv"]);
+    assert_eq!((ran.code, ran.stderr.contains("--force replaces it")), (2, true));
+    let printed = sandbox.ok(&["impute", "out", "--draws", "6", "--out", "-"]).stdout;
+    assert_eq!(printed, sandbox.read("b.csv"));
     sandbox.ok(&["impute", "out", "--wide", "--out", "wide.csv"]);
     let (header, rows) = table(&sandbox, "wide.csv");
     assert_eq!((header.len(), rows.len()), (MONTHS + 1, SITES));

@@ -14,6 +14,7 @@ mod inputs;
 mod messages;
 mod operations;
 mod outputs;
+mod overwrites;
 mod parts;
 mod peers;
 #[path = "../../../whimbrel-net/tests/all/pki.rs"]

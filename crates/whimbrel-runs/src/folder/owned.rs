@@ -1,0 +1,57 @@
+//! Which files of a folder are a run's own.
+
+use super::shown::EXHIBITS;
+use super::{CLIENT_FILE, CLIENTS, RunDir};
+use std::path::{Path, PathBuf};
+use whimbrel_engine::checkpoint::MEASURES;
+use whimbrel_engine::lock::LOCK_FILE;
+
+/// The files that runs write into their folders, the job first.
+pub(super) const FILES: [&str; 16] = [
+    "job.toml",
+    "metrics.jsonl",
+    MEASURES,
+    "clients.csv",
+    "journal",
+    "report.html",
+    "summary.json",
+    EXHIBITS,
+    "federation.json",
+    "audit.jsonl",
+    "audit.1.jsonl",
+    "audit.2.jsonl",
+    "audit.3.jsonl",
+    "audit.4.jsonl",
+    "status.json",
+    "dashboard-token",
+];
+
+/// The folders that are theirs with all that is in them.
+pub(super) const FOLDERS: [&str; 3] = ["model", "checkpoint", "tls"];
+
+/// The folder of the run that `path` is a file of; none where a user may keep such a file. Whether
+/// it exists does not matter: a run that is not over may still write it.
+pub fn owner(path: &Path) -> Option<PathBuf> {
+    let name = path.file_name()?;
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let path = folder.canonicalize().ok()?.join(name);
+    let folder = path.ancestors().skip(1).find(|folder| {
+        RunDir::adopt(folder).has_worked()
+            && path.strip_prefix(folder).is_ok_and(|name| is_owned(name))
+    })?;
+    Some(folder.to_path_buf())
+}
+
+/// Whether runs write a file of this name, relative to their folders.
+fn is_owned(name: &Path) -> bool {
+    let parts: Vec<_> = name.iter().filter_map(|part| part.to_str()).collect();
+    match parts[..] {
+        [file] => file == LOCK_FILE || FILES.contains(&file.strip_suffix(".tmp").unwrap_or(file)),
+        [folder, ..] if FOLDERS.contains(&folder) => true,
+        [CLIENTS, _, file] => file == CLIENT_FILE,
+        _ => false,
+    }
+}
