@@ -3,6 +3,15 @@
 //!
 //! Absent on purpose: federation, threads, files, and automatic differentiation.
 
+mod affine;
+mod elementary;
+mod lanes;
 mod learner;
+mod optimiser;
+mod rows;
+mod schedule;
 
+pub use affine::{Affine, CrossEntropy, Linear, LogOdds, Logistic, Loss, Softmax, SquaredError};
 pub use learner::{Batch, Learner, Role, Room, Tensor};
+pub use optimiser::{Optimiser, OptimiserState, Proximal};
+pub use schedule::Schedule;

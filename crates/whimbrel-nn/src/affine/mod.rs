@@ -1,0 +1,199 @@
+//! Linear, logistic and softmax regression: a loss of the scores `W x + b`.
+//!
+//! Parameters: the weights, one vector per score, then the intercepts if there are any. All start at
+//! zero: the losses are convex. Inputs are read where they lie; bytes are copied as `x / 255` for the
+//! samples of a batch.
+
+mod loss;
+#[cfg(test)]
+mod tests;
+
+use std::marker::PhantomData;
+use whimbrel_core::{Error, Inputs, Key, Result, Samples};
+
+use crate::rows::{Maps, Rows, add_weighted_rows, scores};
+use crate::{Batch, Learner, Role, Room, Tensor};
+pub use loss::{CrossEntropy, LogOdds, Loss, SquaredError};
+
+/// Linear regression: half the squared error of a number.
+pub type Linear = Affine<SquaredError>;
+/// Logistic regression of two classes: one weight vector, whose score is the log-odds of class 1.
+pub type Logistic = Affine<LogOdds>;
+/// Softmax regression of any number of classes: one weight vector each.
+pub type Softmax = Affine<CrossEntropy>;
+
+/// Samples whose scores are computed at a time.
+const CHUNK: usize = 256;
+
+/// A loss of the scores of an affine map.
+pub struct Affine<L> {
+    features: usize,
+    outputs: usize,
+    intercept: bool,
+    tensors: Vec<Tensor>,
+    loss: PhantomData<fn() -> L>,
+}
+
+impl Linear {
+    /// For inputs of so many features.
+    pub fn new(features: usize, intercept: bool) -> Self {
+        Self::with(features, 1, intercept)
+    }
+}
+
+impl Logistic {
+    /// For inputs of so many features.
+    pub fn new(features: usize, intercept: bool) -> Self {
+        Self::with(features, 2, intercept)
+    }
+}
+
+impl Softmax {
+    /// For inputs of so many features.
+    pub fn new(features: usize, classes: usize, intercept: bool) -> Self {
+        Self::with(features, classes, intercept)
+    }
+}
+
+impl<L: Loss> Affine<L> {
+    fn with(features: usize, outputs: usize, intercept: bool) -> Self {
+        let scores = L::scores(outputs);
+        let mut tensors = vec![Tensor::new("weight", &[scores, features], Role::Head)];
+        if intercept {
+            tensors.push(Tensor::new("intercept", &[scores], Role::Head));
+        }
+        Self { features, outputs, intercept, tensors, loss: PhantomData }
+    }
+
+    /// Scores of a sample.
+    fn scores(&self) -> usize {
+        L::scores(self.outputs)
+    }
+
+    /// Calls `each` with the first of at most [`CHUNK`] samples, the scores of them all under every
+    /// map, and the rows.
+    fn each_chunk(
+        &self,
+        all: &[&[f32]],
+        batch: Batch<'_>,
+        room: &mut Room,
+        mut each: impl FnMut(usize, Rows<'_>, &mut [f32]),
+    ) {
+        let (n, width) = (batch.len(), self.features);
+        let longest = n.min(CHUNK);
+        let copied =
+            if matches!(batch.samples.inputs, Inputs::Real(_)) { 0 } else { longest * width };
+        let [copies, found] = room.buffers([copied, all.len() * longest * self.scores()]);
+        let maps = Maps { all, outputs: self.scores(), intercept: self.intercept };
+        for from in (0..n).step_by(CHUNK) {
+            let count = (n - from).min(CHUNK);
+            let rows = match &batch.samples.inputs {
+                Inputs::Real(values) => {
+                    let places = batch.places.map(|places| &places[from..from + count]);
+                    Rows { values, width, places, first: from, count }
+                }
+                _ => {
+                    copy_rows(batch, from, count, copies);
+                    Rows { values: copies, width, places: None, first: 0, count }
+                }
+            };
+            let found = &mut found[..all.len() * count * self.scores()];
+            scores(rows, maps, found);
+            each(from, rows, found);
+        }
+    }
+}
+
+impl<L: Loss> Learner for Affine<L> {
+    fn name(&self) -> &'static str {
+        L::NAME
+    }
+
+    fn tensors(&self) -> &[Tensor] {
+        &self.tensors
+    }
+
+    fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    fn classifies(&self) -> bool {
+        L::CLASSIFIES
+    }
+
+    fn check(&self, samples: &Samples) -> Result<()> {
+        if samples.width() != self.features {
+            let (found, wanted) = (samples.width(), self.features);
+            let what = format!("`{}` takes {wanted} features, the data have {found}", L::NAME);
+            return Err(Error::data(what));
+        }
+        if matches!(samples.inputs, Inputs::Symbols(_)) {
+            return Err(Error::data(format!("`{}` takes numbers, not symbols", L::NAME)));
+        }
+        L::check(&samples.targets, self.outputs)
+    }
+
+    fn start(&self, _key: Key) -> Vec<f32> {
+        vec![0.0; self.parameters()]
+    }
+
+    fn losses(&self, w: &[f32], batch: Batch<'_>, room: &mut Room, losses: &mut [f32]) {
+        self.losses_of_all(&[w], batch, room, losses);
+    }
+
+    fn losses_of_all(&self, all: &[&[f32]], batch: Batch<'_>, room: &mut Room, losses: &mut [f32]) {
+        let n = batch.len();
+        self.each_chunk(all, batch, room, |from, rows, found| {
+            for (m, found) in found.chunks_exact_mut(rows.count * self.scores()).enumerate() {
+                L::derive(found, batch, from, &mut losses[m * n + from..][..rows.count]);
+            }
+        });
+    }
+
+    fn gradient(
+        &self,
+        w: &[f32],
+        batch: Batch<'_>,
+        weights: Option<&[f32]>,
+        _key: Key,
+        room: &mut Room,
+        gradient: &mut [f32],
+        losses: &mut [f32],
+    ) {
+        let (outputs, of_weights) = (self.scores(), self.scores() * self.features);
+        let share = 1.0 / batch.len().max(1) as f32;
+        let (first, intercepts) = gradient.split_at_mut(of_weights);
+        first.fill(0.0);
+        intercepts.fill(0.0);
+        self.each_chunk(&[w], batch, room, |from, rows, found| {
+            L::derive(found, batch, from, &mut losses[from..][..rows.count]);
+            for (j, derivatives) in found.chunks_exact_mut(outputs).enumerate() {
+                let factor = share * weights.map_or(1.0, |weights| weights[from + j]);
+                derivatives.iter_mut().for_each(|x| *x *= factor);
+                intercepts.iter_mut().zip(derivatives).for_each(|(sum, x)| *sum += *x);
+            }
+            add_weighted_rows(rows, found, outputs, first);
+        });
+    }
+
+    fn predict(&self, w: &[f32], batch: Batch<'_>, room: &mut Room, predictions: &mut [f32]) {
+        self.each_chunk(&[w], batch, room, |from, rows, found| {
+            let predictions = &mut predictions[from * self.outputs..][..rows.count * self.outputs];
+            for (scores, predictions) in
+                found.chunks_exact(self.scores()).zip(predictions.chunks_exact_mut(self.outputs))
+            {
+                L::predict(scores, predictions);
+            }
+        });
+    }
+}
+
+/// The inputs of `count` samples of a batch, one row each.
+fn copy_rows(batch: Batch<'_>, from: usize, count: usize, rows: &mut [f32]) {
+    let Inputs::Bytes(bytes) = &batch.samples.inputs else { return };
+    let width = batch.samples.width();
+    for (j, row) in rows.chunks_exact_mut(width).take(count).enumerate() {
+        let bytes = &bytes[batch.place(from + j) * width..][..width];
+        row.iter_mut().zip(bytes).for_each(|(x, byte)| *x = f32::from(*byte) / 255.0);
+    }
+}

@@ -1,0 +1,250 @@
+//! Sixteen `f32` at a time, at every instruction-set level.
+//!
+//! Kernels that keep many partial sums in registers are written once over [`Lanes`] and compiled for
+//! each level by [`lanes_kernel!`]; loops that the compiler vectorises by itself use
+//! [`whimbrel_core::kernel!`]. A lane's arithmetic is the same at every level: the level changes the
+//! speed and never the bits.
+
+/// Sixteen numbers in registers.
+///
+/// # Safety
+/// Every function may be called only where the processor has the instructions of the type, and the
+/// pointers must be valid for as many numbers as are named.
+pub(crate) trait Lanes: Copy {
+    /// Sixteen zeros.
+    unsafe fn zero() -> Self;
+    /// Sixteen times the same number.
+    unsafe fn splat(x: f32) -> Self;
+    /// Sixteen numbers.
+    unsafe fn load(from: *const f32) -> Self;
+    /// The first `n` of sixteen numbers, then zeros.
+    unsafe fn load_part(from: *const f32, n: usize) -> Self;
+    /// Writes sixteen numbers.
+    unsafe fn store(self, to: *mut f32);
+    /// Writes the first `n`.
+    unsafe fn store_part(self, to: *mut f32, n: usize);
+    /// `self b + c`, rounded once.
+    unsafe fn fma(self, b: Self, c: Self) -> Self;
+    /// The sum: lanes are added in halves, quarters, eighths, pairs.
+    unsafe fn sum(self) -> f32;
+}
+
+/// Lanes of any machine.
+#[derive(Clone, Copy)]
+pub(crate) struct Plain([f32; 16]);
+
+impl Lanes for Plain {
+    #[inline(always)]
+    unsafe fn zero() -> Self {
+        Self([0.0; 16])
+    }
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> Self {
+        Self([x; 16])
+    }
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Self {
+        // SAFETY: the caller's.
+        Self(unsafe { from.cast::<[f32; 16]>().read_unaligned() })
+    }
+    #[inline(always)]
+    unsafe fn load_part(from: *const f32, n: usize) -> Self {
+        let mut all = [0.0; 16];
+        for (l, x) in all.iter_mut().enumerate().take(n) {
+            // SAFETY: the caller's.
+            *x = unsafe { *from.add(l) };
+        }
+        Self(all)
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32) {
+        // SAFETY: the caller's.
+        unsafe { to.cast::<[f32; 16]>().write_unaligned(self.0) };
+    }
+    #[inline(always)]
+    unsafe fn store_part(self, to: *mut f32, n: usize) {
+        for (l, x) in self.0.iter().enumerate().take(n) {
+            // SAFETY: the caller's.
+            unsafe { *to.add(l) = *x };
+        }
+    }
+    #[inline(always)]
+    unsafe fn fma(self, b: Self, c: Self) -> Self {
+        Self(std::array::from_fn(|l| self.0[l].mul_add(b.0[l], c.0[l])))
+    }
+    #[inline(always)]
+    unsafe fn sum(self) -> f32 {
+        let mut x = self.0;
+        for half in [8, 4, 2, 1] {
+            for l in 0..half {
+                x[l] += x[l + half];
+            }
+        }
+        x[0]
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) use x86::{V3, V4};
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::Lanes;
+    use std::arch::x86_64::*;
+
+    /// Lanes of AVX2.
+    #[derive(Clone, Copy)]
+    pub(crate) struct V3(__m256, __m256);
+
+    /// Lanes of AVX-512.
+    #[derive(Clone, Copy)]
+    pub(crate) struct V4(__m512);
+
+    /// The mask of the first `n` of eight.
+    #[inline(always)]
+    unsafe fn first(n: usize) -> __m256i {
+        const MASK: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
+        // SAFETY: `n` is at most 8, so that eight numbers follow.
+        unsafe { _mm256_loadu_si256(MASK.as_ptr().add(8 - n.min(8)).cast()) }
+    }
+
+    /// As the plain lanes add the last eight.
+    #[inline(always)]
+    unsafe fn sum_of_eight(x: __m256) -> f32 {
+        // SAFETY: the caller's.
+        unsafe {
+            let x = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
+            let x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+            _mm_cvtss_f32(_mm_add_ss(x, _mm_shuffle_ps::<1>(x, x)))
+        }
+    }
+
+    // SAFETY of all below: the trait's.
+    impl Lanes for V3 {
+        #[inline(always)]
+        unsafe fn zero() -> Self {
+            unsafe { Self(_mm256_setzero_ps(), _mm256_setzero_ps()) }
+        }
+        #[inline(always)]
+        unsafe fn splat(x: f32) -> Self {
+            unsafe { Self(_mm256_set1_ps(x), _mm256_set1_ps(x)) }
+        }
+        #[inline(always)]
+        unsafe fn load(from: *const f32) -> Self {
+            unsafe { Self(_mm256_loadu_ps(from), _mm256_loadu_ps(from.add(8))) }
+        }
+        #[inline(always)]
+        unsafe fn load_part(from: *const f32, n: usize) -> Self {
+            unsafe {
+                let low = _mm256_maskload_ps(from, first(n));
+                let high = _mm256_maskload_ps(from.wrapping_add(8), first(n.saturating_sub(8)));
+                Self(low, high)
+            }
+        }
+        #[inline(always)]
+        unsafe fn store(self, to: *mut f32) {
+            unsafe {
+                _mm256_storeu_ps(to, self.0);
+                _mm256_storeu_ps(to.add(8), self.1);
+            }
+        }
+        #[inline(always)]
+        unsafe fn store_part(self, to: *mut f32, n: usize) {
+            unsafe {
+                _mm256_maskstore_ps(to, first(n), self.0);
+                _mm256_maskstore_ps(to.wrapping_add(8), first(n.saturating_sub(8)), self.1);
+            }
+        }
+        #[inline(always)]
+        unsafe fn fma(self, b: Self, c: Self) -> Self {
+            unsafe { Self(_mm256_fmadd_ps(self.0, b.0, c.0), _mm256_fmadd_ps(self.1, b.1, c.1)) }
+        }
+        #[inline(always)]
+        unsafe fn sum(self) -> f32 {
+            unsafe { sum_of_eight(_mm256_add_ps(self.0, self.1)) }
+        }
+    }
+
+    impl Lanes for V4 {
+        #[inline(always)]
+        unsafe fn zero() -> Self {
+            unsafe { Self(_mm512_setzero_ps()) }
+        }
+        #[inline(always)]
+        unsafe fn splat(x: f32) -> Self {
+            unsafe { Self(_mm512_set1_ps(x)) }
+        }
+        #[inline(always)]
+        unsafe fn load(from: *const f32) -> Self {
+            unsafe { Self(_mm512_loadu_ps(from)) }
+        }
+        #[inline(always)]
+        unsafe fn load_part(from: *const f32, n: usize) -> Self {
+            unsafe { Self(_mm512_maskz_loadu_ps(mask(n), from)) }
+        }
+        #[inline(always)]
+        unsafe fn store(self, to: *mut f32) {
+            unsafe { _mm512_storeu_ps(to, self.0) }
+        }
+        #[inline(always)]
+        unsafe fn store_part(self, to: *mut f32, n: usize) {
+            unsafe { _mm512_mask_storeu_ps(to, mask(n), self.0) }
+        }
+        #[inline(always)]
+        unsafe fn fma(self, b: Self, c: Self) -> Self {
+            unsafe { Self(_mm512_fmadd_ps(self.0, b.0, c.0)) }
+        }
+        #[inline(always)]
+        unsafe fn sum(self) -> f32 {
+            unsafe {
+                let high = _mm512_extractf32x8_ps::<1>(self.0);
+                sum_of_eight(_mm256_add_ps(_mm512_castps512_ps256(self.0), high))
+            }
+        }
+    }
+
+    /// The mask of the first `n` of sixteen.
+    #[inline(always)]
+    fn mask(n: usize) -> __mmask16 {
+        ((1u32 << n.min(16)) - 1) as __mmask16
+    }
+}
+
+/// Compiles a function over [`Lanes`] for every level and calls the one in use: `name` is the safe
+/// entrance, `$body` an `#[inline(always)]` function over the lanes.
+macro_rules! lanes_kernel {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident : $ty:ty),* $(,)?) = $body:ident) => {
+        $(#[$meta])*
+        #[allow(clippy::too_many_arguments)]
+        $vis fn $name($($arg: $ty),*) {
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
+            #[allow(clippy::too_many_arguments)]
+            unsafe fn v3($($arg: $ty),*) {
+                // SAFETY: this function has the instructions of its lanes.
+                unsafe { $body::<$crate::lanes::V3>($($arg),*) }
+            }
+
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512dq,avx512bw,avx512vl,avx512cd")]
+            #[allow(clippy::too_many_arguments)]
+            unsafe fn v4($($arg: $ty),*) {
+                // SAFETY: this function has the instructions of its lanes.
+                unsafe { $body::<$crate::lanes::V4>($($arg),*) }
+            }
+
+            match whimbrel_core::isa::level() {
+                // SAFETY: `level` returns V3 or V4 only where the processor has every feature
+                // that the function enables.
+                #[cfg(target_arch = "x86_64")]
+                whimbrel_core::isa::Isa::V4 => unsafe { v4($($arg),*) },
+                // SAFETY: as above.
+                #[cfg(target_arch = "x86_64")]
+                whimbrel_core::isa::Isa::V3 => unsafe { v3($($arg),*) },
+                // SAFETY: plain lanes need nothing of the processor.
+                _ => unsafe { $body::<$crate::lanes::Plain>($($arg),*) },
+            }
+        }
+    };
+}
+pub(crate) use lanes_kernel;

@@ -1,0 +1,235 @@
+//! Products with inputs that lie in rows, one sample after the other: all scores of some samples, and
+//! the sums of their rows that are a gradient. Nothing is copied or packed.
+
+use crate::lanes::{Lanes, lanes_kernel};
+
+/// Some rows of a matrix.
+#[derive(Clone, Copy)]
+pub(crate) struct Rows<'a> {
+    /// All rows, one after the other.
+    pub values: &'a [f32],
+    /// The length of a row.
+    pub width: usize,
+    /// Which rows; none for `first` and those that follow it.
+    pub places: Option<&'a [u32]>,
+    /// The first row, where there are no places.
+    pub first: usize,
+    /// How many rows are meant.
+    pub count: usize,
+}
+
+impl<'a> Rows<'a> {
+    #[inline(always)]
+    fn row(&self, i: usize) -> &'a [f32] {
+        let place = self.places.map_or(self.first + i, |places| places[i] as usize);
+        &self.values[place * self.width..][..self.width]
+    }
+}
+
+/// The affine maps whose scores are wanted: in each vector, `outputs` weight vectors as long as a row
+/// and, if there is an intercept, `outputs` intercepts after them.
+#[derive(Clone, Copy)]
+pub(crate) struct Maps<'a> {
+    pub all: &'a [&'a [f32]],
+    pub outputs: usize,
+    pub intercept: bool,
+}
+
+impl<'a> Maps<'a> {
+    #[inline(always)]
+    fn weight(&self, o: usize, width: usize) -> &'a [f32] {
+        &self.all[o / self.outputs][o % self.outputs * width..][..width]
+    }
+
+    #[inline(always)]
+    fn bias(&self, o: usize, width: usize) -> f32 {
+        if !self.intercept {
+            return 0.0;
+        }
+        self.all[o / self.outputs][self.outputs * width + o % self.outputs]
+    }
+}
+
+lanes_kernel! {
+    /// Sets `scores[(m |rows| + j) outputs + c]` to map m's score of row j for output c.
+    pub(crate) fn scores(rows: Rows<'_>, maps: Maps<'_>, scores: &mut [f32]) = scores_of
+}
+
+#[inline(always)]
+unsafe fn scores_of<L: Lanes>(rows: Rows<'_>, maps: Maps<'_>, scores: &mut [f32]) {
+    let all = maps.all.len() * maps.outputs;
+    let mut j = 0;
+    while j < rows.count {
+        let r = if rows.count - j >= 4 { 4 } else { 1 };
+        let mut o = 0;
+        while o < all {
+            let c = [4, 2, 1].into_iter().find(|c| all - o >= *c).unwrap_or(1);
+            // SAFETY: the lanes' instructions are the caller's business.
+            unsafe {
+                match (r, c) {
+                    (4, 4) => tile::<L, 4, 4>(rows, maps, j, o, scores),
+                    (4, 2) => tile::<L, 4, 2>(rows, maps, j, o, scores),
+                    (4, _) => tile::<L, 4, 1>(rows, maps, j, o, scores),
+                    (_, 4) => tile::<L, 1, 4>(rows, maps, j, o, scores),
+                    (_, 2) => tile::<L, 1, 2>(rows, maps, j, o, scores),
+                    _ => tile::<L, 1, 1>(rows, maps, j, o, scores),
+                }
+            }
+            o += c;
+        }
+        j += r;
+    }
+}
+
+#[inline(always)]
+unsafe fn tile<L: Lanes, const R: usize, const C: usize>(
+    rows: Rows<'_>,
+    maps: Maps<'_>,
+    j: usize,
+    o: usize,
+    scores: &mut [f32],
+) {
+    let width = rows.width;
+    let x: [&[f32]; R] = std::array::from_fn(|i| rows.row(j + i));
+    let w: [&[f32]; C] = std::array::from_fn(|i| maps.weight(o + i, width));
+    // SAFETY: every row and weight vector has `width` numbers.
+    let dots = unsafe { dots::<L, R, C>(x.map(<[f32]>::as_ptr), w.map(<[f32]>::as_ptr), width) };
+    for (i, dots) in dots.iter().enumerate() {
+        for (l, dot) in dots.iter().enumerate() {
+            let (m, c) = ((o + l) / maps.outputs, (o + l) % maps.outputs);
+            let at = (m * rows.count + j + i) * maps.outputs + c;
+            scores[at] = dot + maps.bias(o + l, width);
+        }
+    }
+}
+
+/// The products `<a_i, b_j>` of vectors of length `n`: element k goes to partial sum `k % 16`.
+///
+/// # Safety
+/// The lanes' instructions must be there, and the pointers valid for `n` numbers.
+#[inline(always)]
+pub(crate) unsafe fn dots<L: Lanes, const R: usize, const C: usize>(
+    a: [*const f32; R],
+    b: [*const f32; C],
+    n: usize,
+) -> [[f32; C]; R] {
+    // SAFETY: offsets stay below `n`.
+    unsafe {
+        let mut sums = [[L::zero(); C]; R];
+        let whole = n / 16 * 16;
+        let mut k = 0;
+        while k < whole {
+            let b: [L; C] = std::array::from_fn(|j| L::load(b[j].add(k)));
+            for i in 0..R {
+                let a = L::load(a[i].add(k));
+                for j in 0..C {
+                    sums[i][j] = a.fma(b[j], sums[i][j]);
+                }
+            }
+            k += 16;
+        }
+        if whole < n {
+            let rest = n - whole;
+            let b: [L; C] = std::array::from_fn(|j| L::load_part(b[j].add(whole), rest));
+            for i in 0..R {
+                let a = L::load_part(a[i].add(whole), rest);
+                for j in 0..C {
+                    sums[i][j] = a.fma(b[j], sums[i][j]);
+                }
+            }
+        }
+        let mut out = [[0.0; C]; R];
+        for i in 0..R {
+            for j in 0..C {
+                out[i][j] = sums[i][j].sum();
+            }
+        }
+        out
+    }
+}
+
+lanes_kernel! {
+    /// Adds to `sums`, a row for every output c, the sum over rows j of `factors[j outputs + c]` times
+    /// the row.
+    pub(crate) fn add_weighted_rows(rows: Rows<'_>, factors: &[f32], outputs: usize, sums: &mut [f32])
+        = add_weighted_rows_of
+}
+
+#[inline(always)]
+unsafe fn add_weighted_rows_of<L: Lanes>(
+    rows: Rows<'_>,
+    factors: &[f32],
+    outputs: usize,
+    sums: &mut [f32],
+) {
+    assert!(factors.len() == rows.count * outputs && sums.len() == outputs * rows.width);
+    let mut from = 0;
+    while from < rows.width {
+        let vectors = (rows.width - from).div_ceil(16).min(4);
+        let mut o = 0;
+        while o < outputs {
+            let c = [4, 2, 1].into_iter().find(|c| outputs - o >= *c).unwrap_or(1);
+            // SAFETY: the lanes' instructions are the caller's business.
+            unsafe {
+                match (c, vectors) {
+                    (4, 4) => sums_tile::<L, 4, 4>(rows, factors, outputs, o, from, sums),
+                    (2, 4) => sums_tile::<L, 2, 4>(rows, factors, outputs, o, from, sums),
+                    (1, 4) => sums_tile::<L, 1, 4>(rows, factors, outputs, o, from, sums),
+                    (4, 2..) => sums_tile::<L, 4, 2>(rows, factors, outputs, o, from, sums),
+                    (2, 2..) => sums_tile::<L, 2, 2>(rows, factors, outputs, o, from, sums),
+                    (1, 2..) => sums_tile::<L, 1, 2>(rows, factors, outputs, o, from, sums),
+                    (4, _) => sums_tile::<L, 4, 1>(rows, factors, outputs, o, from, sums),
+                    (2, _) => sums_tile::<L, 2, 1>(rows, factors, outputs, o, from, sums),
+                    _ => sums_tile::<L, 1, 1>(rows, factors, outputs, o, from, sums),
+                }
+            }
+            o += c;
+        }
+        from += 16 * if vectors == 3 { 2 } else { vectors };
+    }
+}
+
+#[inline(always)]
+unsafe fn sums_tile<L: Lanes, const C: usize, const V: usize>(
+    rows: Rows<'_>,
+    factors: &[f32],
+    outputs: usize,
+    o: usize,
+    from: usize,
+    sums: &mut [f32],
+) {
+    let n = (rows.width - from).min(16 * V);
+    // SAFETY: V vectors hold the `n` columns from `from` on, the last of them in part; rows are as
+    // long as `width`, `sums` has that many for every output.
+    unsafe {
+        let last = n - 16 * (V - 1);
+        let mut all: [[L; V]; C] = std::array::from_fn(|c| {
+            let from = sums[(o + c) * rows.width + from..][..n].as_ptr();
+            std::array::from_fn(|v| {
+                let from = from.add(16 * v);
+                if v + 1 < V { L::load(from) } else { L::load_part(from, last) }
+            })
+        });
+        for j in 0..rows.count {
+            let x = rows.row(j)[from..][..n].as_ptr();
+            let factors = &factors[j * outputs + o..][..C];
+            let x: [L; V] = std::array::from_fn(|v| {
+                let x = x.add(16 * v);
+                if v + 1 < V { L::load(x) } else { L::load_part(x, last) }
+            });
+            for c in 0..C {
+                let factor = L::splat(factors[c]);
+                for v in 0..V {
+                    all[c][v] = factor.fma(x[v], all[c][v]);
+                }
+            }
+        }
+        for (c, all) in all.iter().enumerate() {
+            let to = sums[(o + c) * rows.width + from..][..n].as_mut_ptr();
+            for (v, sum) in all.iter().enumerate() {
+                let to = to.add(16 * v);
+                if v + 1 < V { sum.store(to) } else { sum.store_part(to, last) }
+            }
+        }
+    }
+}
