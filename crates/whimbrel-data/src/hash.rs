@@ -4,7 +4,7 @@ use crate::source::open_file;
 use crate::{Error, Result};
 use std::io::Read;
 use std::path::Path;
-use whimbrel_core::{FeatureRows, Labelled, Table};
+use whimbrel_core::{FeatureRows, Inputs, Labelled, Samples, Table, Targets};
 
 /// The hash of a file's bytes as they are on disk, in hexadecimal.
 pub fn hash_file(path: impl AsRef<Path>) -> Result<String> {
@@ -55,6 +55,27 @@ pub fn hash_labelled(clients: &[(String, Labelled)]) -> String {
                 hash.words(columns, |column| column.to_le_bytes());
                 hash.numbers(values);
             }
+        }
+    }
+    hash.hex()
+}
+
+/// The hash of samples by client, as [`hash_tables`].
+pub fn hash_samples(clients: &[(String, Samples)]) -> String {
+    let mut hash = Sha256::new();
+    hash.update(b"samples");
+    hash.count(clients.len());
+    for (name, samples) in clients {
+        hash.names(name, &[]);
+        hash.words(&samples.shape, |n| (*n as u64).to_le_bytes());
+        match &samples.inputs {
+            Inputs::Real(values) => hash.words(values, |x| x.to_bits().to_le_bytes()),
+            Inputs::Bytes(bytes) => hash.words(bytes, |x| [*x]),
+            Inputs::Symbols(symbols) => hash.words(symbols, |x| x.to_le_bytes()),
+        }
+        match &samples.targets {
+            Targets::Classes { of, .. } => hash.words(of, |class| class.to_le_bytes()),
+            Targets::Values(values) => hash.words(values, |y| y.to_bits().to_le_bytes()),
         }
     }
     hash.hex()

@@ -4,13 +4,15 @@ use crate::source::{Source, read_full};
 use crate::{ClientRows, Error, Result};
 use std::io::Read;
 use std::path::Path;
-use whimbrel_core::Table;
+use whimbrel_core::{Inputs, Samples, Table, Targets};
 
 /// Images as rows of bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Images {
     rows: usize,
     width: usize,
+    /// The lengths of one image.
+    shape: Vec<usize>,
     bytes: Vec<u8>,
 }
 
@@ -23,6 +25,17 @@ impl Images {
     /// How many bytes an image has.
     pub fn width(&self) -> usize {
         self.width
+    }
+
+    /// These images with their targets: bytes as they are, one channel unless the file has more.
+    pub fn samples(&self, rows: &[usize], targets: Targets) -> Result<Samples> {
+        let image = |row: &usize| &self.bytes[row * self.width..][..self.width];
+        let bytes = rows.iter().flat_map(image).copied().collect();
+        let shape = match self.shape[..] {
+            [height, width] => vec![1, height, width],
+            _ => self.shape.clone(),
+        };
+        Ok(Samples::new(shape, Inputs::Bytes(bytes), targets)?)
     }
 
     /// These images, row by row: each byte over `scale`, in columns `p0`, `p1` and so on.
@@ -106,7 +119,7 @@ fn images(name: &str, source: &Source<'_>) -> Result<Images> {
     if rows == 0 || width == 0 {
         return Err(Error::format(name, "it holds no images"));
     }
-    Ok(Images { rows, width, bytes })
+    Ok(Images { rows, width, shape: shape[1..].to_vec(), bytes })
 }
 
 fn numbers(name: &str, source: &Source<'_>, rows: usize, column: usize) -> Result<Vec<i32>> {

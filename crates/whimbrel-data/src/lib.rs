@@ -35,11 +35,13 @@ mod inspect;
 mod labelled;
 mod least_squares;
 mod libsvm;
+mod logistic_mixture;
 mod mixture;
 mod npy;
 mod number;
 mod parts;
 mod record;
+mod samples;
 mod source;
 mod split;
 mod standardize;
@@ -54,7 +56,7 @@ pub use dataset::{Column, Dataset, Features, Kind};
 pub use defect::{BadRow, LISTED_MAX};
 pub use embedding::read_embedding;
 pub use error::{Error, Result};
-pub use hash::{Sha256, hash_file, hash_labelled, hash_tables};
+pub use hash::{Sha256, hash_file, hash_labelled, hash_samples, hash_tables};
 pub use idx::{
     Images, by_number, is_idx, read_idx_images, read_idx_images_bytes, read_idx_numbers,
     read_idx_numbers_bytes,
@@ -63,12 +65,14 @@ pub use inspect::{ClientSizes, ColumnSummary, Inspection, SizeBin, inspect};
 pub use labelled::{dense_rows, labelled_clients, take_rows, two_classes};
 pub use least_squares::{LeastSquares, LeastSquaresSpec};
 pub use libsvm::{FirstIndex, LibsvmOptions, read_libsvm, read_libsvm_bytes};
+pub use logistic_mixture::{LogisticMixture, LogisticMixtureSpec, LogisticTruth};
 pub use mixture::{
     Covariance, Heterogeneity, Mixture, MixtureRows, MixtureSpec, RandomMixture, Sizes,
 };
 pub use npy::{read_npy, read_npy_bytes};
 pub use number::parse_number;
 pub use parts::Parts;
+pub use samples::{labelled, number_classes, samples};
 pub use split::{
     ClientRows, by_client, by_column, by_feature, dirichlet, dirichlet_rows, iid, iid_rows,
 };

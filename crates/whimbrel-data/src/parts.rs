@@ -64,9 +64,6 @@ impl Parts {
             }
             .push(row);
         }
-        if parts.train.is_empty() {
-            return Err(Error::data("there is no row for training").into());
-        }
         Ok(parts)
     }
 
@@ -139,7 +136,6 @@ mod tests {
         assert_eq!(train.values, [1.0, 2.0, 5.0]);
         assert_eq!(train.held_out.test.unwrap().values, [0.0, 4.0]);
         assert_eq!(train.held_out.validation.unwrap().values, [3.0]);
-        assert!(Parts::by_name(["test"].into_iter()).is_err());
         assert!(Parts::by_name(["train", "tset"].into_iter()).is_err());
     }
 

@@ -2,12 +2,10 @@
 //! least one.
 
 use crate::dataset::Kind;
+use crate::samples::CLASSES_MAX;
 use crate::{Dataset, Error, Features, Result};
 use std::collections::HashMap;
 use whimbrel_core::{FeatureRows, Key, Labelled, Table};
-
-/// Targets with more values than this are numbers to predict, not classes.
-const CLASSES_MAX: usize = 1000;
 
 /// A client and its rows (counted from 0, ascending).
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,6 +6,7 @@ use crate::keys::StageKeys;
 use crate::metrics::{Figure, Latest, Row};
 use crate::participation::{Faults, Participation};
 use crate::runner::{Carrier, Done, Runner, Start, Step, Tally, Traffic};
+use crate::simulator::Duty;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -63,6 +64,10 @@ pub trait Chain {
     }
     /// Builds one stage.
     fn build(&self, index: usize, delivered: &[Artifact]) -> Result<Stage>;
+    /// What each client is there for, by id; those beyond the end train.
+    fn duties(&self) -> Vec<Duty> {
+        Vec::new()
+    }
 }
 
 /// The stages of a run, each with whoever runs it.

@@ -32,7 +32,8 @@ pub fn run<'c>(
     limits: &Limits<'_>,
     observer: &mut dyn Observer,
 ) -> Result<Outcome> {
-    let (mut simulation, mut keeper) = (Simulation::new(clients), limits.keeper()?);
+    let mut simulation = Simulation::new(clients).with_duties(chain.duties());
+    let mut keeper = limits.keeper()?;
     run_with(chain, &mut simulation, &mut *keeper, seed, limits.interrupt, observer)
 }
 

@@ -3,7 +3,7 @@
 //! Nothing stops at the first fault: a failed read leaves its [`Error`] with the [`Source`] and
 //! returns [`Reported`], so that callers read every key first and use `?` last.
 
-use crate::error::{Error, Errors, Place};
+use crate::error::{Error, Errors, Place, one_of};
 use crate::key::{Choice, Fallback, Key, Named, Section, Word};
 use crate::suggest::nearest;
 use std::cell::RefCell;
@@ -319,16 +319,20 @@ impl<'a> Reader<'a> {
             if is_table && self.path.is_empty() { format!("[{name}]") } else { format!("`{name}`") }
         };
         let known = || self.section.keys.iter().map(|key| key.name);
-        let elsewhere = self.source.sections.iter().find(|section| {
+        let elsewhere = self.source.sections.iter().filter(|section| {
             section.name != self.path && section.keys.iter().any(|key| key.name == written)
         });
-        let hint = match (nearest(written, known()), elsewhere) {
+        let elsewhere: Vec<&str> = elsewhere.map(|section| section.name).collect();
+        let hint = match (nearest(written, known()), &elsewhere[..]) {
             (Some(near), _) => format!("did you mean {}?", quote(near)),
-            (None, Some(section)) if section.name.is_empty() => {
+            (None, ["", ..]) => {
                 format!("`{written}` belongs at the top of the file, above the first table")
             }
-            (None, Some(section)) => format!("`{written}` belongs in [{}]", section.name),
-            (None, None) => {
+            (None, tables @ [_, ..]) => {
+                let tables: Vec<String> = tables.iter().map(|name| format!("[{name}]")).collect();
+                format!("`{written}` belongs in {}", one_of(&tables))
+            }
+            (None, []) => {
                 let known: Vec<String> = known().map(|name| format!("`{name}`")).collect();
                 format!("known here: {}", known.join(", "))
             }

@@ -7,6 +7,7 @@ mod idx;
 mod inspect;
 mod labelled;
 mod libsvm;
+mod logistic_mixture;
 mod messages;
 mod mixture;
 mod npy;

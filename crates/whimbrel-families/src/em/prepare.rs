@@ -8,7 +8,7 @@ use crate::load::Loaded;
 use crate::plan::Common;
 use std::sync::Arc;
 use whimbrel_core::method::{Artifact, Bind, Evaluate};
-use whimbrel_core::{ClientData, ClientId, DynMethod, Erased, Error};
+use whimbrel_core::{ClientData, DynMethod, Erased, Error};
 use whimbrel_engine::Stage;
 use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::one_shot::Once;
@@ -152,9 +152,9 @@ where
 fn constant_columns(common: &Common, loaded: &Loaded) -> Vec<String> {
     let mut first: Option<Vec<f64>> = None;
     let mut varies = vec![false; loaded.columns.len()];
-    for (id, (_, data)) in loaded.clients.iter().enumerate() {
+    for (id, (_, data)) in loaded.training() {
         let ClientData::Table(table) = data else { return Vec::new() };
-        if common.faults.late.contains_key(&ClientId(id as u32)) {
+        if common.faults.late.contains_key(&id) {
             continue;
         }
         for i in 0..table.rows() {

@@ -291,8 +291,8 @@ pub(super) struct Weighted<'a> {
 impl<'a> Weighted<'a> {
     fn new(problem: &'a dyn Problem, weights: Weights, loaded: &Loaded) -> Result<Self> {
         let mut clients = Vec::with_capacity(loaded.clients.len());
-        for (id, (_, data)) in loaded.clients.iter().enumerate() {
-            let examples = problem.bind(data).map_err(|e| e.of_client(ClientId(id as u32)))?;
+        for (id, (_, data)) in loaded.training() {
+            let examples = problem.bind(data).map_err(|e| e.of_client(id))?;
             let weight = match weights {
                 Weights::Samples => examples.rows() as f64,
                 Weights::Equal => 1.0,

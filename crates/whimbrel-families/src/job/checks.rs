@@ -21,7 +21,7 @@ impl Job {
                     source.report_at(&["data", "source"], what, hint);
                 }
             }
-            Layout::Targets { .. } => {
+            Layout::Targets { .. } | Layout::Samples { .. } => {
                 self.check_no_cells(source);
                 if self.data.prepare.is_something() {
                     let what = format!(
@@ -31,13 +31,46 @@ impl Job {
                     let hint = "take it out; standardize = true in [data] scales the columns";
                     source.report_at(&["data", "prepare"], what, hint);
                 }
-                if !self.data.has_targets() {
+                let learner = matches!(self.fit.layout(), Layout::Samples { .. });
+                if !self.data.has_targets() && !(learner && self.data.has_labels()) {
                     let what = format!("{} predicts a target, and the data have none", self.model);
-                    let hint = "name a csv file's column with `target`, or use source = \"libsvm\"";
+                    let hint = match learner {
+                        true => "name a csv file's column with `target`, or the `labels` of images",
+                        false => {
+                            "name a csv file's column with `target`, or use source = \"libsvm\""
+                        }
+                    };
                     source.report_at(&["data", "source"], what, hint);
+                }
+                if learner {
+                    self.check_bytes(source);
                 }
             }
         }
+        self.check_unseen(source);
+    }
+
+    /// Learners take the bytes of images as they are.
+    fn check_bytes(&self, source: &Source<'_>) {
+        let DataSource::Idx(idx) = &self.data.source else { return };
+        for (key, given) in [("scale", idx.scale != 255.0), ("standardize", idx.standardize)] {
+            if given {
+                let what = format!("`{key}` has no meaning for {}", self.model);
+                let hint = "take it out: learners read each byte over 255";
+                source.report_at(&["data", key], what, hint);
+            }
+        }
+    }
+
+    fn check_unseen(&self, source: &Source<'_>) {
+        let why = match () {
+            () if self.data.unseen == 0.0 => return,
+            () if self.method.kind.pooled => "all rows are with one client",
+            () if self.federation.is_some() => "everyone who joins a served job takes part",
+            () => return,
+        };
+        let what = format!("`unseen` has no meaning here: {why}");
+        source.report_at(&["data", "unseen"], what, "take it out");
     }
 
     /// What only a table with gaps can use.

@@ -6,6 +6,9 @@ use crate::job::HeldOut;
 use whimbrel_core::{ClientData, Error, Key};
 use whimbrel_data::{Dataset, Parts};
 
+/// The draw of unseen clients, apart from all others.
+const UNSEEN: u64 = 0x0A5E;
+
 /// Sets shares of every client's rows apart.
 pub(super) fn set_apart(loaded: &mut Loaded, asked: &HeldOut, key: Key) -> Result<()> {
     if asked.validation == 0.0 && asked.test == 0.0 {
@@ -25,9 +28,30 @@ pub(super) fn by_role(loaded: &mut Loaded, file: &Dataset, role: &str) -> Result
     for ((name, data), own) in loaded.clients.iter_mut().zip(&places) {
         let roles = own.rows.iter().map(|row| file.text(*row, column).unwrap_or_default());
         let parts = Parts::by_name(roles).map_err(|e| of(name, e))?;
+        if parts.train.is_empty() && !matches!(data, ClientData::Samples(_)) {
+            return Err(of(name, Error::data("there is no row for training").into()).into());
+        }
         *data = parts.apply(data)?;
     }
     Ok(())
+}
+
+/// Draws the clients that are only evaluated; at least one trains.
+pub(super) fn draw_unseen(loaded: &mut Loaded, share: f64, key: Key) {
+    let clients = loaded.clients.len();
+    let count = ((share * clients as f64).round() as usize).min(clients.saturating_sub(1));
+    if count == 0 {
+        if share > 0.0 {
+            let what = format!("unseen = {share} of {clients} clients is none: everyone trains");
+            loaded.warnings.push(what);
+        }
+        return;
+    }
+    loaded.unseen = vec![false; clients];
+    for client in key.fold(UNSEEN).stream().choose(clients, count) {
+        loaded.unseen[client] = true;
+    }
+    loaded.notes.push(format!("{count} of {clients} clients are only evaluated"));
 }
 
 /// Says whose rows are wrong.
@@ -67,7 +91,7 @@ pub(crate) fn of_client(
     Ok(Parts::draw(rows, asked.validation, asked.test, key, name).apply(&data)?)
 }
 
-fn rows_of(data: &ClientData) -> usize {
+pub(super) fn rows_of(data: &ClientData) -> usize {
     match data {
         ClientData::Table(table) => table.rows(),
         ClientData::Labelled(rows) => rows.len(),

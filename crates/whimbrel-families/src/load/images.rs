@@ -1,13 +1,13 @@
 //! Images, a row each.
 
-use super::{FileHashes, Loaded, clustered, everyone};
+use super::{FileHashes, Layout, Loaded, clustered, everyone, settle_classes};
 use crate::failure::{Failure, Result};
 use crate::job::{Idx, Partition};
 use std::path::Path;
-use whimbrel_core::{Key, Table};
+use whimbrel_core::{Key, Samples, Table, Targets};
 use whimbrel_data::{
-    ClientRows, Sha256, by_number, dirichlet_rows, iid_rows, read_idx_images, read_idx_numbers,
-    standardize_table,
+    ClientRows, Images, Sha256, by_number, dirichlet_rows, iid_rows, read_idx_images,
+    read_idx_numbers, standardize_table,
 };
 
 /// Where QMNIST's table has the writer.
@@ -15,6 +15,7 @@ const WRITER_COLUMN: usize = 2;
 
 pub(super) fn from_idx(
     idx: &Idx,
+    layout: Layout,
     standardize: bool,
     files: &FileHashes,
     key: Key,
@@ -45,12 +46,31 @@ pub(super) fn from_idx(
             split.map_or_else(Default::default, |(clients, note)| (clients, Some(note)))
         }
     };
+    if matches!(layout, Layout::Samples { .. }) {
+        let loaded = samples(&images, idx, clients, hash(idx, files))?;
+        return Ok(Loaded { notes: note.into_iter().collect(), ..loaded });
+    }
     let table = |client: ClientRows| -> Result<(String, Table)> {
         Ok((client.name, images.table(client.rows.into_iter(), idx.scale)?))
     };
     let tables = clients.into_iter().map(table).collect::<Result<_>>()?;
     let loaded = Loaded::of_tables(tables, hash(idx, files));
     Ok(Loaded { notes: note.into_iter().collect(), ..loaded })
+}
+
+/// Bytes with the numbers of their labels.
+fn samples(images: &Images, idx: &Idx, clients: Vec<ClientRows>, hash: String) -> Result<Loaded> {
+    let labels = numbers(idx, crate::job::data::idx::LABEL, images.rows())?;
+    let mut labels: Vec<f64> = labels.into_iter().map(f64::from).collect();
+    let classes = settle_classes(&mut labels, &[])?;
+    let client = |client: ClientRows| -> Result<(String, Samples)> {
+        let of = client.rows.iter().map(|row| labels[*row] as u16).collect();
+        let targets = Targets::Classes { of, count: classes.len() };
+        Ok((client.name, images.samples(&client.rows, targets)?))
+    };
+    let clients = clients.into_iter().map(client).collect::<Result<_>>()?;
+    let columns = (0..images.width()).map(|j| format!("p{j}")).collect();
+    Ok(Loaded { classes, ..Loaded::of_samples(clients, columns, hash) })
 }
 
 /// The label or the writer of each image.

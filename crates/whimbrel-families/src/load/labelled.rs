@@ -1,6 +1,6 @@
 //! Rows with targets.
 
-use super::{FileHashes, Layout, Loaded, clustered, everyone, held_out, tables};
+use super::{FileHashes, Layout, Loaded, clustered, everyone, held_out, samples, tables};
 use crate::failure::{Failure, Result};
 use crate::job::{Csv, Libsvm, Partition, Toy};
 use whimbrel_core::{Error, Key, Labelled};
@@ -9,8 +9,6 @@ use whimbrel_data::{
     dirichlet, dirichlet_rows, hash_labelled, iid_rows, labelled_clients, read_libsvm, standardize,
     two_classes,
 };
-
-const CLASSES: Layout = Layout::Targets { classes: true };
 
 pub(super) fn from_csv(
     csv: &Csv,
@@ -24,7 +22,7 @@ pub(super) fn from_csv(
     let target = csv.target.as_deref().unwrap_or_default();
     let rows = data.labelled(target, &tables::features(csv, &except))?;
     let names = data.class_names(target)?;
-    if !names.is_empty() && layout != CLASSES {
+    if !names.is_empty() && !layout.has_classes() {
         let what =
             format!("column {target:?} holds text, which only a model of classes can predict");
         let error = Error::config(what).hint("two classes are predicted by kind = \"logistic\"");
@@ -50,7 +48,7 @@ pub(super) fn from_libsvm(
     given.share_out(layout, libsvm.standardize, files.get(&libsvm.path), key)
 }
 
-pub(super) fn from_toy(toy: &Toy, key: Key) -> Result<Loaded> {
+pub(super) fn from_toy(toy: &Toy, layout: Layout, key: Key) -> Result<Loaded> {
     let spec = LeastSquaresSpec {
         clients: toy.clients,
         rows: toy.rows,
@@ -61,7 +59,14 @@ pub(super) fn from_toy(toy: &Toy, key: Key) -> Result<Loaded> {
     };
     let clients = spec.draw(key)?.clients;
     let hash = hash_labelled(&clients);
-    Ok(Loaded::of_labelled(clients, hash))
+    match layout {
+        Layout::Samples { classes: true } => {
+            let error = Error::config("the targets of the toy set are numbers, not classes");
+            Err(error.hint("use kind = \"linear\", or source = \"synthetic-mixture\"").into())
+        }
+        Layout::Samples { classes: false } => samples::of_rows(clients, None, hash),
+        _ => Ok(Loaded::of_labelled(clients, hash)),
+    }
 }
 
 /// Makes the targets of two classes -1 and 1, and names the classes, the one that became -1 first;
@@ -83,10 +88,13 @@ struct Given<'a> {
 
 impl Given<'_> {
     fn share_out(mut self, layout: Layout, scale: bool, hash: String, key: Key) -> Result<Loaded> {
-        let mut classes = Vec::new();
-        if layout == CLASSES {
-            classes = class_names(&mut self.rows, &self.names)?;
-        }
+        let classes = match layout {
+            Layout::Targets { classes: true } => class_names(&mut self.rows, &self.names)?,
+            Layout::Samples { classes: true } => {
+                samples::settle_classes(&mut self.rows.targets, &self.names)?
+            }
+            _ => Vec::new(),
+        };
         // By single columns as they were read; clusters are of what is fitted.
         let by_column = self.by_column(key)?;
         let found = scale.then(|| standardize(&mut self.rows)).transpose()?;
@@ -101,7 +109,13 @@ impl Given<'_> {
             }
         };
         let rows = labelled_clients(&self.rows, &clients)?;
-        let mut loaded = Loaded::of_labelled(rows, hash).standardized(found);
+        let loaded = match layout {
+            Layout::Samples { classes: of_classes } => {
+                samples::of_rows(rows, of_classes.then_some(classes.len()), hash)?
+            }
+            _ => Loaded::of_labelled(rows, hash),
+        };
+        let mut loaded = loaded.standardized(found);
         loaded.places = clients;
         loaded.notes.extend(note);
         loaded.classes = classes;

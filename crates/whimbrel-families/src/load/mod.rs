@@ -5,6 +5,7 @@ mod cells;
 mod held_out;
 mod images;
 mod labelled;
+mod samples;
 mod tables;
 
 pub use any_file::{read_any, read_images};
@@ -12,15 +13,16 @@ pub use cells::{cell_options, kept_out};
 pub(crate) use cells::{of_client, read_side};
 pub(crate) use held_out::of_client as rows_of_client;
 pub(crate) use labelled::class_names;
+pub(crate) use samples::settle_classes;
 
 use crate::failure::{Failure, Result};
 use crate::job::{ClusterBy, DataSource as Source, Job, Partition};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use whimbrel_core::{ClientData, Error, HeldOut, Key, Labelled, Table};
+use whimbrel_core::{ClientData, ClientId, Error, HeldOut, Key, Labelled, Samples, Table};
 use whimbrel_data::{
-    ClientRows, ClusterRule, Clustered, Clustering, Entries, Standardization, clusters, hash_file,
-    read_embedding,
+    ClientRows, ClusterRule, Clustered, Clustering, Entries, LogisticTruth, Standardization,
+    clusters, hash_file, read_embedding,
 };
 
 /// The name of the one client that holds everything.
@@ -39,8 +41,30 @@ pub enum Layout {
         /// Whether the target is one of two classes.
         classes: bool,
     },
+    /// Samples of a learner: `f32` or bytes, each with a target.
+    Samples {
+        /// Whether the target is one of any number of classes.
+        classes: bool,
+    },
     /// Cells of a table with gaps.
     Cells(Entries),
+}
+
+impl Layout {
+    /// Whether targets are classes.
+    pub fn has_classes(self) -> bool {
+        matches!(self, Self::Targets { classes: true } | Self::Samples { classes: true })
+    }
+}
+
+/// What is known of the law that generated data come from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Truth {
+    /// The components and each client's weights, by id.
+    pub law: LogisticTruth,
+    /// The share of each client's test rows that its Bayes rule predicts, by id; none where it has no
+    /// test rows.
+    pub bayes_accuracy: Vec<Option<f64>>,
 }
 
 /// The clients of a job and what is known of their data.
@@ -63,8 +87,15 @@ pub struct Loaded {
     pub files: Vec<(String, String)>,
     /// What was done to the columns, so that it can be done to new rows.
     pub standardization: Option<Standardization>,
-    /// The two classes as the data have them, the one that became -1 first; empty for others.
+    /// The classes as the data have them, in the order of their numbers; of two that became -1 and 1
+    /// the former first. Empty for targets that are numbers.
     pub classes: Vec<String>,
+    /// Which clients are only evaluated, by id; empty where everyone trains.
+    pub unseen: Vec<bool>,
+    /// What generated data come from.
+    pub truth: Option<Truth>,
+    /// Test samples that were drawn beside the clients' own, until rows are set apart.
+    drawn_tests: Vec<Samples>,
     /// What is worth saying about them.
     pub notes: Vec<String>,
     /// What should be looked at.
@@ -75,6 +106,21 @@ impl Loaded {
     /// Rows of all clients; none for streams.
     pub fn total_rows(&self) -> Option<u64> {
         self.rows.iter().copied().sum()
+    }
+
+    /// The clients that train, with their ids.
+    pub fn training(&self) -> impl Iterator<Item = (ClientId, &(String, ClientData))> {
+        let trains = |i: usize| !self.unseen.get(i).copied().unwrap_or_default();
+        let all = self.clients.iter().enumerate().filter(move |(i, _)| trains(*i));
+        all.map(|(i, client)| (ClientId(i as u32), client))
+    }
+
+    /// The lengths of one input, of samples for learners.
+    pub fn shape(&self) -> Option<&[usize]> {
+        match self.clients.first() {
+            Some((_, ClientData::Samples(samples))) => Some(&samples.shape),
+            _ => None,
+        }
     }
 
     /// The labels of a table's rows; empty where rows are examples.
@@ -92,10 +138,15 @@ impl Loaded {
         self.expected = job.federation.as_ref().map(|federation| federation.clients.count());
         let clients = std::mem::take(&mut self.clients);
         let rows = std::mem::take(&mut self.rows);
-        let mut known: BTreeMap<String, (ClientData, Option<u64>)> =
-            clients.into_iter().zip(rows).map(|((name, data), n)| (name, (data, n))).collect();
+        let mut unseen = std::mem::take(&mut self.unseen);
+        unseen.resize(clients.len(), false);
+        let mut known: BTreeMap<String, (ClientData, Option<u64>, bool)> = clients
+            .into_iter()
+            .zip(rows.into_iter().zip(unseen))
+            .map(|((name, data), (n, unseen))| (name, (data, n, unseen)))
+            .collect();
         for name in names {
-            let Some((data, rows)) = known.remove(name) else {
+            let Some((data, rows, unseen)) = known.remove(name) else {
                 let what = format!("the journal has a client `{name}`, and the data do not");
                 let error = Error::data(what)
                     .hint("a replay needs the rows of everyone who took part, under the same name");
@@ -103,6 +154,7 @@ impl Loaded {
             };
             self.clients.push((name.clone(), data));
             self.rows.push(rows);
+            self.unseen.push(unseen);
         }
         Ok(known.into_keys().collect())
     }
@@ -135,6 +187,16 @@ impl Loaded {
             columns: clients.first().map_or_else(Vec::new, |(_, l)| l.columns.clone()),
             rows: clients.iter().map(|(_, l)| Some(l.len() as u64)).collect(),
             clients: clients.into_iter().map(|(n, l)| (n, ClientData::Labelled(l))).collect(),
+            hash,
+            ..Self::default()
+        }
+    }
+
+    fn of_samples(clients: Vec<(String, Samples)>, columns: Vec<String>, hash: String) -> Self {
+        Self {
+            columns,
+            rows: clients.iter().map(|(_, s)| Some(s.len() as u64)).collect(),
+            clients: clients.into_iter().map(|(n, s)| (n, ClientData::Samples(s))).collect(),
             hash,
             ..Self::default()
         }
@@ -176,16 +238,21 @@ pub fn load(job: &Job) -> Result<Loaded> {
         Source::Csv(csv) => tables::from_csv(csv, job.data.standardize(), role, &files, key)?,
         Source::Npy(npy) => tables::from_npy(npy, job.data.standardize(), &files, key)?,
         Source::Libsvm(libsvm) => labelled::from_libsvm(libsvm, layout, &files, key)?,
-        Source::Idx(idx) => images::from_idx(idx, job.data.standardize(), &files, key)?,
-        Source::Toy(toy) => labelled::from_toy(toy, key)?,
+        Source::Idx(idx) => images::from_idx(idx, layout, job.data.standardize(), &files, key)?,
+        Source::Toy(toy) => labelled::from_toy(toy, layout, key)?,
+        Source::SyntheticMixture(spec) => samples::from_synthetic(spec, key)?,
         Source::Mixture(mixture) if mixture.stream => tables::streams(mixture, key, pooled)?,
         Source::Mixture(mixture) => tables::from_mixture(mixture, key)?,
     };
     loaded.places = Vec::new();
     if job.data.held_out.is_something() {
         held_out::set_apart(&mut loaded, &job.data.held_out, key)?;
-        held_out::count(&mut loaded);
     }
+    samples::settle_tests(&mut loaded);
+    held_out::count(&mut loaded);
+    held_out::draw_unseen(&mut loaded, job.data.unseen, key);
+    samples::leave_out_empty(&mut loaded);
+    loaded = samples::laid_out(loaded, layout)?;
     if pooled {
         loaded = pool(loaded)?;
     }

@@ -103,7 +103,11 @@ impl Offer {
             return refuse("names its clients wrongly".into());
         }
         self.schema.check()?;
-        if is_table(&self.job()?) == self.schema.rows.is_empty() {
+        let job = self.job()?;
+        if matches!(job.fit.layout(), Layout::Targets { .. }) && self.schema.classes().len() > 2 {
+            return refuse("has more than two classes, which its model cannot take".into());
+        }
+        if is_table(&job) == self.schema.rows.is_empty() {
             return refuse("lists a table's rows for another model, or lacks them".into());
         }
         Ok(())
@@ -140,6 +144,7 @@ impl Offer {
             rows: self.schema.rows.clone(),
             classes: self.schema.classes().to_vec(),
             total_rows: None,
+            unseen: Vec::new(),
         };
         Plan::on_client(&self.job()?, &facts, self.memory.as_deref())
     }
@@ -154,8 +159,8 @@ impl Offer {
                 let cells = self.schema.read_cells(file, client_name, &job.data, entries)?;
                 Ok(ClientData::Cells(cells))
             }
-            Layout::Rows | Layout::Targets { .. } => {
-                let rows = self.schema.read(file, client_name)?;
+            layout @ (Layout::Rows | Layout::Targets { .. } | Layout::Samples { .. }) => {
+                let rows = self.schema.read(file, client_name, layout)?;
                 rows_of_client(rows, &job.data.held_out, job.data.seed, client_name)
             }
         }
@@ -202,7 +207,8 @@ fn without_paths(job: &Job, plan: &Plan, schema: &Schema, clients: u32) -> Job {
         DataSource::Libsvm(_)
         | DataSource::Idx(_)
         | DataSource::Mixture(_)
-        | DataSource::Toy(_) => {}
+        | DataSource::Toy(_)
+        | DataSource::SyntheticMixture(_) => {}
     }
     job.fit.hide_paths(plan.stages(), &elsewhere);
     if let UpRule::Memory { start: MemoryStart::File(path), .. } = &mut job.uplink.rule {

@@ -2,13 +2,14 @@
 
 use crate::failure::Result;
 use crate::job::{Data, DataSource, Job, Partition};
-use crate::load::{cell_options, of_client};
+use crate::load::{Layout, cell_options, of_client};
 use crate::plan::Facts;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use whimbrel_core::{Cells, ClientData, Error, Labelled};
 use whimbrel_data::{
     CellOptions, CsvOptions, Dataset, Entries, Features, Parts, by_column, read_csv, read_npy,
+    samples,
 };
 
 /// The most columns a file may be asked for, and the most rows of a table with gaps.
@@ -55,7 +56,8 @@ pub enum SourceForm {
 pub struct TargetForm {
     /// The column.
     pub column: String,
-    /// Its two classes, the one that becomes -1 first; empty where it holds numbers.
+    /// Its classes in the order of their numbers, or the one that becomes -1 first; empty where it
+    /// holds numbers.
     pub classes: Vec<String>,
 }
 
@@ -63,7 +65,11 @@ pub struct TargetForm {
 fn roles(data: &Dataset, role: &str) -> Result<Parts> {
     let column = data.column(role)?;
     let roles = (0..data.rows()).map(|row| data.text(row, column).unwrap_or_default());
-    Ok(Parts::by_name(roles)?)
+    let parts = Parts::by_name(roles)?;
+    if parts.train.is_empty() {
+        return Err(Error::data("there is no row for training").into());
+    }
+    Ok(parts)
 }
 
 impl Schema {
@@ -99,7 +105,8 @@ impl Schema {
             DataSource::Libsvm(_)
             | DataSource::Idx(_)
             | DataSource::Mixture(_)
-            | DataSource::Toy(_) => {
+            | DataSource::Toy(_)
+            | DataSource::SyntheticMixture(_) => {
                 return Err(Error::config("clients on a network hold csv or npy files").into());
             }
         })
@@ -112,17 +119,22 @@ impl Schema {
 
     pub(super) fn check(&self) -> Result<()> {
         let distinct = are_distinct(&self.columns) && are_distinct(&self.rows);
-        let two = matches!(self.classes().len(), 0 | 2);
+        let classes = self.classes().len() != 1 && are_distinct(self.classes());
         let delimiter = self.delimiter.is_none_or(|c| c.is_ascii());
         let columns = (1..=COLUMNS_MAX).contains(&self.columns.len());
-        if !distinct || !two || !delimiter || !columns || self.rows.len() > COLUMNS_MAX {
+        if !distinct || !classes || !delimiter || !columns || self.rows.len() > COLUMNS_MAX {
             return Err(Error::peer("the offer's schema is no table's").into());
         }
         Ok(())
     }
 
     /// Reads a client's file.
-    pub(super) fn read(&self, file: &Path, client_name: &str) -> Result<ClientData> {
+    pub(super) fn read(
+        &self,
+        file: &Path,
+        client_name: &str,
+        layout: Layout,
+    ) -> Result<ClientData> {
         let data = match self.source {
             SourceForm::Npy => read_npy(file)?,
             SourceForm::Csv => {
@@ -144,15 +156,18 @@ impl Schema {
         };
         let mut rows = data.labelled(&target.column, &features)?;
         let names = data.class_names(&target.column)?;
-        match &target.classes[..] {
-            [low, high] => settle_classes(&mut rows, &names, [low, high], target)?,
-            _ if names.is_empty() => {}
-            _ => {
-                let what = format!("column {:?} holds text, not numbers", target.column);
-                return Err(Error::data(what).into());
-            }
+        if !target.classes.is_empty() {
+            settle_classes(&mut rows, &names, target, layout)?;
+        } else if !names.is_empty() {
+            let what = format!("column {:?} holds text, not numbers", target.column);
+            return Err(Error::data(what).into());
         }
-        apart(ClientData::Labelled(rows))
+        apart(match layout {
+            Layout::Samples { classes } => {
+                ClientData::Samples(samples(&rows, classes.then_some(target.classes.len()))?)
+            }
+            _ => ClientData::Labelled(rows),
+        })
     }
 
     /// Reads a client's cells of a table with gaps.
@@ -209,27 +224,36 @@ fn are_distinct(names: &[String]) -> bool {
     sorted.windows(2).all(|pair| pair[0] != pair[1])
 }
 
-/// Makes targets -1 and 1 by the classes of the schema; a client may hold one of them only.
+/// Makes targets the numbers of the schema's classes, or -1 and 1 where a model wants two; a client
+/// may hold one of them only.
 fn settle_classes(
     rows: &mut Labelled,
     names: &[String],
-    [low, high]: [&String; 2],
     target: &TargetForm,
+    layout: Layout,
 ) -> Result<()> {
+    let signs = matches!(layout, Layout::Targets { .. });
     for (at, value) in rows.targets.iter_mut().enumerate() {
         let class = names.get(*value as usize).cloned().unwrap_or(value.to_string());
-        *value = match class {
-            class if class == *low => -1.0,
-            class if class == *high => 1.0,
-            other => {
-                let what = format!(
-                    "row {} has {other:?} in column {:?}, where the classes are {low:?} and {high:?}",
-                    at + 1,
-                    target.column
-                );
-                return Err(Error::data(what).into());
-            }
+        let Some(number) = target.classes.iter().position(|known| *known == class) else {
+            let what = format!(
+                "row {} has {class:?} in column {:?}, where the classes are {}",
+                at + 1,
+                target.column,
+                listed(&target.classes)
+            );
+            return Err(Error::data(what).into());
         };
+        *value = if signs { 2.0 * number as f64 - 1.0 } else { number as f64 };
     }
     Ok(())
+}
+
+/// Classes in words.
+fn listed(classes: &[String]) -> String {
+    match classes {
+        [low, high] => format!("{low:?} and {high:?}"),
+        [first, .., last] => format!("{first:?} to {last:?}"),
+        few => format!("{few:?}"),
+    }
 }

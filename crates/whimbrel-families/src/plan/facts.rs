@@ -2,17 +2,15 @@
 
 use crate::failure::Result;
 use crate::job::{Clients, Csv, DataSource, Job, Labels, Partition};
-use crate::load::{Layout, Loaded, class_names, read_side};
+use crate::load::{Layout, Loaded, class_names, read_side, settle_classes};
 use std::collections::BTreeSet;
 use whimbrel_core::Error;
 use whimbrel_data::{Column, CsvOptions, Dataset, Features, read_csv, read_npy};
 
-const CLASSES: Layout = Layout::Targets { classes: true };
-
 /// Who holds the data and what their columns are.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Facts {
-    /// How many clients are planned for.
+    /// How many clients are planned for, those who are only evaluated left out.
     pub clients: usize,
     /// Their names by id; empty where clients enrol under names that nobody knows yet.
     pub names: Vec<String>,
@@ -20,22 +18,26 @@ pub struct Facts {
     pub columns: Vec<String>,
     /// The rows of a table with gaps, in order; empty where rows are examples.
     pub rows: Vec<String>,
-    /// The two classes of a target, the one that becomes -1 first; empty for others.
+    /// The classes of a target in the order of their numbers, or the one that becomes -1 first; empty
+    /// for others.
     pub classes: Vec<String>,
-    /// Rows of all clients, where they are known.
+    /// Rows of all clients that train, where they are known.
     pub total_rows: Option<u64>,
+    /// Which clients are only evaluated, by id; empty where everyone trains.
+    pub unseen: Vec<bool>,
 }
 
 impl Facts {
     /// What loaded data say.
     pub fn of(loaded: &Loaded) -> Self {
         Self {
-            clients: loaded.expected.unwrap_or(loaded.clients.len()),
+            clients: loaded.expected.unwrap_or_else(|| loaded.training().count()),
             names: loaded.clients.iter().map(|(name, _)| name.clone()).collect(),
             columns: loaded.columns.clone(),
             rows: loaded.row_labels(),
             classes: loaded.classes.clone(),
-            total_rows: loaded.total_rows(),
+            total_rows: loaded.training().map(|(id, _)| loaded.rows[id.0 as usize]).sum(),
+            unseen: loaded.unseen.clone(),
         }
     }
 
@@ -59,7 +61,8 @@ impl Facts {
             }
             _ => (columns(job)?, Vec::new()),
         };
-        Ok(Self { clients, names, columns, rows, classes, total_rows: None })
+        let unseen = Vec::new();
+        Ok(Self { clients, names, columns, rows, classes, total_rows: None, unseen })
     }
 
     /// The same once everyone has enrolled, with the names by id.
@@ -87,7 +90,7 @@ fn columns(job: &Job) -> Result<(Vec<String>, Vec<String>)> {
                 .hint("give the clients csv or npy files");
             return Err(error.into());
         }
-        DataSource::Mixture(_) | DataSource::Toy(_) => {
+        DataSource::Mixture(_) | DataSource::Toy(_) | DataSource::SyntheticMixture(_) => {
             let error = Error::config("drawn rows are in no file that clients could hold")
                 .hint("set source = \"csv\" in [data]");
             return Err(error.into());
@@ -101,7 +104,7 @@ fn columns(job: &Job) -> Result<(Vec<String>, Vec<String>)> {
     }
     match given {
         // Without a file to look at, classes are the numbers that the loss uses.
-        Some(columns) if job.fit.layout() == CLASSES => {
+        Some(columns) if job.fit.layout().has_classes() => {
             Ok((columns, vec!["-1".into(), "1".into()]))
         }
         Some(columns) => Ok((columns, Vec::new())),
@@ -158,9 +161,11 @@ fn sample(csv: &Csv, job: &Job) -> Result<(Vec<String>, Vec<String>)> {
         return Ok((names.collect(), Vec::new()));
     };
     let mut rows = data.labelled(target, &features)?;
-    let classes = match job.fit.layout() == CLASSES {
-        true => class_names(&mut rows, &data.class_names(target)?)?,
-        false => Vec::new(),
+    let names = data.class_names(target)?;
+    let classes = match job.fit.layout() {
+        Layout::Targets { classes: true } => class_names(&mut rows, &names)?,
+        Layout::Samples { classes: true } => settle_classes(&mut rows.targets, &names)?,
+        _ => Vec::new(),
     };
     Ok((rows.columns, classes))
 }

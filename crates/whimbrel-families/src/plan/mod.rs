@@ -20,7 +20,7 @@ use std::sync::Arc;
 use whimbrel_codec::channel::{Downlink, Uplink};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientId, DynMethod, Error, Probability};
-use whimbrel_engine::{Chain, Faults, Journal, Participation, Stage, Stopping};
+use whimbrel_engine::{Chain, Duty, Faults, Journal, Participation, Stage, Stopping};
 use whimbrel_methods::fedem::Estimator;
 use whimbrel_methods::settings::{Batch, Budget, Weights};
 
@@ -43,11 +43,13 @@ pub struct Plan {
 pub struct Common {
     /// The job.
     pub job: Job,
-    /// How many clients there are.
+    /// How many clients train.
     pub clients: usize,
-    /// Their names by id; empty where they are not known yet.
+    /// The names of all by id; empty where they are not known yet.
     pub names: Vec<String>,
-    /// Rows of all clients, where they are known.
+    /// Which of them are only evaluated; empty where everyone trains.
+    pub unseen: Vec<bool>,
+    /// Rows of all clients that train, where they are known.
     pub total_rows: Option<u64>,
     /// Who takes part in a round.
     pub participation: Participation,
@@ -201,6 +203,11 @@ impl Chain for Plan {
         }
         Ok(stage)
     }
+
+    fn duties(&self) -> Vec<Duty> {
+        let duty = |unseen: &bool| if *unseen { Duty::Evaluate } else { Duty::Train };
+        self.common.unseen.iter().map(duty).collect()
+    }
 }
 
 impl Plan {
@@ -233,6 +240,7 @@ impl Common {
             cache: None,
             clients: facts.clients,
             names: facts.names.clone(),
+            unseen: facts.unseen.clone(),
         })
     }
 

@@ -87,7 +87,7 @@ fn a_template_explains_itself() {
 
     [data]
     # where the rows come from
-    # ("csv", "npy", "libsvm", "idx", "mixture" or "toy")
+    # ("csv", "npy", "libsvm", "idx", "mixture", "toy" or "synthetic-mixture")
     source = "mixture"
     # how many clients are drawn
     clients = 100

@@ -39,7 +39,7 @@ fn a_key_of_another_table() {
        |
     12 | components = 3
        | ^^^^^^^^^^
-    hint: `components` belongs in [model]
+    hint: `components` belongs in [data] or [model]
     "#);
 }
 

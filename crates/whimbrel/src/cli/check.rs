@@ -143,10 +143,11 @@ impl Trial {
             }
             let stage = plan.build(index, &delivered)?;
             let bound = loaded.clients.iter().map(|(_, data)| stage.method.bind(data));
-            let federation = Federation::new(
-                loaded.clients.iter().map(|(name, _)| name.clone()).collect(),
-                bound.collect::<whimbrel::core::Result<_>>()?,
-            );
+            let federation = Federation {
+                names: loaded.clients.iter().map(|(name, _)| name.clone()).collect(),
+                data: bound.collect::<whimbrel::core::Result<_>>()?,
+                duties: plan.duties(),
+            };
             let mut simulator = Simulator::start(
                 stage.method.clone(),
                 Arc::new(federation),

@@ -15,16 +15,18 @@ pub struct HeldOut {
     pub role: Option<String>,
 }
 
+const DEFAULT: &str = "0.2 for synthetic-mixture, else 0";
+
 pub(crate) static VALIDATION: Key = Key::optional(
     "validation",
-    "a number above 0 and below 1",
-    "no rows",
+    "a number from 0 to below 1",
+    DEFAULT,
     "the share of its rows that each client keeps out of the fit to choose settings by",
 );
 pub(crate) static TEST: Key = Key::optional(
     "test",
-    "a number above 0 and below 1",
-    "no rows",
+    "a number from 0 to below 1",
+    DEFAULT,
     "the share of its rows that each client keeps out of the fit to judge the result by; for \
      regressions `standardize` looks at all rows",
 );
@@ -35,11 +37,25 @@ pub(crate) static ROLE: Key = Key::optional(
     "a column that says of each row whether it is for `train`, `validation` or `test`",
 )
 .only(&["csv"], "only csv files have named columns");
+pub(crate) static UNSEEN: Key = Key::default(
+    "unseen",
+    "a number from 0 to below 1",
+    "0.0",
+    "the share of the clients that take no part in training and are only evaluated",
+);
+
+pub(super) fn read_unseen(reader: &Reader<'_>) -> Read<f64> {
+    reader.read(&UNSEEN, |v| v.number(|x| (0.0..1.0).contains(&x)))
+}
 
 impl HeldOut {
-    pub(super) fn read(reader: &Reader<'_>) -> Read<Self> {
+    /// Reads the shares, of which each is `usual` where the job does not say.
+    pub(super) fn read(reader: &Reader<'_>, usual: f64) -> Read<Self> {
+        let usual = if reader.has(&ROLE) { 0.0 } else { usual };
         let share = |key: &'static Key| {
-            reader.optional(key, |v| v.number(|x| x > 0.0 && x < 1.0)).map(|x| x.unwrap_or(0.0))
+            reader
+                .optional(key, |v| v.number(|x| (0.0..1.0).contains(&x)))
+                .map(|x| x.unwrap_or(usual))
         };
         let (validation, test) = (share(&VALIDATION), share(&TEST));
         let role = reader.optional(&ROLE, |v| v.text());
@@ -63,9 +79,9 @@ impl HeldOut {
         self.validation > 0.0 || self.test > 0.0 || self.role.is_some()
     }
 
-    pub(super) fn write(&self, out: &mut Writer) {
+    pub(super) fn write(&self, out: &mut Writer, usual: f64) {
         for (key, share) in [(&VALIDATION, self.validation), (&TEST, self.test)] {
-            if share > 0.0 {
+            if share > 0.0 || usual > 0.0 {
                 out.put(key, number(share));
             }
         }

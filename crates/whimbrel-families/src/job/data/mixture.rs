@@ -45,6 +45,7 @@ pub enum Heterogeneity {
 const DRAWN: &str = "only a drawn mixture has it";
 const MIXTURE: &[&str] = &["mixture"];
 const GENERATED: &[&str] = &["mixture", "toy"];
+const FEDERATIONS: &[&str] = &["mixture", "toy", "synthetic-mixture"];
 /// Clients, and rows of each, of a federation that does not say how many it has.
 const CLIENTS_DEFAULT: usize = 100;
 const ROWS_DEFAULT: usize = 100;
@@ -52,10 +53,10 @@ const ROWS_DEFAULT: usize = 100;
 pub(crate) static CLIENTS: Key = Key::optional(
     "clients",
     "an integer of at least 1",
-    "100 for mixture, 20 for toy",
+    "100 for mixture, 20 for toy, 300 for synthetic-mixture",
     "how many clients are drawn",
 )
-.only(GENERATED, "the clients come from `client` or [data.split]");
+.only(FEDERATIONS, "the clients come from `client` or [data.split]");
 pub(crate) static ROWS: Key = Key::optional(
     "rows",
     "an integer of at least 1",

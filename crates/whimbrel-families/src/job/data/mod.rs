@@ -7,6 +7,7 @@ pub mod idx;
 pub mod mixture;
 pub mod prepare;
 pub mod split;
+pub mod synthetic;
 pub mod toy;
 
 pub use cells::{Cells, Labels};
@@ -22,10 +23,11 @@ use prepare::PREPARE;
 use split::SPLIT;
 use std::path::PathBuf;
 use toy::Toy;
+use whimbrel_data::LogisticMixtureSpec;
 use whimbrel_job::choices;
 use whimbrel_job::key::{Key, Section};
 use whimbrel_job::reader::{Read, Reader};
-use whimbrel_job::writer::{Writer, text};
+use whimbrel_job::writer::{Writer, number, text};
 
 /// `[data]`.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +38,8 @@ pub struct Data {
     pub prepare: Prepare,
     /// Which rows are kept out of the fit.
     pub held_out: HeldOut,
+    /// The share of the clients that are only evaluated.
+    pub unseen: f64,
     /// The seed of splits and generators.
     pub seed: u64,
 }
@@ -55,6 +59,8 @@ pub enum Source {
     Mixture(Mixture),
     /// Rows drawn around a linear predictor.
     Toy(Toy),
+    /// Labels drawn from a mixture of logistic models.
+    SyntheticMixture(LogisticMixtureSpec),
 }
 
 choices! {
@@ -70,6 +76,9 @@ choices! {
          clients differ",
         Toy = "toy": "rows and targets drawn around a linear predictor: the least-squares toy sets \
          of the MCM paper",
+        SyntheticMixture = "synthetic-mixture": "features with labels drawn from a mixture of \
+         logistic models, whose weights each client has for itself: the synthetic set of \
+         personalised models",
     }
 }
 
@@ -110,6 +119,7 @@ pub(crate) static SECTION: Section = Section {
         &held_out::VALIDATION,
         &held_out::TEST,
         &held_out::ROLE,
+        &held_out::UNSEEN,
         &PREPARE,
         &mixture::CLIENTS,
         &mixture::ROWS,
@@ -122,6 +132,10 @@ pub(crate) static SECTION: Section = Section {
         &toy::CORRELATION,
         &toy::NOISE,
         &toy::SPREAD,
+        &synthetic::COMPONENTS,
+        &synthetic::DIMENSION,
+        &synthetic::ALPHA,
+        &synthetic::TEST_SAMPLES,
         &SEED,
     ],
     example: "[data]\nsource = \"csv\"\npath = \"wards.csv\"\nclient = \"ward\"\n\
@@ -147,11 +161,14 @@ impl Data {
             SourceKind::Idx => Idx::read(reader, pooled || served).map(Source::Idx),
             SourceKind::Mixture => Mixture::read(reader).map(Source::Mixture),
             SourceKind::Toy => Toy::read(reader).map(Source::Toy),
+            SourceKind::SyntheticMixture => synthetic::read(reader).map(Source::SyntheticMixture),
         };
-        let held_out = HeldOut::read(reader);
+        let held_out = HeldOut::read(reader, kind.usual_share());
+        let unseen = held_out::read_unseen(reader);
         let data = Self {
             source: source?,
             held_out: held_out?,
+            unseen: unseen?,
             prepare: prepare?.unwrap_or_default(),
             seed: seed?.unwrap_or(job_seed),
         };
@@ -169,6 +186,7 @@ impl Data {
         match &self.source {
             Source::Mixture(mixture) => Some(mixture.clients),
             Source::Toy(toy) => Some(toy.clients),
+            Source::SyntheticMixture(spec) => Some(spec.clients),
             Source::Csv(_) | Source::Npy(_) | Source::Libsvm(_) | Source::Idx(_) => {
                 self.partition()?.clients()
             }
@@ -182,7 +200,7 @@ impl Data {
             Source::Npy(npy) => Some(&npy.partition),
             Source::Libsvm(libsvm) => Some(&libsvm.partition),
             Source::Idx(idx) => Some(&idx.partition),
-            Source::Mixture(_) | Source::Toy(_) => None,
+            Source::Mixture(_) | Source::Toy(_) | Source::SyntheticMixture(_) => None,
         }
     }
 
@@ -198,8 +216,16 @@ impl Data {
     pub fn has_targets(&self) -> bool {
         match &self.source {
             Source::Csv(csv) => csv.target.is_some(),
-            Source::Libsvm(_) | Source::Toy(_) => true,
+            Source::Libsvm(_) | Source::Toy(_) | Source::SyntheticMixture(_) => true,
             Source::Npy(_) | Source::Idx(_) | Source::Mixture(_) => false,
+        }
+    }
+
+    /// Whether a learner has something to predict: targets, or labels of images.
+    pub fn has_labels(&self) -> bool {
+        match &self.source {
+            Source::Idx(idx) => idx.labels.is_some(),
+            _ => self.has_targets(),
         }
     }
 
@@ -220,7 +246,7 @@ impl Data {
             Source::Npy(npy) => (&mut npy.path, &mut npy.partition, None),
             Source::Libsvm(libsvm) => (&mut libsvm.path, &mut libsvm.partition, None),
             Source::Idx(idx) => return idx.paths_mut(),
-            Source::Mixture(_) | Source::Toy(_) => return Vec::new(),
+            Source::Mixture(_) | Source::Toy(_) | Source::SyntheticMixture(_) => return Vec::new(),
         };
         let embedding = match partition {
             Partition::Clusters { embedding, .. } => embedding.as_mut(),
@@ -232,14 +258,7 @@ impl Data {
 
     pub(crate) fn write(&self, out: &mut Writer) {
         out.table(&SECTION);
-        let kind = match &self.source {
-            Source::Csv(_) => SourceKind::Csv,
-            Source::Npy(_) => SourceKind::Npy,
-            Source::Libsvm(_) => SourceKind::Libsvm,
-            Source::Idx(_) => SourceKind::Idx,
-            Source::Mixture(_) => SourceKind::Mixture,
-            Source::Toy(_) => SourceKind::Toy,
-        };
+        let kind = self.source.kind();
         out.put(&SOURCE, text(kind.name()));
         match &self.source {
             Source::Csv(csv) => csv.write(out),
@@ -248,8 +267,12 @@ impl Data {
             Source::Idx(idx) => idx.write(out),
             Source::Mixture(mixture) => mixture.write(out),
             Source::Toy(toy) => toy.write(out),
+            Source::SyntheticMixture(spec) => synthetic::write(spec, out),
         }
-        self.held_out.write(out);
+        self.held_out.write(out, kind.usual_share());
+        if self.unseen > 0.0 {
+            out.put(&held_out::UNSEEN, number(self.unseen));
+        }
         out.put(&SEED, self.seed.to_string());
         let client = matches!(&self.source, Source::Csv(_));
         if let Some(partition) = self.partition() {
@@ -259,7 +282,27 @@ impl Data {
     }
 }
 
+impl SourceKind {
+    /// The share of each client's rows that is for validation, and that for tests, where the job
+    /// does not say.
+    fn usual_share(self) -> f64 {
+        if self == Self::SyntheticMixture { 0.2 } else { 0.0 }
+    }
+}
+
 impl Source {
+    fn kind(&self) -> SourceKind {
+        match self {
+            Self::Csv(_) => SourceKind::Csv,
+            Self::Npy(_) => SourceKind::Npy,
+            Self::Libsvm(_) => SourceKind::Libsvm,
+            Self::Idx(_) => SourceKind::Idx,
+            Self::Mixture(_) => SourceKind::Mixture,
+            Self::Toy(_) => SourceKind::Toy,
+            Self::SyntheticMixture(_) => SourceKind::SyntheticMixture,
+        }
+    }
+
     /// `standardize`, as written in `[data]`.
     fn standardize(&self) -> bool {
         match self {
@@ -267,7 +310,7 @@ impl Source {
             Self::Npy(npy) => npy.standardize,
             Self::Libsvm(libsvm) => libsvm.standardize,
             Self::Idx(idx) => idx.standardize,
-            Self::Mixture(_) | Self::Toy(_) => false,
+            Self::Mixture(_) | Self::Toy(_) | Self::SyntheticMixture(_) => false,
         }
     }
 }

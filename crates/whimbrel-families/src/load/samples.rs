@@ -1,0 +1,94 @@
+//! Samples for learners, and rows made of drawn samples.
+
+use super::{Layout, Loaded, Truth, held_out};
+use crate::failure::{Failure, Result};
+use whimbrel_core::{ClientData, Key, Labelled, Samples};
+use whimbrel_data::{
+    LogisticMixture, LogisticMixtureSpec, hash_samples, labelled, number_classes, samples,
+};
+
+/// Clients' rows for a learner; `classes` are those that targets count.
+pub(super) fn of_rows(
+    clients: Vec<(String, Labelled)>,
+    classes: Option<usize>,
+    hash: String,
+) -> Result<Loaded> {
+    let columns = clients.first().map_or_else(Vec::new, |(_, rows)| rows.columns.clone());
+    let convert = |(name, rows): (String, Labelled)| Ok((name, samples(&rows, classes)?));
+    let clients = clients.into_iter().map(convert).collect::<Result<_>>()?;
+    Ok(Loaded::of_samples(clients, columns, hash))
+}
+
+/// Makes targets the numbers of their classes, from 0, and names the classes; `names` has those that
+/// targets count already, where the file names them.
+pub(crate) fn settle_classes(targets: &mut [f64], names: &[String]) -> Result<Vec<String>> {
+    let found = number_classes(targets)?;
+    let name = |class: f64| names.get(class as usize).cloned().unwrap_or(class.to_string());
+    match &found[..] {
+        [only] => {
+            let what =
+                format!("every target is {}, where classes are to be told apart", name(*only));
+            Err(Failure::config(what))
+        }
+        _ => Ok(found.into_iter().map(name).collect()),
+    }
+}
+
+pub(super) fn from_synthetic(spec: &LogisticMixtureSpec, key: Key) -> Result<Loaded> {
+    let LogisticMixture { clients, tests, truth } = spec.draw(key)?;
+    let columns = (1..=spec.dimension).map(|j| format!("x{j}")).collect();
+    let hash = hash_samples(&clients);
+    let loaded = Loaded::of_samples(clients, columns, hash);
+    let classes = vec!["0".into(), "1".into()];
+    let truth = Some(Truth { law: truth, bayes_accuracy: Vec::new() });
+    Ok(Loaded { classes, truth, drawn_tests: tests, ..loaded })
+}
+
+/// Once rows are set apart: the test samples that were drawn take the place of a share of the
+/// client's own, and the Bayes rule is judged by those that are used.
+pub(super) fn settle_tests(loaded: &mut Loaded) {
+    for ((_, data), test) in loaded.clients.iter_mut().zip(std::mem::take(&mut loaded.drawn_tests))
+    {
+        if let ClientData::Samples(samples) = data {
+            samples.held_out.test = Some(Box::new(test));
+        }
+    }
+    if let Some(truth) = &mut loaded.truth {
+        let tests = loaded.clients.iter().enumerate().map(|(t, (_, data))| match data {
+            ClientData::Samples(Samples { held_out, .. }) => {
+                truth.law.bayes_accuracy(t, held_out.test.as_deref()?)
+            }
+            _ => None,
+        });
+        truth.bayes_accuracy = tests.collect();
+    }
+}
+
+/// Drawn samples in the layout of a model that is no learner.
+pub(super) fn laid_out(mut loaded: Loaded, layout: Layout) -> Result<Loaded> {
+    if matches!(layout, Layout::Samples { .. }) {
+        return Ok(loaded);
+    }
+    for (_, data) in &mut loaded.clients {
+        if let ClientData::Samples(samples) = data {
+            *data = ClientData::Labelled(labelled(samples, &loaded.columns)?);
+        }
+    }
+    Ok(loaded)
+}
+
+/// Clients without training rows are only evaluated.
+pub(super) fn leave_out_empty(loaded: &mut Loaded) {
+    let is_empty =
+        |data: &ClientData| matches!(data, ClientData::Samples(_)) && held_out::rows_of(data) == 0;
+    let empty: Vec<usize> =
+        (0..loaded.clients.len()).filter(|i| is_empty(&loaded.clients[*i].1)).collect();
+    for i in empty {
+        loaded.unseen.resize(loaded.clients.len(), false);
+        loaded.unseen[i] = true;
+        let name = &loaded.clients[i].0;
+        loaded.warnings.push(format!(
+            "client {name:?} has no training rows: it takes part in evaluations only"
+        ));
+    }
+}
