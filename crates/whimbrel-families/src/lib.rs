@@ -12,6 +12,7 @@ pub mod gradient;
 pub mod job;
 pub mod load;
 pub mod offer;
+pub mod personal;
 pub mod plan;
 pub mod registry;
 pub mod table;

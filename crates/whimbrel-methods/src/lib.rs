@@ -11,6 +11,7 @@ pub mod gossip;
 pub mod kmeans;
 pub mod measures;
 pub mod one_shot;
+pub mod personal;
 pub mod prepare;
 pub mod settings;
 pub mod sgd;

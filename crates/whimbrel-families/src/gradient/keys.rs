@@ -48,7 +48,7 @@ pub(super) static NONCONVEX: Key = Key::default(
     "the factor of `sum_j w_j^2 / (1 + w_j^2)`, a bounded penalty that is not convex, in place of \
      the ridge: no minimum is computed, and `gradient_norm2` is reported where `excess_loss` would be",
 );
-pub(super) static INTERCEPT: Key =
+pub(crate) static INTERCEPT: Key =
     Key::default("intercept", "true or false", "true", "whether a constant is added");
 pub(super) static MOMENTUM: Key = Key::default(
     "momentum",

@@ -15,6 +15,7 @@ mod invariants;
 mod non_convex;
 mod oracle;
 mod own_uplinks;
+mod personal;
 mod reductions;
 mod runners;
 mod selection;

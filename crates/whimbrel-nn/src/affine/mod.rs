@@ -133,8 +133,10 @@ impl<L: Loss> Learner for Affine<L> {
         L::check(&samples.targets, self.outputs)
     }
 
-    fn start(&self, _key: Key) -> Vec<f32> {
-        vec![0.0; self.parameters()]
+    /// Uniform within `1/sqrt(features)` of zero, so that the components of a mixture differ.
+    fn start(&self, key: Key) -> Vec<f32> {
+        let (bound, mut stream) = (1.0 / (self.features as f64).sqrt(), key.stream());
+        (0..self.parameters()).map(|_| (bound * (2.0 * stream.uniform() - 1.0)) as f32).collect()
     }
 
     fn losses(&self, w: &[f32], batch: Batch<'_>, room: &mut Room, losses: &mut [f32]) {

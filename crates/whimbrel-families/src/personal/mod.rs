@@ -1,0 +1,257 @@
+//! Learners trained on the clients: mixtures of learners, and the methods they are compared with.
+
+pub mod keys;
+
+mod model;
+mod plan;
+mod predict;
+mod results;
+
+use crate::failure::Result;
+use crate::family::{
+    AdaptOptions, Adapted, Ended, Family, Fit, MethodKind, ModelKind, ModelUse, Predicted, Results,
+    RunData, StagePlan, Tables,
+};
+use crate::job::channel::UpRuleKind;
+use crate::job::method::length::{BATCH, EPOCHS, ROUNDS};
+use crate::job::method::step::STEP;
+use crate::job::method::stop::{EVALUATE, STOP};
+use crate::job::method::{ALLOW_DIVERGENCE, CHANNELS, MEMORY_MAX, WEIGHTS};
+use crate::job::participation::PARTICIPATION;
+use crate::job::{Job, MemoryStart, Step, UpRule};
+use crate::load::{Layout, Loaded};
+use crate::plan::{Common, Facts, Files};
+use keys::{
+    ADAPTIVE, ALPHA, COMPONENTS, DECAY, HEAD_EPOCHS, INNER_STEP, INNER_STEPS, LAMBDA, LOCAL_EPOCHS,
+    MINIBATCHES, MU, OPTIMISER, Rule, SAMPLING, SERVER, SERVER_STEP, Training, UNSEEN_WEIGHTS,
+};
+use model::{MODELS, Model};
+use plan::PersonalPlan;
+use serde_json::{Map, Value};
+use std::any::Any;
+use std::path::Path;
+use whimbrel_core::method::Artifact;
+use whimbrel_job::key::{Key, Word};
+use whimbrel_job::reader::{Read, Source};
+use whimbrel_job::writer::Writer;
+use whimbrel_methods::personal::{Sampling, ServerStep};
+use whimbrel_methods::settings::Weights;
+
+/// Learners trained on the clients.
+pub static FAMILY: Personal = Personal;
+
+/// Learners trained on the clients.
+pub struct Personal;
+
+const FEDMIX: &str = "fedmix";
+const FEDAVG: &str = "fedavg";
+const FEDAVG_PLUS: &str = "fedavg+";
+const FEDPROX: &str = "fedprox";
+const LOCAL: &str = "local";
+const PFEDME: &str = "pfedme";
+const APFL: &str = "apfl";
+const FEDREP: &str = "fedrep";
+const DITTO: &str = "ditto";
+const SCAFFOLD: &str = "scaffold";
+const FEDOPT: &str = "fedopt";
+
+/// The keys of every method here, then the method's own.
+macro_rules! keys {
+    ($($own:expr),*) => {
+        &[
+            &CHANNELS, &ROUNDS, &EPOCHS, &BATCH, &LOCAL_EPOCHS, &MINIBATCHES, &STEP, &DECAY,
+            &OPTIMISER, &PARTICIPATION, &SAMPLING, &SERVER_STEP, &WEIGHTS, &EVALUATE, &STOP,
+            &ALLOW_DIVERGENCE, &MEMORY_MAX, $($own),*
+        ]
+    };
+}
+
+static METHODS: [MethodKind; 11] = [
+    method(
+        FEDMIX,
+        "a mixture of learners with each client's own weights (FedEM of Marfoq et al. 2021)",
+        keys![&COMPONENTS, &UNSEEN_WEIGHTS],
+    ),
+    method(FEDAVG, "one model, trained locally and averaged", keys![]),
+    method(FEDAVG_PLUS, "fedavg, with one more local training before a client predicts", keys![]),
+    method(FEDPROX, "fedavg with a pull towards the received model", keys![&MU]),
+    method(LOCAL, "a model for each client, and nothing shared", keys![]),
+    method(
+        PFEDME,
+        "models of the clients' own around a shared one, by Moreau envelopes",
+        keys![&LAMBDA, &INNER_STEPS, &INNER_STEP],
+    ),
+    method(
+        APFL,
+        "interpolations of each client's model and the shared one",
+        keys![&ALPHA, &ADAPTIVE],
+    ),
+    method(FEDREP, "shared layers and a head of each client's own", keys![&HEAD_EPOCHS]),
+    method(DITTO, "fedavg, and a model of each client's own near it", keys![&LAMBDA]),
+    method(SCAFFOLD, "fedavg with control variates against client drift", keys![]),
+    method(FEDOPT, "fedavg with an adaptive optimiser on the server", keys![&SERVER]),
+];
+
+const fn method(
+    name: &'static str,
+    doc: &'static str,
+    keys: &'static [&'static Key],
+) -> MethodKind {
+    MethodKind {
+        word: Word { name, doc },
+        algorithm: name,
+        preset: None,
+        keys,
+        names_presets: false,
+        pooled: false,
+        auto_batch: false,
+        up_rule: UpRuleKind::Plain,
+        weights: Weights::Samples,
+    }
+}
+
+impl Family for Personal {
+    fn name(&self) -> &'static str {
+        "personal"
+    }
+
+    fn models(&self) -> &'static [ModelKind] {
+        &MODELS
+    }
+
+    fn methods(&self) -> &'static [MethodKind] {
+        &METHODS
+    }
+
+    fn read(&self, tables: &Tables<'_>) -> Read<Box<dyn Fit>> {
+        let method = tables.method_kind.word.name;
+        let model = Model::read(tables.model_kind, tables.model);
+        let usual = if method == SCAFFOLD { Sampling::Unbiased } else { Sampling::KeepOld };
+        let training = Training::read(tables.method, usual);
+        let rule = Rule::read(method, tables.method);
+        let server = keys::read_server(method, tables.method);
+        Ok(Box::new(PersonalFit {
+            method,
+            model: model?,
+            training: training?,
+            rule: rule?,
+            server: server?,
+        }))
+    }
+}
+
+/// What a job asks: a learner, and how it is trained.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PersonalFit {
+    method: &'static str,
+    /// The learner.
+    pub model: Model,
+    /// Local training.
+    pub training: Training,
+    /// What the method does with it.
+    pub rule: Rule,
+    /// How the server moves.
+    pub server: ServerStep,
+}
+
+impl Fit for PersonalFit {
+    fn describe(&self) -> String {
+        match &self.rule {
+            Rule::FedMix(fedmix) => {
+                format!("{}, {} components", self.model.describe(), fedmix.components)
+            }
+            _ => self.model.describe(),
+        }
+    }
+
+    fn write_model(&self, out: &mut Writer) {
+        self.model.write(out);
+    }
+
+    fn write_method(&self, out: &mut Writer) {
+        self.training.write(out);
+        self.rule.write(out, self.method);
+        keys::write_server(&self.server, out);
+    }
+
+    fn check(&self, job: &Job, source: &Source<'_>) {
+        if let Step::Theory | Step::OverL(_) | Step::OverLRoot | Step::Decreasing { .. } =
+            job.method.step
+        {
+            source.report_at(
+                &["method", "step"],
+                format!("the local step of {} is a number", self.method),
+                "write a number, and milestones in `decay`",
+            );
+        }
+        if job.method.stop.field_norm2.is_some() || job.method.stop.excess_loss.is_some() {
+            source.report_at(
+                &["method", "stop"],
+                "local training has neither a field nor a known minimum",
+                "stop with `patience`, or at a number of rounds",
+            );
+        }
+        if let UpRule::Memory { start: MemoryStart::File(_), .. } = &job.uplink.rule {
+            source.report_at(
+                &["uplink", "start"],
+                "the memories of local training start at the first change or at zero, not in a file",
+                "write start = \"oracle\" or \"zero\"",
+            );
+        }
+        let plain = job.uplink.rule == UpRule::Plain;
+        if self.training.sampling == Sampling::Renormalise && !plain {
+            source.report_at(
+                &["method", "sampling"],
+                "a mean over the sampled clients is for plain uplinks: memories and error feedback \
+                 count on those who are not sampled",
+                "write sampling = \"keep-old\" or \"unbiased\"",
+            );
+        }
+        let compresses = !job.uplink.codec.is_exact() || !job.downlink.codec.is_exact();
+        if self.rule == Rule::Local && compresses {
+            source.report_at(
+                &["method", "kind"],
+                "local shares nothing that could be compressed",
+                "take the codecs out",
+            );
+        }
+    }
+
+    fn layout(&self) -> Layout {
+        Layout::Samples { classes: self.model.classifies() }
+    }
+
+    fn plan(
+        &self,
+        common: &Common,
+        facts: &Facts,
+        rows: Option<&Loaded>,
+        _: Files<'_>,
+    ) -> Result<Box<dyn StagePlan>> {
+        Ok(Box::new(PersonalPlan::new(common, self, facts, rows)?))
+    }
+
+    fn model_keys(&self, _: &RunData, _: &Artifact) -> Map<String, Value> {
+        self.model.keys()
+    }
+
+    fn remember(&self, loaded: &Loaded) -> Option<Box<dyn Any + Send + Sync>> {
+        results::remember(loaded)
+    }
+
+    fn results(&self, ended: &Ended<'_>) -> Result<Results> {
+        results::results(self, ended)
+    }
+
+    fn spread_over_seeds(&self) -> &'static [&'static str] {
+        &["bayes_accuracy", "bayes_accuracy_unseen"]
+    }
+
+    fn predict(&self, model: &ModelUse<'_>, file: &Path) -> Result<Predicted> {
+        predict::predict(self, model, file)
+    }
+
+    fn adapt(&self, run: &ModelUse<'_>, options: &AdaptOptions<'_>) -> Result<Adapted> {
+        predict::adapt(self, run, options)
+    }
+}

@@ -1,0 +1,196 @@
+//! A learner and the method that trains it, over a job's channels.
+
+use super::PersonalFit;
+use super::keys::Rule;
+use crate::failure::Result;
+use crate::family::StagePlan;
+use crate::job::{Batch as BatchKey, MemoryStart, Step, UpRule as UpKey};
+use crate::load::Loaded;
+use crate::plan::{Common, Facts, channels};
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use whimbrel_codec::channel::{Downlink, Uplink, gradient_alpha};
+use whimbrel_core::method::Artifact;
+use whimbrel_core::{Erased, Error};
+use whimbrel_engine::Stage;
+use whimbrel_methods::federated::{BindRows, FirstMemories, Terms};
+use whimbrel_methods::personal::{
+    Local, LocalRule, Personal, PersonalMethod, Rates, Scaffold, Solver,
+};
+use whimbrel_methods::settings::Budget;
+use whimbrel_nn::Learner;
+
+/// The local step where the job does not say.
+const STEP: f64 = 0.1;
+
+pub(super) struct PersonalPlan {
+    asked: PersonalFit,
+    learner: Arc<dyn Learner>,
+    rule: Arc<dyn LocalRule>,
+    uplinks: Vec<Uplink>,
+    own_uplinks: BTreeMap<u32, u8>,
+    downlink: Downlink,
+    memories: FirstMemories,
+    warnings: Vec<String>,
+    notes: Vec<String>,
+}
+
+impl PersonalPlan {
+    pub fn new(
+        common: &Common,
+        asked: &PersonalFit,
+        facts: &Facts,
+        rows: Option<&Loaded>,
+    ) -> Result<Self> {
+        let job = &common.job;
+        let columns = [facts.columns.len()];
+        let shape = rows.and_then(Loaded::shape).unwrap_or(&columns);
+        let learner = asked.model.learner(shape, facts.classes.len())?;
+        let rule = rule(asked, &*learner)?;
+        let blocks = rule.blocks(&whimbrel_methods::personal::Shape::new(&*learner));
+        let d = blocks.iter().sum();
+        let roster = common.roster();
+        let (uplinks, own_uplinks) = channels::uplinks(job, &roster, d, gradient_alpha)?;
+        let downlink = channels::downlink(job, &roster, &blocks, None, gradient_alpha)?;
+        let memories = match &job.uplink.rule {
+            UpKey::Memory { start: MemoryStart::Oracle, .. } => FirstMemories::Oracle,
+            _ => FirstMemories::Zero,
+        };
+        let mut warnings = Vec::new();
+        if let Rule::FedMix(fedmix) = &asked.rule
+            && fedmix.components > common.clients
+        {
+            warnings.push(format!(
+                "{} components for {} clients: at most one per client can be told apart",
+                fedmix.components, common.clients
+            ));
+        }
+        let notes = vec![format!("{} parameters", learner.parameters())];
+        Ok(Self {
+            asked: asked.clone(),
+            learner,
+            rule,
+            uplinks,
+            own_uplinks,
+            downlink,
+            memories,
+            warnings,
+            notes,
+        })
+    }
+
+    fn method(&self, common: &Common) -> PersonalMethod {
+        PersonalMethod {
+            oracle: oracle(&self.asked, common, self.learner.clone(), self.rule.clone()),
+            terms: Terms {
+                budget: common.budget(),
+                weights: common.weights(),
+                memories: self.memories.clone(),
+                uplinks: self.uplinks.clone(),
+                own_uplinks: self.own_uplinks.clone(),
+                downlink: self.downlink.clone(),
+            },
+        }
+    }
+}
+
+fn oracle(
+    asked: &PersonalFit,
+    common: &Common,
+    learner: Arc<dyn Learner>,
+    rule: Arc<dyn LocalRule>,
+) -> Personal {
+    let training = &asked.training;
+    let initial = match common.job.method.step {
+        Step::Constant(rate) => rate,
+        _ => STEP,
+    };
+    let rounds = match common.budget() {
+        Budget::Rounds(rounds) => f64::from(rounds),
+        // An epoch is a pass of everyone.
+        Budget::Epochs(epochs) => epochs / common.participation_mean(),
+    };
+    Personal {
+        learner,
+        rule,
+        solver: solver(asked, common.job.method.batch),
+        rates: Rates {
+            initial,
+            factor: training.factor,
+            at: training.at.iter().map(|share| (share * rounds).round() as u32).collect(),
+        },
+        server: asked.server,
+        sampling: training.sampling,
+        participation: common.participation_mean(),
+    }
+}
+
+/// How a client descends.
+pub(super) fn solver(asked: &PersonalFit, batch: BatchKey) -> Solver {
+    let batch = match batch {
+        BatchKey::Mini { rows, .. } => Some(rows),
+        BatchKey::Full | BatchKey::Auto { .. } => None,
+    };
+    Solver { length: asked.training.length, batch, optimiser: asked.training.optimiser }
+}
+
+/// What the method does on a client.
+pub(super) fn rule(asked: &PersonalFit, learner: &dyn Learner) -> Result<Arc<dyn LocalRule>> {
+    Ok(match asked.rule.clone() {
+        Rule::FedMix(fedmix) => Arc::new(fedmix),
+        Rule::FedAvg(fedavg) => Arc::new(fedavg),
+        Rule::Local => Arc::new(Local),
+        Rule::PFedMe(pfedme) => Arc::new(pfedme),
+        Rule::Apfl(apfl) => Arc::new(apfl),
+        Rule::Ditto(ditto) => Arc::new(ditto),
+        Rule::Scaffold => Arc::new(Scaffold),
+        Rule::FedRep(fedrep) => {
+            let shape = whimbrel_methods::personal::Shape::new(learner);
+            if shape.body_and_head().0.is_empty() {
+                let what = format!("{} has no layers below its head to share", learner.name());
+                let hint = "fedrep is for networks: kind = \"mlp\", \"cnn\" and others";
+                return Err(Error::config(what).hint(hint).into());
+            }
+            Arc::new(fedrep)
+        }
+    })
+}
+
+impl StagePlan for PersonalPlan {
+    fn len(&self, _: &Common) -> usize {
+        1
+    }
+
+    fn build(&self, common: &Common, _: usize, _: &[Artifact]) -> whimbrel_core::Result<Stage> {
+        let method = Arc::new(Erased(self.method(common), BindRows));
+        Ok(common.fit(method, self.rounds(common)))
+    }
+
+    fn uplink(&self) -> &Uplink {
+        &self.uplinks[0]
+    }
+
+    fn downlink(&self) -> &Downlink {
+        &self.downlink
+    }
+
+    fn rounds(&self, common: &Common) -> Option<u32> {
+        match common.budget() {
+            Budget::Rounds(rounds) => Some(rounds),
+            Budget::Epochs(_) => None,
+        }
+    }
+
+    fn warnings(&self, _: &Common) -> Vec<String> {
+        self.warnings.clone()
+    }
+
+    fn notes(&self, _: &Common) -> Vec<String> {
+        self.notes.clone()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

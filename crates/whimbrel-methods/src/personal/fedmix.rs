@@ -1,0 +1,214 @@
+//! `fedmix`: every client's data are a mixture of `M` distributions, with weights of its own
+//! (Algorithms 1 and 2).
+//!
+//! | paper | here | meaning |
+//! |---|---|---|
+//! | `theta_m^k` | `w[m]` | component `m`, shared |
+//! | `pi_t^k` | `own.weights` | the client's mixture weights |
+//! | `q_t^k(z_i = m)` | `q` | responsibility of component `m` for sample `i` |
+//!
+//! Regression: component `m` has a noise variance `s_m^2`, shared as the two means it is the ratio of
+//! (`E q_m (y - f_m)^2` and `E q_m`), so that averages over clients give the M-step of the pooled rows.
+
+use super::rule::difference;
+use super::{LocalRule, Mixture, Own, Shape, Work};
+use whimbrel_core::{Key, Result, math};
+
+/// `fedmix`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FedMix {
+    /// `M`.
+    pub components: usize,
+    /// How a client that took no part in training gets its weights.
+    pub weighing: Weighing,
+}
+
+/// How an unseen client gets its weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weighing {
+    /// One E-step from uniform weights, as in the paper.
+    Once,
+    /// E-steps until the weights stand still.
+    Converged,
+}
+
+/// E-steps of an unseen client at most, and the change of weights at which they end.
+const STEPS_MAX: usize = 500;
+const STANDS_STILL: f64 = 1e-6;
+/// The smallest noise variance, as a share of the start's.
+const VARIANCE_MIN: f64 = 1e-6;
+
+impl LocalRule for FedMix {
+    fn blocks(&self, shape: &Shape<'_>) -> Vec<usize> {
+        let noise = if shape.learner.classifies() { 0 } else { 2 * self.components };
+        let models = shape.tensors.repeat(self.components);
+        models.into_iter().chain((noise > 0).then_some(noise)).collect()
+    }
+
+    fn start(&self, shape: &Shape<'_>, variance: f64, key: Key) -> Vec<f32> {
+        let each = (0..self.components as u64).flat_map(|m| shape.learner.start(key.fold(m)));
+        let mut w: Vec<f32> = each.collect();
+        if !shape.learner.classifies() {
+            let share = 1.0 / self.components as f64;
+            w.extend(vec![(share * variance) as f32; self.components]);
+            w.extend(vec![share as f32; self.components]);
+        }
+        w
+    }
+
+    fn local(&self, work: &mut Work<'_>, w: &[f32], own: &Own) -> Result<(Own, Vec<f32>)> {
+        let len = work.shape().len;
+        let losses = self.losses(work, w);
+        // q_t(z_i = m) ∝ pi_t^m exp(-l(h_m(x_i), y_i))                           (Alg. 1, l. 5)
+        let q = self.responsibilities(&losses, &self.weights(own), w, len);
+        // pi_t^m = (1/n_t) sum_i q_t(z_i = m)                                    (l. 6)
+        let weights = means(&q, self.components);
+        // theta_m: local training on losses weighted by q_t(z_i = m)             (l. 7)
+        let mut trained = w.to_vec();
+        let n = work.samples.len();
+        for (m, model) in trained[..self.components * len].chunks_exact_mut(len).enumerate() {
+            work.train_with(model, Some(&q[m * n..(m + 1) * n]), None, |_| {})?;
+        }
+        if !work.learner.classifies() {
+            let noise = self.noise(&losses, &q);
+            trained[self.components * len..].copy_from_slice(&noise);
+        }
+        Ok((Own { weights, models: Vec::new() }, difference(&trained, w)))
+    }
+
+    fn personal(&self, work: &mut Work<'_>, w: &[f32], own: &Own) -> Result<Mixture> {
+        let len = work.shape().len;
+        let models = w[..self.components * len].chunks_exact(len).map(<[f32]>::to_vec).collect();
+        let weights = match own.is_empty() {
+            false => own.weights.clone(),
+            true => self.adapted(work, w),
+        };
+        Ok(Mixture { weights, models })
+    }
+
+    fn adapts(&self) -> bool {
+        true
+    }
+
+    fn sent(&self) -> &'static str {
+        "each round: by how much local training changed each component (not its mixture weights)"
+    }
+}
+
+impl FedMix {
+    fn weights(&self, own: &Own) -> Vec<f64> {
+        match own.is_empty() {
+            false => own.weights.clone(),
+            true => vec![1.0 / self.components as f64; self.components],
+        }
+    }
+
+    fn losses(&self, work: &mut Work<'_>, w: &[f32]) -> Vec<f32> {
+        let len = work.shape().len;
+        let models: Vec<&[f32]> = w[..self.components * len].chunks_exact(len).collect();
+        work.losses_of_all(&models)
+    }
+
+    /// The weights of a client that took no part in training.
+    fn adapted(&self, work: &mut Work<'_>, w: &[f32]) -> Vec<f64> {
+        let mut weights = self.weights(&Own::default());
+        if work.samples.is_empty() {
+            return weights;
+        }
+        let (losses, len) = (self.losses(work, w), work.shape().len);
+        for _ in 0..STEPS_MAX {
+            let next = means(&self.responsibilities(&losses, &weights, w, len), self.components);
+            let moved = next.iter().zip(&weights).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+            weights = next;
+            if self.weighing == Weighing::Once || moved < STANDS_STILL {
+                break;
+            }
+        }
+        weights
+    }
+
+    /// `q`, component after component.
+    fn responsibilities(&self, losses: &[f32], weights: &[f64], w: &[f32], len: usize) -> Vec<f32> {
+        let m_count = self.components;
+        let n = losses.len() / m_count;
+        let noise = Noise::read(&w[m_count * len..], m_count);
+        let mut q = vec![0.0f32; losses.len()];
+        let mut room = vec![0.0f64; BLOCK * m_count];
+        for from in (0..n).step_by(BLOCK) {
+            let block = BLOCK.min(n - from);
+            let scores = &mut room[..block * m_count];
+            for m in 0..m_count {
+                let (scale, shift) = noise.scale_and_shift(m);
+                let prior = math::ln(weights[m]) - shift;
+                let of_m = &losses[m * n + from..][..block];
+                let scores = &mut scores[m * block..(m + 1) * block];
+                scores.iter_mut().zip(of_m).for_each(|(s, l)| *s = prior - scale * f64::from(*l));
+            }
+            softmax(scores, block);
+            for m in 0..m_count {
+                let q = &mut q[m * n + from..][..block];
+                q.iter_mut().zip(&scores[m * block..]).for_each(|(q, s)| *q = *s as f32);
+            }
+        }
+        q
+    }
+
+    /// `E q_m (y - f_m)^2` for each component, then `E q_m`.
+    fn noise(&self, losses: &[f32], q: &[f32]) -> Vec<f32> {
+        let n = losses.len() / self.components;
+        let mean = |m: usize, of: &dyn Fn(usize) -> f64| {
+            (m * n..(m + 1) * n).map(of).sum::<f64>() / n as f64
+        };
+        let squares = |i: usize| 2.0 * f64::from(q[i]) * f64::from(losses[i]);
+        let shares = |i: usize| f64::from(q[i]);
+        let squares = (0..self.components).map(|m| mean(m, &squares) as f32);
+        squares.chain((0..self.components).map(|m| mean(m, &shares) as f32)).collect()
+    }
+}
+
+/// Samples whose scores are computed together: they stay in the first-level cache.
+const BLOCK: usize = 256;
+
+/// The components' noise variances; none for classes.
+struct Noise(Vec<f64>);
+
+impl Noise {
+    fn read(sums: &[f32], components: usize) -> Self {
+        if sums.len() < 2 * components {
+            return Self(Vec::new());
+        }
+        let total: f64 = sums[..components].iter().map(|x| f64::from(*x).max(0.0)).sum();
+        let floor = (VARIANCE_MIN * total).max(f64::from(f32::MIN_POSITIVE));
+        let of = |m: usize| {
+            let (squares, share) = (f64::from(sums[m]), f64::from(sums[components + m]));
+            (squares.max(0.0) / share.max(VARIANCE_MIN)).max(floor)
+        };
+        Self((0..components).map(of).collect())
+    }
+
+    /// `-ln p(y | x) = scale loss + shift` up to a constant.
+    fn scale_and_shift(&self, m: usize) -> (f64, f64) {
+        self.0.get(m).map_or((1.0, 0.0), |s2| (1.0 / s2, 0.5 * math::ln(*s2)))
+    }
+}
+
+/// Scores of a block, component after component, into probabilities over components.
+fn softmax(scores: &mut [f64], block: usize) {
+    let components = scores.len() / block;
+    for i in 0..block {
+        let top = (0..components).map(|m| scores[m * block + i]).fold(f64::MIN, f64::max);
+        (0..components).for_each(|m| scores[m * block + i] -= top);
+    }
+    math::exp_slice(scores);
+    for i in 0..block {
+        let sum: f64 = (0..components).map(|m| scores[m * block + i]).sum();
+        (0..components).for_each(|m| scores[m * block + i] /= sum);
+    }
+}
+
+/// The mean of each component's responsibilities.
+fn means(q: &[f32], components: usize) -> Vec<f64> {
+    let n = q.len() / components;
+    let mean = |q: &[f32]| q.iter().map(|q| f64::from(*q)).sum::<f64>() / n as f64;
+    q.chunks_exact(n).map(mean).collect()
+}

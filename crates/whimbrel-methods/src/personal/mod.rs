@@ -1,0 +1,262 @@
+//! Methods over local training: mixtures of learners and what they are compared with.
+//!
+//! Reference: Marfoq, Neglia, Bellet, Kameni, Vidal, *Federated multi-task learning under a mixture
+//! of distributions*, NeurIPS 2021, Algorithms 1 to 3. Federated surrogate optimisation (Algorithm 3)
+//! is what all of them share: a client minimises a *partial first-order surrogate* of its loss, exactly
+//! in what is its own (`v`: mixture weights, a personal model, a head) and by gradient steps in what is
+//! shared (`u`); the server averages `u`. A method is a [`LocalRule`]: one file each.
+//!
+//! | paper | here | meaning |
+//! |---|---|---|
+//! | `u^k` | `w` | what is shared: all components, one after the other |
+//! | `v_t^k` | [`Own`] | what stays on the client |
+//! | `g_t^k(u, v)` | [`LocalRule::local`] | the surrogate and its local solver |
+//! | `omega_t = n_t/n` | weights | `weights = "samples"` |
+//! | `eta_k` | [`Rates`] | the local step |
+//!
+//! The oracle's value is the local *change* `u_t - u`, so that every channel carries it.
+//!
+//! Reduces to
+//! - `fedavg`: `fedmix` with one component, bit for bit; `fedprox` with `mu = 0`, bit for bit.
+//!
+//! Departures from the paper: its Algorithm 2 prints sums over a batch where the gradient is the
+//! mean; clients that are not sampled count with the old model by default (the authors' statement).
+
+mod apfl;
+mod ditto;
+mod evaluate;
+mod fedavg;
+mod fedmix;
+mod fedrep;
+mod local;
+mod mixture;
+mod pfedme;
+mod rule;
+mod scaffold;
+mod server;
+mod work;
+
+pub use apfl::Apfl;
+pub use ditto::Ditto;
+pub use fedavg::FedAvg;
+pub use fedmix::{FedMix, Weighing};
+pub use fedrep::FedRep;
+pub use local::Local;
+pub use mixture::Mixture;
+pub use pfedme::PFedMe;
+pub use rule::{LocalRule, Own, Shape};
+pub use scaffold::Scaffold;
+pub use server::{Adaptive, Sampling, ServerState, ServerStep};
+pub use work::{Length, Rates, Solver, Work};
+
+use crate::federated::{
+    Context, ExchangeKind, Federated, Member, Oracle, Received, Terms, aggregate,
+};
+use crate::settings::check_sums;
+use std::borrow::Cow;
+use std::sync::Arc;
+use whimbrel_codec::Scalar;
+use whimbrel_core::method::{Artifact, Disclosure};
+use whimbrel_core::{ClientData, Error, Key, Result, Samples, Targets, wire};
+use whimbrel_nn::Learner;
+
+/// Local training over channels: a whole method.
+pub type PersonalMethod = Federated<Personal>;
+
+/// Hyper-parameters.
+pub struct Personal {
+    /// What is trained.
+    pub learner: Arc<dyn Learner>,
+    /// What a client does.
+    pub rule: Arc<dyn LocalRule>,
+    /// How it descends.
+    pub solver: Solver,
+    /// Its step in every round.
+    pub rates: Rates,
+    /// How the server moves.
+    pub server: ServerStep,
+    /// What clients that are not sampled count for.
+    pub sampling: Sampling,
+    /// The planned mean probability of taking part.
+    pub participation: f64,
+}
+
+/// The global state.
+#[derive(Clone, Debug)]
+pub struct Global {
+    /// What is shared.
+    pub w: Vec<f32>,
+    /// What the server's step remembers.
+    pub server: ServerState,
+    /// `||w_0||`, the unit in which growth is measured.
+    pub scale: f64,
+}
+
+/// What a client tells at enrolment: the sums of its targets and of their squares, where they are
+/// numbers.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    sum: f64,
+    squares: f64,
+}
+
+wire!(Global { w, server, scale });
+wire!(Summary { sum, squares });
+
+impl Personal {
+    fn shape(&self) -> Shape<'_> {
+        Shape::new(&*self.learner)
+    }
+
+    /// The lengths of the tensors that are published.
+    pub fn blocks(&self) -> Vec<usize> {
+        self.rule.blocks(&self.shape())
+    }
+
+    /// The whole method over these channels.
+    pub fn over(self, terms: Terms) -> PersonalMethod {
+        Federated { oracle: self, terms }
+    }
+
+    /// A client at work.
+    fn work<'a>(&'a self, samples: &'a Samples, rate: f64, key: Key) -> Work<'a> {
+        Work::new(&*self.learner, &self.solver, samples, rate, key)
+    }
+}
+
+impl Oracle for Personal {
+    type Number = f32;
+    type Data = Samples;
+    type Own = Own;
+    type Global = Global;
+    type Summary = Summary;
+    type Record = ();
+    /// The local step.
+    type Note = f64;
+    type Private = ();
+
+    fn bind(&self, data: &ClientData) -> Result<Samples> {
+        let ClientData::Samples(samples) = data else {
+            return Err(Error::data("the rows carry no targets; a learner needs one per row"));
+        };
+        self.learner.check(samples)?;
+        let (inputs, targets) = (samples.inputs.clone(), samples.targets.clone());
+        Samples::new(samples.shape.clone(), inputs, targets)
+    }
+
+    fn rows(&self, data: &Samples) -> u64 {
+        data.len() as u64
+    }
+
+    fn enroll(&self, data: &Samples, key: Key) -> Result<(Own, Summary)> {
+        let summary = match &data.targets {
+            Targets::Classes { .. } => Summary::default(),
+            Targets::Values(values) => Summary {
+                sum: values.iter().map(|y| f64::from(*y)).sum(),
+                squares: values.iter().map(|y| f64::from(*y) * f64::from(*y)).sum(),
+            },
+        };
+        Ok((self.rule.enroll(&self.shape(), key), summary))
+    }
+
+    fn start(
+        &self,
+        roster: &mut dyn Iterator<Item = Result<Member<Summary>>>,
+        _: &Terms,
+        key: Key,
+    ) -> Result<Global> {
+        let (mut rows, mut sum, mut squares) = (0.0, 0.0, 0.0);
+        for member in roster {
+            let member = member?;
+            check_sums(member.id, &[member.summary.sum, member.summary.squares])?;
+            rows += member.rows as f64;
+            sum += member.summary.sum;
+            squares += member.summary.squares;
+        }
+        if rows == 0.0 {
+            return Err(Error::data("there is no client to start with"));
+        }
+        let mean = sum / rows;
+        let variance = (squares / rows - mean * mean).max(0.0);
+        let w = self.rule.start(&self.shape(), variance, key);
+        let scale = 1.0 + f32::norm2_squared(&w).sqrt();
+        Ok(Global { server: self.server.state(w.len()), w, scale })
+    }
+
+    fn published<'a>(&self, global: &'a Global) -> Cow<'a, [f32]> {
+        (&global.w).into()
+    }
+
+    fn note(&self, _: &Global, context: &Context) -> Option<f64> {
+        Some(self.rates.at(context.k))
+    }
+
+    fn private(&self, _: &Global, (): &(), _: &Context) -> ((), ()) {
+        ((), ())
+    }
+
+    fn local(
+        &self,
+        received: Received<'_, Self>,
+        own: &Own,
+        data: &Samples,
+        key: Key,
+    ) -> Result<(Own, Vec<f32>)> {
+        let rate = *received.note.ok_or_else(|| Error::peer("a message names no local step"))?;
+        self.rule.local(&mut self.work(data, rate, key), &received.state, own)
+    }
+
+    fn rows_used(&self, rows: u64, (): &(), _: ExchangeKind) -> u64 {
+        self.solver.rows_used(rows)
+    }
+
+    fn step(&self, global: &mut Global, mut field: Vec<f64>, context: &Context) -> Result<()> {
+        self.sampling.scale(&mut field, self.participation, context);
+        self.server.apply(global, &field, self.participation);
+        Ok(())
+    }
+
+    fn after_publish(&self, global: &mut Global, published: Vec<f32>, _: &Context) -> Result<()> {
+        global.w = published;
+        Ok(())
+    }
+
+    fn magnitude(&self, global: &Global, local2: f64) -> f64 {
+        1.0 + f32::norm2_squared(&global.w).max(local2).sqrt() / global.scale
+    }
+
+    fn client_artifact(&self, own: &Own) -> Option<Artifact> {
+        let artifact = Artifact::new(self.learner.name());
+        let artifact = match own.weights.is_empty() {
+            true => artifact,
+            false => artifact.with("weights", &[own.weights.len()], own.weights.clone()),
+        };
+        let models = own.models.iter().enumerate();
+        let artifact = models.fold(artifact, |artifact, (m, model)| {
+            artifact.with_f32(&format!("model.{m}"), &[model.len()], model.clone())
+        });
+        (!own.is_empty()).then_some(artifact)
+    }
+
+    fn artifact(&self, global: &Global) -> Result<Artifact> {
+        let artifact = Artifact::new(self.learner.name());
+        Ok(artifact.with_f32("parameters", &[global.w.len()], global.w.clone()))
+    }
+
+    fn disclosures(&self, terms: &Terms) -> Vec<Disclosure> {
+        let whole = 4 * self.blocks().iter().sum::<usize>() + 32;
+        let targets = match self.learner.classifies() {
+            true => "the number of samples",
+            false => "the number of samples, the sum of its targets and of their squares",
+        };
+        let mut all = vec![
+            aggregate("summary", targets, 32),
+            aggregate("up", self.rule.sent(), 2 * whole),
+            evaluate::disclosure(),
+        ];
+        if terms.opens() {
+            all.push(aggregate("up", "once: its first change, exactly", whole));
+        }
+        all
+    }
+}

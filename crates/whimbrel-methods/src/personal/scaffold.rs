@@ -1,0 +1,70 @@
+//! `scaffold` (Karimireddy et al., *SCAFFOLD: stochastic controlled averaging for federated learning*,
+//! ICML 2020, Algorithm 1, option II): control variates take the drift out of local steps.
+//!
+//! | paper | here | meaning |
+//! |---|---|---|
+//! | `x`, `c` | `w = [x, c]` | the shared model and control variate |
+//! | `c_i` | `own.models[0]` | the client's control variate |
+//! | `y_i` | `y` | its trained copy |
+
+use super::rule::difference;
+use super::{LocalRule, Mixture, Own, Shape, Work};
+use whimbrel_core::{Key, Result};
+use whimbrel_nn::Role;
+
+/// `scaffold`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scaffold;
+
+impl LocalRule for Scaffold {
+    fn blocks(&self, shape: &Shape<'_>) -> Vec<usize> {
+        shape.tensors.repeat(2)
+    }
+
+    fn start(&self, shape: &Shape<'_>, _: f64, key: Key) -> Vec<f32> {
+        let mut w = shape.start(key);
+        w.resize(2 * shape.len, 0.0);
+        w
+    }
+
+    fn local(&self, work: &mut Work<'_>, w: &[f32], own: &Own) -> Result<(Own, Vec<f32>)> {
+        let len = work.shape().len;
+        let (x, c) = w.split_at(len);
+        let c_i = own.models.first().cloned().unwrap_or_else(|| vec![0.0; len]);
+        // y -= eta (g(y) - c_i + c)
+        let mut y = x.to_vec();
+        let steps = work.train_with(&mut y, None, None, |gradient| {
+            let controls = c.iter().zip(&c_i);
+            gradient.iter_mut().zip(controls).for_each(|(g, (c, c_i))| *g += c - c_i);
+        })?;
+        // c_i^+ = c_i - c + (x - y)/(K eta)
+        let scale = 1.0 / (f64::from(steps.max(1)) * work.rate) as f32;
+        let moved = x.iter().zip(&y).map(|(x, y)| scale * (x - y));
+        let mut next: Vec<f32> =
+            c_i.iter().zip(c).zip(moved).map(|((c_i, c), m)| c_i - c + m).collect();
+        // Running statistics have no gradient to control.
+        let mut at = 0;
+        for tensor in work.learner.tensors() {
+            if tensor.role == Role::Statistic {
+                next[at..at + tensor.len()].fill(0.0);
+            }
+            at += tensor.len();
+        }
+        let mut change = difference(&y, x);
+        change.extend(difference(&next, &c_i));
+        Ok((Own { weights: Vec::new(), models: vec![next] }, change))
+    }
+
+    fn personal(&self, work: &mut Work<'_>, w: &[f32], _: &Own) -> Result<Mixture> {
+        Ok(Mixture::single(w[..work.shape().len].to_vec()))
+    }
+
+    fn adapts(&self) -> bool {
+        false
+    }
+
+    fn sent(&self) -> &'static str {
+        "each round: by how much local training changed the shared parameters, and by how much its \
+         control variate changed"
+    }
+}

@@ -1,0 +1,123 @@
+//! How the server moves: along the clients' mean change, or by an adaptive step on it.
+
+use super::Global;
+use crate::federated::Context;
+use whimbrel_core::wire;
+
+/// What clients that are not sampled count for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sampling {
+    /// With the old model: the server's step is the probability of taking part.
+    KeepOld,
+    /// Not at all: the mean is over the cohort.
+    Renormalise,
+    /// Each sampled client counts for the others: the server's step is one.
+    Unbiased,
+}
+
+impl Sampling {
+    /// From the unbiased estimate of the mean change over all clients.
+    pub(super) fn scale(self, field: &mut [f64], participation: f64, context: &Context) {
+        let factor = match self {
+            Self::Unbiased => return,
+            Self::KeepOld => participation,
+            // The estimate is sum_A n_i change_i / (p N).
+            Self::Renormalise if context.cohort > 0.0 => {
+                participation * context.total / context.cohort
+            }
+            Self::Renormalise => return,
+        };
+        if factor != 1.0 {
+            field.iter_mut().for_each(|x| *x *= factor);
+        }
+    }
+}
+
+/// The server's step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ServerStep {
+    /// `w += step change`.
+    Plain {
+        /// One for averaging; `beta` of `pfedme`.
+        step: f64,
+    },
+    /// The same with two halves, model and control variate: the latter moves by the share of clients
+    /// that took part (`scaffold`).
+    Scaffold {
+        /// The step of the model.
+        step: f64,
+    },
+    /// `fedopt` (Reddi et al. 2021, Algorithm 2): the change as a gradient of an adaptive optimiser.
+    Adaptive {
+        /// Which second moment.
+        rule: Adaptive,
+        /// The step.
+        step: f64,
+        /// `beta_1`.
+        first: f64,
+        /// `beta_2`.
+        second: f64,
+        /// `tau`, which keeps steps finite.
+        floor: f64,
+    },
+}
+
+/// How the second moment of `fedopt` moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Adaptive {
+    /// Adam.
+    Adam,
+    /// Yogi.
+    Yogi,
+    /// Adagrad.
+    Adagrad,
+}
+
+/// What an adaptive step remembers; empty for others.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ServerState {
+    first: Vec<f64>,
+    second: Vec<f64>,
+}
+
+wire!(ServerState { first, second });
+
+impl ServerStep {
+    pub(super) fn state(&self, len: usize) -> ServerState {
+        match self {
+            Self::Plain { .. } | Self::Scaffold { .. } => ServerState::default(),
+            Self::Adaptive { floor, .. } => {
+                ServerState { first: vec![0.0; len], second: vec![floor * floor; len] }
+            }
+        }
+    }
+
+    pub(super) fn apply(&self, global: &mut Global, change: &[f64], participation: f64) {
+        let w = &mut global.w;
+        let add = |w: &mut [f32], change: &[f64], step: f64| {
+            w.iter_mut().zip(change).for_each(|(w, x)| *w = (f64::from(*w) + step * x) as f32);
+        };
+        match *self {
+            Self::Plain { step } => add(w, change, step),
+            Self::Scaffold { step } => {
+                let half = w.len() / 2;
+                add(&mut w[..half], &change[..half], step);
+                // c += (|S|/N) mean over the cohort of the changes of c_i
+                add(&mut w[half..], &change[half..], participation);
+            }
+            Self::Adaptive { rule, step, first, second, floor } => {
+                let ServerState { first: m, second: v } = &mut global.server;
+                for (((w, x), m), v) in w.iter_mut().zip(change).zip(m).zip(v) {
+                    *m = first * *m + (1.0 - first) * x;
+                    let square = x * x;
+                    *v = match rule {
+                        Adaptive::Adagrad => *v + square,
+                        Adaptive::Adam => second * *v + (1.0 - second) * square,
+                        Adaptive::Yogi => *v - (1.0 - second) * square * (*v - square).signum(),
+                    };
+                    *w = (f64::from(*w) + step * *m / (v.sqrt() + floor)) as f32;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Methods over local training: the battery, the same bits in every runner, and what they reduce to.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use whimbrel_codec::channel::{DownRule, Downlink, Memories, UpRule, Uplink};
+use whimbrel_codec::{Codec, Norm};
+use whimbrel_core::{ClientData, DynMethod, Erased, Inputs, Key, Samples, Targets};
+use whimbrel_engine::keys::StageKeys;
+use whimbrel_engine::{Faults, Federation, Participation, Simulator};
+use whimbrel_methods::federated::{BindRows, FirstMemories, Terms};
+use whimbrel_methods::personal::{
+    Adaptive, Apfl, Ditto, FedAvg, FedMix, Length, Local, LocalRule, PFedMe, Personal,
+    PersonalMethod, Rates, Sampling, Scaffold, ServerStep, Shape, Solver, Weighing,
+};
+use whimbrel_methods::settings::{Budget, Weights};
+use whimbrel_nn::{Learner, Linear, Logistic, Optimiser};
+use whimbrel_testkit::method::{MethodUnderTest, laws};
+use whimbrel_testkit::runners::runners_agree;
+
+const FEATURES: usize = 6;
+const PLAIN: ServerStep = ServerStep::Plain { step: 1.0 };
+const FEDAVG: FedAvg = FedAvg { mu: 0.0, fine_tune: false };
+
+struct Setup {
+    learner: Arc<dyn Learner>,
+    rule: Arc<dyn LocalRule>,
+    server: ServerStep,
+    sampling: Sampling,
+    participation: f64,
+    codec: Codec,
+    rule_up: UpRule,
+    down: Option<DownRule>,
+    rounds: u32,
+    batch: Option<u32>,
+}
+
+impl Setup {
+    fn of(rule: impl LocalRule) -> Self {
+        Self {
+            learner: Arc::new(Logistic::new(FEATURES, true)),
+            rule: Arc::new(rule),
+            server: PLAIN,
+            sampling: Sampling::KeepOld,
+            participation: 0.5,
+            codec: Codec::Exact,
+            rule_up: UpRule::Plain,
+            down: None,
+            rounds: 6,
+            batch: Some(4),
+        }
+    }
+
+    fn method(&self) -> PersonalMethod {
+        let blocks = self.rule.blocks(&Shape::new(&*self.learner));
+        let d: usize = blocks.iter().sum();
+        let downlink = match &self.down {
+            None => Downlink::exact(d),
+            Some(rule) => Downlink::new(dither(), rule.clone(), d, false).unwrap(),
+        };
+        Personal {
+            learner: self.learner.clone(),
+            rule: self.rule.clone(),
+            solver: Solver {
+                length: Length::Epochs(1),
+                batch: self.batch,
+                optimiser: Optimiser::PLAIN,
+            },
+            rates: Rates { initial: 0.5, factor: 0.5, at: vec![3] },
+            server: self.server,
+            sampling: self.sampling,
+            participation: self.participation,
+        }
+        .over(Terms {
+            uplinks: vec![Uplink::new(self.codec.clone(), self.rule_up.clone(), d).unwrap()],
+            own_uplinks: BTreeMap::new(),
+            downlink,
+            memories: FirstMemories::Zero,
+            weights: Weights::Samples,
+            budget: Budget::Rounds(self.rounds),
+        })
+    }
+
+    fn erased(&self) -> Arc<dyn DynMethod> {
+        Arc::new(Erased(self.method(), BindRows))
+    }
+
+    /// What is shared after all rounds.
+    fn run(&self, data: &[ClientData], participation: Participation) -> Vec<f32> {
+        let method = self.erased();
+        let bound = data.iter().map(|data| method.bind(data).unwrap()).collect();
+        let names = (0..data.len()).map(|i| format!("c{i:02}")).collect();
+        let federation = Arc::new(Federation::new(names, bound));
+        let keys = StageKeys::new(7, 0);
+        let faults = Faults::default();
+        let mut simulator =
+            Simulator::start(method.clone(), federation, keys, participation, faults).unwrap();
+        while simulator.step().unwrap().is_some() {}
+        let artifact = method.artifact(simulator.machine().server()).unwrap();
+        artifact.narrow[0].values.clone()
+    }
+}
+
+fn dither() -> Codec {
+    Codec::dithering(4, Norm::P(2), None).unwrap()
+}
+
+/// Clients of 5 to 40 samples whose labels follow one of two opposite rules.
+fn clients(classes: bool) -> Vec<ClientData> {
+    let mut stream = Key::root(11).stream();
+    let draw = |i: usize| {
+        let n = 5 + 5 * i;
+        let x: Vec<f32> = (0..n * FEATURES).map(|_| stream.normal() as f32).collect();
+        let sign = if i.is_multiple_of(2) { 1.0 } else { -1.0 };
+        let score = |row: &[f32]| sign * (2.0 * row[0] - row[1]);
+        let targets = match classes {
+            true => Targets::Classes {
+                of: x.chunks(FEATURES).map(|row| u16::from(score(row) > 0.0)).collect(),
+                count: 2,
+            },
+            false => Targets::Values(x.chunks(FEATURES).map(score).collect()),
+        };
+        ClientData::Samples(Samples::new(vec![FEATURES], Inputs::Real(x), targets).unwrap())
+    };
+    (0..8).map(draw).collect()
+}
+
+fn mix(components: usize) -> FedMix {
+    FedMix { components, weighing: Weighing::Converged }
+}
+
+fn setups() -> Vec<(&'static str, Setup)> {
+    let memory =
+        |setup: Setup| Setup { codec: dither(), rule_up: UpRule::Memory { alpha: 0.2 }, ..setup };
+    let adaptive =
+        |rule| ServerStep::Adaptive { rule, step: 0.1, first: 0.9, second: 0.99, floor: 1e-3 };
+    let mcm = DownRule::Preserved { alpha: 0.2, memories: Memories::Groups(1) };
+    vec![
+        ("fedmix", Setup::of(mix(3))),
+        ("fedmix over diana", memory(Setup::of(mix(2)))),
+        ("fedmix over mcm", Setup { down: Some(mcm), ..memory(Setup::of(mix(2))) }),
+        ("fedavg", Setup::of(FEDAVG)),
+        ("fedavg, renormalised", Setup { sampling: Sampling::Renormalise, ..Setup::of(FEDAVG) }),
+        ("fedprox", Setup::of(FedAvg { mu: 0.1, fine_tune: false })),
+        ("fedavg+", Setup::of(FedAvg { mu: 0.0, fine_tune: true })),
+        ("local", Setup::of(Local)),
+        ("pfedme", Setup::of(PFedMe { lambda: 2.0, inner_steps: 3, inner_rate: None })),
+        ("apfl", Setup::of(Apfl { alpha: 0.5, adaptive: true })),
+        ("ditto", Setup::of(Ditto { lambda: 0.5 })),
+        (
+            "scaffold",
+            Setup {
+                server: ServerStep::Scaffold { step: 1.0 },
+                sampling: Sampling::Unbiased,
+                ..Setup::of(Scaffold)
+            },
+        ),
+        ("fedadam", Setup { server: adaptive(Adaptive::Adam), ..Setup::of(FEDAVG) }),
+        ("fedyogi", Setup { server: adaptive(Adaptive::Yogi), ..Setup::of(FEDAVG) }),
+    ]
+}
+
+#[test]
+fn every_method_passes_the_battery() {
+    let data = clients(true);
+    for (name, setup) in setups() {
+        laws(&MethodUnderTest { name, method: &*setup.erased(), data: &data, exchanges: 4 });
+    }
+}
+
+#[test]
+fn the_same_bits_in_every_runner() {
+    let data = clients(true);
+    for (name, setup) in setups() {
+        runners_agree(name, Erased(setup.method(), BindRows), &data);
+    }
+}
+
+#[test]
+fn regressions_mix_too() {
+    let linear = Setup { learner: Arc::new(Linear::new(FEATURES, true)), ..Setup::of(mix(2)) };
+    let linear = Setup { rounds: 60, batch: None, ..linear };
+    let data = clients(false);
+    let method = linear.erased();
+    laws(&MethodUnderTest { name: "fedmix, linear", method: &*method, data: &data, exchanges: 4 });
+    // Two opposite rules: both are found, and the noise that is left is small against the targets'.
+    let w = linear.run(&data, Participation::Everyone);
+    let (first, second) = (w[0] / w[FEATURES + 1], w[1] / w[0]);
+    assert!((first + 1.0).abs() < 0.1 && (second + 0.5).abs() < 0.1, "{w:?}");
+}
+
+#[test]
+fn fedmix_with_one_component_is_fedavg() {
+    let data = clients(true);
+    let p = || Participation::Bernoulli(whimbrel_core::Probability::new(0.5).unwrap());
+    let fedavg = Setup::of(FEDAVG).run(&data, p());
+    assert_eq!(Setup::of(mix(1)).run(&data, p()), fedavg);
+}
+
+#[test]
+fn fedprox_without_a_pull_is_fedavg() {
+    let data = clients(true);
+    let fedprox = Setup::of(FedAvg { mu: 0.0, fine_tune: false });
+    let pulled = Setup::of(FedAvg { mu: 1.0, fine_tune: false });
+    let fedavg = Setup::of(FEDAVG).run(&data, Participation::Everyone);
+    assert_eq!(fedprox.run(&data, Participation::Everyone), fedavg);
+    assert_ne!(pulled.run(&data, Participation::Everyone), fedavg);
+}
+
+#[test]
+fn with_everyone_all_rules_of_sampling_are_one() {
+    let data = clients(true);
+    let run = |sampling| {
+        let setup = Setup { sampling, participation: 1.0, ..Setup::of(mix(2)) };
+        setup.run(&data, Participation::Everyone)
+    };
+    assert_eq!(run(Sampling::KeepOld), run(Sampling::Unbiased));
+    assert_eq!(run(Sampling::KeepOld), run(Sampling::Renormalise));
+}
+
+/// Full batches and one step: the server's step is a gradient step on the pooled loss.
+#[test]
+fn one_full_local_step_is_gradient_descent() {
+    let data = clients(true);
+    let setup = Setup { rounds: 1, batch: None, participation: 1.0, ..Setup::of(FEDAVG) };
+    let after = setup.run(&data, Participation::Everyone);
+    let w_0 = Logistic::new(FEATURES, true).start(StageKeys::new(7, 0).start().fold(0));
+    let learner = Logistic::new(FEATURES, true);
+    let (mut expected, mut total) = (vec![0.0f64; w_0.len()], 0.0);
+    for data in &data {
+        let ClientData::Samples(samples) = data else { panic!("samples") };
+        let n = samples.len();
+        let (mut g, mut losses) = (vec![0.0; w_0.len()], vec![0.0; n]);
+        let batch = whimbrel_nn::Batch::all(samples);
+        let room = &mut whimbrel_nn::Room::default();
+        learner.gradient(&w_0, batch, None, Key::root(0), room, &mut g, &mut losses);
+        expected.iter_mut().zip(&g).for_each(|(e, g)| *e += n as f64 * f64::from(*g));
+        total += n as f64;
+    }
+    for ((after, w), g) in after.iter().zip(&w_0).zip(&expected) {
+        let step = f64::from(*w) - 0.5 * g / total;
+        // f32 gradients of up to 40 samples.
+        assert!((f64::from(*after) - step).abs() < 1e-5, "{after} {step}");
+    }
+}
+
+#[test]
+fn mixture_weights_stay_with_the_client() {
+    let method = Setup::of(mix(2)).erased();
+    let sent: Vec<String> = method.disclosures().into_iter().map(|d| d.meaning).collect();
+    assert!(sent.iter().any(|meaning| meaning.contains("not its mixture weights")), "{sent:?}");
+}
