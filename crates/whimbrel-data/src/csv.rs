@@ -2,12 +2,14 @@
 //!
 //! A column holds numbers where most of its present cells are numbers, and text otherwise. The
 //! kinds are guessed from the first rows; where the whole file disagrees it is read once more.
+//! Where semicolons part the cells, a comma in a number is its decimal point.
 
 use crate::dataset::{Categories, Column, Dataset, Kind, MISSING_CODE, Parts, slots};
 use crate::defect::{BadCells, Ragged, Why};
 use crate::number::{Cell, classify, is_missing};
 use crate::record::{Record, Records};
 use crate::source::Source;
+use crate::suspicion::decimal_comma;
 use crate::{Error, Result};
 use std::collections::HashMap;
 use std::path::Path;
@@ -59,6 +61,7 @@ fn read(source: &Source<'_>, name: &str, options: &CsvOptions) -> Result<Dataset
     if kinds != scan.kinds {
         scan = layout.scan(source, name, kinds, usize::MAX)?;
     }
+    scan.marks.refuse_both(name, &scan.kinds, &layout.columns(&scan.kinds))?;
     if scan.rows == 0 {
         return Err(Error::format(name, "there are no rows below the header"));
     }
@@ -145,7 +148,7 @@ impl Layout {
         if self.header == Header::Line {
             records.next()?;
         }
-        let mut scan = Scan::new(self.columns(&kinds));
+        let mut scan = Scan::new(self.columns(&kinds), self.delimiter == b';');
         while scan.rows < rows_max
             && let Some(record) = records.next()?
         {
@@ -215,8 +218,46 @@ struct Tally {
     texts: usize,
 }
 
+/// Where decimals are written with a comma and where with a point, in files that may use either.
+struct Marks {
+    /// Per column the first line of each; empty where a comma is no decimal point.
+    first: Vec<[Option<u64>; 2]>,
+}
+
+impl Marks {
+    /// What a cell says, a comma being a decimal point where the file has it so.
+    fn classify(&mut self, text: &[u8], column: usize, line: u64) -> Cell {
+        let cell = classify(text);
+        let Some([comma, point]) = self.first.get_mut(column) else { return cell };
+        match cell {
+            Cell::Number(_) if point.is_none() && text.contains(&b'.') => *point = Some(line),
+            Cell::Text if let Some(x) = decimal_comma(text) => {
+                comma.get_or_insert(line);
+                return Cell::Number(x);
+            }
+            _ => {}
+        }
+        cell
+    }
+
+    /// One of the two would be read as something else than what was meant.
+    fn refuse_both(&self, name: &str, kinds: &[Kind], columns: &[Column]) -> Result<()> {
+        for ((marks, kind), column) in self.first.iter().zip(kinds).zip(columns) {
+            if let ([Some(comma), Some(point)], Kind::Number) = (marks, kind) {
+                let what = format!(
+                    "column {:?} has decimal commas (line {comma}) and decimal points (line {point})",
+                    column.name
+                );
+                return Err(Error::format(name, what).hint("write all of them in one way"));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// One pass over the rows.
 struct Scan {
+    marks: Marks,
     kinds: Vec<Kind>,
     slots: Vec<usize>,
     number_width: usize,
@@ -232,9 +273,10 @@ struct Scan {
 }
 
 impl Scan {
-    fn new(columns: Vec<Column>) -> Self {
+    fn new(columns: Vec<Column>, decimal_comma: bool) -> Self {
         let text_width = columns.iter().filter(|c| c.kind == Kind::Text).count();
         Self {
+            marks: Marks { first: vec![[None; 2]; if decimal_comma { columns.len() } else { 0 }] },
             slots: slots(&columns),
             number_width: columns.len() - text_width,
             rows: 0,
@@ -269,7 +311,7 @@ impl Scan {
         let mut scratch = std::mem::take(&mut self.scratch);
         for column in 0..self.kinds.len() {
             let text = record.field(column, &mut scratch);
-            let cell = classify(text);
+            let cell = self.marks.classify(text, column, record.line);
             let tally = &mut self.tallies[column];
             match cell {
                 Cell::Number(_) | Cell::NotFinite => tally.numbers += 1,

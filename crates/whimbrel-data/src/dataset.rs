@@ -1,7 +1,7 @@
 //! A table as read: named columns of numbers or text, missing cells allowed.
 
 use crate::defect::{BadCells, Ragged, Why};
-use crate::{ClientRows, Error, Result};
+use crate::{ClientRows, Error, Identifier, Result};
 use whimbrel_core::Table;
 
 /// What a column holds.
@@ -28,7 +28,8 @@ pub struct Column {
 /// Which columns become the columns of a table.
 #[derive(Debug, Clone, Copy)]
 pub enum Features<'a> {
-    /// Every named column of numbers except these (the label, the client).
+    /// Every named column of numbers except these (the label, the client) and
+    /// [identifiers](Dataset::identifier) of rows.
     All {
         /// Columns to leave out.
         except: &'a [&'a str],
@@ -188,8 +189,13 @@ impl Dataset {
             .collect()
     }
 
+    /// Whether it was read from lines of text.
+    pub(crate) fn is_text(&self) -> bool {
+        !self.lines.is_empty()
+    }
+
     /// The line on which a row (counted from 0) starts, for text files.
-    pub(crate) fn line(&self, row: usize) -> Option<u64> {
+    pub fn line(&self, row: usize) -> Option<u64> {
         let after = self.lines.partition_point(|&(first, _)| first <= row);
         let (first, line) = *self.lines.get(after.checked_sub(1)?)?;
         Some(line + (row - first) as u64)
@@ -198,9 +204,13 @@ impl Dataset {
     fn all_features(&self, except: &[&str]) -> Result<Vec<usize>> {
         let left_out: Vec<usize> =
             except.iter().map(|name| self.column(name)).collect::<Result<_>>()?;
-        let chosen: Vec<usize> = (0..self.columns.len())
+        let others: Vec<usize> =
+            (0..self.columns.len()).filter(|i| !left_out.contains(i)).collect();
+        others.iter().try_for_each(|i| self.refuse_decimal_commas(*i))?;
+        let chosen: Vec<usize> = others
+            .into_iter()
             .filter(|i| self.columns[*i].kind == Kind::Number && self.columns[*i].named)
-            .filter(|i| !left_out.contains(i))
+            .filter(|i| self.identifier(*i) != Some(Identifier::OfRows))
             .collect();
         if chosen.is_empty() {
             let what = format!("{} has no column of numbers to learn from", self.name);

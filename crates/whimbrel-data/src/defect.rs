@@ -1,11 +1,14 @@
 //! Cells and rows that cannot be used, and how they are listed.
 
 use crate::dataset::{Dataset, Kind, MISSING_CODE};
+use crate::suspicion::has_decimal_comma;
 use crate::{Error, Result};
 use std::fmt;
 
 /// How many bad rows an error lists; the others are counted.
 pub const LISTED_MAX: usize = 20;
+/// Larger numbers are refused: methods add up squares, and there may be 10^20 of them.
+const MAGNITUDE_MAX: f64 = 1e140;
 /// How many cells of one bad row are named.
 const CELLS_MAX: usize = 3;
 /// How much of a cell's text is shown.
@@ -101,7 +104,7 @@ impl Dataset {
         let mut count = 0;
         for row in 0..self.rows() {
             let cells = ragged.next_if(|r| r.row == row).map(|r| r.cells);
-            if cells.is_none() && columns.iter().all(|&c| self.is_present(row, c)) {
+            if cells.is_none() && columns.iter().all(|&c| self.is_usable(row, c)) {
                 continue;
             }
             count += 1;
@@ -163,10 +166,11 @@ impl Dataset {
         bad.map(|(c, cell)| (Some(self.columns()[c].name.clone()), cell.why.to_string())).collect()
     }
 
-    fn is_present(&self, row: usize, column: usize) -> bool {
+    fn is_usable(&self, row: usize, column: usize) -> bool {
         let slot = self.slots[column];
         match self.columns()[column].kind {
-            Kind::Number => !self.numbers[row * self.number_width + slot].is_nan(),
+            // False for a missing number, which is not a number.
+            Kind::Number => self.numbers[row * self.number_width + slot].abs() <= MAGNITUDE_MAX,
             Kind::Text => self.texts[slot].codes[row] != MISSING_CODE,
         }
     }
@@ -179,10 +183,13 @@ impl Dataset {
     fn cell_reasons(&self, row: usize, columns: &[usize]) -> Vec<(Option<String>, String)> {
         columns
             .iter()
-            .filter(|&&c| !self.is_present(row, c))
+            .filter(|&&c| !self.is_usable(row, c))
             .map(|&c| {
                 let why = self.bad_cell(row, c).map(|cell| cell.why.to_string());
-                let reason = why.unwrap_or_else(|| "the value is missing".into());
+                let reason = why.unwrap_or_else(|| match self.number(row, c) {
+                    Some(x) => format!("{x:e} is too large: squares are summed"),
+                    None => "the value is missing".into(),
+                });
                 (Some(self.columns()[c].name.clone()), reason)
             })
             .collect()
@@ -196,6 +203,10 @@ impl Dataset {
     }
 
     fn mending_hint(&self, listed: &[BadRow], columns: &[usize]) -> String {
+        let is_too_large = |(_, reason): &(Option<String>, String)| reason.contains("too large");
+        if listed.iter().any(|row| row.reasons.iter().any(is_too_large)) {
+            return format!("rescale the column: numbers must lie within {MAGNITUDE_MAX:e}");
+        }
         let firsts: Vec<_> =
             columns.iter().flat_map(|&c| &self.bad[c].first).map(|cell| &cell.why).collect();
         let decimal_comma = |why: &&Why| matches!(why, Why::NotANumber(t) if has_decimal_comma(t));
@@ -206,6 +217,10 @@ impl Dataset {
                 .into()
         } else if firsts.iter().any(decimal_comma) {
             "write decimals with a point, as in 1.5".into()
+        } else if firsts.iter().any(|why| **why == Why::NotUtf8) {
+            "save the file as UTF-8; it seems to be Latin-1 or Windows-1252".into()
+        } else if !self.is_text() {
+            "fill these values, or remove these rows".into()
         } else if firsts.is_empty() {
             "fill these cells, remove these rows, or name the columns to use in `columns`".into()
         } else {
@@ -223,9 +238,4 @@ fn shown(text: &str) -> String {
         out.push('…');
     }
     out
-}
-
-fn has_decimal_comma(text: &str) -> bool {
-    text.matches(',').count() == 1
-        && crate::parse_number(text.replacen(',', ".", 1).as_bytes()).is_some()
 }

@@ -45,6 +45,7 @@ mod samples;
 mod source;
 mod split;
 mod standardize;
+mod suspicion;
 
 pub use cells::{
     CellLayout, CellOptions, CellTable, CellsOf, Entries, TableGuess, guess_table, hold_out,
@@ -64,12 +65,12 @@ pub use idx::{
 pub use inspect::{ClientSizes, ColumnSummary, Inspection, SizeBin, inspect};
 pub use labelled::{dense_rows, labelled_clients, take_rows, two_classes};
 pub use least_squares::{LeastSquares, LeastSquaresSpec};
-pub use libsvm::{FirstIndex, LibsvmOptions, read_libsvm, read_libsvm_bytes};
+pub use libsvm::{FirstIndex, LibsvmOptions, is_libsvm, read_libsvm, read_libsvm_bytes};
 pub use logistic_mixture::{LogisticMixture, LogisticMixtureSpec, LogisticTruth};
 pub use mixture::{
     Covariance, Heterogeneity, Mixture, MixtureRows, MixtureSpec, RandomMixture, Sizes,
 };
-pub use npy::{read_npy, read_npy_bytes};
+pub use npy::{is_npy, read_npy, read_npy_bytes};
 pub use number::parse_number;
 pub use parts::Parts;
 pub use samples::{labelled, number_classes, samples};
@@ -77,3 +78,4 @@ pub use split::{
     ClientRows, by_client, by_column, by_feature, dirichlet, dirichlet_rows, iid, iid_rows,
 };
 pub use standardize::{Standardization, standardize, standardize_table};
+pub use suspicion::Identifier;

@@ -46,6 +46,30 @@ pub fn read_libsvm_bytes(name: &str, bytes: &[u8], options: &LibsvmOptions) -> R
     read(name, Source::Bytes(bytes), options)
 }
 
+/// Whether the first row of a text file has LIBSVM's form: a number, then `index:value` and nothing
+/// else.
+pub fn is_libsvm(path: impl AsRef<Path>) -> bool {
+    let path = path.as_ref();
+    let mut head = vec![0; BUFFER_BYTES];
+    let opened = Source::File(path).open(&path.display().to_string());
+    let Ok(length) = opened.and_then(|mut file| {
+        read_full(&mut file, &mut head).map_err(|e| Error::storage(&path.display().to_string(), &e))
+    }) else {
+        return false;
+    };
+    let lines = head[..length].split(|b| *b == b'\n');
+    let rows = lines.map(|line| line.split(|b| *b == b'#').next().unwrap_or_default());
+    let Some(row) = rows.map(<[u8]>::trim_ascii).find(|row| !row.is_empty()) else { return false };
+    let mut words = row.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    let target = words.next().is_some_and(|word| parse_number(word).is_some());
+    let is_pair = |word: &[u8]| {
+        let colon = word.iter().position(|b| *b == b':');
+        colon.is_some_and(|at| at > 0 && word[..at].iter().all(u8::is_ascii_digit))
+    };
+    let mut pairs = words.peekable();
+    target && pairs.peek().is_some() && pairs.all(is_pair)
+}
+
 fn read(name: &str, source: Source<'_>, options: &LibsvmOptions) -> Result<Labelled> {
     let mut rows = Rows::new(name, *options)?;
     each_line(name, source.open(name)?, |number, text| {

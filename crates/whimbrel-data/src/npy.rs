@@ -1,4 +1,4 @@
-//! NumPy's `.npy` arrays, formats 1.0 to 3.0: one- or two-dimensional, little-endian numbers.
+//! NumPy's `.npy` arrays, formats 1.0 to 3.0: two-dimensional, little-endian numbers.
 
 use crate::source::{open_file, read_full};
 use crate::{Dataset, Error, Result};
@@ -6,8 +6,14 @@ use std::io::Read;
 use std::path::Path;
 use whimbrel_core::Table;
 
-/// Reads an array as rows and columns called `c1`, `c2` and so on; a one-dimensional array is one
-/// column. Integers beyond 2^53 are rounded to the nearest `f64`.
+/// Whether a file begins as an array does.
+pub fn is_npy(path: impl AsRef<Path>) -> bool {
+    let mut lead = [0; 6];
+    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut lead));
+    read.is_ok() && lead == *b"\x93NUMPY"
+}
+
+/// Reads an array as rows and columns called `c1`, `c2` and so on. Integers beyond 2^53 are rounded to the nearest `f64`.
 pub fn read_npy(path: impl AsRef<Path>) -> Result<Dataset> {
     let path = path.as_ref();
     let name = path.display().to_string();
@@ -113,8 +119,11 @@ impl Reader<'_> {
         let quoted = descr.strip_prefix('\'').and_then(|rest| rest.split('\'').next());
         let element = self.element(quoted.ok_or_else(|| damaged("descr"))?)?;
         let shape = match shape[..] {
-            [rows] => (rows, 1),
             [rows, width] => (rows, width),
+            [_] => {
+                let hint = "save it as rows by columns: one column is x.reshape(-1, 1)";
+                return Err(self.error("the array has 1 dimension").hint(hint));
+            }
             _ => {
                 let what = format!("the array has {} dimensions", shape.len());
                 return Err(self.error(what).hint("save it as rows by columns"));

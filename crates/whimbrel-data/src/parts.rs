@@ -46,6 +46,9 @@ impl Parts {
         parts
     }
 
+    /// What a row can be for.
+    pub const ROLES: [&str; 3] = ["train", "validation", "test"];
+
     /// By a role for each row: `train`, `validation` or `test`.
     pub fn by_name<'a>(roles: impl Iterator<Item = &'a str>) -> crate::Result<Self> {
         let mut parts = Self::default();

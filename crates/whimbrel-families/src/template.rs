@@ -1,7 +1,8 @@
 //! The commented job file that `whimbrel new` writes.
 
-use crate::job::data::{self, cells, file, mixture, split};
+use crate::job::data::{self, cells, file, mixture, prepare, split};
 use crate::job::{NAME, SEED};
+use crate::load::FileKind;
 use crate::registry::registry;
 use whimbrel_data::Entries;
 use whimbrel_job::key::Key;
@@ -27,6 +28,10 @@ pub struct Suggestion {
 pub struct DataFacts {
     /// The file's name, as the job shall name it.
     pub path: String,
+    /// What it holds.
+    pub kind: FileKind,
+    /// Whether its rows have targets of two classes.
+    pub classes: bool,
     /// Its numeric columns.
     pub columns: Vec<String>,
     /// The column that seems to say who holds the row.
@@ -53,6 +58,8 @@ pub struct TableFacts {
 
 /// Clients of a split made up for a file without a client column.
 const CLIENTS_MAX: usize = 10;
+/// Principal components of images.
+const COMPONENTS: usize = 20;
 /// Comments are broken before they get longer, where they have spaces.
 const LINE_BYTES_MAX: usize = 100;
 
@@ -117,15 +124,21 @@ impl Template {
 
     fn file(&mut self, facts: &DataFacts) {
         self.table("data");
-        let is_npy = facts.path.ends_with(".npy");
-        self.key(&data::SOURCE, if is_npy { "\"npy\"" } else { "\"csv\"" });
+        self.key(&data::SOURCE, &text(facts.kind.source()));
         self.key(&file::PATH, &text(&facts.path));
         if let Some(table) = &facts.table {
             self.cells(facts, table);
             return;
         }
+        if facts.kind == FileKind::Idx {
+            self.split(facts.rows);
+            self.table("data.prepare");
+            self.key(&prepare::DROP_CONSTANT, "true");
+            self.key(&prepare::PCA, &facts.columns.len().min(COMPONENTS).to_string());
+            return;
+        }
         self.key(&file::STANDARDIZE, "true");
-        if is_npy {
+        if facts.kind != FileKind::Csv {
             self.split(facts.rows);
             return;
         }

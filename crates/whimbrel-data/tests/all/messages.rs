@@ -53,7 +53,10 @@ fn twenty_bad_rows_are_listed_and_all_are_counted() {
 #[test]
 fn hints_fit_the_damage() {
     let hint = |text: &str| unusable(text).lines().last().unwrap().to_string();
-    assert_eq!(hint("client;x\na;1,5\na;2\na;3\n"), "hint: write decimals with a point, as in 1.5");
+    assert_eq!(
+        hint("client\tx\na\t1,5\na\t2\na\t3\n"),
+        "hint: write decimals with a point, as in 1.5"
+    );
     assert_eq!(
         hint("client,x\na,1\na,\n"),
         "hint: fill these cells, remove these rows, or name the columns to use in `columns`"

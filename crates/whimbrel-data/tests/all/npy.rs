@@ -63,7 +63,7 @@ fn every_version_order_and_element_type_is_read() {
         ($descr:literal, $type:ty) => {
             let payload: Vec<u8> =
                 expected.iter().flat_map(|&x| (x as $type).to_le_bytes()).collect();
-            let bytes = npy(1, &dict($descr, "False", "(6,)"), &payload);
+            let bytes = npy(1, &dict($descr, "False", "(6, 1)"), &payload);
             assert_eq!(values(&read(&bytes).unwrap()), expected, $descr);
         };
     }
@@ -76,9 +76,9 @@ fn every_version_order_and_element_type_is_read() {
     element!("<u4", u32);
     element!("<u2", u16);
     element!("|u1", u8);
-    let negative = npy(1, &dict("<i2", "False", "(1,)"), &(-7i16).to_le_bytes());
+    let negative = npy(1, &dict("<i2", "False", "(1, 1)"), &(-7i16).to_le_bytes());
     assert_eq!(values(&read(&negative).unwrap()), [-7.0]);
-    let truth = npy(1, &dict("|b1", "False", "(2,)"), &[1, 0]);
+    let truth = npy(1, &dict("|b1", "False", "(2, 1)"), &[1, 0]);
     assert_eq!(values(&read(&truth).unwrap()), [1.0, 0.0]);
 }
 
@@ -92,8 +92,7 @@ fn gaps_and_infinities_are_named_by_row() {
         "x.npy: 2 rows cannot be used
   row 1, column \"c2\": the value is missing
   row 2, column \"c2\": \"-inf\" is not a finite number
-hint: mend these cells, or name the columns to use in `columns`; a missing value is an empty cell, \
-         NA or NaN"
+hint: fill these values, or remove these rows"
     );
 }
 

@@ -79,7 +79,8 @@ pub(super) static INIT: Key = Key::default(
     "init",
     "\"federated-kmeans\", \"moments\", \"examples\" or a .json file",
     "\"federated-kmeans\"",
-    "where the fit starts; a file holds `weights`, `means` and `covariance`",
+    "where the fit starts; a file holds `weights`, `means` and `covariance` (of all components) or \
+     `covariances` (one for each)",
 )
 .words(&[
     Word {

@@ -404,22 +404,10 @@ fn given(model: &Gmm, init: &InitFile, affine: Option<&Affine>) -> whimbrel_core
         )));
     }
     let known = matches!(model.settings().covariance, Covariance::Known(_));
-    let mut covariance = if known { Vec::new() } else { init.covariance.clone() };
-    // One matrix may stand for all components.
-    let (k, d) = (model.components(), model.columns());
-    if covariance.len() == d * d && k > 1 {
-        match model.settings().covariance {
-            Covariance::Full => covariance = covariance.repeat(k),
-            Covariance::Diagonal if d > 1 && k != d => {
-                let variances: Vec<f64> = (0..d).map(|j| covariance[j * (d + 1)]).collect();
-                covariance = variances.repeat(k);
-            }
-            _ => {}
-        }
-    }
-    if covariance.is_empty() && !known {
-        return Err(Error::config("`covariance` is missing"));
-    }
+    let mut covariance = match known {
+        true => Vec::new(),
+        false => init.covariances_as(&model.settings().covariance)?,
+    };
     let mut means = init.means.clone();
     if let Some(affine) = affine {
         affine.forward(&mut means);

@@ -69,7 +69,8 @@ fn load_model(run: &ModelUse<'_>) -> Result<(Gmm, GmmParameters, Vec<String>)> {
         _ => return Err(run.broken("`covariance_kind` must be known, tied, diagonal or full")),
     };
     let model = Gmm::new(GmmSettings::new(init.weights.len(), init.columns, covariance))?;
-    let theta = model.parameters(&init.weights, &init.means, &init.covariance)?;
+    let covariance = init.covariances_as(&model.settings().covariance)?;
+    let theta = model.parameters(&init.weights, &init.means, &covariance)?;
     Ok((model, theta, columns))
 }
 

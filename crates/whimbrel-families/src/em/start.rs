@@ -4,6 +4,8 @@ use crate::failure::{Failure, Result};
 use crate::files::{file_error, parse, read_object};
 use serde_json::Value;
 use std::path::Path;
+use whimbrel_core::Error;
+use whimbrel_models::gmm::Covariance;
 
 /// A mixture as a person or an earlier run wrote it.
 #[derive(Clone, Debug, PartialEq)]
@@ -12,11 +14,49 @@ pub struct InitFile {
     pub weights: Vec<f64>,
     /// The means, component after component.
     pub means: Vec<f64>,
-    /// The covariance(s), row-major, one after the other; variances for a diagonal mixture; empty
-    /// where the file has none.
+    /// `covariance`, one matrix of all components, row-major; empty where the file has none.
     pub covariance: Vec<f64>,
+    /// `covariances`, one matrix per component or (diagonal) one row of variances; empty where the
+    /// file has none.
+    pub covariances: Vec<f64>,
     /// Numbers per mean.
     pub columns: usize,
+}
+
+impl InitFile {
+    /// The covariance(s) as a mixture of this kind takes them. One matrix may stand for those of all
+    /// components.
+    pub fn covariances_as(&self, kind: &Covariance) -> Result<Vec<f64>, Error> {
+        let (k, d) = (self.weights.len(), self.columns);
+        if !self.covariance.is_empty() && !self.covariances.is_empty() {
+            let what = "`covariance` and `covariances` are both given";
+            return Err(Error::config(what).hint("the first is one matrix of all components"));
+        }
+        let shared = &self.covariance;
+        match kind {
+            _ if shared.is_empty() && self.covariances.is_empty() => {
+                Err(Error::config("`covariance` is missing"))
+            }
+            Covariance::Known(_) | Covariance::Tied if shared.is_empty() => {
+                let what = "`covariances` has one for each component, and the mixture has one";
+                Err(Error::config(what).hint("call the matrix of all components `covariance`"))
+            }
+            Covariance::Known(_) | Covariance::Tied => Ok(shared.clone()),
+            Covariance::Diagonal | Covariance::Full if shared.is_empty() => {
+                Ok(self.covariances.clone())
+            }
+            Covariance::Full => Ok(shared.repeat(k)),
+            Covariance::Diagonal => {
+                let off_diagonal = |(at, value): (usize, &f64)| at % (d + 1) != 0 && *value != 0.0;
+                if shared.len() != d * d || shared.iter().enumerate().any(off_diagonal) {
+                    let what = "`covariance` is one matrix, which must be diagonal here";
+                    let hint = "`covariances` has one list of variances for each component";
+                    return Err(Error::config(what).hint(hint));
+                }
+                Ok((0..d).map(|j| shared[j * (d + 1)]).collect::<Vec<f64>>().repeat(k))
+            }
+        }
+    }
 }
 
 /// Reads `{"weights": [..], "means": [[..]], "covariance": [[..]]}` (or `covariances`). A run's
@@ -38,11 +78,16 @@ pub fn read_init(path: &Path) -> Result<InitFile> {
     if rows.len() != weights.len() {
         return Err(fail(format!("{} weights but {} means", weights.len(), rows.len())));
     }
-    let covariance = match object.get("covariance").or_else(|| object.get("covariances")) {
-        None => Vec::new(),
-        Some(value) => matrices(value, columns).map_err(fail)?,
+    let of = |key: &str| match object.get(key) {
+        None => Ok(Vec::new()),
+        Some(value) => matrices(value, columns).map_err(|what| fail(what.replace(KEY, key))),
     };
-    Ok(InitFile { weights, means: rows.concat(), covariance, columns })
+    let (covariance, covariances) = (of("covariance")?, of("covariances")?);
+    if !covariance.is_empty() && covariance.len() != columns * columns {
+        let what = format!("`covariance` must be one matrix of {columns} x {columns} numbers");
+        return Err(file_error(path, what).hint("`covariances` has one for each component").into());
+    }
+    Ok(InitFile { weights, means: rows.concat(), covariance, covariances, columns })
 }
 
 /// Reads a first memory: a JSON list of as many numbers as the statistic has.
@@ -66,6 +111,9 @@ fn numbers(value: &Value) -> Option<Vec<f64>> {
     value.as_array()?.iter().map(|v| v.as_f64().filter(|x| x.is_finite())).collect()
 }
 
+/// Stands for the name of a key until it is known.
+const KEY: &str = "{key}";
+
 /// One matrix, or one matrix or row of variances per component, as one list, last index fastest.
 fn matrices(value: &Value, columns: usize) -> Result<Vec<f64>, String> {
     fn level(value: &Value, columns: usize, flat: &mut Vec<f64>) -> Result<(), String> {
@@ -76,7 +124,7 @@ fn matrices(value: &Value, columns: usize) -> Result<Vec<f64>, String> {
         let row = numbers(value).ok_or_else(wrong_form)?;
         if row.len() != columns {
             return Err(format!(
-                "a row of `covariance` has {} numbers, a mean has {columns}",
+                "a row of `{KEY}` has {} numbers, a mean has {columns}",
                 row.len()
             ));
         }
@@ -92,5 +140,5 @@ fn matrices(value: &Value, columns: usize) -> Result<Vec<f64>, String> {
 }
 
 fn wrong_form() -> String {
-    "`covariance` must be a list of lists of finite numbers, or a list of such matrices".into()
+    format!("`{KEY}` must be a list of lists of finite numbers, or a list of such matrices")
 }

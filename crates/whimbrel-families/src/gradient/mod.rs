@@ -11,6 +11,7 @@ use crate::family::{
     Family, Fit, MethodKind, ModelKind, ModelUse, Predicted, RunData, StagePlan, Tables, refuse,
 };
 use crate::job::channel::UpRuleKind;
+use crate::job::codec;
 use crate::job::method::length::{BATCH, EPOCHS, LOCAL_STEPS, REPLACEMENT, ROUNDS};
 use crate::job::method::step::STEP;
 use crate::job::method::stop::{EVALUATE, STOP};
@@ -18,8 +19,9 @@ use crate::job::method::{ALLOW_DIVERGENCE, CHANNELS, MEMORY_MAX, WEIGHTS};
 use crate::job::participation::PARTICIPATION;
 use crate::job::preset::PRESETS;
 use crate::job::{DownRule, Feedback, Job, MemoryStart, Step, UpRule};
-use crate::load::{Layout, Loaded};
+use crate::load::{FileKind, Layout, Loaded};
 use crate::plan::{Common, Facts, Files};
+use crate::template::{DataFacts, Suggestion};
 use keys::{AVERAGE, AVERAGES, COMPAT, Compat, INTERCEPT, MOMENTUM, NONCONVEX, RIDGE, Regression};
 use plan::GradientPlan;
 use serde_json::{Map, Value};
@@ -111,6 +113,21 @@ impl Family for Gradient {
 
     fn methods(&self) -> &'static [MethodKind] {
         &METHODS
+    }
+
+    fn suggest(&self, facts: Option<&DataFacts>) -> Option<Suggestion> {
+        let facts = facts.filter(|facts| facts.kind == FileKind::Libsvm)?;
+        Some(Suggestion {
+            model: if facts.classes { LOGISTIC } else { LINEAR },
+            model_keys: vec![(&RIDGE, "1e-4".into())],
+            method: "diana",
+            method_keys: vec![
+                (&ROUNDS, "500".into()),
+                (&BATCH, "\"full\"".into()),
+                (&STEP, "\"auto\"".into()),
+            ],
+            uplink_keys: vec![(&codec::CODEC, "{ kind = \"dithering\", levels = 1 }".into())],
+        })
     }
 
     fn read(&self, tables: &Tables<'_>) -> Read<Box<dyn Fit>> {

@@ -2,21 +2,59 @@
 
 use crate::failure::Result;
 use std::path::Path;
-use whimbrel_data::{CsvOptions, Dataset, is_idx, read_csv, read_idx_images, read_npy};
+use whimbrel_data::{
+    CsvOptions, Dataset, is_idx, is_libsvm, is_npy, read_csv, read_idx_images, read_npy,
+};
 
 /// What bytes of images are divided by.
 const BYTE_SCALE: f64 = 255.0;
 
+/// What a file holds, by its first bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FileKind {
+    /// Delimited text.
+    #[default]
+    Csv,
+    /// A NumPy array.
+    Npy,
+    /// LIBSVM's sparse text.
+    Libsvm,
+    /// Images in the layout of MNIST.
+    Idx,
+}
+
+impl FileKind {
+    /// Looks at a file; whatever is nothing else is taken for delimited text.
+    pub fn of(file: &Path) -> Self {
+        match file {
+            file if is_idx(file) => Self::Idx,
+            file if is_npy(file) || file.extension().is_some_and(|e| e == "npy") => Self::Npy,
+            file if is_libsvm(file) => Self::Libsvm,
+            _ => Self::Csv,
+        }
+    }
+
+    /// The word of `source` in `[data]`.
+    pub fn source(self) -> &'static str {
+        match self {
+            Self::Csv => "csv",
+            Self::Npy => "npy",
+            Self::Libsvm => "libsvm",
+            Self::Idx => "idx",
+        }
+    }
+}
+
 /// A CSV or `.npy` file, or images, whose bytes are divided as a job does without being told.
 pub fn read_any(file: &Path, client: Option<&str>) -> Result<Dataset> {
-    if is_idx(file) {
-        return read_images(file, BYTE_SCALE);
+    match FileKind::of(file) {
+        FileKind::Idx => read_images(file, BYTE_SCALE),
+        FileKind::Npy => Ok(read_npy(file)?),
+        FileKind::Csv | FileKind::Libsvm => {
+            let text = client.into_iter().map(String::from).collect();
+            Ok(read_csv(file, &CsvOptions { text, ..CsvOptions::default() })?)
+        }
     }
-    if file.extension().is_some_and(|e| e == "npy") {
-        return Ok(read_npy(file)?);
-    }
-    let text = client.into_iter().map(String::from).collect();
-    Ok(read_csv(file, &CsvOptions { text, ..CsvOptions::default() })?)
 }
 
 /// Images as rows, each byte over `scale`.

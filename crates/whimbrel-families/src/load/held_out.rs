@@ -4,7 +4,7 @@ use super::{Loaded, data_key};
 use crate::failure::Result;
 use crate::job::HeldOut;
 use whimbrel_core::{ClientData, Error, Key};
-use whimbrel_data::{Dataset, Parts};
+use whimbrel_data::{BadRow, Dataset, Error as DataError, LISTED_MAX, Parts};
 
 /// The draw of unseen clients, apart from all others.
 const UNSEEN: u64 = 0x0A5E;
@@ -24,6 +24,7 @@ pub(super) fn set_apart(loaded: &mut Loaded, asked: &HeldOut, key: Key) -> Resul
 /// Sets rows apart as a column of their file says.
 pub(super) fn by_role(loaded: &mut Loaded, file: &Dataset, role: &str) -> Result<()> {
     let column = file.column(role)?;
+    refuse_other_roles(file, column)?;
     let places = std::mem::take(&mut loaded.places);
     for ((name, data), own) in loaded.clients.iter_mut().zip(&places) {
         let roles = own.rows.iter().map(|row| file.text(*row, column).unwrap_or_default());
@@ -52,6 +53,31 @@ pub(super) fn draw_unseen(loaded: &mut Loaded, share: f64, key: Key) {
         loaded.unseen[client] = true;
     }
     loaded.notes.push(format!("{count} of {clients} clients are only evaluated"));
+}
+
+/// Lists the rows whose role is none.
+fn refuse_other_roles(file: &Dataset, column: usize) -> Result<()> {
+    let wrong = (0..file.rows()).filter_map(|row| {
+        let role = file.text(row, column).unwrap_or_default().trim();
+        (!Parts::ROLES.contains(&role)).then_some((row, role))
+    });
+    let reason = |role: &str| match role {
+        "" => "the value is missing".into(),
+        other => format!("{other:?} is no role"),
+    };
+    let wrong: Vec<(usize, &str)> = wrong.collect();
+    let listed = wrong.iter().take(LISTED_MAX).map(|(row, role)| BadRow {
+        row: row + 1,
+        line: file.line(*row),
+        reasons: vec![(Some(file.columns()[column].name.clone()), reason(role))],
+    });
+    let listed: Vec<BadRow> = listed.collect();
+    if listed.is_empty() {
+        return Ok(());
+    }
+    let hint = Some("a row is for train, validation or test".into());
+    let file = file.name().into();
+    Err(DataError::Rows { file, listed, count: wrong.len(), hint }.into())
 }
 
 /// Says whose rows are wrong.

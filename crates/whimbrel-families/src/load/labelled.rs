@@ -1,6 +1,6 @@
 //! Rows with targets.
 
-use super::{FileHashes, Layout, Loaded, clustered, everyone, held_out, samples, tables};
+use super::{FileHashes, Layout, Loaded, clustered, columns, everyone, held_out, samples, tables};
 use crate::failure::{Failure, Result};
 use crate::job::{Csv, Libsvm, Partition, Toy};
 use whimbrel_core::{Error, Key, Labelled};
@@ -30,6 +30,7 @@ pub(super) fn from_csv(
     }
     let given = Given { rows, table: Some(&data), names, partition: &csv.partition };
     let mut loaded = given.share_out(layout, csv.standardize, files.get(&csv.path), key)?;
+    columns::say(&mut loaded, &data, csv, role);
     if let Some(role) = role {
         held_out::by_role(&mut loaded, &data, role)?;
     }

@@ -2,13 +2,14 @@
 
 mod any_file;
 mod cells;
+mod columns;
 mod held_out;
 mod images;
 mod labelled;
 mod samples;
 mod tables;
 
-pub use any_file::{read_any, read_images};
+pub use any_file::{FileKind, read_any, read_images};
 pub use cells::{cell_options, kept_out};
 pub(crate) use cells::{of_client, read_side};
 pub(crate) use held_out::of_client as rows_of_client;
@@ -262,7 +263,7 @@ pub fn load(job: &Job) -> Result<Loaded> {
 
 /// All rows with one client, in the clients' order.
 fn pool(loaded: Loaded) -> Result<Loaded> {
-    let Loaded { clients, columns, hash, standardization, notes, .. } = loaded;
+    let Loaded { clients, columns, hash, standardization, notes, warnings, .. } = loaded;
     let (mut values, mut held_out) = (Vec::new(), HeldOut::default());
     for (_, data) in clients {
         match data {
@@ -281,7 +282,7 @@ fn pool(loaded: Loaded) -> Result<Loaded> {
     }
     let table = Table { held_out, ..Table::new(columns, values)? };
     let pooled = Loaded::of_tables(vec![(POOLED.into(), table)], hash);
-    Ok(Loaded { standardization, notes, ..pooled })
+    Ok(Loaded { standardization, notes, warnings, ..pooled })
 }
 
 /// Adds rows to others.

@@ -1,6 +1,6 @@
 //! Rows without targets.
 
-use super::{FileHashes, Loaded, clustered, everyone, held_out};
+use super::{FileHashes, Loaded, clustered, columns, everyone, held_out};
 use crate::failure::Result;
 use crate::job::{Csv, Heterogeneity, Mixture as MixtureTable, Npy, Partition};
 use std::sync::Arc;
@@ -23,6 +23,7 @@ pub(super) fn from_csv(
     let features = features(csv, &except);
     let hash = files.get(&csv.path);
     let mut loaded = share_out(&data, &csv.partition, &features, standardize, hash, key)?;
+    columns::say(&mut loaded, &data, csv, role);
     if let Some(role) = role {
         held_out::by_role(&mut loaded, &data, role)?;
     }

@@ -315,8 +315,8 @@ fn constant_columns_are_named() {
     let dropped = plan("[data.prepare]\ndrop_constant = true\npca = 2");
     assert!(dropped.warnings().is_empty());
     let notes = dropped.notes();
-    assert_eq!(notes[0], "column `x2` is constant, and left out");
-    assert_eq!(notes[1], "likelihoods are those of 2 principal components, not of the columns");
+    assert_eq!(notes[1], "column `x2` is constant, and left out");
+    assert_eq!(notes[2], "likelihoods are those of 2 principal components, not of the columns");
     let warning = &plan("").warnings()[0];
     assert!(warning.contains("column `x2` is constant: set drop_constant"), "{warning}");
 }

@@ -26,7 +26,7 @@ pub struct Args {
 pub enum Command {
     /// Write a commented job file, for a data file or for the built-in generator
     New {
-        /// A CSV or .npy file to write the job for
+        /// A CSV, .npy, LIBSVM or idx file to write the job for
         data: Option<PathBuf>,
         /// Where to write it; - is standard output [default: -]
         #[arg(long, value_name = "FILE")]
@@ -309,7 +309,7 @@ pub struct Adapt {
 pub enum DataCommand {
     /// Shape, types, missing cells and clients of a file
     Inspect {
-        /// A CSV or .npy file
+        /// A CSV, .npy, LIBSVM or idx file
         file: PathBuf,
         /// The column that says who holds the row [default: `client`, where there is one]
         #[arg(long, value_name = "COLUMN")]

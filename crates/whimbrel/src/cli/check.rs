@@ -36,6 +36,7 @@ pub fn check_command(path: &Path, json: bool) -> Result<u8> {
     let text = resolved(&job, &loaded.files);
     let plan = Plan::new(&job, &loaded)?;
     plan.warnings().iter().for_each(|w| warning(w));
+    plan.notes().iter().for_each(|n| note(n));
     let (clients, rows) = (loaded.clients.len(), loaded.total_rows());
     let memory = memory_bytes(&loaded, &plan);
     let trial = Trial::run(&plan, loaded, job.seed)?;

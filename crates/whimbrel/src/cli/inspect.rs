@@ -3,15 +3,20 @@
 use super::messages::data as print;
 use serde_json::{Value, json};
 use std::path::Path;
-use whimbrel::data::{ColumnSummary, TableGuess, guess_table, inspect};
+use whimbrel::core::FeatureRows;
+use whimbrel::data::{ColumnSummary, LibsvmOptions, TableGuess, guess_table, inspect, read_libsvm};
 use whimbrel::families::failure::Result;
-use whimbrel::families::load::read_any;
+use whimbrel::families::load::{FileKind, read_any};
+use whimbrel::report::format;
 
 /// The column that says who holds a row, unless another is named.
 const CLIENT: &str = "client";
 
 /// Shows shape, types, missing cells and clients.
 pub fn inspect_command(file: &Path, client: Option<&str>, json: bool) -> Result<u8> {
+    if FileKind::of(file) == FileKind::Libsvm {
+        return inspect_libsvm(file, json);
+    }
     let data = read_any(file, client)?;
     let usual = data.columns().iter().any(|c| c.named && c.name == CLIENT).then_some(CLIENT);
     let seen = inspect(&data, client.or(usual))?;
@@ -47,11 +52,57 @@ pub fn inspect_command(file: &Path, client: Option<&str>, json: bool) -> Result<
         })
     });
     let report = json!({
-        "file": seen.name, "rows": seen.rows, "columns": columns, "clients": clients,
+        "file": seen.name, "format": FileKind::of(file).source(), "rows": seen.rows, "columns": columns, "clients": clients,
         "table": table,
     });
     print(&format!("{report}\n"))?;
     Ok(0)
+}
+
+/// Target values named; of more, the range.
+const TARGETS_MAX: usize = 10;
+
+/// Shows shape, share of non-zeros and targets of sparse rows.
+fn inspect_libsvm(file: &Path, json: bool) -> Result<u8> {
+    let rows = read_libsvm(file, &LibsvmOptions::default())?;
+    let stored = match &rows.rows {
+        FeatureRows::Sparse { values, .. } | FeatureRows::Dense(values) => values.len(),
+    };
+    let share = stored as f64 / (rows.len() * rows.width()).max(1) as f64;
+    let found = targets(&rows.targets);
+    let name = file.display().to_string();
+    if json {
+        let counts: Vec<Value> =
+            found.iter().map(|(value, n)| json!({ "value": value, "rows": n })).collect();
+        let report = json!({
+            "file": name, "format": "libsvm", "rows": rows.len(), "columns": rows.width(),
+            "stored": share, "targets": if found.len() <= TARGETS_MAX { counts } else { Vec::new() },
+            "target_values": found.len(),
+        });
+        print(&format!("{report}\n"))?;
+        return Ok(0);
+    }
+    let counts = found.iter().map(|(value, n)| format!("{value} ({n})")).collect::<Vec<_>>();
+    let targets = match (found.first(), found.last()) {
+        (Some((low, _)), Some((high, _))) if found.len() > TARGETS_MAX => {
+            format!("{} values from {low} to {high}", found.len())
+        }
+        _ => format!("{} values: {}", found.len(), counts.join(", ")),
+    };
+    print(&format!(
+        "{name}: LIBSVM text, {} rows, {} columns, {} % of the values stored\n\ntargets: {targets}\n",
+        rows.len(),
+        rows.width(),
+        format::number(100.0 * share, 3)
+    ))?;
+    Ok(0)
+}
+
+/// The distinct targets in ascending order, and how many rows have each.
+pub fn targets(all: &[f64]) -> Vec<(f64, usize)> {
+    let mut sorted = all.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.chunk_by(|a, b| a == b).map(|equal| (equal[0], equal.len())).collect()
 }
 
 /// What the file is as a table with gaps.

@@ -1,12 +1,15 @@
 //! `whimbrel new`: a job file to start from.
 
 use super::execute::{in_text, shell_word};
+use super::inspect::targets;
 use super::messages::note;
 use super::output::Output;
 use std::path::{Path, PathBuf};
-use whimbrel::data::{Dataset, Kind, guess_table};
+use whimbrel::data::{
+    Dataset, Features, Kind, LibsvmOptions, guess_table, read_idx_images, read_libsvm,
+};
 use whimbrel::families::failure::Result;
-use whimbrel::families::load::read_any;
+use whimbrel::families::load::{FileKind, read_any};
 use whimbrel::families::{DataFacts, TableFacts, template};
 
 /// Names that people give to the column that says who holds a row.
@@ -40,8 +43,24 @@ pub fn new_command(data: Option<&Path>, out: Option<&Path>, force: bool) -> Resu
 }
 
 fn look(file: &Path, job: Option<&Path>) -> Result<DataFacts> {
+    let kind = FileKind::of(file);
+    let path = in_text(&seen_from(job, file))?.into();
+    let known = DataFacts { path, kind, ..DataFacts::default() };
+    let numbered = |n: usize| (1..=n).map(|i| format!("c{i}")).collect();
+    match kind {
+        FileKind::Libsvm => {
+            let rows = read_libsvm(file, &LibsvmOptions::default())?;
+            let classes = targets(&rows.targets).len() == 2;
+            return Ok(DataFacts { rows: rows.len(), classes, ..known });
+        }
+        FileKind::Idx => {
+            let images = read_idx_images(file)?;
+            let columns = numbered(images.width());
+            return Ok(DataFacts { rows: images.rows(), columns, ..known });
+        }
+        FileKind::Csv | FileKind::Npy => {}
+    }
     let data = read_any(file, None)?;
-    let numeric = data.columns().iter().filter(|c| c.kind == Kind::Number && c.named);
     let guess = guess_table(&data);
     let client = match &guess {
         Some(table) => table.client.clone(),
@@ -53,13 +72,10 @@ fn look(file: &Path, job: Option<&Path>) -> Result<DataFacts> {
         value: table.value,
         entries: table.entries,
     });
-    Ok(DataFacts {
-        path: in_text(&seen_from(job, file))?.into(),
-        columns: numeric.map(|c| c.name.clone()).filter(|n| Some(n) != client.as_ref()).collect(),
-        client,
-        rows: data.rows(),
-        table,
-    })
+    let except: Vec<&str> = client.as_deref().into_iter().collect();
+    let columns = data.features(&Features::All { except: &except }).unwrap_or_default();
+    let columns = columns.into_iter().map(|at| data.columns()[at].name.clone()).collect();
+    Ok(DataFacts { columns, client, rows: data.rows(), table, ..known })
 }
 
 /// How a job file names a data file: relative to its own folder, where it can.

@@ -20,6 +20,7 @@ mod peers;
 #[path = "../../../whimbrel-net/tests/all/pki.rs"]
 mod pki;
 mod predict;
+mod read;
 mod report;
 mod same_bits;
 mod seeds;

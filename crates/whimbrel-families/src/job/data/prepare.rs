@@ -26,7 +26,7 @@ pub(super) static PREPARE: Key = Key::optional(
     "its rows have targets; `standardize` scales their columns",
 );
 
-static DROP_CONSTANT: Key = Key::default(
+pub(crate) static DROP_CONSTANT: Key = Key::default(
     "drop_constant",
     "true or false",
     "false",
@@ -39,7 +39,7 @@ static STANDARDIZE: Key = Key::default(
     "whether each column is scaled to mean 0 and variance 1 over all clients' rows; \
      `standardize = true` in [data] is short for it",
 );
-static PCA: Key = Key::optional(
+pub(crate) static PCA: Key = Key::optional(
     "pca",
     "an integer of at least 1",
     "columns are not projected",

@@ -1,0 +1,106 @@
+//! Columns that are not what their cells seem to be: identifiers, and numbers with decimal commas.
+
+use crate::dataset::Kind;
+use crate::{Dataset, Error, Result, parse_number};
+use std::collections::HashSet;
+
+/// Names of columns that number or identify rows, beside those that end in `id`.
+const NAMES: [&str; 6] = ["id", "index", "rowid", "uid", "uuid", "unnamed: 0"];
+
+/// Whole numbers under the name of an identifier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Identifier {
+    /// All different: it identifies rows, and is a feature only where it is asked for.
+    OfRows,
+    /// Repeated: it may identify groups of rows.
+    OfGroups,
+}
+
+impl Dataset {
+    /// Whether a column looks like an identifier: whole numbers, and a name like `id` or
+    /// `patient_id`.
+    pub fn identifier(&self, column: usize) -> Option<Identifier> {
+        let named = &self.columns()[column];
+        if named.kind != Kind::Number || !is_identifiers_name(&named.name) || self.rows() < 2 {
+            return None;
+        }
+        let mut seen = HashSet::new();
+        let mut repeated = false;
+        for row in 0..self.rows() {
+            let x = self.number(row, column)?;
+            if x.fract() != 0.0 {
+                return None;
+            }
+            repeated |= !seen.insert(x.to_bits());
+        }
+        Some(if repeated { Identifier::OfGroups } else { Identifier::OfRows })
+    }
+
+    /// Refuses a column of text that holds numbers with decimal commas: it would be left out.
+    pub(crate) fn refuse_decimal_commas(&self, column: usize) -> Result<()> {
+        let texts = match self.columns()[column].kind {
+            Kind::Text => &self.texts[self.slots[column]].names,
+            Kind::Number => return Ok(()),
+        };
+        if texts.is_empty() || !texts.iter().all(|text| has_decimal_comma(text)) {
+            return Ok(());
+        }
+        let name = &self.columns()[column].name;
+        let what = format!("column {name:?} holds numbers with decimal commas, as in {}", texts[0]);
+        Err(Error::format(self.name(), what).hint(
+            "write decimals with a point, or separate columns with semicolons; `columns` can leave \
+             the column out",
+        ))
+    }
+}
+
+/// `id`, `patient_id`, `patient-id`, `patient.id`, `patientId`, `patientID`, `id_patient`.
+fn is_identifiers_name(name: &str) -> bool {
+    let lower = name.trim().to_lowercase();
+    let parted = |c: char| "_-. ".contains(c);
+    let camel = name.strip_suffix("Id").or(name.strip_suffix("ID"));
+    NAMES.contains(&lower.as_str())
+        || lower.strip_suffix("id").is_some_and(|rest| rest.ends_with(parted))
+        || lower.strip_prefix("id").is_some_and(|rest| rest.starts_with(parted))
+        || camel.is_some_and(|rest| rest.ends_with(|c: char| c.is_lowercase()))
+}
+
+/// Whether the text is a number once its one comma is a point.
+pub(crate) fn has_decimal_comma(text: &str) -> bool {
+    decimal_comma(text.as_bytes()).is_some()
+}
+
+/// The number that a text with one decimal comma is; none where it has a point, or is no number.
+pub(crate) fn decimal_comma(text: &[u8]) -> Option<f64> {
+    let at = text.iter().position(|b| *b == b',')?;
+    if text.contains(&b'.') {
+        return None;
+    }
+    let mut pointed = text.to_vec();
+    pointed[at] = b'.';
+    parse_number(&pointed).filter(|x| x.is_finite())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_identifiers() {
+        for name in ["id", "ID", "patient_id", "patient id", "patientId", "patientID", "id_no"] {
+            assert!(is_identifiers_name(name), "{name}");
+        }
+        for name in ["acid", "humid", "width", "grid", "ACID", "idle", "solid", "x"] {
+            assert!(!is_identifiers_name(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn one_comma_is_a_point() {
+        assert_eq!(decimal_comma(b"1,5"), Some(1.5));
+        assert_eq!(decimal_comma(b"-0,25e3"), Some(-250.0));
+        for text in ["1.5", "1.234,5", "1,2,3", "a,b", ",", "5"] {
+            assert_eq!(decimal_comma(text.as_bytes()), None, "{text}");
+        }
+    }
+}

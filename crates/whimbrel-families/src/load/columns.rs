@@ -1,0 +1,68 @@
+//! Which columns of a file are used and which are left out, in words.
+
+use super::Loaded;
+use crate::job::{Csv, Partition};
+use whimbrel_data::{Dataset, Identifier, Kind};
+
+/// Columns named in a note; the others are counted.
+const NAMED_MAX: usize = 20;
+
+/// Notes the columns that are used and those that are not, with the reason, and warns of used ones
+/// that look like identifiers.
+pub(super) fn say(loaded: &mut Loaded, data: &Dataset, csv: &Csv, role: Option<&str>) {
+    let (mut used, mut left_out, mut suspects) = (Vec::new(), Vec::new(), Vec::new());
+    for (at, column) in data.columns().iter().enumerate() {
+        let name = format!("{:?}", column.name);
+        if !loaded.columns.contains(&column.name) {
+            left_out.push(format!("{name} ({})", reason(data, at, csv, role)));
+            continue;
+        }
+        if data.identifier(at).is_some() {
+            suspects.push(name.clone());
+        }
+        used.push(name);
+    }
+    let mut note = format!("columns used: {}", listed(&used));
+    if !left_out.is_empty() {
+        note += &format!("; left out: {}", listed(&left_out));
+    }
+    loaded.notes.push(note);
+    if !suspects.is_empty() {
+        loaded.warnings.push(format!(
+            "used as numbers, although they look like identifiers: {}; list the columns to use in \
+             `columns`",
+            listed(&suspects)
+        ));
+    }
+}
+
+fn reason(data: &Dataset, at: usize, csv: &Csv, role: Option<&str>) -> &'static str {
+    let column = &data.columns()[at];
+    let is = |name: Option<&str>| name == Some(column.name.as_str());
+    let split = match &csv.partition {
+        Partition::Column(client) if is(Some(client)) => Some("says who holds the row"),
+        Partition::Dirichlet { column, .. } if is(column.as_deref()) => Some("splits the rows"),
+        _ => None,
+    };
+    match split {
+        Some(split) => split,
+        None if is(csv.target.as_deref()) => "the target",
+        None if is(csv.label.as_deref()) => "the label",
+        None if is(role) => "says what the row is for",
+        None if csv.columns.is_some() => "not in `columns`",
+        None if !column.named => "has no name",
+        None if column.kind == Kind::Text => "text",
+        None if data.identifier(at) == Some(Identifier::OfRows) => {
+            "looks like an identifier: distinct whole numbers"
+        }
+        None => "not used",
+    }
+}
+
+fn listed(names: &[String]) -> String {
+    let shown = names.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(NAMED_MAX) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
