@@ -26,6 +26,7 @@ use whimbrel_engine::{Outcome, Stage};
 use whimbrel_job::key::{Key, Word};
 use whimbrel_job::reader::{Read, Reader, Source};
 use whimbrel_job::writer::Writer;
+use whimbrel_methods::fedem::FrameKind;
 use whimbrel_methods::settings::Weights;
 use whimbrel_methods::sgd::Preset;
 
@@ -106,6 +107,10 @@ pub trait Fit: FitValue {
     fn write_method(&self, out: &mut Writer);
     /// Fills in what depends on other tables.
     fn resolve(&mut self, _downlink_is_exact: bool) {}
+    /// The frame of `[uplink]` where the job does not say; none where there is no choice.
+    fn usual_frame(&self, _: &Job) -> Option<FrameKind> {
+        None
+    }
     /// Reports what is wrong between its tables and the others.
     fn check(&self, job: &Job, source: &Source<'_>);
     /// The files that it names.

@@ -13,7 +13,9 @@ use whimbrel_codec::{Codec, Norm};
 use whimbrel_core::{ClientData, DynMethod, Erased, Key, Result, Table};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
-use whimbrel_methods::fedem::{Batch, Budget, Em, Estimator, FedEm, FirstMemories, Form, Weights};
+use whimbrel_methods::fedem::{
+    Batch, Budget, Em, Estimator, FedEm, FirstMemories, Form, FrameKind, Weights,
+};
 use whimbrel_methods::federated::{BindRows, Terms};
 use whimbrel_methods::gmm::{GmmInitial, GmmStart};
 use whimbrel_methods::step::Schedule;
@@ -69,7 +71,8 @@ fn method(estimator: Estimator, size: u32) -> Result<Arc<Erased<FedEm<Gmm>, Bind
         },
         oracle: Em {
             initial: Arc::new(GmmInitial::plain(GmmStart::Moments)),
-            schedule: Schedule::constant(0.001)?,
+            step: Schedule::constant(0.001)?.into(),
+            frame: FrameKind::Raw,
             estimator,
             batch: Batch::Sample { size, replacement: true, local_steps: 1 },
             form: Form::Pair,

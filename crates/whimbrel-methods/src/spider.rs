@@ -57,7 +57,7 @@ pub struct Spider {
     pub omega: f64,
     /// `α`.
     pub alpha: f64,
-    /// `n`.
+    /// `n`, or `1/Σ w_i²` for clients of unequal weights.
     pub clients: f64,
 }
 
@@ -102,11 +102,12 @@ impl Spider {
 }
 
 /// The step that a job gets without asking: Proposition 25's with all constants one, and with `ω_p`
-/// and `α p` for `ω` and `α`, as Theorem 4 has them where Theorem 1 has those. At most one.
+/// and `α p` for `ω` and `α`, as Theorem 4 has them where Theorem 1 has those. At most one, and at most
+/// one half with compression or sampling.
 pub fn auto_spider_step(spider: &Spider, p: f64) -> f64 {
     let omega = crate::step::omega_with_sampling(spider.omega, p);
     let sampled = Spider { omega, alpha: spider.alpha * p, ..*spider };
-    sampled.step(&Smoothness::UNIT).min(1.0)
+    sampled.step(&Smoothness::UNIT).min(if omega > 0.0 { 0.5 } else { 1.0 })
 }
 
 #[cfg(test)]

@@ -53,14 +53,15 @@ pub fn omega_with_sampling(omega: f64, p: f64) -> f64 {
 }
 
 /// The step that a job gets without asking: Theorem 4's compression bound
-/// `p sqrt(n) / (2 sqrt(2) L (1 + omega) sqrt(omega_p))` with `L = 1`, at most one.
-pub fn auto_step(omega: f64, p: f64, clients: usize) -> f64 {
+/// `p sqrt(n) / (2 sqrt(2) L (1 + omega) sqrt(omega_p))` with `L = 1`, without its `2 sqrt(2)`, and at
+/// most `v_min / (2 L_W) = 1/2`; one without noise. `n_eff` is `1 / sum w_i^2` with `w_i` the clients'
+/// shares: the variance of a weighted mean is that of so many equal clients.
+pub fn auto_step(omega: f64, p: f64, n_eff: f64) -> f64 {
     let omega_p = omega_with_sampling(omega, p);
     if omega_p == 0.0 {
         return 1.0;
     }
-    let bound = p * (clients as f64).sqrt() / (8.0f64.sqrt() * (1.0 + omega) * omega_p.sqrt());
-    bound.min(1.0)
+    (p * n_eff.sqrt() / ((1.0 + omega) * omega_p.sqrt())).min(0.5)
 }
 
 #[cfg(test)]
@@ -77,9 +78,10 @@ mod tests {
 
     #[test]
     fn auto_is_one_without_noise_and_smaller_with_it() {
-        assert_eq!(auto_step(0.0, 1.0, 10), 1.0);
-        // n = 100, omega = 1, p = 0.5: omega_p = 3, bound 0.5 * 10 / (2.828 * 2 * 1.732).
-        assert!((auto_step(1.0, 0.5, 100) - 5.0 / (8f64.sqrt() * 2.0 * 3f64.sqrt())).abs() < 1e-15);
+        assert_eq!(auto_step(0.0, 1.0, 10.0), 1.0);
+        // n = 4, omega = 3, p = 0.5: omega_p = 7, bound 0.5 * 2 / (4 * 2.646).
+        assert!((auto_step(3.0, 0.5, 4.0) - 1.0 / (4.0 * 7f64.sqrt())).abs() < 1e-15);
+        assert_eq!(auto_step(0.1, 1.0, 100.0), 0.5);
     }
 
     #[test]

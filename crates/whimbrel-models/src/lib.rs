@@ -7,7 +7,7 @@ pub mod gmm;
 pub mod kmeans;
 pub mod lowrank;
 
-use whimbrel_core::{ClientData, Result, vector};
+use whimbrel_core::{ClientData, Frame, Result, vector};
 
 /// A model of the curved exponential family, as EM sees it: `p(y, z; theta)` is proportional to
 /// `exp(<s(y, z), phi(theta)> - psi(theta))`.
@@ -67,6 +67,26 @@ pub trait LatentModel: Send + Sync + 'static {
     /// `phi(theta)`, of the statistic's length.
     fn natural(&self, theta: &Self::Parameters) -> Vec<f64>;
 
+    /// The frame of the complete-data Fisher information at `theta`, in which differences of
+    /// statistics are well conditioned; none where the model has none.
+    fn frame(&self, _theta: &Self::Parameters) -> Option<Box<dyn Frame>> {
+        None
+    }
+    /// The same for differences of the coordinates in which `theta` travels.
+    fn coordinates_frame(&self, _theta: &Self::Parameters) -> Option<Box<dyn Frame>> {
+        None
+    }
+    /// How far the statistic may move along a direction inside the domain of `T`; none where the
+    /// model cannot tell.
+    fn reach(
+        &self,
+        _statistic: &[f64],
+        _direction: &[f64],
+        _moments: &[f64],
+    ) -> Result<Option<Reach>> {
+        Ok(None)
+    }
+
     /// How many coordinates `theta` has.
     fn coordinates_len(&self) -> usize;
     /// The coordinates in which `theta` travels. They are unconstrained, so that a compressed
@@ -95,4 +115,32 @@ pub struct Maximum<P> {
     pub repairs: u32,
     /// Components whose weight is at its floor.
     pub dead: Vec<usize>,
+}
+
+/// Where a direction leads from a statistic: eigenvalues of the moment matrices of the direction
+/// relative to those of the statistic. A step `gamma` stays in the domain of `T` while
+/// `1 + gamma lowest > 0`.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Reach {
+    /// The smallest, at most zero.
+    pub lowest: f64,
+    /// The largest, at least zero.
+    pub highest: f64,
+    /// Components whose matrix is not positive definite; they are left out.
+    pub outside: Vec<usize>,
+}
+
+impl Reach {
+    pub(crate) fn include(&mut self, eigenvalue: f64) {
+        self.lowest = self.lowest.min(eigenvalue);
+        self.highest = self.highest.max(eigenvalue);
+    }
+
+    /// The eigenvalues of component `k`, or that it is outside.
+    pub(crate) fn add(&mut self, k: usize, eigenvalues: Option<Vec<f64>>) {
+        match eigenvalues {
+            Some(all) => all.into_iter().for_each(|x| self.include(x)),
+            None => self.outside.push(k),
+        }
+    }
 }

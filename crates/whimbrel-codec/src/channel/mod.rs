@@ -7,8 +7,8 @@ pub mod downlink;
 pub mod uplink;
 
 pub use downlink::{
-    DownClient, DownFold, DownMessage, DownPeer, DownRule, DownServer, Downlink, Feedback,
-    Memories, SharedMessages, Spread, blocks_omega,
+    DownClient, DownFold, DownMessage, DownPeer, DownRule, DownServer, Downlink, Feedback, Frames,
+    Memories, SharedMessages, Sharing, Spread, blocks_omega,
 };
 pub use uplink::{UpClient, UpFold, UpRule, UpServer, Uplink, em_alpha, gradient_alpha};
 

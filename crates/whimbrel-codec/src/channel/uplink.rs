@@ -16,11 +16,16 @@
 //! An upload may carry some coordinates only (`send_at`, `absorb_at`): codec and rule then apply to
 //! those, the others stay as they are on both ends, and `p_i` is the probability that a coordinate
 //! was sent. The uplink's dimension is then that of an upload, and the ends are longer.
+//!
+//! An upload may be compressed in a [`Frame`] `F` that both ends know: `C(x)` is then
+//! `F^-1 C(F x)`. What is kept stays in raw coordinates. Where the uploads of a fold share their
+//! frame, the server sums them in it and inverts once (`collect_in`); else it inverts each
+//! (`absorb_in`).
 
 use crate::scratch::with_room;
 use crate::{Codec, Packet, Scalar};
 use whimbrel_core::sum::ExactSum;
-use whimbrel_core::{Error, Key, Result, vector, wire};
+use whimbrel_core::{Error, Frame, Key, Result, vector, wire};
 
 /// What an uplink keeps between rounds.
 #[derive(Clone, Debug, PartialEq)]
@@ -170,18 +175,35 @@ impl Uplink {
         g: &[T],
         key: Key,
     ) -> Result<(UpClient<T>, Packet)> {
+        self.send_in(end, g, None, key)
+    }
+
+    /// The same, compressed in a frame.
+    pub fn send_in<T: Scalar>(
+        &self,
+        end: &UpClient<T>,
+        g: &[T],
+        frame: Option<&dyn Frame>,
+        key: Key,
+    ) -> Result<(UpClient<T>, Packet)> {
         self.check(g.len())?;
+        let encode = |x: &[T], sent: &mut [T]| encode_in(&self.codec, x, frame, key, sent);
         match self.rule {
-            UpRule::Plain => Ok((UpClient::default(), self.codec.encode(g, key)?)),
+            UpRule::Plain => match frame {
+                None => Ok((UpClient::default(), self.codec.encode(g, key)?)),
+                Some(_) => with_room(g.len(), |sent| {
+                    encode(g, sent).map(|packet| (UpClient::default(), packet))
+                }),
+            },
             UpRule::Memory { alpha } => {
                 // C(g - h_i), then h_i += alpha C(.)
                 let h_i = self.kept(end)?;
                 let mut sent = T::zeros(g.len());
                 let packet = match h_i {
-                    None => self.codec.encode_decoded(g, key, &mut sent),
+                    None => encode(g, &mut sent),
                     Some(h_i) => with_room(g.len(), |delta| {
                         T::sub_into(delta, g, h_i);
-                        self.codec.encode_decoded(delta, key, &mut sent)
+                        encode(delta, &mut sent)
                     }),
                 }?;
                 let mut kept = sent;
@@ -198,7 +220,7 @@ impl Uplink {
                     T::axpy(&mut kept, 1.0, e_i);
                 }
                 let packet = with_room(g.len(), |sent| {
-                    let packet = self.codec.encode_decoded(&kept, key, sent);
+                    let packet = encode(&kept, sent);
                     T::axpy(&mut kept, -self.shrink, sent);
                     packet
                 })?;
@@ -242,7 +264,19 @@ impl Uplink {
         inclusion: f64,
         packet: &Packet,
     ) -> Result<()> {
-        self.absorb_with::<T>(fold, weight, inclusion, packet, T::add_to)
+        self.absorb_in::<T>(fold, weight, inclusion, packet, None)
+    }
+
+    /// The same for an upload in a frame of its own: what is added is in raw coordinates.
+    pub fn absorb_in<T: Scalar>(
+        &self,
+        fold: &mut UpFold,
+        weight: f64,
+        inclusion: f64,
+        packet: &Packet,
+        frame: Option<&dyn Frame>,
+    ) -> Result<()> {
+        self.absorb_with::<T>(fold, weight, inclusion, packet, frame, T::add_to)
     }
 
     /// The same where the upload carries these coordinates of the fold; several of a client's may be
@@ -255,7 +289,7 @@ impl Uplink {
         inclusion: f64,
         packet: &Packet,
     ) -> Result<()> {
-        self.absorb_with(fold, weight, inclusion, packet, |sum, sent, weight| {
+        self.absorb_with(fold, weight, inclusion, packet, None, |sum, sent, weight| {
             add(sum, coordinates, sent, weight)
         })
     }
@@ -266,10 +300,14 @@ impl Uplink {
         weight: f64,
         inclusion: f64,
         packet: &Packet,
+        frame: Option<&dyn Frame>,
         add: impl Fn(&mut ExactSum, &[T], f64) -> Result<()>,
     ) -> Result<()> {
         with_room(self.dimension, |sent| {
             self.codec.decode(packet, sent)?;
+            if let Some(frame) = frame {
+                mapped(sent, |x| frame.inverse(x));
+            }
             check_size(sent, weight / inclusion)?;
             add(&mut fold.estimate, sent, self.shrink * weight / inclusion)?;
             if let UpRule::Memory { alpha } = self.rule {
@@ -290,10 +328,20 @@ impl Uplink {
 
     /// The estimate of `sum (n_i/N) g_i`; the server's end moves on.
     pub fn collect(&self, end: &mut UpServer, fold: &UpFold, total: f64) -> Vec<f64> {
-        let mut estimate = fold.estimate.value();
+        self.collect_in(end, &[(fold, None)], total)
+    }
+
+    /// The same from several folds, each of uploads that share a frame.
+    pub fn collect_in(
+        &self,
+        end: &mut UpServer,
+        folds: &[(&UpFold, Option<&dyn Frame>)],
+        total: f64,
+    ) -> Vec<f64> {
+        let mut estimate = sum_in(folds, |fold| &fold.estimate);
         if self.has_memory() {
             vector::axpy(&mut estimate, 1.0, &end.memory_sum);
-            vector::axpy(&mut end.memory_sum, 1.0, &fold.memory.value());
+            vector::axpy(&mut end.memory_sum, 1.0, &sum_in(folds, |fold| &fold.memory));
         }
         vector::scale(&mut estimate, 1.0 / total);
         estimate
@@ -381,6 +429,48 @@ impl Uplink {
             self.dimension
         )))
     }
+}
+
+/// The packet of `x`, compressed in the frame, and what it is worth in raw coordinates.
+pub(super) fn encode_in<T: Scalar>(
+    codec: &Codec,
+    x: &[T],
+    frame: Option<&dyn Frame>,
+    key: Key,
+    sent: &mut [T],
+) -> Result<Packet> {
+    let Some(frame) = frame else { return codec.encode_decoded(x, key, sent) };
+    let mut framed = x.to_vec();
+    mapped(&mut framed, |x| frame.forward(x));
+    let packet = codec.encode_decoded(&framed, key, sent)?;
+    mapped(sent, |x| frame.inverse(x));
+    Ok(packet)
+}
+
+/// Applies a map of wide vectors.
+pub(super) fn mapped<T: Scalar>(x: &mut [T], map: impl FnOnce(&mut [f64])) {
+    let mut wide: Vec<f64> = x.iter().map(|x| x.wide()).collect();
+    map(&mut wide);
+    x.iter_mut().zip(wide).for_each(|(x, wide)| *x = T::narrow(wide));
+}
+
+/// The sum over folds, in raw coordinates.
+fn sum_in<'a>(
+    folds: &[(&'a UpFold, Option<&dyn Frame>)],
+    part: impl Fn(&'a UpFold) -> &'a ExactSum,
+) -> Vec<f64> {
+    let mut values = folds.iter().map(|(fold, frame)| {
+        let mut value = part(fold).value();
+        if let Some(frame) = frame {
+            frame.inverse(&mut value);
+        }
+        value
+    });
+    let first = values.next().unwrap_or_default();
+    values.fold(first, |mut sum, value| {
+        vector::axpy(&mut sum, 1.0, &value);
+        sum
+    })
 }
 
 /// Adds `weight * x` at these coordinates, or at all of them.

@@ -14,7 +14,7 @@ use crate::family::{
     Ended, Family, Fit, MethodKind, ModelKind, ModelUse, Predicted, Results, RunData, StagePlan,
     Tables, refuse,
 };
-use crate::job::channel::UpRuleKind;
+use crate::job::channel::{Memories, UpRuleKind};
 use crate::job::method::length::{BATCH, EPOCHS, LOCAL_STEPS, REPLACEMENT, ROUNDS};
 use crate::job::method::step::STEP;
 use crate::job::method::stop::{EVALUATE, STOP};
@@ -32,7 +32,7 @@ use whimbrel_core::method::Artifact;
 use whimbrel_job::key::{Key, Word};
 use whimbrel_job::reader::{Read, Source};
 use whimbrel_job::writer::{Writer, text};
-use whimbrel_methods::fedem::Form;
+use whimbrel_methods::fedem::{Form, FrameKind};
 use whimbrel_methods::settings::Weights;
 use whimbrel_models::gmm::Covariance;
 
@@ -222,8 +222,19 @@ impl Fit for EmFit {
         }
     }
 
+    fn usual_frame(&self, job: &Job) -> Option<FrameKind> {
+        let usual = match self.method {
+            EM => return None,
+            DEM => FrameKind::Raw,
+            _ if job.method.step == Step::Theory || has_single_memories(job) => FrameKind::Raw,
+            _ => FrameKind::Fisher,
+        };
+        Some(usual)
+    }
+
     fn check(&self, job: &Job, source: &Source<'_>) {
         self.check_step(job, source);
+        self.check_frame(job, source);
         self.check_memories(job, source);
         self.check_width(job, source);
         self.check_stream(job, source);
@@ -296,6 +307,13 @@ impl Fit for EmFit {
     }
 }
 
+/// Whether each client's downlink memory is known to itself alone.
+fn has_single_memories(job: &Job) -> bool {
+    let single =
+        matches!(job.downlink.rule, DownRule::Preserved { memories: Memories::Single { .. }, .. });
+    single && !job.downlink.is_exact()
+}
+
 impl EmFit {
     fn check_step(&self, job: &Job, source: &Source<'_>) {
         let report = |what: &str, hint: &str| {
@@ -311,6 +329,11 @@ impl EmFit {
                 "no theorem bounds the step of dem: with compression or partial participation it \
                  need not converge",
                 "give a number, or use kind = \"fedem\"",
+            ),
+            Step::Theory if self.form == Some(Form::Lean) => report(
+                "the theorems bound how memories follow the field, and in the lean form they follow \
+                 the statistic, which has another Lipschitz constant",
+                "give a number, or write form = \"pair\"",
             ),
             Step::Theory if self.reduces_variance() && !everyone => report(
                 "the theorems about vr-fedem are for everyone taking part in every round",
@@ -332,6 +355,24 @@ impl EmFit {
                 "take `excess_loss` out",
             );
         }
+    }
+
+    fn check_frame(&self, job: &Job, source: &Source<'_>) {
+        if job.uplink.frame != Some(FrameKind::Fisher) {
+            return;
+        }
+        let what = match job.method.step {
+            Step::Theory => {
+                "the theorems behind step = \"theory\" have one norm, and a frame moves with the \
+                 parameters"
+            }
+            _ if has_single_memories(job) => {
+                "with memories = \"single\" the server does not know the parameters that a client \
+                 computes at"
+            }
+            _ => return,
+        };
+        source.report_at(&["uplink", "frame"], what, "write frame = \"raw\"");
     }
 
     fn check_memories(&self, job: &Job, source: &Source<'_>) {

@@ -51,6 +51,7 @@ pub(super) fn spider(work: &Work, common: &Common, uplinks: &[Uplink]) -> Option
         batch: work.batch.expectations(rows) as f64,
         omega: omega(uplinks),
         alpha: uplinks.iter().map(alpha).fold(1.0, f64::min),
+        // The server counts clients by their weights.
         clients: common.clients as f64,
     })
 }

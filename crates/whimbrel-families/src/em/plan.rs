@@ -7,7 +7,7 @@ use super::prepare::{Preparing, bound};
 use super::start::{InitFile, read_init, read_memory};
 use crate::failure::Result;
 use crate::family::StagePlan;
-use crate::job::{MemoryStart, Step, UpRule as UpKey};
+use crate::job::{Job, MemoryStart, Step, UpRule as UpKey};
 use crate::load::Loaded;
 use crate::plan::{Common, Facts, Files, Work, channels};
 use std::any::Any;
@@ -18,21 +18,18 @@ use whimbrel_codec::channel::{DownRule, Downlink, Uplink, em_alpha, gradient_alp
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, Error};
 use whimbrel_engine::Stage;
-use whimbrel_methods::fedem::{Batch, Em, Estimator, FedEm, FirstMemories, Form};
+use whimbrel_methods::fedem::{
+    AutoStep, Batch, Em, Estimator, FedEm, FirstMemories, Form, FrameKind, Step as EmStep,
+};
 use whimbrel_methods::federated::Terms;
 use whimbrel_methods::gmm::{GmmInitial, GmmStart};
 use whimbrel_methods::kmeans::FederatedKmeans;
 use whimbrel_methods::one_shot::Once;
 use whimbrel_methods::prepare::{Affine, Preparation};
-use whimbrel_methods::spider::auto_spider_step;
-use whimbrel_methods::step::{Schedule, auto_step};
+use whimbrel_methods::step::{Schedule, omega_with_sampling};
 use whimbrel_methods::theory::Constants;
 use whimbrel_models::LatentModel;
 use whimbrel_models::gmm::{Covariance, Gmm};
-
-/// The decreasing step that minibatches get without asking.
-const AUTO_POWER: f64 = 0.6;
-const AUTO_DELAY: f64 = 20.0;
 
 /// A mixture and the EM method that fits it.
 pub(super) struct EmPlan {
@@ -97,7 +94,7 @@ impl EmPlan {
         files: Files<'_>,
     ) -> Result<Self> {
         let job = &common.job;
-        let (model, start) = model_and_start(&asked.gmm, width, file.as_ref(), None)?;
+        let (model, start) = model_and_start(job, &asked.gmm, width, file.as_ref(), None)?;
         let form = asked.form.unwrap_or(Form::Pair);
         let (roster, blocks) = (common.roster(), form.blocks(&model));
         let downlink = channels::downlink(job, &roster, &blocks, None, gradient_alpha)?;
@@ -154,13 +151,7 @@ impl EmPlan {
         prepare.into_iter().chain(kmeans).chain(constants).chain([Kind::Fit]).collect()
     }
 
-    fn fit(
-        &self,
-        common: &Common,
-        model: Gmm,
-        initial: GmmInitial,
-        schedule: Schedule,
-    ) -> FedEm<Gmm> {
+    fn fit(&self, common: &Common, model: Gmm, initial: GmmInitial, step: EmStep) -> FedEm<Gmm> {
         FedEm {
             terms: Terms {
                 budget: common.budget(),
@@ -173,36 +164,24 @@ impl EmPlan {
             oracle: Em {
                 model,
                 initial: Arc::new(initial),
-                schedule,
+                step,
                 estimator: self.work.estimator,
                 batch: self.work.batch,
                 form: self.form,
+                frame: common.job.uplink.frame.unwrap_or(FrameKind::Raw),
             },
         }
     }
 
     /// The step, from the job or from the constants that a stage estimated.
-    fn schedule(
-        &self,
-        common: &Common,
-        theory: Option<&Artifact>,
-    ) -> whimbrel_core::Result<Schedule> {
-        match common.job.method.step {
+    fn step(&self, common: &Common, theory: Option<&Artifact>) -> whimbrel_core::Result<EmStep> {
+        let given = match common.job.method.step {
             Step::Constant(gamma) => Schedule::constant(gamma),
             Step::Decreasing { initial, power, delay } => {
                 Schedule::decreasing(initial, power, delay)
             }
             Step::Auto if self.asked.is_pooled() => Schedule::constant(1.0),
-            Step::Auto => {
-                let gamma = self.auto_step(common);
-                match (self.work.estimator, self.work.batch) {
-                    (Estimator::Minibatch, Batch::Sample { .. }) => {
-                        Schedule::decreasing(gamma, AUTO_POWER, AUTO_DELAY)
-                    }
-                    // Without the noise of minibatches, and where it goes to zero.
-                    _ => Schedule::constant(gamma),
-                }
-            }
+            Step::Auto => return Ok(EmStep::Auto(self.auto_step(common))),
             Step::Theory => {
                 let gamma = theory.and_then(|a| a.tensor("gamma")).map(|t| t.values[0]);
                 let missing = || Error::internal("the constants of the theory were not estimated");
@@ -211,19 +190,28 @@ impl EmPlan {
             Step::OverL(_) | Step::OverLRoot => {
                 Err(Error::config("the EM methods have no smoothness constant L"))
             }
-        }
+        };
+        given.map(EmStep::Given)
     }
 
-    fn auto_step(&self, common: &Common) -> f64 {
-        let (p, clients) = (common.participation_mean(), common.clients);
-        let gamma = match outer_loops::spider(&self.work, common, &self.uplinks) {
-            Some(spider) => auto_spider_step(&spider, p),
-            None => auto_step(outer_loops::omega(&self.uplinks), p, clients),
-        };
-        match (self.downlink.rule(), self.downlink.omega()) {
-            // No faster than the memories that follow the state.
-            (DownRule::Preserved { .. }, Some(omega)) => gamma.min(gradient_alpha(omega)),
-            _ => gamma,
+    fn auto_step(&self, common: &Common) -> AutoStep {
+        let (p, omega) = (common.participation_mean(), outer_loops::omega(&self.uplinks));
+        let samples = matches!(self.work.batch, Batch::Sample { .. });
+        let recursive = matches!(self.work.estimator, Estimator::Spider { .. });
+        let exact_down = self.downlink.is_exact();
+        AutoStep {
+            omega,
+            p,
+            spider: outer_loops::spider(&self.work, common, &self.uplinks),
+            step_max: match (self.downlink.rule(), self.downlink.omega()) {
+                // No faster than the memories that follow the state.
+                (DownRule::Preserved { .. }, Some(omega)) => gradient_alpha(omega),
+                _ if exact_down => 1.0,
+                _ => 0.5,
+            },
+            // Under variance reduction the noise of minibatches goes to zero.
+            falls: samples && !recursive,
+            trusts: omega_with_sampling(omega, p) > 0.0 || samples && recursive || !exact_down,
         }
     }
 }
@@ -252,7 +240,8 @@ impl StagePlan for EmPlan {
         }
         let (model, start) = match preparation.as_ref().and_then(Preparation::affine) {
             Some(affine) if kind != Kind::Prepare => {
-                model_and_start(&self.asked.gmm, self.width, self.file.as_ref(), Some(affine))?
+                let (job, gmm) = (&common.job, &self.asked.gmm);
+                model_and_start(job, gmm, self.width, self.file.as_ref(), Some(affine))?
             }
             _ => (self.model.clone(), self.start.clone()),
         };
@@ -269,13 +258,13 @@ impl StagePlan for EmPlan {
                 common.quiet("federated k-means", bound(kmeans, preparation))
             }
             Kind::Constants => {
-                let fit = self.fit(common, model, initial, Schedule::constant(1.0)?);
+                let fit = self.fit(common, model, initial, Schedule::constant(1.0)?.into());
                 let participation = common.participation_mean();
                 common.quiet("constants", bound(Constants { fit, participation }, preparation))
             }
             Kind::Fit => {
-                let schedule = self.schedule(common, of_kind("theory"))?;
-                let fit = bound(self.fit(common, model, initial, schedule), preparation);
+                let step = self.step(common, of_kind("theory"))?;
+                let fit = bound(self.fit(common, model, initial, step), preparation);
                 common.fit(fit, self.rounds(common))
             }
         })
@@ -337,6 +326,7 @@ impl StagePlan for EmPlan {
 
 /// The model and its start, in standardised units where there is a map to them.
 fn model_and_start(
+    job: &Job,
     key: &GmmKeys,
     columns: usize,
     file: Option<&(PathBuf, InitFile)>,
@@ -349,6 +339,7 @@ fn model_and_start(
         settings.covariance = Covariance::Known(known);
     }
     settings.want_moments = !matches!(key.init, Init::File(_));
+    settings.centred = job.uplink.frame == Some(FrameKind::Fisher) && compresses(job);
     let model = Gmm::new(settings)?;
     let start = match file {
         Some((path, init)) => given(&model, init, affine).map_err(|e| match e {
@@ -361,6 +352,13 @@ fn model_and_start(
         None => GmmStart::Moments,
     };
     Ok((model, start))
+}
+
+/// Whether any channel loses something on the way.
+fn compresses(job: &Job) -> bool {
+    let own = job.uplink.own.iter().map(|own| &own.codec);
+    let lossy = std::iter::once(&job.uplink.codec).chain(own).any(|codec| !codec.is_exact());
+    lossy || !job.downlink.is_exact()
 }
 
 /// The covariance of the job, or else of the init file.

@@ -200,6 +200,19 @@ impl Job {
             federation: federation?,
         };
         job.fit.resolve(job.downlink.is_exact());
+        match job.fit.usual_frame(&job) {
+            Some(usual) => {
+                job.uplink.frame.get_or_insert(usual);
+            }
+            None if job.uplink.frame.take().is_some() => {
+                source.report_at(
+                    &["uplink", "frame"],
+                    "frames are for the compressed statistics of a mixture",
+                    "take `frame` out",
+                );
+            }
+            None => {}
+        }
         job.check_tables(source);
         job.fit.check(&job, source);
         Ok(job)

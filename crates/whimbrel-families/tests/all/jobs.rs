@@ -204,6 +204,7 @@ fn a_resolved_job_has_every_default_and_nothing_more() {
     memory = "on"
     alpha = "auto"
     start = "oracle"
+    frame = "fisher"
 
     [downlink]
     codec = "exact"

@@ -10,7 +10,9 @@ use whimbrel_codec::{Codec, Dithering, Norm};
 use whimbrel_core::{ClientData, DynMethod, Erased, Key, Probability, Result, Table};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
-use whimbrel_methods::fedem::{Batch, Budget, Em, Estimator, FedEm, FirstMemories, Form, Weights};
+use whimbrel_methods::fedem::{
+    Batch, Budget, Em, Estimator, FedEm, FirstMemories, Form, FrameKind, Weights,
+};
 use whimbrel_methods::federated::{BindRows, Terms};
 use whimbrel_methods::gmm::{GmmInitial, GmmStart};
 use whimbrel_methods::step::Schedule;
@@ -39,7 +41,8 @@ pub fn method() -> Result<Arc<Erased<FedEm<Gmm>, BindRows>>> {
         },
         oracle: Em {
             initial: Arc::new(GmmInitial::plain(GmmStart::Moments)),
-            schedule: Schedule::constant(0.01)?,
+            step: Schedule::constant(0.01)?.into(),
+            frame: FrameKind::Raw,
             estimator: Estimator::Minibatch,
             batch: Batch::Full,
             form: Form::Pair,

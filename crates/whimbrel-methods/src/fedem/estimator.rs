@@ -15,9 +15,11 @@
 //! Departure: the paper states Algorithm 2 for everyone taking part. With sampled cohorts a client makes
 //! its full pass at its first active round of an outer loop, and later ones move its recursion on
 //! from the parameters of its *own* last active round; who is away does nothing. With everyone this
-//! is Algorithm 2, whose correction at k = 0 is zero.
+//! is Algorithm 2, whose correction at k = 0 is zero. With the automatic step an outer loop ends early
+//! where a round's direction would leave the trust region by a wide margin: the recursion's variance
+//! grows with the distance from its full pass.
 
-use super::{Em, Form, OuterLoop, Own};
+use super::{Em, Form, Global, OuterLoop, Own};
 use crate::settings::{Batch, DRAW};
 use std::any::Any;
 use std::borrow::Cow;
@@ -39,11 +41,14 @@ pub enum Estimator {
 }
 
 impl Estimator {
-    /// The outer loop of fit round `k`, counted from zero; none where there are no loops.
-    pub fn outer(self, k: u32) -> Option<u32> {
-        match self {
-            Self::Minibatch => None,
-            Self::Spider { inner } => Some(k / inner),
+    /// Counts a round; a new outer loop starts after `k_in` of them, or where the recursion drifted
+    /// too far from its full pass.
+    pub(super) fn advance(self, global: &mut Global, drifted: bool) {
+        let Self::Spider { inner } = self else { return };
+        global.outer_rounds += 1;
+        if drifted || global.outer_rounds >= inner {
+            global.outer += 1;
+            global.outer_rounds = 0;
         }
     }
 

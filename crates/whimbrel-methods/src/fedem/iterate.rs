@@ -1,7 +1,7 @@
 //! `Ŝ_k` and `θ_k = T(Ŝ_k)`, on both ends.
 
 use super::{Em, Form, Global, Own};
-use crate::federated::{Context, ExchangeKind, Received};
+use crate::federated::{Context, ExchangeKind, Oracle, Received};
 use whimbrel_core::{Error, Result};
 use whimbrel_models::{LatentModel, Maximum};
 
@@ -13,6 +13,8 @@ const REPAIRED_ROUNDS_MAX: u32 = 100;
 pub(super) struct Iterate<M: LatentModel> {
     /// The pooled moments, where `T` needs them.
     pub(super) moments: Vec<f64>,
+    /// Those of the first roster, where frames need them.
+    pub(super) first_moments: Vec<f64>,
     /// `Ŝ_k`, where the form sends it.
     pub(super) s_hat: Option<Vec<f64>>,
     /// `T(Ŝ_k)`.
@@ -24,11 +26,14 @@ pub(super) struct Iterate<M: LatentModel> {
 impl<M: LatentModel> Em<M> {
     /// `Ŝ_k` and `T(Ŝ_k)`, from what the form sends.
     pub(super) fn iterate(&self, received: Received<'_, Self>, own: &Own) -> Result<Iterate<M>> {
-        let moments = received.private.clone().unwrap_or_else(|| own.moments.clone());
+        let sent = received.private.as_deref();
+        let first_moments = self.first_moments(sent, own).to_vec();
+        let moments = sent.map_or(&own.moments[..], |sent| self.split(sent).0).to_vec();
         let state = received.state;
         if received.kind == ExchangeKind::FirstState {
             let theta = self.model.from_vector(&state)?;
-            return Ok(Iterate { moments, s_hat: None, theta, coordinates: Vec::new() });
+            let (s_hat, coordinates) = (None, Vec::new());
+            return Ok(Iterate { moments, first_moments, s_hat, theta, coordinates });
         }
         let q = self.model.statistic_len();
         if state.len() != self.form.published_len(&self.model) {
@@ -50,7 +55,34 @@ impl<M: LatentModel> Em<M> {
             }
             Form::Lean => (None, self.model.from_vector(&state)?, state.into_owned()),
         };
-        Ok(Iterate { moments, s_hat, theta, coordinates })
+        Ok(Iterate { moments, first_moments, s_hat, theta, coordinates })
+    }
+
+    /// The moments that frames are made from, as a client knows them that holds `own` and was sent
+    /// `sent`: they stand behind the pooled ones, or are those.
+    pub(super) fn first_moments<'a>(&self, sent: Option<&'a [f64]>, own: &'a Own) -> &'a [f64] {
+        match sent {
+            _ if !self.has_frame() => &[],
+            Some(sent) if own.first_moments.is_empty() => {
+                let (pooled, first) = self.split(sent);
+                if first.is_empty() { pooled } else { first }
+            }
+            _ => &own.first_moments,
+        }
+    }
+
+    fn split<'a>(&self, sent: &'a [f64]) -> (&'a [f64], &'a [f64]) {
+        sent.split_at(self.initial.moments_len(&self.model).min(sent.len()))
+    }
+
+    /// `θ` at a published vector; `moments` matter where that is the statistic alone.
+    pub(super) fn theta_at(&self, published: &[f64], moments: &[f64]) -> Result<M::Parameters> {
+        let q = self.model.statistic_len();
+        match self.form {
+            Form::Pair if published.len() > q => self.model.from_vector(&published[q..]),
+            Form::Pair | Form::Lean => self.model.from_vector(published),
+            Form::State => Ok(self.model.maximize(published, moments)?.theta),
+        }
     }
 
     /// `θ = T(Ŝ)`; stops a run that never enters the domain of `T`.
@@ -60,11 +92,7 @@ impl<M: LatentModel> Em<M> {
         global.theta = self.model.to_vector(&theta);
         global.repairs += u64::from(repairs);
         global.repaired_rounds += u32::from(repairs > 0);
-        for component in dead.iter().map(|k| *k as u32) {
-            if let Err(at) = global.dead.binary_search(&component) {
-                global.dead.insert(at, component);
-            }
-        }
+        global.note_dead(&dead);
         if global.repaired_rounds < (context.round + 1).max(REPAIRED_ROUNDS_MAX) {
             return Ok(());
         }

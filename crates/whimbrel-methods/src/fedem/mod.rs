@@ -15,7 +15,7 @@
 //! | `V_{k,i}`, `V_k` | uplink memory | what both ends know of `h_i` |
 //! | `Quant`, `ω`, `α` | uplink codec, `omega`, `alpha` | compression |
 //! | `H_{k+1}` | `field` | the estimated mean field |
-//! | `γ_k` | `schedule` | the step |
+//! | `γ_k` | `step` | the step |
 //! | `p`, `n` | inclusion, total weight | participation, clients |
 //!
 //! Reduces to
@@ -31,6 +31,10 @@
 //! the oracle is `s̄_i` itself and the server subtracts `Ŝ`. With an exact codec and everyone all
 //! three are the same iterates.
 //!
+//! With `frame = Fisher` differences are compressed in the coordinates of the complete-data Fisher
+//! information at the parameters that the client computed at ([`LatentModel::frame`]); memories and
+//! `Ŝ` stay in raw coordinates. The server's automatic step has a trust region (`step.rs`).
+//!
 //! Departures from the paper
 //! - clients are weighted by their rows unless equal weights are asked for: then (1) is pooled
 //!   EM's objective for clients of unequal size, too;
@@ -45,6 +49,7 @@ mod form;
 mod initial;
 mod iterate;
 mod state;
+mod step;
 
 pub use crate::federated::FirstMemories;
 pub use crate::settings::{Batch, Budget, Weights};
@@ -53,16 +58,17 @@ pub use form::Form;
 pub use initial::Initial;
 pub(crate) use state::list_bytes;
 pub use state::{Global, OuterLoop, Own, Record, Summary};
+pub use step::{AutoStep, Step};
 
 use crate::federated::{self, Context, ExchangeKind, Federated, Member, Oracle, Received, Terms};
 use crate::settings::check_sums;
-use crate::step::Schedule;
 use estimator::Estimate;
 use iterate::Iterate;
 use std::borrow::Cow;
 use std::sync::Arc;
+use whimbrel_core::frame::Blocks;
 use whimbrel_core::method::{Artifact, Disclosure};
-use whimbrel_core::{ClientData, ClientId, Error, Key, Result, sum::ExactSum, vector};
+use whimbrel_core::{ClientData, ClientId, Error, Frame, Key, Result, sum::ExactSum, vector};
 use whimbrel_models::LatentModel;
 
 /// Mean fields over channels: the whole method.
@@ -85,13 +91,24 @@ pub struct Em<M: LatentModel> {
     /// How it starts.
     pub initial: Arc<dyn Initial<M>>,
     /// `γ_k`.
-    pub schedule: Schedule,
+    pub step: Step,
     /// How a client estimates its statistic.
     pub estimator: Estimator,
     /// Which rows an oracle call uses.
     pub batch: Batch,
     /// What goes down.
     pub form: Form,
+    /// The coordinates in which channels compress.
+    pub frame: FrameKind,
+}
+
+/// The coordinates in which channels compress.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FrameKind {
+    /// Those of the complete-data Fisher information, where the model has them.
+    Fisher,
+    /// Those of the statistic, as in the paper.
+    Raw,
 }
 
 impl<M: LatentModel> Oracle for Em<M> {
@@ -151,6 +168,10 @@ impl<M: LatentModel> Oracle for Em<M> {
             repairs: 0,
             repaired_rounds: 0,
             dead: Vec::new(),
+            weights_squared: 0.0,
+            outer: 0,
+            outer_rounds: 0,
+            first_moments: Vec::new(),
         })
     }
 
@@ -158,6 +179,7 @@ impl<M: LatentModel> Oracle for Em<M> {
         let moments = &member.summary.moments;
         check_moments(member.id, moments, global.moments_sum.len())?;
         vector::axpy(&mut global.moments_sum, member.weight, moments);
+        global.weights_squared += member.weight * member.weight;
         Ok(())
     }
 
@@ -169,6 +191,9 @@ impl<M: LatentModel> Oracle for Em<M> {
     /// `Ŝ_0 = s̄(θ_0)`.
     fn first_state(&self, global: &mut Global, s_0: Vec<f64>, context: &Context) -> Result<()> {
         global.s_hat = s_0;
+        if self.has_frame() && self.form == Form::State {
+            global.first_moments = global.moments(context.total);
+        }
         self.maximize(global, context)
     }
 
@@ -182,25 +207,33 @@ impl<M: LatentModel> Oracle for Em<M> {
     }
 
     /// The outer loop `t`, where there are loops.
-    fn note(&self, _: &Global, context: &Context) -> Option<OuterLoop> {
-        self.outer(context).map(OuterLoop)
+    fn note(&self, global: &Global, context: &Context) -> Option<OuterLoop> {
+        self.outer(global, context).map(OuterLoop)
     }
 
     /// A client's first upload of an outer loop is a pass over all its rows; pooled moments go to
-    /// those who compute `T` and do not hold them yet.
+    /// those who compute `T` and do not hold them yet, with those that frames are made from beside
+    /// them where they differ.
     fn private(
         &self,
         global: &Global,
         record: &Record,
         context: &Context,
     ) -> (Record, Option<Vec<f64>>) {
-        let outer = self.outer(context);
+        let outer = self.outer(global, context);
         let whole = outer.is_some() && outer != record.outer;
         let lacks = self.form == Form::State
             && context.kind != ExchangeKind::FirstState
             && record.moments_of != context.clients;
         let moments_of = if lacks { context.clients } else { record.moments_of };
-        (Record { outer, whole, moments_of }, lacks.then(|| global.moments(context.total)))
+        let moments = lacks.then(|| {
+            let mut moments = global.moments(context.total);
+            if record.moments_of == 0 && moments != global.first_moments {
+                moments.extend_from_slice(&global.first_moments);
+            }
+            moments
+        });
+        (Record { outer, whole, moments_of }, moments)
     }
 
     /// `S_{k+1,i} − Ŝ_k`, with `S_{k+1,i}` an approximation of `s̄_i(T(Ŝ_k))`  (Alg. 1, l. 6, 7)
@@ -212,7 +245,8 @@ impl<M: LatentModel> Oracle for Em<M> {
         key: Key,
     ) -> Result<(Own, Vec<f64>)> {
         let (kind, outer) = (received.kind, received.note.copied());
-        let Iterate { moments, s_hat, theta, coordinates } = self.iterate(received, own)?;
+        let Iterate { moments, first_moments, s_hat, theta, coordinates } =
+            self.iterate(received, own)?;
         let Estimate { mut s_i, position, running } = match kind {
             ExchangeKind::Round => self.estimate(own, outer, (theta, coordinates), data, key)?,
             ExchangeKind::FirstState | ExchangeKind::OpenMemories => {
@@ -223,7 +257,39 @@ impl<M: LatentModel> Oracle for Em<M> {
         if let Some(s_hat) = &s_hat {
             vector::axpy(&mut s_i, -1.0, s_hat);
         }
-        Ok((Own { position, running, moments }, s_i))
+        Ok((Own { position, running, moments, first_moments }, s_i))
+    }
+
+    fn has_frame(&self) -> bool {
+        self.frame == FrameKind::Fisher
+    }
+
+    fn frame(&self, at: &[f64], moments: &[f64]) -> Result<Option<Box<dyn Frame>>> {
+        let theta = self.theta_at(at, moments)?;
+        Ok(self.model.frame(&theta))
+    }
+
+    fn published_frame(&self, at: &[f64], moments: &[f64]) -> Result<Option<Box<dyn Frame>>> {
+        let theta = self.theta_at(at, moments)?;
+        let (statistic, coordinates) =
+            (|| self.model.frame(&theta), || self.model.coordinates_frame(&theta));
+        Ok(match self.form {
+            Form::State => statistic(),
+            Form::Lean => coordinates(),
+            Form::Pair => statistic().zip(coordinates()).map(|(statistic, coordinates)| {
+                let lengths = (self.model.statistic_len(), self.model.coordinates_len());
+                let parts = vec![(lengths.0, statistic), (lengths.1, coordinates)];
+                Box::new(Blocks(parts)) as Box<dyn Frame>
+            }),
+        })
+    }
+
+    fn server_moments<'a>(&self, global: &'a Global) -> &'a [f64] {
+        &global.first_moments
+    }
+
+    fn client_moments<'a>(&self, own: &'a Own, sent: &'a Option<Vec<f64>>) -> &'a [f64] {
+        self.first_moments(sent.as_deref(), own)
     }
 
     fn rows_used(&self, rows: u64, record: &Record, kind: ExchangeKind) -> u64 {
@@ -243,7 +309,9 @@ impl<M: LatentModel> Oracle for Em<M> {
 
     /// `Ŝ_{k+1} = Ŝ_k + γ_{k+1} H_{k+1}`, then `T(Ŝ_{k+1})`                (Alg. 1, l. 15)
     fn step(&self, global: &mut Global, field: Vec<f64>, context: &Context) -> Result<()> {
-        vector::axpy(&mut global.s_hat, self.schedule.at(context.k), &field);
+        let (gamma, drifted) = self.step_along(global, &field, context)?;
+        vector::axpy(&mut global.s_hat, gamma, &field);
+        self.estimator.advance(global, drifted);
         match self.form {
             // The state itself is published first, since a degraded downlink replaces it.
             Form::State => Ok(()),
@@ -292,9 +360,9 @@ impl<M: LatentModel> Em<M> {
     }
 
     /// The outer loop of the next round, where there are loops.
-    fn outer(&self, context: &Context) -> Option<u32> {
-        let is_round = context.kind == ExchangeKind::Round;
-        self.estimator.outer(context.k).filter(|_| is_round)
+    fn outer(&self, global: &Global, context: &Context) -> Option<u32> {
+        let loops = matches!(self.estimator, Estimator::Spider { .. });
+        (loops && context.kind == ExchangeKind::Round).then_some(global.outer)
     }
 }
 

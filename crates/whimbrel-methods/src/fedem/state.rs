@@ -22,12 +22,34 @@ pub struct Global {
     pub repaired_rounds: u32,
     /// Components that `T` found without weight in some round, in order.
     pub dead: Vec<u32>,
+    /// `Σ n_i²`.
+    pub weights_squared: f64,
+    /// The outer loop of the next round, and its rounds done; both zero where there are no loops.
+    pub outer: u32,
+    /// Rounds of it done.
+    pub outer_rounds: u32,
+    /// The moments pooled over those who were there at the start: what frames are made from.
+    pub first_moments: Vec<f64>,
 }
 
 impl Global {
     /// The pooled moments.
     pub(super) fn moments(&self, total: f64) -> Vec<f64> {
         self.moments_sum.iter().map(|m| m / total).collect()
+    }
+
+    /// `1/Σ w_i²`: a mean over the clients has the variance of one over so many equal ones.
+    pub(crate) fn effective_clients(&self, total: f64) -> f64 {
+        total * total / self.weights_squared
+    }
+
+    /// Notes components that lost their weight.
+    pub(super) fn note_dead(&mut self, components: &[usize]) {
+        for component in components.iter().map(|k| *k as u32) {
+            if let Err(at) = self.dead.binary_search(&component) {
+                self.dead.insert(at, component);
+            }
+        }
     }
 }
 
@@ -58,6 +80,8 @@ pub struct Own {
     pub running: Option<Running>,
     /// The pooled moments, where it computes `T` itself.
     pub moments: Vec<f64>,
+    /// Those of the first roster, where frames need them.
+    pub first_moments: Vec<f64>,
 }
 
 /// What a client tells at enrolment beside its number of rows.
@@ -69,9 +93,20 @@ pub struct Summary {
     pub offers: Vec<f64>,
 }
 
-wire!(Global { s_hat, theta, moments_sum, repairs, repaired_rounds, dead });
+wire!(Global {
+    s_hat,
+    theta,
+    moments_sum,
+    repairs,
+    repaired_rounds,
+    dead,
+    weights_squared,
+    outer,
+    outer_rounds,
+    first_moments
+});
 wire!(Record { outer, whole, moments_of });
-wire!(Own { position, running, moments });
+wire!(Own { position, running, moments, first_moments });
 wire!(Summary { moments, offers });
 
 /// `t`, the outer loop of a round; a byte in nearly every message.

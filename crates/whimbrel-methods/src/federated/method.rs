@@ -149,7 +149,11 @@ impl<O: Oracle> Method for Federated<O> {
             }
             ExchangeKind::OpenMemories | ExchangeKind::Round => {
                 let published = self.oracle.published(&server.global);
-                self.terms.downlink.send_shared(&server.down, broadcast, &peer.down, &published)?
+                let moments = self.oracle.server_moments(&server.global);
+                let (end, known, downlink) = (&server.down, &peer.down, &self.terms.downlink);
+                self.with_frames_down(moments, |frames| {
+                    downlink.send_shared(end, broadcast, known, &published, frames)
+                })?
             }
         };
         let note = self.oracle.note(&server.global, &context);
@@ -172,25 +176,42 @@ impl<O: Oracle> Method for Federated<O> {
                 let whole = whole.ok_or_else(|| Error::peer("the first question is missing"))?;
                 (client.down.clone(), Cow::Borrowed(whole))
             }
-            _ => self.terms.downlink.receive(&client.down, &message)?,
+            _ => {
+                let moments = self.oracle.client_moments(&client.own, &down.private);
+                self.with_frames_down(moments, |frames| {
+                    self.terms.downlink.receive(&client.down, &message, frames)
+                })?
+            }
         };
         let uplink = self.terms.uplinks.get(usize::from(down.uplink));
         let uplink = uplink
             .ok_or_else(|| Error::peer("a message names an uplink that the job does not have"))?;
+        let frame = match kind == ExchangeKind::Round && self.frames_up() {
+            true => {
+                let moments = self.oracle.client_moments(&client.own, &down.private);
+                self.oracle.frame(&state, moments)?
+            }
+            false => None,
+        };
         let received = Received { kind, state, note: down.note.as_ref(), private: &down.private };
         let (own, g_i) = self.oracle.local(received, &client.own, &data.train, key)?;
         // Δ_i = g_i − h_i; send C_up(Δ_i); h_i += α_up C_up(Δ_i)
         let (up, packet) = match kind {
             ExchangeKind::FirstState => (client.up.clone(), uplink.open(&g_i)?.1),
             ExchangeKind::OpenMemories => uplink.open(&g_i)?,
-            ExchangeKind::Round => uplink.send(&client.up, &g_i, key)?,
+            ExchangeKind::Round => uplink.send_in(&client.up, &g_i, frame.as_deref(), key)?,
         };
         Ok((Client { up, down: down_end, own }, Up { kind, packet }))
     }
 
     fn fold(&self, server: &Self::Server) -> Fold {
-        let (up, down) = (self.uplink().fold(), self.terms.downlink.fold());
-        Fold { kind: server.kind, up, down, rows_used: 0, weight: 0.0 }
+        let sums = if server.kind == ExchangeKind::Round { self.sums() } else { 1 };
+        let (up, down) = (vec![self.uplink().fold(); sums], self.terms.downlink.fold());
+        let moments = match self.frames_each() {
+            true => self.oracle.server_moments(&server.global).to_vec(),
+            false => Vec::new(),
+        };
+        Fold { kind: server.kind, up, moments, down, rows_used: 0, weight: 0.0 }
     }
 
     fn absorb(&self, fold: &mut Fold, from: Sender<'_, Self::Peer>, up: Up) -> Result<()> {
@@ -203,10 +224,16 @@ impl<O: Oracle> Method for Federated<O> {
         let peer = from.peer;
         let uplink = &self.terms.uplinks[usize::from(peer.uplink)];
         if fold.kind == ExchangeKind::Round {
-            uplink.absorb::<O::Number>(&mut fold.up, peer.weight, from.inclusion, &up.packet)?;
+            let frame = match self.frames_each() {
+                true => self.oracle.frame(peer.down.local(), &fold.moments)?,
+                false => None,
+            };
+            let (sum, weight) = (&mut fold.up[self.sum_of(peer)], peer.weight);
+            let (packet, frame) = (&up.packet, frame.as_deref());
+            uplink.absorb_in::<O::Number>(sum, weight, from.inclusion, packet, frame)?;
             self.terms.downlink.absorb(&mut fold.down, &peer.down)?;
         } else {
-            uplink.absorb_opening::<O::Number>(&mut fold.up, peer.weight, &up.packet)?;
+            uplink.absorb_opening::<O::Number>(&mut fold.up[0], peer.weight, &up.packet)?;
         }
         // Weights are whole numbers: their sum does not depend on the order.
         fold.weight += peer.weight;
@@ -218,7 +245,8 @@ impl<O: Oracle> Method for Federated<O> {
         fold.rows_used += other.rows_used;
         fold.weight += other.weight;
         self.terms.downlink.merge(&mut fold.down, &other.down)?;
-        self.uplink().merge(&mut fold.up, &other.up)
+        let mut pairs = fold.up.iter_mut().zip(&other.up);
+        pairs.try_for_each(|(sum, other)| self.uplink().merge(sum, other))
     }
 
     fn server_step(&self, mut server: Self::Server, fold: Fold, key: Key) -> Result<Self::Server> {
@@ -228,7 +256,7 @@ impl<O: Oracle> Method for Federated<O> {
             // w_0, from the mean over everyone; asked again where nobody was heard.
             ExchangeKind::FirstState => {
                 server.round += 1;
-                if let Some(mean) = self.uplink().mean_opening(&fold.up) {
+                if let Some(mean) = self.uplink().mean_opening(&fold.up[0]) {
                     self.oracle.first_state(&mut server.global, mean, &context)?;
                     let published = self.oracle.published(&server.global);
                     self.terms.downlink.restart(&mut server.down, &published);
@@ -237,15 +265,18 @@ impl<O: Oracle> Method for Federated<O> {
             }
             // h_{0,i} = g_i(w_0)
             ExchangeKind::OpenMemories => {
-                self.uplink().collect_opening(&mut server.up, &fold.up);
-                if let Some(mean) = self.uplink().mean_opening(&fold.up) {
+                self.uplink().collect_opening(&mut server.up, &fold.up[0]);
+                if let Some(mean) = self.uplink().mean_opening(&fold.up[0]) {
                     self.oracle.memories_opened(&mut server.global, &mean);
                 }
                 server.kind = ExchangeKind::Round;
             }
             ExchangeKind::Round => {
                 // ĝ = Σ (n_i/N) h_i + Σ_A (n_i/N) C_up(Δ_i)/p_i
-                let estimate = self.uplink().collect(&mut server.up, &fold.up, server.total);
+                let frames = self.frames_of_sums(&server)?;
+                let frames = frames.iter().map(Option::as_deref);
+                let sums: Vec<_> = fold.up.iter().zip(frames).collect();
+                let estimate = self.uplink().collect_in(&mut server.up, &sums, server.total);
                 let field = self.oracle.field(&server.global, estimate);
                 server.update_norm2 = Some(vector::norm2_squared(&field));
                 server.spread = self.terms.downlink.spread(&fold.down);
@@ -255,8 +286,11 @@ impl<O: Oracle> Method for Federated<O> {
                 server.ghost_bytes += ghost_bytes * u64::from(fold.down.count());
                 // C_dwn: a degraded downlink changes the server's state, too.
                 let wanted = self.oracle.published(&server.global).into_owned();
-                let downlink = &self.terms.downlink;
-                let published = downlink.publish(&mut server.down, wanted, &fold.down, key)?;
+                let (downlink, end) = (&self.terms.downlink, &mut server.down);
+                let moments = self.oracle.server_moments(&server.global);
+                let published = self.with_frames_down(moments, |frames| {
+                    downlink.publish(end, wanted, &fold.down, frames, key)
+                })?;
                 self.oracle.after_publish(&mut server.global, published, &context)?;
                 server.round += 1;
             }

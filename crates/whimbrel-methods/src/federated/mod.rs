@@ -16,6 +16,7 @@
 //! | `p_i` | `inclusion` | the probability of taking part |
 
 mod evaluate;
+mod frames;
 mod held_out;
 mod method;
 mod oracle;

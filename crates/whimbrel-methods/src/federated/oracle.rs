@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use whimbrel_codec::Scalar;
 use whimbrel_core::declare::Measure;
 use whimbrel_core::method::{Artifact, Disclosure, Metric};
-use whimbrel_core::{ClientData, ClientId, Error, Key, Result, State, Wire};
+use whimbrel_core::{ClientData, ClientId, Error, Frame, Key, Result, State, Wire};
 
 /// What a client computes, and how the server moves. Methods in call order.
 pub trait Oracle: Send + Sync + 'static {
@@ -79,6 +79,31 @@ pub trait Oracle: Send + Sync + 'static {
         data: &Self::Data,
         key: Key,
     ) -> Result<(Self::Own, Vec<Self::Number>)>;
+    /// Whether there are frames in which channels compress.
+    fn has_frame(&self) -> bool {
+        false
+    }
+    /// The frame of clients' values at a published vector as it was decoded; both ends make the same
+    /// one. `moments`: what the next two methods give.
+    fn frame(&self, _at: &[Self::Number], _moments: &[f64]) -> Result<Option<Box<dyn Frame>>> {
+        Ok(None)
+    }
+    /// The frame of the published vector itself, for downlinks that compress.
+    fn published_frame(
+        &self,
+        _at: &[Self::Number],
+        _moments: &[f64],
+    ) -> Result<Option<Box<dyn Frame>>> {
+        Ok(None)
+    }
+    /// What frames need beside the vector; never changes after the first state.
+    fn server_moments<'a>(&self, _: &'a Self::Global) -> &'a [f64] {
+        &[]
+    }
+    /// The same, as the client holds it once it received `private`.
+    fn client_moments<'a>(&self, _: &'a Self::Own, _private: &'a Self::Private) -> &'a [f64] {
+        &[]
+    }
     /// Rows that went into one upload of a client with so many: what epochs count.
     fn rows_used(&self, rows: u64, record: &Self::Record, kind: ExchangeKind) -> u64;
 

@@ -141,8 +141,10 @@ pub struct Up {
 pub struct Fold {
     /// The kind of exchange.
     pub kind: ExchangeKind,
-    /// Their sums.
-    pub up: UpFold,
+    /// Their sums: one, or one for each group of clients that share a frame.
+    pub up: Vec<UpFold>,
+    /// What frames of single uploads are made from; empty where uploads share theirs.
+    pub moments: Vec<f64>,
     /// What they say about the messages that went down.
     pub down: DownFold,
     /// Rows that went into them.
@@ -204,7 +206,7 @@ wire!(Peer<R: Wire, T: Scalar> { weight, rows, uplink, record, down });
 wire!(Client<W: Wire, T: Scalar> { up, down, own });
 wire!(Enrolment<S: Wire> { rows, summary });
 wire!(Up { kind, packet });
-wire!(Fold { kind, up, down, rows_used, weight });
+wire!(Fold { kind, up, moments, down, rows_used, weight });
 
 /// Kind, uplink and whether there is a note share a byte.
 impl<N: Wire, P: Wire, T: Scalar> Wire for Down<N, P, T> {

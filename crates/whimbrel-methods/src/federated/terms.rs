@@ -40,6 +40,11 @@ impl Terms {
         self.uplinks[0].has_memory()
     }
 
+    /// Whether what goes up loses anything on the way.
+    pub(super) fn compresses_up(&self) -> bool {
+        self.uplinks.iter().any(|uplink| uplink.omega() != Some(0.0))
+    }
+
     /// Whether an exchange opens the memories.
     pub fn opens(&self) -> bool {
         self.has_memory() && self.memories == FirstMemories::Oracle

@@ -4,6 +4,7 @@ use super::settings::{FedMiss, PERSONAL_MAX};
 use super::state::{Client, Down, Phase, Up};
 use crate::settings::DRAW;
 use whimbrel_codec::Packet;
+use whimbrel_codec::channel::Frames;
 use whimbrel_core::{Cell, Error, Key, Result};
 use whimbrel_models::lowrank::{Delivered, Factors, Observed, Scores, own_effect};
 
@@ -52,7 +53,7 @@ impl FedMiss {
 
     /// The factors that went down; the client's end of the downlink moves on.
     fn receive(&self, client: &mut Client, down: &Down) -> Result<Factors> {
-        let (end, theta) = self.downlink.receive(&client.down, &down.state)?;
+        let (end, theta) = self.downlink.receive(&client.down, &down.state, Frames::NONE)?;
         let factors = Factors::from_vector(&self.model, &theta)?;
         client.down = end;
         Ok(factors)

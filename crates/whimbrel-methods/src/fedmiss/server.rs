@@ -3,6 +3,7 @@
 use super::settings::{Copies, FedMiss, InUse, Memory, StepRule, auto_step};
 use super::state::{Fold, Phase, Server};
 use crate::settings::Budget;
+use whimbrel_codec::channel::Frames;
 use whimbrel_core::{Error, Key, Result};
 use whimbrel_models::lowrank::interval::HELD_OUT_MIN;
 use whimbrel_models::lowrank::{
@@ -76,7 +77,7 @@ impl FedMiss {
         server.spread = self.downlink.spread(&fold.down);
         self.count_repairs(&mut server, moved.repairs)?;
         let theta = server.factors.to_vector(&self.model);
-        self.downlink.publish(&mut server.down, theta, &fold.down, key)?;
+        self.downlink.publish(&mut server.down, theta, &fold.down, Frames::NONE, key)?;
         let done = match self.budget {
             Budget::Rounds(rounds) => server.round >= rounds,
             Budget::Epochs(epochs) => server.epoch() >= epochs,

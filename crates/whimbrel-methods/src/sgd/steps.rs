@@ -34,7 +34,8 @@ pub enum StepRule {
 /// The constants behind a step, fixed at the start.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Bounds {
-    /// `L`, the clients' mean.
+    /// `L`, the clients' mean; under [`StepRule::Theory`] their largest, since its proofs apply Lemma
+    /// S7 to every client with one `L`.
     pub smoothness: f64,
     /// `μ`, the clients' mean.
     pub strong_convexity: f64,
@@ -80,7 +81,10 @@ impl StepRule {
 pub(super) struct Sums {
     total: f64,
     clients: f64,
+    /// `Σ n_i²`.
+    squares: f64,
     smoothness: f64,
+    smoothness_max: f64,
     strong_convexity: f64,
     sigma2: f64,
     rows: f64,
@@ -90,7 +94,9 @@ impl Sums {
     pub(super) fn add(&mut self, weight: f64, rows: u64, summary: &Summary) {
         self.total += weight;
         self.clients += 1.0;
+        self.squares += weight * weight;
         self.smoothness += weight * summary.smoothness;
+        self.smoothness_max = self.smoothness_max.max(summary.smoothness);
         self.strong_convexity += weight * summary.strong_convexity;
         self.sigma2 += weight * summary.sigma2;
         self.rows += rows as f64;
@@ -113,6 +119,9 @@ impl Sums {
         if method.step != StepRule::Theory {
             return Ok(bounds);
         }
+        bounds.smoothness = self.smoothness_max;
+        // A weighted mean has the variance of one over so many equal clients.
+        let clients = self.total * self.total / self.squares;
         let covered = terms.uplinks.iter().all(|u| u.has_memory() || u.omega() == Some(0.0));
         let down = match terms.downlink.rule() {
             DownRule::Exact => Some(None),
@@ -130,7 +139,7 @@ impl Sums {
         let omega_up = omega_with_sampling(omega, method.participation);
         let gap = method.problem.gap_at_zero();
         let largest = if gap.is_some() { non_convex_max } else { gamma_max };
-        bounds.gamma_max = largest(bounds.smoothness, omega_up, down, self.clients);
+        bounds.gamma_max = largest(bounds.smoothness, omega_up, down, clients);
         let batch = match method.batch {
             Batch::Full => None,
             Batch::Sample { size, local_steps, .. } => {
@@ -141,12 +150,12 @@ impl Sums {
         bounds.decreasing = noisy.is_some() && bounds.strong_convexity > 0.0;
         bounds.gamma = match (noisy, gap) {
             (Some(b), Some(gap)) => {
-                let nb = b * self.clients;
+                let nb = b * clients;
                 theorem_s11(&bounds, gap, nb, omega_up, self.rounds(method, terms))
             }
             (Some(b), None) if !bounds.decreasing => {
                 let reference = method.reference.as_ref().ok_or_else(needs_reference)?;
-                let nb = b * self.clients;
+                let nb = b * clients;
                 theorem_2(&bounds, reference, nb, omega_up, self.rounds(method, terms))
             }
             _ => bounds.gamma_max,

@@ -13,6 +13,7 @@ pub(super) struct Bounds {
     pub omega: f64,
     pub alpha: f64,
     pub p: f64,
+    /// `1/Σ w_i²`, which is `n` for clients of equal weights.
     pub clients: f64,
     pub rounds: f64,
 }

@@ -97,7 +97,7 @@ pub struct Up {
 #[derive(Clone, Debug)]
 pub struct Fold {
     fields: ExactSum,
-    /// Weighted log-likelihood; then `L_i²` and `σ_i²`, each client once.
+    /// Log-likelihood weighted by `n_i`; then `L_i²`, `σ_i²` and one, weighted by `n_i²`.
     figures: ExactSum,
     weight: f64,
     count: u32,
@@ -241,7 +241,7 @@ impl<M: LatentModel> Method for Constants<M> {
 
     fn fold(&self, server: &Server) -> Fold {
         let fields = ExactSum::new(server.fit.global.s_hat.len());
-        Fold { fields, figures: ExactSum::new(3), weight: 0.0, count: 0 }
+        Fold { fields, figures: ExactSum::new(4), weight: 0.0, count: 0 }
     }
 
     fn absorb(&self, fold: &mut Fold, from: Sender<'_, fedem::Peer>, up: Up) -> Result<()> {
@@ -249,7 +249,8 @@ impl<M: LatentModel> Method for Constants<M> {
             return Err(Error::peer(format!("client {} sent a field of another length", from.id)));
         }
         // All of it can be summed or none of it is: what is refused must leave no trace.
-        let can_be_summed = |x: f64| x.abs() * from.peer.weight.max(1.0) < MAGNITUDE_MAX;
+        let weight2 = from.peer.weight * from.peer.weight;
+        let can_be_summed = |x: f64| x.abs() * weight2.max(1.0) < MAGNITUDE_MAX;
         let figures = [up.log_likelihood, up.lipschitz2, up.sigma2];
         if !(can_be_summed(vector::norm_inf(&up.field)) && figures.into_iter().all(can_be_summed)) {
             return Err(Error::peer(format!(
@@ -258,8 +259,8 @@ impl<M: LatentModel> Method for Constants<M> {
             )));
         }
         fold.fields.add(&up.field, from.peer.weight)?;
-        fold.figures.add(&[up.log_likelihood, 0.0, 0.0], from.peer.weight)?;
-        fold.figures.add(&[0.0, up.lipschitz2, up.sigma2], 1.0)?;
+        fold.figures.add(&[up.log_likelihood, 0.0, 0.0, 0.0], from.peer.weight)?;
+        fold.figures.add(&[0.0, up.lipschitz2, up.sigma2, 1.0], weight2)?;
         fold.weight += from.peer.weight;
         fold.count += 1;
         Ok(())
@@ -280,16 +281,17 @@ impl<M: LatentModel> Method for Constants<M> {
         let mut field = fold.fields.value();
         vector::scale(&mut field, 1.0 / fold.weight);
         let figures = fold.figures.value();
-        let (loglik, count) = (figures[0] / fold.weight, f64::from(fold.count));
+        let loglik = figures[0] / fold.weight;
         let theta = self.fit.oracle.model.from_vector(&server.fit.global.theta)?;
         server.w_last = self.fit.oracle.model.penalty(&theta) - loglik;
-        server.sigma2 = server.sigma2.max(figures[2] / count);
+        server.sigma2 = server.sigma2.max(figures[2] / figures[3]);
         let moments = server.fit.moments();
         if server.step == 0 {
             server.fit.global.s_hat = field;
         } else {
             server.w_first.get_or_insert(server.w_last);
-            server.lipschitz2 = figures[1] / count;
+            // L² = Σ w_i² L_i² / Σ w_i²: the noise of a weighted mean.
+            server.lipschitz2 = figures[1] / figures[3];
             let s = server.fit.global.s_hat.clone();
             let gradient = self.directional(&s, &moments, &field)?;
             if let Some(seen) = secant2(&server.last_s, &s, &server.last_gradient, &gradient) {
@@ -328,7 +330,7 @@ impl<M: LatentModel> Method for Constants<M> {
             omega,
             alpha,
             p: self.participation,
-            clients: f64::from(server.clients),
+            clients: server.fit.global.effective_clients(server.fit.total),
             rounds: self.rounds(server),
         };
         // The fit starts where the constants were estimated.

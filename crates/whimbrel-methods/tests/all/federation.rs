@@ -9,7 +9,7 @@ use whimbrel_data::{Covariance as Spread, Heterogeneity, Mixture, MixtureSpec, S
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
 use whimbrel_methods::fedem::{
-    Batch, Budget, Em, Estimator, FedEm, FirstMemories, Form, Server, Weights,
+    Batch, Budget, Em, Estimator, FedEm, FirstMemories, Form, FrameKind, Server, Weights,
 };
 use whimbrel_methods::federated::{BindRows, Terms};
 use whimbrel_methods::gmm::{GmmInitial, GmmStart};
@@ -118,7 +118,8 @@ impl Setup {
             },
             oracle: Em {
                 initial: Arc::new(GmmInitial::plain(start(&model))),
-                schedule: Schedule::constant(self.gamma).unwrap(),
+                step: Schedule::constant(self.gamma).unwrap().into(),
+                frame: FrameKind::Raw,
                 estimator: self.estimator,
                 batch: self.batch,
                 form: self.form,

@@ -58,6 +58,13 @@ fn compression_sampling_and_minibatches_make_it_smaller() {
     assert!(exact > compressed && compressed >= sampled && sampled > noisy);
 }
 
+/// `1/Σ w_i²` of the clients of these tests.
+fn effective_clients() -> f64 {
+    let rows: Vec<f64> = unequal(20).iter().map(|table| table.rows() as f64).collect();
+    let total: f64 = rows.iter().sum();
+    total * total / rows.iter().map(|n| n * n).sum::<f64>()
+}
+
 #[test]
 fn the_minibatch_variance_falls_with_the_batch() {
     let sigma2 = |size| {
@@ -100,7 +107,8 @@ fn the_step_of_vr_fedem_is_that_of_its_constants_and_converges() {
         lipschitz: value(&found, "lipschitz"),
     };
     let omega = value(&found, "omega");
-    let spider = Spider { inner: 12, batch: 2.0, omega, alpha: 1.0 / (1.0 + omega), clients: 20.0 };
+    let alpha = 1.0 / (1.0 + omega);
+    let spider = Spider { inner: 12, batch: 2.0, omega, alpha, clients: effective_clients() };
     let gamma = value(&found, "gamma");
     assert_eq!(gamma, spider.step(&of));
     assert_eq!((value(&found, "inner"), value(&found, "batch")), (12.0, 2.0));

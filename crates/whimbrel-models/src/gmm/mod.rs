@@ -26,19 +26,21 @@ mod coordinates;
 mod data;
 mod estep;
 mod factor;
+mod frame;
 mod kernels;
 mod lane;
 mod mstep;
 mod parameters;
 mod predict;
+mod reach;
 mod start;
 
 pub use data::GmmData;
 pub use parameters::GmmParameters;
 pub use predict::{GmmPrediction, GmmSample};
 
-use crate::{LatentModel, Maximum, Rows};
-use whimbrel_core::{ClientData, Error, Result};
+use crate::{LatentModel, Maximum, Reach, Rows};
+use whimbrel_core::{ClientData, Error, Frame, Result};
 
 /// What the components' covariances have in common.
 #[derive(Clone, Debug, PartialEq)]
@@ -90,6 +92,10 @@ pub struct GmmSettings {
     /// Whether clients send pooled moments even where `T` does not need them, because the start
     /// does; default false.
     pub want_moments: bool,
+    /// Whether the M-step of a tied covariance takes moments about the pooled mean. For the
+    /// statistic of rows that is the same; compression noise then does not grow with the distance of
+    /// the columns from zero. Default false.
+    pub centred: bool,
     /// How many rows stand for a stream at enrolment and evaluation; default 1000.
     pub stream_rows: usize,
 }
@@ -106,6 +112,7 @@ impl GmmSettings {
             covariance_floor: 1e-10,
             penalty: GmmPenalty::default(),
             want_moments: false,
+            centred: false,
             stream_rows: 1000,
         }
     }
@@ -279,6 +286,23 @@ impl LatentModel for Gmm {
 
     fn natural(&self, theta: &GmmParameters) -> Vec<f64> {
         theta.natural()
+    }
+
+    fn frame(&self, theta: &GmmParameters) -> Option<Box<dyn Frame>> {
+        Some(Box::new(frame::FisherFrame::at(theta)))
+    }
+
+    fn coordinates_frame(&self, theta: &GmmParameters) -> Option<Box<dyn Frame>> {
+        Some(Box::new(frame::CoordinatesFrame::at(theta)))
+    }
+
+    fn reach(
+        &self,
+        statistic: &[f64],
+        direction: &[f64],
+        moments: &[f64],
+    ) -> Result<Option<Reach>> {
+        self.reach_of(statistic, direction, moments).map(Some)
     }
 
     fn coordinates_len(&self) -> usize {

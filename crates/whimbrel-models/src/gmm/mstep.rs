@@ -144,8 +144,18 @@ impl<'a> Step<'a> {
         let d = self.model.columns();
         // Sigma = (E[y y'] - sum_k s1_k mu_k mu_k' + psi I) / (1 + nu)                       (62)
         let mut scatter = self.moments[d..].to_vec();
+        let centre = settings.centred.then(|| &self.moments[..d]);
+        if let Some(centre) = centre {
+            subtract_outer(&mut scatter, 1.0, centre);
+        }
         for (s1, mean) in self.s1.iter().zip(self.means.chunks_exact(d)) {
-            subtract_outer(&mut scatter, *s1, mean);
+            match centre {
+                None => subtract_outer(&mut scatter, *s1, mean),
+                Some(centre) => {
+                    let shift: Vec<f64> = mean.iter().zip(centre).map(|(m, c)| m - c).collect();
+                    subtract_outer(&mut scatter, *s1, &shift);
+                }
+            }
         }
         let (degrees, scale) = (settings.penalty.wishart_degrees, settings.penalty.wishart_scale);
         scatter.iter_mut().for_each(|x| *x /= 1.0 + degrees);

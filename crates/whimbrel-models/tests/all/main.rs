@@ -5,6 +5,7 @@ mod convex;
 mod data;
 mod em;
 mod estep;
+mod frame;
 mod kmeans;
 mod mstep;
 mod optimum;

@@ -1,17 +1,26 @@
 //! Compression of a downlink's vectors, block by block.
 
 use super::{DownRule, Downlink, Feedback};
+use crate::channel::uplink::mapped;
 use crate::{Codec, Packet, Scalar};
-use whimbrel_core::{Error, Key, Result, Wire};
+use whimbrel_core::{Error, Frame, Key, Result, Wire};
 
 impl Downlink {
-    /// The packet of `x` and what it is worth.
+    /// The packet of `x`, compressed in the frame, and what it is worth.
     pub(super) fn compress<T: Scalar>(
         &self,
         index: usize,
         x: &[T],
+        frame: Option<&dyn Frame>,
         key: Key,
     ) -> Result<(Packet, Vec<T>)> {
+        if let Some(frame) = frame {
+            let mut framed = x.to_vec();
+            mapped(&mut framed, |x| frame.forward(x));
+            let (packet, mut value) = self.compress(index, &framed, None, key)?;
+            mapped(&mut value, |x| frame.inverse(x));
+            return Ok((packet, value));
+        }
         let mut value = T::zeros(x.len());
         let codec = &self.codecs[index];
         let packet = if self.blocks.len() == 1 {
@@ -32,7 +41,12 @@ impl Downlink {
     }
 
     /// What a packet is worth.
-    pub(super) fn value<T: Scalar>(&self, index: usize, packet: &Packet) -> Result<Vec<T>> {
+    pub(super) fn value<T: Scalar>(
+        &self,
+        index: usize,
+        packet: &Packet,
+        frame: Option<&dyn Frame>,
+    ) -> Result<Vec<T>> {
         let mut value = T::zeros(self.dimension);
         let codec = &self.codecs[index];
         if self.blocks.len() == 1 {
@@ -49,6 +63,9 @@ impl Downlink {
             }
         }
         self.shrink(&mut value);
+        if let Some(frame) = frame {
+            mapped(&mut value, |x| frame.inverse(x));
+        }
         Ok(value)
     }
 

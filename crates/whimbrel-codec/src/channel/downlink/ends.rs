@@ -42,10 +42,24 @@ pub struct DownPeer<T = f64> {
     pub(super) version: Option<u64>,
     /// `H_i`, where each client has its own on both ends.
     pub(super) memory: Vec<T>,
+    /// What it computes at, where that is its own and frames need it.
+    pub(super) local: Vec<T>,
     /// The last packet, where the server sums what clients decode.
     pub(super) sent: Option<Packet>,
     /// How far the last message left the client from the server's state, where that is known.
     pub(super) spread: Option<Spread>,
+}
+
+impl<T> DownPeer<T> {
+    /// What the client computes at in the exchange under way, where it alone does.
+    pub fn local(&self) -> &[T] {
+        &self.local
+    }
+
+    /// The client's number.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
 }
 
 /// What the client keeps: its replica or memory.
@@ -85,7 +99,7 @@ wire!(Spread { local2, memory2 });
 
 wire!(DownServer<T: Scalar> { key, tracks, error, previous, ghost, ghost_spread, single });
 wire!(Single<T: Scalar> { sum, clients, reset_to, resets, rounds });
-wire!(DownPeer<T: Scalar> { id, version, memory, sent, spread });
+wire!(DownPeer<T: Scalar> { id, version, memory, local, sent, spread });
 wire!(DownClient<T: Scalar> { memory });
 wire!(DownFold { groups, sent, spread, spread_count, memory_count, count });
 

@@ -19,6 +19,7 @@
 
 mod compress;
 mod ends;
+mod frames;
 mod message;
 mod rule;
 #[cfg(test)]
@@ -27,6 +28,7 @@ mod track;
 
 pub use compress::blocks_omega;
 pub use ends::{DownClient, DownFold, DownPeer, DownServer, Spread};
+pub use frames::{Frames, Sharing};
 pub use message::{DownMessage, SharedMessages};
 pub use rule::{DownRule, Feedback, Memories};
 pub use track::Track;
@@ -262,7 +264,8 @@ impl Downlink {
             }
         }
         if let (Some(packet), true) = (&peer.sent, !fold.sent.is_empty()) {
-            T::add_to(&mut fold.sent, &self.value(self.index(peer.id), packet)?, 1.0)?;
+            let value = self.value(self.index(peer.id), packet, None)?;
+            T::add_to(&mut fold.sent, &value, 1.0)?;
         }
         if let Some(Spread { local2, memory2 }) = peer.spread {
             fold.spread.add(&[local2, memory2.unwrap_or(0.0)], 1.0)?;
@@ -303,16 +306,18 @@ impl Downlink {
         end: &mut DownServer<T>,
         state: Vec<T>,
         fold: &DownFold,
+        frames: Frames<'_, T>,
         key: Key,
     ) -> Result<Vec<T>> {
         end.key = key;
         match self.rule {
             DownRule::Exact => Ok(state),
-            DownRule::Degraded { feedback } => self.degrade(end, &state, feedback, key),
+            DownRule::Degraded { feedback } => self.degrade(end, &state, feedback, frames, key),
             DownRule::Detached => {
                 let update = difference(&state, &end.previous);
-                let (packet, value) = self.compress(0, &update, key.fold(0))?;
                 let track = &mut end.tracks[0];
+                let frame = frames.at(track.current())?;
+                let (packet, value) = self.compress(0, &update, frame.as_deref(), key.fold(0))?;
                 track.commit(packet, 1.0, &value);
                 track.note_spread(&state);
                 end.previous.clone_from(&state);
@@ -320,7 +325,8 @@ impl Downlink {
             }
             DownRule::Ghost => {
                 let update = difference(&state, &end.previous);
-                let (packet, value) = self.compress(0, &update, key.fold(0))?;
+                let frame = frames.at(&end.previous)?;
+                let (packet, value) = self.compress(0, &update, frame.as_deref(), key.fold(0))?;
                 let local2 = spread(&update, &value).local2;
                 end.ghost_spread = Some(Spread { local2, memory2: None });
                 let base = std::mem::replace(&mut end.previous, state.clone());
@@ -335,12 +341,14 @@ impl Downlink {
                     if let Some(packet) = track.take_pending()
                         && fold.groups.binary_search(&(group as u32)).is_ok()
                     {
-                        let value = self.value(0, &packet)?;
+                        let frame = frames.at(track.current())?;
+                        let value = self.value(0, &packet, frame.as_deref())?;
                         track.commit(packet, alpha, &value);
                     }
                     // C(w − H)
                     let omega = difference(&state, track.current());
-                    let (packet, value) = self.compress(0, &omega, key.fold(group as u64))?;
+                    let (frame, key) = (frames.at(track.current())?, key.fold(group as u64));
+                    let (packet, value) = self.compress(0, &omega, frame.as_deref(), key)?;
                     track.set_pending(packet, spread(&omega, &value));
                 }
                 Ok(state)
@@ -372,7 +380,8 @@ impl Downlink {
         peer: &DownPeer<T>,
         state: &[T],
     ) -> Result<(DownPeer<T>, DownMessage<T>)> {
-        let (next, message) = self.send_shared(end, &SharedMessages::new(0), peer, state)?;
+        let (alone, frames) = (SharedMessages::new(0), Frames::NONE);
+        let (next, message) = self.send_shared(end, &alone, peer, state, frames)?;
         Ok((next, message.into_value()?))
     }
 
@@ -383,6 +392,7 @@ impl Downlink {
         shared: &SharedMessages<T>,
         peer: &DownPeer<T>,
         state: &[T],
+        frames: Frames<'_, T>,
     ) -> Result<(DownPeer<T>, Shared<DownMessage<T>>)> {
         let index = self.index(peer.id);
         let mut next = peer.clone();
@@ -416,6 +426,9 @@ impl Downlink {
                 None => {
                     next.version = Some(0);
                     next.memory = state.to_vec();
+                    if !frames.is_none() {
+                        next.local = state.to_vec();
+                    }
                     next.spread = Some(Spread { local2: 0.0, memory2: Some(0.0) });
                     match index {
                         0 => shared.get(0, || DownMessage::whole(state)),
@@ -425,9 +438,14 @@ impl Downlink {
                 Some(_) => {
                     let omega = difference(state, &peer.memory);
                     let key = end.key.fold(u64::from(peer.id));
-                    let (packet, value) = self.compress(index, &omega, key)?;
+                    let frame = frames.at(&peer.memory)?;
+                    let (packet, mut value) =
+                        self.compress(index, &omega, frame.as_deref(), key)?;
                     next.spread = Some(spread(&omega, &value));
-                    T::axpy(&mut next.memory, self.alphas[index], &value);
+                    T::apply(&mut next.memory, &mut value, self.alphas[index]);
+                    if !frames.is_none() {
+                        next.local = value;
+                    }
                     alone(DownMessage::step(packet))
                 }
             },
@@ -436,7 +454,7 @@ impl Downlink {
                 let omega = difference(state, &single.mean());
                 let key = end.key.fold(u64::from(peer.id));
                 // How far the client is from w depends on its own memory, which the server lacks.
-                let (packet, _) = self.compress(index, &omega, key)?;
+                let (packet, _) = self.compress(index, &omega, None, key)?;
                 next.sent = Some(packet.clone());
                 next.version = Some(u64::from(single.resets));
                 alone(if peer.version == next.version {
@@ -454,6 +472,7 @@ impl Downlink {
         &self,
         end: &DownClient<T>,
         message: &'a DownMessage<T>,
+        frames: Frames<'_, T>,
     ) -> Result<(DownClient<T>, Cow<'a, [T]>)> {
         let index = usize::from(message.codec());
         if index >= self.codecs.len() {
@@ -480,7 +499,7 @@ impl Downlink {
         let mut memory = kept.to_vec();
         let mut local = None;
         for packet in message.steps() {
-            let mut value = self.value(index, packet)?;
+            let mut value = self.value(index, packet, frames.at(&memory)?.as_deref())?;
             T::apply(&mut memory, &mut value, alpha);
             local = Some(value);
         }
@@ -502,6 +521,7 @@ impl Downlink {
         end: &mut DownServer<T>,
         wanted: &[T],
         feedback: Feedback,
+        frames: Frames<'_, T>,
         key: Key,
     ) -> Result<Vec<T>> {
         let track = &mut end.tracks[0];
@@ -517,7 +537,8 @@ impl Downlink {
         {
             T::axpy(&mut v, c, &end.error);
         }
-        let (packet, value) = self.compress(0, &v, key.fold(0))?;
+        let frame = frames.at(track.current())?;
+        let (packet, value) = self.compress(0, &v, frame.as_deref(), key.fold(0))?;
         track.commit(packet, 1.0, &value);
         if share.is_some() {
             T::axpy(&mut v, -1.0, &value);

@@ -64,7 +64,8 @@ impl<T: Scalar> Walk<T> {
             let bytes = whimbrel_core::Wire::to_bytes(&message);
             self.bytes += bytes.len();
             let message: DownMessage<T> = whimbrel_core::Wire::from_bytes(&bytes).unwrap();
-            let (client, local) = self.channel.receive(&self.clients[at], &message).unwrap();
+            let (client, local) =
+                self.channel.receive(&self.clients[at], &message, Frames::NONE).unwrap();
             seen.push(local.to_vec());
             if !lost(i) {
                 self.channel.absorb(&mut fold, &peer).unwrap();
@@ -73,7 +74,8 @@ impl<T: Scalar> Walk<T> {
         }
         let wanted = self.state.iter().map(|w| T::narrow(0.9 * w.wide())).collect();
         let key = Key::root(5).fold(k);
-        self.state = self.channel.publish(&mut self.server, wanted, &fold, key).unwrap();
+        self.state =
+            self.channel.publish(&mut self.server, wanted, &fold, Frames::NONE, key).unwrap();
         seen
     }
 
@@ -233,10 +235,10 @@ fn clients_may_have_codecs_of_their_own() {
     for id in 0..2 {
         let peer = channel.admit(&mut server, ClientId(id));
         let (peer, first) = channel.send(&server, &peer, &state).unwrap();
-        let (client, _) = channel.receive(&channel.client(), &first).unwrap();
+        let (client, _) = channel.receive(&channel.client(), &first, Frames::NONE).unwrap();
         let moved: Vec<f64> = state.iter().map(|w| w + 1.0).collect();
         let (peer, message) = channel.send(&server, &peer, &moved).unwrap();
-        let (client, _) = channel.receive(&client, &message).unwrap();
+        let (client, _) = channel.receive(&client, &message, Frames::NONE).unwrap();
         assert_eq!(client.memory, peer.memory);
         spread.push(peer.spread.unwrap().local2);
     }
@@ -255,26 +257,38 @@ fn blocks_do_not_share_a_norm() {
     let mut server = blocks.server(&state);
     let peer = blocks.admit(&mut server, ClientId(0));
     let (peer, first) = blocks.send(&server, &peer, &state).unwrap();
-    let (client, _) = blocks.receive(&blocks.client(), &first).unwrap();
+    let (client, _) = blocks.receive(&blocks.client(), &first, Frames::NONE).unwrap();
     let (peer, message) = blocks.send(&server, &peer, &moved).unwrap();
-    let (client, local) = blocks.receive(&client, &message).unwrap();
+    let (client, local) = blocks.receive(&client, &message, Frames::NONE).unwrap();
     assert_eq!(client.memory, peer.memory);
     assert!(local[..4].iter().all(|x| x.abs() < 1e-5), "{local:?}");
     let mut bytes = message.steps()[0].bytes().to_vec();
     bytes.push(0);
     let longer = DownMessage::step(Packet::from_bytes(bytes));
-    assert!(matches!(blocks.receive(&client, &longer), Err(Error::Peer { .. })));
+    assert!(matches!(blocks.receive(&client, &longer, Frames::NONE), Err(Error::Peer { .. })));
 }
 
 #[test]
 fn hostile_messages_are_refused() {
     let channel = Downlink::new(codec(), preserved(Memories::PerClient), D, false).unwrap();
     let short = DownMessage::whole(&[1.0; 3]);
-    assert!(matches!(channel.receive(&channel.client(), &short), Err(Error::Peer { .. })));
+    assert!(matches!(
+        channel.receive(&channel.client(), &short, Frames::NONE),
+        Err(Error::Peer { .. })
+    ));
     let nothing = DownMessage::<f64>::default();
-    assert!(matches!(channel.receive(&channel.client(), &nothing), Err(Error::Peer { .. })));
+    assert!(matches!(
+        channel.receive(&channel.client(), &nothing, Frames::NONE),
+        Err(Error::Peer { .. })
+    ));
     let infinite = DownMessage::whole(&[f64::INFINITY; D]);
-    assert!(matches!(channel.receive(&channel.client(), &infinite), Err(Error::Peer { .. })));
+    assert!(matches!(
+        channel.receive(&channel.client(), &infinite, Frames::NONE),
+        Err(Error::Peer { .. })
+    ));
     let foreign = DownMessage::whole(&[0.0; D]).with_codec(9);
-    assert!(matches!(channel.receive(&channel.client(), &foreign), Err(Error::Peer { .. })));
+    assert!(matches!(
+        channel.receive(&channel.client(), &foreign, Frames::NONE),
+        Err(Error::Peer { .. })
+    ));
 }

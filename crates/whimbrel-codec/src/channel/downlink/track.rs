@@ -35,6 +35,10 @@ impl<T: Scalar> Track<T> {
         self.spread
     }
 
+    pub(super) fn pending(&self) -> Option<&Packet> {
+        self.pending.as_ref()
+    }
+
     pub(super) fn take_pending(&mut self) -> Option<Packet> {
         self.pending.take()
     }

@@ -6,11 +6,12 @@ use crate::job::codec::{CODEC, read_codec, write_codec};
 use crate::job::preset::{Asked, up_rule};
 use std::path::PathBuf;
 use whimbrel_codec::Codec;
-use whimbrel_job::choices;
 use whimbrel_job::key::{Key, Section, Word};
 use whimbrel_job::path::{looks_like_path, write_path};
 use whimbrel_job::reader::{Read, Reader, Value};
 use whimbrel_job::writer::{Writer, number, text};
+use whimbrel_job::{choices, named};
+use whimbrel_methods::fedem::FrameKind;
 
 /// `[uplink]`.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,8 +20,20 @@ pub struct Uplink {
     pub codec: Codec,
     /// What is compressed.
     pub rule: UpRule,
+    /// The coordinates in which vectors are compressed; `None`: those of the vectors, for want of
+    /// others.
+    pub frame: Option<FrameKind>,
     /// Clients with codecs of their own.
     pub own: Vec<OwnCodec>,
+}
+
+named! {
+    /// The coordinates in which vectors are compressed.
+    pub(crate) FRAMES: FrameKind {
+        FrameKind::Fisher => "fisher": "those of the complete-data Fisher information at the \
+         parameters that a client computes at; a compressed downlink uses them too",
+        FrameKind::Raw => "raw": "those of the statistic, as in the papers",
+    }
 }
 
 /// What an uplink compresses.
@@ -105,6 +118,14 @@ static START: Key = Key::default(
     Word { name: "zero", doc: "at zero" },
 ])
 .only(&["memory"], "only memories start somewhere");
+static FRAME: Key = Key::optional(
+    "frame",
+    "",
+    "\"fisher\" for fedem and vr-fedem; \"raw\" for dem, under step = \"theory\", and with memories \
+     = \"single\" in [downlink]",
+    "the coordinates in which a mixture's statistics are compressed; the exact codec uses none",
+)
+.words(FRAMES.words);
 static FOR: Key = Key::default(
     "for",
     "a list of tables { clients, codec }",
@@ -118,7 +139,7 @@ pub(crate) static UPLINK: Section = Section {
     name: "uplink",
     doc: "How vectors travel from clients to the server. The table may be left out. `em` sends \
           nothing, so it takes the exact codec and the plain rule only.",
-    keys: &[&CODEC, &RULE, &MEMORY, &ALPHA, &START, &FOR],
+    keys: &[&CODEC, &RULE, &MEMORY, &ALPHA, &START, &FRAME, &FOR],
     example: "[uplink]\ncodec = { kind = \"block-p\", p = \"inf\", size = 128 }\n\
              rule = \"memory\"\n\
               alpha = 0.25\nstart = \"zero\"\n",
@@ -140,6 +161,7 @@ impl Uplink {
                 "take [[uplink.for]] out, or use kind = \"dem\" or \"fedem\" in [method]",
             ))
         });
+        let frame = reader.optional(&FRAME, |v| v.named(&FRAMES));
         let kind = match reader.optional(&RULE, |v| read_rule(v, asked))? {
             Some(given) => given,
             None => asked.preset.map_or_else(|| asked.default_rule(), up_rule),
@@ -159,7 +181,7 @@ impl Uplink {
             let key = if !codec.is_unbiased() { &CODEC } else { &FOR };
             return reader.read(key, |v| Err(refuse_biased(&v, biased.name(), kind)));
         }
-        Ok(Self { codec, rule: rule?, own })
+        Ok(Self { codec, rule: rule?, frame: frame?, own })
     }
 
     pub(crate) fn write(&self, out: &mut Writer) {
@@ -183,6 +205,9 @@ impl Uplink {
                 };
                 out.put(&START, start);
             }
+        }
+        if let Some(frame) = self.frame {
+            out.put(&FRAME, text(FRAMES.name(frame)));
         }
         if !self.own.is_empty() {
             out.put(&FOR, write_own(&self.own));

@@ -1,0 +1,246 @@
+"""Compressed fedem and vr-fedem against exact EM from the same start, as a Markdown table.
+
+Usage: python benches/compressed_em.py --binary target/release/whimbrel [--out table.md] [filters]
+
+Every run is the command line's: a job file with defaults but for what the table names. A set's rows
+are shared out by this script (`client` column): iid, by class (Dirichlet 0.3 over the clients), or
+with one client that holds nine tenths. The start is federated k-means; the exact run has the same
+seed, so the same start. The gap is the difference of the objectives (negative log-likelihood per row,
+nats) after the same number of rounds. Starts at which exact EM itself is degenerate are left out, and
+counted. Results are kept in --cache, so that an interrupted table goes on where it stopped.
+"""
+
+import argparse
+import csv
+import gzip
+import itertools
+import json
+import random
+import subprocess
+from pathlib import Path
+
+DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
+CLIENTS = 10
+
+
+def rows_of(path, label, header=0):
+    """Features and classes of a file; `label` is the class's column."""
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt") as file:
+        lines = [line for line in csv.reader(file) if line][header:]
+    classes = [line[label] for line in lines]
+    return [line[:label] + line[label + 1 :] if label >= 0 else line[:label] for line in lines], classes
+
+
+def synthetic():
+    """Five correlated components of unequal sizes in eight columns far from zero and of different
+    scales."""
+    draw = random.Random(11)
+    rows, classes = [], []
+    parts = []
+    for _ in range(5):
+        mean = [draw.gauss(0, 2) for _ in range(8)]
+        mixing = [[draw.gauss(0, 1) * 0.6 for _ in range(8)] for _ in range(8)]
+        parts.append((mean, mixing))
+    for _ in range(4000):
+        k = draw.choices(range(5), [5, 4, 3, 2, 1])[0]
+        mean, mixing = parts[k]
+        z = [draw.gauss(0, 1) for _ in range(8)]
+        row = [m + sum(a * b for a, b in zip(line, z)) for m, line in zip(mean, mixing)]
+        rows.append([f"{100 * 3 ** j + 3 ** j * x:.6f}" for j, x in enumerate(row)])
+        classes.append(str(k))
+    return rows, classes
+
+
+# name: (rows, components, [data.prepare], reg_covar)
+SETS = {
+    "magic": (lambda: rows_of(DATA / "uci-dense" / "magic04.csv.gz", -1), 5, "standardize = true", 1e-4),
+    "digits": (
+        lambda: rows_of(DATA / "classics" / "digits.csv.gz", -1),
+        10,
+        "drop_constant = true\npca = 10",
+        1e-3,
+    ),
+    "wine": (lambda: rows_of(DATA / "classics" / "wine_data.csv", -1, 1), 3, "standardize = true", 1e-1),
+    "breast-cancer": (
+        lambda: rows_of(DATA / "classics" / "breast_cancer.csv", -1, 1),
+        2,
+        "standardize = true",
+        1e-2,
+    ),
+    "usps": (lambda: rows_of(DATA / "usps" / "zip.train.csv.gz", 0), 10, "pca = 20", 1e-3),
+    "synthetic": (synthetic, 5, "standardize = false", 1e-6),
+}
+COVARIANCES = ["full", "diagonal", "tied"]
+LEVELS = [1, 8]
+SPLITS = ["iid", "by-class", "dominant"]
+PARTICIPATIONS = [1.0, 0.5]
+METHODS = ["fedem", "vr-fedem"]
+
+
+def share_out(classes, split, draw):
+    """The client of each row."""
+    if split == "dominant":
+        return [0 if draw.random() < 0.9 else draw.randrange(1, CLIENTS) for _ in classes]
+    if split == "iid":
+        return [i % CLIENTS for i in draw.sample(range(len(classes)), len(classes))]
+    shares = {}
+    for name in sorted(set(classes)):
+        drawn = [draw.gammavariate(0.3, 1) + 1e-9 for _ in range(CLIENTS)]
+        shares[name] = drawn
+    held = [draw.choices(range(CLIENTS), shares[name])[0] for name in classes]
+    # Nobody is left without rows.
+    for client in range(CLIENTS):
+        while held.count(client) < 5:
+            held[draw.randrange(len(held))] = client
+    return held
+
+
+def write_rows(folder, name, split):
+    path = folder / f"{name}-{split}.csv"
+    if path.exists():
+        return path
+    rows, classes = SETS[name][0]()
+    held = share_out(classes, split, random.Random(f"{name} {split}"))
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([f"x{j + 1}" for j in range(len(rows[0]))] + ["client"])
+        writer.writerows(row + [f"c{client:02}"] for row, client in zip(rows, held))
+    return path
+
+
+def job(name, covariance, method, uplink, split, participation, seed, rounds, folder, extra=""):
+    _, components, prepare, reg = SETS[name]
+    return f"""seed = {seed}
+[data]
+source = "csv"
+path = "{write_rows(folder, name, split)}"
+client = "client"
+[data.prepare]
+{prepare}
+[model]
+kind = "gmm"
+components = {components}
+covariance = "{covariance}"
+reg_covar = {reg}
+[method]
+kind = "{method}"
+rounds = {rounds}
+participation = {participation}
+evaluate = {{ every = {rounds} }}
+{extra}
+[uplink]
+{uplink}
+"""
+
+
+def run(binary, folder, key, text):
+    """The summary of a run, from the cache where it is there."""
+    kept = folder / "results" / f"{key}.json"
+    if kept.exists():
+        return json.loads(kept.read_text())
+    path = folder / "job.toml"
+    path.write_text(text)
+    out = folder / "run"
+    command = [binary, "run", path, "--out", out, "--force", "--json", "--threads", "1"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    lines = done.stdout.strip().splitlines()
+    result = json.loads(lines[-1]) if lines else {}
+    found = {
+        "exit": done.returncode,
+        "ending": result.get("ending"),
+        "objective": result.get("objective"),
+        "repairs": result.get("repairs"),
+        "dead": result.get("dead"),
+        "bits_up": result.get("bits_up"),
+        "message": done.stderr.strip()[-300:] if done.returncode else "",
+    }
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text(json.dumps(found))
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--binary", required=True)
+    parser.add_argument("--cache", default="/tmp/compressed-em")
+    parser.add_argument("--out")
+    parser.add_argument("--rounds", type=int, default=500)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--bucket", type=int, default=64, help="0: one norm for all")
+    parser.add_argument("--frame", default="", help="fisher or raw; the default of the program")
+    for name, all_of in [
+        ("sets", list(SETS)),
+        ("covariances", COVARIANCES),
+        ("levels", LEVELS),
+        ("splits", SPLITS),
+        ("participations", PARTICIPATIONS),
+        ("methods", ["fedem"]),
+    ]:
+        parser.add_argument(f"--{name}", nargs="*", default=all_of)
+    asked = parser.parse_args()
+    folder = Path(asked.cache)
+    (folder / "results").mkdir(parents=True, exist_ok=True)
+
+    lines = [
+        "| set | covariance | split | p | levels | method | runs | gap: median | largest | repairs | Mbit up (exact) |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    gaps, collapsed, left_out = [], 0, 0
+    cells = itertools.product(
+        asked.sets, asked.covariances, asked.splits, asked.participations, asked.levels, asked.methods
+    )
+    for name, covariance, split, participation, levels, method in cells:
+        participation, levels = float(participation), int(levels)
+        own, repairs, bits, exact_bits = [], 0, [], []
+        for seed in range(1, asked.seeds + 1):
+            common = (name, covariance)
+            exact_key = f"exact {name} {covariance} {split} {seed} {asked.rounds}"
+            exact_job = job(*common, "fedem", "", split, 1.0, seed, asked.rounds, folder)
+            exact = run(asked.binary, folder, exact_key, exact_job)
+            if exact["exit"] != 0 or exact["objective"] is None or exact["repairs"]:
+                left_out += 1
+                continue
+            bucket = f", bucket = {asked.bucket}" if asked.bucket else ""
+            frame = f'\nframe = "{asked.frame}"' if asked.frame else ""
+            uplink = f'codec = {{ kind = "dithering", levels = {levels}{bucket} }}{frame}'
+            key = (
+                f"{method} {name} {covariance} {split} {participation} {levels} {seed} "
+                f"{asked.rounds} {asked.bucket} {asked.frame}"
+            )
+            text = job(*common, method, uplink, split, participation, seed, asked.rounds, folder)
+            found = run(asked.binary, folder, key, text)
+            if found["exit"] != 0 or found["objective"] is None:
+                collapsed += 1
+                own.append(float("inf"))
+                continue
+            own.append(found["objective"] - exact["objective"])
+            repairs += int(found["repairs"] or 0)
+            bits.append(found["bits_up"])
+            exact_bits.append(exact["bits_up"])
+        if not own:
+            continue
+        gaps += own
+        own.sort()
+        shown = lambda x: "collapsed" if x == float("inf") else f"{x:.4f}"
+        mean = lambda all_of: f"{sum(all_of) / len(all_of) / 1e6:.2f}" if all_of else "-"
+        line = (
+            f"| {name} | {covariance} | {split} | {participation:g} | {levels} | {method} | {len(own)} "
+            f"| {shown(own[len(own) // 2])} | {shown(own[-1])} | {repairs} "
+            f"| {mean(bits)} ({mean(exact_bits)}) |"
+        )
+        lines.append(line)
+        print(line, flush=True)
+    good = sum(gap <= 0.05 for gap in gaps)
+    summary = (
+        f"{len(gaps)} runs of {asked.rounds} rounds: {good} ({100 * good / max(len(gaps), 1):.1f} %) at most "
+        f"0.05 nats per row above exact EM, {collapsed} collapsed; {left_out} left out because exact EM is "
+        "degenerate there."
+    )
+    print(summary)
+    if asked.out:
+        Path(asked.out).write_text("\n".join(lines) + "\n\n" + summary + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+//! Frames: the coordinates in which a downlink compresses, and those in which its clients' uploads are.
+//!
+//! A difference is compressed in the frame at the memory (or replica) that both ends held before the
+//! message. What clients then compute at is what their uploads' frames are made from.
+
+use super::{DownRule, DownServer, Downlink, Memories};
+use crate::Scalar;
+use std::borrow::Cow;
+use whimbrel_core::{Frame, Result};
+
+/// Makes the frame at a vector that both ends hold; none where there are no frames.
+#[derive(Clone, Copy)]
+pub struct Frames<'a, T>(Option<&'a dyn Fn(&[T]) -> Result<Option<Box<dyn Frame>>>>);
+
+impl<'a, T> Frames<'a, T> {
+    /// No frames.
+    pub const NONE: Self = Self(None);
+
+    /// The frames that this function makes.
+    pub fn new(make: &'a dyn Fn(&[T]) -> Result<Option<Box<dyn Frame>>>) -> Self {
+        Self(Some(make))
+    }
+
+    /// The frame at a vector.
+    pub(super) fn at(&self, held: &[T]) -> Result<Option<Box<dyn Frame>>> {
+        self.0.map_or(Ok(None), |make| make(held))
+    }
+
+    pub(super) fn is_none(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+/// Which clients compute at the same vector.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sharing {
+    /// Those of each of so many groups: client `i` is in group `i` modulo their number.
+    Groups(u32),
+    /// Each has its own, and the server knows it.
+    Each,
+    /// Each has its own, and the server does not know it.
+    Unknown,
+}
+
+impl Downlink {
+    /// Which clients compute at the same vector.
+    pub fn sharing(&self) -> Sharing {
+        match self.rule {
+            DownRule::Preserved { memories: Memories::Groups(groups), .. } => {
+                Sharing::Groups(groups)
+            }
+            DownRule::Preserved { memories: Memories::PerClient, .. } => Sharing::Each,
+            DownRule::Preserved { memories: Memories::Single { .. }, .. } => Sharing::Unknown,
+            _ => Sharing::Groups(1),
+        }
+    }
+
+    /// What the clients of each group compute at in the exchange under way; empty where clients do
+    /// not share it.
+    pub fn decoded<'a, T: Scalar>(
+        &self,
+        end: &'a DownServer<T>,
+        state: &'a [T],
+        frames: Frames<'_, T>,
+    ) -> Result<Vec<Cow<'a, [T]>>> {
+        let moved = |held: &[T], packet| -> Result<Cow<'a, [T]>> {
+            let mut value = self.value(0, packet, frames.at(held)?.as_deref())?;
+            T::axpy(&mut value, 1.0, held);
+            Ok(value.into())
+        };
+        match self.rule {
+            DownRule::Exact => Ok(vec![state.into()]),
+            DownRule::Ghost => Ok(vec![match &end.ghost {
+                Some((base, packet)) => moved(base, packet)?,
+                None => state.into(),
+            }]),
+            _ => {
+                let each = end.tracks.iter().map(|track| match track.pending() {
+                    Some(packet) => moved(track.current(), packet),
+                    None => Ok(track.current().into()),
+                });
+                each.collect()
+            }
+        }
+    }
+}

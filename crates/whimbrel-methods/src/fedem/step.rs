@@ -1,0 +1,135 @@
+//! `γ_k`: given, or automatic. The automatic step is Theorem 4's compression bound with `L = 1` and
+//! without its `2 √2`, at most one half, and stays in a trust region.
+//!
+//! `L` is about one in the frame of the complete-data Fisher information; the trust region makes up
+//! for what that leaves out. With `λ` the eigenvalues of the direction's moment matrices relative to
+//! the statistic's ([`Reach`]), the step is at most `0.2/−λ_min` and `0.25/λ_max`: the exact field has
+//! `λ_min ≥ −1`, noise may have less. The step then depends on the direction, so it is biased; where
+//! the field is zero it still does not move.
+
+use super::{Em, Global};
+use crate::federated::Context;
+use crate::spider::{Spider, auto_spider_step};
+use crate::step::{Schedule, auto_step};
+use whimbrel_core::{Result, math};
+use whimbrel_models::{LatentModel, Reach};
+
+/// The most that a step may take from any direction of a moment matrix, and add to it.
+const SHRINK_MAX: f64 = 0.2;
+const GROW_MAX: f64 = 0.25;
+/// A recursion whose step would take more than this is too far from its full pass.
+const DRIFT_MAX: f64 = 0.1;
+
+/// The automatic step under minibatches falls like `(1 + k/20)^-0.6`: slower than `1/k`, as averaging
+/// over rounds wants it.
+const MINIBATCH_POWER: f64 = 0.6;
+const MINIBATCH_DELAY: f64 = 20.0;
+
+/// How the server chooses its step.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Step {
+    /// As the job says.
+    Given(Schedule),
+    /// From the noise of compression and sampling.
+    Auto(AutoStep),
+}
+
+impl From<Schedule> for Step {
+    fn from(schedule: Schedule) -> Self {
+        Self::Given(schedule)
+    }
+}
+
+/// What the automatic step depends on beside the clients' weights.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct AutoStep {
+    /// The codec's variance constant.
+    pub omega: f64,
+    /// The probability of taking part.
+    pub p: f64,
+    /// The outer loops of variance reduction; its number of clients is not read.
+    pub spider: Option<Spider>,
+    /// The largest step that the downlink allows.
+    pub step_max: f64,
+    /// Whether it falls, as minibatches without variance reduction need it.
+    pub falls: bool,
+    /// Whether the step stays in the trust region: wherever the field has noise.
+    pub trusts: bool,
+}
+
+impl AutoStep {
+    /// The step of round `k` before the trust region, for `n_eff = 1/Σ w_i²` clients.
+    pub fn at(&self, k: u32, n_eff: f64) -> f64 {
+        let bound = match self.spider {
+            Some(spider) => auto_spider_step(&Spider { clients: n_eff, ..spider }, self.p),
+            None => auto_step(self.omega, self.p, n_eff),
+        };
+        let first = bound.min(self.step_max);
+        match self.falls {
+            true => first * math::pow(1.0 + f64::from(k) / MINIBATCH_DELAY, -MINIBATCH_POWER),
+            false => first,
+        }
+    }
+}
+
+/// The step inside the trust region.
+fn within(gamma: f64, reach: &Reach) -> f64 {
+    gamma.min(SHRINK_MAX / reach.lowest.abs()).min(GROW_MAX / reach.highest.abs())
+}
+
+impl<M: LatentModel> Em<M> {
+    /// `γ_{k+1}` for this direction, and whether the recursion must start over.
+    pub(super) fn step_along(
+        &self,
+        global: &mut Global,
+        field: &[f64],
+        context: &Context,
+    ) -> Result<(f64, bool)> {
+        let auto = match &self.step {
+            Step::Given(schedule) => return Ok((schedule.at(context.k), false)),
+            Step::Auto(auto) => auto,
+        };
+        let gamma = auto.at(context.k, global.effective_clients(context.total));
+        if !auto.trusts {
+            return Ok((gamma, false));
+        }
+        let reach = self.model.reach(&global.s_hat, field, &global.moments(context.total))?;
+        let Some(reach) = reach else { return Ok((gamma, false)) };
+        global.note_dead(&reach.outside);
+        Ok((within(gamma, &reach), -gamma * reach.lowest > DRIFT_MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_trust_region_bounds_both_ends() {
+        let reach = |lowest, highest| Reach { lowest, highest, outside: Vec::new() };
+        assert_eq!(within(0.5, &reach(0.0, 0.0)), 0.5);
+        assert_eq!(within(0.5, &reach(-0.4, 0.5)), 0.5);
+        assert_eq!(within(0.5, &reach(-4.0, 0.0)), 0.05);
+        assert_eq!(within(0.5, &reach(-4.0, 50.0)), 0.005);
+    }
+
+    #[test]
+    fn a_dominant_client_counts_as_few() {
+        let auto = AutoStep {
+            omega: 7.0,
+            p: 1.0,
+            spider: None,
+            step_max: 1.0,
+            falls: false,
+            trusts: true,
+        };
+        // Ten clients, one with nine tenths of the rows: n_eff = 1/(0.81 + 9/8100) = 1.2329.
+        let n_eff = 1.0 / (0.81 + 9.0 * (0.1f64 / 9.0).powi(2));
+        let bound = n_eff.sqrt() / (8.0 * 7f64.sqrt());
+        assert!((auto.at(0, n_eff) - bound).abs() < 1e-15);
+        assert!(auto.at(0, n_eff) < 0.4 * auto.at(0, 10.0));
+        assert_eq!(AutoStep { omega: 0.0, ..auto }.at(3, n_eff), 1.0);
+        assert_eq!(AutoStep { omega: 0.01, ..auto }.at(3, 100.0), 0.5);
+        assert_eq!(AutoStep { omega: 0.0, falls: true, ..auto }.at(20, 9.0), 2f64.powf(-0.6));
+    }
+}
