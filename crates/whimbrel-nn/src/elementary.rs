@@ -30,14 +30,12 @@ pub(crate) fn exp(x: f32) -> f32 {
     if x < -86.9 { 0.0 } else { y }
 }
 
-#[allow(dead_code)] // the LSTM layer's
 /// `1 / (1 + e^-x)`.
 #[inline(always)]
 pub(crate) fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + exp(-x))
 }
 
-#[allow(dead_code)] // the LSTM layer's
 /// The hyperbolic tangent, to a few ulp of 1.
 #[inline(always)]
 pub(crate) fn tanh(x: f32) -> f32 {

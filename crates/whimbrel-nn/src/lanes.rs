@@ -11,6 +11,8 @@
 /// Every function may be called only where the processor has the instructions of the type, and the
 /// pointers must be valid for as many numbers as are named.
 pub(crate) trait Lanes: Copy {
+    /// Whether sixteen partial sums and their operands fit the registers.
+    const MANY: bool;
     /// Sixteen zeros.
     unsafe fn zero() -> Self;
     /// Sixteen times the same number.
@@ -25,6 +27,8 @@ pub(crate) trait Lanes: Copy {
     unsafe fn store_part(self, to: *mut f32, n: usize);
     /// `self b + c`, rounded once.
     unsafe fn fma(self, b: Self, c: Self) -> Self;
+    /// The larger of each number and zero; NaN stays NaN.
+    unsafe fn positive(self) -> Self;
     /// The sum: lanes are added in halves, quarters, eighths, pairs.
     unsafe fn sum(self) -> f32;
 }
@@ -34,6 +38,8 @@ pub(crate) trait Lanes: Copy {
 pub(crate) struct Plain([f32; 16]);
 
 impl Lanes for Plain {
+    const MANY: bool = false;
+
     #[inline(always)]
     unsafe fn zero() -> Self {
         Self([0.0; 16])
@@ -71,6 +77,10 @@ impl Lanes for Plain {
     #[inline(always)]
     unsafe fn fma(self, b: Self, c: Self) -> Self {
         Self(std::array::from_fn(|l| self.0[l].mul_add(b.0[l], c.0[l])))
+    }
+    #[inline(always)]
+    unsafe fn positive(self) -> Self {
+        Self(self.0.map(|x| if x < 0.0 { 0.0 } else { x }))
     }
     #[inline(always)]
     unsafe fn sum(self) -> f32 {
@@ -121,6 +131,8 @@ mod x86 {
 
     // SAFETY of all below: the trait's.
     impl Lanes for V3 {
+        const MANY: bool = false;
+
         #[inline(always)]
         unsafe fn zero() -> Self {
             unsafe { Self(_mm256_setzero_ps(), _mm256_setzero_ps()) }
@@ -160,12 +172,21 @@ mod x86 {
             unsafe { Self(_mm256_fmadd_ps(self.0, b.0, c.0), _mm256_fmadd_ps(self.1, b.1, c.1)) }
         }
         #[inline(always)]
+        unsafe fn positive(self) -> Self {
+            unsafe {
+                let zero = _mm256_setzero_ps();
+                Self(_mm256_max_ps(zero, self.0), _mm256_max_ps(zero, self.1))
+            }
+        }
+        #[inline(always)]
         unsafe fn sum(self) -> f32 {
             unsafe { sum_of_eight(_mm256_add_ps(self.0, self.1)) }
         }
     }
 
     impl Lanes for V4 {
+        const MANY: bool = true;
+
         #[inline(always)]
         unsafe fn zero() -> Self {
             unsafe { Self(_mm512_setzero_ps()) }
@@ -193,6 +214,10 @@ mod x86 {
         #[inline(always)]
         unsafe fn fma(self, b: Self, c: Self) -> Self {
             unsafe { Self(_mm512_fmadd_ps(self.0, b.0, c.0)) }
+        }
+        #[inline(always)]
+        unsafe fn positive(self) -> Self {
+            unsafe { Self(_mm512_max_ps(_mm512_setzero_ps(), self.0)) }
         }
         #[inline(always)]
         unsafe fn sum(self) -> f32 {

@@ -4,14 +4,23 @@
 //! Absent on purpose: federation, threads, files, and automatic differentiation.
 
 mod affine;
+mod architecture;
 mod elementary;
 mod lanes;
+mod layer;
+mod layers;
 mod learner;
+mod models;
+mod network;
 mod optimiser;
+mod outer;
+mod product;
 mod rows;
 mod schedule;
 
 pub use affine::{Affine, CrossEntropy, Linear, LogOdds, Logistic, Loss, Softmax, SquaredError};
+pub use architecture::{Architecture, KINDS};
 pub use learner::{Batch, Learner, Role, Room, Tensor};
+pub use network::Network;
 pub use optimiser::{Optimiser, OptimiserState, Proximal};
 pub use schedule::Schedule;

@@ -168,7 +168,7 @@ kernel! {
 }
 
 /// Refuses targets that are not classes below `count`.
-fn check_classes(name: &str, targets: &Targets, count: usize) -> Result<()> {
+pub(crate) fn check_classes(name: &str, targets: &Targets, count: usize) -> Result<()> {
     match targets {
         Targets::Classes { count: found, .. } if *found <= count => Ok(()),
         Targets::Classes { count: found, .. } => {

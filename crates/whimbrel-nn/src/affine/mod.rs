@@ -13,6 +13,7 @@ use whimbrel_core::{Error, Inputs, Key, Result, Samples};
 
 use crate::rows::{Maps, Rows, add_weighted_rows, scores};
 use crate::{Batch, Learner, Role, Room, Tensor};
+pub(crate) use loss::check_classes;
 pub use loss::{CrossEntropy, LogOdds, Loss, SquaredError};
 
 /// Linear regression: half the squared error of a number.

@@ -1,0 +1,123 @@
+//! Dense layers: `y = W x + b`.
+
+use super::pointwise::{add_row_sums, mask_positive};
+use crate::layer::{Layer, Pass, Shape, Tape, fill_normal, fill_uniform};
+use crate::outer::{Strips, Sums, add_outer};
+use crate::product::{Columns, Factor, PANELS, Start, Target, pack, product};
+use crate::{Role, Tensor};
+use whimbrel_core::Key;
+
+/// Every output is an affine function of all inputs.
+pub(crate) struct Dense {
+    pub name: &'static str,
+    pub inputs: usize,
+    pub outputs: usize,
+    /// Whether negative outputs become zero.
+    pub relu: bool,
+    pub role: Role,
+    /// The standard deviation of normal weights with zero intercepts; otherwise weights and intercepts
+    /// are uniform within `1 / sqrt(inputs)`.
+    pub deviation: Option<f64>,
+}
+
+impl Dense {
+    /// Inner layer with rectified outputs.
+    pub fn inner(name: &'static str, inputs: usize, outputs: usize) -> Self {
+        Self { name, inputs, outputs, relu: true, role: Role::Weight, deviation: None }
+    }
+
+    /// The last layer of a network.
+    pub fn head(name: &'static str, inputs: usize, outputs: usize) -> Self {
+        Self { name, inputs, outputs, relu: false, role: Role::Head, deviation: None }
+    }
+
+    fn factor<'a>(&self, w: &'a [f32]) -> Factor<'a> {
+        Factor::matrix(&w[..self.outputs * self.inputs], self.outputs, self.inputs)
+    }
+}
+
+impl Layer for Dense {
+    fn output(&self) -> Shape {
+        Shape::flat(self.outputs)
+    }
+
+    fn tensors(&self) -> Vec<Tensor> {
+        let name = self.name;
+        vec![
+            Tensor::new(format!("{name}.weight"), &[self.outputs, self.inputs], self.role),
+            Tensor::new(format!("{name}.bias"), &[self.outputs], self.role),
+        ]
+    }
+
+    fn start(&self, key: Key, w: &mut [f32]) {
+        match self.deviation {
+            Some(deviation) => {
+                let (weights, intercepts) = w.split_at_mut(self.outputs * self.inputs);
+                fill_normal(key, deviation, weights);
+                intercepts.fill(0.0);
+            }
+            None => fill_uniform(key, 1.0 / (self.inputs as f64).sqrt(), w),
+        }
+    }
+
+    fn work(&self, _padded: usize) -> usize {
+        let (of, to) = (self.outputs.next_multiple_of(8), self.inputs.next_multiple_of(8));
+        PANELS + (of * self.inputs).max(to * self.outputs)
+    }
+
+    fn forward(
+        &self,
+        pass: Pass,
+        w: &[f32],
+        x: &[f32],
+        y: &mut [f32],
+        _kept: &mut [f32],
+        work: &mut [f32],
+    ) {
+        let n = pass.padded;
+        let (panels, packed) = work.split_at_mut(PANELS);
+        let a = self.factor(w);
+        let packed = &mut packed[..a.packed()];
+        pack(a, packed);
+        let b = Columns { values: x, channels: self.inputs, stride: n, patches: None };
+        let c =
+            Target { values: y, rows: self.outputs, columns: n, stride: n, positive: self.relu };
+        product(packed, b, Start::Rows(&w[self.outputs * self.inputs..]), c, panels);
+    }
+
+    fn backward(
+        &self,
+        pass: Pass,
+        w: &[f32],
+        tape: Tape<'_>,
+        dy: &mut [f32],
+        dx: Option<&mut [f32]>,
+        dw: &mut [f32],
+        work: &mut [f32],
+    ) {
+        let n = pass.padded;
+        if self.relu {
+            mask_positive(dy, tape.y);
+        }
+        let (weights, intercepts) = dw.split_at_mut(self.outputs * self.inputs);
+        add_row_sums(dy, n, intercepts);
+        let a = Strips { values: dy, rows: self.outputs, stride: n };
+        let b = Strips { values: tape.x, rows: self.inputs, stride: n };
+        add_outer(a, b, n, Sums { values: weights, row: self.inputs, column: 1 });
+        if let Some(dx) = dx {
+            let (panels, packed) = work.split_at_mut(PANELS);
+            let a = self.factor(w).transposed();
+            let packed = &mut packed[..a.packed()];
+            pack(a, packed);
+            let b = Columns { values: dy, channels: self.outputs, stride: n, patches: None };
+            let c =
+                Target { values: dx, rows: self.inputs, columns: n, stride: n, positive: false };
+            product(packed, b, Start::Zero, c, panels);
+        }
+    }
+
+    #[cfg(test)]
+    fn reference(&self, pass: Pass, w: &[f64], x: &[f64]) -> Vec<f64> {
+        super::reference::dense(pass, w, x, [self.inputs, self.outputs], self.relu)
+    }
+}

@@ -1,0 +1,236 @@
+//! Every layer against its definition: outputs directly, derivatives by central differences of the
+//! definition in `f64`.
+
+use super::*;
+use crate::layer::{Layer, Pass, Shape, Tape};
+use crate::product::Window;
+use crate::{Role, Tensor};
+use whimbrel_core::Key;
+
+/// The step of central differences. With third derivatives of order 1 they err by 1e-9, and rounding by
+/// 1e-15 / 1e-5 = 1e-10: both far below the errors of `f32`.
+const STEP: f64 = 1e-5;
+
+fn draw(key: u64, n: usize) -> Vec<f32> {
+    let mut stream = Key::root(key).stream();
+    (0..n).map(|_| (2.0 * stream.uniform() - 1.0) as f32).collect()
+}
+
+fn wide(x: &[f32]) -> Vec<f64> {
+    x.iter().map(|x| f64::from(*x)).collect()
+}
+
+/// Checks outputs and all derivatives of `sum r y`, with random r, for these many samples.
+fn check(layer: &dyn Layer, inputs: usize, samples: usize, x: Option<Vec<f32>>) {
+    let padded = samples.next_multiple_of(16);
+    let pass = Pass { samples, padded, training: true, key: Key::root(9) };
+    let parameters: usize = layer.tensors().iter().map(Tensor::len).sum();
+    let w = draw(1, parameters);
+    let mut x = x.unwrap_or_else(|| draw(2, inputs * padded));
+    let mut r = draw(3, layer.output().len() * padded);
+    for values in [&mut x, &mut r] {
+        values.chunks_exact_mut(padded).for_each(|run| run[samples..].fill(0.0));
+    }
+    let mut y = vec![f32::NAN; layer.output().len() * padded];
+    let (mut kept, mut work) =
+        (vec![f32::NAN; layer.kept(padded)], vec![f32::NAN; layer.work(padded)]);
+    layer.forward(pass, &w, &x, &mut y, &mut kept, &mut work);
+
+    let right = layer.reference(pass, &wide(&w), &wide(&x));
+    // Sums of at most 200 products below 1 in `f32`: 200 times 2^-24 times their mean size, doubled for
+    // what follows the sum.
+    let tolerance = 3e-5;
+    for (i, (y, right)) in y.iter().zip(&right).enumerate() {
+        if i % padded < samples {
+            assert!(
+                (f64::from(*y) - right).abs() < tolerance * (1.0 + right.abs()),
+                "{i}: {y} {right}"
+            );
+        }
+    }
+
+    let (mut dw, mut dx) = (vec![0.0; parameters], vec![f32::NAN; x.len()]);
+    let mut dy = r.clone();
+    let tape = Tape { x: &x, y: &y, kept: &kept };
+    layer.backward(pass, &w, tape, &mut dy, Some(&mut dx), &mut dw, &mut work);
+    let objective = |w: &[f64], x: &[f64]| -> f64 {
+        layer.reference(pass, w, x).iter().zip(&r).map(|(y, r)| y * f64::from(*r)).sum()
+    };
+    let compare = |what: &str, i: usize, found: f32, right: f64, size: f64| {
+        // The sums are over samples and pixels, at most a few hundred numbers below `size`.
+        let tolerance = 1e-4 * (1.0 + size);
+        assert!((f64::from(found) - right).abs() < tolerance, "{what} {i}: {found} {right}");
+    };
+    let (w64, x64) = (wide(&w), wide(&x));
+    let statistics = statistics(layer);
+    for i in (0..parameters).filter(|i| !statistics[*i]) {
+        let moved = |by: f64| {
+            let mut w = w64.clone();
+            w[i] += by;
+            objective(&w, &x64)
+        };
+        let right = (moved(STEP) - moved(-STEP)) / (2.0 * STEP);
+        compare("dw", i, dw[i], right, right.abs());
+    }
+    if layer.tensors().first().is_some_and(|tensor| tensor.name.contains("embedding")) {
+        return;
+    }
+    for i in 0..x.len() {
+        if i % padded >= samples {
+            assert_eq!(dx[i], 0.0, "the derivative of padding");
+            continue;
+        }
+        let moved = |by: f64| {
+            let mut x = x64.clone();
+            x[i] += by;
+            objective(&w64, &x)
+        };
+        let right = (moved(STEP) - moved(-STEP)) / (2.0 * STEP);
+        compare("dx", i, dx[i], right, right.abs());
+    }
+}
+
+fn statistics(layer: &dyn Layer) -> Vec<bool> {
+    let of = |tensor: &Tensor| vec![tensor.role == Role::Statistic; tensor.len()];
+    layer.tensors().iter().flat_map(of).collect()
+}
+
+fn map(channels: usize, rows: usize, columns: usize) -> Shape {
+    Shape { channels, rows, columns }
+}
+
+#[test]
+fn dense_layers() {
+    for (inputs, outputs, samples) in [(3, 5, 1), (17, 9, 7), (8, 33, 20)] {
+        check(&Dense::head("a", inputs, outputs), inputs, samples, None);
+        check(&Dense::inner("a", inputs, outputs), inputs, samples, None);
+    }
+}
+
+#[test]
+fn convolutions() {
+    for (size, stride, padding) in
+        [(3, 1, 0), (3, 1, 1), (3, 2, 1), (1, 1, 0), (1, 2, 0), (5, 1, 2)]
+    {
+        for samples in [3, 16] {
+            let input = map(3, 5, 6);
+            let conv = Conv::new("a".to_owned(), input, 4, Window { size, stride, padding });
+            check(&conv, input.len(), samples, None);
+            let conv = Conv { bias: true, relu: true, ..conv };
+            check(&conv, input.len(), samples, None);
+        }
+    }
+}
+
+#[test]
+fn depthwise_convolutions() {
+    for stride in [1, 2] {
+        for (rows, columns) in [(4, 5), (1, 1), (2, 3)] {
+            let input = map(3, rows, columns);
+            check(&Depthwise::new("a".to_owned(), input, stride), input.len(), 5, None);
+        }
+    }
+    let input = map(2, 3, 3);
+    check(&Depthwise::new("a".to_owned(), input, 1), input.len(), 70, None);
+}
+
+#[test]
+fn pooling() {
+    for relu in [false, true] {
+        for input in [map(2, 4, 6), map(3, 5, 3)] {
+            check(&MaxPool { input, relu }, input.len(), 3, None);
+        }
+    }
+    check(&AveragePool { input: map(3, 2, 2) }, 12, 3, None);
+}
+
+#[test]
+fn batch_norms() {
+    for activation in [Activation::None, Activation::Relu, Activation::Relu6] {
+        for samples in [5usize, 16] {
+            let shape = map(3, 2, 3);
+            let layer = BatchNorm { name: "a".to_owned(), shape, activation };
+            // Inputs of unit size, so that one over the standard deviation is of order 1.
+            let padded = samples.next_multiple_of(16);
+            let x = draw(4, shape.len() * padded).iter().map(|x| 4.0 * x + 1.0).collect();
+            check(&layer, shape.len(), samples, Some(x));
+        }
+    }
+}
+
+#[test]
+fn running_statistics_move_a_tenth_to_the_batch() {
+    let shape = map(1, 1, 2);
+    let layer = BatchNorm { name: "a".to_owned(), shape, activation: Activation::None };
+    let pass = Pass { samples: 2, padded: 16, training: true, key: Key::root(1) };
+    let mut x = vec![0.0; 32];
+    (x[0], x[1], x[16], x[17]) = (1.0, 2.0, 3.0, 6.0);
+    let w = [1.0, 0.0, 10.0, 20.0];
+    let (mut y, mut kept, mut dw) = (vec![0.0; 32], vec![0.0; 2], vec![0.0; 4]);
+    layer.forward(pass, &w, &x, &mut y, &mut kept, &mut []);
+    let tape = Tape { x: &x, y: &y, kept: &kept };
+    layer.backward(pass, &w, tape, &mut [0.0; 32], None, &mut dw, &mut []);
+    // Mean 3; variance (4 + 1 + 0 + 9) / 3.
+    assert!((dw[2] - (9.0 + 0.3)).abs() < 1e-5);
+    assert!((dw[3] - (18.0 + 14.0 / 30.0)).abs() < 1e-4);
+    let evaluated = Pass { training: false, ..pass };
+    layer.forward(evaluated, &w, &x, &mut y, &mut kept, &mut []);
+    assert!((y[0] + 9.0 / 20f32.sqrt()).abs() < 1e-5);
+}
+
+#[test]
+fn dropout_keeps_the_mean_and_draws_by_key() {
+    let layer = Dropout { shape: map(4, 5, 5), probability: 0.25 };
+    check(&layer, 100, 5, None);
+    let big = Dropout { shape: Shape::flat(1000), probability: 0.25 };
+    let factors = |key: u64, training: bool| {
+        let pass = Pass { samples: 16, padded: 16, training, key: Key::root(key) };
+        let (mut y, mut kept) = (vec![0.0; 16_000], vec![0.0; 16_000]);
+        big.forward(pass, &[], &vec![1.0; 16_000], &mut y, &mut kept, &mut []);
+        y
+    };
+    let dropped = factors(1, true).iter().filter(|y| **y == 0.0).count() as f64;
+    // Binomial with standard deviation 54.8: five of them are exceeded with probability 6e-7.
+    assert!((dropped - 4000.0).abs() < 274.0, "{dropped}");
+    assert!(factors(1, true).iter().all(|y| *y == 0.0 || (*y - 4.0 / 3.0).abs() < 1e-6));
+    assert!(factors(1, true) == factors(1, true) && factors(1, true) != factors(2, true));
+    assert!(factors(1, false).iter().all(|y| *y == 1.0));
+}
+
+#[test]
+fn embeddings_and_lstms() {
+    let layer = Embedding { name: "embedding", symbols: 7, width: 3, steps: 4 };
+    let symbols = (0..4 * 16).map(|i| (i * 5 % 7) as f32).collect();
+    check(&layer, 4, 6, Some(symbols));
+    check(&Lstm { name: "a", inputs: 3, hidden: 5, steps: 4 }, 12, 3, None);
+    check(&Lstm { name: "a", inputs: 2, hidden: 3, steps: 1 }, 2, 17, None);
+    check(&LastStep { channels: 3, steps: 4 }, 12, 3, None);
+}
+
+#[test]
+fn chains_and_residuals() {
+    let input = map(4, 3, 3);
+    let norm = |shape, activation| BatchNorm { name: "a".to_owned(), shape, activation };
+    let body = |channels, stride| {
+        let three = |stride| Window { size: 3, stride, padding: 1 };
+        let first = Conv::new("a".to_owned(), input, channels, three(stride));
+        let second = Conv::new("b".to_owned(), first.output, channels, three(1));
+        let shape = first.output;
+        Chain::new(vec![
+            Box::new(first),
+            Box::new(norm(shape, Activation::Relu)),
+            Box::new(second),
+            Box::new(norm(shape, Activation::None)),
+        ])
+    };
+    let plain = Residual { body: body(4, 1), shortcut: None, inputs: 36, relu: false };
+    check(&plain, 36, 5, None);
+    let window = Window { size: 1, stride: 2, padding: 0 };
+    let point = Conv::new("c".to_owned(), input, 6, window);
+    let shape = point.output;
+    let shortcut = Chain::new(vec![Box::new(point), Box::new(norm(shape, Activation::None))]);
+    let strided = Residual { body: body(6, 2), shortcut: Some(shortcut), inputs: 36, relu: true };
+    check(&strided, 36, 5, None);
+    let two = Chain::new(vec![Box::new(plain), Box::new(AveragePool { input })]);
+    check(&two, 36, 4, None);
+}

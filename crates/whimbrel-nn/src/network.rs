@@ -1,0 +1,332 @@
+//! Networks: a chain of layers under the cross-entropy of a softmax.
+
+use whimbrel_core::{Error, Inputs, Key, Result, Samples, Targets, kernel, math};
+
+use crate::affine::check_classes;
+use crate::elementary::exp;
+use crate::layer::{Layer, Pass, Shape, Tape};
+use crate::layers::Chain;
+use crate::{Batch, Learner, Role, Room, Tensor};
+
+/// Samples that are evaluated at a time, and whose gradient is computed at a time where samples do not
+/// depend on each other.
+const CHUNK: usize = 128;
+
+/// A network that classifies.
+pub struct Network {
+    name: &'static str,
+    input: Input,
+    chain: Chain,
+    classes: usize,
+    tensors: Vec<Tensor>,
+    mixes_samples: bool,
+}
+
+/// What a network reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Input {
+    /// So many numbers, whatever their shape.
+    Numbers(usize),
+    /// Images of this shape.
+    Image(Shape),
+    /// Sequences of so many steps, of symbols below a number.
+    Symbols { steps: usize, below: usize },
+}
+
+impl Input {
+    fn len(self) -> usize {
+        match self {
+            Self::Numbers(count) => count,
+            Self::Image(shape) => shape.len(),
+            Self::Symbols { steps, .. } => steps,
+        }
+    }
+
+    fn check(self, name: &str, samples: &Samples) -> Result<()> {
+        let refuse = |what: String| Err(Error::data(format!("`{name}` {what}")));
+        let (shape, symbols) = (&samples.shape[..], matches!(samples.inputs, Inputs::Symbols(_)));
+        match self {
+            Self::Symbols { steps, below } => {
+                let Inputs::Symbols(symbols) = &samples.inputs else {
+                    return refuse("takes sequences of symbols".to_owned());
+                };
+                if shape != [steps] {
+                    return refuse(format!("takes sequences of {steps}, the data have {shape:?}"));
+                }
+                if let Some(at) = symbols.iter().position(|x| usize::from(*x) >= below) {
+                    let (sample, symbol) = (at / steps + 1, symbols[at]);
+                    return refuse(format!("knows {below} symbols; sample {sample} has {symbol}"));
+                }
+            }
+            _ if symbols => return refuse("takes numbers, not symbols".to_owned()),
+            Self::Numbers(count) if samples.width() != count => {
+                return refuse(format!("takes {count} features, the data have {shape:?}"));
+            }
+            Self::Image(Shape { channels, rows, columns })
+                if shape != [channels, rows, columns] =>
+            {
+                return refuse(format!(
+                    "takes images of {channels} x {rows} x {columns}, the data have {shape:?}"
+                ));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl Network {
+    pub(crate) fn new(name: &'static str, input: Input, layers: Vec<Box<dyn Layer>>) -> Self {
+        let chain = Chain::new(layers);
+        let (tensors, classes) = (chain.tensors(), chain.output().len());
+        let mixes_samples = chain.mixes_samples();
+        Self { name, input, chain, classes, tensors, mixes_samples }
+    }
+
+    /// Runs some samples forward and calls `each` with their scores, class by class. If `backward` is
+    /// there, `each` leaves the derivative of the scores in their place, and that of the parameters is
+    /// added.
+    fn run(
+        &self,
+        w: &[f32],
+        chunk: Chunk<'_>,
+        pass: Pass,
+        room: &mut Room,
+        gradient: Option<&mut [f32]>,
+        each: impl FnOnce(&mut [f32], &mut [f32]),
+    ) {
+        let n = pass.padded;
+        let [x, scores, columns, kept, work, copy] = room.buffers([
+            self.input.len() * n,
+            self.classes * n,
+            3 * n,
+            self.chain.kept(n),
+            self.chain.work(n),
+            if gradient.is_some() { self.classes * n } else { 0 },
+        ]);
+        chunk.read(x, n);
+        self.chain.forward(pass, w, x, scores, kept, work);
+        copy.copy_from_slice(&scores[..copy.len()]);
+        each(scores, columns);
+        if let Some(gradient) = gradient {
+            let tape = Tape { x, y: copy, kept };
+            self.chain.backward(pass, w, tape, scores, None, gradient, work);
+        }
+    }
+
+    fn evaluate(
+        &self,
+        w: &[f32],
+        batch: Batch<'_>,
+        room: &mut Room,
+        mut each: impl FnMut(Chunk<'_>, &mut [f32], &mut [f32]),
+    ) {
+        for from in (0..batch.len()).step_by(CHUNK) {
+            let chunk = Chunk { batch, from, count: (batch.len() - from).min(CHUNK) };
+            let pass = chunk.pass(false, Key::root(0));
+            self.run(w, chunk, pass, room, None, |scores, columns| each(chunk, scores, columns));
+        }
+    }
+}
+
+impl Learner for Network {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn tensors(&self) -> &[Tensor] {
+        &self.tensors
+    }
+
+    fn outputs(&self) -> usize {
+        self.classes
+    }
+
+    fn classifies(&self) -> bool {
+        true
+    }
+
+    fn check(&self, samples: &Samples) -> Result<()> {
+        self.input.check(self.name, samples)?;
+        check_classes(self.name, &samples.targets, self.classes)
+    }
+
+    fn start(&self, key: Key) -> Vec<f32> {
+        let mut w = vec![0.0; self.parameters()];
+        self.chain.start(key, &mut w);
+        w
+    }
+
+    fn losses(&self, w: &[f32], batch: Batch<'_>, room: &mut Room, losses: &mut [f32]) {
+        self.evaluate(w, batch, room, |chunk, scores, columns| {
+            let losses = &mut losses[chunk.from..][..chunk.count];
+            cross_entropy(chunk, scores, columns, losses);
+        });
+    }
+
+    fn gradient(
+        &self,
+        w: &[f32],
+        batch: Batch<'_>,
+        weights: Option<&[f32]>,
+        key: Key,
+        room: &mut Room,
+        gradient: &mut [f32],
+        losses: &mut [f32],
+    ) {
+        gradient.fill(0.0);
+        if batch.is_empty() {
+            return keep_statistics(&self.tensors, w, gradient);
+        }
+        let share = 1.0 / batch.len() as f32;
+        let at_once = if self.mixes_samples { batch.len() } else { CHUNK };
+        for (i, from) in (0..batch.len()).step_by(at_once).enumerate() {
+            let chunk = Chunk { batch, from, count: (batch.len() - from).min(at_once) };
+            let pass = chunk.pass(true, key.fold(i as u64));
+            let losses = &mut losses[from..][..chunk.count];
+            let gradient = Some(&mut *gradient);
+            self.run(w, chunk, pass, room, gradient, |scores, columns| {
+                cross_entropy(chunk, scores, columns, losses);
+                let n = scores.len() / self.classes;
+                let factors = &mut columns[..n];
+                factors.fill(0.0);
+                for (j, factor) in factors.iter_mut().enumerate().take(chunk.count) {
+                    *factor = share * weights.map_or(1.0, |weights| weights[from + j]);
+                }
+                scores.chunks_exact_mut(n).for_each(|scores| scale(scores, factors));
+            });
+        }
+    }
+
+    fn predict(&self, w: &[f32], batch: Batch<'_>, room: &mut Room, predictions: &mut [f32]) {
+        self.evaluate(w, batch, room, |chunk, scores, columns| {
+            let n = scores.len() / self.classes;
+            softmax(scores, columns, n);
+            for j in 0..chunk.count {
+                let prediction =
+                    &mut predictions[(chunk.from + j) * self.classes..][..self.classes];
+                for (c, p) in prediction.iter_mut().enumerate() {
+                    *p = scores[c * n + j];
+                }
+            }
+        });
+    }
+}
+
+fn keep_statistics(tensors: &[Tensor], w: &[f32], gradient: &mut [f32]) {
+    let mut from = 0;
+    for tensor in tensors {
+        let to = from + tensor.len();
+        if tensor.role == Role::Statistic {
+            gradient[from..to].copy_from_slice(&w[from..to]);
+        }
+        from = to;
+    }
+}
+
+/// Some samples of a batch.
+#[derive(Clone, Copy)]
+struct Chunk<'a> {
+    batch: Batch<'a>,
+    from: usize,
+    count: usize,
+}
+
+impl Chunk<'_> {
+    fn pass(&self, training: bool, key: Key) -> Pass {
+        Pass { samples: self.count, padded: self.count.next_multiple_of(16), training, key }
+    }
+
+    /// The inputs, samples innermost; padding is zero.
+    fn read(&self, x: &mut [f32], padded: usize) {
+        let width = x.len() / padded;
+        match &self.batch.samples.inputs {
+            Inputs::Real(values) => self.transpose(values, width, x, padded, |x| x),
+            Inputs::Bytes(bytes) => {
+                self.transpose(bytes, width, x, padded, |byte| f32::from(byte) / 255.0);
+            }
+            Inputs::Symbols(symbols) => self.transpose(symbols, width, x, padded, f32::from),
+        }
+    }
+
+    fn transpose<T: Copy>(
+        &self,
+        values: &[T],
+        width: usize,
+        x: &mut [f32],
+        padded: usize,
+        number: impl Fn(T) -> f32,
+    ) {
+        for first in (0..padded).step_by(16) {
+            let count = self.count.saturating_sub(first).min(16);
+            let rows: [&[T]; 16] = std::array::from_fn(|j| {
+                let place = self.batch.place(self.from + first + j.min(count - 1));
+                &values[place * width..][..width]
+            });
+            for (i, x) in x.chunks_exact_mut(padded).enumerate() {
+                let x = &mut x[first..first + 16];
+                for (x, row) in x.iter_mut().zip(&rows) {
+                    *x = number(row[i]);
+                }
+                x[count..].fill(0.0);
+            }
+        }
+    }
+
+    fn class(&self, of: &[u16], j: usize) -> usize {
+        usize::from(of[self.batch.place(self.from + j)])
+    }
+}
+
+/// Each sample's loss `ln sum_c e^{z_c} - z_y`; the scores become its derivative.
+fn cross_entropy(chunk: Chunk<'_>, scores: &mut [f32], columns: &mut [f32], losses: &mut [f32]) {
+    let Targets::Classes { of, .. } = &chunk.batch.samples.targets else { return };
+    let n = columns.len() / 3;
+    for (j, loss) in losses.iter_mut().enumerate() {
+        *loss = -scores[chunk.class(of, j) * n + j];
+    }
+    softmax(scores, columns, n);
+    let (largest, sums) = columns.split_at(n);
+    for (j, loss) in losses.iter_mut().enumerate() {
+        *loss += (f64::from(largest[j]) + math::ln(f64::from(sums[j]))) as f32;
+        scores[chunk.class(of, j) * n + j] -= 1.0;
+    }
+}
+
+kernel! {
+    /// The softmax of each of `n` columns; their largest scores and sums of exponentials are left in
+    /// `columns`.
+    fn softmax(scores: &mut [f32], columns: &mut [f32], n: usize) {
+        let (largest, rest) = columns.split_at_mut(n);
+        let (sums, factors) = rest.split_at_mut(n);
+        largest.fill(f32::NEG_INFINITY);
+        for scores in scores.chunks_exact(n) {
+            for (largest, score) in largest.iter_mut().zip(scores) {
+                *largest = if *score > *largest { *score } else { *largest };
+            }
+        }
+        sums.fill(0.0);
+        for scores in scores.chunks_exact_mut(n) {
+            for ((score, largest), sum) in scores.iter_mut().zip(&*largest).zip(&mut *sums) {
+                *score = exp(*score - largest);
+                *sum += *score;
+            }
+        }
+        for (factor, sum) in factors.iter_mut().zip(sums) {
+            *factor = 1.0 / *sum;
+        }
+        for scores in scores.chunks_exact_mut(n) {
+            for (score, factor) in scores.iter_mut().zip(&*factors) {
+                *score *= factor;
+            }
+        }
+    }
+}
+
+kernel! {
+    fn scale(x: &mut [f32], factors: &[f32]) {
+        for (x, factor) in x.iter_mut().zip(factors) {
+            *x *= factor;
+        }
+    }
+}

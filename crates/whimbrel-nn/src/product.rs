@@ -1,0 +1,357 @@
+//! Matrix products `C = A B` whose B has samples along its columns: the forward pass of dense and
+//! convolutional layers and the derivative of their inputs.
+//!
+//! A is packed once ([`pack`]), eight rows at a time; B is packed a block at a time, thirty-two columns
+//! side by side, straight from where its [`Columns`] lie: the patches of a convolution are never written
+//! out. Every element of C is one chain of fused multiply-adds in the order of k, whatever the blocks.
+
+use crate::lanes::{Lanes, lanes_kernel};
+
+/// Rows of A in a packed strip.
+const ROWS: usize = 8;
+/// Columns of B in a packed panel.
+const WIDE: usize = 32;
+/// Columns of B packed at a time.
+const BLOCK: usize = 256;
+/// Rows of B packed at a time, as long as one channel has no more taps.
+const DEPTH: usize = 384;
+
+/// How the kernel of a convolution moves over a map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Window {
+    /// Its side.
+    pub size: usize,
+    /// The step between two places.
+    pub stride: usize,
+    /// Zeros around the map.
+    pub padding: usize,
+}
+
+impl Window {
+    /// One place per pixel.
+    pub const POINT: Self = Self { size: 1, stride: 1, padding: 0 };
+
+    /// The outputs along an axis with so many inputs; none where the window does not fit.
+    pub fn outputs(self, inputs: usize) -> Option<usize> {
+        (inputs + 2 * self.padding).checked_sub(self.size).map(|room| room / self.stride + 1)
+    }
+
+    /// The input that `tap` of the window reads for an output.
+    #[inline(always)]
+    pub fn input(self, output: usize, tap: usize, inputs: usize) -> Option<usize> {
+        let at = (output * self.stride + tap).wrapping_sub(self.padding);
+        (at < inputs).then_some(at)
+    }
+
+    /// The output for which `tap` reads an input.
+    #[inline(always)]
+    pub fn output(self, input: usize, tap: usize, outputs: usize) -> Option<usize> {
+        let at = (input + self.padding).wrapping_sub(tap);
+        (at.is_multiple_of(self.stride) && at / self.stride < outputs).then_some(at / self.stride)
+    }
+}
+
+/// The matrix B: for each channel the taps of a window, for each pixel the samples.
+#[derive(Clone, Copy)]
+pub(crate) struct Columns<'a> {
+    /// A number for each channel, pixel and sample.
+    pub values: &'a [f32],
+    /// Channels.
+    pub channels: usize,
+    /// From one channel to the next in `values`.
+    pub stride: usize,
+    /// What a window makes of the pixels; none for the pixels themselves.
+    pub patches: Option<Patches>,
+}
+
+/// A window over the pixels of a map, or its transpose.
+#[derive(Clone, Copy)]
+pub(crate) struct Patches {
+    pub window: Window,
+    /// Whether columns are the window's inputs and `values` its outputs.
+    pub transposed: bool,
+    /// Rows and columns of the map that is read.
+    pub from: [usize; 2],
+    /// Columns of the map that is made.
+    pub to_columns: usize,
+    /// Samples, a multiple of 16.
+    pub samples: usize,
+}
+
+impl Columns<'_> {
+    fn taps(&self) -> usize {
+        self.patches.map_or(1, |patches| patches.window.size * patches.window.size)
+    }
+
+    /// Where the sixteen columns from `column` on lie for a tap, within each channel.
+    #[inline(always)]
+    fn place(&self, column: usize, tap: usize) -> Option<usize> {
+        let Some(Patches { window, transposed, from, to_columns, samples }) = self.patches else {
+            return Some(column);
+        };
+        let (pixel, sample) = (column / samples, column % samples);
+        let (row, tap_row) = (pixel / to_columns, tap / window.size);
+        let (column, tap_column) = (pixel % to_columns, tap % window.size);
+        let [row, column] = if transposed {
+            [window.output(row, tap_row, from[0])?, window.output(column, tap_column, from[1])?]
+        } else {
+            [window.input(row, tap_row, from[0])?, window.input(column, tap_column, from[1])?]
+        };
+        Some((row * from[1] + column) * samples + sample)
+    }
+}
+
+/// Where the elements of A lie: row i, channel c and tap t at `i row + c channel + t`.
+#[derive(Clone, Copy)]
+pub(crate) struct Factor<'a> {
+    pub values: &'a [f32],
+    pub rows: usize,
+    pub channels: usize,
+    pub taps: usize,
+    pub row: usize,
+    pub channel: usize,
+}
+
+impl<'a> Factor<'a> {
+    /// A matrix whose rows lie one after the other.
+    pub fn matrix(values: &'a [f32], rows: usize, columns: usize) -> Self {
+        Self { values, rows, channels: columns, taps: 1, row: columns, channel: 1 }
+    }
+
+    /// The same with rows and channels exchanged.
+    pub fn transposed(self) -> Self {
+        let Self { rows, channels, row, channel, .. } = self;
+        Self { rows: channels, channels: rows, row: channel, channel: row, ..self }
+    }
+
+    /// Numbers that packing it takes.
+    pub fn packed(&self) -> usize {
+        self.rows.next_multiple_of(ROWS) * self.channels * self.taps
+    }
+}
+
+/// Numbers of working memory that a product needs for panels of B.
+pub(crate) const PANELS: usize = (DEPTH + 64) * BLOCK;
+
+/// What C holds before the products are added.
+#[derive(Clone, Copy)]
+pub(crate) enum Start<'a> {
+    Zero,
+    /// The same number along each row.
+    Rows(&'a [f32]),
+    /// What is there.
+    Keep,
+}
+
+/// Packs A: for every eight rows, for every channel and tap, the eight numbers; missing rows are zero.
+pub(crate) fn pack(a: Factor<'_>, packed: &mut [f32]) {
+    let depth = a.channels * a.taps;
+    for (strip, packed) in packed.chunks_exact_mut(ROWS * depth.max(1)).enumerate() {
+        let first = strip * ROWS;
+        let rows = (a.rows - first).min(ROWS);
+        for (channel, packed) in packed.chunks_exact_mut(ROWS * a.taps).enumerate() {
+            for (tap, eight) in packed.chunks_exact_mut(ROWS).enumerate() {
+                let from = first * a.row + channel * a.channel + tap;
+                if rows == ROWS && a.row == 1 {
+                    eight.copy_from_slice(&a.values[from..from + ROWS]);
+                    continue;
+                }
+                eight[rows..].fill(0.0);
+                for (i, x) in eight[..rows].iter_mut().enumerate() {
+                    *x = a.values[from + i * a.row];
+                }
+            }
+        }
+    }
+}
+
+/// Where C lies and what is done with it.
+pub(crate) struct Target<'a> {
+    pub values: &'a mut [f32],
+    pub rows: usize,
+    /// Columns, a multiple of 16.
+    pub columns: usize,
+    /// From one row to the next.
+    pub stride: usize,
+    /// Whether negative results become zero.
+    pub positive: bool,
+}
+
+lanes_kernel! {
+    /// `C = start + A B`, with A packed and `panels` as working memory.
+    pub(crate) fn product(
+        a: &[f32], b: Columns<'_>, start: Start<'_>, c: Target<'_>, panels: &mut [f32]
+    ) = product_of
+}
+
+#[inline(always)]
+unsafe fn product_of<L: Lanes>(
+    a: &[f32],
+    b: Columns<'_>,
+    start: Start<'_>,
+    c: Target<'_>,
+    panels: &mut [f32],
+) {
+    let (taps, depth) = (b.taps(), b.channels * b.taps());
+    assert!(c.columns.is_multiple_of(16) && panels.len() >= PANELS && taps <= 64);
+    assert!(c.rows == 0 || c.values.len() >= (c.rows - 1) * c.stride + c.columns);
+    assert!(a.len() >= c.rows.next_multiple_of(ROWS) * depth);
+    if let Start::Rows(rows) = start {
+        assert!(rows.len() >= c.rows);
+    }
+    let channels_at_once = (DEPTH / taps).max(1);
+    for from in (0..c.columns).step_by(BLOCK) {
+        let columns = (c.columns - from).min(BLOCK);
+        for first in (0..b.channels).step_by(channels_at_once) {
+            let channels = (b.channels - first).min(channels_at_once);
+            pack_panels(b, [first, channels], [from, columns], panels);
+            let start = if first == 0 { start } else { Start::Keep };
+            let positive = c.positive && first + channels == b.channels;
+            let k = channels * taps;
+            for row in (0..c.rows).step_by(ROWS) {
+                let strip = &a[row * depth + first * taps * ROWS..][..k * ROWS];
+                let rows = (c.rows - row).min(ROWS);
+                let of_rows = match start {
+                    Start::Rows(values) => Start::Rows(&values[row..row + rows]),
+                    other => other,
+                };
+                for column in (0..columns).step_by(WIDE) {
+                    let panel = &panels[column * k..][..WIDE * k];
+                    let wide = columns - column >= WIDE;
+                    // SAFETY: strip and panel hold k times as many numbers as a tile reads, and the
+                    // tile's rows and columns lie within C.
+                    unsafe {
+                        let at = c.values.as_mut_ptr().add(row * c.stride + from + column);
+                        let tile = Tile {
+                            a: strip.as_ptr(),
+                            b: panel.as_ptr(),
+                            k,
+                            c: at,
+                            stride: c.stride,
+                            rows,
+                            start: of_rows,
+                            positive,
+                        };
+                        tile.all::<L>(wide);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Copies the rows of some channels and the columns of a block to panels of [`WIDE`] columns.
+#[inline(always)]
+fn pack_panels(b: Columns<'_>, channels: [usize; 2], columns: [usize; 2], panels: &mut [f32]) {
+    let ([first, channels], [from, columns]) = (channels, columns);
+    let taps = b.taps();
+    let k = channels * taps;
+    for column in (0..columns).step_by(16) {
+        let panel = &mut panels[column / WIDE * WIDE * k..][..WIDE * k];
+        for tap in 0..taps {
+            let mut at = tap * WIDE + column % WIDE;
+            match b.place(from + column, tap) {
+                Some(place) => {
+                    for channel in first..first + channels {
+                        let source = &b.values[channel * b.stride + place..][..16];
+                        panel[at..at + 16].copy_from_slice(source);
+                        at += taps * WIDE;
+                    }
+                }
+                None => {
+                    for _ in 0..channels {
+                        panel[at..at + 16].fill(0.0);
+                        at += taps * WIDE;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A strip of A, a panel of B, and where their product goes.
+#[derive(Clone, Copy)]
+struct Tile<'a> {
+    a: *const f32,
+    b: *const f32,
+    k: usize,
+    c: *mut f32,
+    stride: usize,
+    rows: usize,
+    start: Start<'a>,
+    positive: bool,
+}
+
+impl Tile<'_> {
+    /// The whole tile in as many parts as the registers ask for.
+    ///
+    /// # Safety
+    /// As [`Self::part`] for every part.
+    #[inline(always)]
+    unsafe fn all<L: Lanes>(self, wide: bool) {
+        // SAFETY: the caller's.
+        unsafe {
+            match (L::MANY, wide) {
+                (true, true) => self.part::<L, 8, 2>(0, 0),
+                (true, false) => self.part::<L, 8, 1>(0, 0),
+                _ => {
+                    for column in [0, 16] {
+                        self.part::<L, 4, 1>(0, column);
+                        if self.rows > 4 {
+                            self.part::<L, 4, 1>(4, column);
+                        }
+                        if !wide {
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// R rows and 16 V columns of the tile, from these on.
+    ///
+    /// # Safety
+    /// The lanes' instructions must be there; `a` is valid for `8 k` numbers, `b` for `32 k`, `c` for
+    /// the rows and columns of the part that exist.
+    #[inline(always)]
+    unsafe fn part<L: Lanes, const R: usize, const V: usize>(self, row: usize, column: usize) {
+        let rows = (self.rows - row).min(R);
+        // SAFETY: the caller's.
+        unsafe {
+            let c = self.c.add(row * self.stride + column);
+            let mut sums = [[L::zero(); V]; R];
+            match self.start {
+                Start::Zero => {}
+                Start::Rows(values) => {
+                    for (sums, value) in sums.iter_mut().zip(&values[row..]) {
+                        *sums = [L::splat(*value); V];
+                    }
+                }
+                Start::Keep => {
+                    for (i, sums) in sums.iter_mut().enumerate().take(rows) {
+                        *sums = std::array::from_fn(|v| L::load(c.add(i * self.stride + 16 * v)));
+                    }
+                }
+            }
+            let (mut a, mut b) = (self.a.add(row), self.b.add(column));
+            for _ in 0..self.k {
+                let vectors: [L; V] = std::array::from_fn(|v| L::load(b.add(16 * v)));
+                for (i, sums) in sums.iter_mut().enumerate() {
+                    let x = L::splat(*a.add(i));
+                    for (sum, vector) in sums.iter_mut().zip(vectors) {
+                        *sum = x.fma(vector, *sum);
+                    }
+                }
+                a = a.wrapping_add(ROWS);
+                b = b.wrapping_add(WIDE);
+            }
+            for (i, sums) in sums.iter().enumerate().take(rows) {
+                for (v, sum) in sums.iter().enumerate() {
+                    let sum = if self.positive { sum.positive() } else { *sum };
+                    sum.store(c.add(i * self.stride + 16 * v));
+                }
+            }
+        }
+    }
+}
