@@ -17,6 +17,11 @@ pub struct Images {
 }
 
 impl Images {
+    /// The bytes of all images, one after the other.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// How many images.
     pub fn rows(&self) -> usize {
         self.rows

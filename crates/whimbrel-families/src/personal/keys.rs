@@ -123,7 +123,7 @@ pub(super) static MU: Key = Key::default(
 pub(super) static LAMBDA: Key = Key::optional(
     "lambda",
     "a positive number",
-    "15 for pfedme, 1 for ditto",
+    "15 for pfedme, 0.1 for ditto",
     "the factor of half the squared distance between the client's model and the shared one",
 );
 pub(super) static INNER_STEPS: Key = Key::default(
@@ -335,7 +335,7 @@ impl Rule {
             }
             super::DITTO => {
                 let lambda = reader.optional(&LAMBDA, |v| v.number(|x| x > 0.0))?;
-                Self::Ditto(Ditto { lambda: lambda.unwrap_or(1.0) })
+                Self::Ditto(Ditto { lambda: lambda.unwrap_or(0.1) })
             }
             super::SCAFFOLD => Self::Scaffold,
             _ => Self::FedAvg(FedAvg { mu: 0.0, fine_tune: false }),

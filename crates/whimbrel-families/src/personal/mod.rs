@@ -231,8 +231,12 @@ impl Fit for PersonalFit {
         Ok(Box::new(PersonalPlan::new(common, self, facts, rows)?))
     }
 
-    fn model_keys(&self, _: &RunData, _: &Artifact) -> Map<String, Value> {
-        self.model.keys()
+    fn model_keys(&self, data: &RunData, _: &Artifact) -> Map<String, Value> {
+        let mut keys = self.model.keys();
+        let kept = data.remembered.as_ref().and_then(|kept| kept.downcast_ref::<results::Kept>());
+        let shape = kept.map_or_else(|| vec![data.columns.len()], |kept| kept.shape.clone());
+        keys.insert("shape".into(), shape.into());
+        keys
     }
 
     fn remember(&self, loaded: &Loaded) -> Option<Box<dyn Any + Send + Sync>> {

@@ -4,7 +4,7 @@ use super::PersonalFit;
 use super::keys::Rule;
 use crate::failure::Result;
 use crate::family::StagePlan;
-use crate::job::{Batch as BatchKey, MemoryStart, Step, UpRule as UpKey};
+use crate::job::{Batch as BatchKey, Job, MemoryStart, Step, UpRule as UpKey};
 use crate::load::Loaded;
 use crate::plan::{Common, Facts, channels};
 use std::any::Any;
@@ -102,10 +102,6 @@ fn oracle(
     rule: Arc<dyn LocalRule>,
 ) -> Personal {
     let training = &asked.training;
-    let initial = match common.job.method.step {
-        Step::Constant(rate) => rate,
-        _ => STEP,
-    };
     let rounds = match common.budget() {
         Budget::Rounds(rounds) => f64::from(rounds),
         // An epoch is a pass of everyone.
@@ -116,13 +112,21 @@ fn oracle(
         rule,
         solver: solver(asked, common.job.method.batch),
         rates: Rates {
-            initial,
+            initial: rate(&common.job),
             factor: training.factor,
             at: training.at.iter().map(|share| (share * rounds).round() as u32).collect(),
         },
         server: asked.server,
         sampling: training.sampling,
         participation: common.participation_mean(),
+    }
+}
+
+/// The first local step.
+pub(super) fn rate(job: &Job) -> f64 {
+    match job.method.step {
+        Step::Constant(rate) => rate,
+        _ => STEP,
     }
 }
 

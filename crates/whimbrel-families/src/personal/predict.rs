@@ -1,14 +1,258 @@
 //! A trained learner on new rows, and a client that took no part in training.
 
 use super::PersonalFit;
-use crate::failure::Result;
-use crate::family::{AdaptOptions, Adapted, ModelUse, Predicted, refuse};
+use super::plan::{rate, rule, solver};
+use crate::failure::{Failure, Result};
+use crate::family::{AdaptOptions, Adapted, ModelUse, Predicted, counted, refuse};
+use crate::files::{artifact_bytes, quoted, read_artifact};
+use crate::job::DataSource;
+use crate::load::{read_any, settle_classes};
+use serde_json::{Map, Value, json};
+use std::fmt::Write as _;
 use std::path::Path;
+use std::sync::Arc;
+use whimbrel_core::{Error, Inputs, Samples, Table, Targets};
+use whimbrel_data::{
+    Features, LibsvmOptions, Standardization, dense_rows, is_idx, read_idx_images, read_libsvm,
+};
+use whimbrel_engine::checkpoint::write_atomically;
+use whimbrel_engine::metrics::number;
+use whimbrel_methods::personal::{LocalRule, Mixture, Own, Shape, Unseen, Work};
+use whimbrel_nn::Learner;
 
-pub(super) fn predict(_: &PersonalFit, _: &ModelUse<'_>, _: &Path) -> Result<Predicted> {
-    refuse("not written", "")
+/// Where a file without a name for it has the target.
+const TARGET: &str = "target";
+
+/// A finished run's learner.
+struct Trained {
+    learner: Arc<dyn Learner>,
+    rule: Arc<dyn LocalRule>,
+    w: Vec<f32>,
+    shape: Vec<usize>,
+    columns: Vec<String>,
+    classes: Vec<String>,
+    standardization: Option<Standardization>,
 }
 
-pub(super) fn adapt(_: &PersonalFit, _: &ModelUse<'_>, _: &AdaptOptions<'_>) -> Result<Adapted> {
-    refuse("not written", "")
+impl Trained {
+    fn read(asked: &PersonalFit, run: &ModelUse<'_>) -> Result<Self> {
+        let list = |key: &str| run.model.get(key).and_then(Value::as_array);
+        let shape: Option<Vec<usize>> = list("shape")
+            .map(|all| all.iter().filter_map(|n| n.as_u64().map(|n| n as usize)).collect());
+        let shape = shape.filter(|shape| !shape.is_empty());
+        let shape = shape.ok_or_else(|| run.broken("`shape` must be a list of lengths"))?;
+        let classes: Vec<String> = list("classes")
+            .map(|all| all.iter().filter_map(|c| c.as_str().map(String::from)).collect())
+            .unwrap_or_default();
+        let columns = run.columns()?;
+        let standardization = match run.model.get("standardization") {
+            None => None,
+            Some(done) => {
+                let numbers = |key: &str| -> Option<Vec<f64>> {
+                    done.get(key)?.as_array()?.iter().map(Value::as_f64).collect()
+                };
+                let (Some(means), Some(scales)) = (numbers("means"), numbers("scales")) else {
+                    return Err(run.broken("`standardization` must hold `means` and `scales`"));
+                };
+                Some(Standardization { columns: columns.clone(), means, scales, constant: 0 })
+            }
+        };
+        let learner = asked.model.learner(&shape, classes.len())?;
+        let rule = rule(asked, &*learner)?;
+        let tensors = read_artifact(&run.folder.join("model/model.safetensors"))?;
+        let found = tensors.narrow.into_iter().find(|tensor| tensor.name == "parameters");
+        let w = found.ok_or_else(|| run.broken("the model has no `parameters`"))?.values;
+        let expected: usize = rule.blocks(&Shape::new(&*learner)).iter().sum();
+        if w.len() != expected {
+            return Err(run.broken(&format!("{} parameters where {expected} belong", w.len())));
+        }
+        Ok(Self { learner, rule, w, shape, columns, classes, standardization })
+    }
+
+    /// Inputs of a file, and their targets where `target` names a column that the file has.
+    fn samples(&self, file: &Path, libsvm: bool, target: Option<&str>) -> Result<Samples> {
+        let width: usize = self.shape.iter().product();
+        if is_idx(file) {
+            let images = read_idx_images(file)?;
+            let (rows, bytes) = (images.rows(), images.bytes().to_vec());
+            if bytes.len() != rows * width {
+                let what =
+                    format!("{} has images of another size than {:?}", file.display(), self.shape);
+                return Err(Error::data(what).into());
+            }
+            return Ok(Samples::new(self.shape.clone(), Inputs::Bytes(bytes), self.none(rows))?);
+        }
+        let (values, mut targets) = if libsvm {
+            let options = LibsvmOptions { columns: Some(width), ..LibsvmOptions::default() };
+            let rows = read_libsvm(file, &options)?;
+            (dense_rows(&rows)?, target.map(|_| (rows.targets, Vec::new())))
+        } else {
+            let data = read_any(file, None)?;
+            match target {
+                None => {
+                    let features = data.features(&Features::Listed(&self.columns))?;
+                    (data.table(&features)?.values, None)
+                }
+                Some(target) => {
+                    let rows = data.labelled(target, &Features::Listed(&self.columns))?;
+                    let names = data.class_names(target)?;
+                    (dense_rows(&rows)?, Some((rows.targets, names)))
+                }
+            }
+        };
+        let mut table = Table::new(self.columns.clone(), values)?;
+        if let Some(standardization) = &self.standardization {
+            standardization.apply_table(&mut table)?;
+        }
+        let rows = table.rows();
+        let inputs = Inputs::Real(table.values.iter().map(|x| *x as f32).collect());
+        let targets = match &mut targets {
+            None => self.none(rows),
+            Some((values, _)) if !self.learner.classifies() => {
+                Targets::Values(values.iter().map(|y| *y as f32).collect())
+            }
+            Some((values, names)) => self.numbered(values, names)?,
+        };
+        Ok(Samples::new(self.shape.clone(), inputs, targets)?)
+    }
+
+    /// Targets that nobody reads.
+    fn none(&self, rows: usize) -> Targets {
+        match self.learner.classifies() {
+            true => Targets::Classes { of: vec![0; rows], count: self.classes.len() },
+            false => Targets::Values(vec![0.0; rows]),
+        }
+    }
+
+    /// Classes by the run's numbers.
+    fn numbered(&self, values: &mut [f64], names: &[String]) -> Result<Targets> {
+        let found = match values.iter().all(|y| *y == values[0]) {
+            // A new client may know one class alone.
+            true if !values.is_empty() => {
+                let name = names.first().cloned().unwrap_or_else(|| values[0].to_string());
+                values.fill(0.0);
+                vec![name]
+            }
+            _ => settle_classes(values, names)?,
+        };
+        let places: Vec<u16> = found
+            .iter()
+            .map(|name| {
+                let place = self.classes.iter().position(|class| class == name);
+                place.map(|at| at as u16).ok_or_else(|| {
+                    let classes = self.classes.join(", ");
+                    let what = format!("class {name:?} is none of the run's: {classes}");
+                    Failure::from(Error::data(what))
+                })
+            })
+            .collect::<Result<_>>()?;
+        let of = values.iter().map(|y| places[*y as usize]).collect();
+        Ok(Targets::Classes { of, count: self.classes.len() })
+    }
+
+    fn mixture(&self, own: &Own) -> Result<Mixture> {
+        Ok(self.rule.personal(&Shape::new(&*self.learner), &self.w, own)?)
+    }
+
+    /// The CSV file of predictions.
+    fn table(&self, predictions: &[f32]) -> Predicted {
+        let rows = predictions.len() / self.learner.outputs();
+        let mut text = String::new();
+        if !self.learner.classifies() {
+            text.push_str("row,prediction\n");
+            for (row, value) in predictions.iter().enumerate() {
+                let _ = writeln!(text, "{},{value}", row + 1);
+            }
+            let mean = predictions.iter().map(|x| f64::from(*x)).sum::<f64>() / rows as f64;
+            let words = format!("mean prediction {mean:.6}");
+            let figures = vec![("mean_prediction", json!(mean))];
+            return Predicted { text, rows, figures, words };
+        }
+        let heads = self.classes.iter().map(|class| quoted(&format!("p_{class}")));
+        let _ = writeln!(text, "row,label,{}", heads.collect::<Vec<_>>().join(","));
+        let mut counts = vec![0usize; self.classes.len()];
+        for (row, p) in predictions.chunks_exact(self.learner.outputs()).enumerate() {
+            let best = (0..p.len()).fold(0, |best, at| if p[at] > p[best] { at } else { best });
+            counts[best] += 1;
+            let each: Vec<String> = p.iter().map(f32::to_string).collect();
+            let _ =
+                writeln!(text, "{},{},{}", row + 1, quoted(&self.classes[best]), each.join(","));
+        }
+        let most =
+            (0..counts.len()).fold(0, |most, at| if counts[at] > counts[most] { at } else { most });
+        let share = counts[most] as f64 / rows.max(1) as f64;
+        let words = format!("{:.1} % in class {}", 100.0 * share, self.classes[most]);
+        Predicted { text, rows, figures: vec![("share", json!(share))], words }
+    }
+}
+
+pub(super) fn predict(asked: &PersonalFit, run: &ModelUse<'_>, file: &Path) -> Result<Predicted> {
+    let trained = Trained::read(asked, run)?;
+    let own = run.own.map(Own::from_artifact).unwrap_or_default();
+    if own.is_empty() && !trained.rule.predicts_alone() {
+        let what = format!("a model of {} predicts for a client", asked.method);
+        let hint =
+            "name one with --client, or let a new client `whimbrel adapt` and name its folder";
+        return refuse(&what, hint);
+    }
+    let samples = trained.samples(file, run.libsvm, None)?;
+    Ok(trained.table(&trained.mixture(&own)?.predict(&*trained.learner, &samples)))
+}
+
+pub(super) fn adapt(
+    asked: &PersonalFit,
+    run: &ModelUse<'_>,
+    options: &AdaptOptions<'_>,
+) -> Result<Adapted> {
+    let trained = Trained::read(asked, run)?;
+    if trained.rule.for_unseen() != Unseen::Adapted {
+        let what = format!("{} has nothing of a client's own to fit", asked.method);
+        let hint = match trained.rule.for_unseen() {
+            Unseen::Nothing => "clients share nothing: train on the new client's rows alone",
+            _ => "the shared model serves every client: `whimbrel predict`",
+        };
+        return refuse(&what, hint);
+    }
+    let target = match &run.job.data.source {
+        DataSource::Csv(csv) => csv.target.as_deref().unwrap_or(TARGET),
+        _ => TARGET,
+    };
+    let samples = trained.samples(options.data, run.libsvm, Some(target))?;
+    if samples.is_empty() {
+        return refuse("the new client has no rows", "give at least one row with its target");
+    }
+    let solver = solver(asked, run.job.method.batch);
+    let key = whimbrel_core::Key::root(run.job.seed);
+    let mut work = Work::new(&*trained.learner, &solver, &samples, rate(run.job), key);
+    let own = trained.rule.adapt(&mut work, &trained.w)?;
+    let mixture = trained.mixture(&own)?;
+    let score = mixture.score(&*trained.learner, &samples);
+    let artifact = own.artifact(trained.learner.name());
+    write_atomically(&options.out.join("model.safetensors"), &artifact_bytes(&artifact)?)?;
+    let predicted = trained.table(&mixture.predict(&*trained.learner, &samples));
+    write_atomically(&options.out.join("predictions.csv"), predicted.text.as_bytes())?;
+    let mut summary = Map::new();
+    summary.insert("run".into(), run.folder.display().to_string().into());
+    summary.insert("rows".into(), samples.len().into());
+    for (name, value) in ["train_loss", "train_accuracy"].into_iter().zip(&score) {
+        summary.insert(name.into(), number(*value));
+    }
+    if mixture.weights.len() > 1 {
+        summary.insert("weights".into(), mixture.weights.iter().map(|w| number(*w)).collect());
+    }
+    let text = serde_json::to_string_pretty(&summary).unwrap_or_default();
+    write_atomically(&options.out.join("summary.json"), (text + "\n").as_bytes())?;
+    summary.insert("out".into(), options.out.display().to_string().into());
+    let weights = mixture.weights.iter().map(|w| format!("{w:.3}")).collect::<Vec<_>>().join(", ");
+    let mut notes = Vec::new();
+    if mixture.weights.len() > 1 {
+        notes.push(format!("mixture weights: {weights}"));
+    }
+    notes.push(format!("{}: {}", counted(samples.len(), "row"), options.out.display()));
+    notes.push(format!(
+        "predict with: whimbrel predict {} --client {} --data FILE --out FILE",
+        run.folder.display(),
+        options.out.display()
+    ));
+    Ok(Adapted { figures: summary, warnings: Vec::new(), notes })
 }

@@ -174,6 +174,10 @@ pub trait Judge: Oracle {
     fn scores(&self) -> Vec<Score> {
         Vec::new()
     }
+    /// Whether clients that took no part in training can be scored.
+    fn judges_unseen(&self) -> bool {
+        true
+    }
     /// Whether a client counts in the means of scores by its training rows, whatever the number of
     /// rows that are scored; otherwise by those.
     fn scores_weigh_training_rows(&self) -> bool {

@@ -9,7 +9,7 @@
 
 use super::rule::difference;
 use super::work::check_finite;
-use super::{LocalRule, Mixture, Own, Work};
+use super::{LocalRule, Mixture, Own, Shape, Work};
 use whimbrel_core::Result;
 
 /// `apfl`.
@@ -24,7 +24,7 @@ pub struct Apfl {
 impl LocalRule for Apfl {
     fn local(&self, work: &mut Work<'_>, w: &[f32], own: &Own) -> Result<(Own, Vec<f32>)> {
         let mut local = w.to_vec();
-        let mut v = own.models.first().cloned().unwrap_or_else(|| w.to_vec());
+        let mut v = own.model_or(w);
         let mut alpha = own.weights.first().copied().unwrap_or(self.alpha);
         let rate = work.rate as f32;
         let (mut gradient, mut losses) = (vec![0.0; w.len()], Vec::new());
@@ -57,15 +57,11 @@ impl LocalRule for Apfl {
         Ok((Own { weights: vec![alpha], models: vec![v] }, difference(&local, w)))
     }
 
-    fn personal(&self, _: &mut Work<'_>, w: &[f32], own: &Own) -> Result<Mixture> {
+    fn personal(&self, _: &Shape<'_>, w: &[f32], own: &Own) -> Result<Mixture> {
         Ok(Mixture::single(match (own.models.first(), own.weights.first()) {
             (Some(v), Some(alpha)) => interpolate(*alpha, v, w),
             _ => w.to_vec(),
         }))
-    }
-
-    fn adapts(&self) -> bool {
-        false
     }
 }
 

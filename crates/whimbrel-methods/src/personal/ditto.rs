@@ -3,7 +3,7 @@
 
 use super::fedavg::train_near;
 use super::rule::difference;
-use super::{LocalRule, Mixture, Own, Work};
+use super::{LocalRule, Mixture, Own, Shape, Unseen, Work};
 use whimbrel_core::Result;
 
 /// `ditto`.
@@ -15,23 +15,25 @@ pub struct Ditto {
 
 impl LocalRule for Ditto {
     fn local(&self, work: &mut Work<'_>, w: &[f32], own: &Own) -> Result<(Own, Vec<f32>)> {
-        let mut v = own.models.first().cloned().unwrap_or_else(|| w.to_vec());
+        let mut v = own.model_or(w);
         train_near(work, &mut v, w, self.lambda)?;
         let mut trained = w.to_vec();
         train_near(work, &mut trained, w, 0.0)?;
         Ok((Own { weights: Vec::new(), models: vec![v] }, difference(&trained, w)))
     }
 
-    fn personal(&self, work: &mut Work<'_>, w: &[f32], own: &Own) -> Result<Mixture> {
-        let mut v = own.models.first().cloned().unwrap_or_else(|| w.to_vec());
-        // An unseen client: one local training near the shared model.
-        if own.is_empty() && !work.samples.is_empty() {
-            train_near(work, &mut v, w, self.lambda)?;
-        }
-        Ok(Mixture::single(v))
+    /// One local training near the shared model.
+    fn adapt(&self, work: &mut Work<'_>, w: &[f32]) -> Result<Own> {
+        let mut v = w.to_vec();
+        train_near(work, &mut v, w, self.lambda)?;
+        Ok(Own { weights: Vec::new(), models: vec![v] })
     }
 
-    fn adapts(&self) -> bool {
-        true
+    fn for_unseen(&self) -> Unseen {
+        Unseen::Adapted
+    }
+
+    fn personal(&self, _: &Shape<'_>, w: &[f32], own: &Own) -> Result<Mixture> {
+        Ok(Mixture::single(own.model_or(w)))
     }
 }

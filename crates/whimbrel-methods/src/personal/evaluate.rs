@@ -1,6 +1,6 @@
 //! What the evaluations of local training report: each client's own predictor on its own rows.
 
-use super::{Global, Mixture, Own, Personal};
+use super::{Global, Mixture, Own, Personal, Unseen};
 use crate::federated::{Context, Judge, Score, Terms, aggregate};
 use crate::settings::check_figures;
 use std::borrow::Cow;
@@ -34,8 +34,16 @@ wire!(Answer { loss });
 impl Personal {
     /// What a client predicts with, from its training rows.
     pub fn predictor(&self, w: &[f32], rate: f64, own: &Own, train: &Samples) -> Result<Mixture> {
-        let mut work = self.work(train, rate, Key::root(EVALUATION));
-        self.rule.personal(&mut work, w, own)
+        let adapts = own.is_empty() || self.rule.fine_tunes();
+        match adapts && !train.is_empty() {
+            true => self.rule.personal(&self.shape(), w, &self.adapt(w, rate, train)?),
+            false => self.rule.personal(&self.shape(), w, own),
+        }
+    }
+
+    /// What a client that took no part in training gets of its own.
+    pub fn adapt(&self, w: &[f32], rate: f64, train: &Samples) -> Result<Own> {
+        self.rule.adapt(&mut self.work(train, rate, Key::root(EVALUATION)), w)
     }
 }
 
@@ -68,6 +76,10 @@ impl Judge for Personal {
         let loss = Score { key: "loss", name: "loss", better: Better::Down, share: false };
         let right = Score { key: "accuracy", name: "accuracy", better: Better::Up, share: true };
         if self.learner.classifies() { vec![loss, right] } else { vec![loss] }
+    }
+
+    fn judges_unseen(&self) -> bool {
+        self.rule.for_unseen() != Unseen::Nothing
     }
 
     /// The paper's weights `n_t/n`.

@@ -2,7 +2,7 @@
 //! 2019): one model for everyone, trained locally and averaged.
 
 use super::rule::difference;
-use super::{LocalRule, Mixture, Own, Work};
+use super::{LocalRule, Mixture, Own, Shape, Unseen, Work};
 use whimbrel_core::Result;
 use whimbrel_nn::Proximal;
 
@@ -22,16 +22,25 @@ impl LocalRule for FedAvg {
         Ok((Own::default(), difference(&trained, w)))
     }
 
-    fn personal(&self, work: &mut Work<'_>, w: &[f32], _: &Own) -> Result<Mixture> {
-        let mut model = w.to_vec();
-        if self.fine_tune && !work.samples.is_empty() {
-            work.train(&mut model)?;
+    fn adapt(&self, work: &mut Work<'_>, w: &[f32]) -> Result<Own> {
+        if !self.fine_tune {
+            return Ok(Own::default());
         }
-        Ok(Mixture::single(model))
+        let mut model = w.to_vec();
+        work.train(&mut model)?;
+        Ok(Own { weights: Vec::new(), models: vec![model] })
     }
 
-    fn adapts(&self) -> bool {
+    fn for_unseen(&self) -> Unseen {
+        if self.fine_tune { Unseen::Adapted } else { Unseen::Shared }
+    }
+
+    fn fine_tunes(&self) -> bool {
         self.fine_tune
+    }
+
+    fn personal(&self, _: &Shape<'_>, w: &[f32], own: &Own) -> Result<Mixture> {
+        Ok(Mixture::single(own.model_or(w)))
     }
 }
 

@@ -11,7 +11,7 @@
 //! (`E q_m (y - f_m)^2` and `E q_m`), so that averages over clients give the M-step of the pooled rows.
 
 use super::rule::difference;
-use super::{LocalRule, Mixture, Own, Shape, Work};
+use super::{LocalRule, Mixture, Own, Shape, Unseen, Work};
 use whimbrel_core::{Key, Result, math};
 
 /// `fedmix`.
@@ -76,18 +76,32 @@ impl LocalRule for FedMix {
         Ok((Own { weights, models: Vec::new() }, difference(&trained, w)))
     }
 
-    fn personal(&self, work: &mut Work<'_>, w: &[f32], own: &Own) -> Result<Mixture> {
-        let len = work.shape().len;
-        let models = w[..self.components * len].chunks_exact(len).map(<[f32]>::to_vec).collect();
-        let weights = match own.is_empty() {
-            false => own.weights.clone(),
-            true => self.adapted(work, w),
-        };
-        Ok(Mixture { weights, models })
+    fn adapt(&self, work: &mut Work<'_>, w: &[f32]) -> Result<Own> {
+        let mut weights = self.weights(&Own::default());
+        let (losses, len) = (self.losses(work, w), work.shape().len);
+        for _ in 0..STEPS_MAX {
+            let next = means(&self.responsibilities(&losses, &weights, w, len), self.components);
+            let moved = next.iter().zip(&weights).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+            weights = next;
+            if self.weighing == Weighing::Once || moved < STANDS_STILL {
+                break;
+            }
+        }
+        Ok(Own { weights, models: Vec::new() })
     }
 
-    fn adapts(&self) -> bool {
-        true
+    fn predicts_alone(&self) -> bool {
+        false
+    }
+
+    fn for_unseen(&self) -> Unseen {
+        Unseen::Adapted
+    }
+
+    /// Weights are uniform where the client has none.
+    fn personal(&self, shape: &Shape<'_>, w: &[f32], own: &Own) -> Result<Mixture> {
+        let models = w[..self.components * shape.len].chunks_exact(shape.len);
+        Ok(Mixture { weights: self.weights(own), models: models.map(<[f32]>::to_vec).collect() })
     }
 
     fn sent(&self) -> &'static str {
@@ -107,24 +121,6 @@ impl FedMix {
         let len = work.shape().len;
         let models: Vec<&[f32]> = w[..self.components * len].chunks_exact(len).collect();
         work.losses_of_all(&models)
-    }
-
-    /// The weights of a client that took no part in training.
-    fn adapted(&self, work: &mut Work<'_>, w: &[f32]) -> Vec<f64> {
-        let mut weights = self.weights(&Own::default());
-        if work.samples.is_empty() {
-            return weights;
-        }
-        let (losses, len) = (self.losses(work, w), work.shape().len);
-        for _ in 0..STEPS_MAX {
-            let next = means(&self.responsibilities(&losses, &weights, w, len), self.components);
-            let moved = next.iter().zip(&weights).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
-            weights = next;
-            if self.weighing == Weighing::Once || moved < STANDS_STILL {
-                break;
-            }
-        }
-        weights
     }
 
     /// `q`, component after component.

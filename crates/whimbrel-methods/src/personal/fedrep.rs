@@ -5,7 +5,7 @@
 //! travels.
 
 use super::rule::{difference, gather, scatter};
-use super::{LocalRule, Mixture, Own, Shape, Work};
+use super::{LocalRule, Mixture, Own, Shape, Unseen, Work};
 use std::ops::Range;
 use whimbrel_core::{Key, Result};
 
@@ -27,7 +27,7 @@ impl LocalRule for FedRep {
 
     fn local(&self, work: &mut Work<'_>, w: &[f32], own: &Own) -> Result<(Own, Vec<f32>)> {
         let (body, head) = work.shape().body_and_head();
-        let mut model = self.assemble(work, w, own, &body, &head);
+        let mut model = self.assemble(&work.shape(), w, own);
         self.train_head(work, &mut model, w, &body)?;
         // The body, with the head fixed.
         let trained = gather(&model, &head);
@@ -39,18 +39,24 @@ impl LocalRule for FedRep {
         Ok((Own { weights: Vec::new(), models: vec![trained] }, change))
     }
 
-    fn personal(&self, work: &mut Work<'_>, w: &[f32], own: &Own) -> Result<Mixture> {
+    /// The head, with the body fixed.
+    fn adapt(&self, work: &mut Work<'_>, w: &[f32]) -> Result<Own> {
         let (body, head) = work.shape().body_and_head();
-        let mut model = self.assemble(work, w, own, &body, &head);
-        // An unseen client trains its head.
-        if own.is_empty() && !work.samples.is_empty() {
-            self.train_head(work, &mut model, w, &body)?;
-        }
-        Ok(Mixture::single(model))
+        let mut model = self.assemble(&work.shape(), w, &Own::default());
+        self.train_head(work, &mut model, w, &body)?;
+        Ok(Own { weights: Vec::new(), models: vec![gather(&model, &head)] })
     }
 
-    fn adapts(&self) -> bool {
-        true
+    fn predicts_alone(&self) -> bool {
+        false
+    }
+
+    fn for_unseen(&self) -> Unseen {
+        Unseen::Adapted
+    }
+
+    fn personal(&self, shape: &Shape<'_>, w: &[f32], own: &Own) -> Result<Mixture> {
+        Ok(Mixture::single(self.assemble(shape, w, own)))
     }
 
     fn sent(&self) -> &'static str {
@@ -62,18 +68,12 @@ impl LocalRule for FedRep {
 const HEAD: u64 = 0x4EAD;
 
 impl FedRep {
-    fn assemble(
-        &self,
-        work: &Work<'_>,
-        w: &[f32],
-        own: &Own,
-        body: &[Range<usize>],
-        head: &[Range<usize>],
-    ) -> Vec<f32> {
-        let mut model = work.learner.start(Key::root(HEAD));
-        scatter(&mut model, body, w);
+    fn assemble(&self, shape: &Shape<'_>, w: &[f32], own: &Own) -> Vec<f32> {
+        let (body, head) = shape.body_and_head();
+        let mut model = shape.learner.start(Key::root(HEAD));
+        scatter(&mut model, &body, w);
         if let Some(trained) = own.models.first() {
-            scatter(&mut model, head, trained);
+            scatter(&mut model, &head, trained);
         }
         model
     }

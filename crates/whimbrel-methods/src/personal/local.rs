@@ -1,6 +1,6 @@
 //! `local`: every client trains a model of its own, and nothing is shared.
 
-use super::{LocalRule, Mixture, Own, Shape, Work};
+use super::{LocalRule, Mixture, Own, Shape, Unseen, Work};
 use whimbrel_core::{Key, Result};
 
 /// `local`.
@@ -26,12 +26,16 @@ impl LocalRule for Local {
         Ok((own, Vec::new()))
     }
 
-    fn personal(&self, _: &mut Work<'_>, _: &[f32], own: &Own) -> Result<Mixture> {
-        Ok(Mixture::single(own.models[0].clone()))
+    fn predicts_alone(&self) -> bool {
+        false
     }
 
-    fn adapts(&self) -> bool {
-        false
+    fn for_unseen(&self) -> Unseen {
+        Unseen::Nothing
+    }
+
+    fn personal(&self, _: &Shape<'_>, w: &[f32], own: &Own) -> Result<Mixture> {
+        Ok(Mixture::single(own.model_or(w)))
     }
 
     fn sent(&self) -> &'static str {

@@ -44,7 +44,7 @@ pub use fedrep::FedRep;
 pub use local::Local;
 pub use mixture::Mixture;
 pub use pfedme::PFedMe;
-pub use rule::{LocalRule, Own, Shape};
+pub use rule::{LocalRule, Own, Shape, Unseen};
 pub use scaffold::Scaffold;
 pub use server::{Adaptive, Sampling, ServerState, ServerStep};
 pub use work::{Length, Rates, Solver, Work};
@@ -226,16 +226,7 @@ impl Oracle for Personal {
     }
 
     fn client_artifact(&self, own: &Own) -> Option<Artifact> {
-        let artifact = Artifact::new(self.learner.name());
-        let artifact = match own.weights.is_empty() {
-            true => artifact,
-            false => artifact.with("weights", &[own.weights.len()], own.weights.clone()),
-        };
-        let models = own.models.iter().enumerate();
-        let artifact = models.fold(artifact, |artifact, (m, model)| {
-            artifact.with_f32(&format!("model.{m}"), &[model.len()], model.clone())
-        });
-        (!own.is_empty()).then_some(artifact)
+        (!own.is_empty()).then(|| own.artifact(self.learner.name()))
     }
 
     fn artifact(&self, global: &Global) -> Result<Artifact> {

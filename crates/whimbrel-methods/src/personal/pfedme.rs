@@ -14,7 +14,7 @@
 use super::mixture::smoothness;
 use super::rule::difference;
 use super::work::check_finite;
-use super::{LocalRule, Mixture, Own, Work};
+use super::{LocalRule, Mixture, Own, Shape, Unseen, Work};
 use whimbrel_core::{Key, Result};
 
 /// `pfedme`.
@@ -34,27 +34,25 @@ impl LocalRule for PFedMe {
     fn local(&self, work: &mut Work<'_>, w: &[f32], own: &Own) -> Result<(Own, Vec<f32>)> {
         let rate = self.rate(work, w, own)?;
         let mut centre = w.to_vec();
-        let mut theta = own.models.first().cloned().unwrap_or_else(|| w.to_vec());
+        let mut theta = own.model_or(w);
         self.solve(work, &mut centre, &mut theta, rate, work.rate * self.lambda)?;
         let own = Own { weights: vec![rate], models: vec![theta] };
         Ok((own, difference(&centre, w)))
     }
 
-    fn personal(&self, work: &mut Work<'_>, w: &[f32], own: &Own) -> Result<Mixture> {
-        if let Some(theta) = own.models.first() {
-            return Ok(Mixture::single(theta.clone()));
-        }
-        // An unseen client: one local solve around the shared model.
-        let mut theta = w.to_vec();
-        if !work.samples.is_empty() {
-            let rate = self.rate(work, w, own)?;
-            self.solve(work, &mut w.to_vec(), &mut theta, rate, 0.0)?;
-        }
-        Ok(Mixture::single(theta))
+    /// One local solve around the shared model.
+    fn adapt(&self, work: &mut Work<'_>, w: &[f32]) -> Result<Own> {
+        let (rate, mut theta) = (self.rate(work, w, &Own::default())?, w.to_vec());
+        self.solve(work, &mut w.to_vec(), &mut theta, rate, 0.0)?;
+        Ok(Own { weights: vec![rate], models: vec![theta] })
     }
 
-    fn adapts(&self) -> bool {
-        true
+    fn for_unseen(&self) -> Unseen {
+        Unseen::Adapted
+    }
+
+    fn personal(&self, _: &Shape<'_>, w: &[f32], own: &Own) -> Result<Mixture> {
+        Ok(Mixture::single(own.model_or(w)))
     }
 }
 

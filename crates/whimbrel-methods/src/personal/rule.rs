@@ -1,8 +1,13 @@
 //! What a method does on a client.
 
 use super::{Mixture, Work};
+use whimbrel_core::method::Artifact;
 use whimbrel_core::{Key, Result, wire};
 use whimbrel_nn::{Learner, Role};
+
+/// Names of tensors.
+const WEIGHTS: &str = "weights";
+const MODEL: &str = "model.";
 
 /// What one client keeps: mixture weights or shares, and models of its own. It never leaves the client.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -19,6 +24,33 @@ impl Own {
     /// Whether the client has nothing of its own (yet).
     pub fn is_empty(&self) -> bool {
         self.weights.is_empty() && self.models.is_empty()
+    }
+
+    /// As named tensors.
+    pub fn artifact(&self, kind: &str) -> Artifact {
+        let artifact = Artifact::new(kind);
+        let artifact = match self.weights.is_empty() {
+            true => artifact,
+            false => artifact.with(WEIGHTS, &[self.weights.len()], self.weights.clone()),
+        };
+        self.models.iter().enumerate().fold(artifact, |artifact, (m, model)| {
+            artifact.with_f32(&format!("{MODEL}{m}"), &[model.len()], model.clone())
+        })
+    }
+
+    /// Back from them.
+    pub fn from_artifact(artifact: &Artifact) -> Self {
+        let models = (0..).map_while(|m| {
+            let name = format!("{MODEL}{m}");
+            artifact.narrow.iter().find(|tensor| tensor.name == name).map(|t| t.values.clone())
+        });
+        let weights = artifact.tensor(WEIGHTS).map(|tensor| tensor.values.clone());
+        Self { weights: weights.unwrap_or_default(), models: models.collect() }
+    }
+
+    /// The client's own model, or this one.
+    pub(super) fn model_or(&self, w: &[f32]) -> Vec<f32> {
+        self.models.first().map_or(w, Vec::as_slice).to_vec()
     }
 }
 
@@ -38,15 +70,39 @@ pub trait LocalRule: Send + Sync + 'static {
     }
     /// A round on the client: what it has afterwards, and by how much what is shared changed.
     fn local(&self, work: &mut Work<'_>, w: &[f32], own: &Own) -> Result<(Own, Vec<f32>)>;
-    /// What the client predicts with. A client that never trained gets what the method gives an
-    /// unseen client, from its own rows.
-    fn personal(&self, work: &mut Work<'_>, w: &[f32], own: &Own) -> Result<Mixture>;
-    /// Whether an unseen client gets more than the shared model.
-    fn adapts(&self) -> bool;
+    /// What a client that took no part in training gets of its own, from its samples.
+    fn adapt(&self, _: &mut Work<'_>, _: &[f32]) -> Result<Own> {
+        Ok(Own::default())
+    }
+    /// What unseen clients get.
+    fn for_unseen(&self) -> Unseen {
+        Unseen::Shared
+    }
+    /// Whether clients that trained [adapt](Self::adapt) before they predict, too.
+    fn fine_tunes(&self) -> bool {
+        false
+    }
+    /// Whether the shared model predicts by itself: for a client with nothing of its own.
+    fn predicts_alone(&self) -> bool {
+        true
+    }
+    /// What a client with this of its own predicts with.
+    fn personal(&self, shape: &Shape<'_>, w: &[f32], own: &Own) -> Result<Mixture>;
     /// What its upload holds, for disclosures.
     fn sent(&self) -> &'static str {
         "each round: by how much local training changed the shared parameters"
     }
+}
+
+/// What clients that took no part in training get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unseen {
+    /// Nothing: there is no shared model.
+    Nothing,
+    /// The shared model.
+    Shared,
+    /// Something of their own, from their samples.
+    Adapted,
 }
 
 /// A learner's flat vector, as rules need it.

@@ -55,12 +55,8 @@ impl LocalRule for Scaffold {
         Ok((Own { weights: Vec::new(), models: vec![next] }, change))
     }
 
-    fn personal(&self, work: &mut Work<'_>, w: &[f32], _: &Own) -> Result<Mixture> {
-        Ok(Mixture::single(w[..work.shape().len].to_vec()))
-    }
-
-    fn adapts(&self) -> bool {
-        false
+    fn personal(&self, shape: &Shape<'_>, w: &[f32], _: &Own) -> Result<Mixture> {
+        Ok(Mixture::single(w[..shape.len].to_vec()))
     }
 
     fn sent(&self) -> &'static str {

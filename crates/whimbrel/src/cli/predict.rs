@@ -6,17 +6,18 @@ use super::output::Output;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 use whimbrel::core::Error;
+use whimbrel::core::method::Artifact;
 use whimbrel::families::Job;
 use whimbrel::families::failure::{Failure, Result};
 use whimbrel::families::family::{AdaptOptions, ImputeOptions, Imputed, ModelUse};
-use whimbrel::families::files::read_object;
+use whimbrel::families::files::{read_artifact, read_object};
 use whimbrel::runs::RunDir;
 
 /// Writes a prediction for each row.
 pub fn predict_command(args: &Predict) -> Result<u8> {
     let run = FinishedRun::read(&args.run)?;
     let out = run.output(&args.out, args.force, args.json, Some(&args.data))?;
-    let own = args.client.as_ref().map(|name| run.dir.client(name)).transpose()?;
+    let own = args.client.as_ref().map(|name| run.own(name)).transpose()?;
     let model = ModelUse { own: own.as_ref(), libsvm: args.libsvm, ..run.model() };
     let found = run.job.fit.predict(&model, &args.data)?;
     out.write(&found.text)?;
@@ -98,6 +99,12 @@ impl<'a> FinishedRun<'a> {
         let mut job = self.job.clone();
         let inputs = job.paths_mut().into_iter().map(|path| path.as_path()).chain(data);
         Output::check_beside_json(out, force, json, inputs)
+    }
+
+    /// What a client of the run has of its own, or what `adapt` left in a folder.
+    fn own(&self, client: &str) -> Result<Artifact> {
+        let adapted = Path::new(client).join("model.safetensors");
+        if adapted.is_file() { read_artifact(&adapted) } else { self.dir.client(client) }
     }
 
     fn model(&self) -> ModelUse<'_> {
