@@ -3,7 +3,7 @@
 use crate::source::open_file;
 use crate::{Error, Result};
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use whimbrel_core::{FeatureRows, Inputs, Labelled, Samples, Table, Targets};
 
 /// The hash of a file's bytes as they are on disk, in hexadecimal.
@@ -21,6 +21,31 @@ pub fn hash_file(path: impl AsRef<Path>) -> Result<String> {
             Err(e) => return Err(Error::storage(&name, &e)),
         }
     }
+}
+
+/// The hash of a file, or of a folder: of the names and hashes of its files, sorted, folders
+/// included.
+pub fn hash_path(path: impl AsRef<Path>) -> Result<String> {
+    let path = path.as_ref();
+    if !path.is_dir() {
+        return hash_file(path);
+    }
+    let mut hash = Sha256::new();
+    for entry in sorted_entries(path)? {
+        let name = entry.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        hash.names(&name, &[hash_path(&entry)?]);
+    }
+    Ok(hash.hex())
+}
+
+/// What a folder holds, sorted by name.
+pub(crate) fn sorted_entries(folder: &Path) -> Result<Vec<PathBuf>> {
+    let broken = |e: std::io::Error| Error::storage(&folder.display().to_string(), &e);
+    let entries = std::fs::read_dir(folder).map_err(broken)?;
+    let mut paths: Vec<PathBuf> =
+        entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>().map_err(broken)?;
+    paths.sort();
+    Ok(paths)
 }
 
 /// The hash of tables by client: names, columns and the bits of every value, each part preceded by

@@ -32,6 +32,23 @@ impl Images {
         self.width
     }
 
+    /// Exchanges rows and columns of every image: EMNIST's files have them the other way round.
+    pub fn transpose(&mut self) -> Result<()> {
+        let [height, width] = self.shape[..] else {
+            let what = format!("images of lengths {:?} cannot be transposed", self.shape);
+            return Err(Error::config(what));
+        };
+        let mut turned = vec![0; height * width];
+        for image in self.bytes.chunks_exact_mut(height * width) {
+            for (at, byte) in image.iter().enumerate() {
+                turned[at % width * height + at / width] = *byte;
+            }
+            image.copy_from_slice(&turned);
+        }
+        self.shape = vec![width, height];
+        Ok(())
+    }
+
     /// These images with their targets: bytes as they are, one channel unless the file has more.
     pub fn samples(&self, rows: &[usize], targets: Targets) -> Result<Samples> {
         let image = |row: &usize| &self.bytes[row * self.width..][..self.width];

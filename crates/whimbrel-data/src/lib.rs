@@ -23,6 +23,7 @@
 //! ```
 
 mod cells;
+mod cifar;
 mod cluster;
 mod csv;
 mod dataset;
@@ -32,7 +33,10 @@ mod error;
 mod hash;
 mod idx;
 mod inspect;
+mod jpeg;
+mod label_split;
 mod labelled;
+mod leaf;
 mod least_squares;
 mod libsvm;
 mod logistic_mixture;
@@ -43,6 +47,7 @@ mod parts;
 mod record;
 mod samples;
 mod source;
+mod speeches;
 mod split;
 mod standardize;
 mod suspicion;
@@ -51,19 +56,23 @@ pub use cells::{
     CellLayout, CellOptions, CellTable, CellsOf, Entries, TableGuess, guess_table, hold_out,
     read_cells, read_cells_bytes, read_labels,
 };
+pub use cifar::{Cifar, read_cifar};
 pub use cluster::{ClusterRule, Clustered, Clustering, clusters};
 pub use csv::{CsvOptions, Header, read_csv, read_csv_bytes};
 pub use dataset::{Column, Dataset, Features, Kind};
 pub use defect::{BadRow, LISTED_MAX};
 pub use embedding::read_embedding;
 pub use error::{Error, Result};
-pub use hash::{Sha256, hash_file, hash_labelled, hash_samples, hash_tables};
+pub use hash::{Sha256, hash_file, hash_labelled, hash_path, hash_samples, hash_tables};
 pub use idx::{
     Images, by_number, is_idx, read_idx_images, read_idx_images_bytes, read_idx_numbers,
     read_idx_numbers_bytes,
 };
 pub use inspect::{ClientSizes, ColumnSummary, Inspection, SizeBin, inspect};
+pub use jpeg::{read_jpeg_folder, read_jpegs};
+pub use label_split::{Classes, LabelSplit, dirichlet, dirichlet_rows};
 pub use labelled::{dense_rows, labelled_clients, take_rows, two_classes};
+pub use leaf::{LeafClients, read_leaf};
 pub use least_squares::{LeastSquares, LeastSquaresSpec};
 pub use libsvm::{FirstIndex, LibsvmOptions, is_libsvm, read_libsvm, read_libsvm_bytes};
 pub use logistic_mixture::{LogisticMixture, LogisticMixtureSpec, LogisticTruth};
@@ -73,9 +82,8 @@ pub use mixture::{
 pub use npy::{is_npy, read_npy, read_npy_bytes};
 pub use number::parse_number;
 pub use parts::Parts;
-pub use samples::{labelled, number_classes, samples};
-pub use split::{
-    ClientRows, by_client, by_column, by_feature, dirichlet, dirichlet_rows, iid, iid_rows,
-};
+pub use samples::{LabelledImages, class_numbers, labelled, number_classes, samples};
+pub use speeches::{Alphabet, SpeechOptions, Speeches, read_speeches};
+pub use split::{ClientRows, by_client, by_column, by_feature, iid, iid_rows};
 pub use standardize::{Standardization, standardize, standardize_table};
 pub use suspicion::Identifier;

@@ -1,7 +1,8 @@
 //! Samples for learners: from rows with targets and from images.
 
-use crate::split::value_classes;
-use crate::{Error, Result, dense_rows};
+use crate::dataset::Kind;
+use crate::split::{classes, value_classes};
+use crate::{Dataset, Error, Result, dense_rows};
 use whimbrel_core::{FeatureRows, HeldOut, Inputs, Labelled, Samples, Targets};
 
 /// Targets with more values than this are numbers to predict, not classes.
@@ -19,6 +20,29 @@ pub fn number_classes(targets: &mut [f64]) -> Result<Vec<f64>> {
         rows.iter().for_each(|row| targets[*row] = class as f64);
     }
     Ok(found.into_iter().map(|(value, _)| value).collect())
+}
+
+/// The number of each row's class by a column, from 0, and the names of the classes: numbers
+/// ascending, texts in byte order.
+pub fn class_numbers(data: &Dataset, column: &str) -> Result<(Vec<u16>, Vec<String>)> {
+    let mut found = classes(data, column)?;
+    if found.len() > CLASSES_MAX {
+        let what = format!("column {column:?} has more than {CLASSES_MAX} values");
+        return Err(Error::config(what).hint("that is too many for classes"));
+    }
+    match data.columns()[data.column(column)?].kind {
+        Kind::Text => found.sort_by(|a, b| a.0.cmp(&b.0)),
+        Kind::Number => {
+            let at = data.column(column)?;
+            let value = |rows: &[usize]| data.number(rows[0], at).unwrap_or(f64::NAN);
+            found.sort_by(|a, b| value(&a.1).total_cmp(&value(&b.1)));
+        }
+    }
+    let mut of = vec![0; data.rows()];
+    for (class, (_, rows)) in found.iter().enumerate() {
+        rows.iter().for_each(|row| of[*row] = class as u16);
+    }
+    Ok((of, found.into_iter().map(|(name, _)| name).collect()))
 }
 
 /// Rows as samples of `f32`; with `classes`, targets are numbers of so many classes.
@@ -52,4 +76,15 @@ pub fn labelled(samples: &Samples, columns: &[String]) -> Result<Labelled> {
     };
     let (validation, test) = (part(&samples.held_out.validation)?, part(&samples.held_out.test)?);
     Ok(Labelled { held_out: HeldOut { validation, test }, ..rows })
+}
+
+/// Images or other samples with their classes, before they are shared out.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LabelledImages {
+    /// All of them.
+    pub samples: Samples,
+    /// The names of the classes, in the order of their numbers.
+    pub classes: Vec<String>,
+    /// The coarse class of each; empty where there is none.
+    pub coarse: Vec<u16>,
 }

@@ -28,6 +28,13 @@ impl<'a> Source<'a> {
         }
         Ok(Box::new(whole))
     }
+
+    /// All of it.
+    pub(crate) fn read(&self, name: &str) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.open(name)?.read_to_end(&mut bytes).map_err(|e| Error::storage(name, &e))?;
+        Ok(bytes)
+    }
 }
 
 pub(crate) fn open_file(path: &Path, name: &str) -> Result<File> {

@@ -2,7 +2,6 @@
 //! least one.
 
 use crate::dataset::Kind;
-use crate::samples::CLASSES_MAX;
 use crate::{Dataset, Error, Features, Result};
 use std::collections::HashMap;
 use whimbrel_core::{FeatureRows, Key, Labelled, Table};
@@ -87,44 +86,6 @@ pub fn iid_rows(rows: usize, clients: usize, key: Key) -> Result<Vec<ClientRows>
     Ok(deal(rows, clients, key))
 }
 
-/// Each class of the label column is spread over the clients in proportions drawn from a symmetric
-/// Dirichlet law: near one class per client for small `alpha`, alike for large.
-///
-/// Proportions become whole rows by largest remainders. A client left without a row is given the
-/// last row of the client that holds most (the first of them where several do).
-pub fn dirichlet(
-    data: &Dataset,
-    label_column: &str,
-    clients: usize,
-    alpha: f64,
-    key: Key,
-) -> Result<Vec<ClientRows>> {
-    enough_rows(data.name(), data.rows(), clients)?;
-    let mut classes = classes(data, label_column)?;
-    classes.sort_by(|a, b| a.0.cmp(&b.0));
-    spread(classes.into_iter().map(|(_, rows)| rows).collect(), clients, alpha, key)
-}
-
-/// As [`dirichlet`], with the classes given as one target per row.
-pub fn dirichlet_rows(
-    targets: &[f64],
-    clients: usize,
-    alpha: f64,
-    key: Key,
-) -> Result<Vec<ClientRows>> {
-    enough_rows("the data set", targets.len(), clients)?;
-    let mut classes = value_classes(targets.iter().copied(), CLASSES_MAX + 1);
-    if classes.len() > CLASSES_MAX {
-        let what = format!(
-            "the targets take more than {CLASSES_MAX} values, too many to be classes for a \
-             Dirichlet split"
-        );
-        return Err(Error::config(what).hint("split rows with number targets by iid or clusters"));
-    }
-    classes.sort_by(|a, b| a.0.total_cmp(&b.0));
-    spread(classes.into_iter().map(|(_, rows)| rows).collect(), clients, alpha, key)
-}
-
 fn deal(rows: usize, clients: usize, key: Key) -> Vec<ClientRows> {
     let mut order: Vec<usize> = (0..rows).collect();
     key.stream().shuffle(&mut order);
@@ -134,7 +95,7 @@ fn deal(rows: usize, clients: usize, key: Key) -> Vec<ClientRows> {
 }
 
 /// Spreads the rows of each class over the clients in Dirichlet proportions.
-fn spread(
+pub(crate) fn spread(
     classes: Vec<Vec<usize>>,
     clients: usize,
     alpha: f64,
@@ -163,7 +124,7 @@ fn spread(
     Ok(named(parts))
 }
 
-fn classes(data: &Dataset, column: &str) -> Result<Vec<(String, Vec<usize>)>> {
+pub(crate) fn classes(data: &Dataset, column: &str) -> Result<Vec<(String, Vec<usize>)>> {
     let column = data.column(column)?;
     data.require_complete(&[column])?;
     Ok(classes_present(data, column))

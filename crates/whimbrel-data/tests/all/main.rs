@@ -2,9 +2,11 @@
 
 mod cells;
 mod cluster;
+mod collections;
 mod csv;
 mod idx;
 mod inspect;
+mod label_split;
 mod labelled;
 mod libsvm;
 mod logistic_mixture;

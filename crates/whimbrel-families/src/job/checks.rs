@@ -8,6 +8,17 @@ use whimbrel_job::reader::Source;
 impl Job {
     pub(super) fn check_tables(&self, source: &Source<'_>) {
         self.check_counts(source);
+        let learner = matches!(self.fit.layout(), Layout::Samples { .. });
+        if matches!(self.data.source, DataSource::Collection(_)) && !learner {
+            let what = format!("this source holds samples of learners, and {} is none", self.model);
+            let hint = "rows are read from csv, npy, libsvm and idx files";
+            source.report_at(&["data", "source"], what, hint);
+            return;
+        }
+        if self.data.shape.is_some() && !learner {
+            let what = format!("`shape` is for learners, and {} is none", self.model);
+            source.report_at(&["data", "shape"], what, "take it out");
+        }
         match self.fit.layout() {
             Layout::Cells(_) => self.check_cells(source),
             Layout::Rows => {
@@ -31,7 +42,6 @@ impl Job {
                     let hint = "take it out; standardize = true in [data] scales the columns";
                     source.report_at(&["data", "prepare"], what, hint);
                 }
-                let learner = matches!(self.fit.layout(), Layout::Samples { .. });
                 if !self.data.has_targets() && !(learner && self.data.has_labels()) {
                     let what = format!("{} predicts a target, and the data have none", self.model);
                     let hint = match learner {
@@ -47,7 +57,7 @@ impl Job {
                 }
             }
         }
-        self.check_unseen(source);
+        self.check_subset(source);
     }
 
     /// Learners take the bytes of images as they are.
@@ -62,15 +72,25 @@ impl Job {
         }
     }
 
-    fn check_unseen(&self, source: &Source<'_>) {
-        let why = match () {
-            () if self.data.unseen == 0.0 => return,
-            () if self.method.kind.pooled => "all rows are with one client",
-            () if self.federation.is_some() => "everyone who joins a served job takes part",
-            () => return,
-        };
-        let what = format!("`unseen` has no meaning here: {why}");
-        source.report_at(&["data", "unseen"], what, "take it out");
+    /// Who is left out of a simulation, and which rows.
+    fn check_subset(&self, source: &Source<'_>) {
+        let pooled = self.method.kind.pooled;
+        let subset = &self.data.subset;
+        let simulated = [
+            ("unseen", self.data.unseen > 0.0, pooled),
+            ("keep_clients", subset.clients.is_some(), false),
+            ("keep_rows", subset.rows < 1.0, false),
+        ];
+        for (key, given, in_vain) in simulated {
+            let why = match (in_vain, self.federation.is_some()) {
+                _ if !given => continue,
+                (true, _) => "all rows are with one client",
+                (_, true) => "everyone who joins a served job takes part with all rows",
+                _ => continue,
+            };
+            let what = format!("`{key}` has no meaning here: {why}");
+            source.report_at(&["data", key], what, "take it out");
+        }
     }
 
     /// What only a table with gaps can use.
@@ -113,7 +133,7 @@ impl Job {
             | Partition::Column(_)
             | Partition::Iid { .. }
             | Partition::Rows { .. } => {}
-            Partition::Dirichlet { .. } | Partition::Clusters { .. } => report(
+            Partition::Labels { .. } | Partition::Natural | Partition::Clusters { .. } => report(
                 "split",
                 "cells of a table have no class and no neighbours to split by".to_owned(),
                 "write by = \"rows\" (whole rows) or by = \"iid\" (single cells)",

@@ -35,8 +35,8 @@ pub use channel::{
 pub use data::mixture::{Heterogeneity, Mixture};
 pub use data::toy::Toy;
 pub use data::{
-    Cells, ClusterBy, Csv, Data, HeldOut, Idx, Labels, Libsvm, Npy, Partition, Prepare,
-    Source as DataSource,
+    Cells, ClusterBy, Collection, Concatenated, Csv, Data, Format, HeldOut, Idx, KeptClients,
+    Labels, Libsvm, Npy, Partition, Prepare, Source as DataSource, Subset,
 };
 pub use federation::{Clients, Federation, Quorum};
 pub use method::{Batch, Method, Patience, Step, Stop};

@@ -57,7 +57,7 @@ pub(super) fn from_csv(
         Partition::Iid { clients } => table.scattered(*clients, key)?,
         Partition::Rows { clients } => table.by_rows(*clients, key)?,
         Partition::Pooled => vec![CellsOf { name: POOLED.into(), cells: table.cells.clone() }],
-        Partition::Dirichlet { .. } | Partition::Clusters { .. } => {
+        Partition::Labels { .. } | Partition::Natural | Partition::Clusters { .. } => {
             return Err(Failure::config("this split is not for tables with gaps"));
         }
     };

@@ -15,8 +15,18 @@ pub(super) fn set_apart(loaded: &mut Loaded, asked: &HeldOut, key: Key) -> Resul
         return Ok(());
     }
     for (name, data) in &mut loaded.clients {
+        if rows_of(data) == 0 {
+            continue;
+        }
         let parts = Parts::draw(rows_of(data), asked.validation, asked.test, key, name);
+        let given = match data {
+            ClientData::Samples(samples) => samples.held_out.test.take(),
+            _ => None,
+        };
         *data = parts.apply(data)?;
+        if let (ClientData::Samples(samples), Some(test)) = (data, given) {
+            samples.held_out.test = Some(test);
+        }
     }
     Ok(())
 }

@@ -1,13 +1,14 @@
 //! Rows with targets.
 
-use super::{FileHashes, Layout, Loaded, clustered, columns, everyone, held_out, samples, tables};
+use super::{
+    FileHashes, Layout, Loaded, by_label, clustered, columns, everyone, held_out, samples, tables,
+};
 use crate::failure::{Failure, Result};
 use crate::job::{Csv, Libsvm, Partition, Toy};
 use whimbrel_core::{Error, Key, Labelled};
 use whimbrel_data::{
-    ClientRows, Dataset, LeastSquaresSpec, LibsvmOptions, by_column, by_feature, dense_rows,
-    dirichlet, dirichlet_rows, hash_labelled, iid_rows, labelled_clients, read_libsvm, standardize,
-    two_classes,
+    Classes, ClientRows, Dataset, LeastSquaresSpec, LibsvmOptions, by_column, by_feature,
+    dense_rows, hash_labelled, iid_rows, labelled_clients, read_libsvm, standardize, two_classes,
 };
 
 pub(super) fn from_csv(
@@ -127,16 +128,19 @@ impl Given<'_> {
     fn by_column(&self, key: Key) -> Result<Option<Vec<ClientRows>>> {
         let rows = self.rows.len();
         Ok(Some(match (self.partition, self.table) {
-            (Partition::Clusters { .. } | Partition::Rows { .. }, _) => return Ok(None),
+            (Partition::Clusters { .. } | Partition::Rows { .. } | Partition::Natural, _) => {
+                return Ok(None);
+            }
             (Partition::Pooled, _) => everyone(rows),
             (Partition::Iid { clients }, _) => iid_rows(rows, *clients, key)?,
             (Partition::Column(column), Some(table)) => by_column(table, column)?,
             (Partition::Column(column), None) => by_feature(&self.rows, column)?,
-            (Partition::Dirichlet { clients, alpha, column: Some(column) }, Some(table)) => {
-                dirichlet(table, column, *clients, *alpha, key)?
-            }
-            (Partition::Dirichlet { clients, alpha, .. }, _) => {
-                dirichlet_rows(&self.rows.targets, *clients, *alpha, key)?
+            (Partition::Labels { .. }, table) => {
+                let classes = |column: Option<&str>, _| match (column, table) {
+                    (Some(column), Some(table)) => Ok(Classes::of_column(table, column)?),
+                    _ => Ok(Classes::of_values(self.rows.targets.iter().copied())?),
+                };
+                return by_label(self.partition, classes, key);
             }
         }))
     }

@@ -2,11 +2,13 @@
 
 mod any_file;
 mod cells;
+mod collection;
 mod columns;
 mod held_out;
 mod images;
 mod labelled;
 mod samples;
+mod subset;
 mod tables;
 
 pub use any_file::{FileKind, read_any, read_images};
@@ -22,8 +24,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use whimbrel_core::{ClientData, ClientId, Error, HeldOut, Key, Labelled, Samples, Table};
 use whimbrel_data::{
-    ClientRows, ClusterRule, Clustered, Clustering, Entries, LogisticTruth, Standardization,
-    clusters, hash_file, read_embedding,
+    Classes, ClientRows, ClusterRule, Clustered, Clustering, Entries, LabelSplit, LogisticTruth,
+    Standardization, clusters, hash_path, read_embedding,
 };
 
 /// The name of the one client that holds everything.
@@ -220,8 +222,13 @@ fn data_key(seed: u64) -> Key {
 
 /// Reads or draws the data of a job whose paths are resolved.
 pub fn load(job: &Job) -> Result<Loaded> {
+    load_as(job, job.fit.layout())
+}
+
+/// The same in another layout than the job's model takes.
+pub fn load_as(job: &Job, layout: Layout) -> Result<Loaded> {
     let key = data_key(job.data.seed);
-    let (pooled, layout) = (job.method.kind.pooled, job.fit.layout());
+    let pooled = job.method.kind.pooled;
     if !pooled && job.data.partition() == Some(&Partition::Pooled) {
         let error = Error::config("nothing in [data] says who holds which row")
             .hint("`whimbrel serve` runs this job, or name a column with `client` to simulate it");
@@ -240,13 +247,22 @@ pub fn load(job: &Job) -> Result<Loaded> {
         Source::Npy(npy) => tables::from_npy(npy, job.data.standardize(), &files, key)?,
         Source::Libsvm(libsvm) => labelled::from_libsvm(libsvm, layout, &files, key)?,
         Source::Idx(idx) => images::from_idx(idx, layout, job.data.standardize(), &files, key)?,
+        Source::Collection(collection) => collection::load(collection, &job.data, &files, key)?,
         Source::Toy(toy) => labelled::from_toy(toy, layout, key)?,
         Source::SyntheticMixture(spec) => samples::from_synthetic(spec, key)?,
         Source::Mixture(mixture) if mixture.stream => tables::streams(mixture, key, pooled)?,
         Source::Mixture(mixture) => tables::from_mixture(mixture, key)?,
     };
     loaded.places = Vec::new();
-    if job.data.held_out.is_something() {
+    samples::reshape(&mut loaded, job.data.shape.as_deref())?;
+    let speeches = matches!(&job.data.source, Source::Collection(files) if files.is_cut());
+    let mut subset = job.data.subset;
+    if speeches {
+        // Speakers were chosen and their parts cut where the windows were.
+        subset.clients = None;
+    }
+    subset::take(&mut loaded, &subset, key)?;
+    if job.data.held_out.is_something() && !speeches {
         held_out::set_apart(&mut loaded, &job.data.held_out, key)?;
     }
     samples::settle_tests(&mut loaded);
@@ -299,6 +315,21 @@ fn everyone(rows: usize) -> Vec<ClientRows> {
     vec![ClientRows { name: POOLED.into(), rows: (0..rows).collect() }]
 }
 
+/// Clients by classes: `classes` has those of a column, or of the targets, or the coarse ones.
+fn by_label(
+    partition: &Partition,
+    classes: impl Fn(Option<&str>, bool) -> Result<Classes>,
+    key: Key,
+) -> Result<Option<Vec<ClientRows>>> {
+    let Partition::Labels { clients, split, column, coarse } = partition else { return Ok(None) };
+    let coarse = match split {
+        LabelSplit::Pachinko { .. } => Some(classes(coarse.as_deref(), true)?),
+        _ => None,
+    };
+    let classes = classes(column.as_deref(), false)?;
+    Ok(Some(split.deal(classes, coarse.as_ref(), *clients, key)?))
+}
+
 /// Clients as clusters of points, of an embedding or else of the features (`width` numbers each).
 fn clustered(
     partition: &Partition,
@@ -335,7 +366,7 @@ struct FileHashes(Vec<(String, String)>);
 impl FileHashes {
     fn of(job: &Job) -> Result<Self> {
         let mut job = job.clone();
-        let hash = |path: &mut PathBuf| Ok((path.display().to_string(), hash_file(path as &Path)?));
+        let hash = |path: &mut PathBuf| Ok((path.display().to_string(), hash_path(path as &Path)?));
         job.paths_mut().into_iter().map(hash).collect::<Result<_>>().map(Self)
     }
 

@@ -2,7 +2,7 @@
 
 use super::{Layout, Loaded, Truth, held_out};
 use crate::failure::{Failure, Result};
-use whimbrel_core::{ClientData, Key, Labelled, Samples};
+use whimbrel_core::{ClientData, HeldOut, Key, Labelled, Samples};
 use whimbrel_data::{
     LogisticMixture, LogisticMixtureSpec, hash_samples, labelled, number_classes, samples,
 };
@@ -32,6 +32,25 @@ pub(crate) fn settle_classes(targets: &mut [f64], names: &[String]) -> Result<Ve
         }
         _ => Ok(found.into_iter().map(name).collect()),
     }
+}
+
+/// Gives every sample the lengths that a job asks for.
+pub(super) fn reshape(loaded: &mut Loaded, shape: Option<&[usize]>) -> Result<()> {
+    let Some(shape) = shape else { return Ok(()) };
+    let width: usize = shape.iter().product();
+    for (_, data) in &mut loaded.clients {
+        let ClientData::Samples(samples) = data else { continue };
+        if samples.width() != width {
+            let what = format!("shape = {shape:?}, and an input has {} numbers", samples.width());
+            return Err(Failure::config(what));
+        }
+        let HeldOut { validation, test } = &mut samples.held_out;
+        for part in [validation, test].into_iter().flatten() {
+            part.shape = shape.to_vec();
+        }
+        samples.shape = shape.to_vec();
+    }
+    Ok(())
 }
 
 pub(super) fn from_synthetic(spec: &LogisticMixtureSpec, key: Key) -> Result<Loaded> {

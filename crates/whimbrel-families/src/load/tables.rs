@@ -1,13 +1,13 @@
 //! Rows without targets.
 
-use super::{FileHashes, Loaded, clustered, columns, everyone, held_out};
-use crate::failure::Result;
+use super::{FileHashes, Loaded, by_label, clustered, columns, everyone, held_out};
+use crate::failure::{Failure, Result};
 use crate::job::{Csv, Heterogeneity, Mixture as MixtureTable, Npy, Partition};
 use std::sync::Arc;
 use whimbrel_core::{ClientData, Key};
 use whimbrel_data::{
-    Covariance, CsvOptions, Dataset, Features, Heterogeneity as Spread, Mixture, MixtureSpec,
-    Sha256, Sizes, by_client, by_column, dirichlet, hash_tables, iid, read_csv, read_npy,
+    Classes, Covariance, CsvOptions, Dataset, Features, Heterogeneity as Spread, Mixture,
+    MixtureSpec, Sha256, Sizes, by_client, by_column, hash_tables, iid, read_csv, read_npy,
     standardize_table,
 };
 
@@ -44,16 +44,9 @@ pub(super) fn from_npy(
 
 /// The file, and the columns that are kept as text and are no features: client, class and label.
 pub(super) fn read(csv: &Csv, role: Option<&str>) -> Result<(Dataset, Vec<String>)> {
-    let by = match &csv.partition {
-        Partition::Column(column) => Some(column.clone()),
-        Partition::Dirichlet { column, .. } => column.clone(),
-        Partition::Pooled
-        | Partition::Iid { .. }
-        | Partition::Rows { .. }
-        | Partition::Clusters { .. } => None,
-    };
     let role = role.map(String::from);
-    let text: Vec<String> = by.iter().chain(&csv.label).chain(&role).cloned().collect();
+    let by = csv.partition.columns().into_iter();
+    let text: Vec<String> = by.chain(&csv.label).chain(&role).cloned().collect();
     let delimiter = csv.delimiter.map(|c| c as u8);
     let options = CsvOptions { delimiter, text: text.clone(), ..CsvOptions::default() };
     Ok((read_csv(&csv.path, &options)?, text))
@@ -82,9 +75,11 @@ fn share_out(
         }
         Partition::Pooled => everyone(data.rows()),
         Partition::Iid { clients } | Partition::Rows { clients } => iid(data, *clients, key)?,
-        Partition::Dirichlet { clients, alpha, column } => {
-            let column = column.as_deref().unwrap_or_default();
-            dirichlet(data, column, *clients, *alpha, key)?
+        Partition::Natural => return Err(Failure::config("the file names no clients")),
+        Partition::Labels { .. } => {
+            let classes =
+                |column: Option<&str>, _| Ok(Classes::of_column(data, column.unwrap_or_default())?);
+            by_label(partition, classes, key)?.unwrap_or_default()
         }
         Partition::Clusters { .. } => {
             let points = || {

@@ -206,6 +206,7 @@ fn without_paths(job: &Job, plan: &Plan, schema: &Schema, clients: u32) -> Job {
         DataSource::Npy(npy) => npy.path = elsewhere("npy"),
         DataSource::Libsvm(_)
         | DataSource::Idx(_)
+        | DataSource::Collection(_)
         | DataSource::Mixture(_)
         | DataSource::Toy(_)
         | DataSource::SyntheticMixture(_) => {}

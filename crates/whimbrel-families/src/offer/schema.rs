@@ -104,6 +104,7 @@ impl Schema {
             DataSource::Npy(_) => plain(SourceForm::Npy),
             DataSource::Libsvm(_)
             | DataSource::Idx(_)
+            | DataSource::Collection(_)
             | DataSource::Mixture(_)
             | DataSource::Toy(_)
             | DataSource::SyntheticMixture(_) => {

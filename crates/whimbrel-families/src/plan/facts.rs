@@ -85,7 +85,7 @@ fn columns(job: &Job) -> Result<(Vec<String>, Vec<String>)> {
             .hint("give the clients csv files");
             return Err(error.into());
         }
-        DataSource::Idx(_) => {
+        DataSource::Idx(_) | DataSource::Collection(_) => {
             let error = Error::config("images are dealt out by a simulation; clients hold tables")
                 .hint("give the clients csv or npy files");
             return Err(error.into());

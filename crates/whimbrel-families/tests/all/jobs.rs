@@ -3,6 +3,7 @@
 use crate::{PLAIN, parse};
 use std::path::PathBuf;
 use whimbrel_codec::{BlockP, Codec, Norm};
+use whimbrel_data::LabelSplit;
 use whimbrel_families::Job;
 use whimbrel_families::em::EmFit;
 use whimbrel_families::em::keys::{GmmKeys, Init};
@@ -122,7 +123,8 @@ fn a_dirichlet_split_takes_its_column_from_the_label() {
     );
     let DataSource::Csv(csv) = parse(&text).data.source else { panic!("not a csv") };
     let column = Some("y".to_owned());
-    assert_eq!(csv.partition, Partition::Dirichlet { clients: 5, alpha: 0.4, column });
+    let split = LabelSplit::Dirichlet { alpha: 0.4, clusters: None };
+    assert_eq!(csv.partition, Partition::Labels { clients: 5, split, column, coarse: None });
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::sync::{Arc, Once, OnceLock};
 use std::time::Duration;
 use whimbrel::core::method::Artifact;
 use whimbrel::core::{ClientData, Error};
-use whimbrel::data::hash_file;
+use whimbrel::data::hash_path;
 use whimbrel::engine::journal::names;
 use whimbrel::engine::metrics::Row;
 use whimbrel::engine::runner::Done;
@@ -195,7 +195,7 @@ impl Ready {
         let path = absolute(journal);
         let mut loaded = load(&job)?;
         let mut hashes = loaded.files.clone();
-        hashes.push((path.display().to_string(), hash_file(&path)?));
+        hashes.push((path.display().to_string(), hash_path(&path)?));
         number(&mut loaded, &job, &text)?;
         let plan = Plan::new(&job, &loaded)?.replaying(text);
         Ok(Self { data: run_data(&job, &loaded), job, loaded, hashes, plan })

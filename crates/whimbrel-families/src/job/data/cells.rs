@@ -171,7 +171,7 @@ impl Cells {
     }
 }
 
-fn read_names(value: Value<'_>) -> Read<Vec<String>> {
+pub(super) fn read_names(value: Value<'_>) -> Read<Vec<String>> {
     if !matches!(value.shape(), Shape::List) {
         return value.text().map(|name| vec![name]);
     }
@@ -179,7 +179,7 @@ fn read_names(value: Value<'_>) -> Read<Vec<String>> {
     if names.is_empty() { Err(value.refuse()) } else { Ok(names) }
 }
 
-fn write_names(names: &[String]) -> String {
+pub(super) fn write_names(names: &[String]) -> String {
     match names {
         [one] => text(one),
         many => list(many.iter().map(|name| text(name))),

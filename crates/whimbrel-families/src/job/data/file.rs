@@ -1,7 +1,7 @@
 //! `[data]` with rows that are read from a file.
 
 use super::cells::Cells;
-use super::split::{Partition, SPLIT, read_partition};
+use super::split::{Has, Partition, SPLIT, read_partition};
 use std::path::PathBuf;
 use whimbrel_job::key::{Key, Word};
 use whimbrel_job::matrix::read_all;
@@ -54,7 +54,9 @@ pub struct Libsvm {
     pub standardize: bool,
 }
 
-const FILES: &[&str] = &["csv", "npy", "libsvm", "idx"];
+const FILES: &[&str] =
+    &["csv", "npy", "libsvm", "idx", "leaf", "cifar10", "cifar100", "jpeg", "speeches"];
+const TABLES: &[&str] = &["csv", "npy", "libsvm", "idx"];
 const NAMED_COLUMNS: &str = "only csv files have named columns";
 
 pub(crate) static PATH: Key = Key::optional(
@@ -62,7 +64,7 @@ pub(crate) static PATH: Key = Key::optional(
     "a file name",
     "required; with [federation] \"rows.csv\", which need not be there where `columns` are listed, or \
      the labels of a table with gaps",
-    "the file, relative to the job file",
+    "the file (of leaf, cifar10, cifar100 and jpeg also a folder of them), relative to the job file",
 )
 .only(FILES, "its rows are drawn, not read");
 /// Rows that clients bring.
@@ -71,9 +73,9 @@ pub(crate) static CLIENT: Key = Key::optional(
     "client",
     "a column name",
     "`[data.split]` says who holds which row",
-    "the column that says who holds the row",
+    "the column that says who holds the row; of idx files a column of `table`",
 )
-.only(&["csv"], NAMED_COLUMNS);
+.only(&["csv", "idx"], NAMED_COLUMNS);
 pub(crate) static COLUMNS: Key = Key::optional(
     "columns",
     "a list of column names",
@@ -92,9 +94,10 @@ pub(super) static LABEL: Key = Key::optional(
     "label",
     "a column name",
     "none",
-    "a column left out of the features, by which rows can be split",
+    "a column left out of the features, by which rows can be split; of idx files the column of `table` \
+     that learners predict",
 )
-.only(&["csv"], NAMED_COLUMNS);
+.only(&["csv", "idx"], NAMED_COLUMNS);
 pub(super) static TARGET: Key = Key::optional(
     "target",
     "a column name",
@@ -109,7 +112,7 @@ pub(crate) static STANDARDIZE: Key = Key::default(
     "whether each column is scaled to mean 0 and variance 1 over all clients' rows; a mixture is \
      reported in the units of the data all the same",
 )
-.only(FILES, "its rows are drawn to scale");
+.only(TABLES, "samples of learners are used as they are");
 pub(super) static DELIMITER: Key = Key::default(
     "delimiter",
     "one character or \"auto\"",
@@ -133,7 +136,11 @@ impl Csv {
         let delimiter = reader.read(&DELIMITER, read_delimiter);
         let partition = reader.refuse_both(&CLIENT, &SPLIT).and_then(|()| {
             let label = label.as_ref().ok().and_then(|label| label.as_deref());
-            read_partition(reader, pooled || served, label, matches!(target, Ok(Some(_))))
+            let targets = matches!(target, Ok(Some(_)));
+            read_partition(
+                reader,
+                &Has { pooled: pooled || served, label, targets, ..Has::default() },
+            )
         });
         let csv = Self {
             path: path?,
@@ -153,10 +160,9 @@ impl Csv {
     fn check_columns(&self, reader: &Reader<'_>) -> Read<()> {
         let class = match &self.partition {
             Partition::Column(name) => Some((name, "names the client")),
-            Partition::Dirichlet { column: Some(column), .. } => {
-                Some((column, "holds the class of the split"))
+            other => {
+                other.columns().first().map(|column| (*column, "holds the class of the split"))
             }
-            _ => None,
         };
         let label = self.label.as_ref().map(|name| (name, "is the label"));
         let target = self.target.as_ref().map(|name| (name, "is the target"));
@@ -197,15 +203,16 @@ impl Npy {
     pub(super) fn read(reader: &Reader<'_>, pooled: bool) -> Read<Self> {
         let path = reader.read(&PATH, read_path);
         let standardize = reader.read(&STANDARDIZE, |v| v.boolean());
-        let partition = match read_partition(reader, pooled, None, true)? {
-            Partition::Column(_) | Partition::Dirichlet { .. } => reader.read(&SPLIT, |v| {
-                Err(v.fail(
-                    "a npy file has no named columns to split by",
-                    "use by = \"iid\" or \"clusters\", or a csv file",
-                ))
-            }),
-            plain => Ok(plain),
-        };
+        let partition =
+            match read_partition(reader, &Has { pooled, targets: true, ..Has::default() })? {
+                Partition::Column(_) | Partition::Labels { .. } => reader.read(&SPLIT, |v| {
+                    Err(v.fail(
+                        "a npy file has no named columns to split by",
+                        "use by = \"iid\" or \"clusters\", or a csv file",
+                    ))
+                }),
+                plain => Ok(plain),
+            };
         Ok(Self { path: path?, partition: partition?, standardize: standardize? })
     }
 
@@ -220,13 +227,15 @@ impl Libsvm {
         let path = reader.read(&PATH, read_path);
         let columns = reader.optional(&COLUMNS_COUNT, |v| v.count());
         let standardize = reader.read(&STANDARDIZE, |v| v.boolean());
-        let partition = match read_partition(reader, false, None, true)? {
-            Partition::Dirichlet { column: Some(_), .. } => reader.read(&SPLIT, |v| {
-                Err(v.fail(
-                    "a libsvm file has no named columns: a dirichlet split is by the targets",
-                    "take `column` out",
-                ))
-            }),
+        let partition = match read_partition(reader, &Has { targets: true, ..Has::default() })? {
+            labels @ Partition::Labels { .. } if !labels.columns().is_empty() => {
+                reader.read(&SPLIT, |v| {
+                    Err(v.fail(
+                        "a libsvm file has no named columns: a split by class is by the targets",
+                        "take `column` out; pachinko needs a csv file",
+                    ))
+                })
+            }
             other => Ok(other),
         };
         Ok(Self {

@@ -15,7 +15,8 @@ pub struct HeldOut {
     pub role: Option<String>,
 }
 
-const DEFAULT: &str = "0.2 for synthetic-mixture, else 0";
+const DEFAULT: &str =
+    "0.2 for leaf, cifar10, cifar100, jpeg, speeches and synthetic-mixture, else 0";
 
 pub(crate) static VALIDATION: Key = Key::optional(
     "validation",
@@ -49,15 +50,19 @@ pub(super) fn read_unseen(reader: &Reader<'_>) -> Read<f64> {
 }
 
 impl HeldOut {
-    /// Reads the shares, of which each is `usual` where the job does not say.
-    pub(super) fn read(reader: &Reader<'_>, usual: f64) -> Read<Self> {
+    /// Reads the shares, of which each is `usual` where the job does not say; `tests` says whether
+    /// test rows are in files of their own.
+    pub(super) fn read(reader: &Reader<'_>, usual: f64, tests: bool) -> Read<Self> {
         let usual = if reader.has(&ROLE) { 0.0 } else { usual };
         let share = |key: &'static Key| {
-            reader
-                .optional(key, |v| v.number(|x| (0.0..1.0).contains(&x)))
-                .map(|x| x.unwrap_or(usual))
+            let given = reader.optional(key, |v| v.number(|x| (0.0..1.0).contains(&x)));
+            given.map(|x| x.unwrap_or(usual))
         };
-        let (validation, test) = (share(&VALIDATION), share(&TEST));
+        if tests {
+            reader.refuse_if_given(&TEST, "has no meaning beside `tests`, which has the rows");
+        }
+        let test = if tests { Ok(0.0) } else { share(&TEST) };
+        let validation = share(&VALIDATION);
         let role = reader.optional(&ROLE, |v| v.text());
         let held_out = Self { validation: validation?, test: test?, role: role? };
         if held_out.role.is_some() {
@@ -79,9 +84,9 @@ impl HeldOut {
         self.validation > 0.0 || self.test > 0.0 || self.role.is_some()
     }
 
-    pub(super) fn write(&self, out: &mut Writer, usual: f64) {
+    pub(super) fn write(&self, out: &mut Writer, usual: f64, tests: bool) {
         for (key, share) in [(&VALIDATION, self.validation), (&TEST, self.test)] {
-            if share > 0.0 || usual > 0.0 {
+            if share > 0.0 || (usual > 0.0 && !(tests && key.name == TEST.name)) {
                 out.put(key, number(share));
             }
         }

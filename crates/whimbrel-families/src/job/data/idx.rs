@@ -1,12 +1,12 @@
 //! `[data]` with images in the layout of MNIST.
 
-use super::file::{PATH, STANDARDIZE};
-use super::split::{Partition, SPLIT, read_partition};
+use super::file::{CLIENT, LABEL as LABEL_COLUMN, PATH, STANDARDIZE};
+use super::split::{Has, Partition, SPLIT, read_partition};
 use std::path::PathBuf;
 use whimbrel_job::key::Key;
 use whimbrel_job::path::{read_path, write_path};
 use whimbrel_job::reader::{Read, Reader};
-use whimbrel_job::writer::{Writer, number};
+use whimbrel_job::writer::{Writer, number, text};
 
 /// The split's column that is `labels`.
 pub const LABEL: &str = "label";
@@ -22,6 +22,12 @@ pub struct Idx {
     pub labels: Option<PathBuf>,
     /// QMNIST's table, of which the third number is who wrote the digit.
     pub writers: Option<PathBuf>,
+    /// A table with a line for each image.
+    pub table: Option<PathBuf>,
+    /// The column of that table that holds the labels.
+    pub label: Option<String>,
+    /// Whether the files have rows and columns of the images exchanged.
+    pub transpose: bool,
     /// What each byte is divided by.
     pub scale: f64,
     /// Who holds which image.
@@ -36,7 +42,23 @@ pub(super) static LABELS: Key = Key::optional(
     "labels",
     "a file name",
     "images have no labels",
-    "an idx file with a label for each image, by which images can be split; labels are no features",
+    "an idx file with a label for each image, by which images can be split and which learners predict; \
+     labels are no features",
+)
+.only(&["idx", "jpeg"], "only idx files and JPEG images have labels in a file of their own");
+pub(super) static TABLE: Key = Key::optional(
+    "table",
+    "a file name",
+    "nothing else is known of the images",
+    "a csv file with a line for each image, whose columns `label`, `client` and `[data.split]` name",
+)
+.only(&["idx"], IMAGES);
+pub(super) static TRANSPOSE: Key = Key::default(
+    "transpose",
+    "true or false",
+    "false",
+    "whether rows and columns of each image are exchanged: EMNIST's files have them the other way \
+     round",
 )
 .only(&["idx"], IMAGES);
 pub(super) static WRITERS: Key = Key::optional(
@@ -62,20 +84,33 @@ impl Idx {
         let writers = reader.optional(&WRITERS, read_path);
         let scale = reader.read(&SCALE, |v| v.number(|x| x > 0.0));
         let standardize = reader.read(&STANDARDIZE, |v| v.boolean());
-        let (labels, writers) = (labels?, writers?);
-        let partition = match &writers {
-            Some(_) if !reader.has(&SPLIT) => Partition::Column(WRITER.into()),
-            _ => {
-                let label = labels.as_ref().map(|_| LABEL);
-                let partition = read_partition(reader, pooled, label, false)?;
-                check_column(reader, &partition, labels.is_some(), writers.is_some())?;
-                partition
+        let table = reader.optional(&TABLE, read_path);
+        let label = reader.optional(&LABEL_COLUMN, |v| v.text());
+        let transpose = reader.read(&TRANSPOSE, |v| v.boolean());
+        let (labels, writers, table, label) = (labels?, writers?, table?, label?);
+        for key in [&LABEL_COLUMN, &CLIENT] {
+            if table.is_none() {
+                reader.refuse_if_given(key, "names a column of `table`, which is not given");
             }
+        }
+        reader.refuse_both(&LABELS, &LABEL_COLUMN)?;
+        reader.refuse_both(&CLIENT, &SPLIT)?;
+        let class = label.as_deref().or(labels.as_ref().map(|_| LABEL));
+        let has = Has { pooled, label: class, natural: writers.is_some(), ..Has::default() };
+        let partition = match read_partition(reader, &has)? {
+            Partition::Natural => Partition::Column(WRITER.into()),
+            other => other,
         };
+        if table.is_none() {
+            check_column(reader, &partition, labels.is_some(), writers.is_some())?;
+        }
         Ok(Self {
             path: path?,
             labels,
             writers,
+            table,
+            label,
+            transpose: transpose?,
             scale: scale?,
             partition,
             standardize: standardize?,
@@ -88,7 +123,7 @@ impl Idx {
             _ => None,
         };
         let named = std::iter::once(&mut self.path).chain(&mut self.labels);
-        named.chain(&mut self.writers).chain(embedding).collect()
+        named.chain(&mut self.writers).chain(&mut self.table).chain(embedding).collect()
     }
 
     pub(super) fn write(&self, out: &mut Writer) {
@@ -98,6 +133,15 @@ impl Idx {
         }
         if let Some(writers) = &self.writers {
             out.put(&WRITERS, write_path(writers));
+        }
+        if let Some(table) = &self.table {
+            out.put(&TABLE, write_path(table));
+        }
+        if let Some(label) = &self.label {
+            out.put(&LABEL_COLUMN, text(label));
+        }
+        if self.transpose {
+            out.put(&TRANSPOSE, true.to_string());
         }
         out.put(&SCALE, number(self.scale));
         out.put(&STANDARDIZE, self.standardize.to_string());
@@ -111,13 +155,10 @@ fn check_column(
     labels: bool,
     writers: bool,
 ) -> Read<()> {
-    let column = match partition {
-        Partition::Column(column) | Partition::Dirichlet { column: Some(column), .. } => column,
-        _ => return Ok(()),
-    };
-    if (column == LABEL && labels) || (column == WRITER && writers) {
-        return Ok(());
-    }
+    let is_known =
+        |column: &&String| (**column == LABEL && labels) || (**column == WRITER && writers);
+    let columns = partition.columns();
+    let Some(column) = columns.into_iter().find(|column| !is_known(column)) else { return Ok(()) };
     reader.read(&SPLIT, |v| {
         Err(v.fail(
             format!("images have no column \"{column}\" to split by"),

@@ -1,21 +1,25 @@
 //! `[data]`: where the rows come from and who holds them.
 
 pub mod cells;
+pub mod collection;
 pub mod file;
 pub mod held_out;
 pub mod idx;
 pub mod mixture;
 pub mod prepare;
 pub mod split;
+pub mod subset;
 pub mod synthetic;
 pub mod toy;
 
 pub use cells::{Cells, Labels};
+pub use collection::{Collection, Concatenated, Format};
 pub use file::{Csv, Libsvm, Npy};
 pub use held_out::HeldOut;
 pub use idx::Idx;
 pub use prepare::Prepare;
 pub use split::{ClusterBy, Partition};
+pub use subset::{KeptClients, Subset};
 
 use file::{CLIENT, COLUMNS, COLUMNS_COUNT, DELIMITER, LABEL, PATH, STANDARDIZE, TARGET};
 use mixture::Mixture;
@@ -26,8 +30,9 @@ use toy::Toy;
 use whimbrel_data::LogisticMixtureSpec;
 use whimbrel_job::choices;
 use whimbrel_job::key::{Key, Section};
+use whimbrel_job::matrix::read_all;
 use whimbrel_job::reader::{Read, Reader};
-use whimbrel_job::writer::{Writer, number, text};
+use whimbrel_job::writer::{Writer, list, number, text};
 
 /// `[data]`.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,6 +45,10 @@ pub struct Data {
     pub held_out: HeldOut,
     /// The share of the clients that are only evaluated.
     pub unseen: f64,
+    /// The part of the data that is used.
+    pub subset: Subset,
+    /// The lengths of one input of a learner; `None`: as the source has them.
+    pub shape: Option<Vec<usize>>,
     /// The seed of splits and generators.
     pub seed: u64,
 }
@@ -55,6 +64,8 @@ pub enum Source {
     Libsvm(Libsvm),
     /// Images in the layout of MNIST.
     Idx(Idx),
+    /// Samples of learners in other files.
+    Collection(Collection),
     /// Rows drawn from a Gaussian mixture.
     Mixture(Mixture),
     /// Rows drawn around a linear predictor.
@@ -72,6 +83,12 @@ choices! {
          line",
         Idx = "idx": "images in the layout of MNIST, plain or gzipped: a row for each, a column \
          `p0`, `p1`, ... for each byte",
+        Leaf = "leaf": "LEAF's JSON, such as FEMNIST and Shakespeare: users with their samples",
+        Cifar10 = "cifar10": "CIFAR-10 in its binary layout, plain or gzipped",
+        Cifar100 = "cifar100": "CIFAR-100 in its binary layout, plain or gzipped",
+        Jpeg = "jpeg": "JPEG images of one size: a folder for each class, or one file with offsets",
+        Speeches = "speeches": "speeches by speaker, tab-separated without quotes, plain or gzipped: \
+         windows of characters and the next one",
         Mixture = "mixture": "rows drawn from a Gaussian mixture, with a dial for how much \
          clients differ",
         Toy = "toy": "rows and targets drawn around a linear predictor: the least-squares toy sets \
@@ -84,6 +101,17 @@ choices! {
 
 pub(crate) static SOURCE: Key =
     Key::required("source", "", "where the rows come from").words(SourceKind::WORDS);
+pub(super) static SHAPE: Key = Key::optional(
+    "shape",
+    "a list of integers of at least 1",
+    "[features], [channels, rows, columns] of images, [characters] of texts",
+    "the lengths of one input of a learner, where the source has it as a list of numbers: \
+     [1, 28, 28] for FEMNIST",
+)
+.only(
+    &["csv", "libsvm", "idx", "leaf", "synthetic-mixture"],
+    "the source has its own, or no learner reads it",
+);
 pub(super) static SEED: Key = Key::optional(
     "seed",
     "an integer from 0 to 18446744073709551615",
@@ -114,8 +142,22 @@ pub(crate) static SECTION: Section = Section {
         &DELIMITER,
         &idx::LABELS,
         &idx::WRITERS,
+        &idx::TABLE,
+        &idx::TRANSPOSE,
         &idx::SCALE,
+        &collection::TESTS,
+        &collection::COARSE,
+        &collection::OFFSETS,
+        &collection::SPEAKER,
+        &collection::TEXT,
+        &collection::SPEECHES_MIN,
+        &collection::WINDOW,
+        &collection::STRIDE,
+        &collection::ALPHABET,
+        &SHAPE,
         &SPLIT,
+        &subset::KEEP_ROWS,
+        &subset::KEEP_CLIENTS,
         &held_out::VALIDATION,
         &held_out::TEST,
         &held_out::ROLE,
@@ -159,16 +201,26 @@ impl Data {
             SourceKind::Npy => Npy::read(reader, pooled || served).map(Source::Npy),
             SourceKind::Libsvm => Libsvm::read(reader).map(Source::Libsvm),
             SourceKind::Idx => Idx::read(reader, pooled || served).map(Source::Idx),
+            SourceKind::Leaf
+            | SourceKind::Cifar10
+            | SourceKind::Cifar100
+            | SourceKind::Jpeg
+            | SourceKind::Speeches => Collection::read(reader, kind).map(Source::Collection),
             SourceKind::Mixture => Mixture::read(reader).map(Source::Mixture),
             SourceKind::Toy => Toy::read(reader).map(Source::Toy),
             SourceKind::SyntheticMixture => synthetic::read(reader).map(Source::SyntheticMixture),
         };
-        let held_out = HeldOut::read(reader, kind.usual_share());
+        let tests = matches!(&source, Ok(Source::Collection(files)) if files.has_tests());
+        let held_out = HeldOut::read(reader, kind.usual_share(), tests);
+        let subset = Subset::read(reader);
+        let shape = reader.optional(&SHAPE, |v| read_all(v.list()?, |n| n.count()));
         let unseen = held_out::read_unseen(reader);
         let data = Self {
             source: source?,
             held_out: held_out?,
             unseen: unseen?,
+            subset: subset?,
+            shape: shape?,
             prepare: prepare?.unwrap_or_default(),
             seed: seed?.unwrap_or(job_seed),
         };
@@ -187,9 +239,11 @@ impl Data {
             Source::Mixture(mixture) => Some(mixture.clients),
             Source::Toy(toy) => Some(toy.clients),
             Source::SyntheticMixture(spec) => Some(spec.clients),
-            Source::Csv(_) | Source::Npy(_) | Source::Libsvm(_) | Source::Idx(_) => {
-                self.partition()?.clients()
-            }
+            _ => match (self.subset.clients, self.partition()?.clients()) {
+                (None, clients) => clients,
+                (Some(KeptClients::Number(kept)), clients) => Some(kept.min(clients?)),
+                (Some(KeptClients::Share(_)), _) => None,
+            },
         }
     }
 
@@ -200,6 +254,7 @@ impl Data {
             Source::Npy(npy) => Some(&npy.partition),
             Source::Libsvm(libsvm) => Some(&libsvm.partition),
             Source::Idx(idx) => Some(&idx.partition),
+            Source::Collection(files) => Some(&files.partition),
             Source::Mixture(_) | Source::Toy(_) | Source::SyntheticMixture(_) => None,
         }
     }
@@ -216,7 +271,10 @@ impl Data {
     pub fn has_targets(&self) -> bool {
         match &self.source {
             Source::Csv(csv) => csv.target.is_some(),
-            Source::Libsvm(_) | Source::Toy(_) | Source::SyntheticMixture(_) => true,
+            Source::Libsvm(_)
+            | Source::Collection(_)
+            | Source::Toy(_)
+            | Source::SyntheticMixture(_) => true,
             Source::Npy(_) | Source::Idx(_) | Source::Mixture(_) => false,
         }
     }
@@ -224,7 +282,7 @@ impl Data {
     /// Whether a learner has something to predict: targets, or labels of images.
     pub fn has_labels(&self) -> bool {
         match &self.source {
-            Source::Idx(idx) => idx.labels.is_some(),
+            Source::Idx(idx) => idx.labels.is_some() || idx.label.is_some(),
             _ => self.has_targets(),
         }
     }
@@ -246,6 +304,7 @@ impl Data {
             Source::Npy(npy) => (&mut npy.path, &mut npy.partition, None),
             Source::Libsvm(libsvm) => (&mut libsvm.path, &mut libsvm.partition, None),
             Source::Idx(idx) => return idx.paths_mut(),
+            Source::Collection(files) => return files.paths_mut(),
             Source::Mixture(_) | Source::Toy(_) | Source::SyntheticMixture(_) => return Vec::new(),
         };
         let embedding = match partition {
@@ -265,16 +324,26 @@ impl Data {
             Source::Npy(npy) => npy.write(out),
             Source::Libsvm(libsvm) => libsvm.write(out),
             Source::Idx(idx) => idx.write(out),
+            Source::Collection(files) => files.write(out),
             Source::Mixture(mixture) => mixture.write(out),
             Source::Toy(toy) => toy.write(out),
             Source::SyntheticMixture(spec) => synthetic::write(spec, out),
         }
-        self.held_out.write(out, kind.usual_share());
+        if let Some(shape) = &self.shape {
+            out.put(&SHAPE, list(shape.iter().map(ToString::to_string)));
+        }
+        self.subset.write(out);
+        let tests = matches!(&self.source, Source::Collection(files) if files.has_tests());
+        self.held_out.write(out, kind.usual_share(), tests);
         if self.unseen > 0.0 {
             out.put(&held_out::UNSEEN, number(self.unseen));
         }
         out.put(&SEED, self.seed.to_string());
-        let client = matches!(&self.source, Source::Csv(_));
+        let client = match &self.source {
+            Source::Csv(_) => true,
+            Source::Idx(idx) => idx.table.is_some(),
+            _ => false,
+        };
         if let Some(partition) = self.partition() {
             partition.write(out, client);
         }
@@ -286,7 +355,15 @@ impl SourceKind {
     /// The share of each client's rows that is for validation, and that for tests, where the job
     /// does not say.
     fn usual_share(self) -> f64 {
-        if self == Self::SyntheticMixture { 0.2 } else { 0.0 }
+        match self {
+            Self::Leaf
+            | Self::Cifar10
+            | Self::Cifar100
+            | Self::Jpeg
+            | Self::Speeches
+            | Self::SyntheticMixture => 0.2,
+            Self::Csv | Self::Npy | Self::Libsvm | Self::Idx | Self::Mixture | Self::Toy => 0.0,
+        }
     }
 }
 
@@ -297,6 +374,7 @@ impl Source {
             Self::Npy(_) => SourceKind::Npy,
             Self::Libsvm(_) => SourceKind::Libsvm,
             Self::Idx(_) => SourceKind::Idx,
+            Self::Collection(files) => files.kind(),
             Self::Mixture(_) => SourceKind::Mixture,
             Self::Toy(_) => SourceKind::Toy,
             Self::SyntheticMixture(_) => SourceKind::SyntheticMixture,
@@ -310,7 +388,9 @@ impl Source {
             Self::Npy(npy) => npy.standardize,
             Self::Libsvm(libsvm) => libsvm.standardize,
             Self::Idx(idx) => idx.standardize,
-            Self::Mixture(_) | Self::Toy(_) | Self::SyntheticMixture(_) => false,
+            Self::Collection(_) | Self::Mixture(_) | Self::Toy(_) | Self::SyntheticMixture(_) => {
+                false
+            }
         }
     }
 }

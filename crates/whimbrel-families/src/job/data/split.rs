@@ -2,6 +2,7 @@
 
 use super::file::CLIENT;
 use std::path::PathBuf;
+use whimbrel_data::LabelSplit;
 use whimbrel_job::choices;
 use whimbrel_job::key::{Key, Section};
 use whimbrel_job::path::{read_path, write_path};
@@ -25,14 +26,19 @@ pub enum Partition {
         /// How many clients.
         clients: usize,
     },
-    /// Each class is shared out by weights drawn from a Dirichlet distribution.
-    Dirichlet {
+    /// The clients that the files name: writers, speakers, users.
+    Natural,
+    /// Classes are shared out.
+    Labels {
         /// How many clients.
         clients: usize,
-        /// Concentration: small values give each class to few clients.
-        alpha: f64,
+        /// How.
+        split: LabelSplit,
         /// The column that holds the class, which is no feature; `None`: the targets are classes.
         column: Option<String>,
+        /// The column that holds the coarse class, likewise; `None`: the source has it or none is
+        /// needed.
+        coarse: Option<String>,
     },
     /// Rows that lie near one another belong to the same client.
     Clusters {
@@ -59,7 +65,14 @@ choices! {
         Iid = "iid": "rows (of a table with gaps: cells) are dealt at random in equal shares",
         Rows = "rows": "whole rows of a table with gaps are dealt at random in equal shares",
         Column = "column": "a column names the client (the same as `client`)",
+        Natural = "natural": "the clients that the files name: writers, speakers, users",
         Dirichlet = "dirichlet": "each class is shared out by Dirichlet weights",
+        Pachinko = "pachinko": "each client draws weights of coarse classes and, within each, of \
+         classes, and then its rows one by one",
+        Shards = "shards": "rows in the order of their classes are cut into equal shards, which are \
+         dealt at random",
+        Classes = "classes": "each client has rows of a number of classes, and a class is shared \
+         equally by those who have it",
         Clusters = "clusters": "rows near one another go to the same client; while the largest \
          client has over 10 times the rows of the smallest, the nearer half of its rows moves there",
     }
@@ -70,13 +83,41 @@ impl Partition {
     pub fn clients(&self) -> Option<usize> {
         match self {
             Self::Pooled => Some(1),
-            Self::Column(_) => None,
+            Self::Column(_) | Self::Natural => None,
             Self::Iid { clients }
             | Self::Rows { clients }
-            | Self::Dirichlet { clients, .. }
+            | Self::Labels { clients, .. }
             | Self::Clusters { clients, .. } => Some(*clients),
         }
     }
+
+    /// The columns that say who holds a row, which are no features.
+    pub fn columns(&self) -> Vec<&String> {
+        match self {
+            Self::Column(column) => vec![column],
+            Self::Labels { column, coarse, .. } => column.iter().chain(coarse).collect(),
+            Self::Pooled
+            | Self::Natural
+            | Self::Iid { .. }
+            | Self::Rows { .. }
+            | Self::Clusters { .. } => Vec::new(),
+        }
+    }
+}
+
+/// What a source has to split its rows by.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Has<'a> {
+    /// Whether nobody needs to hold a row.
+    pub pooled: bool,
+    /// The column of the classes, where one is known.
+    pub label: Option<&'a str>,
+    /// Whether rows have targets that may be classes.
+    pub targets: bool,
+    /// Whether the files name clients.
+    pub natural: bool,
+    /// Whether the source knows coarse classes without a column.
+    pub coarse: bool,
 }
 
 pub(super) static SPLIT: Key = Key::optional(
@@ -85,27 +126,63 @@ pub(super) static SPLIT: Key = Key::optional(
     "`client` says who holds which row",
     "how rows are shared out between made-up clients",
 )
-.only(&["csv", "npy", "libsvm", "idx"], "each client draws its own rows");
+.only(
+    &["csv", "npy", "libsvm", "idx", "cifar10", "cifar100", "jpeg"],
+    "the source says who holds what",
+);
 
 pub(crate) static BY: Key =
     Key::required("by", "", "how rows are shared out").words(SplitKind::WORDS);
 pub(crate) static CLIENTS: Key =
-    Key::required("clients", "an integer of at least 1", "how many clients there are")
-        .only(&["iid", "rows", "dirichlet", "clusters"], "the column's values are the clients");
+    Key::required("clients", "an integer of at least 1", "how many clients there are").only(
+        &["iid", "rows", "dirichlet", "pachinko", "shards", "classes", "clusters"],
+        "the clients are those that the data name",
+    );
 static ALPHA: Key = Key::required(
     "alpha",
     "a positive number",
-    "Dirichlet concentration: small values give each class to few clients",
+    "Dirichlet concentration: small values give each class to few clients (`pachinko`: each client \
+     few coarse classes)",
 )
-.only(&["dirichlet"], "only a dirichlet split has a concentration");
+.only(&["dirichlet", "pachinko"], "only dirichlet and pachinko splits have a concentration");
+static BETA: Key = Key::default(
+    "beta",
+    "a positive number",
+    "10.0",
+    "Dirichlet concentration of a client's classes within a coarse one",
+)
+.only(&["pachinko"], "only a pachinko split has it");
+static COARSE: Key = Key::optional(
+    "coarse",
+    "a column name",
+    "CIFAR-100's 20 coarse classes; required for others",
+    "the column that holds the coarse class; it is no feature",
+)
+.only(&["pachinko"], "only a pachinko split has coarse classes");
+static LABEL_CLUSTERS: Key = Key::optional(
+    "label_clusters",
+    "an integer of at least 1",
+    "each class is shared out for itself",
+    "the number of groups that classes are dealt into at random, each shared out as one class",
+)
+.only(&["dirichlet"], "only a dirichlet split groups classes");
+static PER_CLIENT: Key = Key::default(
+    "per_client",
+    "an integer of at least 1",
+    "2",
+    "how many shards, or classes, each client has",
+)
+.only(&["shards", "classes"], "only shards and classes are counted");
 static COLUMN: Key = Key::optional(
     "column",
     "a column name",
-    "for dirichlet, `label`, else the targets",
-    "the column that names the client (`column`) or holds the class (`dirichlet`); it is no \
-     feature of a csv file",
+    "for splits by class, `label`, else the targets",
+    "the column that names the client (`column`) or holds the class; it is no feature of a csv file",
 )
-.only(&["column", "dirichlet"], "this split looks at no single column");
+.only(
+    &["column", "dirichlet", "pachinko", "shards", "classes"],
+    "this split looks at no single column",
+);
 static EMBEDDING: Key = Key::optional(
     "embedding",
     "a file name",
@@ -123,7 +200,18 @@ pub(crate) static SECTION: Section = Section {
     name: "data.split",
     doc: "Shares the rows of one file out between made-up clients, in place of `client`. Written \
           in one line: `split = { by = \"iid\", clients = 10 }` in [data].",
-    keys: &[&BY, &CLIENTS, &ALPHA, &COLUMN, &EMBEDDING, &USING],
+    keys: &[
+        &BY,
+        &CLIENTS,
+        &ALPHA,
+        &BETA,
+        &LABEL_CLUSTERS,
+        &PER_CLIENT,
+        &COLUMN,
+        &COARSE,
+        &EMBEDDING,
+        &USING,
+    ],
     example: "[data]\nsource = \"csv\"\npath = \"digits.csv\"\nlabel = \"digit\"\n\n\
               [data.split]\nby = \"dirichlet\"\nclients = 100\nalpha = 0.4\n",
 };
@@ -132,12 +220,17 @@ impl Partition {
     /// `[data.split]`, for the partitions that `client` does not already tell.
     pub(super) fn write(&self, out: &mut Writer, has_client: bool) {
         let kind = match self {
-            Self::Pooled => return,
+            Self::Pooled | Self::Natural => return,
             Self::Column(_) if has_client => return,
             Self::Column(_) => SplitKind::Column,
             Self::Iid { .. } => SplitKind::Iid,
             Self::Rows { .. } => SplitKind::Rows,
-            Self::Dirichlet { .. } => SplitKind::Dirichlet,
+            Self::Labels { split, .. } => match split {
+                LabelSplit::Dirichlet { .. } => SplitKind::Dirichlet,
+                LabelSplit::Pachinko { .. } => SplitKind::Pachinko,
+                LabelSplit::Shards { .. } => SplitKind::Shards,
+                LabelSplit::Classes { .. } => SplitKind::Classes,
+            },
             Self::Clusters { .. } => SplitKind::Clusters,
         };
         out.table(&SECTION);
@@ -146,12 +239,14 @@ impl Partition {
             out.put(&CLIENTS, clients.to_string());
         }
         match self {
-            Self::Pooled | Self::Iid { .. } | Self::Rows { .. } => {}
+            Self::Pooled | Self::Natural | Self::Iid { .. } | Self::Rows { .. } => {}
             Self::Column(column) => out.put(&COLUMN, text(column)),
-            Self::Dirichlet { alpha, column, .. } => {
-                out.put(&ALPHA, number(*alpha));
-                if let Some(column) = column {
-                    out.put(&COLUMN, text(column));
+            Self::Labels { split, column, coarse, .. } => {
+                write_rule(split, out);
+                for (key, name) in [(&COLUMN, column), (&COARSE, coarse)] {
+                    if let Some(name) = name {
+                        out.put(key, text(name));
+                    }
                 }
             }
             Self::Clusters { embedding, using, .. } => {
@@ -164,20 +259,33 @@ impl Partition {
     }
 }
 
-/// Who holds which row, by `client` or `[data.split]`; `targets` says whether a Dirichlet split
-/// could be by them.
-pub(super) fn read_partition(
-    reader: &Reader<'_>,
-    pooled: bool,
-    label: Option<&str>,
-    targets: bool,
-) -> Read<Partition> {
+fn write_rule(split: &LabelSplit, out: &mut Writer) {
+    match split {
+        LabelSplit::Dirichlet { alpha, clusters } => {
+            out.put(&ALPHA, number(*alpha));
+            if let Some(clusters) = clusters {
+                out.put(&LABEL_CLUSTERS, clusters.to_string());
+            }
+        }
+        LabelSplit::Pachinko { alpha, beta } => {
+            out.put(&ALPHA, number(*alpha));
+            out.put(&BETA, number(*beta));
+        }
+        LabelSplit::Shards { per_client } | LabelSplit::Classes { per_client } => {
+            out.put(&PER_CLIENT, per_client.to_string());
+        }
+    }
+}
+
+/// Who holds which row, by `client` or `[data.split]`.
+pub(super) fn read_partition(reader: &Reader<'_>, has: &Has<'_>) -> Read<Partition> {
     if let Some(column) = reader.optional(&CLIENT, |v| v.text())? {
         return Ok(Partition::Column(column));
     }
-    match reader.optional(&SPLIT, |v| read_split(&v.table(&SECTION)?, label, targets))? {
+    match reader.optional(&SPLIT, |v| read_split(&v.table(&SECTION)?, has))? {
         Some(split) => Ok(split),
-        None if pooled => Ok(Partition::Pooled),
+        None if has.natural => Ok(Partition::Natural),
+        None if has.pooled => Ok(Partition::Pooled),
         None => Err(reader.lacking(
             &SPLIT,
             "nothing in [data] says who holds which row",
@@ -186,23 +294,49 @@ pub(super) fn read_partition(
     }
 }
 
-fn read_split(reader: &Reader<'_>, label: Option<&str>, targets: bool) -> Read<Partition> {
+fn read_split(reader: &Reader<'_>, has: &Has<'_>) -> Read<Partition> {
     let kind: SplitKind = reader.read(&BY, |v| v.choice())?;
     reader.check_meaning(kind.name());
-    let column = reader.optional(&COLUMN, |v| v.text());
     let clients = || reader.read(&CLIENTS, |v| v.count());
+    let per_client = || reader.read(&PER_CLIENT, |v| v.count());
+    let concentration = |key| reader.read(key, |v| v.number(|x| x > 0.0));
     Ok(match kind {
         SplitKind::Iid => Partition::Iid { clients: clients()? },
         SplitKind::Rows => Partition::Rows { clients: clients()? },
-        SplitKind::Column => Partition::Column(column?.ok_or_else(|| reader.missing(&COLUMN))?),
-        SplitKind::Dirichlet => {
-            let clients = clients();
-            let alpha = reader.read(&ALPHA, |v| v.number(|x| x > 0.0));
-            let column = column.and_then(|column| match column.or(label.map(str::to_owned)) {
-                None if !targets => Err(reader.missing(&COLUMN)),
-                column => Ok(column),
+        SplitKind::Column => {
+            let column = reader.optional(&COLUMN, |v| v.text());
+            Partition::Column(column?.ok_or_else(|| reader.missing(&COLUMN))?)
+        }
+        SplitKind::Natural if has.natural => Partition::Natural,
+        SplitKind::Natural => {
+            return reader.read(&BY, |v| {
+                Err(v.fail(
+                    "the files name no clients",
+                    "name the column of a csv file with `client`, or use another split",
+                ))
             });
-            Partition::Dirichlet { clients: clients?, alpha: alpha?, column: column? }
+        }
+        SplitKind::Dirichlet => {
+            let clusters = reader.optional(&LABEL_CLUSTERS, |v| v.count());
+            let alpha = concentration(&ALPHA);
+            read_labels(reader, has, |_| {
+                Ok(LabelSplit::Dirichlet { alpha: alpha?, clusters: clusters? })
+            })?
+        }
+        SplitKind::Pachinko => {
+            let (alpha, beta) = (concentration(&ALPHA), concentration(&BETA));
+            read_labels(reader, has, |coarse| {
+                if !coarse && !has.coarse {
+                    return Err(reader.missing(&COARSE));
+                }
+                Ok(LabelSplit::Pachinko { alpha: alpha?, beta: beta? })
+            })?
+        }
+        SplitKind::Shards => {
+            read_labels(reader, has, |_| Ok(LabelSplit::Shards { per_client: per_client()? }))?
+        }
+        SplitKind::Classes => {
+            read_labels(reader, has, |_| Ok(LabelSplit::Classes { per_client: per_client()? }))?
         }
         SplitKind::Clusters => {
             let clients = clients();
@@ -211,4 +345,22 @@ fn read_split(reader: &Reader<'_>, label: Option<&str>, targets: bool) -> Read<P
             Partition::Clusters { clients: clients?, embedding: embedding?, using: using? }
         }
     })
+}
+
+/// A split by classes; `rule` is told whether there is a column of coarse ones.
+fn read_labels(
+    reader: &Reader<'_>,
+    has: &Has<'_>,
+    rule: impl FnOnce(bool) -> Read<LabelSplit>,
+) -> Read<Partition> {
+    let clients = reader.read(&CLIENTS, |v| v.count());
+    let column = reader.optional(&COLUMN, |v| v.text()).and_then(|column| {
+        match column.or(has.label.map(str::to_owned)) {
+            None if !has.targets => Err(reader.missing(&COLUMN)),
+            column => Ok(column),
+        }
+    });
+    let coarse = reader.optional(&COARSE, |v| v.text());
+    let split = rule(matches!(coarse, Ok(Some(_))));
+    Ok(Partition::Labels { clients: clients?, split: split?, column: column?, coarse: coarse? })
 }
