@@ -41,7 +41,7 @@ fn reason(data: &Dataset, at: usize, csv: &Csv, role: Option<&str>) -> &'static 
     let is = |name: Option<&str>| name == Some(column.name.as_str());
     let split = match &csv.partition {
         Partition::Column(client) if is(Some(client)) => Some("says who holds the row"),
-        Partition::Dirichlet { column, .. } if is(column.as_deref()) => Some("splits the rows"),
+        other if other.columns().contains(&&column.name) => Some("splits the rows"),
         _ => None,
     };
     match split {

@@ -87,7 +87,8 @@ fn a_template_explains_itself() {
 
     [data]
     # where the rows come from
-    # ("csv", "npy", "libsvm", "idx", "mixture", "toy" or "synthetic-mixture")
+    # ("csv", "npy", "libsvm", "idx", "leaf", "cifar10", "cifar100", "jpeg", "speeches", "mixture",
+    # "toy" or "synthetic-mixture")
     source = "mixture"
     # how many clients are drawn
     clients = 100

@@ -146,7 +146,7 @@ fn a_missing_table_and_a_missing_key() {
       |
     3 | [data]
       | ^^^^^^
-    hint: `path` takes a file name: the file, relative to the job file
+    hint: `path` takes a file name: the file (of leaf, cifar10, cifar100 and jpeg also a folder of them), relative to the job file
     "#);
 }
 

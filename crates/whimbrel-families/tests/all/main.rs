@@ -12,6 +12,7 @@ mod offer;
 mod plans;
 mod prepare;
 mod property;
+mod samples;
 mod stages;
 mod variance;
 

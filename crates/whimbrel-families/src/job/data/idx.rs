@@ -137,6 +137,9 @@ impl Idx {
         if let Some(table) = &self.table {
             out.put(&TABLE, write_path(table));
         }
+        if let (Some(_), Partition::Column(client)) = (&self.table, &self.partition) {
+            out.put(&CLIENT, text(client));
+        }
         if let Some(label) = &self.label {
             out.put(&LABEL_COLUMN, text(label));
         }
