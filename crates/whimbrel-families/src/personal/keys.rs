@@ -123,8 +123,9 @@ pub(super) static MU: Key = Key::default(
 pub(super) static LAMBDA: Key = Key::optional(
     "lambda",
     "a positive number",
-    "15 for pfedme, 0.1 for ditto",
-    "the factor of half the squared distance between the client's model and the shared one",
+    "15 for pfedme, 0.1 for ditto, 10 for mocha",
+    "the factor of half the squared distance between the client's model and the shared one; of \
+     mocha that of half the squared norm of the models",
 );
 pub(super) static INNER_STEPS: Key = Key::default(
     "inner_steps",
@@ -152,6 +153,26 @@ pub(super) static HEAD_EPOCHS: Key = Key::default(
     "an integer of at least 1",
     "10",
     "fedrep: local trainings of the head in a round, before the one of the shared layers",
+);
+pub(super) static SPLIT: Key = Key::default(
+    "split",
+    "a table { below, above }",
+    "{ below = 0.4, above = 1.6 }",
+    "clustered: a cluster is split where its mean update is shorter than `below` while a member's is \
+     longer than `above`",
+)
+.tables(&[&SPLIT_SECTION]);
+static BELOW: Key =
+    Key::default("below", "a positive number", "0.4", "the norm of the cluster's mean update");
+static ABOVE: Key =
+    Key::default("above", "a positive number", "1.6", "the norm of a member's update");
+static SPLIT_SECTION: Section =
+    Section { name: "split", doc: "when a cluster is split", keys: &[&BELOW, &ABOVE], example: "" };
+pub(super) static RELATION_EVERY: Key = Key::default(
+    "relation_every",
+    "an integer of at least 1",
+    "10",
+    "mocha: rounds between two updates of how clients are related",
 );
 pub(super) static SERVER_STEP: Key = Key::optional(
     "server_step",
@@ -213,6 +234,20 @@ pub enum Rule {
     Ditto(Ditto),
     /// `scaffold`.
     Scaffold,
+    /// `clustered`.
+    Clustered {
+        /// The norm of a cluster's mean update below which it is split ...
+        below: f64,
+        /// ... while a member's is above this.
+        above: f64,
+    },
+    /// `mocha`.
+    Mocha {
+        /// The factor of half the squared norm of the models.
+        lambda: f64,
+        /// Rounds between updates of the relation.
+        relation_every: u32,
+    },
 }
 
 fn from_zero_below_one(v: &Value<'_>) -> Read<f64> {
@@ -243,15 +278,21 @@ impl Training {
         Ok(Self { length, optimiser: optimiser?, factor, at, sampling })
     }
 
-    pub(super) fn write(&self, out: &mut Writer) {
+    pub(super) fn write(&self, out: &mut Writer, takes: impl Fn(&Key) -> bool) {
         match self.length {
             Length::Epochs(epochs) => out.put(&LOCAL_EPOCHS, epochs.to_string()),
             Length::Steps(steps) => out.put(&MINIBATCHES, steps.to_string()),
         }
         let at = list(self.at.iter().map(|x| number(*x)));
-        out.put(&DECAY, inline([(FACTOR.name, number(self.factor)), (AT.name, at)]));
-        out.put(&OPTIMISER, write_optimiser(&self.optimiser));
-        out.put(&SAMPLING, text(SAMPLINGS.name(self.sampling)));
+        for (key, value) in [
+            (&DECAY, inline([(FACTOR.name, number(self.factor)), (AT.name, at)])),
+            (&OPTIMISER, write_optimiser(&self.optimiser)),
+            (&SAMPLING, text(SAMPLINGS.name(self.sampling))),
+        ] {
+            if takes(key) {
+                out.put(key, value);
+            }
+        }
     }
 }
 
@@ -338,6 +379,18 @@ impl Rule {
                 Self::Ditto(Ditto { lambda: lambda.unwrap_or(0.1) })
             }
             super::SCAFFOLD => Self::Scaffold,
+            super::CLUSTERED => reader.read(&SPLIT, |v| {
+                let split = v.table(&SPLIT_SECTION)?;
+                let below = split.read(&BELOW, |v| v.number(|x| x > 0.0));
+                let above = split.read(&ABOVE, |v| v.number(|x| x > 0.0));
+                Ok(Self::Clustered { below: below?, above: above? })
+            })?,
+            super::MOCHA => {
+                let lambda = reader.optional(&LAMBDA, |v| v.number(|x| x > 0.0));
+                let relation_every = reader.read(&RELATION_EVERY, |v| v.count_u32());
+                let lambda = lambda?.unwrap_or(10.0);
+                Self::Mocha { lambda, relation_every: relation_every? }
+            }
             _ => Self::FedAvg(FedAvg { mu: 0.0, fine_tune: false }),
         })
     }
@@ -361,6 +414,14 @@ impl Rule {
             }
             Self::FedRep(fedrep) => out.put(&HEAD_EPOCHS, fedrep.head_trainings.to_string()),
             Self::Ditto(ditto) => out.put(&LAMBDA, number(ditto.lambda)),
+            Self::Clustered { below, above } => {
+                let values = [(BELOW.name, number(*below)), (ABOVE.name, number(*above))];
+                out.put(&SPLIT, inline(values));
+            }
+            Self::Mocha { lambda, relation_every } => {
+                out.put(&LAMBDA, number(*lambda));
+                out.put(&RELATION_EVERY, relation_every.to_string());
+            }
         }
     }
 }

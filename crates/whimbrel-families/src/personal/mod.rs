@@ -23,7 +23,8 @@ use crate::load::{Layout, Loaded};
 use crate::plan::{Common, Facts, Files};
 use keys::{
     ADAPTIVE, ALPHA, COMPONENTS, DECAY, HEAD_EPOCHS, INNER_STEP, INNER_STEPS, LAMBDA, LOCAL_EPOCHS,
-    MINIBATCHES, MU, OPTIMISER, Rule, SAMPLING, SERVER, SERVER_STEP, Training, UNSEEN_WEIGHTS,
+    MINIBATCHES, MU, OPTIMISER, RELATION_EVERY, Rule, SAMPLING, SERVER, SERVER_STEP, SPLIT,
+    Training, UNSEEN_WEIGHTS,
 };
 use model::{MODELS, Model};
 use plan::PersonalPlan;
@@ -54,6 +55,8 @@ const FEDREP: &str = "fedrep";
 const DITTO: &str = "ditto";
 const SCAFFOLD: &str = "scaffold";
 const FEDOPT: &str = "fedopt";
+const CLUSTERED: &str = "clustered";
+const MOCHA: &str = "mocha";
 
 /// The keys of every method here, then the method's own.
 macro_rules! keys {
@@ -66,7 +69,7 @@ macro_rules! keys {
     };
 }
 
-static METHODS: [MethodKind; 11] = [
+static METHODS: [MethodKind; 13] = [
     method(
         FEDMIX,
         "a mixture of learners with each client's own weights (FedEM of Marfoq et al. 2021)",
@@ -90,6 +93,43 @@ static METHODS: [MethodKind; 11] = [
     method(DITTO, "fedavg, and a model of each client's own near it", keys![&LAMBDA]),
     method(SCAFFOLD, "fedavg with control variates against client drift", keys![]),
     method(FEDOPT, "fedavg with an adaptive optimiser on the server", keys![&SERVER]),
+    method(
+        CLUSTERED,
+        "clusters of clients, split where their updates point apart",
+        &[
+            &ROUNDS,
+            &EPOCHS,
+            &BATCH,
+            &LOCAL_EPOCHS,
+            &MINIBATCHES,
+            &STEP,
+            &DECAY,
+            &OPTIMISER,
+            &SPLIT,
+            &PARTICIPATION,
+            &WEIGHTS,
+            &EVALUATE,
+            &STOP,
+            &ALLOW_DIVERGENCE,
+            &MEMORY_MAX,
+        ],
+    ),
+    method(
+        MOCHA,
+        "related linear models, one for each client, by the hinge loss",
+        &[
+            &ROUNDS,
+            &EPOCHS,
+            &LOCAL_EPOCHS,
+            &LAMBDA,
+            &RELATION_EVERY,
+            &PARTICIPATION,
+            &EVALUATE,
+            &STOP,
+            &ALLOW_DIVERGENCE,
+            &MEMORY_MAX,
+        ],
+    ),
 ];
 
 const fn method(
@@ -169,9 +209,15 @@ impl Fit for PersonalFit {
     }
 
     fn write_method(&self, out: &mut Writer) {
-        self.training.write(out);
+        let takes = |key: &Key| {
+            let kind = METHODS.iter().find(|kind| kind.word.name == self.method);
+            kind.is_some_and(|kind| kind.keys.iter().any(|known| known.name == key.name))
+        };
+        self.training.write(out, takes);
         self.rule.write(out, self.method);
-        keys::write_server(&self.server, out);
+        if takes(&SERVER_STEP) {
+            keys::write_server(&self.server, out);
+        }
     }
 
     fn check(&self, job: &Job, source: &Source<'_>) {
@@ -208,10 +254,11 @@ impl Fit for PersonalFit {
             );
         }
         let compresses = !job.uplink.codec.is_exact() || !job.downlink.codec.is_exact();
-        if self.rule == Rule::Local && compresses {
+        let alone = matches!(self.rule, Rule::Local | Rule::Clustered { .. } | Rule::Mocha { .. });
+        if alone && compresses {
             source.report_at(
                 &["method", "kind"],
-                "local shares nothing that could be compressed",
+                format!("{} sends what it sends exactly", self.method),
                 "take the codecs out",
             );
         }

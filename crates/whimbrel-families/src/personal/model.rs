@@ -4,30 +4,42 @@ use crate::family::ModelKind;
 use crate::gradient::keys::INTERCEPT;
 use serde_json::{Map, Value};
 use std::sync::Arc;
-use whimbrel_core::{Error, Result};
-use whimbrel_job::key::Word;
+use whimbrel_core::Result;
+use whimbrel_job::key::{Key, Word};
 use whimbrel_job::reader::{Read, Reader};
-use whimbrel_job::writer::Writer;
-use whimbrel_nn::{Learner, Linear, Logistic, Softmax};
+use whimbrel_job::writer::{Writer, list};
+use whimbrel_nn::{Architecture, Learner};
 
 const LINEAR: &str = "linear";
-const LOGISTIC: &str = "logistic";
-const SOFTMAX: &str = "softmax";
 
-pub(super) static MODELS: [ModelKind; 3] = [
-    ModelKind {
-        word: Word { name: LINEAR, doc: "linear regression by least squares" },
-        keys: &[&INTERCEPT],
-    },
-    ModelKind {
-        word: Word { name: LOGISTIC, doc: "logistic regression with two classes" },
-        keys: &[&INTERCEPT],
-    },
-    ModelKind {
-        word: Word { name: SOFTMAX, doc: "multinomial logistic regression" },
-        keys: &[&INTERCEPT],
-    },
+static HIDDEN: Key = Key::default(
+    "hidden",
+    "a list of integers of at least 1",
+    "[]",
+    "widths of the hidden layers; empty: [200, 200] for mlp, [256] (of both layers) for lstm",
+);
+static EMBEDDING: Key =
+    Key::default("embedding", "an integer of at least 1", "8", "numbers that stand for a symbol");
+
+pub(super) static MODELS: [ModelKind; 9] = [
+    model(LINEAR, "linear regression by least squares", &[&INTERCEPT]),
+    model("logistic", "logistic regression with two classes", &[&INTERCEPT]),
+    model("softmax", "multinomial logistic regression", &[&INTERCEPT]),
+    model("mlp", "a network of fully connected layers", &[&HIDDEN]),
+    model(
+        "cnn",
+        "two convolutions of 3 x 3 with 32 and 64 channels, pooling, dropout, 128 units",
+        &[],
+    ),
+    model("lenet", "LeNet-5", &[]),
+    model("mobilenet-v2", "MobileNet-v2 for small images", &[]),
+    model("resnet-18", "ResNet-18 for small images", &[]),
+    model("lstm", "an embedding and two stacked LSTM layers", &[&HIDDEN, &EMBEDDING]),
 ];
+
+const fn model(name: &'static str, doc: &'static str, keys: &'static [&'static Key]) -> ModelKind {
+    ModelKind { word: Word { name, doc }, keys }
+}
 
 /// What is trained.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,16 +48,32 @@ pub struct Model {
     pub kind: &'static str,
     /// Whether a constant is added, of models that are linear.
     pub intercept: bool,
+    /// Widths of hidden layers; empty for the default.
+    pub hidden: Vec<usize>,
+    /// Numbers that stand for a symbol.
+    pub embedding: usize,
 }
 
 impl Model {
     pub(super) fn read(kind: &'static str, reader: &Reader<'_>) -> Read<Self> {
-        let intercept = reader.read(&INTERCEPT, |v| v.boolean())?;
-        Ok(Self { kind, intercept })
+        let intercept = reader.read(&INTERCEPT, |v| v.boolean());
+        let hidden = reader.read(&HIDDEN, |v| v.list()?.iter().map(|v| v.count()).collect());
+        let embedding = reader.read(&EMBEDDING, |v| v.count());
+        Ok(Self { kind, intercept: intercept?, hidden: hidden?, embedding: embedding? })
     }
 
     pub(super) fn write(&self, out: &mut Writer) {
-        out.put(&INTERCEPT, self.intercept.to_string());
+        let hidden = list(self.hidden.iter().map(usize::to_string));
+        for (key, value) in [
+            (&INTERCEPT, self.intercept.to_string()),
+            (&HIDDEN, hidden),
+            (&EMBEDDING, self.embedding.to_string()),
+        ] {
+            let kind = MODELS.iter().find(|kind| kind.word.name == self.kind);
+            if kind.is_some_and(|kind| kind.keys.iter().any(|known| known.name == key.name)) {
+                out.put(key, value);
+            }
+        }
     }
 
     pub(super) fn describe(&self) -> String {
@@ -65,18 +93,12 @@ impl Model {
 
     /// The learner for inputs of this shape and targets of so many classes.
     pub(super) fn learner(&self, shape: &[usize], classes: usize) -> Result<Arc<dyn Learner>> {
-        let features = shape.iter().product();
-        if self.classifies() && classes < 2 {
-            return Err(Error::data("the targets have one class; a classifier needs two"));
-        }
-        Ok(match self.kind {
-            LINEAR => Arc::new(Linear::new(features, self.intercept)),
-            LOGISTIC if classes > 2 => {
-                let error = Error::config(format!("logistic has two classes, the data {classes}"));
-                return Err(error.hint("kind = \"softmax\" takes any number of classes"));
-            }
-            LOGISTIC => Arc::new(Logistic::new(features, self.intercept)),
-            _ => Arc::new(Softmax::new(features, classes, self.intercept)),
-        })
+        let architecture = Architecture {
+            intercept: self.intercept,
+            hidden: self.hidden.clone(),
+            embedding: self.embedding,
+            ..Architecture::new(self.kind, shape, classes)
+        };
+        architecture.build().map(Arc::from)
     }
 }

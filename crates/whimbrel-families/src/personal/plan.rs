@@ -12,14 +12,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use whimbrel_codec::channel::{Downlink, Uplink, gradient_alpha};
 use whimbrel_core::method::Artifact;
-use whimbrel_core::{Erased, Error};
+use whimbrel_core::{DynMethod, Erased, Error};
 use whimbrel_engine::Stage;
 use whimbrel_methods::federated::{BindRows, FirstMemories, Terms};
 use whimbrel_methods::personal::{
-    Local, LocalRule, Personal, PersonalMethod, Rates, Scaffold, Solver,
+    BindMocha, BindSamples, ClusterModels, Clustered, FedAvg, Length, Local, LocalRule, Mocha,
+    Personal, Rates, Scaffold, Solver,
 };
 use whimbrel_methods::settings::Budget;
-use whimbrel_nn::Learner;
+use whimbrel_nn::{Learner, Role};
 
 /// The local step where the job does not say.
 const STEP: f64 = 0.1;
@@ -80,17 +81,36 @@ impl PersonalPlan {
         })
     }
 
-    fn method(&self, common: &Common) -> PersonalMethod {
-        PersonalMethod {
-            oracle: oracle(&self.asked, common, self.learner.clone(), self.rule.clone()),
-            terms: Terms {
-                budget: common.budget(),
-                weights: common.weights(),
-                memories: self.memories.clone(),
-                uplinks: self.uplinks.clone(),
-                own_uplinks: self.own_uplinks.clone(),
-                downlink: self.downlink.clone(),
-            },
+    fn method(&self, common: &Common) -> Arc<dyn DynMethod> {
+        let (budget, weights) = (common.budget(), common.weights());
+        let training = |rule| oracle(&self.asked, common, self.learner.clone(), rule);
+        match self.asked.rule {
+            Rule::Clustered { below, above } => {
+                let training = training(Arc::new(FedAvg { mu: 0.0, fine_tune: false }));
+                let method =
+                    Clustered { training, stationary: below, apart: above, weights, budget };
+                Arc::new(Erased(method, BindSamples))
+            }
+            Rule::Mocha { lambda, relation_every } => {
+                let passes = match self.asked.training.length {
+                    Length::Epochs(epochs) | Length::Steps(epochs) => epochs,
+                };
+                let (training, intercept) =
+                    (training(self.rule.clone()), self.asked.model.intercept);
+                let method = Mocha { training, intercept, lambda, passes, relation_every, budget };
+                Arc::new(Erased(method, BindMocha))
+            }
+            _ => {
+                let terms = Terms {
+                    budget,
+                    weights,
+                    memories: self.memories.clone(),
+                    uplinks: self.uplinks.clone(),
+                    own_uplinks: self.own_uplinks.clone(),
+                    downlink: self.downlink.clone(),
+                };
+                Arc::new(Erased(training(self.rule.clone()).over(terms), BindRows))
+            }
         }
     }
 }
@@ -149,6 +169,20 @@ pub(super) fn rule(asked: &PersonalFit, learner: &dyn Learner) -> Result<Arc<dyn
         Rule::Apfl(apfl) => Arc::new(apfl),
         Rule::Ditto(ditto) => Arc::new(ditto),
         Rule::Scaffold => Arc::new(Scaffold),
+        Rule::Clustered { .. } => Arc::new(ClusterModels),
+        Rule::Mocha { .. } => {
+            if learner.tensors().iter().any(|tensor| tensor.role != Role::Head)
+                || learner.outputs() != 2
+            {
+                let what =
+                    format!("mocha fits linear models of two classes, not {}", learner.name());
+                return Err(Error::config(what)
+                    .hint("write kind = \"logistic\" in [model]")
+                    .into());
+            }
+            // A client predicts with its own model, as under `local`.
+            Arc::new(Local)
+        }
         Rule::FedRep(fedrep) => {
             let shape = whimbrel_methods::personal::Shape::new(learner);
             if shape.body_and_head().0.is_empty() {
@@ -167,8 +201,7 @@ impl StagePlan for PersonalPlan {
     }
 
     fn build(&self, common: &Common, _: usize, _: &[Artifact]) -> whimbrel_core::Result<Stage> {
-        let method = Arc::new(Erased(self.method(common), BindRows));
-        Ok(common.fit(method, self.rounds(common)))
+        Ok(common.fit(self.method(common), self.rounds(common)))
     }
 
     fn uplink(&self) -> &Uplink {

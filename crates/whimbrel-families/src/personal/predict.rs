@@ -1,6 +1,7 @@
 //! A trained learner on new rows, and a client that took no part in training.
 
 use super::PersonalFit;
+use super::keys::Rule;
 use super::plan::{rate, rule, solver};
 use crate::failure::{Failure, Result};
 use crate::family::{AdaptOptions, Adapted, ModelUse, Predicted, counted, refuse};
@@ -63,7 +64,11 @@ impl Trained {
         let found = tensors.narrow.into_iter().find(|tensor| tensor.name == "parameters");
         let w = found.ok_or_else(|| run.broken("the model has no `parameters`"))?.values;
         let expected: usize = rule.blocks(&Shape::new(&*learner)).iter().sum();
-        if w.len() != expected {
+        // Clusters and related models are several of them.
+        let several = matches!(asked.rule, Rule::Clustered { .. } | Rule::Mocha { .. });
+        let fits =
+            if several { w.len().is_multiple_of(expected.max(1)) } else { w.len() == expected };
+        if !fits {
             return Err(run.broken(&format!("{} parameters where {expected} belong", w.len())));
         }
         Ok(Self { learner, rule, w, shape, columns, classes, standardization })

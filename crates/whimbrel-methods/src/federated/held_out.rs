@@ -49,24 +49,36 @@ pub struct PartScores {
 wire!(PartScores { rows, means });
 
 /// What a client tells of its parts; empty where it keeps no rows out.
-pub(super) fn scores<O: Judge>(
+pub(crate) fn scores<O: Judge>(
     oracle: &O,
     ask: &O::Ask,
     data: &Split<O::Data>,
 ) -> Result<Vec<PartScores>> {
-    if oracle.scores().is_empty() || (data.validation.is_none() && data.test.is_none()) {
+    if oracle.scores().is_empty() {
+        return Ok(Vec::new());
+    }
+    score_parts(data, |rows| oracle.rows(rows), |rows| oracle.score(ask, rows))
+}
+
+/// The scores of each part; empty where the client keeps no rows out.
+pub(crate) fn score_parts<D>(
+    data: &Split<D>,
+    rows: impl Fn(&D) -> u64,
+    score: impl Fn(&D) -> Result<Vec<f64>>,
+) -> Result<Vec<PartScores>> {
+    if data.validation.is_none() && data.test.is_none() {
         return Ok(Vec::new());
     }
     let parts = [Some(&data.train), data.validation.as_ref(), data.test.as_ref()];
-    let part = |rows: Option<&O::Data>| match rows {
+    let part = |part: Option<&D>| match part {
         None => Ok(PartScores { rows: 0, means: Vec::new() }),
-        Some(data) => Ok(PartScores { rows: oracle.rows(data), means: oracle.score(ask, data)? }),
+        Some(data) => Ok(PartScores { rows: rows(data), means: score(data)? }),
     };
     parts.into_iter().map(part).collect()
 }
 
 /// Refuses scores of another form, or that cannot be averaged.
-pub(super) fn check(id: ClientId, rows: u64, scores: usize, parts: &[PartScores]) -> Result<()> {
+pub(crate) fn check(id: ClientId, rows: u64, scores: usize, parts: &[PartScores]) -> Result<()> {
     let Some(train) = parts.first() else { return Ok(()) };
     check_rows(id, train.rows, rows)?;
     let sound = |part: &PartScores| match part.rows {
@@ -80,7 +92,7 @@ pub(super) fn check(id: ClientId, rows: u64, scores: usize, parts: &[PartScores]
 }
 
 /// The sums of everyone's scores.
-pub(super) struct Pooled {
+pub(crate) struct Pooled {
     scores: Vec<Score>,
     /// Whether clients count by their training rows.
     by_training_rows: bool,
@@ -141,7 +153,7 @@ impl Pooled {
 }
 
 /// One client's own scores.
-pub(super) fn own(scores: &[Score], parts: &[PartScores]) -> Vec<Metric> {
+pub(crate) fn own(scores: &[Score], parts: &[PartScores]) -> Vec<Metric> {
     let each = PARTS.iter().zip(parts).flat_map(|((part, _), found)| {
         let pairs = scores.iter().zip(&found.means);
         pairs.map(|(score, mean)| Metric::number(key(part, score), *mean))
@@ -150,7 +162,7 @@ pub(super) fn own(scores: &[Score], parts: &[PartScores]) -> Vec<Metric> {
 }
 
 /// The figures of all parts.
-pub(super) fn measures(scores: &[Score]) -> Vec<Measure> {
+pub(crate) fn measures(scores: &[Score]) -> Vec<Measure> {
     let mut all = Vec::new();
     // What was kept out says most.
     for (place, (part, title)) in PARTS.iter().enumerate().rev() {

@@ -17,7 +17,7 @@
 
 mod evaluate;
 mod frames;
-mod held_out;
+pub(crate) mod held_out;
 mod method;
 mod oracle;
 mod state;

@@ -23,6 +23,7 @@
 //! mean; clients that are not sampled count with the old model by default (the authors' statement).
 
 mod apfl;
+mod clustered;
 mod ditto;
 mod evaluate;
 mod fedavg;
@@ -30,6 +31,7 @@ mod fedmix;
 mod fedrep;
 mod local;
 mod mixture;
+mod mocha;
 mod pfedme;
 mod rule;
 mod scaffold;
@@ -37,12 +39,14 @@ mod server;
 mod work;
 
 pub use apfl::Apfl;
+pub use clustered::{BindSamples, ClusterModels, Clustered};
 pub use ditto::Ditto;
 pub use fedavg::FedAvg;
 pub use fedmix::{FedMix, Weighing};
 pub use fedrep::FedRep;
 pub use local::Local;
 pub use mixture::Mixture;
+pub use mocha::{BindRows as BindMocha, Mocha};
 pub use pfedme::PFedMe;
 pub use rule::{LocalRule, Own, Shape, Unseen};
 pub use scaffold::Scaffold;

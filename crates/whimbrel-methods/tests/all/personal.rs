@@ -9,8 +9,9 @@ use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
 use whimbrel_methods::federated::{BindRows, FirstMemories, Terms};
 use whimbrel_methods::personal::{
-    Adaptive, Apfl, Ditto, FedAvg, FedMix, Length, Local, LocalRule, PFedMe, Personal,
-    PersonalMethod, Rates, Sampling, Scaffold, ServerStep, Shape, Solver, Weighing,
+    Adaptive, Apfl, BindMocha, BindSamples, Clustered, Ditto, FedAvg, FedMix, Length, Local,
+    LocalRule, Mocha, PFedMe, Personal, PersonalMethod, Rates, Sampling, Scaffold, ServerStep,
+    Shape, Solver, Weighing,
 };
 use whimbrel_methods::settings::{Budget, Weights};
 use whimbrel_nn::{Learner, Linear, Logistic, Optimiser};
@@ -57,6 +58,17 @@ impl Setup {
             None => Downlink::exact(d),
             Some(rule) => Downlink::new(dither(), rule.clone(), d, false).unwrap(),
         };
+        self.training().over(Terms {
+            uplinks: vec![Uplink::new(self.codec.clone(), self.rule_up.clone(), d).unwrap()],
+            own_uplinks: BTreeMap::new(),
+            downlink,
+            memories: FirstMemories::Zero,
+            weights: Weights::Samples,
+            budget: Budget::Rounds(self.rounds),
+        })
+    }
+
+    fn training(&self) -> Personal {
         Personal {
             learner: self.learner.clone(),
             rule: self.rule.clone(),
@@ -70,14 +82,6 @@ impl Setup {
             sampling: self.sampling,
             participation: self.participation,
         }
-        .over(Terms {
-            uplinks: vec![Uplink::new(self.codec.clone(), self.rule_up.clone(), d).unwrap()],
-            own_uplinks: BTreeMap::new(),
-            downlink,
-            memories: FirstMemories::Zero,
-            weights: Weights::Samples,
-            budget: Budget::Rounds(self.rounds),
-        })
     }
 
     fn erased(&self) -> Arc<dyn DynMethod> {
@@ -87,17 +91,25 @@ impl Setup {
     /// What is shared after all rounds.
     fn run(&self, data: &[ClientData], participation: Participation) -> Vec<f32> {
         let method = self.erased();
-        let bound = data.iter().map(|data| method.bind(data).unwrap()).collect();
-        let names = (0..data.len()).map(|i| format!("c{i:02}")).collect();
-        let federation = Arc::new(Federation::new(names, bound));
-        let keys = StageKeys::new(7, 0);
-        let faults = Faults::default();
-        let mut simulator =
-            Simulator::start(method.clone(), federation, keys, participation, faults).unwrap();
-        while simulator.step().unwrap().is_some() {}
+        let simulator = simulate(&method, data, participation);
         let artifact = method.artifact(simulator.machine().server()).unwrap();
         artifact.narrow[0].values.clone()
     }
+}
+
+fn simulate(
+    method: &Arc<dyn DynMethod>,
+    data: &[ClientData],
+    participation: Participation,
+) -> Simulator {
+    let bound = data.iter().map(|data| method.bind(data).unwrap()).collect();
+    let names = (0..data.len()).map(|i| format!("c{i:02}")).collect();
+    let federation = Arc::new(Federation::new(names, bound));
+    let (keys, faults) = (StageKeys::new(7, 0), Faults::default());
+    let mut simulator =
+        Simulator::start(method.clone(), federation, keys, participation, faults).unwrap();
+    while simulator.step().unwrap().is_some() {}
+    simulator
 }
 
 fn dither() -> Codec {
@@ -172,6 +184,76 @@ fn the_same_bits_in_every_runner() {
     let data = clients(true);
     for (name, setup) in setups() {
         runners_agree(name, Erased(setup.method(), BindRows), &data);
+    }
+}
+
+fn clustered() -> Erased<Clustered, BindSamples> {
+    let (budget, weights) = (Budget::Rounds(6), Weights::Samples);
+    let training = Setup::of(FEDAVG).training();
+    Erased(Clustered { training, stationary: 10.0, apart: 1e-3, weights, budget }, BindSamples)
+}
+
+fn mocha(passes: u32, relation_every: u32) -> Erased<Mocha, BindMocha> {
+    let (training, budget) = (Setup::of(FEDAVG).training(), Budget::Rounds(6));
+    let mocha = Mocha { training, intercept: true, lambda: 1.0, passes, relation_every, budget };
+    Erased(mocha, BindMocha)
+}
+
+#[test]
+fn clusters_and_related_models_pass_the_battery_in_every_runner() {
+    let data = clients(true);
+    let (c, m) = (clustered(), mocha(1, 2));
+    laws(&MethodUnderTest { name: "clustered", method: &c, data: &data, exchanges: 4 });
+    laws(&MethodUnderTest { name: "mocha", method: &m, data: &data, exchanges: 4 });
+    runners_agree("clustered", c, &data);
+    runners_agree("mocha", m, &data);
+}
+
+/// Two opposite rules: the first split parts the clients by their rule.
+#[test]
+fn clusters_are_split_where_updates_point_apart() {
+    let method: Arc<dyn DynMethod> = Arc::new(clustered());
+    let data = clients(true);
+    let simulator = simulate(&method, &data, Participation::Everyone);
+    let artifact = method.artifact(simulator.machine().server()).unwrap();
+    let cluster = &artifact.tensor("cluster").unwrap().values;
+    for (i, c) in cluster.iter().enumerate() {
+        let of_rule = cluster.iter().enumerate().filter(|(j, _)| i % 2 != j % 2);
+        assert!(of_rule.into_iter().all(|(_, other)| other != c), "{cluster:?}");
+    }
+}
+
+/// With the identity as relation every client has a support vector machine of its own: its dual
+/// objective rises to the primal.
+#[test]
+fn related_models_start_as_support_vector_machines() {
+    let method: Arc<dyn DynMethod> = Arc::new(mocha(50, 1000));
+    let data = clients(true);
+    let simulator = simulate(&method, &data, Participation::Everyone);
+    let artifact = method.artifact(simulator.machine().server()).unwrap();
+    for (data, w) in data.iter().zip(artifact.narrow[0].values.chunks(FEATURES + 1)) {
+        let ClientData::Samples(samples) = data else { panic!("samples") };
+        let (Inputs::Real(x), Targets::Classes { of, .. }) = (&samples.inputs, &samples.targets)
+        else {
+            panic!("rows of two classes")
+        };
+        let primal = |w: &[f32]| {
+            let hinge = |(x, y): (&[f32], &u16)| {
+                let score: f32 = x.iter().zip(w).map(|(x, w)| x * w).sum();
+                (1.0 - (2.0 * f32::from(*y) - 1.0) * (score + w[FEATURES])).max(0.0)
+            };
+            let hinges: f32 = x.chunks(FEATURES).zip(of).map(hinge).sum();
+            hinges + 0.5 * w.iter().map(|w| w * w).sum::<f32>()
+        };
+        // No direction of a small step leads down by more than rounding.
+        let here = primal(w);
+        for j in 0..w.len() {
+            for step in [-1e-2, 1e-2] {
+                let mut beside = w.to_vec();
+                beside[j] += step;
+                assert!(primal(&beside) >= here - 1e-3 * here, "{here} {}", primal(&beside));
+            }
+        }
     }
 }
 
