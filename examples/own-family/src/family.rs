@@ -138,7 +138,7 @@ impl Fit for LocationFit {
     ) -> Result<Box<dyn StagePlan>> {
         let model = Location { degrees: self.degrees, columns: facts.columns.len() };
         let (roster, q) = (common.roster(), model.statistic_len());
-        let (uplinks, own_uplinks) = channels::uplinks(&common.job, &roster, q, em_alpha)?;
+        let (uplinks, own_uplinks) = channels::uplinks(&common.job, &roster, &[q], em_alpha)?;
         let downlink = channels::downlink(&common.job, &roster, &[q], None, gradient_alpha)?;
         let memories = match common.job.uplink.rule {
             UpRule::Memory { .. } => FirstMemories::Oracle,

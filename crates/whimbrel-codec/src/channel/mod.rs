@@ -3,12 +3,14 @@
 //! A channel is a plain value that any vector-valued method can take. It owns both of its ends:
 //! what the client keeps, what the server keeps, and what travels between them.
 
+mod blocks;
 pub mod downlink;
 pub mod uplink;
 
+pub use blocks::blocks_omega;
 pub use downlink::{
     DownClient, DownFold, DownMessage, DownPeer, DownRule, DownServer, Downlink, Feedback, Frames,
-    Memories, SharedMessages, Sharing, Spread, blocks_omega,
+    Memories, SharedMessages, Sharing, Spread,
 };
 pub use uplink::{UpClient, UpFold, UpRule, UpServer, Uplink, em_alpha, gradient_alpha};
 

@@ -22,6 +22,7 @@
 //! frame, the server sums them in it and inverts once (`collect_in`); else it inverts each
 //! (`absorb_in`).
 
+use crate::channel::blocks::{self, blocks_omega};
 use crate::scratch::with_room;
 use crate::{Codec, Packet, Scalar};
 use whimbrel_core::sum::ExactSum;
@@ -57,6 +58,7 @@ pub struct Uplink {
     codec: Codec,
     rule: UpRule,
     dimension: usize,
+    blocks: Vec<usize>,
     /// What a decoded packet is multiplied with: below one only where an unbiased codec must be a
     /// contraction.
     shrink: f64,
@@ -124,7 +126,17 @@ impl Uplink {
             (UpRule::Feedback, Some(omega)) => 1.0 / (1.0 + omega),
             _ => 1.0,
         };
-        Ok(Self { codec, rule, dimension, shrink })
+        Ok(Self { codec, rule, blocks: vec![dimension], dimension, shrink })
+    }
+
+    /// The same for vectors of several blocks, one per tensor, compressed one by one.
+    pub fn with_blocks(mut self, blocks: &[usize]) -> Result<Self> {
+        blocks::check(blocks, self.dimension)?;
+        self.blocks = blocks.to_vec();
+        if let (UpRule::Feedback, Some(omega)) = (&self.rule, self.omega()) {
+            self.shrink = 1.0 / (1.0 + omega);
+        }
+        Ok(self)
     }
 
     /// The codec.
@@ -144,7 +156,7 @@ impl Uplink {
 
     /// The codec's variance constant on this channel; none for a biased codec.
     pub fn omega(&self) -> Option<f64> {
-        self.codec.omega(self.dimension)
+        blocks_omega(&self.codec, &self.blocks)
     }
 
     /// Whether both ends keep a memory.
@@ -187,11 +199,13 @@ impl Uplink {
         key: Key,
     ) -> Result<(UpClient<T>, Packet)> {
         self.check(g.len())?;
-        let encode = |x: &[T], sent: &mut [T]| encode_in(&self.codec, x, frame, key, sent);
+        let encode = |x: &[T], sent: &mut [T]| self.encode_in(x, frame, key, sent);
         match self.rule {
             UpRule::Plain => match frame {
-                None => Ok((UpClient::default(), self.codec.encode(g, key)?)),
-                Some(_) => with_room(g.len(), |sent| {
+                None if self.blocks.len() <= 1 => {
+                    Ok((UpClient::default(), self.codec.encode(g, key)?))
+                }
+                _ => with_room(g.len(), |sent| {
                     encode(g, sent).map(|packet| (UpClient::default(), packet))
                 }),
             },
@@ -227,6 +241,25 @@ impl Uplink {
                 Ok((UpClient { kept }, packet))
             }
         }
+    }
+
+    /// The packet of `x`, compressed in the frame, and what it is worth.
+    fn encode_in<T: Scalar>(
+        &self,
+        x: &[T],
+        frame: Option<&dyn Frame>,
+        key: Key,
+        sent: &mut [T],
+    ) -> Result<Packet> {
+        let encode = |x: &[T], sent: &mut [T]| {
+            blocks::encode_decoded(&self.codec, &self.blocks, x, key, sent)
+        };
+        let Some(frame) = frame else { return encode(x, sent) };
+        let mut framed = x.to_vec();
+        mapped(&mut framed, |x| frame.forward(x));
+        let packet = encode(&framed, sent)?;
+        mapped(sent, |x| frame.inverse(x));
+        Ok(packet)
     }
 
     /// The same where `g` holds some coordinates only, each once, of the `length` that the client's
@@ -304,7 +337,7 @@ impl Uplink {
         add: impl Fn(&mut ExactSum, &[T], f64) -> Result<()>,
     ) -> Result<()> {
         with_room(self.dimension, |sent| {
-            self.codec.decode(packet, sent)?;
+            blocks::decode(&self.codec, &self.blocks, packet, sent)?;
             if let Some(frame) = frame {
                 mapped(sent, |x| frame.inverse(x));
             }
@@ -429,22 +462,6 @@ impl Uplink {
             self.dimension
         )))
     }
-}
-
-/// The packet of `x`, compressed in the frame, and what it is worth in raw coordinates.
-pub(super) fn encode_in<T: Scalar>(
-    codec: &Codec,
-    x: &[T],
-    frame: Option<&dyn Frame>,
-    key: Key,
-    sent: &mut [T],
-) -> Result<Packet> {
-    let Some(frame) = frame else { return codec.encode_decoded(x, key, sent) };
-    let mut framed = x.to_vec();
-    mapped(&mut framed, |x| frame.forward(x));
-    let packet = codec.encode_decoded(&framed, key, sent)?;
-    mapped(sent, |x| frame.inverse(x));
-    Ok(packet)
 }
 
 /// Applies a map of wide vectors.

@@ -99,7 +99,7 @@ impl EmPlan {
         let (roster, blocks) = (common.roster(), form.blocks(&model));
         let downlink = channels::downlink(job, &roster, &blocks, None, gradient_alpha)?;
         let q = model.statistic_len();
-        let (uplinks, own_uplinks) = channels::uplinks(job, &roster, q, em_alpha)?;
+        let (uplinks, own_uplinks) = channels::uplinks(job, &roster, &[q], em_alpha)?;
         let work = outer_loops::work(common, asked, &uplinks)?;
         form.check(&uplinks[0], &downlink)?;
         let memories = match &job.uplink.rule {

@@ -60,7 +60,7 @@ impl GradientPlan {
             false => (gradient_alpha, gradient_alpha),
         };
         let roster = common.roster();
-        let (uplinks, own_uplinks) = channels::uplinks(job, &roster, dimension, alphas.0)?;
+        let (uplinks, own_uplinks) = channels::uplinks(job, &roster, &[dimension], alphas.0)?;
         let downlink = channels::downlink(job, &roster, &[dimension], share, alphas.1)?;
         let average = match asked.average.or(average) {
             Some(average) => average,

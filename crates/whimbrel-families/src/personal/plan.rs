@@ -50,9 +50,8 @@ impl PersonalPlan {
         let learner = asked.model.learner(shape, facts.classes.len())?;
         let rule = rule(asked, &*learner)?;
         let blocks = rule.blocks(&whimbrel_methods::personal::Shape::new(&*learner));
-        let d = blocks.iter().sum();
         let roster = common.roster();
-        let (uplinks, own_uplinks) = channels::uplinks(job, &roster, d, gradient_alpha)?;
+        let (uplinks, own_uplinks) = channels::uplinks(job, &roster, &blocks, gradient_alpha)?;
         let downlink = channels::downlink(job, &roster, &blocks, None, gradient_alpha)?;
         let memories = match &job.uplink.rule {
             UpKey::Memory { start: MemoryStart::Oracle, .. } => FirstMemories::Oracle,

@@ -16,17 +16,18 @@ use whimbrel_core::Error;
 /// How fast memories follow where the job says `auto`, from the codec's `omega`.
 pub type Alpha = fn(f64) -> f64;
 
-/// Everyone's uplink and those of clients with codecs of their own, by id.
+/// Everyone's uplink and those of clients with codecs of their own, by id, for vectors made of these
+/// blocks.
 pub fn uplinks(
     job: &Job,
     roster: &Roster<'_>,
-    d: usize,
+    blocks: &[usize],
     auto: Alpha,
 ) -> Result<(Vec<Uplink>, BTreeMap<u32, u8>)> {
-    let mut uplinks = vec![uplink_with(job, &job.uplink.codec, d, auto)?];
+    let mut uplinks = vec![uplink_with(job, &job.uplink.codec, blocks, auto)?];
     let mut own = BTreeMap::new();
     for entry in &job.uplink.own {
-        let uplink = uplink_with(job, &entry.codec, d, auto)?;
+        let uplink = uplink_with(job, &entry.codec, blocks, auto)?;
         let known = uplinks.iter().position(|known| *known == uplink);
         let at = known.unwrap_or_else(|| {
             uplinks.push(uplink);
@@ -40,16 +41,16 @@ pub fn uplinks(
     Ok((uplinks, own))
 }
 
-fn uplink_with(job: &Job, codec: &Codec, d: usize, auto: Alpha) -> Result<Uplink> {
+fn uplink_with(job: &Job, codec: &Codec, blocks: &[usize], auto: Alpha) -> Result<Uplink> {
     let rule = match &job.uplink.rule {
         UpKey::Plain | UpKey::MemoryOff => UpRule::Plain,
         UpKey::Feedback => UpRule::Feedback,
         UpKey::Memory { alpha, .. } => {
-            let omega = codec.omega(d).unwrap_or(0.0);
+            let omega = blocks_omega(codec, blocks).unwrap_or(0.0);
             UpRule::Memory { alpha: alpha.unwrap_or_else(|| auto(omega)) }
         }
     };
-    Ok(Uplink::new(codec.clone(), rule, d)?)
+    Ok(Uplink::new(codec.clone(), rule, blocks.iter().sum())?.with_blocks(blocks)?)
 }
 
 /// The downlink, for states made of these blocks; `share` is Dore's share of the error where it is not

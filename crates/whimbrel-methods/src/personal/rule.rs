@@ -105,11 +105,15 @@ pub enum Unseen {
     Adapted,
 }
 
+/// A tensor of fewer numbers is compressed together with the one before: a norm of its own would
+/// take more bits than its numbers.
+const BLOCK_MIN: usize = 64;
+
 /// A learner's flat vector, as rules need it.
 pub struct Shape<'a> {
     /// The learner.
     pub learner: &'a dyn Learner,
-    /// The lengths of its tensors.
+    /// The lengths of its tensors, short ones joined with the one before.
     pub tensors: Vec<usize>,
     /// Numbers in a model.
     pub len: usize,
@@ -118,9 +122,14 @@ pub struct Shape<'a> {
 impl<'a> Shape<'a> {
     /// That of a learner.
     pub fn new(learner: &'a dyn Learner) -> Self {
-        let tensors: Vec<usize> = learner.tensors().iter().map(whimbrel_nn::Tensor::len).collect();
-        let len = tensors.iter().sum();
-        Self { learner, tensors, len }
+        let mut tensors: Vec<usize> = Vec::new();
+        for len in learner.tensors().iter().map(whimbrel_nn::Tensor::len) {
+            match tensors.last_mut() {
+                Some(last) if len < BLOCK_MIN => *last += len,
+                _ => tensors.push(len),
+            }
+        }
+        Self { learner, len: tensors.iter().sum(), tensors }
     }
 
     /// The first parameters of one model. Components differ by their key.

@@ -1,9 +1,10 @@
 //! Compression of a downlink's vectors, block by block.
 
 use super::{DownRule, Downlink, Feedback};
+use crate::channel::blocks;
 use crate::channel::uplink::mapped;
-use crate::{Codec, Packet, Scalar};
-use whimbrel_core::{Error, Frame, Key, Result, Wire};
+use crate::{Packet, Scalar};
+use whimbrel_core::{Frame, Key, Result};
 
 impl Downlink {
     /// The packet of `x`, compressed in the frame, and what it is worth.
@@ -23,19 +24,7 @@ impl Downlink {
         }
         let mut value = T::zeros(x.len());
         let codec = &self.codecs[index];
-        let packet = if self.blocks.len() == 1 {
-            codec.encode_decoded(x, key, &mut value)?
-        } else {
-            let mut bytes = Vec::new();
-            let (mut rest, mut out) = (x, &mut value[..]);
-            for (b, size) in self.blocks.iter().enumerate() {
-                let (part, after) = rest.split_at(*size);
-                let (place, after_out) = out.split_at_mut(*size);
-                codec.encode_decoded(part, key.fold(b as u64), place)?.put(&mut bytes);
-                (rest, out) = (after, after_out);
-            }
-            Packet::from_bytes(bytes)
-        };
+        let packet = blocks::encode_decoded(codec, &self.blocks, x, key, &mut value)?;
         self.shrink(&mut value);
         Ok((packet, value))
     }
@@ -49,19 +38,7 @@ impl Downlink {
     ) -> Result<Vec<T>> {
         let mut value = T::zeros(self.dimension);
         let codec = &self.codecs[index];
-        if self.blocks.len() == 1 {
-            codec.decode(packet, &mut value)?;
-        } else {
-            let (mut bytes, mut out) = (packet.bytes(), &mut value[..]);
-            for size in &self.blocks {
-                let (place, after) = out.split_at_mut(*size);
-                codec.decode(&Packet::take(&mut bytes)?, place)?;
-                out = after;
-            }
-            if !bytes.is_empty() {
-                return Err(Error::peer("a packet goes on after its last block"));
-            }
-        }
+        blocks::decode(codec, &self.blocks, packet, &mut value)?;
         self.shrink(&mut value);
         if let Some(frame) = frame {
             mapped(&mut value, |x| frame.inverse(x));
@@ -91,10 +68,4 @@ pub(super) fn add_wide<T: Scalar>(sum: &mut [f64], a: f64, x: &[T]) {
     for (sum, x) in sum.iter_mut().zip(x) {
         *sum += a * x.wide();
     }
-}
-
-/// The variance constant of a codec applied to each of these parts: the largest of theirs.
-pub fn blocks_omega(codec: &Codec, blocks: &[usize]) -> Option<f64> {
-    let each: Option<Vec<f64>> = blocks.iter().map(|size| codec.omega(*size)).collect();
-    each.map(|all| all.into_iter().fold(0.0, f64::max))
 }

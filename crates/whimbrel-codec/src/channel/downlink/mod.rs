@@ -26,7 +26,7 @@ mod rule;
 mod tests;
 mod track;
 
-pub use compress::blocks_omega;
+use crate::channel::blocks::{self, blocks_omega};
 pub use ends::{DownClient, DownFold, DownPeer, DownServer, Spread};
 pub use frames::{Frames, Sharing};
 pub use message::{DownMessage, SharedMessages};
@@ -110,9 +110,7 @@ impl Downlink {
     /// Compresses parts of these lengths one by one: parts of different sizes then do not share a
     /// norm. They make up the whole vector.
     pub fn with_blocks(mut self, blocks: &[usize]) -> Result<Self> {
-        if blocks.iter().sum::<usize>() != self.dimension {
-            return Err(Error::internal("the blocks of a downlink do not make up its vector"));
-        }
+        blocks::check(blocks, self.dimension)?;
         self.blocks = blocks.to_vec();
         Ok(self)
     }

@@ -238,3 +238,24 @@ fn other_lengths_are_refused() {
     let end = UpClient { kept: vec![0.0; D - 1] };
     assert!(uplink.send(&end, &[0.0; D], Key::root(5)).is_err());
 }
+
+#[test]
+fn blocks_of_an_uplink_share_no_norm() {
+    let codec = Codec::dithering(1, Norm::P(2), None).unwrap();
+    let whole = Uplink::new(codec.clone(), UpRule::Plain, 12).unwrap();
+    let parts = whole.clone().with_blocks(&[4, 8]).unwrap();
+    assert!(whole.clone().with_blocks(&[4, 4]).is_err());
+    assert_eq!(parts.omega(), codec.omega(8));
+    // A large block does not drown a small one: its coordinates stay within its own norm.
+    let g: Vec<f64> = (0..12).map(|i| if i < 4 { 1e6 } else { 1.0 }).collect();
+    let (_, packet) = parts.send(&parts.client(), &g, Key::root(1)).unwrap();
+    let mut fold = parts.fold();
+    parts.absorb::<f64>(&mut fold, 1.0, 1.0, &packet).unwrap();
+    let value = parts.collect(&mut parts.server(), &fold, 1.0);
+    assert!(value[4..].iter().all(|x| x.abs() < 3.0), "{value:?}");
+    // One block is written as if there were none, and a packet of other blocks is refused.
+    let one = whole.clone().with_blocks(&[12]).unwrap();
+    let (_, plain) = whole.send(&whole.client(), &g, Key::root(1)).unwrap();
+    assert_eq!(one.send(&one.client(), &g, Key::root(1)).unwrap().1.bytes(), plain.bytes());
+    assert!(parts.absorb::<f64>(&mut parts.fold(), 1.0, 1.0, &plain).is_err());
+}
