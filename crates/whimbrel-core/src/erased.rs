@@ -307,7 +307,7 @@ impl<M: Evaluate, B: Bind<M>> DynMethod for Erased<M, B> {
 }
 
 /// Refuses a figure that nobody could show.
-fn declared(measures: &[Measure], metrics: Vec<Metric>) -> Result<Vec<Metric>> {
+pub(crate) fn declared(measures: &[Measure], metrics: Vec<Metric>) -> Result<Vec<Metric>> {
     match metrics.iter().find(|metric| measures.iter().all(|m| m.key != metric.name)) {
         Some(metric) => {
             Err(Error::internal(format!("`{}` is reported and not declared", metric.name)))

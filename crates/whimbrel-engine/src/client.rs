@@ -8,10 +8,11 @@
 //! [`ClientMachine::restore`].
 
 use crate::keys::StageKeys;
-use crate::run::{Chain, Stage};
+use crate::run::Chain;
+use std::sync::Arc;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::wire::take_varint;
-use whimbrel_core::{ClientData, ClientId, Error, Opaque, Part, Result, Wire, wire};
+use whimbrel_core::{ClientData, ClientId, DynMethod, Error, Opaque, Part, Result, Wire, wire};
 
 /// A stage and a step of it: step 0 is the stage's enrolment, step `n + 1` its exchange `n`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -131,7 +132,7 @@ pub struct ClientMachine {
 /// The stage under way.
 struct Open {
     index: u32,
-    stage: Stage,
+    method: Arc<dyn DynMethod>,
     data: Opaque,
 }
 
@@ -247,7 +248,7 @@ impl ClientMachine {
             return Ok(None);
         };
         let (open, state) = self.current(stage)?;
-        open.stage.method.client_artifact(&state, &open.data)
+        open.method.client_artifact(&state, &open.data)
     }
 
     fn enrol(&mut self, question: &Question) -> Result<(Vec<u8>, Vec<u8>)> {
@@ -256,8 +257,8 @@ impl ClientMachine {
         self.enter(stage)?;
         let open = self.open()?;
         let key = StageKeys::new(self.participant.seed, stage).enrol(question.client);
-        let (state, summary) = open.stage.method.enroll(&open.data, key)?;
-        Ok((open.stage.method.save(Part::Client, &state)?, summary))
+        let (state, summary) = open.method.enroll(&open.data, key)?;
+        Ok((open.method.save(Part::Client, &state)?, summary))
     }
 
     fn exchange(&mut self, question: &Question) -> Result<(Vec<u8>, Vec<u8>)> {
@@ -267,7 +268,7 @@ impl ClientMachine {
         let number = at.number().ok_or_else(|| Error::peer("an exchange without a number"))?;
         let keys = StageKeys::new(self.participant.seed, at.stage).exchange(number);
         let (open, state) = self.current(at.stage)?;
-        let (message, method) = (question.message.clone().into(), &open.stage.method);
+        let (message, method) = (question.message.clone().into(), &open.method);
         let key = keys.local(question.client);
         let (state, upload) = method.local_step(&state, &message, &open.data, key)?;
         Ok((method.save(Part::Client, &state)?, upload))
@@ -278,7 +279,7 @@ impl ClientMachine {
             return Err(Error::peer("an evaluation is asked for, which was not agreed to"));
         }
         let (open, state) = self.current(question.at.stage)?;
-        open.stage.method.answer(&state, &question.message.clone().into(), &open.data)
+        open.method.answer(&state, &question.message.clone().into(), &open.data)
     }
 
     /// The stage and the accepted state in it.
@@ -292,7 +293,7 @@ impl ClientMachine {
         }
         let record = self.committed.as_ref().ok_or_else(no_stage)?;
         let open = self.open()?;
-        let state = open.stage.method.load(Part::Client, &record.state)?;
+        let state = open.method.load(Part::Client, &record.state)?;
         Ok((open, state))
     }
 
@@ -316,8 +317,9 @@ impl ClientMachine {
         // The stage before is over: its rows go before the next one's come.
         self.stage = None;
         let stage = self.participant.chain.build(index as usize, &delivered)?;
-        let data = stage.method.bind(&self.participant.data)?;
-        self.stage = Some(Open { index, stage, data });
+        let method = stage.method.server()?.clone();
+        let data = method.bind(&self.participant.data)?;
+        self.stage = Some(Open { index, method, data });
         Ok(())
     }
 }

@@ -1,86 +1,31 @@
 //! A federation without a server, on this machine: neighbours exchange and mix.
 //!
 //! It is a [`Runner`] like any other, so loop, folder, journal, resume and report are the same. Every
-//! client takes part in every round. A message counts as bytes up for its sender, once per
-//! neighbour, and as bytes down for its receiver; the run's traffic counts it once, as up.
+//! client takes part in every round, but for those who are only evaluated: they get the mean of all
+//! states. A message counts as bytes up for its sender, once per neighbour, and as bytes down for its
+//! receiver; summaries go to everyone. The run's traffic counts a message once, as up.
 
-use crate::keeper::Keeper;
 use crate::keys::StageKeys;
 use crate::machine::check_growth;
-use crate::run::{Observer, Outcome, StageRules, Stages, Stopping, run_stages};
 use crate::runner::{Done, Evaluated, Runner, SavedStage, Start, Step, Tally, Traffic};
 use crate::saved::{Change, Saved};
-use crate::simulation::Limits;
-use crate::simulator::{first_failure, name};
-use crate::topology::Mixing;
+use crate::simulator::{Federation, first_failure, name};
+use crate::topology::Graphs;
 use rayon::prelude::*;
 use std::sync::Arc;
 use whimbrel_core::decentralised::{DynDecentralised, Graph};
 use whimbrel_core::method::Artifact;
-use whimbrel_core::{ClientData, ClientId, Error, Message, Opaque, Result, Wire};
-
-/// A job of one decentralised stage.
-pub struct DecentralisedStage {
-    /// What it is called in messages.
-    pub name: &'static str,
-    /// The method.
-    pub method: Arc<dyn DynDecentralised>,
-    /// The graph and its weights, over as many clients as there are.
-    pub mixing: Mixing,
-    /// Evaluate every so many rounds.
-    pub evaluate_every: Option<u32>,
-    /// When to stop early.
-    pub stopping: Stopping,
-}
-
-/// Runs a decentralised stage over these clients, by id.
-pub fn run_decentralised(
-    stage: DecentralisedStage,
-    clients: Vec<(String, ClientData)>,
-    seed: u64,
-    limits: &Limits<'_>,
-    observer: &mut dyn Observer,
-) -> Result<Outcome> {
-    let mut keeper: Box<dyn Keeper> = limits.keeper()?;
-    let mut stages = Single { stage, clients };
-    run_stages(&mut stages, &mut *keeper, seed, limits.interrupt, observer)
-}
-
-struct Single {
-    stage: DecentralisedStage,
-    clients: Vec<(String, ClientData)>,
-}
-
-impl Stages for Single {
-    fn len(&self) -> usize {
-        1
-    }
-
-    fn build(&mut self, _: usize, _: &[Artifact]) -> Result<StageRules> {
-        let stage = &self.stage;
-        let measures = stage.evaluate_every.map(|_| stage.method.measures());
-        Ok(StageRules {
-            name: stage.name,
-            measures: measures.unwrap_or_default(),
-            evaluate_every: stage.evaluate_every,
-            stopping: stage.stopping.clone(),
-        })
-    }
-
-    fn open<'a>(&'a mut self, start: &Start<'_>) -> Result<Box<dyn Runner + 'a>> {
-        let (method, mixing) = (self.stage.method.clone(), self.stage.mixing.clone());
-        Ok(Box::new(Neighbours::open(method, mixing, &self.clients, start)?))
-    }
-}
+use whimbrel_core::{ClientId, Error, Message, Opaque, Result, Wire};
 
 /// Neighbours at work.
 pub struct Neighbours {
     method: Arc<dyn DynDecentralised>,
-    mixing: Mixing,
+    graphs: Graphs,
     graph: Graph,
     keys: StageKeys,
-    names: Vec<String>,
-    data: Vec<Opaque>,
+    federation: Arc<Federation>,
+    /// Who takes part, in id order: places of a graph and of `nodes` mean these.
+    members: Vec<ClientId>,
     nodes: Vec<Opaque>,
     round: u32,
     start_magnitude: f64,
@@ -89,63 +34,74 @@ pub struct Neighbours {
 }
 
 impl Neighbours {
-    /// Starts, or goes on where the stage was saved.
+    /// Starts, or resumes where the stage was saved.
     pub fn open(
         method: Arc<dyn DynDecentralised>,
-        mixing: Mixing,
-        clients: &[(String, ClientData)],
+        graphs: Graphs,
+        federation: Arc<Federation>,
         start: &Start<'_>,
     ) -> Result<Self> {
-        if mixing.clients() != clients.len() {
+        let ids = (0..federation.names.len() as u32).map(ClientId);
+        let members: Vec<ClientId> = ids.filter(|id| federation.trains(*id)).collect();
+        if graphs.clients() != members.len() {
             return Err(Error::config(format!(
                 "a graph over {} clients for {}",
-                mixing.clients(),
-                clients.len()
+                graphs.clients(),
+                members.len()
             )));
         }
-        let names: Vec<String> = clients.iter().map(|(name, _)| name.clone()).collect();
-        let bind = |(i, (_, data)): (usize, &(String, ClientData))| {
-            method.bind(data).map_err(|e| name(e, &names, ClientId(i as u32)))
+        let mut neighbours = Self {
+            graph: graphs.graph(&start.keys)?,
+            method,
+            graphs,
+            keys: start.keys,
+            members,
+            nodes: Vec::new(),
+            round: 0,
+            start_magnitude: 0.0,
+            tallies: vec![Tally::default(); federation.names.len()],
+            traffic: Traffic::default(),
+            federation,
         };
-        let data = first_failure(clients.par_iter().enumerate().map(bind).collect())?;
-        let (keys, mut neighbours) = (
-            start.keys,
-            Self {
-                graph: mixing.graph()?,
-                method,
-                mixing,
-                keys: start.keys,
-                names,
-                data,
-                nodes: Vec::new(),
-                round: 0,
-                start_magnitude: 0.0,
-                tallies: vec![Tally::default(); clients.len()],
-                traffic: Traffic::default(),
-            },
-        );
         match start.saved {
             Some(saved) => neighbours.load(saved)?,
-            None => {
-                let first =
-                    |id: ClientId, data: &Opaque| neighbours.method.start(data, keys.enrol(id));
-                neighbours.nodes =
-                    neighbours.each(|id| first(id, &neighbours.data[id.0 as usize]))?;
-                neighbours.start_magnitude = neighbours.magnitude()?;
-            }
+            None => neighbours.enrol()?,
         }
         Ok(neighbours)
     }
 
+    /// Everyone tells all others its summary, and starts from what follows from them.
+    fn enrol(&mut self) -> Result<()> {
+        let summary =
+            |id: ClientId| Ok((id, self.method.enroll(self.data(id), self.keys.enrol(id))?));
+        let roster: Vec<(ClientId, Vec<u8>)> = self.each(|_, id| summary(id))?;
+        let common = self.method.agree(&roster, self.keys.start())?;
+        self.nodes =
+            self.each(|_, id| self.method.start(&common, self.data(id), self.keys.enrol(id)))?;
+        let others = roster.len() as u64 - 1;
+        let total: u64 = roster.iter().map(|(_, summary)| summary.len() as u64).sum();
+        for (id, summary) in &roster {
+            let (bytes, tally) = (summary.len() as u64, &mut self.tallies[id.0 as usize]);
+            tally.bytes_up += others * bytes;
+            tally.bytes_down += total - bytes;
+        }
+        self.traffic.up += others * total;
+        self.start_magnitude = self.magnitude()?;
+        Ok(())
+    }
+
     fn load(&mut self, saved: &SavedStage) -> Result<()> {
-        let records: Vec<&Vec<u8>> = saved.state.records().iter().flatten().collect();
-        if [records.len(), saved.tallies.len()] != [self.names.len(); 2] {
+        if saved.state.enrolled() != self.members
+            || saved.tallies.len() != self.federation.names.len()
+        {
+            let (held, there) = (saved.state.enrolled().len(), self.members.len());
             return Err(Error::storage(
                 "checkpoint",
-                format!("it holds {} clients, the data have {}", records.len(), self.names.len()),
+                format!("it holds {held} clients, the data have {there}"),
             ));
         }
-        self.nodes = records.iter().map(|bytes| self.method.load(bytes)).collect::<Result<_>>()?;
+        let records = saved.state.records().iter().flatten();
+        self.nodes = records.map(|bytes| self.method.load(bytes)).collect::<Result<_>>()?;
         self.round = saved.state.round();
         self.start_magnitude = f64::from_bytes(saved.state.global())?;
         self.tallies.clone_from(&saved.tallies);
@@ -153,15 +109,23 @@ impl Neighbours {
         Ok(())
     }
 
-    /// Everyone's, in parallel; the failure of the lowest id.
-    fn each<T: Send>(&self, work: impl Fn(ClientId) -> Result<T> + Sync) -> Result<Vec<T>> {
-        let ids = (0..self.names.len() as u32).into_par_iter().map(ClientId);
-        let named = ids.map(|id| work(id).map_err(|e| name(e, &self.names, id)));
+    fn data(&self, id: ClientId) -> &Opaque {
+        &self.federation.data[id.0 as usize]
+    }
+
+    fn name(&self, error: Error, id: ClientId) -> Error {
+        name(error, &self.federation.names, id)
+    }
+
+    /// Everyone who takes part, by place and id, in parallel; the failure of the lowest id.
+    fn each<T: Send>(&self, work: impl Fn(usize, ClientId) -> Result<T> + Sync) -> Result<Vec<T>> {
+        let all = self.members.par_iter().enumerate();
+        let named = all.map(|(place, id)| work(place, *id).map_err(|e| self.name(e, *id)));
         first_failure(named.collect())
     }
 
     fn magnitude(&self) -> Result<f64> {
-        let each = self.each(|id| self.method.magnitude(&self.nodes[id.0 as usize]))?;
+        let each = self.each(|place, _| self.method.magnitude(&self.nodes[place]))?;
         // A norm that is not a number must not be passed over.
         Ok(each.into_iter().fold(0.0, |most, x| if x > most || x.is_nan() { x } else { most }))
     }
@@ -170,34 +134,34 @@ impl Neighbours {
     fn exchange(&mut self) -> Result<()> {
         let keys = self.keys.exchange(self.round);
         let nodes = std::mem::take(&mut self.nodes);
-        let stepped = nodes.into_par_iter().zip(&self.data).enumerate().map(|(i, (node, data))| {
-            let id = ClientId(i as u32);
+        let stepped = nodes.into_par_iter().zip(&self.members).map(|(node, id)| {
             let step = || {
-                let node = self.method.local_step(node, data, keys.local(id))?;
+                let node = self.method.local_step(node, self.data(*id), keys.local(*id))?;
                 let message = self.method.emit(&node)?;
                 Ok((node, message))
             };
-            step().map_err(|e| name(e, &self.names, id))
+            step().map_err(|e| self.name(e, *id))
         });
         let stepped: Vec<(Opaque, Message)> = first_failure(stepped.collect())?;
         let (nodes, messages): (Vec<Opaque>, Vec<Message>) = stepped.into_iter().unzip();
-        let mixed = nodes.into_par_iter().enumerate().map(|(i, node)| {
-            let id = ClientId(i as u32);
-            let near = self.mixing.neighbours(id).iter();
+        let mixing = self.graphs.of_exchange(&self.keys, self.round)?;
+        let place = |at: usize| ClientId(at as u32);
+        let mixed = nodes.into_par_iter().enumerate().map(|(at, node)| {
+            let near = mixing.neighbours(place(at)).iter();
             let received: Vec<(f64, &Message)> =
                 near.map(|(from, weight)| (*weight, &messages[from.0 as usize])).collect();
-            let mixed = self.method.mix(node, self.mixing.own(id), &received);
-            mixed.map_err(|e| name(e, &self.names, id))
+            let mixed = self.method.mix(node, mixing.own(place(at)), &received);
+            mixed.map_err(|e| self.name(e, self.members[at]))
         });
         self.nodes = first_failure(mixed.collect())?;
-        for i in 0..self.names.len() {
-            for (from, _) in self.mixing.neighbours(ClientId(i as u32)) {
+        for (at, id) in self.members.iter().enumerate() {
+            for (from, _) in mixing.neighbours(place(at)) {
                 let bytes = messages[from.0 as usize].len() as u64;
-                self.tallies[from.0 as usize].bytes_up += bytes;
-                self.tallies[i].bytes_down += bytes;
+                self.tallies[self.members[from.0 as usize].0 as usize].bytes_up += bytes;
+                self.tallies[id.0 as usize].bytes_down += bytes;
                 self.traffic.up += bytes;
             }
-            self.tallies[i].rounds += 1;
+            self.tallies[id.0 as usize].rounds += 1;
         }
         self.round += 1;
         check_growth(self.magnitude()?, &mut self.start_magnitude)
@@ -218,14 +182,14 @@ impl Runner for Neighbours {
     }
 
     fn enrolled(&self) -> Vec<ClientId> {
-        (0..self.names.len() as u32).map(ClientId).collect()
+        self.members.clone()
     }
 
     fn step(&mut self) -> Result<Step> {
         if self.round >= self.method.rounds() {
             return Ok(Step::Over);
         }
-        if self.nodes.len() != self.names.len() {
+        if self.nodes.len() != self.members.len() {
             return Err(Error::internal("a round goes on after one that failed"));
         }
         let exchange = self.round;
@@ -247,19 +211,33 @@ impl Runner for Neighbours {
     }
 
     fn evaluate(&mut self) -> Result<Option<Evaluated>> {
-        let answer = |id: ClientId| {
-            let i = id.0 as usize;
-            Ok((id, self.method.answer(&self.nodes[i], &self.data[i])?))
-        };
-        let answers = self.each(answer)?;
-        self.traffic.eval += answers.iter().map(|(_, answer)| answer.len() as u64).sum::<u64>();
-        let metrics = self.method.conclude(&self.graph, &answers)?;
-        let own = vec![Vec::new(); self.names.len()];
-        Ok(Some(Evaluated { metrics, own, answered: self.enrolled() }))
+        let mean = self.method.mean(&self.nodes)?;
+        let answers = self.each(|place, id| {
+            Ok((id, self.method.answer(&self.nodes[place], &mean, self.data(id))?))
+        })?;
+        let unseen = self.federation.evaluated();
+        let adapted = unseen.par_iter().map(|id| {
+            let answer = self.method.answer(&mean, &mean, self.data(*id));
+            Ok((*id, answer.map_err(|e| self.name(e, *id))?))
+        });
+        let adapted: Vec<(ClientId, Vec<u8>)> = first_failure(adapted.collect())?;
+        let mut metrics = self.method.conclude(&self.graph, &answers)?;
+        if !adapted.is_empty() {
+            metrics.extend(self.method.conclude_unseen(&adapted)?);
+        }
+        let mut own = vec![Vec::new(); self.federation.names.len()];
+        let mut answered = Vec::new();
+        for (id, answer) in answers.iter().chain(&adapted) {
+            self.traffic.eval += answer.len() as u64;
+            own[id.0 as usize] = self.method.own(answer)?.into_iter().map(Into::into).collect();
+            answered.push(*id);
+        }
+        answered.sort_unstable();
+        Ok(Some(Evaluated { metrics, own, answered }))
     }
 
     fn names(&self) -> Vec<String> {
-        self.names.clone()
+        self.federation.names.clone()
     }
 
     fn tallies(&self) -> &[Tally] {
@@ -271,10 +249,14 @@ impl Runner for Neighbours {
     }
 
     fn save(&self) -> Result<SavedStage> {
-        let nodes = self.each(|id| self.method.save(&self.nodes[id.0 as usize]).map(Some))?;
+        let mut records = vec![None; self.federation.names.len()];
+        let nodes = self.each(|place, _| self.method.save(&self.nodes[place]))?;
+        for (id, node) in self.members.iter().zip(nodes) {
+            records[id.0 as usize] = Some(node);
+        }
         let global = self.start_magnitude.to_bytes();
         Ok(SavedStage {
-            state: Saved::new(self.round, self.round, global, nodes),
+            state: Saved::new(self.round, self.round, global, records),
             clients: Vec::new(),
             tallies: self.tallies.clone(),
             traffic: self.traffic,
@@ -282,23 +264,26 @@ impl Runner for Neighbours {
     }
 
     fn change(&self, moved: &[ClientId]) -> Result<Change> {
-        let nodes = moved.iter().map(|id| Ok((*id, self.method.save(&self.nodes[id.0 as usize])?)));
+        let record = |id: &ClientId| {
+            let place = self.members.binary_search(id);
+            let place = place.map_err(|_| Error::internal("a client moved that takes no part"))?;
+            Ok((*id, self.method.save(&self.nodes[place])?))
+        };
         let (round, global) = (self.round, self.start_magnitude.to_bytes());
-        Ok(Change::new(round, round, global, nodes.collect::<Result<_>>()?))
+        Ok(Change::new(round, round, global, moved.iter().map(record).collect::<Result<_>>()?))
     }
 
     fn artifact(&self) -> Result<Artifact> {
-        self.method.artifact(&self.nodes)
+        self.method.artifact(&self.method.mean(&self.nodes)?)
     }
 
     fn client_artifacts(
         &self,
         sink: &mut dyn FnMut(ClientId, Artifact) -> Result<()>,
     ) -> Result<()> {
-        for (id, (node, data)) in self.enrolled().into_iter().zip(self.nodes.iter().zip(&self.data))
-        {
-            if let Some(own) = self.method.client_artifact(node, data)? {
-                sink(id, own)?;
+        for (id, node) in self.members.iter().zip(&self.nodes) {
+            if let Some(own) = self.method.client_artifact(node, self.data(*id))? {
+                sink(*id, own)?;
             }
         }
         Ok(())

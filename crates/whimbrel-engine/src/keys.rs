@@ -33,6 +33,11 @@ impl StageKeys {
     pub fn exchange(&self, number: u32) -> ExchangeKeys {
         ExchangeKeys(self.0.fold(3).fold(u64::from(number)))
     }
+
+    /// The graph of a stage without a server.
+    pub fn graph(&self) -> Key {
+        self.0.fold(4)
+    }
 }
 
 impl ExchangeKeys {
@@ -59,5 +64,10 @@ impl ExchangeKeys {
     /// Which uploads a simulation loses.
     pub fn loss(&self) -> Key {
         self.0.fold(5)
+    }
+
+    /// The graph of an exchange without a server, where it is redrawn.
+    pub fn graph(&self) -> Key {
+        self.0.fold(6)
     }
 }

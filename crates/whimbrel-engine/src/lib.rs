@@ -24,7 +24,7 @@ pub mod simulator;
 pub mod topology;
 
 pub use client::{ClientMachine, Participant, Purpose, Question, StepId};
-pub use decentralised::{DecentralisedStage, run_decentralised};
+pub use decentralised::Neighbours;
 pub use journal::Journal;
 pub use keeper::Keeper;
 pub use machine::Machine;
@@ -32,12 +32,13 @@ pub use metrics::Row;
 pub use participation::{Faults, Participation};
 pub use remote::{Remote, Transport};
 pub use run::{
-    Chain, Ending, Observer, Outcome, Stage, StageRules, Stages, Stopping, run_stages, run_with,
+    Chain, Ending, Observer, Outcome, Stage, StageMethod, StageRules, Stages, Stopping, run_stages,
+    run_with,
 };
 pub use runner::{Carrier, Runner};
 pub use simulation::{Limits, Simulation, run};
 pub use simulator::{Duty, Federation, Simulator};
-pub use topology::{Mixing, Topology, Weighting};
+pub use topology::{Graphs, Mixing, Topology, Weighting};
 
 /// The most bytes of what a coordinator tells a client of a job: both ends keep to it.
 pub const OFFER_BYTES_MAX: usize = 16 << 20;

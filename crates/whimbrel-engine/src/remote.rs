@@ -41,7 +41,7 @@ struct RemoteRunner<'a, T> {
 
 impl<T: Transport> Carrier for Remote<T> {
     fn open<'a>(&'a mut self, stage: &Stage, start: &Start<'_>) -> Result<Box<dyn Runner + 'a>> {
-        let (transport, method) = (&mut self.0, stage.method.clone());
+        let (transport, method) = (&mut self.0, stage.method.server()?.clone());
         let participation = stage.participation.clone();
         let clients = transport.names().len();
         if let Some(saved) = start.saved {

@@ -7,19 +7,21 @@ use crate::metrics::{Figure, Latest, Row};
 use crate::participation::{Faults, Participation};
 use crate::runner::{Carrier, Done, Runner, Start, Step, Tally, Traffic};
 use crate::simulator::Duty;
+use crate::topology::Graphs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
+use whimbrel_core::decentralised::DynDecentralised;
 use whimbrel_core::declare::{Better, Measure, Role};
-use whimbrel_core::method::{Artifact, Metric};
-use whimbrel_core::{ClientId, DynMethod, Error, Result};
+use whimbrel_core::method::{Artifact, Disclosure, Metric};
+use whimbrel_core::{ClientData, ClientId, DynMethod, Error, Opaque, Result};
 
 /// One link in a job's chain: initialise, estimate constants, fit.
 pub struct Stage {
     /// What it is called in messages.
     pub name: &'static str,
     /// The method that runs it.
-    pub method: Arc<dyn DynMethod>,
+    pub method: StageMethod,
     /// Who takes part.
     pub participation: Participation,
     /// What goes wrong on purpose.
@@ -28,6 +30,58 @@ pub struct Stage {
     pub evaluate_every: Option<u32>,
     /// When to stop early.
     pub stopping: Stopping,
+}
+
+/// A stage's method.
+#[derive(Clone)]
+pub enum StageMethod {
+    /// Clients talk to a server.
+    Server(Arc<dyn DynMethod>),
+    /// Neighbours talk to each other; everyone takes part, and nothing is lost.
+    Neighbours(Arc<dyn DynDecentralised>, Graphs),
+}
+
+impl From<Arc<dyn DynMethod>> for StageMethod {
+    fn from(method: Arc<dyn DynMethod>) -> Self {
+        Self::Server(method)
+    }
+}
+
+impl StageMethod {
+    /// The method, for whoever is or has a server.
+    pub fn server(&self) -> Result<&Arc<dyn DynMethod>> {
+        match self {
+            Self::Server(method) => Ok(method),
+            Self::Neighbours(..) => {
+                Err(Error::config("this method has no server")
+                    .hint("simulate it with `whimbrel run`"))
+            }
+        }
+    }
+
+    /// Checks and lays out one client's rows.
+    pub fn bind(&self, data: &ClientData) -> Result<Opaque> {
+        match self {
+            Self::Server(method) => method.bind(data),
+            Self::Neighbours(method, _) => method.bind(data),
+        }
+    }
+
+    /// What the figures of evaluations are.
+    pub fn measures(&self) -> Vec<Measure> {
+        match self {
+            Self::Server(method) => method.measures(),
+            Self::Neighbours(method, _) => method.measures(),
+        }
+    }
+
+    /// Everything that leaves a client.
+    pub fn disclosures(&self) -> Vec<Disclosure> {
+        match self {
+            Self::Server(method) => method.disclosures(),
+            Self::Neighbours(method, _) => method.disclosures(),
+        }
+    }
 }
 
 /// What the loop knows of a stage, whoever runs it.

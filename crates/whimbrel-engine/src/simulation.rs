@@ -1,7 +1,8 @@
 //! A job's stages on this machine: everyone's rows, bound anew for each stage's simulator.
 
+use crate::decentralised::Neighbours;
 use crate::keeper::{Folder, Keeper, Nowhere};
-use crate::run::{Chain, Observer, Outcome, Stage, run_with};
+use crate::run::{Chain, Observer, Outcome, Stage, StageMethod, run_with};
 use crate::runner::{Carrier, Runner, Start};
 use crate::simulator::{Duty, Federation, Simulator};
 use rayon::prelude::*;
@@ -94,8 +95,14 @@ impl Carrier for Simulation<'_> {
     fn open<'a>(&'a mut self, stage: &Stage, start: &Start<'_>) -> Result<Box<dyn Runner + 'a>> {
         let Start { keys, last, saved, .. } = *start;
         let federation = Arc::new(self.bind(stage, last)?);
-        let method = stage.method.clone();
         let (participation, faults) = (stage.participation.clone(), stage.faults.clone());
+        let method = match &stage.method {
+            StageMethod::Server(method) => method.clone(),
+            StageMethod::Neighbours(method, graphs) => {
+                let (method, graphs) = (method.clone(), graphs.clone());
+                return Ok(Box::new(Neighbours::open(method, graphs, federation, start)?));
+            }
+        };
         let simulator = match saved {
             None => Simulator::start(method, federation, keys, participation, faults),
             Some(saved) => Simulator::load(method, federation, keys, participation, faults, saved),

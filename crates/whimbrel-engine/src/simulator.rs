@@ -41,12 +41,12 @@ impl Federation {
         Self { names, data, duties: Vec::new() }
     }
 
-    fn trains(&self, id: ClientId) -> bool {
+    pub(crate) fn trains(&self, id: ClientId) -> bool {
         self.duties.get(id.0 as usize).is_none_or(|duty| *duty == Duty::Train)
     }
 
     /// Those who are only evaluated.
-    fn evaluated(&self) -> Vec<ClientId> {
+    pub(crate) fn evaluated(&self) -> Vec<ClientId> {
         let ids = (0..self.duties.len() as u32).map(ClientId);
         ids.filter(|id| !self.trains(*id)).collect()
     }

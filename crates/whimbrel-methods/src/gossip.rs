@@ -12,9 +12,9 @@
 //!
 //! *Reduces to* the exact mean after one round on a complete graph. *Departures from the paper*: none.
 
+use crate::measures;
 use std::sync::Arc;
 use whimbrel_core::decentralised::{Decentralised, Graph};
-use whimbrel_core::declare::{Better, OverClients};
 use whimbrel_core::method::{Artifact, Disclosure, Exposure, Metric};
 use whimbrel_core::{ClientData, ClientId, Error, Key, Measure, Result, vector};
 
@@ -29,9 +29,12 @@ pub struct Gossip {
 
 impl Decentralised for Gossip {
     type Data = Vec<f64>;
+    type Summary = ();
+    type Common = ();
     type Node = Vec<f64>;
     type Message = Vec<f64>;
-    type Answer = Vec<f64>;
+    /// The squared distance to the mean.
+    type Answer = f64;
 
     fn bind(&self, data: &ClientData) -> Result<Vec<f64>> {
         let ClientData::Table(table) = data else {
@@ -48,7 +51,15 @@ impl Decentralised for Gossip {
         Ok(mean)
     }
 
-    fn start(&self, data: &Vec<f64>, _: Key) -> Result<Vec<f64>> {
+    fn enroll(&self, _: &Vec<f64>, _: Key) -> Result<()> {
+        Ok(())
+    }
+
+    fn agree(&self, _: &mut dyn Iterator<Item = Result<(ClientId, ())>>, _: Key) -> Result<()> {
+        Ok(())
+    }
+
+    fn start(&self, (): &(), data: &Vec<f64>, _: Key) -> Result<Vec<f64>> {
         Ok(data.clone())
     }
 
@@ -88,11 +99,18 @@ impl Decentralised for Gossip {
         vector::norm2_squared(node).sqrt()
     }
 
-    /// The mean of all estimates, which rounds leave where it was.
-    fn artifact(&self, nodes: &mut dyn Iterator<Item = Result<&Vec<f64>>>) -> Result<Artifact> {
+    /// Rounds leave it where it was. In id order, so that it is the same everywhere.
+    fn mean(&self, nodes: &mut dyn Iterator<Item = Result<&Vec<f64>>>) -> Result<Vec<f64>> {
         let nodes = nodes.collect::<Result<Vec<_>>>()?;
-        let artifact = Artifact::new("mean");
-        Ok(artifact.with("mean", &[self.columns], mean(&nodes, self.columns)))
+        let mut mean = vec![0.0; self.columns];
+        for node in &nodes {
+            vector::axpy(&mut mean, 1.0 / nodes.len() as f64, node);
+        }
+        Ok(mean)
+    }
+
+    fn artifact(&self, mean: &Vec<f64>) -> Result<Artifact> {
+        Ok(Artifact::new("mean").with("mean", &[self.columns], mean.clone()))
     }
 
     fn client_artifact(&self, node: &Vec<f64>, _: &Vec<f64>) -> Result<Option<Artifact>> {
@@ -110,50 +128,22 @@ impl Decentralised for Gossip {
     }
 
     fn measures(&self) -> Vec<Measure> {
-        let disagreement = Measure::new(
-            "disagreement",
-            "Disagreement",
-            "disagreement",
-            "Mean squared distance from a client’s estimate to the mean of all",
-        );
-        vec![
-            disagreement.log().better(Better::Down).clients(OverClients::Mean).result(3),
-            Measure::new(
-                "spectral_gap",
-                "Spectral gap",
-                "spectral gap",
-                "One less the second largest absolute eigenvalue of the mixing matrix",
-            ),
-        ]
+        measures::neighbours().into()
     }
 
-    fn answer(&self, node: &Vec<f64>, _: &Vec<f64>) -> Result<Vec<f64>> {
-        Ok(node.clone())
+    fn answer(&self, node: &Vec<f64>, mean: &Vec<f64>, _: &Vec<f64>) -> Result<f64> {
+        Ok(node.iter().zip(mean).map(|(x, c)| (x - c) * (x - c)).sum())
     }
 
     fn conclude(
         &self,
         graph: &Graph,
-        answers: &mut dyn Iterator<Item = Result<(ClientId, Vec<f64>)>>,
+        answers: &mut dyn Iterator<Item = Result<(ClientId, f64)>>,
     ) -> Result<Vec<Metric>> {
-        let nodes = answers.map(|answer| Ok(answer?.1)).collect::<Result<Vec<_>>>()?;
-        let all: Vec<&Vec<f64>> = nodes.iter().collect();
-        let centre = mean(&all, self.columns);
-        let distance2 = |node: &Vec<f64>| -> f64 {
-            node.iter().zip(&centre).map(|(x, c)| (x - c) * (x - c)).sum()
-        };
-        let disagreement = nodes.iter().map(distance2).sum::<f64>() / nodes.len().max(1) as f64;
+        let distances2 = answers.map(|answer| Ok(answer?.1)).collect::<Result<Vec<_>>>()?;
+        let disagreement = distances2.iter().sum::<f64>() / distances2.len().max(1) as f64;
         let mut metrics = vec![Metric::number("disagreement", disagreement)];
         metrics.extend(graph.spectral_gap.map(|gap| Metric::number("spectral_gap", gap)));
         Ok(metrics)
     }
-}
-
-/// In id order, so that it is the same everywhere.
-fn mean(nodes: &[&Vec<f64>], columns: usize) -> Vec<f64> {
-    let mut mean = vec![0.0; columns];
-    for node in nodes {
-        vector::axpy(&mut mean, 1.0 / nodes.len() as f64, node);
-    }
-    mean
 }

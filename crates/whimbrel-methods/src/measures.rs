@@ -69,3 +69,23 @@ pub fn repairs() -> Measure {
     );
     repairs.unit(Unit::Count).better(Better::Down).summary()
 }
+
+/// What methods without a server report of their neighbours.
+pub fn neighbours() -> [Measure; 2] {
+    let disagreement = Measure::new(
+        "disagreement",
+        "Disagreement",
+        "disagreement",
+        "Squared distance from a client’s vector to the mean of all",
+    );
+    let gap = Measure::new(
+        "spectral_gap",
+        "Spectral gap",
+        "spectral gap",
+        "One less the second largest absolute eigenvalue of the mixing matrix",
+    );
+    [
+        disagreement.log().better(Better::Down).clients(OverClients::Mean).result(3).summary(),
+        gap.summary(),
+    ]
+}

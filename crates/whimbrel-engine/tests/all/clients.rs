@@ -27,7 +27,7 @@ impl Chain for Two {
     fn build(&self, index: usize, _: &[Artifact]) -> Result<Stage> {
         Ok(Stage {
             name: "toy",
-            method: erased(Toy { rounds: 4 + index as u32, ..SOUND }),
+            method: erased(Toy { rounds: 4 + index as u32, ..SOUND }).into(),
             participation: Participation::Fixed(3),
             faults: Faults::default(),
             evaluate_every: Some(2),

@@ -27,7 +27,7 @@ impl Chain for Patient {
     fn build(&self, _: usize, _: &[Artifact]) -> Result<Stage> {
         Ok(Stage {
             name: "fit",
-            method: erased(Toy { rounds: 40, ..SOUND }),
+            method: erased(Toy { rounds: 40, ..SOUND }).into(),
             participation: Participation::Everyone,
             faults: Faults { replay: self.replay.clone(), ..Faults::default() },
             evaluate_every: Some(1),

@@ -33,7 +33,7 @@ impl Chain for Two {
     fn build(&self, index: usize, _: &[Artifact]) -> Result<Stage> {
         Ok(Stage {
             name: ["first", "second"][index],
-            method: erased(Toy { rounds: 5 + 3 * index as u32, ..SOUND }),
+            method: erased(Toy { rounds: 5 + 3 * index as u32, ..SOUND }).into(),
             participation: Participation::Bernoulli(Probability::new(0.6)?),
             faults: Faults::default(),
             evaluate_every: (index == 1).then_some(2),
@@ -175,7 +175,7 @@ struct Mail<'a> {
 
 impl Carrier for Post {
     fn open<'a>(&'a mut self, stage: &Stage, start: &Start<'_>) -> Result<Box<dyn Runner + 'a>> {
-        let (Start { keys, saved, .. }, method) = (*start, stage.method.clone());
+        let (Start { keys, saved, .. }, method) = (*start, stage.method.server()?.clone());
         let participation = stage.participation.clone();
         let mut tallies = vec![Tally::default(); self.data.len()];
         let mut traffic = Traffic::default();
@@ -419,7 +419,7 @@ fn a_coordinator_killed_anywhere_goes_on_exactly_there() {
 #[test]
 fn a_change_out_of_turn_is_refused() {
     let stage = Two.build(0, &[]).unwrap();
-    let method = stage.method;
+    let method = stage.method.server().unwrap().clone();
     let keys = StageKeys::new(1, 0);
     let summary = 3u32.to_bytes();
     let roster = [(ClientId(0), &summary[..]), (ClientId(1), &summary[..])];

@@ -34,7 +34,7 @@ impl Chain for Two {
         let growth = if index == 0 { 1.0 } else { self.growth };
         Ok(Stage {
             name: ["first", "second"][index],
-            method: erased(Toy { rounds: 5 + 4 * index as u32, growth, ..SOUND }),
+            method: erased(Toy { rounds: 5 + 4 * index as u32, growth, ..SOUND }).into(),
             participation: Participation::Bernoulli(Probability::new(0.6)?),
             faults: Faults {
                 lost: 0.2,

@@ -20,7 +20,7 @@ impl Chain for One {
     fn build(&self, _: usize, _: &[Artifact]) -> Result<Stage> {
         Ok(Stage {
             name: "fit",
-            method: erased(SOUND),
+            method: erased(SOUND).into(),
             participation: Participation::Everyone,
             faults: Faults::default(),
             evaluate_every: Some(3),

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use whimbrel_codec::channel::{Downlink, Uplink};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientId, DynMethod, Error, Probability};
-use whimbrel_engine::{Chain, Duty, Faults, Journal, Participation, Stage, Stopping};
+use whimbrel_engine::{Chain, Duty, Faults, Journal, Participation, Stage, StageMethod, Stopping};
 use whimbrel_methods::fedem::Estimator;
 use whimbrel_methods::settings::{Batch, Budget, Weights};
 
@@ -303,7 +303,7 @@ impl Common {
         let late = self.faults.late.keys().map(|id| (*id, u32::MAX)).collect();
         Stage {
             name,
-            method,
+            method: method.into(),
             participation: Participation::Everyone,
             faults: Faults { late, ..Faults::default() },
             evaluate_every: None,
@@ -313,6 +313,11 @@ impl Common {
 
     /// The stage that fits the model in so many rounds, where they are known.
     pub fn fit(&self, method: Arc<dyn DynMethod>, rounds: Option<u32>) -> Stage {
+        self.fit_by(method.into(), rounds)
+    }
+
+    /// The same for methods of any kind.
+    pub fn fit_by(&self, method: StageMethod, rounds: Option<u32>) -> Stage {
         let stop = &self.job.method.stop;
         let automatic = || rounds.map_or(10, |rounds| rounds.div_ceil(EVALUATIONS));
         Stage {

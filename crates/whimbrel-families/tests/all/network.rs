@@ -75,8 +75,9 @@ impl Remote {
     ) -> (Part, Vec<u8>) {
         let delivered = Vec::<Artifact>::from_bytes(delivered).unwrap();
         let stage = self.plan.build(index as usize, &delivered).unwrap();
-        let data = stage.method.bind(&self.data).unwrap();
-        let (client, summary) = stage.method.enroll(&data, keys.enrol(id)).unwrap();
+        let method = stage.method.server().unwrap();
+        let data = method.bind(&self.data).unwrap();
+        let (client, summary) = method.enroll(&data, keys.enrol(id)).unwrap();
         (Part { stage, data, client, keys, id, staged: None }, summary)
     }
 }
@@ -84,7 +85,7 @@ impl Remote {
 impl Part {
     fn work(&mut self, exchange: u32, down: &[u8]) -> Vec<u8> {
         let key = self.keys.exchange(exchange).local(self.id);
-        let method = &self.stage.method;
+        let method = self.stage.method.server().unwrap();
         let (client, up) =
             method.local_step(&self.client, &down.to_vec().into(), &self.data, key).unwrap();
         self.staged = Some(client);
@@ -138,7 +139,7 @@ impl Carrier for Post {
         let up = tallies.iter().map(|tally| tally.bytes_up).sum();
         Ok(Box::new(Mail {
             machine: Machine::start(
-                stage.method.clone(),
+                stage.method.server()?.clone(),
                 keys,
                 stage.participation.clone(),
                 &roster,

@@ -5,11 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-use whimbrel_core::{ClientData, Key, Table, Wire};
+use whimbrel_core::method::Artifact;
+use whimbrel_core::{ClientData, Key, Result, Table, Wire};
 use whimbrel_engine::runner::Done;
 use whimbrel_engine::{
-    DecentralisedStage, Ending, Limits, Mixing, Observer, Outcome, Stopping, Topology, Weighting,
-    run_decentralised,
+    Chain, Ending, Faults, Graphs, Limits, Observer, Outcome, Participation, Stage, StageMethod,
+    Stopping, Topology, Weighting,
 };
 use whimbrel_methods::gossip::Gossip;
 
@@ -52,11 +53,7 @@ impl Observer for Mortal {
         self.left -= 1;
     }
 
-    fn client_artifact(
-        &mut self,
-        name: &str,
-        artifact: whimbrel_core::method::Artifact,
-    ) -> whimbrel_core::Result<()> {
+    fn client_artifact(&mut self, name: &str, artifact: Artifact) -> Result<()> {
         self.own.push((name.into(), artifact.tensor("mean").unwrap().values.clone()));
         Ok(())
     }
@@ -64,18 +61,37 @@ impl Observer for Mortal {
 
 type Run = (Outcome, Vec<(String, Vec<f64>)>);
 
-fn run(topology: Topology, folder: Option<&Path>, resume: bool, life: u32) -> Run {
-    let stage = DecentralisedStage {
-        name: "gossip",
-        method: Arc::new(Gossip { rounds: ROUNDS, columns: COLUMNS }),
-        mixing: Mixing::new(topology, Weighting::Metropolis, CLIENTS).unwrap(),
-        evaluate_every: Some(1),
-        stopping: Stopping::default(),
-    };
+/// One stage on these graphs.
+struct Gossiping(Graphs);
+
+impl Chain for Gossiping {
+    fn len(&self) -> usize {
+        1
+    }
+
+    fn build(&self, _: usize, _: &[Artifact]) -> Result<Stage> {
+        let method = Arc::new(Gossip { rounds: ROUNDS, columns: COLUMNS });
+        Ok(Stage {
+            name: "gossip",
+            method: StageMethod::Neighbours(method, self.0.clone()),
+            participation: Participation::Everyone,
+            faults: Faults::default(),
+            evaluate_every: Some(1),
+            stopping: Stopping::default(),
+        })
+    }
+}
+
+fn fixed(topology: &Topology, clients: u32) -> Graphs {
+    Graphs::fixed(topology, Weighting::Metropolis, clients, Key::root(1)).unwrap()
+}
+
+fn run(graphs: &Graphs, folder: Option<&Path>, resume: bool, life: u32) -> Run {
     let calm = AtomicBool::new(false);
     let limits = Limits { folder, resume, checkpoint_every: Duration::ZERO, interrupt: &calm };
     let mut observer = Mortal { left: life, own: Vec::new() };
-    let outcome = run_decentralised(stage, clients(), 5, &limits, &mut observer).unwrap();
+    let chain = Gossiping(graphs.clone());
+    let outcome = whimbrel_engine::run(&chain, clients(), 5, &limits, &mut observer).unwrap();
     assert_eq!(outcome.ending, Ending::Finished);
     (outcome, observer.own)
 }
@@ -93,7 +109,7 @@ fn distance(x: &[f64]) -> f64 {
 #[test]
 fn rounds_leave_the_mean_and_take_the_gap_off_the_disagreement() {
     for topology in [Topology::Ring, Topology::Complete] {
-        let (outcome, own) = run(topology, None, false, u32::MAX);
+        let (outcome, own) = run(&fixed(&topology, CLIENTS), None, false, u32::MAX);
         let mean = &outcome.delivered[0].tensor("mean").unwrap().values;
         assert!(distance(mean) <= off_at_most(ROUNDS), "{topology:?}: {}", distance(mean));
         assert_eq!(own.len(), CLIENTS as usize);
@@ -111,24 +127,26 @@ fn rounds_leave_the_mean_and_take_the_gap_off_the_disagreement() {
         assert_eq!((outcome.rounds, outcome.traffic.down), (ROUNDS, 0));
     }
     // On a complete graph the first round is the mean already.
-    let (outcome, own) = run(Topology::Complete, None, false, u32::MAX);
+    let (outcome, own) = run(&fixed(&Topology::Complete, CLIENTS), None, false, u32::MAX);
     assert!(own.iter().all(|(_, x)| distance(x) <= off_at_most(ROUNDS)), "{own:?}");
     assert!(outcome.last.unwrap().number("spectral_gap").unwrap() > 0.999);
 }
 
 #[test]
 fn a_run_that_is_killed_after_any_round_ends_in_the_same_bits() {
-    for topology in [Topology::Ring, Topology::Complete] {
+    let random = Topology::ErdosRenyi { p: 0.3 };
+    let redrawn = Graphs::redrawn(random, Weighting::MaximumDegree, CLIENTS).unwrap();
+    for graphs in [&fixed(&Topology::Ring, CLIENTS), &redrawn] {
         let whole = tempfile::tempdir().unwrap();
-        let (calm, _) = run(topology, Some(whole.path()), false, u32::MAX);
+        let (calm, _) = run(graphs, Some(whole.path()), false, u32::MAX);
         let wanted = calm.delivered[0].to_bytes();
         let read = |folder: &Path, name: &str| std::fs::read(folder.join(name)).unwrap();
         for life in 0..ROUNDS {
             let folder = tempfile::tempdir().unwrap();
             let killed =
-                catch_unwind(AssertUnwindSafe(|| run(topology, Some(folder.path()), false, life)));
+                catch_unwind(AssertUnwindSafe(|| run(graphs, Some(folder.path()), false, life)));
             assert!(killed.is_err(), "it lives beyond {life} rounds");
-            let (outcome, own) = run(topology, Some(folder.path()), true, u32::MAX);
+            let (outcome, own) = run(graphs, Some(folder.path()), true, u32::MAX);
             assert_eq!(outcome.delivered[0].to_bytes(), wanted, "killed after {life} rounds");
             assert_eq!((outcome.tallies, outcome.traffic), (calm.tallies.clone(), calm.traffic));
             assert_eq!(own.len(), CLIENTS as usize);
@@ -141,17 +159,11 @@ fn a_run_that_is_killed_after_any_round_ends_in_the_same_bits() {
 
 #[test]
 fn a_graph_over_other_clients_is_refused() {
-    let stage = DecentralisedStage {
-        name: "gossip",
-        method: Arc::new(Gossip { rounds: 1, columns: COLUMNS }),
-        mixing: Mixing::new(Topology::Ring, Weighting::Uniform, CLIENTS + 1).unwrap(),
-        evaluate_every: None,
-        stopping: Stopping::default(),
-    };
     let calm = AtomicBool::new(false);
     let limits =
         Limits { folder: None, resume: false, checkpoint_every: Duration::MAX, interrupt: &calm };
     let mut observer = Mortal { left: 9, own: Vec::new() };
-    let error = run_decentralised(stage, clients(), 5, &limits, &mut observer).err().unwrap();
+    let chain = Gossiping(fixed(&Topology::Ring, CLIENTS + 1));
+    let error = whimbrel_engine::run(&chain, clients(), 5, &limits, &mut observer).err().unwrap();
     assert_eq!(error.to_string(), "a graph over 9 clients for 8");
 }

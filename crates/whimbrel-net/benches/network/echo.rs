@@ -134,7 +134,7 @@ impl Chain for Echo {
         let method: Arc<dyn DynMethod> = Arc::new(Erased(self.clone(), NoData));
         Ok(Stage {
             name: "echo",
-            method,
+            method: method.into(),
             participation: Participation::Everyone,
             faults: Faults::default(),
             evaluate_every: None,

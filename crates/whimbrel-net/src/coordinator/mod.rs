@@ -241,7 +241,7 @@ impl Network {
 
 impl Carrier for Network {
     fn open<'a>(&'a mut self, stage: &Stage, start: &Start<'_>) -> Result<Box<dyn Runner + 'a>> {
-        self.set_bounds(&*stage.method)?;
+        self.set_bounds(&**stage.method.server()?)?;
         Ok(Box::new(Rounds::open(self, stage, start)?))
     }
 }

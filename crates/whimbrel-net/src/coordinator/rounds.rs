@@ -44,7 +44,7 @@ impl<'a> Rounds<'a> {
     /// Enrols everyone, or goes on where the stage was saved.
     pub(super) fn open(network: &'a mut Network, stage: &Stage, start: &Start<'_>) -> Result<Self> {
         let Start { index, keys, delivered, saved, .. } = *start;
-        let method = stage.method.clone();
+        let method = stage.method.server()?.clone();
         let delivered = Bytes::from(delivered.to_vec().to_bytes());
         let participation = stage.participation.clone();
         let mut turned_away = BTreeSet::new();
@@ -338,7 +338,7 @@ fn enrol(
     delivered: &Bytes,
 ) -> Result<Enrolled> {
     let Start { index, keys, .. } = *start;
-    let method = &stage.method;
+    let method = stage.method.server()?;
     let asking = Asking {
         kind: Kind::Enrol,
         at: StepId::enrolment(index),

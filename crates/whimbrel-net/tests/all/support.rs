@@ -55,7 +55,7 @@ impl Chain for Toys {
         assert_eq!(delivered.len(), index, "a stage is built from what came before it");
         Ok(Stage {
             name: "toy",
-            method: toy::erased(Toy { rounds: self.rounds, ..toy::SOUND }),
+            method: toy::erased(Toy { rounds: self.rounds, ..toy::SOUND }).into(),
             participation: self.participation.clone(),
             faults: self.faults.get(index).cloned().unwrap_or_default(),
             evaluate_every: self.evaluate.filter(|_| index + 1 == self.stages),

@@ -6,12 +6,12 @@ use super::messages::{data, note, warning};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Instant;
 use whimbrel::core::ClientData;
 use whimbrel::core::method::Artifact;
 use whimbrel::engine::keys::StageKeys;
-use whimbrel::engine::{Chain, Federation, Simulator};
+use whimbrel::engine::runner::{Start, Step};
+use whimbrel::engine::{Carrier, Chain, Runner, Simulation};
 use whimbrel::families::failure::Result;
 use whimbrel::families::load::{Loaded, load};
 use whimbrel::families::plan::{Facts, Plan};
@@ -137,52 +137,51 @@ struct Trial {
 impl Trial {
     fn run(plan: &Plan, loaded: Loaded, seed: u64) -> Result<Self> {
         let mut delivered = Vec::new();
+        let mut simulation = Simulation::new(loaded.clients).with_duties(plan.duties());
         for index in 0..plan.len() {
             if plan.can_skip(index) {
                 delivered.push(Artifact::default());
                 continue;
             }
             let stage = plan.build(index, &delivered)?;
-            let bound = loaded.clients.iter().map(|(_, data)| stage.method.bind(data));
-            let federation = Federation {
-                names: loaded.clients.iter().map(|(name, _)| name.clone()).collect(),
-                data: bound.collect::<whimbrel::core::Result<_>>()?,
-                duties: plan.duties(),
+            let start = Start {
+                index: index as u32,
+                last: index + 1 == plan.len(),
+                keys: StageKeys::new(seed, index as u32),
+                delivered: &delivered,
+                saved: None,
             };
-            let mut simulator = Simulator::start(
-                stage.method.clone(),
-                Arc::new(federation),
-                StageKeys::new(seed, index as u32),
-                stage.participation.clone(),
-                stage.faults.clone(),
-            )?;
-            if index + 1 < plan.len() {
-                while simulator.step()?.is_some() {}
-                delivered.push(simulator.machine().artifact()?);
+            let mut runner = simulation.open(&stage, &start)?;
+            if !start.last {
+                while let Step::Exchanged(_) = runner.step()? {}
+                let artifact = runner.artifact()?;
+                drop(runner);
+                delivered.push(artifact);
                 continue;
             }
-            skip_openings(&mut simulator)?;
+            let runner = &mut *runner;
+            skip_openings(runner)?;
             // The first round of EM sends everything exactly: a job of one round has no other.
-            let first = Self::measure(&mut simulator, 1)?;
-            skip_openings(&mut simulator)?;
-            let settling = Self::measure(&mut simulator, SETTLING_ROUNDS)?;
-            let usual = Self::measure(&mut simulator, TRIAL_ROUNDS)?.or(settling);
+            let first = Self::measure(runner, 1)?;
+            skip_openings(runner)?;
+            let settling = Self::measure(runner, SETTLING_ROUNDS)?;
+            let usual = Self::measure(runner, TRIAL_ROUNDS)?.or(settling);
             return Ok(usual.or(first).unwrap_or_default());
         }
         Ok(Self::default())
     }
 
     /// Means over the next rounds; none where the run is over.
-    fn measure(simulator: &mut Simulator, rounds: u32) -> Result<Option<Self>> {
-        let (before, clock) = (simulator.traffic(), Instant::now());
+    fn measure(runner: &mut dyn Runner, rounds: u32) -> Result<Option<Self>> {
+        let (before, clock) = (runner.traffic(), Instant::now());
         let mut done = 0;
         while done < rounds
             && clock.elapsed().as_secs_f64() < TRIAL_SECONDS
-            && simulator.step()?.is_some()
+            && let Step::Exchanged(_) = runner.step()?
         {
             done += 1;
         }
-        let (after, n) = (simulator.traffic(), f64::from(done));
+        let (after, n) = (runner.traffic(), f64::from(done));
         Ok((done > 0).then(|| Self {
             up: (after.up - before.up) as f64 / n,
             down: (after.down - before.down) as f64 / n,
@@ -192,9 +191,9 @@ impl Trial {
 }
 
 /// Exchanges before the next round.
-fn skip_openings(simulator: &mut Simulator) -> Result<()> {
-    while simulator.machine().next_is_round()? == Some(false) {
-        simulator.step()?;
+fn skip_openings(runner: &mut dyn Runner) -> Result<()> {
+    while runner.next_is_round()? == Some(false) {
+        runner.step()?;
     }
     Ok(())
 }

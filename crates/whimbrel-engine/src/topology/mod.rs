@@ -1,0 +1,261 @@
+//! Who is whose neighbour where there is no server, and with which weight neighbours mix.
+//!
+//! A [`Topology`] gives the edges, a [`Weighting`] their weights; both make a [`Mixing`] matrix, which is
+//! symmetric and doubly stochastic. [`Graphs`] says which one a round uses. With fixed graphs the matrix
+//! must be connected; graphs that are redrawn may leave clients alone in a round, because what convergence
+//! needs (Marfoq et al. 2021, Assumption 8) is a contraction *on average*.
+
+mod fastest;
+mod mixing;
+
+pub use mixing::{Mixing, Weighting};
+
+use crate::keys::StageKeys;
+use std::borrow::Cow;
+use whimbrel_core::decentralised::Graph;
+use whimbrel_core::{Error, Key, Result};
+
+/// Draws of a fixed random graph before none is taken to be connected.
+const DRAWS_MAX: u64 = 1000;
+/// Draws over which the contraction of redrawn graphs is averaged.
+const AVERAGED: u32 = 32;
+
+/// A graph over the clients.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Topology {
+    /// Everyone with everyone.
+    Complete,
+    /// Each client and the next, in id order, the last with the first.
+    Ring,
+    /// A grid whose sides meet, as near to a square as the number of clients divides; row after row in
+    /// id order.
+    Torus,
+    /// Every pair with this probability.
+    ErdosRenyi {
+        /// In (0, 1].
+        p: f64,
+    },
+    /// These pairs, each once, with their weights where they are [`Weighting::Given`].
+    Edges(Vec<(u32, u32, Option<f64>)>),
+}
+
+/// The graph of every round.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Graphs {
+    /// One for all rounds.
+    Fixed(Mixing),
+    /// Another one every round: a random graph is drawn anew, rings and tori take the clients in a new
+    /// order.
+    Redrawn {
+        /// Over so many clients.
+        clients: u32,
+        /// The shape.
+        topology: Topology,
+        /// The weights.
+        weighting: Weighting,
+    },
+}
+
+impl Topology {
+    /// Whether it can be another one every round.
+    pub fn is_random(&self) -> bool {
+        matches!(self, Self::ErdosRenyi { .. } | Self::Ring | Self::Torus)
+    }
+
+    /// Pairs of neighbours among so many clients, the lower id first; none has a weight but those of an
+    /// edge list.
+    fn edges(&self, clients: u32, key: Key) -> Result<Vec<(u32, u32, Option<f64>)>> {
+        let pairs: Vec<(u32, u32)> = match self {
+            Self::Edges(edges) => return Ok(edges.clone()),
+            Self::Complete => {
+                (0..clients).flat_map(|i| (i + 1..clients).map(move |j| (i, j))).collect()
+            }
+            Self::Ring => ring(clients, 1, 0),
+            Self::Torus => torus(clients)?,
+            Self::ErdosRenyi { p } => {
+                let mut stream = key.stream();
+                let pairs = (0..clients).flat_map(|i| (i + 1..clients).map(move |j| (i, j)));
+                pairs.filter(|_| stream.uniform() < *p).collect()
+            }
+        };
+        Ok(pairs.into_iter().map(|(i, j)| (i, j, None)).collect())
+    }
+}
+
+/// A ring of `length` clients: every `stride`-th from `first` on.
+fn ring(length: u32, stride: u32, first: u32) -> Vec<(u32, u32)> {
+    let at = |i: u32| first + stride * i;
+    match length {
+        0 | 1 => Vec::new(),
+        2 => vec![(at(0), at(1))],
+        _ => (1..length).map(|i| (at(i - 1), at(i))).chain([(at(0), at(length - 1))]).collect(),
+    }
+}
+
+fn torus(clients: u32) -> Result<Vec<(u32, u32)>> {
+    let root = f64::from(clients).sqrt() as u32;
+    let rows = (1..=root).rev().find(|rows| clients.is_multiple_of(*rows)).unwrap_or(1);
+    if rows == 1 && clients > 3 {
+        let what = format!("{clients} clients form no torus: the number is prime");
+        return Err(Error::config(what).hint("kind = \"ring\" takes any number"));
+    }
+    let columns = clients / rows.max(1);
+    let along = (0..rows).flat_map(|row| ring(columns, 1, row * columns));
+    let across = (0..columns).flat_map(|column| ring(rows, columns, column));
+    Ok(along.chain(across).collect())
+}
+
+impl Graphs {
+    /// One graph for all rounds. A random graph that is not connected is drawn again.
+    pub fn fixed(
+        topology: &Topology,
+        weighting: Weighting,
+        clients: u32,
+        key: Key,
+    ) -> Result<Self> {
+        let Topology::ErdosRenyi { p } = topology else {
+            return Ok(Self::Fixed(Mixing::new(topology, weighting, clients, key)?));
+        };
+        for draw in 0..DRAWS_MAX {
+            let edges = topology.edges(clients, key.fold(draw))?;
+            if mixing::unreached(clients, &edges).is_none() {
+                return Ok(Self::Fixed(Mixing::weigh(clients, &edges, weighting)?));
+            }
+        }
+        let what = format!(
+            "none of {DRAWS_MAX} random graphs over {clients} clients with p = {p} is connected"
+        );
+        let likely = f64::from(clients.max(2)).ln() / f64::from(clients.max(2));
+        let hint =
+            format!("take a larger p: graphs are connected well above ln(n)/n = {likely:.3}");
+        Err(Error::config(what).hint(hint))
+    }
+
+    /// Another graph every round.
+    pub fn redrawn(topology: Topology, weighting: Weighting, clients: u32) -> Result<Self> {
+        if !topology.is_random() {
+            let what = "complete graphs and edge lists are the same in every round";
+            return Err(Error::config(what).hint("take `redraw` out"));
+        }
+        if weighting == Weighting::FastestMixing {
+            let what = "fastest-mixing weights are computed for one graph, not for one every round";
+            return Err(Error::config(what).hint("mixing = \"metropolis\", or take `redraw` out"));
+        }
+        // A torus must be possible.
+        topology.edges(clients, Key::root(0))?;
+        Ok(Self::Redrawn { clients, topology, weighting })
+    }
+
+    /// How many clients.
+    pub fn clients(&self) -> usize {
+        match self {
+            Self::Fixed(mixing) => mixing.clients(),
+            Self::Redrawn { clients, .. } => *clients as usize,
+        }
+    }
+
+    /// The matrix of an exchange.
+    pub fn of_exchange(&self, keys: &StageKeys, exchange: u32) -> Result<Cow<'_, Mixing>> {
+        match self {
+            Self::Fixed(mixing) => Ok(Cow::Borrowed(mixing)),
+            Self::Redrawn { clients, topology, weighting } => {
+                let key = keys.exchange(exchange).graph();
+                let mut edges = topology.edges(*clients, key)?;
+                if !matches!(topology, Topology::ErdosRenyi { .. }) {
+                    let mut order: Vec<u32> = (0..*clients).collect();
+                    key.stream().shuffle(&mut order);
+                    for (i, j, _) in &mut edges {
+                        (*i, *j) = (order[*i as usize], order[*j as usize]);
+                    }
+                }
+                Ok(Cow::Owned(Mixing::weigh(*clients, &edges, *weighting)?))
+            }
+        }
+    }
+
+    /// The graphs in figures. Where they are redrawn, `1 - gap` is the root of the largest eigenvalue of
+    /// the mean of `W^2` over some draws, with the mean of all clients taken off: by its square a round
+    /// shrinks the expected squared disagreement at least (Assumption 8 with `tau = 1`).
+    pub fn graph(&self, keys: &StageKeys) -> Result<Graph> {
+        match self {
+            Self::Fixed(mixing) => mixing.graph(),
+            Self::Redrawn { clients, .. } => {
+                let first = self.of_exchange(keys, 0)?;
+                let mut squares = mixing::Squares::new(*clients as usize);
+                for exchange in 0..AVERAGED {
+                    squares.add(&*self.of_exchange(keys, exchange)?);
+                }
+                Ok(Graph { spectral_gap: squares.gap()?, ..first.figures() })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use whimbrel_core::ClientId;
+
+    fn fixed(topology: &Topology, clients: u32) -> Mixing {
+        let key = Key::root(3);
+        match Graphs::fixed(topology, Weighting::Metropolis, clients, key).unwrap() {
+            Graphs::Fixed(mixing) => mixing,
+            Graphs::Redrawn { .. } => unreachable!(),
+        }
+    }
+
+    #[test]
+    fn tori_are_as_square_as_can_be() {
+        let torus = fixed(&Topology::Torus, 12);
+        // Three rows of four: everyone has two neighbours along and two across.
+        let near = |i| torus.neighbours(ClientId(i)).iter().map(|(j, _)| j.0).collect::<Vec<_>>();
+        assert_eq!(near(0), [1, 3, 4, 8]);
+        assert_eq!(near(6), [2, 5, 7, 10]);
+        // Two rows meet once.
+        let small = fixed(&Topology::Torus, 4);
+        assert!((0..4).all(|i| small.neighbours(ClientId(i)).len() == 2));
+        let error = Mixing::new(&Topology::Torus, Weighting::Metropolis, 7, Key::root(1));
+        assert!(error.unwrap_err().to_string().contains("7 clients form no torus"));
+    }
+
+    #[test]
+    fn fixed_random_graphs_are_connected_and_redrawn_ones_need_not_be() {
+        // Far below ln(40)/40 = 0.09 most draws leave somebody alone.
+        let sparse = Topology::ErdosRenyi { p: 0.07 };
+        let found = fixed(&sparse, 40).graph().unwrap();
+        assert!(found.spectral_gap.unwrap() > 0.0);
+        let error = Graphs::fixed(
+            &Topology::ErdosRenyi { p: 1e-6 },
+            Weighting::Metropolis,
+            40,
+            Key::root(1),
+        );
+        assert!(error.unwrap_err().to_string().contains("is connected"));
+        let redrawn = Graphs::redrawn(sparse, Weighting::Metropolis, 40).unwrap();
+        let keys = StageKeys::new(1, 0);
+        let first = redrawn.of_exchange(&keys, 0).unwrap().into_owned();
+        let second = redrawn.of_exchange(&keys, 1).unwrap().into_owned();
+        assert_ne!(first, second);
+        assert_eq!(first, *redrawn.of_exchange(&keys, 0).unwrap());
+        let lonely = (0..40).any(|i| first.neighbours(ClientId(i)).is_empty());
+        assert!(lonely, "nobody is alone in a graph with two neighbours each on average");
+        let gap = redrawn.graph(&keys).unwrap().spectral_gap.unwrap();
+        assert!(gap > 0.0, "on average everyone is reached");
+    }
+
+    #[test]
+    fn redrawn_rings_mix_faster_than_fixed_ones() {
+        let keys = StageKeys::new(1, 0);
+        let redrawn = Graphs::redrawn(Topology::Ring, Weighting::Metropolis, 30).unwrap();
+        let gap = redrawn.graph(&keys).unwrap().spectral_gap.unwrap();
+        // E W^2 of a ring in uniform order: 1/3 of the squared distances from the mean, with a
+        // correction of order 1/n; 32 draws leave its largest eigenvalue well below 1/2.
+        assert!(gap > 1.0 - 0.5f64.sqrt(), "{gap}");
+        assert!(fixed(&Topology::Ring, 30).graph().unwrap().spectral_gap.unwrap() < 0.02);
+        for topology in [Topology::Complete, Topology::Edges(vec![(0, 1, None)])] {
+            assert!(Graphs::redrawn(topology, Weighting::Metropolis, 2).is_err());
+        }
+        let fastest = Weighting::FastestMixing;
+        assert!(Graphs::redrawn(Topology::Ring, fastest, 30).is_err());
+    }
+}
