@@ -2,6 +2,7 @@
 
 pub mod codec;
 pub mod method;
+pub mod neighbours;
 pub mod runners;
 
 mod data;

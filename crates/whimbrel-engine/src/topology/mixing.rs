@@ -1,10 +1,10 @@
 //! Symmetric, doubly stochastic weights on the edges of a graph.
 
-use super::{Topology, fastest};
+use super::fastest;
 use std::collections::BTreeSet;
 use whimbrel_core::decentralised::Graph;
 use whimbrel_core::linalg::symmetric_eigen;
-use whimbrel_core::{ClientId, Error, Key, Result};
+use whimbrel_core::{ClientId, Error, Result};
 
 /// How far given weights may sum from one.
 const ROUNDING: f64 = 1e-9;
@@ -34,25 +34,6 @@ pub struct Mixing {
 }
 
 impl Mixing {
-    /// The weights of a topology; refuses a graph that is not connected, and weights under which clients
-    /// never agree.
-    pub fn new(topology: &Topology, weighting: Weighting, clients: u32, key: Key) -> Result<Self> {
-        let edges = topology.edges(clients, key)?;
-        if let Some(i) = unreached(clients, &edges) {
-            let what = format!("the graph is not connected: no path joins client {i} to client 0");
-            return Err(Error::config(what));
-        }
-        let mixing = Self::weigh(clients, &edges, weighting)?;
-        // A connected graph swings for ever only where it is bipartite and nobody keeps a share.
-        if let Some(gap) = mixing.spectral_gap()?
-            && gap <= mixing.clients() as f64 * f64::EPSILON
-        {
-            let what = "the mixing matrix has spectral gap 0: clients never agree";
-            return Err(Error::config(what).hint("leave every client a share of its own"));
-        }
-        Ok(mixing)
-    }
-
     /// The weights of these edges, connected or not.
     pub(super) fn weigh(
         clients: u32,
@@ -269,6 +250,15 @@ fn not_stochastic(i: u32, sum: f64) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::topology::{Graphs, Topology};
+    use whimbrel_core::Key;
+
+    fn fixed(topology: &Topology, weighting: Weighting, clients: u32) -> Result<Mixing> {
+        match Graphs::fixed(topology, weighting, clients, Key::root(1))? {
+            Graphs::Fixed(mixing, _) => Ok(mixing),
+            Graphs::Redrawn { .. } => unreachable!(),
+        }
+    }
 
     /// Rows and columns sum to one, and what `i` gives to `j` it gets back.
     fn check(mixing: &Mixing) {
@@ -287,9 +277,7 @@ mod tests {
         for clients in [1, 2, 3, 4, 7, 16] {
             for weighting in [Weighting::Metropolis, Weighting::MaximumDegree] {
                 let n = f64::from(clients);
-                let of = |topology: &Topology| {
-                    Mixing::new(topology, weighting, clients, Key::root(1)).unwrap()
-                };
+                let of = |topology: &Topology| fixed(topology, weighting, clients).unwrap();
                 let complete = of(&Topology::Complete);
                 check(&complete);
                 let gap = complete.graph().unwrap().spectral_gap.unwrap();
@@ -332,7 +320,7 @@ mod tests {
     #[test]
     fn edge_lists_are_connected_and_their_weights_sum_to_one() {
         let of = |clients, edges: &[(u32, u32, Option<f64>)], weighting| {
-            Mixing::new(&Topology::Edges(edges.to_vec()), weighting, clients, Key::root(1))
+            fixed(&Topology::Edges(edges.to_vec()), weighting, clients)
         };
         let refused = |clients, edges: &[(u32, u32, Option<f64>)], weighting, why: &str| {
             let error = of(clients, edges, weighting).unwrap_err().to_string();

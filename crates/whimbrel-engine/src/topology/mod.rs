@@ -42,8 +42,8 @@ pub enum Topology {
 /// The graph of every round.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Graphs {
-    /// One for all rounds.
-    Fixed(Mixing),
+    /// One for all rounds, and its figures.
+    Fixed(Mixing, Graph),
     /// Another one every round: a random graph is drawn anew, rings and tori take the clients in a new
     /// order.
     Redrawn {
@@ -105,30 +105,50 @@ fn torus(clients: u32) -> Result<Vec<(u32, u32)>> {
     Ok(along.chain(across).collect())
 }
 
+/// The edges of a connected graph.
+fn connected(topology: &Topology, clients: u32, key: Key) -> Result<Vec<(u32, u32, Option<f64>)>> {
+    let Topology::ErdosRenyi { p } = topology else {
+        let edges = topology.edges(clients, key)?;
+        return match mixing::unreached(clients, &edges) {
+            None => Ok(edges),
+            Some(i) => Err(Error::config(format!(
+                "the graph is not connected: no path joins client {i} to client 0"
+            ))),
+        };
+    };
+    for draw in 0..DRAWS_MAX {
+        let edges = topology.edges(clients, key.fold(draw))?;
+        if mixing::unreached(clients, &edges).is_none() {
+            return Ok(edges);
+        }
+    }
+    let what = format!(
+        "none of {DRAWS_MAX} random graphs over {clients} clients with p = {p} is connected"
+    );
+    let n = f64::from(clients);
+    let hint =
+        format!("take a larger p: most graphs are connected above ln(n)/n = {:.3}", n.ln() / n);
+    Err(Error::config(what).hint(hint))
+}
+
 impl Graphs {
-    /// One graph for all rounds. A random graph that is not connected is drawn again.
+    /// One graph for all rounds. A random graph that is not connected is drawn again; other graphs that
+    /// are not connected are refused, and weights under which clients never agree.
     pub fn fixed(
         topology: &Topology,
         weighting: Weighting,
         clients: u32,
         key: Key,
     ) -> Result<Self> {
-        let Topology::ErdosRenyi { p } = topology else {
-            return Ok(Self::Fixed(Mixing::new(topology, weighting, clients, key)?));
-        };
-        for draw in 0..DRAWS_MAX {
-            let edges = topology.edges(clients, key.fold(draw))?;
-            if mixing::unreached(clients, &edges).is_none() {
-                return Ok(Self::Fixed(Mixing::weigh(clients, &edges, weighting)?));
-            }
+        let edges = connected(topology, clients, key)?;
+        let mixing = Mixing::weigh(clients, &edges, weighting)?;
+        let graph = mixing.graph()?;
+        // Connected clients swing for ever only where nobody keeps a share.
+        if graph.spectral_gap.is_some_and(|gap| gap <= f64::from(clients) * f64::EPSILON) {
+            let what = "the mixing matrix has spectral gap 0: clients never agree";
+            return Err(Error::config(what).hint("leave clients a share of their own"));
         }
-        let what = format!(
-            "none of {DRAWS_MAX} random graphs over {clients} clients with p = {p} is connected"
-        );
-        let likely = f64::from(clients.max(2)).ln() / f64::from(clients.max(2));
-        let hint =
-            format!("take a larger p: graphs are connected well above ln(n)/n = {likely:.3}");
-        Err(Error::config(what).hint(hint))
+        Ok(Self::Fixed(mixing, graph))
     }
 
     /// Another graph every round.
@@ -149,7 +169,7 @@ impl Graphs {
     /// How many clients.
     pub fn clients(&self) -> usize {
         match self {
-            Self::Fixed(mixing) => mixing.clients(),
+            Self::Fixed(mixing, _) => mixing.clients(),
             Self::Redrawn { clients, .. } => *clients as usize,
         }
     }
@@ -157,7 +177,7 @@ impl Graphs {
     /// The matrix of an exchange.
     pub fn of_exchange(&self, keys: &StageKeys, exchange: u32) -> Result<Cow<'_, Mixing>> {
         match self {
-            Self::Fixed(mixing) => Ok(Cow::Borrowed(mixing)),
+            Self::Fixed(mixing, _) => Ok(Cow::Borrowed(mixing)),
             Self::Redrawn { clients, topology, weighting } => {
                 let key = keys.exchange(exchange).graph();
                 let mut edges = topology.edges(*clients, key)?;
@@ -178,7 +198,7 @@ impl Graphs {
     /// shrinks the expected squared disagreement at least (Assumption 8 with `tau = 1`).
     pub fn graph(&self, keys: &StageKeys) -> Result<Graph> {
         match self {
-            Self::Fixed(mixing) => mixing.graph(),
+            Self::Fixed(_, graph) => Ok(*graph),
             Self::Redrawn { clients, .. } => {
                 let first = self.of_exchange(keys, 0)?;
                 let mut squares = mixing::Squares::new(*clients as usize);
@@ -199,7 +219,7 @@ mod tests {
     fn fixed(topology: &Topology, clients: u32) -> Mixing {
         let key = Key::root(3);
         match Graphs::fixed(topology, Weighting::Metropolis, clients, key).unwrap() {
-            Graphs::Fixed(mixing) => mixing,
+            Graphs::Fixed(mixing, _) => mixing,
             Graphs::Redrawn { .. } => unreachable!(),
         }
     }
@@ -214,7 +234,7 @@ mod tests {
         // Two rows meet once.
         let small = fixed(&Topology::Torus, 4);
         assert!((0..4).all(|i| small.neighbours(ClientId(i)).len() == 2));
-        let error = Mixing::new(&Topology::Torus, Weighting::Metropolis, 7, Key::root(1));
+        let error = Graphs::fixed(&Topology::Torus, Weighting::Metropolis, 7, Key::root(1));
         assert!(error.unwrap_err().to_string().contains("7 clients form no torus"));
     }
 

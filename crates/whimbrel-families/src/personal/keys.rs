@@ -337,7 +337,7 @@ fn short(x: f32) -> f64 {
 impl Rule {
     /// Reads the keys of a method.
     pub(super) fn read(method: &str, reader: &Reader<'_>) -> Read<Self> {
-        Ok(match method {
+        Ok(match star_shaped(method) {
             super::FEDMIX => {
                 let components = reader.read(&COMPONENTS, |v| v.integer(1..=1000));
                 let weighing = reader.read(&UNSEEN_WEIGHTS, |v| v.named(&WEIGHINGS));
@@ -401,7 +401,9 @@ impl Rule {
                 out.put(&COMPONENTS, fedmix.components.to_string());
                 out.put(&UNSEEN_WEIGHTS, text(WEIGHINGS.name(fedmix.weighing)));
             }
-            Self::FedAvg(fedavg) if method == super::FEDPROX => out.put(&MU, number(fedavg.mu)),
+            Self::FedAvg(fedavg) if star_shaped(method) == super::FEDPROX => {
+                out.put(&MU, number(fedavg.mu))
+            }
             Self::FedAvg(_) | Self::Local | Self::Scaffold => {}
             Self::PFedMe(pfedme) => {
                 out.put(&LAMBDA, number(pfedme.lambda));
@@ -424,6 +426,11 @@ impl Rule {
             }
         }
     }
+}
+
+/// The method with a server that does the same on a client.
+fn star_shaped(method: &str) -> &str {
+    method.strip_prefix("d-").unwrap_or(method)
 }
 
 /// Reads the server's step.

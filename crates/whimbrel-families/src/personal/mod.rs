@@ -1,5 +1,6 @@
 //! Learners trained on the clients: mixtures of learners, and the methods they are compared with.
 
+pub mod decentralised;
 pub mod keys;
 
 mod model;
@@ -10,7 +11,7 @@ mod results;
 use crate::failure::Result;
 use crate::family::{
     AdaptOptions, Adapted, Ended, Family, Fit, MethodKind, ModelKind, ModelUse, Predicted, Results,
-    RunData, StagePlan, Tables,
+    RunData, StagePlan, Tables, refuse,
 };
 use crate::job::channel::UpRuleKind;
 use crate::job::method::length::{BATCH, EPOCHS, ROUNDS};
@@ -21,6 +22,7 @@ use crate::job::participation::PARTICIPATION;
 use crate::job::{Job, MemoryStart, Step, UpRule};
 use crate::load::{Layout, Loaded};
 use crate::plan::{Common, Facts, Files};
+use decentralised::{MIXING, Neighbours, SCALING, TOPOLOGY};
 use keys::{
     ADAPTIVE, ALPHA, COMPONENTS, DECAY, HEAD_EPOCHS, INNER_STEP, INNER_STEPS, LAMBDA, LOCAL_EPOCHS,
     MINIBATCHES, MU, OPTIMISER, RELATION_EVERY, Rule, SAMPLING, SERVER, SERVER_STEP, SPLIT,
@@ -30,7 +32,7 @@ use model::{MODELS, Model};
 use plan::PersonalPlan;
 use serde_json::{Map, Value};
 use std::any::Any;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use whimbrel_core::method::Artifact;
 use whimbrel_job::key::{Key, Word};
 use whimbrel_job::reader::{Read, Source};
@@ -57,6 +59,10 @@ const SCAFFOLD: &str = "scaffold";
 const FEDOPT: &str = "fedopt";
 const CLUSTERED: &str = "clustered";
 const MOCHA: &str = "mocha";
+const D_FEDMIX: &str = "d-fedmix";
+const D_FEDAVG: &str = "d-fedavg";
+const D_FEDPROX: &str = "d-fedprox";
+const D_PFEDME: &str = "d-pfedme";
 
 /// The keys of every method here, then the method's own.
 macro_rules! keys {
@@ -69,7 +75,17 @@ macro_rules! keys {
     };
 }
 
-static METHODS: [MethodKind; 13] = [
+/// The keys of every method without a server, then the method's own.
+macro_rules! neighbour_keys {
+    ($($own:expr),*) => {
+        &[
+            &ROUNDS, &BATCH, &LOCAL_EPOCHS, &MINIBATCHES, &STEP, &DECAY, &OPTIMISER, &WEIGHTS,
+            &EVALUATE, &STOP, &TOPOLOGY, &MIXING, &SCALING, $($own),*
+        ]
+    };
+}
+
+static METHODS: [MethodKind; 17] = [
     method(
         FEDMIX,
         "a mixture of learners with each client's own weights (FedEM of Marfoq et al. 2021)",
@@ -130,6 +146,18 @@ static METHODS: [MethodKind; 13] = [
             &MEMORY_MAX,
         ],
     ),
+    method(
+        D_FEDMIX,
+        "fedmix without a server: neighbours mix their components (D-FedEM of Marfoq et al. 2021)",
+        neighbour_keys![&COMPONENTS, &UNSEEN_WEIGHTS],
+    ),
+    method(D_FEDAVG, "fedavg without a server", neighbour_keys![]),
+    method(D_FEDPROX, "fedprox without a server", neighbour_keys![&MU]),
+    method(
+        D_PFEDME,
+        "pfedme without a server",
+        neighbour_keys![&LAMBDA, &INNER_STEPS, &INNER_STEP],
+    ),
 ];
 
 const fn method(
@@ -170,12 +198,20 @@ impl Family for Personal {
         let training = Training::read(tables.method, usual);
         let rule = Rule::read(method, tables.method);
         let server = keys::read_server(method, tables.method);
+        let neighbours = tables
+            .method_kind
+            .keys
+            .iter()
+            .any(|key| key.name == TOPOLOGY.name)
+            .then(|| Neighbours::read(tables.method))
+            .transpose();
         Ok(Box::new(PersonalFit {
             method,
             model: model?,
             training: training?,
             rule: rule?,
             server: server?,
+            neighbours: neighbours?,
         }))
     }
 }
@@ -192,6 +228,8 @@ pub struct PersonalFit {
     pub rule: Rule,
     /// How the server moves.
     pub server: ServerStep,
+    /// The graph, of methods without a server.
+    pub neighbours: Option<Neighbours>,
 }
 
 impl Fit for PersonalFit {
@@ -217,6 +255,9 @@ impl Fit for PersonalFit {
         self.rule.write(out, self.method);
         if takes(&SERVER_STEP) {
             keys::write_server(&self.server, out);
+        }
+        if let Some(neighbours) = &self.neighbours {
+            neighbours.write(out);
         }
     }
 
@@ -244,6 +285,9 @@ impl Fit for PersonalFit {
                 "write start = \"oracle\" or \"zero\"",
             );
         }
+        if let Some(neighbours) = &self.neighbours {
+            neighbours.check(self.method, job, source);
+        }
         let plain = job.uplink.rule == UpRule::Plain;
         if self.training.sampling == Sampling::Renormalise && !plain {
             source.report_at(
@@ -261,6 +305,20 @@ impl Fit for PersonalFit {
                 format!("{} sends what it sends exactly", self.method),
                 "take the codecs out",
             );
+        }
+    }
+
+    fn paths_mut(&mut self) -> Vec<&mut PathBuf> {
+        self.neighbours.as_mut().map_or_else(Vec::new, Neighbours::paths_mut)
+    }
+
+    fn check_served(&self, _: &Job) -> Result<()> {
+        match self.neighbours {
+            None => Ok(()),
+            Some(_) => refuse(
+                &format!("{} has no server: neighbours talk to each other", self.method),
+                "simulate it with `whimbrel run`, or serve the method without `d-`",
+            ),
         }
     }
 

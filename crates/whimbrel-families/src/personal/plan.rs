@@ -13,11 +13,11 @@ use std::sync::Arc;
 use whimbrel_codec::channel::{Downlink, Uplink, gradient_alpha};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{DynMethod, Erased, Error};
-use whimbrel_engine::Stage;
+use whimbrel_engine::{Graphs, Stage, StageMethod};
 use whimbrel_methods::federated::{BindRows, FirstMemories, Terms};
 use whimbrel_methods::personal::{
-    BindMocha, BindSamples, ClusterModels, Clustered, FedAvg, Length, Local, LocalRule, Mocha,
-    Personal, Rates, Scaffold, Solver,
+    BindMocha, BindSamples, ClusterModels, Clustered, DecentralisedPersonal, FedAvg, Length, Local,
+    LocalRule, Mocha, Personal, Rates, Scaffold, Scaling, Solver,
 };
 use whimbrel_methods::settings::Budget;
 use whimbrel_nn::{Learner, Role};
@@ -33,6 +33,7 @@ pub(super) struct PersonalPlan {
     own_uplinks: BTreeMap<u32, u8>,
     downlink: Downlink,
     memories: FirstMemories,
+    graphs: Option<(Graphs, Scaling)>,
     warnings: Vec<String>,
     notes: Vec<String>,
 }
@@ -66,7 +67,15 @@ impl PersonalPlan {
                 fedmix.components, common.clients
             ));
         }
-        let notes = vec![format!("{} parameters", learner.parameters())];
+        let mut notes = vec![format!("{} parameters", learner.parameters())];
+        let graphs = match &asked.neighbours {
+            None => None,
+            Some(neighbours) => {
+                let graphs = neighbours.graphs(common)?;
+                notes.push(neighbours.describe(&graphs, common)?);
+                Some((graphs, neighbours.scaling))
+            }
+        };
         Ok(Self {
             asked: asked.clone(),
             learner,
@@ -75,6 +84,7 @@ impl PersonalPlan {
             own_uplinks,
             downlink,
             memories,
+            graphs,
             warnings,
             notes,
         })
@@ -200,7 +210,18 @@ impl StagePlan for PersonalPlan {
     }
 
     fn build(&self, common: &Common, _: usize, _: &[Artifact]) -> whimbrel_core::Result<Stage> {
-        Ok(common.fit(self.method(common), self.rounds(common)))
+        let rounds = self.rounds(common);
+        if let (Some((graphs, scaling)), Some(rounds)) = (&self.graphs, rounds) {
+            let method = Arc::new(DecentralisedPersonal {
+                oracle: oracle(&self.asked, common, self.learner.clone(), self.rule.clone()),
+                weights: common.weights(),
+                scaling: *scaling,
+                rounds,
+            });
+            let method = StageMethod::Neighbours(method, graphs.clone());
+            return Ok(common.fit_by(method, Some(rounds)));
+        }
+        Ok(common.fit(self.method(common), rounds))
     }
 
     fn uplink(&self) -> &Uplink {

@@ -18,7 +18,7 @@ use whimbrel_data::{
 };
 use whimbrel_engine::checkpoint::write_atomically;
 use whimbrel_engine::metrics::number;
-use whimbrel_methods::personal::{LocalRule, Mixture, Own, Shape, Unseen, Work};
+use whimbrel_methods::personal::{LocalRule, Mixture, Own, PARAMETERS, Shape, Unseen, Work};
 use whimbrel_nn::Learner;
 
 /// Where a file without a name for it has the target.
@@ -61,7 +61,11 @@ impl Trained {
         let learner = asked.model.learner(&shape, classes.len())?;
         let rule = rule(asked, &*learner)?;
         let tensors = read_artifact(&run.folder.join("model/model.safetensors"))?;
-        let found = tensors.narrow.into_iter().find(|tensor| tensor.name == "parameters");
+        // Without a server every client has its own copy of what is shared.
+        let copy = run.own.map_or(&[][..], |own| &own.narrow);
+        let mut found =
+            copy.iter().chain(&tensors.narrow).filter(|t| t.name == PARAMETERS).cloned();
+        let found = found.next();
         let w = found.ok_or_else(|| run.broken("the model has no `parameters`"))?.values;
         let expected: usize = rule.blocks(&Shape::new(&*learner)).iter().sum();
         // Clusters and related models are several of them.

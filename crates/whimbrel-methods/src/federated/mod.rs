@@ -45,12 +45,15 @@ pub struct BindRows;
 
 impl<O: Oracle> Bind<Federated<O>> for BindRows {
     fn bind(&self, method: &Federated<O>, data: &ClientData) -> Result<Split<O::Data>> {
-        let part = |rows: Option<Box<ClientData>>| rows.map(|d| method.oracle.bind(&d)).transpose();
+        Split::bind(&method.oracle, data)
+    }
+}
+
+impl<D> Split<D> {
+    /// A client's rows, and those it keeps out, as an oracle reads them.
+    pub(crate) fn bind<O: Oracle<Data = D>>(oracle: &O, data: &ClientData) -> Result<Self> {
+        let part = |rows: Option<Box<ClientData>>| rows.map(|d| oracle.bind(&d)).transpose();
         let HeldOut { validation, test } = data.held_out();
-        Ok(Split {
-            train: method.oracle.bind(data)?,
-            validation: part(validation)?,
-            test: part(test)?,
-        })
+        Ok(Self { train: oracle.bind(data)?, validation: part(validation)?, test: part(test)? })
     }
 }

@@ -28,6 +28,12 @@ pub struct Answer {
     loss: f64,
 }
 
+impl Ask {
+    pub(super) fn new(w: Vec<f32>, rate: f64) -> Self {
+        Self { w, rate, own: None }
+    }
+}
+
 wire!(Ask { w, rate, own });
 wire!(Answer { loss });
 
@@ -52,7 +58,7 @@ impl Judge for Personal {
     type Answer = Answer;
 
     fn ask(&self, global: &Global, _: &Terms) -> Result<Ask> {
-        Ok(Ask { w: global.w.clone(), rate: self.rates.initial, own: None })
+        Ok(Ask::new(global.w.clone(), self.rates.initial))
     }
 
     fn localise<'a>(&self, ask: &'a Ask, own: &Own, train: &Samples) -> Result<Cow<'a, Ask>> {

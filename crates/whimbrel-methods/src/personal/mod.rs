@@ -24,6 +24,7 @@
 
 mod apfl;
 mod clustered;
+mod decentralised;
 mod ditto;
 mod evaluate;
 mod fedavg;
@@ -40,6 +41,7 @@ mod work;
 
 pub use apfl::Apfl;
 pub use clustered::{BindSamples, ClusterModels, Clustered};
+pub use decentralised::{DecentralisedPersonal, Scaling};
 pub use ditto::Ditto;
 pub use fedavg::FedAvg;
 pub use fedmix::{FedMix, Weighing};
@@ -63,6 +65,9 @@ use whimbrel_codec::Scalar;
 use whimbrel_core::method::{Artifact, Disclosure};
 use whimbrel_core::{ClientData, Error, Key, Result, Samples, Targets, wire};
 use whimbrel_nn::Learner;
+
+/// The name of the tensor that holds what is shared.
+pub const PARAMETERS: &str = "parameters";
 
 /// Local training over channels: a whole method.
 pub type PersonalMethod = Federated<Personal>;
@@ -122,6 +127,36 @@ impl Personal {
         Federated { oracle: self, terms }
     }
 
+    /// What is shared at the start.
+    fn first(
+        &self,
+        roster: &mut dyn Iterator<Item = Result<Member<Summary>>>,
+        key: Key,
+    ) -> Result<Vec<f32>> {
+        let (mut rows, mut sum, mut squares) = (0.0, 0.0, 0.0);
+        for member in roster {
+            let member = member?;
+            check_sums(member.id, &[member.summary.sum, member.summary.squares])?;
+            rows += member.rows as f64;
+            sum += member.summary.sum;
+            squares += member.summary.squares;
+        }
+        if rows == 0.0 {
+            return Err(Error::data("there is no client to start with"));
+        }
+        let mean = sum / rows;
+        let variance = (squares / rows - mean * mean).max(0.0);
+        Ok(self.rule.start(&self.shape(), variance, key))
+    }
+
+    /// What a client tells at enrolment, in words.
+    fn told(&self) -> &'static str {
+        match self.learner.classifies() {
+            true => "the number of samples",
+            false => "the number of samples, the sum of its targets and of their squares",
+        }
+    }
+
     /// A client at work.
     fn work<'a>(&'a self, samples: &'a Samples, rate: f64, key: Key) -> Work<'a> {
         Work::new(&*self.learner, &self.solver, samples, rate, key)
@@ -169,20 +204,7 @@ impl Oracle for Personal {
         _: &Terms,
         key: Key,
     ) -> Result<Global> {
-        let (mut rows, mut sum, mut squares) = (0.0, 0.0, 0.0);
-        for member in roster {
-            let member = member?;
-            check_sums(member.id, &[member.summary.sum, member.summary.squares])?;
-            rows += member.rows as f64;
-            sum += member.summary.sum;
-            squares += member.summary.squares;
-        }
-        if rows == 0.0 {
-            return Err(Error::data("there is no client to start with"));
-        }
-        let mean = sum / rows;
-        let variance = (squares / rows - mean * mean).max(0.0);
-        let w = self.rule.start(&self.shape(), variance, key);
+        let w = self.first(roster, key)?;
         let scale = 1.0 + f32::norm2_squared(&w).sqrt();
         Ok(Global { server: self.server.state(w.len()), w, scale })
     }
@@ -235,17 +257,13 @@ impl Oracle for Personal {
 
     fn artifact(&self, global: &Global) -> Result<Artifact> {
         let artifact = Artifact::new(self.learner.name());
-        Ok(artifact.with_f32("parameters", &[global.w.len()], global.w.clone()))
+        Ok(artifact.with_f32(PARAMETERS, &[global.w.len()], global.w.clone()))
     }
 
     fn disclosures(&self, terms: &Terms) -> Vec<Disclosure> {
         let whole = 4 * self.blocks().iter().sum::<usize>() + 32;
-        let targets = match self.learner.classifies() {
-            true => "the number of samples",
-            false => "the number of samples, the sum of its targets and of their squares",
-        };
         let mut all = vec![
-            aggregate("summary", targets, 32),
+            aggregate("summary", self.told(), 32),
             aggregate("up", self.rule.sent(), 2 * whole),
             evaluate::disclosure(),
         ];

@@ -20,9 +20,9 @@ use whimbrel_testkit::runners::runners_agree;
 
 const FEATURES: usize = 6;
 const PLAIN: ServerStep = ServerStep::Plain { step: 1.0 };
-const FEDAVG: FedAvg = FedAvg { mu: 0.0, fine_tune: false };
+pub(crate) const FEDAVG: FedAvg = FedAvg { mu: 0.0, fine_tune: false };
 
-struct Setup {
+pub(crate) struct Setup {
     learner: Arc<dyn Learner>,
     rule: Arc<dyn LocalRule>,
     server: ServerStep,
@@ -51,7 +51,12 @@ impl Setup {
         }
     }
 
-    fn method(&self) -> PersonalMethod {
+    /// The same with everyone in every round, full batches or minibatches.
+    pub(crate) fn with_everyone(rule: impl LocalRule, rounds: u32, batch: Option<u32>) -> Self {
+        Self { participation: 1.0, rounds, batch, ..Self::of(rule) }
+    }
+
+    pub(crate) fn method(&self) -> PersonalMethod {
         let blocks = self.rule.blocks(&Shape::new(&*self.learner));
         let d: usize = blocks.iter().sum();
         let downlink = match &self.down {
@@ -89,7 +94,7 @@ impl Setup {
     }
 
     /// What is shared after all rounds.
-    fn run(&self, data: &[ClientData], participation: Participation) -> Vec<f32> {
+    pub(crate) fn run(&self, data: &[ClientData], participation: Participation) -> Vec<f32> {
         let method = self.erased();
         let simulator = simulate(&method, data, participation);
         let artifact = method.artifact(simulator.machine().server()).unwrap();
@@ -117,7 +122,7 @@ fn dither() -> Codec {
 }
 
 /// Clients of 5 to 40 samples whose labels follow one of two opposite rules.
-fn clients(classes: bool) -> Vec<ClientData> {
+pub(crate) fn clients(classes: bool) -> Vec<ClientData> {
     let mut stream = Key::root(11).stream();
     let draw = |i: usize| {
         let n = 5 + 5 * i;
@@ -136,7 +141,7 @@ fn clients(classes: bool) -> Vec<ClientData> {
     (0..8).map(draw).collect()
 }
 
-fn mix(components: usize) -> FedMix {
+pub(crate) fn mix(components: usize) -> FedMix {
     FedMix { components, weighing: Weighing::Converged }
 }
 

@@ -1,0 +1,370 @@
+//! Methods without a server: the keys of their graph, and the graph itself.
+
+use crate::failure::Result;
+use crate::job::{Job, UpRule};
+use crate::plan::Common;
+use std::path::{Path, PathBuf};
+use whimbrel_core::Error;
+use whimbrel_engine::keys::StageKeys;
+use whimbrel_engine::{Graphs, Topology, Weighting};
+use whimbrel_job::key::{Key, Section, Word};
+use whimbrel_job::named;
+use whimbrel_job::reader::{Read, Reader, Shape, Source, Value};
+use whimbrel_job::writer::{Writer, inline, list, number, text};
+use whimbrel_methods::personal::Scaling;
+
+named! {
+    /// How neighbours weigh each other.
+    MIXINGS: Weighting {
+        Weighting::Metropolis => "metropolis": "1/(1 + the larger degree of both)",
+        Weighting::MaximumDegree => "maximum-degree": "1/(1 + the largest degree of all)",
+        Weighting::FastestMixing => "fastest-mixing": "the largest spectral gap that convex \
+         optimisation finds",
+        Weighting::Given => "given": "the weights of the edge list",
+    }
+}
+
+named! {
+    /// How a client's samples enter.
+    SCALINGS: Scaling {
+        Scaling::Samples => "samples": "the local change times T n_t/n: on the complete graph with \
+         uniform weights the star-shaped method",
+        Scaling::Paper => "paper": "the local step times n_t/n, as Algorithm 4 prints it",
+    }
+}
+
+pub(super) static TOPOLOGY: Key = Key::default(
+    "topology",
+    "a word, or a table { kind, p, redraw, edges, path }",
+    "{ kind = \"erdos-renyi\", p = 0.5 }",
+    "who is whose neighbour, among the clients that train",
+)
+.words(&SHAPES)
+.tables(&[&TOPOLOGY_SECTION]);
+pub(super) static MIXING: Key = Key::default(
+    "mixing",
+    "",
+    "\"metropolis\"",
+    "the weights of the mixing matrix; what a client does not give to neighbours it gives to itself",
+)
+.words(MIXINGS.words);
+pub(super) static SCALING: Key =
+    Key::default("scaling", "", "\"samples\"", "how a client's number of samples enters")
+        .words(SCALINGS.words);
+
+const COMPLETE: &str = "complete";
+const RING: &str = "ring";
+const TORUS: &str = "torus";
+const ERDOS_RENYI: &str = "erdos-renyi";
+const EDGES: &str = "edges";
+
+static SHAPES: [Word; 5] = [
+    Word { name: COMPLETE, doc: "everyone with everyone" },
+    Word { name: RING, doc: "each client and the next, in the order of names" },
+    Word { name: TORUS, doc: "a grid whose sides meet, as near to a square as the number divides" },
+    Word { name: ERDOS_RENYI, doc: "every pair with probability `p`; drawn until it is connected" },
+    Word { name: EDGES, doc: "the pairs of `edges`, or of the file `path`" },
+];
+static KIND: Key = Key::default("kind", "", "\"erdos-renyi\"", "the shape").words(&SHAPES);
+static P: Key =
+    Key::default("p", "a number above 0 and at most 1", "0.5", "the probability of an edge")
+        .only(&[ERDOS_RENYI], "its edges are not drawn");
+static REDRAW: Key = Key::default(
+    "redraw",
+    "true or false",
+    "false",
+    "whether every round has a graph of its own: erdos-renyi is drawn anew (and need not be \
+     connected), ring and torus take the clients in a new order",
+)
+.only(&[ERDOS_RENYI, RING, TORUS], "it is the same in every round");
+static PAIRS: Key = Key::optional(
+    "edges",
+    "a list of pairs of client names, each with a weight or without",
+    "`path` names a file",
+    "the pairs, such as [\"a\", \"b\"] or [\"a\", \"b\", 0.25]; with mixing = \"given\" a pair of a \
+     client with itself gives its own weight",
+)
+.only(&[EDGES], "its edges follow from the number of clients");
+static PATH: Key = Key::optional(
+    "path",
+    "a file",
+    "`edges` lists the pairs",
+    "a text file of edges: two names and at most a weight on a line, apart by commas or blanks",
+)
+.only(&[EDGES], "its edges follow from the number of clients");
+static TOPOLOGY_SECTION: Section = Section {
+    name: "topology",
+    doc: "who is whose neighbour",
+    keys: &[&KIND, &P, &REDRAW, &PAIRS, &PATH],
+    example: "",
+};
+
+/// What a job asks of neighbours.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Neighbours {
+    /// The graph's shape.
+    pub shape: GraphShape,
+    /// Whether every round has one of its own.
+    pub redraw: bool,
+    /// The weights.
+    pub mixing: Weighting,
+    /// How a client's samples enter.
+    pub scaling: Scaling,
+}
+
+/// The shape of a graph.
+#[derive(Clone, Debug, PartialEq)]
+pub enum GraphShape {
+    /// One that the number of clients settles.
+    Of(Topology),
+    /// Pairs by name.
+    Edges(Vec<Edge>),
+    /// Pairs in a file.
+    File(PathBuf),
+}
+
+/// Two neighbours.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Edge {
+    /// Their names.
+    pub ends: [String; 2],
+    /// Their weight, where it is given.
+    pub weight: Option<f64>,
+}
+
+impl Neighbours {
+    pub(super) fn read(reader: &Reader<'_>) -> Read<Self> {
+        let graph = reader.read(&TOPOLOGY, |v| match v.shape() {
+            Shape::Text => {
+                let word = v.text()?;
+                match shape_of(&word, 0.5).filter(|_| word != EDGES) {
+                    Some(shape) => Ok((shape, false)),
+                    None if word == EDGES => Err(v.fail(
+                        "an edge list has edges",
+                        "write topology = { kind = \"edges\", edges = [[\"a\", \"b\"], ..] }",
+                    )),
+                    None => Err(v.unknown_word(&word)),
+                }
+            }
+            _ => read_graph(&v.table(&TOPOLOGY_SECTION)?),
+        });
+        let mixing = reader.read(&MIXING, |v| {
+            let mixing = v.named(&MIXINGS)?;
+            let listed = matches!(&graph, Ok((GraphShape::Edges(_) | GraphShape::File(_), _)));
+            match (mixing, &graph) {
+                (Weighting::Given, Ok(_)) if !listed => Err(v.fail(
+                    "only an edge list gives weights",
+                    "write mixing = \"metropolis\", or kind = \"edges\" in `topology`",
+                )),
+                (Weighting::FastestMixing, Ok((_, true))) => Err(v.fail(
+                    "fastest-mixing weights are computed for one graph, not for one every round",
+                    "write mixing = \"metropolis\", or take `redraw` out",
+                )),
+                _ => Ok(mixing),
+            }
+        });
+        let scaling = reader.read(&SCALING, |v| v.named(&SCALINGS));
+        let (shape, redraw) = graph?;
+        Ok(Self { shape, redraw, mixing: mixing?, scaling: scaling? })
+    }
+
+    pub(super) fn write(&self, out: &mut Writer) {
+        let kind = |word| (KIND.name, text(word));
+        let mut entries = match &self.shape {
+            GraphShape::Of(Topology::ErdosRenyi { p }) => {
+                vec![kind(ERDOS_RENYI), (P.name, number(*p))]
+            }
+            GraphShape::Of(Topology::Ring) => vec![kind(RING)],
+            GraphShape::Of(Topology::Torus) => vec![kind(TORUS)],
+            GraphShape::Of(_) => vec![kind(COMPLETE)],
+            GraphShape::Edges(edges) => {
+                let one = |edge: &Edge| {
+                    let names = edge.ends.iter().map(|name| text(name));
+                    list(names.chain(edge.weight.map(number)))
+                };
+                vec![kind(EDGES), (PAIRS.name, list(edges.iter().map(one)))]
+            }
+            GraphShape::File(path) => {
+                vec![kind(EDGES), (PATH.name, text(&path.display().to_string()))]
+            }
+        };
+        if self.redraw {
+            entries.push((REDRAW.name, "true".into()));
+        }
+        out.put(&TOPOLOGY, inline(entries));
+        out.put(&MIXING, text(MIXINGS.name(self.mixing)));
+        out.put(&SCALING, text(SCALINGS.name(self.scaling)));
+    }
+
+    /// Reports what a method without a server cannot have.
+    pub(super) fn check(&self, method: &str, job: &Job, source: &Source<'_>) {
+        let (up, down) = (&job.uplink, &job.downlink);
+        let plain = up.rule == UpRule::Plain && up.codec.is_exact() && up.own.is_empty();
+        let tables = [("uplink", plain), ("downlink", down.is_exact() && down.own.is_empty())];
+        for (table, _) in tables.iter().filter(|(_, fine)| !fine) {
+            let what = format!("{method} has no server, and so no [{table}]");
+            let hint = "take the table out: neighbours send each other exact vectors";
+            source.report_at(&[table], what, hint);
+        }
+        let faults = &job.simulation;
+        let given = [
+            ("lost", faults.lost > 0.0),
+            ("drops", !faults.drops.is_empty()),
+            ("late", !faults.late.is_empty()),
+        ];
+        for (key, _) in given.iter().filter(|(_, given)| *given) {
+            let what =
+                format!("`{key}` has no meaning for {method}: everyone takes part in every round");
+            source.report_at(&["simulation", key], what, "take it out");
+        }
+    }
+
+    /// The files that it names.
+    pub(super) fn paths_mut(&mut self) -> Vec<&mut PathBuf> {
+        match &mut self.shape {
+            GraphShape::File(path) => vec![path],
+            _ => Vec::new(),
+        }
+    }
+
+    /// The graph of every round, over the clients that train.
+    pub(super) fn graphs(&self, common: &Common) -> Result<Graphs> {
+        let clients = common.clients as u32;
+        let topology = match &self.shape {
+            GraphShape::Of(topology) => topology.clone(),
+            GraphShape::Edges(edges) => Topology::Edges(places(edges, common)?),
+            GraphShape::File(path) => Topology::Edges(places(&read_edges(path)?, common)?),
+        };
+        let graphs = match self.redraw {
+            true => Graphs::redrawn(topology, self.mixing, clients)?,
+            false => {
+                // The fit is the job's first stage.
+                let key = StageKeys::new(common.job.seed, 0).graph();
+                Graphs::fixed(&topology, self.mixing, clients, key)?
+            }
+        };
+        Ok(graphs)
+    }
+
+    /// The graph in words.
+    pub(super) fn describe(&self, graphs: &Graphs, common: &Common) -> Result<String> {
+        let graph = graphs.graph(&StageKeys::new(common.job.seed, 0))?;
+        let gap =
+            graph.spectral_gap.map_or(String::new(), |gap| format!(", spectral gap {gap:.4}"));
+        let each = if self.redraw { " in the first round" } else { "" };
+        Ok(format!(
+            "{} pairs of neighbours among {} clients{each}{gap}",
+            graph.edges, graph.clients
+        ))
+    }
+}
+
+fn shape_of(word: &str, p: f64) -> Option<GraphShape> {
+    Some(GraphShape::Of(match word {
+        COMPLETE => Topology::Complete,
+        RING => Topology::Ring,
+        TORUS => Topology::Torus,
+        ERDOS_RENYI => Topology::ErdosRenyi { p },
+        _ => return None,
+    }))
+}
+
+fn read_graph(table: &Reader<'_>) -> Read<(GraphShape, bool)> {
+    let kind = table.read(&KIND, |v| {
+        let word = v.text()?;
+        SHAPES
+            .iter()
+            .find(|known| known.name == word)
+            .map_or_else(|| Err(v.unknown_word(&word)), |known| Ok(known.name))
+    })?;
+    table.check_meaning(kind);
+    let p = table.read(&P, |v| v.number(|p| p > 0.0 && p <= 1.0));
+    let redraw = table.read(&REDRAW, |v| v.boolean());
+    table.refuse_both(&PAIRS, &PATH)?;
+    let edges = table.optional(&PAIRS, |v| v.list()?.iter().map(read_edge).collect());
+    let path = table.optional(&PATH, |v| v.text());
+    let shape = match (shape_of(kind, p?), edges?, path?) {
+        (Some(shape), ..) => shape,
+        (None, Some(edges), _) => GraphShape::Edges(edges),
+        (None, None, Some(path)) => GraphShape::File(path.into()),
+        (None, None, None) => return Err(table.missing(&PAIRS)),
+    };
+    Ok((shape, redraw?))
+}
+
+fn read_edge(value: &Value<'_>) -> Read<Edge> {
+    let parts = value.list()?;
+    let (a, b, weight) = match &parts[..] {
+        [a, b] => (a.text()?, b.text()?, None),
+        [a, b, weight] => {
+            (a.text()?, b.text()?, Some(weight.number(|w| (0.0..=1.0).contains(&w))?))
+        }
+        _ => return Err(value.refuse()),
+    };
+    Ok(Edge { ends: [a, b], weight })
+}
+
+/// The edges of a file.
+fn read_edges(path: &Path) -> Result<Vec<Edge>> {
+    let content = std::fs::read_to_string(path)
+        .map_err(|e| Error::data(format!("{}: {e}", path.display())))?;
+    let mut edges = Vec::new();
+    for (at, line) in content.lines().enumerate() {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        if line.is_empty() {
+            continue;
+        }
+        let parts: Vec<&str> = match line.contains(',') {
+            true => line.split(',').map(str::trim).collect(),
+            false => line.split_whitespace().collect(),
+        };
+        let edge = match parts[..] {
+            [a, b] => Some((a, b, None)),
+            [a, b, w] => {
+                w.parse().ok().filter(|w| (0.0..=1.0).contains(w)).map(|w| (a, b, Some(w)))
+            }
+            _ => None,
+        };
+        let Some((a, b, weight)) = edge else {
+            let what = format!(
+                "{}, line {}: an edge is two client names and at most a weight from 0 to 1",
+                path.display(),
+                at + 1
+            );
+            return Err(Error::data(what).into());
+        };
+        edges.push(Edge { ends: [a.into(), b.into()], weight });
+    }
+    Ok(edges)
+}
+
+/// Edges by the places of their ends among the clients that train; a pair that is listed both ways with
+/// one weight counts once.
+fn places(edges: &[Edge], common: &Common) -> Result<Vec<(u32, u32, Option<f64>)>> {
+    let roster = common.roster();
+    let is_unseen = |at: usize| common.unseen.get(at).copied().unwrap_or_default();
+    let place = |name: &String| -> Result<u32> {
+        let at = roster.id_of(name, "topology.edges")?.0 as usize;
+        if is_unseen(at) {
+            let what =
+                format!("`topology.edges` names client `{name}`, which is unseen in training");
+            return Err(Error::config(what).hint("list the clients that train").into());
+        }
+        Ok((0..at).filter(|before| !is_unseen(*before)).count() as u32)
+    };
+    let mut found: Vec<(u32, u32, Option<f64>)> = Vec::new();
+    for Edge { ends: [a, b], weight } in edges {
+        let (i, j) = (place(a)?, place(b)?);
+        let (i, j) = (i.min(j), i.max(j));
+        match found.iter().find(|(k, l, _)| (*k, *l) == (i, j)) {
+            None => found.push((i, j, *weight)),
+            Some((_, _, known)) if known == weight => {}
+            Some(_) => {
+                let what =
+                    format!("the mixing matrix is not symmetric: `{a}` and `{b}` have two weights");
+                return Err(Error::config(what).into());
+            }
+        }
+    }
+    Ok(found)
+}

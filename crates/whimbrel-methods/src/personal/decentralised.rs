@@ -1,0 +1,314 @@
+//! `d-fedmix` and others: local training without a server, on any [`LocalRule`] that shares a vector.
+//!
+//! Reference: Marfoq et al. 2021, Algorithms 4 (D-FedEM) and 5 (fully decentralised federated surrogate
+//! optimisation): every client trains its own copy of what is shared, sends it to its neighbours and
+//! takes the weighted mean of what it gets.
+//!
+//! | paper | here | meaning |
+//! |---|---|---|
+//! | `u_t^k` | [`Node::w`] | the client's copy of what is shared |
+//! | `v_t^k` | [`Node::own`] | what stays on the client |
+//! | `u_t^{k-1/2}` | what is sent | the copy after local training |
+//! | `W^k` | the weights of `mix` | the engine's, from its graph |
+//! | `omega_t = n_t/n` | share | a client's part of all weights |
+//!
+//! *Reduces to* the star-shaped method on the complete graph with uniform weights, to rounding and for any
+//! sizes: keys, start and local training are the same.
+//!
+//! *Departures from the paper*: (1) Algorithm 4 multiplies the local step by `n_t/n`, which is `1/T` of
+//! what the star-shaped method does; here the local *change* is multiplied by `T n_t/n`
+//! ([`Scaling::Paper`] keeps the print). (2) All clients start from the same vector: components that every
+//! client draws for itself could not be averaged. That, and `n`, follow from summaries that everyone
+//! sends once.
+
+use super::evaluate::{self, Ask};
+use super::{Own, Personal, Summary};
+use crate::federated::{Judge, Member, Oracle, PartScores, Split, aggregate, held_out};
+use crate::measures;
+use crate::settings::Weights;
+use std::sync::Arc;
+use whimbrel_codec::Scalar;
+use whimbrel_core::decentralised::{Decentralised, Graph};
+use whimbrel_core::declare::Measure;
+use whimbrel_core::erased::LOSS;
+use whimbrel_core::method::{Artifact, Disclosure, Metric};
+use whimbrel_core::sum::ExactSum;
+use whimbrel_core::{ClientData, ClientId, Error, Key, Result, Samples, wire};
+
+/// Local training among neighbours.
+pub struct DecentralisedPersonal {
+    /// The learner, the rule, the solver and its steps; nothing of the server is used.
+    pub oracle: Personal,
+    /// How clients are weighted.
+    pub weights: Weights,
+    /// How a client's weight enters.
+    pub scaling: Scaling,
+    /// How many rounds there are.
+    pub rounds: u32,
+}
+
+/// How a client's share `omega_t` of all weights enters its local training.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scaling {
+    /// The local change is multiplied by `T omega_t`: the mean over clients is the star-shaped one.
+    Samples,
+    /// The local step is multiplied by `omega_t`, as printed.
+    Paper,
+}
+
+/// What everyone knows before the first round.
+pub struct Common {
+    /// The first vector.
+    w: Vec<f32>,
+    clients: f64,
+    /// The sum of all weights.
+    total: f64,
+}
+
+/// A client's state.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// Its copy of what is shared.
+    pub w: Vec<f32>,
+    /// What it keeps.
+    pub own: Own,
+    /// What its local step is multiplied by.
+    pub step_factor: f64,
+    /// What its local change is multiplied by.
+    pub change_factor: f64,
+    /// Rounds done.
+    pub k: u32,
+}
+
+/// What a client tells everyone once.
+#[derive(Clone, Debug)]
+pub struct Told {
+    rows: u64,
+    summary: Summary,
+}
+
+/// A client's answer to an evaluation.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    rows: u64,
+    /// Samples that went through its training so far.
+    rows_used: u64,
+    /// Its predictor's mean loss on its training rows.
+    loss: f64,
+    /// The squared distance from its copy to the mean of all.
+    distance2: f64,
+    parts: Vec<PartScores>,
+}
+
+wire!(Node { w, own, step_factor, change_factor, k });
+wire!(Told { rows, summary });
+wire!(Answer { rows, rows_used, loss, distance2, parts });
+
+impl Decentralised for DecentralisedPersonal {
+    type Data = Split<Samples>;
+    type Summary = Told;
+    type Common = Common;
+    type Node = Node;
+    type Message = Vec<f32>;
+    type Answer = Answer;
+
+    fn bind(&self, data: &ClientData) -> Result<Split<Samples>> {
+        Split::bind(&self.oracle, data)
+    }
+
+    fn enroll(&self, data: &Split<Samples>, key: Key) -> Result<Told> {
+        let (_, summary) = self.oracle.enroll(&data.train, key)?;
+        Ok(Told { rows: self.oracle.rows(&data.train), summary })
+    }
+
+    fn agree(
+        &self,
+        roster: &mut dyn Iterator<Item = Result<(ClientId, Told)>>,
+        key: Key,
+    ) -> Result<Common> {
+        let (mut clients, mut total) = (0.0, 0.0);
+        let mut members = roster.map(|told| {
+            let (id, Told { rows, summary }) = told?;
+            let weight = self.weights.of(id, rows)?;
+            clients += 1.0;
+            total += weight;
+            Ok(Member { id, weight, rows, summary })
+        });
+        let w = self.oracle.first(&mut members, key)?;
+        Ok(Common { w, clients, total })
+    }
+
+    fn start(&self, common: &Common, data: &Split<Samples>, key: Key) -> Result<Node> {
+        let (own, _) = self.oracle.enroll(&data.train, key)?;
+        let weight = self.weights.of(ClientId(0), self.oracle.rows(&data.train))?;
+        let share = weight / common.total;
+        let (step_factor, change_factor) = match self.scaling {
+            Scaling::Samples => (1.0, common.clients * share),
+            Scaling::Paper => (share, 1.0),
+        };
+        Ok(Node { w: common.w.clone(), own, step_factor, change_factor, k: 0 })
+    }
+
+    fn rounds(&self) -> u32 {
+        self.rounds
+    }
+
+    fn local_step(&self, mut node: Node, data: &Split<Samples>, key: Key) -> Result<Node> {
+        let rate = node.step_factor * self.oracle.rates.at(node.k);
+        let mut work = self.oracle.work(&data.train, rate, key);
+        // v_t^k, and u_t^{k-1/2} = u_t^{k-1} + T omega_t (local change)        (Alg. 5, l. 5-6)
+        let (own, change) = self.oracle.rule.local(&mut work, &node.w, &node.own)?;
+        let factor = node.change_factor;
+        for (w, change) in node.w.iter_mut().zip(&change) {
+            *w = (f64::from(*w) + factor * f64::from(*change)) as f32;
+        }
+        Ok(Node { own, k: node.k + 1, ..node })
+    }
+
+    fn emit(&self, node: &Node) -> Result<Vec<f32>> {
+        Ok(node.w.clone())
+    }
+
+    fn mix(
+        &self,
+        mut node: Node,
+        own: f64,
+        received: &mut dyn Iterator<Item = Result<(f64, Arc<Vec<f32>>)>>,
+    ) -> Result<Node> {
+        // u_t^k = sum_s w_ts u_s^{k-1/2}                                        (Alg. 5, l. 9)
+        let mut sum = vec![0.0; node.w.len()];
+        add(&mut sum, own, &node.w);
+        for told in received {
+            let (weight, u_s) = told?;
+            if u_s.len() != sum.len() || !u_s.iter().all(|x| x.is_finite()) {
+                let what = "a neighbour sent a vector of another length or not finite";
+                return Err(Error::peer(what));
+            }
+            add(&mut sum, weight, &u_s);
+        }
+        node.w.iter_mut().zip(&sum).for_each(|(w, sum)| *w = *sum as f32);
+        Ok(node)
+    }
+
+    fn magnitude(&self, node: &Node) -> f64 {
+        1.0 + f32::norm2_squared(&node.w).sqrt()
+    }
+
+    fn mean(&self, nodes: &mut dyn Iterator<Item = Result<&Node>>) -> Result<Node> {
+        let (mut sum, mut count, mut k) = (Vec::new(), 0.0, 0);
+        for node in nodes {
+            let node = node?;
+            sum.resize(node.w.len(), 0.0);
+            add(&mut sum, 1.0, &node.w);
+            (count, k) = (count + 1.0, node.k);
+        }
+        let w = sum.iter().map(|sum| (sum / count) as f32).collect();
+        Ok(Node { w, own: Own::default(), step_factor: 1.0, change_factor: 1.0, k })
+    }
+
+    fn artifact(&self, mean: &Node) -> Result<Artifact> {
+        Ok(with_parameters(Artifact::new(self.oracle.learner.name()), &mean.w))
+    }
+
+    /// A client's own copy, too: neighbours need not agree.
+    fn client_artifact(&self, node: &Node, _: &Split<Samples>) -> Result<Option<Artifact>> {
+        Ok(Some(with_parameters(node.own.artifact(self.oracle.learner.name()), &node.w)))
+    }
+
+    fn disclosures(&self) -> Vec<Disclosure> {
+        let whole = 4 * self.oracle.blocks().iter().sum::<usize>() + 32;
+        let copy = "each round, to every neighbour: its copy of the shared parameters after local \
+                    training (not what it keeps of its own)";
+        vec![
+            aggregate("summary", &format!("once, to everyone: {}", self.oracle.told()), 32),
+            aggregate("up", copy, whole),
+            evaluate::disclosure(),
+        ]
+    }
+
+    fn measures(&self) -> Vec<Measure> {
+        let mut all = vec![measures::epoch()];
+        all.extend(Judge::measures(&self.oracle));
+        all.extend(held_out::measures(&self.oracle.scores()));
+        all.extend(measures::neighbours());
+        all
+    }
+
+    fn answer(&self, node: &Node, mean: &Node, data: &Split<Samples>) -> Result<Answer> {
+        let (oracle, train) = (&self.oracle, &data.train);
+        let ask = Ask::new(node.w.clone(), oracle.rates.initial);
+        let ask = oracle.localise(&ask, &node.own, train)?;
+        let apart = |(x, mean): (&f32, &f32)| (f64::from(*x) - f64::from(*mean)).powi(2);
+        let answer = Judge::answer(oracle, &ask, &node.own, train)?;
+        Ok(Answer {
+            rows: oracle.rows(train),
+            rows_used: u64::from(node.k) * oracle.solver.rows_used(oracle.rows(train)),
+            loss: Judge::loss(oracle, &answer).unwrap_or(0.0),
+            distance2: node.w.iter().zip(&mean.w).map(apart).sum(),
+            parts: held_out::scores(oracle, &ask, data)?,
+        })
+    }
+
+    fn own(&self, answer: &Answer) -> Vec<Metric> {
+        let scores = held_out::own(&self.oracle.scores(), &answer.parts);
+        [Metric::number(LOSS, answer.loss)].into_iter().chain(scores).collect()
+    }
+
+    fn conclude(
+        &self,
+        graph: &Graph,
+        answers: &mut dyn Iterator<Item = Result<(ClientId, Answer)>>,
+    ) -> Result<Vec<Metric>> {
+        let (mut rows, mut rows_used, mut clients, mut total) = (0, 0, 0.0, 0.0);
+        let (mut losses, mut spread) = (ExactSum::new(1), ExactSum::new(1));
+        let mut pooled = self.pooled();
+        for answer in answers {
+            let (id, answer) = answer?;
+            let weight = self.weights.of(id, answer.rows)?;
+            losses.add(&[answer.loss], weight)?;
+            spread.add(&[answer.distance2], 1.0)?;
+            pooled.add(answer.rows, &answer.parts)?;
+            (rows, rows_used) = (rows + answer.rows, rows_used + answer.rows_used);
+            (clients, total) = (clients + 1.0, total + weight);
+        }
+        let mut metrics = vec![
+            Metric::number("epoch", rows_used as f64 / rows as f64),
+            Metric::number("objective", losses.value()[0] / total),
+        ];
+        metrics.extend(pooled.metrics());
+        metrics.push(Metric::number("disagreement", spread.value()[0] / clients));
+        metrics.extend(graph.spectral_gap.map(|gap| Metric::number("spectral_gap", gap)));
+        Ok(metrics)
+    }
+
+    fn conclude_unseen(
+        &self,
+        answers: &mut dyn Iterator<Item = Result<(ClientId, Answer)>>,
+    ) -> Result<Vec<Metric>> {
+        let mut pooled = self.pooled();
+        for answer in answers {
+            let (_, answer) = answer?;
+            pooled.add(answer.rows, &answer.parts)?;
+        }
+        Ok(pooled.metrics_of_unseen())
+    }
+}
+
+impl DecentralisedPersonal {
+    fn pooled(&self) -> held_out::Pooled {
+        held_out::Pooled::new(self.oracle.scores(), self.oracle.scores_weigh_training_rows())
+    }
+}
+
+fn with_parameters(artifact: Artifact, w: &[f32]) -> Artifact {
+    artifact.with_f32(super::PARAMETERS, &[w.len()], w.to_vec())
+}
+
+whimbrel_core::kernel! {
+    /// `sum += weight x`.
+    fn add(sum: &mut [f64], weight: f64, x: &[f32]) {
+        for (sum, x) in sum.iter_mut().zip(x) {
+            *sum += weight * f64::from(*x);
+        }
+    }
+}
