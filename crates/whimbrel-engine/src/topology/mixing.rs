@@ -7,7 +7,7 @@ use whimbrel_core::linalg::symmetric_eigen;
 use whimbrel_core::{ClientId, Error, Result};
 
 /// How far given weights may sum from one.
-const ROUNDING: f64 = 1e-9;
+pub const ROUNDING: f64 = 1e-9;
 
 /// Beyond so many clients the eigenvalues of the mixing matrix are not computed.
 const EIGEN_MAX: usize = 1024;
@@ -222,7 +222,7 @@ impl Squares {
 }
 
 /// A client that no path joins to the first.
-pub(super) fn unreached(clients: u32, edges: &[(u32, u32, Option<f64>)]) -> Option<u32> {
+pub fn unreached(clients: u32, edges: &[(u32, u32, Option<f64>)]) -> Option<u32> {
     let mut near = vec![Vec::new(); clients as usize];
     for (i, j, _) in edges.iter().filter(|(i, j, _)| (*i).max(*j) < clients) {
         near[*i as usize].push(*j);

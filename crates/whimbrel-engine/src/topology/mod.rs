@@ -8,7 +8,7 @@
 mod fastest;
 mod mixing;
 
-pub use mixing::{Mixing, Weighting};
+pub use mixing::{Mixing, ROUNDING, Weighting, unreached};
 
 use crate::keys::StageKeys;
 use std::borrow::Cow;
@@ -109,7 +109,7 @@ fn torus(clients: u32) -> Result<Vec<(u32, u32)>> {
 fn connected(topology: &Topology, clients: u32, key: Key) -> Result<Vec<(u32, u32, Option<f64>)>> {
     let Topology::ErdosRenyi { p } = topology else {
         let edges = topology.edges(clients, key)?;
-        return match mixing::unreached(clients, &edges) {
+        return match unreached(clients, &edges) {
             None => Ok(edges),
             Some(i) => Err(Error::config(format!(
                 "the graph is not connected: no path joins client {i} to client 0"
@@ -118,7 +118,7 @@ fn connected(topology: &Topology, clients: u32, key: Key) -> Result<Vec<(u32, u3
     };
     for draw in 0..DRAWS_MAX {
         let edges = topology.edges(clients, key.fold(draw))?;
-        if mixing::unreached(clients, &edges).is_none() {
+        if unreached(clients, &edges).is_none() {
             return Ok(edges);
         }
     }

@@ -6,6 +6,7 @@ use crate::plan::Common;
 use std::path::{Path, PathBuf};
 use whimbrel_core::Error;
 use whimbrel_engine::keys::StageKeys;
+use whimbrel_engine::topology::{ROUNDING, unreached};
 use whimbrel_engine::{Graphs, Topology, Weighting};
 use whimbrel_job::key::{Key, Section, Word};
 use whimbrel_job::named;
@@ -366,5 +367,29 @@ fn places(edges: &[Edge], common: &Common) -> Result<Vec<(u32, u32, Option<f64>)
             }
         }
     }
+    check_edges(&found, common)?;
     Ok(found)
+}
+
+/// Refuses, with the clients' names, a graph that is not connected and weights that sum to more than one.
+fn check_edges(edges: &[(u32, u32, Option<f64>)], common: &Common) -> Result<()> {
+    let trains = |at: &usize| !common.unseen.get(*at).copied().unwrap_or_default();
+    let names: Vec<&String> =
+        (0..common.names.len()).filter(trains).map(|at| &common.names[at]).collect();
+    if let Some(alone) = unreached(names.len() as u32, edges) {
+        let (first, alone) = (names[0], names[alone as usize]);
+        let what = format!("the graph is not connected: no path joins `{alone}` to `{first}`");
+        return Err(Error::config(what).hint("add an edge to `topology`").into());
+    }
+    for (place, name) in names.iter().enumerate() {
+        let of = edges.iter().filter(|(i, j, _)| [*i, *j].contains(&(place as u32)));
+        let sum: f64 = of.filter_map(|(_, _, weight)| *weight).sum();
+        if sum > 1.0 + ROUNDING {
+            let what = format!(
+                "the mixing matrix is not doubly stochastic: the weights of `{name}` sum to {sum}"
+            );
+            return Err(Error::config(what).hint("they must sum to at most one").into());
+        }
+    }
+    Ok(())
 }

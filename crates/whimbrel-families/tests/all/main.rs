@@ -2,6 +2,7 @@
 
 mod cells;
 mod channels;
+mod decentralised;
 mod documents;
 mod errors;
 mod gradient;

@@ -12,6 +12,7 @@ mod held_out;
 mod impute;
 mod inputs;
 mod messages;
+mod neighbours;
 mod operations;
 mod outputs;
 mod overwrites;
