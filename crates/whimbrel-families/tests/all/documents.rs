@@ -100,21 +100,25 @@ fn a_template_explains_itself() {
 
     [model]
     # the model
-    # ("gmm", "linear", "logistic" or "low-rank")
+    # ("gmm", "linear", "logistic", "softmax", "mlp", "cnn", "lenet", "mobilenet-v2", "resnet-18",
+    # "lstm" or "low-rank")
     kind = "gmm"
     # how many components the mixture has
     components = 2
     # the form of the covariances
     # ("known", "tied", "diagonal" or "full")
     covariance = "tied"
-    # where the fit starts; a file holds `weights`, `means` and `covariance`
+    # where the fit starts; a file holds `weights`, `means` and `covariance` (of all components) or
+    # `covariances` (one for each)
     # ("federated-kmeans", "moments", "examples" or a .json file)
     init = "federated-kmeans"
 
     [method]
     # the algorithm
     # ("em", "dem", "fedem", "vr-fedem", "sgd", "qsgd", "ecq-sgd", "diana", "artemis", "artemis-nd",
-    # "dore", "double-squeeze", "dist-ef-sgd", "mcm", "rand-mcm", "rand-mcm-g", "ghost" or "fedmiss")
+    # "dore", "double-squeeze", "dist-ef-sgd", "mcm", "rand-mcm", "rand-mcm-g", "ghost", "fedmix",
+    # "fedavg", "fedavg+", "fedprox", "local", "pfedme", "apfl", "fedrep", "ditto", "scaffold",
+    # "fedopt", "clustered", "mocha" or "fedmiss")
     kind = "fedem"
     # how many rounds the run takes
     rounds = 200

@@ -10,6 +10,7 @@ mod jobs;
 mod network;
 mod network_cells;
 mod offer;
+mod personal;
 mod plans;
 mod prepare;
 mod property;

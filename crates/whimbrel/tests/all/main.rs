@@ -18,6 +18,7 @@ mod outputs;
 mod overwrites;
 mod parts;
 mod peers;
+mod personal;
 #[path = "../../../whimbrel-net/tests/all/pki.rs"]
 mod pki;
 mod predict;

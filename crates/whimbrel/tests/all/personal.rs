@@ -1,0 +1,87 @@
+//! Personal models as a user meets them: a run, its clients' models, a client that was not there.
+
+use crate::support::{Sandbox, number};
+
+fn job(method: &str) -> String {
+    format!(
+        "name = \"mixture\"\nseed = 1\n[data]\nsource = \"synthetic-mixture\"\nclients = 60\n\
+         components = 2\ndimension = 10\nalpha = 0.3\nunseen = 0.2\n[model]\nkind = \"logistic\"\n\
+         [method]\nrounds = 60\nbatch = 64\nstep = 3.0\ndecay = {{ factor = 0.1, at = [0.5] }}\n\
+         evaluate = {{ every = 20 }}\n{method}\n"
+    )
+}
+
+/// What is said where the program must end with this code.
+fn refused(sandbox: &Sandbox, args: &[&str], code: i32) -> String {
+    let ran = sandbox.run(args);
+    assert_eq!(ran.code, code, "{}", ran.stderr);
+    ran.stderr
+}
+
+/// Rows of a new client, whose classes follow the sign of one column.
+fn rows(count: usize) -> String {
+    let mut text: String = (1..=10).map(|j| format!("x{j},")).collect();
+    text.push_str("target\n");
+    for i in 0..count {
+        for j in 0..10 {
+            let x = ((i * 31 + j * 17) % 21) as f64 / 10.0 - 1.0;
+            text.push_str(&format!("{x},"));
+        }
+        text.push_str(if i % 3 == 0 { "0\n" } else { "1\n" });
+    }
+    text
+}
+
+#[test]
+fn a_mixture_beats_one_model_and_serves_clients_it_never_saw() {
+    let sandbox = Sandbox::with_job(&job("kind = \"fedmix\"\ncomponents = 2"));
+    let fedmix = sandbox.run_job("out");
+    let of = |key| number(&fedmix, key);
+    assert!(of("test_accuracy") > of("bayes_accuracy") - 0.03, "{fedmix:?}");
+    assert!(of("unseen_accuracy") > of("bayes_accuracy_unseen") - 0.05, "{fedmix:?}");
+    sandbox.write("fedavg.toml", &job("kind = \"fedavg\""));
+    let fedavg = sandbox.ok(&["run", "fedavg.toml", "--out", "avg", "--json"]).json();
+    assert!(of("test_accuracy") > number(&fedavg, "test_accuracy") + 0.03, "{fedavg:?}");
+    // Unseen clients sent nothing, and have nothing of their own in the folder.
+    let clients = sandbox.read("out/clients.csv");
+    let silent = clients.lines().skip(1).filter(|line| line.split(',').nth(3) == Some("0")).count();
+    assert_eq!(silent, 12, "{clients}");
+    let report = sandbox.read("out/report.html");
+    assert!(report.contains("Mixture weights"));
+}
+
+#[test]
+fn clients_predict_with_their_own_and_new_ones_adapt() {
+    let sandbox = Sandbox::with_job(&job("kind = \"fedmix\"\ncomponents = 2"));
+    sandbox.run_job("out");
+    sandbox.write("new.csv", &rows(30));
+    let said = refused(&sandbox, &["predict", "out", "--data", "new.csv", "--out", "p.csv"], 2);
+    assert!(said.contains("predicts for a client") && said.contains("--client"), "{said}");
+    let adapted =
+        sandbox.ok(&["adapt", "out", "--data", "new.csv", "--out", "mine", "--json"]).json();
+    let weights: Vec<f64> =
+        adapted["weights"].as_array().unwrap().iter().map(|w| w.as_f64().unwrap()).collect();
+    assert!((weights.iter().sum::<f64>() - 1.0).abs() < 1e-6, "{weights:?}");
+    let predict = ["predict", "out", "--client", "mine", "--data", "new.csv", "--out", "p.csv"];
+    sandbox.ok(&predict);
+    assert_eq!(sandbox.read("p.csv"), sandbox.read("mine/predictions.csv"));
+    let known = std::fs::read_dir(sandbox.path("out/clients")).unwrap().next().unwrap().unwrap();
+    let name = known.file_name().into_string().unwrap();
+    sandbox.ok(&["predict", "out", "--client", &name, "--data", "new.csv", "--out", "q.csv"]);
+    let text = sandbox.read("q.csv");
+    assert!(text.starts_with("row,label,p_0,p_1\n") && text.lines().count() == 31, "{text}");
+    // A class that the run does not know.
+    sandbox.write("odd.csv", &rows(30).replace(",1\n", ",7\n"));
+    let said = refused(&sandbox, &["adapt", "out", "--data", "odd.csv", "--out", "odd"], 3);
+    assert!(said.contains("class \"7\" is none of the run's"), "{said}");
+}
+
+#[test]
+fn methods_without_a_meaning_for_adapt_refuse() {
+    let sandbox = Sandbox::with_job(&job("kind = \"fedavg\""));
+    sandbox.run_job("out");
+    sandbox.write("new.csv", &rows(12));
+    let said = refused(&sandbox, &["adapt", "out", "--data", "new.csv", "--out", "mine"], 2);
+    assert!(said.contains("fedavg has nothing of a client's own to fit"), "{said}");
+    sandbox.ok(&["predict", "out", "--data", "new.csv", "--out", "p.csv"]);
+}
