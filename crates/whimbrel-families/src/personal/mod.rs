@@ -15,6 +15,7 @@ use crate::family::{
 };
 use crate::job::channel::UpRuleKind;
 use crate::job::method::length::{BATCH, EPOCHS, ROUNDS};
+use crate::job::method::search::SEARCH;
 use crate::job::method::step::STEP;
 use crate::job::method::stop::{EVALUATE, STOP};
 use crate::job::method::{ALLOW_DIVERGENCE, CHANNELS, MEMORY_MAX, WEIGHTS};
@@ -70,7 +71,7 @@ macro_rules! keys {
         &[
             &CHANNELS, &ROUNDS, &EPOCHS, &BATCH, &LOCAL_EPOCHS, &MINIBATCHES, &STEP, &DECAY,
             &OPTIMISER, &PARTICIPATION, &SAMPLING, &SERVER_STEP, &WEIGHTS, &EVALUATE, &STOP,
-            &ALLOW_DIVERGENCE, &MEMORY_MAX, $($own),*
+            &ALLOW_DIVERGENCE, &MEMORY_MAX, &SEARCH, $($own),*
         ]
     };
 }
@@ -80,7 +81,7 @@ macro_rules! neighbour_keys {
     ($($own:expr),*) => {
         &[
             &ROUNDS, &BATCH, &LOCAL_EPOCHS, &MINIBATCHES, &STEP, &DECAY, &OPTIMISER, &WEIGHTS,
-            &EVALUATE, &STOP, &TOPOLOGY, &MIXING, &SCALING, $($own),*
+            &EVALUATE, &STOP, &SEARCH, &TOPOLOGY, &MIXING, &SCALING, $($own),*
         ]
     };
 }
@@ -128,6 +129,7 @@ static METHODS: [MethodKind; 17] = [
             &STOP,
             &ALLOW_DIVERGENCE,
             &MEMORY_MAX,
+            &SEARCH,
         ],
     ),
     method(
@@ -144,6 +146,7 @@ static METHODS: [MethodKind; 17] = [
             &STOP,
             &ALLOW_DIVERGENCE,
             &MEMORY_MAX,
+            &SEARCH,
         ],
     ),
     method(

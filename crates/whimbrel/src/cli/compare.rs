@@ -3,6 +3,7 @@
 use super::args::Compare;
 use super::execute::{INTERRUPTED, Ready, keep_inputs, read_job};
 use super::messages::{data, note, warn_of_other_data, warning};
+use super::search;
 use super::{report, view};
 use serde_json::{Map, Value};
 use std::path::Path;
@@ -61,6 +62,12 @@ type Compared = (Vec<RunView>, Map<String, Value>);
 /// The views of all runs with the objective of an `em` among them as the reference, and their
 /// summaries by name; none when the user stopped it.
 pub fn run_all(jobs: Vec<Job>, parent: &Parent) -> Result<Option<Compared>> {
+    // A search needs runs of its own.
+    let settled = jobs.into_iter().map(|job| {
+        let out = parent.dir.path().join(&job.name);
+        search::settle(job, Some(&out))
+    });
+    let jobs = settled.collect::<Result<Vec<_>>>()?;
     // Everything is checked before anything runs.
     let ready = jobs.into_iter().map(Ready::new).collect::<Result<Vec<_>>>()?;
     warn_of_other_data(ready.iter().map(|p| (p.job.name.as_str(), p.data_hash())));

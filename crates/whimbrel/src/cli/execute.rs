@@ -29,7 +29,7 @@ pub const INTERRUPTED: u8 = 130;
 
 /// Runs one job file.
 pub fn run_command(args: &Run) -> Result<u8> {
-    let job = read_job(&args.job)?;
+    let job = super::search::settle(read_job(&args.job)?, args.out.as_deref())?;
     let existing = match (args.resume, args.force) {
         (true, _) => Existing::Resume,
         (_, true) => Existing::Replace,

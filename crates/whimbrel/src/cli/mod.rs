@@ -13,6 +13,7 @@ mod new;
 mod output;
 mod predict;
 mod report;
+mod search;
 mod serve;
 mod view;
 

@@ -1,10 +1,12 @@
 //! `[method]`: how the model is fitted, as every method has it.
 
 pub mod length;
+pub mod search;
 pub mod step;
 pub mod stop;
 
 pub use length::Batch;
+pub use search::Search;
 pub use step::Step;
 pub use stop::{Patience, Stop};
 
@@ -14,6 +16,7 @@ use crate::job::participation::{PARTICIPATION, Participation};
 use crate::job::preset::{PRESETS, read_preset};
 use crate::registry::Registry;
 use length::{BATCH, EPOCHS, LOCAL_STEPS, REPLACEMENT, ROUNDS, read_batch, read_length};
+use search::SEARCH;
 use step::{STEP, read_step};
 use stop::{EVALUATE, EVERY, STOP, read_evaluate, read_stop};
 use whimbrel_job::key::Key;
@@ -48,6 +51,8 @@ pub struct Method {
     pub allow_divergence: bool,
     /// The most bytes that the server may keep for single clients.
     pub memory_max: u64,
+    /// What is chosen by the validation rows.
+    pub search: Search,
 }
 
 named! {
@@ -120,6 +125,7 @@ impl Method {
         let stop = reader.read(&STOP, read_stop);
         let allow_divergence = reader.read(&ALLOW_DIVERGENCE, |v| v.boolean());
         let memory_max = reader.read(&MEMORY_MAX, read_bytes);
+        let search = reader.read(&SEARCH, Search::read);
         let (_, kind) = word?;
         let algorithm = registry.method(kind.algorithm).map_or(kind, |(_, kind)| kind);
         Ok(Self {
@@ -134,6 +140,7 @@ impl Method {
             stop: stop?,
             allow_divergence: allow_divergence?,
             memory_max: memory_max?,
+            search: search?,
         })
     }
 
@@ -180,6 +187,7 @@ impl Method {
             (&STOP, self.stop.write()),
             (&ALLOW_DIVERGENCE, self.allow_divergence.to_string()),
             (&MEMORY_MAX, self.memory_max.to_string()),
+            (&SEARCH, self.search.write()),
         ] {
             if takes(key) {
                 out.put(key, value);

@@ -1,0 +1,130 @@
+//! `search` in `[method]`: numbers of the method that are chosen by the validation rows.
+
+use crate::job::Job;
+use toml::{Table, Value as Toml};
+use whimbrel_core::Error;
+use whimbrel_job::key::Key;
+use whimbrel_job::reader::{Read, Value};
+use whimbrel_job::writer::{inline, list, number};
+
+/// The most combinations that are tried.
+const CANDIDATES_MAX: usize = 1000;
+
+/// `search`.
+pub static SEARCH: Key = Key::default(
+    "search",
+    "a table of keys of [method] and lists of numbers",
+    "{}",
+    "values to try, in all combinations, each in a run of its own; the run goes on with those that \
+     do best on the validation rows",
+);
+
+/// Keys and the values to try.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Search(pub Vec<(String, Vec<f64>)>);
+
+impl Search {
+    pub(super) fn read(value: Value<'_>) -> Read<Self> {
+        let mut keys = Vec::new();
+        for (name, values) in value.entries()? {
+            let numbers: Vec<f64> =
+                values.list()?.iter().map(|v| v.number(f64::is_finite)).collect::<Read<_>>()?;
+            if numbers.is_empty() {
+                return Err(values.refuse());
+            }
+            keys.push((name, numbers));
+        }
+        let count = keys.iter().map(|(_, values)| values.len()).product::<usize>();
+        if count > CANDIDATES_MAX {
+            let what = format!("{count} combinations are too many to try");
+            return Err(value.fail(what, format!("at most {CANDIDATES_MAX}")));
+        }
+        Ok(Self(keys))
+    }
+
+    pub(super) fn write(&self) -> String {
+        let each = self
+            .0
+            .iter()
+            .map(|(key, values)| (key.as_str(), list(values.iter().map(|x| number(*x)))));
+        inline(each)
+    }
+
+    /// Whether there is nothing to choose.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// All combinations, the last key's values fastest.
+    fn combinations(&self) -> Vec<Vec<(&str, f64)>> {
+        let mut all = vec![Vec::new()];
+        for (key, values) in &self.0 {
+            let longer = all.iter().flat_map(|chosen: &Vec<(&str, f64)>| {
+                values.iter().map(|value| {
+                    let mut chosen = chosen.clone();
+                    chosen.push((key.as_str(), *value));
+                    chosen
+                })
+            });
+            all = longer.collect();
+        }
+        all
+    }
+}
+
+impl Job {
+    /// The jobs that a search tries, each with what it sets in words (`step=0.1`).
+    pub fn candidates(&self) -> crate::failure::Result<Vec<(String, Job)>> {
+        let mut plain = self.clone();
+        plain.method.search = Search::default();
+        let broken = |e: toml::de::Error| Error::internal(format!("the job as written: {e}"));
+        let table: Table = plain.to_toml().parse().map_err(broken)?;
+        let mut jobs = Vec::new();
+        for chosen in self.method.search.combinations() {
+            let mut table = table.clone();
+            let method = table.get_mut("method").and_then(Toml::as_table_mut);
+            let method = method.ok_or_else(|| Error::internal("a job without [method]"))?;
+            for (key, value) in &chosen {
+                let whole = method.get(*key).is_some_and(Toml::is_integer);
+                let value = match whole && value.fract() == 0.0 {
+                    true => Toml::Integer(*value as i64),
+                    false => Toml::Float(*value),
+                };
+                method.insert((*key).into(), value);
+            }
+            let words: Vec<String> =
+                chosen.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            let words = words.join(",");
+            let text = table.to_string();
+            let job = Job::parse(&text, &format!("search {words}"))?;
+            jobs.push((words, job));
+        }
+        Ok(jobs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_combination_is_a_job_of_its_own() {
+        let text = "[data]\nsource = \"synthetic-mixture\"\nclients = 9\n[model]\nkind = \"logistic\"\n\
+            [method]\nkind = \"fedmix\"\nrounds = 3\nsearch = { step = [0.1, 2], components = [2, 3] }\n";
+        let job = Job::parse(text, "job.toml").unwrap();
+        assert_eq!(Job::parse(&job.to_toml(), "job.toml").unwrap(), job);
+        let all = job.candidates().unwrap();
+        let words: Vec<&str> = all.iter().map(|(words, _)| words.as_str()).collect();
+        let expected = [
+            "step=0.1,components=2",
+            "step=0.1,components=3",
+            "step=2,components=2",
+            "step=2,components=3",
+        ];
+        assert_eq!(words, expected);
+        assert!(all.iter().all(|(_, job)| job.method.search.is_empty()));
+        assert_ne!(all[0].1, all[1].1);
+        let said = Job::parse(&text.replace("components = [2, 3]", "componets = [2]"), "job.toml");
+        assert!(said.unwrap().candidates().unwrap_err().to_string().contains("componets"));
+    }
+}
