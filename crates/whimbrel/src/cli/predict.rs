@@ -5,19 +5,23 @@ use super::messages::{data, note, warning};
 use super::output::Output;
 use serde_json::{Map, Value, json};
 use std::path::Path;
-use whimbrel::core::Error;
 use whimbrel::core::method::Artifact;
+use whimbrel::core::{Error, Wire};
 use whimbrel::families::Job;
 use whimbrel::families::failure::{Failure, Result};
 use whimbrel::families::family::{AdaptOptions, ImputeOptions, Imputed, ModelUse};
 use whimbrel::families::files::{read_artifact, read_object};
+use whimbrel::net::client::OWN;
 use whimbrel::runs::RunDir;
 
 /// Writes a prediction for each row.
 pub fn predict_command(args: &Predict) -> Result<u8> {
     let run = FinishedRun::read(&args.run)?;
     let out = run.output(&args.out, args.force, args.json, Some(&args.data))?;
-    let own = args.client.as_ref().map(|name| run.own(name)).transpose()?;
+    let own = match &args.client {
+        Some(name) => Some(run.own(name)?),
+        None => run.of_joined_client()?,
+    };
     let model = ModelUse { own: own.as_ref(), libsvm: args.libsvm, ..run.model() };
     let found = run.job.fit.predict(&model, &args.data)?;
     out.write(&found.text)?;
@@ -105,6 +109,16 @@ impl<'a> FinishedRun<'a> {
     fn own(&self, client: &str) -> Result<Artifact> {
         let adapted = Path::new(client).join("model.safetensors");
         if adapted.is_file() { read_artifact(&adapted) } else { self.dir.client(client) }
+    }
+
+    /// What a client on a network has of its own, in the folder in which it took part.
+    fn of_joined_client(&self) -> Result<Option<Artifact>> {
+        let path = self.folder.join(OWN);
+        match std::fs::read(&path) {
+            Ok(bytes) => Ok(Some(Artifact::from_bytes(&bytes)?)),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(Error::storage(path.display(), e).into()),
+        }
     }
 
     fn model(&self) -> ModelUse<'_> {

@@ -168,13 +168,13 @@ fn a_served_job_ends_in_the_bits_of_a_simulated_one() {
 
 /// Both directions compressed and a cohort drawn for each round: what clients are sent depends on
 /// what the server remembers of its own messages.
-#[test]
-fn a_served_gradient_method_ends_in_the_bits_of_a_simulated_one() {
+/// Serves and simulates a method on wards with two classes.
+fn served_classes(method: &str) -> Sandbox {
     let codec = "codec = { kind = \"dithering\", levels = 2, norm = 2 }";
     let sandbox = Sandbox::with_job(&format!(
         "name = \"wards\"\nseed = 5\n\n[data]\nsource = \"csv\"\npath = \"all.csv\"\nclient = \"ward\"\n\
          columns = [\"a\", \"b\"]\ntarget = \"y\"\nvalidation = 0.1\ntest = 0.25\n\n\
-         [model]\nkind = \"logistic\"\n\n[method]\nkind = \"mcm\"\nrounds = 30\nbatch = 10\nstep = \"1/L\"\nparticipation = 0.7\n\
+         [model]\nkind = \"logistic\"\n\n[method]\n{method}\nrounds = 30\nbatch = 10\nparticipation = 0.7\n\
          evaluate = {{ every = 5 }}\n\n[uplink]\n{codec}\n\n[downlink]\n{codec}\n\n\
          [federation]\nclients = [\"west\", \"east\", \"north\"]\nlisten = \"127.0.0.1:0\"\n\
          dashboard = false\nheartbeat_s = 1\n"
@@ -195,6 +195,12 @@ fn a_served_gradient_method_ends_in_the_bits_of_a_simulated_one() {
     sandbox.write("all.csv", &all);
     let coordinator = serve(&sandbox, false);
     finish(&sandbox, coordinator);
+    sandbox
+}
+
+#[test]
+fn a_served_gradient_method_ends_in_the_bits_of_a_simulated_one() {
+    let sandbox = served_classes("kind = \"mcm\"\nstep = \"1/L\"");
     // A simulation solves the problem first, and also asks how far away the solution is.
     same_but_for(&sandbox, &["excess_loss", "distance2", "memory_gap2", "bits_eval"]);
     let summary = sandbox.object("served/summary.json");
@@ -208,6 +214,22 @@ fn a_served_gradient_method_ends_in_the_bits_of_a_simulated_one() {
     let own = sandbox.read("served/clients.csv");
     let head = own.lines().next().unwrap();
     assert!(head.contains(",loss,test_loss,test_accuracy,"), "{head}");
+}
+
+/// Weights stay with the client, whose folder predicts with them as the simulated client does.
+#[test]
+fn a_served_mixture_leaves_weights_with_the_clients() {
+    let sandbox =
+        served_classes("kind = \"fedmix\"\ncomponents = 2\nchannels = \"mcm\"\nstep = 0.5");
+    same_but_for(&sandbox, &["memory_gap2", "bits_eval"]);
+    assert!(!sandbox.path("served/clients").exists());
+    for name in NAMES {
+        let (data, folder) = (format!("{name}.csv"), format!("client-{name}"));
+        sandbox.ok(&["predict", &folder, "--data", &data, "--out", "own.csv", "--force"]);
+        let simulated = ["predict", "simulated", "--client", name, "--data", &data];
+        sandbox.ok(&[&simulated[..], &["--out", "simulated.csv", "--force"]].concat());
+        assert_eq!(sandbox.read("own.csv"), sandbox.read("simulated.csv"), "{name}");
+    }
 }
 
 #[test]
