@@ -137,6 +137,12 @@ const NOISE_STEP: f64 = 0.5;
 const NOISE_POINTS: usize = 33;
 
 impl LogisticTruth {
+    /// [`bayes_accuracy`](Self::bayes_accuracy) of every client by its test samples.
+    pub fn bayes_accuracies(&self, tests: &[Option<&Samples>]) -> Vec<Option<f64>> {
+        let each = tests.par_iter().enumerate();
+        each.map(|(t, test)| test.and_then(|test| self.bayes_accuracy(t, test))).collect()
+    }
+
     /// The share of these samples whose label the Bayes rule of a client predicts: it knows the
     /// components, the client's weights and the law of the noise. None where there are no samples.
     pub fn bayes_accuracy(&self, client: usize, samples: &Samples) -> Option<f64> {

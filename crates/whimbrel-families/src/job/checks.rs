@@ -124,6 +124,7 @@ impl Job {
             ("standardize", csv.standardize),
             ("prepare", self.data.prepare.is_something()),
             ("role", self.data.held_out.role.is_some()),
+            ("keep_rows", self.data.subset.rows < 1.0),
         ];
         for (key, _) in without_meaning.iter().filter(|(_, given)| *given) {
             report(key, format!("`{key}` has no meaning for a table with gaps"), "take it out");

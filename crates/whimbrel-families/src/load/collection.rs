@@ -2,6 +2,7 @@
 
 use super::{FileHashes, Loaded, by_label, everyone, subset};
 use crate::failure::{Failure, Result};
+use crate::family::counted;
 use crate::job::{Collection, Concatenated, Data, Format, Partition};
 use whimbrel_core::{Key, Samples, Targets};
 use whimbrel_data::{
@@ -88,16 +89,21 @@ fn from_speeches(
             clients.push((name, samples));
         }
     }
-    let said = [
-        (left_out, format!("speakers with fewer than {} speeches", options.speeches_min)),
-        (
-            all - clients.len(),
-            format!("speakers with too little for a window of {}", options.window),
-        ),
-        (unknown, "characters outside the alphabet".to_owned()),
+    let window = options.window;
+    let left_out = [
+        (left_out, "speaker", format!("with fewer than {} speeches", options.speeches_min)),
+        (all - clients.len(), "speaker", format!("with too little for a window of {window}")),
+        (unknown, "character", "outside the alphabet".to_owned()),
     ];
-    let said = said.into_iter().filter(|(count, _)| *count > 0);
-    let notes = said.map(|(count, what)| format!("{count} {what} are left out")).collect();
+    let left_out: Vec<String> = left_out
+        .iter()
+        .filter(|(count, ..)| *count > 0)
+        .map(|(count, noun, which)| format!("{} {which}", counted(*count, noun)))
+        .collect();
+    let mut notes = Vec::new();
+    if !left_out.is_empty() {
+        notes.push(format!("left out: {}", left_out.join(", ")));
+    }
     if clients.is_empty() {
         return Err(Failure::config("no speaker has said enough for a window"));
     }

@@ -135,31 +135,38 @@ impl Loaded {
     }
 
     /// Makes them the clients of a run that is replayed: with the numbers that its journal gave these
-    /// names, and a plan for those whom `[federation]` expects. Whom the journal does not name took no
-    /// part and is left out; returns the names of those.
+    /// names, and a plan for those whom `[federation]` expects. Those who are only evaluated follow
+    /// where the journal does not name them; whom else it does not name took no part and is left out.
+    /// Returns the names of those.
     pub fn renumber(&mut self, names: &[String], job: &Job) -> Result<Vec<String>> {
         self.expected = job.federation.as_ref().map(|federation| federation.clients.count());
-        let clients = std::mem::take(&mut self.clients);
-        let rows = std::mem::take(&mut self.rows);
-        let mut unseen = std::mem::take(&mut self.unseen);
-        unseen.resize(clients.len(), false);
-        let mut known: BTreeMap<String, (ClientData, Option<u64>, bool)> = clients
-            .into_iter()
-            .zip(rows.into_iter().zip(unseen))
-            .map(|((name, data), (n, unseen))| (name, (data, n, unseen)))
-            .collect();
+        let mut places: BTreeMap<&str, usize> =
+            self.clients.iter().enumerate().map(|(i, (name, _))| (name.as_str(), i)).collect();
+        let mut order = Vec::with_capacity(names.len());
         for name in names {
-            let Some((data, rows, unseen)) = known.remove(name) else {
+            let Some(place) = places.remove(name.as_str()) else {
                 let what = format!("the journal has a client `{name}`, and the data do not");
                 let error = Error::data(what)
                     .hint("a replay needs the rows of everyone who took part, under the same name");
                 return Err(error.into());
             };
-            self.clients.push((name.clone(), data));
-            self.rows.push(rows);
-            self.unseen.push(unseen);
+            order.push(place);
         }
-        Ok(known.into_keys().collect())
+        let is_unseen = |place: usize| self.unseen.get(place).copied().unwrap_or_default();
+        order.extend(places.values().copied().filter(|place| is_unseen(*place)));
+        let absent: Vec<String> = places
+            .into_iter()
+            .filter(|(_, place)| !is_unseen(*place))
+            .map(|(name, _)| name.to_owned())
+            .collect();
+        reorder(&mut self.clients, &order);
+        reorder(&mut self.rows, &order);
+        reorder(&mut self.unseen, &order);
+        if let Some(truth) = &mut self.truth {
+            reorder(&mut truth.bayes_accuracy, &order);
+            reorder(&mut truth.law.weights, &order);
+        }
+        Ok(absent)
     }
 
     /// Up to `count` rows spread evenly over all tables, for a picture; none for streams.
@@ -213,6 +220,12 @@ impl Loaded {
         self.standardization = found;
         self
     }
+}
+
+/// The items at these different places; a list that has none of them stays empty.
+fn reorder<T>(items: &mut Vec<T>, order: &[usize]) {
+    let mut all: Vec<Option<T>> = std::mem::take(items).into_iter().map(Some).collect();
+    items.extend(order.iter().filter_map(|place| all.get_mut(*place)?.take()));
 }
 
 /// The key of splits, generators and hold-outs.

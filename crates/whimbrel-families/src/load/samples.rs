@@ -73,13 +73,11 @@ pub(super) fn settle_tests(loaded: &mut Loaded) {
         }
     }
     if let Some(truth) = &mut loaded.truth {
-        let tests = loaded.clients.iter().enumerate().map(|(t, (_, data))| match data {
-            ClientData::Samples(Samples { held_out, .. }) => {
-                truth.law.bayes_accuracy(t, held_out.test.as_deref()?)
-            }
+        let tests = loaded.clients.iter().map(|(_, data)| match data {
+            ClientData::Samples(Samples { held_out, .. }) => held_out.test.as_deref(),
             _ => None,
         });
-        truth.bayes_accuracy = tests.collect();
+        truth.bayes_accuracy = truth.law.bayes_accuracies(&tests.collect::<Vec<_>>());
     }
 }
 

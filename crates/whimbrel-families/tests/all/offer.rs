@@ -3,8 +3,8 @@
 use crate::{parse, refusal};
 use std::fs;
 use std::path::PathBuf;
-use whimbrel_core::ClientData;
 use whimbrel_core::method::Exposure;
+use whimbrel_core::{ClientData, Targets};
 use whimbrel_families::failure::Failure;
 use whimbrel_families::job::{Clients, Federation, Quorum};
 use whimbrel_families::plan::{Facts, Plan};
@@ -256,4 +256,32 @@ fn a_job_for_a_network_alone_is_not_simulated() {
     let failure = whimbrel_families::load::load(&job).map(|_| ()).unwrap_err();
     assert!(failure.to_string().contains("says who holds which row"), "{failure}");
     Plan::on_network(&job, &Facts::on_network(&job).unwrap()).unwrap();
+}
+
+#[test]
+fn a_learner_on_a_network_reads_samples_with_the_coordinators_classes() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        path
+    };
+    let sample = write("sample.csv", "x,bird\n1,wren\n2,owl\n3,teal\n");
+    let text = format!(
+        "[federation]\nclients = 2\n[data]\nsource = \"csv\"\npath = {sample:?}\n\
+         target = \"bird\"\ntest = 0.5\n[model]\nkind = \"softmax\"\n[method]\n\
+         kind = \"fedavg\"\nrounds = 3\n"
+    );
+    let offer = offer(&text).unwrap();
+    let own = write("own.csv", "x,bird\n7,wren\n8,teal\n9,wren\n6,teal\n");
+    let ClientData::Samples(samples) = offer.read(&own, "north").unwrap() else {
+        panic!("not samples");
+    };
+    let Targets::Classes { of, count } = &samples.targets else { panic!("not classes") };
+    assert!(*count == 3 && of.iter().all(|class| [1, 2].contains(class)), "{of:?}");
+    assert_eq!(samples.len() + samples.held_out.test.as_ref().unwrap().len(), 4);
+    let odd = write("odd.csv", "x,bird\n7,wren\n8,crow\n");
+    let message = offer.read(&odd, "north").map(|_| ()).unwrap_err().to_string();
+    let wanted = "row 2 has \"crow\" in column \"bird\", where the classes are \"owl\" to \"wren\"";
+    assert!(message.contains(wanted), "{message}");
 }

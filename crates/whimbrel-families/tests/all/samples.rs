@@ -137,6 +137,26 @@ fn unseen_clients_are_in_no_cohort_and_cost_no_bytes() {
 }
 
 #[test]
+fn a_replay_keeps_those_who_are_only_evaluated() {
+    let job = job("source = \"synthetic-mixture\"\nclients = 6\ndimension = 2\nunseen = 0.34");
+    let before = load_as(&job, CLASSES).unwrap();
+    let mut names: Vec<String> = before.training().map(|(_, (name, _))| name.clone()).collect();
+    names.reverse();
+    let absent = names.pop().unwrap();
+    let mut after = before.clone();
+    assert_eq!(after.renumber(&names, &job).unwrap(), [absent]);
+    assert_eq!(after.unseen, [false, false, false, true, true]);
+    for (i, (name, _)) in after.clients.iter().enumerate() {
+        let old = before.clients.iter().position(|(known, _)| known == name).unwrap();
+        let (now, then) = (after.truth.as_ref().unwrap(), before.truth.as_ref().unwrap());
+        assert_eq!(now.law.weights[i], then.law.weights[old]);
+        assert_eq!(now.bayes_accuracy[i], then.bayes_accuracy[old]);
+        assert_eq!((after.rows[i], after.unseen[i]), (before.rows[old], before.unseen[old]));
+    }
+    assert!(after.renumber(&["nobody".into()], &job).is_err());
+}
+
+#[test]
 fn classes_are_numbered_alike_at_all_clients() {
     let folder = tempfile::tempdir().unwrap();
     let text = "who,x,y\na,1,wren\na,2,owl\nb,3,teal\nb,4,wren\n";
@@ -308,6 +328,29 @@ fn published_images_are_read_by_writer_and_by_drawer() {
 }
 
 #[test]
+fn collections_are_read_and_written() {
+    for data in [
+        "source = \"leaf\"\npath = \"femnist\"\nshape = [1, 28, 28]\nkeep_clients = 0.15",
+        "source = \"leaf\"\npath = \"train\"\ntests = \"test\"\nalphabet = \"ab\\n\"",
+        "source = \"cifar10\"\npath = \"bin\"\ntest = 0\nsplit = { by = \"iid\", clients = 3 }",
+        "source = \"cifar100\"\npath = \"bin\"\nsplit = { by = \"pachinko\", clients = 3, alpha = 0.4 }",
+        "source = \"cifar100\"\npath = \"bin\"\ncoarse = true\nsplit = { by = \"shards\", clients = 3 }",
+        "source = \"jpeg\"\npath = \"folders\"\nkeep_rows = 0.1\nsplit = { by = \"classes\", clients = 3 }",
+        "source = \"jpeg\"\npath = \"a\"\noffsets = \"b\"\nlabels = \"c\"\nsplit = { by = \"iid\", clients = 3 }",
+        "source = \"speeches\"\npath = \"a.tsv\"\nspeaker = \"who\"\nwindow = 20\nunseen = 0.2",
+        "source = \"synthetic-mixture\"\nalpha = 0\ntest_samples = 10\nvalidation = 0",
+    ] {
+        let text = format!(
+            "[data]\n{data}\n[model]\nkind = \"softmax\"\n[method]\nkind = \"fedavg\"\nrounds = 3\n"
+        );
+        let job = parse(&text);
+        assert_eq!(parse(&job.to_toml()), job, "{data}");
+        let test = if data.contains("tests") || data.contains("test = 0") { 0.0 } else { 0.2 };
+        assert_eq!(job.data.held_out.test, test, "{data}");
+    }
+}
+
+#[test]
 fn splits_by_class_are_read_and_written() {
     for split in [
         "by = \"dirichlet\", clients = 5, alpha = 0.4, label_clusters = 3",
@@ -331,6 +374,11 @@ fn keys_without_a_meaning_are_refused() {
     for (data, rest, wanted) in [
         ("source = \"mixture\"\nunseen = 0.2", em, "`unseen` has no meaning here: all rows"),
         ("source = \"toy\"\nkeep_rows = 0.5", sgd, "keep_rows"),
+        (
+            "source = \"csv\"\npath = \"a.csv\"\nclient = \"b\"\nkeep_rows = 0.5",
+            "[model]\nkind = \"low-rank\"\nfamily = \"poisson\"\n[method]\nkind = \"fedmiss\"\nrounds = 3\n",
+            "`keep_rows` has no meaning for a table with gaps",
+        ),
         ("source = \"toy\"\nunseen = 1.0", sgd, "unseen"),
         (
             "source = \"cifar10\"\npath = \"a\"\nsplit = { by = \"iid\", clients = 2 }",

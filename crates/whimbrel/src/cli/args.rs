@@ -307,9 +307,15 @@ pub struct Adapt {
 /// `whimbrel data`.
 #[derive(Subcommand, Debug)]
 pub enum DataCommand {
-    /// Shape, types, missing cells and clients of a file
+    /// The sources and splits that a job can name
+    List {
+        /// Print one JSON object to standard output
+        #[arg(long)]
+        json: bool,
+    },
+    /// Shape, types, missing cells and clients of a file; or what the clients of a job hold
     Inspect {
-        /// A CSV, .npy, LIBSVM or idx file
+        /// A CSV, .npy, LIBSVM or idx file, or a job file
         file: PathBuf,
         /// The column that says who holds the row [default: `client`, where there is one]
         #[arg(long, value_name = "COLUMN")]

@@ -15,6 +15,7 @@ mod predict;
 mod report;
 mod search;
 mod serve;
+mod sources;
 mod view;
 
 use args::{Args, Command, DataCommand};
@@ -64,6 +65,12 @@ fn dispatch(args: &Args) -> Result<u8> {
         Some(Command::Predict(predict)) => predict::predict_command(predict),
         Some(Command::Impute(impute)) => predict::impute_command(impute),
         Some(Command::Adapt(adapt)) => predict::adapt_command(adapt),
+        Some(Command::Data(DataCommand::List { json })) => sources::list_command(*json),
+        Some(Command::Data(DataCommand::Inspect { file, json, .. }))
+            if file.extension().is_some_and(|ending| ending == "toml") =>
+        {
+            sources::inspect_job(file, *json)
+        }
         Some(Command::Data(DataCommand::Inspect { file, client, json })) => {
             inspect::inspect_command(file, client.as_deref(), *json)
         }

@@ -102,6 +102,29 @@ fn inspect_finds_the_clients_by_itself() {
 }
 
 #[test]
+fn inspect_shows_what_the_clients_of_a_job_hold() {
+    let sandbox = Sandbox::with_job(
+        "[data]\nsource = \"synthetic-mixture\"\nclients = 20\ndimension = 4\nunseen = 0.2\n\
+         test_samples = 30\n[model]\nkind = \"logistic\"\n[method]\nkind = \"sgd\"\nrounds = 2\n",
+    );
+    let seen = sandbox.ok(&["data", "inspect", "job.toml", "--json"]).json();
+    let clients = seen["clients"].as_object().unwrap();
+    assert_eq!((clients.len(), &seen["columns"]), (20, &4.into()));
+    let unseen = clients.values().filter(|client| client["unseen"] == true);
+    assert_eq!(unseen.count(), 4);
+    for client in clients.values() {
+        let classes: u64 =
+            client["classes"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).sum();
+        assert_eq!((client["rows"].as_u64(), client["test"].as_u64()), (Some(classes), Some(30)));
+    }
+    let page = sandbox.ok(&["data", "inspect", "job.toml"]).stdout;
+    assert!(page.contains("20 clients, 4 only evaluated; 4 columns"), "{page}");
+    let list = sandbox.ok(&["data", "list"]).stdout;
+    assert!(list.contains("synthetic-mixture") && list.contains("pachinko"), "{list}");
+    assert!(sandbox.ok(&["data", "list", "--json"]).json()["source"]["leaf"].is_string());
+}
+
+#[test]
 fn a_client_may_hold_one_row() {
     let sandbox = Sandbox::with_job(
         "[data]\nsource = \"csv\"\npath = \"data.csv\"\nclient = \"client\"\n[model]\n\
