@@ -14,23 +14,33 @@ pub(crate) trait Lanes: Copy {
     /// Whether sixteen partial sums and their operands fit the registers.
     const MANY: bool;
     /// Sixteen zeros.
+    // SAFETY: the trait's.
     unsafe fn zero() -> Self;
     /// Sixteen times the same number.
     unsafe fn splat(x: f32) -> Self;
     /// Sixteen numbers.
     unsafe fn load(from: *const f32) -> Self;
     /// The first `n` of sixteen numbers, then zeros.
+    // SAFETY: the trait's.
     unsafe fn load_part(from: *const f32, n: usize) -> Self;
     /// Writes sixteen numbers.
     unsafe fn store(self, to: *mut f32);
     /// Writes the first `n`.
     unsafe fn store_part(self, to: *mut f32, n: usize);
     /// `self b + c`, rounded once.
+    // SAFETY: the trait's.
     unsafe fn fma(self, b: Self, c: Self) -> Self;
     /// The larger of each number and zero; NaN stays NaN.
     unsafe fn positive(self) -> Self;
     /// The sum: lanes are added in halves, quarters, eighths, pairs.
     unsafe fn sum(self) -> f32;
+    /// The sums of sixteen vectors.
+    // SAFETY: the trait's.
+    #[inline(always)]
+    unsafe fn sums(all: [[Self; 4]; 4]) -> [[f32; 4]; 4] {
+        // SAFETY: the caller's.
+        all.map(|row| row.map(|x| unsafe { x.sum() }))
+    }
 }
 
 /// Lanes of any machine.
@@ -40,6 +50,7 @@ pub(crate) struct Plain([f32; 16]);
 impl Lanes for Plain {
     const MANY: bool = false;
 
+    // SAFETY: the trait's.
     #[inline(always)]
     unsafe fn zero() -> Self {
         Self([0.0; 16])
@@ -48,6 +59,7 @@ impl Lanes for Plain {
     unsafe fn splat(x: f32) -> Self {
         Self([x; 16])
     }
+    // SAFETY: the trait's.
     #[inline(always)]
     unsafe fn load(from: *const f32) -> Self {
         // SAFETY: the caller's.
@@ -78,6 +90,7 @@ impl Lanes for Plain {
     unsafe fn fma(self, b: Self, c: Self) -> Self {
         Self(std::array::from_fn(|l| self.0[l].mul_add(b.0[l], c.0[l])))
     }
+    // SAFETY: the trait's.
     #[inline(always)]
     unsafe fn positive(self) -> Self {
         Self(self.0.map(|x| if x < 0.0 { 0.0 } else { x }))
@@ -111,6 +124,7 @@ mod x86 {
     pub(crate) struct V4(__m512);
 
     /// The mask of the first `n` of eight.
+    // SAFETY: the trait's.
     #[inline(always)]
     unsafe fn first(n: usize) -> __m256i {
         const MASK: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -133,18 +147,21 @@ mod x86 {
     impl Lanes for V3 {
         const MANY: bool = false;
 
+        // SAFETY: the trait's.
         #[inline(always)]
         unsafe fn zero() -> Self {
             unsafe { Self(_mm256_setzero_ps(), _mm256_setzero_ps()) }
         }
         #[inline(always)]
         unsafe fn splat(x: f32) -> Self {
+            // SAFETY: the caller's.
             unsafe { Self(_mm256_set1_ps(x), _mm256_set1_ps(x)) }
         }
         #[inline(always)]
         unsafe fn load(from: *const f32) -> Self {
             unsafe { Self(_mm256_loadu_ps(from), _mm256_loadu_ps(from.add(8))) }
         }
+        // SAFETY: the trait's.
         #[inline(always)]
         unsafe fn load_part(from: *const f32, n: usize) -> Self {
             unsafe {
@@ -153,6 +170,7 @@ mod x86 {
                 Self(low, high)
             }
         }
+        // SAFETY: the trait's.
         #[inline(always)]
         unsafe fn store(self, to: *mut f32) {
             unsafe {
@@ -160,6 +178,7 @@ mod x86 {
                 _mm256_storeu_ps(to.add(8), self.1);
             }
         }
+        // SAFETY: the trait's.
         #[inline(always)]
         unsafe fn store_part(self, to: *mut f32, n: usize) {
             unsafe {
@@ -167,17 +186,20 @@ mod x86 {
                 _mm256_maskstore_ps(to.wrapping_add(8), first(n.saturating_sub(8)), self.1);
             }
         }
+        // SAFETY: the trait's.
         #[inline(always)]
         unsafe fn fma(self, b: Self, c: Self) -> Self {
             unsafe { Self(_mm256_fmadd_ps(self.0, b.0, c.0), _mm256_fmadd_ps(self.1, b.1, c.1)) }
         }
         #[inline(always)]
         unsafe fn positive(self) -> Self {
+            // SAFETY: the caller's.
             unsafe {
                 let zero = _mm256_setzero_ps();
                 Self(_mm256_max_ps(zero, self.0), _mm256_max_ps(zero, self.1))
             }
         }
+        // SAFETY: the trait's.
         #[inline(always)]
         unsafe fn sum(self) -> f32 {
             unsafe { sum_of_eight(_mm256_add_ps(self.0, self.1)) }
@@ -187,36 +209,42 @@ mod x86 {
     impl Lanes for V4 {
         const MANY: bool = true;
 
+        // SAFETY: the trait's.
         #[inline(always)]
         unsafe fn zero() -> Self {
             unsafe { Self(_mm512_setzero_ps()) }
         }
         #[inline(always)]
         unsafe fn splat(x: f32) -> Self {
+            // SAFETY: the caller's.
             unsafe { Self(_mm512_set1_ps(x)) }
         }
         #[inline(always)]
         unsafe fn load(from: *const f32) -> Self {
             unsafe { Self(_mm512_loadu_ps(from)) }
         }
+        // SAFETY: the trait's.
         #[inline(always)]
         unsafe fn load_part(from: *const f32, n: usize) -> Self {
             unsafe { Self(_mm512_maskz_loadu_ps(mask(n), from)) }
         }
         #[inline(always)]
         unsafe fn store(self, to: *mut f32) {
+            // SAFETY: the caller's.
             unsafe { _mm512_storeu_ps(to, self.0) }
         }
         #[inline(always)]
         unsafe fn store_part(self, to: *mut f32, n: usize) {
             unsafe { _mm512_mask_storeu_ps(to, mask(n), self.0) }
         }
+        // SAFETY: the trait's.
         #[inline(always)]
         unsafe fn fma(self, b: Self, c: Self) -> Self {
             unsafe { Self(_mm512_fmadd_ps(self.0, b.0, c.0)) }
         }
         #[inline(always)]
         unsafe fn positive(self) -> Self {
+            // SAFETY: the caller's.
             unsafe { Self(_mm512_max_ps(_mm512_setzero_ps(), self.0)) }
         }
         #[inline(always)]
@@ -225,6 +253,51 @@ mod x86 {
                 let high = _mm512_extractf32x8_ps::<1>(self.0);
                 sum_of_eight(_mm256_add_ps(_mm512_castps512_ps256(self.0), high))
             }
+        }
+        // SAFETY: the trait's.
+        #[inline(always)]
+        unsafe fn sums(all: [[Self; 4]; 4]) -> [[f32; 4]; 4] {
+            let [a, b, c, d] = all;
+            unsafe {
+                // Quarters of every row's four vectors, then pairs of rows, then both pairs.
+                let [a, b, c, d] = [quarters(a), quarters(b), quarters(c), quarters(d)];
+                let ab =
+                    _mm512_add_ps(_mm512_shuffle_ps::<0x44>(a, b), _mm512_shuffle_ps::<0xEE>(a, b));
+                let cd =
+                    _mm512_add_ps(_mm512_shuffle_ps::<0x44>(c, d), _mm512_shuffle_ps::<0xEE>(c, d));
+                let sums = _mm512_add_ps(
+                    _mm512_shuffle_ps::<0x88>(ab, cd),
+                    _mm512_shuffle_ps::<0xDD>(ab, cd),
+                );
+                let mut found = [[0.0; 4]; 4];
+                _mm512_storeu_ps(found.as_mut_ptr().cast(), sums);
+                let mut out = [[0.0; 4]; 4];
+                for (j, column) in found.iter().enumerate() {
+                    for (i, sum) in column.iter().enumerate() {
+                        out[i][j] = *sum;
+                    }
+                }
+                out
+            }
+        }
+    }
+
+    /// Four partial sums of each of four vectors: halves, then quarters.
+    // SAFETY: the trait's.
+    #[inline(always)]
+    unsafe fn quarters([a, b, c, d]: [V4; 4]) -> __m512 {
+        // SAFETY: the caller's.
+        unsafe {
+            let ab = _mm512_add_ps(
+                _mm512_shuffle_f32x4::<0x44>(a.0, b.0),
+                _mm512_shuffle_f32x4::<0xEE>(a.0, b.0),
+            );
+            let cd = _mm512_add_ps(
+                _mm512_shuffle_f32x4::<0x44>(c.0, d.0),
+                _mm512_shuffle_f32x4::<0xEE>(c.0, d.0),
+            );
+            let low = _mm512_shuffle_f32x4::<0x88>(ab, cd);
+            _mm512_add_ps(low, _mm512_shuffle_f32x4::<0xDD>(ab, cd))
         }
     }
 
@@ -242,6 +315,7 @@ macro_rules! lanes_kernel {
         $(#[$meta])*
         #[allow(clippy::too_many_arguments)]
         $vis fn $name($($arg: $ty),*) {
+            // SAFETY: the trait's.
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
             #[allow(clippy::too_many_arguments)]
@@ -250,6 +324,7 @@ macro_rules! lanes_kernel {
                 unsafe { $body::<$crate::lanes::V3>($($arg),*) }
             }
 
+            // SAFETY: the trait's.
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512dq,avx512bw,avx512vl,avx512cd")]
             #[allow(clippy::too_many_arguments)]

@@ -136,7 +136,7 @@ pub struct Room {
 }
 
 impl Room {
-    /// Buffers of these lengths, with whatever was in them.
+    /// Buffers of these lengths, with whatever was in them, each at the start of a cache line.
     pub fn buffers<const N: usize>(&mut self, lengths: [usize; N]) -> [&mut [f32]; N] {
         if self.buffers.len() < N {
             self.buffers.resize_with(N, Vec::new);
@@ -144,10 +144,14 @@ impl Room {
         let mut all = self.buffers.iter_mut();
         lengths.map(|length| {
             let Some(buffer) = all.next() else { return &mut [][..] };
-            if buffer.len() < length {
-                buffer.resize(length, 0.0);
+            if buffer.len() < length + LINE {
+                buffer.resize(length + LINE, 0.0);
             }
-            &mut buffer[..length]
+            let skipped = buffer.as_ptr().align_offset(size_of::<[f32; LINE]>()).min(LINE);
+            &mut buffer[skipped..][..length]
         })
     }
 }
+
+/// Numbers of a cache line.
+const LINE: usize = 16;

@@ -10,6 +10,8 @@ mod lanes;
 mod layer;
 mod layers;
 mod learner;
+#[cfg(test)]
+mod levels;
 mod models;
 mod network;
 mod optimiser;

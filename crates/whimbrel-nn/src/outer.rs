@@ -38,6 +38,8 @@ lanes_kernel! {
     fn add_outer_larger(a: Strips<'_>, b: Strips<'_>, n: usize, c: Sums<'_>) = add_outer_of
 }
 
+/// # Safety
+/// The lanes' instructions must be there.
 #[inline(always)]
 unsafe fn add_outer_of<L: Lanes>(a: Strips<'_>, b: Strips<'_>, n: usize, mut c: Sums<'_>) {
     let holds = |s: &Strips<'_>| s.rows == 0 || s.values.len() >= (s.rows - 1) * s.stride + n;

@@ -83,7 +83,13 @@ impl Columns<'_> {
         self.patches.map_or(1, |patches| patches.window.size * patches.window.size)
     }
 
-    /// Where the sixteen columns from `column` on lie for a tap, within each channel.
+    /// Columns from this one on that lie side by side whatever the tap.
+    #[inline(always)]
+    fn run(&self, column: usize) -> usize {
+        self.patches.map_or(usize::MAX, |patches| patches.samples - column % patches.samples)
+    }
+
+    /// Where the run of columns from `column` on lies for a tap, within each channel.
     #[inline(always)]
     fn place(&self, column: usize, tap: usize) -> Option<usize> {
         let Some(Patches { window, transposed, from, to_columns, samples }) = self.patches else {
@@ -184,6 +190,8 @@ lanes_kernel! {
     ) = product_of
 }
 
+/// # Safety
+/// The lanes' instructions must be there.
 #[inline(always)]
 unsafe fn product_of<L: Lanes>(
     a: &[f32],
@@ -246,26 +254,27 @@ fn pack_panels(b: Columns<'_>, channels: [usize; 2], columns: [usize; 2], panels
     let ([first, channels], [from, columns]) = (channels, columns);
     let taps = b.taps();
     let k = channels * taps;
-    for column in (0..columns).step_by(16) {
-        let panel = &mut panels[column / WIDE * WIDE * k..][..WIDE * k];
+    let mut column = 0;
+    while column < columns {
+        // Columns of one pixel lie side by side in every channel.
+        let run = b.run(from + column).min(columns - column);
         for tap in 0..taps {
-            let mut at = tap * WIDE + column % WIDE;
-            match b.place(from + column, tap) {
-                Some(place) => {
-                    for channel in first..first + channels {
-                        let source = &b.values[channel * b.stride + place..][..16];
-                        panel[at..at + 16].copy_from_slice(source);
-                        at += taps * WIDE;
-                    }
-                }
-                None => {
-                    for _ in 0..channels {
-                        panel[at..at + 16].fill(0.0);
-                        at += taps * WIDE;
+            let place = b.place(from + column, tap);
+            for channel in 0..channels {
+                let row = (channel * taps + tap) * WIDE;
+                let source =
+                    place.map(|place| &b.values[(first + channel) * b.stride + place..][..run]);
+                for part in (0..run).step_by(16) {
+                    let to = column + part;
+                    let panel = &mut panels[to / WIDE * WIDE * k + row + to % WIDE..][..16];
+                    match source {
+                        Some(source) => panel.copy_from_slice(&source[part..][..16]),
+                        None => panel.fill(0.0),
                     }
                 }
             }
         }
+        column += run;
     }
 }
 
@@ -330,13 +339,18 @@ impl Tile<'_> {
                 }
                 Start::Keep => {
                     for (i, sums) in sums.iter_mut().enumerate().take(rows) {
-                        *sums = std::array::from_fn(|v| L::load(c.add(i * self.stride + 16 * v)));
+                        for (v, sum) in sums.iter_mut().enumerate() {
+                            *sum = L::load(c.add(i * self.stride + 16 * v));
+                        }
                     }
                 }
             }
             let (mut a, mut b) = (self.a.add(row), self.b.add(column));
             for _ in 0..self.k {
-                let vectors: [L; V] = std::array::from_fn(|v| L::load(b.add(16 * v)));
+                let mut vectors = [L::zero(); V];
+                for (v, vector) in vectors.iter_mut().enumerate() {
+                    *vector = L::load(b.add(16 * v));
+                }
                 for (i, sums) in sums.iter_mut().enumerate() {
                     let x = L::splat(*a.add(i));
                     for (sum, vector) in sums.iter_mut().zip(vectors) {

@@ -55,6 +55,8 @@ lanes_kernel! {
     pub(crate) fn scores(rows: Rows<'_>, maps: Maps<'_>, scores: &mut [f32]) = scores_of
 }
 
+/// # Safety
+/// The lanes' instructions must be there.
 #[inline(always)]
 unsafe fn scores_of<L: Lanes>(rows: Rows<'_>, maps: Maps<'_>, scores: &mut [f32]) {
     let all = maps.all.len() * maps.outputs;
@@ -81,6 +83,8 @@ unsafe fn scores_of<L: Lanes>(rows: Rows<'_>, maps: Maps<'_>, scores: &mut [f32]
     }
 }
 
+/// # Safety
+/// The lanes' instructions must be there.
 #[inline(always)]
 unsafe fn tile<L: Lanes, const R: usize, const C: usize>(
     rows: Rows<'_>,
@@ -119,29 +123,45 @@ pub(crate) unsafe fn dots<L: Lanes, const R: usize, const C: usize>(
         let whole = n / 16 * 16;
         let mut k = 0;
         while k < whole {
-            let b: [L; C] = std::array::from_fn(|j| L::load(b[j].add(k)));
+            let mut vectors = [L::zero(); C];
+            for (vector, b) in vectors.iter_mut().zip(b) {
+                *vector = L::load(b.add(k));
+            }
             for i in 0..R {
                 let a = L::load(a[i].add(k));
                 for j in 0..C {
-                    sums[i][j] = a.fma(b[j], sums[i][j]);
+                    sums[i][j] = a.fma(vectors[j], sums[i][j]);
                 }
             }
             k += 16;
         }
         if whole < n {
             let rest = n - whole;
-            let b: [L; C] = std::array::from_fn(|j| L::load_part(b[j].add(whole), rest));
+            let mut vectors = [L::zero(); C];
+            for (vector, b) in vectors.iter_mut().zip(b) {
+                *vector = L::load_part(b.add(whole), rest);
+            }
             for i in 0..R {
                 let a = L::load_part(a[i].add(whole), rest);
                 for j in 0..C {
-                    sums[i][j] = a.fma(b[j], sums[i][j]);
+                    sums[i][j] = a.fma(vectors[j], sums[i][j]);
                 }
             }
         }
         let mut out = [[0.0; C]; R];
-        for i in 0..R {
-            for j in 0..C {
-                out[i][j] = sums[i][j].sum();
+        if R == 4 && C == 4 {
+            let mut square = [[L::zero(); 4]; 4];
+            for (square, sums) in square.iter_mut().zip(&sums) {
+                square.copy_from_slice(sums);
+            }
+            for (out, sums) in out.iter_mut().zip(L::sums(square)) {
+                out.copy_from_slice(&sums);
+            }
+        } else {
+            for (out, sums) in out.iter_mut().zip(sums) {
+                for (out, sum) in out.iter_mut().zip(sums) {
+                    *out = sum.sum();
+                }
             }
         }
         out
@@ -155,6 +175,8 @@ lanes_kernel! {
         = add_weighted_rows_of
 }
 
+/// # Safety
+/// The lanes' instructions must be there.
 #[inline(always)]
 unsafe fn add_weighted_rows_of<L: Lanes>(
     rows: Rows<'_>,
@@ -189,6 +211,8 @@ unsafe fn add_weighted_rows_of<L: Lanes>(
     }
 }
 
+/// # Safety
+/// The lanes' instructions must be there.
 #[inline(always)]
 unsafe fn sums_tile<L: Lanes, const C: usize, const V: usize>(
     rows: Rows<'_>,
@@ -203,24 +227,18 @@ unsafe fn sums_tile<L: Lanes, const C: usize, const V: usize>(
     // long as `width`, `sums` has that many for every output.
     unsafe {
         let last = n - 16 * (V - 1);
-        let mut all: [[L; V]; C] = std::array::from_fn(|c| {
+        let mut all = [[L::zero(); V]; C];
+        for (c, all) in all.iter_mut().enumerate() {
             let from = sums[(o + c) * rows.width + from..][..n].as_ptr();
-            std::array::from_fn(|v| {
-                let from = from.add(16 * v);
-                if v + 1 < V { L::load(from) } else { L::load_part(from, last) }
-            })
-        });
+            *all = load_all(from, last);
+        }
         for j in 0..rows.count {
-            let x = rows.row(j)[from..][..n].as_ptr();
+            let x: [L; V] = load_all(rows.row(j)[from..][..n].as_ptr(), last);
             let factors = &factors[j * outputs + o..][..C];
-            let x: [L; V] = std::array::from_fn(|v| {
-                let x = x.add(16 * v);
-                if v + 1 < V { L::load(x) } else { L::load_part(x, last) }
-            });
-            for c in 0..C {
-                let factor = L::splat(factors[c]);
-                for v in 0..V {
-                    all[c][v] = factor.fma(x[v], all[c][v]);
+            for (all, factor) in all.iter_mut().zip(factors) {
+                let factor = L::splat(*factor);
+                for (sum, x) in all.iter_mut().zip(x) {
+                    *sum = factor.fma(x, *sum);
                 }
             }
         }
@@ -231,5 +249,22 @@ unsafe fn sums_tile<L: Lanes, const C: usize, const V: usize>(
                 if v + 1 < V { sum.store(to) } else { sum.store_part(to, last) }
             }
         }
+    }
+}
+
+/// V vectors, of the last the first `last` numbers.
+///
+/// # Safety
+/// The lanes' instructions must be there, and `from` valid for as many numbers.
+#[inline(always)]
+unsafe fn load_all<L: Lanes, const V: usize>(from: *const f32, last: usize) -> [L; V] {
+    // SAFETY: the caller's.
+    unsafe {
+        let mut all = [L::zero(); V];
+        for (v, x) in all.iter_mut().enumerate() {
+            let from = from.add(16 * v);
+            *x = if v + 1 < V { L::load(from) } else { L::load_part(from, last) };
+        }
+        all
     }
 }

@@ -137,6 +137,8 @@ lanes_kernel! {
     fn convolve(map: Map, w: &[f32], x: &[f32], y: &mut [f32]) = convolve_of
 }
 
+/// # Safety
+/// The lanes' instructions must be there.
 #[inline(always)]
 unsafe fn convolve_of<L: Lanes>(map: Map, w: &[f32], x: &[f32], y: &mut [f32]) {
     let (reads, makes, n) = (map.reads(), map.makes(), map.samples);
@@ -197,6 +199,8 @@ lanes_kernel! {
     fn add_weights(map: Map, x: &[f32], dy: &[f32], dw: &mut [f32]) = add_weights_of
 }
 
+/// # Safety
+/// The lanes' instructions must be there.
 #[inline(always)]
 unsafe fn add_weights_of<L: Lanes>(map: Map, x: &[f32], dy: &[f32], dw: &mut [f32]) {
     let (reads, makes, n) = (map.reads(), map.makes(), map.samples);

@@ -58,9 +58,9 @@ impl Layer for BatchNorm {
         }
     }
 
-    /// The mean and one over the standard deviation of every channel.
+    /// The mean and one over the standard deviation of every channel, in whole cache lines.
     fn kept(&self, _padded: usize) -> usize {
-        2 * self.shape.channels
+        (2 * self.shape.channels).next_multiple_of(16)
     }
 
     fn mixes_samples(&self) -> bool {

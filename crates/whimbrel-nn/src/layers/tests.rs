@@ -75,11 +75,11 @@ fn check(layer: &dyn Layer, inputs: usize, samples: usize, x: Option<Vec<f32>>) 
     if layer.tensors().first().is_some_and(|tensor| tensor.name.contains("embedding")) {
         return;
     }
-    for i in 0..x.len() {
-        if i % padded >= samples {
-            assert_eq!(dx[i], 0.0, "the derivative of padding");
-            continue;
-        }
+    let padding = |i: &usize| i % padded >= samples;
+    assert!((0..x.len()).filter(padding).all(|i| dx[i] == 0.0), "the derivative of padding");
+    // At most about 300 inputs, at a stride that meets every sample.
+    let stride = (x.len() / 300).max(1) | 1;
+    for i in (0..x.len()).step_by(stride).filter(|i| !padding(i)) {
         let moved = |by: f64| {
             let mut x = x64.clone();
             x[i] += by;
@@ -113,9 +113,11 @@ fn convolutions() {
         [(3, 1, 0), (3, 1, 1), (3, 2, 1), (1, 1, 0), (1, 2, 0), (5, 1, 2)]
     {
         for samples in [3, 16] {
-            let input = map(3, 5, 6);
+            let input = map(3, 4, 5);
             let conv = Conv::new("a".to_owned(), input, 4, Window { size, stride, padding });
-            check(&conv, input.len(), samples, None);
+            if samples == 3 {
+                check(&conv, input.len(), samples, None);
+            }
             let conv = Conv { bias: true, relu: true, ..conv };
             check(&conv, input.len(), samples, None);
         }
@@ -166,7 +168,7 @@ fn running_statistics_move_a_tenth_to_the_batch() {
     let mut x = vec![0.0; 32];
     (x[0], x[1], x[16], x[17]) = (1.0, 2.0, 3.0, 6.0);
     let w = [1.0, 0.0, 10.0, 20.0];
-    let (mut y, mut kept, mut dw) = (vec![0.0; 32], vec![0.0; 2], vec![0.0; 4]);
+    let (mut y, mut kept, mut dw) = (vec![0.0; 32], vec![0.0; 16], vec![0.0; 4]);
     layer.forward(pass, &w, &x, &mut y, &mut kept, &mut []);
     let tape = Tape { x: &x, y: &y, kept: &kept };
     layer.backward(pass, &w, tape, &mut [0.0; 32], None, &mut dw, &mut []);

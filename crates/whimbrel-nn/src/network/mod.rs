@@ -330,3 +330,6 @@ kernel! {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
