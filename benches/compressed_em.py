@@ -15,6 +15,7 @@ import csv
 import gzip
 import itertools
 import json
+import os
 import random
 import subprocess
 from pathlib import Path
@@ -139,9 +140,9 @@ def run(binary, folder, key, text):
     kept = folder / "results" / f"{key}.json"
     if kept.exists():
         return json.loads(kept.read_text())
-    path = folder / "job.toml"
+    path = folder / f"job-{os.getpid()}.toml"
     path.write_text(text)
-    out = folder / "run"
+    out = folder / f"run-{os.getpid()}"
     command = [binary, "run", path, "--out", out, "--force", "--json", "--threads", "1"]
     done = subprocess.run(command, capture_output=True, text=True)
     lines = done.stdout.strip().splitlines()
@@ -165,7 +166,7 @@ def main():
     parser.add_argument("--binary", required=True)
     parser.add_argument("--cache", default="/tmp/compressed-em")
     parser.add_argument("--out")
-    parser.add_argument("--rounds", type=int, default=500)
+    parser.add_argument("--rounds", type=int, default=2000)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--bucket", type=int, default=64, help="0: one norm for all")
     parser.add_argument("--frame", default="", help="fisher or raw; the default of the program")

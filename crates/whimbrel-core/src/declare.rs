@@ -48,6 +48,8 @@ pub struct Measure {
     /// What to warn of where its last value, or an entry of its last list, is not zero; `{}` stands
     /// for the value.
     pub warning: Option<Text>,
+    /// Whether a run with something to warn of is no success: it ends as degenerate.
+    pub defect: bool,
 }
 
 /// What a figure counts.
@@ -177,6 +179,7 @@ impl Measure {
             curve: true,
             per_client: false,
             warning: None,
+            defect: false,
         }
     }
 
@@ -252,6 +255,13 @@ impl Measure {
     pub fn warning(mut self, text: impl Into<Text>) -> Self {
         self.warning = Some(text.into());
         self
+    }
+
+    /// Of a fit that failed where it does not end at zero; the text says what is wrong, and what
+    /// helps.
+    #[must_use]
+    pub fn defect(self, text: impl Into<Text>) -> Self {
+        Self { defect: true, ..self.warning(text) }
     }
 
     /// With a value of each client's own.

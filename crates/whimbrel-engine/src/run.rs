@@ -191,6 +191,8 @@ pub enum Ending {
     Finished,
     /// A stopping rule of the job was met.
     Early(String),
+    /// There is a model, and it is no fit: its declared defects.
+    Degenerate(String),
     /// Interrupted; the state is saved.
     Interrupted,
     /// The arithmetic failed; rows and journal up to there are kept.
@@ -384,7 +386,7 @@ impl Work<'_> {
         let artifact = match ending {
             Ending::Failed(_) => None,
             Ending::Interrupted => artifact.ok().filter(|_| self.last),
-            Ending::Finished | Ending::Early(_) => Some(artifact?),
+            Ending::Finished | Ending::Early(_) | Ending::Degenerate(_) => Some(artifact?),
         };
         if artifact.is_some() && self.last && ending != Ending::Interrupted {
             let names = runner.names();
@@ -393,7 +395,7 @@ impl Work<'_> {
         }
         let (last, own) = seen.latest.map(|latest| (latest.row, latest.own)).unzip();
         Ok(StageResult {
-            ending,
+            ending: self.judged(ending, last.as_ref()),
             artifact,
             names: runner.names(),
             tallies: self.earlier.with(runner.tallies()),
@@ -402,6 +404,18 @@ impl Work<'_> {
             rounds: runner.round(),
             last,
         })
+    }
+
+    /// A model whose last evaluation shows a defect is no success.
+    fn judged(&self, ending: Ending, last: Option<&Row>) -> Ending {
+        let is_over = matches!(ending, Ending::Finished | Ending::Early(_)) && self.last;
+        let Some(row) = last.filter(|_| is_over) else { return ending };
+        let defects = self.rules.measures.iter().filter(|measure| measure.defect);
+        let said: Vec<String> = defects
+            .filter_map(|measure| Some(measure.warnings(row.figure(&measure.key)?)))
+            .flatten()
+            .collect();
+        if said.is_empty() { ending } else { Ending::Degenerate(said.join("; ")) }
     }
 
     /// Evaluates where due, then runs one exchange; an ending when there is nothing more to do.

@@ -111,6 +111,10 @@ pub trait Fit: FitValue {
     fn usual_frame(&self, _: &Job) -> Option<FrameKind> {
         None
     }
+    /// Whether a degenerate fit counts as a success.
+    fn allows_degenerate(&self) -> bool {
+        false
+    }
     /// Reports what is wrong between its tables and the others.
     fn check(&self, job: &Job, source: &Source<'_>);
     /// The files that it names.

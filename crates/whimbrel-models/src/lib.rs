@@ -87,6 +87,12 @@ pub trait LatentModel: Send + Sync + 'static {
         Ok(None)
     }
 
+    /// The mean negative log-likelihood of the simplest model of the kind, fitted to rows with this
+    /// mean statistic and these moments: a fit that is worse failed. None where that is not known.
+    fn baseline(&self, _statistic: &[f64], _moments: &[f64]) -> Option<f64> {
+        None
+    }
+
     /// How many coordinates `theta` has.
     fn coordinates_len(&self) -> usize;
     /// The coordinates in which `theta` travels. They are unconstrained, so that a compressed

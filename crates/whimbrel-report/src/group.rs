@@ -15,6 +15,16 @@ impl Group<'_> {
     pub fn values(&self, value: impl Fn(&RunView) -> Option<f64>) -> Vec<f64> {
         self.runs.iter().filter_map(|run| value(run)).collect()
     }
+
+    /// In a word what went wrong with any of its runs.
+    pub fn fault(&self) -> Option<&'static str> {
+        let any = |is: fn(&RunView) -> bool| self.runs.iter().any(|run| is(run));
+        match () {
+            () if any(|run| run.error.is_some()) => Some("stopped"),
+            () if any(|run| run.defect.is_some()) => Some("degenerate"),
+            () => None,
+        }
+    }
 }
 
 /// Groups in order of first appearance. The same seed twice is two groups: a job that was run

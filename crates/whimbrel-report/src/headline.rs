@@ -131,8 +131,8 @@ pub fn closing_table(runs: &[RunView]) -> String {
     let rows: Vec<Vec<String>> = groups
         .iter()
         .map(|group| {
-            let stopped = group.runs.iter().any(|run| run.error.is_some());
-            let name = format!("{}{}", group.label, if stopped { " (stopped)" } else { "" });
+            let fault = group.fault().map(|word| format!(" ({word})"));
+            let name = format!("{}{}", group.label, fault.unwrap_or_default());
             std::iter::once(name).chain(columns.iter().map(|column| column.text(group))).collect()
         })
         .collect();

@@ -84,13 +84,15 @@ fn remarks(groups: &[Group]) -> String {
     let mut html = String::new();
     for group in groups {
         for run in &group.runs {
-            let Some(error) = &run.error else { continue };
-            html += &format!(
-                "<div class=\"banner error\" role=\"alert\"><strong>Stopped before the end.</strong> \
-                 {}{}</div>\n",
-                named(group, Some(run)),
-                escape(error)
-            );
+            let faults = [("Stopped before the end.", &run.error), ("Degenerate.", &run.defect)];
+            for (what, why) in faults.iter().filter_map(|(what, why)| Some((what, why.as_ref()?))) {
+                html += &format!(
+                    "<div class=\"banner error\" role=\"alert\"><strong>{what}</strong> \
+                     {}{}</div>\n",
+                    named(group, Some(run)),
+                    escape(why)
+                );
+            }
         }
     }
     let (mut notes, mut count) = (String::new(), 0);
@@ -148,8 +150,9 @@ fn headline(groups: &[Group]) -> String {
         .iter()
         .enumerate()
         .map(|(style, group)| {
-            let stopped = group.runs.iter().any(|run| run.error.is_some());
-            let tag = if stopped { "<span class=\"tag\">stopped</span>" } else { "" };
+            let fault = group.fault();
+            let tag = fault.map(|word| format!("<span class=\"tag\">{word}</span>"));
+            let tag = tag.unwrap_or_default();
             let cells: String = columns
                 .iter()
                 .zip(&best)

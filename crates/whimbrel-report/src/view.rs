@@ -48,6 +48,8 @@ pub struct RunView {
     pub notes: Vec<String>,
     /// Why the run stopped before its end, if it did.
     pub error: Option<String>,
+    /// What is wrong with the model, where the run ended as degenerate.
+    pub defect: Option<String>,
 }
 
 /// One client of a run: a line of `clients.csv`.

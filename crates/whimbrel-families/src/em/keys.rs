@@ -168,6 +168,14 @@ pub(super) static FORM: Key = Key::optional(
 )
 .words(FORMS.words);
 
+pub(super) static ALLOW_DEGENERATE: Key = Key::default(
+    "allow_degenerate",
+    "true or false",
+    "false",
+    "whether a degenerate fit (repaired parameters, a component without weight, worse than one \
+     Gaussian) exits with code 0; it is reported all the same",
+);
+
 /// The keys of `kind = "gmm"`.
 pub(super) static GMM: [&Key; 8] = [
     &COMPONENTS,

@@ -24,7 +24,7 @@ use crate::job::{Batch, DataSource, DownRule, Job, MemoryStart, Step, UpRule, co
 use crate::load::{Layout, Loaded};
 use crate::plan::{Common, Facts, Files};
 use crate::template::{DataFacts, Suggestion};
-use keys::{FORM, GMM, GmmKeys, INNER, Init, covariance_name};
+use keys::{ALLOW_DEGENERATE, FORM, GMM, GmmKeys, INNER, Init, covariance_name};
 use plan::EmPlan;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
@@ -42,9 +42,18 @@ pub static FAMILY: Em = Em;
 /// Mixtures by EM.
 pub struct Em;
 
-static ALONE: [&Key; 8] =
-    [&ROUNDS, &EPOCHS, &BATCH, &REPLACEMENT, &LOCAL_STEPS, &STEP, &EVALUATE, &STOP];
-static FEDERATED: [&Key; 14] = [
+static ALONE: [&Key; 9] = [
+    &ROUNDS,
+    &EPOCHS,
+    &BATCH,
+    &REPLACEMENT,
+    &LOCAL_STEPS,
+    &STEP,
+    &EVALUATE,
+    &STOP,
+    &ALLOW_DEGENERATE,
+];
+static FEDERATED: [&Key; 15] = [
     &CHANNELS,
     &ROUNDS,
     &EPOCHS,
@@ -58,9 +67,10 @@ static FEDERATED: [&Key; 14] = [
     &EVALUATE,
     &STOP,
     &ALLOW_DIVERGENCE,
+    &ALLOW_DEGENERATE,
     &MEMORY_MAX,
 ];
-static REDUCED: [&Key; 15] = [
+static REDUCED: [&Key; 16] = [
     &CHANNELS,
     &ROUNDS,
     &EPOCHS,
@@ -75,6 +85,7 @@ static REDUCED: [&Key; 15] = [
     &EVALUATE,
     &STOP,
     &ALLOW_DIVERGENCE,
+    &ALLOW_DEGENERATE,
     &MEMORY_MAX,
 ];
 
@@ -144,8 +155,10 @@ impl Family for Em {
         let gmm = GmmKeys::read(tables.model);
         let inner = tables.method.read(&INNER, keys::read_inner);
         let form = tables.method.optional(&FORM, |v| v.named(&keys::FORMS));
+        let allow_degenerate = tables.method.read(&ALLOW_DEGENERATE, |v| v.boolean());
         let method = tables.method_kind.algorithm;
-        Ok(Box::new(EmFit { method, gmm: gmm?, inner: inner?, form: form? }))
+        let (gmm, inner, form, allow_degenerate) = (gmm?, inner?, form?, allow_degenerate?);
+        Ok(Box::new(EmFit { method, gmm, inner, form, allow_degenerate }))
     }
 
     fn suggest(&self, _: Option<&DataFacts>) -> Option<Suggestion> {
@@ -180,6 +193,8 @@ pub struct EmFit {
     pub inner: Option<u32>,
     /// What travels down and up; `None` until the downlink is known, and where there is no choice.
     pub form: Option<Form>,
+    /// Whether a degenerate fit counts as a success.
+    pub allow_degenerate: bool,
 }
 
 impl EmFit {
@@ -212,6 +227,7 @@ impl Fit for EmFit {
         if let Some(form) = self.form {
             out.put(&FORM, text(keys::FORMS.name(form)));
         }
+        out.put(&ALLOW_DEGENERATE, self.allow_degenerate.to_string());
     }
 
     /// The paper's form over an exact downlink; over others the one that every downlink can carry.
@@ -220,6 +236,10 @@ impl Fit for EmFit {
             let usual = if downlink_is_exact { Form::Pair } else { Form::State };
             self.form.get_or_insert(usual);
         }
+    }
+
+    fn allows_degenerate(&self) -> bool {
+        self.allow_degenerate
     }
 
     fn usual_frame(&self, job: &Job) -> Option<FrameKind> {

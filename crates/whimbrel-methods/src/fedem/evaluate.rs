@@ -1,6 +1,6 @@
 //! What the evaluations of FedEM report.
 
-use super::{Em, Form, Global, Own};
+use super::{Em, Form, FrameKind, Global, Own, Step};
 use crate::federated::{Context, ExchangeKind, Judge, Score, Terms, optional};
 use crate::measures;
 use crate::settings::check_figures;
@@ -8,6 +8,9 @@ use whimbrel_core::declare::{Better, Measure, Role, Unit};
 use whimbrel_core::method::Metric;
 use whimbrel_core::{ClientId, Error, Result, sum::ExactSum, vector, wire};
 use whimbrel_models::{LatentModel, Rows};
+
+/// A fit may be worse than one Gaussian by so many nats per row: one that equals it is no failure.
+const BASELINE_MARGIN: f64 = 1e-3;
 
 /// The question: statistic and likelihood at these parameters.
 #[derive(Clone, Debug)]
@@ -91,6 +94,28 @@ impl<M: LatentModel> Judge for Em<M> {
                 .role(Role::List)
                 .without_curve()
                 .warning("component {} lost its weight on the way"),
+            Measure::new("clipped", "Clipped covariances", "clipped", "Of the delivered model")
+                .unit(Unit::Count)
+                .without_curve()
+                .defect(format!(
+                    "{{}} covariances of the model had to be clipped: {}",
+                    self.remedy()
+                )),
+            Measure::new("lost", "Components without weight", "lost", "Of the delivered model")
+                .role(Role::List)
+                .without_curve()
+                .defect(format!("component {{}} has no weight: {}", self.remedy())),
+            Measure::new(
+                "baseline_gap",
+                "Worse than one Gaussian",
+                "baseline gap",
+                "Nats per row by which one Gaussian of the same covariance kind is better",
+            )
+            .without_curve()
+            .defect(format!(
+                "one Gaussian is better by {{}} nats per row: {}, or run more rounds",
+                self.remedy()
+            )),
         ]
     }
 
@@ -113,6 +138,12 @@ impl<M: LatentModel> Judge for Em<M> {
         }
         let theta = self.model.from_vector(&global.theta)?;
         let likelihood = likelihood.value()[0] / total;
+        let baseline_gap = {
+            let mut mean = statistic.value();
+            vector::scale(&mut mean, 1.0 / total);
+            let baseline = self.model.baseline(&mean, &global.moments(context.total));
+            baseline.map(|baseline| -likelihood - baseline).filter(|gap| *gap > BASELINE_MARGIN)
+        };
         // h(Ŝ_k) = Σ (n_i/N) s̄_i(T(Ŝ_k)) − Ŝ_k                                          (6)
         let mut field = statistic.value();
         vector::scale(&mut field, 1.0 / total);
@@ -132,6 +163,28 @@ impl<M: LatentModel> Judge for Em<M> {
             let numbers = global.dead.iter().map(|k| f64::from(*k) + 1.0).collect();
             metrics.push(Metric::list("dead", numbers));
         }
+        if started {
+            metrics.push(Metric::number("clipped", f64::from(global.clipped)));
+            let lost = global.lost.iter().map(|k| f64::from(*k) + 1.0).collect();
+            metrics.push(Metric::list("lost", lost));
+            metrics.extend(baseline_gap.map(|gap| Metric::number("baseline_gap", gap)));
+        }
         Ok(metrics)
+    }
+}
+
+impl<M: LatentModel> Em<M> {
+    /// What helps a fit that failed.
+    fn remedy(&self) -> &'static str {
+        match (&self.step, self.frame) {
+            (_, FrameKind::Raw) => {
+                "leave frame = \"fisher\" and step = \"auto\" as they are by default, or use fewer \
+                 components, reg_covar or another start"
+            }
+            (Step::Given(_), _) => {
+                "leave step = \"auto\", or use fewer components, reg_covar or another start"
+            }
+            (Step::Auto(_), _) => "use fewer components, reg_covar, another start or more levels",
+        }
     }
 }

@@ -93,6 +93,8 @@ impl<M: LatentModel> Em<M> {
         global.repairs += u64::from(repairs);
         global.repaired_rounds += u32::from(repairs > 0);
         global.note_dead(&dead);
+        global.clipped = repairs - dead.len() as u32;
+        global.lost = dead.iter().map(|k| *k as u32).collect();
         if global.repaired_rounds < (context.round + 1).max(REPAIRED_ROUNDS_MAX) {
             return Ok(());
         }

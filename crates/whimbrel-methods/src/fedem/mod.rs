@@ -168,6 +168,8 @@ impl<M: LatentModel> Oracle for Em<M> {
             repairs: 0,
             repaired_rounds: 0,
             dead: Vec::new(),
+            clipped: 0,
+            lost: Vec::new(),
             weights_squared: 0.0,
             outer: 0,
             outer_rounds: 0,

@@ -22,6 +22,10 @@ pub struct Global {
     pub repaired_rounds: u32,
     /// Components that `T` found without weight in some round, in order.
     pub dead: Vec<u32>,
+    /// Covariances that the last M-step had to clip.
+    pub clipped: u32,
+    /// Components that it found without weight, in order.
+    pub lost: Vec<u32>,
     /// `Σ n_i²`.
     pub weights_squared: f64,
     /// The outer loop of the next round, and its rounds done; both zero where there are no loops.
@@ -100,6 +104,8 @@ wire!(Global {
     repairs,
     repaired_rounds,
     dead,
+    clipped,
+    lost,
     weights_squared,
     outer,
     outer_rounds,

@@ -22,6 +22,7 @@
 //! Statistics are raw moments, as federated sums need. So `T` loses about `2 log10(|mean| / sd)`
 //! of its 16 digits on data far from the origin; the E-step does not. Centre such columns.
 
+mod baseline;
 mod coordinates;
 mod data;
 mod estep;
@@ -303,6 +304,10 @@ impl LatentModel for Gmm {
         moments: &[f64],
     ) -> Result<Option<Reach>> {
         self.reach_of(statistic, direction, moments).map(Some)
+    }
+
+    fn baseline(&self, statistic: &[f64], moments: &[f64]) -> Option<f64> {
+        self.one_gaussian(statistic, moments)
     }
 
     fn coordinates_len(&self) -> usize {

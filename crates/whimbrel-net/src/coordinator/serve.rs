@@ -125,6 +125,11 @@ impl Coordinator {
                 self.board.state(Phase::Paused, "stopped; everything is kept");
                 self.goodbye("the coordinator was stopped and may come back", false);
             }
+            Ok(Outcome { ending: Ending::Degenerate(why), .. }) => {
+                let line = format!("the fit is degenerate: {why}");
+                self.board.warn(&line);
+                self.board.state(Phase::Running, line);
+            }
             Ok(_) => self.board.state(Phase::Running, "the fit is done"),
             Err(error) => {
                 self.board.state(Phase::Failed, format!("stopped: {error}"));

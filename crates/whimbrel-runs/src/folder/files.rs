@@ -76,6 +76,9 @@ pub(super) fn summary(
     let last = |name: &str| outcome.last.as_ref().and_then(|r| r.number(name));
     let mut object = Map::new();
     let mut put = |key: &str, value: Value| object.insert(key.into(), value);
+    if let Ending::Degenerate(why) = &outcome.ending {
+        put("degenerate", why.clone().into());
+    }
     put("name", job.name.clone().into());
     put("seed", job.seed.into());
     put("method", job.method.name().into());
@@ -127,6 +130,7 @@ fn ending(ending: &Ending) -> String {
     match ending {
         Ending::Finished => "finished".into(),
         Ending::Early(why) => format!("stopped early: {why}"),
+        Ending::Degenerate(why) => format!("degenerate: {why}"),
         Ending::Interrupted => "interrupted".into(),
         Ending::Failed(error) => format!("failed: {error}"),
     }

@@ -40,9 +40,11 @@ pub fn aggregate(
             object.insert(key.into(), if whole { (mean as i64).into() } else { number(mean) });
         }
     }
-    let mut endings = summaries.iter().filter_map(|summary| summary.get("ending")?.as_str());
-    if let Some(failed) = endings.find(|ending| ending.starts_with("failed")) {
-        object.insert("ending".into(), failed.into());
+    let endings = || summaries.iter().filter_map(|summary| summary.get("ending")?.as_str());
+    let worst = ["failed", "degenerate"];
+    let worst = worst.iter().find_map(|word| endings().find(|ending| ending.starts_with(word)));
+    if let Some(ending) = worst {
+        object.insert("ending".into(), ending.into());
     }
     object.insert("seeds".into(), summaries.len().into());
     object

@@ -91,6 +91,7 @@ pub fn run_all(jobs: Vec<Job>, parent: &Parent) -> Result<Option<Compared>> {
                 return Ok(None);
             }
             Ending::Failed(error) => warning(&format!("{name} failed: {}", Failure::from(error))),
+            Ending::Degenerate(why) => warning(&format!("{name} is degenerate: {why}")),
             Ending::Early(_) | Ending::Finished => {}
         }
         report::write_or_warn(&name, &done.views, &dir.path().join("report.html"));

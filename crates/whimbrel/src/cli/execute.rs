@@ -73,13 +73,26 @@ pub fn run_command(args: &Run) -> Result<u8> {
             return Ok(INTERRUPTED);
         }
         Ending::Early(why) => note(&format!("stopped after round {}: {why}", done.rounds)),
-        Ending::Finished => {}
+        Ending::Finished | Ending::Degenerate(_) => {}
     }
     if !args.json {
         report::tables(&done.views)?;
     }
     report.iter().for_each(|path| note(&format!("report: {}", path.display())));
-    Ok(0)
+    match done.ending {
+        Ending::Degenerate(why) => degenerate(&ready.job, &why).map(|()| 0),
+        _ => Ok(0),
+    }
+}
+
+/// A degenerate fit is an error, or a warning where the job allows it.
+pub fn degenerate(job: &Job, why: &str) -> Result<()> {
+    if job.fit.allows_degenerate() {
+        warning(&format!("the fit is degenerate: {why}"));
+        return Ok(());
+    }
+    let error = Error::numerical(format!("the fit is degenerate: {why}"));
+    Err(error.into())
 }
 
 /// Refuses to remove a run that the job itself reads from: its model as a start, its table as data.
@@ -238,7 +251,10 @@ impl Ready {
             match done.ending {
                 Ending::Interrupted => return Ok(Executed { views, ..done }),
                 Ending::Failed(error) => last = Ending::Failed(error),
-                Ending::Early(_) | Ending::Finished => {}
+                Ending::Degenerate(why) if last == Ending::Finished => {
+                    last = Ending::Degenerate(why);
+                }
+                Ending::Early(_) | Ending::Finished | Ending::Degenerate(_) => {}
             }
             rounds = rounds.max(done.rounds);
             summaries.push(done.summary);
@@ -285,7 +301,7 @@ impl Ready {
         }
         job.fit.findings(&outcome.delivered).iter().for_each(|found| note(found));
         let finished = dir.finish(job, &self.data, &outcome, plan)?;
-        for measure in &outcome.measures {
+        for measure in outcome.measures.iter().filter(|measure| !measure.defect) {
             let last = outcome.last.as_ref().and_then(|row| row.figure(&measure.key));
             let said = last.map_or_else(Vec::new, |value| measure.warnings(value));
             said.iter().for_each(|text| warning(&format!("{name}: {text}")));
@@ -349,9 +365,12 @@ fn number(loaded: &mut Loaded, job: &Job, journal: &str) -> Result<()> {
 /// A seed's run that was over before this process.
 fn finished_before(dir: &RunDir, ending: &str) -> Result<Executed> {
     let view = view::load(dir)?;
-    let ending = match &view.error {
-        Some(_) => Ending::Failed(Error::numerical(format!("{}: {ending}", dir.path().display()))),
-        None => Ending::Finished,
+    let ending = match (&view.error, &view.defect) {
+        (Some(_), _) => {
+            Ending::Failed(Error::numerical(format!("{}: {ending}", dir.path().display())))
+        }
+        (None, Some(why)) => Ending::Degenerate(why.clone()),
+        (None, None) => Ending::Finished,
     };
     let rounds = view.last("round").unwrap_or(0.0) as u32;
     Ok(Executed { ending, rounds, summary: view::summary(dir)?, views: vec![view] })

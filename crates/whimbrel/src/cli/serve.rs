@@ -1,7 +1,7 @@
 //! `whimbrel serve`: coordinates a job whose clients are on a network.
 
 use super::args::{LogForm, Serve};
-use super::execute::{INTERRUPTED, interrupt_flag, read_job, shell_word};
+use super::execute::{INTERRUPTED, degenerate, interrupt_flag, read_job, shell_word};
 use super::messages::{data, log_messages, note, warning};
 use super::{report, view};
 use serde_json::Value;
@@ -113,7 +113,11 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
         return Ok(interrupted(args, &dir));
     }
     note(&format!("report: {}", dir.path().join("report.html").display()));
-    Ok(0)
+    // Everyone has the model all the same: that it is no fit is for people to judge.
+    match dir.ending().as_deref().and_then(|ending| ending.strip_prefix("degenerate: ")) {
+        Some(why) => degenerate(&job, why).map(|()| 0),
+        None => Ok(0),
+    }
 }
 
 fn bind(args: &Serve, federation: &Federation) -> Result<TcpListener> {
@@ -170,7 +174,7 @@ fn run(
             note(&format!("stopped after round {}: {why}", outcome.rounds));
             Ok(None)
         }
-        Ending::Finished => Ok(None),
+        Ending::Finished | Ending::Degenerate(_) => Ok(None),
     }
 }
 

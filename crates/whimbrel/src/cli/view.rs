@@ -50,6 +50,7 @@ pub fn load(dir: &RunDir) -> Result<RunView> {
         sections: shown.sections,
         command: format!("whimbrel run {}", shell_word(&path.join("job.toml"))),
         error: ending.strip_prefix("failed: ").map(String::from),
+        defect: ending.strip_prefix("degenerate: ").map(String::from),
         reference_objective: None,
         pooled: shown.pooled,
         job_toml: fs::read_to_string(path.join("job.toml")).unwrap_or_default(),

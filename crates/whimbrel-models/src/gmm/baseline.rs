@@ -1,0 +1,67 @@
+//! One Gaussian in place of the mixture: what a fit must not be worse than.
+
+use super::factor::inverse_factor;
+use super::mstep::subtract_outer;
+use super::{Covariance, Gmm, GmmPenalty};
+use whimbrel_core::linalg::{packed_index, packed_len};
+use whimbrel_core::math;
+
+/// `ln(2 pi)`.
+const LN_TWO_PI: f64 = 1.837_877_066_409_345_5;
+
+impl Gmm {
+    /// The mean negative log-likelihood of one Gaussian of the same covariance kind and `reg_covar`,
+    /// fitted to rows with this mean statistic and these moments; none where they do not tell, and
+    /// under penalties, which weigh on a mixture otherwise than on one Gaussian.
+    pub(super) fn one_gaussian(&self, statistic: &[f64], moments: &[f64]) -> Option<f64> {
+        let (components, d) = (self.components(), self.columns());
+        if self.settings().penalty != GmmPenalty::default() {
+            return None;
+        }
+        let (_, rest) = statistic.split_at(components);
+        let (first, second) = rest.split_at(components * d);
+        let mean = summed(first, d);
+        let reg = self.settings().reg_covar;
+        if self.settings().covariance == Covariance::Diagonal {
+            let squares = summed(second, d);
+            let each = squares.iter().zip(&mean).map(|(square, mean)| {
+                let own = square - mean * mean;
+                let fitted = own + reg;
+                (own > 0.0).then(|| 0.5 * (LN_TWO_PI + math::ln(fitted) + own / fitted))
+            });
+            return each.sum();
+        }
+        let mut own = match self.settings().covariance {
+            Covariance::Full => summed(second, packed_len(d)),
+            _ => moments.get(d..).filter(|second| !second.is_empty())?.to_vec(),
+        };
+        subtract_outer(&mut own, 1.0, &mean);
+        let factor = match &self.known {
+            Some(known) => known.inverse.clone(),
+            None => {
+                let mut fitted = own.clone();
+                (0..d).for_each(|j| fitted[packed_index(j, j)] += reg);
+                inverse_factor(&fitted, d).ok()?
+            }
+        };
+        // tr(Sigma^-1 C), row by row of L^-1.
+        let trace: f64 = (0..d)
+            .map(|r| {
+                let row = &factor.lower[packed_index(r, 0)..][..=r];
+                let product = |i: usize| -> f64 {
+                    row.iter().enumerate().map(|(j, w)| w * own[packed_index(i, j)]).sum()
+                };
+                row.iter().enumerate().map(|(i, w)| w * product(i)).sum::<f64>()
+            })
+            .sum();
+        Some(0.5 * d as f64 * LN_TWO_PI + factor.half_log_det + 0.5 * trace)
+    }
+}
+
+/// The sum over components of blocks of this size.
+fn summed(blocks: &[f64], size: usize) -> Vec<f64> {
+    blocks.chunks_exact(size).fold(vec![0.0; size], |mut sum, block| {
+        sum.iter_mut().zip(block).for_each(|(sum, x)| *sum += x);
+        sum
+    })
+}
