@@ -183,11 +183,7 @@ def main():
     folder = Path(asked.cache)
     (folder / "results").mkdir(parents=True, exist_ok=True)
 
-    lines = [
-        "| set | covariance | split | p | levels | method | runs | gap: median | largest | repairs | Mbit up (exact) |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    gaps, collapsed, left_out = [], 0, 0
+    gaps, collapsed, left_out, parts = [], 0, 0, {}
     cells = itertools.product(
         asked.sets, asked.covariances, asked.splits, asked.participations, asked.levels, asked.methods
     )
@@ -222,15 +218,17 @@ def main():
         if not own:
             continue
         gaps += own
+        part = parts.setdefault((method, name, covariance, levels), [[], 0, [], []])
+        part[0] += own
+        part[1] += repairs
+        part[2] += bits
+        part[3] += exact_bits
         own.sort()
-        shown = lambda x: "collapsed" if x == float("inf") else f"{x:.4f}"
-        mean = lambda all_of: f"{sum(all_of) / len(all_of) / 1e6:.2f}" if all_of else "-"
         line = (
             f"| {name} | {covariance} | {split} | {participation:g} | {levels} | {method} | {len(own)} "
             f"| {shown(own[len(own) // 2])} | {shown(own[-1])} | {repairs} "
             f"| {mean(bits)} ({mean(exact_bits)}) |"
         )
-        lines.append(line)
         print(line, flush=True)
     good = sum(gap <= 0.05 for gap in gaps)
     summary = (
@@ -240,7 +238,29 @@ def main():
     )
     print(summary)
     if asked.out:
-        Path(asked.out).write_text("\n".join(lines) + "\n\n" + summary + "\n")
+        Path(asked.out).write_text("\n".join(table(parts)) + "\n\n" + summary + "\n")
+
+
+def shown(gap):
+    return "collapsed" if gap == float("inf") else f"{gap:.4f}"
+
+
+def mean(bits):
+    return f"{sum(bits) / len(bits) / 1e6:.2f}" if bits else "-"
+
+
+def table(parts):
+    """A line for each method, set, covariance and number of levels, over splits, participations and
+    seeds."""
+    yield "| method | set | covariance | levels | runs | within 0.05 | median gap | largest | repairs | Mbit up (exact) |"
+    yield "|---|---|---|---|---|---|---|---|---|---|"
+    for (method, name, covariance, levels), (own, repairs, bits, exact_bits) in parts.items():
+        own = sorted(own)
+        good = sum(gap <= 0.05 for gap in own)
+        yield (
+            f"| {method} | {name} | {covariance} | {levels} | {len(own)} | {good} "
+            f"| {shown(own[len(own) // 2])} | {shown(own[-1])} | {repairs} | {mean(bits)} ({mean(exact_bits)}) |"
+        )
 
 
 if __name__ == "__main__":

@@ -193,6 +193,7 @@ fn a_resolved_job_has_every_default_and_nothing_more() {
     batch = "full"
     step = 1.0
     form = "pair"
+    allow_degenerate = false
     participation = 1.0
     weights = "samples"
     evaluate = { every = "auto" }

@@ -9,7 +9,8 @@ use whimbrel_data::{Covariance as Spread, Heterogeneity, Mixture, MixtureSpec, S
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
 use whimbrel_methods::fedem::{
-    Batch, Budget, Em, Estimator, FedEm, FirstMemories, Form, FrameKind, Server, Weights,
+    AutoStep, Batch, Budget, Em, Estimator, FedEm, FirstMemories, Form, FrameKind, Server, Step,
+    Weights,
 };
 use whimbrel_methods::federated::{BindRows, Terms};
 use whimbrel_methods::gmm::{GmmInitial, GmmStart};
@@ -72,6 +73,9 @@ pub struct Setup {
     pub weights: Weights,
     pub form: Form,
     pub down: Option<(Codec, DownRule)>,
+    pub frame: FrameKind,
+    /// In place of `gamma`.
+    pub auto: Option<AutoStep>,
 }
 
 impl Default for Setup {
@@ -89,13 +93,17 @@ impl Default for Setup {
             weights: Weights::Samples,
             form: Form::Pair,
             down: None,
+            frame: FrameKind::Raw,
+            auto: None,
         }
     }
 }
 
 impl Setup {
     pub fn typed(&self) -> FedEm<Gmm> {
-        let model = gmm(self.covariance.clone());
+        let mut settings = GmmSettings::new(2, 2, self.covariance.clone());
+        settings.centred = self.frame == FrameKind::Fisher;
+        let model = Gmm::new(settings).unwrap();
         let q = model.statistic_len();
         let alpha = self.alpha.unwrap_or_else(|| em_alpha(self.codec.omega(q).unwrap()));
         let rule = if self.memory { UpRule::Memory { alpha } } else { UpRule::Plain };
@@ -118,8 +126,11 @@ impl Setup {
             },
             oracle: Em {
                 initial: Arc::new(GmmInitial::plain(start(&model))),
-                step: Schedule::constant(self.gamma).unwrap().into(),
-                frame: FrameKind::Raw,
+                step: match self.auto {
+                    Some(auto) => Step::Auto(auto),
+                    None => Schedule::constant(self.gamma).unwrap().into(),
+                },
+                frame: self.frame,
                 estimator: self.estimator,
                 batch: self.batch,
                 form: self.form,

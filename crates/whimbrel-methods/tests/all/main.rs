@@ -10,6 +10,7 @@ mod fedmiss;
 mod fedmiss_codecs;
 mod fedmiss_optimum;
 mod fedmiss_steps;
+mod frames;
 mod gossip;
 mod heterogeneous;
 mod invariants;

@@ -2,13 +2,14 @@
 
 use crate::federation::*;
 use crate::{fedmiss, selection, sgd};
-use whimbrel_codec::channel::{DownRule, Memories};
+use whimbrel_codec::channel::{DownRule, Feedback, Memories};
 use whimbrel_core::{ClientData, Erased, Key};
-use whimbrel_methods::fedem::{Batch, Estimator, FirstMemories, Form};
+use whimbrel_methods::fedem::{AutoStep, Batch, Estimator, FirstMemories, Form, FrameKind};
 use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::kmeans::FederatedKmeans;
 use whimbrel_methods::one_shot::Once;
 use whimbrel_methods::sgd::Preset;
+use whimbrel_methods::spider::Spider;
 use whimbrel_methods::theory::Constants;
 use whimbrel_models::gmm::Covariance;
 use whimbrel_testkit::runners::runners_agree;
@@ -36,6 +37,50 @@ fn em() {
         ("fedem over mcm", state(preserved(Memories::Groups(1)))),
         ("fedem over rand-mcm", state(preserved(Memories::PerClient))),
         ("fedem over one memory", state(preserved(Memories::Single { reset: Some(3) }))),
+    ];
+    for (name, setup) in setups {
+        runners_agree(name, setup.erased(), &tables());
+    }
+}
+
+/// In the Fisher frame, over every downlink that has one, with the trust region and early full passes.
+#[test]
+fn em_in_the_fisher_frame() {
+    let auto =
+        AutoStep { omega: 1.5, p: 0.6, spider: None, step_max: 0.3, falls: false, trusts: true };
+    let base = || Setup {
+        codec: dither(),
+        covariance: Covariance::Full,
+        rounds: 10,
+        frame: FrameKind::Fisher,
+        auto: Some(auto),
+        ..Setup::default()
+    };
+    let spider = Spider { inner: 4, batch: 14.0, omega: 1.5, alpha: 0.4, clients: 0.0 };
+    let preserved = |memories| Some((dither(), DownRule::Preserved { alpha: 0.2, memories }));
+    let over = |form, down| Setup { form, down, ..base() };
+    let degraded = Some((dither(), DownRule::Degraded { feedback: Feedback::Off }));
+    let setups = [
+        ("pair", base()),
+        ("state, tied", Setup { form: Form::State, covariance: Covariance::Tied, ..base() }),
+        ("lean, diagonal", Setup { form: Form::Lean, covariance: Covariance::Diagonal, ..base() }),
+        ("plain", Setup { memory: false, ..base() }),
+        (
+            "vr-fedem",
+            Setup {
+                estimator: Estimator::Spider { inner: 4 },
+                batch: BATCH,
+                auto: Some(AutoStep { spider: Some(spider), ..auto }),
+                ..base()
+            },
+        ),
+        ("state over degraded", over(Form::State, degraded)),
+        ("pair over mcm", over(Form::Pair, preserved(Memories::Groups(1)))),
+        ("lean over groups", over(Form::Lean, preserved(Memories::Groups(3)))),
+        ("state over rand-mcm", over(Form::State, preserved(Memories::PerClient))),
+        ("lean over rand-mcm", over(Form::Lean, preserved(Memories::PerClient))),
+        ("lean over ghost", over(Form::Lean, Some((dither(), DownRule::Ghost)))),
+        ("pair over detached", over(Form::Pair, Some((dither(), DownRule::Detached)))),
     ];
     for (name, setup) in setups {
         runners_agree(name, setup.erased(), &tables());

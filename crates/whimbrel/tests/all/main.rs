@@ -1,6 +1,7 @@
 //! The program as a user meets it: files in, files and messages out.
 
 mod chaos;
+mod degenerate;
 mod diverge;
 mod drive;
 mod ends;

@@ -1,0 +1,54 @@
+//! A fit that ends outside the domain of its M-step is no success.
+
+use crate::support::{Ran, Sandbox, mixture_job};
+
+/// Every covariance is below this floor, so the delivered ones were clipped.
+fn degenerate(method: &str, json: bool) -> (Sandbox, Ran) {
+    let model = "covariance = \"full\"\ncovariance_floor = 0.9";
+    let method = format!("kind = \"fedem\"\nrounds = 20\n{method}");
+    let sandbox = Sandbox::with_job(&mixture_job(model, &method));
+    let mut args = vec!["run", "job.toml", "--out", "out"];
+    args.extend(json.then_some("--json"));
+    let ran = sandbox.run(&args);
+    (sandbox, ran)
+}
+
+#[test]
+fn it_ends_as_degenerate_with_code_one_and_a_complete_folder() {
+    let (sandbox, ran) = degenerate("", false);
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    assert!(ran.stdout.contains("small (degenerate)"), "{}", ran.stdout);
+    let error = ran.stderr.lines().find(|line| line.starts_with("error: ")).expect("an error");
+    assert!(error.contains("the fit is degenerate: "), "{error}");
+    assert!(error.contains("had to be clipped"), "{error}");
+    assert!(error.contains("reg_covar"), "the remedy: {error}");
+    let summary = sandbox.object("out/summary.json");
+    let ending = summary["ending"].as_str().unwrap();
+    assert!(ending.starts_with("degenerate: "), "{ending}");
+    assert_eq!(summary["degenerate"].as_str().unwrap(), &ending["degenerate: ".len()..]);
+    let page = sandbox.read("out/report.html");
+    assert!(page.contains("<strong>Degenerate.</strong>"), "the banner");
+    assert!(sandbox.path("out/model/model.json").exists(), "the model is there to look at");
+    assert!(sandbox.path("out/clients.csv").exists());
+}
+
+#[test]
+fn a_job_may_allow_it() {
+    let (_, ran) = degenerate("allow_degenerate = true", true);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(ran.json()["ending"].as_str().unwrap().starts_with("degenerate: "));
+    assert!(ran.stderr.contains("warning: the fit is degenerate: "), "{}", ran.stderr);
+}
+
+#[test]
+fn a_comparison_marks_it() {
+    let (sandbox, _) = degenerate("", false);
+    let job = sandbox.read("job.toml");
+    sandbox.write("bad.toml", &job.replace("\"small\"", "\"bad\""));
+    let good = job.replace("\"small\"", "\"good\"").replace("covariance_floor = 0.9", "");
+    sandbox.write("good.toml", &good);
+    let ran = sandbox.run(&["compare", "bad.toml", "good.toml", "--out", "both"]);
+    assert!(ran.stdout.contains("bad (degenerate)"), "{}", ran.stdout);
+    assert!(!ran.stdout.contains("good (degenerate)"), "{}", ran.stdout);
+    assert!(ran.stderr.contains("warning: bad is degenerate: "), "{}", ran.stderr);
+}
