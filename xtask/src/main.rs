@@ -1,4 +1,4 @@
-//! The project's chores: `cargo xtask test | ci | tidy | bench | help`.
+//! The project's chores: `cargo xtask test | ci | tidy | bench | figures | help`.
 //!
 //! Everything is built with the `ci` profile into the one target folder, so that a test, a lint
 //! and a command-line test share what they compile.
@@ -6,6 +6,7 @@
 mod bench;
 mod cargo;
 mod ci;
+mod figures;
 mod test;
 mod tidy;
 
@@ -20,6 +21,7 @@ usage: cargo xtask COMMAND
   ci                        format, tidy, clippy, documentation, then test; stops at the first failure
   tidy                      layering, licences, duplicate versions, banned words, links, file rules
   bench [NAME] [FILTER...]  every benchmark, or the one called NAME; FILTER goes to the benchmark
+  figures [--write]         the figures of docs/ that name their jobs against the results of these; or writes them
   help                      this text
 ";
 
@@ -59,6 +61,7 @@ fn dispatch(command: &str, rest: &[String]) -> Result<(), Failure> {
         "ci" => ci::run(),
         "tidy" => tidy::run(),
         "bench" => bench::run(rest),
+        "figures" => figures::run(rest),
         "help" | "--help" | "-h" => {
             print!("{HELP}");
             Ok(())

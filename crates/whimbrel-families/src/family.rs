@@ -73,6 +73,8 @@ pub struct MethodKind {
     pub pooled: bool,
     /// Whether `batch = "auto"` has a meaning, and is the default.
     pub auto_batch: bool,
+    /// Whether a job may leave it to the method when it ends.
+    pub converges: bool,
     /// The uplink's rule where the job does not say.
     pub up_rule: UpRuleKind,
     /// How clients are weighted where the job does not say.
@@ -152,6 +154,11 @@ pub trait Fit: FitValue {
     /// Its keys of `summary.json` that have a mean and a spread over seeds.
     fn spread_over_seeds(&self) -> &'static [&'static str] {
         &[]
+    }
+    /// Whether a job of several seeds delivers the model of the best of them by its objective;
+    /// otherwise the first one's.
+    fn delivers_best_seed(&self) -> bool {
+        false
     }
     /// What was found on the way to the fit, in words for whoever waits.
     fn findings(&self, _: &[Artifact]) -> Vec<String> {

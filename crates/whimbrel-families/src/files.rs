@@ -33,6 +33,9 @@ pub fn pretty(value: &Value) -> String {
     format!("{{\n{}\n}}\n", lines.join(",\n"))
 }
 
+/// Significant digits of predictions.
+pub(crate) const DIGITS: usize = 7;
+
 /// A number with so many significant digits, as short as it can be.
 pub(crate) fn figure(value: f64, digits: usize) -> String {
     let rounded = format!("{value:.*e}", digits.saturating_sub(1)).parse().unwrap_or(value);

@@ -71,6 +71,10 @@ impl Initial<Gmm> for GmmInitial {
         theta.weights().to_vec()
     }
 
+    fn shares(&self, model: &Gmm, statistic: &[f64]) -> Vec<f64> {
+        statistic[..model.components()].to_vec()
+    }
+
     fn moments_len(&self, model: &Gmm) -> usize {
         model.moments_len()
     }

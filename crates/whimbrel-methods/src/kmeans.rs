@@ -50,10 +50,8 @@ impl OneShot for FederatedKmeans {
         let window = self.model.window(data, 0, count)?;
         let data = window.as_ref().unwrap_or(data);
         let rows: Vec<f64> = (0..count).flat_map(|i| data.row(i)).collect();
-        let k = self.model.components().min(count.div_ceil(ROWS_MIN));
-        let found = kmeans(&rows, self.model.columns(), None, k, STEPS_MAX, key)?;
+        let (centres, counts) = local_centres(&rows, &self.model, key)?;
         let moments = self.model.moments(data)?;
-        let (centres, counts) = join_small(found, self.model.columns());
         Ok(Summary { rows: count as u64, moments, centres, counts })
     }
 
@@ -81,17 +79,7 @@ impl OneShot for FederatedKmeans {
         }
         let mut mean = moments.value();
         vector::scale(&mut mean, 1.0 / total);
-        let (columns, k) = (self.model.columns(), self.model.components());
-        let mut best: Option<Clusters> = None;
-        for restart in 0..RESTARTS {
-            let found = kmeans(&centres, columns, Some(&counts), k, STEPS_MAX, key.fold(restart))?;
-            if best.as_ref().is_none_or(|b| found.inertia < b.inertia) {
-                best = Some(found);
-            }
-        }
-        let best = best.ok_or_else(|| Error::internal("k-means was not run"))?;
-        let theta = self.model.initial_from_centres(&best.centres, &best.counts, &mean)?;
-        let theta = self.model.to_vector(&theta);
+        let theta = start_from_centres(&self.model, &centres, &counts, &mean, RESTARTS, key)?;
         let start = Artifact::new("start");
         Ok(start.with("theta", &[theta.len()], theta))
     }
@@ -107,6 +95,35 @@ impl OneShot for FederatedKmeans {
             exposure: Exposure::Aggregate,
         }
     }
+}
+
+/// Centres of a client's own clusters and the rows behind each, none of them few.
+pub(crate) fn local_centres(rows: &[f64], model: &Gmm, key: Key) -> Result<(Vec<f64>, Vec<f64>)> {
+    let columns = model.columns();
+    let k = model.components().min((rows.len() / columns).div_ceil(ROWS_MIN));
+    let found = kmeans(rows, columns, None, k, STEPS_MAX, key)?;
+    Ok(join_small(found, columns))
+}
+
+/// First parameters from all clients' centres and the pooled moments: the best of so many restarts.
+pub(crate) fn start_from_centres(
+    model: &Gmm,
+    centres: &[f64],
+    counts: &[f64],
+    moments: &[f64],
+    restarts: u64,
+    key: Key,
+) -> Result<Vec<f64>> {
+    let (columns, k) = (model.columns(), model.components());
+    let mut best: Option<Clusters> = None;
+    for restart in 0..restarts {
+        let found = kmeans(centres, columns, Some(counts), k, STEPS_MAX, key.fold(restart))?;
+        if best.as_ref().is_none_or(|b| found.inertia < b.inertia) {
+            best = Some(found);
+        }
+    }
+    let best = best.ok_or_else(|| Error::internal("k-means was not run"))?;
+    Ok(model.to_vector(&model.initial_from_centres(&best.centres, &best.counts, moments)?))
 }
 
 /// Joins clusters of fewer than [`ROWS_MIN`] rows to the nearest other centre, smallest first.

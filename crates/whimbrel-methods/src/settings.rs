@@ -20,7 +20,17 @@ pub enum Budget {
     Rounds(u32),
     /// After so many times the pooled number of rows have been through an E-step.
     Epochs(f64),
+    /// Once the server's estimate of the field stays below [`SMALL`] of its largest or is lost in
+    /// rounding ([`ROUNDING`]), and after so many rounds at most.
+    Converged(u32),
 }
+
+/// An estimate of the field is small below this share of the largest norm seen in the run.
+pub const SMALL: f64 = 1e-5;
+/// So is one below this share of the state's norm, as after a start that has converged.
+pub const ROUNDING: f64 = 1e-12;
+/// So many rounds in a row must have a small one: a cohort may be empty, or agree by chance.
+pub const SMALL_ROUNDS: u32 = 3;
 
 /// How clients are weighted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

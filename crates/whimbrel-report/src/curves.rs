@@ -130,6 +130,21 @@ pub(crate) fn metric(groups: &[Group], metric: &Measure) -> Vec<Curve> {
         .collect()
 }
 
+/// The same lines over the second half of the longest one's rounds.
+pub(crate) fn second_half(curves: &[Curve]) -> Vec<Curve> {
+    let round = |point: &Point| point.x[Against::Round as usize];
+    let most = curves.iter().flat_map(|curve| &curve.points).map(round).fold(0.0, f64::max);
+    let late = |point: &&Point| round(point) >= most / 2.0;
+    let half = |curve: &Curve| Curve {
+        label: curve.label.clone(),
+        style: curve.style,
+        points: curve.points.iter().filter(late).copied().collect(),
+        left_out: [0, 0],
+    };
+    let halves = curves.iter().map(half);
+    halves.filter(|curve| curve.points.len() > 1).collect()
+}
+
 /// Every point of a group's line.
 pub(crate) fn course(group: &Group, key: &str) -> Vec<Point> {
     points(group, |run, row| value(run, row, key))

@@ -36,6 +36,18 @@ impl Column {
         }
     }
 
+    /// The mean over the end of the course, beside the last value.
+    fn tail(measure: Measure) -> Self {
+        let key = measure.key.clone();
+        Self {
+            name: format!("{}, tail mean", measure.name),
+            over_seeds: measure.over_seeds,
+            better: Better::Neither,
+            read: Box::new(move |run| run.tail(&key)),
+            show: Box::new(move |value| measure_text(&measure, value)),
+        }
+    }
+
     fn counted(
         name: &str,
         read: fn(&RunView) -> Option<f64>,
@@ -69,7 +81,20 @@ fn all_columns(groups: &[Group]) -> Vec<Column> {
     let results = declared::measures(groups).into_iter().filter(|measure| measure.headline);
     let (bits_declared, results): (Vec<_>, Vec<_>) =
         results.partition(|measure| measure.unit == Unit::Bits);
-    let mut columns: Vec<Column> = results.into_iter().map(Column::declared).collect();
+    let mut columns = Vec::new();
+    for measure in results {
+        let has_tail = measure.curve && measure.key != GAP && measure.better != Better::Neither;
+        let tail = has_tail.then(|| Column::tail(measure.clone()));
+        let last = Column::declared(measure);
+        // A course that has settled has one value.
+        let tail = tail.filter(|tail| {
+            groups.iter().any(|group| {
+                !group.values(&tail.read).is_empty() && tail.text(group) != last.text(group)
+            })
+        });
+        columns.push(last);
+        columns.extend(tail);
+    }
     columns.extend([
         Column::counted(
             "rounds",

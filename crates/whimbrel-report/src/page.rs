@@ -14,13 +14,19 @@ use crate::view::RunView;
 /// The page needs no script to be read; everything that came from a user is escaped.
 pub fn html(title: &str, runs: &[RunView]) -> String {
     let groups = groups(runs);
+    let course = [sections::course(&groups), sections::bits_to_reach(&groups)].concat();
+    let exhibits = exhibits::sections(&groups);
+    // A completed table is what its reader came for.
+    let [first, second] = match exhibits::hold_a_completed_table(&groups) {
+        true => [exhibits, course],
+        false => [course, exhibits],
+    };
     let body = [
         header(title, &groups),
         remarks(&groups),
         headline(&groups),
-        sections::course(&groups),
-        sections::bits_to_reach(&groups),
-        exhibits::sections(&groups),
+        first,
+        second,
         sections::clients(&groups),
         sections::numbers(&groups),
         provenance(&groups),

@@ -22,13 +22,15 @@ pub(crate) fn course(groups: &[Group]) -> String {
         .map(|metric| (metric, curves::metric(groups, metric)))
         .filter(|(metric, curves)| worth_drawing(metric, curves))
         .collect();
+    let panels = panels(groups, metrics);
+    let metrics = &panels;
     if metrics.is_empty() {
         return "<section>\n<div class=\"head\"><h2>Course of the run</h2></div>\n<p \
                 class=\"quiet\">No round was evaluated.</p>\n</section>\n"
             .into();
     }
     let known = |against: &Against| {
-        let mut all = metrics.iter().flat_map(|(_, curves)| points(curves));
+        let mut all = metrics.iter().flat_map(|panel| points(&panel.curves));
         all.any(|point| point.x[*against as usize].is_finite())
     };
     let against: Vec<Against> = Against::ALL.into_iter().filter(known).collect();
@@ -55,13 +57,13 @@ pub(crate) fn course(groups: &[Group]) -> String {
     // Longer names would take a third of each plot; the legend above has them.
     let short = groups.iter().all(|group| group.label.chars().count() <= 12);
     let name_ends = (2..=5).contains(&groups.len()) && short;
-    for (metric, curves) in &metrics {
+    for Panel { metric, title, curves } in metrics {
         let reference = groups.iter().find_map(|group| group.runs[0].reference_objective);
         let pooled = metric.over_clients.words();
         let parts = [&*metric.caption, &pooled];
         let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
         let figure = Figure {
-            title: &metric.title,
+            title,
             caption: &parts.join("; "),
             seeds: groups.iter().any(|group| group.runs.len() > 1),
             log: metric.scale == declare::Scale::Log
@@ -73,6 +75,46 @@ pub(crate) fn course(groups: &[Group]) -> String {
         html += &figure.html(curves, &against);
     }
     html + "</div>\n</section>\n"
+}
+
+/// One figure of the course.
+struct Panel<'a> {
+    metric: &'a Measure,
+    title: String,
+    curves: Vec<Curve>,
+}
+
+/// One panel for each metric; for the objective one for each kind of model, whose objectives are
+/// other quantities, and beside it the second half of the rounds, where curves lie close together.
+fn panels<'a>(groups: &[Group], metrics: Vec<(&'a Measure, Vec<Curve>)>) -> Vec<Panel<'a>> {
+    let kind = |style: usize| groups.get(style).map_or("", |group| group.runs[0].model_kind());
+    let mut kinds: Vec<&str> = (0..groups.len()).map(kind).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    let mut panels = Vec::new();
+    for (metric, mut curves) in metrics {
+        let title = metric.title.to_string();
+        if metric.role != Role::Objective {
+            panels.push(Panel { metric, title, curves });
+            continue;
+        }
+        for model in &kinds {
+            let (own, others): (Vec<Curve>, Vec<Curve>) =
+                curves.into_iter().partition(|curve| kind(curve.style) == *model);
+            curves = others;
+            if own.is_empty() {
+                continue;
+            }
+            let title = if kinds.len() > 1 { format!("{title}: {model}") } else { title.clone() };
+            let zoom = (own.len() > 1).then(|| curves::second_half(&own));
+            panels.push(Panel { metric, title: title.clone(), curves: own });
+            if let Some(zoom) = zoom.filter(|zoom| worth_drawing(metric, zoom)) {
+                let title = format!("{title}, second half of the rounds");
+                panels.push(Panel { metric, title, curves: zoom });
+            }
+        }
+    }
+    panels
 }
 
 /// Bits until given distances from the optimum.
@@ -248,7 +290,7 @@ fn client_charts(clients: &[ClientView]) -> String {
             rows: clients.iter().map(row).collect(),
         };
         return format!(
-            "<figure><figcaption><h3>Bits per client</h3></figcaption>{}</figure>\n",
+            "<figure class=\"bars\"><figcaption><h3>Bits per client</h3></figcaption>{}</figure>\n",
             bars.svg()
         );
     }

@@ -76,6 +76,15 @@ impl RunView {
         self.rows.iter().rev().find_map(|row| number(row, key))
     }
 
+    /// The mean of `key` over the last tenth of the evaluations, at least five; none of a course that
+    /// is too short for that.
+    pub fn tail(&self, key: &str) -> Option<f64> {
+        let values: Vec<f64> = self.rows.iter().filter_map(|row| number(row, key)).collect();
+        let count = (values.len() / 10).max(TAIL_MIN);
+        let tail = values.get(values.len().checked_sub(count)?..)?;
+        (values.len() >= 2 * TAIL_MIN).then(|| tail.iter().sum::<f64>() / count as f64)
+    }
+
     /// The value of `key` in the summary (the mean where it is over seeds), else in the metrics.
     pub fn result(&self, key: &str) -> Option<f64> {
         let mean = || self.summary.get(key)?.get("mean")?.as_f64();
@@ -97,6 +106,12 @@ impl RunView {
         parts
     }
 
+    /// The kind of its model.
+    pub(crate) fn model_kind(&self) -> &str {
+        let kind = self.summary.get("model").and_then(Value::as_str);
+        kind.or_else(|| self.model.split(',').next()).unwrap_or_default()
+    }
+
     /// The key of the declared objective.
     pub fn objective_key(&self) -> Option<&str> {
         let declared = self.measures.iter().find(|measure| measure.role == Role::Objective);
@@ -116,6 +131,9 @@ impl RunView {
         Some(if gap.abs() <= 4.0 * f64::EPSILON * reference.abs() { 0.0 } else { gap })
     }
 }
+
+/// Evaluations in the tail of a course, at least.
+const TAIL_MIN: usize = 5;
 
 /// A finite number under `key`.
 pub(crate) fn number(row: &Map<String, Value>, key: &str) -> Option<f64> {

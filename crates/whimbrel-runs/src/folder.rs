@@ -8,11 +8,11 @@ mod shown;
 
 pub use files::{resolved, run_data, unseen_data};
 pub use owned::owner;
-pub use seeds::aggregate;
+pub use seeds::{DELIVERED, aggregate, best_seed};
 pub use shown::Shown;
 
 use self::changes::changes;
-use self::files::{clients_csv, model_json, summary};
+use self::files::{clients_csv, model_json, summary, warnings};
 use self::owned::{FILES, FOLDERS};
 use self::shown::EXHIBITS;
 use serde_json::{Map, Value};
@@ -49,6 +49,8 @@ pub enum Existing {
 pub struct Finished {
     /// The content of `summary.json`.
     pub summary: Map<String, Value>,
+    /// What its figures warn of.
+    pub warnings: Vec<String>,
     /// Notes.
     pub notes: Vec<String>,
 }
@@ -77,6 +79,11 @@ impl RunDir {
             return Err(Failure::config(format!("{} is a file, not a folder", path.display())));
         }
         match existing {
+            Existing::Resume if !path.exists() => {
+                let error = Error::config(format!("{} does not exist", path.display()))
+                    .hint("without --resume a run starts there");
+                return Err(error.into());
+            }
             _ if is_empty(path) => {}
             Existing::Resume if run.is_started() => {}
             Existing::Resume => {
@@ -166,9 +173,11 @@ impl RunDir {
         found.into_iter().map(|seed| self.seed(seed)).filter(Self::is_started).collect()
     }
 
-    /// Writes the aggregate of several seeds: the summary, and the first one's model.
+    /// Writes the aggregate of several seeds: the summary, and the model of the seed that it names
+    /// as delivered, else the first one's.
     pub fn finish_seeds(&self, summary: &Map<String, Value>) -> Result<()> {
-        if let Some(first) = self.seeds().first() {
+        let delivered = summary.get(DELIVERED).and_then(Value::as_u64).map(|seed| self.seed(seed));
+        if let Some(first) = delivered.or_else(|| self.seeds().into_iter().next()) {
             for name in ["model/model.json", "model/model.safetensors"] {
                 if let Ok(bytes) = fs::read(first.path.join(name)) {
                     self.write(name, &bytes)?;
@@ -230,6 +239,10 @@ impl RunDir {
         }
         self.write("clients.csv", clients_csv(data, outcome).as_bytes())?;
         let mut summary = summary(job, data, outcome, objective, plan);
+        let warnings = warnings(outcome);
+        if let Some(Value::Array(notes)) = summary.get_mut("notes") {
+            notes.extend(warnings.iter().cloned().map(Value::from));
+        }
         // What is said of a fit must not be able to lose it.
         let mut results = match job.fit.results(&Ended { job, data, outcome, folder: &self.path }) {
             Ok(results) => results,
@@ -247,7 +260,7 @@ impl RunDir {
             self.write("summary.json", pretty(&Value::Object(summary.clone())).as_bytes())?;
         }
         let notes = results.said.into_iter().chain(results.notes).collect();
-        Ok(Finished { summary, notes })
+        Ok(Finished { summary, warnings, notes })
     }
 
     /// Writes what one client has of its own, a file each.

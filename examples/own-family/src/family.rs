@@ -68,6 +68,7 @@ static METHODS: [MethodKind; 1] = [MethodKind {
     names_presets: false,
     pooled: false,
     auto_batch: false,
+    converges: false,
     up_rule: UpRuleKind::Memory,
     weights: Weights::Samples,
 }];

@@ -6,7 +6,7 @@ use whimbrel_job::matrix::{read_covariance, write_matrix};
 use whimbrel_job::named;
 use whimbrel_job::path::{looks_like_path, write_path};
 use whimbrel_job::reader::{Read, Reader, Shape, Value};
-use whimbrel_job::writer::{Writer, inline, number, text};
+use whimbrel_job::writer::{Writer, inline, list, number, text};
 use whimbrel_methods::fedem::Form;
 use whimbrel_models::gmm::{Covariance, GmmPenalty, GmmSettings};
 
@@ -18,6 +18,11 @@ pub struct GmmKeys {
     pub settings: GmmSettings,
     /// Where the fit starts.
     pub init: Init,
+    /// The numbers of components to choose from; one where there is no choice. The settings have the
+    /// largest until the choice is made.
+    pub components: Vec<usize>,
+    /// Starts of which the best is taken.
+    pub starts: u32,
 }
 
 /// Where a fit starts.
@@ -64,8 +69,23 @@ pub fn covariance_name(covariance: &Covariance) -> &'static str {
 
 const NOT_FITTED: &str = "the covariance is given, not fitted";
 
-pub(super) static COMPONENTS: Key =
-    Key::required("components", "an integer of at least 1", "how many components the mixture has");
+/// The numbers of components that "auto" chooses from.
+const AUTO_COMPONENTS: std::ops::RangeInclusive<usize> = 1..=10;
+
+pub(super) static COMPONENTS: Key = Key::required(
+    "components",
+    "an integer of at least 1, a list of them, or \"auto\"",
+    "how many components the mixture has; of several numbers, that of the lowest BIC, which a stage \
+     before the fit finds by exact EM from sums alone",
+)
+.words(&[Word { name: "auto", doc: "1 to 10" }]);
+pub(super) static STARTS: Key = Key::default(
+    "starts",
+    "an integer of at least 1",
+    "1",
+    "how many starts are tried by short runs of exact EM in a stage before the fit, which starts from \
+     the one of the highest likelihood; by federated k-means or from moments",
+);
 pub(super) static COVARIANCE: Key =
     Key::default("covariance", "", "\"tied\"", "the form of the covariances")
         .words(COVARIANCES.words);
@@ -177,8 +197,9 @@ pub(super) static ALLOW_DEGENERATE: Key = Key::default(
 );
 
 /// The keys of `kind = "gmm"`.
-pub(super) static GMM: [&Key; 8] = [
+pub(super) static GMM: [&Key; 9] = [
     &COMPONENTS,
+    &STARTS,
     &COVARIANCE,
     &KNOWN_COVARIANCE,
     &INIT,
@@ -190,7 +211,8 @@ pub(super) static GMM: [&Key; 8] = [
 
 impl GmmKeys {
     pub(super) fn read(reader: &Reader<'_>) -> Read<Self> {
-        let components = reader.read(&COMPONENTS, |v| v.count());
+        let components = reader.read(&COMPONENTS, read_components);
+        let starts = reader.read(&STARTS, |v| v.count_u32());
         let init = reader.read(&INIT, read_init);
         let covariance = reader.read(&COVARIANCE, |v| v.named(&COVARIANCES));
         let is_known = matches!(covariance, Ok(Covariance::Known(_)));
@@ -206,10 +228,20 @@ impl GmmKeys {
         let reg_covar = reader.read(&REG_COVAR, |v| v.number(|x| x >= 0.0));
         let covariance_floor = reader.read(&COVARIANCE_FLOOR, |v| v.number(|x| x > 0.0 && x < 1.0));
         // Floors above this would leave the largest weight no room.
-        let floor_max = 0.5 / *components.as_ref().unwrap_or(&1) as f64;
+        let most = components.as_ref().ok().and_then(|all| all.last().copied()).unwrap_or(1);
+        let floor_max = 0.5 / most as f64;
         let weight_floor = reader.read(&WEIGHT_FLOOR, |v| v.number(|x| x > 0.0 && x <= floor_max));
         let penalty = reader.read(&PENALTY, |v| read_penalty(v, is_known));
         let (init, known) = (init?, known?);
+        let (components, starts) = (components?, starts?);
+        if (components.len() > 1 || starts > 1) && matches!(init, Init::File(_) | Init::Examples) {
+            let key = if starts > 1 { &STARTS } else { &COMPONENTS };
+            return Err(reader.lacking(
+                key,
+                "several starts are drawn by federated k-means or from moments",
+                "take `init` out, or give one number of components and one start",
+            ));
+        }
         if is_known && known.is_none() && !matches!(init, Init::File(_)) {
             return Err(reader.lacking(
                 &KNOWN_COVARIANCE,
@@ -221,17 +253,22 @@ impl GmmKeys {
             Covariance::Known(_) => Covariance::Known(known.map_or_else(Vec::new, |m| m.concat())),
             fitted => fitted,
         };
-        let mut settings = GmmSettings::new(components?, 0, covariance);
+        let mut settings = GmmSettings::new(most, 0, covariance);
         settings.reg_covar = reg_covar?;
         settings.weight_floor = weight_floor?;
         settings.covariance_floor = covariance_floor?;
         settings.penalty = penalty?;
-        Ok(Self { settings, init })
+        Ok(Self { settings, init, components, starts })
     }
 
     pub(super) fn write(&self, out: &mut Writer) {
-        let GmmSettings { components, covariance, penalty, .. } = &self.settings;
-        out.put(&COMPONENTS, components.to_string());
+        let GmmSettings { covariance, penalty, .. } = &self.settings;
+        let components = match &self.components[..] {
+            [one] => one.to_string(),
+            several => list(several.iter().map(usize::to_string)),
+        };
+        out.put(&COMPONENTS, components);
+        out.put(&STARTS, self.starts.to_string());
         out.put(&COVARIANCE, text(covariance_name(covariance)));
         let fitted = match covariance {
             Covariance::Known(values) => {
@@ -267,6 +304,37 @@ impl GmmKeys {
             penalties.push((WISHART.name, inline(wishart)));
         }
         out.put(&PENALTY, inline(penalties));
+    }
+}
+
+/// Whether a stage before the fit chooses among candidates.
+impl GmmKeys {
+    pub(super) fn chooses(&self) -> bool {
+        self.components.len() > 1 || self.starts > 1
+    }
+
+    /// The mixture with so many components.
+    pub(super) fn of(&self, components: usize) -> Self {
+        let settings = GmmSettings { components, ..self.settings.clone() };
+        Self { settings, ..self.clone() }
+    }
+}
+
+/// In ascending order, each once.
+fn read_components(value: Value<'_>) -> Read<Vec<usize>> {
+    let mut components = match value.shape() {
+        Shape::Text => match value.text()?.as_str() {
+            "auto" => AUTO_COMPONENTS.collect(),
+            other => return Err(value.unknown_word(other)),
+        },
+        Shape::List => value.list()?.iter().map(|v| v.count()).collect::<Read<Vec<_>>>()?,
+        _ => vec![value.count()?],
+    };
+    components.sort_unstable();
+    components.dedup();
+    match components.is_empty() {
+        true => Err(value.refuse()),
+        false => Ok(components),
     }
 }
 

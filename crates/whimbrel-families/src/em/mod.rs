@@ -8,6 +8,7 @@ mod outer_loops;
 mod plan;
 mod predict;
 mod prepare;
+mod tables;
 
 use crate::failure::Result;
 use crate::family::{
@@ -28,10 +29,12 @@ use keys::{ALLOW_DEGENERATE, FORM, GMM, GmmKeys, INNER, Init, covariance_name};
 use plan::EmPlan;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
+use whimbrel_core::declare::Section;
 use whimbrel_core::method::Artifact;
 use whimbrel_job::key::{Key, Word};
 use whimbrel_job::reader::{Read, Source};
 use whimbrel_job::writer::{Writer, text};
+use whimbrel_methods::choice::Choice;
 use whimbrel_methods::fedem::{Form, FrameKind};
 use whimbrel_methods::settings::Weights;
 use whimbrel_models::gmm::Covariance;
@@ -133,6 +136,7 @@ const fn method(
         // The one method without `participation`, and the one with `inner`.
         pooled: keys.len() == ALONE.len(),
         auto_batch: keys.len() == REDUCED.len(),
+        converges: true,
         up_rule,
         weights: Weights::Samples,
     }
@@ -211,9 +215,13 @@ impl EmFit {
 
 impl Fit for EmFit {
     fn describe(&self) -> String {
-        let settings = &self.gmm.settings;
-        let (k, covariance) = (settings.components, covariance_name(&settings.covariance));
-        format!("gmm, {k} components, {covariance}")
+        let covariance = covariance_name(&self.gmm.settings.covariance);
+        let components = match &self.gmm.components[..] {
+            [one] => format!("{one} components"),
+            [first, .., last] => format!("{first} to {last} components"),
+            [] => String::new(),
+        };
+        format!("gmm, {components}, {covariance}")
     }
 
     fn write_model(&self, out: &mut Writer) {
@@ -316,10 +324,29 @@ impl Fit for EmFit {
         let model = ended.outcome.delivered.last();
         // Rows of the data do not lie among components.
         let drawn = model.filter(|model| model.tensor("prepare.axes").is_none());
-        let sections = drawn.and_then(|model| {
+        let plane = drawn.and_then(|model| {
             exhibits::section(model, &ended.data.used_columns(model), &ended.data.preview)
         });
-        Ok(Results { sections: sections.into_iter().collect(), ..Results::default() })
+        let choice = Choice::of(&ended.outcome.delivered);
+        let mut sections: Vec<Section> = choice.iter().map(tables::of_choice).collect();
+        sections.extend(model.and_then(|model| {
+            tables::section(model, &ended.data.used_columns(model), plane, ended.outcome)
+        }));
+        let chosen = choice.as_ref().map(Choice::chosen).transpose()?;
+        let keys = chosen.map(|chosen| {
+            [("components".into(), chosen.components.into()), ("start".into(), chosen.start.into())]
+        });
+        let summary = keys.into_iter().flatten().collect();
+        Ok(Results { sections, summary, ..Results::default() })
+    }
+
+    /// Mixtures of several seeds are several starts.
+    fn delivers_best_seed(&self) -> bool {
+        true
+    }
+
+    fn findings(&self, delivered: &[Artifact]) -> Vec<String> {
+        Choice::of(delivered).iter().filter_map(tables::said_of_choice).collect()
     }
 
     fn predict(&self, model: &ModelUse<'_>, file: &Path) -> Result<Predicted> {

@@ -18,6 +18,7 @@ use whimbrel_codec::channel::{DownRule, Downlink, Uplink, em_alpha, gradient_alp
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, Error};
 use whimbrel_engine::Stage;
+use whimbrel_methods::choice::{Choice, MixtureChoice};
 use whimbrel_methods::fedem::{
     AutoStep, Batch, Em, Estimator, FedEm, FirstMemories, Form, FrameKind, Step as EmStep,
 };
@@ -55,6 +56,7 @@ pub(super) struct EmPlan {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Prepare,
+    Choose,
     Kmeans,
     Constants,
     Fit,
@@ -146,9 +148,12 @@ impl EmPlan {
 
     fn stages(&self, common: &Common) -> Vec<Kind> {
         let prepare = vec![Kind::Prepare; self.preparing.stages()];
-        let kmeans = (self.asked.gmm.init == Init::FederatedKmeans).then_some(Kind::Kmeans);
+        let start = match &self.asked.gmm {
+            gmm if gmm.chooses() => Some(Kind::Choose),
+            gmm => (gmm.init == Init::FederatedKmeans).then_some(Kind::Kmeans),
+        };
         let constants = (common.job.method.step == Step::Theory).then_some(Kind::Constants);
-        prepare.into_iter().chain(kmeans).chain(constants).chain([Kind::Fit]).collect()
+        prepare.into_iter().chain(start).chain(constants).chain([Kind::Fit]).collect()
     }
 
     fn fit(&self, common: &Common, model: Gmm, initial: GmmInitial, step: EmStep) -> FedEm<Gmm> {
@@ -238,6 +243,15 @@ impl StagePlan for EmPlan {
             let plan = Self::of_width(common, &self.asked, preparing, width, file, files)?;
             return plan.build(common, index, delivered);
         }
+        if let Some(choice) = Choice::of(delivered)
+            && choice.chosen()?.components as usize != self.model.components()
+        {
+            let gmm = self.asked.gmm.of(choice.chosen()?.components as usize);
+            let (asked, preparing) = (EmFit { gmm, ..self.asked.clone() }, self.preparing.clone());
+            let files = Files::Sent { memory: self.memory() };
+            let plan = Self::of_width(common, &asked, preparing, self.width, None, files)?;
+            return plan.build(common, index, delivered);
+        }
         let (model, start) = match preparation.as_ref().and_then(Preparation::affine) {
             Some(affine) if kind != Kind::Prepare => {
                 let (job, gmm) = (&common.job, &self.asked.gmm);
@@ -253,6 +267,20 @@ impl StagePlan for EmPlan {
         let initial = GmmInitial { start, preparation: preparation.clone() };
         Ok(match kind {
             Kind::Prepare => self.preparing.build(common, preparation)?,
+            Kind::Choose => {
+                let affine = preparation.as_ref().and_then(Preparation::affine);
+                let (job, gmm) = (&common.job, &self.asked.gmm);
+                let model = |k: &usize| {
+                    model_and_start(job, &gmm.of(*k), self.width, None, affine).map(|(m, _)| m)
+                };
+                let choice = MixtureChoice {
+                    models: gmm.components.iter().map(model).collect::<Result<_, Error>>()?,
+                    starts: gmm.starts,
+                    clusters: gmm.init == Init::FederatedKmeans,
+                    log_scale: preparation.as_ref().map_or(0.0, Preparation::log_scale),
+                };
+                common.quiet("choice of the mixture", bound(choice, preparation))
+            }
             Kind::Kmeans => {
                 let kmeans = Once(FederatedKmeans { model });
                 common.quiet("federated k-means", bound(kmeans, preparation))
@@ -275,6 +303,7 @@ impl StagePlan for EmPlan {
         match self.stages(common)[index] {
             Kind::Prepare => self.preparing.stand_in(index),
             Kind::Constants => of("theory").with("gamma", &[], vec![1.0]),
+            Kind::Choose => Choice::stand_in(self.model.components() as u32),
             Kind::Kmeans | Kind::Fit => of("gmm"),
         }
     }

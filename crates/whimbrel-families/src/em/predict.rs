@@ -3,6 +3,7 @@
 use super::start::read_init;
 use crate::failure::Result;
 use crate::family::{ModelUse, Predicted};
+use crate::files::{DIGITS, figure};
 use crate::load::{read_any, read_images};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -39,9 +40,10 @@ pub(super) fn predict(run: &ModelUse<'_>, file: &Path) -> Result<Predicted> {
     }
     text.push('\n');
     for row in 0..rows {
-        let _ = write!(text, "{},{},{}", row + 1, found.labels[row] + 1, found.log_density[row]);
+        let density = figure(found.log_density[row], DIGITS);
+        let _ = write!(text, "{},{},{density}", row + 1, found.labels[row] + 1);
         for p in &found.responsibilities[row * k..(row + 1) * k] {
-            let _ = write!(text, ",{p}");
+            let _ = write!(text, ",{}", figure(*p, DIGITS));
         }
         text.push('\n');
     }

@@ -97,6 +97,7 @@ const fn method(at: usize) -> MethodKind {
         names_presets: true,
         pooled: false,
         auto_batch: false,
+        converges: false,
         up_rule: UpRuleKind::Plain,
         weights: Weights::Equal,
     }

@@ -3,7 +3,7 @@
 use super::LOGISTIC;
 use crate::failure::Result;
 use crate::family::{ModelUse, Predicted};
-use crate::files::quoted;
+use crate::files::{DIGITS, figure, quoted};
 use crate::load::read_any;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -49,7 +49,7 @@ pub(super) fn predict(run: &ModelUse<'_>, file: &Path) -> Result<Predicted> {
     if !logistic {
         let mut text = String::from("row,prediction\n");
         for (row, value) in found.iter().enumerate() {
-            let _ = writeln!(text, "{},{value}", row + 1);
+            let _ = writeln!(text, "{},{}", row + 1, figure(*value, DIGITS));
         }
         let mean = found.iter().sum::<f64>() / rows as f64;
         let words = format!("mean prediction {mean:.6}");
@@ -68,7 +68,7 @@ pub(super) fn predict(run: &ModelUse<'_>, file: &Path) -> Result<Predicted> {
     let mut text = String::from("row,label,probability\n");
     for (row, p) in found.iter().enumerate() {
         let label = quoted(&class(*p >= 0.5));
-        let _ = writeln!(text, "{},{label},{p}", row + 1);
+        let _ = writeln!(text, "{},{label},{}", row + 1, figure(*p, DIGITS));
     }
     let share = found.iter().filter(|p| **p >= 0.5).count() as f64 / rows as f64;
     let words = format!("{:.1} % in class {}", 100.0 * share, class(true));

@@ -113,7 +113,7 @@ impl Simulation {
             }
         }
         let last = match length {
-            Some(Budget::Rounds(rounds)) => rounds,
+            Some(Budget::Rounds(rounds) | Budget::Converged(rounds)) => rounds,
             Some(Budget::Epochs(_)) | None => u32::MAX,
         };
         let lost = reader.read(&LOST, |v| v.number(|x| (0.0..1.0).contains(&x)));

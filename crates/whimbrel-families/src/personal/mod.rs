@@ -176,6 +176,7 @@ const fn method(
         names_presets: false,
         pooled: false,
         auto_batch: false,
+        converges: false,
         up_rule: UpRuleKind::Plain,
         weights: Weights::Samples,
     }

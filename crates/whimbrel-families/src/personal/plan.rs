@@ -132,7 +132,7 @@ fn oracle(
 ) -> Personal {
     let training = &asked.training;
     let rounds = match common.budget() {
-        Budget::Rounds(rounds) => f64::from(rounds),
+        Budget::Rounds(rounds) | Budget::Converged(rounds) => f64::from(rounds),
         // An epoch is a pass of everyone.
         Budget::Epochs(epochs) => epochs / common.participation_mean(),
     };
@@ -234,7 +234,7 @@ impl StagePlan for PersonalPlan {
 
     fn rounds(&self, common: &Common) -> Option<u32> {
         match common.budget() {
-            Budget::Rounds(rounds) => Some(rounds),
+            Budget::Rounds(rounds) | Budget::Converged(rounds) => Some(rounds),
             Budget::Epochs(_) => None,
         }
     }

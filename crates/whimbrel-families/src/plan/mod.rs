@@ -253,7 +253,7 @@ impl Common {
     /// number of rounds and passes over the rows before the first sampled cohort.
     pub fn rounds(&self, work: &Work, before: (u32, f64)) -> Option<u32> {
         match self.job.method.length {
-            Budget::Rounds(rounds) => Some(rounds),
+            Budget::Rounds(rounds) | Budget::Converged(rounds) => Some(rounds),
             Budget::Epochs(epochs) => {
                 let rows = self.total_rows? as f64;
                 let clients = self.clients as f64;

@@ -79,6 +79,7 @@ static METHODS: [MethodKind; 1] = [MethodKind {
     names_presets: false,
     pooled: false,
     auto_batch: false,
+    converges: false,
     up_rule: UpRuleKind::Memory,
     // Every observation counts the same, whoever made it.
     weights: Weights::Equal,

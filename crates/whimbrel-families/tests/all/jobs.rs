@@ -69,7 +69,7 @@ fn defaults_are_the_documented_ones() {
     let job = parse(PLAIN);
     assert_eq!(job.seed, 1);
     let fit: &EmFit = job.fit_as().expect("a mixture");
-    let GmmKeys { settings: gmm, init } = &fit.gmm;
+    let GmmKeys { settings: gmm, init, .. } = &fit.gmm;
     assert_eq!((&gmm.covariance, init), (&Covariance::Tied, &Init::FederatedKmeans));
     assert_eq!((gmm.reg_covar, gmm.weight_floor, gmm.covariance_floor), (0.0, 1e-10, 1e-10));
     assert_eq!(gmm.penalty, GmmPenalty::default());

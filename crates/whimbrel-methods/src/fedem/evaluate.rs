@@ -11,6 +11,8 @@ use whimbrel_models::{LatentModel, Rows};
 
 /// A fit may be worse than one Gaussian by so many nats per row: one that equals it is no failure.
 const BASELINE_MARGIN: f64 = 1e-3;
+/// The key of the shares of components in a client's rows.
+pub const SHARES: &str = "shares";
 
 /// The question: statistic and likelihood at these parameters.
 #[derive(Clone, Debug)]
@@ -68,6 +70,12 @@ impl<M: LatentModel> Judge for Em<M> {
         Some(self.initial.log_scale() - answer.log_likelihood)
     }
 
+    fn own(&self, answer: &Answer) -> Vec<Metric> {
+        let shares = self.initial.shares(&self.model, &answer.statistic);
+        let shares = (!shares.is_empty()).then(|| Metric::list(SHARES, shares));
+        shares.into_iter().collect()
+    }
+
     fn scores(&self) -> Vec<Score> {
         let (key, name) = ("log_likelihood", "log-likelihood per row");
         vec![Score { key, name, better: Better::Up, share: false }]
@@ -116,6 +124,15 @@ impl<M: LatentModel> Judge for Em<M> {
                 "one Gaussian is better by {{}} nats per row: {}, or run more rounds",
                 self.remedy()
             )),
+            Measure::new(
+                SHARES,
+                "Shares of components",
+                "shares",
+                "Mean responsibilities of the components for a client's rows",
+            )
+            .role(Role::List)
+            .without_curve()
+            .per_client(),
         ]
     }
 

@@ -21,6 +21,10 @@ pub trait Initial<M: LatentModel>: Send + Sync + 'static {
     fn artifact(&self, model: &M, theta: &M::Parameters) -> Artifact;
     /// The mixture weights or whatever else is worth a curve in the report.
     fn weights(&self, model: &M, theta: &M::Parameters) -> Vec<f64>;
+    /// The shares of the components in the rows of a statistic; empty where there are none.
+    fn shares(&self, _: &M, _statistic: &[f64]) -> Vec<f64> {
+        Vec::new()
+    }
     /// How many numbers the model's moments have.
     fn moments_len(&self, model: &M) -> usize;
     /// What is added to negative log-densities to state them in the units of the data.

@@ -53,7 +53,9 @@ impl<O: Judge> Evaluate for Federated<O> {
     }
 
     fn own(&self, answer: &Self::Answer) -> Vec<Metric> {
-        held_out::own(&self.oracle.scores(), &answer.parts)
+        let mut own = self.oracle.own(&answer.answer);
+        own.extend(held_out::own(&self.oracle.scores(), &answer.parts));
+        own
     }
 
     fn measures(&self) -> Vec<Measure> {

@@ -2,7 +2,7 @@
 
 use super::state::{Client, Down, Enrolment, ExchangeKind, Fold, Peer, Server, Up};
 use super::{Context, Federated, Member, Oracle, Received, Split};
-use crate::settings::Budget;
+use crate::settings::{Budget, SMALL_ROUNDS};
 use std::borrow::Cow;
 use whimbrel_codec::Scalar;
 use whimbrel_codec::channel::{DownMessage, SharedMessages, Uplink};
@@ -84,6 +84,8 @@ impl<O: Oracle> Method for Federated<O> {
             up: self.uplink().server(),
             down,
             update_norm2: None,
+            update_norm2_max: 0.0,
+            small_rounds: 0,
             spread: None,
             rows_used: 0,
             ghost_bytes: 0,
@@ -118,6 +120,9 @@ impl<O: Oracle> Method for Federated<O> {
         let done = match self.terms.budget {
             Budget::Rounds(rounds) => server.round >= rounds,
             Budget::Epochs(epochs) => server.epoch() >= epochs,
+            Budget::Converged(rounds) => {
+                server.round >= rounds || server.small_rounds >= SMALL_ROUNDS
+            }
         };
         match server.kind {
             _ if done => Next::Stop,
@@ -278,7 +283,8 @@ impl<O: Oracle> Method for Federated<O> {
                 let sums: Vec<_> = fold.up.iter().zip(frames).collect();
                 let estimate = self.uplink().collect_in(&mut server.up, &sums, server.total);
                 let field = self.oracle.field(&server.global, estimate);
-                server.update_norm2 = Some(vector::norm2_squared(&field));
+                let state2 = self.oracle.magnitude(&server.global, 0.0).powi(2);
+                server.note_update(vector::norm2_squared(&field), state2);
                 server.spread = self.terms.downlink.spread(&fold.down);
                 self.oracle.step(&mut server.global, field, &context)?;
                 // What went down for this round, to each client heard.

@@ -183,6 +183,11 @@ pub trait Judge: Oracle {
     fn scores_weigh_training_rows(&self) -> bool {
         false
     }
+    /// A client's figures of its own beside those: declared as
+    /// [`per_client`](whimbrel_core::Measure::per_client).
+    fn own(&self, _: &Self::Answer) -> Vec<Metric> {
+        Vec::new()
+    }
     /// Those means over these rows, in the order of [`scores`](Self::scores).
     fn score(&self, _ask: &Self::Ask, _data: &Self::Data) -> Result<Vec<f64>> {
         Ok(Vec::new())

@@ -1,6 +1,7 @@
 //! What every star-shaped method keeps and sends, around what its oracle keeps and sends.
 
 use super::PartScores;
+use crate::settings::{ROUNDING, SMALL};
 use whimbrel_codec::channel::{
     DownClient, DownFold, DownMessage, DownPeer, DownServer, Spread, UpClient, UpFold, UpServer,
 };
@@ -62,6 +63,10 @@ pub struct Server<G, T = f64> {
     pub down: DownServer<T>,
     /// The squared norm of the last estimate.
     pub update_norm2: Option<f64>,
+    /// The largest of them so far.
+    pub update_norm2_max: f64,
+    /// Rounds in a row with a small one.
+    pub small_rounds: u32,
     /// `E||ŵ_i − w||²` and `E||w − H_i||²` of the last round.
     pub spread: Option<Spread>,
     /// Rows that went into all uploads so far.
@@ -71,6 +76,15 @@ pub struct Server<G, T = f64> {
 }
 
 impl<G, T> Server<G, T> {
+    /// Takes note of the squared norm of a round's estimate, beside that of the state.
+    pub(super) fn note_update(&mut self, norm2: f64, state2: f64) {
+        self.update_norm2 = Some(norm2);
+        self.update_norm2_max = self.update_norm2_max.max(norm2);
+        let is_small =
+            norm2 <= SMALL * SMALL * self.update_norm2_max || norm2 <= ROUNDING * ROUNDING * state2;
+        self.small_rounds = if is_small { self.small_rounds + 1 } else { 0 };
+    }
+
     /// Passes over the pooled rows.
     pub fn epoch(&self) -> f64 {
         self.rows_used as f64 / self.rows.max(1) as f64
@@ -198,6 +212,8 @@ wire!(Server<G: Wire, T: Scalar> {
     up,
     down,
     update_norm2,
+    update_norm2_max,
+    small_rounds,
     spread,
     rows_used,
     ghost_bytes

@@ -412,7 +412,7 @@ impl FedMiss {
     /// Whether there is any round after the start and the memories.
     fn has_rounds(&self) -> bool {
         match self.budget {
-            Budget::Rounds(rounds) => rounds > 0,
+            Budget::Rounds(rounds) | Budget::Converged(rounds) => rounds > 0,
             Budget::Epochs(epochs) => epochs > 0.0,
         }
     }

@@ -79,7 +79,7 @@ impl FedMiss {
         let theta = server.factors.to_vector(&self.model);
         self.downlink.publish(&mut server.down, theta, &fold.down, Frames::NONE, key)?;
         let done = match self.budget {
-            Budget::Rounds(rounds) => server.round >= rounds,
+            Budget::Rounds(rounds) | Budget::Converged(rounds) => server.round >= rounds,
             Budget::Epochs(epochs) => server.epoch() >= epochs,
         };
         if done {

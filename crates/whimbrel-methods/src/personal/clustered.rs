@@ -147,7 +147,7 @@ impl Method for Clustered {
 
     fn next(&self, server: &Server) -> Next {
         let done = match self.budget {
-            Budget::Rounds(rounds) => server.round >= rounds,
+            Budget::Rounds(rounds) | Budget::Converged(rounds) => server.round >= rounds,
             Budget::Epochs(epochs) => server.epoch() >= epochs,
         };
         if done { Next::Stop } else { Next::Round(Cohort::Sampled) }

@@ -166,7 +166,7 @@ impl Sums {
     /// `K`.
     fn rounds(&self, method: &Gradient, terms: &Terms) -> f64 {
         match terms.budget {
-            Budget::Rounds(rounds) => f64::from(rounds),
+            Budget::Rounds(rounds) | Budget::Converged(rounds) => f64::from(rounds),
             Budget::Epochs(epochs) => {
                 let each = method.batch.expectations((self.rows / self.clients) as u64) as f64;
                 epochs * self.rows / (each * self.clients * method.participation)

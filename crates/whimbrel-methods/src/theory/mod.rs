@@ -449,7 +449,7 @@ impl<M: LatentModel> Constants<M> {
     /// `k_max` of the fit.
     fn rounds(&self, server: &Server) -> f64 {
         match self.fit.terms.budget {
-            Budget::Rounds(rounds) => f64::from(rounds),
+            Budget::Rounds(rounds) | Budget::Converged(rounds) => f64::from(rounds),
             Budget::Epochs(epochs) => {
                 let each =
                     self.fit.oracle.batch.expectations(server.fit.rows / u64::from(server.clients));

@@ -132,6 +132,14 @@ fn federated_kmeans() {
 }
 
 #[test]
+fn the_choice_of_a_mixture() {
+    for clusters in [true, false] {
+        let method = Erased(choice(clusters), BindRows);
+        passes("choice of a mixture", &method, 12);
+    }
+}
+
+#[test]
 fn the_constants_of_the_theory() {
     let batch = Batch::Sample { size: 7, replacement: false, local_steps: 1 };
     let setup = Setup { codec: dither(), batch, ..Setup::default() };

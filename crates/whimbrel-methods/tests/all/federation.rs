@@ -8,6 +8,7 @@ use whimbrel_core::{ClientData, Erased, Key, Table};
 use whimbrel_data::{Covariance as Spread, Heterogeneity, Mixture, MixtureSpec, Sizes};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
+use whimbrel_methods::choice::MixtureChoice;
 use whimbrel_methods::fedem::{
     AutoStep, Batch, Budget, Em, Estimator, FedEm, FirstMemories, Form, FrameKind, Server, Step,
     Weights,
@@ -45,6 +46,16 @@ pub fn dither() -> Codec {
 /// A mixture of two components in the plane.
 pub fn gmm(covariance: Covariance) -> Gmm {
     Gmm::new(GmmSettings::new(2, 2, covariance)).unwrap()
+}
+
+/// A choice among one to three components from two starts each.
+pub fn choice(clusters: bool) -> MixtureChoice {
+    let model = |k| {
+        let mut settings = GmmSettings::new(k, 2, Covariance::Diagonal);
+        settings.want_moments = true;
+        Gmm::new(settings).unwrap()
+    };
+    MixtureChoice { models: (1..=3).map(model).collect(), starts: 2, clusters, log_scale: 0.0 }
 }
 
 /// A start that is not the truth.

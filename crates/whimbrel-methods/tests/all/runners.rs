@@ -115,4 +115,5 @@ fn stages_before_a_fit() {
     runners_agree("constants", Erased(constants, BindRows), &tables());
     let kmeans = Once(FederatedKmeans { model: gmm(Covariance::Tied) });
     runners_agree("k-means", Erased(kmeans, BindRows), &tables());
+    runners_agree("choice", Erased(choice(true), BindRows), &tables());
 }

@@ -217,6 +217,18 @@ impl Gmm {
         self.known.as_ref().map_or_else(Vec::new, |known| known.packed.clone())
     }
 
+    /// How many numbers are fitted.
+    pub fn free_parameters(&self) -> usize {
+        let (k, d) = (self.components(), self.columns());
+        let covariances = match self.settings.covariance {
+            Covariance::Known(_) => 0,
+            Covariance::Tied => self.triangle(),
+            Covariance::Diagonal => k * d,
+            Covariance::Full => k * self.triangle(),
+        };
+        k - 1 + k * d + covariances
+    }
+
     /// Numbers in the lower triangle of a covariance.
     fn triangle(&self) -> usize {
         self.columns() * (self.columns() + 1) / 2

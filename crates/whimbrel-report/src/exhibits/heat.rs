@@ -47,11 +47,13 @@ pub fn figures(heat: &Heat) -> String {
     figures + &scale.key()
 }
 
-/// From values to colours: by logarithm where nothing is negative, since counts crowd at zero.
+/// From values to colours: counts, which crowd at zero, by logarithm.
 struct Scale {
     low: f64,
     high: f64,
     log: bool,
+    /// Whether some cells have no value.
+    gaps: bool,
 }
 
 impl Scale {
@@ -59,10 +61,12 @@ impl Scale {
         let all = || heat.maps.iter().flat_map(|map| &map.values).flatten().copied();
         let mut finite: Vec<f64> = all().filter(|v| v.is_finite()).collect();
         finite.sort_by(f64::total_cmp);
+        let gaps = finite.len() < heat.maps.iter().map(|map| map.values.len()).sum();
         let (Some(low), Some(high)) = (finite.first(), finite.last()) else {
-            return Self { low: 0.0, high: 1.0, log: false };
+            return Self { low: 0.0, high: 1.0, log: false, gaps };
         };
-        Self { low: *low, high: *high, log: *low >= 0.0 }
+        // Shares are not counts.
+        Self { low: *low, high: *high, log: *low >= 0.0 && *high > 1.0, gaps }
     }
 
     fn colour(&self, value: f64) -> [u8; 3] {
@@ -88,10 +92,11 @@ impl Scale {
             })
             .collect();
         format!(
-            "<p class=\"heat-key\"><span>{}</span>{steps}<span>{}</span>{}</p>\n",
+            "<p class=\"heat-key\"><span>{}</span>{steps}<span>{}</span>{}{}</p>\n",
             number(self.low, 3),
             number(self.high, 3),
             if self.log { "<span class=\"quiet\">log(1 + x) scale</span>" } else { "" },
+            if self.gaps { "<i class=\"gap\"></i><span>no value</span>" } else { "" },
         )
     }
 }

@@ -126,6 +126,13 @@ pub(super) fn summary(
     object
 }
 
+/// What the last figures of a run warn of.
+pub(super) fn warnings(outcome: &Outcome) -> Vec<String> {
+    let last = |key: &str| outcome.last.as_ref().and_then(|row| row.figure(key));
+    let measures = outcome.measures.iter().filter(|measure| !measure.defect);
+    measures.flat_map(|m| last(&m.key).map_or_else(Vec::new, |value| m.warnings(value))).collect()
+}
+
 fn ending(ending: &Ending) -> String {
     match ending {
         Ending::Finished => "finished".into(),
@@ -138,7 +145,9 @@ fn ending(ending: &Ending) -> String {
 
 /// The content of `clients.csv`.
 pub(super) fn clients_csv(facts: &RunData, outcome: &Outcome) -> String {
-    let has = |key: &str| outcome.own.iter().flatten().any(|figure| figure.name == key);
+    let is_number = |figure: &Figure| matches!(figure.value, MetricValue::Number(_));
+    let own = || outcome.own.iter().flatten().filter(|figure| is_number(figure));
+    let has = |key: &str| own().any(|figure| figure.name == key);
     let declared = outcome.measures.iter().filter(|m| m.per_client).map(|m| &*m.key);
     let keys: Vec<&str> = std::iter::once(LOSS).chain(declared.filter(|key| has(key))).collect();
     let mut text = format!("client,rows,rounds,bits_up,bits_down,{}\n", keys.join(","));

@@ -50,6 +50,21 @@ pub fn aggregate(
     object
 }
 
+/// The key of `summary.json` that says whose model a job of several seeds delivers.
+pub const DELIVERED: &str = "delivered_seed";
+
+/// The seed of the lowest objective among runs that did not fail.
+pub fn best_seed(summaries: &[Map<String, Value>]) -> Option<u64> {
+    let has_failed = |summary: &Map<String, Value>| {
+        let ending = summary.get("ending").and_then(Value::as_str).unwrap_or_default();
+        ending.starts_with("failed") || ending.starts_with("degenerate")
+    };
+    let sound = summaries.iter().filter(|summary| !has_failed(summary));
+    let ranked =
+        sound.filter_map(|s| Some((s.get("objective")?.as_f64()?, s.get("seed")?.as_u64()?)));
+    ranked.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, seed)| seed)
+}
+
 /// The mean and the standard deviation (of a sample; zero for one value).
 fn mean_sd(values: &[f64]) -> (f64, f64) {
     let n = values.len() as f64;

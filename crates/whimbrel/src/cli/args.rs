@@ -16,9 +16,46 @@ pub struct Args {
     /// How many threads to use [default: all cores]; the result does not depend on it
     #[arg(long, global = true, value_name = "N")]
     pub threads: Option<usize>,
+    /// Say nothing but warnings, errors and what was asked for on standard output
+    #[arg(long, short, global = true)]
+    pub quiet: bool,
+    /// Whether messages are coloured; NO_COLOR turns "auto" off
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_possible_values = true
+    )]
+    pub color: Colour,
     /// Where the demonstration goes [default: runs/demo-TIME]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+}
+
+/// When messages are coloured.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Colour {
+    /// Where standard error is a terminal
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+impl Colour {
+    /// Whether standard error gets colours.
+    pub fn is_wanted(self) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Never => false,
+            Self::Auto => {
+                let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+                !refused && std::io::IsTerminal::is_terminal(&std::io::stderr())
+            }
+        }
+    }
 }
 
 /// The commands.
@@ -87,6 +124,20 @@ pub enum Command {
     /// Look at data
     #[command(subcommand)]
     Data(DataCommand),
+    /// Print a script with which a shell completes whimbrel's commands and options
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page of whimbrel, or write those of all its commands
+    Man {
+        /// The folder for all pages; it must exist [default: standard output, one page]
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+        /// Replace pages
+        #[arg(long, requires = "out")]
+        force: bool,
+    },
 }
 
 /// `whimbrel run`.

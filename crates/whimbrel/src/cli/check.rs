@@ -34,25 +34,31 @@ pub fn check_command(path: &Path, json: bool) -> Result<u8> {
         loaded => loaded?,
     };
     let text = resolved(&job, &loaded.files);
-    let plan = Plan::new(&job, &loaded)?;
+    // Minima are kept by runs: a check writes nothing.
+    let plan = Plan::with_cache(&job, &loaded, None)?;
     plan.warnings().iter().for_each(|w| warning(w));
     plan.notes().iter().for_each(|n| note(n));
     let (clients, rows) = (loaded.clients.len(), loaded.total_rows());
     let memory = memory_bytes(&loaded, &plan);
     let trial = Trial::run(&plan, loaded, job.seed)?;
     let rounds = plan.rounds();
-    let seconds = rounds.map(|r| f64::from(r) * trial.seconds);
+    let seconds = rounds.map(|r| trial.before + f64::from(r) * trial.seconds);
     if json {
         let report = json!({
             "name": job.name, "clients": clients, "rows": rows,
             "statistic": plan.vector_len(), "omega": plan.uplink().omega(),
             "rounds": rounds, "memory_bytes": memory,
             "bits_up_per_round": 8.0 * trial.up, "bits_down_per_round": 8.0 * trial.down,
-            "seconds": seconds, "job": text,
+            "seconds": seconds, "seconds_before_fit": trial.before,
+            "stages_cut_short": trial.cut_short, "job": text,
         });
         data(&format!("{report}\n"))?;
         return Ok(0);
     }
+    let time = |s| match trial.cut_short {
+        true => format!("more than {}", format::duration(s)),
+        false => format::duration(s),
+    };
     let mut page = format!("{text}\n");
     let figures: Vec<(&str, Value)> = vec![
         ("clients", clients.into()),
@@ -66,17 +72,20 @@ pub fn check_command(path: &Path, json: bool) -> Result<u8> {
         ("memory", format!("about {}", bytes(memory)).into()),
         ("up per round", format::bits(8.0 * trial.up).into()),
         ("down per round", format::bits(8.0 * trial.down).into()),
-        ("expected time", seconds.map_or("unknown".into(), |s| format::duration(s).into())),
+        ("stages before the fit", time(trial.before).into()),
+        ("expected time", seconds.map_or("unknown".into(), |s| time(s).into())),
     ];
     for (name, value) in figures {
         let value = value.as_str().map_or(value.to_string(), String::from);
         let _ = writeln!(page, "{name:>24}  {value}");
     }
     data(&page)?;
-    if plan.can_skip(0) {
-        note("the stages before the fit are not tried; a rank that is chosen is reckoned as 1");
+    if trial.cut_short {
+        note(
+            "the stages before the fit take longer than was tried; an automatic rank is costed as 1",
+        );
     }
-    note("bits and time come from some trial rounds, kept nowhere; the start is not in them");
+    note("bits and time come from some trial rounds, kept nowhere");
     Ok(0)
 }
 
@@ -126,9 +135,16 @@ fn memory_bytes(loaded: &Loaded, plan: &Plan) -> u64 {
     8 * (rows.sum::<u64>() + memories + 16 * q)
 }
 
+/// Seconds after which a stage that the fit can be tried without is left.
+const STAGE_SECONDS: f64 = 10.0;
+
 /// Means over a few rounds.
 #[derive(Default)]
 struct Trial {
+    /// Seconds of the stages before the fit.
+    before: f64,
+    /// Whether one of them was left before its end.
+    cut_short: bool,
     up: f64,
     down: f64,
     seconds: f64,
@@ -138,11 +154,8 @@ impl Trial {
     fn run(plan: &Plan, loaded: Loaded, seed: u64) -> Result<Self> {
         let mut delivered = Vec::new();
         let mut simulation = Simulation::new(loaded.clients).with_duties(plan.duties());
+        let (clock, mut cut_short) = (Instant::now(), false);
         for index in 0..plan.len() {
-            if plan.can_skip(index) {
-                delivered.push(Artifact::default());
-                continue;
-            }
             let stage = plan.build(index, &delivered)?;
             let start = Start {
                 index: index as u32,
@@ -153,12 +166,23 @@ impl Trial {
             };
             let mut runner = simulation.open(&stage, &start)?;
             if !start.last {
-                while let Step::Exchanged(_) = runner.step()? {}
-                let artifact = runner.artifact()?;
+                let stage_clock = Instant::now();
+                let over = |clock: &Instant| clock.elapsed().as_secs_f64() > STAGE_SECONDS;
+                let can_skip = plan.can_skip(index);
+                while !(can_skip && over(&stage_clock))
+                    && let Step::Exchanged(_) = runner.step()?
+                {}
+                let artifact = if can_skip && over(&stage_clock) {
+                    cut_short = true;
+                    Artifact::default()
+                } else {
+                    runner.artifact()?
+                };
                 drop(runner);
                 delivered.push(artifact);
                 continue;
             }
+            let before = clock.elapsed().as_secs_f64();
             let runner = &mut *runner;
             skip_openings(runner)?;
             // The first round of EM sends everything exactly: a job of one round has no other.
@@ -166,7 +190,8 @@ impl Trial {
             skip_openings(runner)?;
             let settling = Self::measure(runner, SETTLING_ROUNDS)?;
             let usual = Self::measure(runner, TRIAL_ROUNDS)?.or(settling);
-            return Ok(usual.or(first).unwrap_or_default());
+            let found = usual.or(first).unwrap_or_default();
+            return Ok(Self { before, cut_short, ..found });
         }
         Ok(Self::default())
     }
@@ -186,6 +211,7 @@ impl Trial {
             up: (after.up - before.up) as f64 / n,
             down: (after.down - before.down) as f64 / n,
             seconds: clock.elapsed().as_secs_f64() / n,
+            ..Self::default()
         }))
     }
 }

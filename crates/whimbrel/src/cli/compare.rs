@@ -2,7 +2,7 @@
 
 use super::args::Compare;
 use super::execute::{INTERRUPTED, Ready, keep_inputs, read_job};
-use super::messages::{data, note, warn_of_other_data, warning};
+use super::messages::{data, note, warn_of_other_data, warn_of_other_models, warning};
 use super::search;
 use super::{report, view};
 use serde_json::{Map, Value};
@@ -14,8 +14,8 @@ use whimbrel::families::failure::{Failure, Result};
 use whimbrel::report::RunView;
 use whimbrel::runs::{Existing, RunDir};
 
-/// The exit code of a comparison in which nothing is left to compare.
-const ALL_FAILED: u8 = 1;
+/// The exit code of a comparison in which a run failed.
+const FAILED: u8 = 1;
 
 /// Runs several job files.
 pub fn compare_command(args: &Compare) -> Result<u8> {
@@ -36,7 +36,7 @@ pub fn compare_command(args: &Compare) -> Result<u8> {
         report::tables(&views)?;
     }
     page.iter().for_each(|path| note(&format!("report: {}", path.display())));
-    Ok(if views.iter().all(|v| v.error.is_some()) { ALL_FAILED } else { 0 })
+    Ok(if views.iter().any(|v| v.error.is_some()) { FAILED } else { 0 })
 }
 
 /// The folder that holds the runs of a comparison.
@@ -71,6 +71,7 @@ pub fn run_all(jobs: Vec<Job>, parent: &Parent) -> Result<Option<Compared>> {
     // Everything is checked before anything runs.
     let ready = jobs.into_iter().map(Ready::new).collect::<Result<Vec<_>>>()?;
     warn_of_other_data(ready.iter().map(|p| (p.job.name.as_str(), p.data_hash())));
+    warn_of_other_models(ready.iter().map(|p| (p.job.name.as_str(), p.job.model)));
     let mut views = Vec::new();
     let mut summaries = Map::new();
     if parent.force {

@@ -22,7 +22,9 @@ use whimbrel::families::family::RunData;
 use whimbrel::families::load::{Loaded, load};
 use whimbrel::families::plan::Plan;
 use whimbrel::report::{RunView, format};
-use whimbrel::runs::{Existing, RunDir, aggregate, owner, resolved, run_data};
+use whimbrel::runs::{
+    DELIVERED, Existing, RunDir, aggregate, best_seed, owner, resolved, run_data,
+};
 
 /// The exit code of a run that was interrupted and saved.
 pub const INTERRUPTED: u8 = 130;
@@ -260,7 +262,13 @@ impl Ready {
             summaries.push(done.summary);
         }
         let measures = dir.seeds().first().map_or_else(Vec::new, RunDir::measures);
-        let summary = aggregate(&summaries, &measures, self.job.fit.spread_over_seeds());
+        let mut summary = aggregate(&summaries, &measures, self.job.fit.spread_over_seeds());
+        if self.job.fit.delivers_best_seed()
+            && let Some(seed) = best_seed(&summaries)
+        {
+            summary.insert(DELIVERED.into(), seed.into());
+            note(&format!("the model is that of seed {seed}, whose objective is the lowest"));
+        }
         dir.finish_seeds(&summary)?;
         Ok(Executed { ending: last, rounds, summary, views })
     }
@@ -301,11 +309,7 @@ impl Ready {
         }
         job.fit.findings(&outcome.delivered).iter().for_each(|found| note(found));
         let finished = dir.finish(job, &self.data, &outcome, plan)?;
-        for measure in outcome.measures.iter().filter(|measure| !measure.defect) {
-            let last = outcome.last.as_ref().and_then(|row| row.figure(&measure.key));
-            let said = last.map_or_else(Vec::new, |value| measure.warnings(value));
-            said.iter().for_each(|text| warning(&format!("{name}: {text}")));
-        }
+        finished.warnings.iter().for_each(|text| warning(&format!("{name}: {text}")));
         finished.notes.iter().for_each(|words| note(words));
         let summary = finished.summary;
         let views = view::load_or_warn(dir);

@@ -31,8 +31,8 @@ pub fn failure(failure: &Failure) {
     match failure {
         _ if LOGGED.load(Ordering::Relaxed) => tracing::error!("{failure}"),
         // Job errors come with their own headings, one each.
-        Failure::Job(errors) => note(&errors.to_string()),
-        other => note(&format!("error: {other}")),
+        Failure::Job(errors) => say(&coloured(&errors.to_string())),
+        other => say(&coloured(&format!("error: {other}"))),
     }
 }
 
@@ -40,7 +40,7 @@ pub fn failure(failure: &Failure) {
 pub fn warning(text: &str) {
     match LOGGED.load(Ordering::Relaxed) {
         true => tracing::warn!("{text}"),
-        false => note(&format!("warning: {text}")),
+        false => say(&coloured(&format!("warning: {text}"))),
     }
 }
 
@@ -58,8 +58,31 @@ pub fn warn_of_other_data<'a>(mut runs: impl Iterator<Item = (&'a str, &'a str)>
     }
 }
 
+/// Says when runs side by side, named with the kinds of their models, have different objectives.
+pub fn warn_of_other_models<'a>(mut runs: impl Iterator<Item = (&'a str, &'a str)>) {
+    let Some((first, model)) = runs.next() else { return };
+    let others: Vec<String> = runs
+        .filter(|(_, other)| *other != model)
+        .map(|(name, other)| format!("`{name}` ({other})"))
+        .collect();
+    if !others.is_empty() {
+        warning(&format!(
+            "the model of {} is not that of `{first}` ({model}): objectives are not comparable",
+            others.join(", ")
+        ));
+    }
+}
+
 /// Says where things are.
 pub fn note(text: &str) {
+    if QUIET.load(Ordering::Relaxed) {
+        return;
+    }
+    say(text);
+}
+
+/// The same for what is said to whoever asked for silence, too.
+fn say(text: &str) {
     if LOGGED.load(Ordering::Relaxed) {
         return tracing::info!("{text}");
     }
@@ -75,6 +98,33 @@ pub fn prompt(text: &str) {
     }
 }
 
+/// Heads of messages, and the colours they have where there are any.
+const HEADS: [(&str, &str); 3] =
+    [("error:", "\u{1b}[1;31m"), ("warning:", "\u{1b}[1;33m"), ("hint:", "\u{1b}[1;36m")];
+
+/// A message with its heads in colour, where that was asked for or the terminal has it.
+fn coloured(text: &str) -> String {
+    if !COLOURED.load(Ordering::Relaxed) {
+        return text.into();
+    }
+    let line = |line: &str| match HEADS.iter().find(|(head, _)| line.starts_with(head)) {
+        Some((head, colour)) => format!("{colour}{head}\u{1b}[0m{}", &line[head.len()..]),
+        None => line.into(),
+    };
+    text.split('\n').map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Whether heads of messages are coloured.
+static COLOURED: AtomicBool = AtomicBool::new(false);
+/// Whether only warnings and errors are said.
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// Chooses colours, and whether notes and progress are left out.
+pub fn set_manner(colour: bool, quiet: bool) {
+    COLOURED.store(colour, Ordering::Relaxed);
+    QUIET.store(quiet, Ordering::Relaxed);
+}
+
 /// Whether messages are lines of the log.
 static LOGGED: AtomicBool = AtomicBool::new(false);
 
@@ -83,31 +133,28 @@ pub fn log_messages() {
     LOGGED.store(true, Ordering::Relaxed);
 }
 
-/// A progress bar over the rounds of one run; silent where standard error is no terminal.
+/// A progress bar over the stages of one run; silent where standard error is no terminal.
 pub struct Progress {
     bar: ProgressBar,
+    /// Rounds of the last stage, where they are known.
+    rounds: Option<u32>,
     results: Vec<Measure>,
     bits: bool,
+    place: String,
 }
 
 impl Progress {
-    /// A bar for a job of so many rounds, where that is known; with or without the bits sent.
+    /// A bar for a job whose fit has so many rounds, where that is known; with or without the bits
+    /// sent.
     pub fn new(name: &str, rounds: Option<u32>, bits: bool) -> Self {
-        let bar = match rounds {
-            Some(rounds) => ProgressBar::new(u64::from(rounds)),
-            None => ProgressBar::no_length(),
-        };
-        bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(8));
-        let layout = match rounds {
-            Some(_) => "{prefix:>12} {bar:24} {human_pos}/{human_len} rounds  {msg}",
-            None => "{prefix:>12} {spinner} {human_pos} rounds  {msg}",
-        };
-        if let Ok(style) = ProgressStyle::with_template(layout) {
-            bar.set_style(style.progress_chars("=> "));
-        }
+        let bar = ProgressBar::no_length();
+        bar.set_draw_target(match QUIET.load(Ordering::Relaxed) {
+            true => ProgressDrawTarget::hidden(),
+            false => ProgressDrawTarget::stderr_with_hz(8),
+        });
         bar.set_prefix(name.to_string());
         bar.enable_steady_tick(Duration::from_millis(250));
-        Self { bar, results: Vec::new(), bits }
+        Self { bar, rounds, results: Vec::new(), bits, place: String::new() }
     }
 
     /// Takes the bar away.
@@ -116,11 +163,29 @@ impl Progress {
     }
 }
 
+/// A bar where the length is known, with the time that is left.
+const KNOWN: &str = "{prefix:>12} {bar:24} {human_pos}/{human_len} rounds, {eta} left  {msg}";
+/// Where it is not.
+const UNKNOWN: &str = "{prefix:>12} {spinner} {human_pos} rounds, {elapsed}  {msg}";
+
 impl Observer for Progress {
     fn stage(&mut self, stage: &StageRules, index: usize, of: usize) {
-        if of > 1 {
-            self.bar.set_message(format!("stage {} of {of}: {}", index + 1, stage.name));
+        self.place = match of {
+            1 => String::new(),
+            _ => format!("stage {} of {of}: {}", index + 1, stage.name),
+        };
+        // How many rounds a stage before the fit takes is its own affair.
+        let length = self.rounds.filter(|_| index + 1 == of).map(u64::from);
+        match length {
+            Some(length) => self.bar.set_length(length),
+            None => self.bar.unset_length(),
         }
+        let layout = if length.is_some() { KNOWN } else { UNKNOWN };
+        if let Ok(style) = ProgressStyle::with_template(layout) {
+            self.bar.set_style(style.progress_chars("=> "));
+        }
+        self.bar.reset();
+        self.bar.set_message(self.place.clone());
         self.results = stage.measures.iter().filter(|m| m.headline).cloned().collect();
     }
 
@@ -136,7 +201,9 @@ impl Observer for Progress {
             Some(format!("{} {}", measure.name, measure_text(measure, value)))
         });
         let sent = || format!("{} up", format::bits(8.0 * row.traffic.up as f64));
-        let text: Vec<String> = figures.chain(self.bits.then(sent)).collect();
+        let place = Some(self.place.clone()).filter(|place| !place.is_empty());
+        let text: Vec<String> =
+            place.into_iter().chain(figures).chain(self.bits.then(sent)).collect();
         self.bar.set_message(text.join(", "));
     }
 }

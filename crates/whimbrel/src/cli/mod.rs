@@ -8,6 +8,7 @@ mod execute;
 mod federation;
 mod inspect;
 mod join;
+mod manual;
 mod messages;
 mod new;
 mod output;
@@ -33,6 +34,7 @@ pub fn main(families: &[&'static dyn Family]) -> ExitCode {
     match installed.and_then(|()| dispatch(&args)) {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
+            messages::set_manner(args.color.is_wanted(), args.quiet);
             messages::failure(&failure);
             ExitCode::from(failure.exit_code())
         }
@@ -46,6 +48,7 @@ fn dispatch(args: &Args) -> Result<u8> {
             .hint("write it after the command");
         return Err(error.into());
     }
+    messages::set_manner(args.color.is_wanted(), args.quiet);
     check_isa()?;
     set_threads(args.threads)?;
     match &args.command {
@@ -74,6 +77,8 @@ fn dispatch(args: &Args) -> Result<u8> {
         Some(Command::Data(DataCommand::Inspect { file, client, json })) => {
             inspect::inspect_command(file, client.as_deref(), *json)
         }
+        Some(Command::Completions { shell }) => manual::completions_command(*shell),
+        Some(Command::Man { out, force }) => manual::man_command(out.as_deref(), *force),
     }
 }
 

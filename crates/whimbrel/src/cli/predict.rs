@@ -3,6 +3,7 @@
 use super::args::{Adapt, Impute, Predict};
 use super::messages::{data, note, warning};
 use super::output::Output;
+use super::view;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 use whimbrel::core::method::Artifact;
@@ -12,7 +13,7 @@ use whimbrel::families::failure::{Failure, Result};
 use whimbrel::families::family::{AdaptOptions, ImputeOptions, Imputed, ModelUse};
 use whimbrel::families::files::{read_artifact, read_object};
 use whimbrel::net::client::OWN;
-use whimbrel::runs::RunDir;
+use whimbrel::runs::{DELIVERED, RunDir};
 
 /// Writes a prediction for each row.
 pub fn predict_command(args: &Predict) -> Result<u8> {
@@ -83,8 +84,12 @@ impl<'a> FinishedRun<'a> {
             warning(&format!("the run in {} is not finished", folder.display()));
         }
         if let Some(first) = dir.seeds().first() {
-            let name = first.path().file_name().unwrap_or_default().display().to_string();
-            note(&format!("the run has several seeds: this is the model of the first, {name}"));
+            let summary = view::summary(&dir)?;
+            let name = match summary.get(DELIVERED).and_then(Value::as_u64) {
+                Some(seed) => format!("seed {seed}, the best by its objective"),
+                None => first.path().file_name().unwrap_or_default().display().to_string(),
+            };
+            note(&format!("the run has several seeds: this is the model of {name}"));
         }
         let path = folder.join("model/model.json");
         if !path.is_file() {

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 use whimbrel::core::Error;
 use whimbrel::data::{CsvOptions, Dataset, read_csv};
+use whimbrel::engine::checkpoint::MEASURES;
 use whimbrel::families::failure::Result;
 use whimbrel::families::files::read_object;
 use whimbrel::report::{ClientView, RunView};
@@ -30,6 +31,13 @@ pub fn load(dir: &RunDir) -> Result<RunView> {
     let said = summary.get("notes").and_then(Value::as_array);
     notes.extend(said.into_iter().flatten().filter_map(|n| n.as_str().map(String::from)));
     let mut rows = metrics(&path.join("metrics.jsonl"))?;
+    let measures = dir.measures();
+    if measures.is_empty() && !rows.is_empty() {
+        warning(&format!(
+            "{} is missing or cannot be read: the report has no curves and no results",
+            path.join(MEASURES).display()
+        ));
+    }
     let table = optional(path, "clients.csv").filter(|_| !shown.pooled);
     if shown.pooled {
         // Its one client and the server are the same party: nothing travels, so bits beside those
@@ -44,7 +52,7 @@ pub fn load(dir: &RunDir) -> Result<RunView> {
         version,
         isa,
         data_hash,
-        measures: dir.measures(),
+        measures,
         rows,
         clients: table.map(|p| clients(&p)).transpose()?.unwrap_or_default(),
         sections: shown.sections,
@@ -73,14 +81,17 @@ pub fn summary(dir: &RunDir) -> Result<Map<String, Value>> {
 
 /// Measures every run against the lowest objective of a pooled run on the same data among them.
 pub fn refer_to_pooled(views: &mut [RunView]) {
-    let pooled: Vec<(String, f64)> = views
+    let kind = |view: &RunView| view.summary.get("model").cloned();
+    let pooled: Vec<(String, Option<Value>, f64)> = views
         .iter()
         .filter(|v| v.pooled)
-        .filter_map(|v| Some((v.data_hash.clone(), v.objective()?)))
+        .filter_map(|v| Some((v.data_hash.clone(), kind(v), v.objective()?)))
         .collect();
     for view in views {
-        let same_data = pooled.iter().filter(|(hash, _)| *hash == view.data_hash);
-        view.reference_objective = same_data.map(|(_, value)| *value).min_by(f64::total_cmp);
+        let same = pooled
+            .iter()
+            .filter(|(hash, model, _)| *hash == view.data_hash && *model == kind(view));
+        view.reference_objective = same.map(|(.., value)| *value).min_by(f64::total_cmp);
     }
 }
 

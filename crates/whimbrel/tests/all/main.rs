@@ -1,6 +1,7 @@
 //! The program as a user meets it: files in, files and messages out.
 
 mod chaos;
+mod choice;
 mod degenerate;
 mod diverge;
 mod drive;
@@ -12,6 +13,7 @@ mod gradient;
 mod held_out;
 mod impute;
 mod inputs;
+mod manners;
 mod messages;
 mod neighbours;
 mod operations;

@@ -32,12 +32,14 @@ fn the_mean_log_density_of_the_training_rows_is_the_objective() {
         let cells: Vec<f64> = line.split(',').map(|cell| cell.parse().unwrap()).collect();
         assert_eq!(cells[0], (n + 1) as f64);
         let shares = &cells[3..];
-        assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-12, "{line}");
+        // Seven digits each.
+        assert!((shares.iter().sum::<f64>() - 1.0).abs() < 3e-7, "{line}");
         let largest = (0..3).max_by(|a, b| shares[*a].total_cmp(&shares[*b])).unwrap();
         assert_eq!(cells[1], (largest + 1) as f64, "labels are the likeliest component");
         total += cells[2];
     }
-    assert!((total / 240.0 - mean).abs() < 1e-12 * mean.abs());
+    assert!((total / 240.0 - mean).abs() < 1e-6 * mean.abs());
+    assert!(text.lines().all(|line| line.split(',').all(|cell| cell.len() <= 12)), "{text}");
     assert_eq!(report["rows"], 240);
 }
 

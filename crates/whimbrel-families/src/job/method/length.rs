@@ -32,7 +32,8 @@ pub enum Batch {
 pub static ROUNDS: Key = Key::optional(
     "rounds",
     "an integer from 1 to 4294967295",
-    "`epochs` decides; one of the two is required",
+    "`epochs` decides; one of the two is required, but not for mixtures, which then end once the \
+     server's update is below 1e-5 of its largest in three rounds in a row, after 1000 at most",
     "how many rounds the run takes",
 );
 /// `epochs`.
@@ -72,13 +73,17 @@ pub static LOCAL_STEPS: Key = Key::default(
     "how many minibatches are averaged into one upload",
 );
 
-pub(super) fn read_length(reader: &Reader<'_>) -> Read<Budget> {
+/// Rounds at most of a method that ends by itself.
+const ROUNDS_MAX: u32 = 1000;
+
+pub(super) fn read_length(reader: &Reader<'_>, kind: Option<&MethodKind>) -> Read<Budget> {
     reader.refuse_both(&ROUNDS, &EPOCHS)?;
     if let Some(rounds) = reader.optional(&ROUNDS, |v| v.count_u32())? {
         return Ok(Budget::Rounds(rounds));
     }
     match reader.optional(&EPOCHS, |v| v.number(|x| x > 0.0))? {
         Some(epochs) => Ok(Budget::Epochs(epochs)),
+        None if kind.is_some_and(|kind| kind.converges) => Ok(Budget::Converged(ROUNDS_MAX)),
         None => Err(reader.lacking(
             &ROUNDS,
             "nothing in [method] says when the run ends",

@@ -116,7 +116,7 @@ impl Method {
         }
         let named = known.and_then(|kind| kind.preset);
         let channels = reader.optional(&CHANNELS, |v| read_channels(v, named));
-        let length = read_length(reader);
+        let length = read_length(reader, known);
         let batch = read_batch(reader, known);
         let step = reader.read(&STEP, read_step);
         let participation = reader.read(&PARTICIPATION, Participation::read);
@@ -154,6 +154,7 @@ impl Method {
         match self.length {
             Budget::Rounds(rounds) => out.put(&ROUNDS, rounds.to_string()),
             Budget::Epochs(epochs) => out.put(&EPOCHS, number(epochs)),
+            Budget::Converged(_) => {}
         }
         let (rows, drawn) = match self.batch {
             Batch::Full => (text("full"), None),

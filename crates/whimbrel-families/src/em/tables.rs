@@ -1,0 +1,267 @@
+//! A mixture as tables: how it was chosen, its parameters, and whose rows its components hold.
+
+use crate::files::figure;
+use whimbrel_core::declare::{Exhibit, Heat, HeatMap, Rows, Section};
+use whimbrel_core::method::{Artifact, MetricValue};
+use whimbrel_engine::Outcome;
+use whimbrel_engine::metrics::Figure;
+use whimbrel_methods::choice::{Candidate, Choice};
+use whimbrel_methods::fedem::SHARES;
+
+/// Columns of the data in a table of parameters, and of a matrix.
+const COLUMNS_MAX: usize = 30;
+/// The largest matrix that is written out.
+const MATRIX_MAX: usize = 12;
+/// Clients in the table of shares.
+const CLIENTS_MAX: usize = 100;
+/// Blocks of a heat map downwards.
+const BLOCKS_MAX: usize = 200;
+
+/// In a sentence for whoever waits.
+pub fn said_of_choice(choice: &Choice) -> Option<String> {
+    let chosen = choice.chosen().ok()?;
+    let numbers = numbers_of_components(choice);
+    let starts = choice.candidates.len() / numbers.len().max(1);
+    let start = match starts {
+        1 => String::new(),
+        _ => format!("start {} of {starts} has the highest likelihood", chosen.start),
+    };
+    let components = match numbers.len() {
+        1 => String::new(),
+        _ => format!(
+            "{} components have the lowest BIC of {} to {}",
+            chosen.components,
+            numbers[0],
+            numbers[numbers.len() - 1]
+        ),
+    };
+    let said: Vec<String> = [components, start].into_iter().filter(|s| !s.is_empty()).collect();
+    Some(said.join("; "))
+}
+
+/// Every candidate.
+pub fn of_choice(choice: &Choice) -> Section {
+    let several = numbers_of_components(choice).len() > 1;
+    let validated = choice.candidates.iter().any(|c| c.validation.is_some());
+    let mut heads = vec!["components", "start", "EM steps", "log-likelihood per row"];
+    if several {
+        heads.push("BIC");
+    }
+    if validated {
+        heads.push("validation log-likelihood per row");
+    }
+    heads.push("");
+    let row = |c: &Candidate| {
+        let mut row = vec![
+            c.components.to_string(),
+            c.start.to_string(),
+            c.steps.to_string(),
+            if c.failed { String::new() } else { format!("{:.5}", c.log_likelihood) },
+        ];
+        if several {
+            row.push(if c.compared && !c.failed { format!("{:.1}", c.bic) } else { String::new() });
+        }
+        if validated {
+            let value = c.validation.filter(|_| !c.failed);
+            row.push(value.map_or_else(String::new, |value| format!("{value:.5}")));
+        }
+        let word = match c {
+            c if c.chosen => "chosen",
+            c if c.failed => "no start, or EM failed",
+            c if c.clipped => "clipped",
+            _ => "",
+        };
+        row.push(word.into());
+        row
+    };
+    let sentence = match several {
+        true => {
+            "The best start of each number of components ran on, and the lowest BIC was chosen; the \
+             fit starts from its parameters."
+        }
+        false => {
+            "Short runs of exact EM from each start; the fit starts from the parameters of the \
+             highest likelihood."
+        }
+    };
+    let table = Rows {
+        heads: heads.into_iter().map(String::from).collect(),
+        rows: choice.candidates.iter().map(row).collect(),
+        ..Rows::default()
+    };
+    Section {
+        title: "Choice of the mixture".into(),
+        exhibits: vec![Exhibit::Text { text: sentence.into() }, Exhibit::Table(table)],
+    }
+}
+
+fn numbers_of_components(choice: &Choice) -> Vec<u32> {
+    let mut numbers: Vec<u32> = choice.candidates.iter().map(|c| c.components).collect();
+    numbers.dedup();
+    numbers
+}
+
+/// The parameters, and each client's share of every component. `plane` is what a mixture of two
+/// columns shows already: its numbers of components are then those of all tables.
+pub fn section(
+    model: &Artifact,
+    columns: &[String],
+    plane: Option<Section>,
+    outcome: &Outcome,
+) -> Option<Section> {
+    let weights = &model.tensor("weights")?.values;
+    let means = model.tensor("means")?;
+    let width = means.values.len() / weights.len().max(1);
+    let names = match width == columns.len() {
+        true => columns.to_vec(),
+        false => (1..=width).map(|i| format!("component {i}")).collect(),
+    };
+    let entries = |exhibit: &Exhibit| match exhibit {
+        Exhibit::Entries { order, .. } => Some(order.clone()),
+        _ => None,
+    };
+    let drawn = plane.as_ref().and_then(|section| section.exhibits.iter().find_map(entries));
+    let is_plane = drawn.is_some();
+    let order = drawn.unwrap_or_else(|| (0..weights.len()).collect());
+    let mut exhibits = plane.map_or_else(Vec::new, |section| section.exhibits);
+    if !is_plane {
+        exhibits.push(parameters("Means", &order, weights, &means.values, &names));
+        let deviations = deviations(model, weights.len(), width)?;
+        exhibits.push(parameters("Standard deviations", &order, weights, &deviations, &names));
+        exhibits.extend(matrices(model, &order, &names));
+    }
+    exhibits.extend(shares(&order, &outcome.names, &outcome.own));
+    Some(Section { title: "Mixture".into(), exhibits })
+}
+
+/// One row for each component.
+fn parameters(
+    title: &str,
+    order: &[usize],
+    weights: &[f64],
+    values: &[f64],
+    names: &[String],
+) -> Exhibit {
+    let shown = names.len().min(COLUMNS_MAX);
+    let title = match names.len() - shown {
+        0 => title.to_string(),
+        more => format!("{title} (without the last {more} columns)"),
+    };
+    let heads = ["component", "weight"].map(String::from).into_iter();
+    let row = |(place, &k): (usize, &usize)| {
+        let numbers = values[k * names.len()..][..shown].iter().map(|x| figure(*x, 4));
+        [(place + 1).to_string(), format!("{:.4}", weights[k])].into_iter().chain(numbers).collect()
+    };
+    Exhibit::Table(Rows {
+        title,
+        heads: heads.chain(names[..shown].iter().cloned()).collect(),
+        rows: order.iter().enumerate().map(row).collect(),
+        ..Rows::default()
+    })
+}
+
+/// Square roots of the variances, component after component.
+fn deviations(model: &Artifact, components: usize, width: usize) -> Option<Vec<f64>> {
+    let root = |x: &f64| x.max(0.0).sqrt();
+    if let Some(shared) = model.tensor("covariance") {
+        let one: Vec<f64> = shared.values.iter().step_by(width + 1).map(root).collect();
+        return Some(one.repeat(components));
+    }
+    let own = model.tensor("covariances")?;
+    Some(match own.shape.len() {
+        2 => own.values.iter().map(root).collect(),
+        _ => own
+            .values
+            .chunks_exact(width * width)
+            .flat_map(|matrix| matrix.iter().step_by(width + 1).map(root))
+            .collect(),
+    })
+}
+
+/// Covariance matrices that are not too large to read.
+fn matrices(model: &Artifact, order: &[usize], names: &[String]) -> Vec<Exhibit> {
+    let width = names.len();
+    if width > MATRIX_MAX {
+        return Vec::new();
+    }
+    let table = |title: String, matrix: &[f64]| {
+        let row = |(name, cells): (&String, &[f64])| {
+            let cells = cells.iter().map(|x| figure(*x, 4));
+            std::iter::once(name.clone()).chain(cells).collect()
+        };
+        Exhibit::Table(Rows {
+            title,
+            heads: std::iter::once(String::new()).chain(names.iter().cloned()).collect(),
+            rows: names.iter().zip(matrix.chunks_exact(width)).map(row).collect(),
+            folded: true,
+            ..Rows::default()
+        })
+    };
+    if let Some(shared) = model.tensor("covariance") {
+        return vec![table("Covariance of every component".into(), &shared.values)];
+    }
+    let own = model.tensor("covariances").filter(|own| own.shape.len() == 3);
+    let Some(own) = own else { return Vec::new() };
+    let matrix = |(place, &k): (usize, &usize)| {
+        let matrix = &own.values[k * width * width..][..width * width];
+        table(format!("Covariance of component {}", place + 1), matrix)
+    };
+    order.iter().enumerate().map(matrix).collect()
+}
+
+/// Mean responsibilities of each client's rows: a heat map, and a table of the first clients.
+fn shares(order: &[usize], names: &[String], own: &[Vec<Figure>]) -> Vec<Exhibit> {
+    let of = |figures: &Vec<Figure>| {
+        figures.iter().find(|figure| figure.name == SHARES).and_then(|figure| match &figure.value {
+            MetricValue::List(values) if values.len() == order.len() => {
+                Some(order.iter().map(|k| values[*k]).collect::<Vec<f64>>())
+            }
+            _ => None,
+        })
+    };
+    let each: Vec<Option<Vec<f64>>> = own.iter().map(of).collect();
+    if each.iter().flatten().count() < 2 || order.len() < 2 {
+        return Vec::new();
+    }
+    let rows = each.len().min(BLOCKS_MAX);
+    let block = |row: usize| row * each.len() / rows..(row + 1) * each.len() / rows;
+    let mut values = Vec::with_capacity(rows * order.len());
+    for row in 0..rows {
+        let known: Vec<&Vec<f64>> = each[block(row)].iter().flatten().collect();
+        for k in 0..order.len() {
+            let sum: f64 = known.iter().map(|shares| shares[k]).sum();
+            let mean = (!known.is_empty()).then(|| sum / known.len() as f64);
+            values.push(mean.map(|x| (x * 1e4).round() / 1e4));
+        }
+    }
+    let heat = Exhibit::Heat(Heat {
+        rows,
+        columns: order.len(),
+        shape: [each.len(), order.len()],
+        maps: vec![HeatMap {
+            title: "Components of each client".into(),
+            caption:
+                "Mean responsibilities of a client's rows: clients downwards, components across"
+                    .into(),
+            values,
+        }],
+    });
+    let row = |(client, shares): (&String, &Vec<f64>)| {
+        let shares = shares.iter().map(|x| format!("{x:.3}"));
+        std::iter::once(client.clone()).chain(shares).collect()
+    };
+    let known = names.iter().zip(&each).filter_map(|(name, own)| Some((name, own.as_ref()?)));
+    let table = Exhibit::Table(Rows {
+        title: match each.len() > CLIENTS_MAX {
+            true => format!("Shares of components in the rows of the first {CLIENTS_MAX} clients"),
+            false => "Shares of components in each client's rows".into(),
+        },
+        heads: std::iter::once("client".into())
+            .chain((1..=order.len()).map(|k| format!("component {k}")))
+            .collect(),
+        rows: known.take(CLIENTS_MAX).map(row).collect(),
+        folded: true,
+        ..Rows::default()
+    });
+    vec![heat, table]
+}

@@ -1,0 +1,430 @@
+//! The choice of a mixture before it is fitted: where it starts, and how many components it has.
+//!
+//! *Starts* are compared by emEM (Biernacki, Celeux and Govaert, 2003, section 3): a short run of EM
+//! from each, ended once a step gains at most 1 % of what the run has gained, and the parameters of
+//! the highest likelihood are the start of the fit. *Numbers of components* are compared by BIC
+//! (Schwarz, 1978), `-2 sum ln p + p ln n`, of the best start of each, run on until the likelihood
+//! that EM would still gain, estimated by Aitken's rule (Böhning et al., 1994), is below
+//! [`REMAINS_MAX`] nats in all. Everyone takes part in every exact EM step; a client sends sums over
+//! its rows for every candidate that still runs, and the server needs nothing else. Rows kept for
+//! validation are scored beside them and choose nothing.
+
+mod state;
+
+pub use state::{Candidate, Choice, Down, Fold, Server, Summary, Up};
+
+use crate::federated::{BindRows, Split, aggregate};
+use crate::kmeans::{local_centres, start_from_centres};
+use crate::settings::{Weights, check_figures, check_sums};
+use state::{Phase, Slot};
+use whimbrel_core::method::{Artifact, Bind, Cohort, Disclosure, Evaluate, Metric, Next, Sender};
+use whimbrel_core::{
+    ClientData, ClientId, Error, HeldOut, Key, Method, Result, Shared, sum::ExactSum, vector,
+};
+use whimbrel_models::gmm::{Gmm, GmmData};
+use whimbrel_models::{LatentModel, Maximum, Rows};
+
+/// A short run ends where a step gains at most this share of what was gained in all.
+const SHORT_SHARE: f64 = 0.01;
+/// Steps of a short run at most.
+const SHORT_MAX: u32 = 50;
+/// Total log-likelihood that EM may still gain where numbers of components are compared; a
+/// difference of BIC below 2 is "not worth more than a bare mention" (Kass and Raftery, 1995).
+pub const REMAINS_MAX: f64 = 0.1;
+/// Steps of a long run at most.
+const LONG_MAX: u32 = 1000;
+/// The k-means of the server is restarted so often for the first start, as it is for a single one.
+const RESTARTS: u64 = 10;
+
+/// The stage.
+pub struct MixtureChoice {
+    /// One mixture for each number of components.
+    pub models: Vec<Gmm>,
+    /// Starts of each.
+    pub starts: u32,
+    /// Whether starts come from clusters of the clients' rows, otherwise from moments alone.
+    pub clusters: bool,
+    /// What is added to negative log-densities to state them in the units of the data.
+    pub log_scale: f64,
+}
+
+impl Bind<MixtureChoice> for BindRows {
+    fn bind(&self, stage: &MixtureChoice, data: &ClientData) -> Result<Split<GmmData>> {
+        let model = stage.first()?;
+        let part = |rows: Option<Box<ClientData>>| rows.map(|d| model.bind(&d)).transpose();
+        let HeldOut { validation, test } = data.held_out();
+        Ok(Split { train: model.bind(data)?, validation: part(validation)?, test: part(test)? })
+    }
+}
+
+impl MixtureChoice {
+    /// What does not depend on the number of components is the same in each.
+    fn first(&self) -> Result<&Gmm> {
+        self.models.first().ok_or_else(|| Error::internal("a choice of no mixture"))
+    }
+
+    fn model(&self, slot: &Slot) -> &Gmm {
+        &self.models[slot.model as usize]
+    }
+
+    /// The numbers of one candidate's answer: statistic, log-likelihood, that of validation rows.
+    fn answer_len(&self, slot: &Slot) -> usize {
+        self.model(slot).statistic_len() + 2
+    }
+
+    /// First parameters of one start; nothing where the data are too few for them.
+    fn start_of(
+        &self,
+        model: usize,
+        start: u32,
+        centres: &(Vec<f64>, Vec<f64>),
+        moments: &[f64],
+        key: Key,
+    ) -> Option<Vec<f64>> {
+        let gmm = &self.models[model];
+        let key = key.fold(model as u64).fold(u64::from(start));
+        if !self.clusters {
+            return gmm.initial_from_moments(moments, key).ok().map(|theta| gmm.to_vector(&theta));
+        }
+        let restarts = if start == 0 { RESTARTS } else { 1 };
+        start_from_centres(gmm, &centres.0, &centres.1, moments, restarts, key).ok()
+    }
+
+    /// One exact EM step of a candidate, from the mean answer.
+    fn step(&self, slot: &mut Slot, moments: &[f64], answer: &[f64], rows: f64) {
+        let model = self.model(slot);
+        let (statistic, figures) = answer.split_at(model.statistic_len());
+        slot.observe(figures[0], figures[1]);
+        match model.maximize(statistic, moments) {
+            Ok(Maximum { theta, repairs, .. }) => {
+                slot.theta = model.to_vector(&theta);
+                slot.repairs = repairs;
+            }
+            Err(_) => slot.phase = Phase::Failed,
+        }
+        let over = match slot.phase {
+            Phase::Short => slot.steps >= SHORT_MAX || slot.gained_share() <= SHORT_SHARE,
+            Phase::Long => slot.steps >= LONG_MAX || rows * slot.remains() <= REMAINS_MAX,
+            Phase::Done | Phase::Failed => false,
+        };
+        if over {
+            slot.phase = Phase::Done;
+        }
+    }
+
+    /// Once all short runs are over, the best start of each number of components runs on, where
+    /// there are several to choose from.
+    fn run_on(&self, server: &mut Server) {
+        let running = |slot: &Slot| matches!(slot.phase, Phase::Short | Phase::Long);
+        if server.ran_on || server.slots.iter().any(running) {
+            return;
+        }
+        server.ran_on = true;
+        if self.models.len() < 2 {
+            return;
+        }
+        for model in 0..self.models.len() as u32 {
+            if let Some(best) = best_start(&server.slots, model) {
+                server.slots[best].phase = Phase::Long;
+                server.slots[best].compared = true;
+            }
+        }
+    }
+
+    /// `-2 sum ln p + p ln n`.
+    fn bic(&self, slot: &Slot, rows: f64) -> f64 {
+        let log_likelihood = rows * (slot.last - self.log_scale);
+        self.model(slot).free_parameters() as f64 * rows.ln() - 2.0 * log_likelihood
+    }
+
+    /// The candidate that the fit starts from.
+    fn chosen(&self, server: &Server) -> Option<usize> {
+        let models = 0..self.models.len() as u32;
+        let best = models.filter_map(|model| best_start(&server.slots, model));
+        // A mixture with a clipped covariance has a likelihood without meaning.
+        let rank = |at: usize| {
+            let slot = &server.slots[at];
+            (slot.repairs > 0, self.bic(slot, server.rows as f64))
+        };
+        best.min_by(|a, b| {
+            let ((clipped_a, a), (clipped_b, b)) = (rank(*a), rank(*b));
+            clipped_a.cmp(&clipped_b).then(a.total_cmp(&b))
+        })
+    }
+}
+
+/// The start of the highest likelihood, without a clip where there is one.
+fn best_start(slots: &[Slot], model: u32) -> Option<usize> {
+    let usable = |at: &usize| slots[*at].model == model && slots[*at].phase != Phase::Failed;
+    let is_better = |a: &Slot, b: &Slot| {
+        let clean = (a.repairs == 0).cmp(&(b.repairs == 0));
+        clean.then(a.last.total_cmp(&b.last)).is_gt()
+    };
+    let better = |best: usize, at| if is_better(&slots[at], &slots[best]) { at } else { best };
+    (0..slots.len()).filter(usable).reduce(better)
+}
+
+impl Method for MixtureChoice {
+    type Data = Split<GmmData>;
+    type Server = Server;
+    type Peer = (u64, u64);
+    type Client = ();
+    type Summary = Summary;
+    type Down = Down;
+    type Up = Up;
+    type Broadcast = Shared<Vec<(u32, Vec<f64>)>>;
+    type Fold = Fold;
+
+    fn enroll(&self, data: &Split<GmmData>, key: Key) -> Result<((), Summary)> {
+        let model = self.first()?;
+        let count = model.rows(&data.train);
+        let window = model.window(&data.train, 0, count)?;
+        let train = window.as_ref().unwrap_or(&data.train);
+        let mut centres = Vec::new();
+        if self.clusters {
+            let rows: Vec<f64> = (0..count).flat_map(|i| train.row(i)).collect();
+            let each = self.models.iter().enumerate();
+            let each = each.map(|(at, model)| local_centres(&rows, model, key.fold(at as u64)));
+            centres = each.collect::<Result<_>>()?;
+        }
+        let validation = data.validation.as_ref().map_or(0, |data| model.rows(data));
+        let moments = model.moments(train)?;
+        Ok(((), Summary { rows: count as u64, validation: validation as u64, moments, centres }))
+    }
+
+    fn start(
+        &self,
+        roster: &mut dyn Iterator<Item = (ClientId, Summary)>,
+        key: Key,
+    ) -> Result<Server> {
+        let model = self.first()?;
+        let (mut rows, mut moments) = (0.0, ExactSum::new(model.moments_len()));
+        let mut centres = vec![(Vec::new(), Vec::new()); self.models.len()];
+        for (id, summary) in roster {
+            self.check_summary(id, &summary)?;
+            rows += Weights::Samples.of(id, summary.rows)?;
+            moments.add(&summary.moments, summary.rows as f64)?;
+            for (all, own) in centres.iter_mut().zip(summary.centres) {
+                all.0.extend(own.0);
+                all.1.extend(own.1);
+            }
+        }
+        if rows == 0.0 {
+            return Err(Error::data("there is no client"));
+        }
+        let mut mean = moments.value();
+        vector::scale(&mut mean, 1.0 / rows);
+        let mut slots = Vec::new();
+        for (model, centres) in centres.iter().enumerate() {
+            for start in 0..self.starts {
+                let theta = self.start_of(model, start, centres, &mean, key);
+                slots.push(Slot::new(model as u32, start, theta));
+            }
+        }
+        if slots.iter().all(|slot| slot.phase == Phase::Failed) {
+            let what = "no start was found; the data may hold too few distinct rows";
+            return Err(Error::data(what));
+        }
+        let (rows, validation) = (0, 0);
+        Ok(Server { round: 0, rows, validation, moments: mean, slots, ran_on: false })
+    }
+
+    fn admit(&self, server: &mut Server, id: ClientId, summary: &Summary) -> Result<(u64, u64)> {
+        self.check_summary(id, summary)?;
+        Weights::Samples.of(id, summary.rows)?;
+        server.rows += summary.rows;
+        server.validation += summary.validation;
+        Ok((summary.rows, summary.validation))
+    }
+
+    fn next(&self, server: &Server) -> Next {
+        match server.running().next() {
+            Some(_) => Next::Round(Cohort::Everyone),
+            None => Next::Stop,
+        }
+    }
+
+    fn broadcast(&self, server: &Server) -> Result<Self::Broadcast> {
+        let running = server.running().map(|(_, slot)| (slot.model, slot.theta.clone()));
+        Ok(Shared::new(&running.collect()))
+    }
+
+    fn downlink(
+        &self,
+        _: &Server,
+        broadcast: &Self::Broadcast,
+        peer: &(u64, u64),
+        _: Key,
+    ) -> Result<((u64, u64), Down)> {
+        Ok((*peer, Down { candidates: broadcast.clone() }))
+    }
+
+    fn local_step(&self, (): &(), down: &Down, data: &Split<GmmData>, _: Key) -> Result<((), Up)> {
+        let mut answers = Vec::new();
+        for (model, theta) in &*down.candidates.get()? {
+            let model = self.models.get(*model as usize);
+            let model = model.ok_or_else(|| Error::peer("a candidate that the job has not"))?;
+            let theta = model.from_vector(theta)?;
+            let window = model.window(&data.train, 0, model.rows(&data.train))?;
+            let mut statistic = vec![0.0; model.statistic_len()];
+            let train = window.as_ref().unwrap_or(&data.train);
+            let mean = model.expect(&theta, train, Rows::All, &mut statistic)?;
+            answers.extend_from_slice(&statistic);
+            let kept = match &data.validation {
+                Some(rows) => model.expect(&theta, rows, Rows::All, &mut statistic)?,
+                None => 0.0,
+            };
+            answers.extend([mean, kept]);
+        }
+        Ok(((), Up { answers }))
+    }
+
+    fn fold(&self, server: &Server) -> Fold {
+        let lengths: Vec<u32> =
+            server.running().map(|(_, slot)| self.answer_len(slot) as u32).collect();
+        let sums = ExactSum::new(lengths.iter().sum::<u32>() as usize);
+        Fold { lengths, sums, rows: 0, validation: 0 }
+    }
+
+    fn absorb(&self, fold: &mut Fold, from: Sender<'_, (u64, u64)>, up: Up) -> Result<()> {
+        let mut answers = up.answers;
+        if answers.len() != fold.sums.len() {
+            let what = format!("client {} sent sums of another length", from.id);
+            return Err(Error::peer(what));
+        }
+        check_figures(from.id, &answers)?;
+        let (rows, validation) = *from.peer;
+        // Everything is weighted by training rows but the score of validation rows.
+        let mut end = 0;
+        for length in &fold.lengths {
+            end += *length as usize;
+            answers[end - 1] *= validation as f64 / rows as f64;
+        }
+        fold.sums.add(&answers, rows as f64)?;
+        fold.rows += rows;
+        fold.validation += validation;
+        Ok(())
+    }
+
+    fn merge(&self, fold: &mut Fold, other: Fold) -> Result<()> {
+        fold.rows += other.rows;
+        fold.validation += other.validation;
+        fold.sums.merge(&other.sums)
+    }
+
+    fn server_step(&self, mut server: Server, fold: Fold, _: Key) -> Result<Server> {
+        server.round += 1;
+        if fold.rows == 0 {
+            return Ok(server);
+        }
+        let sums = fold.sums.value();
+        let rows = fold.rows as f64;
+        let mut from = 0;
+        let running: Vec<usize> = server.running().map(|(at, _)| at).collect();
+        for (at, length) in running.into_iter().zip(&fold.lengths) {
+            let end = from + *length as usize;
+            let mut mean: Vec<f64> = sums[from..end].iter().map(|sum| sum / rows).collect();
+            mean[*length as usize - 1] *= rows / (fold.validation.max(1)) as f64;
+            self.step(&mut server.slots[at], &server.moments, &mean, server.rows as f64);
+            from = end;
+        }
+        self.run_on(&mut server);
+        Ok(server)
+    }
+
+    fn magnitude(&self, server: &Server) -> f64 {
+        // Candidates differ in length and leave one by one; a failed one is out.
+        server.slots.iter().map(|slot| vector::norm2_squared(&slot.theta)).sum::<f64>().sqrt()
+    }
+
+    fn artifact(&self, server: &Server) -> Result<Artifact> {
+        let chosen = self.chosen(server).ok_or_else(|| {
+            Error::numerical("EM left the domain of its arithmetic from every start")
+        })?;
+        let candidates = server.slots.iter().enumerate().map(|(at, slot)| Candidate {
+            components: self.model(slot).components() as u32,
+            start: slot.start + 1,
+            steps: slot.steps,
+            log_likelihood: slot.last - self.log_scale,
+            bic: self.bic(slot, server.rows as f64),
+            validation: (server.validation > 0).then_some(slot.validation - self.log_scale),
+            compared: slot.compared,
+            clipped: slot.repairs > 0,
+            failed: slot.phase == Phase::Failed,
+            chosen: at == chosen,
+        });
+        let choice = Choice { candidates: candidates.collect() };
+        Ok(choice.artifact(&server.slots[chosen].theta))
+    }
+
+    fn disclosures(&self) -> Vec<Disclosure> {
+        let numbers = |model: &Gmm| model.components() * (model.columns() + 1);
+        let clusters: usize = match self.clusters {
+            true => self.models.iter().map(numbers).sum(),
+            false => 0,
+        };
+        let moments = self.models.first().map_or(0, Gmm::moments_len);
+        let centres = match self.clusters {
+            true => ", and centres and sizes of clusters of at least 5 rows",
+            false => "",
+        };
+        let statistics: usize = self.models.iter().map(|model| model.statistic_len() + 2).sum();
+        vec![
+            aggregate(
+                "summary",
+                &format!("mean moments of its rows{centres}"),
+                8 * (clusters + moments) + 32 * (1 + self.models.len()),
+            ),
+            aggregate(
+                "up",
+                "mean statistics and mean log-likelihoods of its rows for each candidate",
+                8 * statistics * self.starts as usize + 16,
+            ),
+        ]
+    }
+}
+
+impl MixtureChoice {
+    fn check_summary(&self, id: ClientId, summary: &Summary) -> Result<()> {
+        let models = if self.clusters { self.models.len() } else { 0 };
+        let lengths = summary.moments.len() == self.first()?.moments_len();
+        if !lengths || summary.centres.len() != models {
+            return Err(Error::peer(format!("client {id} sent a summary of another length")));
+        }
+        check_sums(id, &summary.moments)?;
+        for ((centres, counts), model) in summary.centres.iter().zip(&self.models) {
+            if centres.len() != counts.len() * model.columns() {
+                return Err(Error::peer(format!("client {id} sent centres without counts")));
+            }
+            check_sums(id, centres)?;
+            check_sums(id, counts)?;
+        }
+        Ok(())
+    }
+}
+
+/// Nothing to ask: the answers of the rounds say it all.
+impl Evaluate for MixtureChoice {
+    type Ask = ();
+    type Answer = ();
+
+    fn ask(&self, _: &Server) -> Result<()> {
+        Ok(())
+    }
+
+    fn answer(&self, (): &(), (): &(), _: &Split<GmmData>) -> Result<()> {
+        Ok(())
+    }
+
+    fn loss(&self, (): &()) -> Option<f64> {
+        None
+    }
+
+    fn conclude(
+        &self,
+        _: &Server,
+        _: &mut dyn Iterator<Item = (ClientId, ())>,
+    ) -> Result<Vec<Metric>> {
+        Ok(Vec::new())
+    }
+}

@@ -1,0 +1,284 @@
+//! States, messages and the result of the choice.
+
+use whimbrel_core::method::Artifact;
+use whimbrel_core::{Error, Result, Shared, Wire, sum::ExactSum, wire};
+
+/// What a client sends at enrolment.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    pub(super) rows: u64,
+    pub(super) validation: u64,
+    pub(super) moments: Vec<f64>,
+    /// Centres and counts for each number of components; empty where starts come from moments.
+    pub(super) centres: Vec<(Vec<f64>, Vec<f64>)>,
+}
+
+wire!(Summary { rows, validation, moments, centres });
+
+/// The candidates that still run: which model, and its parameters.
+#[derive(Clone)]
+pub struct Down {
+    pub(super) candidates: Shared<Vec<(u32, Vec<f64>)>>,
+}
+
+wire!(Down { ; candidates });
+
+/// A statistic, a mean log-likelihood and that of validation rows for each of them.
+#[derive(Clone, Debug)]
+pub struct Up {
+    pub(super) answers: Vec<f64>,
+}
+
+wire!(Up { answers });
+
+/// Sums over clients.
+#[derive(Clone, Debug)]
+pub struct Fold {
+    pub(super) lengths: Vec<u32>,
+    pub(super) sums: ExactSum,
+    pub(super) rows: u64,
+    pub(super) validation: u64,
+}
+
+wire!(Fold { lengths, sums, rows, validation });
+
+/// The server's state.
+#[derive(Clone, Debug)]
+pub struct Server {
+    pub(super) round: u32,
+    pub(super) rows: u64,
+    pub(super) validation: u64,
+    pub(super) moments: Vec<f64>,
+    pub(super) slots: Vec<Slot>,
+    pub(super) ran_on: bool,
+}
+
+wire!(Server { round, rows, validation, moments, slots, ran_on });
+
+impl Server {
+    /// The candidates whose EM goes on.
+    pub(super) fn running(&self) -> impl Iterator<Item = (usize, &Slot)> {
+        let slots = self.slots.iter().enumerate();
+        slots.filter(|(_, slot)| matches!(slot.phase, Phase::Short | Phase::Long))
+    }
+}
+
+/// One candidate on its way.
+#[derive(Clone, Debug)]
+pub struct Slot {
+    pub(super) model: u32,
+    pub(super) start: u32,
+    pub(super) theta: Vec<f64>,
+    pub(super) phase: Phase,
+    pub(super) steps: u32,
+    pub(super) repairs: u32,
+    /// Whether it ran on, to be compared with other numbers of components.
+    pub(super) compared: bool,
+    pub(super) validation: f64,
+    /// Mean log-likelihoods: at the start, and at the last three steps.
+    pub(super) first: f64,
+    before: f64,
+    previous: f64,
+    pub(super) last: f64,
+}
+
+wire!(Slot {
+    model,
+    start,
+    theta,
+    phase,
+    steps,
+    repairs,
+    compared,
+    validation,
+    first,
+    before,
+    previous,
+    last,
+});
+
+/// What a candidate is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Short,
+    Long,
+    Done,
+    Failed,
+}
+
+impl Wire for Phase {
+    fn put(&self, out: &mut Vec<u8>) {
+        (*self as u8).put(out);
+    }
+
+    fn take(from: &mut &[u8]) -> Result<Self> {
+        let phases = [Self::Short, Self::Long, Self::Done, Self::Failed];
+        let phase = phases.get(usize::from(u8::take(from)?)).copied();
+        phase.ok_or_else(|| Error::peer("a candidate is at something unknown"))
+    }
+}
+
+impl Slot {
+    pub(super) fn new(model: u32, start: u32, theta: Option<Vec<f64>>) -> Self {
+        let phase = if theta.is_some() { Phase::Short } else { Phase::Failed };
+        let theta = theta.unwrap_or_default();
+        let [validation, first, before, previous, last] = [0.0; 5];
+        let (steps, repairs, compared) = (0, 0, false);
+        Self {
+            model,
+            start,
+            theta,
+            phase,
+            steps,
+            repairs,
+            compared,
+            validation,
+            first,
+            before,
+            previous,
+            last,
+        }
+    }
+
+    /// Takes note of the mean log-likelihoods at the parameters that were sent out.
+    pub(super) fn observe(&mut self, log_likelihood: f64, validation: f64) {
+        if self.steps == 0 {
+            [self.first, self.before, self.previous] = [log_likelihood; 3];
+        } else {
+            (self.before, self.previous) = (self.previous, self.last);
+        }
+        (self.last, self.validation) = (log_likelihood, validation);
+        self.steps += 1;
+    }
+
+    /// What the last step gained, as a share of what all have gained.
+    pub(super) fn gained_share(&self) -> f64 {
+        match self.steps {
+            0 | 1 => f64::INFINITY,
+            _ => (self.last - self.previous) / (self.last - self.first).max(f64::MIN_POSITIVE),
+        }
+    }
+
+    /// The mean log-likelihood that is still to be gained, by Aitken's rule; none where steps do
+    /// not get shorter.
+    pub(super) fn remains(&self) -> f64 {
+        let (gain, gain_before) = (self.last - self.previous, self.previous - self.before);
+        if gain <= 0.0 {
+            return 0.0;
+        }
+        let rate = gain / gain_before;
+        if rate.is_finite() && (0.0..1.0).contains(&rate) {
+            return gain * rate / (1.0 - rate);
+        }
+        f64::INFINITY
+    }
+}
+
+/// One candidate as it ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidate {
+    /// How many components it has.
+    pub components: u32,
+    /// Which start, counted from 1.
+    pub start: u32,
+    /// EM steps made.
+    pub steps: u32,
+    /// Mean log-likelihood of the training rows.
+    pub log_likelihood: f64,
+    /// BIC.
+    pub bic: f64,
+    /// Whether it ran on: BICs are compared among these.
+    pub compared: bool,
+    /// Mean log-likelihood of the rows kept for validation.
+    pub validation: Option<f64>,
+    /// Whether its covariances or weights had to be clipped.
+    pub clipped: bool,
+    /// Whether there was no start, or EM left the domain of its arithmetic.
+    pub failed: bool,
+    /// Whether the fit starts from it.
+    pub chosen: bool,
+}
+
+/// What was compared, and what was chosen.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choice {
+    /// The candidates, by components, then by start.
+    pub candidates: Vec<Candidate>,
+}
+
+/// The artifact's kind.
+const KIND: &str = "choice";
+/// Numbers of a candidate.
+const WIDTH: usize = 11;
+
+impl Choice {
+    pub(super) fn artifact(&self, theta: &[f64]) -> Artifact {
+        let flag = |yes: bool| f64::from(u8::from(yes));
+        let numbers = |c: &Candidate| {
+            [
+                f64::from(c.components),
+                f64::from(c.start),
+                f64::from(c.steps),
+                c.log_likelihood,
+                c.bic,
+                c.validation.unwrap_or(0.0),
+                flag(c.validation.is_some()),
+                flag(c.clipped),
+                flag(c.failed),
+                flag(c.chosen),
+                flag(c.compared),
+            ]
+        };
+        let table: Vec<f64> = self.candidates.iter().flat_map(numbers).collect();
+        Artifact::new(KIND).with("theta", &[theta.len()], theta.to_vec()).with(
+            "candidates",
+            &[self.candidates.len(), WIDTH],
+            table,
+        )
+    }
+
+    /// What a stage delivered; none where nothing was chosen.
+    pub fn of(delivered: &[Artifact]) -> Option<Self> {
+        let artifact = delivered.iter().find(|artifact| artifact.kind == KIND)?;
+        let table = artifact.tensor("candidates")?;
+        let candidate = |n: &[f64]| Candidate {
+            components: n[0] as u32,
+            start: n[1] as u32,
+            steps: n[2] as u32,
+            log_likelihood: n[3],
+            bic: n[4],
+            validation: (n[6] != 0.0).then_some(n[5]),
+            clipped: n[7] != 0.0,
+            failed: n[8] != 0.0,
+            chosen: n[9] != 0.0,
+            compared: n[10] != 0.0,
+        };
+        Some(Self { candidates: table.values.chunks_exact(WIDTH).map(candidate).collect() })
+    }
+
+    /// The candidate that the fit starts from.
+    pub fn chosen(&self) -> Result<&Candidate> {
+        let chosen = self.candidates.iter().find(|candidate| candidate.chosen);
+        chosen.ok_or_else(|| Error::internal("nothing was chosen"))
+    }
+
+    /// Something of the form that the stage delivers, for a mixture of so many components.
+    pub fn stand_in(components: u32) -> Artifact {
+        let candidate = Candidate {
+            components,
+            start: 1,
+            steps: 0,
+            log_likelihood: 0.0,
+            bic: 0.0,
+            compared: false,
+            validation: None,
+            clipped: false,
+            failed: false,
+            chosen: true,
+        };
+        let mut artifact = Self { candidates: vec![candidate] }.artifact(&[]);
+        // Whoever has no parameters starts from those of its own.
+        artifact.tensors.retain(|tensor| tensor.name != "theta");
+        artifact
+    }
+}

@@ -1,0 +1,197 @@
+//! `cargo xtask figures`: the figures of the documentation against the jobs that make them.
+//!
+//! A figure in a page says where it comes from in a comment behind it, in the same cell or word:
+//! `2.86 Mbit<!-- jobs/heterogeneous/known-fedem-dithering.toml bits_up -->`. The second word is a
+//! key of the run's `summary.json`, or `KEY@ROUND`, a line of its `metrics.jsonl`. The figure is
+//! right if the result, rounded as the figure is, reads the same.
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::{Outcome, cargo};
+
+const OPEN: &str = "<!-- jobs/";
+const CLOSE: &str = " -->";
+
+/// Runs the jobs that pages name and compares; `--write` writes what differs.
+pub fn run(arguments: &[String]) -> Outcome {
+    let write = match arguments {
+        [] => false,
+        [only] if only == "--write" => true,
+        _ => return Err("it takes `--write` or nothing".to_owned()),
+    };
+    let mut runs = Runs::default();
+    let (mut checked, mut wrong) = (0, Vec::new());
+    for page in pages(&cargo::root().join("docs"))? {
+        let shown = page.display().to_string();
+        let text = fs::read_to_string(&page).map_err(|e| format!("{shown}: {e}"))?;
+        let mut out = String::new();
+        for (number, line) in text.lines().enumerate() {
+            let mut line = line.to_owned();
+            for figure in figures(&line)? {
+                checked += 1;
+                let right = figure.written(runs.value(&figure.job, &figure.key)?);
+                if right != figure.text {
+                    let place = format!("{shown}:{}", number + 1);
+                    wrong.push(format!("{place}: {} is {right} ({})", figure.text, figure.job));
+                    let marked = |text: &str| format!("{text}{}", figure.comment);
+                    line = line.replacen(&marked(&figure.text), &marked(&right), 1);
+                }
+            }
+            out.push_str(&line);
+            out.push('\n');
+        }
+        if write && out != text {
+            fs::write(&page, out).map_err(|e| format!("{shown}: {e}"))?;
+        }
+    }
+    wrong.iter().for_each(|line| eprintln!("{line}"));
+    match (wrong.len(), write) {
+        (0, _) => eprintln!("xtask figures: {checked} figures are those of their jobs"),
+        (n, true) => eprintln!("xtask figures: {n} of {checked} figures written"),
+        (n, false) => return Err(format!("{n} of {checked} figures are not those of their jobs")),
+    }
+    Ok(())
+}
+
+/// One figure of a line.
+struct Figure {
+    text: String,
+    comment: String,
+    job: String,
+    key: String,
+}
+
+impl Figure {
+    /// A value with the unit and the digits of the text.
+    fn written(&self, value: f64) -> String {
+        let (number, unit) = self.text.split_once(' ').unwrap_or((&self.text, ""));
+        let divisor = match unit {
+            "Gbit" => 1e9,
+            "Mbit" => 1e6,
+            "kbit" => 1e3,
+            _ => 1.0,
+        };
+        let mantissa = number.split('e').next().unwrap_or(number);
+        let decimals = mantissa.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+        let value = value / divisor;
+        let text = match number.contains('e') {
+            true => format!("{value:.decimals$e}"),
+            false => format!("{value:.decimals$}"),
+        };
+        let text = if number.contains(',') { with_commas(&text) } else { text };
+        if unit.is_empty() { text } else { format!("{text} {unit}") }
+    }
+}
+
+/// Thousands apart.
+fn with_commas(number: &str) -> String {
+    let (whole, rest) = number.split_at(number.find('.').unwrap_or(number.len()));
+    let digits: Vec<char> = whole.chars().collect();
+    let mut text = String::new();
+    for (i, digit) in digits.iter().enumerate() {
+        if i > 0 && digits[i - 1].is_ascii_digit() && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(*digit);
+    }
+    text + rest
+}
+
+/// The figures of a line that say where they come from.
+fn figures(line: &str) -> Result<Vec<Figure>, String> {
+    let mut found = Vec::new();
+    let mut from = 0;
+    while let Some(at) = line[from..].find(OPEN).map(|at| from + at) {
+        let end = line[at..].find(CLOSE).map(|end| at + end).ok_or("a comment has no end")?;
+        let source = &line[at + "<!-- ".len()..end];
+        let (job, key) = source.split_once(' ').ok_or(format!("`{source}` names no key"))?;
+        // The number, and a unit behind it.
+        let before = &line[from..at];
+        let start = before.rfind(['|', '(']).map_or(0, |bar| bar + 1);
+        let words: Vec<&str> = before[start..].split_whitespace().collect();
+        let unit = words.last().is_some_and(|word| word.ends_with("bit"));
+        let text = words[words.len().saturating_sub(1 + usize::from(unit))..].join(" ");
+        found.push(Figure {
+            text,
+            comment: line[at..end + CLOSE.len()].to_owned(),
+            job: job.to_owned(),
+            key: key.to_owned(),
+        });
+        from = end + CLOSE.len();
+    }
+    Ok(found)
+}
+
+/// Every page below a folder, in order.
+fn pages(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let mut found = Vec::new();
+    let entries = fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    for entry in entries.flatten() {
+        match entry.path() {
+            path if path.is_dir() => found.extend(pages(&path)?),
+            path if path.extension().is_some_and(|e| e == "md") => found.push(path),
+            _ => {}
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// The runs made so far, by job: the summary and the lines of the metrics.
+#[derive(Default)]
+struct Runs(BTreeMap<String, (Value, Vec<Value>)>);
+
+impl Runs {
+    fn value(&mut self, job: &str, key: &str) -> Result<f64, String> {
+        if !self.0.contains_key(job) {
+            self.0.insert(job.to_owned(), run_job(job)?);
+        }
+        let (summary, rows) = &self.0[job];
+        let value = match key.split_once('@') {
+            None => summary[key].as_f64(),
+            Some((key, round)) => {
+                let row = rows.iter().find(|row| row["round"].to_string() == round);
+                row.and_then(|row| row[key].as_f64())
+            }
+        };
+        value.ok_or_else(|| format!("{job}: its run has no `{key}`"))
+    }
+}
+
+fn run_job(job: &str) -> Result<(Value, Vec<Value>), String> {
+    let folder = cargo::root().join("target/figures").join(job.replace('/', "-"));
+    if folder.exists() {
+        fs::remove_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    }
+    let out = folder.display().to_string();
+    let program = ["run", "--quiet", "--locked", "--profile", "ci", "--package", "whimbrel", "--"];
+    cargo::run(&[&program[..], &["--quiet", "run", job, "--out", &out]].concat())?;
+    let read = |name: &str| {
+        fs::read_to_string(folder.join(name)).map_err(|e| format!("{out}/{name}: {e}"))
+    };
+    let parse = |text: &str| serde_json::from_str(text).map_err(|e| format!("{out}: {e}"));
+    let summary = parse(&read("summary.json")?)?;
+    let rows = read("metrics.jsonl")?.lines().map(parse).collect::<Result<_, _>>()?;
+    Ok((summary, rows))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_found_and_written_as_they_are() {
+        let line = "| known | 2.2e-7<!-- jobs/a.toml field_norm2@100 --> | 12,345.6 Mbit<!-- jobs/a.toml bits_up --> |";
+        let found = figures(line).unwrap();
+        assert_eq!(found.len(), 2);
+        assert_eq!((found[0].text.as_str(), found[0].key.as_str()), ("2.2e-7", "field_norm2@100"));
+        assert_eq!(found[0].written(2.249e-7), "2.2e-7");
+        assert_eq!(found[0].written(2.26e-7), "2.3e-7");
+        assert_eq!(found[1].text, "12,345.6 Mbit");
+        assert_eq!(found[1].written(1_234_567_890.0), "1,234.6 Mbit");
+        assert!(figures("a plain line").unwrap().is_empty());
+    }
+}
