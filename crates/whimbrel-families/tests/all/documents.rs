@@ -118,7 +118,7 @@ fn a_template_explains_itself() {
     # ("em", "dem", "fedem", "vr-fedem", "sgd", "qsgd", "ecq-sgd", "diana", "artemis", "artemis-nd",
     # "dore", "double-squeeze", "dist-ef-sgd", "mcm", "rand-mcm", "rand-mcm-g", "ghost", "fedmix",
     # "fedavg", "fedavg+", "fedprox", "local", "pfedme", "apfl", "fedrep", "ditto", "scaffold",
-    # "fedopt", "clustered", "mocha" or "fedmiss")
+    # "fedopt", "clustered", "mocha", "d-fedmix", "d-fedavg", "d-fedprox", "d-pfedme" or "fedmiss")
     kind = "fedem"
     # how many rounds the run takes
     rounds = 200
