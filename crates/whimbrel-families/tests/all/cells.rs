@@ -131,7 +131,7 @@ fn keys_of_other_models_and_methods() {
        | ^^^^^^^^^^^
     hint: take `replacement` out
 
-    error: `weights` has no meaning for fedmiss: it is for dem, fedem, vr-fedem, sgd
+    error: `weights` has no meaning for fedmiss: it is for dem, fedem, vr-fedem, sgd, fedmix, fedavg, fedavg+, fedprox, local, pfedme, apfl, fedrep, ditto, scaffold, fedopt, clustered, d-fedmix, d-fedavg, d-fedprox, d-pfedme
       --> job.toml:21:1
        |
     21 | weights = "equal"

@@ -33,13 +33,13 @@ fn an_unknown_key() {
 
 #[test]
 fn a_key_of_another_table() {
-    insta::assert_snapshot!(and("components = 3"), @r#"
-    error: unknown key `components` in [method]
+    insta::assert_snapshot!(and("covariance = 3"), @r#"
+    error: unknown key `covariance` in [method]
       --> job.toml:12:1
        |
-    12 | components = 3
+    12 | covariance = 3
        | ^^^^^^^^^^
-    hint: `components` belongs in [data] or [model]
+    hint: `covariance` belongs in [data] or [model]
     "#);
 }
 
@@ -118,7 +118,7 @@ fn an_unknown_kind() {
        |
     10 | kind = "fedme"
        |        ^^^^^^^
-    hint: did you mean "fedem"? `kind` takes "em", "dem", "fedem", "vr-fedem", "sgd", "qsgd", "ecq-sgd", "diana", "artemis", "artemis-nd", "dore", "double-squeeze", "dist-ef-sgd", "mcm", "rand-mcm", "rand-mcm-g", "ghost" or "fedmiss"
+    hint: did you mean "fedem"? `kind` takes "em", "dem", "fedem", "vr-fedem", "sgd", "qsgd", "ecq-sgd", "diana", "artemis", "artemis-nd", "dore", "double-squeeze", "dist-ef-sgd", "mcm", "rand-mcm", "rand-mcm-g", "ghost", "fedmix", "fedavg", "fedavg+", "fedprox", "local", "pfedme", "apfl", "fedrep", "ditto", "scaffold", "fedopt", "clustered", "mocha", "d-fedmix", "d-fedavg", "d-fedprox", "d-pfedme" or "fedmiss"
     "#);
 }
 
@@ -231,7 +231,7 @@ fn memories_of_dem_and_compression_of_em() {
 fn keys_without_a_meaning() {
     let em = PLAIN.replace("fedem", "em") + "participation = 0.5\n[simulation]\nlost = 0.1\n";
     insta::assert_snapshot!(refusal(&em), @r#"
-    error: `participation` has no meaning for em: it is for dem, fedem, vr-fedem, sgd, fedmiss
+    error: `participation` has no meaning for em: it is for dem, fedem, vr-fedem, sgd, fedmix, fedavg, fedavg+, fedprox, local, pfedme, apfl, fedrep, ditto, scaffold, fedopt, clustered, mocha, fedmiss
       --> job.toml:12:1
        |
     12 | participation = 0.5
