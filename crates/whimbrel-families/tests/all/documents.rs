@@ -103,7 +103,8 @@ fn a_template_explains_itself() {
     # ("gmm", "linear", "logistic", "softmax", "mlp", "cnn", "lenet", "mobilenet-v2", "resnet-18",
     # "lstm" or "low-rank")
     kind = "gmm"
-    # how many components the mixture has
+    # how many components the mixture has; of several numbers, that of the lowest BIC, which a stage
+    # before the fit finds by exact EM from sums alone
     components = 2
     # the form of the covariances
     # ("known", "tied", "diagonal" or "full")

@@ -83,7 +83,7 @@ fn impossible_values() {
                 .replace("components = 3", "components = 0")
         ),
         @r#"
-    error: `components` takes an integer of at least 1, not 0
+    error: `components` takes an integer of at least 1, a list of them, or "auto", not 0
       --> job.toml:8:14
       |
     8 | components = 0

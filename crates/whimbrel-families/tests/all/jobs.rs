@@ -180,6 +180,7 @@ fn a_resolved_job_has_every_default_and_nothing_more() {
     [model]
     kind = "gmm"
     components = 3
+    starts = 1
     covariance = "tied"
     init = "init.json"
     reg_covar = 0.0

@@ -53,7 +53,8 @@ fn a_comparison_goes_on_without_it() {
     let job = sandbox.read("job.toml").replace("\"small\"", "\"wild\"");
     sandbox.write("wild.toml", &job);
     sandbox.write("tame.toml", &job.replace("wild", "tame").replace("step = 50", "step = 0.5"));
-    let ran = sandbox.ok(&["compare", "wild.toml", "tame.toml", "--out", "both"]);
+    let ran = sandbox.run(&["compare", "wild.toml", "tame.toml", "--out", "both"]);
+    assert_eq!(ran.code, 1, "one of them failed");
     assert!(ran.stderr.contains("warning: wild failed: round "), "{}", ran.stderr);
     assert!(ran.stdout.contains("wild (stopped)"), "{}", ran.stdout);
     let ran = sandbox.run(&["compare", "wild.toml", "--out", "alone"]);

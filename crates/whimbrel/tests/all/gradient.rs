@@ -80,7 +80,8 @@ fn predictions_of_a_logistic_run() {
     let loss = |(y, p): (&f64, &f64)| -math::ln(if *y > 0.0 { *p } else { 1.0 - p });
     let mean = labels.iter().zip(&p).map(loss).sum::<f64>() / ROWS as f64;
     let objective = number(&summary, "objective");
-    assert!((mean - objective).abs() <= 1e-10, "{mean} and {objective}");
+    // Predictions have seven digits.
+    assert!((mean - objective).abs() <= 1e-6, "{mean} and {objective}");
     let share = p.iter().filter(|p| **p >= 0.5).count() as f64 / ROWS as f64;
     assert_eq!(number(&report, "share"), share);
     for (label, p) in column(&sandbox, "p.csv", "label").iter().zip(&p) {
@@ -102,10 +103,11 @@ fn predictions_of_a_linear_run() {
     let half_squares = |(y, p): (&f64, &f64)| 0.5 * (y - p) * (y - p);
     let mean = doses.iter().zip(&found).map(half_squares).sum::<f64>() / 90.0;
     let objective = number(&summary, "objective");
-    assert!((mean - objective).abs() <= 1e-10, "{mean} and {objective}");
+    // Predictions have seven digits.
+    assert!((mean - objective).abs() <= 1e-6, "{mean} and {objective}");
     assert!(mean < 0.02, "noise of 0.1: {mean}");
     let average = found.iter().sum::<f64>() / 90.0;
-    assert!((number(&report, "mean_prediction") - average).abs() < 1e-12);
+    assert!((number(&report, "mean_prediction") - average).abs() < 1e-6);
     sandbox.write("less.csv", "ward,age\nw0,50\n");
     let ran = sandbox.run(&["predict", "out", "--data", "less.csv", "--out", "x.csv"]);
     assert_eq!(ran.code, 2, "{}", ran.stderr);

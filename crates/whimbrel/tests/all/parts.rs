@@ -56,8 +56,8 @@ fn figures_of_test_rows_are_those_of_their_predictions() {
     assert_eq!(number(&summary, "test_accuracy"), right as f64 / 40.0);
     let loss = |(y, p): &(bool, f64)| -ln(if *y { *p } else { 1.0 - p });
     let mean = pairs.iter().map(loss).sum::<f64>() / 40.0;
-    // Probabilities are written with all their digits; sums of 40 terms differ in the last ones.
-    assert!((number(&summary, "test_loss") - mean).abs() < 1e-12);
+    // Probabilities are written with seven digits.
+    assert!((number(&summary, "test_loss") - mean).abs() < 1e-6);
     // Without a ridge the objective is the mean loss of the training rows.
     let gap = number(&summary, "train_loss") - number(&summary, "objective");
     assert!(gap.abs() < 1e-12, "{gap}");
