@@ -27,11 +27,10 @@ fn image([channels, rows, columns]: [usize; 3]) -> Shape {
 impl Network {
     /// Dense layers of these widths, rectified.
     pub fn mlp(features: usize, hidden: &[usize], classes: usize) -> Self {
-        const NAMES: [&str; 4] = ["hidden1", "hidden2", "hidden3", "hidden4"];
         let mut layers: Layers = Vec::new();
         let mut width = features;
-        for (name, next) in NAMES.into_iter().zip(hidden) {
-            layers.push(Box::new(Dense::inner(name, width, *next)));
+        for (i, next) in hidden.iter().enumerate() {
+            layers.push(Box::new(Dense::inner(format!("hidden{}", i + 1), width, *next)));
             width = *next;
         }
         layers.push(Box::new(Dense::head("head", width, classes)));

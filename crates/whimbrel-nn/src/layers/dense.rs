@@ -9,7 +9,7 @@ use whimbrel_core::Key;
 
 /// Every output is an affine function of all inputs.
 pub(crate) struct Dense {
-    pub name: &'static str,
+    pub name: String,
     pub inputs: usize,
     pub outputs: usize,
     /// Whether negative outputs become zero.
@@ -22,13 +22,13 @@ pub(crate) struct Dense {
 
 impl Dense {
     /// Inner layer with rectified outputs.
-    pub fn inner(name: &'static str, inputs: usize, outputs: usize) -> Self {
-        Self { name, inputs, outputs, relu: true, role: Role::Weight, deviation: None }
+    pub fn inner(name: impl Into<String>, inputs: usize, outputs: usize) -> Self {
+        Self { name: name.into(), inputs, outputs, relu: true, role: Role::Weight, deviation: None }
     }
 
     /// The last layer of a network.
-    pub fn head(name: &'static str, inputs: usize, outputs: usize) -> Self {
-        Self { name, inputs, outputs, relu: false, role: Role::Head, deviation: None }
+    pub fn head(name: impl Into<String>, inputs: usize, outputs: usize) -> Self {
+        Self { name: name.into(), inputs, outputs, relu: false, role: Role::Head, deviation: None }
     }
 
     fn factor<'a>(&self, w: &'a [f32]) -> Factor<'a> {
@@ -42,7 +42,7 @@ impl Layer for Dense {
     }
 
     fn tensors(&self) -> Vec<Tensor> {
-        let name = self.name;
+        let name = &self.name;
         vec![
             Tensor::new(format!("{name}.weight"), &[self.outputs, self.inputs], self.role),
             Tensor::new(format!("{name}.bias"), &[self.outputs], self.role),
