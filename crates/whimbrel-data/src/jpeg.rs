@@ -17,7 +17,8 @@ pub fn read_jpeg_folder(folder: impl AsRef<Path>) -> Result<LabelledImages> {
     let folder = folder.as_ref();
     let (mut files, mut of, mut classes) = (Vec::new(), Vec::new(), Vec::new());
     for class in sorted_entries(folder)?.into_iter().filter(|path| path.is_dir()) {
-        let images: Vec<PathBuf> = sorted_entries(&class)?.into_iter().filter(is_jpeg).collect();
+        let images = sorted_entries(&class)?;
+        let images: Vec<PathBuf> = images.into_iter().filter(|path| is_jpeg(path)).collect();
         of.resize(of.len() + images.len(), classes.len() as u16);
         classes.push(class.file_name().unwrap_or_default().to_string_lossy().into_owned());
         files.extend(images);
@@ -127,7 +128,7 @@ fn gather(
     Ok(Samples::new(vec![3, height, width], Inputs::Bytes(bytes), targets)?)
 }
 
-fn is_jpeg(path: &PathBuf) -> bool {
+fn is_jpeg(path: &Path) -> bool {
     let ending = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
     ending == "jpg" || ending == "jpeg"
 }

@@ -169,12 +169,15 @@ fn jpeg_images_are_read_from_folders_and_from_one_file() {
     assert!(text.contains(wanted), "{text}");
 }
 
+/// A name, and images of four pixels with their labels.
+type User<'a> = (&'a str, &'a [([u8; 4], u8)]);
+
 #[test]
 fn leaf_users_are_clients_with_common_classes() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     let pixels = |x: [u8; 4]| format!("{:?}", x.map(|byte| f64::from(byte) / 255.0));
-    let file = |users: &[(&str, &[([u8; 4], u8)])]| {
+    let file = |users: &[User<'_>]| {
         let names: Vec<_> = users.iter().map(|(name, _)| format!("{name:?}")).collect();
         let data: Vec<String> = users
             .iter()
