@@ -1,7 +1,11 @@
 //! Jobs of learners: every method parses, is written out in full and reads back; what is refused.
 
 use crate::{parse, refusal};
+use whimbrel_core::method::Artifact;
+use whimbrel_engine::{Limits, Observer};
 use whimbrel_families::Job;
+use whimbrel_families::load::load;
+use whimbrel_families::plan::Plan;
 
 const METHODS: [&str; 13] = [
     "fedmix",
@@ -74,4 +78,72 @@ fn what_has_no_meaning_is_refused_by_name() {
     assert!(said.contains("local sends what it sends exactly"), "{said}");
     let said = refusal(&job("kind = \"gmm\"\ncomponents = 2", "kind = \"fedmix\""));
     assert!(said.contains("gmm"), "{said}");
+}
+
+/// Keeps the mixture weights that clients end with.
+#[derive(Default)]
+struct Weights(std::collections::BTreeMap<String, Vec<f64>>);
+
+impl Observer for Weights {
+    fn client_artifact(&mut self, name: &str, own: Artifact) -> whimbrel_core::Result<()> {
+        let weights = own.tensor("weights").map(|tensor| tensor.values.clone());
+        self.0.insert(name.into(), weights.unwrap_or_default());
+        Ok(())
+    }
+}
+
+/// App. J.4 of Marfoq et al.: one component per client. Every client lands in its cluster, and the
+/// components are found up to their order.
+#[test]
+fn clients_of_one_component_land_in_its_cluster() {
+    for m in [2, 3] {
+        let text = format!(
+            "seed = 1\n[data]\nsource = \"synthetic-mixture\"\nclients = 60\ncomponents = {m}\n\
+             dimension = 20\nalpha = 0\n[model]\nkind = \"logistic\"\nintercept = false\n[method]\n\
+             kind = \"fedmix\"\ncomponents = {m}\nrounds = 200\nbatch = 128\nstep = 5.0\n\
+             decay = {{ factor = 0.1, at = [0.5, 0.75] }}\nevaluate = {{ every = 200 }}\n"
+        );
+        let job = parse(&text);
+        let loaded = load(&job).unwrap();
+        let truth = loaded.truth.clone().unwrap().law;
+        let plan = Plan::with_cache(&job, &loaded, None).unwrap();
+        let names: Vec<String> = loaded.clients.iter().map(|(name, _)| name.clone()).collect();
+        let calm = std::sync::atomic::AtomicBool::new(false);
+        let limits = Limits {
+            folder: None,
+            resume: false,
+            checkpoint_every: std::time::Duration::MAX,
+            interrupt: &calm,
+        };
+        let mut found = Weights::default();
+        let outcome = whimbrel_engine::run(&plan, loaded.clients, 1, &limits, &mut found).unwrap();
+        let w = &outcome.delivered.last().unwrap().narrow[0].values;
+        let fitted: Vec<Vec<f64>> =
+            w.chunks(20).take(m).map(|c| c.iter().map(|x| f64::from(*x)).collect()).collect();
+        let distance = |a: &[f64], b: &[f64]| {
+            let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+            1.0 - dot(a, b) / (dot(a, a) * dot(b, b)).sqrt()
+        };
+        let nearest = |theta: &Vec<f64>| {
+            (0..m).min_by(|a, b| {
+                distance(&fitted[*a], theta).total_cmp(&distance(&fitted[*b], theta))
+            })
+        };
+        let place: Vec<usize> = truth.components.iter().filter_map(nearest).collect();
+        for (theta, place) in truth.components.iter().zip(&place) {
+            assert!(
+                distance(&fitted[*place], theta) < 2e-2,
+                "{}",
+                distance(&fitted[*place], theta)
+            );
+        }
+        for (name, weights) in names.iter().zip(&truth.weights) {
+            let own = &found.0[name];
+            let largest = (0..m).max_by(|a, b| own[*a].total_cmp(&own[*b])).unwrap();
+            let component = (0..m).max_by(|a, b| weights[*a].total_cmp(&weights[*b])).unwrap();
+            assert_eq!(largest, place[component], "{name}: {own:?} {weights:?}");
+            let ordered: Vec<f64> = (0..m).map(|k| own[place[k]]).collect();
+            assert!(distance(&ordered, weights) < 1e-2, "{name}: {own:?}");
+        }
+    }
 }
