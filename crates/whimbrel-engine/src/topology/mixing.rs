@@ -87,7 +87,8 @@ impl Mixing {
         let mixing = Self::from_edges(clients, between)?;
         for (i, _, weight) in own {
             let rest = mixing.own.get(i as usize).ok_or_else(|| no_pair(i, i))?;
-            if !((weight - rest).abs() <= ROUNDING) {
+            let off = (weight - rest).abs();
+            if off.is_nan() || off > ROUNDING {
                 return Err(not_stochastic(i, 1.0 - rest + weight));
             }
         }
