@@ -42,7 +42,7 @@ impl Job {
                     let hint = "take it out; standardize = true in [data] scales the columns";
                     source.report_at(&["data", "prepare"], what, hint);
                 }
-                if !self.data.has_targets() && !(learner && self.data.has_labels()) {
+                if !(self.data.has_targets() || learner && self.data.has_labels()) {
                     let what = format!("{} predicts a target, and the data have none", self.model);
                     let hint = match learner {
                         true => "name a csv file's column with `target`, or the `labels` of images",

@@ -60,7 +60,7 @@ fn the_synthetic_mixture_has_parts_unseen_clients_and_a_bayes_rule() {
     );
     let truth = loaded.truth.as_ref().unwrap();
     assert_eq!((truth.law.components.len(), truth.law.weights.len()), (3, 300));
-    // FIDELITY: 76.3 to 77.6 % over four seeds. A rate from some 14,000 test rows has a standard
+    // An independent implementation has 76.3 to 77.6 % over four seeds. A rate from some 14,000 test rows has a standard
     // deviation of 0.4 points, the clients drawn add 0.6: four of both around the middle.
     let seen = |i: &usize| !loaded.unseen[*i];
     let weight = |i: usize| loaded.rows[i].unwrap() as f64;

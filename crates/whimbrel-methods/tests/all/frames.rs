@@ -188,7 +188,14 @@ fn fit(
     let federation = federation(&*method, tables);
     let (everyone, faults) = (Participation::Everyone, Faults::default());
     let mut simulator = Simulator::start(method, federation, keys(), everyone, faults).unwrap();
-    while simulator.step().is_ok_and(|done| done.is_some()) {}
+    loop {
+        match simulator.step() {
+            Ok(Some(_)) => {}
+            Ok(None) => break,
+            // A run that gives up has collapsed.
+            Err(_) => return Fit { objective: f64::INFINITY, repairs: f64::INFINITY, lost: 0 },
+        }
+    }
     let metrics = simulator.evaluate().unwrap().0;
     let find = |name: &str| metrics.iter().find(|m: &&Metric| m.name == name);
     let number = |name: &str| match find(name).map(|m| &m.value) {
@@ -259,7 +266,8 @@ fn compressed_downlinks_converge_in_the_frame() {
         };
         let tables = tables(10, whimbrel_data::Sizes::Given(vec![60; 10]));
         let trace = run(&setup, &tables, p(0.75), Faults::default(), 300);
-        let (first, last) = (trace.fields[0].1, trace.fields[2].1);
-        assert!(last < 1e-3 * first && last < 1e-6, "{rule:?} {form:?}: {:?}", trace.fields);
+        let fields: Vec<f64> = trace.fields.iter().map(|(_, norm2)| *norm2).collect();
+        let falls = fields.windows(2).all(|pair| pair[1] < 0.5 * pair[0]);
+        assert!(falls && fields[2] < 1e-6, "{rule:?} {form:?}: {:?}", trace.fields);
     }
 }

@@ -5,7 +5,7 @@ use crate::support::{Sandbox, number};
 fn job(method: &str) -> String {
     format!(
         "name = \"mixture\"\nseed = 1\n[data]\nsource = \"synthetic-mixture\"\nclients = 60\n\
-         components = 2\ndimension = 10\nalpha = 0.3\nunseen = 0.2\n[model]\nkind = \"logistic\"\n\
+         components = 2\ndimension = 10\nalpha = 0\nunseen = 0.2\n[model]\nkind = \"logistic\"\n\
          [method]\nrounds = 60\nbatch = 64\nstep = 3.0\ndecay = {{ factor = 0.1, at = [0.5] }}\n\
          evaluate = {{ every = 20 }}\n{method}\n"
     )

@@ -10,14 +10,17 @@ use whimbrel_core::{Frame, Result};
 
 /// Makes the frame at a vector that both ends hold; none where there are no frames.
 #[derive(Clone, Copy)]
-pub struct Frames<'a, T>(Option<&'a dyn Fn(&[T]) -> Result<Option<Box<dyn Frame>>>>);
+pub struct Frames<'a, T>(Option<&'a MakeFrame<'a, T>>);
+
+/// Makes the frame at a state; none where there is none.
+pub type MakeFrame<'a, T> = dyn Fn(&[T]) -> Result<Option<Box<dyn Frame>>> + 'a;
 
 impl<'a, T> Frames<'a, T> {
     /// No frames.
     pub const NONE: Self = Self(None);
 
     /// The frames that this function makes.
-    pub fn new(make: &'a dyn Fn(&[T]) -> Result<Option<Box<dyn Frame>>>) -> Self {
+    pub fn new(make: &'a MakeFrame<'a, T>) -> Self {
         Self(Some(make))
     }
 

@@ -115,11 +115,12 @@ mod tests {
         assert_eq!(Job::parse(&job.to_toml(), "job.toml").unwrap(), job);
         let all = job.candidates().unwrap();
         let words: Vec<&str> = all.iter().map(|(words, _)| words.as_str()).collect();
+        // A table's keys are read in order of their names.
         let expected = [
-            "step=0.1,components=2",
-            "step=0.1,components=3",
-            "step=2,components=2",
-            "step=2,components=3",
+            "components=2,step=0.1",
+            "components=2,step=2",
+            "components=3,step=0.1",
+            "components=3,step=2",
         ];
         assert_eq!(words, expected);
         assert!(all.iter().all(|(_, job)| job.method.search.is_empty()));
