@@ -153,7 +153,7 @@ impl Runs {
         let value = match key.split_once('@') {
             None => summary[key].as_f64(),
             Some((key, round)) => {
-                let row = rows.iter().find(|row| row["round"].to_string() == round);
+                let row = rows.iter().find(|row| row["round"].as_u64() == round.parse().ok());
                 row.and_then(|row| row[key].as_f64())
             }
         };

@@ -39,8 +39,7 @@ pub fn owner(path: &Path) -> Option<PathBuf> {
     };
     let path = folder.canonicalize().ok()?.join(name);
     let folder = path.ancestors().skip(1).find(|folder| {
-        RunDir::adopt(folder).has_worked()
-            && path.strip_prefix(folder).is_ok_and(|name| is_owned(name))
+        RunDir::adopt(folder).has_worked() && path.strip_prefix(folder).is_ok_and(is_owned)
     })?;
     Some(folder.to_path_buf())
 }
