@@ -5,7 +5,7 @@ use crate::support::{Sandbox, number};
 fn job(method: &str) -> String {
     format!(
         "name = \"mixture\"\nseed = 1\n[data]\nsource = \"synthetic-mixture\"\nclients = 60\n\
-         components = 2\ndimension = 10\nalpha = 0\nunseen = 0.2\n[model]\nkind = \"logistic\"\n\
+         components = 2\ndimension = 40\nalpha = 0\nunseen = 0.2\n[model]\nkind = \"logistic\"\n\
          [method]\nrounds = 60\nbatch = 64\nstep = 3.0\ndecay = {{ factor = 0.1, at = [0.5] }}\n\
          evaluate = {{ every = 20 }}\n{method}\n"
     )
@@ -20,10 +20,10 @@ fn refused(sandbox: &Sandbox, args: &[&str], code: i32) -> String {
 
 /// Rows of a new client, whose classes follow the sign of one column.
 fn rows(count: usize) -> String {
-    let mut text: String = (1..=10).map(|j| format!("x{j},")).collect();
+    let mut text: String = (1..=40).map(|j| format!("x{j},")).collect();
     text.push_str("target\n");
     for i in 0..count {
-        for j in 0..10 {
+        for j in 0..40 {
             let x = ((i * 31 + j * 17) % 21) as f64 / 10.0 - 1.0;
             text.push_str(&format!("{x},"));
         }
