@@ -21,8 +21,7 @@ use super::mixture::largest;
 use super::{LocalRule, Mixture, Own, Personal, Shape, Unseen, Work};
 use crate::federated::held_out;
 use crate::federated::{Answer, Judge, Score, Split, aggregate};
-use crate::measures;
-use crate::settings::{Budget, Weights, check_figures, check_rows};
+use crate::settings::{Budget, Weights};
 use whimbrel_codec::Scalar;
 use whimbrel_core::declare::Measure;
 use whimbrel_core::method::{
@@ -364,18 +363,11 @@ impl Evaluate for Clustered {
             _ if data.train.is_empty() => one(0),
             _ => one(nearest(&models, learner, &data.train)),
         };
-        let loss = match data.train.is_empty() {
-            true => 0.0,
-            false => own.score(learner, &data.train)[0],
-        };
-        let parts = held_out::score_parts(data, |d| d.len() as u64, |d| Ok(own.score(learner, d)))?;
-        Ok(Answer { rows: data.train.len() as u64, answer: loss, memory_gap2: None, parts })
+        self.training.answer_with(&own, data)
     }
 
     fn check(&self, id: ClientId, peer: &Peer, answer: &Self::Answer) -> Result<()> {
-        check_rows(id, answer.rows, peer.rows)?;
-        check_figures(id, &[answer.answer])?;
-        held_out::check(id, answer.rows, self.scores().len(), &answer.parts)
+        self.training.check_told(id, peer.rows, answer)
     }
 
     fn loss(&self, answer: &Self::Answer) -> Option<f64> {
@@ -383,19 +375,13 @@ impl Evaluate for Clustered {
     }
 
     fn own(&self, answer: &Self::Answer) -> Vec<Metric> {
-        held_out::own(&self.scores(), &answer.parts)
+        self.training.own_figures(answer)
     }
 
     fn measures(&self) -> Vec<Measure> {
-        let mut all = vec![measures::epoch()];
-        all.extend(Judge::measures(&self.training));
-        all.push(
-            Measure::new("clusters", "Clusters", "clusters", "Clusters of clients so far")
-                .result(0),
-        );
-        all.extend(held_out::measures(&self.scores()));
-        all.extend(measures::channels().into_iter().take(1));
-        all
+        let caption = "Clusters of clients so far";
+        let clusters = Measure::new("clusters", "Clusters", "clusters", caption).result(0);
+        self.training.told_measures(Some(clusters))
     }
 
     fn conclude(
@@ -403,23 +389,11 @@ impl Evaluate for Clustered {
         server: &Server,
         answers: &mut dyn Iterator<Item = (ClientId, Self::Answer)>,
     ) -> Result<Vec<Metric>> {
-        let (mut total, mut losses) = (0.0, ExactSum::new(1));
-        let mut pooled = held_out::Pooled::new(self.scores(), true);
-        for (id, answer) in answers {
-            let weight = self.weights.of(id, answer.rows)?;
-            total += weight;
-            losses.add(&[answer.answer], weight)?;
-            pooled.add(answer.rows, &answer.parts)?;
-        }
-        if total == 0.0 {
-            return Err(Error::data("no client answered the evaluation"));
-        }
         let mut metrics = vec![
             Metric::number("epoch", server.epoch()),
-            Metric::number("objective", losses.value()[0] / total),
             Metric::number("clusters", server.models.len() as f64),
         ];
-        metrics.extend(pooled.metrics());
+        metrics.extend(self.training.pool_told(self.weights, answers)?);
         metrics.push(crate::federated::optional("update_norm2", server.update_norm2));
         Ok(metrics)
     }

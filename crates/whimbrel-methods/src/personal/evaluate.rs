@@ -1,12 +1,13 @@
 //! What the evaluations of local training report: each client's own predictor on its own rows.
 
 use super::{Global, Mixture, Own, Personal, Unseen};
-use crate::federated::{Context, Judge, Score, Terms, aggregate};
-use crate::settings::check_figures;
+use crate::federated::{Context, Judge, Score, Split, Terms, aggregate, held_out};
+use crate::measures;
+use crate::settings::{Weights, check_figures, check_rows};
 use std::borrow::Cow;
 use whimbrel_core::declare::{Better, Measure};
 use whimbrel_core::method::{Disclosure, Metric};
-use whimbrel_core::{ClientId, Key, Result, Samples, sum::ExactSum, wire};
+use whimbrel_core::{ClientId, Error, Key, Result, Samples, sum::ExactSum, wire};
 
 /// Draws of evaluations (fine-tuning): the same in all of them.
 const EVALUATION: u64 = 0xE7A1;
@@ -118,6 +119,65 @@ impl Judge for Personal {
         Ok(vec![Metric::number("objective", losses.value()[0] / total)])
     }
 }
+
+/// What methods beside the oracle layer share of an evaluation.
+impl Personal {
+    /// A client's answer with this predictor.
+    pub(super) fn answer_with(&self, own: &Mixture, parts: &Split<Samples>) -> Result<Told> {
+        let (learner, rows) = (&*self.learner, parts.train.len() as u64);
+        let answer = if rows == 0 { 0.0 } else { own.score(learner, &parts.train)[0] };
+        let parts =
+            held_out::score_parts(parts, |d| d.len() as u64, |d| Ok(own.score(learner, d)))?;
+        Ok(Told { rows, answer, memory_gap2: None, parts })
+    }
+
+    /// Refuses an answer that no sound client with so many rows gives.
+    pub(super) fn check_told(&self, id: ClientId, rows: u64, told: &Told) -> Result<()> {
+        check_rows(id, told.rows, rows)?;
+        check_figures(id, &[told.answer])?;
+        held_out::check(id, told.rows, self.scores().len(), &told.parts)
+    }
+
+    /// A client's own figures.
+    pub(super) fn own_figures(&self, told: &Told) -> Vec<Metric> {
+        held_out::own(&self.scores(), &told.parts)
+    }
+
+    /// The figures of an evaluation, with those that the method adds.
+    pub(super) fn told_measures(&self, more: Option<Measure>) -> Vec<Measure> {
+        let mut all = vec![measures::epoch()];
+        all.extend(Judge::measures(self));
+        all.extend(more);
+        all.extend(held_out::measures(&self.scores()));
+        all.extend(measures::channels().into_iter().take(1));
+        all
+    }
+
+    /// The objective, then the scores of all parts.
+    pub(super) fn pool_told(
+        &self,
+        weights: Weights,
+        answers: &mut dyn Iterator<Item = (ClientId, Told)>,
+    ) -> Result<Vec<Metric>> {
+        let (mut total, mut losses) = (0.0, ExactSum::new(1));
+        let mut pooled = held_out::Pooled::new(self.scores(), true);
+        for (id, told) in answers {
+            let weight = weights.of(id, told.rows)?;
+            total += weight;
+            losses.add(&[told.answer], weight)?;
+            pooled.add(told.rows, &told.parts)?;
+        }
+        if total == 0.0 {
+            return Err(Error::data("no client answered the evaluation"));
+        }
+        let mut metrics = vec![Metric::number("objective", losses.value()[0] / total)];
+        metrics.extend(pooled.metrics());
+        Ok(metrics)
+    }
+}
+
+/// An answer: the predictor's mean loss, and the scores of all parts.
+pub(super) type Told = crate::federated::Answer<f64>;
 
 /// What an answer tells.
 pub(super) fn disclosure() -> Disclosure {

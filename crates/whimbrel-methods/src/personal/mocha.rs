@@ -18,17 +18,15 @@
 
 use super::clustered::bind;
 use super::{Mixture, Own, Personal};
-use crate::federated::held_out;
-use crate::federated::{Answer, Judge, Score, Split, aggregate};
-use crate::measures;
-use crate::settings::{Budget, check_figures, check_rows, check_sums};
+use crate::federated::{Answer, Split, aggregate};
+use crate::settings::{Budget, Weights, check_sums};
 use whimbrel_core::declare::Measure;
 use whimbrel_core::linalg::symmetric_eigen;
 use whimbrel_core::method::{
     Artifact, Bind, Cohort, Disclosure, Evaluate, Method, Metric, Next, Sender,
 };
 use whimbrel_core::{
-    ClientData, ClientId, Error, ExactSum, Inputs, Key, Result, Samples, Targets, vector, wire,
+    ClientData, ClientId, Error, Inputs, Key, Result, Samples, Targets, vector, wire,
 };
 
 /// `mocha`.
@@ -142,7 +140,7 @@ impl Method for Mocha {
 
     /// A late joiner is related to nobody until the next update.
     fn admit(&self, server: &mut Server, id: ClientId, rows: &u64) -> Result<Peer> {
-        crate::settings::Weights::Samples.of(id, *rows)?;
+        Weights::Samples.of(id, *rows)?;
         let old = server.ids.len();
         let mut relation = vec![0.0; (old + 1) * (old + 1)];
         for i in 0..old {
@@ -342,10 +340,6 @@ impl Mocha {
         server.relation = relation;
         Ok(())
     }
-
-    fn scores(&self) -> Vec<Score> {
-        Judge::scores(&self.training)
-    }
 }
 
 impl Evaluate for Mocha {
@@ -358,26 +352,13 @@ impl Evaluate for Mocha {
     }
 
     fn answer(&self, client: &Client, (): &(), data: &Rows) -> Result<Self::Answer> {
-        let learner = &*self.training.learner;
-        let told = client.w.iter().map(|x| *x as f32);
-        let mut model: Vec<f32> = told.collect();
+        let mut model: Vec<f32> = client.w.iter().map(|x| *x as f32).collect();
         model.resize(data.width, 0.0);
-        let own = Mixture::single(model);
-        let parts = &data.parts;
-        let loss = match parts.train.is_empty() {
-            true => 0.0,
-            false => own.score(learner, &parts.train)[0],
-        };
-        let scored =
-            held_out::score_parts(parts, |d| d.len() as u64, |d| Ok(own.score(learner, d)));
-        let rows = parts.train.len() as u64;
-        Ok(Answer { rows, answer: loss, memory_gap2: None, parts: scored? })
+        self.training.answer_with(&Mixture::single(model), &data.parts)
     }
 
     fn check(&self, id: ClientId, peer: &Peer, answer: &Self::Answer) -> Result<()> {
-        check_rows(id, answer.rows, peer.rows)?;
-        check_figures(id, &[answer.answer])?;
-        held_out::check(id, answer.rows, self.scores().len(), &answer.parts)
+        self.training.check_told(id, peer.rows, answer)
     }
 
     fn loss(&self, answer: &Self::Answer) -> Option<f64> {
@@ -385,15 +366,11 @@ impl Evaluate for Mocha {
     }
 
     fn own(&self, answer: &Self::Answer) -> Vec<Metric> {
-        held_out::own(&self.scores(), &answer.parts)
+        self.training.own_figures(answer)
     }
 
     fn measures(&self) -> Vec<Measure> {
-        let mut all = vec![measures::epoch()];
-        all.extend(Judge::measures(&self.training));
-        all.extend(held_out::measures(&self.scores()));
-        all.extend(measures::channels().into_iter().take(1));
-        all
+        self.training.told_measures(None)
     }
 
     fn conclude(
@@ -401,21 +378,8 @@ impl Evaluate for Mocha {
         server: &Server,
         answers: &mut dyn Iterator<Item = (ClientId, Self::Answer)>,
     ) -> Result<Vec<Metric>> {
-        let (mut total, mut losses) = (0.0, ExactSum::new(1));
-        let mut pooled = held_out::Pooled::new(self.scores(), true);
-        for (_, answer) in answers {
-            total += answer.rows as f64;
-            losses.add(&[answer.answer], answer.rows as f64)?;
-            pooled.add(answer.rows, &answer.parts)?;
-        }
-        if total == 0.0 {
-            return Err(Error::data("no client answered the evaluation"));
-        }
-        let mut metrics = vec![
-            Metric::number("epoch", server.epoch()),
-            Metric::number("objective", losses.value()[0] / total),
-        ];
-        metrics.extend(pooled.metrics());
+        let mut metrics = vec![Metric::number("epoch", server.epoch())];
+        metrics.extend(self.training.pool_told(Weights::Samples, answers)?);
         metrics.push(crate::federated::optional("update_norm2", server.update_norm2));
         Ok(metrics)
     }
