@@ -6,6 +6,8 @@ pub mod convex;
 pub mod gmm;
 pub mod kmeans;
 pub mod lowrank;
+pub mod prior;
+pub mod sampler;
 
 use whimbrel_core::{ClientData, Frame, Result, vector};
 

@@ -1,0 +1,265 @@
+//! A prior with its parameters, ready to evaluate.
+
+use super::{Prior, Shape};
+use whimbrel_core::linalg::{self, packed_len};
+use whimbrel_core::{Stream, math};
+
+/// `p(z | beta)` for one `beta`.
+///
+/// Gradients are *added* to what the caller holds, so that they sum up with those of a likelihood or
+/// over a chain. Nothing is allocated by an evaluation.
+#[derive(Clone, Debug)]
+pub struct Density {
+    form: Form,
+}
+
+#[derive(Clone, Debug)]
+enum Form {
+    Full(Full),
+    /// A diagonal Gaussian is a mixture of one, whose weight is no parameter.
+    Mixture(Mixture),
+}
+
+#[derive(Clone, Debug)]
+struct Full {
+    mean: Vec<f64>,
+    /// The lower Cholesky factor of the covariance.
+    factor: Vec<f64>,
+    /// `-ln p` at the mean.
+    constant: f64,
+    /// `L^-1 (z - mean)` and `L^-T` of that.
+    whitened: Vec<f64>,
+    pulled: Vec<f64>,
+}
+
+#[derive(Clone, Debug)]
+struct Mixture {
+    parts: Vec<Part>,
+    /// How many of the parameters are logits: none for a single Gaussian.
+    logits: usize,
+    /// `ln(weight N(z))`, then the probability of each component given `z`.
+    shares: Vec<f64>,
+}
+
+#[derive(Clone, Debug)]
+struct Part {
+    weight: f64,
+    mean: Vec<f64>,
+    precision: Vec<f64>,
+    /// `-ln(weight N(mean))`
+    constant: f64,
+}
+
+/// `ln(2 pi) / 2`
+const HALF_LN_TAU: f64 = 0.918_938_533_204_672_7;
+
+impl Density {
+    pub(super) fn new(prior: &Prior, beta: &[f64]) -> Self {
+        let d = prior.len;
+        let form = match prior.shape {
+            Shape::Diagonal => Form::Mixture(Mixture::new(d, 0, beta)),
+            Shape::Mixture { components } => Form::Mixture(Mixture::new(d, components, beta)),
+            Shape::Full => Form::Full(Full::new(d, beta)),
+        };
+        Self { form }
+    }
+
+    /// Adds the gradient of `-ln p(z | beta)` in `z` and returns the value, constants included.
+    pub fn potential_and_gradient(&mut self, z: &[f64], gradient: &mut [f64]) -> f64 {
+        match &mut self.form {
+            Form::Full(full) => {
+                let value = full.whiten(z);
+                gradient.iter_mut().zip(&full.pulled).for_each(|(g, q)| *g += q);
+                value
+            }
+            Form::Mixture(mixture) => {
+                let value = mixture.share(z);
+                for (part, share) in mixture.parts.iter().zip(&mixture.shares) {
+                    let terms = z.iter().zip(&part.mean).zip(&part.precision);
+                    for (g, ((z, m), p)) in gradient.iter_mut().zip(terms) {
+                        *g += share * (p * (z - m));
+                    }
+                }
+                value
+            }
+        }
+    }
+
+    /// Adds `weight` times the gradient of `-ln p(z | beta)` in `beta`.
+    pub fn add_parameter_gradient(&mut self, z: &[f64], weight: f64, gradient: &mut [f64]) {
+        match &mut self.form {
+            Form::Full(full) => full.add_parameter_gradient(z, weight, gradient),
+            Form::Mixture(mixture) => mixture.add_parameter_gradient(z, weight, gradient),
+        }
+    }
+
+    /// A draw.
+    pub fn draw(&self, stream: &mut Stream, z: &mut [f64]) {
+        match &self.form {
+            Form::Full(full) => stream.multivariate_normal(&full.mean, &full.factor, z),
+            Form::Mixture(mixture) => {
+                let part = mixture.pick(stream);
+                stream.fill_normal(z);
+                for (z, (m, p)) in z.iter_mut().zip(part.mean.iter().zip(&part.precision)) {
+                    *z = m + *z / p.sqrt();
+                }
+            }
+        }
+    }
+
+    /// The mean.
+    pub fn mean(&self) -> Vec<f64> {
+        match &self.form {
+            Form::Full(full) => full.mean.clone(),
+            Form::Mixture(mixture) => mixture.average(|part, j| part.mean[j]),
+        }
+    }
+
+    /// The variance of each coordinate: a preconditioner.
+    pub fn variances(&self) -> Vec<f64> {
+        match &self.form {
+            Form::Full(full) => {
+                let d = full.mean.len();
+                let row = |i: usize| &full.factor[i * d..][..i + 1];
+                (0..d).map(|i| row(i).iter().map(|l| l * l).sum()).collect()
+            }
+            Form::Mixture(mixture) => {
+                let mean = mixture.average(|part, j| part.mean[j]);
+                mixture
+                    .average(|part, j| 1.0 / part.precision[j] + (part.mean[j] - mean[j]).powi(2))
+            }
+        }
+    }
+
+    /// A bound on the largest eigenvalue of the Hessian of `-ln p`: the largest precision.
+    pub fn curvature(&self) -> f64 {
+        match &self.form {
+            Form::Full(full) => {
+                // The largest eigenvalue of L^-T L^-1.
+                let d = full.mean.len();
+                let mut inverse = full.factor.clone();
+                linalg::invert_lower(&mut inverse, d);
+                let mut transposed = vec![0.0; d * d];
+                (0..d * d).for_each(|at| transposed[at % d * d + at / d] = inverse[at]);
+                let mut precision = vec![0.0; d * d];
+                linalg::matmul(&mut precision, &transposed, &inverse, d, d, d);
+                linalg::largest_eigenvalue(&precision, d).unwrap_or(f64::INFINITY)
+            }
+            Form::Mixture(mixture) => {
+                let all = mixture.parts.iter().flat_map(|part| &part.precision);
+                all.fold(0.0, |most, p| p.max(most))
+            }
+        }
+    }
+}
+
+impl Full {
+    fn new(d: usize, beta: &[f64]) -> Self {
+        let mut factor = vec![0.0; d * d];
+        let mut constant = d as f64 * HALF_LN_TAU;
+        for i in 0..d {
+            let row = &beta[d + packed_len(i)..][..i + 1];
+            factor[i * d..][..i].copy_from_slice(&row[..i]);
+            factor[i * d + i] = math::exp(row[i]);
+            constant += row[i];
+        }
+        let (whitened, pulled) = (vec![0.0; d], vec![0.0; d]);
+        Self { mean: beta[..d].to_vec(), factor, constant, whitened, pulled }
+    }
+
+    fn whiten(&mut self, z: &[f64]) -> f64 {
+        let d = self.mean.len();
+        for (w, (z, m)) in self.whitened.iter_mut().zip(z.iter().zip(&self.mean)) {
+            *w = z - m;
+        }
+        linalg::solve_lower(&self.factor, d, &mut self.whitened);
+        self.pulled.copy_from_slice(&self.whitened);
+        linalg::solve_lower_transposed(&self.factor, d, &mut self.pulled);
+        0.5 * whimbrel_core::vector::norm2_squared(&self.whitened) + self.constant
+    }
+
+    /// With `w = L^-1 (z - m)` and `q = L^-T w`: `-q` for the mean, `-q_i w_j` for `L_ij`, and
+    /// `1 - q_i w_i L_ii` for the logarithm of `L_ii`.
+    fn add_parameter_gradient(&mut self, z: &[f64], weight: f64, gradient: &mut [f64]) {
+        let d = self.mean.len();
+        self.whiten(z);
+        let (mean, rows) = gradient.split_at_mut(d);
+        mean.iter_mut().zip(&self.pulled).for_each(|(g, q)| *g -= weight * q);
+        for (i, q) in self.pulled.iter().enumerate() {
+            let row = &mut rows[packed_len(i)..][..i + 1];
+            row.iter_mut().zip(&self.whitened[..i]).for_each(|(g, w)| *g -= weight * q * w);
+            row[i] += weight * (1.0 - q * self.whitened[i] * self.factor[i * d + i]);
+        }
+    }
+}
+
+impl Mixture {
+    fn new(d: usize, logits: usize, beta: &[f64]) -> Self {
+        let (logit, rest) = beta.split_at(logits);
+        let largest = logit.iter().fold(f64::NEG_INFINITY, |m, l| l.max(m));
+        let total: f64 = logit.iter().map(|l| math::exp(l - largest)).sum();
+        let parts = rest.chunks_exact(2 * d).enumerate().map(|(k, part)| {
+            let (mean, logs) = part.split_at(d);
+            let log_weight = logit.get(k).map_or(0.0, |l| l - largest - math::ln(total));
+            Part {
+                weight: math::exp(log_weight),
+                mean: mean.to_vec(),
+                precision: logs.iter().map(|log| math::exp(-2.0 * log)).collect(),
+                constant: d as f64 * HALF_LN_TAU + logs.iter().sum::<f64>() - log_weight,
+            }
+        });
+        let parts: Vec<Part> = parts.collect();
+        Self { shares: vec![0.0; parts.len()], logits, parts }
+    }
+
+    /// Sets the shares and returns `-ln p(z)`.
+    fn share(&mut self, z: &[f64]) -> f64 {
+        let mut largest = f64::NEG_INFINITY;
+        for (part, share) in self.parts.iter().zip(&mut self.shares) {
+            let terms = z.iter().zip(&part.mean).zip(&part.precision);
+            let square: f64 = terms.map(|((z, m), p)| p * ((z - m) * (z - m))).sum();
+            *share = -0.5 * square - part.constant;
+            largest = share.max(largest);
+        }
+        if self.shares.len() == 1 {
+            self.shares[0] = 1.0;
+            return -largest;
+        }
+        self.shares.iter_mut().for_each(|share| *share = math::exp(*share - largest));
+        let total: f64 = self.shares.iter().sum();
+        self.shares.iter_mut().for_each(|share| *share /= total);
+        -largest - math::ln(total)
+    }
+
+    fn add_parameter_gradient(&mut self, z: &[f64], weight: f64, gradient: &mut [f64]) {
+        self.share(z);
+        let (logits, rest) = gradient.split_at_mut(self.logits);
+        for (logit, (part, share)) in logits.iter_mut().zip(self.parts.iter().zip(&self.shares)) {
+            *logit += weight * (part.weight - share);
+        }
+        let each = rest.chunks_exact_mut(2 * z.len()).zip(self.parts.iter().zip(&self.shares));
+        for (gradient, (part, share)) in each {
+            let (means, logs) = gradient.split_at_mut(z.len());
+            let share = weight * share;
+            for (j, z) in z.iter().enumerate() {
+                let pull = part.precision[j] * (z - part.mean[j]);
+                means[j] -= share * pull;
+                logs[j] += share * (1.0 - pull * (z - part.mean[j]));
+            }
+        }
+    }
+
+    fn pick(&self, stream: &mut Stream) -> &Part {
+        let mut rest = if self.parts.len() > 1 { stream.uniform() } else { 0.0 };
+        let found = self.parts.iter().find(|part| {
+            rest -= part.weight;
+            rest < 0.0
+        });
+        found.unwrap_or(&self.parts[self.parts.len() - 1])
+    }
+
+    fn average(&self, of: impl Fn(&Part, usize) -> f64) -> Vec<f64> {
+        let each = |j| self.parts.iter().map(|part| part.weight * of(part, j)).sum();
+        (0..self.parts[0].mean.len()).map(each).collect()
+    }
+}

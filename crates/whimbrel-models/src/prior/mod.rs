@@ -1,0 +1,146 @@
+//! Priors `p(z | beta)` of a personal part `z`, with parameters `beta` in unconstrained coordinates.
+//!
+//! | [`Prior`] | `beta`, in this order |
+//! |---|---|
+//! | diagonal | mean (`d`), log-scales (`d`) |
+//! | full | mean (`d`), the lower Cholesky factor `L` of the covariance row by row (`d (d + 1) / 2`), its diagonal as logarithms |
+//! | mixture of `K` | logits of the weights (`K`), then mean (`d`) and log-scales (`d`) of each component |
+//!
+//! [`Prior::at`] computes once what depends on `beta` alone; the [`Density`] it returns is what a
+//! chain evaluates at every step.
+
+mod density;
+
+pub use density::Density;
+
+use whimbrel_core::{Error, Key, Result, linalg::packed_len, math};
+
+/// A family of distributions of `z`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prior {
+    len: usize,
+    shape: Shape,
+}
+
+/// What the distributions look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// A Gaussian with independent coordinates.
+    Diagonal,
+    /// A Gaussian with any covariance.
+    Full,
+    /// A mixture of Gaussians with independent coordinates.
+    Mixture {
+        /// How many.
+        components: usize,
+    },
+}
+
+impl Prior {
+    /// The names of all shapes in jobs.
+    pub const NAMES: [&str; 3] = ["diagonal", "full", "mixture"];
+
+    /// Distributions of `len` coordinates; refuses zero coordinates or components.
+    pub fn new(len: usize, shape: Shape) -> Result<Self> {
+        if len == 0 {
+            return Err(Error::config("a prior needs at least one coordinate"));
+        }
+        if shape == (Shape::Mixture { components: 0 }) {
+            return Err(Error::config("a mixture needs at least one component"));
+        }
+        Ok(Self { len, shape })
+    }
+
+    /// The shape's name in jobs.
+    pub fn name(&self) -> &'static str {
+        match self.shape {
+            Shape::Diagonal => "diagonal",
+            Shape::Full => "full",
+            Shape::Mixture { .. } => "mixture",
+        }
+    }
+
+    /// The shape.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// The dimension of `z`.
+    pub fn dimension(&self) -> usize {
+        self.len
+    }
+
+    /// How many numbers `beta` has.
+    pub fn parameters(&self) -> usize {
+        let d = self.len;
+        match self.shape {
+            Shape::Diagonal => 2 * d,
+            Shape::Full => d + packed_len(d),
+            Shape::Mixture { components } => components * (1 + 2 * d),
+        }
+    }
+
+    /// A start: mean zero and this scale in every coordinate. The means of a mixture of several are
+    /// drawn with that scale, since equal components would stay equal.
+    pub fn start(&self, scale: f64, key: Key) -> Result<Vec<f64>> {
+        if !(scale > 0.0 && scale.is_finite()) {
+            return Err(Error::config(format!("improper prior: {scale} is not a positive scale")));
+        }
+        let (d, log) = (self.len, math::ln(scale));
+        let mut beta = vec![0.0; self.parameters()];
+        match self.shape {
+            Shape::Diagonal => beta[d..].fill(log),
+            Shape::Full => (0..d).for_each(|i| beta[d + packed_len(i) + i] = log),
+            Shape::Mixture { components } => {
+                let mut stream = key.stream();
+                for part in beta[components..].chunks_exact_mut(2 * d) {
+                    if components > 1 {
+                        stream.fill_normal(&mut part[..d]);
+                        part[..d].iter_mut().for_each(|m| *m *= scale);
+                    }
+                    part[d..].fill(log);
+                }
+            }
+        }
+        Ok(beta)
+    }
+
+    /// Refuses parameters that are not finite, and scales that are zero or infinite: a density
+    /// without a finite, positive integral.
+    pub fn validate(&self, beta: &[f64]) -> Result<()> {
+        assert_eq!(beta.len(), self.parameters(), "lengths differ");
+        if let Some(at) = beta.iter().position(|b| !b.is_finite()) {
+            let what = format!("improper prior: parameter {} is {}", at + 1, beta[at]);
+            return Err(Error::numerical(what));
+        }
+        let d = self.len;
+        let check = |coordinate: usize, log: f64| {
+            // Precisions are used, so that squares of scales must be numbers too.
+            if (-300.0..=300.0).contains(&log) {
+                return Ok(());
+            }
+            let scale = if log < 0.0 { "zero" } else { "infinite" };
+            Err(Error::numerical(format!(
+                "improper prior: the scale of coordinate {} is {scale} (its logarithm is {log})",
+                coordinate + 1
+            )))
+        };
+        match self.shape {
+            Shape::Diagonal => (0..d).try_for_each(|j| check(j, beta[d + j])),
+            Shape::Full => (0..d).try_for_each(|j| check(j, beta[d + packed_len(j) + j])),
+            Shape::Mixture { components } => beta[components..]
+                .chunks_exact(2 * d)
+                .try_for_each(|part| (0..d).try_for_each(|j| check(j, part[d + j]))),
+        }
+    }
+
+    /// The distribution with these parameters, ready to evaluate; refuses what
+    /// [`validate`](Self::validate) refuses.
+    pub fn at(&self, beta: &[f64]) -> Result<Density> {
+        self.validate(beta)?;
+        Ok(Density::new(self, beta))
+    }
+}
+
+#[cfg(test)]
+mod tests;

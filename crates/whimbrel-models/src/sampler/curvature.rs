@@ -1,0 +1,95 @@
+//! The largest curvature of a potential around a point, and with it whether a chain explodes.
+
+use super::Potential;
+use whimbrel_core::{Error, Key, Result, vector};
+
+/// How far a chain may move beyond what was looked into before it is looked into again.
+pub(super) const GROWTH: f64 = 10.0;
+/// Power iterations at most, and the relative change at which they stop. A curvature that is up to
+/// half too small still gives a stable step of one over it.
+const ITERATIONS: usize = 30;
+const CHANGE: f64 = 1e-2;
+
+/// The largest absolute eigenvalue of the Hessian at `z`, by power iteration on differences of
+/// gradients: a lower bound that is close after at most 60 gradients. One over it is a step that
+/// every kernel takes well near `z`. A stochastic potential must use the same minibatch throughout.
+pub fn curvature<P: Potential + ?Sized>(potential: &mut P, z: &[f64]) -> f64 {
+    within(potential, z, None, 1e-3 * length(z).max(1.0))
+}
+
+/// Looks into a chain that has moved from `before` to `after`, further than ever: the bound of the
+/// next look, or the error of a chain that explodes.
+///
+/// Far from its start a stable chain is one whose target is wide; an unstable one has
+/// `gamma L > 2` in the direction in which it grows. Differences over a tenth of the distance make
+/// the noise of minibatches small beside the gradient's change.
+#[cold]
+pub(super) fn checked_bound<P: Potential + ?Sized>(
+    potential: &mut P,
+    before: &[f64],
+    after: &[f64],
+    diagonal: Option<&[f64]>,
+    gamma: f64,
+) -> Result<f64> {
+    let mut around = |z: &[f64]| within(potential, z, diagonal, 0.1 * length(z).max(1.0));
+    let reach = vector::norm_inf(after);
+    let largest = if reach.is_finite() { around(after) } else { f64::INFINITY };
+    if gamma * largest <= 2.0 {
+        return Ok(GROWTH * reach);
+    }
+    let larger = match (largest.is_finite(), around(before)) {
+        (true, there) if there.is_finite() => largest.max(there),
+        (true, _) => largest,
+        (false, there) => there,
+    };
+    let what = format!("the chain explodes: the step {gamma} is too large");
+    if larger.is_finite() && gamma * larger > 1.0 {
+        return Err(Error::numerical(format!(
+            "{what} for a curvature of {larger:.3e}; a step of {:.2e} would do",
+            1.0 / larger
+        )));
+    }
+    Err(Error::numerical(format!(
+        "the potential or its gradient is not finite where the step {gamma} took the chain"
+    )))
+}
+
+/// Power iteration on `D H`, with differences over the given radius.
+fn within<P: Potential + ?Sized>(
+    potential: &mut P,
+    z: &[f64],
+    diagonal: Option<&[f64]>,
+    radius: f64,
+) -> f64 {
+    let n = z.len();
+    let (mut direction, mut at) = (vec![0.0; n], vec![0.0; n]);
+    let (mut ahead, mut behind) = (vec![0.0; n], vec![0.0; n]);
+    Key::root(0).stream().fill_normal(&mut direction);
+    let mut found = 0.0;
+    for _ in 0..ITERATIONS {
+        let size = length(&direction);
+        if size == 0.0 || !size.is_finite() {
+            break;
+        }
+        vector::scale(&mut direction, 1.0 / size);
+        at.copy_from_slice(z);
+        vector::axpy(&mut at, radius, &direction);
+        potential.potential_and_gradient(&at, &mut ahead);
+        vector::axpy(&mut at, -2.0 * radius, &direction);
+        potential.potential_and_gradient(&at, &mut behind);
+        vector::sub_into(&mut direction, &ahead, &behind);
+        vector::scale(&mut direction, 0.5 / radius);
+        if let Some(diagonal) = diagonal {
+            direction.iter_mut().zip(diagonal).for_each(|(v, d)| *v *= d);
+        }
+        let last = std::mem::replace(&mut found, length(&direction));
+        if found.is_nan() || (found - last).abs() <= CHANGE * found {
+            break;
+        }
+    }
+    if found.is_nan() { f64::INFINITY } else { found }
+}
+
+fn length(z: &[f64]) -> f64 {
+    vector::norm2_squared(z).sqrt()
+}

@@ -1,0 +1,303 @@
+//! Markov chains whose stationary law is, or is close to, a density known up to a constant.
+//!
+//! With `U(z) = -ln p(z) + const` ([`Potential`]), one step `gamma`, `h = sqrt(2 gamma)` and
+//! `xi ~ N(0, I)`:
+//!
+//! | [`Kernel`] | one step | gradients |
+//! |---|---|---|
+//! | `ula` | `z - gamma grad U(z) + h xi` | 1 |
+//! | `preconditioned-ula` | `z - gamma D grad U(z) + h D^(1/2) xi`, `D` diagonal | 1 |
+//! | `underdamped` | `z`, momentum `v`: half a drift, half a kick, friction and noise, half a kick, half a drift (ABOBA) with time step `h` | 1 |
+//! | `mala` | ULA's move, accepted or refused | 2 |
+//! | `hmc` | `n` leapfrog steps of length `h`, `n` uniform on `1..=leapfrog`; accepted or refused | `n + 1` |
+//!
+//! `gamma` has the unit of a variance for every kernel, so one choice serves all: a kernel is stable
+//! while `gamma L < 2`, `L` the largest curvature of `U`, and `1 / L` is a sound default. MALA is HMC
+//! with one leapfrog step.
+//!
+//! Stochastic-gradient Langevin dynamics is `ula` over a potential that draws a minibatch at every
+//! evaluation. Adjusted kernels need an exact potential.
+//!
+//! On a Gaussian with precision `P` the means are exact and the stationary covariances are
+//! `(P - gamma P^2 / 2)^-1` (ULA), `(P - gamma P D P / 2)^-1` (preconditioned) and, for underdamped,
+//! `P^-1` of the position (exact) and `(I - gamma P / 2)^-1` of the momentum. So the error is of first
+//! order in `gamma`; as an integrator of time step `h` ABOBA is of second order, and its position's
+//! error of order `gamma` appears on targets that are not Gaussian. MALA and HMC have no error.
+
+mod curvature;
+mod steps;
+
+pub use curvature::curvature;
+
+use whimbrel_core::{Error, Result, Stream, math, vector, wire};
+
+/// A function `U` whose `exp(-U)` is integrable: a negative log-density up to a constant.
+pub trait Potential {
+    /// The dimension.
+    fn len(&self) -> usize;
+    /// Whether the dimension is zero.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Writes the gradient at `z` and returns `U(z)`; what cannot be computed is NaN. A stochastic
+    /// potential draws its minibatch here and returns unbiased estimates.
+    fn potential_and_gradient(&mut self, z: &[f64], gradient: &mut [f64]) -> f64;
+}
+
+/// How a chain moves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kernel {
+    /// Unadjusted Langevin.
+    Ula,
+    /// Unadjusted Langevin with the diagonal matrix of the [`Scratch`].
+    PreconditionedUla,
+    /// Underdamped Langevin.
+    Underdamped {
+        /// Per unit of time: a step keeps `exp(-friction h)` of the momentum.
+        friction: f64,
+    },
+    /// Metropolis-adjusted Langevin.
+    Mala,
+    /// Hamiltonian Monte Carlo.
+    Hmc {
+        /// The most leapfrog steps of a move. Their number is drawn, since with a fixed one the
+        /// trajectory may close on itself: at `gamma = 1 / L` the stiffest direction returns to its
+        /// start after four.
+        leapfrog: u32,
+    },
+}
+
+impl Kernel {
+    /// The names of all kernels in jobs.
+    pub const NAMES: [&str; 5] = ["ula", "preconditioned-ula", "underdamped", "mala", "hmc"];
+
+    /// The kernel of this name: friction 1, at most 10 leapfrog steps.
+    pub fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "ula" => Self::Ula,
+            "preconditioned-ula" => Self::PreconditionedUla,
+            "underdamped" => Self::Underdamped { friction: 1.0 },
+            "mala" => Self::Mala,
+            "hmc" => Self::Hmc { leapfrog: 10 },
+            _ => return None,
+        })
+    }
+
+    /// Underdamped Langevin; refuses a friction that is not positive and finite.
+    pub fn underdamped(friction: f64) -> Result<Self> {
+        if friction > 0.0 && friction.is_finite() {
+            return Ok(Self::Underdamped { friction });
+        }
+        Err(Error::config(format!("friction {friction} is not a positive number")))
+    }
+
+    /// Hamiltonian Monte Carlo; refuses moves without leapfrog steps.
+    pub fn hmc(leapfrog: u32) -> Result<Self> {
+        if leapfrog > 0 {
+            return Ok(Self::Hmc { leapfrog });
+        }
+        Err(Error::config("hmc needs at least one leapfrog step"))
+    }
+
+    /// Its name in jobs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ula => "ula",
+            Self::PreconditionedUla => "preconditioned-ula",
+            Self::Underdamped { .. } => "underdamped",
+            Self::Mala => "mala",
+            Self::Hmc { .. } => "hmc",
+        }
+    }
+
+    /// Whether moves are accepted or refused, so that the target itself is stationary.
+    pub fn is_adjusted(self) -> bool {
+        matches!(self, Self::Mala | Self::Hmc { .. })
+    }
+
+    /// Moves the chain by one step. Allocates nothing, but for the first momentum.
+    ///
+    /// A chain that explodes is an error that names the step and one that would do, and stays at its
+    /// last good position. An adjusted kernel refuses such moves instead.
+    pub fn step<P: Potential + ?Sized>(
+        self,
+        state: &mut ChainState,
+        potential: &mut P,
+        gamma: f64,
+        stream: &mut Stream,
+        scratch: &mut Scratch,
+    ) -> Result<()> {
+        assert!(gamma > 0.0 && gamma.is_finite(), "{gamma} is not a step");
+        assert_eq!(state.position.len(), scratch.gradient.len(), "lengths differ");
+        match self {
+            Self::Mala => adjusted(1, state, potential, gamma, stream, scratch),
+            Self::Hmc { leapfrog } => {
+                let count = 1 + stream.below(u64::from(leapfrog)) as u32;
+                adjusted(count, state, potential, gamma, stream, scratch)
+            }
+            _ => self.unadjusted(state, potential, gamma, stream, scratch),
+        }
+    }
+
+    fn unadjusted<P: Potential + ?Sized>(
+        self,
+        state: &mut ChainState,
+        potential: &mut P,
+        gamma: f64,
+        stream: &mut Stream,
+        scratch: &mut Scratch,
+    ) -> Result<()> {
+        let h = (2.0 * gamma).sqrt();
+        scratch.proposal.copy_from_slice(&state.position);
+        let (z, gradient) = (&mut scratch.proposal, &mut scratch.gradient);
+        if let Self::Underdamped { friction } = self {
+            if state.momentum.is_empty() {
+                state.momentum.resize(z.len(), 0.0);
+                stream.fill_normal(&mut state.momentum);
+            }
+            stream.fill_normal(&mut scratch.noise);
+            scratch.momentum.copy_from_slice(&state.momentum);
+            vector::axpy(z, 0.5 * h, &scratch.momentum);
+            potential.potential_and_gradient(z, gradient);
+            let keep = math::exp(-friction * h);
+            steps::kick_and_refresh(&mut scratch.momentum, gradient, &scratch.noise, 0.5 * h, keep);
+            vector::axpy(z, 0.5 * h, &scratch.momentum);
+        } else {
+            stream.fill_normal(&mut scratch.noise);
+            potential.potential_and_gradient(z, gradient);
+            if self == Self::Ula {
+                steps::langevin(z, gradient, &scratch.noise, gamma, h);
+            } else {
+                let scales = (&scratch.diagonal[..], &scratch.roots[..]);
+                steps::preconditioned(z, gradient, &scratch.noise, scales, gamma, h);
+            }
+        }
+        if vector::norm_inf(&scratch.proposal) > state.bound
+            || !vector::all_finite(&scratch.proposal)
+        {
+            let diagonal = (self == Self::PreconditionedUla).then_some(&scratch.diagonal[..]);
+            state.bound = curvature::checked_bound(
+                potential,
+                &state.position,
+                &scratch.proposal,
+                diagonal,
+                gamma,
+            )?;
+        }
+        std::mem::swap(&mut state.position, &mut scratch.proposal);
+        if let Self::Underdamped { .. } = self {
+            std::mem::swap(&mut state.momentum, &mut scratch.momentum);
+        }
+        Ok(())
+    }
+}
+
+/// `count` leapfrog steps from a fresh momentum, accepted with probability `min(1, exp(H - H'))`,
+/// `H = U(z) + |v|^2 / 2`.
+fn adjusted<P: Potential + ?Sized>(
+    count: u32,
+    state: &mut ChainState,
+    potential: &mut P,
+    gamma: f64,
+    stream: &mut Stream,
+    scratch: &mut Scratch,
+) -> Result<()> {
+    let h = (2.0 * gamma).sqrt();
+    let Scratch { gradient, proposal: z, noise: v, .. } = scratch;
+    stream.fill_normal(v);
+    let uniform = stream.uniform_open();
+    z.copy_from_slice(&state.position);
+    let before = potential.potential_and_gradient(z, gradient);
+    if !before.is_finite() {
+        return Err(Error::numerical("the potential is not finite where the chain stands"));
+    }
+    let start = before + 0.5 * vector::norm2_squared(v);
+    let mut end = f64::NAN;
+    vector::axpy(v, -0.5 * h, gradient);
+    for i in 1..=count {
+        vector::axpy(z, h, v);
+        end = potential.potential_and_gradient(z, gradient);
+        vector::axpy(v, if i < count { -h } else { -0.5 * h }, gradient);
+    }
+    end += 0.5 * vector::norm2_squared(v);
+    state.proposed += 1;
+    // An energy that is not finite compares as refused.
+    if math::ln(uniform) < start - end && end.is_finite() {
+        state.accepted += 1;
+        std::mem::swap(&mut state.position, z);
+    }
+    Ok(())
+}
+
+/// Where a chain stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChainState {
+    /// `z`.
+    pub position: Vec<f64>,
+    /// The momentum; empty until a kernel that keeps one has moved.
+    pub momentum: Vec<f64>,
+    /// Moves that could be refused.
+    pub proposed: u64,
+    /// How many of them were accepted.
+    pub accepted: u64,
+    /// A coordinate beyond this is looked into: does the chain explode?
+    bound: f64,
+}
+
+wire!(ChainState { position, momentum, proposed, accepted, bound });
+
+impl ChainState {
+    /// A chain that starts here.
+    pub fn at(position: Vec<f64>) -> Self {
+        let bound = curvature::GROWTH * (1.0 + vector::norm_inf(&position));
+        Self { position, momentum: Vec::new(), proposed: 0, accepted: 0, bound }
+    }
+
+    /// The share of accepted moves; none before one could be refused.
+    pub fn acceptance(&self) -> Option<f64> {
+        (self.proposed > 0).then(|| self.accepted as f64 / self.proposed as f64)
+    }
+}
+
+/// Room for a step, and the diagonal of `preconditioned-ula`. It holds nothing that a step relies on
+/// beside that diagonal, so one serves any number of chains of its dimension.
+#[derive(Clone, Debug)]
+pub struct Scratch {
+    gradient: Vec<f64>,
+    noise: Vec<f64>,
+    proposal: Vec<f64>,
+    momentum: Vec<f64>,
+    diagonal: Vec<f64>,
+    roots: Vec<f64>,
+}
+
+impl Scratch {
+    /// Room for chains of this dimension; the diagonal is one.
+    pub fn new(len: usize) -> Self {
+        let zeros = || vec![0.0; len];
+        Self {
+            gradient: zeros(),
+            noise: zeros(),
+            proposal: zeros(),
+            momentum: zeros(),
+            diagonal: vec![1.0; len],
+            roots: vec![1.0; len],
+        }
+    }
+
+    /// Sets the diagonal, in the unit of a variance relative to `gamma`; refuses entries that are
+    /// not positive and finite.
+    pub fn precondition(&mut self, diagonal: &[f64]) -> Result<()> {
+        assert_eq!(diagonal.len(), self.diagonal.len(), "lengths differ");
+        if let Some(at) = diagonal.iter().position(|d| !(*d > 0.0 && d.is_finite())) {
+            let what = format!("entry {} of the preconditioner is {}", at + 1, diagonal[at]);
+            return Err(Error::numerical(format!("{what}, not a positive number")));
+        }
+        self.diagonal.copy_from_slice(diagonal);
+        self.roots.iter_mut().zip(diagonal).for_each(|(root, d)| *root = d.sqrt());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
