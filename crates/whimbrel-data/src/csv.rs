@@ -10,7 +10,7 @@ use crate::number::{Cell, classify, is_missing};
 use crate::record::{Record, Records};
 use crate::source::Source;
 use crate::suspicion::decimal_comma;
-use crate::{Error, Result};
+use crate::{Error, Result, memory};
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -41,9 +41,12 @@ pub enum Header {
     Absent,
 }
 
-/// Reads a file, plain or gzipped.
+/// Reads a file, plain or gzipped, or rows [in memory](crate::InMemory).
 pub fn read_csv(path: impl AsRef<Path>, options: &CsvOptions) -> Result<Dataset> {
     let path = path.as_ref();
+    if let Some(rows) = memory::find(path) {
+        return Ok(Dataset::clone(&rows));
+    }
     read(&Source::File(path), &path.display().to_string(), options)
 }
 

@@ -115,6 +115,13 @@ impl Dataset {
         })
     }
 
+    pub(crate) fn push_text(&mut self, column: Column, values: Categories) {
+        self.slots.push(self.texts.len());
+        self.columns.push(column);
+        self.texts.push(values);
+        self.bad.push(BadCells::default());
+    }
+
     /// The file it came from.
     pub fn name(&self) -> &str {
         &self.name

@@ -1,7 +1,7 @@
 //! SHA-256 of files and tables, so that a run can say which data it saw.
 
 use crate::source::open_file;
-use crate::{Error, Result};
+use crate::{Error, Result, memory};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use whimbrel_core::{FeatureRows, Inputs, Labelled, Samples, Table, Targets};
@@ -9,6 +9,10 @@ use whimbrel_core::{FeatureRows, Inputs, Labelled, Samples, Table, Targets};
 /// The hash of a file's bytes as they are on disk, in hexadecimal.
 pub fn hash_file(path: impl AsRef<Path>) -> Result<String> {
     let path = path.as_ref();
+    if memory::find(path).is_some() {
+        // Its name is its hash.
+        return Ok(path.file_name().unwrap_or_default().display().to_string());
+    }
     let name = path.display().to_string();
     let mut file = open_file(path, &name)?;
     let mut hash = Sha256::new();
@@ -131,7 +135,7 @@ impl Sha256 {
         self.update(&(n as u64).to_le_bytes());
     }
 
-    fn names(&mut self, client: &str, columns: &[String]) {
+    pub(crate) fn names(&mut self, client: &str, columns: &[String]) {
         for text in std::iter::once(client).chain(columns.iter().map(String::as_str)) {
             self.count(text.len());
             self.update(text.as_bytes());
@@ -139,12 +143,12 @@ impl Sha256 {
         self.count(columns.len());
     }
 
-    fn numbers(&mut self, values: &[f64]) {
+    pub(crate) fn numbers(&mut self, values: &[f64]) {
         self.words(values, |x| x.to_bits().to_le_bytes());
     }
 
     /// The length, then the words, a buffer at a time.
-    fn words<T, const N: usize>(&mut self, words: &[T], bytes: impl Fn(&T) -> [u8; N]) {
+    pub(crate) fn words<T, const N: usize>(&mut self, words: &[T], bytes: impl Fn(&T) -> [u8; N]) {
         self.count(words.len());
         let mut buffer = Vec::new();
         for chunk in words.chunks(4096) {

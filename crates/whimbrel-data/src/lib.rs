@@ -40,6 +40,7 @@ mod leaf;
 mod least_squares;
 mod libsvm;
 mod logistic_mixture;
+mod memory;
 mod mixture;
 mod npy;
 mod number;
@@ -76,6 +77,7 @@ pub use leaf::{LeafClients, read_leaf};
 pub use least_squares::{LeastSquares, LeastSquaresSpec};
 pub use libsvm::{FirstIndex, LibsvmOptions, is_libsvm, read_libsvm, read_libsvm_bytes};
 pub use logistic_mixture::{LogisticMixture, LogisticMixtureSpec, LogisticTruth};
+pub use memory::{InMemory, is_file};
 pub use mixture::{
     Covariance, Heterogeneity, Mixture, MixtureRows, MixtureSpec, RandomMixture, Sizes,
 };

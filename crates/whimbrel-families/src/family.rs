@@ -7,7 +7,7 @@
 //! kind.
 
 use crate::failure::{Failure, Result};
-use crate::files::read_artifact;
+use crate::files::{DIGITS, figure, quoted, read_artifact};
 use crate::job::Job;
 use crate::job::channel::UpRuleKind;
 use crate::load::{Layout, Loaded};
@@ -384,14 +384,65 @@ impl ModelUse<'_> {
 
 /// Predictions, and what is said about them.
 pub struct Predicted {
-    /// The CSV file.
-    pub text: String,
-    /// How many rows.
-    pub rows: usize,
+    /// What is predicted, by name: a value for each row.
+    pub columns: Vec<(String, Predictions)>,
     /// Figures about them, by key.
     pub figures: Vec<(&'static str, Value)>,
     /// The same in words.
     pub words: String,
+}
+
+/// One column of predictions.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Predictions {
+    /// One of several labels.
+    Labels {
+        /// The number of each row's label, from zero.
+        of: Vec<usize>,
+        /// All of them.
+        names: Vec<String>,
+    },
+    /// Numbers.
+    Wide(Vec<f64>),
+    /// Numbers of models in single precision.
+    Narrow(Vec<f32>),
+}
+
+impl Predictions {
+    fn len(&self) -> usize {
+        match self {
+            Self::Labels { of, .. } => of.len(),
+            Self::Wide(values) => values.len(),
+            Self::Narrow(values) => values.len(),
+        }
+    }
+}
+
+impl Predicted {
+    /// How many rows.
+    pub fn rows(&self) -> usize {
+        self.columns.first().map_or(0, |(_, column)| column.len())
+    }
+
+    /// The CSV file.
+    pub fn text(&self) -> String {
+        let mut text = String::from("row");
+        self.columns.iter().for_each(|(name, _)| text += &format!(",{}", quoted(name)));
+        text.push('\n');
+        for row in 0..self.rows() {
+            text += &(row + 1).to_string();
+            for (_, column) in &self.columns {
+                text.push(',');
+                text += &match column {
+                    Predictions::Labels { of, names } => quoted(&names[of[row]]),
+                    Predictions::Wide(values) => figure(values[row], DIGITS),
+                    Predictions::Narrow(values) => values[row].to_string(),
+                };
+            }
+            text.push('\n');
+        }
+        text
+    }
 }
 
 /// What `impute` is asked for.

@@ -7,6 +7,7 @@
 extern crate self as whimbrel;
 
 pub mod cli;
+pub mod job_run;
 
 pub use whimbrel_codec as codec;
 pub use whimbrel_core as core;

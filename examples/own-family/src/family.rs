@@ -15,8 +15,8 @@ use whimbrel::engine::Stage;
 use whimbrel::families::Job;
 use whimbrel::families::failure::Result;
 use whimbrel::families::family::{
-    Ended, Family, Fit, MethodKind, ModelKind, ModelUse, Predicted, Results, RunData, StagePlan,
-    Tables,
+    Ended, Family, Fit, MethodKind, ModelKind, ModelUse, Predicted, Predictions, Results, RunData,
+    StagePlan, Tables,
 };
 use whimbrel::families::job::channel::UpRuleKind;
 use whimbrel::families::job::method::length::{EPOCHS, ROUNDS};
@@ -175,14 +175,13 @@ impl Fit for LocationFit {
         let columns = run.columns()?;
         let data = read_any(file, None)?;
         let table = data.table(&data.features(&Features::Listed(&columns))?)?;
-        let mut text = String::from("row,distance\n");
-        for i in 0..table.rows() {
-            let distance2: f64 =
-                table.row(i).iter().zip(&centre).map(|(y, m)| (y - m) * (y - m)).sum();
-            text += &format!("{},{}\n", i + 1, distance2.sqrt());
-        }
+        let distance = |i: usize| {
+            let squares = table.row(i).iter().zip(&centre).map(|(y, m)| (y - m) * (y - m));
+            squares.sum::<f64>().sqrt()
+        };
+        let distances = Predictions::Wide((0..table.rows()).map(distance).collect());
         let words = "distances from the centre".into();
-        Ok(Predicted { text, rows: table.rows(), figures: Vec::new(), words })
+        Ok(Predicted { columns: vec![("distance".into(), distances)], figures: Vec::new(), words })
     }
 }
 

@@ -2,11 +2,9 @@
 
 use super::start::read_init;
 use crate::failure::Result;
-use crate::family::{ModelUse, Predicted};
-use crate::files::{DIGITS, figure};
+use crate::family::{ModelUse, Predicted, Predictions};
 use crate::load::{read_any, read_images};
 use serde_json::{Value, json};
-use std::fmt::Write as _;
 use std::path::Path;
 use whimbrel_core::ClientData;
 use whimbrel_data::{Features, is_idx};
@@ -34,23 +32,20 @@ pub(super) fn predict(run: &ModelUse<'_>, file: &Path) -> Result<Predicted> {
     };
     let found = model.responsibilities(&theta, &bound)?;
     let k = model.components();
-    let mut text = String::from("row,label,log_density");
-    for component in 1..=k {
-        let _ = write!(text, ",p{component}");
-    }
-    text.push('\n');
-    for row in 0..rows {
-        let density = figure(found.log_density[row], DIGITS);
-        let _ = write!(text, "{},{},{density}", row + 1, found.labels[row] + 1);
-        for p in &found.responsibilities[row * k..(row + 1) * k] {
-            let _ = write!(text, ",{}", figure(*p, DIGITS));
-        }
-        text.push('\n');
-    }
     let mean = found.log_density.iter().sum::<f64>() / rows as f64;
+    let names = (1..=k).map(|component| component.to_string()).collect();
+    let labels = found.labels.iter().map(|label| *label as usize).collect();
+    let of_component = |component: usize| {
+        let each = found.responsibilities.iter().skip(component).step_by(k);
+        (format!("p{}", component + 1), Predictions::Wide(each.copied().collect()))
+    };
+    let mut columns = vec![
+        ("label".into(), Predictions::Labels { of: labels, names }),
+        ("log_density".into(), Predictions::Wide(found.log_density)),
+    ];
+    columns.extend((0..k).map(of_component));
     Ok(Predicted {
-        text,
-        rows,
+        columns,
         figures: vec![("mean_log_density", json!(mean))],
         words: match &projection {
             None => format!("mean log-density {mean:.6}"),

@@ -2,11 +2,9 @@
 
 use super::LOGISTIC;
 use crate::failure::Result;
-use crate::family::{ModelUse, Predicted};
-use crate::files::{DIGITS, figure, quoted};
+use crate::family::{ModelUse, Predicted, Predictions};
 use crate::load::read_any;
 use serde_json::{Value, json};
-use std::fmt::Write as _;
 use std::path::Path;
 use whimbrel_core::ClientData;
 use whimbrel_data::{Features, LibsvmOptions, Standardization, read_libsvm};
@@ -47,15 +45,10 @@ pub(super) fn predict(run: &ModelUse<'_>, file: &Path) -> Result<Predicted> {
     problem.predict(&weights, &examples, &mut found)?;
     let rows = found.len();
     if !logistic {
-        let mut text = String::from("row,prediction\n");
-        for (row, value) in found.iter().enumerate() {
-            let _ = writeln!(text, "{},{}", row + 1, figure(*value, DIGITS));
-        }
         let mean = found.iter().sum::<f64>() / rows as f64;
         let words = format!("mean prediction {mean:.6}");
         return Ok(Predicted {
-            text,
-            rows,
+            columns: vec![("prediction".into(), Predictions::Wide(found))],
             figures: vec![("mean_prediction", json!(mean))],
             words,
         });
@@ -65,14 +58,12 @@ pub(super) fn predict(run: &ModelUse<'_>, file: &Path) -> Result<Predicted> {
         Some(Value::String(name)) => name.clone(),
         _ => (if second { "1" } else { "-1" }).into(),
     };
-    let mut text = String::from("row,label,probability\n");
-    for (row, p) in found.iter().enumerate() {
-        let label = quoted(&class(*p >= 0.5));
-        let _ = writeln!(text, "{},{label},{}", row + 1, figure(*p, DIGITS));
-    }
     let share = found.iter().filter(|p| **p >= 0.5).count() as f64 / rows as f64;
     let words = format!("{:.1} % in class {}", 100.0 * share, class(true));
-    Ok(Predicted { text, rows, figures: vec![("share", json!(share))], words })
+    let of = found.iter().map(|p| usize::from(*p >= 0.5)).collect();
+    let labels = Predictions::Labels { of, names: vec![class(false), class(true)] };
+    let columns = vec![("label".into(), labels), ("probability".into(), Predictions::Wide(found))];
+    Ok(Predicted { columns, figures: vec![("share", json!(share))], words })
 }
 
 fn read_rows(file: &Path, names: &[String], libsvm: bool) -> Result<ClientData> {

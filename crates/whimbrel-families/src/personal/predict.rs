@@ -4,12 +4,11 @@ use super::PersonalFit;
 use super::keys::Rule;
 use super::plan::{rate, rule, solver};
 use crate::failure::{Failure, Result};
-use crate::family::{AdaptOptions, Adapted, ModelUse, Predicted, counted, refuse};
-use crate::files::{artifact_bytes, quoted, read_artifact};
+use crate::family::{AdaptOptions, Adapted, ModelUse, Predicted, Predictions, counted, refuse};
+use crate::files::{artifact_bytes, read_artifact};
 use crate::job::DataSource;
 use crate::load::{read_any, settle_classes};
 use serde_json::{Map, Value, json};
-use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 use whimbrel_core::{Error, Inputs, Samples, Table, Targets};
@@ -163,35 +162,32 @@ impl Trained {
         Ok(self.rule.personal(&Shape::new(&*self.learner), &self.w, own)?)
     }
 
-    /// The CSV file of predictions.
+    /// What is said of each row.
     fn table(&self, predictions: &[f32]) -> Predicted {
         let rows = predictions.len() / self.learner.outputs();
-        let mut text = String::new();
         if !self.learner.classifies() {
-            text.push_str("row,prediction\n");
-            for (row, value) in predictions.iter().enumerate() {
-                let _ = writeln!(text, "{},{value}", row + 1);
-            }
             let mean = predictions.iter().map(|x| f64::from(*x)).sum::<f64>() / rows as f64;
             let words = format!("mean prediction {mean:.6}");
             let figures = vec![("mean_prediction", json!(mean))];
-            return Predicted { text, rows, figures, words };
+            let columns = vec![("prediction".into(), Predictions::Narrow(predictions.to_vec()))];
+            return Predicted { columns, figures, words };
         }
-        let heads = self.classes.iter().map(|class| quoted(&format!("p_{class}")));
-        let _ = writeln!(text, "row,label,{}", heads.collect::<Vec<_>>().join(","));
+        let outputs = self.learner.outputs();
+        let best_of = |p: &[f32]| (0..p.len()).fold(0, |at, i| if p[i] > p[at] { i } else { at });
+        let best: Vec<usize> = predictions.chunks_exact(outputs).map(best_of).collect();
         let mut counts = vec![0usize; self.classes.len()];
-        for (row, p) in predictions.chunks_exact(self.learner.outputs()).enumerate() {
-            let best = (0..p.len()).fold(0, |best, at| if p[at] > p[best] { at } else { best });
-            counts[best] += 1;
-            let each: Vec<String> = p.iter().map(f32::to_string).collect();
-            let _ =
-                writeln!(text, "{},{},{}", row + 1, quoted(&self.classes[best]), each.join(","));
-        }
+        best.iter().for_each(|class| counts[*class] += 1);
         let most =
             (0..counts.len()).fold(0, |most, at| if counts[at] > counts[most] { at } else { most });
         let share = counts[most] as f64 / rows.max(1) as f64;
         let words = format!("{:.1} % in class {}", 100.0 * share, self.classes[most]);
-        Predicted { text, rows, figures: vec![("share", json!(share))], words }
+        let labels = Predictions::Labels { of: best, names: self.classes.clone() };
+        let mut columns = vec![("label".into(), labels)];
+        columns.extend(self.classes.iter().enumerate().map(|(at, class)| {
+            let each = predictions.iter().skip(at).step_by(outputs).copied().collect();
+            (format!("p_{class}"), Predictions::Narrow(each))
+        }));
+        Predicted { columns, figures: vec![("share", json!(share))], words }
     }
 }
 
@@ -239,7 +235,7 @@ pub(super) fn adapt(
     let artifact = own.artifact(trained.learner.name());
     write_atomically(&options.out.join("model.safetensors"), &artifact_bytes(&artifact)?)?;
     let predicted = trained.table(&mixture.predict(&*trained.learner, &samples));
-    write_atomically(&options.out.join("predictions.csv"), predicted.text.as_bytes())?;
+    write_atomically(&options.out.join("predictions.csv"), predicted.text().as_bytes())?;
     let mut summary = Map::new();
     summary.insert("run".into(), run.folder.display().to_string().into());
     summary.insert("rows".into(), samples.len().into());

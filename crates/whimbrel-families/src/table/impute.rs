@@ -14,7 +14,7 @@ use std::cell::RefCell;
 use std::io::Write;
 use std::path::Path;
 use whimbrel_core::{Cell, Error};
-use whimbrel_data::{CellOptions, Error as DataError, hash_file, read_cells, read_csv};
+use whimbrel_data::{CellOptions, Error as DataError, hash_file, is_file, read_cells, read_csv};
 
 /// Labels named in a warning.
 const NAMED_MAX: usize = 3;
@@ -139,7 +139,7 @@ impl<'a> Run<'a> {
         if given.is_none() {
             let reason = match self.data_hash.as_deref() {
                 Some("") => "the clients kept what they observed".to_owned(),
-                _ if !file.is_file() => format!("{} is not there", file.display()),
+                _ if !is_file(file) => format!("{} is not there", file.display()),
                 _ => String::new(),
             };
             if !reason.is_empty() && client.is_some() {
@@ -153,7 +153,7 @@ impl<'a> Run<'a> {
                 return Ok(None);
             }
         }
-        let is_same = file.is_file() && Some(hash_file(file)?) == self.data_hash;
+        let is_same = is_file(file) && Some(hash_file(file)?) == self.data_hash;
         if given.is_none() && self.data_hash.is_some() && !is_same {
             self.warn(format!(
                 "{} has changed since the run: which cells were held out is not known",

@@ -2,6 +2,7 @@
 
 use super::args::Compare;
 use super::execute::{INTERRUPTED, Ready, keep_inputs, read_job};
+use super::listener::Terminal;
 use super::messages::{data, note, warn_of_other_data, warn_of_other_models, warning};
 use super::search;
 use super::{report, view};
@@ -65,7 +66,7 @@ pub fn run_all(jobs: Vec<Job>, parent: &Parent) -> Result<Option<Compared>> {
     // A search needs runs of its own.
     let settled = jobs.into_iter().map(|job| {
         let out = parent.dir.path().join(&job.name);
-        search::settle(job, Some(&out))
+        search::settle(job, Some(&out), &Terminal)
     });
     let jobs = settled.collect::<Result<Vec<_>>>()?;
     // Everything is checked before anything runs.
@@ -79,10 +80,10 @@ pub fn run_all(jobs: Vec<Job>, parent: &Parent) -> Result<Option<Compared>> {
     }
     for mut job in ready {
         let name = job.job.name.clone();
-        job.say(&format!("{name}: "));
+        job.say(&format!("{name}: "), &Terminal);
         let existing = if parent.force { Existing::Replace } else { Existing::Refuse };
         let dir = RunDir::open(Some(&parent.dir.path().join(&name)), &name, existing)?;
-        let done = job.execute(&dir, false)?;
+        let done = job.execute(&dir, false, &Terminal)?;
         match done.ending {
             Ending::Interrupted => {
                 note(&format!(

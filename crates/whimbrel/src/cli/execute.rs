@@ -1,7 +1,8 @@
 //! `whimbrel run`: one job from its file to its report.
 
 use super::args::Run;
-use super::messages::{Progress, data, note, warning};
+use super::listener::{Listener, Terminal};
+use super::messages::{data, note, warning};
 use super::{report, view};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
@@ -31,7 +32,7 @@ pub const INTERRUPTED: u8 = 130;
 
 /// Runs one job file.
 pub fn run_command(args: &Run) -> Result<u8> {
-    let job = super::search::settle(read_job(&args.job)?, args.out.as_deref())?;
+    let job = super::search::settle(read_job(&args.job)?, args.out.as_deref(), &Terminal)?;
     let existing = match (args.resume, args.force) {
         (true, _) => Existing::Resume,
         (_, true) => Existing::Replace,
@@ -48,8 +49,8 @@ pub fn run_command(args: &Run) -> Result<u8> {
     if args.resume {
         check_resumable(&dir)?;
     }
-    ready.say("");
-    let done = ready.execute(&dir, args.resume)?;
+    ready.say("", &Terminal);
+    let done = ready.execute(&dir, args.resume, &Terminal)?;
     let page = dir.path().join("report.html");
     let report = report::write_or_warn(&ready.job.name, &done.views, &page);
     if args.json {
@@ -146,8 +147,12 @@ pub fn in_text(path: &Path) -> Result<&str> {
 /// Reads a job and resolves its paths against its folder.
 pub fn read_job(path: &Path) -> Result<Job> {
     let text = std::fs::read_to_string(path).map_err(|e| unreadable(path, &e))?;
-    let mut job = Job::parse(&text, &path.display().to_string())?;
-    let folder = path.parent().unwrap_or(Path::new("."));
+    parse_job(&text, &path.display().to_string(), path.parent().unwrap_or(Path::new(".")))
+}
+
+/// The same of a job's text; `name` stands for its file in messages.
+pub fn parse_job(text: &str, name: &str, folder: &Path) -> Result<Job> {
+    let mut job = Job::parse(text, name)?;
     for named in job.paths_mut() {
         *named = absolute(&folder.join(&*named));
         in_text(named)?;
@@ -172,6 +177,7 @@ fn absolute(path: &Path) -> PathBuf {
 
 /// A job that can be run: data loaded, everything checked.
 pub struct Ready {
+    /// The job.
     pub job: Job,
     loaded: Loaded,
     data: RunData,
@@ -182,8 +188,11 @@ pub struct Ready {
 
 /// How a run went, or the runs of several seeds.
 pub struct Executed {
+    /// How it ended.
     pub ending: Ending,
+    /// Rounds of the last stage.
     pub rounds: u32,
+    /// The content of `summary.json`.
     pub summary: Map<String, Value>,
     /// What a report shows of each.
     pub views: Vec<RunView>,
@@ -222,18 +231,18 @@ impl Ready {
     }
 
     /// Says what should be known before it runs.
-    pub fn say(&self, prefix: &str) {
-        self.plan.warnings().iter().for_each(|w| warning(&format!("{prefix}{w}")));
-        self.plan.notes().iter().for_each(|n| note(&format!("{prefix}{n}")));
+    pub fn say(&self, prefix: &str, to: &dyn Listener) {
+        self.plan.warnings().iter().for_each(|w| to.warning(&format!("{prefix}{w}")));
+        self.plan.notes().iter().for_each(|n| to.note(&format!("{prefix}{n}")));
     }
 
     /// Runs it in a folder, seed after seed, and writes everything but the report.
-    pub fn execute(&mut self, dir: &RunDir, resume: bool) -> Result<Executed> {
+    pub fn execute(&mut self, dir: &RunDir, resume: bool, to: &dyn Listener) -> Result<Executed> {
         dir.record_job(&resolved(&self.job, &self.hashes), resume)?;
         if self.job.seeds.is_none() {
             // The rows are needed once: the run takes them over.
             let clients = std::mem::take(&mut self.loaded.clients);
-            return self.execute_one(&self.job, &self.plan, clients.into(), dir, resume);
+            return self.execute_one(&self.job, &self.plan, clients.into(), dir, resume, to);
         }
         let (mut summaries, mut views, mut rounds) = (Vec::new(), Vec::new(), 0);
         let mut last = Ending::Finished;
@@ -246,7 +255,7 @@ impl Ready {
                     seed.record_job(&resolved(&job, &self.hashes), resume)?;
                     let plan = Plan::new(&job, &self.loaded)?;
                     let clients = (&self.loaded.clients).into();
-                    self.execute_one(&job, &plan, clients, &seed, resume)?
+                    self.execute_one(&job, &plan, clients, &seed, resume, to)?
                 }
             };
             views.extend(done.views);
@@ -267,7 +276,7 @@ impl Ready {
             && let Some(seed) = best_seed(&summaries)
         {
             summary.insert(DELIVERED.into(), seed.into());
-            note(&format!("the model is that of seed {seed}, whose objective is the lowest"));
+            to.note(&format!("the model is that of seed {seed}, whose objective is the lowest"));
         }
         dir.finish_seeds(&summary)?;
         Ok(Executed { ending: last, rounds, summary, views })
@@ -280,8 +289,9 @@ impl Ready {
         clients: Cow<'_, [(String, ClientData)]>,
         dir: &RunDir,
         resume: bool,
+        to: &dyn Listener,
     ) -> Result<Executed> {
-        let interrupt = interrupt_flag();
+        let interrupt = to.interrupt();
         let limits = Limits {
             folder: Some(dir.path()),
             resume,
@@ -293,24 +303,23 @@ impl Ready {
             Some(_) => format!("{}, seed {}", job.name, job.seed),
             None => job.name.clone(),
         };
-        let mut progress = Progress::new(&name, plan.rounds(), sends);
-        let mut watching = Watching { progress: &mut progress, dir };
+        let mut watching = Watching { progress: to.watch(&name, plan.rounds(), sends), dir };
         let outcome = run_chain(plan, clients, job.seed, &limits, &mut watching);
-        progress.done();
+        drop(watching);
         let outcome = outcome?;
         if let Some(theory) = outcome.delivered.iter().find(|a| a.kind == "theory") {
             let constants = theory
                 .numbers()
                 .map(|(name, value)| format!("{name} = {}", format::number(value, 4)));
-            note(&format!(
+            to.note(&format!(
                 "theory, from constants estimated near the start: {}",
                 constants.collect::<Vec<_>>().join(", ")
             ));
         }
-        job.fit.findings(&outcome.delivered).iter().for_each(|found| note(found));
+        job.fit.findings(&outcome.delivered).iter().for_each(|found| to.note(found));
         let finished = dir.finish(job, &self.data, &outcome, plan)?;
-        finished.warnings.iter().for_each(|text| warning(&format!("{name}: {text}")));
-        finished.notes.iter().for_each(|words| note(words));
+        finished.warnings.iter().for_each(|text| to.warning(&format!("{name}: {text}")));
+        finished.notes.iter().for_each(|words| to.note(words));
         let summary = finished.summary;
         let views = view::load_or_warn(dir);
         if self.job.seeds.is_some() {
@@ -322,7 +331,7 @@ impl Ready {
 
 /// Shows a run's progress, and keeps what clients have of their own.
 struct Watching<'a> {
-    progress: &'a mut Progress,
+    progress: Box<dyn Observer + 'a>,
     dir: &'a RunDir,
 }
 

@@ -156,9 +156,11 @@ impl Progress {
         bar.enable_steady_tick(Duration::from_millis(250));
         Self { bar, rounds, results: Vec::new(), bits, place: String::new() }
     }
+}
 
-    /// Takes the bar away.
-    pub fn done(&self) {
+/// Takes the bar away.
+impl Drop for Progress {
+    fn drop(&mut self) {
         self.bar.finish_and_clear();
     }
 }

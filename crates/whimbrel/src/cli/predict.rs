@@ -25,14 +25,15 @@ pub fn predict_command(args: &Predict) -> Result<u8> {
     };
     let model = ModelUse { own: own.as_ref(), libsvm: args.libsvm, ..run.model() };
     let found = run.job.fit.predict(&model, &args.data)?;
-    out.write(&found.text)?;
+    out.write(&found.text())?;
+    let rows = found.rows();
     if args.json {
-        let mut report = Map::from_iter([("rows".into(), json!(found.rows))]);
+        let mut report = Map::from_iter([("rows".into(), json!(rows))]);
         report.extend(found.figures.into_iter().map(|(name, value)| (name.into(), value)));
         report.insert("out".into(), out.shown().into());
         data(&format!("{}\n", Value::Object(report)))?;
     }
-    note(&format!("{} rows, {}: {}", found.rows, found.words, out.shown()));
+    note(&format!("{rows} rows, {}: {}", found.words, out.shown()));
     Ok(0)
 }
 
@@ -70,15 +71,17 @@ fn say(found: Imputed, json: bool) -> Result<u8> {
 }
 
 /// A run's folder with a model in it.
-struct FinishedRun<'a> {
+pub struct FinishedRun<'a> {
     folder: &'a Path,
     dir: RunDir,
-    job: Job,
+    /// Its job.
+    pub job: Job,
     keys: Map<String, Value>,
 }
 
 impl<'a> FinishedRun<'a> {
-    fn read(folder: &'a Path) -> Result<Self> {
+    /// Opens it.
+    pub fn read(folder: &'a Path) -> Result<Self> {
         let dir = RunDir::existing(folder)?;
         if dir.ending().is_none() {
             warning(&format!("the run in {} is not finished", folder.display()));
@@ -111,7 +114,7 @@ impl<'a> FinishedRun<'a> {
     }
 
     /// What a client of the run has of its own, or what `adapt` left in a folder.
-    fn own(&self, client: &str) -> Result<Artifact> {
+    pub fn own(&self, client: &str) -> Result<Artifact> {
         let adapted = Path::new(client).join("model.safetensors");
         if adapted.is_file() { read_artifact(&adapted) } else { self.dir.client(client) }
     }
@@ -126,7 +129,8 @@ impl<'a> FinishedRun<'a> {
         }
     }
 
-    fn model(&self) -> ModelUse<'_> {
+    /// Its model, that of no client in particular.
+    pub fn model(&self) -> ModelUse<'_> {
         let (folder, job, model) = (self.folder, &self.job, &self.keys);
         ModelUse { folder, job, model, own: None, libsvm: false }
     }

@@ -1,7 +1,7 @@
 //! Settings that the validation rows choose: a run for each candidate, before the run itself.
 
 use super::execute::Ready;
-use super::messages::note;
+use super::listener::Listener;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 use whimbrel::core::Error;
@@ -15,7 +15,7 @@ const JUDGED_BY: [(&str, bool); 2] = [("validation_accuracy", true), ("validatio
 
 /// The job with the settings that do best. Candidates run in folders beside `out`, named after what
 /// they set.
-pub fn settle(job: Job, out: Option<&Path>) -> Result<Job> {
+pub fn settle(job: Job, out: Option<&Path>, to: &dyn Listener) -> Result<Job> {
     if job.method.search.is_empty() {
         return Ok(job);
     }
@@ -28,13 +28,13 @@ pub fn settle(job: Job, out: Option<&Path>) -> Result<Job> {
     for (words, mut candidate) in job.candidates()? {
         candidate.name = format!("{}-search-{}", job.name, words.replace([',', '='], "-"));
         let folder = beside(out, &candidate.name, &words);
-        let found = figure(&run(&candidate, &folder)?);
+        let found = figure(&run(&candidate, &folder, to)?);
         candidate.name.clone_from(&job.name);
         let Some((name, value, up)) = found else {
-            note(&format!("search {words}: failed"));
+            to.note(&format!("search {words}: failed"));
             continue;
         };
-        note(&format!("search {words}: {name} {value:.4}"));
+        to.note(&format!("search {words}: {name} {value:.4}"));
         let merit = if up { value } else { -value };
         if best.as_ref().is_none_or(|(most, _, _)| merit > *most) {
             best = Some((merit, words, candidate));
@@ -43,7 +43,7 @@ pub fn settle(job: Job, out: Option<&Path>) -> Result<Job> {
     let Some((_, words, chosen)) = best else {
         return Err(Error::config("every candidate of the search failed").into());
     };
-    note(&format!("search: going on with {words}"));
+    to.note(&format!("search: going on with {words}"));
     Ok(chosen)
 }
 
@@ -60,10 +60,10 @@ fn beside(out: Option<&Path>, name: &str, words: &str) -> PathBuf {
 }
 
 /// A candidate's summary.
-fn run(job: &Job, folder: &Path) -> Result<Map<String, Value>> {
+fn run(job: &Job, folder: &Path, to: &dyn Listener) -> Result<Map<String, Value>> {
     let mut ready = Ready::new(job.clone())?;
     let dir = RunDir::open(Some(folder), &job.name, Existing::Replace)?;
-    let done = ready.execute(&dir, false)?;
+    let done = ready.execute(&dir, false, to)?;
     if let Ending::Interrupted = done.ending {
         return Err(Error::config("interrupted in a search; run the same command again").into());
     }
