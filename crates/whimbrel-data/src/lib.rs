@@ -46,6 +46,7 @@ mod npy;
 mod number;
 mod parts;
 mod record;
+mod representation;
 mod samples;
 mod source;
 mod speeches;
@@ -84,6 +85,7 @@ pub use mixture::{
 pub use npy::{is_npy, read_npy, read_npy_bytes};
 pub use number::parse_number;
 pub use parts::Parts;
+pub use representation::{RepresentationSpec, RepresentationTruth};
 pub use samples::{LabelledImages, class_numbers, labelled, number_classes, samples};
 pub use speeches::{Alphabet, SpeechOptions, Speeches, read_speeches};
 pub use split::{ClientRows, by_client, by_column, by_feature, iid, iid_rows};

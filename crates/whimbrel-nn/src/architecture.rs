@@ -2,7 +2,7 @@
 
 use whimbrel_core::{Error, Result};
 
-use crate::{Learner, Linear, Logistic, Network, Softmax};
+use crate::{Learner, Linear, LinearRepresentation, Logistic, Network, Softmax};
 
 /// The description of a learner, as a job file gives it.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,13 +20,25 @@ pub struct Architecture {
     pub hidden: Vec<usize>,
     /// The length of an embedding of `lstm`.
     pub embedding: usize,
+    /// Latent features of `linear-representation`.
+    pub latent: usize,
     /// Symbols that `lstm` reads; none for as many as there are classes.
     pub symbols: Option<usize>,
 }
 
 /// The names of all learners.
-pub const KINDS: [&str; 9] =
-    ["linear", "logistic", "softmax", "mlp", "cnn", "lenet", "mobilenet-v2", "resnet-18", "lstm"];
+pub const KINDS: [&str; 10] = [
+    "linear",
+    "linear-representation",
+    "logistic",
+    "softmax",
+    "mlp",
+    "cnn",
+    "lenet",
+    "mobilenet-v2",
+    "resnet-18",
+    "lstm",
+];
 
 impl Architecture {
     /// The learner of this kind with everything else at its default.
@@ -38,6 +50,7 @@ impl Architecture {
             intercept: true,
             hidden: Vec::new(),
             embedding: 8,
+            latent: 2,
             symbols: None,
         }
     }
@@ -49,12 +62,21 @@ impl Architecture {
         if features == 0 {
             return Err(Error::config(format!("`{}` needs inputs", self.kind)));
         }
-        if self.kind != "linear" && classes < 2 {
+        let is_number = matches!(self.kind.as_str(), "linear" | "linear-representation");
+        if !is_number && classes < 2 {
             let what = format!("`{}` needs at least 2 classes, found {classes}", self.kind);
             return Err(Error::config(what));
         }
         Ok(match self.kind.as_str() {
             "linear" => Box::new(Linear::new(features, intercept)),
+            "linear-representation" => {
+                if self.latent == 0 || self.latent > features {
+                    let (latent, raw) = (self.latent, features);
+                    let what = format!("`latent = {latent}` features of inputs of {raw} numbers");
+                    return Err(Error::config(what).hint("at least 1, at most the inputs"));
+                }
+                Box::new(LinearRepresentation::new(features, self.latent))
+            }
             "logistic" if classes > 2 => {
                 let what = format!("`logistic` predicts 2 classes, the data have {classes}");
                 return Err(Error::config(what).hint("use `softmax`"));
@@ -125,6 +147,7 @@ mod tests {
             learner.tensors().iter().filter(trained).map(crate::Tensor::len).sum::<usize>()
         };
         assert_eq!(parameters("linear", &[7], 0), 8);
+        assert_eq!(parameters("linear-representation", &[7], 0), 16);
         assert_eq!(parameters("logistic", &[7], 2), 8);
         assert_eq!(parameters("softmax", &[1, 28, 28], 10), 7850);
         assert_eq!(parameters("mlp", &[1, 28, 28], 10), 199_210);

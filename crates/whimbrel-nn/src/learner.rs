@@ -20,6 +20,19 @@ pub trait Learner: Send + Sync + 'static {
     fn check(&self, samples: &Samples) -> Result<()>;
     /// Parameters to start from.
     fn start(&self, key: Key) -> Vec<f32>;
+    /// Sums over a client's samples from which a better start is found; none by default.
+    fn start_sums(&self, _: &Samples) -> Vec<f64> {
+        Vec::new()
+    }
+    /// Parameters to start from, given everyone's sums.
+    fn start_from(&self, _sums: &[f64], key: Key) -> Result<Vec<f32>> {
+        Ok(self.start(key))
+    }
+    /// Where predictions are linear in the [head](Role::Head): each sample's factors of its parameters,
+    /// one sample after the other.
+    fn linear_features(&self, _w: &[f32], _: &Samples) -> Option<Vec<f64>> {
+        None
+    }
 
     /// Each sample's loss as in an evaluation: without dropout, with running statistics.
     fn losses(&self, w: &[f32], batch: Batch<'_>, room: &mut Room, losses: &mut [f32]);

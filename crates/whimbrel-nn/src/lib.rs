@@ -17,6 +17,7 @@ mod network;
 mod optimiser;
 mod outer;
 mod product;
+mod representation;
 mod rows;
 mod schedule;
 
@@ -25,4 +26,5 @@ pub use architecture::{Architecture, KINDS};
 pub use learner::{Batch, Learner, Role, Room, Tensor};
 pub use network::Network;
 pub use optimiser::{Optimiser, OptimiserState, Proximal};
+pub use representation::LinearRepresentation;
 pub use schedule::Schedule;

@@ -3,56 +3,92 @@
 use crate::{Codec, Packet, Scalar};
 use whimbrel_core::{Error, Key, Result, Wire};
 
-/// The packet of `x`, and what it is worth. One block is written as if there were none.
-pub(super) fn encode_decoded<T: Scalar>(
-    codec: &Codec,
-    blocks: &[usize],
-    x: &[T],
-    key: Key,
-    value: &mut [T],
-) -> Result<Packet> {
-    if blocks.len() <= 1 {
-        return codec.encode_decoded(x, key, value);
-    }
-    let mut bytes = Vec::new();
-    let (mut rest, mut out) = (x, value);
-    for (b, size) in blocks.iter().enumerate() {
-        let (part, after) = rest.split_at(*size);
-        let (place, after_out) = out.split_at_mut(*size);
-        codec.encode_decoded(part, key.fold(b as u64), place)?.put(&mut bytes);
-        (rest, out) = (after, after_out);
-    }
-    Ok(Packet::from_bytes(bytes))
+/// The parts of a vector that are compressed one by one.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Blocks {
+    sizes: Vec<usize>,
+    /// Whether the last one travels exactly.
+    exact_last: bool,
 }
 
-/// What a packet is worth.
-pub(super) fn decode<T: Scalar>(
-    codec: &Codec,
-    blocks: &[usize],
-    packet: &Packet,
-    value: &mut [T],
-) -> Result<()> {
-    if blocks.len() <= 1 {
-        return codec.decode(packet, value);
+impl Blocks {
+    /// One, the whole vector.
+    pub fn whole(dimension: usize) -> Self {
+        Self { sizes: vec![dimension], exact_last: false }
     }
-    let (mut bytes, mut out) = (packet.bytes(), value);
-    for size in blocks {
-        let (place, after) = out.split_at_mut(*size);
-        codec.decode(&Packet::take(&mut bytes)?, place)?;
-        out = after;
-    }
-    if !bytes.is_empty() {
-        return Err(Error::peer("a packet goes on after its last block"));
-    }
-    Ok(())
-}
 
-/// Refuses blocks that do not fill a vector.
-pub(super) fn check(blocks: &[usize], dimension: usize) -> Result<()> {
-    if blocks.iter().sum::<usize>() == dimension {
-        return Ok(());
+    /// Parts of these lengths, which fill the vector.
+    pub fn new(sizes: &[usize], dimension: usize) -> Result<Self> {
+        if sizes.iter().sum::<usize>() != dimension {
+            let what = format!("the blocks {sizes:?} do not fill {dimension} coordinates");
+            return Err(Error::config(what));
+        }
+        Ok(Self { sizes: sizes.to_vec(), exact_last: false })
     }
-    Err(Error::config(format!("the blocks {blocks:?} do not fill {dimension} coordinates")))
+
+    /// The same, with the last one sent exactly.
+    pub fn exact_last(self) -> Self {
+        Self { exact_last: true, ..self }
+    }
+
+    /// Whether there is one block, which is compressed.
+    pub fn is_whole(&self) -> bool {
+        self.sizes.len() <= 1 && !self.exact_last
+    }
+
+    /// The variance constant of a codec applied to each of them: the largest of theirs.
+    pub fn omega(&self, codec: &Codec) -> Option<f64> {
+        let compressed = self.sizes.len() - usize::from(self.exact_last);
+        blocks_omega(codec, &self.sizes[..compressed])
+    }
+
+    /// The packet of `x`, and what it is worth. One block is written as if there were none.
+    pub fn encode_decoded<T: Scalar>(
+        &self,
+        codec: &Codec,
+        x: &[T],
+        key: Key,
+        value: &mut [T],
+    ) -> Result<Packet> {
+        if self.sizes.len() <= 1 {
+            return self.codec(0, codec).encode_decoded(x, key, value);
+        }
+        let mut bytes = Vec::new();
+        let (mut rest, mut out) = (x, value);
+        for (b, size) in self.sizes.iter().enumerate() {
+            let (part, after) = rest.split_at(*size);
+            let (place, after_out) = out.split_at_mut(*size);
+            let codec = self.codec(b, codec);
+            codec.encode_decoded(part, key.fold(b as u64), place)?.put(&mut bytes);
+            (rest, out) = (after, after_out);
+        }
+        Ok(Packet::from_bytes(bytes))
+    }
+
+    /// What a packet is worth.
+    pub fn decode<T: Scalar>(&self, codec: &Codec, packet: &Packet, value: &mut [T]) -> Result<()> {
+        if self.sizes.len() <= 1 {
+            return self.codec(0, codec).decode(packet, value);
+        }
+        let (mut bytes, mut out) = (packet.bytes(), value);
+        for (b, size) in self.sizes.iter().enumerate() {
+            let (place, after) = out.split_at_mut(*size);
+            self.codec(b, codec).decode(&Packet::take(&mut bytes)?, place)?;
+            out = after;
+        }
+        if !bytes.is_empty() {
+            return Err(Error::peer("a packet goes on after its last block"));
+        }
+        Ok(())
+    }
+
+    /// That of one block, where `codec` is that of the others.
+    fn codec<'a>(&self, block: usize, codec: &'a Codec) -> &'a Codec {
+        match self.exact_last && block + 1 == self.sizes.len() {
+            true => &Codec::Exact,
+            false => codec,
+        }
+    }
 }
 
 /// The variance constant of a codec applied to each of these parts: the largest of theirs.

@@ -22,7 +22,7 @@
 //! frame, the server sums them in it and inverts once (`collect_in`); else it inverts each
 //! (`absorb_in`).
 
-use crate::channel::blocks::{self, blocks_omega};
+use crate::channel::blocks::Blocks;
 use crate::scratch::with_room;
 use crate::{Codec, Packet, Scalar};
 use whimbrel_core::sum::ExactSum;
@@ -58,7 +58,7 @@ pub struct Uplink {
     codec: Codec,
     rule: UpRule,
     dimension: usize,
-    blocks: Vec<usize>,
+    blocks: Blocks,
     /// What a decoded packet is multiplied with: below one only where an unbiased codec must be a
     /// contraction.
     shrink: f64,
@@ -126,17 +126,27 @@ impl Uplink {
             (UpRule::Feedback, Some(omega)) => 1.0 / (1.0 + omega),
             _ => 1.0,
         };
-        Ok(Self { codec, rule, blocks: vec![dimension], dimension, shrink })
+        Ok(Self { codec, rule, blocks: Blocks::whole(dimension), dimension, shrink })
     }
 
     /// The same for vectors of several blocks, one per tensor, compressed one by one.
     pub fn with_blocks(mut self, blocks: &[usize]) -> Result<Self> {
-        blocks::check(blocks, self.dimension)?;
-        self.blocks = blocks.to_vec();
+        self.blocks = Blocks::new(blocks, self.dimension)?;
+        self.shrink_again();
+        Ok(self)
+    }
+
+    /// The same, with the last block sent exactly.
+    pub fn with_exact_last(mut self) -> Self {
+        self.blocks = self.blocks.exact_last();
+        self.shrink_again();
+        self
+    }
+
+    fn shrink_again(&mut self) {
         if let (UpRule::Feedback, Some(omega)) = (&self.rule, self.omega()) {
             self.shrink = 1.0 / (1.0 + omega);
         }
-        Ok(self)
     }
 
     /// The codec.
@@ -156,7 +166,7 @@ impl Uplink {
 
     /// The codec's variance constant on this channel; none for a biased codec.
     pub fn omega(&self) -> Option<f64> {
-        blocks_omega(&self.codec, &self.blocks)
+        self.blocks.omega(&self.codec)
     }
 
     /// Whether both ends keep a memory.
@@ -202,7 +212,7 @@ impl Uplink {
         let encode = |x: &[T], sent: &mut [T]| self.encode_in(x, frame, key, sent);
         match self.rule {
             UpRule::Plain => match frame {
-                None if self.blocks.len() <= 1 => {
+                None if self.blocks.is_whole() => {
                     Ok((UpClient::default(), self.codec.encode(g, key)?))
                 }
                 _ => with_room(g.len(), |sent| {
@@ -251,9 +261,8 @@ impl Uplink {
         key: Key,
         sent: &mut [T],
     ) -> Result<Packet> {
-        let encode = |x: &[T], sent: &mut [T]| {
-            blocks::encode_decoded(&self.codec, &self.blocks, x, key, sent)
-        };
+        let encode =
+            |x: &[T], sent: &mut [T]| self.blocks.encode_decoded(&self.codec, x, key, sent);
         let Some(frame) = frame else { return encode(x, sent) };
         let mut framed = x.to_vec();
         mapped(&mut framed, |x| frame.forward(x));
@@ -337,7 +346,7 @@ impl Uplink {
         add: impl Fn(&mut ExactSum, &[T], f64) -> Result<()>,
     ) -> Result<()> {
         with_room(self.dimension, |sent| {
-            blocks::decode(&self.codec, &self.blocks, packet, sent)?;
+            self.blocks.decode(&self.codec, packet, sent)?;
             if let Some(frame) = frame {
                 mapped(sent, |x| frame.inverse(x));
             }

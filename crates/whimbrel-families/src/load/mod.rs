@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use whimbrel_core::{ClientData, ClientId, Error, HeldOut, Key, Labelled, Samples, Table};
 use whimbrel_data::{
     Classes, ClientRows, ClusterRule, Clustered, Clustering, Entries, LabelSplit, LogisticTruth,
-    Standardization, clusters, hash_path, read_embedding,
+    RepresentationTruth, Standardization, clusters, hash_path, read_embedding,
 };
 
 /// The name of the one client that holds everything.
@@ -97,6 +97,8 @@ pub struct Loaded {
     pub unseen: Vec<bool>,
     /// What generated data come from.
     pub truth: Option<Truth>,
+    /// The representation that drawn clients share, and each one's predictor, by id.
+    pub representation: Option<RepresentationTruth>,
     /// Test samples that were drawn beside the clients' own, until rows are set apart.
     drawn_tests: Vec<Samples>,
     /// What is worth saying about them.
@@ -263,6 +265,7 @@ pub fn load_as(job: &Job, layout: Layout) -> Result<Loaded> {
         Source::Collection(collection) => collection::load(collection, &job.data, &files, key)?,
         Source::Toy(toy) => labelled::from_toy(toy, layout, key)?,
         Source::SyntheticMixture(spec) => samples::from_synthetic(spec, key)?,
+        Source::SyntheticRepresentation(spec) => samples::from_representation(spec, key)?,
         Source::Mixture(mixture) if mixture.stream => tables::streams(mixture, key, pooled)?,
         Source::Mixture(mixture) => tables::from_mixture(mixture, key)?,
     };

@@ -4,7 +4,8 @@ use super::{Layout, Loaded, Truth, held_out};
 use crate::failure::{Failure, Result};
 use whimbrel_core::{ClientData, HeldOut, Key, Labelled, Samples};
 use whimbrel_data::{
-    LogisticMixture, LogisticMixtureSpec, hash_samples, labelled, number_classes, samples,
+    LogisticMixture, LogisticMixtureSpec, RepresentationSpec, hash_samples, labelled,
+    number_classes, samples,
 };
 
 /// Clients' rows for a learner; `classes` are those that targets count.
@@ -61,6 +62,14 @@ pub(super) fn from_synthetic(spec: &LogisticMixtureSpec, key: Key) -> Result<Loa
     let classes = vec!["0".into(), "1".into()];
     let truth = Some(Truth { law: truth, bayes_accuracy: Vec::new() });
     Ok(Loaded { classes, truth, drawn_tests: tests, ..loaded })
+}
+
+pub(super) fn from_representation(spec: &RepresentationSpec, key: Key) -> Result<Loaded> {
+    let (clients, truth) = spec.draw(key)?;
+    let columns = (1..=spec.raw).map(|j| format!("x{j}")).collect();
+    let hash = hash_samples(&clients);
+    let loaded = Loaded::of_samples(clients, columns, hash);
+    Ok(Loaded { representation: Some(truth), ..loaded })
 }
 
 /// Once rows are set apart: the test samples that were drawn take the place of a share of the

@@ -209,7 +209,8 @@ fn without_paths(job: &Job, plan: &Plan, schema: &Schema, clients: u32) -> Job {
         | DataSource::Collection(_)
         | DataSource::Mixture(_)
         | DataSource::Toy(_)
-        | DataSource::SyntheticMixture(_) => {}
+        | DataSource::SyntheticMixture(_)
+        | DataSource::SyntheticRepresentation(_) => {}
     }
     job.fit.hide_paths(plan.stages(), &elsewhere);
     if let UpRule::Memory { start: MemoryStart::File(path), .. } = &mut job.uplink.rule {

@@ -107,7 +107,8 @@ impl Schema {
             | DataSource::Collection(_)
             | DataSource::Mixture(_)
             | DataSource::Toy(_)
-            | DataSource::SyntheticMixture(_) => {
+            | DataSource::SyntheticMixture(_)
+            | DataSource::SyntheticRepresentation(_) => {
                 return Err(Error::config("clients on a network hold csv or npy files").into());
             }
         })

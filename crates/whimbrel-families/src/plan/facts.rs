@@ -90,7 +90,10 @@ fn columns(job: &Job) -> Result<(Vec<String>, Vec<String>)> {
                 .hint("give the clients csv or npy files");
             return Err(error.into());
         }
-        DataSource::Mixture(_) | DataSource::Toy(_) | DataSource::SyntheticMixture(_) => {
+        DataSource::Mixture(_)
+        | DataSource::Toy(_)
+        | DataSource::SyntheticMixture(_)
+        | DataSource::SyntheticRepresentation(_) => {
             let error = Error::config("drawn rows are in no file that clients could hold")
                 .hint("set source = \"csv\" in [data]");
             return Err(error.into());

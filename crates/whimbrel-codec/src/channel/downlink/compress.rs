@@ -1,7 +1,6 @@
 //! Compression of a downlink's vectors, block by block.
 
 use super::{DownRule, Downlink, Feedback};
-use crate::channel::blocks;
 use crate::channel::uplink::mapped;
 use crate::{Packet, Scalar};
 use whimbrel_core::{Frame, Key, Result};
@@ -24,7 +23,7 @@ impl Downlink {
         }
         let mut value = T::zeros(x.len());
         let codec = &self.codecs[index];
-        let packet = blocks::encode_decoded(codec, &self.blocks, x, key, &mut value)?;
+        let packet = self.blocks.encode_decoded(codec, x, key, &mut value)?;
         self.shrink(&mut value);
         Ok((packet, value))
     }
@@ -38,7 +37,7 @@ impl Downlink {
     ) -> Result<Vec<T>> {
         let mut value = T::zeros(self.dimension);
         let codec = &self.codecs[index];
-        blocks::decode(codec, &self.blocks, packet, &mut value)?;
+        self.blocks.decode(codec, packet, &mut value)?;
         self.shrink(&mut value);
         if let Some(frame) = frame {
             mapped(&mut value, |x| frame.inverse(x));

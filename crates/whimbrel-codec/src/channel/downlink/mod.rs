@@ -26,7 +26,7 @@ mod rule;
 mod tests;
 mod track;
 
-use crate::channel::blocks::{self, blocks_omega};
+use crate::channel::blocks::Blocks;
 pub use ends::{DownClient, DownFold, DownPeer, DownServer, Spread};
 pub use frames::{Frames, Sharing};
 pub use message::{DownMessage, SharedMessages};
@@ -53,14 +53,14 @@ pub struct Downlink {
     rule: DownRule,
     dimension: usize,
     /// Lengths of the parts that are compressed one by one; one part is the whole vector.
-    blocks: Vec<usize>,
+    blocks: Blocks,
 }
 
 impl Downlink {
     /// The state itself, at native width.
     pub fn exact(dimension: usize) -> Self {
         let (codecs, alphas) = (vec![Codec::Exact], vec![1.0]);
-        let blocks = vec![dimension];
+        let blocks = Blocks::whole(dimension);
         Self { codecs, alphas, own: BTreeMap::new(), rule: DownRule::Exact, dimension, blocks }
     }
 
@@ -103,15 +103,14 @@ impl Downlink {
             return Err(Error::config("a downlink needs at least one group"));
         }
         let alphas = vec![alpha_of(&rule)];
-        let (codecs, blocks) = (vec![codec], vec![dimension]);
+        let (codecs, blocks) = (vec![codec], Blocks::whole(dimension));
         Ok(Self { codecs, alphas, own: BTreeMap::new(), rule, dimension, blocks })
     }
 
     /// Compresses parts of these lengths one by one: parts of different sizes then do not share a
     /// norm. They make up the whole vector.
     pub fn with_blocks(mut self, blocks: &[usize]) -> Result<Self> {
-        blocks::check(blocks, self.dimension)?;
-        self.blocks = blocks.to_vec();
+        self.blocks = Blocks::new(blocks, self.dimension)?;
         Ok(self)
     }
 
@@ -162,7 +161,7 @@ impl Downlink {
 
     /// The codec's variance constant on this channel.
     pub fn omega(&self) -> Option<f64> {
-        blocks_omega(self.codec(), &self.blocks)
+        self.blocks.omega(self.codec())
     }
 
     /// Numbers kept on the server for each client.

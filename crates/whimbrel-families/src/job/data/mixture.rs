@@ -45,7 +45,7 @@ pub enum Heterogeneity {
 const DRAWN: &str = "only a drawn mixture has it";
 const MIXTURE: &[&str] = &["mixture"];
 const GENERATED: &[&str] = &["mixture", "toy"];
-const FEDERATIONS: &[&str] = &["mixture", "toy", "synthetic-mixture"];
+const FEDERATIONS: &[&str] = &["mixture", "toy", "synthetic-mixture", "synthetic-representation"];
 /// Clients, and rows of each, of a federation that does not say how many it has.
 const CLIENTS_DEFAULT: usize = 100;
 const ROWS_DEFAULT: usize = 100;
@@ -53,7 +53,7 @@ const ROWS_DEFAULT: usize = 100;
 pub(crate) static CLIENTS: Key = Key::optional(
     "clients",
     "an integer of at least 1",
-    "100 for mixture, 20 for toy, 300 for synthetic-mixture",
+    "100 for mixture and synthetic-representation, 20 for toy, 300 for synthetic-mixture",
     "how many clients are drawn",
 )
 .only(FEDERATIONS, "the clients come from `client` or [data.split]");

@@ -7,6 +7,7 @@ pub mod held_out;
 pub mod idx;
 pub mod mixture;
 pub mod prepare;
+pub mod representation;
 pub mod split;
 pub mod subset;
 pub mod synthetic;
@@ -27,7 +28,7 @@ use prepare::PREPARE;
 use split::SPLIT;
 use std::path::PathBuf;
 use toy::Toy;
-use whimbrel_data::LogisticMixtureSpec;
+use whimbrel_data::{LogisticMixtureSpec, RepresentationSpec};
 use whimbrel_job::choices;
 use whimbrel_job::key::{Key, Section};
 use whimbrel_job::matrix::read_all;
@@ -72,6 +73,8 @@ pub enum Source {
     Toy(Toy),
     /// Labels drawn from a mixture of logistic models.
     SyntheticMixture(LogisticMixtureSpec),
+    /// Numbers predicted by a representation that clients share.
+    SyntheticRepresentation(RepresentationSpec),
 }
 
 choices! {
@@ -96,6 +99,9 @@ choices! {
         SyntheticMixture = "synthetic-mixture": "features with labels drawn from a mixture of \
          logistic models, whose weights each client has for itself: the synthetic set of \
          personalised models",
+        SyntheticRepresentation = "synthetic-representation": "features with numbers to predict, \
+         through a linear representation that clients share and a head of each client's own: the \
+         synthetic set of Bayesian personal models",
     }
 }
 
@@ -178,6 +184,10 @@ pub(crate) static SECTION: Section = Section {
         &synthetic::DIMENSION,
         &synthetic::ALPHA,
         &synthetic::TEST_SAMPLES,
+        &representation::RAW,
+        &representation::LATENT,
+        &representation::SMALL,
+        &representation::LARGE,
         &SEED,
     ],
     example: "[data]\nsource = \"csv\"\npath = \"wards.csv\"\nclient = \"ward\"\n\
@@ -209,6 +219,9 @@ impl Data {
             SourceKind::Mixture => Mixture::read(reader).map(Source::Mixture),
             SourceKind::Toy => Toy::read(reader).map(Source::Toy),
             SourceKind::SyntheticMixture => synthetic::read(reader).map(Source::SyntheticMixture),
+            SourceKind::SyntheticRepresentation => {
+                representation::read(reader).map(Source::SyntheticRepresentation)
+            }
         };
         let tests = matches!(&source, Ok(Source::Collection(files)) if files.has_tests());
         let held_out = HeldOut::read(reader, kind.usual_share(), tests);
@@ -239,6 +252,7 @@ impl Data {
             Source::Mixture(mixture) => Some(mixture.clients),
             Source::Toy(toy) => Some(toy.clients),
             Source::SyntheticMixture(spec) => Some(spec.clients),
+            Source::SyntheticRepresentation(spec) => Some(spec.clients),
             _ => match (self.subset.clients, self.partition()?.clients()) {
                 (None, clients) => clients,
                 (Some(KeptClients::Number(kept)), clients) => Some(kept.min(clients?)),
@@ -255,7 +269,10 @@ impl Data {
             Source::Libsvm(libsvm) => Some(&libsvm.partition),
             Source::Idx(idx) => Some(&idx.partition),
             Source::Collection(files) => Some(&files.partition),
-            Source::Mixture(_) | Source::Toy(_) | Source::SyntheticMixture(_) => None,
+            Source::Mixture(_)
+            | Source::Toy(_)
+            | Source::SyntheticMixture(_)
+            | Source::SyntheticRepresentation(_) => None,
         }
     }
 
@@ -274,7 +291,8 @@ impl Data {
             Source::Libsvm(_)
             | Source::Collection(_)
             | Source::Toy(_)
-            | Source::SyntheticMixture(_) => true,
+            | Source::SyntheticMixture(_)
+            | Source::SyntheticRepresentation(_) => true,
             Source::Npy(_) | Source::Idx(_) | Source::Mixture(_) => false,
         }
     }
@@ -305,7 +323,10 @@ impl Data {
             Source::Libsvm(libsvm) => (&mut libsvm.path, &mut libsvm.partition, None),
             Source::Idx(idx) => return idx.paths_mut(),
             Source::Collection(files) => return files.paths_mut(),
-            Source::Mixture(_) | Source::Toy(_) | Source::SyntheticMixture(_) => return Vec::new(),
+            Source::Mixture(_)
+            | Source::Toy(_)
+            | Source::SyntheticMixture(_)
+            | Source::SyntheticRepresentation(_) => return Vec::new(),
         };
         let embedding = match partition {
             Partition::Clusters { embedding, .. } => embedding.as_mut(),
@@ -328,6 +349,7 @@ impl Data {
             Source::Mixture(mixture) => mixture.write(out),
             Source::Toy(toy) => toy.write(out),
             Source::SyntheticMixture(spec) => synthetic::write(spec, out),
+            Source::SyntheticRepresentation(spec) => representation::write(spec, out),
         }
         if let Some(shape) = &self.shape {
             out.put(&SHAPE, list(shape.iter().map(ToString::to_string)));
@@ -362,7 +384,13 @@ impl SourceKind {
             | Self::Jpeg
             | Self::Speeches
             | Self::SyntheticMixture => 0.2,
-            Self::Csv | Self::Npy | Self::Libsvm | Self::Idx | Self::Mixture | Self::Toy => 0.0,
+            Self::Csv
+            | Self::Npy
+            | Self::Libsvm
+            | Self::Idx
+            | Self::Mixture
+            | Self::Toy
+            | Self::SyntheticRepresentation => 0.0,
         }
     }
 }
@@ -378,6 +406,7 @@ impl Source {
             Self::Mixture(_) => SourceKind::Mixture,
             Self::Toy(_) => SourceKind::Toy,
             Self::SyntheticMixture(_) => SourceKind::SyntheticMixture,
+            Self::SyntheticRepresentation(_) => SourceKind::SyntheticRepresentation,
         }
     }
 
@@ -388,9 +417,11 @@ impl Source {
             Self::Npy(npy) => npy.standardize,
             Self::Libsvm(libsvm) => libsvm.standardize,
             Self::Idx(idx) => idx.standardize,
-            Self::Collection(_) | Self::Mixture(_) | Self::Toy(_) | Self::SyntheticMixture(_) => {
-                false
-            }
+            Self::Collection(_)
+            | Self::Mixture(_)
+            | Self::Toy(_)
+            | Self::SyntheticMixture(_)
+            | Self::SyntheticRepresentation(_) => false,
         }
     }
 }

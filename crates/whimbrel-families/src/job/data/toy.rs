@@ -24,7 +24,7 @@ pub struct Toy {
 }
 
 const TOY: &[&str] = &["toy"];
-const ONLY: &str = "only the least-squares toy set has it";
+const ONLY: &str = "only drawn targets have it";
 
 pub(crate) static DIMS: Key =
     Key::default("dims", "an integer of at least 1", "20", "how many columns are drawn")
@@ -36,13 +36,13 @@ pub(crate) static CORRELATION: Key = Key::default(
     "the correlation of neighbouring columns",
 )
 .only(TOY, ONLY);
-pub(crate) static NOISE: Key = Key::default(
+pub(crate) static NOISE: Key = Key::optional(
     "noise",
-    "a number of at least 0",
-    "0.0",
-    "the standard deviation of the noise on each target; the paper's noisy set has 0.4",
+    "a number of at least 0, for synthetic-representation above 0",
+    "0 for toy, 0.1 for synthetic-representation",
+    "the standard deviation of the noise on each target; the MCM paper's noisy set has 0.4",
 )
-.only(TOY, ONLY);
+.only(&["toy", "synthetic-representation"], ONLY);
 pub(crate) static SPREAD: Key = Key::default(
     "spread",
     "a number of at least 0",
@@ -58,14 +58,14 @@ impl Toy {
         let rows = reader.optional(&ROWS, |v| v.count());
         let dims = reader.read(&DIMS, |v| v.count());
         let correlation = reader.read(&CORRELATION, |v| v.number(|x| x > -1.0 && x < 1.0));
-        let noise = reader.read(&NOISE, |v| v.number(|x| x >= 0.0));
+        let noise = reader.optional(&NOISE, |v| v.number(|x| x >= 0.0));
         let spread = reader.read(&SPREAD, |v| v.number(|x| x >= 0.0));
         Ok(Self {
             clients: clients?.unwrap_or(usual.clients),
             rows: rows?.unwrap_or(usual.rows),
             dims: dims?,
             correlation: correlation?,
-            noise: noise?,
+            noise: noise?.unwrap_or(0.0),
             spread: spread?,
         })
     }
