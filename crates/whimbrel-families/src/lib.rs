@@ -1,9 +1,11 @@
 //! Families of models and methods: their job keys, and what is built from a job.
 //!
-//! A [`Family`](family::Family) is a folder and one line in the [`registry`]: `em`, `gradient`, `table`.
+//! A [`Family`](family::Family) is a folder and one line in the [`registry`]: `em`, `gradient`, `table`,
+//! `personal`, `bayes`.
 //! Beside them stand what all share: [`job`] (the tables of a job file), [`load`] (rows), [`plan`] (stages)
 //! and [`offer`] (a job as a client on a network gets it).
 
+pub mod bayes;
 pub mod em;
 pub mod failure;
 pub mod family;

@@ -1,13 +1,13 @@
 //! The families that this program knows: one line each.
 
 use crate::family::{Family, MethodKind, ModelKind};
-use crate::{em, gradient, personal, table};
+use crate::{bayes, em, gradient, personal, table};
 use std::sync::OnceLock;
 use whimbrel_job::key::{Key, Section, Word};
 
 /// The families that come with the program. `whimbrel new` asks them in this order.
-static BUILT_IN: [&dyn Family; 4] =
-    [&table::FAMILY, &personal::FAMILY, &gradient::FAMILY, &em::FAMILY];
+static BUILT_IN: [&dyn Family; 5] =
+    [&table::FAMILY, &bayes::FAMILY, &personal::FAMILY, &gradient::FAMILY, &em::FAMILY];
 
 static INSTALLED: OnceLock<Registry> = OnceLock::new();
 

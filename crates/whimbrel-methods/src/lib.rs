@@ -3,6 +3,7 @@
 //! Absent on purpose: threads, files, clocks, transports. A method is pure steps over explicit
 //! state; whoever runs it (simulator, network, Python) lives in a crate above.
 
+pub mod bayes;
 pub mod choice;
 pub mod fedem;
 pub mod federated;

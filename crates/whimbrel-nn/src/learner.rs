@@ -24,6 +24,19 @@ pub trait Learner: Send + Sync + 'static {
     fn start_sums(&self, _: &Samples) -> Vec<f64> {
         Vec::new()
     }
+    /// How many there are.
+    fn start_sums_len(&self) -> usize {
+        0
+    }
+    /// What they are, in words.
+    fn start_sums_told(&self) -> &'static str {
+        "the number of samples"
+    }
+    /// The largest curvature of everyone's summed loss in the parameters below a head of length one,
+    /// where the sums tell it.
+    fn start_curvature(&self, _sums: &[f64]) -> Result<Option<f64>> {
+        Ok(None)
+    }
     /// Parameters to start from, given everyone's sums.
     fn start_from(&self, _sums: &[f64], key: Key) -> Result<Vec<f32>> {
         Ok(self.start(key))

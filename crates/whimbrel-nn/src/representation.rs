@@ -5,7 +5,7 @@
 //! are small and residuals may be.
 
 use crate::{Batch, Learner, Role, Room, Tensor};
-use whimbrel_core::linalg::symmetric_eigen;
+use whimbrel_core::linalg::{largest_eigenvalue, symmetric_eigen};
 use whimbrel_core::{Error, Inputs, Key, Result, Samples, Targets, vector};
 
 /// A number, predicted by a linear head on linear features.
@@ -41,6 +41,18 @@ impl LinearRepresentation {
             self.features_of(w, x, &mut features);
             each(i, x, &features);
         }
+    }
+
+    /// The lower triangle of a matrix in its place.
+    fn square(&self, packed: &[f64]) -> Vec<f64> {
+        let mut square = vec![0.0; self.raw * self.raw];
+        let mut at = packed.iter();
+        for i in 0..self.raw {
+            for j in 0..=i {
+                square[i * self.raw + j] = at.next().copied().unwrap_or(0.0);
+            }
+        }
+        square
     }
 
     fn head<'a>(&self, w: &'a [f32]) -> &'a [f32] {
@@ -98,34 +110,45 @@ impl Learner for LinearRepresentation {
         w
     }
 
-    /// `sum y^2 x x^T`, the lower triangle row by row.
+    /// `sum y^2 x x^T` and `sum x x^T`, each the lower triangle row by row.
     fn start_sums(&self, samples: &Samples) -> Vec<f64> {
-        let mut sums = vec![0.0; self.raw * (self.raw + 1) / 2];
+        let mut sums = vec![0.0; self.start_sums_len()];
         let (Inputs::Real(inputs), Targets::Values(y)) = (&samples.inputs, &samples.targets) else {
             return sums;
         };
+        let (with_y, alone) = sums.split_at_mut(self.start_sums_len() / 2);
         for (x, y) in inputs.chunks_exact(self.raw).zip(y) {
             let y2 = f64::from(*y) * f64::from(*y);
-            let mut at = sums.iter_mut();
+            let mut at = with_y.iter_mut().zip(&mut *alone);
             for (i, a) in x.iter().enumerate() {
-                for (b, sum) in x[..=i].iter().zip(&mut at) {
-                    *sum += y2 * f64::from(*a) * f64::from(*b);
+                for (b, (with_y, alone)) in x[..=i].iter().zip(&mut at) {
+                    let product = f64::from(*a) * f64::from(*b);
+                    *with_y += y2 * product;
+                    *alone += product;
                 }
             }
         }
         sums
     }
 
+    fn start_sums_len(&self) -> usize {
+        self.raw * (self.raw + 1)
+    }
+
+    fn start_sums_told(&self) -> &'static str {
+        "the number of samples, sums of products of its inputs, and the same times squared targets"
+    }
+
+    /// `lambda_max(sum x x^T)`.
+    fn start_curvature(&self, sums: &[f64]) -> Result<Option<f64>> {
+        let half = sums.get(sums.len() / 2..).unwrap_or_default();
+        largest_eigenvalue(&self.square(half), self.raw).map(Some)
+    }
+
     /// The method of moments: the top eigenvectors of `sum y^2 x x^T` span the representation where
     /// inputs are isotropic.
     fn start_from(&self, sums: &[f64], key: Key) -> Result<Vec<f32>> {
-        let mut square = vec![0.0; self.raw * self.raw];
-        let mut at = sums.iter();
-        for i in 0..self.raw {
-            for j in 0..=i {
-                square[i * self.raw + j] = at.next().copied().unwrap_or(0.0);
-            }
-        }
+        let square = self.square(sums.get(..sums.len() / 2).unwrap_or_default());
         if vector::norm_inf(&square) == 0.0 {
             return Ok(self.start(key));
         }
@@ -232,7 +255,7 @@ mod tests {
     fn moments_find_the_span() {
         // sum y^2 x x^T = n (|u|^2 I + 2 u u^T) in the mean: each client adds its own direction.
         let (raw, learner) = (6, LinearRepresentation::new(6, 2));
-        let mut sums = vec![0.0; raw * (raw + 1) / 2];
+        let mut sums = vec![0.0; learner.start_sums_len()];
         for client in 0..40 {
             let (_, mut part, truth) = samples(200, raw, 2);
             // One truth for all, with a head of the client's own.

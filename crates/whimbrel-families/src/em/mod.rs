@@ -368,6 +368,10 @@ impl EmFit {
         };
         let everyone = job.method.participation == Participation::Probability(1.0);
         match job.method.step {
+            Step::Parts { .. } => report(
+                "the EM methods have one step",
+                "write step = \"auto\", \"theory\" or a number",
+            ),
             Step::OverL(_) | Step::OverLRoot => report(
                 "the EM methods have no smoothness constant L",
                 "write step = \"auto\", \"theory\" or a number",

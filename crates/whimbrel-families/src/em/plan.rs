@@ -192,7 +192,7 @@ impl EmPlan {
                 let missing = || Error::internal("the constants of the theory were not estimated");
                 Schedule::constant(gamma.ok_or_else(missing)?)
             }
-            Step::OverL(_) | Step::OverLRoot => {
+            Step::OverL(_) | Step::OverLRoot | Step::Parts { .. } => {
                 Err(Error::config("the EM methods have no smoothness constant L"))
             }
         };

@@ -259,6 +259,9 @@ fn step(job: &Job, asked: &GradientFit) -> Result<StepRule> {
         Step::Decreasing { initial, power, delay } => {
             StepRule::Given(Schedule::decreasing(initial, power, delay)?)
         }
+        Step::Parts { .. } => {
+            return Err(Error::config("this method has one step").into());
+        }
     })
 }
 
@@ -325,7 +328,7 @@ impl<'a> Weighted<'a> {
                 ))
             }
             Step::OverLRoot => Some(format!("L {:.4}, step 1/(L sqrt(k))", smoothness())),
-            Step::Theory | Step::Constant(_) | Step::Decreasing { .. } => None,
+            Step::Theory | Step::Constant(_) | Step::Decreasing { .. } | Step::Parts { .. } => None,
         }
     }
 

@@ -3,9 +3,9 @@
 pub mod decentralised;
 pub mod keys;
 
-mod model;
+pub(crate) mod model;
 mod plan;
-mod predict;
+pub(crate) mod predict;
 mod results;
 
 use crate::failure::Result;
@@ -266,9 +266,7 @@ impl Fit for PersonalFit {
     }
 
     fn check(&self, job: &Job, source: &Source<'_>) {
-        if let Step::Theory | Step::OverL(_) | Step::OverLRoot | Step::Decreasing { .. } =
-            job.method.step
-        {
+        if !matches!(job.method.step, Step::Auto | Step::Constant(_)) {
             source.report_at(
                 &["method", "step"],
                 format!("the local step of {} is a number", self.method),

@@ -10,19 +10,28 @@ use whimbrel_job::reader::{Read, Reader};
 use whimbrel_job::writer::{Writer, list};
 use whimbrel_nn::{Architecture, Learner};
 
-const LINEAR: &str = "linear";
+pub(crate) const LINEAR: &str = "linear";
+pub(crate) const REPRESENTATION: &str = "linear-representation";
 
-static HIDDEN: Key = Key::default(
+pub(crate) static HIDDEN: Key = Key::default(
     "hidden",
     "a list of integers of at least 1",
     "[]",
     "widths of the hidden layers; empty: [200, 200] for mlp, [256] (of both layers) for lstm",
 );
-static EMBEDDING: Key =
+pub(crate) static EMBEDDING: Key =
     Key::default("embedding", "an integer of at least 1", "8", "numbers that stand for a symbol");
 
-pub(super) static MODELS: [ModelKind; 9] = [
+pub(crate) static LATENT: Key = Key::default(
+    "latent",
+    "an integer of at least 1",
+    "2",
+    "latent features of the representation",
+);
+
+pub(super) static MODELS: [ModelKind; 10] = [
     model(LINEAR, "linear regression by least squares", &[&INTERCEPT]),
+    model(REPRESENTATION, "a linear representation of the inputs under a linear head", &[&LATENT]),
     model("logistic", "logistic regression with two classes", &[&INTERCEPT]),
     model("softmax", "multinomial logistic regression", &[&INTERCEPT]),
     model("mlp", "a network of fully connected layers", &[&HIDDEN]),
@@ -52,22 +61,27 @@ pub struct Model {
     pub hidden: Vec<usize>,
     /// Numbers that stand for a symbol.
     pub embedding: usize,
+    /// Latent features of a linear representation.
+    pub latent: usize,
 }
 
 impl Model {
-    pub(super) fn read(kind: &'static str, reader: &Reader<'_>) -> Read<Self> {
+    pub(crate) fn read(kind: &'static str, reader: &Reader<'_>) -> Read<Self> {
         let intercept = reader.read(&INTERCEPT, |v| v.boolean());
         let hidden = reader.read(&HIDDEN, |v| v.list()?.iter().map(|v| v.count()).collect());
         let embedding = reader.read(&EMBEDDING, |v| v.count());
-        Ok(Self { kind, intercept: intercept?, hidden: hidden?, embedding: embedding? })
+        let latent = reader.read(&LATENT, |v| v.count());
+        let (intercept, hidden) = (intercept?, hidden?);
+        Ok(Self { kind, intercept, hidden, embedding: embedding?, latent: latent? })
     }
 
-    pub(super) fn write(&self, out: &mut Writer) {
+    pub(crate) fn write(&self, out: &mut Writer) {
         let hidden = list(self.hidden.iter().map(usize::to_string));
         for (key, value) in [
             (&INTERCEPT, self.intercept.to_string()),
             (&HIDDEN, hidden),
             (&EMBEDDING, self.embedding.to_string()),
+            (&LATENT, self.latent.to_string()),
         ] {
             let kind = MODELS.iter().find(|kind| kind.word.name == self.kind);
             if kind.is_some_and(|kind| kind.keys.iter().any(|known| known.name == key.name)) {
@@ -76,27 +90,28 @@ impl Model {
         }
     }
 
-    pub(super) fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let intercept = if self.intercept { "" } else { ", no intercept" };
         format!("{}{intercept}", self.kind)
     }
 
     /// Whether it predicts classes.
     pub fn classifies(&self) -> bool {
-        self.kind != LINEAR
+        self.kind != LINEAR && self.kind != REPRESENTATION
     }
 
     /// Keys of `model.json`.
-    pub(super) fn keys(&self) -> Map<String, Value> {
+    pub(crate) fn keys(&self) -> Map<String, Value> {
         Map::from_iter([("intercept".into(), self.intercept.into())])
     }
 
     /// The learner for inputs of this shape and targets of so many classes.
-    pub(super) fn learner(&self, shape: &[usize], classes: usize) -> Result<Arc<dyn Learner>> {
+    pub(crate) fn learner(&self, shape: &[usize], classes: usize) -> Result<Arc<dyn Learner>> {
         let architecture = Architecture {
             intercept: self.intercept,
             hidden: self.hidden.clone(),
             embedding: self.embedding,
+            latent: self.latent,
             ..Architecture::new(self.kind, shape, classes)
         };
         architecture.build().map(Arc::from)

@@ -2,6 +2,7 @@
 
 use super::PersonalFit;
 use super::keys::Rule;
+use super::model::Model;
 use super::plan::{rate, rule, solver};
 use crate::failure::{Failure, Result};
 use crate::family::{AdaptOptions, Adapted, ModelUse, Predicted, Predictions, counted, refuse};
@@ -23,19 +24,59 @@ use whimbrel_nn::Learner;
 /// Where a file without a name for it has the target.
 const TARGET: &str = "target";
 
-/// A finished run's learner.
-struct Trained {
-    learner: Arc<dyn Learner>,
-    rule: Arc<dyn LocalRule>,
-    w: Vec<f32>,
+/// A finished run's learner, and how files are read for it.
+pub(crate) struct Reading {
+    pub learner: Arc<dyn Learner>,
     shape: Vec<usize>,
     columns: Vec<String>,
     classes: Vec<String>,
     standardization: Option<Standardization>,
 }
 
+/// The same with the parameters of a method of this family.
+struct Trained {
+    reading: Reading,
+    rule: Arc<dyn LocalRule>,
+    w: Vec<f32>,
+}
+
+impl std::ops::Deref for Trained {
+    type Target = Reading;
+    fn deref(&self) -> &Reading {
+        &self.reading
+    }
+}
+
 impl Trained {
     fn read(asked: &PersonalFit, run: &ModelUse<'_>) -> Result<Self> {
+        let reading = Reading::new(&asked.model, run)?;
+        let learner = &reading.learner;
+        let rule = rule(asked, &**learner)?;
+        let tensors = read_artifact(&run.folder.join("model/model.safetensors"))?;
+        // Without a server every client has its own copy of what is shared.
+        let copy = run.own.map_or(&[][..], |own| &own.narrow);
+        let mut found =
+            copy.iter().chain(&tensors.narrow).filter(|t| t.name == PARAMETERS).cloned();
+        let found = found.next();
+        let w = found.ok_or_else(|| run.broken("the model has no `parameters`"))?.values;
+        let expected: usize = rule.blocks(&Shape::new(&**learner)).iter().sum();
+        // Clusters and related models are several of them.
+        let several = matches!(asked.rule, Rule::Clustered { .. } | Rule::Mocha { .. });
+        let fits =
+            if several { w.len().is_multiple_of(expected.max(1)) } else { w.len() == expected };
+        if !fits {
+            return Err(run.broken(&format!("{} parameters where {expected} belong", w.len())));
+        }
+        Ok(Self { reading, rule, w })
+    }
+
+    fn mixture(&self, own: &Own) -> Result<Mixture> {
+        Ok(self.rule.personal(&Shape::new(&*self.learner), &self.w, own)?)
+    }
+}
+
+impl Reading {
+    pub fn new(model: &Model, run: &ModelUse<'_>) -> Result<Self> {
         let list = |key: &str| run.model.get(key).and_then(Value::as_array);
         let shape: Option<Vec<usize>> = list("shape")
             .map(|all| all.iter().filter_map(|n| n.as_u64().map(|n| n as usize)).collect());
@@ -57,28 +98,12 @@ impl Trained {
                 Some(Standardization { columns: columns.clone(), means, scales, constant: 0 })
             }
         };
-        let learner = asked.model.learner(&shape, classes.len())?;
-        let rule = rule(asked, &*learner)?;
-        let tensors = read_artifact(&run.folder.join("model/model.safetensors"))?;
-        // Without a server every client has its own copy of what is shared.
-        let copy = run.own.map_or(&[][..], |own| &own.narrow);
-        let mut found =
-            copy.iter().chain(&tensors.narrow).filter(|t| t.name == PARAMETERS).cloned();
-        let found = found.next();
-        let w = found.ok_or_else(|| run.broken("the model has no `parameters`"))?.values;
-        let expected: usize = rule.blocks(&Shape::new(&*learner)).iter().sum();
-        // Clusters and related models are several of them.
-        let several = matches!(asked.rule, Rule::Clustered { .. } | Rule::Mocha { .. });
-        let fits =
-            if several { w.len().is_multiple_of(expected.max(1)) } else { w.len() == expected };
-        if !fits {
-            return Err(run.broken(&format!("{} parameters where {expected} belong", w.len())));
-        }
-        Ok(Self { learner, rule, w, shape, columns, classes, standardization })
+        let learner = model.learner(&shape, classes.len())?;
+        Ok(Self { learner, shape, columns, classes, standardization })
     }
 
     /// Inputs of a file, and their targets where `target` names a column that the file has.
-    fn samples(&self, file: &Path, libsvm: bool, target: Option<&str>) -> Result<Samples> {
+    pub fn samples(&self, file: &Path, libsvm: bool, target: Option<&str>) -> Result<Samples> {
         let width: usize = self.shape.iter().product();
         if is_idx(file) {
             let images = read_idx_images(file)?;
@@ -124,6 +149,19 @@ impl Trained {
         Ok(Samples::new(self.shape.clone(), inputs, targets)?)
     }
 
+    /// A new client's rows with their targets.
+    pub fn samples_with_targets(&self, run: &ModelUse<'_>, file: &Path) -> Result<Samples> {
+        let target = match &run.job.data.source {
+            DataSource::Csv(csv) => csv.target.as_deref().unwrap_or(TARGET),
+            _ => TARGET,
+        };
+        let samples = self.samples(file, run.libsvm, Some(target))?;
+        match samples.is_empty() {
+            true => refuse("the new client has no rows", "give at least one row with its target"),
+            false => Ok(samples),
+        }
+    }
+
     /// Targets that nobody reads.
     fn none(&self, rows: usize) -> Targets {
         match self.learner.classifies() {
@@ -158,12 +196,8 @@ impl Trained {
         Ok(Targets::Classes { of, count: self.classes.len() })
     }
 
-    fn mixture(&self, own: &Own) -> Result<Mixture> {
-        Ok(self.rule.personal(&Shape::new(&*self.learner), &self.w, own)?)
-    }
-
     /// What is said of each row.
-    fn table(&self, predictions: &[f32]) -> Predicted {
+    pub fn table(&self, predictions: &[f32]) -> Predicted {
         let rows = predictions.len() / self.learner.outputs();
         if !self.learner.classifies() {
             let mean = predictions.iter().map(|x| f64::from(*x)).sum::<f64>() / rows as f64;
@@ -218,14 +252,7 @@ pub(super) fn adapt(
         };
         return refuse(&what, hint);
     }
-    let target = match &run.job.data.source {
-        DataSource::Csv(csv) => csv.target.as_deref().unwrap_or(TARGET),
-        _ => TARGET,
-    };
-    let samples = trained.samples(options.data, run.libsvm, Some(target))?;
-    if samples.is_empty() {
-        return refuse("the new client has no rows", "give at least one row with its target");
-    }
+    let samples = trained.samples_with_targets(run, options.data)?;
     let solver = solver(asked, run.job.method.batch);
     let key = whimbrel_core::Key::root(run.job.seed);
     let mut work = Work::new(&*trained.learner, &solver, &samples, rate(run.job), key);

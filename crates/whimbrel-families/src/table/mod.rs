@@ -181,6 +181,7 @@ impl Fit for TableFit {
             Step::Theory => {
                 report(&["method", "step"], "no theorem bounds the step of fedmiss", hint);
             }
+            Step::Parts { .. } => report(&["method", "step"], "fedmiss has one step", hint),
             Step::OverL(_) | Step::OverLRoot => {
                 report(&["method", "step"], "fedmiss has no smoothness constant L", hint);
             }

@@ -96,7 +96,7 @@ impl TablePlan {
             Step::Decreasing { initial, power, delay } => {
                 StepRule::Given(Schedule::decreasing(initial, power, delay)?)
             }
-            Step::Theory | Step::OverL(_) | Step::OverLRoot => {
+            Step::Theory | Step::OverL(_) | Step::OverLRoot | Step::Parts { .. } => {
                 return Err(Error::config(
                     "fedmiss takes a number, a schedule or \"auto\" as step",
                 ));

@@ -26,6 +26,13 @@ pub enum Step {
     OverL(f64),
     /// `1/(L sqrt(k))` in round `k`, from 1.
     OverLRoot,
+    /// One for each part of the parameters; none for the documented default.
+    Parts {
+        /// What clients share.
+        phi: Option<f64>,
+        /// The prior of what is their own.
+        beta: Option<f64>,
+    },
 }
 
 const OVER_L: &str = "1/L";
@@ -36,7 +43,7 @@ const OVER_L_ROOT: &str = "1/(L sqrt(k))";
 pub static STEP: Key = Key::default(
     "step",
     "a positive number, \"auto\", \"theory\", \"1/L\", \"1/(2L)\", \"1/(L sqrt(k))\", \
-     { over_L } or { initial, power, delay }",
+     { over_L }, { initial, power, delay } or { phi, beta }",
     "\"auto\"",
     "the step size",
 )
@@ -75,10 +82,23 @@ static OVER: Key = Key::optional(
     "the other three decide",
     "a constant step: this over L (the gradient family)",
 );
+static PHI: Key = Key::optional(
+    "phi",
+    "a positive number",
+    "fedsoul's rule",
+    "fedsoul: the step of the shared parameters, for the sum over clients",
+);
+static BETA: Key = Key::optional(
+    "beta",
+    "a positive number",
+    "fedsoul's rule",
+    "fedsoul: the step of the prior's parameters, for the sum over clients",
+);
 static SECTION: Section = Section {
     name: "step",
-    doc: "a step that decreases, `initial (1 + k/delay)^-power` in round `k`, from 0; or one over L",
-    keys: &[&INITIAL, &POWER, &DELAY, &OVER],
+    doc: "a step that decreases, `initial (1 + k/delay)^-power` in round `k`, from 0; one over L; or one \
+          for each part of the parameters",
+    keys: &[&INITIAL, &POWER, &DELAY, &OVER, &PHI, &BETA],
     example: "",
 };
 
@@ -91,6 +111,10 @@ impl Step {
             Self::OverL(1.0) => text(OVER_L),
             Self::OverL(factor) => inline([(OVER.name, number(factor))]),
             Self::OverLRoot => text(OVER_L_ROOT),
+            Self::Parts { phi, beta } => {
+                let parts = [(PHI.name, phi), (BETA.name, beta)];
+                inline(parts.into_iter().filter_map(|(name, x)| x.map(|x| (name, number(x)))))
+            }
             Self::Decreasing { initial, power, delay } => inline([
                 (INITIAL.name, number(initial)),
                 (POWER.name, number(power)),
@@ -116,6 +140,14 @@ pub(super) fn read_step(value: Value<'_>) -> Read<Step> {
             let initial = reader.read(&INITIAL, |v| v.number(|x| x > 0.0));
             let power = reader.read(&POWER, |v| v.number(|x| (0.0..=1.0).contains(&x)));
             let delay = reader.read(&DELAY, |v| v.number(|x| x > 0.0));
+            let phi = reader.optional(&PHI, |v| v.number(|x| x > 0.0))?;
+            let beta = reader.optional(&BETA, |v| v.number(|x| x > 0.0))?;
+            if phi.is_some() || beta.is_some() {
+                let others = [&INITIAL, &POWER, &DELAY, &OVER];
+                let given = if phi.is_some() { &PHI } else { &BETA };
+                others.iter().try_for_each(|key| reader.refuse_both(key, given))?;
+                return Ok(Step::Parts { phi, beta });
+            }
             match reader.optional(&OVER, |v| v.number(|x| x > 0.0))? {
                 Some(factor) => Step::OverL(factor),
                 None => Step::Decreasing { initial: initial?, power: power?, delay: delay? },

@@ -1,0 +1,242 @@
+//! Models whose personal parts have posteriors, sampled on the clients: FedSOUK and FedSOUL.
+
+pub mod keys;
+
+mod plan;
+mod predict;
+mod results;
+
+use crate::failure::Result;
+use crate::family::{
+    AdaptOptions, Adapted, Ended, Family, Fit, MethodKind, ModelKind, ModelUse, Predicted, Results,
+    RunData, StagePlan, Tables,
+};
+use crate::gradient::keys::INTERCEPT;
+use crate::job::channel::UpRuleKind;
+use crate::job::method::length::{BATCH, ROUNDS};
+use crate::job::method::search::SEARCH;
+use crate::job::method::step::STEP;
+use crate::job::method::stop::{EVALUATE, STOP};
+use crate::job::method::{ALLOW_DIVERGENCE, CHANNELS, MEMORY_MAX};
+use crate::job::participation::PARTICIPATION;
+use crate::job::{Batch, Job, MemoryStart, Step, UpRule};
+use crate::load::{Layout, Loaded};
+use crate::personal::model::{EMBEDDING, HIDDEN, LATENT, LINEAR, Model, REPRESENTATION};
+use crate::plan::{Common, Facts, Files};
+use keys::{
+    ANNEAL, AVERAGE, BURN_IN, CHAINS, FALL, FRICTION, GAMMA, HYPERPRIOR, KERNEL, LEAPFROG, NOISE,
+    PERSONAL, PRIOR, PRIOR_SCALE, RADIUS, SAMPLES, STEPS, Settings, THIN,
+};
+use plan::SoulPlan;
+use serde_json::{Map, Value};
+use std::any::Any;
+use std::path::Path;
+use whimbrel_core::method::Artifact;
+use whimbrel_job::key::{Key, Word};
+use whimbrel_job::reader::{Read, Source};
+use whimbrel_job::writer::Writer;
+use whimbrel_methods::settings::Weights;
+
+/// Personal models with posteriors.
+pub static FAMILY: Bayes = Bayes;
+
+/// Personal models with posteriors.
+pub struct Bayes;
+
+static MODELS: [ModelKind; 8] = [
+    model(
+        REPRESENTATION,
+        "a linear representation of the inputs under a linear head",
+        &[&LATENT, &NOISE],
+    ),
+    model(LINEAR, "linear regression by least squares", &[&INTERCEPT, &NOISE]),
+    model("logistic", "logistic regression with two classes", &[&INTERCEPT]),
+    model("softmax", "multinomial logistic regression", &[&INTERCEPT]),
+    model("mlp", "a network of fully connected layers", &[&HIDDEN]),
+    model(
+        "cnn",
+        "two convolutions of 3 x 3 with 32 and 64 channels, pooling, dropout, 128 units",
+        &[],
+    ),
+    model("lenet", "LeNet-5", &[]),
+    model("lstm", "an embedding and two stacked LSTM layers", &[&HIDDEN, &EMBEDDING]),
+];
+
+const fn model(name: &'static str, doc: &'static str, keys: &'static [&'static Key]) -> ModelKind {
+    ModelKind { word: Word { name, doc }, keys }
+}
+
+static METHODS: [MethodKind; 1] = [MethodKind {
+    word: Word {
+        name: "fedsoul",
+        doc: "posteriors of personal parts by Markov chains on the clients (FedSOUK, FedSOUL)",
+    },
+    algorithm: "fedsoul",
+    preset: None,
+    keys: &[
+        &CHANNELS,
+        &ROUNDS,
+        &BATCH,
+        &STEP,
+        &FALL,
+        &KERNEL,
+        &FRICTION,
+        &LEAPFROG,
+        &STEPS,
+        &BURN_IN,
+        &CHAINS,
+        &GAMMA,
+        &SAMPLES,
+        &THIN,
+        &PERSONAL,
+        &PRIOR,
+        &PRIOR_SCALE,
+        &HYPERPRIOR,
+        &RADIUS,
+        &AVERAGE,
+        &ANNEAL,
+        &PARTICIPATION,
+        &EVALUATE,
+        &STOP,
+        &ALLOW_DIVERGENCE,
+        &MEMORY_MAX,
+        &SEARCH,
+    ],
+    names_presets: false,
+    pooled: false,
+    auto_batch: false,
+    converges: false,
+    up_rule: UpRuleKind::Plain,
+    weights: Weights::Equal,
+}];
+
+impl Family for Bayes {
+    fn name(&self) -> &'static str {
+        "bayes"
+    }
+
+    fn models(&self) -> &'static [ModelKind] {
+        &MODELS
+    }
+
+    fn methods(&self) -> &'static [MethodKind] {
+        &METHODS
+    }
+
+    fn read(&self, tables: &Tables<'_>) -> Read<Box<dyn Fit>> {
+        let model = Model::read(tables.model_kind, tables.model);
+        let settings = Settings::read(tables.model, tables.method);
+        Ok(Box::new(SoulFit { model: model?, settings: settings? }))
+    }
+}
+
+/// What a job asks: a learner, its prior and its chains.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SoulFit {
+    /// The learner.
+    pub model: Model,
+    /// What is done with it.
+    pub settings: Settings,
+}
+
+impl Fit for SoulFit {
+    fn describe(&self) -> String {
+        self.model.describe()
+    }
+
+    fn write_model(&self, out: &mut Writer) {
+        self.model.write(out);
+        if !self.model.classifies() {
+            self.settings.write_noise(out);
+        }
+    }
+
+    fn write_method(&self, out: &mut Writer) {
+        self.settings.write(out);
+    }
+
+    fn check(&self, job: &Job, source: &Source<'_>) {
+        if let Step::OverL(_) | Step::OverLRoot | Step::Decreasing { .. } = job.method.step {
+            source.report_at(
+                &["method", "step"],
+                "fedsoul has a step for each part of its parameters",
+                "write \"auto\", \"theory\", a number or { phi = .., beta = .. }, and how it falls in `fall`",
+            );
+        }
+        if let (Step::Theory, Some(false)) = (job.method.step, self.settings.average) {
+            source.report_at(
+                &["method", "average"],
+                "the theorem behind step = \"theory\" is about the mean of all iterates",
+                "leave `average` out",
+            );
+        }
+        if job.method.stop.field_norm2.is_some() || job.method.stop.excess_loss.is_some() {
+            source.report_at(
+                &["method", "stop"],
+                "the gradients of fedsoul are noisy and its minimum is unknown",
+                "stop with `patience`, or at a number of rounds",
+            );
+        }
+        if let UpRule::Memory { start: MemoryStart::File(_), .. } = &job.uplink.rule {
+            source.report_at(
+                &["uplink", "start"],
+                "the memories of fedsoul start at the first gradients or at zero, not in a file",
+                "write start = \"oracle\" or \"zero\"",
+            );
+        }
+        let minibatches = matches!(job.method.batch, Batch::Mini { .. });
+        let kernel = self.settings.chains.kernel;
+        if minibatches && kernel.is_none_or(whimbrel_models::sampler::Kernel::is_adjusted) {
+            source.report_at(
+                &["method", "batch"],
+                "a move is accepted by all rows of a client, not by a minibatch",
+                "leave `batch` out, or take kernel = \"ula\"",
+            );
+        }
+    }
+
+    fn layout(&self) -> Layout {
+        Layout::Samples { classes: self.model.classifies() }
+    }
+
+    fn plan(
+        &self,
+        common: &Common,
+        facts: &Facts,
+        rows: Option<&Loaded>,
+        _: Files<'_>,
+    ) -> Result<Box<dyn StagePlan>> {
+        Ok(Box::new(SoulPlan::new(common, self, facts, rows)?))
+    }
+
+    fn model_keys(&self, data: &RunData, _: &Artifact) -> Map<String, Value> {
+        let mut keys = self.model.keys();
+        let kept = data.remembered.as_ref().and_then(|kept| kept.downcast_ref::<results::Kept>());
+        let shape = kept.map_or_else(|| vec![data.columns.len()], |kept| kept.shape.clone());
+        keys.insert("shape".into(), shape.into());
+        if let Some(noise) = kept.and_then(results::Kept::noise) {
+            keys.insert("noise".into(), noise.into());
+        }
+        keys
+    }
+
+    fn remember(&self, loaded: &Loaded) -> Option<Box<dyn Any + Send + Sync>> {
+        results::remember(loaded)
+    }
+
+    fn results(&self, ended: &Ended<'_>) -> Result<Results> {
+        results::results(self, ended)
+    }
+
+    fn spread_over_seeds(&self) -> &'static [&'static str] {
+        &["prediction_error", "subspace_error", "coverage_90", "coverage_90_mean"]
+    }
+
+    fn predict(&self, model: &ModelUse<'_>, file: &Path) -> Result<Predicted> {
+        predict::predict(self, model, file)
+    }
+
+    fn adapt(&self, run: &ModelUse<'_>, options: &AdaptOptions<'_>) -> Result<Adapted> {
+        predict::adapt(self, run, options)
+    }
+}

@@ -1,0 +1,106 @@
+//! Posterior predictions for new rows, and the posterior of a client that took no part in training.
+
+use super::SoulFit;
+use super::plan::{noise, soul};
+use crate::failure::Result;
+use crate::family::{AdaptOptions, Adapted, ModelUse, Predicted, Predictions, counted, refuse};
+use crate::files::{artifact_bytes, read_artifact};
+use crate::personal::predict::Reading;
+use serde_json::{Map, Value};
+use std::path::Path;
+use whimbrel_core::Samples;
+use whimbrel_engine::checkpoint::write_atomically;
+use whimbrel_engine::metrics::number;
+use whimbrel_methods::bayes::{Own, Predictive, Soul};
+
+struct Fitted {
+    reading: Reading,
+    soul: Soul,
+    theta: Vec<f32>,
+}
+
+impl Fitted {
+    fn read(asked: &SoulFit, run: &ModelUse<'_>) -> Result<Self> {
+        let reading = Reading::new(&asked.model, run)?;
+        let drawn = run.model.get("noise").and_then(Value::as_f64);
+        let noise = noise(asked, drawn);
+        let rounds = u32::MAX;
+        let soul = soul(asked, run.job, reading.learner.clone(), noise, rounds, 1.0)?;
+        let tensors = read_artifact(&run.folder.join("model/model.safetensors"))?;
+        let theta = soul.theta_of(&tensors);
+        let theta = theta.ok_or_else(|| run.broken("its tensors do not fit the job's model"))?;
+        Ok(Self { reading, soul, theta })
+    }
+
+    /// Predictions with intervals, or with what is known of how sure they are.
+    fn table(&self, own: &Predictive, rows: &Samples) -> Predicted {
+        let spread = own.spread(&self.soul.model, rows);
+        let mut predicted = self.reading.table(&spread.mean);
+        let mut add = |name: &str, values: &mut dyn Iterator<Item = f64>| {
+            let values = values.map(|x| x as f32).collect();
+            predicted.columns.push((name.into(), Predictions::Narrow(values)));
+        };
+        if self.reading.learner.classifies() {
+            add("entropy", &mut spread.total.iter().copied());
+            add("mutual_information", &mut spread.information.iter().copied());
+            return predicted;
+        }
+        let each = || spread.mean.iter().map(|m| f64::from(*m)).zip(&spread.total);
+        add("low_90", &mut each().map(|(m, v)| m - own.half_widths(*v)[0]));
+        add("high_90", &mut each().map(|(m, v)| m + own.half_widths(*v)[0]));
+        add("deviation_mean", &mut spread.total.iter().map(|v| v.sqrt()));
+        predicted
+    }
+
+    fn predictive(&self, samples: Vec<Vec<f32>>) -> Predictive {
+        self.soul.predictive_of(&self.theta, samples)
+    }
+}
+
+pub(super) fn predict(asked: &SoulFit, run: &ModelUse<'_>, file: &Path) -> Result<Predicted> {
+    let fitted = Fitted::read(asked, run)?;
+    let samples = run.own.map(|own| fitted.soul.samples_of(own)).unwrap_or_default();
+    if samples.is_empty() {
+        return refuse(
+            "a model of fedsoul predicts for a client, from its posterior",
+            "name one with --client, or let a new client `whimbrel adapt` and name its folder",
+        );
+    }
+    let rows = fitted.reading.samples(file, run.libsvm, None)?;
+    Ok(fitted.table(&fitted.predictive(samples), &rows))
+}
+
+pub(super) fn adapt(
+    asked: &SoulFit,
+    run: &ModelUse<'_>,
+    options: &AdaptOptions<'_>,
+) -> Result<Adapted> {
+    let fitted = Fitted::read(asked, run)?;
+    let rows = fitted.reading.samples_with_targets(run, options.data)?;
+    let own = fitted.soul.predictive(&fitted.theta, &Own::default(), &rows)?;
+    let score = own.score(&fitted.soul.model, &rows);
+    let artifact = fitted.soul.artifact_of(&own.samples);
+    write_atomically(&options.out.join("model.safetensors"), &artifact_bytes(&artifact)?)?;
+    let predicted = fitted.table(&own, &rows);
+    write_atomically(&options.out.join("predictions.csv"), predicted.text().as_bytes())?;
+    let mut summary = Map::new();
+    summary.insert("run".into(), run.folder.display().to_string().into());
+    summary.insert("rows".into(), rows.len().into());
+    let second = if asked.model.classifies() { "train_accuracy" } else { "train_coverage_90" };
+    for (name, value) in ["train_loss", second].into_iter().zip(&score) {
+        summary.insert(name.into(), number(*value));
+    }
+    let text = serde_json::to_string_pretty(&summary).unwrap_or_default();
+    write_atomically(&options.out.join("summary.json"), (text + "\n").as_bytes())?;
+    summary.insert("out".into(), options.out.display().to_string().into());
+    let notes = vec![
+        format!("{} of the posterior", counted(own.samples.len(), "sample")),
+        format!("{}: {}", counted(rows.len(), "row"), options.out.display()),
+        format!(
+            "predict with: whimbrel predict {} --client {} --data FILE --out FILE",
+            run.folder.display(),
+            options.out.display()
+        ),
+    ];
+    Ok(Adapted { figures: summary, warnings: Vec::new(), notes })
+}

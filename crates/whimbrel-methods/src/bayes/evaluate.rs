@@ -1,0 +1,138 @@
+//! What evaluations report: each client's posterior predictions on its own rows.
+
+use super::{Global, Own, Predictive, Soul};
+use crate::federated::{Context, Judge, Score, Terms, aggregate};
+use crate::settings::check_figures;
+use std::borrow::Cow;
+use whimbrel_core::declare::{Better, Measure};
+use whimbrel_core::method::{Disclosure, Metric};
+use whimbrel_core::{ClientId, Key, Result, Samples, sum::ExactSum, wire};
+
+/// Draws of evaluations: the same in all of them.
+const EVALUATION: u64 = 0xE7A2;
+/// A chain that did not train moves so many steps before one is kept.
+const SETTLE: u32 = 1000;
+
+/// The question: how the client's posterior predictions do at `theta`.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    theta: Vec<f32>,
+    noise: f64,
+    gamma: f64,
+    /// Whether training is over: samples are then as far apart as those that are delivered.
+    over: bool,
+    /// What the client makes of it; it never travels.
+    own: Option<Predictive>,
+}
+
+/// A client's answer.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The mean loss of its predictions on its training rows.
+    loss: f64,
+}
+
+wire!(Ask { theta, noise, gamma, over, own });
+wire!(Answer { loss });
+
+impl Soul {
+    /// A client's predictions at `theta`, from samples of its posterior given these rows. A client that
+    /// took no part in training samples from its rows alone.
+    pub fn predictive(&self, theta: &[f32], own: &Own, train: &Samples) -> Result<Predictive> {
+        self.predictive_at(&self.ask_at(theta.to_vec(), true), own, train)
+    }
+
+    fn ask_at(&self, theta: Vec<f32>, over: bool) -> Ask {
+        let noise = self.noise_of(&theta, self.rounds);
+        Ask { noise, gamma: self.steps.gamma_factor(self.rounds), theta, over, own: None }
+    }
+
+    fn predictive_at(&self, ask: &Ask, own: &Own, train: &Samples) -> Result<Predictive> {
+        let (key, theta) = (Key::root(EVALUATION), &ask.theta[..]);
+        let mut own = own.clone();
+        let mut posterior = self.posterior(theta, ask.noise, train)?;
+        let settle = if own.chains.is_empty() { SETTLE } else { 0 };
+        if own.chains.is_empty() {
+            own.chains = self.first_chains(&posterior, key);
+        }
+        let pace = (ask.gamma, settle, ask.over);
+        let samples = self.sample(&mut own, &mut posterior, pace, key)?;
+        Ok(Predictive { phi: self.parts(theta).0.to_vec(), samples, noise: ask.noise })
+    }
+}
+
+impl Judge for Soul {
+    type Ask = Ask;
+    type Answer = Answer;
+
+    fn ask(&self, global: &Global, _: &Terms) -> Result<Ask> {
+        Ok(self.ask_at(self.delivered(global).into_owned(), global.rounds >= self.rounds))
+    }
+
+    fn localise<'a>(&self, ask: &'a Ask, own: &Own, train: &Samples) -> Result<Cow<'a, Ask>> {
+        let own = Some(self.predictive_at(ask, own, train)?);
+        Ok(Cow::Owned(Ask { theta: Vec::new(), own, ..*ask }))
+    }
+
+    fn answer(&self, ask: &Ask, _: &Own, data: &Samples) -> Result<Answer> {
+        Ok(Answer { loss: self.score(ask, data)?.first().copied().unwrap_or(0.0) })
+    }
+
+    fn check(&self, id: ClientId, answer: &Answer) -> Result<()> {
+        check_figures(id, &[answer.loss])
+    }
+
+    fn loss(&self, answer: &Answer) -> Option<f64> {
+        Some(answer.loss)
+    }
+
+    fn scores(&self) -> Vec<Score> {
+        let loss = Score { key: "loss", name: "loss", better: Better::Down, share: false };
+        let second = match self.model.learner.classifies() {
+            true => Score { key: "accuracy", name: "accuracy", better: Better::Up, share: true },
+            false => Score {
+                key: "coverage_90",
+                name: "coverage of 90 % intervals",
+                better: Better::Up,
+                share: true,
+            },
+        };
+        vec![loss, second]
+    }
+
+    fn scores_weigh_training_rows(&self) -> bool {
+        true
+    }
+
+    fn score(&self, ask: &Ask, data: &Samples) -> Result<Vec<f64>> {
+        Ok(match &ask.own {
+            Some(own) if !data.is_empty() => own.score(&self.model, data),
+            _ => Vec::new(),
+        })
+    }
+
+    fn measures(&self) -> Vec<Measure> {
+        vec![Measure::objective("The clients’ posterior predictions on their training rows")]
+    }
+
+    fn conclude(
+        &self,
+        _: &Global,
+        answers: &mut dyn Iterator<Item = (f64, Answer)>,
+        _: &Context,
+    ) -> Result<Vec<Metric>> {
+        let (mut total, mut losses) = (0.0, ExactSum::new(1));
+        for (weight, answer) in answers {
+            total += weight;
+            losses.add(&[answer.loss], weight)?;
+        }
+        Ok(vec![Metric::number("objective", losses.value()[0] / total)])
+    }
+}
+
+/// What an answer tells.
+pub(super) fn disclosure() -> Disclosure {
+    let meaning = "at evaluations: the mean loss of its predictions; where it keeps rows out, mean loss \
+                   and accuracy or coverage on each part of its rows";
+    aggregate("answer", meaning, 256)
+}

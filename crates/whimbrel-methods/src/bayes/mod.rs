@@ -1,0 +1,556 @@
+//! FedSOUK: a model whose personal part has a posterior, sampled on the client by a Markov kernel.
+//!
+//! Reference: Kotelevskii, Vono, Moulines, Durmus, *FedPop: a Bayesian approach for personalised
+//! federated learning*, 2022, Algorithm 1 and supplement S1 and S2. With the Langevin kernel it is
+//! FedSOUL.
+//!
+//! | paper | here | meaning |
+//! |---|---|---|
+//! | `phi` | first part of `theta` | what all clients share: layers below a head, the noise if it is learned |
+//! | `beta` | last part of `theta` | the parameters of the prior of personal parts |
+//! | `z^(i)` | [`Own::chains`] | the client's personal part: it never leaves the client |
+//! | `Q_{gamma_k, theta_k}` | [`Chains::kernel`] | the kernel that moves `z` |
+//! | `M` | [`Chains::steps`] | steps in a round |
+//! | `D_phi`, `D_beta` | the oracle's value | means over the steps of `-grad ln p` |
+//! | `C_i` | the uplink | applied to `D_phi`; `D_beta` travels exactly |
+//! | `eta_k` | [`Steps`] | the server's step |
+//! | `Pi_Theta` | [`Radius`] | a ball for each part |
+//!
+//! The server moves by the *sum* over clients, each divided by its probability of taking part.
+//!
+//! Departures from the paper: the first [`Chains::burn_in`] steps of a round are left out of the means
+//! (0 is the paper's); chains of clients that take no part stand still; the gradients of the priors of
+//! `phi` and `beta` are added once by the server (the same mean, less noise); steps may differ between
+//! coordinates of `beta` ([`Steps::Auto`]).
+
+mod evaluate;
+mod exact;
+mod model;
+mod posterior;
+mod predictive;
+mod steps;
+
+pub use model::{Noise, Part, Personalised};
+pub use predictive::{Predictive, Spread};
+pub use steps::{Decay, Rate, Schedule, Steps};
+
+use crate::federated::{
+    Context, ExchangeKind, Federated, Member, Oracle, Received, Terms, aggregate,
+};
+use crate::settings::check_sums;
+use posterior::Posterior;
+use std::borrow::Cow;
+use whimbrel_codec::Scalar;
+use whimbrel_core::method::{Artifact, Disclosure};
+use whimbrel_core::{ClientData, Error, Key, Result, Samples, math, vector, wire};
+use whimbrel_models::prior::{Prior, Shape};
+use whimbrel_models::sampler::{ChainState, Kernel, Scratch};
+
+/// Names of tensors.
+const SHARED: &str = "parameters";
+const PRIOR: &str = "prior";
+const SAMPLES: &str = "samples";
+
+/// Addresses of draws, under the client's key of the round.
+const CHAINS: u64 = 0xC4A1;
+const KEPT: u64 = 0x5A3B;
+
+/// FedSOUK over channels: a whole method.
+pub type SoulMethod = Federated<Soul>;
+
+/// Hyper-parameters.
+pub struct Soul {
+    /// The model, and which part of it is personal.
+    pub model: Personalised,
+    /// The prior of personal parts.
+    pub prior: Prior,
+    /// The scale at which it starts.
+    pub prior_scale: f64,
+    /// The chains.
+    pub chains: Chains,
+    /// The server's steps.
+    pub steps: Steps,
+    /// Where the parameters are projected.
+    pub radius: Radius,
+    /// The precisions of Gaussian priors of `phi` and of `beta` around zero; 0 is a flat one.
+    pub precision: [f64; 2],
+    /// Whether the mean of all iterates is delivered, weighted by their steps (Theorem S2).
+    pub average: bool,
+    /// Rounds planned, and those at the end in which clients keep samples.
+    pub rounds: u32,
+    /// Whether the noise falls from 1 to its value over the first half of the rounds.
+    pub anneal: bool,
+    /// The planned mean probability of taking part.
+    pub participation: f64,
+}
+
+/// How clients sample.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chains {
+    /// The kernel; none for means in closed form.
+    pub kernel: Option<Kernel>,
+    /// `M`.
+    pub steps: u32,
+    /// The first steps of a round, which are left out of its means.
+    pub burn_in: u32,
+    /// Parallel chains of a client.
+    pub count: u32,
+    /// Samples of a minibatch; none for all of them.
+    pub batch: Option<u32>,
+    /// `gamma_k`.
+    pub gamma: Rate,
+    /// Samples that a client keeps of each chain.
+    pub kept: u32,
+    /// Steps from one kept sample to the next; none for a number by the chain's relaxation.
+    pub thin: Option<u32>,
+}
+
+/// The radii of the balls that hold `phi` and `beta`, around zero.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Radius {
+    /// That of `phi`; none for ten times the start.
+    pub phi: Option<f64>,
+    /// That of `beta`.
+    pub beta: Option<f64>,
+}
+
+/// The global state.
+#[derive(Clone, Debug)]
+pub struct Global {
+    /// `(phi, beta)`.
+    pub theta: Vec<f32>,
+    /// The mean of all iterates; empty where none is asked for.
+    pub mean: Vec<f64>,
+    /// The sum of its weights.
+    pub weight: f64,
+    /// The radii of the balls.
+    pub radii: (f64, f64),
+    /// The curvature of the summed loss in `phi` for heads of length one, where the model knows it.
+    pub curvature: Option<f64>,
+    /// `||theta_0||`, the unit in which growth is measured.
+    pub scale: f64,
+    /// Rounds done.
+    pub rounds: u32,
+}
+
+/// What one client keeps: it never leaves the client.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Own {
+    /// Where its chains stand.
+    pub chains: Vec<ChainState>,
+    /// Kept samples, those of one chain after the other.
+    pub samples: Vec<Vec<f32>>,
+    /// Rounds in which it took part.
+    pub rounds: u32,
+    /// The largest curvature of its potential, as last found.
+    pub curvature: f64,
+}
+
+/// What every client of a round is told.
+#[derive(Clone, Copy, Debug)]
+pub struct Note {
+    /// The noise's standard deviation, where it is not learned.
+    noise: f64,
+    /// What `gamma` is multiplied with.
+    gamma: f64,
+    /// Whether samples are kept.
+    keep: bool,
+}
+
+/// What a client tells at enrolment: sums from which the start is found.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    sums: Vec<f64>,
+}
+
+wire!(Global { theta, mean, weight, radii, curvature, scale, rounds });
+wire!(Own { chains, samples, rounds, curvature });
+wire!(Note { noise, gamma, keep });
+wire!(Summary { sums });
+
+impl Soul {
+    /// The lengths of the tensors that are published; the last is `beta`.
+    pub fn blocks(&self) -> Vec<usize> {
+        let mut blocks = self.model.blocks();
+        blocks.push(self.prior.parameters());
+        blocks
+    }
+
+    /// The whole method over these channels.
+    pub fn over(self, terms: Terms) -> SoulMethod {
+        Federated { oracle: self, terms }
+    }
+
+    /// `phi` and `beta`.
+    pub(crate) fn parts<'a>(&self, theta: &'a [f32]) -> (&'a [f32], Vec<f64>) {
+        let (phi, beta) = theta.split_at(self.model.shared());
+        (phi, beta.iter().map(|b| f64::from(*b)).collect())
+    }
+
+    /// The noise of round `k`: `1^(1-t) noise^t`, `t` from 0 to 1 over the first half of the rounds.
+    fn noise_at(&self, k: u32) -> f64 {
+        let value = self.model.noise_value();
+        let half = f64::from(self.rounds) / 2.0;
+        match self.anneal && f64::from(k) < half && value < 1.0 {
+            true => math::exp(f64::from(k) / half * math::ln(value)),
+            false => value,
+        }
+    }
+
+    /// Whether clients keep samples in round `k`: in the last one, or, where they are sampled, in so
+    /// many that hardly anyone takes part in none.
+    fn keeps(&self, k: u32) -> bool {
+        let window = match self.participation < 1.0 {
+            true => (5.0 / self.participation.max(1e-9)).ceil().min(1e9) as u32,
+            false => 1,
+        };
+        k.saturating_add(window) >= self.rounds
+    }
+
+    /// The posterior of a client's personal part.
+    fn posterior<'a>(
+        &'a self,
+        theta: &[f32],
+        noise: f64,
+        data: &'a Samples,
+    ) -> Result<Posterior<'a>> {
+        let (phi, beta) = self.parts(theta);
+        let gaussian = !matches!(self.prior.shape(), Shape::Mixture { .. });
+        Posterior::new(&self.model, phi, (self.prior.at(&beta)?, gaussian), noise, data)
+    }
+
+    /// Chains that have not moved: each from a draw of the prior, a single one from its mean.
+    fn first_chains(&self, posterior: &Posterior<'_>, key: Key) -> Vec<ChainState> {
+        let mut stream = key.fold(CHAINS).stream();
+        let mut chain = |_| {
+            let mut z = posterior.density().mean();
+            if self.chains.count > 1 {
+                posterior.density().draw(&mut stream, &mut z);
+            }
+            ChainState::at(z)
+        };
+        (0..self.chains.count).map(&mut chain).collect()
+    }
+
+    /// `gamma` of this client, and steps from one kept sample to the next.
+    fn pace(&self, own: &mut Own, posterior: &mut Posterior<'_>, factor: f64) -> (f64, u32) {
+        // A curvature by differences costs dozens of gradients: it is found again after 1, 2, 4, ...
+        // rounds.
+        let exact = posterior.exact_curvature();
+        if let Some(found) = exact {
+            own.curvature = found;
+        } else if own.rounds.is_power_of_two() || own.curvature == 0.0 {
+            own.curvature = posterior.curvature(&own.chains[0].position);
+        }
+        let gamma = match self.chains.gamma {
+            Rate::Fixed(gamma) => gamma,
+            Rate::Share(share) => share / own.curvature.max(f64::MIN_POSITIVE),
+        };
+        let gamma = gamma * factor;
+        let thin = self.chains.thin.unwrap_or_else(|| match exact {
+            // A chain forgets its start in 1/(gamma m) steps, m the smallest curvature: at least that
+            // of the prior.
+            Some(_) => {
+                let widest = posterior.density().variances().into_iter().fold(0.0, f64::max);
+                (0.25 * widest / gamma).ceil().clamp(1.0, 100.0) as u32
+            }
+            None => self.chains.steps,
+        });
+        (gamma, thin)
+    }
+
+    /// Samples of the posterior, those of one chain after the other, after so many steps; the chains move
+    /// on. Without thinning every step is kept.
+    fn sample(
+        &self,
+        own: &mut Own,
+        posterior: &mut Posterior<'_>,
+        (factor, burn_in, thins): (f64, u32, bool),
+        key: Key,
+    ) -> Result<Vec<Vec<f32>>> {
+        let narrow = |z: &[f64]| z.iter().map(|z| *z as f32).collect::<Vec<f32>>();
+        let mut kept = Vec::new();
+        let Some(kernel) = self.chains.kernel else {
+            let mut stream = key.fold(KEPT).stream();
+            for _ in 0..self.chains.kept * self.chains.count {
+                kept.push(narrow(&posterior.exact()?.draw(&mut stream)));
+            }
+            return Ok(kept);
+        };
+        let (gamma, thin) = self.pace(own, posterior, factor);
+        let thin = if thins { thin } else { 1 };
+        let mut scratch = self.scratch(posterior)?;
+        for (c, chain) in own.chains.iter_mut().enumerate() {
+            let mut stream = key.fold(KEPT).fold(c as u64).stream();
+            posterior.draw_minibatches(self.chains.batch, key.fold(KEPT).fold(c as u64));
+            for step in 1..=burn_in.saturating_add(self.chains.kept * thin) {
+                kernel.step(chain, posterior, gamma, &mut stream, &mut scratch)?;
+                if step > burn_in && (step - burn_in).is_multiple_of(thin) {
+                    kept.push(narrow(&chain.position));
+                }
+            }
+        }
+        Ok(kept)
+    }
+
+    /// Room for a step; the preconditioner is the prior's variances.
+    fn scratch(&self, posterior: &Posterior<'_>) -> Result<Scratch> {
+        let mut scratch = Scratch::new(self.model.personal());
+        if self.chains.kernel == Some(Kernel::PreconditionedUla) {
+            scratch.precondition(&posterior.diagonal())?;
+        }
+        Ok(scratch)
+    }
+}
+
+impl Oracle for Soul {
+    type Number = f32;
+    type Data = Samples;
+    type Own = Own;
+    type Global = Global;
+    type Summary = Summary;
+    type Record = ();
+    type Note = Note;
+    type Private = ();
+
+    fn bind(&self, data: &ClientData) -> Result<Samples> {
+        let ClientData::Samples(samples) = data else {
+            return Err(Error::data("the rows carry no targets; a learner needs one per row"));
+        };
+        self.model.learner.check(samples)?;
+        let (inputs, targets) = (samples.inputs.clone(), samples.targets.clone());
+        Samples::new(samples.shape.clone(), inputs, targets)
+    }
+
+    fn rows(&self, data: &Samples) -> u64 {
+        data.len() as u64
+    }
+
+    fn enroll(&self, data: &Samples, _: Key) -> Result<(Own, Summary)> {
+        Ok((Own::default(), Summary { sums: self.model.learner.start_sums(data) }))
+    }
+
+    fn start(
+        &self,
+        roster: &mut dyn Iterator<Item = Result<Member<Summary>>>,
+        _: &Terms,
+        key: Key,
+    ) -> Result<Global> {
+        let mut sums: Vec<f64> = Vec::new();
+        for member in roster {
+            let Member { id, summary, .. } = member?;
+            check_sums(id, &summary.sums)?;
+            sums.resize(summary.sums.len().max(sums.len()), 0.0);
+            sums.iter_mut().zip(&summary.sums).for_each(|(sum, x)| *sum += x);
+        }
+        let mut theta = self.model.start(&sums, key)?;
+        let phi = f32::norm2_squared(&theta).sqrt();
+        let mut beta = self.prior.start(self.prior_scale, key.fold(1))?;
+        let gaussian = !matches!(self.prior.shape(), Shape::Mixture { .. });
+        if let Some(mean) = self.model.prior_mean(key).filter(|_| gaussian) {
+            beta.iter_mut().zip(mean).for_each(|(beta, mean)| *beta = f64::from(mean));
+        }
+        theta.extend(beta.iter().map(|b| *b as f32));
+        let beta = vector::norm2_squared(&beta).sqrt();
+        let radii = (
+            self.radius.phi.unwrap_or(10.0 * (1.0 + phi)),
+            self.radius.beta.unwrap_or(10.0 * (1.0 + beta)),
+        );
+        for (name, norm, radius) in [("phi", phi, radii.0), ("beta", beta, radii.1)] {
+            if norm > radius {
+                let what =
+                    format!("the start of {name} has norm {norm:.4}, and `radius` is {radius}");
+                return Err(Error::config(what).hint("the projection must hold the start"));
+            }
+        }
+        let mean = if self.average { vec![0.0; theta.len()] } else { Vec::new() };
+        let scale = 1.0 + f32::norm2_squared(&theta).sqrt();
+        let curvature = self.model.learner.start_curvature(&sums)?;
+        Ok(Global { theta, mean, weight: 0.0, radii, curvature, scale, rounds: 0 })
+    }
+
+    fn published<'a>(&self, global: &'a Global) -> Cow<'a, [f32]> {
+        (&global.theta).into()
+    }
+
+    fn note(&self, _: &Global, context: &Context) -> Option<Note> {
+        let k = context.k;
+        let gamma = self.steps.gamma_factor(k);
+        Some(Note { noise: self.noise_at(k), gamma, keep: self.keeps(k) })
+    }
+
+    fn private(&self, _: &Global, (): &(), _: &Context) -> ((), ()) {
+        ((), ())
+    }
+
+    fn local(
+        &self,
+        received: Received<'_, Self>,
+        own: &Own,
+        data: &Samples,
+        key: Key,
+    ) -> Result<(Own, Vec<f32>)> {
+        let note = *received.note.ok_or_else(|| Error::peer("a message names no noise"))?;
+        let mut posterior = self.posterior(&received.state, note.noise, data)?;
+        let mut own = own.clone();
+        if own.chains.is_empty() {
+            own.chains = self.first_chains(&posterior, key);
+        }
+        own.rounds += 1;
+        let (shared, personal) = (self.model.shared(), self.model.personal());
+        // D_phi, then D_beta.
+        let mut field = vec![0.0; shared + self.prior.parameters()];
+        let (d_phi, d_beta) = field.split_at_mut(shared);
+        match self.chains.kernel {
+            None => {
+                let exact = posterior.exact()?;
+                let points = exact.points();
+                let weight = 1.0 / points.len() as f64;
+                for z in &points {
+                    posterior.add_gradients(z, weight, d_phi, d_beta);
+                }
+                own.chains = vec![ChainState::at(exact.draw(&mut key.fold(CHAINS).stream()))];
+            }
+            Some(kernel) => {
+                let (gamma, _) = self.pace(&mut own, &mut posterior, note.gamma);
+                let mut scratch = self.scratch(&posterior)?;
+                let means = self.chains.steps.saturating_sub(self.chains.burn_in).max(1);
+                let weight = 1.0 / f64::from(means * self.chains.count.max(1));
+                for (c, chain) in own.chains.iter_mut().enumerate() {
+                    if chain.position.len() != personal {
+                        return Err(Error::peer("a chain of another length than the model's"));
+                    }
+                    let key = key.fold(CHAINS).fold(c as u64);
+                    let mut stream = key.stream();
+                    posterior.draw_minibatches(self.chains.batch, key);
+                    for step in 1..=self.chains.steps {
+                        // z_m ~ Q(z_{m-1}, .)
+                        kernel.step(chain, &mut posterior, gamma, &mut stream, &mut scratch)?;
+                        if step > self.chains.burn_in {
+                            posterior.add_gradients(&chain.position, weight, d_phi, d_beta);
+                        }
+                    }
+                }
+            }
+        }
+        if note.keep {
+            own.samples = self.sample(&mut own, &mut posterior, (note.gamma, 0, true), key)?;
+        }
+        Ok((own, field.iter().map(|x| *x as f32).collect()))
+    }
+
+    fn rows_used(&self, rows: u64, (): &(), _: ExchangeKind) -> u64 {
+        let each = self.chains.batch.map_or(rows, |batch| u64::from(batch).min(rows));
+        each * u64::from(self.chains.steps * self.chains.count)
+    }
+
+    fn step(&self, global: &mut Global, mut field: Vec<f64>, context: &Context) -> Result<()> {
+        // theta <- Proj(theta - eta (sum_i D_i/p_i + grad of the priors))
+        let shared = self.model.shared();
+        let sum = f64::from(context.clients);
+        for (place, (field, theta)) in field.iter_mut().zip(&global.theta).enumerate() {
+            let precision = self.precision[usize::from(place >= shared)];
+            *field = sum * *field + precision * f64::from(*theta);
+        }
+        let (_, beta) = self.parts(&global.theta);
+        let steps = self.steps.at(self, global, &self.prior.at(&beta)?, context);
+        for (theta, (field, eta)) in global.theta.iter_mut().zip(field.iter().zip(&steps)) {
+            *theta = (f64::from(*theta) - eta * field) as f32;
+        }
+        let (phi, beta) = global.theta.split_at_mut(shared);
+        for (part, radius) in [(phi, global.radii.0), (beta, global.radii.1)] {
+            let norm = f32::norm2_squared(part).sqrt();
+            if norm > radius {
+                part.iter_mut().for_each(|x| *x = (f64::from(*x) * radius / norm) as f32);
+            }
+        }
+        global.rounds = context.k + 1;
+        if self.average {
+            let weight = self.steps.factor(context.k);
+            global.weight += weight;
+            for (mean, theta) in global.mean.iter_mut().zip(&global.theta) {
+                *mean += weight / global.weight * (f64::from(*theta) - *mean);
+            }
+        }
+        Ok(())
+    }
+
+    fn after_publish(&self, global: &mut Global, published: Vec<f32>, _: &Context) -> Result<()> {
+        global.theta = published;
+        Ok(())
+    }
+
+    fn magnitude(&self, global: &Global, local2: f64) -> f64 {
+        1.0 + f32::norm2_squared(&global.theta).max(local2).sqrt() / global.scale
+    }
+
+    fn client_artifact(&self, own: &Own) -> Option<Artifact> {
+        (!own.samples.is_empty()).then(|| self.artifact_of(&own.samples))
+    }
+
+    fn artifact(&self, global: &Global) -> Result<Artifact> {
+        let theta = self.delivered(global);
+        let (phi, beta) = self.parts(&theta);
+        let artifact = Artifact::new(self.model.learner.name());
+        let artifact = artifact.with_f32(SHARED, &[phi.len()], phi.to_vec());
+        Ok(artifact.with(PRIOR, &[beta.len()], beta))
+    }
+
+    fn disclosures(&self, terms: &Terms) -> Vec<Disclosure> {
+        let whole = 4 * self.blocks().iter().sum::<usize>() + 32;
+        let sums = self.model.learner.start_sums_told();
+        let mut all = vec![
+            aggregate("summary", sums, 16 + 8 * self.model.learner.start_sums_len()),
+            aggregate("up", SENT, 2 * whole),
+            evaluate::disclosure(),
+        ];
+        if terms.opens() {
+            all.push(aggregate("up", "once: its first gradients, exactly", whole));
+        }
+        all
+    }
+}
+
+/// What an upload holds.
+const SENT: &str = "each round: mean gradients, over samples of its personal part, of its losses in \
+                    the shared parameters and of the prior in its own; from few rows they tell much \
+                    about each";
+
+impl Soul {
+    /// What a run delivers of the global state.
+    pub(crate) fn delivered<'a>(&self, global: &'a Global) -> Cow<'a, [f32]> {
+        match self.average && global.weight > 0.0 {
+            true => global.mean.iter().map(|x| *x as f32).collect::<Vec<_>>().into(),
+            false => (&global.theta).into(),
+        }
+    }
+
+    /// Predictions with these samples of a personal part.
+    pub fn predictive_of(&self, theta: &[f32], samples: Vec<Vec<f32>>) -> Predictive {
+        let phi = self.parts(theta).0.to_vec();
+        Predictive { phi, samples, noise: self.noise_of(theta, self.rounds) }
+    }
+
+    /// The samples that a client keeps, as a file has them.
+    pub fn artifact_of(&self, samples: &[Vec<f32>]) -> Artifact {
+        let shape = [samples.len(), self.model.personal()];
+        Artifact::new(self.model.learner.name()).with_f32(SAMPLES, &shape, samples.concat())
+    }
+
+    /// The samples that a client keeps, back from its file.
+    pub fn samples_of(&self, artifact: &Artifact) -> Vec<Vec<f32>> {
+        let found = artifact.narrow.iter().find(|tensor| tensor.name == SAMPLES);
+        let width = self.model.personal().max(1);
+        found.map_or_else(Vec::new, |t| t.values.chunks_exact(width).map(<[f32]>::to_vec).collect())
+    }
+
+    /// `theta`, back from a model's file.
+    pub fn theta_of(&self, artifact: &Artifact) -> Option<Vec<f32>> {
+        let phi = artifact.narrow.iter().find(|tensor| tensor.name == SHARED)?;
+        let beta = artifact.tensor(PRIOR)?;
+        let fits =
+            phi.values.len() == self.model.shared() && beta.values.len() == self.prior.parameters();
+        let beta = beta.values.iter().map(|b| *b as f32);
+        fits.then(|| phi.values.iter().copied().chain(beta).collect())
+    }
+}

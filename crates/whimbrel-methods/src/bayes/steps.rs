@@ -1,0 +1,149 @@
+//! The server's steps.
+
+use super::{Global, Soul};
+use crate::federated::Context;
+use whimbrel_core::math;
+use whimbrel_models::prior::{Density, Shape};
+
+/// `eta_k`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Steps {
+    /// That of `phi`.
+    pub phi: Schedule,
+    /// That of `beta`.
+    pub beta: Schedule,
+    /// How they fall.
+    pub decay: Decay,
+    /// How `gamma_k` falls: `k^-exponent`.
+    pub gamma_exponent: f64,
+    /// Rounds planned.
+    pub rounds: u32,
+}
+
+/// The first step of one part.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Schedule {
+    /// One over a bound of the curvature: see [`Steps::at`].
+    Auto,
+    /// A number.
+    Fixed(f64),
+}
+
+/// `eta_k = eta_0 (1 + (k - from)/TIME)^-exponent` once `k` is at `from`, a share of the rounds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Decay {
+    /// How fast.
+    pub exponent: f64,
+    /// From which share of the rounds on.
+    pub from: f64,
+}
+
+/// The step of a chain.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rate {
+    /// For every client.
+    Fixed(f64),
+    /// So many times one over the smoothness of the client's own potential.
+    Share(f64),
+}
+
+/// Rounds after which a step that falls has fallen to `2^-exponent`.
+const TIME: f64 = 10.0;
+/// The step of `phi` where nothing is known about its curvature, for the mean loss of a row.
+const PER_ROW: f64 = 0.1;
+
+impl Steps {
+    /// By how much the steps of round `k` have fallen.
+    pub fn factor(&self, k: u32) -> f64 {
+        let since = f64::from(k) - self.decay.from * f64::from(self.rounds);
+        match since > 0.0 && self.decay.exponent > 0.0 {
+            true => math::exp(-self.decay.exponent * math::ln(1.0 + since / TIME)),
+            false => 1.0,
+        }
+    }
+
+    /// By how much `gamma` has fallen.
+    pub fn gamma_factor(&self, k: u32) -> f64 {
+        match self.gamma_exponent > 0.0 {
+            true => math::exp(-self.gamma_exponent * math::ln(1.0 + f64::from(k))),
+            false => 1.0,
+        }
+    }
+
+    /// The step of every coordinate, for the sum over clients.
+    ///
+    /// `Auto` is one over the curvature of `f` in (S1), coordinate by coordinate. In `phi` that of a
+    /// linear representation is at most `lambda_max(sum_i X_i^T X_i) (max_j s_j^2 + |mu|^2) / noise^2`,
+    /// `mu` and `s` being mean and scales of the prior; of another model it is unknown, and the step is
+    /// a tenth over the rows of everyone. In `beta` it is that of a Gaussian: `b / s_j^2` of a mean,
+    /// `2 b` of a log-scale.
+    pub fn at(
+        &self,
+        soul: &Soul,
+        global: &Global,
+        density: &Density,
+        context: &Context,
+    ) -> Vec<f64> {
+        let (factor, clients) = (self.factor(context.k), f64::from(context.clients.max(1)));
+        let phi = match (self.phi, global.curvature) {
+            (Schedule::Fixed(eta), _) => eta,
+            (Schedule::Auto, Some(curvature)) => {
+                let noise = soul.noise_of(&global.theta, context.k);
+                let (mean, spread) = (density.mean(), density.variances());
+                let heads = spread.into_iter().fold(0.0, f64::max)
+                    + whimbrel_core::vector::norm2_squared(&mean);
+                noise * noise / (curvature * heads).max(f64::MIN_POSITIVE)
+            }
+            (Schedule::Auto, None) => PER_ROW / context.rows.max(1) as f64,
+        };
+        let mut steps = vec![factor * phi; soul.model.shared()];
+        if soul.model.learns_noise()
+            && let Some(log) = steps.last_mut()
+        {
+            // The curvature of `n ln s + r^2/(2 s^2)` in `ln s` is `2 n` at its minimum.
+            *log = factor / (2.0 * context.rows.max(1) as f64);
+        }
+        steps.extend(match self.beta {
+            Schedule::Fixed(eta) => vec![factor * eta; soul.prior.parameters()],
+            Schedule::Auto => {
+                let mut all = inverse_curvatures(soul, density);
+                all.iter_mut().for_each(|step| *step *= factor / clients);
+                all
+            }
+        });
+        steps
+    }
+}
+
+/// One over the expected curvature of `-ln p(z | beta)` in each coordinate of `beta`.
+fn inverse_curvatures(soul: &Soul, density: &Density) -> Vec<f64> {
+    let d = soul.prior.dimension();
+    match soul.prior.shape() {
+        Shape::Diagonal => {
+            let mut all = density.variances();
+            all.resize(2 * d, 0.5);
+            all
+        }
+        Shape::Full => {
+            // Means are coupled by the covariance: one over its largest curvature.
+            let variance = 1.0 / density.curvature();
+            let mut all = vec![variance; d];
+            for i in 0..d {
+                // The curvature in `L_ij` is about the precision, in `ln L_ii` it is 2.
+                all.extend((0..i).map(|_| variance));
+                all.push(0.5);
+            }
+            all
+        }
+        Shape::Mixture { components } => {
+            // A component's curvature is its weight's share of a Gaussian's, a logit's at most 1/4.
+            let variance = 1.0 / density.curvature();
+            let mut all = vec![1.0; components];
+            for _ in 0..components {
+                all.extend((0..d).map(|_| variance));
+                all.extend((0..d).map(|_| 0.5));
+            }
+            all
+        }
+    }
+}
