@@ -1,5 +1,6 @@
 //! The trait of everything that is trained by gradients of per-sample losses.
 
+use crate::Training;
 use whimbrel_core::{Key, Result, Samples};
 
 /// A differentiable model of one input's target, over a flat vector of parameters.
@@ -76,6 +77,17 @@ pub trait Learner: Send + Sync + 'static {
         for (w, losses) in all.iter().zip(losses.chunks_exact_mut(batch.len().max(1))) {
             self.losses(w, batch, room, losses);
         }
+    }
+    /// Trains the models of several clients in place; by default step by step with
+    /// [`gradient`](Self::gradient), one client after the other. A learner that gains from taking
+    /// clients together, such as one on a GPU, overrides this and [`clients_at_once`](Self::clients_at_once). What it
+    /// makes of a client must not depend on the others.
+    fn local_steps(&self, all: &mut [Training<'_>], room: &mut Room) -> Result<()> {
+        all.iter_mut().try_for_each(|training| training.run(self, room))
+    }
+    /// The most clients that [`local_steps`](Self::local_steps) gains from taking together.
+    fn clients_at_once(&self) -> usize {
+        1
     }
 }
 

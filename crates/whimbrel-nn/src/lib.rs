@@ -20,6 +20,7 @@ mod product;
 mod representation;
 mod rows;
 mod schedule;
+mod training;
 
 pub use affine::{Affine, CrossEntropy, Linear, LogOdds, Logistic, Loss, Softmax, SquaredError};
 pub use architecture::{Architecture, KINDS};
@@ -28,3 +29,4 @@ pub use network::Network;
 pub use optimiser::{Optimiser, OptimiserState, Proximal};
 pub use representation::LinearRepresentation;
 pub use schedule::Schedule;
+pub use training::{Length, Minibatches, Solver, Trainee, Training};

@@ -1,13 +1,13 @@
 //! The loop around an oracle.
 
 use super::state::{Client, Down, Enrolment, ExchangeKind, Fold, Peer, Server, Up};
-use super::{Context, Federated, Member, Oracle, Received, Split};
+use super::{Context, Federated, Local, Member, Oracle, Received, Split};
 use crate::settings::{Budget, SMALL_ROUNDS};
 use std::borrow::Cow;
 use whimbrel_codec::Scalar;
-use whimbrel_codec::channel::{DownMessage, SharedMessages, Uplink};
-use whimbrel_core::method::{Artifact, Cohort, Disclosure, Method, Next, Sender};
-use whimbrel_core::{ClientId, Error, Key, Result, vector};
+use whimbrel_codec::channel::{DownClient, DownMessage, SharedMessages, Uplink};
+use whimbrel_core::method::{Artifact, Cohort, Disclosure, Method, Next, Sender, Task};
+use whimbrel_core::{ClientId, Error, Frame, Key, Result, vector};
 
 impl<O: Oracle> Federated<O> {
     /// What does not depend on the codec is the same on every uplink.
@@ -173,40 +173,43 @@ impl<O: Oracle> Method for Federated<O> {
         data: &Self::Data,
         key: Key,
     ) -> Result<(Self::Client, Up)> {
-        let (kind, message) = (down.kind, down.state.get()?);
-        // ŵ_i = H_i + C_dwn(w − H_i), H_i += α_dwn C_dwn(.)
-        let (down_end, state) = match kind {
-            ExchangeKind::FirstState => {
-                let whole = message.state();
-                let whole = whole.ok_or_else(|| Error::peer("the first question is missing"))?;
-                (client.down.clone(), Cow::Borrowed(whole))
+        let message = down.state.get()?;
+        let Opened { end, state, frame, uplink } = self.open(client, down, &message)?;
+        let received = received(down, state);
+        let (own, value) = self.oracle.local(received, &client.own, &data.train, key)?;
+        self.send(client, Answer { end, frame, uplink, own, value }, down.kind, key)
+    }
+
+    fn local_steps(&self, tasks: &mut [Task<'_, Self>]) {
+        let messages: Vec<_> = tasks.iter().map(|task| task.down.state.get()).collect();
+        let (mut group, mut ends) = (Vec::new(), Vec::new());
+        let mut done: Vec<_> = tasks.iter().map(|_| None).collect();
+        for (at, (task, message)) in tasks.iter().zip(&messages).enumerate() {
+            let message = message.as_deref().map_err(Clone::clone);
+            match message.and_then(|message| self.open(task.client, &task.down, message)) {
+                Err(error) => done[at] = Some(Err(error)),
+                Ok(Opened { end, state, frame, uplink }) => {
+                    let received = received(&task.down, state);
+                    let (own, data) = (&task.client.own, &task.data.train);
+                    group.push(Local { received, own, data, key: task.key, done: None });
+                    ends.push((at, end, frame, uplink));
+                }
             }
-            _ => {
-                let moments = self.oracle.client_moments(&client.own, &down.private);
-                self.with_frames_down(moments, |frames| {
-                    self.terms.downlink.receive(&client.down, &message, frames)
-                })?
-            }
-        };
-        let uplink = self.terms.uplinks.get(usize::from(down.uplink));
-        let uplink = uplink
-            .ok_or_else(|| Error::peer("a message names an uplink that the job does not have"))?;
-        let frame = match kind == ExchangeKind::Round && self.frames_up() {
-            true => {
-                let moments = self.oracle.client_moments(&client.own, &down.private);
-                self.oracle.frame(&state, moments)?
-            }
-            false => None,
-        };
-        let received = Received { kind, state, note: down.note.as_ref(), private: &down.private };
-        let (own, g_i) = self.oracle.local(received, &client.own, &data.train, key)?;
-        // Δ_i = g_i − h_i; send C_up(Δ_i); h_i += α_up C_up(Δ_i)
-        let (up, packet) = match kind {
-            ExchangeKind::FirstState => (client.up.clone(), uplink.open(&g_i)?.1),
-            ExchangeKind::OpenMemories => uplink.open(&g_i)?,
-            ExchangeKind::Round => uplink.send_in(&client.up, &g_i, frame.as_deref(), key)?,
-        };
-        Ok((Client { up, down: down_end, own }, Up { kind, packet }))
+        }
+        self.oracle.locals(&mut group);
+        for ((at, end, frame, uplink), local) in ends.into_iter().zip(group) {
+            let (task, found) = (&tasks[at], local.done);
+            done[at] = found.map(|found| {
+                let (own, value) = found?;
+                let answer = Answer { end, frame, uplink, own, value };
+                self.send(task.client, answer, task.down.kind, task.key)
+            });
+        }
+        tasks.iter_mut().zip(done).for_each(|(task, done)| task.done = done);
+    }
+
+    fn batch(&self) -> usize {
+        self.oracle.clients_at_once()
     }
 
     fn fold(&self, server: &Self::Server) -> Fold {
@@ -319,6 +322,79 @@ impl<O: Oracle> Method for Federated<O> {
 
     fn disclosures(&self) -> Vec<Disclosure> {
         self.oracle.disclosures(&self.terms)
+    }
+}
+
+/// What a client made of a message.
+struct Opened<'a, N: Scalar> {
+    /// Its end of the downlink.
+    end: DownClient<N>,
+    state: Cow<'a, [N]>,
+    frame: Option<Box<dyn Frame>>,
+    uplink: &'a Uplink,
+}
+
+/// What goes up.
+struct Answer<'a, O: Oracle> {
+    end: DownClient<O::Number>,
+    frame: Option<Box<dyn Frame>>,
+    uplink: &'a Uplink,
+    own: O::Own,
+    value: Vec<O::Number>,
+}
+
+type DownOf<O> = Down<<O as Oracle>::Note, <O as Oracle>::Private, <O as Oracle>::Number>;
+type ClientOf<O> = Client<<O as Oracle>::Own, <O as Oracle>::Number>;
+
+fn received<'a, O: Oracle>(down: &'a DownOf<O>, state: Cow<'a, [O::Number]>) -> Received<'a, O> {
+    Received { kind: down.kind, state, note: down.note.as_ref(), private: &down.private }
+}
+
+impl<O: Oracle> Federated<O> {
+    /// What a message holds for this client.
+    fn open<'a>(
+        &'a self,
+        client: &ClientOf<O>,
+        down: &DownOf<O>,
+        message: &'a DownMessage<O::Number>,
+    ) -> Result<Opened<'a, O::Number>> {
+        let moments = self.oracle.client_moments(&client.own, &down.private);
+        // ŵ_i = H_i + C_dwn(w − H_i), H_i += α_dwn C_dwn(.)
+        let (end, state) = match down.kind {
+            ExchangeKind::FirstState => {
+                let whole = message.state();
+                let whole = whole.ok_or_else(|| Error::peer("the first question is missing"))?;
+                (client.down.clone(), Cow::Borrowed(whole))
+            }
+            _ => self.with_frames_down(moments, |frames| {
+                self.terms.downlink.receive(&client.down, message, frames)
+            })?,
+        };
+        let uplink = self.terms.uplinks.get(usize::from(down.uplink));
+        let uplink = uplink
+            .ok_or_else(|| Error::peer("a message names an uplink that the job does not have"))?;
+        let frame = match down.kind == ExchangeKind::Round && self.frames_up() {
+            true => self.oracle.frame(&state, moments)?,
+            false => None,
+        };
+        Ok(Opened { end, state, frame, uplink })
+    }
+
+    /// Δ_i = g_i − h_i; send C_up(Δ_i); h_i += α_up C_up(Δ_i)
+    fn send(
+        &self,
+        client: &ClientOf<O>,
+        answer: Answer<'_, O>,
+        kind: ExchangeKind,
+        key: Key,
+    ) -> Result<(ClientOf<O>, Up)> {
+        let Answer { end, frame, uplink, own, value } = answer;
+        let (up, packet) = match kind {
+            ExchangeKind::FirstState => (client.up.clone(), uplink.open(&value)?.1),
+            ExchangeKind::OpenMemories => uplink.open(&value)?,
+            ExchangeKind::Round => uplink.send_in(&client.up, &value, frame.as_deref(), key)?,
+        };
+        Ok((Client { up, down: end, own }, Up { kind, packet }))
     }
 }
 

@@ -79,6 +79,18 @@ pub trait Oracle: Send + Sync + 'static {
         data: &Self::Data,
         key: Key,
     ) -> Result<(Self::Own, Vec<Self::Number>)>;
+    /// Many clients' work together, by default one after the other; each result must be what
+    /// [`Oracle::local`] gives, to the bit.
+    fn locals(&self, group: &mut [Local<'_, Self>]) {
+        for task in group {
+            let received = task.received.clone();
+            task.done = Some(self.local(received, task.own, task.data, task.key));
+        }
+    }
+    /// The most clients that [`Oracle::locals`] gains from taking together.
+    fn clients_at_once(&self) -> usize {
+        1
+    }
     /// Whether there are frames in which channels compress.
     fn has_frame(&self) -> bool {
         false
@@ -226,6 +238,26 @@ pub struct Received<'a, O: Oracle + ?Sized> {
     pub note: Option<&'a O::Note>,
     /// What it alone was told.
     pub private: &'a O::Private,
+}
+
+impl<O: Oracle + ?Sized> Clone for Received<'_, O> {
+    fn clone(&self) -> Self {
+        Self { state: self.state.clone(), ..*self }
+    }
+}
+
+/// One client's work, among those handed over together.
+pub struct Local<'a, O: Oracle + ?Sized> {
+    /// What it received.
+    pub received: Received<'a, O>,
+    /// Its own state.
+    pub own: &'a O::Own,
+    /// Its rows.
+    pub data: &'a O::Data,
+    /// Its key.
+    pub key: Key,
+    /// Its next own state, and the value that goes up: set by [`Oracle::locals`].
+    pub done: Option<Result<(O::Own, Vec<O::Number>)>>,
 }
 
 /// The server's counts, as an oracle may read them.

@@ -9,7 +9,7 @@
 
 use super::rule::difference;
 use super::work::check_finite;
-use super::{LocalRule, Mixture, Own, Shape, Work};
+use super::{LocalRule, Mixture, Own, Round, Shape, Work};
 use whimbrel_core::Result;
 
 /// `apfl`.
@@ -22,7 +22,7 @@ pub struct Apfl {
 }
 
 impl LocalRule for Apfl {
-    fn local(&self, work: &mut Work<'_>, w: &[f32], own: &Own) -> Result<(Own, Vec<f32>)> {
+    fn begin(&self, work: &mut Work<'_>, w: &[f32], own: &Own) -> Result<Round> {
         let mut local = w.to_vec();
         let mut v = own.model_or(w);
         let mut alpha = own.weights.first().copied().unwrap_or(self.alpha);
@@ -54,7 +54,8 @@ impl LocalRule for Apfl {
         })?;
         check_finite(&v)?;
         check_finite(&local)?;
-        Ok((Own { weights: vec![alpha], models: vec![v] }, difference(&local, w)))
+        let own = Own { weights: vec![alpha], models: vec![v] };
+        Ok(Round { own, change: difference(&local, w), models: Vec::new() })
     }
 
     fn personal(&self, _: &Shape<'_>, w: &[f32], own: &Own) -> Result<Mixture> {

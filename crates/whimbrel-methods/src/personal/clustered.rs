@@ -18,7 +18,7 @@
 //! The server keeps a round's updates by client until the round ends: cohort times model.
 
 use super::mixture::largest;
-use super::{LocalRule, Mixture, Own, Personal, Shape, Unseen, Work};
+use super::{LocalRule, Mixture, Own, Personal, Round, Shape, Unseen, Work};
 use crate::federated::held_out;
 use crate::federated::{Answer, Judge, Score, Split, aggregate};
 use crate::settings::{Budget, Weights};
@@ -174,7 +174,7 @@ impl Method for Clustered {
         }
         let training = &self.training;
         let mut work = training.work(&data.train, down.rate, key);
-        let (_, change) = training.rule.local(&mut work, &down.model, &Own::default())?;
+        let (_, change) = training.local_round(&mut work, &down.model, &Own::default())?;
         Ok((Client { cluster: Some(down.cluster) }, Up { change }))
     }
 
@@ -428,7 +428,7 @@ fn nearest(models: &[&[f32]], learner: &dyn Learner, samples: &Samples) -> usize
 pub struct ClusterModels;
 
 impl LocalRule for ClusterModels {
-    fn local(&self, _: &mut Work<'_>, _: &[f32], _: &Own) -> Result<(Own, Vec<f32>)> {
+    fn begin(&self, _: &mut Work<'_>, _: &[f32], _: &Own) -> Result<Round> {
         Err(Error::internal("clusters are trained by their own method"))
     }
 

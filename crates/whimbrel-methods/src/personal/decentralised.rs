@@ -157,7 +157,7 @@ impl Decentralised for DecentralisedPersonal {
         let rate = node.step_factor * self.oracle.rates.at(node.k);
         let mut work = self.oracle.work(&data.train, rate, key);
         // v_t^k, and u_t^{k-1/2} = u_t^{k-1} + T omega_t (local change)        (Alg. 5, l. 5-6)
-        let (own, change) = self.oracle.rule.local(&mut work, &node.w, &node.own)?;
+        let (own, change) = self.oracle.local_round(&mut work, &node.w, &node.own)?;
         let factor = node.change_factor;
         for (w, change) in node.w.iter_mut().zip(&change) {
             *w = (f64::from(*w) + factor * f64::from(*change)) as f32;

@@ -1,9 +1,8 @@
 //! `ditto` (Li, Hu, Beirami, Smith, *Ditto: fair and robust federated learning through personalization*,
 //! ICML 2021, Algorithm 1): `fedavg`, and beside it a model of each client's own near the shared one.
 
-use super::fedavg::train_near;
 use super::rule::difference;
-use super::{LocalRule, Mixture, Own, Shape, Unseen, Work};
+use super::{LocalRule, Mixture, Own, Round, Shape, ToTrain, Unseen, Work};
 use whimbrel_core::Result;
 
 /// `ditto`.
@@ -14,19 +13,20 @@ pub struct Ditto {
 }
 
 impl LocalRule for Ditto {
-    fn local(&self, work: &mut Work<'_>, w: &[f32], own: &Own) -> Result<(Own, Vec<f32>)> {
-        let mut v = own.model_or(w);
-        train_near(work, &mut v, w, self.lambda)?;
-        let mut trained = w.to_vec();
-        train_near(work, &mut trained, w, 0.0)?;
-        Ok((Own { weights: Vec::new(), models: vec![v] }, difference(&trained, w)))
+    fn begin(&self, _: &mut Work<'_>, w: &[f32], own: &Own) -> Result<Round> {
+        let v = ToTrain::near(own.model_or(w), self.lambda);
+        Ok(Round { models: vec![ToTrain::new(w.to_vec()), v], ..Round::default() })
+    }
+
+    fn end(&self, _: &mut Work<'_>, w: &[f32], round: Round) -> Result<(Own, Vec<f32>)> {
+        let change = difference(&round.models[0].w, w);
+        Ok((Own::of_models(round.trained().split_off(1)), change))
     }
 
     /// One local training near the shared model.
     fn adapt(&self, work: &mut Work<'_>, w: &[f32]) -> Result<Own> {
-        let mut v = w.to_vec();
-        train_near(work, &mut v, w, self.lambda)?;
-        Ok(Own { weights: Vec::new(), models: vec![v] })
+        let near = ToTrain::near(w.to_vec(), self.lambda);
+        Ok(Own::of_models(vec![work.train(near, w)?]))
     }
 
     fn for_unseen(&self) -> Unseen {

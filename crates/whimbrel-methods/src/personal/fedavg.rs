@@ -2,9 +2,8 @@
 //! 2019): one model for everyone, trained locally and averaged.
 
 use super::rule::difference;
-use super::{LocalRule, Mixture, Own, Shape, Unseen, Work};
+use super::{LocalRule, Mixture, Own, Round, Shape, ToTrain, Unseen, Work};
 use whimbrel_core::Result;
-use whimbrel_nn::Proximal;
 
 /// `fedavg` and its variants.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,19 +15,19 @@ pub struct FedAvg {
 }
 
 impl LocalRule for FedAvg {
-    fn local(&self, work: &mut Work<'_>, w: &[f32], _: &Own) -> Result<(Own, Vec<f32>)> {
-        let mut trained = w.to_vec();
-        train_near(work, &mut trained, w, self.mu)?;
-        Ok((Own::default(), difference(&trained, w)))
+    fn begin(&self, _: &mut Work<'_>, w: &[f32], _: &Own) -> Result<Round> {
+        Ok(Round::of(ToTrain::near(w.to_vec(), self.mu)))
+    }
+
+    fn end(&self, _: &mut Work<'_>, w: &[f32], round: Round) -> Result<(Own, Vec<f32>)> {
+        Ok((Own::default(), difference(&round.models[0].w, w)))
     }
 
     fn adapt(&self, work: &mut Work<'_>, w: &[f32]) -> Result<Own> {
         if !self.fine_tune {
             return Ok(Own::default());
         }
-        let mut model = w.to_vec();
-        work.train(&mut model)?;
-        Ok(Own { weights: Vec::new(), models: vec![model] })
+        Ok(Own::of_models(vec![work.train(ToTrain::new(w.to_vec()), w)?]))
     }
 
     fn for_unseen(&self) -> Unseen {
@@ -42,16 +41,4 @@ impl LocalRule for FedAvg {
     fn personal(&self, _: &Shape<'_>, w: &[f32], own: &Own) -> Result<Mixture> {
         Ok(Mixture::single(own.model_or(w)))
     }
-}
-
-/// Trains on the loss plus `mu/2 ||model - centre||^2`.
-pub(super) fn train_near(
-    work: &mut Work<'_>,
-    model: &mut [f32],
-    centre: &[f32],
-    mu: f64,
-) -> Result<u32> {
-    let mu = mu as f32;
-    let proximal = (mu > 0.0).then_some(Proximal { mu, centre });
-    work.train_with(model, None, proximal, |_| {})
 }

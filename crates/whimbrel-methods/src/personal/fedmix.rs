@@ -11,7 +11,7 @@
 //! (`E q_m (y - f_m)^2` and `E q_m`), so that averages over clients give the M-step of the pooled rows.
 
 use super::rule::difference;
-use super::{LocalRule, Mixture, Own, Shape, Unseen, Work};
+use super::{LocalRule, Mixture, Own, Round, Shape, ToTrain, Unseen, Work};
 use whimbrel_core::{Key, Result, math};
 
 /// `fedmix`.
@@ -56,7 +56,7 @@ impl LocalRule for FedMix {
         w
     }
 
-    fn local(&self, work: &mut Work<'_>, w: &[f32], own: &Own) -> Result<(Own, Vec<f32>)> {
+    fn begin(&self, work: &mut Work<'_>, w: &[f32], own: &Own) -> Result<Round> {
         let len = work.shape().len;
         let losses = self.losses(work, w);
         // q_t(z_i = m) ∝ pi_t^m exp(-l(h_m(x_i), y_i))                           (Alg. 1, l. 5)
@@ -64,16 +64,25 @@ impl LocalRule for FedMix {
         // pi_t^m = (1/n_t) sum_i q_t(z_i = m)                                    (l. 6)
         let weights = means(&q, self.components);
         // theta_m: local training on losses weighted by q_t(z_i = m)             (l. 7)
-        let mut trained = w.to_vec();
         let n = work.samples.len();
-        for (m, model) in trained[..self.components * len].chunks_exact_mut(len).enumerate() {
-            work.train_with(model, Some(&q[m * n..(m + 1) * n]), None, |_| {})?;
-        }
-        if !work.learner.classifies() {
-            let noise = self.noise(&losses, &q);
-            trained[self.components * len..].copy_from_slice(&noise);
-        }
-        Ok((Own { weights, models: Vec::new() }, difference(&trained, w)))
+        let model = |(m, model): (usize, &[f32])| {
+            let weights = q[m * n..(m + 1) * n].to_vec();
+            ToTrain { weights, ..ToTrain::new(model.to_vec()) }
+        };
+        let models = w.chunks_exact(len).take(self.components).enumerate().map(model).collect();
+        let change = match work.learner.classifies() {
+            true => Vec::new(),
+            false => difference(&self.noise(&losses, &q), &w[self.components * len..]),
+        };
+        Ok(Round { own: Own { weights, models: Vec::new() }, models, change })
+    }
+
+    fn end(&self, work: &mut Work<'_>, w: &[f32], round: Round) -> Result<(Own, Vec<f32>)> {
+        let old = w.chunks_exact(work.shape().len);
+        let models = round.models.iter().zip(old);
+        let mut change: Vec<f32> = models.flat_map(|(new, old)| difference(&new.w, old)).collect();
+        change.extend(round.change);
+        Ok((round.own, change))
     }
 
     fn adapt(&self, work: &mut Work<'_>, w: &[f32]) -> Result<Own> {

@@ -5,7 +5,7 @@
 //! travels.
 
 use super::rule::{difference, gather, scatter};
-use super::{LocalRule, Mixture, Own, Shape, Unseen, Work};
+use super::{LocalRule, Mixture, Own, Round, Shape, ToTrain, Unseen, Work};
 use std::ops::Range;
 use whimbrel_core::{Key, Result};
 
@@ -25,26 +25,24 @@ impl LocalRule for FedRep {
         gather(&shape.start(key), &shape.body_and_head().0)
     }
 
-    fn local(&self, work: &mut Work<'_>, w: &[f32], own: &Own) -> Result<(Own, Vec<f32>)> {
-        let (body, head) = work.shape().body_and_head();
-        let mut model = self.assemble(&work.shape(), w, own);
-        self.train_head(work, &mut model, w, &body)?;
+    fn begin(&self, work: &mut Work<'_>, w: &[f32], own: &Own) -> Result<Round> {
+        let (_, head) = work.shape().body_and_head();
+        let model = self.train_head(work, w, own)?;
+        let own = Own::of_models(vec![gather(&model, &head)]);
         // The body, with the head fixed.
-        let trained = gather(&model, &head);
-        work.train_with(&mut model, None, None, |gradient| {
-            head.iter().for_each(|range| gradient[range.clone()].fill(0.0));
-        })?;
-        // Weight decay must not move the head.
-        let change = difference(&gather(&model, &body), w);
-        Ok((Own { weights: Vec::new(), models: vec![trained] }, change))
+        Ok(Round { own, ..Round::of(ToTrain { frozen: head, ..ToTrain::new(model) }) })
+    }
+
+    fn end(&self, work: &mut Work<'_>, w: &[f32], round: Round) -> Result<(Own, Vec<f32>)> {
+        let (body, _) = work.shape().body_and_head();
+        // The head is as it was before this: weight decay does not move it.
+        Ok((round.own, difference(&gather(&round.models[0].w, &body), w)))
     }
 
     /// The head, with the body fixed.
     fn adapt(&self, work: &mut Work<'_>, w: &[f32]) -> Result<Own> {
-        let (body, head) = work.shape().body_and_head();
-        let mut model = self.assemble(&work.shape(), w, &Own::default());
-        self.train_head(work, &mut model, w, &body)?;
-        Ok(Own { weights: Vec::new(), models: vec![gather(&model, &head)] })
+        let (_, head) = work.shape().body_and_head();
+        Ok(Own::of_models(vec![gather(&self.train_head(work, w, &Own::default())?, &head)]))
     }
 
     fn predicts_alone(&self) -> bool {
@@ -78,20 +76,15 @@ impl FedRep {
         model
     }
 
-    fn train_head(
-        &self,
-        work: &mut Work<'_>,
-        model: &mut [f32],
-        w: &[f32],
-        body: &[Range<usize>],
-    ) -> Result<()> {
+    /// The client's model with its head trained.
+    fn train_head(&self, work: &mut Work<'_>, w: &[f32], own: &Own) -> Result<Vec<f32>> {
+        let (body, _) = work.shape().body_and_head();
+        let mut model = self.assemble(&work.shape(), w, own);
         for _ in 0..self.head_trainings {
-            work.train_with(model, None, None, |gradient| {
-                body.iter().for_each(|range| gradient[range.clone()].fill(0.0));
-            })?;
-            // Weight decay and running statistics must not move it.
-            scatter(model, body, w);
+            model = work.train(ToTrain { frozen: body.clone(), ..ToTrain::new(model) }, w)?;
+            // Weight decay and running statistics must not move the body.
+            scatter(&mut model, &body, w);
         }
-        Ok(())
+        Ok(model)
     }
 }

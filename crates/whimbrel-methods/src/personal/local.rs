@@ -1,6 +1,6 @@
 //! `local`: every client trains a model of its own, and nothing is shared.
 
-use super::{LocalRule, Mixture, Own, Shape, Unseen, Work};
+use super::{LocalRule, Mixture, Own, Round, Shape, ToTrain, Unseen, Work};
 use whimbrel_core::{Key, Result};
 
 /// `local`.
@@ -20,10 +20,12 @@ impl LocalRule for Local {
         Own { weights: Vec::new(), models: vec![shape.start(key)] }
     }
 
-    fn local(&self, work: &mut Work<'_>, _: &[f32], own: &Own) -> Result<(Own, Vec<f32>)> {
-        let mut own = own.clone();
-        work.train(&mut own.models[0])?;
-        Ok((own, Vec::new()))
+    fn begin(&self, _: &mut Work<'_>, w: &[f32], own: &Own) -> Result<Round> {
+        Ok(Round::of(ToTrain::new(own.model_or(w))))
+    }
+
+    fn end(&self, _: &mut Work<'_>, _: &[f32], round: Round) -> Result<(Own, Vec<f32>)> {
+        Ok((Own::of_models(round.trained()), Vec::new()))
     }
 
     fn predicts_alone(&self) -> bool {

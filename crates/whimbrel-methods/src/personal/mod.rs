@@ -10,7 +10,7 @@
 //! |---|---|---|
 //! | `u^k` | `w` | what is shared: all components, one after the other |
 //! | `v_t^k` | [`Own`] | what stays on the client |
-//! | `g_t^k(u, v)` | [`LocalRule::local`] | the surrogate and its local solver |
+//! | `g_t^k(u, v)` | [`LocalRule::begin`] | the surrogate; what is trained on it |
 //! | `omega_t = n_t/n` | weights | `weights = "samples"` |
 //! | `eta_k` | [`Rates`] | the local step |
 //!
@@ -50,13 +50,15 @@ pub use local::Local;
 pub use mixture::Mixture;
 pub use mocha::{BindRows as BindMocha, Mocha};
 pub use pfedme::PFedMe;
-pub use rule::{LocalRule, Own, Shape, Unseen};
+pub use rule::{LocalRule, Own, Round, Shape, ToTrain, Unseen};
 pub use scaffold::Scaffold;
 pub use server::{Adaptive, Sampling, ServerState, ServerStep};
-pub use work::{Length, Rates, Solver, Work};
+pub use whimbrel_nn::{Length, Solver};
+pub use work::{Rates, Work};
 
 use crate::federated::{
-    Context, ExchangeKind, Federated, Member, Oracle, Received, Terms, aggregate,
+    Context, ExchangeKind, Federated, Local as LocalTask, Member, Oracle, Received, Terms,
+    aggregate,
 };
 use crate::settings::check_sums;
 use std::borrow::Cow;
@@ -64,7 +66,7 @@ use std::sync::Arc;
 use whimbrel_codec::Scalar;
 use whimbrel_core::method::{Artifact, Disclosure};
 use whimbrel_core::{ClientData, Error, Key, Result, Samples, Targets, wire};
-use whimbrel_nn::Learner;
+use whimbrel_nn::{Learner, Room};
 
 /// The name of the tensor that holds what is shared.
 pub const PARAMETERS: &str = "parameters";
@@ -157,6 +159,24 @@ impl Personal {
         }
     }
 
+    /// A client at work on what it received.
+    fn work_on<'a>(
+        &'a self,
+        received: &Received<'_, Self>,
+        samples: &'a Samples,
+        key: Key,
+    ) -> Result<Work<'a>> {
+        let rate = *received.note.ok_or_else(|| Error::peer("a message names no local step"))?;
+        Ok(self.work(samples, rate, key))
+    }
+
+    /// A client's round: what it has of its own afterwards, and by how much what is shared changed.
+    fn local_round(&self, work: &mut Work<'_>, w: &[f32], own: &Own) -> Result<(Own, Vec<f32>)> {
+        let mut round = self.rule.begin(work, w, own)?;
+        work.train_all(&mut round, w)?;
+        self.rule.end(work, w, round)
+    }
+
     /// A client at work.
     fn work<'a>(&'a self, samples: &'a Samples, rate: f64, key: Key) -> Work<'a> {
         Work::new(&*self.learner, &self.solver, samples, rate, key)
@@ -228,8 +248,41 @@ impl Oracle for Personal {
         data: &Samples,
         key: Key,
     ) -> Result<(Own, Vec<f32>)> {
-        let rate = *received.note.ok_or_else(|| Error::peer("a message names no local step"))?;
-        self.rule.local(&mut self.work(data, rate, key), &received.state, own)
+        let mut work = self.work_on(&received, data, key)?;
+        self.local_round(&mut work, &received.state, own)
+    }
+
+    /// What clients train is handed to the learner together.
+    fn locals(&self, group: &mut [LocalTask<'_, Self>]) {
+        let mut begun = Vec::with_capacity(group.len());
+        for (at, task) in group.iter_mut().enumerate() {
+            let begin = || {
+                let mut work = self.work_on(&task.received, task.data, task.key)?;
+                let round = self.rule.begin(&mut work, &task.received.state, task.own)?;
+                Ok((at, work, round))
+            };
+            match begin() {
+                Ok(one) => begun.push(one),
+                Err(error) => task.done = Some(Err(error)),
+            }
+        }
+        let centres = |at: usize| &*group[at].received.state;
+        let mut trainings: Vec<_> = begun
+            .iter_mut()
+            .map(|(at, work, round)| work.training(round.trainees(centres(*at))))
+            .collect();
+        let trained = self.learner.local_steps(&mut trainings, &mut Room::default());
+        drop(trainings);
+        for (at, mut work, round) in begun {
+            let w = &group[at].received.state;
+            let done = trained.clone().and_then(|()| round.check());
+            let done = done.and_then(|()| self.rule.end(&mut work, w, round));
+            group[at].done = Some(done);
+        }
+    }
+
+    fn clients_at_once(&self) -> usize {
+        self.learner.clients_at_once()
     }
 
     fn rows_used(&self, rows: u64, (): &(), _: ExchangeKind) -> u64 {

@@ -14,7 +14,7 @@
 use super::mixture::smoothness;
 use super::rule::difference;
 use super::work::check_finite;
-use super::{LocalRule, Mixture, Own, Shape, Unseen, Work};
+use super::{LocalRule, Mixture, Own, Round, Shape, Unseen, Work};
 use whimbrel_core::{Key, Result};
 
 /// `pfedme`.
@@ -31,13 +31,13 @@ pub struct PFedMe {
 const POWER: u64 = 0x90E2;
 
 impl LocalRule for PFedMe {
-    fn local(&self, work: &mut Work<'_>, w: &[f32], own: &Own) -> Result<(Own, Vec<f32>)> {
+    fn begin(&self, work: &mut Work<'_>, w: &[f32], own: &Own) -> Result<Round> {
         let rate = self.rate(work, w, own)?;
         let mut centre = w.to_vec();
         let mut theta = own.model_or(w);
         self.solve(work, &mut centre, &mut theta, rate, work.rate * self.lambda)?;
         let own = Own { weights: vec![rate], models: vec![theta] };
-        Ok((own, difference(&centre, w)))
+        Ok(Round { own, change: difference(&centre, w), models: Vec::new() })
     }
 
     /// One local solve around the shared model.

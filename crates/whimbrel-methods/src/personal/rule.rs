@@ -1,9 +1,11 @@
 //! What a method does on a client.
 
+use super::work::check_finite;
 use super::{Mixture, Work};
+use std::ops::Range;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{Key, Result, wire};
-use whimbrel_nn::{Learner, Role};
+use whimbrel_nn::{Learner, Proximal, Role, Trainee};
 
 /// Names of tensors.
 const WEIGHTS: &str = "weights";
@@ -21,6 +23,11 @@ pub struct Own {
 wire!(Own { weights, models });
 
 impl Own {
+    /// Models alone.
+    pub(super) fn of_models(models: Vec<Vec<f32>>) -> Self {
+        Self { weights: Vec::new(), models }
+    }
+
     /// Whether the client has nothing of its own (yet).
     pub fn is_empty(&self) -> bool {
         self.weights.is_empty() && self.models.is_empty()
@@ -68,8 +75,13 @@ pub trait LocalRule: Send + Sync + 'static {
     fn enroll(&self, _: &Shape<'_>, _: Key) -> Own {
         Own::default()
     }
-    /// A round on the client: what it has afterwards, and by how much what is shared changed.
-    fn local(&self, work: &mut Work<'_>, w: &[f32], own: &Own) -> Result<(Own, Vec<f32>)>;
+    /// A round on the client up to its local training, which is the learner's.
+    fn begin(&self, work: &mut Work<'_>, w: &[f32], own: &Own) -> Result<Round>;
+    /// The rest of it, with the models trained: what the client has afterwards, and by how much what is
+    /// shared changed.
+    fn end(&self, _: &mut Work<'_>, _w: &[f32], round: Round) -> Result<(Own, Vec<f32>)> {
+        Ok((round.own, round.change))
+    }
     /// What a client that took no part in training gets of its own, from its samples.
     fn adapt(&self, _: &mut Work<'_>, _: &[f32]) -> Result<Own> {
         Ok(Own::default())
@@ -91,6 +103,79 @@ pub trait LocalRule: Send + Sync + 'static {
     /// What its upload holds, for disclosures.
     fn sent(&self) -> &'static str {
         "each round: by how much local training changed the shared parameters"
+    }
+}
+
+/// A round on a client, under way.
+#[derive(Default)]
+pub struct Round {
+    /// What the client has afterwards, as far as it is known.
+    pub own: Own,
+    /// What is trained.
+    pub models: Vec<ToTrain>,
+    /// By how much what is shared changed, as far as it is known.
+    pub change: Vec<f32>,
+}
+
+/// A model that a round trains.
+pub struct ToTrain {
+    /// Its parameters.
+    pub w: Vec<f32>,
+    /// A weight for each of the client's samples; empty: one.
+    pub weights: Vec<f32>,
+    /// The factor of half the squared distance to the received model.
+    pub mu: f64,
+    /// What is added to every gradient; empty: nothing.
+    pub shift: Vec<f32>,
+    /// Where gradients are set to zero.
+    pub frozen: Vec<Range<usize>>,
+}
+
+impl ToTrain {
+    /// A model that is trained on all samples alike.
+    pub fn new(w: Vec<f32>) -> Self {
+        let (weights, shift, frozen) = (Vec::new(), Vec::new(), Vec::new());
+        Self { w, weights, mu: 0.0, shift, frozen }
+    }
+
+    /// The same with a pull towards the received model.
+    pub fn near(w: Vec<f32>, mu: f64) -> Self {
+        Self { mu, ..Self::new(w) }
+    }
+
+    /// As the learner trains it, around the received model.
+    pub fn trainee<'a>(&'a mut self, centre: &'a [f32]) -> Trainee<'a> {
+        let given = |x: &'a Vec<f32>| (!x.is_empty()).then_some(&x[..]);
+        let mu = self.mu as f32;
+        Trainee {
+            w: &mut self.w,
+            weights: given(&self.weights),
+            proximal: (mu > 0.0).then_some(Proximal { mu, centre }),
+            shift: given(&self.shift),
+            frozen: &self.frozen,
+        }
+    }
+}
+
+impl Round {
+    /// A round that trains this alone.
+    pub fn of(model: ToTrain) -> Self {
+        Self { models: vec![model], ..Self::default() }
+    }
+
+    /// The models as the learner trains them, around the received model.
+    pub fn trainees<'a>(&'a mut self, centre: &'a [f32]) -> Vec<Trainee<'a>> {
+        self.models.iter_mut().map(|model| model.trainee(centre)).collect()
+    }
+
+    /// What training made of the models.
+    pub fn trained(self) -> Vec<Vec<f32>> {
+        self.models.into_iter().map(|model| model.w).collect()
+    }
+
+    /// Refuses models that training has led astray.
+    pub fn check(&self) -> Result<()> {
+        self.models.iter().try_for_each(|model| check_finite(&model.w))
     }
 }
 
@@ -138,7 +223,7 @@ impl<'a> Shape<'a> {
     }
 
     /// The places of the body, and those of the head: the tensors of the last layer.
-    pub fn body_and_head(&self) -> (Vec<std::ops::Range<usize>>, Vec<std::ops::Range<usize>>) {
+    pub fn body_and_head(&self) -> (Vec<Range<usize>>, Vec<Range<usize>>) {
         let (mut body, mut head, mut at) = (Vec::new(), Vec::new(), 0);
         for tensor in self.learner.tensors() {
             let range = at..at + tensor.len();
@@ -153,12 +238,12 @@ impl<'a> Shape<'a> {
 }
 
 /// The numbers at these places, one after the other.
-pub(super) fn gather(w: &[f32], places: &[std::ops::Range<usize>]) -> Vec<f32> {
+pub(super) fn gather(w: &[f32], places: &[Range<usize>]) -> Vec<f32> {
     places.iter().flat_map(|range| &w[range.clone()]).copied().collect()
 }
 
 /// Puts numbers back to their places.
-pub(super) fn scatter(w: &mut [f32], places: &[std::ops::Range<usize>], values: &[f32]) {
+pub(super) fn scatter(w: &mut [f32], places: &[Range<usize>], values: &[f32]) {
     let mut at = 0;
     for range in places {
         let n = range.len();

@@ -8,7 +8,7 @@
 //! | `y_i` | `y` | its trained copy |
 
 use super::rule::difference;
-use super::{LocalRule, Mixture, Own, Shape, Work};
+use super::{LocalRule, Mixture, Own, Round, Shape, ToTrain, Work};
 use whimbrel_core::{Key, Result};
 use whimbrel_nn::Role;
 
@@ -27,19 +27,20 @@ impl LocalRule for Scaffold {
         w
     }
 
-    fn local(&self, work: &mut Work<'_>, w: &[f32], own: &Own) -> Result<(Own, Vec<f32>)> {
-        let len = work.shape().len;
-        let (x, c) = w.split_at(len);
-        let c_i = own.models.first().cloned().unwrap_or_else(|| vec![0.0; len]);
+    fn begin(&self, work: &mut Work<'_>, w: &[f32], own: &Own) -> Result<Round> {
+        let (x, c) = w.split_at(work.shape().len);
+        let c_i = own.models.first().cloned().unwrap_or_else(|| vec![0.0; c.len()]);
         // y -= eta (g(y) - c_i + c)
-        let mut y = x.to_vec();
-        let steps = work.train_with(&mut y, None, None, |gradient| {
-            let controls = c.iter().zip(&c_i);
-            gradient.iter_mut().zip(controls).for_each(|(g, (c, c_i))| *g += c - c_i);
-        })?;
+        let y = ToTrain { shift: difference(c, &c_i), ..ToTrain::new(x.to_vec()) };
+        Ok(Round { own: Own::of_models(vec![c_i]), ..Round::of(y) })
+    }
+
+    fn end(&self, work: &mut Work<'_>, w: &[f32], round: Round) -> Result<(Own, Vec<f32>)> {
+        let (x, c) = w.split_at(work.shape().len);
+        let (c_i, y) = (&round.own.models[0], &round.models[0].w);
         // c_i^+ = c_i - c + (x - y)/(K eta)
-        let scale = 1.0 / (f64::from(steps.max(1)) * work.rate) as f32;
-        let moved = x.iter().zip(&y).map(|(x, y)| scale * (x - y));
+        let scale = 1.0 / (f64::from(work.steps().max(1)) * work.rate) as f32;
+        let moved = x.iter().zip(y).map(|(x, y)| scale * (x - y));
         let mut next: Vec<f32> =
             c_i.iter().zip(c).zip(moved).map(|((c_i, c), m)| c_i - c + m).collect();
         // Running statistics have no gradient to control.
@@ -50,9 +51,9 @@ impl LocalRule for Scaffold {
             }
             at += tensor.len();
         }
-        let mut change = difference(&y, x);
-        change.extend(difference(&next, &c_i));
-        Ok((Own { weights: Vec::new(), models: vec![next] }, change))
+        let mut change = difference(y, x);
+        change.extend(difference(&next, c_i));
+        Ok((Own::of_models(vec![next]), change))
     }
 
     fn personal(&self, shape: &Shape<'_>, w: &[f32], _: &Own) -> Result<Mixture> {

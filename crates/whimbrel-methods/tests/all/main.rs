@@ -12,6 +12,7 @@ mod fedmiss_optimum;
 mod fedmiss_steps;
 mod frames;
 mod gossip;
+mod grouped;
 mod heterogeneous;
 mod invariants;
 mod non_convex;

@@ -23,7 +23,7 @@ const PLAIN: ServerStep = ServerStep::Plain { step: 1.0 };
 pub(crate) const FEDAVG: FedAvg = FedAvg { mu: 0.0, fine_tune: false };
 
 pub(crate) struct Setup {
-    learner: Arc<dyn Learner>,
+    pub(crate) learner: Arc<dyn Learner>,
     rule: Arc<dyn LocalRule>,
     server: ServerStep,
     sampling: Sampling,
