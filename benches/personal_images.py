@@ -1,6 +1,6 @@
 """fedmix against fedavg and local on images: writers of MNIST's digits, and Fashion-MNIST split by label.
 
-Usage: python benches/personal_images.py --binary target/release/whimbrel [--data DIR] [--rounds 50] [--steps 0.1,0.3]
+Usage: python benches/personal_images.py --binary target/release/whimbrel [--data DIR] [--rounds 50] [--steps 0.1]
        [--cache DIR] [writers] [clothes]
 
 Runs jobs/personal/writers.toml and clothes.toml with each method, the local step chosen on the validation rows
@@ -87,7 +87,7 @@ def main():
     parser.add_argument("--data", type=Path, default=ROOT / "jobs" / "data")
     parser.add_argument("--cache", type=Path, default=ROOT / "target" / "personal-images")
     parser.add_argument("--rounds", type=int, default=50)
-    parser.add_argument("--steps", default="0.1,0.3")
+    parser.add_argument("--steps", default="0.1")
     parser.add_argument("names", nargs="*", default=["writers", "clothes"])
     asked = parser.parse_args()
     asked.cache.mkdir(parents=True, exist_ok=True)
