@@ -1,4 +1,4 @@
-//! The project's chores: `cargo xtask test | ci | tidy | bench | figures | help`.
+//! The project's chores: `cargo xtask test | test-python | ci | tidy | bench | figures | help`.
 //!
 //! Everything is built with the `ci` profile into the one target folder, so that a test, a lint
 //! and a command-line test share what they compile.
@@ -7,6 +7,7 @@ mod bench;
 mod cargo;
 mod ci;
 mod figures;
+mod python;
 mod test;
 mod tidy;
 
@@ -17,7 +18,9 @@ The project's chores
 
 usage: cargo xtask COMMAND
 
-  test [FILTER...]          every test of the workspace, or those whose name contains FILTER
+  test [FILTER...]          every test of the workspace and of the Python package, or those of the workspace
+                            whose name contains FILTER
+  test-python               the tests of the Python package alone
   ci                        format, tidy, clippy, documentation, then test; stops at the first failure
   tidy                      layering, licences, duplicate versions, banned words, links, file rules
   bench [NAME] [FILTER...]  every benchmark, or the one called NAME; FILTER goes to the benchmark
@@ -53,11 +56,12 @@ enum Failure {
 }
 
 fn dispatch(command: &str, rest: &[String]) -> Result<(), Failure> {
-    if let ("ci" | "tidy" | "help", Some(extra)) = (command, rest.first()) {
+    if let ("ci" | "tidy" | "test-python" | "help", Some(extra)) = (command, rest.first()) {
         return Err(Failure::Usage(format!("`{command}` takes no argument, found `{extra}`")));
     }
     let outcome = match command {
         "test" => test::run(rest),
+        "test-python" => python::test(),
         "ci" => ci::run(),
         "tidy" => tidy::run(),
         "bench" => bench::run(rest),

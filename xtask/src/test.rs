@@ -1,7 +1,7 @@
 //! `cargo xtask test`: every test of the workspace.
 
 use crate::tidy::{Tree, mask};
-use crate::{Outcome, cargo};
+use crate::{Outcome, cargo, python};
 use std::path::{Path, PathBuf};
 
 /// Runs unit, integration and documentation tests whose name contains one of `filters` (all
@@ -17,6 +17,9 @@ pub fn run(filters: &[String]) -> Outcome {
         let test = ["test", "--workspace", "--profile", "ci"];
         // `cargo test` takes one filter; the others go to the test programs, which take several.
         cargo::run(&[&test[..], &["--"], &filters].concat())?;
+    }
+    if filters.is_empty() {
+        python::test()?;
     }
     for skipped in left_out(&Tree::read()?) {
         eprintln!("left out: {skipped}");

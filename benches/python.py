@@ -1,0 +1,179 @@
+"""What Python, Ray and Flower cost: figures of docs/benchmarks/python.md.
+
+    python benches/python.py cli WHIMBREL     a job of 10 s through Python and on the command line
+    python benches/python.py ray              microseconds per no-op client-round, 2 shards x 500 clients
+    python benches/python.py million          a million clients in two actors
+    python benches/python.py flower           the same FedAvg job on Flower's simulation and here
+    python benches/python.py estep            nanoseconds per point of the E-step, diagonal
+"""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+import whimbrel
+
+
+def seconds(work) -> float:
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def cli(binary: str) -> None:
+    job = {
+        "seed": 1,
+        "data": {"source": "mixture", "clients": 100, "rows": 2000},
+        "model": {"kind": "gmm", "components": 8, "covariance": "full"},
+        "method": {"kind": "fedem", "rounds": 400, "step": 0.1},
+        "uplink": {"codec": {"kind": "dithering", "levels": 1}},
+    }
+    from whimbrel._job import to_toml
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "job.toml"
+        path.write_text(to_toml(job))
+        for turn in range(3):
+            out = Path(folder) / f"cli{turn}"
+            line = seconds(lambda: subprocess.run([binary, "-q", "run", path, "--out", out], check=True,
+                                                  stdout=subprocess.DEVNULL))
+            python = seconds(lambda: whimbrel.run(path, Path(folder) / f"py{turn}"))
+            print(f"command line {line:.2f} s, Python {python:.2f} s, {100 * (python / line - 1):+.1f} %")
+
+
+def noop_job(clients: int, rounds: int, columns: int = 1000) -> dict:
+    """Full gradients of one row each: 8 kB up and down, next to no arithmetic."""
+    return {
+        "seed": 1,
+        "data": {"source": "toy", "clients": clients, "rows": 1, "dims": columns},
+        "model": {"kind": "linear", "ridge": 0.1, "intercept": False},
+        "method": {"kind": "sgd", "rounds": rounds, "step": 1e-6, "evaluate": {"every": rounds}},
+    }
+
+
+def ray() -> None:
+    import ray as rays
+
+    from whimbrel import ray as on_ray
+
+    rays.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    spent: list[float] = []
+    plain = on_ray._Driver.ask
+
+    def ask(driver, batches):
+        begin = time.perf_counter()
+        answers = plain(driver, batches)
+        spent.append(time.perf_counter() - begin)
+        return answers
+
+    on_ray._Driver.ask = ask
+    clients, rounds = 1000, 200
+    on_ray.SNAPSHOT_EVERY = 64
+    times = []
+
+    class Clocked(on_ray._Driver):
+        def round(self, done):
+            times.append((time.perf_counter(), done))
+
+    on_ray._Driver = Clocked
+    on_ray.run(noop_job(clients, rounds), 2, whimbrel.TEMPORARY, progress=False)
+    (first, a), (last, b) = times[0], times[-1]
+    print(f"{1e6 * (last - first) / (b - a) / clients:.1f} us per client-round in all, "
+          f"{1e6 * float(np.median(spent)) / clients:.1f} us of it in Ray and the actors")
+
+
+def million() -> None:
+    import ray as rays
+
+    rays.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    job = {
+        "seed": 1,
+        "data": {"source": "mixture", "clients": 1_000_000, "rows": 2},
+        "model": {"kind": "gmm", "components": 2, "covariance": "tied", "init": "moments"},
+        "method": {"kind": "fedem", "rounds": 3, "step": 0.1, "evaluate": {"every": 3}},
+    }
+    took = seconds(lambda: whimbrel.ray.run(job, 2, whimbrel.TEMPORARY, progress=False))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(f"a million clients: {took:.0f} s, {peak:.1f} GiB at most in the driver")
+
+
+def flower() -> None:
+    from flwr.app import ArrayRecord, Context, Message, MessageType, RecordDict
+    from flwr.clientapp import ClientApp
+    from flwr.serverapp import Grid, ServerApp
+    from flwr.simulation import run_simulation
+
+    clients, rounds, columns, rows = 100, 10, 1000, 10
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(clients * rows, columns))
+    y = (X[:, 0] > 0).astype(float)
+    client_app, server_app, clock = ClientApp(), ServerApp(), {}
+
+    @client_app.train()
+    def train(message: Message, context: Context) -> Message:
+        own = slice(int(context.node_config["partition-id"]) * rows, None)
+        A, b = X[own][:rows], y[own][:rows]
+        w = message.content["w"].to_numpy_ndarrays()[0]
+        w = w - 0.1 * A.T @ (1 / (1 + np.exp(-A @ w)) - b) / rows
+        return Message(content=RecordDict({"w": ArrayRecord([w])}), reply_to=message)
+
+    @server_app.main()
+    def main(grid: Grid, context: Context) -> None:
+        while len(nodes := list(grid.get_node_ids())) < clients:
+            time.sleep(0.05)
+        w = np.zeros(columns)
+        for turn in range(rounds + 1):
+            if turn == 1:  # The first round starts the workers.
+                clock["begin"] = time.perf_counter()
+            content = RecordDict({"w": ArrayRecord([w])})
+            sent = [Message(content=content, dst_node_id=n, message_type=MessageType.TRAIN) for n in nodes]
+            replies = grid.send_and_receive(sent)
+            w = np.mean([r.content["w"].to_numpy_ndarrays()[0] for r in replies], axis=0)
+        clock["end"] = time.perf_counter()
+
+    run_simulation(server_app, client_app, num_supernodes=clients,
+                   backend_config={"client_resources": {"num_cpus": 1}})
+    theirs = (clock["end"] - clock["begin"]) / rounds / clients
+    lengths = (200, 2200)
+    owners = np.repeat(np.arange(clients), rows)
+
+    def fit(length):
+        whimbrel.LogisticRegression(
+            ridge=1e-3, fit_intercept=False, max_iter=length,
+            method={"kind": "sgd", "step": 0.1, "evaluate": {"every": length}},
+        ).fit(X, y, clients=owners)
+
+    short, long = (seconds(lambda n=n: fit(n)) for n in lengths)
+    ours = (long - short) / (lengths[1] - lengths[0]) / clients
+    print(f"Flower's simulation {1e6 * theirs:.0f} us, Whimbrel {1e6 * ours:.2f} us per client-round: "
+          f"{theirs / ours:.0f} times")
+
+
+def estep() -> None:
+    rng = np.random.default_rng(0)
+    rows, d, k = 200_000, 2, 10
+    X = rng.normal(size=(rows, d)) + rng.integers(-5, 5, size=(rows, 1))
+    lengths = (5, 105)
+
+    def fit(length):
+        whimbrel.GaussianMixture(k, covariance_type="diag", max_iter=length, init_params="moments",
+                                 allow_degenerate=True).fit(X)
+
+    short, long = (seconds(lambda n=n: fit(n)) for n in lengths)
+    each = (long - short) / (lengths[1] - lengths[0]) / rows
+    print(f"{1e9 * each:.0f} ns per point and round (K = {k}, d = {d}, diagonal)")
+
+
+if __name__ == "__main__":
+    name, *rest = sys.argv[1:] or ["--help"]
+    commands = {"cli": cli, "ray": ray, "million": million, "flower": flower, "estep": estep}
+    if name not in commands:
+        sys.exit(__doc__)
+    commands[name](*rest)

@@ -1,0 +1,67 @@
+//! Failures as Python exceptions.
+
+use pyo3::create_exception;
+use pyo3::exceptions::{
+    PyArithmeticError, PyConnectionError, PyFileNotFoundError, PyOSError, PyRuntimeError,
+    PyValueError,
+};
+use pyo3::prelude::*;
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use whimbrel::core::Error as Core;
+use whimbrel::data::Error as Data;
+use whimbrel::families::failure::{Failure, Result};
+
+create_exception!(
+    whimbrel,
+    NumericalError,
+    PyArithmeticError,
+    "The arithmetic of a run failed: it diverged, or left the numbers it can work with."
+);
+create_exception!(
+    whimbrel,
+    DegenerateFit,
+    NumericalError,
+    "A run has a model, and it is no fit. Its attribute `run` is the run."
+);
+
+/// How the operating system says that there is no such file.
+const NOT_FOUND: &str = "(os error 2)";
+
+/// The exception of a failure, by who must act.
+pub fn exception(failure: &Failure) -> PyErr {
+    let text = failure.to_string();
+    let of_core = |error: &Core| match error {
+        Core::Config { .. } | Core::Data { .. } => PyValueError::new_err(text.clone()),
+        Core::Numerical { .. } => NumericalError::new_err(text.clone()),
+        Core::Peer { .. } => PyConnectionError::new_err(text.clone()),
+        Core::Storage { what, .. } if what.contains(NOT_FOUND) => {
+            PyFileNotFoundError::new_err(text.clone())
+        }
+        Core::Storage { .. } => PyOSError::new_err(text.clone()),
+        _ => PyRuntimeError::new_err(text.clone()),
+    };
+    match failure {
+        Failure::Core(error) | Failure::Data(Data::Core(error)) => of_core(error),
+        Failure::Data(Data::Storage { what, .. }) if what.contains(NOT_FOUND) => {
+            PyFileNotFoundError::new_err(text)
+        }
+        Failure::Data(Data::Storage { .. }) => PyOSError::new_err(text),
+        Failure::Job(_) | Failure::Data(_) => PyValueError::new_err(text),
+    }
+}
+
+/// A defect of Whimbrel, which must not end the interpreter.
+pub fn panicked(payload: &(dyn Any + Send)) -> PyErr {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message");
+    PyRuntimeError::new_err(format!("internal error: {text}; please report it"))
+}
+
+/// Works without the interpreter, and comes back with a value or an exception.
+pub fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
+    match py.detach(|| catch_unwind(AssertUnwindSafe(work))) {
+        Ok(done) => done.map_err(|failure| exception(&failure)),
+        Err(payload) => Err(panicked(&*payload)),
+    }
+}

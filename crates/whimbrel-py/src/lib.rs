@@ -1,0 +1,24 @@
+//! The Python package's compiled half: jobs, run folders, rows and both halves of the protocol.
+//!
+//! Everything that users see is Python, in `python/whimbrel`; here are the functions it calls. They
+//! take and return paths, bytes and buffers of numbers, release the interpreter while they compute,
+//! and turn failures into exceptions ([`errors`]).
+
+mod attend;
+mod errors;
+mod machines;
+mod rows;
+mod runs;
+
+/// Jobs, runs, rows and machines; the package `whimbrel` is its interface.
+#[pyo3::pymodule]
+mod _whimbrel {
+    #[pymodule_export]
+    use super::errors::{DegenerateFit, NumericalError};
+    #[pymodule_export]
+    use super::machines::{Offered, Shard, keep_own, offer, serve};
+    #[pymodule_export]
+    use super::rows::Rows;
+    #[pymodule_export]
+    use super::runs::{adapt, check, impute, own_names, predict, report, run, tensors};
+}

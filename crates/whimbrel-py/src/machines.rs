@@ -1,0 +1,455 @@
+//! Both halves of a job over bytes: a server that asks shards of clients, and a shard of clients.
+//!
+//! What goes to a shard is one [`Batch`]: questions, with a message that several have in common
+//! written once, and before them the fates of earlier answers. What comes back is an answer for
+//! each question. A shard's memory is its clients' records ([`Shard::save`]); questions asked again
+//! after a restart are answered with the same bytes.
+
+use crate::attend::{Voice, attend};
+use crate::errors::detached;
+use crate::runs::{Ended, JobText, Place, ended};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use rayon::prelude::*;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use whimbrel::core::method::Artifact;
+use whimbrel::core::{ClientData, ClientId, Error, Wire, wire};
+use whimbrel::engine::keeper::Folder;
+use whimbrel::engine::{
+    Chain, ClientMachine, Faults, Participant, Participation, Purpose, Question, Remote, Stage,
+    StageMethod, StepId, Stopping, Transport, run_with,
+};
+use whimbrel::families::failure::{Failure, Result};
+use whimbrel::families::load::load;
+use whimbrel::families::plan::{Facts, Plan};
+use whimbrel::families::{Job, Offer};
+use whimbrel::job_run::{Listener, parse_job};
+use whimbrel::runs::{RunDir, resolved, run_data, unseen_data};
+
+/// Time between checkpoints of a run whose clients are elsewhere.
+const CHECKPOINT_EVERY: Duration = Duration::from_secs(60);
+
+/// What a shard is told and asked.
+struct Batch {
+    fates: Vec<Fate>,
+    messages: Vec<Vec<u8>>,
+    questions: Vec<Asked>,
+}
+
+/// Whether a client's upload counts.
+struct Fate {
+    client: ClientId,
+    at: StepId,
+    accepted: bool,
+}
+
+/// A question, whose message is one of the batch's.
+struct Asked {
+    purpose: Purpose,
+    at: StepId,
+    client: ClientId,
+    message: u32,
+}
+
+wire!(Fate { client, at, accepted });
+wire!(Asked { purpose, at, client, message });
+wire!(Batch { fates, messages, questions });
+
+/// Clients in shards of consecutive numbers, reached through Python.
+struct Shards<'a> {
+    voice: &'a Voice,
+    names: Vec<String>,
+    pending: Vec<Batch>,
+}
+
+/// The shard of a client: shares of consecutive numbers that differ by at most one.
+fn shard_of(client: usize, clients: usize, shards: usize) -> usize {
+    client * shards / clients.max(1)
+}
+
+impl Batch {
+    fn empty() -> Self {
+        Self { fates: Vec::new(), messages: Vec::new(), questions: Vec::new() }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.fates.is_empty() && self.questions.is_empty()
+    }
+
+    fn push(&mut self, question: Question) {
+        let Question { purpose, at, client, message } = question;
+        if self.messages.last() != Some(&message) {
+            self.messages.push(message);
+        }
+        let message = self.messages.len() as u32 - 1;
+        self.questions.push(Asked { purpose, at, client, message });
+    }
+}
+
+impl Shards<'_> {
+    fn batch_of(&mut self, client: ClientId) -> &mut Batch {
+        let at = shard_of(client.0 as usize, self.names.len(), self.pending.len());
+        &mut self.pending[at]
+    }
+
+    /// Sends what is pending and returns every answer.
+    fn exchange(&mut self) -> whimbrel::core::Result<Vec<(ClientId, Vec<u8>)>> {
+        let fresh = self.pending.iter().map(|_| Batch::empty()).collect();
+        let batches = std::mem::replace(&mut self.pending, fresh);
+        let asked = batches.par_iter().enumerate().filter(|(_, batch)| !batch.is_empty());
+        let bytes = asked.map(|(shard, batch)| (shard, batch.to_bytes())).collect();
+        let mut answers = Vec::new();
+        for shard in self.voice.ask(bytes)? {
+            answers.extend(Vec::<(ClientId, Vec<u8>)>::from_bytes(&shard)?);
+        }
+        Ok(answers)
+    }
+}
+
+impl Transport for Shards<'_> {
+    fn names(&self) -> Vec<String> {
+        self.names.clone()
+    }
+
+    fn ask(
+        &mut self,
+        questions: Vec<Question>,
+    ) -> whimbrel::core::Result<Vec<(ClientId, Vec<u8>)>> {
+        for question in questions {
+            self.batch_of(question.client).push(question);
+        }
+        self.exchange()
+    }
+
+    fn acknowledge(
+        &mut self,
+        client: ClientId,
+        at: StepId,
+        accepted: bool,
+    ) -> whimbrel::core::Result<()> {
+        self.batch_of(client).fates.push(Fate { client, at, accepted });
+        Ok(())
+    }
+}
+
+/// Runs a job over clients elsewhere. `hear("ask", batches)` is asked for the answers, a batch and
+/// an answer for each shard; with `rows`, the data of the job are here too and the plan is that of
+/// a simulation, otherwise it is that of a coordinator.
+#[pyfunction]
+pub fn serve(
+    py: Python<'_>,
+    job: JobText,
+    place: Place,
+    shards: usize,
+    rows: bool,
+    hear: &Bound<'_, PyAny>,
+) -> PyResult<Ended> {
+    attend(py, hear, move |voice| {
+        let job = parse_job(&job.text, &job.name, &job.folder)?;
+        refuse_simulations(&job)?;
+        let (plan, data, names, hashes) = match rows {
+            true => {
+                let loaded = load(&job)?;
+                let plan = Plan::new(&job, &loaded)?;
+                let names: Vec<String> = loaded.clients.iter().map(|(n, _)| n.clone()).collect();
+                (plan, run_data(&job, &loaded), names, loaded.files.clone())
+            }
+            false => {
+                let facts = Facts::on_network(&job)?;
+                let plan = Plan::on_network(&job, &facts)?;
+                let names = facts.names.clone();
+                (plan, unseen_data(&facts, vec![None; names.len()]), names, Vec::new())
+            }
+        };
+        if !(1..=names.len()).contains(&shards) {
+            let what = format!("{shards} shards of {} clients", names.len());
+            return Err(Failure::config(what));
+        }
+        let dir = place.open(&job.name)?;
+        dir.record_job(&resolved(&job, &hashes), false)?;
+        plan.warnings().iter().for_each(|text| voice.warning(text));
+        plan.notes().iter().for_each(|text| voice.note(text));
+        let pending = (0..shards).map(|_| Batch::empty()).collect();
+        let mut carrier = Remote(Shards { voice, names, pending });
+        let mut keeper = Folder::create(dir.path(), CHECKPOINT_EVERY)?;
+        let mut watch = voice.watch(&job.name, plan.rounds(), true);
+        let chain = Served { plan: &plan, evaluates: rows || plan.evaluates() };
+        let outcome =
+            run_with(&chain, &mut carrier, &mut keeper, job.seed, voice.stop(), &mut *watch)?;
+        // The last fates.
+        carrier.0.exchange()?;
+        dir.finish(&job, &data, &outcome, &plan)?;
+        ended(dir.path(), &outcome.ending)
+    })
+}
+
+/// A plan whose clients may not have agreed to answer evaluations.
+struct Served<'a> {
+    plan: &'a Plan,
+    evaluates: bool,
+}
+
+impl Chain for Served<'_> {
+    fn len(&self) -> usize {
+        self.plan.len()
+    }
+
+    fn build(&self, index: usize, delivered: &[Artifact]) -> whimbrel::core::Result<Stage> {
+        let stage = self.plan.build(index, delivered)?;
+        let evaluate_every = stage.evaluate_every.filter(|_| self.evaluates);
+        Ok(Stage { evaluate_every, ..stage })
+    }
+}
+
+/// What only the simulator does.
+fn refuse_simulations(job: &Job) -> Result<()> {
+    let simulated = &job.simulation;
+    let what = match () {
+        () if job.seeds.is_some() => "`seeds` is several runs",
+        () if job.data.unseen > 0.0 => "clients that are only evaluated are simulated",
+        () if simulated.lost > 0.0 || !simulated.drops.is_empty() || !simulated.late.is_empty() => {
+            "losses and late joins of [simulation] are simulated"
+        }
+        () => return Ok(()),
+    };
+    Err(Error::config(what).hint("run it with whimbrel.run").into())
+}
+
+/// Keeps what a client has of its own in a run's folder.
+#[pyfunction]
+pub fn keep_own(py: Python<'_>, folder: PathBuf, client: &str, artifact: &[u8]) -> PyResult<()> {
+    detached(py, || RunDir::adopt(&folder).write_client(client, &Artifact::from_bytes(artifact)?))
+}
+
+/// Clients of a job with their rows and states.
+#[pyclass(frozen, module = "whimbrel._whimbrel")]
+pub struct Shard {
+    clients: Vec<Held>,
+    /// Where a client's number is.
+    places: HashMap<u32, usize>,
+}
+
+struct Held {
+    name: String,
+    id: ClientId,
+    machine: Mutex<ClientMachine>,
+}
+
+impl Held {
+    fn machine(&self) -> std::sync::MutexGuard<'_, ClientMachine> {
+        self.machine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[pymethods]
+impl Shard {
+    /// Shard `index` of `of` of a job's clients; `saved` is what [`Shard::save`] returned.
+    #[new]
+    #[pyo3(signature = (job, index, of, saved=None))]
+    fn new(
+        py: Python<'_>,
+        job: JobText,
+        index: usize,
+        of: usize,
+        saved: Option<&[u8]>,
+    ) -> PyResult<Self> {
+        detached(py, || {
+            let job = parse_job(&job.text, &job.name, &job.folder)?;
+            let loaded = load(&job)?;
+            let plan = Plan::new(&job, &loaded)?;
+            let clients = loaded.clients.len();
+            let own = loaded.clients.into_iter().enumerate();
+            let own = own.filter(|(id, _)| shard_of(*id, clients, of) == index);
+            let own = own.map(|(id, (name, data))| (ClientId(id as u32), name, data)).collect();
+            Self::of(plan, job.seed, true, own, saved)
+        })
+    }
+
+    /// Answers a batch.
+    fn answer<'py>(&self, py: Python<'py>, batch: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+        let answers = detached(py, || {
+            let batch = Batch::from_bytes(batch)?;
+            for fate in &batch.fates {
+                self.find(fate.client)?.machine().acknowledge(fate.at, fate.accepted);
+            }
+            let answer = |asked: &Asked| -> Result<(ClientId, Vec<u8>)> {
+                let message = batch.messages.get(asked.message as usize);
+                let message = message.ok_or_else(|| Error::peer("a question without a message"))?;
+                let question = Question {
+                    purpose: asked.purpose,
+                    at: asked.at,
+                    client: asked.client,
+                    message: message.clone(),
+                };
+                let mut machine = self.find(asked.client)?.machine();
+                Ok((asked.client, machine.answer(&question)?))
+            };
+            let answers: Vec<_> = batch.questions.par_iter().map(answer).collect::<Result<_>>()?;
+            Ok(answers.to_bytes())
+        })?;
+        Ok(PyBytes::new(py, &answers))
+    }
+
+    /// Everything that its clients remember.
+    fn save<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let saved = detached(py, || {
+            let each = self.clients.par_iter().map(|held| held.machine().save());
+            Ok(each.collect::<Vec<_>>().to_bytes())
+        })?;
+        Ok(PyBytes::new(py, &saved))
+    }
+
+    /// What each client has of its own, by name, where it has something.
+    fn own<'py>(&self, py: Python<'py>) -> PyResult<Vec<(String, Bound<'py, PyBytes>)>> {
+        let found = detached(py, || {
+            let own = |held: &Held| -> Result<Option<(String, Vec<u8>)>> {
+                let artifact = held.machine().artifact()?;
+                Ok(artifact.map(|own| (held.name.clone(), own.to_bytes())))
+            };
+            self.clients
+                .par_iter()
+                .filter_map(|held| own(held).transpose())
+                .collect::<Result<Vec<_>>>()
+        })?;
+        Ok(found.into_iter().map(|(name, own)| (name, PyBytes::new(py, &own))).collect())
+    }
+
+    /// The names of its clients.
+    #[getter]
+    fn names(&self) -> Vec<String> {
+        self.clients.iter().map(|held| held.name.clone()).collect()
+    }
+}
+
+impl Shard {
+    fn of(
+        plan: Plan,
+        seed: u64,
+        evaluates: bool,
+        clients: Vec<(ClientId, String, ClientData)>,
+        saved: Option<&[u8]>,
+    ) -> Result<Self> {
+        let plan = Arc::new(SharedPlan { plan, stage: Mutex::new(None) });
+        let saved = saved.map(Vec::<Vec<u8>>::from_bytes).transpose()?;
+        if saved.as_ref().is_some_and(|saved| saved.len() != clients.len()) {
+            return Err(Error::data("what was saved is of another shard").into());
+        }
+        let mut held = Vec::with_capacity(clients.len());
+        for (at, (id, name, data)) in clients.into_iter().enumerate() {
+            let chain = Box::new(Shared(plan.clone()));
+            let participant = Participant { chain, data, seed, evaluates };
+            let machine = match &saved {
+                Some(saved) => ClientMachine::load(participant, &saved[at])?,
+                None => ClientMachine::new(participant),
+            };
+            held.push(Held { name, id, machine: Mutex::new(machine) });
+        }
+        let places = held.iter().enumerate().map(|(at, held)| (held.id.0, at)).collect();
+        Ok(Self { clients: held, places })
+    }
+
+    fn find(&self, client: ClientId) -> Result<&Held> {
+        let place = self.places.get(&client.0).map(|at| &self.clients[*at]);
+        place.ok_or_else(|| Error::peer(format!("client {client} is not in this shard")).into())
+    }
+}
+
+/// A plan whose stages are built once for all clients of a shard.
+struct SharedPlan {
+    plan: Plan,
+    stage: Mutex<Option<(usize, Vec<Artifact>, StageMethod)>>,
+}
+
+struct Shared(Arc<SharedPlan>);
+
+impl Chain for Shared {
+    fn len(&self) -> usize {
+        self.0.plan.len()
+    }
+
+    fn build(&self, index: usize, delivered: &[Artifact]) -> whimbrel::core::Result<Stage> {
+        let mut last = self.0.stage.lock().unwrap_or_else(PoisonError::into_inner);
+        let method = match &*last {
+            Some((at, same, method)) if *at == index && same == delivered => method.clone(),
+            _ => {
+                let method = self.0.plan.build(index, delivered)?.method;
+                *last = Some((index, delivered.to_vec(), method.clone()));
+                method
+            }
+        };
+        // A client has no use for the rest of a stage.
+        Ok(Stage {
+            name: "shared",
+            method,
+            participation: Participation::Everyone,
+            faults: Faults::default(),
+            evaluate_every: None,
+            stopping: Stopping::default(),
+        })
+    }
+}
+
+/// What a job offers to clients that hold their own rows: text for [`Offered`].
+#[pyfunction]
+pub fn offer(py: Python<'_>, job: JobText) -> PyResult<(String, Vec<String>)> {
+    detached(py, || {
+        let job = parse_job(&job.text, &job.name, &job.folder)?;
+        let offer = Offer::of(&job, &Facts::on_network(&job)?)?;
+        Ok((offer.to_json(), offer.names().to_vec()))
+    })
+}
+
+/// An offer as a client reads it.
+#[pyclass(frozen, module = "whimbrel._whimbrel")]
+pub struct Offered {
+    offer: Offer,
+}
+
+#[pymethods]
+impl Offered {
+    /// Reads an offer.
+    #[new]
+    fn new(py: Python<'_>, text: &str) -> PyResult<Self> {
+        detached(py, || Ok(Self { offer: Offer::from_json(text.as_bytes())? }))
+    }
+
+    /// The names of the clients, by number.
+    #[getter]
+    fn names(&self) -> Vec<String> {
+        self.offer.names().to_vec()
+    }
+
+    /// The columns of a client's rows.
+    #[getter]
+    fn columns(&self) -> Vec<String> {
+        self.offer.schema().columns.clone()
+    }
+
+    /// The column of the target, where rows have one.
+    #[getter]
+    fn target(&self) -> Option<String> {
+        self.offer.schema().target.as_ref().map(|target| target.column.clone())
+    }
+
+    /// The client of this number over its own file.
+    #[pyo3(signature = (client, data, saved=None))]
+    fn join(
+        &self,
+        py: Python<'_>,
+        client: u32,
+        data: PathBuf,
+        saved: Option<&[u8]>,
+    ) -> PyResult<Shard> {
+        detached(py, || {
+            let unknown = || Failure::config(format!("the job has no client number {client}"));
+            let name = self.offer.names().get(client as usize).ok_or_else(unknown)?.clone();
+            let plan = self.offer.plan()?;
+            let (seed, evaluates) = (self.offer.job()?.seed, plan.evaluates());
+            let rows = self.offer.read(&data, &name)?;
+            Shard::of(plan, seed, evaluates, vec![(ClientId(client), name, rows)], saved)
+        })
+    }
+}

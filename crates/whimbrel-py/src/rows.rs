@@ -1,0 +1,68 @@
+//! Rows of a Python program, readable like a file.
+
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use std::path::PathBuf;
+use whimbrel::core::Table;
+use whimbrel::data::{Dataset, InMemory};
+use whimbrel::families::failure::Failure;
+
+use crate::errors::exception;
+
+/// Rows in memory; `path` is where a job finds them while the object lives.
+#[pyclass(frozen, module = "whimbrel._whimbrel")]
+pub struct Rows {
+    held: InMemory,
+}
+
+#[pymethods]
+impl Rows {
+    /// Takes a copy of a two-dimensional buffer of `float64` with these column names; `target` is a
+    /// further column of numbers, and `texts` are columns of text.
+    #[new]
+    #[pyo3(signature = (values, columns, target=None, texts=Vec::new()))]
+    fn new(
+        py: Python<'_>,
+        values: PyBuffer<f64>,
+        mut columns: Vec<String>,
+        target: Option<(String, PyBuffer<f64>)>,
+        texts: Vec<(String, Vec<String>)>,
+    ) -> PyResult<Self> {
+        let [rows, width] = *values.shape() else {
+            return Err(PyValueError::new_err("rows must be a two-dimensional array"));
+        };
+        if columns.len() != width {
+            let what = format!("{width} columns and {} names", columns.len());
+            return Err(PyValueError::new_err(what));
+        }
+        let of_rows = |length: usize, name: &str| match length == rows {
+            true => Ok(()),
+            false => {
+                Err(PyValueError::new_err(format!("{length} values of `{name}` for {rows} rows")))
+            }
+        };
+        let mut numbers = values.to_vec(py)?;
+        if let Some((name, target)) = target {
+            of_rows(target.item_count(), &name)?;
+            let target = target.to_vec(py)?;
+            let each = numbers.chunks_exact(width).zip(&target);
+            numbers = each.flat_map(|(row, y)| row.iter().chain([y])).copied().collect();
+            columns.push(name);
+        }
+        let table = Table::new(columns, numbers);
+        let table = table.map_err(|error| exception(&Failure::Core(error)))?;
+        let mut data = Dataset::from_table("X", table);
+        for (name, values) in texts {
+            of_rows(values.len(), &name)?;
+            data = data.with_text(&name, values.iter().map(String::as_str));
+        }
+        Ok(Self { held: py.detach(|| InMemory::new(data)) })
+    }
+
+    /// The path under which they are read.
+    #[getter]
+    fn path(&self) -> PathBuf {
+        self.held.path().into()
+    }
+}

@@ -1,0 +1,181 @@
+"""Estimators: against scikit-learn, with clients, pickled, with wrong input."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn import linear_model, mixture
+from sklearn.base import clone
+
+import whimbrel
+
+ALL = [
+    whimbrel.GaussianMixture(2, random_state=0),
+    whimbrel.LogisticRegression(),
+    whimbrel.MixtureClassifier(2, max_iter=10),
+    whimbrel.MixtureRegressor(2, max_iter=10),
+    whimbrel.LowRankImputer(rank=1),
+]
+
+
+def by_first_mean(model: object) -> np.ndarray:
+    return np.lexsort(model.means_.T[::-1])  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", ["full", "tied", "diag"])
+@pytest.mark.parametrize("federated", [False, True])
+def test_a_mixture_is_that_of_scikit_learn(blobs: tuple, kind: str, federated: bool) -> None:
+    X, _, clients = blobs
+    theirs = mixture.GaussianMixture(3, covariance_type=kind, tol=1e-9, max_iter=1000).fit(X)
+    ours = whimbrel.GaussianMixture(3, covariance_type=kind, random_state=0)
+    ours.fit(X, clients=clients if federated else None)
+    # Both stop near the same maximum of the likelihood: ours at an update below 1e-5 of its largest.
+    assert ours.score(X) == pytest.approx(theirs.score(X), abs=1e-4)
+    mine, other = by_first_mean(ours), by_first_mean(theirs)
+    np.testing.assert_allclose(ours.means_[mine], theirs.means_[other], atol=2e-2)
+    np.testing.assert_allclose(ours.weights_[mine], theirs.weights_[other], atol=1e-2)
+    np.testing.assert_allclose(ours.predict_proba(X)[:, mine], theirs.predict_proba(X)[:, other], atol=2e-2)
+    np.testing.assert_allclose(ours.score_samples(X), theirs.score_samples(X), atol=5e-2)
+    assert ours.bic(X) == pytest.approx(theirs.bic(X), rel=1e-3)
+    assert (ours.predict(X) == ours.predict_proba(X).argmax(1)).all()
+
+
+def test_logistic_regression_is_that_of_scikit_learn() -> None:
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(400, 3))
+    y = np.where(X @ [1.0, -2.0, 0.5] + rng.normal(size=400) > 0, "b", "a")
+    ridge = 0.01
+    ours = whimbrel.LogisticRegression(ridge=ridge, max_iter=3000, fit_intercept=False)
+    ours.fit(X, y, clients=np.arange(400) % 4)
+    theirs = linear_model.LogisticRegression(C=1 / (ridge * len(X)), fit_intercept=False, tol=1e-10)
+    theirs.fit(X, y)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-4)
+    np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-4)
+    np.testing.assert_allclose(ours.decision_function(X), X @ ours.coef_[0], atol=1e-12)
+    assert list(ours.classes_) == ["a", "b"]
+    assert (ours.predict(X) == theirs.predict(X)).mean() > 0.99
+
+
+def test_a_list_of_arrays_is_the_same_federation_as_ids(blobs: tuple) -> None:
+    X, _, _ = blobs
+    parts = np.array_split(X, 4)
+    ids = np.repeat([0, 1, 2, 3], [len(part) for part in parts])
+    listed = whimbrel.GaussianMixture(3, random_state=0).fit(parts)
+    named = whimbrel.GaussianMixture(3, random_state=0).fit(X, clients=ids)
+    np.testing.assert_array_equal(listed.means_, named.means_)
+
+
+def test_forms_of_arrays_do_not_matter(blobs: tuple) -> None:
+    X, _, clients = blobs
+    X = X.astype(np.float32)
+    fits = [
+        whimbrel.GaussianMixture(3, random_state=0).fit(form, clients=ids).means_
+        for form, ids in [
+            (X, clients),
+            (X.astype(np.float64), clients.astype(str)),
+            (np.asfortranarray(X), clients.tolist()),
+            (np.repeat(X, 2, axis=0)[::2], clients),
+        ]
+    ]
+    for fit in fits[1:]:
+        np.testing.assert_array_equal(fit, fits[0])
+
+
+def test_keys_of_a_job_are_parameters(blobs: tuple) -> None:
+    X, _, _ = blobs
+    model = whimbrel.GaussianMixture(
+        3,
+        method={"kind": "fedem", "rounds": 5, "participation": 0.5},
+        uplink={"codec": {"kind": "dithering", "levels": 2}, "alpha": 0.5},
+        data={"split": {"by": "iid", "clients": 7}},
+        model={"weight_floor": 1e-6},
+        random_state=4,
+    ).fit(X)
+    assert model.n_iter_ == 5 and len(model.run_.clients) == 7
+    for line in ("alpha = 0.5", "participation = 0.5", "weight_floor = 1e-6", "levels = 2"):
+        assert line in model.run_.job
+
+
+def test_personal_models_serve_their_clients_and_new_ones() -> None:
+    rng = np.random.default_rng(0)
+    X, clients = rng.normal(size=(800, 2)), np.arange(800) % 8
+    y = ((X[:, 0] > 0) ^ (clients % 2 == 1)).astype(int)
+    model = whimbrel.MixtureClassifier(2, step=1.0, random_state=0).fit(X, y, clients=clients)
+    assert model.score(X, y, clients=clients) > 0.95
+    np.testing.assert_allclose(model.predict_proba(X, clients=clients).sum(1), 1, atol=1e-6)
+    with pytest.raises(ValueError, match="client"):
+        model.predict(X)
+    with pytest.raises(ValueError, match="took no part"):
+        model.predict(X, clients=np.full(800, 99))
+    new = model.adapt(X[:40], (X[:40, 0] <= 0).astype(int))
+    assert new.score(X, (X[:, 0] <= 0).astype(int)) > 0.95
+    again = pickle.loads(pickle.dumps(new))
+    np.testing.assert_array_equal(again.predict(X), new.predict(X))
+
+
+def test_a_table_keeps_what_was_observed_and_fills_the_rest() -> None:
+    rng = np.random.default_rng(0)
+    truth = rng.normal(size=(60, 1)) @ rng.normal(size=(1, 8))
+    gaps = rng.random(truth.shape) < 0.25
+    X = np.where(gaps, np.nan, truth)
+    imputer = whimbrel.LowRankImputer(rank=1).fit(X, clients=np.arange(60) % 3)
+    filled = imputer.transform(X)
+    np.testing.assert_array_equal(filled[~gaps], X[~gaps])
+    assert np.abs(filled - truth)[gaps].mean() < 0.3 * np.abs(truth)[gaps].mean()
+    intervals = imputer.intervals()
+    assert (intervals["lower"] <= intervals["upper"]).all()
+    new = rng.normal(size=(5, 1)) @ np.linalg.svd(truth)[2][:1]
+    hidden = np.where(np.arange(8) == 2, np.nan, new)
+    assert np.isfinite(imputer.transform(hidden)).all()
+
+
+@pytest.mark.parametrize("estimator", ALL, ids=lambda e: type(e).__name__)
+def test_estimators_are_cloned_and_pickled(estimator: object, blobs: tuple) -> None:
+    X, labels, clients = blobs
+    y = labels % 2
+    model = clone(estimator)
+    assert model.get_params().keys() == estimator.get_params().keys()
+    model.fit(X, y, clients=clients)
+    assert set(model.history_) >= {"round"}
+    again = pickle.loads(pickle.dumps(model))
+    use = "transform" if hasattr(model, "transform") else "predict"
+    extra = {"clients": clients} if hasattr(model, "adapt") else {}
+    np.testing.assert_array_equal(getattr(again, use)(X, **extra), getattr(model, use)(X, **extra))
+
+
+@pytest.mark.parametrize(
+    ("X", "clients", "kind", "words"),
+    [
+        (np.ones(5), None, ValueError, "2D"),
+        (np.full((5, 2), np.nan), None, ValueError, "NaN"),
+        (np.array([["a", "b"], ["c", "d"]], dtype=object), None, ValueError, "string"),
+        (np.eye(4), [1, 2, 3], ValueError, "each of the 4 rows"),
+        (np.eye(4), [1, 2, None, 3], ValueError, "without a client"),
+        (np.eye(4), [1.0, np.nan, 2.0, 3.0], ValueError, "without a client"),
+        ([np.eye(3), np.eye(2)], None, ValueError, "columns"),
+        (np.eye(4) * 1j, None, ValueError, "omplex"),
+    ],
+)
+def test_wrong_arrays_are_exceptions(X: object, clients: object, kind: type, words: str) -> None:
+    with pytest.raises(kind, match=words):
+        whimbrel.GaussianMixture().fit(X, clients=clients)
+
+
+def test_wrong_parameters_are_exceptions(blobs: tuple) -> None:
+    X, labels, _ = blobs
+    for estimator, words in [
+        (whimbrel.GaussianMixture(0), "components"),
+        (whimbrel.GaussianMixture(covariance_type="round"), "covariance_type"),
+        (whimbrel.GaussianMixture(random_state=-1), "random_state"),
+        (whimbrel.GaussianMixture(method="fedsomething"), "fedsomething"),
+        (whimbrel.GaussianMixture(uplink={"codek": 1}), "codek"),
+        (whimbrel.LogisticRegression(ridge=-1.0), "ridge"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            estimator.fit(X, labels % 2)
+    with pytest.raises(ValueError, match="binary"):
+        whimbrel.LogisticRegression().fit(X, labels)
+    with pytest.raises(TypeError, match="dict"):
+        whimbrel.GaussianMixture(uplink=3).fit(X)

@@ -1,0 +1,81 @@
+"""Whimbrel on Ray: the bits of `whimbrel.run`, whatever the shards, and after an actor died."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import whimbrel
+
+ray = pytest.importorskip("ray")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cluster() -> Iterator[None]:
+    ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+def model_bytes(run: whimbrel.Run) -> bytes:
+    return (run.folder / "model" / "model.safetensors").read_bytes()
+
+
+@pytest.fixture
+def expected(mixture_job: dict) -> bytes:
+    return model_bytes(whimbrel.run(mixture_job, whimbrel.TEMPORARY, progress=False))
+
+
+@pytest.mark.parametrize("shards", [1, 2, 7])
+def test_bits_do_not_depend_on_the_shards(mixture_job: dict, expected: bytes, shards: int) -> None:
+    run = whimbrel.ray.run(mixture_job, shards, whimbrel.TEMPORARY, progress=False)
+    assert model_bytes(run) == expected
+
+
+def test_a_killed_actor_comes_back_where_it_was(
+    mixture_job: dict, expected: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from whimbrel import ray as on_ray
+
+    asked = 0
+
+    def ask(driver: on_ray._Driver, batches: list) -> list:
+        nonlocal asked
+        asked += 1
+        # Before a snapshot, just after one, and later.
+        if asked in (3, 6, 9):
+            ray.kill(driver.actors[asked % 2])
+        return plain(driver, batches)
+
+    plain = on_ray._Driver.ask
+    monkeypatch.setattr(on_ray._Driver, "ask", ask)
+    monkeypatch.setattr(on_ray, "SNAPSHOT_EVERY", 5)
+    run = on_ray.run(mixture_job, 2, whimbrel.TEMPORARY, progress=False)
+    assert asked > 9
+    assert model_bytes(run) == expected
+
+
+def test_what_clients_have_of_their_own_comes_along() -> None:
+    job = {
+        "seed": 1,
+        "data": {"source": "synthetic-mixture", "clients": 6, "components": 2, "dimension": 4},
+        "model": {"kind": "logistic"},
+        "method": {"kind": "fedmix", "components": 2, "rounds": 3, "batch": 16, "step": 0.5},
+    }
+    here = whimbrel.run(job, whimbrel.TEMPORARY, progress=False)
+    there = whimbrel.ray.run(job, 3, whimbrel.TEMPORARY, progress=False)
+    assert model_bytes(there) == model_bytes(here)
+    for client in here.clients:
+        mine, other = here.client_model(client), there.client_model(client)
+        assert {k: v.tobytes() for k, v in mine.items()} == {k: v.tobytes() for k, v in other.items()}
+
+
+def test_what_cannot_be_is_said(mixture_job: dict) -> None:
+    with pytest.raises(ValueError, match="shards"):
+        whimbrel.ray.run(mixture_job, 0)
+    with pytest.raises(ValueError, match="15 shards of 14 clients"):
+        whimbrel.ray.run(mixture_job, 15, whimbrel.TEMPORARY, progress=False)
+    mixture_job["simulation"] = {"lost": 0.1}
+    with pytest.raises(ValueError, match="simulated"):
+        whimbrel.ray.run(mixture_job, 2, whimbrel.TEMPORARY, progress=False)

@@ -1,0 +1,122 @@
+"""`whimbrel.run`: jobs, run folders, errors, Ctrl-C."""
+
+from __future__ import annotations
+
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import whimbrel
+
+
+def model_bytes(run: whimbrel.Run) -> bytes:
+    return (run.folder / "model" / "model.safetensors").read_bytes()
+
+
+def test_a_dict_a_file_and_text_are_the_same_job(mixture_job: dict, tmp_path: Path) -> None:
+    from whimbrel._job import to_toml
+
+    text = to_toml(mixture_job)
+    (tmp_path / "job.toml").write_text(text)
+    runs = [
+        whimbrel.run(job, tmp_path / f"out{i}", progress=False)
+        for i, job in enumerate([mixture_job, text, "job.toml", tmp_path / "job.toml"])
+    ]
+    assert len({model_bytes(run) for run in runs}) == 1
+    assert runs[0].summary["rounds"] == 12
+    assert runs[0].job == whimbrel.check(mixture_job)
+
+
+def test_a_run_shows_its_model_metrics_and_report(mixture_job: dict) -> None:
+    run = whimbrel.run(mixture_job, whimbrel.TEMPORARY, progress=False)
+    assert run.model["means"].shape == (2, 2)
+    assert run.model.info["kind"] == "gmm"
+    assert len(run.metrics["round"]) == len(run.metrics["objective"])
+    assert len(run.clients) == 14
+    pandas = pytest.importorskip("pandas")
+    assert isinstance(run.metrics.to_pandas(), pandas.DataFrame)
+    page = run.report()
+    assert "<svg" in str(page) and "srcdoc" in page._repr_html_()
+    folder = run.folder
+    del run
+    assert not folder.exists()
+
+
+def test_a_run_without_a_folder_goes_where_the_command_line_puts_it(mixture_job: dict) -> None:
+    run = whimbrel.run(mixture_job, progress=False)
+    assert run.folder.parent == Path("runs")
+    with pytest.raises(ValueError, match="not empty"):
+        whimbrel.run(mixture_job, run.folder, progress=False)
+    again = whimbrel.run(mixture_job, run.folder, existing="replace", progress=False)
+    assert model_bytes(again) == model_bytes(run)
+
+
+def test_a_pickled_run_is_whole_in_another_process(mixture_job: dict, tmp_path: Path) -> None:
+    run = whimbrel.run(mixture_job, whimbrel.TEMPORARY, progress=False)
+    (tmp_path / "run.pickle").write_bytes(pickle.dumps(run))
+    program = (
+        "import pickle, sys; run = pickle.load(open('run.pickle', 'rb'));"
+        "sys.stdout.write(repr(run.model['means'].tolist()) + str(len(str(run.report()))))"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    expected = repr(run.model["means"].tolist()) + str(len(str(run.report())))
+    assert (found.stdout, found.stderr) == (expected, "")
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "words"),
+    [
+        ({"model": {"kind": "gmm", "components": 0}}, ValueError, "components"),
+        ({"model": {"kind": "gmx"}}, ValueError, "gmm"),
+        ({"model": {"kind": "gmm", "components": object()}}, TypeError, "components"),
+        ({"data": {"source": "csv", "path": "none.csv", "client": "c"}}, FileNotFoundError, "none.csv"),
+    ],
+)
+def test_wrong_jobs_are_exceptions(mixture_job: dict, change: dict, kind: type, words: str) -> None:
+    with pytest.raises(kind, match=words):
+        whimbrel.run({**mixture_job, **change}, whimbrel.TEMPORARY, progress=False)
+
+
+def test_a_job_that_is_no_job_is_refused() -> None:
+    with pytest.raises(FileNotFoundError, match="nowhere.toml"):
+        whimbrel.run("nowhere.toml")
+    with pytest.raises(TypeError, match="int"):
+        whimbrel.run(3)  # type: ignore[arg-type]
+    with pytest.raises(FileNotFoundError):
+        whimbrel.Run("nowhere")
+
+
+def test_a_degenerate_fit_raises_or_warns_as_the_job_says() -> None:
+    X = np.repeat([[0.0, 0.0], [1.0, 1.0]], 30, axis=0)
+    with pytest.raises(whimbrel.DegenerateFit) as raised:
+        whimbrel.GaussianMixture(2, reg_covar=0.0).fit(X)
+    assert raised.value.run.summary["ending"].startswith("degenerate")
+    with pytest.warns(UserWarning, match="degenerate"):
+        whimbrel.GaussianMixture(2, reg_covar=0.0, allow_degenerate=True).fit(X)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_ctrl_c_ends_a_run_that_can_be_resumed(mixture_job: dict, tmp_path: Path) -> None:
+    # Long enough to be interrupted on any machine, and resumed only to see that it can be.
+    mixture_job["method"]["rounds"] = 4_000_000_000
+    begun = tmp_path / "out" / "metrics.jsonl"
+
+    def interrupt() -> None:
+        while not begun.exists():
+            time.sleep(0.01)
+        signal.raise_signal(signal.SIGINT)
+
+    waiting = threading.Thread(target=interrupt)
+    waiting.start()
+    with pytest.raises(KeyboardInterrupt):
+        whimbrel.run(mixture_job, tmp_path / "out", progress=False)
+    waiting.join()
+    assert (tmp_path / "out" / "checkpoint").is_dir()
+    assert not (tmp_path / "out" / "summary.json").exists()

@@ -1,0 +1,23 @@
+"""scikit-learn's own checks; none is left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import whimbrel
+
+@parametrize_with_checks(
+    [
+        whimbrel.GaussianMixture(allow_degenerate=True),
+        whimbrel.LogisticRegression(),
+        whimbrel.MixtureClassifier(1, max_iter=200, step=0.5),
+        whimbrel.MixtureRegressor(1, max_iter=200, step=0.1, data={"standardize": True}),
+        whimbrel.LowRankImputer(rank=0, penalty=0.1, epochs=20, model={"effects": "row+column"}),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_scikit_learn(estimator: Any, check: Any) -> None:
+    check(estimator)

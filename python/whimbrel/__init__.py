@@ -1,0 +1,71 @@
+"""Federated learning that says as little as possible over the wire.
+
+Run a job, as the command line does:
+
+>>> import whimbrel
+>>> job = {
+...     "seed": 1,
+...     "data": {"source": "mixture", "clients": 10, "rows": 50},
+...     "model": {"kind": "gmm", "components": 2},
+...     "method": {"kind": "fedem", "rounds": 20},
+... }
+>>> run = whimbrel.run(job, out=whimbrel.TEMPORARY, progress=False)
+>>> run.summary["rounds"]
+20
+
+or fit an estimator in scikit-learn's conventions to arrays:
+
+>>> import numpy as np
+>>> rng = np.random.default_rng(0)
+>>> X = np.concatenate([rng.normal(-3, 1, (200, 2)), rng.normal(3, 1, (200, 2))])
+>>> mixture = whimbrel.GaussianMixture(2).fit(X, clients=np.arange(400) % 8)
+>>> mixture.means_.shape
+(2, 2)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from ._run import TEMPORARY, History, Model, Report, Run, check, run
+from ._whimbrel import DegenerateFit, NumericalError
+
+# Estimators need scikit-learn, whose import takes longer than most runs.
+_ESTIMATORS = {
+    "BayesianClassifier": "_personal",
+    "GaussianMixture": "_mixture",
+    "LogisticRegression": "_logistic",
+    "LowRankImputer": "_imputer",
+    "MixtureClassifier": "_personal",
+    "MixtureRegressor": "_personal",
+}
+
+__all__ = [
+    "TEMPORARY",
+    "DegenerateFit",
+    "History",
+    "Model",
+    "NumericalError",
+    "Report",
+    "Run",
+    "check",
+    "run",
+    *_ESTIMATORS,
+]
+
+
+# Whoever has the packages they need can say `whimbrel.ray` without an import of its own.
+_SUBMODULES = ("flower", "ray")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return import_module(f".{name}", __name__)
+    if name in _ESTIMATORS:
+        return getattr(import_module(f".{_ESTIMATORS[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,215 @@
+"""What the estimators share: arrays in, a job from the parameters, a run out.
+
+An estimator is a job whose `[data]` is in memory. Its parameters of the job's names (`method`,
+`uplink`, `downlink`, `data`, `simulation`) are tables of the job, so that every key of the reference
+works; a word in place of a table is its `kind` or its codec.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from . import _whimbrel
+from ._job import JobText, job_text
+from ._run import TEMPORARY, Run, _predict, carry_out
+
+Table = Mapping[str, Any]
+
+_CLIENT, _TARGET, _ROW = "client", "target", "row"
+_ALONE = "all"
+
+
+def is_per_client(X: Any) -> bool:
+    """Whether this is a list of arrays, one for each client."""
+    return isinstance(X, (list, tuple)) and len(X) > 0 and all(np.ndim(part) == 2 for part in X)
+
+
+def joined(X: Any, y: Any, clients: Any) -> tuple[Any, Any, Any]:
+    """One array from a list of per-client arrays; clients are then named by their place."""
+    if not is_per_client(X):
+        return X, y, clients
+    if clients is not None and len(clients) != len(X):
+        raise ValueError(f"{len(X)} arrays and {len(clients)} names of clients")
+    digits = len(str(len(X) - 1))
+    names = clients if clients is not None else [f"{i:0{digits}}" for i in range(len(X))]
+    if len({np.shape(part)[1] for part in X}) > 1:
+        raise ValueError("the clients' arrays differ in their number of columns")
+    if y is not None:
+        if len(y) != len(X) or any(len(a) != len(b) for a, b in zip(X, y, strict=True)):
+            raise ValueError("X and y are of other lengths: y has one array for each of X")
+        y = np.concatenate([np.asarray(part) for part in y])
+    owners = np.repeat(np.asarray(names, dtype=str), [len(part) for part in X])
+    return np.concatenate([np.asarray(part) for part in X]), y, owners
+
+
+def client_names(clients: Any, rows: int) -> list[str]:
+    """A name for each row."""
+    names = np.asarray(clients)
+    if names.ndim != 1 or len(names) != rows:
+        raise ValueError(f"`clients` must name a client for each of the {rows} rows, got shape {names.shape}")
+    if names.dtype.kind == "f" and not np.isfinite(names).all():
+        raise ValueError("`clients` has a row without a client")
+    if any(name is None or name == "" for name in names.tolist()):
+        raise ValueError("`clients` has a row without a client")
+    return names.astype(str).tolist()
+
+
+def columns_of(width: int) -> list[str]:
+    """The names that a job gives an array's columns."""
+    return [f"x{j}" for j in range(width)]
+
+
+def table(value: Any, kind: str) -> dict[str, Any]:
+    """A parameter that is a table of the job, or the word of one of its keys."""
+    if value is None:
+        return {}
+    if isinstance(value, str):
+        return {kind: value}
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"expected a table (a dict) or a word, got {type(value).__name__}")
+
+
+class Estimator(BaseEstimator):
+    """An estimator that is a job over rows in memory."""
+
+    # Set by the subclasses' __init__, as scikit-learn wants it.
+    uplink: Any
+    downlink: Any
+    data: Any
+    simulation: Any
+    random_state: Any
+    verbose: bool
+
+    def _fit(
+        self, X: np.ndarray, y: np.ndarray | None, clients: Any, model: Table, method: Table
+    ) -> Run:
+        """Runs the job of this model and method over the rows."""
+        pooled = method["kind"] == "em"
+        data = {"source": "csv", "columns": columns_of(X.shape[1]), **table(self.data, "split")}
+        texts = []
+        if not pooled and "split" not in data:
+            names = [_ALONE] * len(X) if clients is None else client_names(clients, len(X))
+            data[_CLIENT], texts = _CLIENT, [(_CLIENT, names)]
+        elif clients is not None:
+            client_names(clients, len(X))
+        rows = self._rows(X, y, texts, data)
+        data["path"] = rows.path
+        job: dict[str, Any] = {
+            "name": type(self).__name__,
+            "seed": self._seed(),
+            "data": data,
+            "model": dict(model),
+            "method": dict(method),
+        }
+        codec = table(self.uplink, "codec")
+        if isinstance(codec.get("codec"), str):
+            codec["codec"] = {"kind": codec["codec"]}
+        for name, value in [
+            ("uplink", codec),
+            ("downlink", table(self.downlink, "rule")),
+            ("simulation", table(self.simulation, "lost")),
+        ]:
+            if value:
+                job[name] = value
+        text = job_text(job)
+        run = self._carry_out(text)
+        self.run_, self.history_ = run, run.metrics
+        return run
+
+    def _carry_out(self, text: JobText) -> Run:
+        def work(place: Any, hear: Any) -> Any:
+            return _whimbrel.run(text, place, hear)
+
+        return carry_out(work, TEMPORARY, "refuse", self.verbose)
+
+    def _rows(self, X: np.ndarray, y: Any, texts: Any, data: dict[str, Any]) -> _whimbrel.Rows:
+        target = None
+        if y is not None:
+            data[_TARGET] = _TARGET
+            target = (_TARGET, np.ascontiguousarray(y, dtype=np.float64))
+        return _whimbrel.Rows(X, columns_of(X.shape[1]), target, texts)
+
+    def _seed(self) -> int:
+        seed = self.random_state
+        if seed is None:
+            return 0
+        if isinstance(seed, np.random.RandomState):
+            return int(seed.randint(2**31))
+        if isinstance(seed, (int, np.integer)) and seed >= 0:
+            return int(seed)
+        raise ValueError(f"`random_state` must be a non-negative integer or None, got {seed!r}")
+
+    def _new_rows(self, X: Any, gaps: bool = False) -> np.ndarray:
+        """New rows, checked against those of the fit."""
+        check_is_fitted(self)
+        return self._array(X, reset=False, gaps=gaps)
+
+    def _array(self, X: Any, reset: bool, gaps: bool = False, y: Any = "no_validation") -> Any:
+        finite = "allow-nan" if gaps else True
+        checked = validate_data(
+            self, X, y, reset=reset, dtype=np.float64, order="C", ensure_all_finite=finite
+        )
+        return checked
+
+    def _columns(self, X: np.ndarray, client: str | None) -> dict[str, tuple[np.ndarray, Any]]:
+        return _predict(self.run_.folder, _whimbrel.Rows(X, columns_of(X.shape[1])), client)
+
+
+class Personal:
+    """Clients with models of their own: prediction for a client, adaptation to a new one."""
+
+    def _each_client(self, X: np.ndarray, clients: Any) -> dict[str, tuple[np.ndarray, Any]]:
+        """Columns of predictions, each row by its own client's model."""
+        if clients is None:
+            return self._columns(X, self._client())  # type: ignore[attr-defined]
+        names = np.asarray(client_names(clients, len(X)))
+        parts: dict[str, tuple[np.ndarray, Any]] = {}
+        for name in np.unique(names):
+            at = np.flatnonzero(names == name)
+            found = self._columns(np.ascontiguousarray(X[at]), self._known(name))  # type: ignore[attr-defined]
+            for column, (values, labels) in found.items():
+                whole = parts.setdefault(column, (np.empty(len(X), values.dtype), labels))[0]
+                whole[at] = values
+        return parts
+
+    def _known(self, name: str) -> str:
+        if name not in self.clients_:  # type: ignore[attr-defined]
+            some = ", ".join(list(self.clients_)[:5])  # type: ignore[attr-defined]
+            raise ValueError(f"client {name!r} took no part in the fit: adapt it; those who did are {some}")
+        return str(name)
+
+    def _client(self) -> str | None:
+        """The client whose model predicts where none is named: the adapted one, or the only one."""
+        adapted = getattr(self, "adapted_", None)
+        if adapted is not None:
+            return str(adapted.folder)
+        return self.clients_[0] if len(self.clients_) == 1 else None  # type: ignore[attr-defined]
+
+
+class Adapted:
+    """What `adapt` found for a new client: a folder that goes with the object, and figures."""
+
+    def __init__(self, folder: tempfile.TemporaryDirectory[str], figures: dict[str, Any]) -> None:
+        self._folder, self.figures = folder, figures
+
+    @property
+    def folder(self) -> Path:
+        return Path(self._folder.name)
+
+    def __getstate__(self) -> dict[str, Any]:
+        files = {p.name: p.read_bytes() for p in self.folder.iterdir()}
+        return {"files": files, "figures": self.figures}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._folder, self.figures = tempfile.TemporaryDirectory(prefix="whimbrel-"), state["figures"]
+        for name, content in state["files"].items():
+            (self.folder / name).write_bytes(content)
+

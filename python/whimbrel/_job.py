@@ -1,0 +1,90 @@
+"""Jobs: a path, TOML text, or a dict of tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, TypedDict
+
+import numpy as np
+
+JobLike = str | PathLike[str] | Mapping[str, Any]
+
+
+class JobText(TypedDict):
+    """A job as the compiled half takes it."""
+
+    text: str
+    name: str
+    folder: Path
+
+
+def job_text(job: JobLike) -> JobText:
+    """A job's text, what messages call it, and what its paths are relative to.
+
+    A `str` is a path, unless it has a line break or an equals sign: then it is TOML.
+
+    >>> job_text({"seed": 1, "method": {"kind": "em"}})["text"]
+    'seed = 1\\nmethod = { kind = "em" }\\n'
+    """
+    if isinstance(job, Mapping):
+        return {"text": to_toml(job), "name": "the job", "folder": Path.cwd()}
+    if isinstance(job, str) and ("\n" in job or "=" in job):
+        return {"text": job, "name": "the job", "folder": Path.cwd()}
+    if not isinstance(job, (str, PathLike)):
+        raise TypeError(f"a job is a path, TOML text or a dict, not {type(job).__name__}")
+    path = Path(fspath(job))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path}: there is no such job file") from None
+    return {"text": text, "name": str(path), "folder": path.absolute().parent}
+
+
+def to_toml(job: Mapping[str, Any]) -> str:
+    """A dict as TOML, one line for each key; None is left out."""
+    lines = (f"{_key(k)} = {_value(v, str(k))}\n" for k, v in job.items() if v is not None)
+    return "".join(lines)
+
+
+def _key(key: Any) -> str:
+    if not isinstance(key, str):
+        raise TypeError(f"keys of a job are strings, not {type(key).__name__}: {key!r}")
+    return key if key and all(c.isascii() and (c.isalnum() or c in "-_") for c in key) else _text(key)
+
+
+def _text(value: str) -> str:
+    def escaped(c: str) -> str:
+        if c in '"\\':
+            return "\\" + c
+        return c if c.isprintable() else f"\\U{ord(c):08x}"
+
+    return '"' + "".join(map(escaped, value)) + '"'
+
+
+def _value(value: Any, key: str) -> str:
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, np.generic):
+        value = value.item()
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return str(value)
+        case float() if math.isfinite(value):
+            return repr(value)
+        case float():
+            return {True: "nan", False: "inf" if value > 0 else "-inf"}[math.isnan(value)]
+        case str():
+            return _text(value)
+        case PathLike():
+            return _text(fspath(value))
+        case Mapping():
+            inner = (f"{_key(k)} = {_value(v, k)}" for k, v in value.items() if v is not None)
+            return "{ " + ", ".join(inner) + " }" if value else "{}"
+        case list() | tuple():
+            return "[" + ", ".join(_value(v, key) for v in value) + "]"
+    raise TypeError(f"`{key}` cannot be a {type(value).__name__}")

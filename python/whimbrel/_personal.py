@@ -1,0 +1,212 @@
+"""Models of which each client has its own mixture."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils.multiclass import check_classification_targets
+
+from . import _whimbrel
+from ._base import _TARGET, Adapted, Estimator, Personal, columns_of, joined, table
+
+
+class _MixtureModel(Personal, Estimator):
+    def __init__(
+        self,
+        n_components: int = 3,
+        *,
+        model: Any = None,
+        max_iter: int = 100,
+        step: Any = 0.1,
+        batch: Any = "full",
+        local_epochs: int = 1,
+        method: Any = "fedmix",
+        uplink: Any = None,
+        downlink: Any = None,
+        data: Any = None,
+        simulation: Any = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.n_components = n_components
+        self.model = model
+        self.max_iter = max_iter
+        self.step = step
+        self.batch = batch
+        self.local_epochs = local_epochs
+        self.method = method
+        self.uplink = uplink
+        self.downlink = downlink
+        self.data = data
+        self.simulation = simulation
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _method(self) -> dict[str, Any]:
+        usual = {"step": self.step, "batch": self.batch, "local_epochs": self.local_epochs}
+        method = {**usual, **table(self.method, "kind")}
+        if method.setdefault("kind", "fedmix") == "fedmix":
+            method.setdefault("components", self.n_components)
+        return method
+
+    def _train(self, X: np.ndarray, y: np.ndarray, clients: Any, model: str) -> None:
+        method = self._method()
+        if "epochs" not in method:
+            method.setdefault("rounds", self.max_iter)
+        run = self._fit(X, y, clients, {"kind": model, **table(self.model, "kind")}, method)
+        self.n_iter_ = int(run.summary["rounds"])
+        self.clients_ = list(run.clients)
+
+    def _adapted(self, X: np.ndarray, y: np.ndarray) -> Any:
+        folder = tempfile.TemporaryDirectory(prefix="whimbrel-")
+        target = (_TARGET, np.ascontiguousarray(y, dtype=np.float64))
+        rows = _whimbrel.Rows(X, columns_of(X.shape[1]), target)
+        figures = self.run_.adapt(rows, folder.name)
+        other = copy.copy(self)
+        other.adapted_ = Adapted(folder, figures)
+        return other
+
+
+class MixtureClassifier(ClassifierMixin, _MixtureModel):
+    """A classifier of which each client has its own mixture of shared components.
+
+    `model` is a word or a table of `[model]`: "softmax" (the default), "mlp", ...; `method` is
+    "fedmix" or another method over local training ("fedavg", "fedrep", ...).
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(600, 2))
+    >>> clients = np.arange(600) % 6
+    >>> y = ((X[:, 0] > 0) ^ (clients % 2 == 1)).astype(int)      # odd clients label the other way
+    >>> model = MixtureClassifier(2, step=1.0, random_state=0).fit(X, y, clients=clients)
+    >>> bool(model.score(X, y, clients=clients) > 0.9)
+    True
+    >>> new = model.adapt(X[:50], (X[:50, 0] <= 0).astype(int))   # a client that was not there
+    >>> bool(new.score(X, (X[:, 0] <= 0).astype(int)) > 0.9)
+    True
+    """
+
+    def fit(self, X: Any, y: Any, clients: Any = None) -> MixtureClassifier:
+        """Fits it to rows with classes, each of one of the `clients`, or to lists of arrays."""
+        X, y, clients = joined(X, y, clients)
+        X, y = self._array(X, reset=True, y=y)
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError("the data have one class, where classes are to be told apart")
+        self._train(X, codes, clients, "softmax")
+        return self
+
+    def predict(self, X: Any, clients: Any = None) -> np.ndarray:
+        """The likeliest class of each row, by its client's model."""
+        of, _ = self._each_client(self._new_rows(X), clients)["label"]
+        return self.classes_[of.astype(np.intp)]
+
+    def predict_proba(self, X: Any, clients: Any = None) -> np.ndarray:
+        """The probability of each class, by row."""
+        columns = self._each_client(self._new_rows(X), clients)
+        each = [values for name, (values, _) in columns.items() if name.startswith("p_")]
+        return np.column_stack(each).astype(np.float64)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, clients: Any = None) -> float:
+        """The share of rows whose class is predicted."""
+        hits = self.predict(X, clients) == np.asarray(y)
+        return float(np.average(hits, weights=sample_weight))
+
+    def adapt(self, X: Any, y: Any) -> MixtureClassifier:
+        """A copy whose predictions are those of a new client with these rows."""
+        X, y = self._new_rows(X), np.asarray(y)
+        unknown = set(np.unique(y).tolist()) - set(self.classes_.tolist())
+        if unknown:
+            raise ValueError(f"the fit knows no class {sorted(unknown)[0]!r}")
+        return self._adapted(X, np.searchsorted(self.classes_, y))
+
+
+class MixtureRegressor(RegressorMixin, _MixtureModel):
+    """A regression of which each client has its own mixture of shared components.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(600, 2))
+    >>> clients = np.arange(600) % 6
+    >>> y = X[:, 0] * np.where(clients % 2 == 1, 2.0, -2.0)       # odd clients have the other slope
+    >>> model = MixtureRegressor(2, step=0.2, random_state=0).fit(X, y, clients=clients)
+    >>> bool(model.score(X, y, clients=clients) > 0.9)
+    True
+    """
+
+    def fit(self, X: Any, y: Any, clients: Any = None) -> MixtureRegressor:
+        """Fits it to rows with targets, each of one of the `clients`, or to lists of arrays."""
+        X, y, clients = joined(X, y, clients)
+        X, y = self._array(X, reset=True, y=y)
+        self._train(X, np.asarray(y, dtype=np.float64), clients, "linear")
+        return self
+
+    def predict(self, X: Any, clients: Any = None) -> np.ndarray:
+        """A value for each row, by its client's model."""
+        columns = self._each_client(self._new_rows(X), clients)
+        return columns["prediction"][0].astype(np.float64)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, clients: Any = None) -> float:
+        """The coefficient of determination."""
+        from sklearn.metrics import r2_score
+
+        return float(r2_score(y, self.predict(X, clients), sample_weight=sample_weight))
+
+    def adapt(self, X: Any, y: Any) -> MixtureRegressor:
+        """A copy whose predictions are those of a new client with these rows."""
+        return self._adapted(self._new_rows(X), np.asarray(y, dtype=np.float64))
+
+
+class BayesianClassifier(MixtureClassifier):
+    """A classifier of which each client has its own posterior under a prior that all learn.
+
+    The method is `fedsoul`: Langevin chains on the clients, whose means move what is shared. `model` is
+    a word or a table of `[model]`; further keys of `[method]` (`steps`, `chains`, `prior`, ...) go
+    into `method`.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(300, 2))
+    >>> y = (X[:, 0] > 0).astype(int)
+    >>> model = BayesianClassifier(max_iter=50).fit(X, y, clients=np.arange(300) % 3)
+    >>> bool(model.score(X, y, clients=np.arange(300) % 3) > 0.8)
+    True
+    >>> sorted(model.predict_uncertainty(X, clients=np.arange(300) % 3))
+    ['entropy', 'mutual_information']
+    """
+
+    def __init__(
+        self,
+        *,
+        model: Any = None,
+        max_iter: int = 100,
+        method: Any = "fedsoul",
+        uplink: Any = None,
+        downlink: Any = None,
+        data: Any = None,
+        simulation: Any = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.model = model
+        self.max_iter = max_iter
+        self.method = method
+        self.uplink = uplink
+        self.downlink = downlink
+        self.data = data
+        self.simulation = simulation
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _method(self) -> dict[str, Any]:
+        return table(self.method, "kind")
+
+    def predict_uncertainty(self, X: Any, clients: Any = None) -> dict[str, np.ndarray]:
+        """The entropy of each row's prediction, and its part that is due to the model (in nats)."""
+        columns = self._each_client(self._new_rows(X), clients)
+        return {name: columns[name][0] for name in ("entropy", "mutual_information")}

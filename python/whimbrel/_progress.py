@@ -1,0 +1,51 @@
+"""What a run has to say, for people: a bar, warnings, the log."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from typing import Any
+
+_log = logging.getLogger("whimbrel")
+
+
+class Listener:
+    """Hears a run: notes go to the logger `whimbrel`, warnings to `warnings`, rounds to tqdm."""
+
+    def __init__(self, progress: bool) -> None:
+        self._tqdm = _tqdm() if progress else None
+        self._bar: Any = None
+
+    def __call__(self, kind: str, value: Any) -> Any:
+        return getattr(self, kind)(value)
+
+    def note(self, text: str) -> None:
+        _log.info("%s", text)
+
+    def warning(self, text: str) -> None:
+        warnings.warn(text, UserWarning, stacklevel=4)
+
+    def stage(self, value: tuple[str, int, int, int | None]) -> None:
+        name, index, of, rounds = value
+        self.close()
+        if self._tqdm is not None:
+            label = name if of == 1 else f"{name} ({index} of {of})"
+            self._bar = self._tqdm(total=rounds, desc=label, unit="round", leave=index == of)
+
+    def round(self, done: int) -> None:
+        if self._bar is not None:
+            self._bar.update(done - self._bar.n)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+
+def _tqdm() -> Any:
+    """tqdm for a terminal or a notebook, where it is installed."""
+    try:
+        from tqdm.auto import tqdm
+    except ImportError:
+        return None
+    return tqdm

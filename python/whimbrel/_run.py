@@ -1,0 +1,290 @@
+"""Runs: a job carried out, and its folder."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterable
+from html import escape
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from . import _whimbrel
+from ._job import JobLike, job_text
+from ._progress import Listener
+
+
+class _Temporary:
+    """Where a run goes that nobody wants to keep: a folder that goes with the `Run`."""
+
+    def __repr__(self) -> str:
+        return "whimbrel.TEMPORARY"
+
+
+TEMPORARY = _Temporary()
+
+Existing = Literal["refuse", "resume", "replace"]
+Out = str | PathLike[str] | _Temporary | None
+
+# What a pickled run carries: everything that the methods of `Run` read.
+_KEPT = ("*.json", "*.jsonl", "*.csv", "job.toml", "model/*", "clients/*/*")
+_KEPT_SEEDS = tuple(f"seed-*/{pattern}" for pattern in _KEPT)
+
+
+class History(dict[str, np.ndarray]):
+    """The figures of a run's evaluations: an array for each, NaN where one has no value."""
+
+    def to_pandas(self) -> Any:
+        """A `pandas.DataFrame` with a row for each evaluation."""
+        from pandas import DataFrame
+
+        return DataFrame(dict(self))
+
+
+class Model(dict[str, np.ndarray]):
+    """A model's tensors by name; `info` is the content of `model.json`."""
+
+    info: dict[str, Any]
+
+    def __init__(self, tensors: Iterable[tuple[str, np.ndarray]], info: dict[str, Any]) -> None:
+        super().__init__(tensors)
+        self.info = info
+
+    def __reduce__(self) -> Any:
+        return (Model, (list(self.items()), self.info))
+
+
+class Report:
+    """A run's page: shows in a notebook; `save` writes it, `str` is its HTML."""
+
+    def __init__(self, html: str) -> None:
+        self.html = html
+
+    def __str__(self) -> str:
+        return self.html
+
+    def _repr_html_(self) -> str:
+        frame = 'width="100%" height="720" style="border:0"'
+        return f'<iframe srcdoc="{escape(self.html, quote=True)}" {frame}></iframe>'
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Writes the page to a file that does not exist yet."""
+        path = Path(path)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(self.html)
+        return path
+
+
+class Run:
+    """A run's folder. `Run(folder)` opens one that the command line or Python wrote.
+
+    A run can be pickled: its model, figures and what clients have of their own travel with it.
+    """
+
+    def __init__(self, folder: str | PathLike[str]) -> None:
+        self._folder: Path | None = Path(folder)
+        self._files: dict[str, bytes] | None = None
+        self._cleanup: Any = None
+        if not (self._folder / "job.toml").is_file():
+            raise FileNotFoundError(f"{folder} is not a run's folder: it has no job.toml")
+
+    @classmethod
+    def _temporary(cls, folder: Path) -> Run:
+        run = cls(folder)
+        run._cleanup = weakref.finalize(run, shutil.rmtree, folder, ignore_errors=True)
+        return run
+
+    @property
+    def folder(self) -> Path:
+        """Where it is."""
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="whimbrel-"))
+            self._cleanup = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+            for name, content in (self._files or {}).items():
+                path = self._folder / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+        return self._folder
+
+    def __getstate__(self) -> dict[str, Any]:
+        folder = self.folder
+        paths = (path for pattern in _KEPT + _KEPT_SEEDS for path in folder.glob(pattern) if path.is_file())
+        return {"files": {str(path.relative_to(folder)): path.read_bytes() for path in paths}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._folder, self._files, self._cleanup = None, state["files"], None
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder)!r})"
+
+    @property
+    def job(self) -> str:
+        """The resolved job, as TOML."""
+        return (self.folder / "job.toml").read_text(encoding="utf-8")
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The closing figures: the content of `summary.json`."""
+        return _json(self.folder / "summary.json")
+
+    @property
+    def metrics(self) -> History:
+        """The figures of every evaluation."""
+        text = (self.folder / "metrics.jsonl").read_text(encoding="utf-8")
+        rows = [json.loads(line) for line in text.splitlines()]
+        names = dict.fromkeys(name for row in rows for name in row)
+        number = lambda x: x if isinstance(x, (int, float)) else np.nan  # noqa: E731
+        return History((name, np.array([number(row.get(name)) for row in rows])) for name in names)
+
+    @property
+    def model(self) -> Model:
+        """The fitted model."""
+        info = _json(self.folder / "model" / "model.json")
+        return Model(_tensors(self.folder / "model" / "model.safetensors"), info)
+
+    @property
+    def clients(self) -> dict[str, dict[str, str]]:
+        """The lines of `clients.csv`, by client."""
+        with (self.folder / "clients.csv").open(encoding="utf-8", newline="") as file:
+            return {row["client"]: row for row in csv.DictReader(file)}
+
+    def client_model(self, client: str) -> Model:
+        """What a client has of its own."""
+        path = _whimbrel.own_names(self.folder, client)
+        if not Path(path).is_file():
+            raise ValueError(f"the run has nothing of client {client!r}'s own")
+        return Model(_tensors(Path(path)), {})
+
+    def report(self) -> Report:
+        """Its page."""
+        return Report(_whimbrel.report([self.folder]))
+
+    def predict(
+        self, data: str | PathLike[str] | _whimbrel.Rows, client: str | None = None
+    ) -> dict[str, np.ndarray]:
+        """A prediction for each row of a file, by column; labels are arrays of text.
+
+        `client` is one of the run, or a folder that `adapt` wrote.
+        """
+        columns = _predict(self.folder, data, client)
+        named = {name: np.asarray(labels)[of] for name, (of, labels) in columns.items() if labels}
+        return {name: named.get(name, values) for name, (values, _) in columns.items()}
+
+    def impute(
+        self,
+        data: str | PathLike[str] | _whimbrel.Rows | None = None,
+        client: str | None = None,
+        draws: int = 0,
+    ) -> dict[str, np.ndarray]:
+        """Estimate, standard error and interval of each cell of a low-rank run, by column."""
+        path = None if data is None else _path(data)
+        text, _ = _whimbrel.impute(self.folder, path, client, draws=draws)
+        return _table(text)
+
+    def adapt(
+        self, data: str | PathLike[str] | _whimbrel.Rows, out: str | PathLike[str], draws: int = 0
+    ) -> dict[str, Any]:
+        """Fits what is a new client's own, into an empty folder; figures about it."""
+        out = Path(out)
+        out.mkdir(parents=True, exist_ok=True)
+        if any(out.iterdir()):
+            raise ValueError(f"{out} is not empty")
+        return json.loads(_whimbrel.adapt(self.folder, _path(data), out, draws))
+
+
+def run(
+    job: JobLike,
+    out: Out = None,
+    *,
+    existing: Existing = "refuse",
+    progress: bool = True,
+) -> Run:
+    """Runs a job, as `whimbrel run` does, and returns its run.
+
+    `job` is the path of a job file, TOML text, or a dict of its tables. The run goes to the folder
+    `out`; without one, to a new one in `runs`; with `whimbrel.TEMPORARY`, to one that goes with the
+    returned value. `existing` says what happens to a run that is there: `"refuse"`, `"resume"` or
+    `"replace"`. Ctrl-C ends a run after the round under way; `existing="resume"` goes on with it.
+
+    Wrong jobs and data raise `ValueError`, arithmetic that fails `whimbrel.NumericalError`, a
+    degenerate fit `whimbrel.DegenerateFit` unless the job allows it.
+    """
+    text = job_text(job)
+    return carry_out(lambda place, hear: _whimbrel.run(text, place, hear), out, existing, progress)
+
+
+def check(job: JobLike) -> str:
+    """Checks a job against its data; returns it with every key set, as TOML."""
+    return _whimbrel.check(job_text(job))
+
+
+def carry_out(work: Any, out: Out, existing: Existing, progress: bool | Listener) -> Run:
+    """Calls `work(place, hear)` and makes its folder a `Run`."""
+    temporary = isinstance(out, _Temporary)
+    folder = Path(tempfile.mkdtemp(prefix="whimbrel-")) if temporary else out
+    if existing not in ("refuse", "resume", "replace"):
+        raise ValueError(f"`existing` is {existing!r}: it takes 'refuse', 'resume' or 'replace'")
+    hear = progress if isinstance(progress, Listener) else Listener(progress)
+    place = {"out": folder, "existing": existing}
+    try:
+        where, ending, why = work(place, hear)
+    except BaseException:
+        if temporary:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    finally:
+        hear.close()
+    done = Run._temporary(Path(where)) if temporary else Run(where)
+    if ending == "interrupted":
+        raise KeyboardInterrupt
+    if ending == "degenerate":
+        error = _whimbrel.DegenerateFit(f"the fit is degenerate: {why}")
+        error.run = done
+        raise error
+    return done
+
+
+def _path(data: Any) -> Path:
+    return Path(data.path if isinstance(data, _whimbrel.Rows) else data)
+
+
+def _predict(folder: Path, data: Any, client: str | None) -> dict[str, tuple[np.ndarray, Any]]:
+    """Columns of predictions: numbers, or indices and the labels they stand for."""
+    columns = _whimbrel.predict(folder, _path(data), client)
+    return {
+        name: (np.frombuffer(content, dtype=f"<{kind}"), labels)
+        for name, kind, labels, content in columns
+    }
+
+
+def _tensors(path: Path) -> list[tuple[str, np.ndarray]]:
+    return [
+        (name, np.frombuffer(content, dtype=f"<{kind}").reshape(shape))
+        for name, kind, shape, content in _whimbrel.tensors(path)
+    ]
+
+
+def _json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} does not exist: the run is unfinished, or it failed")
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _table(text: str) -> dict[str, np.ndarray]:
+    """A CSV table by column, numbers where every cell is one or empty."""
+    head, *rows = csv.reader(io.StringIO(text))
+
+    def column(cells: tuple[str, ...]) -> np.ndarray:
+        try:
+            return np.array([float(cell) if cell else np.nan for cell in cells])
+        except ValueError:
+            return np.array(cells)
+
+    return dict(zip(head, map(column, zip(*rows, strict=True)), strict=True))
