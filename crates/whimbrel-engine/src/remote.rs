@@ -8,13 +8,15 @@
 //! exchange; what a job loses on purpose is the simulator's business and not done here.
 
 use crate::client::{Purpose, Question, StepId};
-use crate::machine::Machine;
+use crate::machine::{Machine, Shard};
+use crate::participation::Invited;
 use crate::run::Stage;
 use crate::runner::{Carrier, Done, Evaluated, Runner, SavedStage, Start, Step, Tally, Traffic};
 use crate::saved::Change;
+use rayon::prelude::*;
 use std::collections::BTreeMap;
 use whimbrel_core::method::Artifact;
-use whimbrel_core::{ClientId, Error, Result, Wire};
+use whimbrel_core::{ClientId, Error, Opaque, Result, Wire};
 
 /// Moves questions to clients and answers back.
 pub trait Transport {
@@ -91,6 +93,25 @@ fn in_order(answers: Vec<(ClientId, Vec<u8>)>) -> Result<BTreeMap<ClientId, Vec<
     Ok(all)
 }
 
+/// Uploads in folds, one for each thread: however they are divided, their sum is the same.
+fn gather(machine: &Machine, uploads: Vec<(Invited, Opaque, Vec<u8>)>) -> Result<Vec<Shard>> {
+    let share = uploads.len().div_ceil(rayon::current_num_threads()).max(1);
+    let mut rest = uploads.into_iter();
+    let mut parts: Vec<Vec<_>> = Vec::new();
+    while rest.len() > 0 || parts.is_empty() {
+        parts.push(rest.by_ref().take(share).collect());
+    }
+    let accept = |part: Vec<(Invited, Opaque, Vec<u8>)>| -> Result<Shard> {
+        let mut shard = machine.shard()?;
+        for (invited, peer, up) in part {
+            shard.accept(invited, peer, &up)?;
+        }
+        Ok(shard)
+    };
+    // The first failure by order, whoever found one first.
+    parts.into_par_iter().map(accept).collect::<Vec<Result<_>>>().into_iter().collect()
+}
+
 impl<T: Transport> RemoteRunner<'_, T> {
     fn settle(&mut self) -> Result<()> {
         let mut owed = std::mem::take(&mut self.owed).into_iter();
@@ -119,30 +140,37 @@ impl<T: Transport> Runner for RemoteRunner<'_, T> {
         self.settle()?;
         let Some(exchange) = self.machine.open()? else { return Ok(Step::Over) };
         let at = StepId::exchange(self.stage, exchange.number);
+        let machine = &self.machine;
+        let sent =
+            exchange.cohort.par_iter().map(|invited| -> Result<(Invited, Opaque, Vec<u8>)> {
+                let (peer, down) = machine.message(&exchange, invited.id)?;
+                Ok((*invited, peer, down.to_bytes()))
+            });
         let (mut staged, mut questions) = (BTreeMap::new(), Vec::new());
-        for invited in &exchange.cohort {
-            let (peer, down) = self.machine.message(&exchange, invited.id)?;
+        for sent in sent.collect::<Vec<Result<_>>>() {
+            let (invited, peer, message) = sent?;
             let tally = &mut self.tallies[invited.id.0 as usize];
-            tally.bytes_down += down.len() as u64;
-            self.traffic.down += down.len() as u64;
-            let (client, message) = (invited.id, down.to_bytes());
+            tally.bytes_down += message.len() as u64;
+            self.traffic.down += message.len() as u64;
+            let client = invited.id;
             questions.push(Question { purpose: Purpose::Exchange, at, client, message });
-            staged.insert(invited.id, (*invited, peer));
+            staged.insert(client, (invited, peer));
         }
-        let mut shard = self.machine.shard()?;
+        let mut uploads = Vec::new();
         for (id, up) in in_order(self.transport.ask(questions)?)? {
             let (invited, peer) = staged
                 .remove(&id)
                 .ok_or_else(|| Error::internal(format!("client {id} answered unasked")))?;
-            shard.accept(invited, peer, &up)?;
             let tally = &mut self.tallies[id.0 as usize];
             tally.rounds += u32::from(exchange.round.is_some());
             tally.bytes_up += up.len() as u64;
             self.traffic.up += up.len() as u64;
+            uploads.push((invited, peer, up));
         }
+        let shards = gather(&self.machine, uploads)?;
         let (number, round) = (exchange.number, exchange.round);
         let cohort = exchange.cohort.iter().map(|invited| invited.id).collect();
-        let accepted = self.machine.close(exchange, vec![shard])?;
+        let accepted = self.machine.close(exchange, shards)?;
         self.owed = accepted.iter().map(|id| (*id, at, true)).collect();
         Ok(Step::Exchanged(Done {
             exchange: number,

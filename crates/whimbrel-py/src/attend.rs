@@ -1,8 +1,8 @@
 //! A long piece of work on a thread of its own, attended by Python's.
 //!
-//! The worker never touches the interpreter: what it has to say comes as [`Event`]s, which Python's
-//! thread hands to a callable, and between them that thread looks for Ctrl-C, so that the run ends
-//! after the exchange under way with its state saved.
+//! That thread never touches the interpreter: what it has to say comes as [`Event`]s, which Python's
+//! hands to a callable, and between them Python's looks for Ctrl-C, so that the run ends after the
+//! exchange under way with its state saved.
 
 use crate::errors::{exception, panicked};
 use pyo3::prelude::*;
@@ -36,7 +36,7 @@ pub enum Event {
     Ask(Vec<(usize, Vec<u8>)>, Sender<Vec<PyBackedBytes>>),
 }
 
-/// The worker's end.
+/// The end of whoever does the work.
 pub struct Voice {
     events: Sender<Event>,
     stop: Arc<AtomicBool>,
@@ -78,7 +78,7 @@ fn next(inbox: &Mutex<Receiver<Event>>) -> std::result::Result<Event, RecvTimeou
     inbox.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(PULSE)
 }
 
-/// An event that nobody answers drops its sender, which the worker notices.
+/// An event that nobody answers drops its sender, which whoever asked notices.
 fn tell(py: Python<'_>, hear: &Bound<'_, PyAny>, event: Event) -> PyResult<()> {
     match event {
         Event::Note(text) => hear.call1(("note", text)),
@@ -89,7 +89,7 @@ fn tell(py: Python<'_>, hear: &Bound<'_, PyAny>, event: Event) -> PyResult<()> {
             let batches: Vec<_> =
                 batches.iter().map(|(shard, batch)| (shard, PyBytes::new(py, batch))).collect();
             let answers: Vec<PyBackedBytes> = hear.call1(("ask", batches))?.extract()?;
-            // The worker may be gone.
+            // Whoever asked may be gone.
             let _ = reply.send(answers);
             return Ok(());
         }

@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use whimbrel::core::method::Artifact;
 use whimbrel::core::{ClientData, ClientId, Error, Wire, wire};
+use whimbrel::engine::client::sha256;
 use whimbrel::engine::keeper::Folder;
 use whimbrel::engine::{
     Chain, ClientMachine, Faults, Participant, Participation, Purpose, Question, Remote, Stage,
@@ -275,6 +276,7 @@ impl Shard {
             for fate in &batch.fates {
                 self.find(fate.client)?.machine().acknowledge(fate.at, fate.accepted);
             }
+            let hashes: Vec<[u8; 32]> = batch.messages.par_iter().map(|m| sha256(m)).collect();
             let answer = |asked: &Asked| -> Result<(ClientId, Vec<u8>)> {
                 let message = batch.messages.get(asked.message as usize);
                 let message = message.ok_or_else(|| Error::peer("a question without a message"))?;
@@ -285,7 +287,8 @@ impl Shard {
                     message: message.clone(),
                 };
                 let mut machine = self.find(asked.client)?.machine();
-                Ok((asked.client, machine.answer(&question)?))
+                let hash = &hashes[asked.message as usize];
+                Ok((asked.client, machine.answer_hashed(&question, hash)?))
             };
             let answers: Vec<_> = batch.questions.par_iter().map(answer).collect::<Result<_>>()?;
             Ok(answers.to_bytes())
