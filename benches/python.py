@@ -17,7 +17,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-
 import whimbrel
 
 
@@ -60,7 +59,6 @@ def noop_job(clients: int, rounds: int, columns: int = 1000) -> dict:
 
 def ray() -> None:
     import ray as rays
-
     from whimbrel import ray as on_ray
 
     rays.init(num_cpus=2, include_dashboard=False, log_to_driver=False)

@@ -6,10 +6,9 @@ import pickle
 
 import numpy as np
 import pytest
+import whimbrel
 from sklearn import linear_model, mixture
 from sklearn.base import clone
-
-import whimbrel
 
 ALL = [
     whimbrel.GaussianMixture(2, random_state=0),

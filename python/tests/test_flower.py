@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 import whimbrel
 
 pytest.importorskip("flwr")
@@ -48,12 +47,11 @@ def test_the_example_in_simulation_has_the_bits_of_a_run(wards: object, tmp_path
 
 def test_a_client_without_its_process_goes_on_from_its_folder(wards: object, tmp_path: Path) -> None:
     """Every message meets a node whose memory is gone: `Context.state` and the process's machines."""
-    from flwr.simulation import run_simulation
     from flwr.app import RecordDict
     from flwr.clientapp import ClientApp
+    from flwr.simulation import run_simulation
     from wards.client import app as client
     from wards.server import app as server
-
     from whimbrel import flower
 
     forgetful = ClientApp()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-
 import whimbrel
 
 ray = pytest.importorskip("ray")

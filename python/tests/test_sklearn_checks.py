@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import whimbrel
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-import whimbrel
 
 @parametrize_with_checks(
     [

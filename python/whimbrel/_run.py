@@ -140,7 +140,7 @@ class Run:
         text = (self.folder / "metrics.jsonl").read_text(encoding="utf-8")
         rows = [json.loads(line) for line in text.splitlines()]
         names = dict.fromkeys(name for row in rows for name in row)
-        number = lambda x: x if isinstance(x, (int, float)) else np.nan  # noqa: E731
+        number = lambda x: x if isinstance(x, (int, float)) else np.nan
         return History((name, np.array([number(row.get(name)) for row in rows])) for name in names)
 
     @property
@@ -227,21 +227,20 @@ def check(job: JobLike) -> str:
 
 def carry_out(work: Any, out: Out, existing: Existing, progress: bool | Listener) -> Run:
     """Calls `work(place, hear)` and makes its folder a `Run`."""
-    temporary = isinstance(out, _Temporary)
-    folder = Path(tempfile.mkdtemp(prefix="whimbrel-")) if temporary else out
+    temporary = Path(tempfile.mkdtemp(prefix="whimbrel-")) if isinstance(out, _Temporary) else None
     if existing not in ("refuse", "resume", "replace"):
         raise ValueError(f"`existing` is {existing!r}: it takes 'refuse', 'resume' or 'replace'")
     hear = progress if isinstance(progress, Listener) else Listener(progress)
-    place = {"out": folder, "existing": existing}
+    place = {"out": temporary or out, "existing": existing}
     try:
         where, ending, why = work(place, hear)
     except BaseException:
-        if temporary:
-            shutil.rmtree(folder, ignore_errors=True)
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
         raise
     finally:
         hear.close()
-    done = Run._temporary(Path(where)) if temporary else Run(where)
+    done = Run._temporary(Path(where)) if temporary is not None else Run(where)
     if ending == "interrupted":
         raise KeyboardInterrupt
     if ending == "degenerate":

@@ -1,12 +1,12 @@
 from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypeAlias, TypedDict
 
 from numpy import ndarray
 
-_Path = str | PathLike[str]
-_Hear = Callable[[str, Any], Any]
+_Path: TypeAlias = str | PathLike[str]
+_Hear: TypeAlias = Callable[[str, Any], Any]
 
 class _JobText(TypedDict):
     text: str

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
@@ -187,7 +186,9 @@ def _shard(
     if isinstance(data, (str, PathLike)):
         return offered.join(client, data, saved)
     X, y = data if isinstance(data, tuple) else (data, None)
-    target = None if y is None else (offered.target, np.ascontiguousarray(y, dtype=np.float64))
+    if (y is None) != (offered.target is None):
+        raise ValueError("the job's model has targets and the rows have none, or the reverse")
+    target = None if y is None else (str(offered.target), np.ascontiguousarray(y, dtype=np.float64))
     rows = _whimbrel.Rows(np.ascontiguousarray(X, dtype=np.float64), offered.columns, target)
     return offered.join(client, rows.path, saved)
 
