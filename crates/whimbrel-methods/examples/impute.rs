@@ -11,7 +11,7 @@ use whimbrel_codec::{Codec, Norm};
 use whimbrel_core::{Cell, Cells, ClientData, DynMethod, Erased, Error, Key, Result};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
-use whimbrel_methods::fedmiss::{BindCells, FedMiss, Memory, StepRule};
+use whimbrel_methods::fedmiss::{BindCells, Copies, FedMiss, Memory, StepRule};
 use whimbrel_methods::settings::{Batch, Budget};
 use whimbrel_models::lowrank::{Effects, Family, LowRank, Settings};
 
@@ -34,7 +34,7 @@ fn main() -> Result<()> {
         step: StepRule::Auto,
         budget: Budget::Epochs(epochs),
         batch: Batch::Sample { size: 100, replacement: false, local_steps: 1 },
-        copies: StepRule::Auto.copies(),
+        copies: Copies::Auto,
         codecs: vec![Codec::dithering(4, Norm::P(2), None)?],
         own_codecs: Default::default(),
         memory: Memory::Auto,

@@ -12,6 +12,7 @@ pub mod gmm;
 pub mod gossip;
 pub mod kmeans;
 pub mod measures;
+mod no_evaluation;
 pub mod one_shot;
 pub mod personal;
 pub mod prepare;

@@ -2,7 +2,8 @@
 //! they enrol. Preparation and the start of a mixture are such stages.
 
 use crate::federated::BindRows;
-use whimbrel_core::method::{Artifact, Bind, Disclosure, Evaluate, Metric, Next, Sender};
+use crate::no_evaluation::no_evaluation;
+use whimbrel_core::method::{Artifact, Bind, Disclosure, Next, Sender};
 use whimbrel_core::{ClientData, ClientId, Key, Method, Result, Wire, vector};
 
 /// One message from everyone, and what the server makes of them.
@@ -105,28 +106,4 @@ impl<S: OneShot> Method for Once<S> {
     }
 }
 
-/// Nothing to ask.
-impl<S: OneShot> Evaluate for Once<S> {
-    type Ask = ();
-    type Answer = ();
-
-    fn ask(&self, _: &Artifact) -> Result<()> {
-        Ok(())
-    }
-
-    fn answer(&self, (): &(), (): &(), _: &S::Data) -> Result<()> {
-        Ok(())
-    }
-
-    fn loss(&self, (): &()) -> Option<f64> {
-        None
-    }
-
-    fn conclude(
-        &self,
-        _: &Artifact,
-        _: &mut dyn Iterator<Item = (ClientId, ())>,
-    ) -> Result<Vec<Metric>> {
-        Ok(Vec::new())
-    }
-}
+no_evaluation!([S: OneShot] Once<S>);

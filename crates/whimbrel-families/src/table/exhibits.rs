@@ -1,8 +1,9 @@
 //! A completed table made small: totals, maps, how far its intervals can be trusted, and whether a
 //! simpler model would have done.
 
-use super::completed::{Completed, Observations, TableFacts};
+use super::completed::Completed;
 use super::keys::EFFECTS_WORDS;
+use super::observed::{Observations, TableFacts};
 use crate::files::figure;
 use whimbrel_core::declare::{Exhibit, Heat, HeatMap, Lines, Rows, Section, Series, SeriesPoint};
 use whimbrel_methods::fedmiss::select::Selection;
@@ -66,15 +67,13 @@ pub fn verdict(contenders: &[Contender]) -> Option<String> {
 pub fn section(
     table: &Completed,
     facts: Option<&TableFacts>,
-    personal: bool,
     contenders: &[Contender],
     selection: Option<&Selection>,
 ) -> Section {
-    let seen = facts.map(TableFacts::observations);
     let mut exhibits = Vec::new();
-    exhibits.extend(seen.as_ref().map(|seen| totals(table, seen)));
-    exhibits.extend(calibration(table, facts.filter(|_| !personal), personal));
-    exhibits.extend(seen.as_ref().map(|seen| heat(table, seen)));
+    exhibits.extend(facts.map(|facts| totals(table, &facts.seen)));
+    exhibits.extend(calibration(table, facts.filter(|_| !table.personal)));
+    exhibits.extend(facts.map(|facts| heat(table, &facts.seen)));
     exhibits.extend(verdict(contenders).map(|text| Exhibit::Text { text: sentence(&text) }));
     exhibits.extend(ranking(contenders));
     exhibits.extend(selection.into_iter().flat_map(tried));
@@ -89,7 +88,7 @@ fn totals(table: &Completed, seen: &Observations) -> Exhibit {
             match seen.value(row, column) {
                 Some(value) => observed += value,
                 None => {
-                    estimated += table.estimate(row, column).mean;
+                    estimated += table.fit.mean(row, column);
                     missing += 1;
                 }
             }
@@ -127,7 +126,7 @@ fn heat(table: &Completed, seen: &Observations) -> Exhibit {
             if let Some(value) = value {
                 add(&mut observed[block], value);
             }
-            add(&mut completed[block], value.unwrap_or_else(|| table.estimate(row, column).mean));
+            add(&mut completed[block], value.unwrap_or_else(|| table.fit.mean(row, column)));
         }
     }
     // Four digits are enough for a colour.
@@ -155,7 +154,7 @@ fn heat(table: &Completed, seen: &Observations) -> Exhibit {
 /// How often intervals of each level hold held-out cells, each checked against the others. Without
 /// cells that the table alone explains (personal effects and, on a network, cells stay with their
 /// clients), only the level that the clients counted is known.
-fn calibration(table: &Completed, facts: Option<&TableFacts>, personal: bool) -> Option<Exhibit> {
+fn calibration(table: &Completed, facts: Option<&TableFacts>) -> Option<Exhibit> {
     let points: Vec<[f64; 2]> = match facts.filter(|facts| !facts.held_out.is_empty()) {
         None => table
             .fit
@@ -169,7 +168,7 @@ fn calibration(table: &Completed, facts: Option<&TableFacts>, personal: bool) ->
             let mut scores = Scores::default();
             for cell in &facts.held_out {
                 let (row, column) = (cell.row as usize, cell.column as usize);
-                let position = (row * facts.columns.len() + column) as u64;
+                let position = (row * table.columns.len() + column) as u64;
                 let mean = table.fit.mean(row, column);
                 scores.add_held_out(table.fit.model.family(), position, cell.value, mean);
             }
@@ -179,7 +178,7 @@ fn calibration(table: &Completed, facts: Option<&TableFacts>, personal: bool) ->
     (!points.is_empty()).then(|| {
         Exhibit::Lines(Lines {
             title: "Coverage of the intervals".into(),
-            caption: format!("Intervals: {}", table.intervals_without_effects(personal)),
+            caption: format!("Intervals: {}", table.intervals_without_effects()),
             axis: "level of the interval".into(),
             bounds: Some([0.4, 1.0]),
             lines: vec![
@@ -250,27 +249,4 @@ fn sentence(text: &str) -> String {
     let mut letters = text.chars();
     let first = letters.next().map(char::to_uppercase).into_iter().flatten();
     first.chain(letters).chain(['.']).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_verdict_follows_the_figures() {
-        let contender =
-            |name: &str, deviance, fitted| Contender { name: name.into(), deviance, fitted };
-        let said = |fitted: f64| {
-            verdict(&[
-                contender("low-rank", fitted, true),
-                contender("column_means", 2.0, false),
-                contender("row_column_effects", 1.5, false),
-            ])
-            .unwrap()
-        };
-        assert!(said(1.0).contains("33.3 % below the best simpler model (row and column effects"));
-        assert!(said(1.495).contains("does as well") && said(1.505).contains("does as well"));
-        assert!(said(2.0).contains("does better") && said(2.0).contains("33.3 % worse"));
-        assert_eq!(verdict(&[contender("column_means", 1.0, false)]), None);
-    }
 }

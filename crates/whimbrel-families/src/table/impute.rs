@@ -1,9 +1,9 @@
 //! The completed table of a run.
 
 use super::TableFit;
-use super::completed::{
-    Completed, Estimate, ModelFile, Observations, Sheet, TableFacts, write_long, write_wide,
-};
+use super::completed::Completed;
+use super::observed::{Observations, TableFacts};
+use super::sheet::{Place, Sheet};
 use crate::failure::{Failure, Result};
 use crate::family::{ImputeOptions, Imputed, ModelUse, counted, refuse};
 use crate::files::read_object;
@@ -33,39 +33,44 @@ pub(super) fn impute(
         );
     }
     let run = Run::read(asked, run)?;
-    let table = &run.model.table;
+    let table = &run.table;
     let mut notes = Vec::new();
     let cells = run.cells(options.data, options.client)?;
     let effect = match (&cells, &options.client) {
-        (Some(cells), Some(_)) if run.model.personal => own_effect(table, &cells.fitted)?,
+        (Some(cells), Some(_)) if table.personal => own_effect(table, &cells.fitted)?,
         _ => 0.0,
     };
-    if run.model.personal && options.client.is_none() {
+    let without_effects = table.personal && options.client.is_none();
+    if without_effects {
         notes.push(
             "clients have effects of their own: this is the table of one without; --client NAME \
              writes a client's"
                 .into(),
         );
     }
-    let seen = cells.as_ref();
-    let seen = seen.map(|c| Observations::new(&c.fitted).with_held_out(&c.held_out));
-    let [rows, columns] = table.bare();
+    let [rows, columns] = &table.bare;
     let mut warnings = run.warnings.take();
-    warnings.extend(warning_of_bare("row", &rows, &table.rows));
-    warnings.extend(warning_of_bare("column", &columns, &table.columns));
-    let sheet = RunSheet { table, seen: seen.as_ref(), effect, seed: run.run.job.seed };
+    warnings.extend(warning_of_bare("row", rows, &table.rows));
+    warnings.extend(warning_of_bare("column", columns, &table.columns));
+    let places = table.rows.iter().enumerate().map(|(at, row)| (row.clone(), Place::Known(at)));
+    let seed = run.run.job.seed;
+    let seen = cells.map(|facts| facts.seen);
+    let sheet = Sheet { table, rows: places.collect(), effect, seen, seed };
     let written = match options.wide {
-        true => write_wide(&sheet, out),
-        false => write_long(&sheet, options.draws, out),
+        true => sheet.write_wide(out),
+        false => sheet.write_long(options.draws, out),
     };
     written.map_err(|e| Error::storage("the completed table", e))?;
     let cells = table.rows.len() * table.columns.len();
-    let observed = seen.as_ref().map(Observations::len);
+    let observed = sheet.seen.as_ref().map(Observations::count);
     let imputed = cells - observed.unwrap_or(0);
-    let intervals = table.intervals_without_effects(run.model.personal && options.client.is_none());
+    let intervals = match without_effects {
+        true => table.intervals_without_effects(),
+        false => table.intervals(),
+    };
     let figures = json!({
         "rows": table.rows.len(), "columns": table.columns.len(),
-        "observed": observed, "held_out": seen.as_ref().map(Observations::held_out),
+        "observed": observed, "held_out": sheet.seen.as_ref().map(Observations::held_out),
         "imputed": imputed, "draws": options.draws,
         "unobserved_rows": rows.len(), "unobserved_columns": columns.len(),
         "intervals": intervals,
@@ -80,17 +85,11 @@ pub(super) fn impute(
     Ok(Imputed { figures: figures.as_object().cloned().unwrap_or_default(), warnings, notes })
 }
 
-/// What was observed, as far as the fit is known to have kept some of it out.
-struct Known {
-    fitted: Vec<Cell>,
-    held_out: Vec<Cell>,
-}
-
 /// A finished low-rank run.
 pub(super) struct Run<'a> {
     asked: &'a TableFit,
     pub run: &'a ModelUse<'a>,
-    pub model: ModelFile,
+    pub table: Completed,
     data_hash: Option<String>,
     /// What should be looked at, in the order it was found.
     warnings: RefCell<Vec<String>>,
@@ -98,10 +97,10 @@ pub(super) struct Run<'a> {
 
 impl<'a> Run<'a> {
     pub fn read(asked: &'a TableFit, run: &'a ModelUse<'a>) -> Result<Self> {
-        let model = ModelFile::read(run.folder)?;
+        let table = Completed::read(run.folder)?;
         let summary = read_object(&run.folder.join("summary.json")).unwrap_or_default();
         let data_hash = summary.get("data_hash").and_then(|hash| hash.as_str()).map(String::from);
-        Ok(Self { asked, run, model, data_hash, warnings: RefCell::default() })
+        Ok(Self { asked, run, table, data_hash, warnings: RefCell::default() })
     }
 
     fn warn(&self, warning: String) {
@@ -133,7 +132,7 @@ impl<'a> Run<'a> {
     ///
     /// What was kept out is drawn again, from the file of the run or, as on a network, from the
     /// name of the client and its cells. In other files nobody knows, and nothing counts as such.
-    fn cells(&self, given: Option<&Path>, client: Option<&str>) -> Result<Option<Known>> {
+    fn cells(&self, given: Option<&Path>, client: Option<&str>) -> Result<Option<TableFacts>> {
         let csv = self.csv()?;
         let file = given.unwrap_or(&csv.path);
         if given.is_none() {
@@ -163,7 +162,7 @@ impl<'a> Run<'a> {
         if is_same && client.is_none() {
             return self.of_the_run(file).map(Some);
         }
-        let table = &self.model.table;
+        let table = &self.table;
         let options = CellOptions {
             row_labels: Some(table.rows.clone()),
             column_labels: Some(table.columns.clone()),
@@ -192,27 +191,25 @@ impl<'a> Run<'a> {
     }
 
     /// All cells of the run's own file.
-    fn of_the_run(&self, file: &Path) -> Result<Known> {
+    fn of_the_run(&self, file: &Path) -> Result<TableFacts> {
         let mut job = self.run.job.clone();
         if let DataSource::Csv(csv) = &mut job.data.source {
             csv.path = file.to_owned();
-            csv.cells.row_labels = Some(Labels::Listed(self.model.table.rows.clone()));
-            csv.cells.column_labels = Some(Labels::Listed(self.model.table.columns.clone()));
+            csv.cells.row_labels = Some(Labels::Listed(self.table.rows.clone()));
+            csv.cells.column_labels = Some(Labels::Listed(self.table.columns.clone()));
         }
-        match TableFacts::of(&load(&job)?.clients) {
-            Some(TableFacts { fitted, held_out, .. }) => Ok(Known { fitted, held_out }),
-            None => Err(Failure::config("the run's job has no table with gaps")),
-        }
+        let facts = TableFacts::of(&load(&job)?.clients);
+        facts.ok_or_else(|| Failure::config("the run's job has no table with gaps"))
     }
 
     /// Cells of one client, and which of them were kept out; without their owner, of nobody known.
-    fn parted(&self, owner: Option<&str>, cells: Vec<Cell>) -> Result<Known> {
+    fn parted(&self, owner: Option<&str>, cells: Vec<Cell>) -> Result<TableFacts> {
         let holdout = self.csv()?.cells.holdout;
         let (fitted, held_out) = match owner {
             Some(name) => kept_out(cells, holdout, self.run.job.data.seed, name),
             None => (cells, Vec::new()),
         };
-        Ok(Known { fitted, held_out })
+        Ok(TableFacts::new(fitted, held_out))
     }
 }
 
@@ -237,54 +234,6 @@ fn unknown_labels(error: DataError) -> Failure {
             DataError::Rows { file, listed, count, hint }.into()
         }
         other => other.into(),
-    }
-}
-
-struct RunSheet<'a> {
-    table: &'a Completed,
-    seen: Option<&'a Observations>,
-    /// A client's own; zero without one.
-    effect: f64,
-    seed: u64,
-}
-
-impl RunSheet<'_> {
-    /// The natural parameter of a cell with an effect on top, and how sure it is; none where there
-    /// is no effect, or where the table has no cell to add it to.
-    fn shifted(&self, row: usize, column: usize) -> Option<(f64, f64)> {
-        let fit = &self.table.fit;
-        let own = self.effect != 0.0 && self.table.knows(row, column);
-        own.then(|| (fit.theta_with(row, column, self.effect), fit.spread(row, column)))
-    }
-}
-
-impl Sheet for RunSheet<'_> {
-    fn rows(&self) -> &[String] {
-        &self.table.rows
-    }
-    fn columns(&self) -> &[String] {
-        &self.table.columns
-    }
-    fn estimate(&self, row: usize, column: usize) -> Estimate {
-        match self.shifted(row, column) {
-            Some((theta, spread)) => self.table.estimate_of(theta, spread),
-            None => self.table.estimate(row, column),
-        }
-    }
-    fn is_seen(&self) -> bool {
-        self.seen.is_some()
-    }
-    fn value(&self, row: usize, column: usize) -> Option<f64> {
-        self.seen?.value(row, column)
-    }
-    fn is_held_out(&self, row: usize, column: usize) -> bool {
-        self.seen.is_some_and(|seen| seen.is_held_out(row, column))
-    }
-    fn draw(&self, row: usize, column: usize, number: u32) -> f64 {
-        match self.shifted(row, column) {
-            known @ Some(_) => self.table.draw_of(known, row, column, self.seed, number),
-            None => self.table.draw(row, column, self.seed, number),
-        }
     }
 }
 

@@ -207,44 +207,21 @@ fn chosen(value: &Value<'_>) -> Read<bool> {
     }
 }
 
+named! {
+    /// The number of completed-data copies.
+    pub(super) COPIES_WORDS: Copies {
+        Copies::Auto => "auto": "\"fewest\", with a given step cut where the memories could not keep \
+         up with it; \"clients\" with a given step, minibatches or a codec, and no memories",
+        Copies::Clients => "clients": "one for each client, as in the paper",
+        Copies::Fewest => "fewest": "as many as a cell has observations: the largest steps that are \
+         sure to descend",
+    }
+}
+
 pub(super) static COPIES: Key = Key::default(
     "copies",
-    "\"auto\", \"clients\", \"fewest\" or a positive number",
+    "",
     "\"auto\"",
-    "how many complete tables EM imagines: a step of 1 moves a cell by one part in so many; at \
-     least as many as the most observed cell has observations",
+    "how many complete tables EM imagines: a step of 1 moves a cell by one part in so many",
 )
-.words(&[
-    Word {
-        name: "auto",
-        doc: "\"fewest\", with a given step cut where the memories could not keep up with it; \"clients\" \
-              with a given step, minibatches or a codec, and no memories",
-    },
-    Word { name: "clients", doc: "one for each client, as in the paper" },
-    Word {
-        name: "fewest",
-        doc: "as many as the most observed cell has observations: the largest steps that are sure \
-              to descend",
-    },
-]);
-
-pub(super) fn read_copies(value: Value<'_>) -> Read<Option<Copies>> {
-    match value.shape() {
-        Shape::Text => match value.text()?.as_str() {
-            "auto" => Ok(None),
-            "clients" => Ok(Some(Copies::Clients)),
-            "fewest" => Ok(Some(Copies::Fewest)),
-            other => Err(value.unknown_word(other)),
-        },
-        _ => value.number(|x| x > 0.0).map(|copies| Some(Copies::Given(copies))),
-    }
-}
-
-pub(super) fn write_copies(copies: Option<Copies>) -> String {
-    match copies {
-        None | Some(Copies::Memories) => text("auto"),
-        Some(Copies::Clients) => text("clients"),
-        Some(Copies::Fewest) => text("fewest"),
-        Some(Copies::Given(copies)) => number(copies),
-    }
-}
+.words(COPIES_WORDS.words);

@@ -4,11 +4,12 @@ pub mod completed;
 pub mod keys;
 
 mod adapt;
-mod convergence;
 mod exhibits;
 mod impute;
+pub mod observed;
 mod plan;
 mod results;
+pub mod sheet;
 
 use crate::failure::Result;
 use crate::family::{
@@ -25,12 +26,10 @@ use crate::job::{Job, Step, codec};
 use crate::load::{Layout, Loaded};
 use crate::plan::{Common, Facts, Files};
 use crate::template::{DataFacts, Suggestion};
-use completed::TableFacts;
-use convergence::unconverged;
-use keys::{CEILING, PERSONAL, RANK, VARIANCE, read_copies, write_copies};
+use keys::{CEILING, COPIES_WORDS, PERSONAL, RANK, VARIANCE};
 use keys::{COPIES, EFFECTS, FAMILIES, FAMILY as ENTRIES, LAMBDA, LAMBDA_EFFECTS, LowRankKeys};
+use observed::TableFacts;
 use plan::TablePlan;
-use results::verdict;
 use serde_json::{Map, Value};
 use std::any::Any;
 use std::io::Write;
@@ -100,7 +99,7 @@ impl Family for Table {
 
     fn read(&self, tables: &Tables<'_>) -> Read<Box<dyn Fit>> {
         let table = LowRankKeys::read(tables.model);
-        let copies = tables.method.read(&COPIES, read_copies);
+        let copies = tables.method.read(&COPIES, |v| v.named(&COPIES_WORDS));
         Ok(Box::new(TableFit { table: table?, copies: copies? }))
     }
 
@@ -131,8 +130,8 @@ impl Family for Table {
 pub struct TableFit {
     /// The table.
     pub table: LowRankKeys,
-    /// The number of completed-data copies; `None`: what suits the step.
-    pub copies: Option<Copies>,
+    /// The number of completed-data copies.
+    pub copies: Copies,
 }
 
 impl TableFit {
@@ -169,7 +168,7 @@ impl Fit for TableFit {
     }
 
     fn write_method(&self, out: &mut Writer) {
-        out.put(&COPIES, write_copies(self.copies));
+        out.put(&COPIES, text(COPIES_WORDS.name(self.copies)));
     }
 
     fn check(&self, job: &Job, source: &Source<'_>) {
@@ -219,21 +218,10 @@ impl Fit for TableFit {
     }
 
     fn results(&self, ended: &Ended<'_>) -> Result<Results> {
-        let pace = convergence::objective_pace(ended.folder);
         if matches!(ended.outcome.ending, Ending::Failed(_)) {
             return Ok(Results::default());
         }
-        let Some(table) = results::table(self, ended, pace)? else { return Ok(Results::default()) };
-        let said = [
-            unconverged(&table.summary),
-            results::shortened(&ended.job.method.step, &table.summary),
-        ];
-        Ok(Results {
-            notes: said.into_iter().flatten().collect(),
-            said: verdict(&table.summary).into_iter().collect(),
-            sections: vec![table.section],
-            summary: table.summary,
-        })
+        Ok(results::results(self, ended)?.unwrap_or_default())
     }
 
     fn spread_over_seeds(&self) -> &'static [&'static str] {

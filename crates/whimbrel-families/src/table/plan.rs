@@ -9,11 +9,10 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use whimbrel_codec::Codec;
-use whimbrel_codec::channel::{Downlink, UpRule, Uplink, em_alpha, gradient_alpha};
+use whimbrel_codec::channel::{Downlink, Uplink, gradient_alpha};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{Erased, Error};
 use whimbrel_engine::Stage;
-use whimbrel_methods::fedmiss::baselines::{self, Baselines};
 use whimbrel_methods::fedmiss::select::{self, Given, Select, Selection};
 use whimbrel_methods::fedmiss::{BindCells, FedMiss, Memory, StepRule};
 use whimbrel_methods::step::Schedule;
@@ -102,7 +101,6 @@ impl TablePlan {
                 ));
             }
         };
-        let copies = self.asked.copies.unwrap_or_else(|| step.copies());
         let downlink = match model.blocks() == self.model.blocks() {
             true => self.downlink.clone(),
             // The factors of another rank are another vector.
@@ -116,7 +114,7 @@ impl TablePlan {
             step,
             budget: common.budget(),
             batch: common.batch(),
-            copies,
+            copies: self.asked.copies,
             codecs: self.codecs.clone(),
             own_codecs: self.own_codecs.clone(),
             memory: self.memory,
@@ -158,7 +156,7 @@ impl StagePlan for TablePlan {
             Kind::Baselines => {
                 // With the ridge on effects that was found best: no weaker opponent than can be.
                 let settings = model.settings().clone();
-                let method = Baselines::new(settings, baselines::ROUNDS)?;
+                let method = Select::baselines(settings)?;
                 common.quiet("simpler models", Arc::new(Erased(method, BindCells)))
             }
             Kind::Fit => {
@@ -232,10 +230,5 @@ fn settings(asked: &TableFit, rows: usize, columns: usize) -> Settings {
 fn usual_uplink(common: &Common, codec: &Codec, memory: Memory) -> Result<Uplink> {
     let cells = common.total_rows.unwrap_or(1) / common.clients.max(1) as u64;
     let batch = common.batch().expectations(cells.max(1)) as usize;
-    let rule = match memory {
-        Memory::Off => UpRule::Plain,
-        Memory::Alpha(alpha) => UpRule::Memory { alpha },
-        Memory::Auto => UpRule::Memory { alpha: em_alpha(codec.omega(batch).unwrap_or(0.0)) },
-    };
-    Ok(Uplink::new(codec.clone(), rule, batch)?)
+    Ok(Uplink::new(codec.clone(), memory.rule(codec, batch), batch)?)
 }

@@ -1,29 +1,23 @@
 //! What a run writes about a completed table.
 
 use super::TableFit;
-use super::completed::{Completed, TableFacts};
-use super::convergence::field_relative;
+use super::completed::{Completed, unobserved};
 use super::exhibits::{self, Contender};
 use super::keys::EFFECTS_WORDS;
-use crate::family::Ended;
+use super::observed::TableFacts;
+use crate::family::{Ended, Results};
 use crate::job::Step;
 use serde_json::{Map, Value, json};
 use whimbrel_core::Result;
-use whimbrel_core::declare::Section;
 use whimbrel_core::method::Artifact;
 use whimbrel_engine::Outcome;
 use whimbrel_engine::metrics::number;
-use whimbrel_methods::fedmiss::select::{self, Selection};
-use whimbrel_methods::fedmiss::{UNOBSERVED, baselines};
+use whimbrel_methods::fedmiss::UNOBSERVED;
+use whimbrel_methods::fedmiss::select::{self, BASELINES, BASELINES_KIND, Selection};
 use whimbrel_models::lowrank::{KIND, LowRankFit, Scores};
 
-/// A run's table: what its files say beyond those of other runs.
-pub(super) struct Table {
-    /// What the report shows of it.
-    pub section: Section,
-    /// Keys of `summary.json`.
-    pub summary: Map<String, Value>,
-}
+/// A field that is longer than this share of the completed table is still moving it.
+const FIELD_MAX: f64 = 1e-4;
 
 /// Keys of `model.json`.
 pub(super) fn model_keys(
@@ -41,31 +35,19 @@ pub(super) fn model_keys(
     object
 }
 
-/// Rows and columns in which the fit had no cell.
-fn unobserved(model: &Artifact) -> [Vec<usize>; 2] {
-    UNOBSERVED.map(|name| {
-        let values = model.tensor(name).map_or(&[][..], |tensor| &tensor.values);
-        values.iter().map(|at| *at as usize).collect()
-    })
-}
-
 /// Looks at a finished fit; none where the run fitted something else, or nothing. What would take
 /// the clients' cells is left out where nobody has seen them.
-///
-/// `pace` is that of the objective, see [`objective_pace`](super::convergence::objective_pace).
-pub(super) fn table(
-    asked: &TableFit,
-    ended: &Ended<'_>,
-    pace: Option<f64>,
-) -> Result<Option<Table>> {
+pub(super) fn results(asked: &TableFit, ended: &Ended<'_>) -> Result<Option<Results>> {
     let (outcome, facts) = (ended.outcome, ended.data);
     let remembered = facts.remembered.as_ref();
     let seen: Option<&TableFacts> = remembered.and_then(|kept| kept.downcast_ref());
     let Some(model) = outcome.delivered.last().filter(|a| a.kind == KIND) else {
         return Ok(None);
     };
-    let fit = LowRankFit::from_artifact(model)?;
-    let held_out = holdout(&fit, seen, outcome);
+    let labels = (facts.row_labels.clone(), facts.columns.clone());
+    let table = Completed::new(model, labels.0, labels.1, asked.table.personal)?;
+    let fit = &table.fit;
+    let held_out = holdout(fit, seen, outcome);
     let contenders = contenders(&outcome.delivered, held_out.deviance);
     let mut summary = Map::new();
     let mut put = |key: &str, value: Value| summary.insert(key.into(), value);
@@ -90,12 +72,9 @@ pub(super) fn table(
     put("holdout_rmse", known(held_out.rmse));
     put("coverage", known(fit.calibration.as_ref().and_then(|c| c.coverage)));
     put("dispersion", known(fit.calibration.as_ref().map(|c| c.dispersion)));
-    put("field_relative", known(field_relative(&fit, outcome)));
-    put("objective_pace", known(pace));
-    let [rows, columns] = unobserved(model);
-    let labels = (facts.row_labels.clone(), facts.columns.clone());
-    let table = Completed::new(fit, labels.0, labels.1, [&rows, &columns]);
-    put("intervals", table.intervals_without_effects(asked.table.personal).into());
+    let field_relative = field_relative(fit, outcome);
+    put("field_relative", known(field_relative));
+    put("intervals", table.intervals_without_effects().into());
     let selection = selection(&outcome.delivered)?;
     if let Some(selection) = &selection {
         let tried = selection.tried.iter().map(|(candidate, deviance, error, rounds)| {
@@ -126,9 +105,34 @@ pub(super) fn table(
         let best = best.and_then(|best| fitted.filter(|own| same(best, own)).or(Some(best)));
         put("best", best.map_or(Value::Null, |c| c.name.clone().into()));
     }
-    let section =
-        exhibits::section(&table, seen, asked.table.personal, &contenders, selection.as_ref());
-    Ok(Some(Table { section, summary }))
+    let verdict = exhibits::verdict(&contenders);
+    let section = exhibits::section(&table, seen, &contenders, selection.as_ref());
+    let notes = [unconverged(field_relative), shortened(&ended.job.method.step, &summary)];
+    Ok(Some(Results {
+        notes: notes.into_iter().flatten().collect(),
+        said: verdict.into_iter().collect(),
+        sections: vec![section],
+        summary,
+    }))
+}
+
+/// `||h|| / ||psi'(theta)||` at the last evaluation.
+fn field_relative(fit: &LowRankFit, outcome: &Outcome) -> Option<f64> {
+    let field = outcome.last.as_ref()?.number("field_norm2")?;
+    let (rows, columns) = (fit.model.rows(), fit.model.columns());
+    let row = |row| (0..columns).map(move |column| fit.mean(row, column).powi(2)).sum::<f64>();
+    let table: f64 = (0..rows).map(row).sum();
+    (table > 0.0).then(|| (field / table).sqrt())
+}
+
+/// Whether the fit would still have moved, in words.
+fn unconverged(field_relative: Option<f64>) -> Option<String> {
+    let relative = field_relative.filter(|relative| *relative > FIELD_MAX)?;
+    Some(format!(
+        "not converged: at the last evaluation the field is {relative:.1e} of the completed table, \
+         above {FIELD_MAX:.0e}; more rounds or a larger lambda (or larger batches, or a finer codec) \
+         would bring it down"
+    ))
 }
 
 /// What cross-validation chose, where the job left it a choice.
@@ -152,7 +156,7 @@ pub(super) fn findings(delivered: &[Artifact]) -> Vec<String> {
 }
 
 /// Whether the job's step was too long for its minibatches, in words.
-pub(super) fn shortened(step: &Step, summary: &Map<String, Value>) -> Option<String> {
+fn shortened(step: &Step, summary: &Map<String, Value>) -> Option<String> {
     let Step::Constant(given) = step else { return None };
     let used = summary.get("step")?.as_f64()?;
     (used < *given).then(|| {
@@ -162,16 +166,6 @@ pub(super) fn shortened(step: &Step, summary: &Map<String, Value>) -> Option<Str
              fewest copies, as step = \"auto\" does"
         )
     })
-}
-
-/// Whether a simpler model does better on the cells that were kept out, in words.
-pub(super) fn verdict(summary: &Map<String, Value>) -> Option<String> {
-    let deviance = summary.get("holdout_deviance")?.as_f64()?;
-    let fitted = Contender { name: KIND.into(), deviance, fitted: true };
-    let simpler = summary.get("baselines")?.as_object()?.iter().filter_map(|(name, value)| {
-        Some(Contender { name: name.clone(), deviance: value.as_f64()?, fitted: false })
-    });
-    exhibits::verdict(&simpler.chain([fitted]).collect::<Vec<_>>())
 }
 
 /// Mean errors on the cells that were kept out.
@@ -198,9 +192,9 @@ fn holdout(fit: &LowRankFit, seen: Option<&TableFacts>, outcome: &Outcome) -> Ho
 /// The fit among the simpler models that an earlier stage tried on the same cells.
 fn contenders(delivered: &[Artifact], fitted: Option<f64>) -> Vec<Contender> {
     let fitted = fitted.map(|deviance| Contender { name: KIND.into(), deviance, fitted: true });
-    let simpler = delivered.iter().find(|artifact| artifact.kind == baselines::KIND);
+    let simpler = delivered.iter().find(|artifact| artifact.kind == BASELINES_KIND);
     let numbers = simpler.into_iter().flat_map(Artifact::numbers);
-    let simpler = numbers.filter(|(name, _)| baselines::NAMES.contains(name));
+    let simpler = numbers.filter(|(name, _)| BASELINES.contains(name));
     let simpler =
         simpler.map(|(name, deviance)| Contender { name: name.into(), deviance, fitted: false });
     fitted.into_iter().chain(simpler).collect()

@@ -4,6 +4,7 @@ use crate::{parse, refusal};
 use whimbrel_families::job::{Batch, DataSource, MemoryStart, Partition, UpRule};
 use whimbrel_families::table::TableFit;
 use whimbrel_families::table::keys::LowRankKeys;
+use whimbrel_methods::fedmiss::Copies;
 use whimbrel_models::lowrank::{Effects, Family, Variance};
 
 const TABLE: &str = r#"name = "birds"
@@ -57,7 +58,7 @@ fn a_table_with_gaps_parses_with_its_defaults() {
     };
     assert_eq!(fit.table, wanted);
     assert_eq!(job.method.batch, Batch::Mini { rows: 100, replacement: false, local_steps: 1 });
-    assert_eq!(fit.copies, None);
+    assert_eq!(fit.copies, Copies::Auto);
     let start = MemoryStart::Oracle;
     assert_eq!(job.uplink.rule, UpRule::Memory { alpha: None, start });
 }

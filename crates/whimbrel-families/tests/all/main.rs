@@ -2,6 +2,7 @@
 
 mod cells;
 mod channels;
+mod completed;
 mod decentralised;
 mod documents;
 mod errors;

@@ -130,7 +130,7 @@ impl Draw {
         out += self.pick(&["epochs = 150\n", "rounds = 20\n"]);
         out += &self.maybe(&["batch = 100", "batch = \"full\""]);
         out += &self.maybe(&["step = 0.3", "step = { initial = 0.5 }"]);
-        out += &self.maybe(&["copies = 3.5", "copies = \"fewest\"", "copies = \"clients\""]);
+        out += &self.maybe(&["copies = \"fewest\"", "copies = \"clients\""]);
         out += &self.maybe(&["participation = 0.5", "stop = { patience = 3 }"]);
         out += "[uplink]\n";
         out +=

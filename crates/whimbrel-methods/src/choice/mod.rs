@@ -15,9 +15,10 @@ pub use state::{Candidate, Choice, Down, Fold, Server, Summary, Up};
 
 use crate::federated::{BindRows, Split, aggregate};
 use crate::kmeans::{local_centres, start_from_centres};
+use crate::no_evaluation::no_evaluation;
 use crate::settings::{Weights, check_figures, check_sums};
 use state::{Phase, Slot};
-use whimbrel_core::method::{Artifact, Bind, Cohort, Disclosure, Evaluate, Metric, Next, Sender};
+use whimbrel_core::method::{Artifact, Bind, Cohort, Disclosure, Next, Sender};
 use whimbrel_core::{
     ClientData, ClientId, Error, HeldOut, Key, Method, Result, Shared, sum::ExactSum, vector,
 };
@@ -403,28 +404,4 @@ impl MixtureChoice {
     }
 }
 
-/// Nothing to ask: the answers of the rounds say it all.
-impl Evaluate for MixtureChoice {
-    type Ask = ();
-    type Answer = ();
-
-    fn ask(&self, _: &Server) -> Result<()> {
-        Ok(())
-    }
-
-    fn answer(&self, (): &(), (): &(), _: &Split<GmmData>) -> Result<()> {
-        Ok(())
-    }
-
-    fn loss(&self, (): &()) -> Option<f64> {
-        None
-    }
-
-    fn conclude(
-        &self,
-        _: &Server,
-        _: &mut dyn Iterator<Item = (ClientId, ())>,
-    ) -> Result<Vec<Metric>> {
-        Ok(Vec::new())
-    }
-}
+no_evaluation!([] MixtureChoice);

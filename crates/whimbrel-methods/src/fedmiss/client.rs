@@ -1,6 +1,6 @@
 //! The client's half: residuals of observed cells.
 
-use super::settings::{FedMiss, PERSONAL_MAX};
+use super::settings::FedMiss;
 use super::state::{Client, Down, Phase, Up};
 use crate::settings::DRAW;
 use whimbrel_codec::Packet;
@@ -96,9 +96,7 @@ impl FedMiss {
     ) -> Result<f64> {
         let cells = data.cells.iter().map(|cell| (theta_of(factors, cell), cell.value));
         let ridge = f64::from(clients) * self.model.settings().lambda_effects;
-        // The objective is convex in e, so the best in the box is the nearest to the best.
-        let effect = own_effect(self.model.family(), cells, ridge, client.effect)?;
-        Ok(effect.clamp(-PERSONAL_MAX, PERSONAL_MAX))
+        own_effect(self.model.family(), cells, ridge, client.effect)
     }
 
     /// How well the table does on the client's cells.

@@ -83,7 +83,7 @@ impl Evaluate for FedMiss {
         if !squares || !figures.all(|figure| figure.abs() <= VALUE_MAX) {
             return Err(Error::peer(format!("client {id} answered with no number of this size")));
         }
-        ScoreSums::new().absorb(&answer.scores)
+        ScoreSums::default().absorb(&answer.scores)
     }
 
     fn loss(&self, answer: &Answer) -> Option<f64> {
@@ -157,7 +157,7 @@ impl Evaluate for FedMiss {
     ) -> Result<Vec<Metric>> {
         let (mut clients, mut loss, mut gaps) = (0.0, 0.0, None);
         let mut residual = vec![0.0; server.union.len()];
-        let mut scores = ScoreSums::new();
+        let mut scores = ScoreSums::default();
         for (id, answer) in answers {
             if !(answer.loss.is_finite() && vector::all_finite(&answer.residuals)) {
                 return Err(Error::peer(format!("client {id} answered with no finite number")));
@@ -180,7 +180,7 @@ impl Evaluate for FedMiss {
             return Err(Error::data("no client answered the evaluation"));
         }
         let scores = scores.value();
-        let copies = self.copies_of(server)?;
+        let copies = self.copies_of(server);
         let push = self.on_table(server, &residual, copies)?;
         let field_norm2 = self.model.field_norm2(&server.s_hat, &server.factors, &push);
         // F = (1/n) Σ_c L^c + penalties                                              (F.2)
@@ -216,7 +216,7 @@ impl Evaluate for FedMiss {
             Metric::number("observed_count", observed.count as f64),
             Metric::number("held_out_count", held_out.count as f64),
             Metric::number("dispersion", calibration.dispersion),
-            Metric::number("copies", self.most_copies(server, copies)),
+            Metric::number("copies", copies.unwrap_or(self.most_observed(server))),
             Metric::number("step", self.gamma(server, copies)),
             Metric::number("sweeps", server.sweeps as f64),
             Metric::number("repairs", server.repairs as f64),

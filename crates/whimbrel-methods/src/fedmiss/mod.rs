@@ -33,33 +33,6 @@
 //! - main effects, penalised, and personal effects that never leave their client;
 //! - a last exchange finds the dispersion and calibrates intervals on held-out cells.
 
-/// A stage that is not evaluated on the way: what it finds is its result.
-macro_rules! no_evaluation {
-    ($method:ty) => {
-        impl whimbrel_core::method::Evaluate for $method {
-            type Ask = ();
-            type Answer = ();
-            fn ask(&self, _: &Self::Server) -> Result<()> {
-                Ok(())
-            }
-            fn answer(&self, _: &Self::Client, (): &(), _: &Self::Data) -> Result<()> {
-                Ok(())
-            }
-            fn loss(&self, (): &()) -> Option<f64> {
-                None
-            }
-            fn conclude(
-                &self,
-                _: &Self::Server,
-                _: &mut dyn Iterator<Item = (ClientId, ())>,
-            ) -> Result<Vec<whimbrel_core::method::Metric>> {
-                Ok(Vec::new())
-            }
-        }
-    };
-}
-
-pub mod baselines;
 mod client;
 mod evaluate;
 pub mod select;
@@ -164,7 +137,6 @@ impl Method for FedMiss {
             residuals: 0,
             sweeps: 0,
             repairs: 0,
-            repaired_rounds: 0,
             ceiling: None,
             calibration: None,
         };
@@ -235,7 +207,7 @@ impl Method for FedMiss {
             residuals: 0,
             up: UpFold::new(up, self.memory != Memory::Off),
             down: self.downlink.fold(),
-            scores: ScoreSums::new(),
+            scores: ScoreSums::default(),
         }
     }
 
@@ -307,7 +279,7 @@ impl Method for FedMiss {
             factors: server.factors.clone(),
             ceiling: self.ceiling_of(server),
             clients: server.clients,
-            calibration: server.calibration,
+            calibration: server.calibration.clone(),
             uncertainty: self.uncertainty(server)?,
         };
         let mut artifact = fit.to_artifact();

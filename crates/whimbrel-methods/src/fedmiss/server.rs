@@ -1,18 +1,14 @@
 //! The server's half: who observed what, the field, and the completed table.
 
-use super::settings::{Copies, FedMiss, InUse, Memory, StepRule, auto_step};
+use super::settings::{Copies, FedMiss, Memory, StepRule, auto_step};
 use super::state::{Fold, Phase, Server};
 use crate::settings::Budget;
 use whimbrel_codec::channel::Frames;
-use whimbrel_core::{Error, Key, Result};
+use whimbrel_core::{Key, Result};
 use whimbrel_models::lowrank::interval::HELD_OUT_MIN;
 use whimbrel_models::lowrank::{
-    Calibration, Ceiling, Exact, Push, Scores, Sparse, Uncertainty, effective_parameters,
+    Calibration, Ceiling, Push, Scores, Sparse, Uncertainty, effective_parameters,
 };
-
-/// A run in whose first rounds most observed cells had to be clipped, so many of them, stops: its
-/// table lives outside the domain.
-const REPAIRED_ROUNDS_MAX: u32 = 100;
 
 impl FedMiss {
     /// `R_c = P(Y_c − ψ'(θ_0))`; clients whose upload was lost stay at zero.
@@ -39,32 +35,22 @@ impl FedMiss {
     }
 
     pub(super) fn move_table(&self, mut server: Server, fold: &Fold, key: Key) -> Result<Server> {
-        let copies = self.copies_of(&server)?;
+        let copies = self.copies_of(&server);
         // Σ_c R_c + Σ_A (N_c/(b_c p_c)) Q_c;  R += Σ_A α_c Q_c               (Alg. 7, l. 18)
         let residual = self.uplink(0, 1)?.collect(&mut server.up, &fold.up, 1.0);
         server.residuals += fold.residuals;
         // H = ψ'(θ) − Ŝ + residual/M;  Ŝ += γ H;  θ = T(Ŝ)                    (l. 19 to 21)
         let push = self.on_table(&server, &residual, copies)?;
-        let n = f64::from(server.clients);
         let gamma = self.gamma(&server, copies);
-        let differ = copies == InUse::Counted;
         // One number per observation, sent as it is: no noise, and a step of one keeps none.
         let everyone = fold.heard == server.clients;
         let is_exact = everyone && server.amplification <= 1.0 && gamma == 1.0;
-        let counted = match is_exact && !differ && self.downlink.is_exact() {
-            true if !self.personal => Some(self.with_counts(&server, &residual)?),
+        let counted = match is_exact && copies.is_some() && self.downlink.is_exact() {
+            true if !self.personal => Some(self.on_table(&server, &residual, None)?),
             _ => None,
         };
-        let exact = counted.as_ref().or((is_exact && differ).then_some(&push));
-        let step = Push {
-            push: &push,
-            gamma,
-            shrink: match copies {
-                InUse::Same(copies) => n / copies,
-                InUse::Counted => n,
-            },
-            exact: exact.map(|cells| Exact { cells, shrink: n }),
-        };
+        let exact = counted.as_ref().or((is_exact && copies.is_none()).then_some(&push));
+        let step = Push { push: &push, gamma, clients: f64::from(server.clients), exact };
         let round = server.round + 1;
         let moved = self
             .model
@@ -75,7 +61,7 @@ impl FedMiss {
         server.update_norm2 = Some(moved.field_norm2);
         server.sweeps += u64::from(moved.sweeps);
         server.spread = self.downlink.spread(&fold.down);
-        self.count_repairs(&mut server, moved.repairs)?;
+        server.repairs += moved.repairs;
         let theta = server.factors.to_vector(&self.model);
         self.downlink.publish(&mut server.down, theta, &fold.down, Frames::NONE, key)?;
         let done = match self.budget {
@@ -112,44 +98,27 @@ impl FedMiss {
 
     /// How sure the parameters are, where no held-out cells tell how far off the fit is.
     pub(super) fn uncertainty(&self, server: &Server) -> Result<Option<Uncertainty>> {
-        let Some(calibration) = server.calibration.filter(|c| !c.calibrated) else {
+        let Some(calibration) = server.calibration.as_ref().filter(|c| !c.calibrated) else {
             return Ok(None);
         };
         let (n, phi) = (server.clients, calibration.dispersion);
         Uncertainty::new(&self.model, &server.factors, n, phi, &server.counted()).map(Some)
     }
 
-    /// M in this round.
-    pub(super) fn copies_of(&self, server: &Server) -> Result<InUse> {
-        let fewest = self.most_observed(server);
-        let clients = fewest.max(f64::from(server.clients));
-        match self.copies {
-            Copies::Fewest => Ok(InUse::Counted),
-            Copies::Memories if self.is_settling(server) => Ok(InUse::Counted),
-            Copies::Clients | Copies::Memories => Ok(InUse::Same(clients)),
-            Copies::Given(copies) if copies >= fewest => Ok(InUse::Same(copies)),
-            Copies::Given(copies) => Err(Error::config(format!(
-                "copies = {copies}, and the most observed cell counts {fewest:.3} times: a step could then increase the objective"
-            ))
-            .hint(format!("set copies to {} or more", fewest.ceil()))),
-        }
-    }
-
-    /// Whether the noise of minibatches and codec vanishes, or there is none.
-    fn is_settling(&self, server: &Server) -> bool {
-        self.memory != Memory::Off || server.amplification <= 1.0
-    }
-
-    /// The largest M of a cell.
-    pub(super) fn most_copies(&self, server: &Server, copies: InUse) -> f64 {
-        match copies {
-            InUse::Same(copies) => copies,
-            InUse::Counted => self.most_observed(server),
-        }
+    /// M in this round; none where each cell has the fewest.
+    pub(super) fn copies_of(&self, server: &Server) -> Option<f64> {
+        // Whether the noise of minibatches and codec vanishes, or there is none.
+        let settles = self.memory != Memory::Off || server.amplification <= 1.0;
+        let counted = match self.copies {
+            Copies::Fewest => true,
+            Copies::Clients => false,
+            Copies::Auto => self.step == StepRule::Auto || settles,
+        };
+        (!counted).then(|| self.most_observed(server).max(f64::from(server.clients)))
     }
 
     /// The fewest copies of the most observed cell.
-    fn most_observed(&self, server: &Server) -> f64 {
+    pub(super) fn most_observed(&self, server: &Server) -> f64 {
         let most = server.counts.iter().copied().max().unwrap_or(1);
         f64::from(most.max(1)) * self.personal_factor()
     }
@@ -160,47 +129,31 @@ impl FedMiss {
     }
 
     /// γ_{k+1}.
-    pub(super) fn gamma(&self, server: &Server, copies: InUse) -> f64 {
-        let auto = match copies {
-            InUse::Same(copies) => auto_step(server.amplification, copies),
-            // A cell that one client observed has but one copy of its own.
-            InUse::Counted => auto_step(server.amplification, self.personal_factor()),
-        };
+    pub(super) fn gamma(&self, server: &Server, copies: Option<f64>) -> f64 {
+        // A cell that one client observed has but one copy of its own.
+        let least = copies.unwrap_or(self.personal_factor());
+        let auto = auto_step(server.amplification, least);
         match self.step {
             StepRule::Auto => auto,
             StepRule::Given(schedule) => {
                 let gamma = schedule.at(server.round);
-                let is_cut = self.copies == Copies::Memories && server.amplification > 1.0;
-                if is_cut && copies == InUse::Counted { gamma.min(auto) } else { gamma }
+                let is_cut = self.copies == Copies::Auto && server.amplification > 1.0;
+                if is_cut && copies.is_none() { gamma.min(auto) } else { gamma }
             }
         }
     }
 
-    /// Residuals on the union of observed cells, where they belong in the table.
-    pub(super) fn on_table(&self, server: &Server, on: &[f64], copies: InUse) -> Result<Sparse> {
-        let InUse::Same(copies) = copies else { return self.with_counts(server, on) };
-        let places = server.by_cell.iter().map(|place| *place as usize);
-        Sparse::new(&self.model, places.map(|place| (server.union[place], on[place])), copies)
-    }
-
-    /// The same with the fewest copies that each cell may have.
-    pub(super) fn with_counts(&self, server: &Server, on: &[f64]) -> Result<Sparse> {
-        let places = server.by_cell.iter().map(|place| *place as usize);
-        let cells =
-            places.map(|place| (server.union[place], on[place], self.fewest_copies(server, place)));
-        Sparse::with_copies(&self.model, cells)
-    }
-
-    fn count_repairs(&self, server: &mut Server, repairs: u64) -> Result<()> {
-        server.repairs += repairs;
-        server.repaired_rounds += u32::from(2 * repairs > server.union.len() as u64);
-        if server.repaired_rounds < server.round.max(REPAIRED_ROUNDS_MAX) {
-            return Ok(());
+    /// Residuals on the union of observed cells, where they belong in the table, with these copies
+    /// or the fewest that each cell may have.
+    pub(super) fn on_table(&self, server: &Server, on: &[f64], m: Option<f64>) -> Result<Sparse> {
+        let cells = server.by_cell.iter().map(|place| {
+            let place = *place as usize;
+            (server.union[place], on[place], self.fewest_copies(server, place))
+        });
+        match m {
+            None => Sparse::with_copies(&self.model, cells),
+            Some(m) => Sparse::new(&self.model, cells.map(|(cell, on, _)| (cell, on)), m),
         }
-        Err(Error::numerical(format!(
-            "in each of the first {REPAIRED_ROUNDS_MAX} rounds most cells left the range of their means; lower the step, or use larger batches or more levels in the codec"
-        ))
-        .in_round(server.round))
     }
 }
 

@@ -33,7 +33,7 @@ pub struct FedMiss {
     /// Whether each client has an effect of its own, which never leaves it.
     pub personal: bool,
     /// The planned mean probability of taking part; only [`StepRule::Auto`] and
-    /// [`Copies::Memories`] use it.
+    /// [`Copies::Auto`] use it.
     pub participation: f64,
     /// Where the table starts, as the parameters travel; near the mean of all cells without.
     pub start: Option<Vec<f64>>,
@@ -53,39 +53,19 @@ pub enum StepRule {
     Auto,
 }
 
-impl StepRule {
-    /// The copies that go with it.
-    pub fn copies(&self) -> Copies {
-        match self {
-            Self::Given(_) => Copies::Memories,
-            Self::Auto => Copies::Fewest,
-        }
-    }
-}
-
 /// `M`, the number of complete tables that EM imagines.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub enum Copies {
+    /// The fewest where the step is automatic, where there is no noise, or where memories make it
+    /// vanish, with a given step cut to what [`auto_step`] is; one per client otherwise.
+    #[default]
+    Auto,
     /// One per client, as in the paper, and never fewer than the most observed cell has
     /// observations.
     Clients,
     /// In each cell as many as it has observations, and next to none where nobody observed: the
     /// longest steps that are sure to descend.
     Fewest,
-    /// The fewest where there is no noise, or memories make it vanish, with a given step cut to what
-    /// [`auto_step`] is; one per client otherwise.
-    Memories,
-    /// So many; at least as many as the most observed cell has observations.
-    Given(f64),
-}
-
-/// The copies of one round.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) enum InUse {
-    /// So many in every cell.
-    Same(f64),
-    /// The fewest of each cell.
-    Counted,
 }
 
 /// What both ends remember of a client's residuals.
@@ -97,6 +77,17 @@ pub enum Memory {
     Alpha(f64),
     /// None: the noise of minibatches and codec then never vanishes.
     Off,
+}
+
+impl Memory {
+    /// The rule of a channel for so many values.
+    pub fn rule(self, codec: &Codec, values: usize) -> UpRule {
+        match self {
+            Self::Auto => UpRule::Memory { alpha: em_alpha(codec.omega(values).unwrap_or(0.0)) },
+            Self::Alpha(alpha) => UpRule::Memory { alpha },
+            Self::Off => UpRule::Plain,
+        }
+    }
 }
 
 impl FedMiss {
@@ -143,11 +134,6 @@ impl FedMiss {
             .hint("choose an unbiased codec in [uplink], such as dithering"));
         }
         self.uplink(0, 1)?;
-        if let Copies::Given(copies) = self.copies
-            && !(copies > 0.0 && copies.is_finite())
-        {
-            return Err(Error::config(format!("copies = {copies} is not a positive number")));
-        }
         if self.downlink.replaces_state() {
             return Err(Error::config(
                 "a degraded downlink replaces the server's state by what clients decode, and the factors are not that state",
@@ -166,12 +152,7 @@ impl FedMiss {
     pub fn uplink(&self, codec: u8, values: usize) -> Result<Uplink> {
         let codec = self.codecs.get(usize::from(codec));
         let codec = codec.ok_or_else(|| Error::peer("there is no codec of that number"))?;
-        let rule = match self.memory {
-            Memory::Auto => UpRule::Memory { alpha: em_alpha(codec.omega(values).unwrap_or(0.0)) },
-            Memory::Alpha(alpha) => UpRule::Memory { alpha },
-            Memory::Off => UpRule::Plain,
-        };
-        Uplink::new(codec.clone(), rule, values)
+        Uplink::new(codec.clone(), self.memory.rule(codec, values), values)
     }
 
     /// `(N_c/b_c)(1 + ω(b_c))/p`: by how much sampling and compression increase the mean square of

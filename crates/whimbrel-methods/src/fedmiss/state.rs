@@ -77,8 +77,6 @@ pub struct Server {
     pub sweeps: u64,
     /// Cells that had to be clipped into the domain of `T` so far.
     pub repairs: u64,
-    /// Rounds in which most observed cells had to.
-    pub repaired_rounds: u32,
     /// What no estimate of a count goes beyond, once the rounds are over.
     pub ceiling: Option<Ceiling>,
     /// What the last exchange found.
@@ -153,13 +151,12 @@ impl Wire for Positions {
             return Err(Error::peer(format!("a list of {count} cells is cut short")));
         }
         let mut last = 0u64;
-        let next = |from: &mut &[u8]| {
+        let mut next = |_| {
             let step = take_varint(from)?;
             last = last.checked_add(step).ok_or_else(|| Error::peer("a cell beyond any table"))?;
             Ok(last)
         };
-        let mut next = next;
-        (0..count).map(|_| next(from)).collect::<Result<_>>().map(Self)
+        (0..count).map(&mut next).collect::<Result<_>>().map(Self)
     }
 }
 
@@ -228,7 +225,6 @@ wire!(Server {
     residuals,
     sweeps,
     repairs,
-    repaired_rounds,
     ceiling,
     calibration
 });
@@ -238,23 +234,3 @@ wire!(Summary { cells, sum });
 wire!(Down { phase, codec, clients, state, ceiling });
 wire!(Up { phase, draw, packet, scores });
 wire!(Fold { phase, heard, residuals, up, down, scores });
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn positions_travel_as_differences() {
-        let cells = Positions(vec![3, 3, 10, 500, 500_000_000_000]);
-        let bytes = cells.to_bytes();
-        assert_eq!(bytes.len(), 1 + 1 + 1 + 1 + 2 + 6);
-        assert_eq!(Positions::from_bytes(&bytes).unwrap(), cells);
-        for cut in 0..bytes.len() {
-            assert!(Positions::from_bytes(&bytes[..cut]).is_err());
-        }
-        let mut beyond = vec![2];
-        put_varint(u64::MAX, &mut beyond);
-        put_varint(1, &mut beyond);
-        assert!(Positions::from_bytes(&beyond).is_err());
-    }
-}

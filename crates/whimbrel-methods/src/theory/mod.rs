@@ -17,12 +17,11 @@ mod rows;
 
 use crate::fedem::{self, Budget, Enrolment, Estimator, FedEm};
 use crate::federated::BindRows;
+use crate::no_evaluation::no_evaluation;
 use crate::spider::Smoothness;
 use bounds::Bounds;
 use whimbrel_codec::channel::UpRule;
-use whimbrel_core::method::{
-    Artifact, Bind, Cohort, Disclosure, Evaluate, Exposure, Metric, Next, Sender,
-};
+use whimbrel_core::method::{Artifact, Bind, Cohort, Disclosure, Exposure, Next, Sender};
 use whimbrel_core::sum::{ExactSum, MAGNITUDE_MAX};
 use whimbrel_core::{ClientData, ClientId, Error, Key, Method, Result, linalg, vector, wire};
 use whimbrel_models::{LatentModel, Rows};
@@ -471,28 +470,4 @@ fn secant2(a_old: &[f64], a: &[f64], b_old: &[f64], b: &[f64]) -> Option<f64> {
     (run > SECANT_SHARE * vector::norm2_squared(a)).then(|| rise / run)
 }
 
-/// The stage delivers constants, not metrics.
-impl<M: LatentModel> Evaluate for Constants<M> {
-    type Ask = ();
-    type Answer = ();
-
-    fn ask(&self, _: &Server) -> Result<()> {
-        Ok(())
-    }
-
-    fn answer(&self, _: &Client, (): &(), _: &M::Data) -> Result<()> {
-        Ok(())
-    }
-
-    fn loss(&self, (): &()) -> Option<f64> {
-        None
-    }
-
-    fn conclude(
-        &self,
-        _: &Server,
-        _: &mut dyn Iterator<Item = (ClientId, ())>,
-    ) -> Result<Vec<Metric>> {
-        Ok(Vec::new())
-    }
-}
+no_evaluation!([M: LatentModel] Constants<M>);

@@ -19,8 +19,7 @@ const CELLS: usize = 120;
 
 /// Minibatches of [`BATCH`] cells, exact, with a step that the job gave.
 fn setup(family: Family, gamma: f64, rounds: u32) -> Setup {
-    let step = given(gamma);
-    Setup { copies: step.copies(), step, batch: cells(BATCH), rounds, ..Setup::new(family) }
+    Setup { step: given(gamma), batch: cells(BATCH), rounds, ..Setup::new(family) }
 }
 
 /// The same with a rank above that of the optimum.
@@ -127,7 +126,7 @@ fn runs_without_memories_have_the_papers_copies_and_runs_without_noise_the_fewes
 fn a_decreasing_step_is_cut_while_it_is_too_long() {
     let data = clients(Family::Gaussian, 2, CELLS, Key::root(34));
     let step = StepRule::Given(Schedule::decreasing(1.0, 1.0, 1.0).unwrap());
-    let setup = Setup { step, copies: step.copies(), ..gaussian(2, 1.0, 30) };
+    let setup = Setup { step, ..gaussian(2, 1.0, 30) };
     let (_, steps) = run(&setup, &data, Participation::Everyone, Some("step"));
     // 1/(2A) is 1/12, and 1/(1 + k) is below that from k = 12 on.
     for (k, step) in (1..).zip(&steps) {

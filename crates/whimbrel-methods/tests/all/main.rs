@@ -2,6 +2,7 @@
 //! federation on which naive methods stall.
 
 mod battery;
+mod candidates;
 mod decentralised;
 mod delivered;
 mod downlinks;

@@ -7,8 +7,7 @@ use whimbrel_codec::{Codec, Norm};
 use whimbrel_core::{Cell, Cells, ClientData, ClientId, DynMethod, Erased, Key};
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Participation, Simulator};
-use whimbrel_methods::fedmiss::baselines::{self, Baselines};
-use whimbrel_methods::fedmiss::select::{self, Given, Select, Selection};
+use whimbrel_methods::fedmiss::select::{self, BASELINES, Given, Select, Selection};
 use whimbrel_methods::fedmiss::{BindCells, FedMiss, Memory};
 use whimbrel_models::lowrank::{Effects, Factors, Family, LowRank, LowRankFit, Settings};
 
@@ -54,8 +53,8 @@ pub fn selecting(rounds: u32) -> Arc<Erased<Select, BindCells>> {
     Arc::new(Erased(Select::new(settings(), Given::default(), rounds, 1).unwrap(), BindCells))
 }
 
-pub fn comparing() -> Arc<Erased<Baselines, BindCells>> {
-    Arc::new(Erased(Baselines::new(settings(), baselines::ROUNDS).unwrap(), BindCells))
+pub fn comparing() -> Arc<Erased<Select, BindCells>> {
+    Arc::new(Erased(Select::baselines(settings()).unwrap(), BindCells))
 }
 
 /// Runs a stage to its end; its artifact.
@@ -116,7 +115,7 @@ fn baselines_say_where_a_simpler_model_wins() {
         artifact.tensor(name).unwrap().values[0]
     };
     let found = finished(&comparing(), &counts(0, Key::root(41)));
-    let [columns, effects] = baselines::NAMES.map(|name| number(&found, name));
+    let [columns, effects] = BASELINES.map(|name| number(&found, name));
     assert!(effects < columns, "{found:?}");
     // Counts around their own means have a deviance of about one; 50 held-out cells.
     assert!((0.7..1.6).contains(&effects), "{effects}");
@@ -157,8 +156,7 @@ fn a_fit_of_rank_zero_is_the_baseline() {
     let found = Selection::from_artifact(&finished(&selecting(select::ROUNDS), &data)).unwrap();
     assert_eq!((found.chosen.rank, found.chosen.effects), (0, Effects::RowColumn));
     let chosen = found.chosen.of(&settings());
-    let baselines =
-        Arc::new(Erased(Baselines::new(chosen.clone(), baselines::ROUNDS).unwrap(), BindCells));
+    let baselines = Arc::new(Erased(Select::baselines(chosen.clone()).unwrap(), BindCells));
     let baseline = finished(&baselines, &data).tensor("row_column_effects").unwrap().values[0];
     let model = LowRank::new(chosen).unwrap();
     let deviance = |method: FedMiss| {

@@ -9,6 +9,7 @@ use super::balance::balance;
 use super::complete::{Advance, Frame, Push, add, chunk_rows, transposed};
 use super::kernels::{add_to_columns, bernoulli_variances, row_slopes, row_system, weigh};
 use super::newton::System;
+use super::side::Side;
 use super::trust_region::minimise;
 use super::{Factors, Family, LowRank};
 use rayon::prelude::*;
@@ -43,7 +44,7 @@ pub(super) fn advance(
     loop {
         let found = sweep(model, s, factors, &step, moves)?;
         centre(model, factors);
-        balance(factors)?;
+        balance(factors);
         done.sweeps += 1;
         if std::mem::take(&mut moves) {
             done.field_norm2 = found.field2;
@@ -52,8 +53,7 @@ pub(super) fn advance(
             if let Some(before) = &before
                 && let Some(end) = minimise(model, s, before, &step, found.decrement)?
             {
-                *factors = end.factors;
-                done.still = end.still;
+                *factors = end;
                 return Ok(done);
             }
             enough = ACCURACY * found.decrement / (step.gamma * step.gamma).max(f64::MIN_POSITIVE);
@@ -66,6 +66,7 @@ pub(super) fn advance(
 }
 
 /// What one sweep found.
+#[derive(Default)]
 struct Found {
     field2: f64,
     table2: f64,
@@ -95,22 +96,22 @@ fn sweep(
     moves: bool,
 ) -> Result<Found> {
     let (columns, rows) = (model.columns(), chunk_rows(model.rows()));
-    let side = Sides::new(model, step.shrink);
+    let ridges = Side::BOTH.map(|side| model.ridge(side, step.shrink()));
     let frame = Frame::new(model, factors);
     // The rows' design: v_l, and 1 where rows have effects.
     let mut x = frame.vt.clone();
-    x.resize(side.rows.unknowns * columns, 1.0);
+    x.resize(ridges[0].len() * columns, 1.0);
     let reach = Reach::new(&factors.v, model.rank());
-    let (frame, side, x, reach) = (&frame, &side, &x[..], &reach);
-    let job = RowJob { model, factors, frame, side, x, reach, step, moves };
+    let (frame, ridges, x, reach) = (&frame, &ridges, &x[..], &reach);
+    let job = RowJob { model, factors, frame, ridges, x, reach, step, moves };
     let parts = s.par_chunks_mut(columns * rows).enumerate();
     let parts: Vec<Part> =
         parts.map(|(c, chunk)| job.chunk(c * rows, chunk)).collect::<Result<_>>()?;
 
-    let q = side.columns.unknowns;
+    let q = ridges[1].len();
     let mut gradient = vec![0.0; q * columns];
     let mut curvature = vec![0.0; packed_len(q) * columns];
-    let mut found = Found { field2: 0.0, table2: 0.0, repairs: 0, decrement: 0.0, size: 0.0 };
+    let mut found = Found::default();
     let (mut u, mut row_effects) = (Vec::new(), Vec::new());
     for part in &parts {
         u.extend_from_slice(&part.u);
@@ -125,7 +126,7 @@ fn sweep(
     }
     factors.u = u;
     factors.row_effects = row_effects;
-    found.decrement += solve_columns(model, factors, &side.columns, &gradient, &curvature)?;
+    found.decrement += solve_columns(model, factors, &ridges[1], &gradient, &curvature)?;
     Ok(found)
 }
 
@@ -134,7 +135,8 @@ struct RowJob<'a> {
     model: &'a LowRank,
     factors: &'a Factors,
     frame: &'a Frame,
-    side: &'a Sides,
+    /// The penalties on the unknowns of a row, and of a column.
+    ridges: &'a [Vec<f64>; 2],
     x: &'a [f64],
     reach: &'a Reach,
     step: &'a Push<'a>,
@@ -144,18 +146,18 @@ struct RowJob<'a> {
 impl RowJob<'_> {
     fn chunk(&self, first: usize, s: &mut [f64]) -> Result<Part> {
         let (columns, r) = (self.model.columns(), self.model.rank());
-        let (q, count) = (self.side.columns.unknowns, s.len() / columns);
-        let rows = &self.side.rows;
+        let [ridge, of_columns] = self.ridges;
+        let (q, count) = (of_columns.len(), s.len() / columns);
         let mut part = Part {
             u: self.factors.u[first * r..][..count * r].to_vec(),
             row_effects: self.factors.row_effects[first..][..count].to_vec(),
             gradient: vec![0.0; q * columns],
             curvature: vec![0.0; packed_len(q) * columns],
-            found: Found { field2: 0.0, table2: 0.0, repairs: 0, decrement: 0.0, size: 0.0 },
+            found: Found::default(),
         };
         let mut mean = vec![0.0; columns];
         let (mut d, mut scratch, mut weights) = (mean.clone(), mean.clone(), mean.clone());
-        let mut system = System::new(rows.unknowns);
+        let mut system = System::new(ridge.len());
         let mut z = vec![1.0; q];
         for (i, s) in s.chunks_exact_mut(columns).enumerate() {
             let row = first + i;
@@ -173,9 +175,10 @@ impl RowJob<'_> {
             part.found.size += size;
             let u = &mut part.u[i * r..][..r];
             let effect = &mut part.row_effects[i];
-            if rows.unknowns > 0 {
+            if !ridge.is_empty() {
                 row_system(&d, &mean, self.x, &mut scratch, &mut system.g, &mut system.h);
-                part.found.decrement += step_line(&system, rows, u, effect, self.reach)?;
+                part.found.decrement +=
+                    step_line(&system, self.model.family(), ridge, u, effect, self.reach)?;
             }
             // The columns see the row where it is now.
             let base = self.factors.intercept + *effect;
@@ -222,41 +225,6 @@ pub(super) fn range(family: Family) -> (f64, f64) {
     }
 }
 
-/// The unknowns of one row or column, and the penalties on them.
-pub(super) struct Side {
-    pub unknowns: usize,
-    family: Family,
-    pub rank: usize,
-    /// One per unknown: `lambda` for each factor, `lambda_effects` for the effect.
-    pub ridge: Vec<f64>,
-}
-
-pub(super) struct Sides {
-    pub rows: Side,
-    pub columns: Side,
-    pub lambda: f64,
-    pub lambda_effects: f64,
-}
-
-impl Sides {
-    pub fn new(model: &LowRank, shrink: f64) -> Self {
-        let settings = model.settings();
-        let (lambda, lambda_effects) = (shrink * settings.lambda, shrink * settings.lambda_effects);
-        let side = |effect: bool| {
-            let unknowns = settings.rank + usize::from(effect);
-            let mut ridge = vec![lambda; settings.rank];
-            ridge.resize(unknowns, lambda_effects);
-            Side { unknowns, family: settings.family, rank: settings.rank, ridge }
-        };
-        Self {
-            rows: side(settings.effects.has_row()),
-            columns: side(settings.effects.has_column()),
-            lambda,
-            lambda_effects,
-        }
-    }
-}
-
 /// How large the other side's factors are: what a change of this side can do to a cell.
 struct Reach {
     components: Vec<f64>,
@@ -287,17 +255,18 @@ impl Reach {
 /// One damped Newton step of a row or column; its decrement.
 fn step_line(
     system: &System,
-    side: &Side,
+    family: Family,
+    ridge: &[f64],
     factors: &mut [f64],
     effect: &mut f64,
     reach: &Reach,
 ) -> Result<f64> {
+    let r = factors.len();
     let mut x = factors.to_vec();
-    x.resize(side.unknowns, *effect);
-    let (_, decrement) =
-        system.step(side.family, &side.ridge, &mut x, |delta| reach.bound(delta))?;
-    factors.copy_from_slice(&x[..side.rank]);
-    x[side.rank..].iter().for_each(|moved| *effect = *moved);
+    x.resize(ridge.len(), *effect);
+    let (_, decrement) = system.step(family, ridge, &mut x, |delta| reach.bound(delta))?;
+    factors.copy_from_slice(&x[..r]);
+    x[r..].iter().for_each(|moved| *effect = *moved);
     Ok(decrement)
 }
 
@@ -305,11 +274,11 @@ fn step_line(
 fn solve_columns(
     model: &LowRank,
     factors: &mut Factors,
-    side: &Side,
+    ridge: &[f64],
     gradient: &[f64],
     curvature: &[f64],
 ) -> Result<f64> {
-    let (columns, r, q) = (model.columns(), model.rank(), side.unknowns);
+    let (columns, r, q) = (model.columns(), model.rank(), ridge.len());
     if q == 0 {
         return Ok(0.0);
     }
@@ -321,8 +290,8 @@ fn solve_columns(
     for l in 0..columns {
         system.g.copy_from_slice(&g[l * q..][..q]);
         system.h.copy_from_slice(&h[l * packed_len(q)..][..packed_len(q)]);
-        let v = &mut factors.v[l * r..][..r];
-        decrement += step_line(&system, side, v, &mut factors.column_effects[l], &reach)?;
+        let (v, b) = (&mut factors.v[l * r..][..r], &mut factors.column_effects[l]);
+        decrement += step_line(&system, model.family(), ridge, v, b, &reach)?;
     }
     Ok(decrement)
 }

@@ -17,7 +17,6 @@
 //! cell that nobody observed a small one, so that it only holds `theta` near where it was. In a
 //! table of which little was observed that saves most of the rounds.
 
-use super::balance::align;
 use super::kernels::{bernoulli_means, move_row, poisson_means, row_field, row_theta};
 use super::reactivate::reactivate;
 use super::{Factors, Family, LowRank, alternating};
@@ -142,8 +141,6 @@ pub struct Advance {
     pub sweeps: u32,
     /// Cells outside the domain of `T`.
     pub repairs: u64,
-    /// Whether nothing but the last digits of the factors changed.
-    pub still: bool,
 }
 
 /// One step of the table: `H = psi'(theta) - S + push`, `S += gamma H`.
@@ -153,20 +150,20 @@ pub struct Push<'a> {
     pub push: &'a Sparse,
     /// The step.
     pub gamma: f64,
-    /// What the penalties are multiplied with: `n/M`, or `n` where copies differ.
-    pub shrink: f64,
-    /// What the last steps may finish the fit with; none where the residuals have noise.
-    pub exact: Option<Exact<'a>>,
+    /// `n`, which the penalties weigh against the cells.
+    pub clients: f64,
+    /// The residuals of every observation without noise, with as many copies as a cell has
+    /// observations, or more: what the last steps may finish the fit with, since the fit depends on
+    /// nothing else. None where residuals have noise.
+    pub exact: Option<&'a Sparse>,
 }
 
-/// The residuals of every observation, without noise: with the factors they were computed at, all
-/// that the fit depends on.
-#[derive(Clone, Copy, Debug)]
-pub struct Exact<'a> {
-    /// With copies: one per observation, or more.
-    pub cells: &'a Sparse,
-    /// What the penalties are multiplied with: `n`.
-    pub shrink: f64,
+impl Push<'_> {
+    /// What the penalties are multiplied with: `n/M`, or `n` where copies differ.
+    pub(super) fn shrink(&self) -> f64 {
+        let copies = self.push.copies.first().filter(|_| self.push.uniform);
+        self.clients / copies.unwrap_or(&1.0)
+    }
 }
 
 impl LowRank {
@@ -207,14 +204,9 @@ impl LowRank {
         if s.len() != self.cells() {
             return Err(Error::internal("the completed table has another size than the model"));
         }
-        let old = factors.clone();
         let done = alternating::advance(self, s, factors, step)?;
-        if !done.still {
-            align(factors, &old)?;
-        }
         if done.field_norm2 <= STATIONARY * STATIONARY * done.table_norm2 {
-            let copies = step.push.copies.first().filter(|_| step.push.uniform);
-            reactivate(self, factors, step.push, step.shrink * copies.unwrap_or(&1.0))?;
+            reactivate(self, factors, step.push, step.clients)?;
         }
         Ok(done)
     }

@@ -66,17 +66,12 @@ impl Factors {
         self.intercept + self.row_effects[row] + self.column_effects[column] + product
     }
 
-    /// As many zeros.
-    pub(super) fn zeros(&self) -> Self {
-        let zeros = |a: &[f64]| vec![0.0; a.len()];
-        Self {
-            rank: self.rank,
-            intercept: 0.0,
-            row_effects: zeros(&self.row_effects),
-            column_effects: zeros(&self.column_effects),
-            u: zeros(&self.u),
-            v: zeros(&self.v),
-        }
+    /// `t` times these.
+    pub(super) fn scaled(&self, t: f64) -> Self {
+        let mut out = self.clone();
+        out.intercept *= t;
+        out.parts_mut().into_iter().for_each(|part| vector::scale(part, t));
+        out
     }
 
     fn parts(&self) -> [&[f64]; 4] {
@@ -97,14 +92,6 @@ impl Factors {
         self.intercept += t * other.intercept;
         for (own, other) in self.parts_mut().into_iter().zip(other.parts()) {
             vector::axpy(own, t, other);
-        }
-    }
-
-    /// `self = other + t self`
-    pub(super) fn scale_add(&mut self, t: f64, other: &Self) {
-        self.intercept = other.intercept + t * self.intercept;
-        for (own, other) in self.parts_mut().into_iter().zip(other.parts()) {
-            vector::scale_add(own, t, other);
         }
     }
 
@@ -154,31 +141,5 @@ impl Factors {
         fill(true, &mut out.u);
         fill(true, &mut out.v);
         Ok(out)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::lowrank::{Family, Settings};
-
-    fn model(effects: Effects, rank: usize) -> LowRank {
-        let settings = Settings { effects, rank, ..Settings::new(5, 4, Family::Poisson) };
-        LowRank::new(settings).unwrap()
-    }
-
-    #[test]
-    fn factors_come_back_from_their_coordinates() {
-        for effects in [Effects::None, Effects::Row, Effects::Column, Effects::RowColumn] {
-            let model = model(effects, 2);
-            let factors = Factors::start(&model, 3.0, Key::root(1));
-            let sent = factors.to_vector(&model);
-            assert_eq!(sent.len(), model.blocks().iter().sum::<usize>());
-            assert_eq!(Factors::from_vector(&model, &sent).unwrap(), factors);
-            assert!(Factors::from_vector(&model, &sent[1..]).is_err());
-            let mut odd = sent;
-            odd[3] = f64::NAN;
-            assert!(Factors::from_vector(&model, &odd).is_err());
-        }
     }
 }

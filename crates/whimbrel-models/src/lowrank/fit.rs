@@ -2,6 +2,8 @@
 
 use super::ceiling::{Ceiling, capped};
 use super::interval::{self, Calibration, Group, NORMAL_QUANTILE};
+use super::side::Side;
+use super::uncertainty::spread_of;
 use super::{Effects, Factors, Family, LowRank, Settings, Uncertainty, Variance};
 use whimbrel_core::linalg::packed_len;
 use whimbrel_core::method::{Artifact, Tensor};
@@ -28,15 +30,19 @@ pub struct LowRankFit {
     pub uncertainty: Option<Uncertainty>,
 }
 
+/// The natural parameter of a cell.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Parameter {
+    /// `theta`.
+    pub theta: f64,
+    /// Its standard deviation.
+    pub spread: f64,
+}
+
 impl LowRankFit {
     /// `theta_jl`, below its ceiling and in its box.
     pub fn theta(&self, row: usize, column: usize) -> f64 {
-        self.theta_with(row, column, 0.0)
-    }
-
-    /// The same with something added under the box alone: a client's own effect.
-    pub fn theta_with(&self, row: usize, column: usize, effect: f64) -> f64 {
-        self.model.family().boxed(self.below_ceiling(row, column) + effect)
+        self.model.family().boxed(self.below_ceiling(row, column))
     }
 
     /// `theta_jl`, below its ceiling.
@@ -49,26 +55,23 @@ impl LowRankFit {
         self.model.family().mean(self.theta(row, column))
     }
 
-    /// The standard deviation of `theta_jl` itself; 0 where errors on held-out cells tell.
-    pub fn spread(&self, row: usize, column: usize) -> f64 {
-        let phi = self.calibration.map_or(1.0, |calibration| calibration.dispersion);
-        self.uncertainty
-            .as_ref()
-            .map_or(0.0, |sure| sure.spread(&self.model, &self.factors, [row, column], phi))
+    /// The parameter of a cell, with a client's own effect added under the box alone. It has no
+    /// spread where errors on held-out cells tell.
+    pub fn parameter(&self, row: usize, column: usize, effect: f64) -> Parameter {
+        let theta = self.model.family().boxed(self.below_ceiling(row, column) + effect);
+        let of =
+            |sure: &Uncertainty| sure.spread(&self.model, &self.factors, [row, column], self.phi());
+        Parameter { theta, spread: self.uncertainty.as_ref().map_or(0.0, of) }
+    }
+
+    /// A parameter with another variance beside its own.
+    pub fn widened(&self, Parameter { theta, spread }: Parameter, variance: f64) -> Parameter {
+        let spread = spread_of(self.model.family(), spread * spread + variance);
+        Parameter { theta, spread }
     }
 
     /// The standard deviation of a value around its mean, with the dispersion that was found.
-    pub fn sd(&self, row: usize, column: usize) -> f64 {
-        self.sd_of(self.theta(row, column), self.spread(row, column))
-    }
-
-    /// An interval that is to hold nine values in ten.
-    pub fn interval(&self, row: usize, column: usize) -> (f64, f64) {
-        self.interval_of(self.theta(row, column), self.spread(row, column))
-    }
-
-    /// The standard deviation of a value with this `theta`, which is known up to `spread`.
-    pub fn sd_of(&self, theta: f64, spread: f64) -> f64 {
+    pub fn sd(&self, Parameter { theta, spread }: Parameter) -> f64 {
         let family = self.model.family();
         let mean = family.mean(theta);
         let noise = self.dispersion_of(mean).sqrt() * interval::scale(family, mean);
@@ -78,14 +81,12 @@ impl LowRankFit {
         (noise * noise + drift * drift).sqrt()
     }
 
-    /// The interval of a value with this `theta`, which is known up to `spread`, within the range
-    /// of the family: on each side the root of the sum of squares of what the noise and what the
-    /// mean's own error reach.
-    pub fn interval_of(&self, theta: f64, spread: f64) -> (f64, f64) {
+    /// An interval that is to hold nine values in ten, within the range of the family: on each side
+    /// the root of the sum of squares of what the noise and what the mean's own error reach.
+    pub fn interval(&self, Parameter { theta, spread }: Parameter) -> (f64, f64) {
         let family = self.model.family();
         let mean = family.mean(theta);
-        let quantile =
-            self.calibration.map_or(NORMAL_QUANTILE, |c| c.group_of(family, mean).quantile);
+        let quantile = self.group_of(mean).map_or(NORMAL_QUANTILE, |group| group.quantile);
         let noise = quantile * interval::scale(family, mean);
         let reach = |theta| {
             let drift: f64 = family.mean(theta) - mean;
@@ -100,15 +101,10 @@ impl LowRankFit {
         ((mean - down).max(low), (mean + up).min(high))
     }
 
-    /// A value drawn from the fitted model: for a multiple imputation.
-    pub fn draw(&self, row: usize, column: usize, stream: &mut Stream) -> f64 {
-        self.draw_of(self.theta(row, column), self.spread(row, column), stream)
-    }
-
-    /// A value with this `theta`, which is known up to `spread`, drawn from the fitted model.
-    /// Counts with a dispersion above one have a gamma-distributed rate, so that their variance is
-    /// dispersion times mean.
-    pub fn draw_of(&self, theta: f64, spread: f64, stream: &mut Stream) -> f64 {
+    /// A value drawn from the fitted model, for a multiple imputation: the parameter first. Counts
+    /// with a dispersion above one have a gamma-distributed rate, so that their variance is dispersion
+    /// times mean.
+    pub fn draw(&self, Parameter { theta, spread }: Parameter, stream: &mut Stream) -> f64 {
         let family = self.model.family();
         let theta = if spread > 0.0 { theta + spread * stream.normal() } else { theta };
         let mean = family.mean(theta);
@@ -126,46 +122,46 @@ impl LowRankFit {
         let Settings { rows, columns, rank, family, effects, lambda, lambda_effects, variance } =
             *self.model.settings();
         let Factors { intercept, row_effects, column_effects, u, v, .. } = &self.factors;
-        let number = |artifact: Artifact, name, value| artifact.with(name, &[], vec![value]);
-        let mut out = Artifact::new(KIND)
-            .with("intercept", &[], vec![*intercept])
+        let out = Artifact::new(KIND)
             .with("row_effects", &[rows], row_effects.clone())
             .with("column_effects", &[columns], column_effects.clone())
             .with("u", &[rows, rank], u.clone())
             .with("v", &[columns, rank], v.clone());
-        out = number(out, "family", family.code());
-        out = number(out, "effects", f64::from(effects as u8));
-        out = number(out, "lambda", lambda);
-        out = number(out, "lambda_effects", lambda_effects);
-        out = number(out, "clients", f64::from(self.clients));
-        out = number(out, "unit_variance", f64::from(u8::from(variance == Variance::Unit)));
-        if let Some(ceiling) = &self.ceiling {
-            out = out.with("row_ceiling", &[rows], ceiling.rows.clone()).with(
-                "column_ceiling",
-                &[columns],
-                ceiling.columns.clone(),
-            );
+        let number = |out: Artifact, (name, value): (&str, f64)| out.with(name, &[], vec![value]);
+        let numbers = [
+            ("intercept", *intercept),
+            ("family", family.code()),
+            ("effects", f64::from(effects as u8)),
+            ("lambda", lambda),
+            ("lambda_effects", lambda_effects),
+            ("clients", f64::from(self.clients)),
+            ("unit_variance", f64::from(u8::from(variance == Variance::Unit))),
+        ];
+        let mut out = numbers.into_iter().fold(out, number);
+        if let Some(Ceiling { rows: of_rows, columns: of_columns }) = &self.ceiling {
+            out = out.with("row_ceiling", &[rows], of_rows.clone());
+            out = out.with("column_ceiling", &[columns], of_columns.clone());
         }
-        if let Some(calibration) = self.calibration {
-            out = number(out, "dispersion", calibration.dispersion);
-            let groups = calibration.groups();
+        if let Some(Calibration { dispersion, groups, calibrated, coverage, doubtful }) =
+            &self.calibration
+        {
             let column = |of: fn(&Group) -> f64| groups.iter().map(of).collect();
             out = out
                 .with("interval_octaves", &[groups.len()], column(|g| f64::from(g.last)))
                 .with("interval_quantiles", &[groups.len()], column(|g| g.quantile))
                 .with("interval_dispersions", &[groups.len()], column(|g| g.dispersion));
-            out = number(out, "calibrated", f64::from(u8::from(calibration.calibrated)));
-            out = number(out, "doubtful", f64::from(u8::from(calibration.doubtful)));
-            if let Some(coverage) = calibration.coverage {
-                out = number(out, "coverage", coverage);
-            }
+            let flags = [
+                ("dispersion", *dispersion),
+                ("calibrated", f64::from(u8::from(*calibrated))),
+                ("doubtful", f64::from(u8::from(*doubtful))),
+            ];
+            let coverage = coverage.map(|coverage| ("coverage", coverage));
+            out = flags.into_iter().chain(coverage).fold(out, number);
         }
         if let Some(Uncertainty { rows: of_rows, columns: of_columns }) = &self.uncertainty {
-            out = out.with("row_uncertainty", &[rows, of_rows.len() / rows], of_rows.clone()).with(
-                "column_uncertainty",
-                &[columns, of_columns.len() / columns],
-                of_columns.clone(),
-            );
+            let shape = |lines: usize, all: &[f64]| [lines, all.len() / lines];
+            out = out.with("row_uncertainty", &shape(rows, of_rows), of_rows.clone());
+            out = out.with("column_uncertainty", &shape(columns, of_columns), of_columns.clone());
         }
         out
     }
@@ -178,36 +174,35 @@ impl LowRankFit {
         let tensor = |name: &str| -> Result<&Tensor> {
             artifact.tensor(name).ok_or_else(|| Error::data(format!("the model lacks `{name}`")))
         };
-        let number = |name: &str| -> Result<f64> {
-            let values = &tensor(name)?.values;
-            values.first().copied().ok_or_else(|| Error::data(format!("`{name}` is empty")))
-        };
         let values = |name: &str, length: usize| -> Result<Vec<f64>> {
             let values = &tensor(name)?.values;
-            if values.len() != length {
-                return Err(Error::data(format!(
+            match values.len() == length {
+                true => Ok(values.clone()),
+                false => Err(Error::data(format!(
                     "`{name}` has {} numbers where the model needs {length}",
                     values.len()
-                )));
+                ))),
             }
-            Ok(values.clone())
         };
-        let (rows, columns) =
-            (tensor("row_effects")?.values.len(), tensor("column_effects")?.values.len());
+        let number = |name: &str| -> Result<f64> { Ok(values(name, 1)?[0]) };
+        let has = |name: &str| artifact.tensor(name).is_some();
+        let length = |name: &str| -> Result<usize> { Ok(tensor(name)?.values.len()) };
+        let (rows, columns) = (length("row_effects")?, length("column_effects")?);
         let rank = tensor("u")?.shape.last().map_or(0, |r| *r as usize);
-        let settings = Settings {
+        let model = LowRank::new(Settings {
             rows,
             columns,
             rank,
             family: Family::from_code(number("family")?)?,
-            effects: effects_of(number("effects")?)?,
+            effects: Effects::from_code(number("effects")?)
+                .ok_or_else(|| Error::data("the model has no known kind of effects"))?,
             lambda: number("lambda")?,
             lambda_effects: number("lambda_effects")?,
             variance: match number("unit_variance")? {
                 0.0 => Variance::Estimated,
                 _ => Variance::Unit,
             },
-        };
+        })?;
         let factors = Factors {
             rank: rank as u32,
             intercept: number("intercept")?,
@@ -216,132 +211,55 @@ impl LowRankFit {
             u: values("u", rows * rank)?,
             v: values("v", columns * rank)?,
         };
-        let calibration = match artifact.tensor("interval_octaves") {
-            None => None,
-            Some(octaves) => {
-                let count = octaves.values.len();
-                let quantiles = values("interval_quantiles", count)?;
-                let dispersions = values("interval_dispersions", count)?;
-                let rest = quantiles.into_iter().zip(dispersions);
-                let group = |(last, (quantile, dispersion)): (&f64, (f64, f64))| Group {
-                    last: *last as u32,
-                    quantile,
-                    dispersion,
-                };
-                let mut all = Calibration::from_parts(
-                    number("dispersion")?,
-                    &octaves.values.iter().zip(rest).map(group).collect::<Vec<_>>(),
-                    number("calibrated")? != 0.0,
-                    number("coverage").ok(),
-                )?;
-                all.doubtful = number("doubtful").is_ok_and(|doubtful| doubtful != 0.0);
-                Some(all)
-            }
-        };
-        let packed = |effect: bool| packed_len(rank + usize::from(effect));
-        let uncertainty = match artifact.tensor("row_uncertainty") {
-            None => None,
-            Some(_) => Some(Uncertainty {
-                rows: values("row_uncertainty", rows * packed(settings.effects.has_row()))?,
-                columns: values(
-                    "column_uncertainty",
-                    columns * packed(settings.effects.has_column()),
-                )?,
+        let mut calibration = None;
+        if has("interval_octaves") {
+            let count = length("interval_octaves")?.max(1);
+            let octaves = values("interval_octaves", count)?;
+            let quantiles = values("interval_quantiles", count)?;
+            let dispersions = values("interval_dispersions", count)?;
+            let group = |i: usize| Group {
+                last: octaves[i] as u32,
+                quantile: quantiles[i],
+                dispersion: dispersions[i],
+            };
+            calibration = Some(Calibration {
+                dispersion: number("dispersion")?,
+                groups: (0..count).map(group).collect(),
+                calibrated: number("calibrated")? != 0.0,
+                coverage: number("coverage").ok(),
+                doubtful: number("doubtful")? != 0.0,
+            });
+        }
+        let packed = |side: Side| packed_len(model.unknowns(side));
+        let uncertainty = match has("row_uncertainty") {
+            false => None,
+            true => Some(Uncertainty {
+                rows: values("row_uncertainty", rows * packed(Side::Row))?,
+                columns: values("column_uncertainty", columns * packed(Side::Column))?,
             }),
         };
-        let ceiling = match artifact.tensor("row_ceiling") {
-            None => None,
-            Some(_) => Some(Ceiling {
+        let ceiling = match has("row_ceiling") {
+            false => None,
+            true => Some(Ceiling {
                 rows: values("row_ceiling", rows)?,
                 columns: values("column_ceiling", columns)?,
             }),
         };
         let clients = number("clients")? as u32;
-        let model = LowRank::new(settings)?;
         Ok(Self { model, factors, ceiling, clients, calibration, uncertainty })
     }
 
+    /// The dispersion over all cells.
+    pub(super) fn phi(&self) -> f64 {
+        self.calibration.as_ref().map_or(1.0, |calibration| calibration.dispersion)
+    }
+
+    /// What is known about cells with such a mean.
+    fn group_of(&self, mean: f64) -> Option<Group> {
+        Some(self.calibration.as_ref()?.group_of(self.model.family(), mean))
+    }
+
     fn dispersion_of(&self, mean: f64) -> f64 {
-        let family = self.model.family();
-        self.calibration.map_or(1.0, |calibration| calibration.group_of(family, mean).dispersion)
-    }
-}
-
-fn effects_of(code: f64) -> Result<Effects> {
-    [Effects::None, Effects::Row, Effects::Column, Effects::RowColumn]
-        .into_iter()
-        .find(|effects| f64::from(*effects as u8) == code)
-        .ok_or_else(|| Error::data(format!("{code} stands for no kind of effects")))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use whimbrel_core::Key;
-
-    fn fit(family: Family) -> LowRankFit {
-        let settings = Settings { effects: Effects::RowColumn, ..Settings::new(6, 5, family) };
-        let model = LowRank::new(settings).unwrap();
-        let factors = Factors::start(&model, 0.7, Key::root(3));
-        let group = |last, quantile| Group { last, quantile, dispersion: 2.5 };
-        let groups = [group(9, 2.0), group(31, 3.0)];
-        let calibration = Calibration::from_parts(2.5, &groups, true, Some(0.9)).unwrap();
-        let ceiling = Ceiling::over(&model, &factors, [3, 8].into_iter());
-        let calibration = Some(calibration);
-        LowRankFit { model, factors, ceiling, clients: 4, calibration, uncertainty: None }
-    }
-
-    #[test]
-    fn a_fit_comes_back_from_its_artifact() {
-        for family in Family::ALL {
-            let mut fit = fit(family);
-            assert_eq!(LowRankFit::from_artifact(&fit.to_artifact()).unwrap(), fit);
-            fit.calibration = None;
-            let sure = Uncertainty::new(&fit.model, &fit.factors, 4, 1.0, &[(3, 1), (8, 2)]);
-            fit.uncertainty = Some(sure.unwrap());
-            assert_eq!(LowRankFit::from_artifact(&fit.to_artifact()).unwrap(), fit);
-        }
-        let mut artifact = fit(Family::Gaussian).to_artifact();
-        artifact.tensors.retain(|t| t.name != "v");
-        assert!(LowRankFit::from_artifact(&artifact).is_err());
-    }
-
-    /// 20,000 draws: the mean has a standard error of 0.8 %, the variance of about 2 %; five of
-    /// each are allowed.
-    #[test]
-    fn draws_have_the_mean_and_the_variance_of_the_fit() {
-        for family in Family::ALL {
-            let fit = fit(family);
-            let mean = fit.mean(2, 3);
-            let wanted = match family {
-                Family::Bernoulli => mean * (1.0 - mean),
-                _ => 2.5 * family.variance(mean),
-            };
-            let mut stream = Key::root(4).stream();
-            let draws: Vec<f64> = (0..20_000).map(|_| fit.draw(2, 3, &mut stream)).collect();
-            let average = draws.iter().sum::<f64>() / 20_000.0;
-            let spread = draws.iter().map(|d| (d - average).powi(2)).sum::<f64>() / 20_000.0;
-            let error = (wanted / 20_000.0).sqrt();
-            assert!((average - mean).abs() < 5.0 * error, "{family:?} {average} {mean}");
-            assert!((spread / wanted - 1.0).abs() < 0.12, "{family:?} {spread} {wanted}");
-        }
-    }
-
-    #[test]
-    fn intervals_stay_in_the_range_of_the_family() {
-        let of = |family: Family, spread| {
-            let fit = fit(family);
-            fit.interval_of(family.link(0.1), spread)
-        };
-        assert_eq!((of(Family::Poisson, 0.0).0, of(Family::Bernoulli, 9.0)), (0.0, (0.0, 1.0)));
-        assert_eq!(of(Family::Gaussian, 0.0), (0.1 - 2.0, 0.1 + 2.0));
-        // 2 for the noise and 1.645 for a mean known up to 1.
-        let (low, high) = of(Family::Gaussian, 1.0);
-        let reach = (4.0 + NORMAL_QUANTILE * NORMAL_QUANTILE).sqrt();
-        assert!((high - 0.1 - reach).abs() < 1e-12 && (low - 0.1 + reach).abs() < 1e-12);
-        assert!((fit(Family::Gaussian).sd_of(0.1, 1.0) - 3.5f64.sqrt()).abs() < 1e-12);
-        // Of a count with a mean of 1 that may be e: the noise, and the longer side of the mean's.
-        let (noise, drift) = (2.5 * 1.05, (1f64.exp() - 1.0).powi(2));
-        assert!((fit(Family::Poisson).sd_of(0.0, 1.0) - (noise + drift).sqrt()).abs() < 1e-12);
+        self.group_of(mean).map_or(1.0, |group| group.dispersion)
     }
 }

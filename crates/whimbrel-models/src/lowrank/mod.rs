@@ -26,18 +26,19 @@ mod kernels;
 mod newton;
 mod objective;
 mod reactivate;
+mod side;
 mod trust_region;
 mod uncertainty;
 
 pub use adapt::{NewRow, PERSONAL_MAX, own_effect};
 pub use ceiling::{Ceiling, Delivered};
-pub use complete::{Advance, COPIES_UNOBSERVED, Exact, Push, Sparse};
+pub use complete::{Advance, COPIES_UNOBSERVED, Push, Sparse};
 pub use data::Observed;
 pub use factors::Factors;
 pub use family::{Family, JUDGED_MEAN_MIN, THETA_MAX};
-pub use fit::{KIND, LowRankFit};
+pub use fit::{KIND, LowRankFit, Parameter};
 pub use interval::{Calibration, Group, ScoreSums, Scores};
-pub use uncertainty::{Uncertainty, effective_parameters};
+pub use uncertainty::{Counted, Uncertainty, effective_parameters};
 
 use whimbrel_core::{Error, Result};
 
@@ -56,6 +57,12 @@ pub enum Effects {
 }
 
 impl Effects {
+    /// The kind of effects that a code, its number here, stands for.
+    pub fn from_code(code: f64) -> Option<Self> {
+        let all = [Self::None, Self::Row, Self::Column, Self::RowColumn];
+        all.into_iter().find(|effects| f64::from(*effects as u8) == code)
+    }
+
     /// Whether rows have effects.
     pub fn has_row(self) -> bool {
         matches!(self, Self::Row | Self::RowColumn)

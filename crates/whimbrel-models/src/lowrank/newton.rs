@@ -117,34 +117,3 @@ pub(super) fn add_square(a: &mut [f64], z: &[f64], weight: f64) {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_regression_ends_where_its_gradient_vanishes() {
-        for family in Family::ALL {
-            let term = |(i, y): (usize, f64)| {
-                let z = vec![1.0, 0.4 * i as f64 - 0.5];
-                Term { z, offset: 0.1 * i as f64, y }
-            };
-            let terms: Vec<Term> = [1.0, 0.0, 1.0, 1.0].into_iter().enumerate().map(term).collect();
-            let x = regression(family, &terms, &[0.3, 0.1], vec![0.0; 2]).unwrap();
-            for (k, ridge) in [0.3, 0.1].into_iter().enumerate() {
-                let slope =
-                    |t: &Term| (family.mean(t.offset + vector::dot(&t.z, &x)) - t.y) * t.z[k];
-                let slope = terms.iter().map(slope).sum::<f64>() + ridge * x[k];
-                assert!(slope.abs() < 1e-10, "{family:?}: {slope}");
-            }
-        }
-    }
-
-    /// Far-off starts: counts a thousand times over the mean, where plain Newton overshoots.
-    #[test]
-    fn damped_steps_find_far_effects() {
-        let term = Term { z: vec![1.0], offset: -5.0, y: 1e4 };
-        let e = regression(Family::Poisson, &[term], &[0.0], vec![0.0]).unwrap()[0];
-        assert!((e - (1e4f64.ln() + 5.0)).abs() < 1e-9, "{e}");
-    }
-}

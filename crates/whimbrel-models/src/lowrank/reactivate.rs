@@ -7,7 +7,6 @@
 //! whose own values are `lambda` at the optimum. Its direction is then the component to add, and
 //! along it `F` is least, to second order, at the size that is given here.
 
-use super::balance::{align, component_dots};
 use super::complete::Sparse;
 use super::newton::damping;
 use super::{Factors, LowRank};
@@ -35,10 +34,8 @@ pub(super) fn reactivate(
     if model.rank() == 0 || model.settings().lambda <= 0.0 {
         return Ok(());
     }
-    let old = factors.clone();
-    if let Some(found) = model.with_component(separated(&old)?, cells, n) {
+    if let Some(found) = model.with_component(factors.separated()?, cells, n) {
         *factors = found;
-        align(factors, &old)?;
     }
     Ok(())
 }
@@ -116,18 +113,34 @@ impl LowRank {
     }
 }
 
-/// Balanced factors turned so that each component is one singular value: by the eigenvectors of
-/// `U^T U + V^T V`.
-fn separated(factors: &Factors) -> Result<Factors> {
-    let r = factors.rank as usize;
-    let mut dots = component_dots(&factors.u, r);
-    vector::axpy(&mut dots, 1.0, &component_dots(&factors.v, r));
-    let turn = symmetric_eigen(&dots, r)?.vectors;
-    let turned = |side: &[f64]| -> Vec<f64> {
-        let of = |row| turn.chunks_exact(r).map(move |to| vector::dot(to, row));
-        side.chunks_exact(r).flat_map(of).collect()
-    };
-    Ok(Factors { u: turned(&factors.u), v: turned(&factors.v), ..factors.clone() })
+impl Factors {
+    /// Components turned so that each is one singular value, largest first: by the eigenvectors of
+    /// `U^T U + V^T V`. Where the two are equal, as they are in a penalised optimum, that is exact.
+    pub fn separated(&self) -> Result<Self> {
+        let r = self.rank as usize;
+        if r == 0 {
+            return Ok(self.clone());
+        }
+        let mut dots = component_dots(&self.u, r);
+        vector::axpy(&mut dots, 1.0, &component_dots(&self.v, r));
+        let turn = symmetric_eigen(&dots, r)?.vectors;
+        let turned = |side: &[f64]| -> Vec<f64> {
+            let of = |row| turn.chunks_exact(r).rev().map(move |to| vector::dot(to, row));
+            side.chunks_exact(r).flat_map(of).collect()
+        };
+        Ok(Self { u: turned(&self.u), v: turned(&self.v), ..self.clone() })
+    }
+}
+
+/// `A^T A` of an `n x r` matrix.
+fn component_dots(a: &[f64], r: usize) -> Vec<f64> {
+    let mut dots = vec![0.0; r * r];
+    for row in a.chunks_exact(r) {
+        for (x, dots) in row.iter().zip(dots.chunks_exact_mut(r)) {
+            vector::axpy(dots, *x, row);
+        }
+    }
+    dots
 }
 
 /// Component `k` of one side.
@@ -167,84 +180,4 @@ fn basis(vectors: impl Iterator<Item = Vec<f64>>) -> Vec<Vec<f64>> {
         }
     }
     out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::lowrank::{Family, Settings};
-
-    /// A Gaussian table seen whole, `5 a b^T + 2 c d^T`, whose best rank-1 part is in place.
-    fn stalled(lambda: f64) -> (LowRank, Factors, Sparse) {
-        let settings = Settings { rank: 2, lambda, ..Settings::new(6, 5, Family::Gaussian) };
-        let model = LowRank::new(settings).unwrap();
-        let unit = |n: usize, k: usize| -> Vec<f64> {
-            // Rows of a Haar-like pair: orthogonal, of length one.
-            let raw = |i: usize| if k == 0 || 2 * i < n { 1.0 } else { -1.0 };
-            let mut all: Vec<f64> = (0..n).map(raw).collect();
-            if k == 1 {
-                let mean = all.iter().sum::<f64>() / n as f64;
-                all.iter_mut().for_each(|a| *a -= mean);
-            }
-            let norm = vector::norm2_squared(&all).sqrt();
-            vector::scale(&mut all, 1.0 / norm);
-            all
-        };
-        let [a, c] = [unit(6, 0), unit(6, 1)];
-        let [b, d] = [unit(5, 0), unit(5, 1)];
-        let mut factors = Factors::zero(&model);
-        put(&mut factors.u, 0, 2, &a, (5.0 - lambda).sqrt());
-        put(&mut factors.v, 0, 2, &b, (5.0 - lambda).sqrt());
-        let cell = |i: usize| {
-            let (row, column) = (i / 5, i % 5);
-            let value = 5.0 * a[row] * b[column] + 2.0 * c[row] * d[column];
-            (i as u64, value - factors.theta(row, column), 1.0)
-        };
-        let cells = Sparse::with_copies(&model, (0..30).map(cell)).unwrap();
-        (model, factors, cells)
-    }
-
-    /// Mixes the two components: the product stays, and neither of them looks zero.
-    fn turn(factors: &mut Factors) {
-        for row in factors.u.chunks_exact_mut(2).chain(factors.v.chunks_exact_mut(2)) {
-            (row[0], row[1]) = (0.6 * row[0] - 0.8 * row[1], 0.8 * row[0] + 0.6 * row[1]);
-        }
-    }
-
-    #[test]
-    fn a_component_that_pays_is_reactivated_at_its_size() {
-        let (model, mut factors, cells) = stalled(1.5);
-        turn(&mut factors);
-        reactivate(&model, &mut factors, &cells, 1.0).unwrap();
-        // Soft-impute's: singular values 5 and 2 less 1.5, of a table that was seen whole.
-        let found = separated(&factors).unwrap();
-        let mut sizes = [0, 1].map(|k| size_of(&found, k, 2));
-        sizes.sort_by(f64::total_cmp);
-        assert!((sizes[0] - 0.5).abs() < 1e-9 && (sizes[1] - 3.5).abs() < 1e-9, "{sizes:?}");
-    }
-
-    #[test]
-    fn the_largest_ridge_of_a_residual_is_its_largest_singular_value() {
-        let (model, _, cells) = stalled(1.5);
-        // 1.5 of the first component is left, and all of the second; their mean over four clients.
-        assert!((model.lambda_max(&cells, 4.0) - 0.5).abs() < 1e-9);
-    }
-
-    #[test]
-    fn one_that_does_not_pay_stays_zero() {
-        for lambda in [2.0, 2.5] {
-            let (model, mut factors, cells) = stalled(lambda);
-            turn(&mut factors);
-            let before = factors.clone();
-            reactivate(&model, &mut factors, &cells, 1.0).unwrap();
-            assert_eq!(factors, before);
-        }
-        let (model, mut factors, cells) = stalled(1.5);
-        // Something else is in the second place.
-        put(&mut factors.u, 1, 2, &[1.0, -1.0, 0.0, 0.0, 1.0, -1.0], 0.5);
-        put(&mut factors.v, 1, 2, &[1.0, -1.0, 0.0, 1.0, -1.0], 0.5);
-        let before = factors.clone();
-        reactivate(&model, &mut factors, &cells, 1.0).unwrap();
-        assert_eq!(factors, before, "nothing is zero");
-    }
 }

@@ -7,6 +7,10 @@ use whimbrel_core::{Error, Result};
 
 /// The kind of the artifact.
 pub const KIND: &str = "selection";
+/// The kind of the artifact of baselines.
+pub const BASELINES_KIND: &str = "baselines";
+/// The baselines, as they are named in that artifact.
+pub const BASELINES: [&str; 2] = ["column_means", "row_column_effects"];
 /// Columns of the artifact's table of candidates.
 const COLUMNS: usize = 7;
 
@@ -39,6 +43,14 @@ impl Selection {
         let (chosen, tried) = (chosen.ok_or_else(broken)?, tried.ok_or_else(broken)?);
         Ok(Self { chosen, factors, tried })
     }
+}
+
+/// The artifact of a comparison: held-out cells, and the mean deviance of each baseline there.
+pub(super) fn baselines(server: &Server) -> Artifact {
+    let scores = Scores::new(&server.sums);
+    let out = Artifact::new(BASELINES_KIND).with("held_out_cells", &[], vec![scores.cells()]);
+    let known = BASELINES.iter().enumerate().filter(|_| scores.cells() > 0.0);
+    known.fold(out, |out, (i, name)| out.with(name, &[], vec![scores.mean(i)]))
 }
 
 /// The artifact of a server that chose this candidate.

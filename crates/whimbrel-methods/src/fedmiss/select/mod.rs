@@ -11,25 +11,31 @@
 //! there. Factors have several optima, so it is fitted from several starts (the fit of the last
 //! fold, and random ones), and the one with the lowest objective is taken.
 //!
+//! [`Select::baselines`] is the same stage with two simpler models, one fold that hides nothing, and
+//! the job's held-out cells to judge by.
+//!
 //! Cost: at most [`CANDIDATES_MAX`] fits per fold, of at most `rounds` rounds each and usually far
 //! fewer, since each starts from the fit nearest to it. A round sends every residual and is as long
 //! as one of a fit with full batches.
 
 pub mod candidates;
 mod delivery;
-mod first_factors;
+mod starts;
 mod state;
 
-pub use candidates::{CANDIDATES_MAX, Candidate, Scores, Search};
-pub use delivery::{KIND, Selection};
+pub use candidates::{CANDIDATES_MAX, Candidate, Given, Scores, Search};
+pub use delivery::{BASELINES, BASELINES_KIND, KIND, Selection};
 pub use state::{Down, Fit, Fold, Folds, Refit, Server, Table, Up};
 
 use super::{BindCells, Client, FedMiss, Phase, Positions, Summary, UNANSWERED_MAX};
+use crate::no_evaluation::no_evaluation;
 use crate::settings::check_sums;
 use whimbrel_core::method::{Artifact, Bind, Cohort, Disclosure, Exposure, Next, Sender};
 use whimbrel_core::sum::ExactSum;
 use whimbrel_core::{Cell, ClientData, ClientId, Error, Key, Method, Result};
-use whimbrel_models::lowrank::{Delivered, Effects, Factors, LowRank, Observed, Settings};
+use whimbrel_models::lowrank::{
+    Delivered, Effects, Factors, LAMBDA_EFFECTS, LowRank, Observed, Settings,
+};
 
 /// Rounds that a candidate's fit may take, unless the caller says otherwise: far from its end a
 /// validation score has settled.
@@ -41,28 +47,13 @@ const SETTLED: f64 = 3e-4;
 /// ends in a worse optimum.
 const REFITS: u32 = 4;
 
-/// What the job gives; the rest is searched.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Given {
-    /// The rank.
-    pub rank: Option<usize>,
-    /// The ridge on the factors.
-    pub lambda: Option<f64>,
-    /// Whether the ridge on main effects is that of the settings, not only where its path starts.
-    pub lambda_effects: bool,
-    /// Whether each client has an effect of its own: then every candidate is fitted and judged with
-    /// them.
-    pub personal: bool,
-    /// Whether estimates of counts are not capped: then those of candidates are not either.
-    pub uncapped: bool,
-}
-
-/// The stage.
+/// The stage: a choice of rank and ridge, or baselines.
 pub struct Select {
     /// The model whose rank and ridge are wanted; those of the job where it gives one.
     settings: Settings,
     search: Search,
-    given: Given,
+    /// The models that are compared on the job's held-out cells, where nothing is chosen.
+    compared: Option<[Candidate; 2]>,
     rounds: u32,
     seed: u64,
 }
@@ -79,19 +70,34 @@ impl Select {
             return Err(Error::config("a selection needs a round at least"));
         }
         let Settings { effects, lambda_effects, rows, columns, .. } = settings;
-        let (rank, lambda) = (given.rank, given.lambda);
-        let search = Search {
-            effects,
-            rank_max: rows.min(columns).saturating_sub(1),
-            rank,
-            lambda,
-            lambda_effects,
-            search_effects: !given.lambda_effects,
-        };
-        let select = Self { settings, search, given, rounds, seed };
-        let (rank, lambda) = (rank.unwrap_or(0), lambda.unwrap_or(0.0));
+        let rank_max = rows.min(columns).saturating_sub(1);
+        let search = Search { effects, rank_max, lambda_effects, given };
+        let select = Self { settings, search, compared: None, rounds, seed };
+        let (rank, lambda) = (given.rank.unwrap_or(0), given.lambda.unwrap_or(0.0));
         select.fit(&Candidate { effects, rank, lambda, lambda_effects })?;
         Ok(select)
+    }
+
+    /// What simpler models do on the held-out cells, so that a report can say where one of them wins:
+    /// column effects with the usual ridge, and row and column effects with that of the settings.
+    pub fn baselines(settings: Settings) -> Result<Self> {
+        let of =
+            |effects, lambda_effects| Candidate { effects, rank: 0, lambda: 0.0, lambda_effects };
+        let compared =
+            [of(Effects::Column, LAMBDA_EFFECTS), of(Effects::RowColumn, settings.lambda_effects)];
+        let settings = Settings { effects: Effects::RowColumn, ..settings };
+        let select = Self::new(settings, Given::default(), ROUNDS, 0)?;
+        Ok(Self { compared: Some(compared), ..select })
+    }
+
+    /// What is tried first.
+    fn first_candidates(&self) -> Vec<Candidate> {
+        self.compared.map_or_else(|| self.search.without_factors(), Vec::from)
+    }
+
+    /// Ways to set cells aside, each a fit of its own: the folds, and none for the fit to all cells.
+    fn parts(&self, folds: Folds) -> u32 {
+        folds.count + u32::from(self.compared.is_none())
     }
 
     /// The candidates where so many cells were observed: no more numbers in the factors than cells.
@@ -104,13 +110,13 @@ impl Select {
     /// FedMissEM for a candidate: full batches, exact both ways, no memories.
     fn fit(&self, candidate: &Candidate) -> Result<FedMiss> {
         let model = LowRank::new(candidate.of(&self.settings))?;
-        let Given { personal, uncapped, .. } = self.given;
+        let Given { personal, uncapped, .. } = self.search.given;
         Ok(FedMiss { personal, ceiling: !uncapped, ..FedMiss::exact(model, self.rounds) })
     }
 
     /// The first candidate's fit, for what all fits do alike.
     fn first_fit(&self) -> Result<FedMiss> {
-        self.fit(&self.search.without_factors()[0])
+        self.fit(&self.first_candidates()[0])
     }
 
     /// The fit of the candidate in progress.
@@ -120,6 +126,9 @@ impl Select {
 
     /// A client's cells as a fold has them: those of the fit, and those it hides.
     fn split(&self, folds: Folds, fold: u32, data: &Observed) -> Observed {
+        if folds == Folds::HELD_OUT {
+            return data.clone();
+        }
         let columns = self.settings.columns as u64;
         let position = |cell: &Cell| u64::from(cell.row) * columns + u64::from(cell.column);
         let hidden = folds.hidden(fold, self.seed, data.cells.iter().map(position));
@@ -148,7 +157,7 @@ impl Select {
             let fit = self.fit(&table.candidate)?;
             let family = fit.model.family();
             let delivered = Delivered::received(&fit.model, &table.theta, table.ceiling.as_ref())?;
-            let effect = match self.given.personal {
+            let effect = match self.search.given.personal {
                 true => fit.personal_effect(&delivered.factors, client, &part, down.clients)?,
                 false => 0.0,
             };
@@ -179,7 +188,7 @@ impl Select {
         let usual = self.settings.lambda_effects == plain.lambda_effects;
         if server.fold == 0 && usual && server.candidates[at] == plain {
             // Of columns alone first, then of the effects that factors come with.
-            server.lambda_max = first_factors::lambda_max(fit, &server.fit)?;
+            server.lambda_max = starts::lambda_max(fit, &server.fit)?;
         }
         server.found[server.fold as usize].push(Table {
             candidate: server.candidates[at],
@@ -205,6 +214,10 @@ impl Select {
         server.unanswered = 0;
         server.sums[server.fold as usize] = scores.value();
         server.fold += 1;
+        if self.compared.is_some() {
+            server.fit.phase = Phase::Over;
+            return Ok(server);
+        }
         if server.fold == server.folds.count {
             let observations = server.fresh[server.folds.count as usize].observations;
             let search = self.search(observations);
@@ -225,13 +238,13 @@ impl Select {
     /// Keeps the better of the fits to all cells, and goes on with the next one or with none.
     fn refitted(&self, mut server: Server, fit: &FedMiss, key: Key) -> Result<Server> {
         server.refits += 1;
-        let objective = first_factors::objective(fit, &server.fit);
+        let objective = starts::objective(fit, &server.fit);
         if server.best.as_ref().is_none_or(|best| objective < best.objective) {
             server.best = Some(Refit { objective, factors: server.fit.factors.clone() });
         }
         // Without factors there is one optimum. With personal effects the server does not know the
         // objective: the fit of the last fold was judged, and its optimum is taken.
-        let starts = if fit.model.rank() == 0 || self.given.personal { 1 } else { REFITS };
+        let starts = if fit.model.rank() == 0 || self.search.given.personal { 1 } else { REFITS };
         if server.refits < starts {
             return self.begin(server, key);
         }
@@ -262,10 +275,10 @@ impl Select {
             }
             false => {
                 let found = &server.found[server.fold as usize];
-                first_factors::nearest(&fit.model, &self.settings, found, random())?
+                starts::nearest(&fit.model, &self.settings, found, random())?
             }
         };
-        server.fit = first_factors::restart(&fit, fresh, factors);
+        server.fit = starts::restart(&fit, fresh, factors);
         Ok(server)
     }
 }
@@ -299,15 +312,18 @@ impl Method for Select {
     ) -> Result<Server> {
         let roster: Vec<(ClientId, Summary)> = roster.collect();
         let observations = roster.iter().map(|(_, summary)| summary.cells.0.len() as u64).sum();
-        let folds = Folds::for_observations(observations);
+        let folds = match self.compared {
+            Some(_) => Folds::HELD_OUT,
+            None => Folds::for_observations(observations),
+        };
         let fit = self.first_fit()?;
-        let fresh = (0..=folds.count).map(|fold| {
+        let fresh = (0..self.parts(folds)).map(|fold| {
             let part =
                 |(id, summary): &(ClientId, Summary)| (*id, self.reduced(folds, fold, summary));
             fit.start(&mut roster.iter().map(part), key)
         });
         let fresh: Vec<super::Server> = fresh.collect::<Result<_>>()?;
-        let candidates = self.search.without_factors();
+        let candidates = self.first_candidates();
         Ok(Server {
             folds,
             fold: 0,
@@ -333,7 +349,7 @@ impl Method for Select {
     ) -> Result<Vec<super::Peer>> {
         let fit = self.first_fit()?;
         let part = |fold: u32| self.reduced(server.folds, fold, summary);
-        let parts: Vec<Summary> = (0..=server.folds.count).map(part).collect();
+        let parts: Vec<Summary> = (0..self.parts(server.folds)).map(part).collect();
         let current = (server.fit.phase != Phase::Over).then(|| part(server.fold));
         // Checked before any fold moves: a refused summary leaves the state as it was.
         parts.iter().chain(&current).try_for_each(|part| fit.check_summary(id, part))?;
@@ -384,7 +400,7 @@ impl Method for Select {
         key: Key,
     ) -> Result<(Client, Up)> {
         let Folds { count, share } = down.folds;
-        if down.fold > count || !(share > 0.0 && share <= 1.0) {
+        if down.fold > count || !(0.0..=1.0).contains(&share) {
             return Err(Error::peer("the server asks about a fold that there is not"));
         }
         let Some(fit) = &down.fit else {
@@ -444,6 +460,9 @@ impl Method for Select {
     }
 
     fn artifact(&self, server: &Server) -> Result<Artifact> {
+        if self.compared.is_some() {
+            return Ok(delivery::baselines(server));
+        }
         let chosen = self.chosen(server);
         let fit = self.fit(&server.candidates[chosen])?;
         let over = server.best.as_ref().filter(|_| server.fit.phase == Phase::Over);
@@ -458,7 +477,7 @@ impl Method for Select {
         all.retain(|one| one.message != "answer");
         all.push(Disclosure {
             message: "up",
-            meaning: "after the candidates of a fold: sums over the deviances of the cells it hides, and over their products".into(),
+            meaning: "after the candidates of a fold: sums over the deviances of the cells it hides or holds out, and over their products".into(),
             bytes_max: 16 + 8 * Scores::length(CANDIDATES_MAX),
             exposure: Exposure::Aggregate,
         });
@@ -470,4 +489,4 @@ fn peer_of(peers: &[super::Peer], fold: u32) -> Result<&super::Peer> {
     peers.get(fold as usize).ok_or_else(|| Error::internal("a client has no record of this fold"))
 }
 
-no_evaluation!(Select);
+no_evaluation!([] Select);

@@ -19,6 +19,9 @@ pub struct Folds {
 const ONE_FOLD_MIN: u64 = 10_000;
 
 impl Folds {
+    /// One fold that hides nothing: candidates are judged by the cells that the job holds out.
+    pub const HELD_OUT: Self = Self { count: 1, share: 0.0 };
+
     /// Five folds, each observation being hidden once; one of them where there are many.
     pub fn for_observations(count: u64) -> Self {
         Self { count: if count < ONE_FOLD_MIN { 5 } else { 1 }, share: 0.2 }
@@ -29,7 +32,7 @@ impl Folds {
     /// any in the fold after the last.
     pub fn hidden(&self, fold: u32, seed: u64, cells: impl Iterator<Item = u64>) -> Vec<bool> {
         let of = |cell| Key::root(seed).fold(DEAL).fold(cell).uniform() / self.share;
-        let inside = fold < self.count;
+        let inside = fold < self.count && self.share > 0.0;
         let mut hidden: Vec<bool> = cells.map(|cell| inside && of(cell) as u32 == fold).collect();
         if hidden.iter().all(|hidden| *hidden) {
             hidden.fill(false);
@@ -158,31 +161,3 @@ wire!(Fit { candidate, down });
 wire!(Down { folds, fold, clients, fit, tables });
 wire!(Up { fit, sums });
 wire!(Fold { of, fit, sums });
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn folds_are_disjoint_and_of_their_share() {
-        for observations in [500, 50_000] {
-            let folds = Folds::for_observations(observations);
-            let mut times = vec![0; 5_000];
-            for fold in 0..folds.count {
-                let hidden = folds.hidden(fold, 3, 0..5_000);
-                // A binomial standard deviation of at most 29: five of them.
-                let count = hidden.iter().filter(|hidden| **hidden).count() as f64;
-                assert!((count - 5_000.0 * folds.share).abs() < 145.0, "{count}");
-                let times = times.iter_mut().zip(&hidden);
-                times.for_each(|(times, hidden)| *times += u32::from(*hidden));
-            }
-            assert!(times.iter().all(|times| *times <= 1));
-        }
-    }
-
-    #[test]
-    fn nobody_hides_everything() {
-        let folds = Folds { count: 1, share: 1.0 };
-        assert_eq!(folds.hidden(0, 3, [4, 5, 6].into_iter()), [false; 3]);
-    }
-}

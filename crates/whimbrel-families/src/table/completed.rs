@@ -1,0 +1,215 @@
+//! A completed table: what a fitted low-rank model says about each cell.
+//!
+//! A row in which the fit had no cell counts as one of the others, nobody knows which: its parameter
+//! is as uncertain as the others differ from it. Columns likewise.
+
+use crate::failure::{Failure, Result};
+use crate::files::{read_artifact, read_object};
+use serde_json::{Map, Value};
+use std::path::Path;
+use whimbrel_core::Error;
+use whimbrel_core::method::Artifact;
+use whimbrel_methods::fedmiss::UNOBSERVED;
+use whimbrel_models::lowrank::{Calibration, KIND, LowRankFit, Parameter};
+
+/// A fitted table with its labels.
+#[derive(Clone, Debug)]
+pub struct Completed {
+    /// The fit.
+    pub fit: LowRankFit,
+    /// Labels of the rows.
+    pub rows: Vec<String>,
+    /// Labels of the columns.
+    pub columns: Vec<String>,
+    /// Whether clients had effects of their own.
+    pub personal: bool,
+    /// Rows and columns in which the fit had no cell.
+    pub bare: [Vec<usize>; 2],
+    /// The same, by row and by column.
+    known: [Vec<bool>; 2],
+    /// Mean and variance of `theta` over the known rows of each column, and over the known columns of
+    /// each row.
+    over_rows: Vec<[f64; 2]>,
+    over_columns: Vec<[f64; 2]>,
+}
+
+/// What is said about one cell.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// The expected value.
+    pub mean: f64,
+    /// The standard deviation of a value around it.
+    pub sd: f64,
+    /// The lower end of an interval that holds about nine values in ten.
+    pub lower: f64,
+    /// Its upper end.
+    pub upper: f64,
+}
+
+impl Completed {
+    /// From a delivered model and the labels of its table.
+    pub fn new(
+        model: &Artifact,
+        rows: Vec<String>,
+        columns: Vec<String>,
+        personal: bool,
+    ) -> whimbrel_core::Result<Self> {
+        let fit = LowRankFit::from_artifact(model)?;
+        if rows.len() != fit.model.rows() || columns.len() != fit.model.columns() {
+            return Err(Error::data("the labels and the factors do not fit each other"));
+        }
+        let bare = unobserved(model);
+        let mut known = [vec![true; rows.len()], vec![true; columns.len()]];
+        for (known, bare) in known.iter_mut().zip(&bare) {
+            if bare.len() >= known.len() || bare.iter().any(|at| *at >= known.len()) {
+                return Err(Error::data("the lists of what nobody observed do not fit the table"));
+            }
+            bare.iter().for_each(|at| known[*at] = false);
+        }
+        let [known_rows, known_columns] = known
+            .each_ref()
+            .map(|known| (0..known.len()).filter(|at| known[*at]).collect::<Vec<usize>>());
+        let over_rows = |l: usize| moments(known_rows.iter().map(|j| fit.theta(*j, l)));
+        let over_rows = (0..columns.len()).map(over_rows).collect();
+        let over_columns = |j: usize| moments(known_columns.iter().map(|l| fit.theta(j, *l)));
+        let over_columns = (0..rows.len()).map(over_columns).collect();
+        Ok(Self { fit, rows, columns, personal, bare, known, over_rows, over_columns })
+    }
+
+    /// Reads `model/` of a run's folder.
+    pub fn read(run: &Path) -> Result<Self> {
+        let path = run.join("model/model.json");
+        if !path.is_file() {
+            let error = Error::config(format!("{} does not exist", path.display()))
+                .hint("the run has no model: it is unfinished, or it failed");
+            return Err(error.into());
+        }
+        let object = read_object(&path)?;
+        let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default();
+        if kind != KIND {
+            let error = Error::config(format!(
+                "{} holds a model of kind `{kind}`, which has no table to complete",
+                run.display()
+            ))
+            .hint("use a run of a job with kind = \"low-rank\" in [model]; other models predict");
+            return Err(error.into());
+        }
+        let labels = |key: &str| {
+            let broken = || Failure::config(format!("{}: `{key}` is missing", path.display()));
+            names(&object, key).ok_or_else(broken)
+        };
+        let (rows, columns) = (labels("rows")?, labels("columns")?);
+        let tensors = read_artifact(&run.join("model/model.safetensors"))?;
+        let personal = object.get("personal").and_then(Value::as_bool).unwrap_or(false);
+        let model = Artifact { kind: kind.into(), ..tensors };
+        Ok(Self::new(&model, rows, columns, personal)?)
+    }
+
+    /// The parameter of a cell, with a client's own effect added.
+    pub fn parameter(&self, row: usize, column: usize, effect: f64) -> Parameter {
+        let own = self.fit.parameter(row, column, effect);
+        let theta = self.fit.theta(row, column);
+        let mut variance = 0.0;
+        if !self.known[0][row] {
+            variance += around(theta, self.over_rows[column]);
+        }
+        if !self.known[1][column] {
+            variance += around(theta, self.over_columns[row]);
+        }
+        if variance > 0.0 { self.fit.widened(own, variance) } else { own }
+    }
+
+    /// The parameter of a row that neither the run nor anybody else observed.
+    pub fn any_row(&self, column: usize, effect: f64) -> Parameter {
+        let [mean, variance] = self.over_rows[column];
+        let theta = self.fit.model.family().boxed(mean + effect);
+        self.fit.widened(Parameter { theta, spread: 0.0 }, variance)
+    }
+
+    /// What is said about a cell with this parameter.
+    pub fn estimate(&self, parameter: Parameter) -> Estimate {
+        let (lower, upper) = self.fit.interval(parameter);
+        let mean = self.fit.model.family().mean(parameter.theta);
+        Estimate { mean, sd: self.fit.sd(parameter), lower, upper }
+    }
+
+    /// Whether the fit had a cell in the row.
+    pub fn knows_row(&self, row: usize) -> bool {
+        self.known[0][row]
+    }
+
+    /// Whether the fit had cells in the row and in the column.
+    pub fn knows(&self, row: usize, column: usize) -> bool {
+        self.known[0][row] && self.known[1][column]
+    }
+
+    /// Where the intervals come from, in words: around the means of a client, its own effect added
+    /// where it has one.
+    pub fn intervals(&self) -> String {
+        intervals_of(self.fit.calibration.as_ref())
+    }
+
+    /// The same around the means of the table itself. Where effects are personal, the scores were
+    /// taken with each client's own added, and say nothing sure about means without one.
+    pub fn intervals_without_effects(&self) -> String {
+        let calibrated = self.fit.calibration.as_ref().is_some_and(|c| c.calibrated);
+        if !(self.personal && calibrated) {
+            return self.intervals();
+        }
+        "as wide as held 90 % of the held-out cells with each client's own effect added; around \
+         this table, which has no such effect, not calibrated: they may hold fewer"
+            .into()
+    }
+}
+
+/// Rows and columns in which the fit had no cell.
+pub(super) fn unobserved(model: &Artifact) -> [Vec<usize>; 2] {
+    UNOBSERVED.map(|name| {
+        let values = model.tensor(name).map_or(&[][..], |tensor| &tensor.values);
+        values.iter().map(|at| *at as usize).collect()
+    })
+}
+
+fn names(object: &Map<String, Value>, key: &str) -> Option<Vec<String>> {
+    object.get(key)?.as_array()?.iter().map(|name| name.as_str().map(String::from)).collect()
+}
+
+/// Mean and variance.
+fn moments(values: impl Iterator<Item = f64>) -> [f64; 2] {
+    let add = |[n, sum, squares]: [f64; 3], x: f64| [n + 1.0, sum + x, squares + x * x];
+    let [n, sum, squares] = values.fold([0.0; 3], add);
+    [sum / n, (squares / n - sum / n * (sum / n)).max(0.0)]
+}
+
+/// The mean square distance from a point of values with this mean and variance.
+fn around(point: f64, [mean, variance]: [f64; 2]) -> f64 {
+    variance + (mean - point) * (mean - point)
+}
+
+/// Where the intervals of a calibration come from, in words.
+fn intervals_of(calibration: Option<&Calibration>) -> String {
+    match calibration {
+        None => "90 % from the family alone: the run ended before its errors were known".into(),
+        Some(c) if c.calibrated => {
+            let share = c.coverage.map_or(String::new(), |share| {
+                format!("; cross-checked, they hold {:.1} % of them", 100.0 * share)
+            });
+            let groups = match c.groups.len() {
+                0 | 1 => String::new(),
+                n => format!(" in {n} groups by size of the mean"),
+            };
+            format!("90 %, calibrated on the held-out cells (conformal){groups}{share}")
+        }
+        Some(c) => {
+            let doubt = match c.doubtful {
+                true => "; a guess, as there are fewer than two observations per parameter",
+                false => "",
+            };
+            format!(
+                "90 % from the model's own residuals (dispersion {:.3}), not checked against cells \
+                 that were kept out: set `holdout`{doubt}",
+                c.dispersion
+            )
+        }
+    }
+}

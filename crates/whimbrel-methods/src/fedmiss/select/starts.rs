@@ -1,0 +1,70 @@
+//! Where the fit of a candidate starts, and the strongest ridge worth trying.
+
+use super::state::Table;
+use crate::fedmiss::{self, FedMiss, Phase};
+use whimbrel_core::Result;
+use whimbrel_models::lowrank::{Factors, LowRank, Settings};
+
+/// A component whose norm is below this share of the largest was put out by the last ridge.
+const OUT: f64 = 1e-3;
+
+/// The smallest ridge at which rank 0 is optimal, from the optimum of rank 0. The residual of an
+/// observed cell is what its completed value is above its mean, times its copies.
+pub(super) fn lambda_max(fit: &FedMiss, server: &fedmiss::Server) -> Result<f64> {
+    let columns = fit.model.columns();
+    let residual = server.union.iter().enumerate().map(|(place, cell)| {
+        let cell = *cell as usize;
+        let mean = fit.model.family().mean(server.factors.theta(cell / columns, cell % columns));
+        (server.s_hat[cell] - mean) * fit.fewest_copies(server, place)
+    });
+    let residual: Vec<f64> = residual.collect();
+    let n = f64::from(server.clients.max(1));
+    Ok(fit.model.lambda_max(&fit.on_table(server, &residual, None)?, n))
+}
+
+/// `F` at the factors there are, less what does not depend on them. After a round without noise the
+/// completed table holds the mean observation of each observed cell.
+pub(super) fn objective(fit: &FedMiss, server: &fedmiss::Server) -> f64 {
+    let (columns, family) = (fit.model.columns(), fit.model.family());
+    let cells = server.union.iter().zip(&server.counts).map(|(cell, count)| {
+        let cell = *cell as usize;
+        let theta = server.factors.theta(cell / columns, cell % columns);
+        f64::from(*count) * (family.psi(theta) - server.s_hat[cell] * theta)
+    });
+    let n = f64::from(server.clients.max(1));
+    cells.sum::<f64>() / n + fit.model.penalty(&server.factors)
+}
+
+/// The last fit of a fold with the same effects, brought to the rank of a model: its live components,
+/// largest first, as far as there is room, and the small random ones of `out` beyond them.
+pub(super) fn nearest(
+    model: &LowRank,
+    settings: &Settings,
+    found: &[Table],
+    mut out: Factors,
+) -> Result<Factors> {
+    let same = |table: &&Table| table.candidate.effects == model.settings().effects;
+    let Some(table) = found.iter().rfind(same) else { return Ok(out) };
+    let known = LowRank::new(table.candidate.of(settings))?;
+    let nearest = Factors::from_vector(&known, &table.theta)?.separated()?;
+    let (rank, from) = (model.rank(), known.rank());
+    let size = |k: usize| nearest.u.iter().skip(k).step_by(from).map(|x| x * x).sum::<f64>();
+    for k in (0..rank.min(from)).filter(|k| size(*k) > OUT * OUT * size(0)) {
+        for (to, side) in [(&mut out.u, &nearest.u), (&mut out.v, &nearest.v)] {
+            let places = to.iter_mut().skip(k).step_by(rank);
+            places.zip(side.iter().skip(k).step_by(from)).for_each(|(to, from)| *to = *from);
+        }
+    }
+    Ok(Factors { rank: rank as u32, u: out.u, v: out.v, ..nearest })
+}
+
+/// The fit of a fold from given factors on.
+pub(super) fn restart(fit: &FedMiss, fresh: &fedmiss::Server, factors: Factors) -> fedmiss::Server {
+    fedmiss::Server {
+        phase: Phase::Fit,
+        s_hat: fit.model.expected(&factors),
+        down: fit.downlink.server(&factors.to_vector(&fit.model)),
+        factors,
+        ..fresh.clone()
+    }
+}

@@ -1,0 +1,34 @@
+//! Stages that are not evaluated on the way: what they find is their result.
+
+/// Implements `Evaluate` with nothing to ask; type parameters come first, in brackets.
+macro_rules! no_evaluation {
+    ([$($parameters:tt)*] $method:ty) => {
+        impl<$($parameters)*> whimbrel_core::method::Evaluate for $method {
+            type Ask = ();
+            type Answer = ();
+            fn ask(&self, _: &Self::Server) -> whimbrel_core::Result<()> {
+                Ok(())
+            }
+            fn answer(
+                &self,
+                _: &Self::Client,
+                (): &(),
+                _: &Self::Data,
+            ) -> whimbrel_core::Result<()> {
+                Ok(())
+            }
+            fn loss(&self, (): &()) -> Option<f64> {
+                None
+            }
+            fn conclude(
+                &self,
+                _: &Self::Server,
+                _: &mut dyn Iterator<Item = (whimbrel_core::ClientId, ())>,
+            ) -> whimbrel_core::Result<Vec<whimbrel_core::method::Metric>> {
+                Ok(Vec::new())
+            }
+        }
+    };
+}
+
+pub(crate) use no_evaluation;

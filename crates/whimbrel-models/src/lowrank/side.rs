@@ -1,0 +1,45 @@
+//! Rows and columns: what is unknown of one, what multiplies it in a cell, how it is penalised.
+
+use super::{Factors, LowRank};
+
+/// Which lines of the table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Side {
+    Row = 0,
+    Column = 1,
+}
+
+impl Side {
+    pub const BOTH: [Self; 2] = [Self::Row, Self::Column];
+}
+
+impl LowRank {
+    /// Unknowns of a line: its factors and, where its side has effects, its effect.
+    pub(super) fn unknowns(&self, side: Side) -> usize {
+        let effects = self.settings().effects;
+        let has_effect = match side {
+            Side::Row => effects.has_row(),
+            Side::Column => effects.has_column(),
+        };
+        self.rank() + usize::from(has_effect)
+    }
+
+    /// The penalties on the unknowns of a line, times `shrink`.
+    pub(super) fn ridge(&self, side: Side, shrink: f64) -> Vec<f64> {
+        let mut ridge = vec![shrink * self.settings().lambda; self.rank()];
+        ridge.resize(self.unknowns(side), shrink * self.settings().lambda_effects);
+        ridge
+    }
+
+    /// What the unknowns of a line are multiplied by in a cell: `(v_l, 1)` for a row, `(u_j, 1)` for
+    /// a column.
+    pub(super) fn design(&self, side: Side, factors: &Factors, [j, l]: [usize; 2]) -> Vec<f64> {
+        let r = self.rank();
+        let mut design = match side {
+            Side::Row => factors.v[l * r..][..r].to_vec(),
+            Side::Column => factors.u[j * r..][..r].to_vec(),
+        };
+        design.resize(self.unknowns(side), 1.0);
+        design
+    }
+}

@@ -1,0 +1,318 @@
+//! A fitted table: its parameters, what it says about cells, rows and clients that are new, and how
+//! sure it is.
+
+use whimbrel_core::{Cell, Key, vector};
+use whimbrel_models::lowrank::interval::NORMAL_QUANTILE;
+use whimbrel_models::lowrank::{
+    Calibration, Ceiling, Counted, Delivered, Effects, Factors, Family, Group, LowRank, LowRankFit,
+    PERSONAL_MAX, Parameter, Settings, Uncertainty, effective_parameters,
+};
+
+fn with_effects(effects: Effects, rank: usize) -> LowRank {
+    let settings = Settings { effects, rank, ..Settings::new(5, 4, Family::Poisson) };
+    LowRank::new(settings).unwrap()
+}
+
+#[test]
+fn factors_come_back_from_their_coordinates() {
+    for effects in [Effects::None, Effects::Row, Effects::Column, Effects::RowColumn] {
+        let model = with_effects(effects, 2);
+        let factors = Factors::start(&model, 3.0, Key::root(1));
+        let sent = factors.to_vector(&model);
+        assert_eq!(sent.len(), model.blocks().iter().sum::<usize>());
+        assert_eq!(Factors::from_vector(&model, &sent).unwrap(), factors);
+        assert!(Factors::from_vector(&model, &sent[1..]).is_err());
+        let mut odd = sent;
+        odd[3] = f64::NAN;
+        assert!(Factors::from_vector(&model, &odd).is_err());
+    }
+}
+
+fn fit(family: Family) -> LowRankFit {
+    let settings = Settings { effects: Effects::RowColumn, ..Settings::new(6, 5, family) };
+    let model = LowRank::new(settings).unwrap();
+    let factors = Factors::start(&model, 0.7, Key::root(3));
+    let group = |last, quantile| Group { last, quantile, dispersion: 2.5 };
+    let groups = [group(9, 2.0), group(31, 3.0)];
+    let calibration = Calibration {
+        dispersion: 2.5,
+        groups: groups.to_vec(),
+        calibrated: true,
+        coverage: Some(0.9),
+        doubtful: false,
+    };
+    let ceiling = Ceiling::over(&model, &factors, [3, 8].into_iter());
+    let calibration = Some(calibration);
+    LowRankFit { model, factors, ceiling, clients: 4, calibration, uncertainty: None }
+}
+
+#[test]
+fn a_fit_comes_back_from_its_artifact() {
+    for family in Family::ALL {
+        let mut fit = fit(family);
+        assert_eq!(LowRankFit::from_artifact(&fit.to_artifact()).unwrap(), fit);
+        fit.calibration = None;
+        let sure = Uncertainty::new(&fit.model, &fit.factors, 4, 1.0, &[(3, 1), (8, 2)]);
+        fit.uncertainty = Some(sure.unwrap());
+        assert_eq!(LowRankFit::from_artifact(&fit.to_artifact()).unwrap(), fit);
+    }
+    let mut artifact = fit(Family::Gaussian).to_artifact();
+    artifact.tensors.retain(|t| t.name != "v");
+    assert!(LowRankFit::from_artifact(&artifact).is_err());
+}
+
+/// 20,000 draws: the mean has a standard error of 0.8 %, the variance of about 2 %; five of
+/// each are allowed.
+#[test]
+fn draws_have_the_mean_and_the_variance_of_the_fit() {
+    for family in Family::ALL {
+        let fit = fit(family);
+        let mean = fit.mean(2, 3);
+        let wanted = match family {
+            Family::Bernoulli => mean * (1.0 - mean),
+            _ => 2.5 * family.variance(mean),
+        };
+        let mut stream = Key::root(4).stream();
+        let draws: Vec<f64> =
+            (0..20_000).map(|_| fit.draw(fit.parameter(2, 3, 0.0), &mut stream)).collect();
+        let average = draws.iter().sum::<f64>() / 20_000.0;
+        let spread = draws.iter().map(|d| (d - average).powi(2)).sum::<f64>() / 20_000.0;
+        let error = (wanted / 20_000.0).sqrt();
+        assert!((average - mean).abs() < 5.0 * error, "{family:?} {average} {mean}");
+        assert!((spread / wanted - 1.0).abs() < 0.12, "{family:?} {spread} {wanted}");
+    }
+}
+
+#[test]
+fn intervals_stay_in_the_range_of_the_family() {
+    let of = |family: Family, spread| {
+        let fit = fit(family);
+        fit.interval(Parameter { theta: family.link(0.1), spread })
+    };
+    assert_eq!((of(Family::Poisson, 0.0).0, of(Family::Bernoulli, 9.0)), (0.0, (0.0, 1.0)));
+    assert_eq!(of(Family::Gaussian, 0.0), (0.1 - 2.0, 0.1 + 2.0));
+    // 2 for the noise and 1.645 for a mean known up to 1.
+    let (low, high) = of(Family::Gaussian, 1.0);
+    let reach = (4.0 + NORMAL_QUANTILE * NORMAL_QUANTILE).sqrt();
+    assert!((high - 0.1 - reach).abs() < 1e-12 && (low - 0.1 + reach).abs() < 1e-12);
+    assert!(
+        (fit(Family::Gaussian).sd(Parameter { theta: 0.1, spread: 1.0 }) - 3.5f64.sqrt()).abs()
+            < 1e-12
+    );
+    // Of a count with a mean of 1 that may be e: the noise, and the longer side of the mean's.
+    let (noise, drift) = (2.5 * 1.05, (1f64.exp() - 1.0).powi(2));
+    assert!(
+        (fit(Family::Poisson).sd(Parameter { theta: 0.0, spread: 1.0 }) - (noise + drift).sqrt())
+            .abs()
+            < 1e-12
+    );
+}
+
+fn bare_fit(family: Family, effects: Effects) -> LowRankFit {
+    let settings = Settings { effects, lambda: 0.05, ..Settings::new(9, 7, family) };
+    let model = LowRank::new(settings).unwrap();
+    let mut factors = Factors::start(&model, 0.6, Key::root(3));
+    vector::scale(&mut factors.v, 5.0);
+    LowRankFit { model, factors, ceiling: None, clients: 3, calibration: None, uncertainty: None }
+}
+
+#[test]
+fn a_new_client_counts_no_more_than_one_of_the_run() {
+    let fit = bare_fit(Family::Poisson, Effects::None);
+    let cells: Vec<Cell> = (0..5).map(|column| Cell { row: 0, column, value: 1e6 }).collect();
+    assert_eq!(fit.own_effect(&cells).unwrap(), PERSONAL_MAX);
+}
+
+#[test]
+fn a_new_row_is_where_its_gradient_vanishes() {
+    for family in Family::ALL {
+        for effects in [Effects::None, Effects::RowColumn] {
+            let fit = bare_fit(family, effects);
+            let cells = [(0, 1.0), (2, 0.0), (5, 1.0), (6, 1.0)];
+            let row = fit.new_row(&cells, 0.25).unwrap();
+            for k in 0..2 {
+                let slope: f64 = cells
+                    .iter()
+                    .map(|(l, y)| {
+                        let theta = fit.parameter_of(&row, *l as usize, 0.25).theta;
+                        (family.mean(theta) - y) * fit.factors.v[*l as usize * 2 + k]
+                    })
+                    .sum();
+                let slope = slope + 3.0 * 0.05 * row.u[k];
+                assert!(slope.abs() < 1e-10, "{family:?} {effects:?}: {slope}");
+            }
+        }
+    }
+    assert!(bare_fit(Family::Poisson, Effects::None).new_row(&[(1, 0.5)], 0.0).is_err());
+    assert!(bare_fit(Family::Poisson, Effects::None).new_row(&[(7, 1.0)], 0.0).is_err());
+}
+
+/// Counts of 600 rows of the table's own kind, of which one to three cells are known: the other
+/// cells are to be inside their intervals in nine of ten. Rows count once each, so the share
+/// has a standard deviation of at most 1.5 %.
+#[test]
+fn intervals_of_new_rows_with_few_cells_cover() {
+    let settings = Settings {
+        rank: 1,
+        effects: Effects::RowColumn,
+        lambda: 0.1,
+        ..Settings::new(200, 20, Family::Poisson)
+    };
+    let model = LowRank::new(settings).unwrap();
+    let mut factors = Factors::zero(&model);
+    let mut stream = Key::root(21).stream();
+    let mut normals = |sd: f64, out: &mut Vec<f64>| {
+        out.iter_mut().for_each(|x| *x = sd * stream.normal());
+    };
+    factors.intercept = 1.5;
+    normals(0.8, &mut factors.row_effects);
+    normals(0.4, &mut factors.column_effects);
+    normals(0.6, &mut factors.u);
+    normals(0.6, &mut factors.v);
+    let fit = LowRankFit {
+        model,
+        factors,
+        ceiling: None,
+        clients: 4,
+        calibration: None,
+        uncertainty: None,
+    };
+    for known in 1..=3 {
+        let (mut inside, mut all) = (0, 0);
+        for _ in 0..600 {
+            let (a, u) = (0.8 * stream.normal(), 0.6 * stream.normal());
+            let mut count = |l: usize| {
+                let theta = 1.5 + a + fit.factors.column_effects[l] + u * fit.factors.v[l];
+                Family::Poisson.draw(Family::Poisson.mean(theta), 1.0, &mut stream)
+            };
+            let counts: Vec<f64> = (0..20).map(&mut count).collect();
+            let cells: Vec<(u32, f64)> = (0..known).map(|l| (l, counts[l as usize])).collect();
+            let row = fit.new_row(&cells, 0.0).unwrap();
+            for (l, count) in counts.iter().enumerate().skip(known as usize) {
+                let (low, high) = fit.interval(fit.parameter_of(&row, l, 0.0));
+                inside += u32::from((low..=high).contains(count));
+                all += 1;
+            }
+        }
+        let share = f64::from(inside) / f64::from(all);
+        assert!(share > 0.85, "{share} with {known} cells");
+    }
+}
+
+fn fitted(lambda: f64) -> (LowRank, Factors, Vec<Counted>) {
+    let settings =
+        Settings { lambda, effects: Effects::RowColumn, ..Settings::new(8, 6, Family::Gaussian) };
+    let model = LowRank::new(settings).unwrap();
+    let factors = Factors::start(&model, 1.0, Key::root(5));
+    let cells = (0..48).filter(|cell| cell % 3 != 0 && cell / 6 != 7).map(|cell| (cell, 1));
+    (model, factors, cells.collect())
+}
+
+#[test]
+fn a_stronger_ridge_leaves_fewer_parameters() {
+    let count = |lambda| {
+        let (model, factors, cells) = fitted(lambda);
+        effective_parameters(&model, &factors, 1, &cells).unwrap()
+    };
+    let (free, held, tight) = (count(1e-9), count(0.1), count(1e9));
+    // Seven rows and four columns have cells: three unknowns each, or the effects alone.
+    assert!((free - 33.0).abs() < 0.1 && (tight - 11.0).abs() < 0.1, "{free} {tight}");
+    assert!(free > held && held > tight, "{held}");
+}
+
+/// Without a penalty a row with one cell determines one unknown, however large its counts are.
+#[test]
+fn rows_with_fewer_cells_than_unknowns_count_their_cells() {
+    let settings = Settings { rank: 2, ..Settings::new(9, 4, Family::Poisson) };
+    let model = LowRank::new(settings).unwrap();
+    let factors = Factors::start(&model, 4e6, Key::root(7));
+    let cells: Vec<Counted> = (0..9).map(|row| (4 * row + row % 4, 1)).collect();
+    let count = effective_parameters(&model, &factors, 1, &cells).unwrap();
+    // One per row, and two for each of the four columns, which have two cells or three.
+    assert!((count - 17.0).abs() < 0.1, "{count}");
+}
+
+#[test]
+fn a_row_without_cells_is_less_sure_than_the_others() {
+    let (model, mut factors, cells) = fitted(0.1);
+    for part in [&mut factors.row_effects, &mut factors.u, &mut factors.v] {
+        Key::root(6).stream().fill_normal(part);
+    }
+    let sure = Uncertainty::new(&model, &factors, 1, 0.5, &cells).unwrap();
+    let spread = |row| sure.spread(&model, &factors, [row, 1], 0.5);
+    assert!((0..7).all(|row| spread(row) < spread(7)), "{:?}", (spread(0), spread(7)));
+}
+
+fn counts_model(family: Family) -> LowRank {
+    let settings = Settings::new(6, 5, family);
+    LowRank::new(Settings { effects: Effects::RowColumn, rank: 2, ..settings }).unwrap()
+}
+
+#[test]
+fn no_observed_cell_is_moved_and_no_other_goes_beyond_its_row_and_column() {
+    let model = counts_model(Family::Poisson);
+    let mut factors = Factors::start(&model, 3.0, Key::root(1));
+    // A row and a column that are large, and were not seen together.
+    (factors.row_effects[3], factors.column_effects[0]) = (2.0, 2.0);
+    // Row 5 and column 4 were never seen.
+    let cells: Vec<u64> = (0..25).filter(|i| i % 5 != 4 && i % 3 != 0).collect();
+    let ceiling = Ceiling::over(&model, &factors, cells.iter().copied());
+    let table = Delivered { factors: factors.clone(), ceiling };
+    let theta = |cell: u64| factors.theta(cell as usize / 5, cell as usize % 5);
+    let largest = |of: &dyn Fn(u64) -> bool| {
+        let seen = cells.iter().filter(|cell| of(**cell)).map(|cell| theta(*cell));
+        seen.fold(f64::NEG_INFINITY, f64::max)
+    };
+    let all = largest(&|_| true);
+    for cell in 0..30u64 {
+        let (row, column) = (cell / 5, cell % 5);
+        let bound = match (row, column) {
+            (5, _) | (_, 4) => all,
+            _ => largest(&|c| c / 5 == row).max(largest(&|c| c % 5 == column)),
+        };
+        let found = table.theta(row as usize, column as usize);
+        assert_eq!(found, theta(cell).min(bound), "{row} {column}");
+        assert!(!cells.contains(&cell) || found == theta(cell));
+    }
+    let moved = (0..30).filter(|cell| table.theta(cell / 5, cell % 5) != theta(*cell as u64));
+    assert!(moved.count() > 0, "a ceiling that nothing reaches tests nothing");
+}
+
+#[test]
+fn only_counts_have_one_and_only_where_something_was_seen() {
+    for family in Family::ALL {
+        let model = counts_model(family);
+        let factors = Factors::zero(&model);
+        let found = Ceiling::over(&model, &factors, [7].into_iter());
+        assert_eq!(found.is_some(), family == Family::Poisson);
+        assert_eq!(Ceiling::over(&model, &factors, [].into_iter()), None);
+    }
+}
+
+#[test]
+fn a_ceiling_of_another_shape_is_refused() {
+    let model = counts_model(Family::Poisson);
+    let factors = Factors::start(&model, 3.0, Key::root(1));
+    let theta = factors.to_vector(&model);
+    let good = Ceiling::over(&model, &factors, 0..12).unwrap();
+    let table = Delivered::received(&model, &theta, Some(&good)).unwrap();
+    assert_eq!(table, Delivered { factors, ceiling: Some(good.clone()) });
+    let broken: [fn(&mut Ceiling); 2] =
+        [|ceiling| ceiling.rows.push(1.0), |ceiling| ceiling.columns[0] = f64::INFINITY];
+    for spoil in broken {
+        let mut bad = good.clone();
+        spoil(&mut bad);
+        assert!(Delivered::received(&model, &theta, Some(&bad)).is_err());
+    }
+}
+
+/// Far-off starts: counts a thousand times over the mean, where plain Newton overshoots.
+#[test]
+fn damped_steps_find_far_rows() {
+    let mut fit = bare_fit(Family::Poisson, Effects::RowColumn);
+    fit.factors.intercept = -5.0;
+    let row = fit.new_row(&[(0, 1e4), (1, 1e4), (2, 1e4)], 0.0).unwrap();
+    let slope = |l: usize| Family::Poisson.mean(fit.parameter_of(&row, l, 0.0).theta) - 1e4;
+    let slope = (0..3).map(slope).sum::<f64>() + 3.0 * 1e-3 * row.effect;
+    assert!(slope.abs() < 1e-6, "{slope}");
+}
