@@ -4,7 +4,7 @@
 //! returns [`Reported`], so that callers read every key first and use `?` last.
 
 use crate::error::{Error, Errors, Place, one_of};
-use crate::key::{Choice, Fallback, Key, Named, Section, Word};
+use crate::key::{Choice, Fallback, Key, Named, Section};
 use crate::suggest::nearest;
 use std::cell::RefCell;
 use std::ops::Range;
@@ -217,23 +217,6 @@ impl<'a> Reader<'a> {
     pub fn check_meaning(&self, kind: &str) {
         let all = self.section.keys.iter().filter(|key| !key.means_something_for(kind));
         all.for_each(|key| self.refuse_for(key, kind));
-    }
-
-    /// The same, of the keys alone that are limited to some of these words: for a table with two
-    /// kinds of kinds.
-    pub fn check_meaning_among(&self, words: &[Word], kind: &str) {
-        let judged = |key: &&&Key| {
-            let known = |kind: &&str| words.iter().any(|word| word.name == *kind);
-            key.only.is_some_and(|only| only.kinds.iter().all(known))
-        };
-        let keys = self.section.keys.iter().filter(judged);
-        keys.filter(|key| !key.means_something_for(kind)).for_each(|k| self.refuse_for(k, kind));
-    }
-
-    /// Refuses every key but these, with words that follow the key's name.
-    pub fn refuse_all_but(&self, keys: &[&Key], why: &str) {
-        let others = self.section.keys.iter().filter(|k| keys.iter().all(|of| of.name != k.name));
-        others.for_each(|key| self.refuse_if_given(key, why));
     }
 
     fn refuse_for(&self, key: &Key, kind: &str) {

@@ -227,39 +227,3 @@ fn significant(digits: &[u8]) -> &[u8] {
     let zeros = digits.iter().take_while(|&&b| b == b'0').count();
     &digits[zeros..]
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn sorted(names: &[&str]) -> Vec<String> {
-        let names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
-        let mut order: Vec<usize> = (0..names.len()).collect();
-        sort_labels(&mut order, &names);
-        order.into_iter().map(|i| names[i].clone()).collect()
-    }
-
-    #[test]
-    fn numbers_months_and_numbers_within_text_come_in_order() {
-        assert_eq!(sorted(&["10", "2", "-1", "2.5"]), ["-1", "2", "2.5", "10"]);
-        assert_eq!(sorted(&["Nov", "feb", "August"]), ["feb", "August", "Nov"]);
-        assert_eq!(sorted(&["w10-2", "w2-10", "w2-9"]), ["w2-9", "w2-10", "w10-2"]);
-        assert_eq!(sorted(&["b", "a10", "a", "a9"]), ["a", "a9", "a10", "b"]);
-    }
-
-    #[test]
-    fn the_natural_order_is_an_order() {
-        let names = ["", "0", "00", "1", "01", "a", "a0", "a00", "a1b", "a1", "a01", "é2", "b-2"];
-        for a in names {
-            for b in names {
-                assert_eq!(natural(a, b), natural(b, a).reverse(), "{a:?} {b:?}");
-                assert_eq!(natural(a, b) == Ordering::Equal, a == b);
-                for c in names {
-                    if natural(a, b) == Ordering::Less && natural(b, c) == Ordering::Less {
-                        assert_eq!(natural(a, c), Ordering::Less, "{a:?} {b:?} {c:?}");
-                    }
-                }
-            }
-        }
-    }
-}

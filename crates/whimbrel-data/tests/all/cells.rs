@@ -46,6 +46,20 @@ fn a_long_file_gives_sorted_labels_and_the_cells_of_each_client() {
     assert_eq!(of("bob"), [(1, 1, 3.0)]);
 }
 
+/// Numbers by value, months as in the calendar, and numbers within text as numbers.
+#[test]
+fn labels_come_in_their_natural_order() {
+    let sorted = |labels: &[&str]| {
+        let lines = labels.iter().map(|label| format!("o,{label},1,2\n"));
+        let text = format!("who,site,month,count\n{}", lines.collect::<String>());
+        read(&text, &long(Entries::Counts)).unwrap().rows.to_vec()
+    };
+    assert_eq!(sorted(&["10", "2", "-1", "2.5"]), ["-1", "2", "2.5", "10"]);
+    assert_eq!(sorted(&["Nov", "feb", "August"]), ["feb", "August", "Nov"]);
+    assert_eq!(sorted(&["w10-2", "w2-10", "w2-9"]), ["w2-9", "w2-10", "w10-2"]);
+    assert_eq!(sorted(&["b", "a10", "a", "a9", "a09"]), ["a", "a09", "a9", "a10", "b"]);
+}
+
 #[test]
 fn a_line_without_a_value_may_stand_for_zero() {
     let options = CellOptions { missing_as_zero: true, ..long(Entries::Counts) };

@@ -64,12 +64,6 @@ impl Facts {
         let unseen = Vec::new();
         Ok(Self { clients, names, columns, rows, classes, total_rows: None, unseen })
     }
-
-    /// The same once everyone has enrolled, with the names by id.
-    #[must_use]
-    pub fn with_names(self, names: Vec<String>) -> Self {
-        Self { names, ..self }
-    }
 }
 
 /// Feature columns and classes, from the job or from a file that the coordinator has.

@@ -101,14 +101,10 @@ impl TablePlan {
                 ));
             }
         };
-        let downlink = match model.blocks() == self.model.blocks() {
-            true => self.downlink.clone(),
-            // The factors of another rank are another vector.
-            false => {
-                channels::downlink(job, &common.roster(), &model.blocks(), None, gradient_alpha)
-                    .map_err(|failure| Error::config(failure.to_string()))?
-            }
-        };
+        // The factors of another rank are another vector.
+        let downlink =
+            channels::downlink(job, &common.roster(), &model.blocks(), None, gradient_alpha)
+                .map_err(|failure| Error::config(failure.to_string()))?;
         Ok(FedMiss {
             model: model.clone(),
             step,

@@ -140,7 +140,7 @@ impl Method for FedMiss {
             ceiling: None,
             calibration: None,
         };
-        if !opens && !self.has_rounds() {
+        if !opens && self.is_done(0, 0.0) {
             self.end_rounds(&mut server);
         }
         Ok(server)
@@ -381,11 +381,11 @@ impl FedMiss {
         known.map(|side| (0..side.len()).filter(|i| !side[*i]).collect())
     }
 
-    /// Whether there is any round after the start and the memories.
-    fn has_rounds(&self) -> bool {
+    /// Whether the rounds are over after so many, and so many passes over the observations.
+    fn is_done(&self, round: u32, epoch: f64) -> bool {
         match self.budget {
-            Budget::Rounds(rounds) | Budget::Converged(rounds) => rounds > 0,
-            Budget::Epochs(epochs) => epochs > 0.0,
+            Budget::Rounds(rounds) | Budget::Converged(rounds) => round >= rounds,
+            Budget::Epochs(epochs) => epoch >= epochs,
         }
     }
 

@@ -2,7 +2,6 @@
 
 use super::settings::{Copies, FedMiss, Memory, StepRule, auto_step};
 use super::state::{Fold, Phase, Server};
-use crate::settings::Budget;
 use whimbrel_codec::channel::Frames;
 use whimbrel_core::{Key, Result};
 use whimbrel_models::lowrank::interval::HELD_OUT_MIN;
@@ -15,9 +14,9 @@ impl FedMiss {
     pub(super) fn open(&self, mut server: Server, fold: &Fold) -> Result<Server> {
         self.uplink(0, 1)?.collect_opening(&mut server.up, &fold.up);
         server.residuals += fold.residuals;
-        match self.has_rounds() {
-            true => server.phase = Phase::Fit,
-            false => self.end_rounds(&mut server),
+        match self.is_done(0, 0.0) {
+            true => self.end_rounds(&mut server),
+            false => server.phase = Phase::Fit,
         }
         Ok(server)
     }
@@ -64,11 +63,7 @@ impl FedMiss {
         server.repairs += moved.repairs;
         let theta = server.factors.to_vector(&self.model);
         self.downlink.publish(&mut server.down, theta, &fold.down, Frames::NONE, key)?;
-        let done = match self.budget {
-            Budget::Rounds(rounds) | Budget::Converged(rounds) => server.round >= rounds,
-            Budget::Epochs(epochs) => server.epoch() >= epochs,
-        };
-        if done {
+        if self.is_done(server.round, server.epoch()) {
             self.end_rounds(&mut server);
         }
         Ok(server)

@@ -98,19 +98,14 @@ impl Factors {
     /// The coordinates in which the parameters travel: [`LowRank::blocks`] in order.
     pub fn to_vector(&self, model: &LowRank) -> Vec<f64> {
         let effects = model.settings().effects;
-        let mut out = Vec::with_capacity(model.coordinates_len());
-        if effects.has_intercept() {
-            out.push(self.intercept);
-        }
-        if effects.has_row() {
-            out.extend_from_slice(&self.row_effects);
-        }
-        if effects.has_column() {
-            out.extend_from_slice(&self.column_effects);
-        }
-        out.extend_from_slice(&self.u);
-        out.extend_from_slice(&self.v);
-        out
+        let parts: [(bool, &[f64]); 5] = [
+            (effects.has_intercept(), &[self.intercept]),
+            (effects.has_row(), &self.row_effects),
+            (effects.has_column(), &self.column_effects),
+            (true, &self.u),
+            (true, &self.v),
+        ];
+        parts.into_iter().filter(|(there, _)| *there).flat_map(|(_, part)| part).copied().collect()
     }
 
     /// Back from the coordinates.

@@ -32,11 +32,7 @@ impl Family {
 
     /// The number that stands for it in an artifact.
     pub fn code(self) -> f64 {
-        match self {
-            Self::Gaussian => 0.0,
-            Self::Poisson => 1.0,
-            Self::Bernoulli => 2.0,
-        }
+        f64::from(self as u8)
     }
 
     /// The family of a code.

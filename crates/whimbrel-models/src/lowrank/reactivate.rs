@@ -47,17 +47,14 @@ impl LowRank {
         self.best_direction(cells, n, &[], &[]).map_or(0.0, |(_, _, sigma)| sigma)
     }
 
-    /// Factors of which each component is one singular value, with one more; none where it does not
-    /// pay.
+    /// Factors of which each component is one singular value, largest first, with one more; none where
+    /// it does not pay.
     fn with_component(&self, mut factors: Factors, cells: &Sparse, n: f64) -> Option<Factors> {
         let (r, lambda) = (self.rank(), self.settings().lambda);
         let sizes: Vec<f64> = (0..r).map(|k| size_of(&factors, k, r)).collect();
-        let largest = sizes.iter().copied().fold(0.0, f64::max);
-        let is_zero = |k: &usize| sizes[*k] <= ZERO * largest;
-        let zero = (0..r).find(is_zero)?;
-        let live: Vec<usize> = (0..r).filter(|k| !is_zero(k)).collect();
+        let zero = (0..r).find(|k| sizes[*k] <= ZERO * sizes[0])?;
         let [left, right] =
-            [&factors.u, &factors.v].map(|side| basis(live.iter().map(|k| column(side, *k, r))));
+            [&factors.u, &factors.v].map(|side| basis((0..zero).map(|k| column(side, k, r))));
         let (x, y, sigma) = self.best_direction(cells, n, &left, &right)?;
         if sigma <= lambda * (1.0 + EXCESS) {
             return None;
