@@ -1,7 +1,7 @@
 //! What was observed of a table.
 
 use std::collections::HashMap;
-use whimbrel_core::{Cell, Cells, ClientData};
+use whimbrel_core::{Cell, ClientData};
 
 /// What all clients observed of a table, kept while the fit has their cells.
 #[derive(Clone, Debug)]
@@ -23,13 +23,13 @@ impl TableFacts {
 
     /// Gathers the clients' cells; none where they hold something else.
     pub fn of(clients: &[(String, ClientData)]) -> Option<Self> {
-        let of = |(_, data): &'_ (String, ClientData)| match data {
-            ClientData::Cells(cells) => Some(cells.clone()),
-            _ => None,
-        };
-        let cells: Vec<Cells> = clients.iter().map(of).collect::<Option<_>>()?;
-        let fitted = cells.iter().flat_map(|c| &c.observed).copied().collect();
-        Some(Self::new(fitted, cells.iter().flat_map(|c| &c.held_out).copied().collect()))
+        let (mut fitted, mut held_out) = (Vec::new(), Vec::new());
+        for (_, data) in clients {
+            let ClientData::Cells(cells) = data else { return None };
+            fitted.extend_from_slice(&cells.observed);
+            held_out.extend_from_slice(&cells.held_out);
+        }
+        (!clients.is_empty()).then(|| Self::new(fitted, held_out))
     }
 }
 
