@@ -214,6 +214,11 @@ impl Soul {
         noise: f64,
         data: &'a Samples,
     ) -> Result<Posterior<'a>> {
+        let len = self.model.shared() + self.prior.parameters();
+        if theta.len() != len || !theta.iter().all(|x| x.is_finite()) {
+            let what = format!("{} finite parameters belong in a message", len);
+            return Err(Error::peer(what));
+        }
         let (phi, beta) = self.parts(theta);
         let gaussian = !matches!(self.prior.shape(), Shape::Mixture { .. });
         Posterior::new(&self.model, phi, (self.prior.at(&beta)?, gaussian), noise, data)
@@ -233,7 +238,12 @@ impl Soul {
     }
 
     /// `gamma` of this client, and steps from one kept sample to the next.
-    fn pace(&self, own: &mut Own, posterior: &mut Posterior<'_>, factor: f64) -> (f64, u32) {
+    fn pace(
+        &self,
+        own: &mut Own,
+        posterior: &mut Posterior<'_>,
+        factor: f64,
+    ) -> Result<(f64, u32)> {
         // A curvature by differences costs dozens of gradients: it is found again after 1, 2, 4, ...
         // rounds.
         let exact = posterior.exact_curvature();
@@ -247,6 +257,9 @@ impl Soul {
             Rate::Share(share) => share / own.curvature.max(f64::MIN_POSITIVE),
         };
         let gamma = gamma * factor;
+        if !(gamma > 0.0 && gamma.is_finite()) {
+            return Err(Error::numerical(format!("{gamma} is not the step of a chain")));
+        }
         let thin = self.chains.thin.unwrap_or_else(|| match exact {
             // A chain forgets its start in 1/(gamma m) steps, m the smallest curvature: at least that
             // of the prior.
@@ -256,7 +269,7 @@ impl Soul {
             }
             None => self.chains.steps,
         });
-        (gamma, thin)
+        Ok((gamma, thin))
     }
 
     /// Samples of the posterior, those of one chain after the other, after so many steps; the chains move
@@ -277,13 +290,13 @@ impl Soul {
             }
             return Ok(kept);
         };
-        let (gamma, thin) = self.pace(own, posterior, factor);
+        let (gamma, thin) = self.pace(own, posterior, factor)?;
         let thin = if thins { thin } else { 1 };
         let mut scratch = self.scratch(posterior)?;
         for (c, chain) in own.chains.iter_mut().enumerate() {
             let mut stream = key.fold(KEPT).fold(c as u64).stream();
             posterior.draw_minibatches(self.chains.batch, key.fold(KEPT).fold(c as u64));
-            for step in 1..=burn_in.saturating_add(self.chains.kept * thin) {
+            for step in 1..=burn_in.saturating_add(self.chains.kept.saturating_mul(thin)) {
                 kernel.step(chain, posterior, gamma, &mut stream, &mut scratch)?;
                 if step > burn_in && (step - burn_in).is_multiple_of(thin) {
                     kept.push(narrow(&chain.position));
@@ -336,12 +349,20 @@ impl Oracle for Soul {
         _: &Terms,
         key: Key,
     ) -> Result<Global> {
-        let mut sums: Vec<f64> = Vec::new();
+        let (mut sums, mut clients) = (Vec::new(), 0u32);
         for member in roster {
             let Member { id, summary, .. } = member?;
+            clients += 1;
             check_sums(id, &summary.sums)?;
-            sums.resize(summary.sums.len().max(sums.len()), 0.0);
+            sums.resize(self.model.learner.start_sums_len(), 0.0);
+            if summary.sums.len() != sums.len() {
+                let what = format!("client {id} sent {} sums", summary.sums.len());
+                return Err(Error::peer(format!("{what} where {} belong", sums.len())));
+            }
             sums.iter_mut().zip(&summary.sums).for_each(|(sum, x)| *sum += x);
+        }
+        if clients == 0 {
+            return Err(Error::data("there is no client to start with"));
         }
         let mut theta = self.model.start(&sums, key)?;
         let phi = f32::norm2_squared(&theta).sqrt();
@@ -412,7 +433,7 @@ impl Oracle for Soul {
                 own.chains = vec![ChainState::at(exact.draw(&mut key.fold(CHAINS).stream()))];
             }
             Some(kernel) => {
-                let (gamma, _) = self.pace(&mut own, &mut posterior, note.gamma);
+                let (gamma, _) = self.pace(&mut own, &mut posterior, note.gamma)?;
                 let mut scratch = self.scratch(&posterior)?;
                 let means = self.chains.steps.saturating_sub(self.chains.burn_in).max(1);
                 let weight = 1.0 / f64::from(means * self.chains.count.max(1));

@@ -3,6 +3,7 @@
 
 mod battery;
 mod candidates;
+mod bayes;
 mod decentralised;
 mod delivered;
 mod downlinks;
