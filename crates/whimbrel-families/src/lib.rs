@@ -18,6 +18,7 @@ pub mod personal;
 pub mod plan;
 pub mod registry;
 pub mod table;
+pub mod uncertainty;
 
 mod reference;
 mod template;

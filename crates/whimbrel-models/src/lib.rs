@@ -2,6 +2,7 @@
 //!
 //! Absent on purpose: clients, rounds, messages. A model sees rows, statistics and parameters.
 
+pub mod calibration;
 pub mod convex;
 pub mod gmm;
 pub mod kmeans;

@@ -50,6 +50,17 @@ struct Part {
     constant: f64,
 }
 
+/// A Gaussian component in two coordinates.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Marginal {
+    /// The component's weight.
+    pub weight: f64,
+    /// Its mean.
+    pub mean: [f64; 2],
+    /// Its covariance.
+    pub covariance: [[f64; 2]; 2],
+}
+
 /// `ln(2 pi) / 2`
 const HALF_LN_TAU: f64 = 0.918_938_533_204_672_7;
 
@@ -127,6 +138,27 @@ impl Density {
                 let mean = mixture.average(|part, j| part.mean[j]);
                 mixture
                     .average(|part, j| 1.0 / part.precision[j] + (part.mean[j] - mean[j]).powi(2))
+            }
+        }
+    }
+
+    /// The distribution of two coordinates, component by component.
+    pub fn marginals(&self, i: usize, j: usize) -> Vec<Marginal> {
+        match &self.form {
+            Form::Full(full) => {
+                let d = full.mean.len();
+                let row = |i: usize| &full.factor[i * d..][..d];
+                let entry = |i: usize, j: usize| whimbrel_core::vector::dot(row(i), row(j));
+                let covariance = [[entry(i, i), entry(i, j)], [entry(j, i), entry(j, j)]];
+                vec![Marginal { weight: 1.0, mean: [full.mean[i], full.mean[j]], covariance }]
+            }
+            Form::Mixture(mixture) => {
+                let one = |part: &Part| Marginal {
+                    weight: part.weight,
+                    mean: [part.mean[i], part.mean[j]],
+                    covariance: [[1.0 / part.precision[i], 0.0], [0.0, 1.0 / part.precision[j]]],
+                };
+                mixture.parts.iter().map(one).collect()
             }
         }
     }

@@ -11,7 +11,7 @@
 
 mod density;
 
-pub use density::Density;
+pub use density::{Density, Marginal};
 
 use whimbrel_core::{Error, Key, Result, linalg::packed_len, math};
 

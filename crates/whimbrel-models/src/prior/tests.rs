@@ -99,6 +99,15 @@ fn draws_have_the_mean_and_the_variances() {
             let error = ((moment(4) - variances[j] * variances[j]) / N as f64).sqrt();
             assert!((moment(2) - variances[j]).abs() < 5.0 * error, "{}", prior.name());
         }
+        let marginals = density.marginals(3, 1);
+        let mut total = [0.0; 2];
+        for part in &marginals {
+            (0..2).for_each(|at| {
+                let away = part.mean[at] - mean[[3, 1][at]];
+                total[at] += part.weight * (part.covariance[at][at] + away * away);
+            });
+        }
+        assert!((total[0] - variances[3]).abs() < 1e-12 && (total[1] - variances[1]).abs() < 1e-12);
     }
 }
 

@@ -25,9 +25,11 @@
 //! error of order `gamma` appears on targets that are not Gaussian. MALA and HMC have no error.
 
 mod curvature;
+mod diagnostics;
 mod steps;
 
 pub use curvature::curvature;
+pub use diagnostics::{effective_sample_size, split_r_hat};
 
 use whimbrel_core::{Error, Result, Stream, math, vector, wire};
 

@@ -14,4 +14,5 @@ mod lowrank_solver;
 mod mstep;
 mod optimum;
 mod peers;
+mod sampler;
 mod start;

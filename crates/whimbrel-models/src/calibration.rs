@@ -1,0 +1,237 @@
+//! How far stated probabilities can be trusted: reliability, coverage, entropy, detection.
+//!
+//! [`Reliability`] sums up over samples and merges, so that clients can keep their samples; the
+//! other functions take what one place holds.
+
+use whimbrel_core::{Error, Result, Wire, math};
+
+/// Samples by the probability given to the predicted class: how many, how sure, how often right.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reliability {
+    bins: Vec<Bin>,
+}
+
+/// Predictions whose probability lies in one interval, as sums.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Bin {
+    /// How many.
+    pub count: f64,
+    /// The sum of their probabilities.
+    pub confidence: f64,
+    /// How many were right.
+    pub correct: f64,
+}
+
+impl Reliability {
+    /// The number of equal intervals of (0, 1] that published figures use (Guo et al., 2017).
+    pub const BINS: usize = 15;
+
+    /// No samples yet, and so many equal intervals of (0, 1].
+    pub fn new(bins: usize) -> Self {
+        assert!(bins > 0, "no bins");
+        Self { bins: vec![Bin::default(); bins] }
+    }
+
+    /// Counts one sample with these class probabilities.
+    pub fn add(&mut self, probabilities: &[f64], label: usize) {
+        let (predicted, confidence) = most_probable(probabilities);
+        let last = self.bins.len() - 1;
+        let at = (confidence * self.bins.len() as f64).ceil() as usize;
+        let bin = &mut self.bins[at.saturating_sub(1).min(last)];
+        bin.count += 1.0;
+        bin.confidence += confidence;
+        bin.correct += f64::from(predicted == label);
+    }
+
+    /// Adds the samples of another place with as many bins.
+    pub fn merge(&mut self, other: &Self) {
+        assert_eq!(self.bins.len(), other.bins.len(), "numbers of bins differ");
+        for (bin, other) in self.bins.iter_mut().zip(&other.bins) {
+            bin.count += other.count;
+            bin.confidence += other.confidence;
+            bin.correct += other.correct;
+        }
+    }
+
+    /// The bins, from the least to the most probable.
+    pub fn bins(&self) -> &[Bin] {
+        &self.bins
+    }
+
+    /// How many samples.
+    pub fn count(&self) -> f64 {
+        self.bins.iter().map(|bin| bin.count).sum()
+    }
+
+    /// The mean over samples of `|accuracy - confidence|` of their bins; 0 without samples.
+    pub fn expected_calibration_error(&self) -> f64 {
+        let gaps = self.bins.iter().map(|bin| (bin.correct - bin.confidence).abs());
+        gaps.sum::<f64>() / self.count().max(1.0)
+    }
+}
+
+impl Wire for Reliability {
+    fn put(&self, out: &mut Vec<u8>) {
+        let flat = self.bins.iter().flat_map(|bin| [bin.count, bin.confidence, bin.correct]);
+        flat.collect::<Vec<f64>>().put(out);
+    }
+
+    fn take(from: &mut &[u8]) -> Result<Self> {
+        let flat = Vec::<f64>::take(from)?;
+        let (bins, rest) = flat.as_chunks::<3>();
+        let numbers = flat.iter().all(|x| *x >= 0.0 && x.is_finite());
+        if bins.is_empty() || !rest.is_empty() || !numbers {
+            return Err(Error::peer("sent bins of a reliability diagram that cannot be"));
+        }
+        let bin = |b: &[f64; 3]| Bin { count: b[0], confidence: b[1], correct: b[2] };
+        Ok(Self { bins: bins.iter().map(bin).collect() })
+    }
+}
+
+/// The class of the largest probability, the first of equal ones, and that probability.
+pub fn most_probable(probabilities: &[f64]) -> (usize, f64) {
+    let start = (0, f64::NEG_INFINITY);
+    let larger =
+        |best: (usize, f64), (k, p): (usize, &f64)| if *p > best.1 { (k, *p) } else { best };
+    probabilities.iter().enumerate().fold(start, larger)
+}
+
+/// `-sum p ln p`, in nats.
+pub fn entropy(probabilities: &[f64]) -> f64 {
+    let positive = probabilities.iter().filter(|p| **p > 0.0);
+    -positive.map(|p| p * math::ln(*p)).sum::<f64>()
+}
+
+/// What a sample's class would say about the parameters: the entropy of the mean prediction less
+/// the mean entropy of the predictions, in nats. `predictions` holds one vector of `classes`
+/// probabilities per draw of the parameters.
+pub fn mutual_information(predictions: &[f64], classes: usize) -> f64 {
+    let draws = predictions.chunks_exact(classes);
+    let count = draws.len().max(1) as f64;
+    let mut mean = vec![0.0; classes];
+    let mut expected = 0.0;
+    for draw in draws {
+        mean.iter_mut().zip(draw).for_each(|(mean, p)| *mean += p / count);
+        expected += entropy(draw) / count;
+    }
+    (entropy(&mean) - expected).max(0.0)
+}
+
+/// The interval that leaves equal shares of the draws on both sides and `level` between. Sorts the
+/// draws.
+pub fn central_interval(draws: &mut [f64], level: f64) -> (f64, f64) {
+    draws.sort_unstable_by(f64::total_cmp);
+    let tail = 0.5 * (1.0 - level);
+    (quantile(draws, tail), quantile(draws, 1.0 - tail))
+}
+
+/// A quantile of sorted numbers, linear between neighbours (Hyndman and Fan's type 7).
+pub fn quantile(sorted: &[f64], p: f64) -> f64 {
+    assert!(!sorted.is_empty(), "no numbers have no quantile");
+    let at = p.clamp(0.0, 1.0) * (sorted.len() - 1) as f64;
+    let (below, share) = (at.floor() as usize, at.fract());
+    let above = (below + 1).min(sorted.len() - 1);
+    sorted[below] + share * (sorted[above] - sorted[below])
+}
+
+/// The share of values that lie in their intervals; NaN for none.
+pub fn coverage(intervals: &[(f64, f64)], values: &[f64]) -> f64 {
+    assert_eq!(intervals.len(), values.len(), "lengths differ");
+    let inside = |(interval, y): &(&(f64, f64), &f64)| (interval.0..=interval.1).contains(*y);
+    intervals.iter().zip(values).filter(inside).count() as f64 / values.len() as f64
+}
+
+/// The probability that a score of the second list exceeds one of the first, ties counted half: the
+/// area under the receiver operating characteristic. NaN where a list is empty.
+pub fn auroc(inside: &[f64], outside: &[f64]) -> f64 {
+    let inside = inside.iter().map(|score| (*score, false));
+    let mut all: Vec<(f64, bool)> =
+        inside.chain(outside.iter().map(|score| (*score, true))).collect();
+    all.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+    let (mut below, mut wins) = (0.0, 0.0);
+    for ties in all.chunk_by(|a, b| a.0 == b.0) {
+        let out = ties.iter().filter(|(_, outside)| *outside).count() as f64;
+        let within = ties.len() as f64 - out;
+        wins += out * (below + 0.5 * within);
+        below += within;
+    }
+    wins / (below * outside.len() as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use whimbrel_core::Key;
+
+    #[test]
+    fn entropy_and_information_by_hand() {
+        let ln2 = math::ln(2.0);
+        assert!((entropy(&[0.5, 0.5]) - ln2).abs() < 1e-15);
+        assert_eq!(entropy(&[1.0, 0.0]), 0.0);
+        // Two draws that are sure of different classes: all doubt is about the parameters.
+        assert!((mutual_information(&[1.0, 0.0, 0.0, 1.0], 2) - ln2).abs() < 1e-15);
+        assert_eq!(mutual_information(&[0.3, 0.7, 0.3, 0.7], 2), 0.0);
+    }
+
+    #[test]
+    fn calibration_error_by_hand_and_over_places() {
+        let mut all = Reliability::new(10);
+        all.add(&[0.85, 0.15], 0);
+        all.add(&[0.85, 0.15], 1);
+        let mut there = Reliability::new(10);
+        there.add(&[0.3, 0.7], 1);
+        there.add(&[0.0, 1.0], 1);
+        all.merge(&there);
+        // Bins (0.8, 0.9]: |1 - 1.7|; (0.6, 0.7]: |1 - 0.7|; (0.9, 1]: 0; of four samples.
+        assert!((all.expected_calibration_error() - (0.7 + 0.3) / 4.0).abs() < 1e-15);
+        assert_eq!((all.count(), all.bins()[9].count, all.bins()[6].correct), (4.0, 1.0, 1.0));
+        assert_eq!(Reliability::from_bytes(&all.to_bytes()).unwrap(), all);
+        assert!(Reliability::from_bytes(&vec![1.0, -1.0, 0.0].to_bytes()).is_err());
+        assert_eq!(Reliability::new(3).expected_calibration_error(), 0.0);
+    }
+
+    #[test]
+    fn labels_drawn_from_the_probabilities_are_calibrated() {
+        const N: usize = 20_000;
+        let mut stream = Key::root(1).stream();
+        let (mut honest, mut overconfident) = (Reliability::new(10), Reliability::new(10));
+        for _ in 0..N {
+            let p = stream.dirichlet(&[1.0, 1.0, 1.0]);
+            let label = stream.categorical(&p);
+            honest.add(&p, label);
+            let total: f64 = p.iter().map(|p| p * p).sum();
+            overconfident.add(&p.iter().map(|p| p * p / total).collect::<Vec<_>>(), label);
+        }
+        // Each bin's gap has a standard deviation of at most sqrt(n_b) / 2; their sum over at most
+        // 10 bins is on average below 10 x 0.8 x sqrt(N / 10) / 2 = 0.009 N, and 0.015 N is beyond
+        // five standard deviations of it (2 sqrt(N / 10)) above.
+        assert!(honest.expected_calibration_error() < 0.015);
+        assert!(overconfident.expected_calibration_error() > 0.1);
+    }
+
+    #[test]
+    fn intervals_cover_what_they_should() {
+        let mut draws: Vec<f64> = (0..=100).rev().map(f64::from).collect();
+        let (low, high) = central_interval(&mut draws, 0.9);
+        assert!((low - 5.0).abs() < 1e-12 && (high - 95.0).abs() < 1e-12, "{low} {high}");
+        assert_eq!((quantile(&[1.0, 2.0], 0.25), quantile(&[3.0], 0.9)), (1.25, 3.0));
+        assert_eq!(coverage(&[(0.0, 1.0), (0.0, 1.0), (2.0, 3.0)], &[1.0, 1.5, 2.5]), 2.0 / 3.0);
+    }
+
+    #[test]
+    fn auroc_is_the_share_of_ordered_pairs() {
+        let mut stream = Key::root(2).stream();
+        let mut scores =
+            |n: usize, shift: u64| (0..n).map(|_| (stream.below(8) + shift) as f64).collect();
+        let (inside, outside): (Vec<f64>, Vec<f64>) = (scores(50, 0), scores(70, 2));
+        let mut wins = 0.0;
+        for a in &inside {
+            for b in &outside {
+                wins += f64::from(b > a) + 0.5 * f64::from(a == b);
+            }
+        }
+        assert!((auroc(&inside, &outside) - wins / 3500.0).abs() < 1e-15);
+        assert_eq!(auroc(&[1.0, 2.0], &[3.0]), 1.0);
+        assert!(auroc(&[], &[1.0]).is_nan() && auroc(&[1.0], &[]).is_nan());
+    }
+}
