@@ -183,6 +183,14 @@ pub(super) static ANNEAL: Key = Key::optional(
     "whether a known noise falls from 1 to its value over the first half of the rounds",
 );
 
+pub(super) static OUTSIDE: Key = Key::optional(
+    "outside",
+    "a path",
+    "none",
+    "images in the layout of MNIST that are unlike the data: the report sets their predictive entropies \
+     beside those of test rows",
+);
+
 /// What a job asks of `fedsoul`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {

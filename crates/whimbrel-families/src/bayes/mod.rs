@@ -25,16 +25,16 @@ use crate::personal::model::{EMBEDDING, HIDDEN, LATENT, LINEAR, Model, REPRESENT
 use crate::plan::{Common, Facts, Files};
 use keys::{
     ANNEAL, AVERAGE, BURN_IN, CHAINS, FALL, FRICTION, GAMMA, HYPERPRIOR, KERNEL, LEAPFROG, NOISE,
-    PERSONAL, PRIOR, PRIOR_SCALE, RADIUS, SAMPLES, STEPS, Settings, THIN,
+    OUTSIDE, PERSONAL, PRIOR, PRIOR_SCALE, RADIUS, SAMPLES, STEPS, Settings, THIN,
 };
 use plan::SoulPlan;
 use serde_json::{Map, Value};
 use std::any::Any;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use whimbrel_core::method::Artifact;
 use whimbrel_job::key::{Key, Word};
 use whimbrel_job::reader::{Read, Source};
-use whimbrel_job::writer::Writer;
+use whimbrel_job::writer::{Writer, text};
 use whimbrel_methods::settings::Weights;
 
 /// Personal models with posteriors.
@@ -95,6 +95,7 @@ static METHODS: [MethodKind; 1] = [MethodKind {
         &RADIUS,
         &AVERAGE,
         &ANNEAL,
+        &OUTSIDE,
         &PARTICIPATION,
         &EVALUATE,
         &STOP,
@@ -126,7 +127,8 @@ impl Family for Bayes {
     fn read(&self, tables: &Tables<'_>) -> Read<Box<dyn Fit>> {
         let model = Model::read(tables.model_kind, tables.model);
         let settings = Settings::read(tables.model, tables.method);
-        Ok(Box::new(SoulFit { model: model?, settings: settings? }))
+        let outside = tables.method.optional(&OUTSIDE, |v| v.text().map(PathBuf::from));
+        Ok(Box::new(SoulFit { model: model?, settings: settings?, outside: outside? }))
     }
 }
 
@@ -137,6 +139,8 @@ pub struct SoulFit {
     pub model: Model,
     /// What is done with it.
     pub settings: Settings,
+    /// Images unlike the data, for the report.
+    pub outside: Option<PathBuf>,
 }
 
 impl Fit for SoulFit {
@@ -153,6 +157,13 @@ impl Fit for SoulFit {
 
     fn write_method(&self, out: &mut Writer) {
         self.settings.write(out);
+        if let Some(path) = &self.outside {
+            out.put(&OUTSIDE, text(&path.to_string_lossy()));
+        }
+    }
+
+    fn paths_mut(&mut self) -> Vec<&mut PathBuf> {
+        self.outside.as_mut().into_iter().collect()
     }
 
     fn check(&self, job: &Job, source: &Source<'_>) {
@@ -229,7 +240,14 @@ impl Fit for SoulFit {
     }
 
     fn spread_over_seeds(&self) -> &'static [&'static str] {
-        &["prediction_error", "subspace_error", "coverage_90", "coverage_90_mean"]
+        &[
+            "prediction_error",
+            "subspace_error",
+            "coverage_90",
+            "coverage_90_mean",
+            "test_ece",
+            "outside_auroc",
+        ]
     }
 
     fn predict(&self, model: &ModelUse<'_>, file: &Path) -> Result<Predicted> {

@@ -1,4 +1,5 @@
-//! What a run's files say about posteriors: how far predictors are from the truth of drawn data.
+//! What a run's files say about posteriors: what their intervals and probabilities are worth, how chains
+//! have mixed, and how far predictors are from the truth of drawn data.
 
 use super::SoulFit;
 use super::plan::{noise, soul};
@@ -6,18 +7,31 @@ use crate::failure::Result;
 use crate::family::{Ended, Results};
 use crate::files::read_artifact;
 use crate::load::Loaded;
-use serde_json::Map;
+use crate::uncertainty;
+use serde_json::{Map, Value};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::path::Path;
+use whimbrel_core::declare::{Exhibit, Section};
 use whimbrel_core::method::Artifact;
-use whimbrel_core::{Inputs, Key, Samples, Targets};
-use whimbrel_data::RepresentationTruth;
+use whimbrel_core::{ClientData, Error, Inputs, Key, Samples, Targets, math};
+use whimbrel_data::{RepresentationTruth, read_idx_images};
 use whimbrel_engine::metrics::number;
-use whimbrel_methods::bayes::Soul;
+use whimbrel_methods::bayes::{Predictive, Soul};
+use whimbrel_models::calibration::{Reliability, auroc};
+use whimbrel_models::sampler::{effective_sample_size, split_r_hat};
 
 /// New inputs for each client, by which the coverage of intervals is judged.
 const NEW_INPUTS: usize = 500;
+/// Bins of a reliability diagram.
+const RELIABILITY_BINS: usize = 15;
+/// Levels of intervals.
+const LEVELS: [f64; 6] = [0.5, 0.6, 0.7, 0.8, 0.9, 0.95];
+/// Inputs from elsewhere that are looked at.
+const OUTSIDE_MAX: usize = 1000;
+/// Coordinates of a chain that are looked at, and clients whose traces are shown.
+const COORDINATES_MAX: usize = 50;
+const TRACES: usize = 3;
 /// Draws of them.
 const COVERAGE: u64 = 0xC0FE;
 
@@ -25,40 +39,211 @@ const COVERAGE: u64 = 0xC0FE;
 pub(super) struct Kept {
     /// The lengths of an input.
     pub shape: Vec<usize>,
-    /// The truth behind drawn data, and which client is which.
-    truth: Option<(RepresentationTruth, Vec<String>)>,
+    /// Who is who.
+    names: Vec<String>,
+    /// Each client's test rows.
+    tests: Vec<Option<Samples>>,
+    /// How many classes there are.
+    classes: usize,
+    /// The truth behind drawn data.
+    truth: Option<RepresentationTruth>,
 }
 
 impl Kept {
     /// The noise of drawn data.
     pub fn noise(&self) -> Option<f64> {
-        self.truth.as_ref().map(|(truth, _)| truth.noise)
+        self.truth.as_ref().map(|truth| truth.noise)
     }
 }
 
 pub(super) fn remember(loaded: &Loaded) -> Option<Box<dyn Any + Send + Sync>> {
     let shape = loaded.shape()?.to_vec();
-    let names = || loaded.clients.iter().map(|(name, _)| name.clone()).collect();
-    let truth = loaded.representation.clone().map(|truth| (truth, names()));
-    Some(Box::new(Kept { shape, truth }))
+    let test = |data: &ClientData| match data {
+        ClientData::Samples(samples) => samples.held_out.test.as_deref().cloned(),
+        _ => None,
+    };
+    Some(Box::new(Kept {
+        shape,
+        names: loaded.clients.iter().map(|(name, _)| name.clone()).collect(),
+        tests: loaded.clients.iter().map(|(_, data)| test(data)).collect(),
+        classes: loaded.classes.len(),
+        truth: loaded.representation.clone(),
+    }))
 }
 
 pub(super) fn results(asked: &SoulFit, ended: &Ended<'_>) -> Result<Results> {
-    let mut summary = Map::new();
     let kept = ended.data.remembered.as_ref().and_then(|kept| kept.downcast_ref::<Kept>());
-    if let Some(Kept { shape, truth: Some((truth, names)) }) = kept {
-        let learner = asked.model.learner(shape, 0)?;
-        let noise = noise(asked, Some(truth.noise));
-        let soul = soul(asked, ended.job, learner, noise, u32::MAX, 1.0)?;
-        let tensors = read_artifact(&ended.folder.join("model/model.safetensors"))?;
-        if let Some(theta) = soul.theta_of(&tensors) {
-            let body = &theta[..soul.model.shared()];
-            summary.insert("subspace_error".into(), number(subspace_error(body, truth)));
-            let found = compare(&soul, &theta, &clients(ended.folder), names, truth)?;
-            summary.extend(found.into_iter().map(|(name, x)| (name.to_owned(), number(x))));
-        }
+    let Some(kept) = kept else { return Ok(Results::default()) };
+    let learner = asked.model.learner(&kept.shape, kept.classes)?;
+    let noise = noise(asked, kept.noise());
+    let soul = soul(asked, ended.job, learner, noise, u32::MAX, 1.0)?;
+    let tensors = read_artifact(&ended.folder.join("model/model.safetensors"))?;
+    let Some(theta) = soul.theta_of(&tensors) else { return Ok(Results::default()) };
+    let mut found = Found { soul, theta, clients: clients(ended.folder), summary: Map::new() };
+    if let Some(truth) = &kept.truth {
+        found.put("subspace_error", subspace_error(found.shared(), truth));
+        found.compare(&kept.names, truth)?;
     }
-    Ok(Results { summary, ..Results::default() })
+    let mut exhibits = found.calibration(kept, asked.outside.as_deref())?;
+    exhibits.extend(found.chains(&kept.names));
+    let sections = match exhibits.is_empty() {
+        true => Vec::new(),
+        false => vec![Section { title: "Uncertainty".into(), exhibits }],
+    };
+    Ok(Results { summary: found.summary, sections, ..Results::default() })
+}
+
+/// A finished run: the method, its parameters, and what clients keep, by name.
+struct Found {
+    soul: Soul,
+    theta: Vec<f32>,
+    clients: BTreeMap<String, Artifact>,
+    summary: Map<String, Value>,
+}
+
+impl Found {
+    fn shared(&self) -> &[f32] {
+        &self.theta[..self.soul.model.shared()]
+    }
+
+    fn put(&mut self, name: &str, value: f64) {
+        self.summary.insert(name.to_owned(), number(value));
+    }
+
+    /// A client's predictions, where it left samples.
+    fn predictive(&self, name: &str) -> Option<Predictive> {
+        let samples = self.soul.samples_of(self.clients.get(name)?);
+        (!samples.is_empty()).then(|| self.soul.predictive_of(&self.theta, samples))
+    }
+
+    /// What stated probabilities and intervals are worth on test rows, and entropies beside those of
+    /// inputs from elsewhere.
+    fn calibration(&mut self, kept: &Kept, outside: Option<&Path>) -> Result<Vec<Exhibit>> {
+        let classes = self.soul.model.learner.outputs();
+        let classifies = self.soul.model.learner.classifies();
+        let others = outside.map(|file| outside_rows(file, &kept.shape, classes)).transpose()?;
+        let mut seen = Reliability::new(RELIABILITY_BINS);
+        let (mut inside, mut elsewhere) = (Vec::new(), Vec::new());
+        let (mut held, mut rows) = ([0u64; LEVELS.len()], 0u64);
+        for (name, test) in kept.names.iter().zip(&kept.tests) {
+            let (Some(own), Some(test)) = (self.predictive(name), test) else { continue };
+            let spread = own.spread(&self.soul.model, test);
+            match &test.targets {
+                Targets::Classes { of, .. } => {
+                    for (p, class) in spread.mean.chunks_exact(classes).zip(of) {
+                        let p: Vec<f64> = p.iter().map(|p| f64::from(*p)).collect();
+                        seen.add(&p, usize::from(*class));
+                    }
+                    inside.extend(spread.total);
+                    if let Some(others) = &others {
+                        elsewhere.extend(own.spread(&self.soul.model, others).total);
+                    }
+                }
+                Targets::Values(values) => {
+                    for ((m, v), y) in spread.mean.iter().zip(&spread.total).zip(values) {
+                        let error = (f64::from(*y) - f64::from(*m)).abs();
+                        let deviation = (v + own.noise * own.noise).sqrt();
+                        rows += 1;
+                        for (count, level) in held.iter_mut().zip(LEVELS) {
+                            let width = math::normal_quantile(0.5 + 0.5 * level);
+                            *count += u64::from(error <= width * deviation);
+                        }
+                    }
+                }
+            }
+        }
+        let mut exhibits = Vec::new();
+        if classifies && seen.count() > 0.0 {
+            self.put("test_ece", seen.expected_calibration_error());
+            exhibits.extend(uncertainty::reliability(&seen));
+        }
+        if !elsewhere.is_empty() {
+            self.put("outside_auroc", auroc(&inside, &elsewhere));
+            exhibits.extend(uncertainty::entropies(&inside, &elsewhere, classes));
+        }
+        if rows > 0 {
+            let points: Vec<[f64; 2]> = held
+                .iter()
+                .zip(LEVELS)
+                .map(|(count, level)| [level, *count as f64 / rows as f64])
+                .collect();
+            exhibits.extend(uncertainty::coverage(&points, "Test rows of all clients"));
+        }
+        Ok(exhibits)
+    }
+
+    /// How well chains have mixed, some of their traces, and the clients' means over the prior.
+    fn chains(&mut self, names: &[String]) -> Vec<Exhibit> {
+        let d = self.soul.model.personal();
+        let (_, beta) = self.theta.split_at(self.soul.model.shared());
+        let beta: Vec<f64> = beta.iter().map(|b| f64::from(*b)).collect();
+        let Ok(prior) = self.soul.prior.at(&beta) else { return Vec::new() };
+        let (mut sizes, mut ratios) = (Vec::new(), Vec::new());
+        let (mut means, mut traces) = (Vec::new(), Vec::new());
+        for name in names {
+            let Some(artifact) = self.clients.get(name) else { continue };
+            let samples = self.soul.samples_of(artifact);
+            let per_chain = samples.len() / self.soul.chains.count.max(1) as usize;
+            if per_chain < 4 {
+                continue;
+            }
+            let of = |at: usize| -> Vec<Vec<f64>> {
+                let chain = |all: &[Vec<f32>]| all.iter().map(|z| f64::from(z[at])).collect();
+                samples.chunks_exact(per_chain).map(chain).collect()
+            };
+            // Few coordinates stand for all of a long vector.
+            let looked_at = (0..d).step_by(d.div_ceil(COORDINATES_MAX));
+            let found: Vec<(f64, f64)> = looked_at
+                .map(|at| (effective_sample_size(&of(at)), split_r_hat(&of(at))))
+                .collect();
+            sizes.push(found.iter().fold(f64::INFINITY, |least, (size, _)| size.min(least)));
+            ratios.push(found.iter().fold(0.0, |most: f64, (_, ratio)| ratio.max(most)));
+            let mean = |at: usize| {
+                samples.iter().map(|z| f64::from(z[at])).sum::<f64>() / samples.len() as f64
+            };
+            means.push((0..d).map(mean).collect::<Vec<f64>>());
+            if traces.len() < TRACES {
+                let values = of(0).remove(0);
+                let points = values.iter().enumerate().map(|(i, z)| [i as f64 + 1.0, *z]);
+                let points: Vec<[f64; 2]> = points.collect();
+                traces.extend(uncertainty::trace(name, 0, &points, prior.mean()[0]));
+            }
+        }
+        if sizes.is_empty() {
+            return Vec::new();
+        }
+        sizes.sort_by(f64::total_cmp);
+        ratios.sort_by(f64::total_cmp);
+        self.put("ess_median", sizes[sizes.len() / 2]);
+        self.put("r_hat_median", ratios[ratios.len() / 2]);
+        self.put("r_hat_max", ratios[ratios.len() - 1]);
+        let text = format!(
+            "Of each client's slowest coordinate: effective samples {:.0} in the median (least {:.0}), \
+             R-hat {:.3} in the median (largest {:.3}).",
+            sizes[sizes.len() / 2],
+            sizes[0],
+            ratios[ratios.len() / 2],
+            ratios[ratios.len() - 1]
+        );
+        let mut exhibits = vec![Exhibit::Text { text }];
+        exhibits.extend(uncertainty::prior_and_means(&prior, &means));
+        exhibits.extend(traces);
+        exhibits
+    }
+}
+
+/// Inputs from elsewhere, as many as matter.
+fn outside_rows(file: &Path, shape: &[usize], classes: usize) -> Result<Samples> {
+    let images = read_idx_images(file)?;
+    let width: usize = shape.iter().product();
+    if images.bytes().len() != images.rows() * width {
+        let what = format!("{} has images of another size than {shape:?}", file.display());
+        return Err(Error::data(what).into());
+    }
+    let rows = images.rows().min(OUTSIDE_MAX);
+    let bytes = images.bytes()[..rows * width].to_vec();
+    let none = Targets::Classes { of: vec![0; rows], count: classes };
+    Ok(Samples::new(shape.to_vec(), Inputs::Bytes(bytes), none)?)
 }
 
 /// What clients keep, by name. It is read where a simulation left it; on a network it stays with them.
@@ -101,51 +286,46 @@ fn outside(mut x: Vec<f64>, basis: &[Vec<f64>]) -> (Vec<f64>, f64) {
     (x, length)
 }
 
-/// The mean squared distance of the clients' predictors to the true ones, and the coverage of 90 %
-/// intervals for new targets and for their noise-free values.
-fn compare(
-    soul: &Soul,
-    theta: &[f32],
-    clients: &BTreeMap<String, Artifact>,
-    names: &[String],
-    truth: &RepresentationTruth,
-) -> Result<Vec<(&'static str, f64)>> {
-    let raw = truth.predictors.first().map_or(1, Vec::len);
-    let inputs = |values: Vec<f32>| {
-        let rows = values.len() / raw;
-        Samples::new(vec![raw], Inputs::Real(values), Targets::Values(vec![0.0; rows]))
-    };
-    // A linear predictor is known by its values at unit vectors.
-    let units =
-        inputs((0..raw * raw).map(|at| f32::from(u8::from(at % (raw + 1) == 0))).collect())?;
-    let (mut heard, mut error, mut inside) = (0.0, 0.0, [0u64; 2]);
-    for (id, (name, predictor)) in names.iter().zip(&truth.predictors).enumerate() {
-        let Some(artifact) = clients.get(name) else { continue };
-        let own = soul.predictive_of(theta, soul.samples_of(artifact));
-        let found = own.spread(&soul.model, &units).mean;
-        let distance =
-            found.iter().zip(predictor).map(|(w, truth)| (f64::from(*w) - truth).powi(2));
-        (heard, error) = (heard + 1.0, error + distance.sum::<f64>());
-        let mut stream = Key::root(COVERAGE).fold(id as u64).stream();
-        let x: Vec<f32> = (0..NEW_INPUTS * raw).map(|_| stream.normal() as f32).collect();
-        let rows = inputs(x.clone())?;
-        let spread = own.spread(&soul.model, &rows);
-        for ((x, m), v) in x.chunks_exact(raw).zip(&spread.mean).zip(&spread.total) {
-            let value: f64 = x.iter().zip(predictor).map(|(x, w)| f64::from(*x) * w).sum();
-            let target = value + truth.noise * stream.normal();
-            let [wide, narrow] = own.half_widths(*v);
-            let mean = f64::from(*m);
-            inside[0] += u64::from((target - mean).abs() <= wide);
-            inside[1] += u64::from((value - mean).abs() <= narrow);
+impl Found {
+    /// The mean squared distance of the clients' predictors to the true ones, and the coverage of 90 %
+    /// intervals for new targets and for their noise-free values.
+    fn compare(&mut self, names: &[String], truth: &RepresentationTruth) -> Result<()> {
+        let raw = truth.predictors.first().map_or(1, Vec::len);
+        let inputs = |values: Vec<f32>| {
+            let rows = values.len() / raw;
+            Samples::new(vec![raw], Inputs::Real(values), Targets::Values(vec![0.0; rows]))
+        };
+        // A linear predictor is known by its values at unit vectors.
+        let units =
+            inputs((0..raw * raw).map(|at| f32::from(u8::from(at % (raw + 1) == 0))).collect())?;
+        let (mut heard, mut error, mut inside) = (0.0, 0.0, [0u64; 2]);
+        for (id, (name, predictor)) in names.iter().zip(&truth.predictors).enumerate() {
+            let Some(own) = self.predictive(name) else { continue };
+            let soul = &self.soul;
+            let found = own.spread(&soul.model, &units).mean;
+            let distance =
+                found.iter().zip(predictor).map(|(w, truth)| (f64::from(*w) - truth).powi(2));
+            (heard, error) = (heard + 1.0, error + distance.sum::<f64>());
+            let mut stream = Key::root(COVERAGE).fold(id as u64).stream();
+            let x: Vec<f32> = (0..NEW_INPUTS * raw).map(|_| stream.normal() as f32).collect();
+            let rows = inputs(x.clone())?;
+            let spread = own.spread(&soul.model, &rows);
+            for ((x, m), v) in x.chunks_exact(raw).zip(&spread.mean).zip(&spread.total) {
+                let value: f64 = x.iter().zip(predictor).map(|(x, w)| f64::from(*x) * w).sum();
+                let target = value + truth.noise * stream.normal();
+                let [wide, narrow] = own.half_widths(*v);
+                let mean = f64::from(*m);
+                inside[0] += u64::from((target - mean).abs() <= wide);
+                inside[1] += u64::from((value - mean).abs() <= narrow);
+            }
         }
+        if heard == 0.0 {
+            return Ok(());
+        }
+        let share = |count: u64| count as f64 / (heard * NEW_INPUTS as f64);
+        self.put("prediction_error", error / heard);
+        self.put("coverage_90", share(inside[0]));
+        self.put("coverage_90_mean", share(inside[1]));
+        Ok(())
     }
-    if heard == 0.0 {
-        return Ok(Vec::new());
-    }
-    let share = |count: u64| count as f64 / (heard * NEW_INPUTS as f64);
-    Ok(vec![
-        ("prediction_error", error / heard),
-        ("coverage_90", share(inside[0])),
-        ("coverage_90_mean", share(inside[1])),
-    ])
 }

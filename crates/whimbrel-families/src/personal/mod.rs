@@ -355,7 +355,7 @@ impl Fit for PersonalFit {
     }
 
     fn spread_over_seeds(&self) -> &'static [&'static str] {
-        &["bayes_accuracy", "bayes_accuracy_unseen"]
+        &["bayes_accuracy", "bayes_accuracy_unseen", "prediction_error"]
     }
 
     fn predict(&self, model: &ModelUse<'_>, file: &Path) -> Result<Predicted> {

@@ -3,6 +3,7 @@
 
 use super::PersonalFit;
 use super::keys::Rule;
+use super::plan::rule;
 use crate::failure::Result;
 use crate::family::{Ended, Results};
 use crate::files::read_artifact;
@@ -12,8 +13,9 @@ use std::any::Any;
 use std::cmp::Ordering;
 use std::path::Path;
 use whimbrel_core::declare::{Exhibit, Heat, HeatMap, Section};
+use whimbrel_core::{Inputs, Samples, Targets};
 use whimbrel_engine::metrics::number;
-use whimbrel_methods::personal::Own;
+use whimbrel_methods::personal::{Own, PARAMETERS, Shape};
 
 /// A heat map has at most so many rows.
 const BLOCKS_MAX: usize = 200;
@@ -24,6 +26,8 @@ pub(super) struct Kept {
     pub shape: Vec<usize>,
     /// The share of test rows that the Bayes rule predicts: over clients that train, and over others.
     bayes: [Option<f64>; 2],
+    /// The predictors behind drawn numbers, by client's name.
+    predictors: Vec<(String, Vec<f64>)>,
 }
 
 pub(super) fn remember(loaded: &Loaded) -> Option<Box<dyn Any + Send + Sync>> {
@@ -41,7 +45,10 @@ pub(super) fn remember(loaded: &Loaded) -> Option<Box<dyn Any + Send + Sync>> {
         }
         (total > 0.0).then(|| sum / total)
     };
-    Some(Box::new(Kept { shape, bayes: [mean(false), mean(true)] }))
+    let truth = loaded.representation.iter().flat_map(|truth| truth.predictors.iter().cloned());
+    let names = loaded.clients.iter().map(|(name, _)| name.clone());
+    let predictors = names.zip(truth).collect();
+    Some(Box::new(Kept { shape, bayes: [mean(false), mean(true)], predictors }))
 }
 
 pub(super) fn results(asked: &PersonalFit, ended: &Ended<'_>) -> Result<Results> {
@@ -52,12 +59,42 @@ pub(super) fn results(asked: &PersonalFit, ended: &Ended<'_>) -> Result<Results>
         for (name, accuracy) in names.into_iter().zip(kept.bayes) {
             summary.extend(accuracy.map(|accuracy| (name.to_owned(), number(accuracy))));
         }
+        if let Some(error) = prediction_error(asked, ended, kept)? {
+            summary.insert("prediction_error".into(), number(error));
+        }
     }
     let sections = match &asked.rule {
         Rule::FedMix(fedmix) => weights_section(ended.folder, fedmix.components),
         _ => None,
     };
     Ok(Results { summary, sections: sections.into_iter().collect(), ..Results::default() })
+}
+
+/// The mean squared distance of the clients' predictors to the linear ones that drawn numbers come from.
+fn prediction_error(asked: &PersonalFit, ended: &Ended<'_>, kept: &Kept) -> Result<Option<f64>> {
+    let tensors = read_artifact(&ended.folder.join("model/model.safetensors"))?;
+    let shared = tensors.narrow.iter().find(|tensor| tensor.name == PARAMETERS);
+    let (Some(shared), false) = (shared, kept.predictors.is_empty()) else { return Ok(None) };
+    let learner = asked.model.learner(&kept.shape, 0)?;
+    let rule = rule(asked, &*learner)?;
+    // A linear predictor is known by its intercept and its values at unit vectors.
+    let width: usize = kept.shape.iter().product();
+    let inputs = (0..(width + 1) * width).map(|at| f32::from(u8::from(at % (width + 1) == width)));
+    let targets = Targets::Values(vec![0.0; width + 1]);
+    let units = Samples::new(vec![width], Inputs::Real(inputs.collect()), targets)?;
+    let mut sum = 0.0;
+    for (name, truth) in &kept.predictors {
+        let path = ended.folder.join("clients").join(name).join("model.safetensors");
+        let own = read_artifact(&path).map(|artifact| Own::from_artifact(&artifact));
+        let shape = Shape::new(&*learner);
+        let mixture = rule.personal(&shape, &shared.values, &own.unwrap_or_default())?;
+        let found = mixture.predict(&*learner, &units);
+        let at_zero = f64::from(found[0]);
+        let distance =
+            found[1..].iter().zip(truth).map(|(w, u)| (f64::from(*w) - at_zero - u).powi(2));
+        sum += distance.sum::<f64>() + at_zero * at_zero;
+    }
+    Ok(Some(sum / kept.predictors.len() as f64))
 }
 
 /// The clients' mixture weights, those of one cluster together. They are read where a simulation

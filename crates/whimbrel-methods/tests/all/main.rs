@@ -2,8 +2,8 @@
 //! federation on which naive methods stall.
 
 mod battery;
-mod candidates;
 mod bayes;
+mod candidates;
 mod decentralised;
 mod delivered;
 mod downlinks;
