@@ -15,6 +15,7 @@ ALL = [
     whimbrel.LogisticRegression(),
     whimbrel.MixtureClassifier(2, max_iter=10),
     whimbrel.MixtureRegressor(2, max_iter=10),
+    whimbrel.BayesianClassifier(max_iter=5),
     whimbrel.LowRankImputer(rank=1),
 ]
 
@@ -112,6 +113,19 @@ def test_personal_models_serve_their_clients_and_new_ones() -> None:
     assert new.score(X, (X[:, 0] <= 0).astype(int)) > 0.95
     again = pickle.loads(pickle.dumps(new))
     np.testing.assert_array_equal(again.predict(X), new.predict(X))
+
+
+def test_a_posterior_says_how_sure_it_is() -> None:
+    rng = np.random.default_rng(0)
+    X, clients = rng.normal(size=(300, 2)), np.arange(300) % 3
+    y = (X[:, 0] > 0).astype(int)
+    model = whimbrel.BayesianClassifier(max_iter=30, random_state=0).fit(X, y, clients=clients)
+    assert model.score(X, y, clients=clients) > 0.9
+    unsure = model.predict_uncertainty(X, clients=clients)
+    assert (unsure["mutual_information"] <= unsure["entropy"] + 1e-6).all()
+    near = np.abs(X[:, 0]) < 0.1
+    assert unsure["entropy"][near].mean() > unsure["entropy"][~near].mean()
+    assert model.adapt(X[:20], y[:20]).score(X, y) > 0.9
 
 
 def test_a_table_keeps_what_was_observed_and_fills_the_rest() -> None:

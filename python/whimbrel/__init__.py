@@ -33,6 +33,7 @@ from ._whimbrel import DegenerateFit, NumericalError
 
 # Estimators need scikit-learn, whose import takes longer than most runs.
 _ESTIMATORS = {
+    "BayesianClassifier": "_personal",
     "GaussianMixture": "_mixture",
     "LogisticRegression": "_logistic",
     "LowRankImputer": "_imputer",

@@ -160,3 +160,53 @@ class MixtureRegressor(RegressorMixin, _MixtureModel):
     def adapt(self, X: Any, y: Any) -> MixtureRegressor:
         """A copy whose predictions are those of a new client with these rows."""
         return self._adapted(self._new_rows(X), np.asarray(y, dtype=np.float64))
+
+
+class BayesianClassifier(MixtureClassifier):
+    """A classifier of which each client has its own posterior under a prior that all learn.
+
+    The method is `fedsoul`: Langevin chains on the clients, whose means move what is shared. `model` is
+    a word or a table of `[model]`; further keys of `[method]` (`steps`, `chains`, `prior`, ...) go
+    into `method`.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(300, 2))
+    >>> y = (X[:, 0] > 0).astype(int)
+    >>> model = BayesianClassifier(max_iter=50).fit(X, y, clients=np.arange(300) % 3)
+    >>> bool(model.score(X, y, clients=np.arange(300) % 3) > 0.8)
+    True
+    >>> sorted(model.predict_uncertainty(X, clients=np.arange(300) % 3))
+    ['entropy', 'mutual_information']
+    """
+
+    def __init__(
+        self,
+        *,
+        model: Any = None,
+        max_iter: int = 100,
+        method: Any = "fedsoul",
+        uplink: Any = None,
+        downlink: Any = None,
+        data: Any = None,
+        simulation: Any = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.model = model
+        self.max_iter = max_iter
+        self.method = method
+        self.uplink = uplink
+        self.downlink = downlink
+        self.data = data
+        self.simulation = simulation
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _method(self) -> dict[str, Any]:
+        return table(self.method, "kind")
+
+    def predict_uncertainty(self, X: Any, clients: Any = None) -> dict[str, np.ndarray]:
+        """The entropy of each row's prediction, and its part that is due to the model (in nats)."""
+        columns = self._each_client(self._new_rows(X), clients)
+        return {name: columns[name][0] for name in ("entropy", "mutual_information")}
