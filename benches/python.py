@@ -95,7 +95,8 @@ def million() -> None:
         "seed": 1,
         "data": {"source": "mixture", "clients": 1_000_000, "rows": 2},
         "model": {"kind": "gmm", "components": 2, "covariance": "tied", "init": "moments"},
-        "method": {"kind": "fedem", "rounds": 3, "step": 0.1, "evaluate": {"every": 3}},
+        "method": {"kind": "fedem", "rounds": 3, "step": 0.1, "evaluate": {"every": 3},
+                   "allow_degenerate": True},
     }
     took = seconds(lambda: whimbrel.ray.run(job, 2, whimbrel.TEMPORARY, progress=False))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

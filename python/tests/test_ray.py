@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import whimbrel
@@ -68,6 +69,23 @@ def test_what_clients_have_of_their_own_comes_along() -> None:
     for client in here.clients:
         mine, other = here.client_model(client), there.client_model(client)
         assert {k: v.tobytes() for k, v in mine.items()} == {k: v.tobytes() for k, v in other.items()}
+
+
+@pytest.mark.filterwarnings("ignore:.*clipped")
+def test_a_degenerate_fit_raises_or_warns_as_the_job_says(tmp_path: Path) -> None:
+    # Two points, so that no covariance is positive definite.
+    rows = "".join(f"{'ab'[i % 2]},{i // 30},{i // 30}\n" for i in range(60))
+    (tmp_path / "points.csv").write_text("client,x,y\n" + rows)
+    job = {
+        "data": {"source": "csv", "path": "points.csv", "client": "client", "columns": ["x", "y"]},
+        "model": {"kind": "gmm", "components": 2, "covariance": "full"},
+        "method": {"kind": "fedem", "rounds": 5},
+    }
+    with pytest.raises(whimbrel.DegenerateFit):
+        whimbrel.ray.run(job, 2, whimbrel.TEMPORARY, progress=False)
+    job["method"]["allow_degenerate"] = True
+    with pytest.warns(UserWarning, match="degenerate"):
+        whimbrel.ray.run(job, 2, whimbrel.TEMPORARY, progress=False)
 
 
 def test_what_cannot_be_is_said(mixture_job: dict) -> None:

@@ -183,7 +183,7 @@ pub fn serve(
         // The last fates.
         carrier.0.exchange()?;
         dir.finish(&job, &data, &outcome, &plan)?;
-        ended(dir.path(), &outcome.ending)
+        ended(dir.path(), &outcome.ending, &job, voice)
     })
 }
 

@@ -11,6 +11,7 @@ use whimbrel::core::Error;
 use whimbrel::core::method::Tensor;
 use whimbrel::engine::Ending;
 use whimbrel::engine::checkpoint::write_atomically;
+use whimbrel::families::Job;
 use whimbrel::families::failure::{Failure, Result};
 use whimbrel::families::family::{AdaptOptions, ImputeOptions, ModelUse, Predicted, Predictions};
 use whimbrel::families::files::read_artifact;
@@ -62,9 +63,13 @@ impl Place {
     }
 }
 
-/// How a run ended, in words for Python.
-pub fn ended(folder: &Path, ending: &Ending) -> Result<Ended> {
+/// How a run ended, in words for Python; a degenerate fit is a warning where the job allows it.
+pub fn ended(folder: &Path, ending: &Ending, job: &Job, voice: &Voice) -> Result<Ended> {
     let (word, why) = match ending {
+        Ending::Degenerate(why) if job.fit.allows_degenerate() => {
+            voice.warning(&format!("the fit is degenerate: {why}"));
+            ("finished", String::new())
+        }
         Ending::Finished => ("finished", String::new()),
         Ending::Early(why) => ("early", why.clone()),
         Ending::Degenerate(why) => ("degenerate", why.clone()),
@@ -103,13 +108,7 @@ fn carry_out(job: &JobText, place: &Place, voice: &Voice) -> Result<Ended> {
     let done = ready.execute(&dir, resume, voice)?;
     let page = html(&ready.job.name, &done.views);
     write_atomically(&dir.path().join("report.html"), page.as_bytes())?;
-    match &done.ending {
-        Ending::Degenerate(why) if ready.job.fit.allows_degenerate() => {
-            voice.warning(&format!("the fit is degenerate: {why}"));
-            Ok((dir.path().into(), "finished", String::new()))
-        }
-        ending => ended(dir.path(), ending),
-    }
+    ended(dir.path(), &done.ending, &ready.job, voice)
 }
 
 /// The page of a run, or of several side by side.
