@@ -43,10 +43,12 @@ impl Registry {
         let models: Vec<Word> = in_order().flat_map(|f| f.models()).map(|kind| kind.word).collect();
         let methods: Vec<Word> =
             in_order().flat_map(|f| f.methods()).map(|kind| kind.word).collect();
-        // Several families may fit one model: its word stands once.
-        let first = |at: usize| models[..at].iter().all(|word| word.name != models[at].name);
-        let models: Vec<Word> =
-            (0..models.len()).filter(|&at| first(at)).map(|at| models[at]).collect();
+        // Several families may have one model or method: its word stands once.
+        let once = |words: Vec<Word>| -> Vec<Word> {
+            let first = |at: usize| words[..at].iter().all(|word| word.name != words[at].name);
+            (0..words.len()).filter(|&at| first(at)).map(|at| words[at]).collect()
+        };
+        let (models, methods) = (once(models), once(methods));
         // Definitions are static, and these are made once in the life of the program.
         let model_kind: &'static Key =
             Box::leak(Box::new(Key::required("kind", "", "the model").words(Vec::leak(models))));
@@ -89,13 +91,18 @@ impl Registry {
         }
     }
 
-    /// Refuses two methods of one name.
+    /// Refuses a method from outside whose name is taken.
     fn check(&self) -> Result<(), String> {
-        let words = self.method_kind.words;
-        match (1..words.len()).find(|&i| words[..i].iter().any(|w| w.name == words[i].name)) {
-            None => Ok(()),
-            Some(i) => Err(format!("two families have a method \"{}\"", words[i].name)),
+        let outside = &self.families[..self.families.len() - BUILT_IN.len()];
+        for (at, family) in outside.iter().enumerate() {
+            let others = self.families[at + 1..].iter().flat_map(|family| family.methods());
+            let taken: Vec<&str> = others.map(|kind| kind.word.name).collect();
+            let own = family.methods().iter().map(|kind| kind.word.name);
+            if let Some(name) = own.into_iter().find(|name| taken.contains(name)) {
+                return Err(format!("two families have a method \"{name}\""));
+            }
         }
+        Ok(())
     }
 
     /// Every family, in the order in which they are asked.
@@ -103,10 +110,18 @@ impl Registry {
         &self.families
     }
 
-    /// The method of that name, and its family.
-    pub fn method(&self, word: &str) -> Option<(&'static dyn Family, &'static MethodKind)> {
+    /// The method of that name, and its family: where several have it, the last that has the model
+    /// too (`sgd` of a regression is the gradient family's, of a network that of learners).
+    pub fn method(
+        &self,
+        word: &str,
+        model: Option<&str>,
+    ) -> Option<(&'static dyn Family, &'static MethodKind)> {
         let all = self.families.iter().flat_map(|f| f.methods().iter().map(move |kind| (*f, kind)));
-        all.into_iter().find(|(_, kind)| kind.word.name == word)
+        let named: Vec<_> = all.filter(|(_, kind)| kind.word.name == word).collect();
+        let fits =
+            |family: &dyn Family| family.models().iter().any(|kind| Some(kind.word.name) == model);
+        named.iter().rev().find(|(family, _)| fits(*family)).or(named.last()).copied()
     }
 
     /// The families that have a model of that name, with its definition.
@@ -127,7 +142,13 @@ impl Registry {
                     .extend(family.methods().iter().filter(|k| takes(k.keys)).map(|k| k.algorithm)),
             }
         }
-        names.dedup();
+        let mut seen = Vec::new();
+        names.retain(|name| {
+            !seen.contains(name) && {
+                seen.push(*name);
+                true
+            }
+        });
         names
     }
 

@@ -78,6 +78,26 @@ pub trait Learner: Send + Sync + 'static {
             self.losses(w, batch, room, losses);
         }
     }
+    /// The gradients of several parameter vectors on one batch, one after the other in `gradients`, with
+    /// the weights of each sample for each of them, one after the other, in `weights`. A learner that
+    /// reads its inputs once for all of them overrides this.
+    #[allow(clippy::too_many_arguments)]
+    fn gradient_of_all(
+        &self,
+        all: &[&[f32]],
+        batch: Batch<'_>,
+        weights: Option<&[f32]>,
+        key: Key,
+        room: &mut Room,
+        gradients: &mut [f32],
+    ) {
+        let (n, mut losses) = (batch.len(), vec![0.0; batch.len()]);
+        let each = gradients.chunks_exact_mut(self.parameters().max(1));
+        for (m, (w, gradient)) in all.iter().zip(each).enumerate() {
+            let weights = weights.map(|weights| &weights[m * n..(m + 1) * n]);
+            self.gradient(w, batch, weights, key, room, gradient, &mut losses);
+        }
+    }
     /// Trains the models of several clients in place; by default step by step with
     /// [`gradient`](Self::gradient), one client after the other. A learner that gains from taking
     /// clients together, such as one on a GPU, overrides this and [`clients_at_once`](Self::clients_at_once). What it

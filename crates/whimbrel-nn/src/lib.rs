@@ -22,7 +22,9 @@ mod rows;
 mod schedule;
 mod training;
 
-pub use affine::{Affine, CrossEntropy, Linear, LogOdds, Logistic, Loss, Softmax, SquaredError};
+pub use affine::{
+    Affine, CrossEntropy, Linear, LogOdds, Logistic, Loss, Softmax, SquaredError, exp_all,
+};
 pub use architecture::{Architecture, KINDS};
 pub use learner::{Batch, Learner, Role, Room, Tensor};
 pub use network::Network;

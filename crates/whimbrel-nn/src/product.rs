@@ -183,6 +183,26 @@ pub(crate) struct Target<'a> {
     pub positive: bool,
 }
 
+/// Working memory of [`packed_product`] for a matrix of so many rows, channels and taps, or its transpose.
+pub(crate) fn packed_work(rows: usize, channels: usize, taps: usize) -> usize {
+    let packed = |rows: usize, channels: usize| rows.next_multiple_of(ROWS) * channels * taps;
+    PANELS + packed(rows, channels).max(packed(channels, rows))
+}
+
+/// `C = start + A B`, with A packed first.
+pub(crate) fn packed_product(
+    a: Factor<'_>,
+    b: Columns<'_>,
+    start: Start<'_>,
+    c: Target<'_>,
+    work: &mut [f32],
+) {
+    let (panels, packed) = work.split_at_mut(PANELS);
+    let packed = &mut packed[..a.packed()];
+    pack(a, packed);
+    product(packed, b, start, c, panels);
+}
+
 lanes_kernel! {
     /// `C = start + A B`, with A packed and `panels` as working memory.
     pub(crate) fn product(

@@ -65,14 +65,17 @@ unsafe fn scores_of<L: Lanes>(rows: Rows<'_>, maps: Maps<'_>, scores: &mut [f32]
         let r = if rows.count - j >= 4 { 4 } else { 1 };
         let mut o = 0;
         while o < all {
-            let c = [4, 2, 1].into_iter().find(|c| all - o >= *c).unwrap_or(1);
+            // Three take the tile of four, which sums across lanes fastest.
+            let c = [3, 2, 1].into_iter().find(|c| all - o >= *c).unwrap_or(1);
+            let c = if all - o >= 4 { 4 } else { c };
             // SAFETY: the lanes' instructions are the caller's business.
             unsafe {
                 match (r, c) {
-                    (4, 4) => tile::<L, 4, 4>(rows, maps, j, o, scores),
+                    (4, 3..) => tile::<L, 4, 4>(rows, maps, j, o, scores),
                     (4, 2) => tile::<L, 4, 2>(rows, maps, j, o, scores),
                     (4, _) => tile::<L, 4, 1>(rows, maps, j, o, scores),
                     (_, 4) => tile::<L, 1, 4>(rows, maps, j, o, scores),
+                    (_, 3) => tile::<L, 1, 3>(rows, maps, j, o, scores),
                     (_, 2) => tile::<L, 1, 2>(rows, maps, j, o, scores),
                     _ => tile::<L, 1, 1>(rows, maps, j, o, scores),
                 }
@@ -94,12 +97,13 @@ unsafe fn tile<L: Lanes, const R: usize, const C: usize>(
     scores: &mut [f32],
 ) {
     let width = rows.width;
+    let wanted = C.min(maps.all.len() * maps.outputs - o);
     let x: [&[f32]; R] = std::array::from_fn(|i| rows.row(j + i));
-    let w: [&[f32]; C] = std::array::from_fn(|i| maps.weight(o + i, width));
+    let w: [&[f32]; C] = std::array::from_fn(|i| maps.weight(o + i.min(wanted - 1), width));
     // SAFETY: every row and weight vector has `width` numbers.
     let dots = unsafe { dots::<L, R, C>(x.map(<[f32]>::as_ptr), w.map(<[f32]>::as_ptr), width) };
     for (i, dots) in dots.iter().enumerate() {
-        for (l, dot) in dots.iter().enumerate() {
+        for (l, dot) in dots.iter().enumerate().take(wanted) {
             let (m, c) = ((o + l) / maps.outputs, (o + l) % maps.outputs);
             let at = (m * rows.count + j + i) * maps.outputs + c;
             scores[at] = dot + maps.bias(o + l, width);
@@ -169,10 +173,15 @@ pub(crate) unsafe fn dots<L: Lanes, const R: usize, const C: usize>(
 }
 
 lanes_kernel! {
-    /// Adds to `sums`, a row for every output c, the sum over rows j of `factors[j outputs + c]` times
-    /// the row.
-    pub(crate) fn add_weighted_rows(rows: Rows<'_>, factors: &[f32], outputs: usize, sums: &mut [f32])
-        = add_weighted_rows_of
+    /// Adds to `sums`, for every map m a vector of `stride` numbers that starts with a row for every output
+    /// c, the sums over rows j of `factors[(m |rows| + j) outputs + c]` times the row.
+    pub(crate) fn add_weighted_rows(
+        rows: Rows<'_>,
+        factors: &[f32],
+        outputs: usize,
+        stride: usize,
+        sums: &mut [f32],
+    ) = add_weighted_rows_of
 }
 
 /// # Safety
@@ -182,27 +191,37 @@ unsafe fn add_weighted_rows_of<L: Lanes>(
     rows: Rows<'_>,
     factors: &[f32],
     outputs: usize,
+    stride: usize,
     sums: &mut [f32],
 ) {
-    assert!(factors.len() == rows.count * outputs && sums.len() == outputs * rows.width);
+    if rows.count == 0 {
+        return;
+    }
+    let all = factors.len() / rows.count;
+    assert!(factors.len() == rows.count * all && stride >= outputs * rows.width);
+    assert!(all.is_multiple_of(outputs) && sums.len() >= all / outputs * stride);
+    let wanted = Sums { factors, outputs, stride };
     let mut from = 0;
     while from < rows.width {
         let vectors = (rows.width - from).div_ceil(16).min(4);
         let mut o = 0;
-        while o < outputs {
-            let c = [4, 2, 1].into_iter().find(|c| outputs - o >= *c).unwrap_or(1);
+        while o < all {
+            let c = (all - o).min(4);
             // SAFETY: the lanes' instructions are the caller's business.
             unsafe {
                 match (c, vectors) {
-                    (4, 4) => sums_tile::<L, 4, 4>(rows, factors, outputs, o, from, sums),
-                    (2, 4) => sums_tile::<L, 2, 4>(rows, factors, outputs, o, from, sums),
-                    (1, 4) => sums_tile::<L, 1, 4>(rows, factors, outputs, o, from, sums),
-                    (4, 2..) => sums_tile::<L, 4, 2>(rows, factors, outputs, o, from, sums),
-                    (2, 2..) => sums_tile::<L, 2, 2>(rows, factors, outputs, o, from, sums),
-                    (1, 2..) => sums_tile::<L, 1, 2>(rows, factors, outputs, o, from, sums),
-                    (4, _) => sums_tile::<L, 4, 1>(rows, factors, outputs, o, from, sums),
-                    (2, _) => sums_tile::<L, 2, 1>(rows, factors, outputs, o, from, sums),
-                    _ => sums_tile::<L, 1, 1>(rows, factors, outputs, o, from, sums),
+                    (4, 4) => sums_tile::<L, 4, 4>(rows, wanted, o, from, sums),
+                    (3, 4) => sums_tile::<L, 3, 4>(rows, wanted, o, from, sums),
+                    (2, 4) => sums_tile::<L, 2, 4>(rows, wanted, o, from, sums),
+                    (1, 4) => sums_tile::<L, 1, 4>(rows, wanted, o, from, sums),
+                    (4, 2..) => sums_tile::<L, 4, 2>(rows, wanted, o, from, sums),
+                    (3, 2..) => sums_tile::<L, 3, 2>(rows, wanted, o, from, sums),
+                    (2, 2..) => sums_tile::<L, 2, 2>(rows, wanted, o, from, sums),
+                    (1, 2..) => sums_tile::<L, 1, 2>(rows, wanted, o, from, sums),
+                    (4, _) => sums_tile::<L, 4, 1>(rows, wanted, o, from, sums),
+                    (3, _) => sums_tile::<L, 3, 1>(rows, wanted, o, from, sums),
+                    (2, _) => sums_tile::<L, 2, 1>(rows, wanted, o, from, sums),
+                    _ => sums_tile::<L, 1, 1>(rows, wanted, o, from, sums),
                 }
             }
             o += c;
@@ -211,39 +230,54 @@ unsafe fn add_weighted_rows_of<L: Lanes>(
     }
 }
 
+/// Which sums of rows are wanted.
+#[derive(Clone, Copy)]
+struct Sums<'a> {
+    factors: &'a [f32],
+    outputs: usize,
+    stride: usize,
+}
+
 /// # Safety
 /// The lanes' instructions must be there.
 #[inline(always)]
 unsafe fn sums_tile<L: Lanes, const C: usize, const V: usize>(
     rows: Rows<'_>,
-    factors: &[f32],
-    outputs: usize,
+    wanted: Sums<'_>,
     o: usize,
     from: usize,
     sums: &mut [f32],
 ) {
     let n = (rows.width - from).min(16 * V);
+    let Sums { outputs, stride, .. } = wanted;
+    let map = |c: usize| ((o + c) / outputs, (o + c) % outputs);
+    let starts: [usize; C] = std::array::from_fn(|c| {
+        let (m, c) = map(c);
+        m * stride + c * rows.width + from
+    });
+    let factors: [&[f32]; C] = std::array::from_fn(|c| {
+        let (m, c) = map(c);
+        &wanted.factors[m * rows.count * outputs + c..][..(rows.count - 1) * outputs + 1]
+    });
     // SAFETY: V vectors hold the `n` columns from `from` on, the last of them in part; rows are as
     // long as `width`, `sums` has that many for every output.
     unsafe {
         let last = n - 16 * (V - 1);
         let mut all = [[L::zero(); V]; C];
-        for (c, all) in all.iter_mut().enumerate() {
-            let from = sums[(o + c) * rows.width + from..][..n].as_ptr();
-            *all = load_all(from, last);
+        for (all, start) in all.iter_mut().zip(starts) {
+            *all = load_all(sums[start..][..n].as_ptr(), last);
         }
         for j in 0..rows.count {
             let x: [L; V] = load_all(rows.row(j)[from..][..n].as_ptr(), last);
-            let factors = &factors[j * outputs + o..][..C];
-            for (all, factor) in all.iter_mut().zip(factors) {
-                let factor = L::splat(*factor);
+            for (all, factors) in all.iter_mut().zip(factors) {
+                let factor = L::splat(factors[j * outputs]);
                 for (sum, x) in all.iter_mut().zip(x) {
                     *sum = factor.fma(x, *sum);
                 }
             }
         }
-        for (c, all) in all.iter().enumerate() {
-            let to = sums[(o + c) * rows.width + from..][..n].as_mut_ptr();
+        for (all, start) in all.iter().zip(starts) {
+            let to = sums[start..][..n].as_mut_ptr();
             for (v, sum) in all.iter().enumerate() {
                 let to = to.add(16 * v);
                 if v + 1 < V { sum.store(to) } else { sum.store_part(to, last) }

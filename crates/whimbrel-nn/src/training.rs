@@ -105,25 +105,25 @@ impl Training<'_> {
     pub fn run<L: Learner + ?Sized>(&mut self, learner: &L, room: &mut Room) -> Result<()> {
         let (len, tensors, rate) = (learner.parameters(), learner.tensors(), self.rate as f32);
         let mut gradients = vec![0.0; self.models.len() * len];
-        let (mut losses, mut q) = (Vec::new(), Vec::new());
+        let weighted = self.models.iter().any(|model| model.weights.is_some());
+        let mut q = Vec::new();
         let mut states = vec![OptimiserState::default(); self.models.len()];
         let mut minibatches = self.minibatches();
         let mut step = 0;
         while let Some(places) = minibatches.next() {
             let batch = Batch { samples: self.samples, places };
-            let n = batch.len();
-            losses.resize(self.models.len() * n, 0.0);
             let key = self.key.fold(DROPOUT).fold(step);
             step += 1;
-            let each = gradients.chunks_exact_mut(len.max(1)).zip(losses.chunks_exact_mut(n));
-            for (model, (gradient, losses)) in self.models.iter().zip(each) {
-                let q = model.weights.map(|all| {
-                    q.clear();
-                    q.extend((0..n).map(|i| all[batch.place(i)]));
-                    &q[..]
-                });
-                learner.gradient(model.w, batch, q, key, room, gradient, losses);
+            if weighted {
+                q.clear();
+                for model in &self.models {
+                    let weight = |i| model.weights.map_or(1.0, |all| all[batch.place(i)]);
+                    q.extend((0..batch.len()).map(weight));
+                }
             }
+            let (q, all) = (weighted.then_some(&q[..]), self.models.iter().map(|model| &*model.w));
+            let all: Vec<&[f32]> = all.collect();
+            learner.gradient_of_all(&all, batch, q, key, room, &mut gradients);
             let each = gradients.chunks_exact_mut(len.max(1)).zip(&mut states);
             for (model, (gradient, state)) in self.models.iter_mut().zip(each) {
                 if let Some(shift) = model.shift {

@@ -30,6 +30,7 @@ mod group;
 mod headline;
 mod page;
 pub mod plot;
+mod quantiles;
 mod reach;
 mod sections;
 pub mod table;

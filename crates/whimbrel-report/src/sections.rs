@@ -8,6 +8,7 @@ use crate::format::{MISSING, bit_unit, bits, count, duration, escape, measured, 
 use crate::group::Group;
 use crate::plot::style::swatch;
 use crate::plot::{Bars, Histogram, Scale};
+use crate::quantiles;
 use crate::reach;
 use crate::view::{self, ClientView, RunView};
 use whimbrel_core::Measure;
@@ -136,7 +137,7 @@ pub(crate) fn bits_to_reach(groups: &[Group]) -> String {
 
 /// Bits per client, and the clients themselves.
 pub(crate) fn clients(groups: &[Group]) -> String {
-    let mut html = String::new();
+    let mut html = quantiles::over_clients(groups);
     for group in groups.iter().filter(|group| !group.runs[0].clients.is_empty()) {
         html += "<div class=\"part\">\n";
         html += &part_name(groups, group);
@@ -389,7 +390,7 @@ fn client_table(clients: &[ClientView], own: &[Measure]) -> String {
 }
 
 /// At most `limit` of `count` places, evenly spread, with the first and the last.
-fn spread(count: usize, limit: usize) -> impl Iterator<Item = usize> {
+pub(crate) fn spread(count: usize, limit: usize) -> impl Iterator<Item = usize> {
     let shown = count.min(limit);
     (0..shown).map(move |place| if shown < 2 { 0 } else { place * (count - 1) / (shown - 1) })
 }

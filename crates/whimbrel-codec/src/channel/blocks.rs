@@ -42,7 +42,8 @@ impl Blocks {
         blocks_omega(codec, &self.sizes[..compressed])
     }
 
-    /// The packet of `x`, and what it is worth. One block is written as if there were none.
+    /// The packet of `x`, and what it is worth. One block is written as if there were none; among
+    /// several, one of zeros is empty, whatever the codec.
     pub fn encode_decoded<T: Scalar>(
         &self,
         codec: &Codec,
@@ -58,8 +59,17 @@ impl Blocks {
         for (b, size) in self.sizes.iter().enumerate() {
             let (part, after) = rest.split_at(*size);
             let (place, after_out) = out.split_at_mut(*size);
-            let codec = self.codec(b, codec);
-            codec.encode_decoded(part, key.fold(b as u64), place)?.put(&mut bytes);
+            match part.iter().all(|x| *x == T::default()) {
+                true => {
+                    place.fill(T::default());
+                    Packet::default().put(&mut bytes);
+                }
+                false => {
+                    let packet =
+                        self.codec(b, codec).encode_decoded(part, key.fold(b as u64), place)?;
+                    packet.put(&mut bytes);
+                }
+            }
             (rest, out) = (after, after_out);
         }
         Ok(Packet::from_bytes(bytes))
@@ -73,7 +83,11 @@ impl Blocks {
         let (mut bytes, mut out) = (packet.bytes(), value);
         for (b, size) in self.sizes.iter().enumerate() {
             let (place, after) = out.split_at_mut(*size);
-            self.codec(b, codec).decode(&Packet::take(&mut bytes)?, place)?;
+            let packet = Packet::take(&mut bytes)?;
+            match packet.is_empty() {
+                true => place.fill(T::default()),
+                false => self.codec(b, codec).decode(&packet, place)?,
+            }
             out = after;
         }
         if !bytes.is_empty() {

@@ -50,7 +50,7 @@ pub(super) static NONCONVEX: Key = Key::default(
 );
 pub(crate) static INTERCEPT: Key =
     Key::default("intercept", "true or false", "true", "whether a constant is added");
-pub(super) static MOMENTUM: Key = Key::default(
+pub(crate) static MOMENTUM: Key = Key::default(
     "momentum",
     "a number from 0 to below 1",
     "0.0",

@@ -166,7 +166,8 @@ impl Job {
         let asked = Asked::peek(source, registry);
         let method_table = root.table(&METHOD, &registry.method);
         let model_table = root.table(&MODEL, &registry.model);
-        let method = method_table.as_ref().map_err(|e| *e).and_then(|t| Method::read(t, registry));
+        let method =
+            method_table.as_ref().map_err(|e| *e).and_then(|t| Method::read(t, asked, registry));
         let fit = match (&model_table, &method_table) {
             (Ok(model), Ok(method)) => read_fit(model, method, asked, registry),
             (Err(reported), _) | (_, Err(reported)) => Err(*reported),

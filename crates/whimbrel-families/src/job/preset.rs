@@ -48,7 +48,8 @@ impl Asked {
     pub fn peek(source: &Source<'_>, registry: &'static Registry) -> Self {
         let word = |name| source.text_at(&["method", name]);
         let (kind, channels) = (word(registry.method_kind.name), word(method::CHANNELS.name));
-        let (family, kind) = kind.and_then(|word| registry.method(word)).unzip();
+        let model = source.text_at(&["model", registry.model_kind.name]);
+        let (family, kind) = kind.and_then(|word| registry.method(word, model)).unzip();
         let preset = channels.and_then(Preset::from_name);
         let allow = source.bool_at(&["method", method::ALLOW_DIVERGENCE.name]);
         Self {

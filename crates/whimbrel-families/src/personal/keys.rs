@@ -1,5 +1,6 @@
 //! The family's keys of `[method]`.
 
+use crate::gradient::keys::MOMENTUM as SERVER_MOMENTUM;
 use whimbrel_job::key::{Key, Section, Word};
 use whimbrel_job::named;
 use whimbrel_job::reader::{Read, Reader, Shape, Value};
@@ -38,6 +39,13 @@ named! {
 
 pub(super) static COMPONENTS: Key =
     Key::default("components", "an integer from 1 to 1000", "3", "how many components are mixed");
+pub(super) static SEND_ABOVE: Key = Key::default(
+    "send_above",
+    "a number from 0 to below 1",
+    "0.0",
+    "fedmix: a client trains and sends only components whose weight on it is above this (the largest \
+     always); the server keeps the others as they are; plain uplinks only",
+);
 pub(super) static UNSEEN_WEIGHTS: Key = Key::default(
     "unseen_weights",
     "",
@@ -255,7 +263,8 @@ fn from_zero_below_one(v: &Value<'_>) -> Read<f64> {
 }
 
 impl Training {
-    pub(super) fn read(reader: &Reader<'_>, usual: Sampling) -> Read<Self> {
+    /// `one_step`: a round is one minibatch.
+    pub(super) fn read(reader: &Reader<'_>, usual: Sampling, one_step: bool) -> Read<Self> {
         reader.refuse_both(&LOCAL_EPOCHS, &MINIBATCHES)?;
         let epochs = reader.read(&LOCAL_EPOCHS, |v| v.count_u32());
         let minibatches = reader.optional(&MINIBATCHES, |v| v.count_u32());
@@ -272,6 +281,7 @@ impl Training {
         let (factor, at) = decay?;
         let length = match minibatches? {
             Some(steps) => Length::Steps(steps),
+            None if one_step => Length::Steps(1),
             None => Length::Epochs(epochs?),
         };
         let sampling = sampling?.unwrap_or(usual);
@@ -281,7 +291,8 @@ impl Training {
     pub(super) fn write(&self, out: &mut Writer, takes: impl Fn(&Key) -> bool) {
         match self.length {
             Length::Epochs(epochs) => out.put(&LOCAL_EPOCHS, epochs.to_string()),
-            Length::Steps(steps) => out.put(&MINIBATCHES, steps.to_string()),
+            Length::Steps(steps) if takes(&MINIBATCHES) => out.put(&MINIBATCHES, steps.to_string()),
+            Length::Steps(_) => {}
         }
         let at = list(self.at.iter().map(|x| number(*x)));
         for (key, value) in [
@@ -341,7 +352,9 @@ impl Rule {
             super::FEDMIX => {
                 let components = reader.read(&COMPONENTS, |v| v.integer(1..=1000));
                 let weighing = reader.read(&UNSEEN_WEIGHTS, |v| v.named(&WEIGHINGS));
-                Self::FedMix(FedMix { components: components? as usize, weighing: weighing? })
+                let send_above = reader.read(&SEND_ABOVE, |v| from_zero_below_one(&v))?;
+                let components = components? as usize;
+                Self::FedMix(FedMix { components, weighing: weighing?, send_above })
             }
             super::LOCAL => Self::Local,
             super::FEDPROX => {
@@ -399,6 +412,9 @@ impl Rule {
         match self {
             Self::FedMix(fedmix) => {
                 out.put(&COMPONENTS, fedmix.components.to_string());
+                if star_shaped(method) == method {
+                    out.put(&SEND_ABOVE, number(fedmix.send_above));
+                }
                 out.put(&UNSEEN_WEIGHTS, text(WEIGHINGS.name(fedmix.weighing)));
             }
             Self::FedAvg(fedavg) if star_shaped(method) == super::FEDPROX => {
@@ -440,6 +456,10 @@ pub(super) fn read_server(method: &str, reader: &Reader<'_>) -> Read<ServerStep>
         let step = step?.unwrap_or(1.0);
         return Ok(match method {
             super::SCAFFOLD => ServerStep::Scaffold { step },
+            super::SGD => {
+                let momentum = reader.read(&SERVER_MOMENTUM, |v| from_zero_below_one(&v))?;
+                ServerStep::Momentum { momentum }
+            }
             _ => ServerStep::Plain { step },
         });
     }
@@ -459,11 +479,13 @@ pub(super) fn read_server(method: &str, reader: &Reader<'_>) -> Read<ServerStep>
     })
 }
 
-pub(super) fn write_server(server: &ServerStep, out: &mut Writer) {
+pub(super) fn write_server(server: &ServerStep, out: &mut Writer, takes: impl Fn(&Key) -> bool) {
     match *server {
-        ServerStep::Plain { step } | ServerStep::Scaffold { step } => {
+        ServerStep::Plain { step } | ServerStep::Scaffold { step } if takes(&SERVER_STEP) => {
             out.put(&SERVER_STEP, number(step));
         }
+        ServerStep::Plain { .. } | ServerStep::Scaffold { .. } => {}
+        ServerStep::Momentum { momentum } => out.put(&SERVER_MOMENTUM, number(momentum)),
         ServerStep::Adaptive { rule, step, first, second, floor } => {
             out.put(&SERVER_STEP, number(step));
             let values = [

@@ -4,6 +4,7 @@ pub mod decentralised;
 pub mod keys;
 
 pub(crate) mod model;
+mod own;
 mod plan;
 pub(crate) mod predict;
 mod results;
@@ -13,6 +14,7 @@ use crate::family::{
     AdaptOptions, Adapted, Ended, Family, Fit, MethodKind, ModelKind, ModelUse, Predicted, Results,
     RunData, StagePlan, Tables, refuse,
 };
+use crate::gradient::keys::MOMENTUM;
 use crate::job::channel::UpRuleKind;
 use crate::job::method::length::{BATCH, EPOCHS, ROUNDS};
 use crate::job::method::search::SEARCH;
@@ -20,16 +22,18 @@ use crate::job::method::step::STEP;
 use crate::job::method::stop::{EVALUATE, STOP};
 use crate::job::method::{ALLOW_DIVERGENCE, CHANNELS, MEMORY_MAX, WEIGHTS};
 use crate::job::participation::PARTICIPATION;
+use crate::job::preset::PRESETS;
 use crate::job::{Job, MemoryStart, Step, UpRule};
 use crate::load::{Layout, Loaded};
 use crate::plan::{Common, Facts, Files};
 use decentralised::{MIXING, Neighbours, SCALING, TOPOLOGY};
 use keys::{
     ADAPTIVE, ALPHA, COMPONENTS, DECAY, HEAD_EPOCHS, INNER_STEP, INNER_STEPS, LAMBDA, LOCAL_EPOCHS,
-    MINIBATCHES, MU, OPTIMISER, RELATION_EVERY, Rule, SAMPLING, SERVER, SERVER_STEP, SPLIT,
-    Training, UNSEEN_WEIGHTS,
+    MINIBATCHES, MU, OPTIMISER, RELATION_EVERY, Rule, SAMPLING, SEND_ABOVE, SERVER, SERVER_STEP,
+    SPLIT, Training, UNSEEN_WEIGHTS,
 };
 use model::{MODELS, Model};
+use own::{OWN, OwnTraining};
 use plan::PersonalPlan;
 use serde_json::{Map, Value};
 use std::any::Any;
@@ -40,6 +44,7 @@ use whimbrel_job::reader::{Read, Source};
 use whimbrel_job::writer::Writer;
 use whimbrel_methods::personal::{Sampling, ServerStep};
 use whimbrel_methods::settings::Weights;
+use whimbrel_methods::sgd::Preset;
 
 /// Learners trained on the clients.
 pub static FAMILY: Personal = Personal;
@@ -60,6 +65,7 @@ const SCAFFOLD: &str = "scaffold";
 const FEDOPT: &str = "fedopt";
 const CLUSTERED: &str = "clustered";
 const MOCHA: &str = "mocha";
+const SGD: &str = "sgd";
 const D_FEDMIX: &str = "d-fedmix";
 const D_FEDAVG: &str = "d-fedavg";
 const D_FEDPROX: &str = "d-fedprox";
@@ -71,10 +77,29 @@ macro_rules! keys {
         &[
             &CHANNELS, &ROUNDS, &EPOCHS, &BATCH, &LOCAL_EPOCHS, &MINIBATCHES, &STEP, &DECAY,
             &OPTIMISER, &PARTICIPATION, &SAMPLING, &SERVER_STEP, &WEIGHTS, &EVALUATE, &STOP,
-            &ALLOW_DIVERGENCE, &MEMORY_MAX, &SEARCH, $($own),*
+            &ALLOW_DIVERGENCE, &MEMORY_MAX, &SEARCH, &OWN, $($own),*
         ]
     };
 }
+
+/// `sgd` and its presets: one minibatch's gradient a round.
+static SGD_KEYS: [&Key; 15] = [
+    &CHANNELS,
+    &ROUNDS,
+    &EPOCHS,
+    &BATCH,
+    &STEP,
+    &DECAY,
+    &MOMENTUM,
+    &PARTICIPATION,
+    &SAMPLING,
+    &WEIGHTS,
+    &EVALUATE,
+    &STOP,
+    &ALLOW_DIVERGENCE,
+    &MEMORY_MAX,
+    &SEARCH,
+];
 
 /// The keys of every method without a server, then the method's own.
 macro_rules! neighbour_keys {
@@ -86,11 +111,11 @@ macro_rules! neighbour_keys {
     };
 }
 
-static METHODS: [MethodKind; 17] = [
+static METHODS: [MethodKind; 30] = [
     method(
         FEDMIX,
         "a mixture of learners with each client's own weights (FedEM of Marfoq et al. 2021)",
-        keys![&COMPONENTS, &UNSEEN_WEIGHTS],
+        keys![&COMPONENTS, &SEND_ABOVE, &UNSEEN_WEIGHTS],
     ),
     method(FEDAVG, "one model, trained locally and averaged", keys![]),
     method(FEDAVG_PLUS, "fedavg, with one more local training before a client predicts", keys![]),
@@ -161,7 +186,32 @@ static METHODS: [MethodKind; 17] = [
         "pfedme without a server",
         neighbour_keys![&LAMBDA, &INNER_STEPS, &INNER_STEP],
     ),
+    sgd(0),
+    sgd(1),
+    sgd(2),
+    sgd(3),
+    sgd(4),
+    sgd(5),
+    sgd(6),
+    sgd(7),
+    sgd(8),
+    sgd(9),
+    sgd(10),
+    sgd(11),
+    sgd(12),
 ];
+
+/// `sgd`, or a preset of its channels: the gradient family's words, for learners.
+const fn sgd(at: usize) -> MethodKind {
+    let Word { name, doc } = PRESETS[at];
+    MethodKind {
+        algorithm: SGD,
+        preset: if at == 0 { None } else { Some(Preset::at(at)) },
+        names_presets: true,
+        weights: Weights::Equal,
+        ..method(name, doc, &SGD_KEYS)
+    }
+}
 
 const fn method(
     name: &'static str,
@@ -196,12 +246,14 @@ impl Family for Personal {
     }
 
     fn read(&self, tables: &Tables<'_>) -> Read<Box<dyn Fit>> {
-        let method = tables.method_kind.word.name;
+        let method = tables.method_kind.algorithm;
         let model = Model::read(tables.model_kind, tables.model);
-        let usual = if method == SCAFFOLD { Sampling::Unbiased } else { Sampling::KeepOld };
-        let training = Training::read(tables.method, usual);
+        let unbiased = matches!(method, SCAFFOLD | SGD);
+        let usual = if unbiased { Sampling::Unbiased } else { Sampling::KeepOld };
+        let training = Training::read(tables.method, usual, method == SGD);
         let rule = Rule::read(method, tables.method);
         let server = keys::read_server(method, tables.method);
+        let own = tables.method.read(&OWN, OwnTraining::read_all);
         let neighbours = tables
             .method_kind
             .keys
@@ -215,6 +267,7 @@ impl Family for Personal {
             training: training?,
             rule: rule?,
             server: server?,
+            own: own?,
             neighbours: neighbours?,
         }))
     }
@@ -232,6 +285,8 @@ pub struct PersonalFit {
     pub rule: Rule,
     /// How the server moves.
     pub server: ServerStep,
+    /// Clients that train in their own way.
+    pub own: Vec<OwnTraining>,
     /// The graph, of methods without a server.
     pub neighbours: Option<Neighbours>,
 }
@@ -257,8 +312,9 @@ impl Fit for PersonalFit {
         };
         self.training.write(out, takes);
         self.rule.write(out, self.method);
-        if takes(&SERVER_STEP) {
-            keys::write_server(&self.server, out);
+        keys::write_server(&self.server, out, takes);
+        if !self.own.is_empty() {
+            out.put(&OWN, OwnTraining::write_all(&self.own));
         }
         if let Some(neighbours) = &self.neighbours {
             neighbours.write(out);
@@ -266,6 +322,14 @@ impl Fit for PersonalFit {
     }
 
     fn check(&self, job: &Job, source: &Source<'_>) {
+        let compresses = job.method.channels.is_some() || source.is_given(&["uplink", "rule"]);
+        if self.method == SGD && !compresses && !job.uplink.codec.is_exact() {
+            source.report_at(
+                &["uplink", "codec"],
+                "sgd compresses nothing: this codec would not be used",
+                "take `codec` out, or compress with kind = \"qsgd\", \"diana\" or another preset",
+            );
+        }
         if !matches!(job.method.step, Step::Auto | Step::Constant(_)) {
             source.report_at(
                 &["method", "step"],
@@ -291,6 +355,17 @@ impl Fit for PersonalFit {
             neighbours.check(self.method, job, source);
         }
         let plain = job.uplink.rule == UpRule::Plain;
+        if let Rule::FedMix(fedmix) = &self.rule
+            && fedmix.send_above > 0.0
+            && !plain
+        {
+            source.report_at(
+                &["method", "send_above"],
+                "components that are not sent are for plain uplinks: memories and error feedback \
+                 are about all of them",
+                "take `send_above` out, or compress without memories (channels = \"qsgd\")",
+            );
+        }
         if self.training.sampling == Sampling::Renormalise && !plain {
             source.report_at(
                 &["method", "sampling"],

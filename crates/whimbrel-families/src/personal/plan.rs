@@ -2,6 +2,7 @@
 
 use super::PersonalFit;
 use super::keys::Rule;
+use super::own::OwnTraining;
 use crate::failure::Result;
 use crate::family::StagePlan;
 use crate::job::{Batch as BatchKey, Job, MemoryStart, Step, UpRule as UpKey};
@@ -17,7 +18,7 @@ use whimbrel_engine::{Graphs, Stage, StageMethod};
 use whimbrel_methods::federated::{BindRows, FirstMemories, Terms};
 use whimbrel_methods::personal::{
     BindMocha, BindSamples, ClusterModels, Clustered, DecentralisedPersonal, FedAvg, Length, Local,
-    LocalRule, Mocha, Personal, Rates, Scaffold, Scaling, Solver,
+    LocalRule, Mocha, OwnSolver, Personal, Rates, Scaffold, Scaling, Solver,
 };
 use whimbrel_methods::settings::Budget;
 use whimbrel_nn::{Learner, Role};
@@ -33,6 +34,7 @@ pub(super) struct PersonalPlan {
     own_uplinks: BTreeMap<u32, u8>,
     downlink: Downlink,
     memories: FirstMemories,
+    own_solvers: (Vec<OwnSolver>, BTreeMap<u32, u8>),
     graphs: Option<(Graphs, Scaling)>,
     warnings: Vec<String>,
     notes: Vec<String>,
@@ -58,6 +60,8 @@ impl PersonalPlan {
             UpKey::Memory { start: MemoryStart::Oracle, .. } => FirstMemories::Oracle,
             _ => FirstMemories::Zero,
         };
+        let usual = solver(asked, job.method.batch);
+        let own_solvers = OwnTraining::solvers(&asked.own, common, &usual, rate(job))?;
         let mut warnings = Vec::new();
         if let Rule::FedMix(fedmix) = &asked.rule
             && fedmix.components > common.clients
@@ -84,6 +88,7 @@ impl PersonalPlan {
             own_uplinks,
             downlink,
             memories,
+            own_solvers,
             graphs,
             warnings,
             notes,
@@ -91,6 +96,7 @@ impl PersonalPlan {
     }
 
     fn method(&self, common: &Common) -> Arc<dyn DynMethod> {
+        let own = self.own_solvers.clone();
         let (budget, weights) = (common.budget(), common.weights());
         let training = |rule| oracle(&self.asked, common, self.learner.clone(), rule);
         match self.asked.rule {
@@ -118,7 +124,9 @@ impl PersonalPlan {
                     own_uplinks: self.own_uplinks.clone(),
                     downlink: self.downlink.clone(),
                 };
-                Arc::new(Erased(training(self.rule.clone()).over(terms), BindRows))
+                let (own_solvers, solver_of) = own;
+                let training = Personal { own_solvers, solver_of, ..training(self.rule.clone()) };
+                Arc::new(Erased(training.over(terms), BindRows))
             }
         }
     }
@@ -148,6 +156,8 @@ fn oracle(
         server: asked.server,
         sampling: training.sampling,
         participation: common.participation_mean(),
+        own_solvers: Vec::new(),
+        solver_of: BTreeMap::new(),
     }
 }
 

@@ -42,11 +42,45 @@ fn every_method_is_written_out_and_reads_back() {
 }
 
 #[test]
+fn the_gradient_methods_are_for_networks_too() {
+    for method in ["sgd", "qsgd", "diana", "artemis", "dore", "double-squeeze", "mcm", "rand-mcm"] {
+        let method = format!("kind = \"{method}\"\nmomentum = 0.9\nbatch = 32\nstep = 0.1");
+        let read = parse(&job("kind = \"mlp\"", &method));
+        let written = read.to_toml();
+        let again = Job::parse(&written, "job.toml").unwrap_or_else(|e| panic!("{e}\n{written}"));
+        assert_eq!(again, read, "{written}");
+        // A regression is the gradient family's, with its own keys.
+        let said =
+            refusal(&job("kind = \"logistic\"", &format!("{method}\ndecay = {{ at = [0.5] }}")));
+        assert!(said.contains("`decay` has no meaning for sgd"), "{said}");
+    }
+    let said = refusal(&job("kind = \"mlp\"", "kind = \"mcm\"\nstep = \"theory\""));
+    assert!(said.contains("is a number"), "{said}");
+    let said = refusal(&job("kind = \"mlp\"", "kind = \"sgd\"\nlocal_epochs = 2"));
+    assert!(said.contains("`local_epochs` has no meaning for sgd"), "{said}");
+}
+
+#[test]
+fn clients_with_solvers_of_their_own_are_read_and_checked() {
+    let own = "kind = \"fedmix\"\nfor = [{ clients = [\"client-03\"], local_epochs = 5, step = 0.2 }, \
+               { clients = [\"client-04\"], minibatches = 2, batch = 8 }]";
+    let read = parse(&job("kind = \"logistic\"", own));
+    assert_eq!(parse(&read.to_toml()), read, "{}", read.to_toml());
+    let loaded = load(&read).unwrap();
+    Plan::new(&read, &loaded).unwrap();
+    let unknown = parse(&job("kind = \"logistic\"", &own.replace("client-03", "nobody")));
+    let said = Plan::new(&unknown, &loaded).err().unwrap().to_string();
+    assert!(said.contains("`method.for` names client `nobody`"), "{said}");
+    let said = refusal(&job("kind = \"logistic\"", &own.replace("client-04", "client-03")));
+    assert!(said.contains("two solvers of its own"), "{said}");
+}
+
+#[test]
 fn settings_survive_the_way_through_a_file() {
     let method = "kind = \"fedmix\"\ncomponents = 4\nminibatches = 3\nbatch = 16\nstep = 0.5\n\
         decay = { factor = 0.1, at = [0.5, 0.75] }\nsampling = \"unbiased\"\n\
         optimiser = { kind = \"sgd\", momentum = 0.9, weight_decay = 5e-4 }\n\
-        unseen_weights = \"one-step\"\nparticipation = 0.2";
+        unseen_weights = \"one-step\"\nsend_above = 0.05\nparticipation = 0.2";
     let read = parse(&job("kind = \"mlp\"\nhidden = [30, 20]", method));
     let written = read.to_toml();
     assert!(written.contains("hidden = [30, 20]"), "{written}");
@@ -66,6 +100,7 @@ fn what_has_no_meaning_is_refused_by_name() {
             "kind = \"fedmix\"\nsampling = \"renormalise\"\nchannels = \"diana\"",
             "for plain uplinks",
         ),
+        ("kind = \"fedmix\"\nsend_above = 0.1\nchannels = \"diana\"", "for plain uplinks"),
         ("kind = \"fedmix\"\nstop = { field_norm2 = 1e-3 }", "neither a field nor"),
     ] {
         let said = refusal(&job(logistic, method));

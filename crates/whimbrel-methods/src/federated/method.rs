@@ -113,7 +113,7 @@ impl<O: Oracle> Method for Federated<O> {
         }
         let uplink = self.terms.own_uplinks.get(&id.0).copied().unwrap_or(0);
         let down = self.terms.downlink.admit(&mut server.down, id);
-        Ok(Peer { weight, rows, uplink, record: O::Record::default(), down })
+        Ok(Peer { weight, rows, uplink, record: self.oracle.record(id), down })
     }
 
     fn next(&self, server: &Self::Server) -> Next {

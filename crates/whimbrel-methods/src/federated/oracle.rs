@@ -46,6 +46,11 @@ pub trait Oracle: Send + Sync + 'static {
         Ok(())
     }
 
+    /// What the server remembers about a client from the start.
+    fn record(&self, _: ClientId) -> Self::Record {
+        Self::Record::default()
+    }
+
     /// What goes down, exactly, in a first exchange with everyone; none where the first state
     /// needs no exchange.
     fn first_question<'a>(&self, _: &'a Self::Global) -> Option<Cow<'a, [Self::Number]>> {

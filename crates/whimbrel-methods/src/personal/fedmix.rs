@@ -21,6 +21,8 @@ pub struct FedMix {
     pub components: usize,
     /// How a client that took no part in training gets its weights.
     pub weighing: Weighing,
+    /// A client trains and sends only components whose weight is above this, and its largest.
+    pub send_above: f64,
 }
 
 /// How an unseen client gets its weights.
@@ -69,7 +71,8 @@ impl LocalRule for FedMix {
             let weights = q[m * n..(m + 1) * n].to_vec();
             ToTrain { weights, ..ToTrain::new(model.to_vec()) }
         };
-        let models = w.chunks_exact(len).take(self.components).enumerate().map(model).collect();
+        let all = w.chunks_exact(len).take(self.components).enumerate();
+        let models = all.filter(|(m, _)| self.sends(&weights, *m)).map(model).collect();
         let change = match work.learner.classifies() {
             true => Vec::new(),
             false => difference(&self.noise(&losses, &q), &w[self.components * len..]),
@@ -78,9 +81,14 @@ impl LocalRule for FedMix {
     }
 
     fn end(&self, work: &mut Work<'_>, w: &[f32], round: Round) -> Result<(Own, Vec<f32>)> {
-        let old = w.chunks_exact(work.shape().len);
-        let models = round.models.iter().zip(old);
-        let mut change: Vec<f32> = models.flat_map(|(new, old)| difference(&new.w, old)).collect();
+        let old = w.chunks_exact(work.shape().len).take(self.components).enumerate();
+        let (mut trained, mut change) = (round.models.iter(), Vec::with_capacity(w.len()));
+        for (m, old) in old {
+            match self.sends(&round.own.weights, m).then(|| trained.next()).flatten() {
+                Some(new) => change.extend(difference(&new.w, old)),
+                None => change.resize(change.len() + old.len(), 0.0),
+            }
+        }
         change.extend(round.change);
         Ok((round.own, change))
     }
@@ -119,6 +127,12 @@ impl LocalRule for FedMix {
 }
 
 impl FedMix {
+    /// Whether a client with these weights trains component `m`.
+    fn sends(&self, weights: &[f64], m: usize) -> bool {
+        let largest = || weights.iter().all(|weight| *weight <= weights[m]);
+        self.send_above == 0.0 || weights[m] > self.send_above || largest()
+    }
+
     fn weights(&self, own: &Own) -> Vec<f64> {
         match own.is_empty() {
             false => own.weights.clone(),
@@ -134,27 +148,18 @@ impl FedMix {
 
     /// `q`, component after component.
     fn responsibilities(&self, losses: &[f32], weights: &[f64], w: &[f32], len: usize) -> Vec<f32> {
-        let m_count = self.components;
-        let n = losses.len() / m_count;
-        let noise = Noise::read(&w[m_count * len..], m_count);
-        let mut q = vec![0.0f32; losses.len()];
-        let mut room = vec![0.0f64; BLOCK * m_count];
-        for from in (0..n).step_by(BLOCK) {
-            let block = BLOCK.min(n - from);
-            let scores = &mut room[..block * m_count];
-            for m in 0..m_count {
-                let (scale, shift) = noise.scale_and_shift(m);
-                let prior = math::ln(weights[m]) - shift;
-                let of_m = &losses[m * n + from..][..block];
-                let scores = &mut scores[m * block..(m + 1) * block];
-                scores.iter_mut().zip(of_m).for_each(|(s, l)| *s = prior - scale * f64::from(*l));
-            }
-            softmax(scores, block);
-            for m in 0..m_count {
-                let q = &mut q[m * n + from..][..block];
-                q.iter_mut().zip(&scores[m * block..]).for_each(|(q, s)| *q = *s as f32);
-            }
+        let noise = Noise::read(&w[self.components * len..], self.components);
+        let n = losses.len() / self.components;
+        let mut scores = Vec::with_capacity(losses.len());
+        for (m, losses) in losses.chunks_exact(n.max(1)).enumerate() {
+            let (scale, shift) = noise.scale_and_shift(m);
+            let prior = math::ln(weights[m]) - shift;
+            scores.extend(losses.iter().map(|loss| prior - scale * f64::from(*loss)));
         }
+        let mut q = vec![0.0; scores.len()];
+        below_the_largest(&scores, &mut vec![f64::MIN; n], &mut q);
+        whimbrel_nn::exp_all(&mut q);
+        normalise(&mut q, &mut vec![0.0; n]);
         q
     }
 
@@ -170,9 +175,6 @@ impl FedMix {
         squares.chain((0..self.components).map(|m| mean(m, &shares) as f32)).collect()
     }
 }
-
-/// Samples whose scores are computed together: they stay in the first-level cache.
-const BLOCK: usize = 256;
 
 /// The components' noise variances; none for classes.
 struct Noise(Vec<f64>);
@@ -197,17 +199,37 @@ impl Noise {
     }
 }
 
-/// Scores of a block, component after component, into probabilities over components.
-fn softmax(scores: &mut [f64], block: usize) {
-    let components = scores.len() / block;
-    for i in 0..block {
-        let top = (0..components).map(|m| scores[m * block + i]).fold(f64::MIN, f64::max);
-        (0..components).for_each(|m| scores[m * block + i] -= top);
+whimbrel_core::kernel! {
+    /// The scores of each sample, component after component, less the largest of them.
+    fn below_the_largest(scores: &[f64], largest: &mut [f64], less: &mut [f32]) {
+        let n = largest.len().max(1);
+        for scores in scores.chunks_exact(n) {
+            for (largest, score) in largest.iter_mut().zip(scores) {
+                *largest = if *score > *largest { *score } else { *largest };
+            }
+        }
+        for (scores, less) in scores.chunks_exact(n).zip(less.chunks_exact_mut(n)) {
+            for ((largest, score), less) in largest.iter().zip(scores).zip(less) {
+                *less = (score - largest) as f32;
+            }
+        }
     }
-    math::exp_slice(scores);
-    for i in 0..block {
-        let sum: f64 = (0..components).map(|m| scores[m * block + i]).sum();
-        (0..components).for_each(|m| scores[m * block + i] /= sum);
+}
+
+whimbrel_core::kernel! {
+    /// Divides by each sample's sum over components; `sums` are zero.
+    fn normalise(q: &mut [f32], sums: &mut [f32]) {
+        let n = sums.len().max(1);
+        for q in q.chunks_exact(n) {
+            for (sum, q) in sums.iter_mut().zip(q) {
+                *sum += q;
+            }
+        }
+        for q in q.chunks_exact_mut(n) {
+            for (sum, q) in sums.iter().zip(q) {
+                *q /= sum;
+            }
+        }
     }
 }
 

@@ -62,11 +62,12 @@ use crate::federated::{
 };
 use crate::settings::check_sums;
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use whimbrel_codec::Scalar;
 use whimbrel_core::method::{Artifact, Disclosure};
-use whimbrel_core::{ClientData, Error, Key, Result, Samples, Targets, wire};
-use whimbrel_nn::{Learner, Room};
+use whimbrel_core::{ClientData, ClientId, Error, Key, Result, Samples, Targets, wire};
+use whimbrel_nn::{Learner, Role, Room};
 
 /// The name of the tensor that holds what is shared.
 pub const PARAMETERS: &str = "parameters";
@@ -90,6 +91,19 @@ pub struct Personal {
     pub sampling: Sampling,
     /// The planned mean probability of taking part.
     pub participation: f64,
+    /// Solvers of single clients.
+    pub own_solvers: Vec<OwnSolver>,
+    /// Which of them a client uses, counted from 1, by id; others use `solver`.
+    pub solver_of: BTreeMap<u32, u8>,
+}
+
+/// A solver of single clients.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OwnSolver {
+    /// How they descend.
+    pub solver: Solver,
+    /// What everyone's step is multiplied by.
+    pub step_factor: f64,
 }
 
 /// The global state.
@@ -151,6 +165,16 @@ impl Personal {
         Ok(self.rule.start(&self.shape(), variance, key))
     }
 
+    /// The places of running statistics in one model.
+    fn statistics(&self) -> impl Iterator<Item = usize> {
+        let mut at = 0;
+        self.learner.tensors().iter().flat_map(move |tensor| {
+            let from = at;
+            at += tensor.len();
+            from..if tensor.role == Role::Statistic { at } else { from }
+        })
+    }
+
     /// What a client tells at enrolment, in words.
     fn told(&self) -> &'static str {
         match self.learner.classifies() {
@@ -167,7 +191,8 @@ impl Personal {
         key: Key,
     ) -> Result<Work<'a>> {
         let rate = *received.note.ok_or_else(|| Error::peer("a message names no local step"))?;
-        Ok(self.work(samples, rate, key))
+        let (solver, factor) = self.solver(*received.private)?;
+        Ok(Work::new(&*self.learner, solver, samples, factor * rate, key))
     }
 
     /// A client's round: what it has of its own afterwards, and by how much what is shared changed.
@@ -175,6 +200,13 @@ impl Personal {
         let mut round = self.rule.begin(work, w, own)?;
         work.train_all(&mut round, w)?;
         self.rule.end(work, w, round)
+    }
+
+    /// A client's solver, and what it multiplies everyone's step by.
+    fn solver(&self, number: u8) -> Result<(&Solver, f64)> {
+        let Some(at) = usize::from(number).checked_sub(1) else { return Ok((&self.solver, 1.0)) };
+        let own = self.own_solvers.get(at).map(|own| (&own.solver, own.step_factor));
+        own.ok_or_else(|| Error::peer("a message names a solver that the job does not have"))
     }
 
     /// A client at work.
@@ -189,10 +221,11 @@ impl Oracle for Personal {
     type Own = Own;
     type Global = Global;
     type Summary = Summary;
-    type Record = ();
+    /// Which solver the client uses.
+    type Record = u8;
     /// The local step.
     type Note = f64;
-    type Private = ();
+    type Private = u8;
 
     fn bind(&self, data: &ClientData) -> Result<Samples> {
         let ClientData::Samples(samples) = data else {
@@ -237,8 +270,12 @@ impl Oracle for Personal {
         Some(self.rates.at(context.k))
     }
 
-    fn private(&self, _: &Global, (): &(), _: &Context) -> ((), ()) {
-        ((), ())
+    fn record(&self, id: ClientId) -> u8 {
+        self.solver_of.get(&id.0).copied().unwrap_or(0)
+    }
+
+    fn private(&self, _: &Global, solver: &u8, _: &Context) -> (u8, u8) {
+        (*solver, *solver)
     }
 
     fn local(
@@ -285,13 +322,21 @@ impl Oracle for Personal {
         self.learner.clients_at_once()
     }
 
-    fn rows_used(&self, rows: u64, (): &(), _: ExchangeKind) -> u64 {
-        self.solver.rows_used(rows)
+    fn rows_used(&self, rows: u64, solver: &u8, _: ExchangeKind) -> u64 {
+        self.solver(*solver).map_or(0, |(solver, _)| solver.rows_used(rows))
     }
 
     fn step(&self, global: &mut Global, mut field: Vec<f64>, context: &Context) -> Result<()> {
         self.sampling.scale(&mut field, self.participation, context);
+        // Running statistics are averaged, whatever the server's step.
+        let statistics: Vec<(usize, f32)> = match self.server {
+            ServerStep::Plain { .. } | ServerStep::Scaffold { .. } => Vec::new(),
+            _ => {
+                self.statistics().map(|i| (i, (f64::from(global.w[i]) + field[i]) as f32)).collect()
+            }
+        };
         self.server.apply(global, &field, self.participation);
+        statistics.into_iter().for_each(|(i, mean)| global.w[i] = mean);
         Ok(())
     }
 

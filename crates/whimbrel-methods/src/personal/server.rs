@@ -47,6 +47,11 @@ pub enum ServerStep {
         /// The step of the model.
         step: f64,
     },
+    /// `v <- momentum v + change`, `w += v`: heavy-ball momentum (`sgd`).
+    Momentum {
+        /// What is kept of the last step.
+        momentum: f64,
+    },
     /// `fedopt` (Reddi et al. 2021, Algorithm 2): the change as a gradient of an adaptive optimiser.
     Adaptive {
         /// Which second moment.
@@ -86,6 +91,8 @@ impl ServerStep {
     pub(super) fn state(&self, len: usize) -> ServerState {
         match self {
             Self::Plain { .. } | Self::Scaffold { .. } => ServerState::default(),
+            Self::Momentum { momentum } if *momentum == 0.0 => ServerState::default(),
+            Self::Momentum { .. } => ServerState { first: vec![0.0; len], second: Vec::new() },
             Self::Adaptive { floor, .. } => {
                 ServerState { first: vec![0.0; len], second: vec![floor * floor; len] }
             }
@@ -99,6 +106,12 @@ impl ServerStep {
         };
         match *self {
             Self::Plain { step } => add(w, change, step),
+            Self::Momentum { momentum: 0.0 } => add(w, change, 1.0),
+            Self::Momentum { momentum } => {
+                let v = &mut global.server.first;
+                v.iter_mut().zip(change).for_each(|(v, x)| *v = momentum * *v + x);
+                add(w, v, 1.0);
+            }
             Self::Scaffold { step } => {
                 let half = w.len() / 2;
                 add(&mut w[..half], &change[..half], step);

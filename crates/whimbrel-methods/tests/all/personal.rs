@@ -10,8 +10,8 @@ use whimbrel_engine::{Faults, Federation, Participation, Simulator};
 use whimbrel_methods::federated::{BindRows, FirstMemories, Terms};
 use whimbrel_methods::personal::{
     Adaptive, Apfl, BindMocha, BindSamples, Clustered, Ditto, FedAvg, FedMix, Length, Local,
-    LocalRule, Mocha, PFedMe, Personal, PersonalMethod, Rates, Sampling, Scaffold, ServerStep,
-    Shape, Solver, Weighing,
+    LocalRule, Mocha, OwnSolver, PFedMe, Personal, PersonalMethod, Rates, Sampling, Scaffold,
+    ServerStep, Shape, Solver, Weighing,
 };
 use whimbrel_methods::settings::{Budget, Weights};
 use whimbrel_nn::{Learner, Linear, Logistic, Optimiser};
@@ -33,6 +33,7 @@ pub(crate) struct Setup {
     down: Option<DownRule>,
     rounds: u32,
     batch: Option<u32>,
+    own_solver: Option<u32>,
 }
 
 impl Setup {
@@ -48,6 +49,7 @@ impl Setup {
             down: None,
             rounds: 6,
             batch: Some(4),
+            own_solver: None,
         }
     }
 
@@ -86,6 +88,15 @@ impl Setup {
             server: self.server,
             sampling: self.sampling,
             participation: self.participation,
+            own_solvers: vec![OwnSolver {
+                solver: Solver {
+                    length: Length::Steps(2),
+                    batch: Some(3),
+                    optimiser: Optimiser::PLAIN,
+                },
+                step_factor: 0.5,
+            }],
+            solver_of: self.own_solver.iter().map(|id| (*id, 1)).collect(),
         }
     }
 
@@ -142,7 +153,7 @@ pub(crate) fn clients(classes: bool) -> Vec<ClientData> {
 }
 
 pub(crate) fn mix(components: usize) -> FedMix {
-    FedMix { components, weighing: Weighing::Converged }
+    FedMix { components, weighing: Weighing::Converged, send_above: 0.0 }
 }
 
 fn setups() -> Vec<(&'static str, Setup)> {
@@ -153,6 +164,12 @@ fn setups() -> Vec<(&'static str, Setup)> {
     let mcm = DownRule::Preserved { alpha: 0.2, memories: Memories::Groups(1) };
     vec![
         ("fedmix", Setup::of(mix(3))),
+        ("fedmix, a client's own solver", Setup { own_solver: Some(2), ..Setup::of(mix(3)) }),
+        ("fedmix, adaptive", Setup::of(FedMix { send_above: 0.3, ..mix(3) })),
+        (
+            "sgd with momentum",
+            Setup { server: ServerStep::Momentum { momentum: 0.5 }, ..Setup::of(FEDAVG) },
+        ),
         ("fedmix over diana", memory(Setup::of(mix(2)))),
         ("fedmix over mcm", Setup { down: Some(mcm), ..memory(Setup::of(mix(2))) }),
         ("fedavg", Setup::of(FEDAVG)),

@@ -18,6 +18,14 @@ pub trait Loss: Send + Sync + 'static {
     /// Sets each sample's loss, and `scores` to the losses' derivatives; the samples are
     /// those of the batch from `from` on.
     fn derive(scores: &mut [f32], batch: Batch<'_>, from: usize, losses: &mut [f32]);
+    /// The same without the losses.
+    fn derive_alone(scores: &mut [f32], batch: Batch<'_>, from: usize, room: &mut [f32]) {
+        Self::derive(scores, batch, from, room);
+    }
+    /// Each sample's loss; `scores` are lost.
+    fn losses(scores: &mut [f32], batch: Batch<'_>, from: usize, losses: &mut [f32]) {
+        Self::derive(scores, batch, from, losses);
+    }
     /// Each sample's prediction.
     fn predict(scores: &[f32], predictions: &mut [f32]);
 }
@@ -70,11 +78,18 @@ impl Loss for LogOdds {
     }
 
     fn derive(scores: &mut [f32], batch: Batch<'_>, from: usize, losses: &mut [f32]) {
-        let Targets::Classes { of, .. } = &batch.samples.targets else { return };
-        for (j, loss) in losses.iter_mut().enumerate() {
-            *loss = f32::from(of[batch.place(from + j)]);
-        }
+        classes(batch, from, losses);
         log_odds(scores, losses);
+    }
+
+    fn derive_alone(scores: &mut [f32], batch: Batch<'_>, from: usize, room: &mut [f32]) {
+        classes(batch, from, room);
+        log_odds_derivatives(scores, room);
+    }
+
+    fn losses(scores: &mut [f32], batch: Batch<'_>, from: usize, losses: &mut [f32]) {
+        classes(batch, from, losses);
+        log_odds_losses(scores, losses);
     }
 
     fn predict(scores: &[f32], predictions: &mut [f32]) {
@@ -83,6 +98,38 @@ impl Loss for LogOdds {
             let likely = 1.0 / (1.0 + small);
             let rare = small / (1.0 + small);
             both.copy_from_slice(&if *score < 0.0 { [likely, rare] } else { [rare, likely] });
+        }
+    }
+}
+
+/// The classes of samples, as numbers.
+fn classes(batch: Batch<'_>, from: usize, classes: &mut [f32]) {
+    let Targets::Classes { of, .. } = &batch.samples.targets else { return };
+    for (j, class) in classes.iter_mut().enumerate() {
+        *class = f32::from(of[batch.place(from + j)]);
+    }
+}
+
+kernel! {
+    /// The losses of [`log_odds`] alone.
+    fn log_odds_losses(scores: &[f32], losses: &mut [f32]) {
+        for (score, loss) in scores.iter().zip(losses) {
+            let (z, y) = (f64::from(*score), f64::from(*loss));
+            let small = math::exp(-z.abs());
+            let positive = if z > 0.0 { z } else { 0.0 };
+            *loss = (positive - y * z + math::ln(1.0 + small)) as f32;
+        }
+    }
+}
+
+kernel! {
+    /// The derivatives of [`log_odds`] alone.
+    fn log_odds_derivatives(scores: &mut [f32], classes: &[f32]) {
+        for (score, class) in scores.iter_mut().zip(classes) {
+            let (z, y) = (f64::from(*score), f64::from(*class));
+            let small = math::exp(-z.abs());
+            let numerator = if z < 0.0 { small } else { 1.0 };
+            *score = (numerator / (1.0 + small) - y) as f32;
         }
     }
 }
@@ -160,7 +207,8 @@ fn normalise(x: &mut [f32]) -> f32 {
 }
 
 kernel! {
-    fn exp_all(x: &mut [f32]) {
+    /// `e^x` of each.
+    pub fn exp_all(x: &mut [f32]) {
         for x in x {
             *x = exp(*x);
         }

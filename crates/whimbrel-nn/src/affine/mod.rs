@@ -14,7 +14,7 @@ use whimbrel_core::{Error, Inputs, Key, Result, Samples};
 use crate::rows::{Maps, Rows, add_weighted_rows, scores};
 use crate::{Batch, Learner, Role, Room, Tensor};
 pub(crate) use loss::check_classes;
-pub use loss::{CrossEntropy, LogOdds, Loss, SquaredError};
+pub use loss::{CrossEntropy, LogOdds, Loss, SquaredError, exp_all};
 
 /// Linear regression: half the squared error of a number.
 pub type Linear = Affine<SquaredError>;
@@ -71,20 +71,21 @@ impl<L: Loss> Affine<L> {
         L::scores(self.outputs)
     }
 
-    /// Calls `each` with the first of at most [`CHUNK`] samples, the scores of them all under every
-    /// map, and the rows.
+    /// Calls `each` with the first of at most [`CHUNK`] samples, the rows, the scores of them all under
+    /// every map, and room for a number of each.
     fn each_chunk(
         &self,
         all: &[&[f32]],
         batch: Batch<'_>,
         room: &mut Room,
-        mut each: impl FnMut(usize, Rows<'_>, &mut [f32]),
+        mut each: impl FnMut(usize, Rows<'_>, &mut [f32], &mut [f32]),
     ) {
         let (n, width) = (batch.len(), self.features);
         let longest = n.min(CHUNK);
         let copied =
             if matches!(batch.samples.inputs, Inputs::Real(_)) { 0 } else { longest * width };
-        let [copies, found] = room.buffers([copied, all.len() * longest * self.scores()]);
+        let [copies, found, more] =
+            room.buffers([copied, all.len() * longest * self.scores(), longest]);
         let maps = Maps { all, outputs: self.scores(), intercept: self.intercept };
         for from in (0..n).step_by(CHUNK) {
             let count = (n - from).min(CHUNK);
@@ -100,8 +101,36 @@ impl<L: Loss> Affine<L> {
             };
             let found = &mut found[..all.len() * count * self.scores()];
             scores(rows, maps, found);
-            each(from, rows, found);
+            each(from, rows, found, &mut more[..count]);
         }
+    }
+}
+
+impl<L: Loss> Affine<L> {
+    /// Adds to every map's gradient what some rows of a batch of `n` contribute, from the derivatives of
+    /// their losses, which become those of the batch's.
+    fn add_gradients(
+        &self,
+        n: usize,
+        from: usize,
+        rows: Rows<'_>,
+        weights: Option<&[f32]>,
+        derivatives: &mut [f32],
+        gradients: &mut [f32],
+    ) {
+        let (outputs, len) = (self.scores(), self.parameters());
+        let share = 1.0 / n.max(1) as f32;
+        let of_weights = outputs * self.features;
+        let maps = derivatives.chunks_exact_mut(rows.count * outputs);
+        for (m, (of_map, gradient)) in maps.zip(gradients.chunks_exact_mut(len)).enumerate() {
+            let intercepts = &mut gradient[of_weights..];
+            for (j, derivatives) in of_map.chunks_exact_mut(outputs).enumerate() {
+                let factor = share * weights.map_or(1.0, |weights| weights[m * n + from + j]);
+                derivatives.iter_mut().for_each(|x| *x *= factor);
+                intercepts.iter_mut().zip(derivatives).for_each(|(sum, x)| *sum += *x);
+            }
+        }
+        add_weighted_rows(rows, derivatives, outputs, len, gradients);
     }
 }
 
@@ -146,9 +175,9 @@ impl<L: Loss> Learner for Affine<L> {
 
     fn losses_of_all(&self, all: &[&[f32]], batch: Batch<'_>, room: &mut Room, losses: &mut [f32]) {
         let n = batch.len();
-        self.each_chunk(all, batch, room, |from, rows, found| {
+        self.each_chunk(all, batch, room, |from, rows, found, _| {
             for (m, found) in found.chunks_exact_mut(rows.count * self.scores()).enumerate() {
-                L::derive(found, batch, from, &mut losses[m * n + from..][..rows.count]);
+                L::losses(found, batch, from, &mut losses[m * n + from..][..rows.count]);
             }
         });
     }
@@ -163,24 +192,33 @@ impl<L: Loss> Learner for Affine<L> {
         gradient: &mut [f32],
         losses: &mut [f32],
     ) {
-        let (outputs, of_weights) = (self.scores(), self.scores() * self.features);
-        let share = 1.0 / batch.len().max(1) as f32;
-        let (first, intercepts) = gradient.split_at_mut(of_weights);
-        first.fill(0.0);
-        intercepts.fill(0.0);
-        self.each_chunk(&[w], batch, room, |from, rows, found| {
+        gradient.fill(0.0);
+        self.each_chunk(&[w], batch, room, |from, rows, found, _| {
             L::derive(found, batch, from, &mut losses[from..][..rows.count]);
-            for (j, derivatives) in found.chunks_exact_mut(outputs).enumerate() {
-                let factor = share * weights.map_or(1.0, |weights| weights[from + j]);
-                derivatives.iter_mut().for_each(|x| *x *= factor);
-                intercepts.iter_mut().zip(derivatives).for_each(|(sum, x)| *sum += *x);
+            self.add_gradients(batch.len(), from, rows, weights, found, gradient);
+        });
+    }
+
+    fn gradient_of_all(
+        &self,
+        all: &[&[f32]],
+        batch: Batch<'_>,
+        weights: Option<&[f32]>,
+        _key: Key,
+        room: &mut Room,
+        gradients: &mut [f32],
+    ) {
+        gradients.fill(0.0);
+        self.each_chunk(all, batch, room, |from, rows, found, more| {
+            for found in found.chunks_exact_mut(rows.count * self.scores()) {
+                L::derive_alone(found, batch, from, more);
             }
-            add_weighted_rows(rows, found, outputs, first);
+            self.add_gradients(batch.len(), from, rows, weights, found, gradients);
         });
     }
 
     fn predict(&self, w: &[f32], batch: Batch<'_>, room: &mut Room, predictions: &mut [f32]) {
-        self.each_chunk(&[w], batch, room, |from, rows, found| {
+        self.each_chunk(&[w], batch, room, |from, rows, found, _| {
             let predictions = &mut predictions[from * self.outputs..][..rows.count * self.outputs];
             for (scores, predictions) in
                 found.chunks_exact(self.scores()).zip(predictions.chunks_exact_mut(self.outputs))

@@ -3,7 +3,9 @@
 use super::pointwise::{add_row_sums, mask_positive};
 use crate::layer::{Layer, Pass, Shape, Tape, fill_normal, fill_uniform};
 use crate::outer::{Strips, Sums, add_outer};
-use crate::product::{Columns, Factor, PANELS, Patches, Start, Target, Window, pack, product};
+use crate::product::{
+    Columns, Factor, Patches, Start, Target, Window, packed_product, packed_work,
+};
 use crate::{Role, Tensor};
 use whimbrel_core::Key;
 
@@ -120,9 +122,7 @@ impl Layer for Conv {
     }
 
     fn work(&self, _padded: usize) -> usize {
-        let (from, to) = (self.input.channels, self.output.channels);
-        let channels = (to.next_multiple_of(8) * from).max(from.next_multiple_of(8) * to);
-        PANELS + channels * self.taps()
+        packed_work(self.output.channels, self.input.channels, self.taps())
     }
 
     fn forward(
@@ -135,10 +135,6 @@ impl Layer for Conv {
         work: &mut [f32],
     ) {
         let n = pass.padded;
-        let (panels, packed) = work.split_at_mut(PANELS);
-        let a = self.factor(w);
-        let packed = &mut packed[..a.packed()];
-        pack(a, packed);
         let b = Columns {
             values: x,
             channels: self.input.channels,
@@ -154,7 +150,7 @@ impl Layer for Conv {
             positive: self.relu,
         };
         let start = if self.bias { Start::Rows(&w[self.weights()..]) } else { Start::Zero };
-        product(packed, b, start, c, panels);
+        packed_product(self.factor(w), b, start, c, work);
     }
 
     fn backward(
@@ -178,10 +174,6 @@ impl Layer for Conv {
         }
         self.add_weights(n, tape.x, dy, weights);
         if let Some(dx) = dx {
-            let (panels, packed) = work.split_at_mut(PANELS);
-            let a = self.factor(w).transposed();
-            let packed = &mut packed[..a.packed()];
-            pack(a, packed);
             let patches = self.patches(true, n);
             let b = Columns { values: dy, channels: self.output.channels, stride, patches };
             let columns = self.input.pixels() * n;
@@ -192,7 +184,7 @@ impl Layer for Conv {
                 stride: columns,
                 positive: false,
             };
-            product(packed, b, Start::Zero, c, panels);
+            packed_product(self.factor(w).transposed(), b, Start::Zero, c, work);
         }
     }
 

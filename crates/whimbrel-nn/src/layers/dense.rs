@@ -3,7 +3,7 @@
 use super::pointwise::{add_row_sums, mask_positive};
 use crate::layer::{Layer, Pass, Shape, Tape, fill_normal, fill_uniform};
 use crate::outer::{Strips, Sums, add_outer};
-use crate::product::{Columns, Factor, PANELS, Start, Target, pack, product};
+use crate::product::{Columns, Factor, Start, Target, packed_product, packed_work};
 use crate::{Role, Tensor};
 use whimbrel_core::Key;
 
@@ -61,8 +61,7 @@ impl Layer for Dense {
     }
 
     fn work(&self, _padded: usize) -> usize {
-        let (of, to) = (self.outputs.next_multiple_of(8), self.inputs.next_multiple_of(8));
-        PANELS + (of * self.inputs).max(to * self.outputs)
+        packed_work(self.outputs, self.inputs, 1)
     }
 
     fn forward(
@@ -75,14 +74,11 @@ impl Layer for Dense {
         work: &mut [f32],
     ) {
         let n = pass.padded;
-        let (panels, packed) = work.split_at_mut(PANELS);
-        let a = self.factor(w);
-        let packed = &mut packed[..a.packed()];
-        pack(a, packed);
         let b = Columns { values: x, channels: self.inputs, stride: n, patches: None };
         let c =
             Target { values: y, rows: self.outputs, columns: n, stride: n, positive: self.relu };
-        product(packed, b, Start::Rows(&w[self.outputs * self.inputs..]), c, panels);
+        let start = Start::Rows(&w[self.outputs * self.inputs..]);
+        packed_product(self.factor(w), b, start, c, work);
     }
 
     fn backward(
@@ -105,14 +101,10 @@ impl Layer for Dense {
         let b = Strips { values: tape.x, rows: self.inputs, stride: n };
         add_outer(a, b, n, Sums { values: weights, row: self.inputs, column: 1 });
         if let Some(dx) = dx {
-            let (panels, packed) = work.split_at_mut(PANELS);
-            let a = self.factor(w).transposed();
-            let packed = &mut packed[..a.packed()];
-            pack(a, packed);
             let b = Columns { values: dy, channels: self.outputs, stride: n, patches: None };
             let c =
                 Target { values: dx, rows: self.inputs, columns: n, stride: n, positive: false };
-            product(packed, b, Start::Zero, c, panels);
+            packed_product(self.factor(w).transposed(), b, Start::Zero, c, work);
         }
     }
 

@@ -88,7 +88,7 @@ fn close(html: &mut String, beside: &mut String) {
     }
 }
 
-fn figure(title: &str, caption: &str, svg: &str) -> String {
+pub(crate) fn figure(title: &str, caption: &str, svg: &str) -> String {
     let caption = match caption {
         "" => String::new(),
         words => format!("<p>{}</p>", escape(words)),

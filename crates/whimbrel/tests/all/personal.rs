@@ -85,3 +85,39 @@ fn methods_without_a_meaning_for_adapt_refuse() {
     assert!(said.contains("fedavg has nothing of a client's own to fit"), "{said}");
     sandbox.ok(&["predict", "out", "--data", "new.csv", "--out", "p.csv"]);
 }
+
+#[test]
+fn gradients_of_a_network_are_compressed_both_ways() {
+    let job = |method: &str, channels: &str| {
+        format!(
+            "name = \"net\"\nseed = 1\n[data]\nsource = \"synthetic-mixture\"\nclients = 20\n\
+             components = 1\ndimension = 20\nalpha = 1\n[model]\nkind = \"mlp\"\nhidden = [16]\n\
+             [method]\nkind = \"{method}\"\nrounds = 60\nbatch = 64\nstep = 0.3\nmomentum = 0.5\n{channels}"
+        )
+    };
+    let sandbox = Sandbox::with_job(&job("sgd", ""));
+    let exact = sandbox.run_job("out");
+    let dither = "codec = { kind = \"dithering\", levels = 2 }\n";
+    sandbox.write("mcm.toml", &job("mcm", &format!("[uplink]\n{dither}[downlink]\n{dither}")));
+    let mcm = sandbox.ok(&["run", "mcm.toml", "--out", "mcm", "--json"]).json();
+    for key in ["bits_up", "bits_down"] {
+        assert!(5.0 * number(&mcm, key) < number(&exact, key), "{key} {mcm:?}");
+    }
+    // Both learn: the first loss is ln 2 or above.
+    for summary in [&exact, &mcm] {
+        assert!(number(summary, "train_loss") < 0.6, "{summary:?}");
+    }
+}
+
+#[test]
+fn components_of_little_weight_are_not_sent() {
+    let sandbox = Sandbox::with_job(&job("kind = \"fedmix\"\ncomponents = 2"));
+    let all = sandbox.run_job("out");
+    sandbox.write("some.toml", &job("kind = \"fedmix\"\ncomponents = 2\nsend_above = 0.1"));
+    let some = sandbox.ok(&["run", "some.toml", "--out", "some", "--json"]).json();
+    // One component per client: once they are told apart, half of the bits are left.
+    assert!(number(&some, "bits_up") < 0.7 * number(&all, "bits_up"), "{some:?}");
+    assert_eq!(number(&some, "bits_down"), number(&all, "bits_down"));
+    let lost = number(&all, "test_accuracy") - number(&some, "test_accuracy");
+    assert!(lost < 0.02, "{some:?}");
+}

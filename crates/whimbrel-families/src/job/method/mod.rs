@@ -13,7 +13,7 @@ pub use stop::{Patience, Stop};
 use super::refuse_others;
 use crate::family::{Fit, MethodKind};
 use crate::job::participation::{PARTICIPATION, Participation};
-use crate::job::preset::{PRESETS, read_preset};
+use crate::job::preset::{Asked, PRESETS, read_preset};
 use crate::registry::Registry;
 use length::{BATCH, EPOCHS, LOCAL_STEPS, REPLACEMENT, ROUNDS, read_batch, read_length};
 use search::SEARCH;
@@ -105,10 +105,14 @@ impl Method {
         }
     }
 
-    pub(crate) fn read(reader: &Reader<'_>, registry: &'static Registry) -> Read<Self> {
+    pub(crate) fn read(
+        reader: &Reader<'_>,
+        asked: Asked,
+        registry: &'static Registry,
+    ) -> Read<Self> {
         let word = reader.read(registry.method_kind, |v| {
             let word = v.text()?;
-            registry.method(&word).ok_or_else(|| v.unknown_word(&word))
+            asked.family.zip(asked.kind).ok_or_else(|| v.unknown_word(&word))
         });
         let known = word.as_ref().ok().map(|(_, kind)| *kind);
         if let Some(kind) = known {
@@ -126,8 +130,9 @@ impl Method {
         let allow_divergence = reader.read(&ALLOW_DIVERGENCE, |v| v.boolean());
         let memory_max = reader.read(&MEMORY_MAX, read_bytes);
         let search = reader.read(&SEARCH, Search::read);
-        let (_, kind) = word?;
-        let algorithm = registry.method(kind.algorithm).map_or(kind, |(_, kind)| kind);
+        let (family, kind) = word?;
+        let algorithm = family.methods().iter().find(|known| known.word.name == kind.algorithm);
+        let algorithm = algorithm.unwrap_or(kind);
         Ok(Self {
             kind: algorithm,
             channels: channels?.or(named),
