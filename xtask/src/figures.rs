@@ -2,8 +2,10 @@
 //!
 //! A figure in a page says where it comes from in a comment behind it, in the same cell or word:
 //! `2.86 Mbit<!-- jobs/heterogeneous/known-fedem-dithering.toml bits_up -->`. The second word is a
-//! key of the run's `summary.json`, or `KEY@ROUND`, a line of its `metrics.jsonl`. The figure is
-//! right if the result, rounded as the figure is, reads the same.
+//! key of the run's `summary.json` (over several seeds its mean, or with `KEY:log10` and
+//! `KEY:log10-sd` mean and standard deviation of the logarithms), or `KEY@ROUND`, a line of its
+//! `metrics.jsonl`, or `KEY@ROUND..:median` (`:min`, `:max`), the evaluations from that round on. The
+//! figure is right if the result, rounded as the figure is, reads the same.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -150,14 +152,53 @@ impl Runs {
             self.0.insert(job.to_owned(), run_job(job)?);
         }
         let (summary, rows) = &self.0[job];
-        let value = match key.split_once('@') {
-            None => summary[key].as_f64(),
-            Some((key, round)) => {
-                let row = rows.iter().find(|row| row["round"].as_u64() == round.parse().ok());
-                row.and_then(|row| row[key].as_f64())
+        read(summary, rows, key).ok_or_else(|| format!("{job}: its run has no `{key}`"))
+    }
+}
+
+/// What a key asks of a run.
+fn read(summary: &Value, rows: &[Value], key: &str) -> Option<f64> {
+    let (place, summed) = key.split_once(':').map_or((key, None), |(k, by)| (k, Some(by)));
+    let Some((name, round)) = place.split_once('@') else {
+        let found = &summary[place];
+        return match summed {
+            None => found.as_f64().or_else(|| found["mean"].as_f64()),
+            Some(by) => {
+                let values = found["values"].as_array()?.iter().filter_map(Value::as_f64);
+                sum_up(values.map(f64::log10).collect(), by)
             }
         };
-        value.ok_or_else(|| format!("{job}: its run has no `{key}`"))
+    };
+    let (first, later) = round.strip_suffix("..").map_or((round, false), |first| (first, true));
+    let first: u64 = first.parse().ok()?;
+    let here = |row: &&Value| {
+        row["round"].as_u64().is_some_and(|round| round == first || later && round > first)
+    };
+    let values: Vec<f64> = rows.iter().filter(here).filter_map(|row| row[name].as_f64()).collect();
+    match summed {
+        None => values.first().copied(),
+        Some(by) => sum_up(values, by),
+    }
+}
+
+/// One number of several.
+fn sum_up(mut values: Vec<f64>, by: &str) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    match by {
+        "log10" => Some(mean),
+        "log10-sd" => {
+            let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+            Some((squares / (count - 1.0)).sqrt())
+        }
+        "min" => values.first().copied(),
+        "max" => values.last().copied(),
+        "median" => {
+            let [low, high] = [(values.len() - 1) / 2, values.len() / 2].map(|at| values.get(at));
+            Some((low? + high?) / 2.0)
+        }
+        _ => None,
     }
 }
 
@@ -181,6 +222,24 @@ fn run_job(job: &str) -> Result<(Value, Vec<Value>), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_ask_for_one_number() {
+        let summary = serde_json::json!({
+            "bits_up": 8.0, "loss": { "mean": 5.5, "values": [0.1, 10.0] }
+        });
+        let rows: Vec<Value> = [(0, 9.0), (10, 1.0), (20, 4.0), (30, 2.0)]
+            .map(|(round, h)| serde_json::json!({ "round": round, "h": h }))
+            .into();
+        let read = |key| read(&summary, &rows, key);
+        assert_eq!(
+            (read("bits_up"), read("loss"), read("h@20")),
+            (Some(8.0), Some(5.5), Some(4.0))
+        );
+        assert_eq!((read("h@10..:median"), read("h@10..:max")), (Some(2.0), Some(4.0)));
+        assert_eq!((read("loss:log10"), read("loss:log10-sd")), (Some(0.0), Some(2f64.sqrt())));
+        assert_eq!((read("h@15"), read("gone"), read("h@0..:mode")), (None, None, None));
+    }
 
     #[test]
     fn figures_are_found_and_written_as_they_are() {
