@@ -48,8 +48,22 @@ pub struct Measure {
     /// What to warn of where its last value, or an entry of its last list, is not zero; `{}` stands
     /// for the value.
     pub warning: Option<Text>,
-    /// Whether a run with something to warn of is no success: it ends as degenerate.
-    pub defect: bool,
+    /// When a run with something to warn of is no success: it then ends as degenerate.
+    pub defect: Defect,
+}
+
+/// When a run with something to warn of is no success.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Defect {
+    /// A warning is all there is.
+    #[default]
+    Never,
+    /// Whenever there is something to warn of.
+    Always,
+    /// Unless the objective of the last evaluation is the best of the run: a fit that still
+    /// improves was stopped, and did not fail.
+    Settled,
 }
 
 /// What a figure counts.
@@ -179,7 +193,7 @@ impl Measure {
             curve: true,
             per_client: false,
             warning: None,
-            defect: false,
+            defect: Defect::Never,
         }
     }
 
@@ -261,7 +275,13 @@ impl Measure {
     /// helps.
     #[must_use]
     pub fn defect(self, text: impl Into<Text>) -> Self {
-        Self { defect: true, ..self.warning(text) }
+        Self { defect: Defect::Always, ..self.warning(text) }
+    }
+
+    /// The same, but a warning alone while the fit still improves.
+    #[must_use]
+    pub fn defect_once_settled(self, text: impl Into<Text>) -> Self {
+        Self { defect: Defect::Settled, ..self.warning(text) }
     }
 
     /// With a value of each client's own.
@@ -281,8 +301,13 @@ impl Measure {
             MetricValue::Missing => &[],
         };
         let wrong = values.iter().filter(|value| **value != 0.0);
+        // Three digits of what is no count.
+        let shown = |value: &f64| match value.fract() {
+            0.0 => *value,
+            _ => format!("{value:.2e}").parse().unwrap_or(*value),
+        };
         let said = self.warning.iter().flat_map(|text| {
-            wrong.clone().map(move |value| text.replace("{}", &value.to_string()))
+            wrong.clone().map(move |value| text.replace("{}", &shown(value).to_string()))
         });
         said.collect()
     }
@@ -375,6 +400,8 @@ pub struct Heat {
     pub columns: usize,
     /// How many rows and columns the matrix has.
     pub shape: [usize; 2],
+    /// Names of its rows and of its columns; empty where it has none.
+    pub names: [Vec<String>; 2],
     /// The maps, side by side.
     pub maps: Vec<HeatMap>,
 }
@@ -453,6 +480,8 @@ mod tests {
         let lost = Measure::new("dead", "", "", "").warning("component {} is lost");
         let list = MetricValue::List(vec![2.0, 0.0, 5.0]);
         assert_eq!(lost.warnings(&list), ["component 2 is lost", "component 5 is lost"]);
+        let share = MetricValue::Number(0.006_765_4);
+        assert_eq!(lost.warnings(&share), ["component 0.00677 is lost"]);
         assert!(lost.warnings(&MetricValue::Missing).is_empty());
         assert!(Measure { warning: None, ..lost }.warnings(&list).is_empty());
     }

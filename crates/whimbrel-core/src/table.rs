@@ -23,11 +23,14 @@ pub struct HeldOut<T> {
     pub validation: Option<Box<T>>,
     /// Test rows.
     pub test: Option<Box<T>>,
+    /// Whether the federation keeps rows out: a client with too few rows to keep any out has neither
+    /// part, and its training rows are scored as everybody's are.
+    pub asked: bool,
 }
 
 impl<T> Default for HeldOut<T> {
     fn default() -> Self {
-        Self { validation: None, test: None }
+        Self { validation: None, test: None, asked: false }
     }
 }
 
@@ -38,6 +41,7 @@ impl<T> HeldOut<T> {
         Ok(HeldOut {
             validation: part(&self.validation)?.map(Box::new),
             test: part(&self.test)?.map(Box::new),
+            asked: self.asked,
         })
     }
 
@@ -118,19 +122,21 @@ impl ClientData {
     pub fn held_out(&self) -> HeldOut<ClientData> {
         let part = |rows: &Option<Box<Table>>| rows.as_deref().cloned().map(Self::Table);
         let labelled = |rows: &Option<Box<Labelled>>| rows.as_deref().cloned().map(Self::Labelled);
-        let (validation, test) = match self {
-            Self::Table(table) => (part(&table.held_out.validation), part(&table.held_out.test)),
-            Self::Labelled(rows) => {
-                (labelled(&rows.held_out.validation), labelled(&rows.held_out.test))
+        let (validation, test, asked) = match self {
+            Self::Table(Table { held_out, .. }) => {
+                (part(&held_out.validation), part(&held_out.test), held_out.asked)
+            }
+            Self::Labelled(Labelled { held_out, .. }) => {
+                (labelled(&held_out.validation), labelled(&held_out.test), held_out.asked)
             }
             Self::Samples(all) => {
                 let part =
                     |rows: &Option<Box<Samples>>| rows.as_deref().cloned().map(Self::Samples);
-                (part(&all.held_out.validation), part(&all.held_out.test))
+                (part(&all.held_out.validation), part(&all.held_out.test), all.held_out.asked)
             }
-            Self::Stream(_) | Self::Cells(_) => (None, None),
+            Self::Stream(_) | Self::Cells(_) => (None, None, false),
         };
-        HeldOut { validation: validation.map(Box::new), test: test.map(Box::new) }
+        HeldOut { validation: validation.map(Box::new), test: test.map(Box::new), asked }
     }
 }
 

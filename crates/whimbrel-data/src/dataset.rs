@@ -142,13 +142,12 @@ impl Dataset {
         if let Some(i) = self.columns.iter().position(|c| c.name == name) {
             return Ok(i);
         }
-        let what = format!("{} has no column {name:?}", self.name);
         let names = self.columns.iter().map(|c| c.name.as_str());
         let hint = match nearest(name, names.clone()) {
             Some(near) => format!("did you mean {near:?}?"),
             None => format!("its columns are {}", listing(names)),
         };
-        Err(Error::config(what).hint(hint))
+        Err(Error::NoColumn { file: self.name.clone(), column: name.into(), hint })
     }
 
     /// A number; nothing where the cell is missing or the column holds text.

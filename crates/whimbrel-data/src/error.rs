@@ -15,6 +15,16 @@ pub enum Error {
         /// What would be right.
         hint: Option<String>,
     },
+    /// The job names a column that is not there.
+    #[error("{file} has no column {column:?}\nhint: {hint}")]
+    NoColumn {
+        /// The file.
+        file: String,
+        /// The column.
+        column: String,
+        /// What would be right.
+        hint: String,
+    },
     /// The file as a whole is not in the form it should have: whoever made it must export it anew.
     #[error("{file}{}: {what}{}", line_suffix(line), hint_line(hint))]
     Format {
@@ -89,6 +99,9 @@ impl From<Error> for whimbrel_core::Error {
     fn from(error: Error) -> Self {
         match error {
             Error::Config { what, hint } => Self::Config { what, hint },
+            Error::NoColumn { file, column, hint } => {
+                Self::Config { what: format!("{file} has no column {column:?}"), hint: Some(hint) }
+            }
             Error::Storage { path, what } => Self::Storage { path, what },
             Error::Core(inner) => inner,
             other => Self::data(other.to_string()),

@@ -132,7 +132,7 @@ pub fn two_classes(data: &mut Labelled) -> Result<[f64; 2]> {
             1 => format!("every target is {}, where two classes are needed", values[0]),
             _ => format!("the targets take more than two values, {values:?} among them"),
         };
-        return Err(Error::config(what).hint("two classes have two targets, such as -1 and 1"));
+        return Err(Error::config(what).hint("two classes have two targets, such as -1 and 1; kind = \"softmax\" takes several classes, kind = \"linear\" numbers"));
     };
     for target in &mut data.targets {
         *target = if *target == low { -1.0 } else { 1.0 };

@@ -81,7 +81,7 @@ impl Parts {
                 rows => at(rows).map(|rows| Some(Box::new(rows))),
             };
             let (validation, test) = (part(&parts.validation)?, part(&parts.test)?);
-            Ok((at(&parts.train)?, HeldOut { validation, test }))
+            Ok((at(&parts.train)?, HeldOut { validation, test, asked: true }))
         }
         match data {
             ClientData::Table(table) => {

@@ -75,7 +75,8 @@ pub fn labelled(samples: &Samples, columns: &[String]) -> Result<Labelled> {
         part.as_deref().map(|part| labelled(part, columns).map(Box::new)).transpose()
     };
     let (validation, test) = (part(&samples.held_out.validation)?, part(&samples.held_out.test)?);
-    Ok(Labelled { held_out: HeldOut { validation, test }, ..rows })
+    let held_out = HeldOut { validation, test, asked: samples.held_out.asked };
+    Ok(Labelled { held_out, ..rows })
 }
 
 /// Images or other samples with their classes, before they are shared out.

@@ -148,6 +148,7 @@ impl SpeechOptions {
     /// as shares of all; no window crosses from one part to another, so that nothing that is tested
     /// was seen in training.
     pub fn windows(&self, text: &[u16], validation: f64, test: f64) -> Result<Samples> {
+        let asked = validation > 0.0 || test > 0.0;
         let share = |share: f64| (share * text.len() as f64).round() as usize;
         let (validation, test) = (share(validation), share(test));
         let (train, rest) = text.split_at(text.len().saturating_sub(validation + test));
@@ -156,7 +157,7 @@ impl SpeechOptions {
             let samples = self.cut(text)?;
             Ok((!samples.is_empty()).then(|| Box::new(samples)))
         };
-        let held_out = HeldOut { validation: part(validation)?, test: part(test)? };
+        let held_out = HeldOut { validation: part(validation)?, test: part(test)?, asked };
         Ok(Samples { held_out, ..self.cut(train)? })
     }
 

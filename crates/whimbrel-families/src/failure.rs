@@ -1,5 +1,7 @@
 //! Why a job could not be carried out, and who must act.
 
+use crate::job::Job;
+use std::path::Path;
 use whimbrel_job::Errors;
 
 /// Anything that ends a command.
@@ -14,6 +16,38 @@ pub enum Failure {
     /// Everything below: settings that cannot be, arithmetic, files.
     #[error(transparent)]
     Core(#[from] whimbrel_core::Error),
+    /// What a key of the job file asks for cannot be had.
+    #[error("{}", with_place(cause, at))]
+    At {
+        /// Which one.
+        at: At,
+        /// Why.
+        cause: Box<Failure>,
+    },
+}
+
+/// What in a job file asks for something.
+#[derive(Clone, Debug, PartialEq)]
+pub enum At {
+    /// The value of this key, such as `data.client`.
+    Key(&'static str),
+    /// A line of the file, as messages show it.
+    Line(String),
+}
+
+/// Names the key that asked for what cannot be had.
+pub trait AtKey<T> {
+    /// With this key, unless one nearer to the cause is named.
+    fn at(self, key: &'static str) -> Result<T>;
+}
+
+impl<T, E: Into<Failure>> AtKey<T> for Result<T, E> {
+    fn at(self, key: &'static str) -> Result<T> {
+        self.map_err(|error| match error.into() {
+            placed @ Failure::At { .. } => placed,
+            cause => Failure::At { at: At::Key(key), cause: Box::new(cause) },
+        })
+    }
 }
 
 impl Failure {
@@ -28,12 +62,49 @@ impl Failure {
         use whimbrel_core::Error as Core;
         use whimbrel_data::Error as Data;
         match self {
-            Self::Job(_) | Self::Data(Data::Config { .. }) => 2,
+            Self::Job(_) | Self::Data(Data::Config { .. } | Data::NoColumn { .. }) => 2,
             Self::Core(Core::Config { .. }) | Self::Data(Data::Core(Core::Config { .. })) => 2,
             Self::Data(_) | Self::Core(Core::Data { .. }) => 3,
             Self::Core(Core::Peer { .. }) => 4,
             Self::Core(_) => 1,
+            Self::At { cause, .. } => cause.exit_code(),
         }
+    }
+
+    /// With the line of the job file that asked for what cannot be had, where there is one: that of
+    /// the key, or that which names the column or the file that is missing.
+    #[must_use]
+    pub fn placed(self, job: &Job) -> Self {
+        use whimbrel_data::Error as Data;
+        let line = match &self {
+            Self::At { at: At::Key(key), .. } => job.origin.line_of(key),
+            Self::Data(Data::NoColumn { column, .. }) => {
+                job.origin.line_where(|text| text == column)
+            }
+            Self::Data(Data::Storage { path, .. }) => {
+                let name = Path::new(path).file_name();
+                job.origin.line_where(|text| name.is_some() && Path::new(text).file_name() == name)
+            }
+            _ => None,
+        };
+        let cause = match (self, &line) {
+            (Self::At { at: At::Key(_), cause }, _) => cause,
+            (other, Some(_)) => Box::new(other),
+            (other, None) => return other,
+        };
+        match line {
+            Some(line) => Self::At { at: At::Line(line), cause },
+            None => *cause,
+        }
+    }
+}
+
+/// The place stands between what is wrong and what would be right.
+fn with_place(cause: &Failure, at: &At) -> String {
+    let (text, At::Line(line)) = (cause.to_string(), at) else { return cause.to_string() };
+    match text.split_once("\nhint: ") {
+        Some((what, hint)) => format!("{what}\n{line}\nhint: {hint}"),
+        None => format!("{text}\n{line}"),
     }
 }
 
@@ -44,6 +115,7 @@ impl From<Failure> for whimbrel_core::Error {
             Failure::Core(error) => error,
             Failure::Data(error) => error.into(),
             Failure::Job(errors) => Self::config(errors.to_string()),
+            Failure::At { cause, .. } => (*cause).into(),
         }
     }
 }

@@ -72,8 +72,18 @@ fn floor_char(text: &str, at: usize) -> usize {
 }
 
 fn render(error: &Error) -> String {
-    let mut out = format!("error: {}\n  --> {}", error.message, error.file);
-    if let Some(place) = &error.place {
+    let place = render_place(&error.file, error.place.as_ref());
+    let mut out = format!("error: {}\n{place}", error.message);
+    if let Some(hint) = &error.hint {
+        out += &format!("\nhint: {hint}");
+    }
+    out
+}
+
+/// A place with the line it is in, as messages show it.
+pub(crate) fn render_place(file: &str, place: Option<&Place>) -> String {
+    let mut out = format!("  --> {file}");
+    if let Some(place) = place {
         let (excerpt, column) = excerpt(place);
         let number = place.line.to_string();
         let gutter = " ".repeat(number.len());
@@ -81,9 +91,6 @@ fn render(error: &Error) -> String {
         out += &format!(":{}:{}\n", place.line, place.column);
         out += &format!("{gutter} |\n{number} | {excerpt}\n");
         out += &format!("{gutter} | {}{}", " ".repeat(column), "^".repeat(marked));
-    }
-    if let Some(hint) = &error.hint {
-        out += &format!("\nhint: {hint}");
     }
     out
 }

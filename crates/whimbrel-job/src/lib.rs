@@ -6,6 +6,7 @@
 pub mod error;
 pub mod key;
 pub mod matrix;
+pub mod origin;
 pub mod path;
 pub mod reader;
 pub mod reference;
@@ -14,3 +15,4 @@ pub mod writer;
 mod suggest;
 
 pub use error::{Error, Errors};
+pub use origin::Origin;

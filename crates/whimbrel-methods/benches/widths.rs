@@ -46,7 +46,7 @@ fn main() -> Result<()> {
         BindRows,
     ));
     let data = (0..CLIENTS)
-        .map(|_| Box::new(Split { train: (), validation: None, test: None }) as _)
+        .map(|_| Box::new(Split { train: (), validation: None, test: None, asked: false }) as _)
         .collect();
     let names = vec![String::new(); CLIENTS];
     let federation = Arc::new(Federation { names, data, duties: Vec::new() });

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::curves::{self, Against, Curve, Mark};
 use crate::format::escape;
+use crate::plot::style::swatch;
 use crate::plot::{AxisSpec, LineChart, Scale};
 
 /// A quantity drawn against everything it can be drawn against; the page's switches choose which
@@ -46,14 +47,50 @@ impl Figure<'_> {
         html + &self.data(curves, against) + "</figure>\n"
     }
 
-    fn variant(&self, curves: &[Curve], against: Against, scale: Scale, class: &str) -> String {
+    /// One small drawing for each line, with all the others faintly behind it.
+    pub fn multiples(&self, curves: &[Curve], against: &[Against]) -> String {
+        let one = |place: usize, curve: &Curve| {
+            let mut html = format!(
+                "<figure><figcaption>{}{}</figcaption>\n",
+                swatch(curve.style),
+                escape(&curve.label)
+            );
+            let scales: &[(Scale, &str)] = match self.log {
+                true => &[(Scale::Log, "y-log"), (Scale::Linear, "y-linear")],
+                false => &[(Scale::Linear, "y-log y-linear")],
+            };
+            for &x in against {
+                for &(scale, class) in scales {
+                    let mut chart = self.chart(curves, x, scale);
+                    chart.size = [250.0, 190.0];
+                    chart.name_ends = false;
+                    chart.focus = Some((place, format!("all-{}-{scale:?}", x.key())));
+                    html += &variant(x, class, &chart);
+                }
+            }
+            html + "</figure>\n"
+        };
+        let all: String =
+            curves.iter().enumerate().map(|(place, curve)| one(place, curve)).collect();
+        format!(
+            "<h3 class=\"multiples-head\">{}, one run at a time</h3>\n<div \
+             class=\"multiples\">\n{all}</div>\n",
+            escape(self.title)
+        )
+    }
+
+    fn chart(&self, curves: &[Curve], against: Against, scale: Scale) -> LineChart {
         let (series, x) = curves::series(curves, against, scale);
         let y = AxisSpec { bounds: self.bounds, ..AxisSpec::new(self.title, scale) };
         let mut chart = LineChart::new(self.title, x, y, series);
         chart.name_ends = self.name_ends;
         chart.reference = self.reference.map(|value| (value, "reference".into()));
         chart.extra = format!(" data-key=\"{}\"", against.key());
-        format!("<div class=\"variant x-{} {class}\">{}</div>\n", against.key(), chart.svg())
+        chart
+    }
+
+    fn variant(&self, curves: &[Curve], against: Against, scale: Scale, class: &str) -> String {
+        variant(against, class, &self.chart(curves, against, scale))
     }
 
     /// The points for the read-out, as JSON that cannot end its element.
@@ -84,6 +121,10 @@ impl Figure<'_> {
     }
 }
 
+fn variant(against: Against, class: &str, chart: &LineChart) -> String {
+    format!("<div class=\"variant x-{} {class}\">{}</div>\n", against.key(), chart.svg())
+}
+
 /// What a line shows on a scale: heights and, over seeds, deviations.
 fn marks(curve: &Curve, scale: Scale) -> Value {
     let all = || curve.points.iter().map(|point| point.on(scale));
@@ -97,4 +138,42 @@ fn marks(curve: &Curve, scale: Scale) -> Value {
 /// Six digits: more than a read-out shows.
 fn short(value: f64) -> Value {
     format!("{value:.5e}").parse::<f64>().map_or(Value::Null, |value| json!(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::declared::tests::some;
+    use crate::group::groups;
+    use crate::view::RunView;
+    use serde_json::json;
+
+    #[test]
+    fn small_multiples_draw_all_lines_once() {
+        let run = |name: &str| RunView {
+            name: name.into(),
+            rows: (0..4)
+                .map(|k| json!({ "round": k, "field_norm2": 1.0 / f64::from(k + 1) }))
+                .map(|row| row.as_object().unwrap().clone())
+                .collect(),
+            ..RunView::default()
+        };
+        let runs = ["a", "b", "c"].map(run);
+        let measure = some().remove(2);
+        let curves = curves::metric(&groups(&runs), &measure);
+        let figure = Figure {
+            title: "h",
+            caption: "",
+            seeds: false,
+            log: true,
+            bounds: None,
+            reference: None,
+            name_ends: true,
+        };
+        let html = figure.multiples(&curves, &[Against::Round]);
+        assert_eq!(html.matches("<figure>").count(), 3);
+        // Two scales: the lines of each are drawn by the first figure and referred to by two.
+        assert_eq!(html.matches("<g class=\"ghosts\" id=").count(), 2);
+        assert_eq!(html.matches("<use class=\"ghosts\" href=\"#all-round-Log\"/>").count(), 2);
+    }
 }

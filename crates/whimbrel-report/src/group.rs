@@ -16,6 +16,12 @@ impl Group<'_> {
         self.runs.iter().filter_map(|run| value(run)).collect()
     }
 
+    /// The run whose model, clients and exhibits are shown: that of the delivered seed, else the
+    /// first.
+    pub fn shown(&self) -> &RunView {
+        self.runs.iter().find(|run| run.delivered).unwrap_or(&self.runs[0])
+    }
+
     /// In a word what went wrong with any of its runs.
     pub fn fault(&self) -> Option<&'static str> {
         let any = |is: fn(&RunView) -> bool| self.runs.iter().any(|run| is(run));
@@ -109,6 +115,14 @@ mod tests {
         let expected =
             [("wards (fedem)", 2), ("wards (dem)", 1), ("wards (fedem) #2", 1), ("em", 1)];
         assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn the_delivered_seed_is_shown() {
+        let mut runs = [run("wards", "fedem", 1), run("wards", "fedem", 2)];
+        assert_eq!(groups(&runs)[0].shown().seed, 1);
+        runs[1].delivered = true;
+        assert_eq!(groups(&runs)[0].shown().seed, 2);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::declared::{self, GAP};
 use crate::format::{MISSING, bits, count, duration, measure_text, number};
-use crate::group::{Group, groups, mean_sd};
+use crate::group::{Group, geometric, groups, mean_sd};
 use crate::table::text_table;
 use crate::view::RunView;
 use whimbrel_core::Measure;
@@ -61,7 +61,17 @@ impl Column {
     /// The places of the groups that did best; none where there is no better or worse, or no
     /// difference.
     pub fn best(&self, groups: &[Group]) -> Vec<usize> {
-        let mean = |group: &Group| mean_sd(&group.values(&self.read)).map(|(mean, _)| mean);
+        // Of what is shown: over several seeds that may be the mean of logarithms.
+        let mean = |group: &Group| {
+            let values = group.values(&self.read);
+            let mean = match self.over_seeds {
+                OverSeeds::LogSpread if values.iter().all(|value| *value > 0.0) => {
+                    geometric(&values)
+                }
+                _ => mean_sd(&values),
+            };
+            mean.map(|(mean, _)| mean)
+        };
         let means: Vec<Option<f64>> = groups.iter().map(mean).collect();
         let known = || means.iter().flatten().copied();
         let (low, high) =

@@ -58,7 +58,8 @@ pub(crate) fn course(groups: &[Group]) -> String {
     // Longer names would take a third of each plot; the legend above has them.
     let short = groups.iter().all(|group| group.label.chars().count() <= 12);
     let name_ends = (2..=5).contains(&groups.len()) && short;
-    for Panel { metric, title, curves } in metrics {
+    let mut multiples = String::new();
+    for (place, Panel { metric, title, curves }) in metrics.iter().enumerate() {
         let reference = groups.iter().find_map(|group| group.runs[0].reference_objective);
         let pooled = metric.over_clients.words();
         let parts = [&*metric.caption, &pooled];
@@ -74,9 +75,17 @@ pub(crate) fn course(groups: &[Group]) -> String {
             name_ends,
         };
         html += &figure.html(curves, &against);
+        if place == 0 && (MULTIPLES_MIN..=MULTIPLES_MAX).contains(&curves.len()) {
+            multiples = figure.multiples(curves, &against);
+        }
     }
-    html + "</div>\n</section>\n"
+    html + "</div>\n" + &multiples + "</section>\n"
 }
+
+/// How many lines the first figure has when it is also drawn line by line: fewer are told apart in
+/// one picture, more would fill the page.
+const MULTIPLES_MIN: usize = 3;
+const MULTIPLES_MAX: usize = 24;
 
 /// One figure of the course.
 struct Panel<'a> {
@@ -86,12 +95,14 @@ struct Panel<'a> {
 }
 
 /// One panel for each metric; for the objective one for each kind of model, whose objectives are
-/// other quantities, and beside it the second half of the rounds, where curves lie close together.
+/// other quantities, and beside it the second half of the rounds, where curves lie close together
+/// and no distance to an optimum shows them on a log axis.
 fn panels<'a>(groups: &[Group], metrics: Vec<(&'a Measure, Vec<Curve>)>) -> Vec<Panel<'a>> {
     let kind = |style: usize| groups.get(style).map_or("", |group| group.runs[0].model_kind());
     let mut kinds: Vec<&str> = (0..groups.len()).map(kind).collect();
     kinds.sort_unstable();
     kinds.dedup();
+    let on_log_axis = metrics.iter().any(|(metric, _)| metric.role == Role::Excess);
     let mut panels = Vec::new();
     for (metric, mut curves) in metrics {
         let title = metric.title.to_string();
@@ -107,7 +118,7 @@ fn panels<'a>(groups: &[Group], metrics: Vec<(&'a Measure, Vec<Curve>)>) -> Vec<
                 continue;
             }
             let title = if kinds.len() > 1 { format!("{title}: {model}") } else { title.clone() };
-            let zoom = (own.len() > 1).then(|| curves::second_half(&own));
+            let zoom = (own.len() > 1 && !on_log_axis).then(|| curves::second_half(&own));
             panels.push(Panel { metric, title: title.clone(), curves: own });
             if let Some(zoom) = zoom.filter(|zoom| worth_drawing(metric, zoom)) {
                 let title = format!("{title}, second half of the rounds");
@@ -138,11 +149,11 @@ pub(crate) fn bits_to_reach(groups: &[Group]) -> String {
 /// Bits per client, and the clients themselves.
 pub(crate) fn clients(groups: &[Group]) -> String {
     let mut html = quantiles::over_clients(groups);
-    for group in groups.iter().filter(|group| !group.runs[0].clients.is_empty()) {
+    for group in groups.iter().filter(|group| !group.shown().clients.is_empty()) {
         html += "<div class=\"part\">\n";
         html += &part_name(groups, group);
-        let clients = &group.runs[0].clients;
-        let own = own_figures(group.runs[0]);
+        let clients = &group.shown().clients;
+        let own = own_figures(group.shown());
         // A wide table needs the whole page.
         let fits = clients.len() <= BARS && own.len() <= 2;
         let beside = if fits { " class=\"beside\"" } else { "" };
@@ -265,7 +276,9 @@ pub(crate) fn section(title: &str, body: String) -> String {
 
 /// The group's name, where there is more than one; which seed, where there is more than one.
 pub(crate) fn part_name(groups: &[Group], group: &Group) -> String {
-    let seed = format!("seed {}", group.runs[0].seed);
+    let run = group.shown();
+    let delivered = if run.delivered { ", whose model is delivered" } else { "" };
+    let seed = format!("seed {}{delivered}", run.seed);
     match (groups.len() > 1, group.runs.len() > 1) {
         (false, false) => String::new(),
         (false, true) => format!("<h3>{seed}</h3>\n"),

@@ -46,6 +46,8 @@ pub struct RunView {
     /// What a reader should know, such as which row of a paper's table the run realises or that it
     /// ended early; shown quietly above the figures.
     pub notes: Vec<String>,
+    /// Whether its model is the one that is delivered, of a job of several seeds that chose one.
+    pub delivered: bool,
     /// Why the run stopped before its end, if it did.
     pub error: Option<String>,
     /// What is wrong with the model, where the run ended as degenerate.

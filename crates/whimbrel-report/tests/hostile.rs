@@ -268,7 +268,13 @@ fn exhibits_of_any_numbers_and_names_are_whole() {
                 counted: hostile.into(),
                 points: points.collect(),
             }),
-            Exhibit::Heat(Heat { rows: 1, columns: values.len(), shape: [7, 9], maps: vec![map] }),
+            Exhibit::Heat(Heat {
+                rows: 1,
+                columns: values.len(),
+                shape: [7, 9],
+                names: [vec!["<i>".into()], Vec::new()],
+                maps: vec![map],
+            }),
             Exhibit::Lines(Lines {
                 title: hostile.into(),
                 caption: hostile.into(),

@@ -121,6 +121,8 @@ pub struct CellTable {
     pub(crate) clients: Vec<(String, String)>,
     /// What the reader noticed.
     pub warnings: Vec<String>,
+    /// The names of all columns of the file, in its order.
+    pub header: Vec<String>,
 }
 
 /// Reads a file, plain or gzipped.
@@ -339,7 +341,8 @@ impl<'a> Scan<'a> {
             cell.column = column_at[cell.column as usize];
         }
         let (cells, owners, clients) = (self.cells, self.owners, self.clients);
-        Ok(CellTable { name, rows, columns, cells, owners, clients, warnings })
+        let header = self.data.columns().iter().map(|column| column.name.clone()).collect();
+        Ok(CellTable { name, rows, columns, cells, owners, clients, warnings, header })
     }
 
     /// Cells that one client (or, where nobody is named, the file) has more than once.

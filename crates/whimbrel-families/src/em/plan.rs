@@ -5,7 +5,7 @@ use super::keys::{GmmKeys, Init};
 use super::outer_loops;
 use super::prepare::{Preparing, bound};
 use super::start::{InitFile, read_init, read_memory};
-use crate::failure::Result;
+use crate::failure::{AtKey, Result};
 use crate::family::StagePlan;
 use crate::job::{Job, MemoryStart, Step, UpRule as UpKey};
 use crate::load::Loaded;
@@ -75,13 +75,15 @@ impl EmPlan {
             None => Preparing::unseen(common, asked, facts.columns.len())?,
         };
         let file = match (&asked.gmm.init, files) {
-            (Init::File(path), Files::Here) => Some((path.clone(), read_init(path)?)),
+            (Init::File(path), Files::Here) => {
+                Some((path.clone(), read_init(path).at("model.init")?))
+            }
             _ => None,
         };
         let width = preparing.width();
         let plan = Self::of_width(common, asked, preparing, width, file, files)?;
         if let Some(loaded) = rows {
-            plan.look_at(loaded)?;
+            plan.look_at(common, loaded)?;
         }
         Ok(plan)
     }
@@ -96,7 +98,8 @@ impl EmPlan {
         files: Files<'_>,
     ) -> Result<Self> {
         let job = &common.job;
-        let (model, start) = model_and_start(job, &asked.gmm, width, file.as_ref(), None)?;
+        let (model, start) =
+            model_and_start(job, &asked.gmm, width, file.as_ref(), None).at("model")?;
         let form = asked.form.unwrap_or(Form::Pair);
         let (roster, blocks) = (common.roster(), form.blocks(&model));
         let downlink = channels::downlink(job, &roster, &blocks, None, gradient_alpha)?;
@@ -131,7 +134,15 @@ impl EmPlan {
     }
 
     /// What a simulation sees in the rows themselves.
-    fn look_at(&self, loaded: &Loaded) -> Result<()> {
+    fn look_at(&self, common: &Common, loaded: &Loaded) -> Result<()> {
+        // Centres and examples are different rows.
+        let by_rows = matches!(self.asked.gmm.init, Init::FederatedKmeans | Init::Examples);
+        let (rows, components) = (common.total_rows, self.model.components() as u64);
+        if let Some(rows) = rows.filter(|rows| by_rows && *rows < components) {
+            let what = format!("components = {components}, and there are {rows} rows");
+            let error = Error::config(what).hint(format!("ask for at most {rows} components"));
+            return Err(error).at("model.components");
+        }
         if loaded.clients.iter().any(|(_, data)| matches!(data, ClientData::Stream(_))) {
             self.work.estimator.check_stream(&self.work.batch)?;
         }

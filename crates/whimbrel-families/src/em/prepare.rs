@@ -2,7 +2,7 @@
 
 use super::EmFit;
 use super::keys::Init;
-use crate::failure::Result;
+use crate::failure::{AtKey, Result};
 use crate::job::{Job, Prepare};
 use crate::load::Loaded;
 use crate::plan::Common;
@@ -56,10 +56,11 @@ impl Preparing {
 
     fn checked(self) -> Result<Self> {
         if self.left() == 0 {
-            return Err(Error::data("every column is constant: there is nothing to fit").into());
+            return Err(Error::data("every column is constant: there is nothing to fit"))
+                .at("data.path");
         }
         if let Some(components) = self.asked.pca {
-            Pca::new(self.left(), components)?;
+            Pca::new(self.left(), components).at("data.prepare.pca")?;
         }
         Ok(self)
     }

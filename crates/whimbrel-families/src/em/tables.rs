@@ -114,7 +114,7 @@ pub fn section(
     let width = means.values.len() / weights.len().max(1);
     let names = match width == columns.len() {
         true => columns.to_vec(),
-        false => (1..=width).map(|i| format!("component {i}")).collect(),
+        false => (1..=width).map(|i| format!("PC {i}")).collect(),
     };
     let entries = |exhibit: &Exhibit| match exhibit {
         Exhibit::Entries { order, .. } => Some(order.clone()),
@@ -238,6 +238,7 @@ fn shares(order: &[usize], names: &[String], own: &[Vec<Figure>]) -> Vec<Exhibit
         rows,
         columns: order.len(),
         shape: [each.len(), order.len()],
+        names: [names.to_vec(), (1..=order.len()).map(|k| k.to_string()).collect()],
         maps: vec![HeatMap {
             title: "Components of each client".into(),
             caption:

@@ -20,6 +20,7 @@ use crate::family::{Fit, Tables};
 use crate::registry::{Registry, registry};
 use std::path::{Path, PathBuf};
 use toml::de::DeTable;
+use whimbrel_job::Origin;
 use whimbrel_job::error::Errors;
 use whimbrel_job::key::{Key, Section};
 use whimbrel_job::reader::{Read, Reader, Source, Value, syntax_errors};
@@ -69,6 +70,8 @@ pub struct Job {
     pub simulation: Simulation,
     /// Who takes part on a network, and when a round closes there; `None`: the job is simulated.
     pub federation: Option<Federation>,
+    /// The file it was read from.
+    pub origin: Origin,
 }
 
 /// The longest name of a job: it becomes part of a directory's name.
@@ -153,7 +156,8 @@ impl Job {
         let sections = sections();
         let source = Source::new(file_name, text, root.get_ref(), &sections);
         let job = Self::read(&source, file_name, registry());
-        source.finish(job)
+        let job = source.finish(job)?;
+        Ok(Self { origin: Origin::new(file_name, text), ..job })
     }
 
     fn read(source: &Source<'_>, file_name: &str, registry: &'static Registry) -> Read<Self> {
@@ -199,6 +203,7 @@ impl Job {
             downlink: downlink?,
             simulation: simulation?,
             federation: federation?,
+            origin: Origin::default(),
         };
         job.fit.resolve(job.downlink.is_exact());
         match job.fit.usual_frame(&job) {

@@ -1,7 +1,7 @@
 //! Tables with gaps.
 
-use super::{FileHashes, Loaded, POOLED, data_key};
-use crate::failure::{Failure, Result};
+use super::{FileHashes, Loaded, POOLED, columns, data_key};
+use crate::failure::{AtKey, Failure, Result};
 use crate::job::{Csv, Labels, Partition};
 use std::path::Path;
 use std::sync::Arc;
@@ -54,8 +54,8 @@ pub(super) fn from_csv(
     let mut table = read_cells(&csv.path, &cell_options(csv, entries)?)?;
     let parts = match &csv.partition {
         Partition::Column(_) => table.by_client()?,
-        Partition::Iid { clients } => table.scattered(*clients, key)?,
-        Partition::Rows { clients } => table.by_rows(*clients, key)?,
+        Partition::Iid { clients } => table.scattered(*clients, key).at("data.split")?,
+        Partition::Rows { clients } => table.by_rows(*clients, key).at("data.split")?,
         Partition::Pooled => vec![CellsOf { name: POOLED.into(), cells: table.cells.clone() }],
         Partition::Labels { .. } | Partition::Natural | Partition::Clusters { .. } => {
             return Err(Failure::config("this split is not for tables with gaps"));
@@ -72,7 +72,7 @@ pub(super) fn from_csv(
     warnings.extend(unobserved(&table, &clients));
     let columns = table.columns.to_vec();
     let rows = clients.iter().map(|(_, cells)| Some(cells.observed.len() as u64)).collect();
-    let notes = vec![shape_note(&table, &clients)];
+    let notes = vec![columns::of_cells(&table.header, csv), shape_note(&table, &clients)];
     let clients = clients.into_iter().map(|(name, c)| (name, ClientData::Cells(c))).collect();
     let hash = files.get(&csv.path);
     Ok(Loaded { clients, columns, rows, hash, notes, warnings, ..Loaded::default() })

@@ -22,17 +22,53 @@ pub(super) fn say(loaded: &mut Loaded, data: &Dataset, csv: &Csv, role: Option<&
         }
         used.push(name);
     }
-    let mut note = format!("columns used: {}", listed(&used));
-    if !left_out.is_empty() {
-        note += &format!("; left out: {}", listed(&left_out));
-    }
-    loaded.notes.push(note);
+    loaded.notes.push(said(&used, &left_out));
     if !suspects.is_empty() {
         loaded.warnings.push(format!(
             "used as numbers, although they look like identifiers: {}; list the columns to use in \
              `columns`",
             listed(&suspects)
         ));
+    }
+}
+
+/// The same of a file that has no names for its columns: all are used.
+pub(super) fn say_all(loaded: &mut Loaded) {
+    if let [first, .., last] = &loaded.columns[..] {
+        let note = format!("columns used: all {}, {first:?} to {last:?}", loaded.columns.len());
+        loaded.notes.push(note);
+    }
+}
+
+/// The same of a file with the cells of a table.
+pub(super) fn of_cells(header: &[String], csv: &Csv) -> String {
+    let (mut used, mut left_out) = (Vec::new(), Vec::new());
+    for name in header {
+        let part = match &csv.partition {
+            Partition::Column(client) if client == name => Some("who observed"),
+            _ if csv.cells.row.contains(name) => Some("row"),
+            _ if csv.cells.column.contains(name) => Some("column"),
+            _ if csv.cells.value.as_ref() == Some(name) => Some("value"),
+            _ => None,
+        };
+        let is_wide = csv.cells.value.is_none();
+        match (part, &csv.columns) {
+            (Some(part), _) => used.push(format!("{name:?} ({part})")),
+            (None, Some(columns)) if is_wide && !columns.contains(name) => {
+                left_out.push(format!("{name:?} (not in `columns`)"));
+            }
+            (None, _) if is_wide => used.push(format!("{name:?}")),
+            (None, _) => left_out.push(format!("{name:?} (neither row, column nor value)")),
+        }
+    }
+    said(&used, &left_out)
+}
+
+fn said(used: &[String], left_out: &[String]) -> String {
+    let used = format!("columns used: {}", listed(used));
+    match left_out {
+        [] => used,
+        some => format!("{used}; left out: {}", listed(some)),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Images, a row each.
 
-use super::{FileHashes, Layout, Loaded, by_label, clustered, collection, everyone};
+use super::{FileHashes, Layout, Loaded, by_label, clustered, collection, columns, everyone};
 use crate::failure::{Failure, Result};
 use crate::job::data::idx::{LABEL, WRITER};
 use crate::job::{Idx, Partition};
@@ -58,8 +58,10 @@ pub(super) fn from_idx(
         Ok((client.name, images.table(client.rows.into_iter(), idx.scale)?))
     };
     let tables = clients.into_iter().map(table).collect::<Result<_>>()?;
-    let loaded = Loaded::of_tables(tables, hash(idx, files));
-    Ok(Loaded { notes: note.into_iter().collect(), ..loaded })
+    let mut loaded = Loaded::of_tables(tables, hash(idx, files));
+    loaded.notes.extend(note);
+    columns::say_all(&mut loaded);
+    Ok(loaded)
 }
 
 /// Bytes with the numbers of their labels.

@@ -3,7 +3,7 @@
 use super::{
     FileHashes, Layout, Loaded, by_label, clustered, columns, everyone, held_out, samples, tables,
 };
-use crate::failure::{Failure, Result};
+use crate::failure::{AtKey, Failure, Result};
 use crate::job::{Csv, Libsvm, Partition, Toy};
 use whimbrel_core::{Error, Key, Labelled};
 use whimbrel_data::{
@@ -27,7 +27,7 @@ pub(super) fn from_csv(
         let what =
             format!("column {target:?} holds text, which only a model of classes can predict");
         let error = Error::config(what).hint("two classes are predicted by kind = \"logistic\"");
-        return Err(error.into());
+        return Err(error).at("data.target");
     }
     let given = Given { rows, table: Some(&data), names, partition: &csv.partition };
     let mut loaded = given.share_out(layout, csv.standardize, files.get(&csv.path), key)?;
@@ -47,7 +47,9 @@ pub(super) fn from_libsvm(
     let options = LibsvmOptions { columns: libsvm.columns, ..LibsvmOptions::default() };
     let rows = read_libsvm(&libsvm.path, &options)?;
     let given = Given { rows, table: None, names: Vec::new(), partition: &libsvm.partition };
-    given.share_out(layout, libsvm.standardize, files.get(&libsvm.path), key)
+    let mut loaded = given.share_out(layout, libsvm.standardize, files.get(&libsvm.path), key)?;
+    columns::say_all(&mut loaded);
+    Ok(loaded)
 }
 
 pub(super) fn from_toy(toy: &Toy, layout: Layout, key: Key) -> Result<Loaded> {
@@ -64,7 +66,8 @@ pub(super) fn from_toy(toy: &Toy, layout: Layout, key: Key) -> Result<Loaded> {
     match layout {
         Layout::Samples { classes: true } => {
             let error = Error::config("the targets of the toy set are numbers, not classes");
-            Err(error.hint("use kind = \"linear\", or source = \"synthetic-mixture\"").into())
+            Err(error.hint("use kind = \"linear\", or source = \"synthetic-mixture\""))
+                .at("model.kind")
         }
         Layout::Samples { classes: false } => samples::of_rows(clients, None, hash),
         _ => Ok(Loaded::of_labelled(clients, hash)),
@@ -91,7 +94,9 @@ struct Given<'a> {
 impl Given<'_> {
     fn share_out(mut self, layout: Layout, scale: bool, hash: String, key: Key) -> Result<Loaded> {
         let classes = match layout {
-            Layout::Targets { classes: true } => class_names(&mut self.rows, &self.names)?,
+            Layout::Targets { classes: true } => {
+                class_names(&mut self.rows, &self.names).at("model.kind")?
+            }
             Layout::Samples { classes: true } => {
                 samples::settle_classes(&mut self.rows.targets, &self.names)?
             }
@@ -132,7 +137,7 @@ impl Given<'_> {
                 return Ok(None);
             }
             (Partition::Pooled, _) => everyone(rows),
-            (Partition::Iid { clients }, _) => iid_rows(rows, *clients, key)?,
+            (Partition::Iid { clients }, _) => iid_rows(rows, *clients, key).at("data.split")?,
             (Partition::Column(column), Some(table)) => by_column(table, column)?,
             (Partition::Column(column), None) => by_feature(&self.rows, column)?,
             (Partition::Labels { .. }, table) => {

@@ -18,7 +18,7 @@ pub(crate) use held_out::of_client as rows_of_client;
 pub(crate) use labelled::class_names;
 pub(crate) use samples::settle_classes;
 
-use crate::failure::{Failure, Result};
+use crate::failure::{AtKey, Failure, Result};
 use crate::job::{ClusterBy, DataSource as Source, Job, Partition};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -242,12 +242,16 @@ pub fn load(job: &Job) -> Result<Loaded> {
 
 /// The same in another layout than the job's model takes.
 pub fn load_as(job: &Job, layout: Layout) -> Result<Loaded> {
+    read_or_draw(job, layout).map_err(|failure| failure.placed(job))
+}
+
+fn read_or_draw(job: &Job, layout: Layout) -> Result<Loaded> {
     let key = data_key(job.data.seed);
     let pooled = job.method.kind.pooled;
     if !pooled && job.data.partition() == Some(&Partition::Pooled) {
         let error = Error::config("nothing in [data] says who holds which row")
             .hint("`whimbrel serve` runs this job, or name a column with `client` to simulate it");
-        return Err(error.into());
+        return Err(error).at("data");
     }
     let role = job.data.held_out.role.as_deref();
     let files = FileHashes::of(job)?;
@@ -301,6 +305,7 @@ fn pool(loaded: Loaded) -> Result<Loaded> {
         match data {
             ClientData::Table(table) => {
                 values.extend(table.values);
+                held_out.asked |= table.held_out.asked;
                 append(&mut held_out.validation, table.held_out.validation);
                 append(&mut held_out.test, table.held_out.test);
             }
@@ -343,7 +348,7 @@ fn by_label(
         _ => None,
     };
     let classes = classes(column.as_deref(), false)?;
-    Ok(Some(split.deal(classes, coarse.as_ref(), *clients, key)?))
+    Ok(Some(split.deal(classes, coarse.as_ref(), *clients, key).at("data.split")?))
 }
 
 /// Clients as clusters of points, of an embedding or else of the features (`width` numbers each).
@@ -363,7 +368,8 @@ fn clustered(
         ClusterBy::Gmm => ClusterRule::Mixture,
     };
     let clustering = Clustering { rule, ..Clustering::default() };
-    let Clustered { clients, found, moves } = clusters(&points, width, *clients, &clustering, key)?;
+    let Clustered { clients, found, moves } =
+        clusters(&points, width, *clients, &clustering, key).at("data.split")?;
     let extremes = |sizes: &mut dyn Iterator<Item = usize>| {
         sizes.fold((usize::MAX, 0), |(low, high), n| (low.min(n), high.max(n)))
     };

@@ -1,7 +1,7 @@
 //! Samples for learners, and rows made of drawn samples.
 
 use super::{Layout, Loaded, Truth, held_out};
-use crate::failure::{Failure, Result};
+use crate::failure::{AtKey, Failure, Result};
 use whimbrel_core::{ClientData, HeldOut, Key, Labelled, Samples};
 use whimbrel_data::{
     LogisticMixture, LogisticMixtureSpec, RepresentationSpec, hash_samples, labelled,
@@ -43,9 +43,9 @@ pub(super) fn reshape(loaded: &mut Loaded, shape: Option<&[usize]>) -> Result<()
         let ClientData::Samples(samples) = data else { continue };
         if samples.width() != width {
             let what = format!("shape = {shape:?}, and an input has {} numbers", samples.width());
-            return Err(Failure::config(what));
+            return Err(Failure::config(what)).at("data.shape");
         }
-        let HeldOut { validation, test } = &mut samples.held_out;
+        let HeldOut { validation, test, .. } = &mut samples.held_out;
         for part in [validation, test].into_iter().flatten() {
             part.shape = shape.to_vec();
         }

@@ -1,7 +1,7 @@
 //! Rows without targets.
 
 use super::{FileHashes, Loaded, by_label, clustered, columns, everyone, held_out};
-use crate::failure::{Failure, Result};
+use crate::failure::{AtKey, Failure, Result};
 use crate::job::{Csv, Heterogeneity, Mixture as MixtureTable, Npy, Partition};
 use std::sync::Arc;
 use whimbrel_core::{ClientData, Key};
@@ -39,7 +39,9 @@ pub(super) fn from_npy(
     let data = read_npy(&npy.path)?;
     let hash = files.get(&npy.path);
     let features = Features::All { except: &[] };
-    share_out(&data, &npy.partition, &features, standardize, hash, key)
+    let mut loaded = share_out(&data, &npy.partition, &features, standardize, hash, key)?;
+    columns::say_all(&mut loaded);
+    Ok(loaded)
 }
 
 /// The file, and the columns that are kept as text and are no features: client, class and label.
@@ -74,7 +76,9 @@ fn share_out(
             return Ok(Loaded { places, ..Loaded::of_tables(tables, hash) });
         }
         Partition::Pooled => everyone(data.rows()),
-        Partition::Iid { clients } | Partition::Rows { clients } => iid(data, *clients, key)?,
+        Partition::Iid { clients } | Partition::Rows { clients } => {
+            iid(data, *clients, key).at("data.split")?
+        }
         Partition::Natural => return Err(Failure::config("the file names no clients")),
         Partition::Labels { .. } => {
             let classes =

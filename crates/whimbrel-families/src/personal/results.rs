@@ -141,6 +141,7 @@ fn weights_section(folder: &Path, components: usize) -> Option<Section> {
         rows: blocks,
         columns: components,
         shape: [clients.len(), components],
+        names: [Vec::new(), (1..=components).map(|m| m.to_string()).collect()],
         maps: vec![map],
     };
     Some(Section { title: "Personal models".into(), exhibits: vec![Exhibit::Heat(heat)] })

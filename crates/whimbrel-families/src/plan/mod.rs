@@ -10,7 +10,7 @@ mod network;
 pub use facts::Facts;
 pub use network::StageDisclosures;
 
-use crate::failure::{Failure, Result};
+use crate::failure::{AtKey, Result};
 use crate::family::StagePlan;
 use crate::job::{Batch as BatchKey, Job, Participation as ParticipationKey};
 use crate::load::Loaded;
@@ -104,6 +104,10 @@ impl Plan {
 
     /// The same with another cache folder, or with none.
     pub fn with_cache(job: &Job, loaded: &Loaded, folder: Option<&Path>) -> Result<Self> {
+        Self::simulated(job, loaded, folder).map_err(|failure| failure.placed(job))
+    }
+
+    fn simulated(job: &Job, loaded: &Loaded, folder: Option<&Path>) -> Result<Self> {
         let facts = Facts::of(loaded);
         let mut common = Common::new(job, &facts)?;
         common.cache = folder.map(Path::to_path_buf);
@@ -125,7 +129,7 @@ impl Plan {
         if job.method.stop.excess_loss.is_some() && plan.f_star().is_none() {
             let error = Error::config("without a known minimum no run can end at an excess loss")
                 .hint("take `excess_loss` out of `stop` in [method], or add a ridge");
-            return Err(error.into());
+            return Err(error).at("method.stop.excess_loss");
         }
         Ok(plan)
     }
@@ -344,7 +348,7 @@ fn participation(key: &ParticipationKey, roster: &Roster<'_>) -> Result<Particip
                 let what = format!("a cohort of {size} out of {} clients", roster.clients);
                 let error = Error::config(what)
                     .hint("participation = { size } is at most the number of clients");
-                return Err(error.into());
+                return Err(error).at("method.participation");
             }
             Participation::Fixed(*size as u32)
         }
@@ -373,27 +377,29 @@ fn faults(job: &Job, roster: &Roster<'_>) -> Result<Faults> {
         late.insert(roster.id_of(&join.client, "simulation.late")?, join.round);
     }
     if late.len() == roster.clients && roster.clients > 0 {
-        return Err(Failure::config("every client joins late: nobody is there to start with"));
+        let error = Error::config("every client joins late: nobody is there to start with")
+            .hint("leave one out of `late`");
+        return Err(error).at("simulation.late");
     }
     Ok(Faults { lost: job.simulation.lost, drops, late, replay: None })
 }
 
 impl Roster<'_> {
     /// The client of that name; `key` is where the job names it.
-    pub fn id_of(&self, name: &str, key: &str) -> Result<ClientId> {
+    pub fn id_of(&self, name: &str, key: &'static str) -> Result<ClientId> {
         if let Some(at) = self.names.iter().position(|n| n == name) {
             return Ok(ClientId(at as u32));
         }
         if self.names.is_empty() && self.clients > 0 {
             let what = format!("`{key}` names client `{name}`, and clients bring their own names");
             let error = Error::config(what).hint("list the clients by name in [federation]");
-            return Err(error.into());
+            return Err(error).at(key);
         }
         let some: Vec<&str> = self.names.iter().take(5).map(String::as_str).collect();
         let more = if self.names.len() > some.len() { ", ..." } else { "" };
         let error =
             Error::config(format!("`{key}` names client `{name}`, which the data do not have"))
                 .hint(format!("the clients are {}{more}", some.join(", ")));
-        Err(error.into())
+        Err(error).at(key)
     }
 }

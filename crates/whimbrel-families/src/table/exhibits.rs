@@ -71,11 +71,11 @@ pub fn section(
     selection: Option<&Selection>,
 ) -> Section {
     let mut exhibits = Vec::new();
-    exhibits.extend(facts.map(|facts| totals(table, &facts.seen)));
-    exhibits.extend(calibration(table, facts.filter(|_| !table.personal)));
     exhibits.extend(facts.map(|facts| heat(table, &facts.seen)));
     exhibits.extend(verdict(contenders).map(|text| Exhibit::Text { text: sentence(&text) }));
     exhibits.extend(ranking(contenders));
+    exhibits.extend(facts.map(|facts| totals(table, &facts.seen)));
+    exhibits.extend(calibration(table, facts.filter(|_| !table.personal)));
     exhibits.extend(selection.into_iter().flat_map(tried));
     Section { title: "Completed table".into(), exhibits }
 }
@@ -144,6 +144,7 @@ fn heat(table: &Completed, seen: &Observations) -> Exhibit {
         rows: down,
         columns: across,
         shape: [rows, columns],
+        names: [table.rows.clone(), table.columns.clone()],
         maps: vec![
             map("Observed", first, &observed),
             map("Completed", "The same cells, the missing ones estimated", &completed),

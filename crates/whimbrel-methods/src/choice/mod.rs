@@ -53,8 +53,13 @@ impl Bind<MixtureChoice> for BindRows {
     fn bind(&self, stage: &MixtureChoice, data: &ClientData) -> Result<Split<GmmData>> {
         let model = stage.first()?;
         let part = |rows: Option<Box<ClientData>>| rows.map(|d| model.bind(&d)).transpose();
-        let HeldOut { validation, test } = data.held_out();
-        Ok(Split { train: model.bind(data)?, validation: part(validation)?, test: part(test)? })
+        let HeldOut { validation, test, asked } = data.held_out();
+        Ok(Split {
+            train: model.bind(data)?,
+            validation: part(validation)?,
+            test: part(test)?,
+            asked,
+        })
     }
 }
 

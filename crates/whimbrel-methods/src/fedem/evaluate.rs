@@ -120,8 +120,8 @@ impl<M: LatentModel> Judge for Em<M> {
                 "Nats per row by which one Gaussian of the same covariance kind is better",
             )
             .without_curve()
-            .defect(format!(
-                "one Gaussian is better by {{}} nats per row: {}, or run more rounds",
+            .defect_once_settled(format!(
+                "one Gaussian is better by {{}} nats per row: run more rounds, or {}",
                 self.remedy()
             )),
             Measure::new(

@@ -14,6 +14,8 @@ pub struct Split<D> {
     pub validation: Option<D>,
     /// What the result is judged by.
     pub test: Option<D>,
+    /// Whether clients keep rows out: this one may have too few for that.
+    pub asked: bool,
 }
 
 /// The parts in the order of an answer, and what they are called.
@@ -48,7 +50,7 @@ pub struct PartScores {
 
 wire!(PartScores { rows, means });
 
-/// What a client tells of its parts; empty where it keeps no rows out.
+/// What a client tells of its parts; empty where clients keep no rows out.
 pub(crate) fn scores<O: Judge>(
     oracle: &O,
     ask: &O::Ask,
@@ -60,13 +62,14 @@ pub(crate) fn scores<O: Judge>(
     score_parts(data, |rows| oracle.rows(rows), |rows| oracle.score(ask, rows))
 }
 
-/// The scores of each part; empty where the client keeps no rows out.
+/// The scores of each part; empty where clients keep no rows out. A client that has too few rows to
+/// keep any out tells of its training rows all the same: means over training rows are of everybody's.
 pub(crate) fn score_parts<D>(
     data: &Split<D>,
     rows: impl Fn(&D) -> u64,
     score: impl Fn(&D) -> Result<Vec<f64>>,
 ) -> Result<Vec<PartScores>> {
-    if data.validation.is_none() && data.test.is_none() {
+    if !data.asked && data.validation.is_none() && data.test.is_none() {
         return Ok(Vec::new());
     }
     let parts = [Some(&data.train), data.validation.as_ref(), data.test.as_ref()];
@@ -261,6 +264,14 @@ mod tests {
         let declared = measures(&[LOSS, RIGHT]);
         assert!(unseen.iter().all(|metric| declared.iter().any(|m| m.key == metric.name)));
         assert!(expected.iter().all(|(key, _)| declared.iter().any(|m| m.key == *key)));
+    }
+
+    #[test]
+    fn a_client_with_too_few_rows_to_keep_any_out_tells_of_its_training_rows() {
+        let split = |asked| Split { train: 7u64, validation: None, test: None, asked };
+        let scores = |asked| score_parts(&split(asked), |rows| *rows, |_| Ok(vec![0.5])).unwrap();
+        assert_eq!(scores(true), [part(7, &[0.5]), part(0, &[]), part(0, &[])]);
+        assert!(scores(false).is_empty(), "nobody keeps rows out");
     }
 
     #[test]

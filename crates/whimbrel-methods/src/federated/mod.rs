@@ -53,7 +53,12 @@ impl<D> Split<D> {
     /// A client's rows, and those it keeps out, as an oracle reads them.
     pub(crate) fn bind<O: Oracle<Data = D>>(oracle: &O, data: &ClientData) -> Result<Self> {
         let part = |rows: Option<Box<ClientData>>| rows.map(|d| oracle.bind(&d)).transpose();
-        let HeldOut { validation, test } = data.held_out();
-        Ok(Self { train: oracle.bind(data)?, validation: part(validation)?, test: part(test)? })
+        let HeldOut { validation, test, asked } = data.held_out();
+        Ok(Self {
+            train: oracle.bind(data)?,
+            validation: part(validation)?,
+            test: part(test)?,
+            asked,
+        })
     }
 }

@@ -467,8 +467,13 @@ impl Bind<Clustered> for BindSamples {
 pub(super) fn bind(training: &Personal, data: &ClientData) -> Result<Split<Samples>> {
     use crate::federated::Oracle as _;
     let part = |rows: Option<Box<ClientData>>| rows.map(|d| training.bind(&d)).transpose();
-    let HeldOut { validation, test } = data.held_out();
-    Ok(Split { train: training.bind(data)?, validation: part(validation)?, test: part(test)? })
+    let HeldOut { validation, test, asked } = data.held_out();
+    Ok(Split {
+        train: training.bind(data)?,
+        validation: part(validation)?,
+        test: part(test)?,
+        asked,
+    })
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Heat maps as small embedded pictures: a cell is a pixel, and what is not there is transparent.
 
-use crate::format::{escape, number};
+use crate::format::{escape, number, shorten};
 use base64::prelude::{BASE64_STANDARD, Engine};
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
@@ -20,6 +20,9 @@ const RAMP: [[u8; 3]; 9] = [
     [250, 231, 85],
 ];
 
+/// The most names on a side of a map.
+const NAMES_MAX: usize = 24;
+
 /// Maps of one matrix side by side, on one scale.
 pub fn figures(heat: &Heat) -> String {
     let cells = heat.rows * heat.columns;
@@ -36,15 +39,27 @@ pub fn figures(heat: &Heat) -> String {
     let figure = |(place, map): (usize, &HeatMap)| {
         let title = escape(&map.title);
         format!(
-            "<figure class=\"heat\"><figcaption><h3>{title}</h3><p>{}{}</p></figcaption><img \
-             alt=\"{title} table of {rows} rows and {columns} columns\" src=\"{}\"></figure>\n",
+            "<figure class=\"heat\"><figcaption><h3>{title}</h3><p>{}{}</p></figcaption>\
+             <div class=\"map\">{}<img alt=\"{title} table of {rows} rows and {columns} columns\" \
+             src=\"{}\">{}</div></figure>\n",
             escape(&map.caption),
             if place == 0 { &blocks } else { "" },
+            names(&heat.names[0], heat.rows, "down"),
             picture(heat, &map.values, &scale),
+            names(&heat.names[1], heat.columns, "across"),
         )
     };
     let figures: String = heat.maps.iter().enumerate().map(figure).collect();
     figures + &scale.key()
+}
+
+/// Names beside the map, where there is one for each of its cells and few enough to be read.
+fn names(all: &[String], cells: usize, class: &str) -> String {
+    if all.len() != cells || cells > NAMES_MAX {
+        return String::new();
+    }
+    let name = |name: &String| format!("<li>{}</li>", escape(&shorten(name, 14)));
+    format!("<ol class=\"{class}\">{}</ol>", all.iter().map(name).collect::<String>())
 }
 
 /// From values to colours: counts, which crowd at zero, by logarithm.
@@ -91,9 +106,11 @@ impl Scale {
                 format!("<i style=\"background:rgb({r} {g} {b})\"></i>")
             })
             .collect();
+        // What has no colour of its own is zero.
+        let low = if self.low.abs() < 1e-6 * self.high { 0.0 } else { self.low };
         format!(
             "<p class=\"heat-key\"><span>{}</span>{steps}<span>{}</span>{}{}</p>\n",
-            number(self.low, 3),
+            number(low, 3),
             number(self.high, 3),
             if self.log { "<span class=\"quiet\">log(1 + x) scale</span>" } else { "" },
             if self.gaps { "<i class=\"gap\"></i><span>no value</span>" } else { "" },
@@ -161,7 +178,7 @@ mod tests {
     fn tables_that_do_not_fit_are_not_drawn() {
         let map = |values| HeatMap { values, ..HeatMap::default() };
         let maps = vec![map(vec![None; 4]), map(vec![])];
-        let heat = Heat { rows: 2, columns: 2, shape: [2, 2], maps };
+        let heat = Heat { rows: 2, columns: 2, shape: [2, 2], maps, ..Heat::default() };
         assert_eq!(figures(&heat), "");
         let maps = vec![map(vec![Some(1.0), None, Some(f64::NAN), None])];
         assert!(figures(&Heat { maps, ..heat }).contains("data:image/png;base64,"));

@@ -23,7 +23,7 @@ pub(crate) fn hold_a_completed_table(groups: &[Group]) -> bool {
 
 /// The sections of all runs in order of first appearance, one part for each job.
 pub(crate) fn sections(groups: &[Group]) -> String {
-    let parts: Vec<Vec<Section>> = groups.iter().map(|group| group.runs[0].parts()).collect();
+    let parts: Vec<Vec<Section>> = groups.iter().map(|group| group.shown().parts()).collect();
     let mut titles: Vec<&str> = Vec::new();
     for part in parts.iter().flatten() {
         if !titles.contains(&part.title.as_str()) {
@@ -34,7 +34,7 @@ pub(crate) fn sections(groups: &[Group]) -> String {
         let mut html = String::new();
         for (group, parts) in groups.iter().zip(&parts) {
             for part in parts.iter().filter(|part| part.title == title) {
-                let body = exhibits(group.runs[0], &part.exhibits);
+                let body = exhibits(group.shown(), &part.exhibits);
                 if !body.is_empty() {
                     let name = part_name(groups, group);
                     html += &format!("<div class=\"part\">\n{name}{body}</div>\n");
@@ -197,7 +197,9 @@ fn table(rows: &Rows) -> String {
             format!("<details><summary>{}</summary>{table}</details>\n", escape(title))
         }
         (false, "") => format!("<div>{table}</div>\n"),
-        (false, title) => format!("<div><h3>{}</h3>{table}</div>\n", escape(title)),
+        (false, title) => {
+            format!("<div class=\"titled\"><h3>{}</h3>{table}</div>\n", escape(title))
+        }
     }
 }
 

@@ -140,20 +140,15 @@ impl Axis {
             .take_while(|value| *value <= high + 1e-9 * step)
             .collect();
         let largest = places.iter().fold(0.0_f64, |most, value| most.max(value.abs()));
-        let exponent = if largest == 0.0 || (1e-2..1e5).contains(&largest) {
-            0
-        } else {
-            largest.log10().floor() as i32
-        };
+        let (exponent, suffix) = unit(largest);
         let decimals = (exponent as f64 - step.log10() - 1e-9).ceil().clamp(0.0, 9.0) as usize;
-        let ticks = places
-            .into_iter()
-            .map(|value| Tick {
-                value,
-                label: Label::Text(minus(format!("{:.decimals$}", scaled(value, exponent) + 0.0))),
-            })
-            .collect();
-        Self { scale: Scale::Linear, low, high, ticks, exponent }
+        let text = |value: f64| match scaled(value, exponent) + 0.0 {
+            0.0 if !suffix.is_empty() => "0".into(),
+            value => minus(format!("{value:.decimals$}{suffix}")),
+        };
+        let ticks = places.into_iter().map(|value| Tick { value, label: Label::Text(text(value)) });
+        let exponent = if suffix.is_empty() { exponent } else { 0 };
+        Self { scale: Scale::Linear, low, high, ticks: ticks.collect(), exponent }
     }
 
     fn log(low: f64, high: f64, want: usize) -> Self {
@@ -232,6 +227,17 @@ fn round_step(rough: f64) -> f64 {
     times.unwrap_or(10.0) * power
 }
 
+/// The power of ten in which values up to `largest` are written, and its letter where it has one.
+fn unit(largest: f64) -> (i32, &'static str) {
+    match largest {
+        0.0 | 1e-2..1e4 => (0, ""),
+        1e4..1e6 => (3, "k"),
+        1e6..1e9 => (6, "M"),
+        1e9..1e12 => (9, "G"),
+        _ => (largest.log10().floor() as i32, ""),
+    }
+}
+
 /// `value / 10^exponent`, without the rounding of a negative power of ten.
 fn scaled(value: f64, exponent: i32) -> f64 {
     if exponent >= 0 { value / 10f64.powi(exponent) } else { value * 10f64.powi(-exponent) }
@@ -293,7 +299,7 @@ mod tests {
         0e0 to 1e0: 0.0, 0.2, 0.4, 0.6, 0.8, 1.0
         -3.7e0 to 4.1e0: −2, 0, 2, 4
         2.941234e0 to 2.94129e0: 2.94124, 2.94126, 2.94128
-        0e0 to 1.3e7: 0.0, 0.5, 1.0 e7
+        0e0 to 1.3e7: 0, 5M, 10M
         -2e-5 to 8e-5: −2, 0, 2, 4, 6, 8 e-5
         3e0 to 3e0: 2.9, 3.0, 3.1
         0e0 to 0e0: 0.0, 0.2, 0.4, 0.6, 0.8, 1.0

@@ -35,6 +35,9 @@ pub struct LineChart {
     pub reference: Option<(f64, String)>,
     /// Whether lines are named at their right ends.
     pub name_ends: bool,
+    /// Of small multiples: the one line that is drawn in its style, and the id under which the page
+    /// holds all lines, which are drawn faintly behind it (by the first of the multiples, once).
+    pub focus: Option<(usize, String)>,
     /// Width and height in pixels before scaling.
     pub size: [f64; 2],
     /// Space above the axes, for a caller that draws a heading there.
@@ -62,6 +65,7 @@ impl LineChart {
             series,
             reference: None,
             name_ends: false,
+            focus: None,
             size: [380.0, 262.0],
             head: 20.0,
             font: 11.5,
@@ -93,9 +97,9 @@ impl LineChart {
     /// The content of the element, without the element.
     pub(crate) fn draw(&self) -> (String, Frame, Axis, Axis) {
         let points = || self.series.iter().flat_map(|series| series.points.iter());
-        let reference = self.reference.iter().map(|(value, _)| *value);
+        let level = self.reference.iter().map(|(value, _)| *value);
         let x = Axis::fit(&self.x, points().map(|point| point[0]), 6, 0.0);
-        let y_values = points().map(|point| point[1]).chain(reference);
+        let y_values = points().map(|point| point[1]).chain(level);
         let y = Axis::fit(&self.y, y_values.chain(self.band_values()), 6, 0.05);
 
         let names = if self.name_ends {
@@ -113,24 +117,25 @@ impl LineChart {
         };
 
         let mut svg = frame.axes(&x, &y, &self.x.label);
-        if let Some((value, name)) = &self.reference
-            && let Some(at) = y.position(*value)
-        {
-            let at = frame.y(at);
-            svg += &format!(
-                "<path class=\"ref\" d=\"M{} {}H{}\"/><text class=\"note\" x=\"{}\" y=\"{}\" \
-                 text-anchor=\"middle\">{}</text>",
-                px(frame.left),
-                px(at),
-                px(frame.right()),
-                px(frame.x(0.5)),
-                px(at - 6.0),
-                escape(name),
-            );
+        let reference = self
+            .reference
+            .as_ref()
+            .and_then(|(value, name)| Some((frame.y(y.position(*value)?), name)));
+        if let Some((at, _)) = reference {
+            let (left, right) = (px(frame.left), px(frame.right()));
+            svg += &format!("<path class=\"ref\" d=\"M{left} {}H{right}\"/>", px(at));
         }
         let mut ends = Vec::new();
         let mut hidden = 0;
-        for series in self.series.iter().rev() {
+        if let Some((place, id)) = &self.focus {
+            svg += &match place {
+                0 => format!("<g class=\"ghosts\" id=\"{id}\">{}</g>", self.ghosts(&frame, &x, &y)),
+                _ => format!("<use class=\"ghosts\" href=\"#{id}\"/>"),
+            };
+        }
+        let drawn = |place: &usize| self.focus.as_ref().is_none_or(|(focus, _)| focus == place);
+        for place in (0..self.series.len()).rev().filter(drawn) {
+            let series = &self.series[place];
             let places = Places::of(series, &frame, &x, &y);
             hidden += series.left_out.unwrap_or(places.hidden);
             svg += &places.svg(series);
@@ -140,6 +145,14 @@ impl LineChart {
         }
         if self.name_ends {
             svg += &end_names(ends, &frame);
+        }
+        if let Some((at, name)) = reference {
+            svg += &format!(
+                "<text class=\"note over\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+                px(frame.x(0.5)),
+                px(at - 6.0),
+                escape(name),
+            );
         }
         if hidden > 0 {
             let values = if hidden == 1 { "value" } else { "values" };
@@ -154,6 +167,16 @@ impl LineChart {
             );
         }
         (svg, frame, x, y)
+    }
+
+    /// All lines, without style.
+    fn ghosts(&self, frame: &Frame, x: &Axis, y: &Axis) -> String {
+        let line = |series: &Series| {
+            let places = Places::of(series, frame, x, y);
+            let runs = places.runs.iter().map(|run| polyline(run.iter().copied()));
+            format!("<path d=\"{}\"/>", runs.collect::<String>())
+        };
+        self.series.iter().map(line).collect()
     }
 
     /// Band edges that may widen the axis; on a log axis a low edge at or below zero may not.

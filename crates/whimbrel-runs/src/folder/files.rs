@@ -3,7 +3,7 @@
 use super::changes::HASH_MARK;
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
-use whimbrel_core::declare::{Role, Unit};
+use whimbrel_core::declare::{Defect, Measure, Role, Unit};
 use whimbrel_core::erased::LOSS;
 use whimbrel_core::isa;
 use whimbrel_core::method::{Artifact, MetricValue, Tensor};
@@ -129,7 +129,13 @@ pub(super) fn summary(
 /// What the last figures of a run warn of.
 pub(super) fn warnings(outcome: &Outcome) -> Vec<String> {
     let last = |key: &str| outcome.last.as_ref().and_then(|row| row.figure(key));
-    let measures = outcome.measures.iter().filter(|measure| !measure.defect);
+    // What makes a fit degenerate is said as its ending.
+    let is_ending = |measure: &Measure| match measure.defect {
+        Defect::Never => false,
+        Defect::Always => true,
+        Defect::Settled => matches!(outcome.ending, Ending::Degenerate(_)),
+    };
+    let measures = outcome.measures.iter().filter(|measure| !is_ending(measure));
     measures.flat_map(|m| last(&m.key).map_or_else(Vec::new, |value| m.warnings(value))).collect()
 }
 

@@ -119,7 +119,7 @@ pub enum Command {
     Predict(Predict),
     /// Complete the table of a low-rank run: estimates, intervals and imputations
     Impute(Impute),
-    /// Complete the table of a client that a low-rank run has not seen
+    /// Adapt a run to a client it has not seen: complete its table, or fit its personal model
     Adapt(Adapt),
     /// Look at data
     #[command(subcommand)]

@@ -15,7 +15,7 @@ use whimbrel::families::failure::{Failure, Result};
 use whimbrel::report::RunView;
 use whimbrel::runs::{Existing, RunDir};
 
-/// The exit code of a comparison in which a run failed.
+/// The exit code of a comparison in which a run failed, or is degenerate where its job allows none.
 const FAILED: u8 = 1;
 
 /// Runs several job files.
@@ -28,7 +28,9 @@ pub fn compare_command(args: &Compare) -> Result<u8> {
         }
         other => other,
     })?;
-    let Some((views, summaries)) = run_all(jobs, &parent)? else { return Ok(INTERRUPTED) };
+    let Some(Compared { views, summaries, failed }) = run_all(jobs, &parent)? else {
+        return Ok(INTERRUPTED);
+    };
     let page = parent.dir.path().join("report.html");
     let page = report::write_or_warn(&report::names(&views), &views, &page);
     if args.json {
@@ -37,7 +39,7 @@ pub fn compare_command(args: &Compare) -> Result<u8> {
         report::tables(&views)?;
     }
     page.iter().for_each(|path| note(&format!("report: {}", path.display())));
-    Ok(if views.iter().any(|v| v.error.is_some()) { FAILED } else { 0 })
+    Ok(if failed { FAILED } else { 0 })
 }
 
 /// The folder that holds the runs of a comparison.
@@ -57,11 +59,17 @@ impl Parent {
     }
 }
 
-/// What a report shows of each run, and the summaries by name.
-type Compared = (Vec<RunView>, Map<String, Value>);
+/// Several runs side by side.
+pub struct Compared {
+    /// What a report shows of each, with the objective of an `em` among them as the reference.
+    pub views: Vec<RunView>,
+    /// The summaries by name.
+    pub summaries: Map<String, Value>,
+    /// Whether one failed, or is degenerate where its job allows none.
+    pub failed: bool,
+}
 
-/// The views of all runs with the objective of an `em` among them as the reference, and their
-/// summaries by name; none when the user stopped it.
+/// Runs all of them; none when the user stopped it.
 pub fn run_all(jobs: Vec<Job>, parent: &Parent) -> Result<Option<Compared>> {
     // A search needs runs of its own.
     let settled = jobs.into_iter().map(|job| {
@@ -73,7 +81,7 @@ pub fn run_all(jobs: Vec<Job>, parent: &Parent) -> Result<Option<Compared>> {
     let ready = jobs.into_iter().map(Ready::new).collect::<Result<Vec<_>>>()?;
     warn_of_other_data(ready.iter().map(|p| (p.job.name.as_str(), p.data_hash())));
     warn_of_other_models(ready.iter().map(|p| (p.job.name.as_str(), p.job.model)));
-    let mut views = Vec::new();
+    let (mut views, mut failed) = (Vec::new(), false);
     let mut summaries = Map::new();
     if parent.force {
         ready.iter().try_for_each(|ready| keep_inputs(&ready.job, None, parent.dir.path()))?;
@@ -92,8 +100,14 @@ pub fn run_all(jobs: Vec<Job>, parent: &Parent) -> Result<Option<Compared>> {
                 ));
                 return Ok(None);
             }
-            Ending::Failed(error) => warning(&format!("{name} failed: {}", Failure::from(error))),
-            Ending::Degenerate(why) => warning(&format!("{name} is degenerate: {why}")),
+            Ending::Failed(error) => {
+                failed = true;
+                warning(&format!("{name} failed: {}", Failure::from(error)));
+            }
+            Ending::Degenerate(why) => {
+                failed |= !job.job.fit.allows_degenerate();
+                warning(&format!("{name} is degenerate: {why}"));
+            }
             Ending::Early(_) | Ending::Finished => {}
         }
         report::write_or_warn(&name, &done.views, &dir.path().join("report.html"));
@@ -103,7 +117,7 @@ pub fn run_all(jobs: Vec<Job>, parent: &Parent) -> Result<Option<Compared>> {
         views.extend(done.views);
     }
     view::refer_to_pooled(&mut views);
-    Ok(Some((views, summaries)))
+    Ok(Some(Compared { views, summaries, failed }))
 }
 
 /// Runs are told apart by their jobs' names.

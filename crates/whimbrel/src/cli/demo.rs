@@ -1,6 +1,6 @@
 //! `whimbrel` alone: the built-in demonstration.
 
-use super::compare::{Parent, run_all};
+use super::compare::{Compared, Parent, run_all};
 use super::execute::INTERRUPTED;
 use super::messages::note;
 use super::report;
@@ -26,7 +26,7 @@ pub fn demo(out: Option<&Path>) -> Result<u8> {
     );
     let jobs = JOBS.iter().map(|(name, text)| Job::parse(text, name));
     let jobs = jobs.collect::<std::result::Result<Vec<_>, _>>()?;
-    let Some((views, _)) = run_all(jobs, &parent)? else { return Ok(INTERRUPTED) };
+    let Some(Compared { views, .. }) = run_all(jobs, &parent)? else { return Ok(INTERRUPTED) };
     let page = report::write(TITLE, &views, &parent.dir.path().join("report.html"))?;
     report::tables(&views)?;
     note(&format!("report: {}", page.display()));

@@ -278,6 +278,7 @@ impl Ready {
             summary.insert(DELIVERED.into(), seed.into());
             to.note(&format!("the model is that of seed {seed}, whose objective is the lowest"));
         }
+        view::mark_delivered(&mut views, &summary);
         dir.finish_seeds(&summary)?;
         Ok(Executed { ending: last, rounds, summary, views })
     }

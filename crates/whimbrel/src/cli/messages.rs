@@ -166,9 +166,9 @@ impl Drop for Progress {
 }
 
 /// A bar where the length is known, with the time that is left.
-const KNOWN: &str = "{prefix:>12} {bar:24} {human_pos}/{human_len} rounds, {eta} left  {msg}";
+const KNOWN: &str = "{prefix:>12} {bar:24} {human_pos}/{human_len} rounds, {eta} left  {wide_msg}";
 /// Where it is not.
-const UNKNOWN: &str = "{prefix:>12} {spinner} {human_pos} rounds, {elapsed}  {msg}";
+const UNKNOWN: &str = "{prefix:>12} {spinner} {human_pos} rounds, {elapsed}  {wide_msg}";
 
 impl Observer for Progress {
     fn stage(&mut self, stage: &StageRules, index: usize, of: usize) {

@@ -23,7 +23,11 @@ pub fn report_command(args: &Report) -> Result<u8> {
         // A job of several seeds is the runs of all of them.
         match &dir.seeds()[..] {
             [] => views.push(view::load(dir)?),
-            seeds => views.extend(seeds.iter().map(view::load).collect::<Result<Vec<_>>>()?),
+            seeds => {
+                let mut own = seeds.iter().map(view::load).collect::<Result<Vec<_>>>()?;
+                view::mark_delivered(&mut own, &view::summary(dir)?);
+                views.extend(own);
+            }
         }
     }
     // A run that is not over has no hash yet.

@@ -11,7 +11,7 @@ use whimbrel::engine::checkpoint::MEASURES;
 use whimbrel::families::failure::Result;
 use whimbrel::families::files::read_object;
 use whimbrel::report::{ClientView, RunView};
-use whimbrel::runs::RunDir;
+use whimbrel::runs::{DELIVERED, RunDir};
 
 /// Reads everything a report needs; what a failed or unfinished run lacks is left out.
 pub fn load(dir: &RunDir) -> Result<RunView> {
@@ -59,12 +59,23 @@ pub fn load(dir: &RunDir) -> Result<RunView> {
         command: format!("whimbrel run {}", shell_word(&path.join("job.toml"))),
         error: ending.strip_prefix("failed: ").map(String::from),
         defect: ending.strip_prefix("degenerate: ").map(String::from),
+        delivered: false,
         reference_objective: None,
         pooled: shown.pooled,
         job_toml: fs::read_to_string(path.join("job.toml")).unwrap_or_default(),
         summary,
         notes,
     })
+}
+
+/// Marks the run of a job of several seeds whose model is delivered, and says so.
+pub fn mark_delivered(views: &mut [RunView], summary: &Map<String, Value>) {
+    let Some(seed) = summary.get(DELIVERED).and_then(Value::as_u64) else { return };
+    let said = format!("the model is that of seed {seed}, whose objective is the lowest");
+    for view in views {
+        view.delivered = view.seed == seed;
+        view.notes.push(said.clone());
+    }
 }
 
 /// The same of a run that is over: what cannot be read back is worth a warning.

@@ -83,6 +83,8 @@ fn the_model_of_several_seeds_is_the_best_ones() {
     let summary = sandbox.object("out/summary.json");
     let best = summary["delivered_seed"].as_u64().unwrap();
     assert!(ran.stderr.contains(&format!("the model is that of seed {best}")), "{}", ran.stderr);
+    let page = sandbox.read("out/report.html");
+    assert!(page.contains(&format!("<h3>seed {best}, whose model is delivered</h3>")));
     let objective =
         |seed: u64| number(&sandbox.object(&format!("out/seed-{seed}/summary.json")), "objective");
     assert!((3..7).all(|seed| objective(best) <= objective(seed)));

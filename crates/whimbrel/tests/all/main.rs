@@ -25,6 +25,7 @@ mod peers;
 mod personal;
 #[path = "../../../whimbrel-net/tests/all/pki.rs"]
 mod pki;
+mod places;
 mod predict;
 mod read;
 mod report;

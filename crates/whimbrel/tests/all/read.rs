@@ -196,7 +196,8 @@ fn files_are_known_by_their_content() {
         let job = format!("{file}.toml");
         sandbox.ok(&["new", file, "--out", &job]);
         assert!(sandbox.read(&job).contains(&format!("source = \"{format}\"")));
-        sandbox.ok(&["check", &job]);
+        let said = sandbox.ok(&["check", &job]).stderr;
+        assert!(said.contains("columns used: all "), "{said}");
         sandbox.ok(&["run", &job, "--out", &format!("{file}-run")]);
     }
     let page = sandbox.ok(&["data", "inspect", "sparse"]).stdout;
@@ -240,4 +241,19 @@ fn a_shared_covariance_is_not_read_as_variances() {
         "{}",
         ran.stderr
     );
+}
+
+#[test]
+fn columns_of_a_table_with_gaps_are_said() {
+    let job = "[data]\nsource = \"csv\"\npath = \"long.csv\"\nclient = \"who\"\nrow = \"site\"\n\
+               column = \"year\"\nvalue = \"count\"\n[model]\nkind = \"low-rank\"\nfamily = \"poisson\"\n\
+               rank = 1\nlambda = 1.0\n[method]\nkind = \"fedmiss\"\nrounds = 2\n";
+    let sandbox = Sandbox::with_job(job);
+    let lines = (0..24).map(|i| format!("w{},s{},{},{},x\n", i % 2, i / 4, i % 4, i % 5));
+    sandbox
+        .write("long.csv", &format!("who,site,year,count,remark\n{}", lines.collect::<String>()));
+    let said = sandbox.ok(&["check", "job.toml"]).stderr;
+    let expected = "columns used: \"who\" (who observed), \"site\" (row), \"year\" (column), \
+                    \"count\" (value); left out: \"remark\" (neither row, column nor value)";
+    assert!(said.contains(expected), "{said}");
 }

@@ -37,7 +37,7 @@ pub static STOP: Key = Key::default(
     "stop",
     "a table { field_norm2, excess_loss, patience, tolerance }",
     "{}",
-    "what ends the run early; by default nothing does",
+    "what ends the run early; by default nothing does (a mixture without `rounds` ends by itself)",
 )
 .tables(&[&STOP_SECTION]);
 
