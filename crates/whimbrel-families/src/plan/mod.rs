@@ -354,7 +354,7 @@ fn participation(key: &ParticipationKey, roster: &Roster<'_>) -> Result<Particip
         }
         ParticipationKey::PerClient { default, clients } => {
             for name in clients.keys() {
-                roster.id_of(name, "participation.clients")?;
+                roster.id_of(name, "method.participation.clients")?;
             }
             let own = |id| roster.names.get(id).and_then(|name| clients.get(name));
             let each = (0..roster.clients).map(|id| Probability::new(*own(id).unwrap_or(default)));
