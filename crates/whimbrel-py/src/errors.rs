@@ -41,13 +41,18 @@ pub fn exception(failure: &Failure) -> PyErr {
         Core::Storage { .. } => PyOSError::new_err(text.clone()),
         _ => PyRuntimeError::new_err(text.clone()),
     };
-    match failure {
+    // The line of the job is in the text.
+    let cause = match failure {
+        Failure::At { cause, .. } => &**cause,
+        other => other,
+    };
+    match cause {
         Failure::Core(error) | Failure::Data(Data::Core(error)) => of_core(error),
         Failure::Data(Data::Storage { what, .. }) if what.contains(NOT_FOUND) => {
             PyFileNotFoundError::new_err(text)
         }
         Failure::Data(Data::Storage { .. }) => PyOSError::new_err(text),
-        Failure::Job(_) | Failure::Data(_) => PyValueError::new_err(text),
+        Failure::Job(_) | Failure::Data(_) | Failure::At { .. } => PyValueError::new_err(text),
     }
 }
 
