@@ -7,6 +7,7 @@ use crate::declare::Measure;
 use crate::method::{Artifact, Bind, Disclosure, Evaluate, Metric, Next, Sender, Task};
 use crate::{ClientData, ClientId, Error, Key, Message, Result, Wire};
 use std::any::Any;
+use std::borrow::Cow;
 
 /// A decoded state, or a client's bound data, whose type only its method knows.
 pub type Opaque = Box<dyn Any + Send + Sync>;
@@ -65,6 +66,7 @@ impl DynTask<'_> {
 #[allow(missing_docs)] // each step is documented where it has its types: on `Method` and `Evaluate`
 pub trait DynMethod: Send + Sync {
     fn bind(&self, data: &ClientData) -> Result<Opaque>;
+    fn enrols_only(&self) -> bool;
     fn enroll(&self, data: &Opaque, key: Key) -> Result<(Opaque, Vec<u8>)>;
     fn start(
         &self,
@@ -113,12 +115,12 @@ pub trait DynMethod: Send + Sync {
     fn conclude(
         &self,
         server: &Opaque,
-        answers: &mut dyn Iterator<Item = (ClientId, &[u8])>,
+        answers: &mut dyn Iterator<Item = (ClientId, Cow<'_, [u8]>)>,
     ) -> Result<Vec<Metric>>;
     fn conclude_unseen(
         &self,
         server: &Opaque,
-        answers: &mut dyn Iterator<Item = (ClientId, &[u8])>,
+        answers: &mut dyn Iterator<Item = (ClientId, Cow<'_, [u8]>)>,
     ) -> Result<Vec<Metric>>;
     fn save(&self, part: Part, state: &Opaque) -> Result<Vec<u8>>;
     fn load(&self, part: Part, bytes: &[u8]) -> Result<Opaque>;
@@ -130,6 +132,10 @@ pub struct Erased<M, B>(pub M, pub B);
 impl<M: Evaluate, B: Bind<M>> DynMethod for Erased<M, B> {
     fn bind(&self, data: &ClientData) -> Result<Opaque> {
         Ok(Box::new(self.1.bind(&self.0, data)?))
+    }
+
+    fn enrols_only(&self) -> bool {
+        M::ENROLS_ONLY
     }
 
     fn enroll(&self, data: &Opaque, key: Key) -> Result<(Opaque, Vec<u8>)> {
@@ -270,7 +276,7 @@ impl<M: Evaluate, B: Bind<M>> DynMethod for Erased<M, B> {
     fn conclude(
         &self,
         server: &Opaque,
-        answers: &mut dyn Iterator<Item = (ClientId, &[u8])>,
+        answers: &mut dyn Iterator<Item = (ClientId, Cow<'_, [u8]>)>,
     ) -> Result<Vec<Metric>> {
         let server = view(server)?;
         let metrics = decoded(answers, |typed| self.0.conclude(server, typed))?;
@@ -280,7 +286,7 @@ impl<M: Evaluate, B: Bind<M>> DynMethod for Erased<M, B> {
     fn conclude_unseen(
         &self,
         server: &Opaque,
-        answers: &mut dyn Iterator<Item = (ClientId, &[u8])>,
+        answers: &mut dyn Iterator<Item = (ClientId, Cow<'_, [u8]>)>,
     ) -> Result<Vec<Metric>> {
         let server = view(server)?;
         let metrics = decoded(answers, |typed| self.0.conclude_unseen(server, typed))?;
@@ -337,12 +343,12 @@ fn foreign() -> Error {
 }
 
 /// Runs `use_them` over decoded messages; the first that cannot be decoded is the error.
-fn decoded<T: Wire, R>(
-    messages: &mut dyn Iterator<Item = (ClientId, &[u8])>,
+fn decoded<T: Wire, B: AsRef<[u8]>, R>(
+    messages: &mut dyn Iterator<Item = (ClientId, B)>,
     use_them: impl FnOnce(&mut dyn Iterator<Item = (ClientId, T)>) -> Result<R>,
 ) -> Result<R> {
     let mut bad = None;
-    let mut typed = messages.map_while(|(id, bytes)| match T::from_bytes(bytes) {
+    let mut typed = messages.map_while(|(id, bytes)| match T::from_bytes(bytes.as_ref()) {
         Ok(message) => Some((id, message)),
         Err(error) => {
             bad = Some(Error::peer(format!("client {id}: {error}")));

@@ -6,8 +6,8 @@ use std::sync::Arc;
 /// Rows of numbers with named columns, row after row.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Table {
-    /// Column names.
-    pub columns: Vec<String>,
+    /// Column names; tables of many clients share them.
+    pub columns: Arc<[String]>,
     /// Values of the training rows, row-major: row `i` is
     /// `values[i * columns.len()..][..columns.len()]`.
     pub values: Vec<f64>,
@@ -66,7 +66,7 @@ impl Table {
                 columns.len()
             )));
         }
-        Ok(Self { columns, values, held_out: HeldOut::default() })
+        Ok(Self { columns: columns.into(), values, held_out: HeldOut::default() })
     }
 
     /// How many columns.

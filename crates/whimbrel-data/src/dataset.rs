@@ -101,8 +101,8 @@ impl Dataset {
             bad[i % columns.len()].push(row, || Why::NotFinite(x.to_string()));
             *x = f64::NAN;
         }
-        let columns =
-            columns.into_iter().map(|name| Column { name, kind: Kind::Number, named: true });
+        let columns = columns.iter().cloned();
+        let columns = columns.map(|name| Column { name, kind: Kind::Number, named: true });
         Self::from_parts(Parts {
             name: name.into(),
             columns: columns.collect(),

@@ -2,6 +2,7 @@
 
 use crate::source::open_file;
 use crate::{Error, Result, memory};
+use rayon::prelude::*;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use whimbrel_core::{FeatureRows, Inputs, Labelled, Samples, Table, Targets};
@@ -52,15 +53,18 @@ pub(crate) fn sorted_entries(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// The hash of tables by client: names, columns and the bits of every value, each part preceded by
-/// its length so that no two federations read alike.
+/// The hash of tables by client: of the hashes of each client's name, columns and the bits of every
+/// value, each part preceded by its length so that no two federations read alike.
 pub fn hash_tables(clients: &[(String, Table)]) -> String {
-    let mut hash = Sha256::new();
-    hash.count(clients.len());
-    for (name, table) in clients {
+    let each = clients.par_iter().map(|(name, table)| {
+        let mut hash = Sha256::new();
         hash.names(name, &table.columns);
         hash.numbers(&table.values);
-    }
+        hash.0.finish()
+    });
+    let mut hash = Sha256::new();
+    hash.count(clients.len());
+    each.collect::<Vec<_>>().iter().for_each(|digest| hash.update(digest.as_ref()));
     hash.hex()
 }
 
@@ -150,10 +154,10 @@ impl Sha256 {
     /// The length, then the words, a buffer at a time.
     pub(crate) fn words<T, const N: usize>(&mut self, words: &[T], bytes: impl Fn(&T) -> [u8; N]) {
         self.count(words.len());
-        let mut buffer = Vec::new();
+        let mut buffer = Vec::with_capacity(words.len().min(4096) * N);
         for chunk in words.chunks(4096) {
             buffer.clear();
-            buffer.extend(chunk.iter().flat_map(&bytes));
+            chunk.iter().for_each(|word| buffer.extend_from_slice(&bytes(word)));
             self.update(&buffer);
         }
     }

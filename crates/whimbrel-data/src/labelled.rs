@@ -40,7 +40,7 @@ impl Dataset {
             }
         };
         let table = self.table(&chosen)?;
-        Ok(Labelled::new(table.columns, FeatureRows::Dense(table.values), targets)?)
+        Ok(Labelled::new(table.columns.to_vec(), FeatureRows::Dense(table.values), targets)?)
     }
 
     /// The values of a column of text in byte order; none for a column of numbers.

@@ -6,6 +6,7 @@
 
 use crate::split::client_name;
 use crate::{Error, Result};
+use rayon::prelude::*;
 use std::sync::Arc;
 use whimbrel_core::{Key, RowStream, Stream, Table, linalg};
 
@@ -114,7 +115,7 @@ impl RandomMixture {
 pub struct Mixture {
     spec: MixtureSpec,
     key: Key,
-    columns: Vec<String>,
+    columns: Arc<[String]>,
     /// Lower Cholesky factors, one or one per component.
     factors: Vec<Vec<f64>>,
 }
@@ -164,13 +165,17 @@ impl Mixture {
         };
         let mut values = Vec::with_capacity(count * self.columns.len());
         self.stream(client).rows(0, count, &mut values)?;
-        Ok(Table::new(self.columns.clone(), values)?)
+        Ok(Table { columns: self.columns.clone(), values, ..Table::default() })
     }
 
     /// Every client's fixed table, by name.
     pub fn tables(self: &Arc<Self>) -> Result<Vec<(String, Table)>> {
         let clients = self.spec.clients;
-        (0..clients).map(|i| Ok((client_name(i, clients), self.table(i)?))).collect()
+        let tables =
+            (0..clients).into_par_iter().map(|i| self.table(i)).collect::<Result<Vec<_>>>();
+        // Names lie apart from the rows, which are freed one after the other as a fit takes them over:
+        // in between, they would keep that memory in pieces.
+        Ok(tables?.into_iter().enumerate().map(|(i, t)| (client_name(i, clients), t)).collect())
     }
 
     /// A client's endless stream of rows.

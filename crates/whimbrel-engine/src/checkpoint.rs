@@ -15,11 +15,13 @@ use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use whimbrel_core::Measure;
 use whimbrel_core::method::Artifact;
-use whimbrel_core::wire::cut;
+use whimbrel_core::wire::{cut, put_varint};
 use whimbrel_core::{Error, Result, Wire, wire};
 
 const MAGIC: &[u8; 8] = b"WHIMBREL";
 const VERSION: u32 = 3;
+/// A checkpoint is written in pieces of about this size.
+const PIECE_BYTES: usize = 1 << 20;
 
 /// Everything needed to go on.
 #[derive(Clone, PartialEq, Debug)]
@@ -176,7 +178,8 @@ impl Store {
     pub fn save(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         self.flush()?;
         let lines = Lines { journal: self.journal.lines(), metrics: self.metrics.lines() };
-        write_atomically(&checkpoint_path(&self.folder), &encode(lines, checkpoint))
+        let path = checkpoint_path(&self.folder);
+        write_atomically_with(&path, |out| encode(lines, checkpoint, out))
     }
 
     /// Makes journal and metrics durable.
@@ -225,14 +228,40 @@ fn checkpoint_path(folder: &Path) -> PathBuf {
     folder.join("checkpoint").join("state")
 }
 
-fn encode(lines: Lines, checkpoint: &Checkpoint) -> Vec<u8> {
-    let mut bytes = MAGIC.to_vec();
-    VERSION.put(&mut bytes);
-    lines.put(&mut bytes);
-    checkpoint.put(&mut bytes);
-    let sum = crc32fast::hash(&bytes);
-    sum.put(&mut bytes);
-    bytes
+/// Writes a checkpoint as `put` would, but in pieces: of a million clients it is gigabytes.
+fn encode(lines: Lines, checkpoint: &Checkpoint, out: &mut dyn Write) -> std::io::Result<()> {
+    let mut sum = crc32fast::Hasher::new();
+    let mut piece = MAGIC.to_vec();
+    let mut flush = |piece: &mut Vec<u8>| {
+        sum.update(piece);
+        out.write_all(piece)?;
+        piece.clear();
+        std::io::Result::Ok(())
+    };
+    VERSION.put(&mut piece);
+    lines.put(&mut piece);
+    let SavedStage { state, clients, tallies, traffic } = &checkpoint.runner;
+    checkpoint.stage.put(&mut piece);
+    checkpoint.delivered.put(&mut piece);
+    checkpoint.earlier.put(&mut piece);
+    state.put(&mut piece);
+    put_varint(clients.len() as u64, &mut piece);
+    for client in clients {
+        client.put(&mut piece);
+        if piece.len() >= PIECE_BYTES {
+            flush(&mut piece)?;
+        }
+    }
+    tallies.put(&mut piece);
+    traffic.put(&mut piece);
+    checkpoint.evaluated.put(&mut piece);
+    checkpoint.patience.put(&mut piece);
+    checkpoint.accepted.put(&mut piece);
+    checkpoint.finished.put(&mut piece);
+    checkpoint.stopped.put(&mut piece);
+    checkpoint.latest.put(&mut piece);
+    flush(&mut piece)?;
+    out.write_all(&sum.finalize().to_le_bytes())
 }
 
 fn decode(bytes: &[u8]) -> Result<(Lines, Checkpoint)> {

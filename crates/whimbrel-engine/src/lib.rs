@@ -6,6 +6,8 @@
 pub mod checkpoint;
 pub mod client;
 pub mod decentralised;
+mod enrolment;
+mod evaluation;
 pub mod journal;
 pub mod keeper;
 pub mod keys;

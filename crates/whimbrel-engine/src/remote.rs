@@ -14,6 +14,7 @@ use crate::run::Stage;
 use crate::runner::{Carrier, Done, Evaluated, Runner, SavedStage, Start, Step, Tally, Traffic};
 use crate::saved::Change;
 use rayon::prelude::*;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientId, Error, Opaque, Result, Wire};
@@ -203,7 +204,7 @@ impl<T: Transport> Runner for RemoteRunner<'_, T> {
             own[id.0 as usize] = method.own(answer)?.into_iter().map(Into::into).collect();
             self.traffic.eval += (ask.len() + answer.len()) as u64;
         }
-        let mut each = answers.iter().map(|(id, answer)| (*id, &answer[..]));
+        let mut each = answers.iter().map(|(id, answer)| (*id, Cow::from(answer)));
         let metrics = method.conclude(self.machine.server(), &mut each)?;
         Ok(Some(Evaluated { metrics, own, answered: answers.keys().copied().collect() }))
     }

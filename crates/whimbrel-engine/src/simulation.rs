@@ -1,17 +1,19 @@
 //! A job's stages on this machine: everyone's rows, bound anew for each stage's simulator.
 
 use crate::decentralised::Neighbours;
+use crate::enrolment::enrol_one;
 use crate::keeper::{Folder, Keeper, Nowhere};
+use crate::keys::StageKeys;
 use crate::run::{Chain, Observer, Outcome, Stage, StageMethod, run_with};
 use crate::runner::{Carrier, Runner, Start};
-use crate::simulator::{Duty, Federation, Simulator};
+use crate::simulator::{Duty, Federation, Simulator, first_failure};
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-use whimbrel_core::{ClientData, Error, Result};
+use whimbrel_core::{ClientData, ClientId, DynMethod, Error, Opaque, Result};
 
 /// Where and how long a simulation may work.
 pub struct Limits<'a> {
@@ -70,12 +72,7 @@ impl<'c> Simulation<'c> {
 
     /// Binds everyone's data for a stage; the last stage takes the tables over, client by client.
     fn bind(&mut self, stage: &Stage, last: bool) -> Result<Federation> {
-        let one = |name: &str, data: &ClientData| {
-            stage.method.bind(data).map_err(|e| match e {
-                Error::Data { what, .. } => Error::data(format!("client `{name}`: {what}")),
-                other => other,
-            })
-        };
+        let one = |name: &str, data: &ClientData| stage.method.bind(data).map_err(|e| of(name, e));
         let bound: Vec<(String, _)> = match &mut self.clients {
             Cow::Owned(clients) if last => std::mem::take(clients)
                 .into_par_iter()
@@ -89,13 +86,52 @@ impl<'c> Simulation<'c> {
         let (names, data) = bound.into_iter().unzip();
         Ok(Federation { names, data, duties: self.duties.clone() })
     }
+
+    /// Enrols everyone for a method that needs no rows after that: only those of clients being
+    /// worked on are bound.
+    fn enrol(
+        &self,
+        method: &dyn DynMethod,
+        keys: StageKeys,
+    ) -> Result<(Federation, Enrolled)> {
+        let each = self.clients.par_iter().enumerate().map(|(i, (name, data))| {
+            let bound = method.bind(data);
+            let enrolled =
+                bound.and_then(|rows| enrol_one(method, &rows, keys, ClientId(i as u32)));
+            enrolled.map_err(|e| of(name, e))
+        });
+        let enrolled = first_failure(each.collect())?;
+        let names = self.clients.iter().map(|(name, _)| name.clone()).collect();
+        let data = self.clients.iter().map(|_| Box::new(()) as Opaque).collect();
+        Ok((Federation { names, data, duties: self.duties.clone() }, enrolled))
+    }
+}
+
+/// Each client's first state, and what it tells.
+type Enrolled = Vec<(Opaque, Vec<u8>)>;
+
+/// An error in a client's data, with its name.
+fn of(name: &str, error: Error) -> Error {
+    match error {
+        Error::Data { what, .. } => Error::data(format!("client `{name}`: {what}")),
+        other => other,
+    }
 }
 
 impl Carrier for Simulation<'_> {
     fn open<'a>(&'a mut self, stage: &Stage, start: &Start<'_>) -> Result<Box<dyn Runner + 'a>> {
         let Start { keys, last, saved, .. } = *start;
-        let federation = Arc::new(self.bind(stage, last)?);
         let (participation, faults) = (stage.participation.clone(), stage.faults.clone());
+        if let (StageMethod::Server(method), None, false) = (&stage.method, saved, last)
+            && method.enrols_only()
+        {
+            let (federation, enrolled) = self.enrol(&**method, keys)?;
+            let (method, federation) = (method.clone(), Arc::new(federation));
+            let simulator =
+                Simulator::enrolled(method, federation, keys, participation, faults, enrolled);
+            return Ok(Box::new(simulator?));
+        }
+        let federation = Arc::new(self.bind(stage, last)?);
         let method = match &stage.method {
             StageMethod::Server(method) => method.clone(),
             StageMethod::Neighbours(method, graphs) => {

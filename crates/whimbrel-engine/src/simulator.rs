@@ -1,5 +1,7 @@
 //! A whole federation on this machine: the round machine, and every client beside it.
 
+use crate::enrolment::{enrol, without_slack};
+use crate::evaluation::Answers;
 use crate::keys::StageKeys;
 use crate::machine::{Exchange, Machine, Shard};
 use crate::metrics::Figure;
@@ -97,17 +99,29 @@ impl Simulator {
         participation: Participation,
         faults: Faults,
     ) -> Result<Self> {
-        check_faults(&faults, &federation)?;
         let ids: Vec<ClientId> = (0..federation.data.len() as u32).map(ClientId).collect();
         let enrolled = enrol(&*method, &federation, keys, &ids)?;
+        Self::enrolled(method, federation, keys, participation, faults, enrolled)
+    }
+
+    /// Starts from what everyone said, by id.
+    pub(crate) fn enrolled(
+        method: Arc<dyn DynMethod>,
+        federation: Arc<Federation>,
+        keys: StageKeys,
+        participation: Participation,
+        faults: Faults,
+        enrolled: Vec<(Opaque, Vec<u8>)>,
+    ) -> Result<Self> {
+        check_faults(&faults, &federation)?;
         let mut roster = Vec::new();
         let mut waiting = Vec::new();
-        let training = ids.iter().zip(&enrolled).filter(|(id, _)| federation.trains(**id));
-        for (id, (_, summary)) in training {
-            if faults.is_late(*id) {
-                waiting.push(Waiting { id: *id, summary: summary.clone() });
+        let ids = (0..enrolled.len() as u32).map(ClientId);
+        for (id, (_, summary)) in ids.zip(&enrolled).filter(|(id, _)| federation.trains(*id)) {
+            if faults.is_late(id) {
+                waiting.push(Waiting { id, summary: summary.clone() });
             } else {
-                roster.push((*id, &summary[..]));
+                roster.push((id, &summary[..]));
             }
         }
         let machine = Machine::start(method.clone(), keys, participation, &roster)
@@ -177,28 +191,43 @@ impl Simulator {
 
     fn ask(&mut self, ids: &[ClientId]) -> Result<(Vec<Metric>, Vec<Vec<Figure>>)> {
         let ask = self.method.ask(self.machine.server())?;
-        let round = self.machine.round();
-        let answers = ids.par_iter().map(|id| {
-            let i = id.0 as usize;
-            let answer = self.method.answer(&self.clients[i], &ask, &self.federation.data[i]);
-            answer.map_err(|e| name(e, &self.federation.names, *id).in_round(round))
-        });
-        let answers: Vec<Vec<u8>> = first_failure(answers.collect())?;
         let mut own = vec![Vec::new(); self.clients.len()];
-        for (id, answer) in ids.iter().zip(&answers) {
-            self.traffic.eval += (ask.len() + answer.len()) as u64;
-            own[id.0 as usize] = self.method.own(answer)?.into_iter().map(Into::into).collect();
-        }
-        let (server, federation) = (self.machine.server(), &*self.federation);
-        let of = |trains: bool| {
-            let each = ids.iter().copied().zip(answers.iter().map(|a| &a[..]));
-            each.filter(move |(id, _)| federation.trains(*id) == trains)
-        };
-        let mut metrics = self.method.conclude(server, &mut of(true))?;
-        if of(false).next().is_some() {
-            metrics.extend(self.method.conclude_unseen(server, &mut of(false))?);
+        let (trained, unseen): (Vec<ClientId>, Vec<ClientId>) =
+            ids.iter().partition(|id| self.federation.trains(**id));
+        let mut metrics = self.conclude(&ask, &trained, &mut own, true)?;
+        if !unseen.is_empty() {
+            metrics.extend(self.conclude(&ask, &unseen, &mut own, false)?);
         }
         Ok((metrics, own))
+    }
+
+    /// What the answers of these clients amount to.
+    fn conclude(
+        &mut self,
+        ask: &Message,
+        left: &[ClientId],
+        own: &mut [Vec<Figure>],
+        trained: bool,
+    ) -> Result<Vec<Metric>> {
+        let (method, server) = (&*self.method, self.machine.server());
+        let mut answers = Answers {
+            method,
+            federation: &self.federation,
+            clients: &self.clients,
+            ask,
+            round: self.machine.round(),
+            left,
+            ready: Vec::new().into_iter(),
+            own,
+            bytes: 0,
+            failure: None,
+        };
+        let metrics = match trained {
+            true => method.conclude(server, &mut answers),
+            false => method.conclude_unseen(server, &mut answers),
+        };
+        self.traffic.eval += answers.finish()?;
+        metrics
     }
 
     /// The server's side.
@@ -224,7 +253,8 @@ impl Simulator {
     /// The whole simulation as bytes.
     pub fn save(&self) -> Result<SavedStage> {
         self.check_whole()?;
-        let clients = self.clients.par_iter().map(|c| self.method.save(Part::Client, c));
+        let clients = self.clients.par_iter();
+        let clients = clients.map(|c| self.method.save(Part::Client, c).map(without_slack));
         Ok(SavedStage {
             state: self.machine.save()?,
             clients: clients.collect::<Result<_>>()?,
@@ -530,20 +560,6 @@ impl Runner for Simulator {
         }
         Ok(())
     }
-}
-
-/// First states and summaries of these clients.
-fn enrol(
-    method: &dyn DynMethod,
-    federation: &Federation,
-    keys: StageKeys,
-    ids: &[ClientId],
-) -> Result<Vec<(Opaque, Vec<u8>)>> {
-    let each = ids.par_iter().map(|id| {
-        let enrolled = method.enroll(&federation.data[id.0 as usize], keys.enrol(*id));
-        enrolled.map_err(|e| name(e, &federation.names, *id))
-    });
-    first_failure(each.collect())
 }
 
 /// All results, or the failure of the lowest id: which one is reported does not depend on threads.

@@ -12,7 +12,7 @@ use whimbrel_core::method::{Artifact, Disclosure, Exposure};
 use whimbrel_core::{ClientData, ClientId, Error, Key, Result, sum::ExactSum, vector, wire};
 use whimbrel_models::LatentModel;
 use whimbrel_models::gmm::{Gmm, GmmData};
-use whimbrel_models::kmeans::{Clusters, kmeans};
+use whimbrel_models::kmeans::{Clusters, best_of, kmeans};
 
 /// The fewest rows behind a centre that leaves a client.
 pub const ROWS_MIN: usize = 5;
@@ -49,8 +49,7 @@ impl OneShot for FederatedKmeans {
         let count = self.model.rows(data);
         let window = self.model.window(data, 0, count)?;
         let data = window.as_ref().unwrap_or(data);
-        let rows: Vec<f64> = (0..count).flat_map(|i| data.row(i)).collect();
-        let (centres, counts) = local_centres(&rows, &self.model, key)?;
+        let (centres, counts) = local_centres(&data.values(), &self.model, key)?;
         let moments = self.model.moments(data)?;
         Ok(Summary { rows: count as u64, moments, centres, counts })
     }
@@ -115,14 +114,7 @@ pub(crate) fn start_from_centres(
     key: Key,
 ) -> Result<Vec<f64>> {
     let (columns, k) = (model.columns(), model.components());
-    let mut best: Option<Clusters> = None;
-    for restart in 0..restarts {
-        let found = kmeans(centres, columns, Some(counts), k, STEPS_MAX, key.fold(restart))?;
-        if best.as_ref().is_none_or(|b| found.inertia < b.inertia) {
-            best = Some(found);
-        }
-    }
-    let best = best.ok_or_else(|| Error::internal("k-means was not run"))?;
+    let best = best_of(restarts, centres, columns, counts, k, STEPS_MAX, key)?;
     Ok(model.to_vector(&model.initial_from_centres(&best.centres, &best.counts, moments)?))
 }
 
@@ -139,6 +131,10 @@ fn join_small(found: Clusters, columns: usize) -> (Vec<f64>, Vec<f64>) {
         }
         let count = counts.remove(small);
         let centre: Vec<f64> = centres.drain(small * columns..(small + 1) * columns).collect();
+        // A centre that lost all its rows says nothing.
+        if count == 0.0 {
+            continue;
+        }
         let gap = |i: usize| -> f64 { distance2(&centres[i * columns..][..columns], &centre) };
         let near = (0..counts.len()).min_by(|i, j| gap(*i).total_cmp(&gap(*j))).unwrap_or(0);
         let joined = counts[near] + count;
@@ -167,6 +163,17 @@ mod tests {
         assert_eq!(counts, [8.0, 9.0]);
         assert_eq!(centres[0], 0.0);
         assert!((centres[1] - 44.0 / 3.0).abs() < 1e-12, "{centres:?}");
+    }
+
+    #[test]
+    fn centres_without_rows_are_left_out() {
+        let found = Clusters {
+            centres: vec![0.0, 7.0, 8.0, 20.0],
+            counts: vec![6.0, 0.0, 0.0, 2.0],
+            labels: Vec::new(),
+            inertia: 0.0,
+        };
+        assert_eq!(join_small(found, 1), (vec![5.0], vec![8.0]));
     }
 
     #[test]

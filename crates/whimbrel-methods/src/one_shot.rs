@@ -46,6 +46,7 @@ impl<S: OneShot> Method for Once<S> {
     type Up = ();
     type Broadcast = ();
     type Fold = ();
+    const ENROLS_ONLY: bool = true;
 
     fn enroll(&self, data: &S::Data, key: Key) -> Result<((), S::Summary)> {
         Ok(((), self.0.summarise(data, key)?))

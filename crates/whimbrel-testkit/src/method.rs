@@ -15,6 +15,7 @@
 //! - each message a client sends is within the bytes that its disclosures declare, and a message
 //!   that is not declared is empty.
 
+use std::borrow::Cow;
 use whimbrel_core::method::{MetricValue, Next};
 use whimbrel_core::{
     ClientData, ClientId, DynMethod, DynSender, DynTask, Key, Message, Opaque, Part, Result, Stream,
@@ -318,10 +319,10 @@ impl<'a> Run<'a> {
         let answers: Vec<Vec<u8>> =
             (0..self.clients.len()).map(|i| answer(i).expect("an answer")).collect();
         answers.iter().for_each(|bytes| self.declared.check(self.name, "answer", bytes));
-        let conclude = |answers: &mut dyn Iterator<Item = (ClientId, &[u8])>| {
+        let conclude = |answers: &mut dyn Iterator<Item = (ClientId, Cow<'_, [u8]>)>| {
             method.conclude(&self.server, answers).map(|_| ())
         };
-        let mut all = ids(answers.len()).zip(answers.iter().map(|a| &a[..]));
+        let mut all = ids(answers.len()).zip(answers.iter().map(Cow::from));
         let concluded = conclude(&mut all);
         assert!(concluded.is_ok(), "{}: exchange {number}: {concluded:?}", self.name);
         hostile(&ask.to_bytes(), "ask", self.name, |bytes| {
@@ -330,7 +331,7 @@ impl<'a> Run<'a> {
         // Where there is nothing to answer, nobody looks at answers.
         if !answers[0].is_empty() {
             hostile(&answers[0], "answer", self.name, |bytes| {
-                conclude(&mut std::iter::once((ClientId(0), bytes)))
+                conclude(&mut std::iter::once((ClientId(0), Cow::from(bytes))))
             });
         }
         hostile(&answers[0], "answer", self.name, |bytes| method.own(bytes).map(|_| ()));
@@ -340,8 +341,8 @@ impl<'a> Run<'a> {
         }
         for bytes in poisoned(&answers[0]) {
             if method.check(ClientId(0), &self.peers[0], &bytes).is_ok() {
-                let others = answers[1..].iter().map(|a| &a[..]);
-                let mut all = ids(answers.len()).zip(std::iter::once(&bytes[..]).chain(others));
+                let all = std::iter::once(&bytes).chain(&answers[1..]).map(Cow::from);
+                let mut all = ids(answers.len()).zip(all);
                 let metrics = method.conclude(&self.server, &mut all).expect("checked answers");
                 let spoilt = metrics.iter().find(|metric| match &metric.value {
                     MetricValue::Number(x) => !x.is_finite(),

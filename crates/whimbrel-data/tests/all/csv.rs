@@ -108,10 +108,10 @@ fn clients_are_sorted_by_name_and_keep_the_order_of_their_rows() {
     let clients = by_client(&data, "client", &Features::Listed(&chosen)).unwrap();
     assert_eq!(clients[0].0, "10");
     assert_eq!(clients[0].1.values, [4.0, 3.0]);
-    assert_eq!(clients[1].1.columns, chosen);
+    assert_eq!(clients[1].1.columns[..], chosen);
     assert_eq!(clients[1].1.values, [2.0, 1.0, 6.0, 5.0]);
     let all = by_client(&data, "client", &Features::All { except: &["id"] }).unwrap();
-    assert_eq!(all[0].1.columns, ["y", "x"]);
+    assert_eq!(all[0].1.columns[..], ["y", "x"]);
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn images_become_rows_in_the_order_of_their_bytes() {
         let images = read(bytes).unwrap();
         assert_eq!((images.rows(), images.width()), (2, 6));
         let table = images.table([1, 0].into_iter(), 255.0).unwrap();
-        assert_eq!(table.columns, ["p0", "p1", "p2", "p3", "p4", "p5"]);
+        assert_eq!(table.columns[..], ["p0", "p1", "p2", "p3", "p4", "p5"]);
         assert_eq!(table.row(1), [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]);
         assert_eq!(images.table(0..2, 1.0).unwrap().row(1), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
     }

@@ -25,7 +25,7 @@ fn mixture(spec: MixtureSpec, seed: u64) -> Arc<Mixture> {
 fn a_table_is_the_head_of_its_stream_from_any_position() {
     let drawn = mixture(spec(3, 50, Heterogeneity::dirichlet(0.2, 2)), 4);
     let table = drawn.table(2).unwrap();
-    assert_eq!(table.columns, ["x1", "x2"]);
+    assert_eq!(table.columns[..], ["x1", "x2"]);
     let stream = drawn.stream(2);
     let mut pieces = Vec::new();
     for (from, count) in [(0, 7), (7, 0), (7, 30), (37, 13)] {

@@ -186,7 +186,7 @@ impl Loaded {
 
     fn of_tables(tables: Vec<(String, Table)>, hash: String) -> Self {
         Self {
-            columns: tables.first().map_or_else(Vec::new, |(_, t)| t.columns.clone()),
+            columns: tables.first().map_or_else(Vec::new, |(_, t)| t.columns.to_vec()),
             rows: tables.iter().map(|(_, t)| Some(t.rows() as u64)).collect(),
             clients: tables.into_iter().map(|(n, t)| (n, ClientData::Table(t))).collect(),
             hash,

@@ -143,7 +143,7 @@ pub(super) fn streams(table: &MixtureTable, key: Key, pooled: bool) -> Result<Lo
     let mut hash = Sha256::new();
     hash.update(b"stream");
     hash.update(hash_tables(&heads).as_bytes());
-    let columns = heads.first().map_or_else(Vec::new, |(_, t)| t.columns.clone());
+    let columns = heads.first().map_or_else(Vec::new, |(_, t)| t.columns.to_vec());
     let clients: Vec<(String, ClientData)> = heads
         .into_iter()
         .enumerate()

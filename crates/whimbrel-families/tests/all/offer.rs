@@ -157,7 +157,7 @@ fn a_file_is_checked_against_the_schema() {
             panic!("refused:\n{text}")
         };
         assert_eq!(
-            (table.columns, table.values),
+            (table.columns.to_vec(), table.values),
             (vec!["age".into(), "dose".into()], vec![2.0, 1.0, 4.0, 3.0])
         );
     }

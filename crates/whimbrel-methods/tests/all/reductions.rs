@@ -11,7 +11,7 @@ use whimbrel_models::{LatentModel, Rows};
 fn pooled_em(covariance: Covariance, tables: &[Table], rounds: u32) -> Vec<Vec<f64>> {
     let model = gmm(covariance);
     let pooled = tables.iter().flat_map(|t| t.values.clone()).collect();
-    let table = Table::new(tables[0].columns.clone(), pooled).unwrap();
+    let table = Table::new(tables[0].columns.to_vec(), pooled).unwrap();
     let data = model.bind(&ClientData::Table(table)).unwrap();
     let moments = model.moments(&data).unwrap();
     let whimbrel_methods::gmm::GmmStart::Given(theta) = start(&model) else { unreachable!() };

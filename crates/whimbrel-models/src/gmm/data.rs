@@ -38,6 +38,18 @@ impl GmmData {
         tile.iter().map(|lane| lane.0[i % LANES]).collect()
     }
 
+    /// All rows, one after the other.
+    pub fn values(&self) -> Vec<f64> {
+        let mut values = vec![0.0; self.rows * self.columns];
+        let eights = values.chunks_mut(LANES * self.columns);
+        for (tile, rows) in self.tiles.chunks_exact(self.columns).zip(eights) {
+            for (i, row) in rows.chunks_exact_mut(self.columns).enumerate() {
+                row.iter_mut().zip(tile).for_each(|(x, lane)| *x = lane.0[i]);
+            }
+        }
+        values
+    }
+
     /// Appends the chosen rows to `tiles`, in the layout of [`GmmData::tiles`].
     pub(super) fn gather(&self, chosen: &[u32], tiles: &mut Vec<Lane>) {
         tiles.clear();

@@ -1,23 +1,26 @@
 //! The E-step: scores, log-sum-exp and statistics in one pass over blocks that stay in cache.
 //!
 //! Rows are cut into chunks whose size does not depend on the number of threads; a chunk is summed
-//! by one thread, and the chunks' sums are added in order. So the bits are those of one thread.
+//! by one thread, and the chunks' sums are added in a tree that does not depend on the threads
+//! either. So the bits are those of one thread.
 
 use super::data::GmmData;
 use super::kernels::{self, GROUP};
 use super::lane::{LANES, Lane};
 use super::parameters::{Factors, GmmParameters};
+use super::second::SecondMoments;
 use super::{Covariance, Gmm};
 use crate::{LatentModel, Rows};
-use rayon::prelude::*;
 use std::cell::RefCell;
+use std::ops::Range;
 use whimbrel_core::{Error, Result};
 
 /// Tiles whose scores, rows and statistics are worked on together: 64 rows of 20 columns and
 /// 10 components are about 15 kB.
 pub(super) const BLOCK_TILES: usize = 8;
-/// Rows per chunk, a whole number of blocks.
-const CHUNK_ROWS: usize = 4096;
+/// Rows per chunk, a whole number of blocks: few enough that 70,000 rows keep 16 threads equally
+/// busy, and so many that starting a chunk costs little beside it.
+const CHUNK_ROWS: usize = 512;
 
 /// Buffers kept from call to call.
 #[derive(Default)]
@@ -29,6 +32,7 @@ pub(super) struct Scratch {
     work: Vec<Lane>,
     z: Vec<Lane>,
     sums: Vec<Lane>,
+    second: SecondMoments,
     gathered: Vec<Lane>,
     scores_before: Vec<Lane>,
     log_density_before: Vec<Lane>,
@@ -59,36 +63,10 @@ impl Gmm {
         rows: Rows<'_>,
         statistic: &mut [f64],
     ) -> Result<f64> {
-        let count = row_count(data, rows);
         self.check_call(theta, data, rows, statistic.len())?;
-        let chunks = count.div_ceil(CHUNK_ROWS);
-        let mut log_density = 0.0;
-        if chunks == 1 {
-            log_density = with_chunk(data, rows, 0, |tiles, count, scratch| {
-                self.add_rows(theta, tiles, count, scratch, statistic)
-            });
-        } else {
-            let sums: Vec<(Vec<f64>, f64)> = (0..chunks)
-                .into_par_iter()
-                .map(|chunk| {
-                    let mut sums = vec![0.0; self.statistic_len()];
-                    let log_density = with_chunk(data, rows, chunk, |tiles, count, scratch| {
-                        self.add_rows(theta, tiles, count, scratch, &mut sums)
-                    });
-                    (sums, log_density)
-                })
-                .collect();
-            statistic.fill(0.0);
-            for (sums, chunk_log_density) in &sums {
-                log_density += chunk_log_density;
-                statistic.iter_mut().zip(sums).for_each(|(s, x)| *s += x);
-            }
-        }
-        let n = count as f64;
-        statistic.iter_mut().for_each(|s| *s /= n);
-        log_density /= n;
-        check_density(log_density, statistic)?;
-        Ok(log_density)
+        self.mean_over_chunks(data, rows, statistic, |tiles, count, scratch, out| {
+            self.add_rows(theta, tiles, count, scratch, out)
+        })
     }
 
     /// The change of the statistic from one set of parameters to another over the same rows. A
@@ -100,26 +78,34 @@ impl Gmm {
         rows: Rows<'_>,
         change: &mut [f64],
     ) -> Result<()> {
-        let count = row_count(data, rows);
         for theta in between {
             self.check_call(theta, data, rows, change.len())?;
         }
-        let chunks = count.div_ceil(CHUNK_ROWS);
-        let mut log_density = with_chunk(data, rows, 0, |tiles, count, scratch| {
-            self.add_changes(between, tiles, count, scratch, change)
-        });
-        if chunks > 1 {
-            let mut sums = vec![0.0; change.len()];
-            for chunk in 1..chunks {
-                log_density += with_chunk(data, rows, chunk, |tiles, count, scratch| {
-                    self.add_changes(between, tiles, count, scratch, &mut sums)
-                });
-                change.iter_mut().zip(&sums).for_each(|(c, s)| *c += s);
-            }
-        }
+        self.mean_over_chunks(data, rows, change, |tiles, count, scratch, out| {
+            self.add_changes(between, tiles, count, scratch, out)
+        })?;
+        Ok(())
+    }
+
+    /// The mean over the rows of what `add` writes as sums over a chunk, and that of the
+    /// log-densities it returns.
+    fn mean_over_chunks(
+        &self,
+        data: &GmmData,
+        rows: Rows<'_>,
+        out: &mut [f64],
+        add: impl Fn(&[Lane], usize, &mut Scratch, &mut [f64]) -> f64 + Sync,
+    ) -> Result<f64> {
+        let count = row_count(data, rows);
+        let chunk = |chunk: usize, out: &mut [f64]| {
+            with_chunk(data, rows, chunk, |tiles, count, scratch| add(tiles, count, scratch, out))
+        };
+        let mut log_density = sum_tree(0..count.div_ceil(CHUNK_ROWS), &chunk, out);
         let n = count as f64;
-        change.iter_mut().for_each(|c| *c /= n);
-        check_density(log_density, change)
+        out.iter_mut().for_each(|x| *x /= n);
+        log_density /= n;
+        check_density(log_density, out)?;
+        Ok(log_density)
     }
 
     fn check_call(
@@ -203,8 +189,14 @@ impl Gmm {
     ) -> f64 {
         let (components, columns) = (self.components(), self.columns());
         scratch.prepare(components, columns);
+        let is_full = self.settings().covariance == Covariance::Full;
+        let triangles = if is_full { components * self.triangle() } else { 0 };
+        let (out, out_triangles) = out.split_at_mut(out.len() - triangles);
         scratch.sums.clear();
         scratch.sums.resize(out.len() + 1, Lane::ZERO);
+        if is_full {
+            scratch.second.clear(components, columns);
+        }
         let mut left = rows;
         for block in tiles.chunks(BLOCK_TILES * columns) {
             let count = score(block, scratch);
@@ -217,6 +209,9 @@ impl Gmm {
         for (out, sum) in out.iter_mut().zip(&scratch.sums) {
             *out = sum.sum();
         }
+        if is_full {
+            scratch.second.triangles(columns, out_triangles);
+        }
         scratch.sums[out.len()].sum()
     }
 
@@ -226,26 +221,18 @@ impl Gmm {
         let r = &scratch.scores[..count * components];
         let (first, rest) = scratch.sums.split_at_mut(components);
         let (second, rest) = rest.split_at_mut(components * columns);
-        let (third, log_density) = rest.split_at_mut(components * self.second_len());
+        let (third, log_density) = rest.split_at_mut(rest.len() - 1);
         kernels::add_rows(r, count, first);
         kernels::add_rows(&scratch.log_density[..count], count, log_density);
-        let work = &mut scratch.work[..block.len()];
+        kernels::add_products(r, block, columns, second);
         match self.settings().covariance {
-            Covariance::Known(_) | Covariance::Tied => {
-                kernels::add_products(r, block, columns, second);
-            }
+            Covariance::Known(_) | Covariance::Tied => {}
             Covariance::Diagonal => {
+                let work = &mut scratch.work[..block.len()];
                 kernels::squares(block, work);
-                kernels::add_products(r, block, columns, second);
                 kernels::add_products(r, work, columns, third);
             }
-            Covariance::Full => {
-                let own = second.chunks_exact_mut(columns);
-                let own = own.zip(third.chunks_exact_mut(self.triangle()));
-                for (r, (second, third)) in r.chunks_exact(count).zip(own) {
-                    kernels::add_moments(r, block, columns, work, second, third);
-                }
-            }
+            Covariance::Full => scratch.second.add(r, block, columns),
         }
     }
 }
@@ -260,6 +247,26 @@ impl Scratch {
             r[tile].0[real..].fill(0.0);
         }
     }
+}
+
+/// Writes the chunks' sums and returns their summed log-density: each half in parallel, then one
+/// added to the other. The tree of additions depends on the number of chunks alone.
+fn sum_tree(
+    chunks: Range<usize>,
+    sum: &(impl Fn(usize, &mut [f64]) -> f64 + Sync),
+    out: &mut [f64],
+) -> f64 {
+    if chunks.len() == 1 {
+        return sum(chunks.start, out);
+    }
+    let middle = chunks.start + chunks.len() / 2;
+    let mut other = vec![0.0; out.len()];
+    let (first, second) = rayon::join(
+        || sum_tree(chunks.start..middle, sum, out),
+        || sum_tree(middle..chunks.end, sum, &mut other),
+    );
+    out.iter_mut().zip(&other).for_each(|(out, x)| *out += x);
+    first + second
 }
 
 fn row_count(data: &GmmData, rows: Rows<'_>) -> usize {

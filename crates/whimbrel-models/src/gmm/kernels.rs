@@ -173,9 +173,26 @@ kernel! {
 #[inline(always)]
 fn triangular_products(y: &[Lane], panel: &[f64], offset: &[f64; GROUP]) -> [Lane; GROUP] {
     let mut sums = offset.map(|offset| Lane::splat(-offset));
-    for (w, y) in panel.as_chunks::<GROUP>().0.iter().zip(y) {
+    let panel = panel.as_chunks::<GROUP>().0;
+    let (left, corner) = panel.split_at((panel.len() - 1) / GROUP * GROUP);
+    for (w, y) in left.iter().zip(y) {
         for r in 0..GROUP {
             sums[r] = Lane::splat(w[r]).mul_add(*y, sums[r]);
+        }
+    }
+    let y = &y[left.len()..];
+    if let (Ok(corner), Some(y)) = (<&[[f64; GROUP]; GROUP]>::try_from(corner), y.first_chunk()) {
+        let y: &[Lane; GROUP] = y;
+        for c in 0..GROUP {
+            for r in c..GROUP {
+                sums[r] = Lane::splat(corner[c][r]).mul_add(y[c], sums[r]);
+            }
+        }
+    } else {
+        for (w, y) in corner.iter().zip(y) {
+            for r in 0..GROUP {
+                sums[r] = Lane::splat(w[r]).mul_add(*y, sums[r]);
+            }
         }
     }
     sums

@@ -5,7 +5,7 @@ use std::ops::{Add, AddAssign, Mul, Sub};
 use std::sync::atomic::{Ordering, compiler_fence};
 
 /// Rows per tile.
-pub(super) const LANES: usize = 8;
+pub(crate) const LANES: usize = 8;
 
 /// One number for each of the eight rows of a tile.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -65,7 +65,7 @@ impl Lane {
 /// on several turns of the loop at once, for which it would gather and scatter single numbers at
 /// several times the cost.
 #[inline(always)]
-pub(super) fn one_lane_at_a_time() {
+pub(crate) fn one_lane_at_a_time() {
     compiler_fence(Ordering::SeqCst);
 }
 

@@ -29,11 +29,12 @@ mod estep;
 mod factor;
 mod frame;
 mod kernels;
-mod lane;
+pub(crate) mod lane;
 mod mstep;
 mod parameters;
 mod predict;
 mod reach;
+mod second;
 mod start;
 
 pub use data::GmmData;

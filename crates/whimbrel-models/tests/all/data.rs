@@ -37,6 +37,7 @@ fn moments_are_means_of_rows_and_products() {
         let values = rows(&model, &parameters(&model, 1.0), n, 12);
         let data = model.data_from_rows(&values).unwrap();
         assert_eq!((model.rows(&data), data.row(n - 1).as_slice()), (n, &values[(n - 1) * d..]));
+        assert_eq!(data.values(), values);
         let mut expected = vec![0.0; model.moments_len()];
         for y in values.chunks(d) {
             let mut at = d;

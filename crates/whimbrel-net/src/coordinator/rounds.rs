@@ -7,6 +7,7 @@ use crate::events::Order;
 use crate::frames::Parcel;
 use crate::proto::Kind;
 use crate::status::Refusal;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tonic::codegen::Bytes;
@@ -288,7 +289,7 @@ impl Runner for Rounds<'_> {
             own[id.0 as usize] = self.method.own(answer)?.into_iter().map(Into::into).collect();
             self.traffic.eval += (ask.len() + answer.len()) as u64;
         }
-        let mut each = answers.iter().map(|(id, answer)| (*id, &answer[..]));
+        let mut each = answers.iter().map(|(id, answer)| (*id, Cow::from(answer)));
         let metrics = self.method.conclude(self.machine.server(), &mut each)?;
         Ok(Some(Evaluated { metrics, own, answered: answers.keys().copied().collect() }))
     }

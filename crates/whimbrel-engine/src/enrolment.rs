@@ -1,0 +1,37 @@
+//! What clients say when they enrol, computed in parallel.
+
+use crate::keys::StageKeys;
+use crate::simulator::{Federation, first_failure, name};
+use rayon::prelude::*;
+use whimbrel_core::{ClientId, DynMethod, Opaque, Result};
+
+/// First states and summaries of these clients.
+pub(crate) fn enrol(
+    method: &dyn DynMethod,
+    federation: &Federation,
+    keys: StageKeys,
+    ids: &[ClientId],
+) -> Result<Vec<(Opaque, Vec<u8>)>> {
+    let each = ids.par_iter().map(|id| {
+        enrol_one(method, &federation.data[id.0 as usize], keys, *id)
+            .map_err(|e| name(e, &federation.names, *id))
+    });
+    first_failure(each.collect())
+}
+
+/// The first state and the summary of one client.
+pub(crate) fn enrol_one(
+    method: &dyn DynMethod,
+    data: &Opaque,
+    keys: StageKeys,
+    id: ClientId,
+) -> Result<(Opaque, Vec<u8>)> {
+    let (client, summary) = method.enroll(data, keys.enrol(id))?;
+    Ok((client, without_slack(summary)))
+}
+
+/// The same bytes in no more memory than they need: everyone's are held at once.
+pub(crate) fn without_slack(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes.shrink_to_fit();
+    bytes
+}
