@@ -209,8 +209,10 @@ fn pages_load_nothing_and_trust_nobody() {
         html(HOSTILE, &[run(HOSTILE, 60), run("b", 1), run("b", 2), empty]),
     ];
     for page in &pages {
+        // A reference within the page loads nothing.
+        let outward = page.replace(" href=\"#all-", "");
         for loads in ["http:", "https:", "src=\"", "url(", "@import", "<link", "<img", "href="] {
-            assert!(!page.contains(loads), "{loads}");
+            assert!(!outward.contains(loads), "{loads}");
         }
         assert!(!page.contains('\u{1b}') && !page.contains("<script>alert"));
         let body = body(page);
