@@ -89,11 +89,7 @@ impl<'c> Simulation<'c> {
 
     /// Enrols everyone for a method that needs no rows after that: only those of clients being
     /// worked on are bound.
-    fn enrol(
-        &self,
-        method: &dyn DynMethod,
-        keys: StageKeys,
-    ) -> Result<(Federation, Enrolled)> {
+    fn enrol(&self, method: &dyn DynMethod, keys: StageKeys) -> Result<(Federation, Enrolled)> {
         let each = self.clients.par_iter().enumerate().map(|(i, (name, data))| {
             let bound = method.bind(data);
             let enrolled =
