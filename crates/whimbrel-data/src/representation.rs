@@ -113,7 +113,7 @@ impl RepresentationSpec {
             let what = format!("{latent} latent features of inputs of {raw} numbers");
             return Err(Error::config(what).hint("`latent` is at least 1 and at most `raw`"));
         }
-        if !(0.0..=1.0).contains(&small_share) || !(noise > 0.0 && noise.is_finite()) {
+        if !((0.0..=1.0).contains(&small_share) && noise > 0.0 && noise.is_finite()) {
             return Err(Error::config("`share` of `small` is in [0, 1], `noise` positive"));
         }
         Ok(())

@@ -50,7 +50,7 @@ impl Personalised {
         let shape = Shape::new(&*learner);
         let (body, own) = match part {
             Part::Head => shape.body_and_head(),
-            Part::All => (Vec::new(), vec![0..shape.len]),
+            Part::All => (Vec::new(), std::iter::once(0..shape.len).collect()),
         };
         Ok(Self { learner, part, noise, body, own })
     }

@@ -262,7 +262,7 @@ pub struct Local<'a, O: Oracle + ?Sized> {
     /// Its key.
     pub key: Key,
     /// Its next own state, and the value that goes up: set by [`Oracle::locals`].
-    pub done: Option<Result<(O::Own, Vec<O::Number>)>>,
+    pub done: Option<Done<O>>,
 }
 
 /// The server's counts, as an oracle may read them.
@@ -283,3 +283,6 @@ pub struct Context {
     /// The weight of those whose uploads are in the fold; zero outside the server's step.
     pub cohort: f64,
 }
+
+/// A client's next own state and the value that goes up, or why there is none.
+pub type Done<O> = Result<(<O as Oracle>::Own, Vec<<O as Oracle>::Number>)>;
