@@ -83,13 +83,13 @@ fn outline(values: &[f64], most: f64) -> Vec<[f64; 2]> {
     [[0.0, 0.0]].into_iter().chain(steps).chain([[most, 0.0]]).collect()
 }
 
-/// One coordinate of a client's chain over the rounds, beside the prior's mean.
+/// One coordinate of a client's chain , sample by sample, beside the prior's mean.
 pub fn trace(client: &str, coordinate: usize, values: &[[f64; 2]], prior: f64) -> Option<Exhibit> {
     let (first, last) = (values.first()?, values.last()?);
     Some(Exhibit::Lines(Lines {
         title: format!("Chain of client {client}"),
         caption: format!("Coordinate {}", coordinate + 1),
-        axis: "round".into(),
+        axis: "kept sample".into(),
         bounds: None,
         lines: vec![
             ("position".into(), values.to_vec()),

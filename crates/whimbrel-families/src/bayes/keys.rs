@@ -156,14 +156,18 @@ pub(super) static RADIUS: Key = Key::default(
     "radius",
     "a table { phi, beta }",
     "{}",
-    "the balls around zero onto which the parameters are projected; each by default ten times the norm \
-     at the start, and ten",
+    "the balls around zero onto which the parameters are projected; each by default a hundred times the norm \
+     at the start, and a hundred",
 )
 .tables(&[&RADIUS_SECTION]);
-static RADIUS_PHI: Key =
-    Key::optional("phi", "a positive number", "ten times the start", "of the shared parameters");
+static RADIUS_PHI: Key = Key::optional(
+    "phi",
+    "a positive number",
+    "a hundred times the start",
+    "of the shared parameters",
+);
 static RADIUS_BETA: Key =
-    Key::optional("beta", "a positive number", "ten times the start", "of the prior's");
+    Key::optional("beta", "a positive number", "a hundred times the start", "of the prior's");
 static RADIUS_SECTION: Section = Section {
     name: "radius",
     doc: "where parameters are projected",

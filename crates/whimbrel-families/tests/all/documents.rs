@@ -88,7 +88,7 @@ fn a_template_explains_itself() {
     [data]
     # where the rows come from
     # ("csv", "npy", "libsvm", "idx", "leaf", "cifar10", "cifar100", "jpeg", "speeches", "mixture",
-    # "toy" or "synthetic-mixture")
+    # "toy", "synthetic-mixture" or "synthetic-representation")
     source = "mixture"
     # how many clients are drawn
     clients = 100
@@ -100,8 +100,8 @@ fn a_template_explains_itself() {
 
     [model]
     # the model
-    # ("gmm", "linear", "logistic", "softmax", "mlp", "cnn", "lenet", "mobilenet-v2", "resnet-18",
-    # "lstm" or "low-rank")
+    # ("gmm", "linear", "logistic", "linear-representation", "softmax", "mlp", "cnn", "lenet",
+    # "mobilenet-v2", "resnet-18", "lstm" or "low-rank")
     kind = "gmm"
     # how many components the mixture has; of several numbers, that of the lowest BIC, which a stage
     # before the fit finds by exact EM from sums alone
@@ -119,7 +119,8 @@ fn a_template_explains_itself() {
     # ("em", "dem", "fedem", "vr-fedem", "sgd", "qsgd", "ecq-sgd", "diana", "artemis", "artemis-nd",
     # "dore", "double-squeeze", "dist-ef-sgd", "mcm", "rand-mcm", "rand-mcm-g", "ghost", "fedmix",
     # "fedavg", "fedavg+", "fedprox", "local", "pfedme", "apfl", "fedrep", "ditto", "scaffold",
-    # "fedopt", "clustered", "mocha", "d-fedmix", "d-fedavg", "d-fedprox", "d-pfedme" or "fedmiss")
+    # "fedopt", "clustered", "mocha", "d-fedmix", "d-fedavg", "d-fedprox", "d-pfedme", "fedsoul" or
+    # "fedmiss")
     kind = "fedem"
     # how many rounds the run takes
     rounds = 200
@@ -127,8 +128,8 @@ fn a_template_explains_itself() {
     # (an integer of at least 1, "full" or "auto")
     batch = "full"
     # the step size
-    # (a positive number, "auto", "theory", "1/L", "1/(2L)", "1/(L sqrt(k))", { over_L } or { initial,
-    # power, delay })
+    # (a positive number, "auto", "theory", "1/L", "1/(2L)", "1/(L sqrt(k))", { over_L }, { initial,
+    # power, delay } or { phi, beta })
     step = "auto"
     # who takes part in a round: the probability that a client does, or how many do
     participation = 1.0

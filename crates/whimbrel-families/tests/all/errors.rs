@@ -101,7 +101,7 @@ fn impossible_values() {
     12 | participation = 1.5
        |                 ^^^
 
-    error: `step` takes a positive number, "auto", "theory", "1/L", "1/(2L)", "1/(L sqrt(k))", { over_L } or { initial, power, delay }, not 0
+    error: `step` takes a positive number, "auto", "theory", "1/L", "1/(2L)", "1/(L sqrt(k))", { over_L }, { initial, power, delay } or { phi, beta }, not 0
       --> job.toml:13:8
        |
     13 | step = 0
@@ -118,7 +118,7 @@ fn an_unknown_kind() {
        |
     10 | kind = "fedme"
        |        ^^^^^^^
-    hint: did you mean "fedem"? `kind` takes "em", "dem", "fedem", "vr-fedem", "sgd", "qsgd", "ecq-sgd", "diana", "artemis", "artemis-nd", "dore", "double-squeeze", "dist-ef-sgd", "mcm", "rand-mcm", "rand-mcm-g", "ghost", "fedmix", "fedavg", "fedavg+", "fedprox", "local", "pfedme", "apfl", "fedrep", "ditto", "scaffold", "fedopt", "clustered", "mocha", "d-fedmix", "d-fedavg", "d-fedprox", "d-pfedme" or "fedmiss"
+    hint: did you mean "fedem"? `kind` takes "em", "dem", "fedem", "vr-fedem", "sgd", "qsgd", "ecq-sgd", "diana", "artemis", "artemis-nd", "dore", "double-squeeze", "dist-ef-sgd", "mcm", "rand-mcm", "rand-mcm-g", "ghost", "fedmix", "fedavg", "fedavg+", "fedprox", "local", "pfedme", "apfl", "fedrep", "ditto", "scaffold", "fedopt", "clustered", "mocha", "d-fedmix", "d-fedavg", "d-fedprox", "d-pfedme", "fedsoul" or "fedmiss"
     "#);
 }
 
@@ -231,7 +231,7 @@ fn memories_of_dem_and_compression_of_em() {
 fn keys_without_a_meaning() {
     let em = PLAIN.replace("fedem", "em") + "participation = 0.5\n[simulation]\nlost = 0.1\n";
     insta::assert_snapshot!(refusal(&em), @r#"
-    error: `participation` has no meaning for em: it is for dem, fedem, vr-fedem, sgd, fedmix, fedavg, fedavg+, fedprox, local, pfedme, apfl, fedrep, ditto, scaffold, fedopt, clustered, mocha, fedmiss
+    error: `participation` has no meaning for em: it is for dem, fedem, vr-fedem, sgd, fedmix, fedavg, fedavg+, fedprox, local, pfedme, apfl, fedrep, ditto, scaffold, fedopt, clustered, mocha, fedsoul, fedmiss
       --> job.toml:12:1
        |
     12 | participation = 0.5

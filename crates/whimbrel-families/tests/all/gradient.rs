@@ -211,7 +211,7 @@ fn models_and_methods_that_do_not_fit_each_other() {
       |
     6 | kind = "fedem"
       |        ^^^^^^^
-    hint: "linear" is fitted by "fedmix", "fedavg", "fedavg+", "fedprox" and others
+    hint: "linear" is fitted by "fedsoul", "fedmix", "fedavg", "fedavg+" and others
     "#);
     insta::assert_snapshot!(refusal(&PLAIN.replace("\"fedem\"", "\"mcm\"")), @r#"
     error: mcm fits "linear", "logistic", not kind = "gmm" in [model]

@@ -51,6 +51,9 @@ const SHARED: &str = "parameters";
 const PRIOR: &str = "prior";
 const SAMPLES: &str = "samples";
 
+/// The radius of a ball, in units of one and the norm at the start.
+const RADIUS: f64 = 100.0;
+
 /// Addresses of draws, under the client's key of the round.
 const CHAINS: u64 = 0xC4A1;
 const KEPT: u64 = 0x5A3B;
@@ -108,7 +111,7 @@ pub struct Chains {
 /// The radii of the balls that hold `phi` and `beta`, around zero.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Radius {
-    /// That of `phi`; none for ten times the start.
+    /// That of `phi`; none for a hundred times the start.
     pub phi: Option<f64>,
     /// That of `beta`.
     pub beta: Option<f64>,
@@ -374,8 +377,8 @@ impl Oracle for Soul {
         theta.extend(beta.iter().map(|b| *b as f32));
         let beta = vector::norm2_squared(&beta).sqrt();
         let radii = (
-            self.radius.phi.unwrap_or(10.0 * (1.0 + phi)),
-            self.radius.beta.unwrap_or(10.0 * (1.0 + beta)),
+            self.radius.phi.unwrap_or(RADIUS * (1.0 + phi)),
+            self.radius.beta.unwrap_or(RADIUS * (1.0 + beta)),
         );
         for (name, norm, radius) in [("phi", phi, radii.0), ("beta", beta, radii.1)] {
             if norm > radius {

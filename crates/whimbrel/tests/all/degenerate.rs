@@ -53,18 +53,3 @@ fn a_comparison_marks_it() {
     assert!(ran.stderr.contains("warning: bad is degenerate: "), "{}", ran.stderr);
     assert_eq!(ran.code, 1, "as a run of its own");
 }
-
-/// A start far from the data is worse than one Gaussian, and two small steps do not change that.
-#[test]
-fn a_fit_that_still_improves_is_none() {
-    let method = "kind = \"fedem\"\nrounds = 2\nstep = 0.05";
-    let job = mixture_job("covariance = \"tied\"\ninit = \"far.json\"", method);
-    let sandbox = Sandbox::with_job(&job);
-    let start = r#"{"weights": [0.5, 0.5], "means": [[-9.0, 0.0], [9.0, 0.0]],
-                    "covariance": [[30.0, 0.0], [0.0, 30.0]]}"#;
-    sandbox.write("far.json", start);
-    let ran = sandbox.ok(&["run", "job.toml", "--out", "out"]);
-    assert!(ran.stderr.contains("one Gaussian is better by "), "{}", ran.stderr);
-    assert!(ran.stderr.contains("run more rounds"), "{}", ran.stderr);
-    assert_eq!(sandbox.object("out/summary.json")["ending"], "finished");
-}

@@ -115,8 +115,9 @@ fn components_of_little_weight_are_not_sent() {
     let all = sandbox.run_job("out");
     sandbox.write("some.toml", &job("kind = \"fedmix\"\ncomponents = 2\nsend_above = 0.1"));
     let some = sandbox.ok(&["run", "some.toml", "--out", "some", "--json"]).json();
-    // One component per client: once they are told apart, half of the bits are left.
-    assert!(number(&some, "bits_up") < 0.7 * number(&all, "bits_up"), "{some:?}");
+    // One component per client: half of the bits are left once they are told apart, which takes some of
+    // the 60 rounds.
+    assert!(number(&some, "bits_up") < 0.85 * number(&all, "bits_up"), "{some:?}");
     assert_eq!(number(&some, "bits_down"), number(&all, "bits_down"));
     let lost = number(&all, "test_accuracy") - number(&some, "test_accuracy");
     assert!(lost < 0.02, "{some:?}");

@@ -45,7 +45,7 @@ static SMALL_SECTION: Section = Section {
     name: "small",
     doc: "clients with few samples",
     keys: &[&SHARE, &SAMPLES],
-    example: "[data]\nsource = \"synthetic-representation\"\nsmall = { share = 0.5, samples = 3 }\n",
+    example: "",
 };
 
 pub(super) fn read(reader: &Reader<'_>) -> Read<RepresentationSpec> {
