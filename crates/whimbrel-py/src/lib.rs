@@ -2,7 +2,7 @@
 //!
 //! Everything that users see is Python, in `python/whimbrel`; here are the functions it calls. They
 //! take and return paths, bytes and buffers of numbers, release the interpreter while they compute,
-//! and turn failures into exceptions ([`errors`]).
+//! and turn failures into exceptions (`errors`).
 
 mod attend;
 mod errors;

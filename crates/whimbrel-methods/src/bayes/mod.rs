@@ -21,7 +21,7 @@
 //! Departures from the paper: the first [`Chains::burn_in`] steps of a round are left out of the means
 //! (0 is the paper's); chains of clients that take no part stand still; the gradients of the priors of
 //! `phi` and `beta` are added once by the server (the same mean, less noise); steps may differ between
-//! coordinates of `beta` ([`Steps::Auto`]).
+//! coordinates of `beta` ([`Schedule::Auto`]).
 
 mod evaluate;
 mod exact;
