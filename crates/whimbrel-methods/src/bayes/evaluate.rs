@@ -1,12 +1,12 @@
 //! What evaluations report: each client's posterior predictions on its own rows.
 
 use super::{Global, Own, Predictive, Soul};
-use crate::federated::{Context, Judge, Score, Terms, aggregate};
+use crate::federated::{Context, Judge, Score, Terms, aggregate, mean_loss};
 use crate::settings::check_figures;
 use std::borrow::Cow;
 use whimbrel_core::declare::{Better, Measure};
 use whimbrel_core::method::{Disclosure, Metric};
-use whimbrel_core::{ClientId, Key, Result, Samples, sum::ExactSum, wire};
+use whimbrel_core::{ClientId, Key, Result, Samples, wire};
 
 /// Draws of evaluations: the same in all of them.
 const EVALUATION: u64 = 0xE7A2;
@@ -121,12 +121,8 @@ impl Judge for Soul {
         answers: &mut dyn Iterator<Item = (f64, Answer)>,
         _: &Context,
     ) -> Result<Vec<Metric>> {
-        let (mut total, mut losses) = (0.0, ExactSum::new(1));
-        for (weight, answer) in answers {
-            total += weight;
-            losses.add(&[answer.loss], weight)?;
-        }
-        Ok(vec![Metric::number("objective", losses.value()[0] / total)])
+        let losses = answers.map(|(weight, answer)| (weight, answer.loss));
+        Ok(vec![mean_loss(losses)?])
     }
 }
 

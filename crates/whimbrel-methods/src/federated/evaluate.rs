@@ -143,6 +143,16 @@ pub(crate) fn optional(name: &'static str, value: Option<f64>) -> Metric {
     Metric { name: name.into(), value: value.map_or(MetricValue::Missing, MetricValue::Number) }
 }
 
+/// The objective of methods whose clients answer with their own mean loss, from weights and losses.
+pub(crate) fn mean_loss(losses: impl Iterator<Item = (f64, f64)>) -> Result<Metric> {
+    let (mut total, mut sum) = (0.0, ExactSum::new(1));
+    for (weight, loss) in losses {
+        total += weight;
+        sum.add(&[loss], weight)?;
+    }
+    Ok(Metric::number("objective", sum.value()[0] / total))
+}
+
 /// The declaration of a message that holds sums over a client's rows.
 pub(crate) fn aggregate(message: &'static str, meaning: &str, bytes_max: usize) -> Disclosure {
     Disclosure { message, meaning: meaning.into(), bytes_max, exposure: Exposure::Aggregate }

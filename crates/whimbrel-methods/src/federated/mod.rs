@@ -23,7 +23,7 @@ mod oracle;
 mod state;
 mod terms;
 
-pub(crate) use evaluate::{aggregate, optional};
+pub(crate) use evaluate::{aggregate, mean_loss, optional};
 pub use held_out::{PartScores, Score, Split};
 pub use oracle::{Context, Judge, Local, Member, Oracle, Received};
 pub use state::{Answer, Client, Down, Enrolment, ExchangeKind, Fold, Peer, Server, Up};

@@ -1,7 +1,7 @@
 //! What the evaluations of local training report: each client's own predictor on its own rows.
 
 use super::{Global, Mixture, Own, Personal, Unseen};
-use crate::federated::{Context, Judge, Score, Split, Terms, aggregate, held_out};
+use crate::federated::{Context, Judge, Score, Split, Terms, aggregate, held_out, mean_loss};
 use crate::measures;
 use crate::settings::{Weights, check_figures, check_rows};
 use std::borrow::Cow;
@@ -111,12 +111,8 @@ impl Judge for Personal {
         answers: &mut dyn Iterator<Item = (f64, Answer)>,
         _: &Context,
     ) -> Result<Vec<Metric>> {
-        let (mut total, mut losses) = (0.0, ExactSum::new(1));
-        for (weight, answer) in answers {
-            total += weight;
-            losses.add(&[answer.loss], weight)?;
-        }
-        Ok(vec![Metric::number("objective", losses.value()[0] / total)])
+        let losses = answers.map(|(weight, answer)| (weight, answer.loss));
+        Ok(vec![mean_loss(losses)?])
     }
 }
 
