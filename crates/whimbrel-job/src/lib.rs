@@ -4,6 +4,7 @@
 //! it, the [`writer`] writes it, the reference page prints it. No table of a job is known here.
 
 pub mod error;
+pub mod form;
 pub mod key;
 pub mod matrix;
 pub mod origin;

@@ -277,6 +277,19 @@ impl<'a> Reader<'a> {
         self.source.report(self.span.clone(), self.path_of(key), message, Some(hint.into()))
     }
 
+    /// Reports a fault of a key that was read, in the caller's words.
+    pub fn fault(
+        &self,
+        key: &'static Key,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Reported {
+        match self.value(key) {
+            Some(value) => value.fail(message, hint),
+            None => self.lacking(key, message, hint),
+        }
+    }
+
     /// A value without conversion.
     fn value(&self, key: &'static Key) -> Option<Value<'a>> {
         debug_assert!(self.section.keys.iter().any(|known| known.name == key.name));

@@ -14,6 +14,12 @@ impl Writer {
         self.text
     }
 
+    /// What was written, as an inline table.
+    pub fn finish_inline(self) -> String {
+        let entries = self.text.trim_end().replace('\n', ", ");
+        if entries.is_empty() { "{}".to_owned() } else { format!("{{ {entries} }}") }
+    }
+
     /// Begins a table.
     pub fn table(&mut self, section: &Section) {
         self.text += &format!("\n[{}]\n", section.name);

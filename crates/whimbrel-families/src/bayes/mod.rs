@@ -24,8 +24,9 @@ use crate::load::{Layout, Loaded};
 use crate::personal::model::{EMBEDDING, HIDDEN, LATENT, LINEAR, Model, REPRESENTATION};
 use crate::plan::{Common, Facts, Files};
 use keys::{
-    ANNEAL, AVERAGE, BURN_IN, CHAINS, FALL, FRICTION, GAMMA, HYPERPRIOR, KERNEL, LEAPFROG, NOISE,
-    OUTSIDE, PERSONAL, PRIOR, PRIOR_SCALE, RADIUS, SAMPLES, STEPS, Settings, THIN,
+    ANNEAL, AVERAGE, AskedNoise, BURN_IN, CHAINS, FALL, FRICTION, GAMMA, HYPERPRIOR, KERNEL,
+    LEAPFROG, NOISE, OUTSIDE, PERSONAL, PRIOR, PRIOR_SCALE, RADIUS, SAMPLES, SETTINGS, STEPS,
+    Settings, TARGETS, THIN, Targets,
 };
 use plan::SoulPlan;
 use serde_json::{Map, Value};
@@ -34,7 +35,8 @@ use std::path::{Path, PathBuf};
 use whimbrel_core::method::Artifact;
 use whimbrel_job::key::{Key, Word};
 use whimbrel_job::reader::{Read, Source};
-use whimbrel_job::writer::{Writer, text};
+use whimbrel_job::writer::Writer;
+use whimbrel_methods::bayes::Chains;
 use whimbrel_methods::settings::Weights;
 
 /// Personal models with posteriors.
@@ -126,9 +128,15 @@ impl Family for Bayes {
 
     fn read(&self, tables: &Tables<'_>) -> Read<Box<dyn Fit>> {
         let model = Model::read(tables.model_kind, tables.model);
-        let settings = Settings::read(tables.model, tables.method);
-        let outside = tables.method.optional(&OUTSIDE, |v| v.text().map(PathBuf::from));
-        Ok(Box::new(SoulFit { model: model?, settings: settings?, outside: outside? }))
+        let targets = (TARGETS.read)(tables.model);
+        let settings = (SETTINGS.read)(tables.method);
+        if let Ok(Chains { burn_in, steps, .. }) = settings.as_ref().map(|known| &known.chains)
+            && burn_in >= steps
+        {
+            let message = format!("burn_in = {burn_in} leaves nothing of steps = {steps}");
+            tables.method.fault(&BURN_IN, message, "burn_in is per round and below steps");
+        }
+        Ok(Box::new(SoulFit { model: model?, noise: targets?.noise, settings: settings? }))
     }
 }
 
@@ -137,10 +145,10 @@ impl Family for Bayes {
 pub struct SoulFit {
     /// The learner.
     pub model: Model,
+    /// The noise of its targets.
+    pub noise: AskedNoise,
     /// What is done with it.
     pub settings: Settings,
-    /// Images unlike the data, for the report.
-    pub outside: Option<PathBuf>,
 }
 
 impl Fit for SoulFit {
@@ -151,19 +159,16 @@ impl Fit for SoulFit {
     fn write_model(&self, out: &mut Writer) {
         self.model.write(out);
         if !self.model.classifies() {
-            self.settings.write_noise(out);
+            (TARGETS.write)(&Targets { noise: self.noise }, out);
         }
     }
 
     fn write_method(&self, out: &mut Writer) {
-        self.settings.write(out);
-        if let Some(path) = &self.outside {
-            out.put(&OUTSIDE, text(&path.to_string_lossy()));
-        }
+        (SETTINGS.write)(&self.settings, out);
     }
 
     fn paths_mut(&mut self) -> Vec<&mut PathBuf> {
-        self.outside.as_mut().into_iter().collect()
+        self.settings.outside.as_mut().into_iter().collect()
     }
 
     fn check(&self, job: &Job, source: &Source<'_>) {

@@ -84,7 +84,7 @@ pub(super) fn noise(asked: &SoulFit, drawn: Option<f64>) -> Noise {
     if asked.model.classifies() {
         return Noise::None;
     }
-    match (asked.settings.noise, drawn) {
+    match (asked.noise, drawn) {
         (AskedNoise::Known(noise), _) | (AskedNoise::Auto, Some(noise)) => Noise::Known(noise),
         _ => Noise::Learned(NOISE_START),
     }
@@ -140,7 +140,7 @@ pub(super) fn soul(
         chains: Chains { batch, ..settings.chains.clone() },
         steps,
         radius: settings.radius,
-        precision: settings.precision,
+        precision: [settings.precision.phi, settings.precision.beta],
         average: settings.average.unwrap_or(theory),
         rounds,
         participation,

@@ -84,7 +84,7 @@ pub(super) fn results(asked: &SoulFit, ended: &Ended<'_>) -> Result<Results> {
         found.put("subspace_error", subspace_error(found.shared(), truth));
         found.compare(&kept.names, truth)?;
     }
-    let mut exhibits = found.calibration(kept, asked.outside.as_deref())?;
+    let mut exhibits = found.calibration(kept, asked.settings.outside.as_deref())?;
     exhibits.extend(found.chains(&kept.names));
     let sections = match exhibits.is_empty() {
         true => Vec::new(),

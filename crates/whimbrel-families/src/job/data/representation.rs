@@ -4,81 +4,65 @@
 use super::mixture::CLIENTS;
 use super::toy::NOISE;
 use whimbrel_data::RepresentationSpec;
-use whimbrel_job::key::{Key, Section};
+use whimbrel_job::form::{COUNT, Form, SHARE};
+use whimbrel_job::key::Section;
 use whimbrel_job::reader::{Read, Reader};
-use whimbrel_job::writer::{Writer, inline, number};
+use whimbrel_job::writer::{Writer, number};
+use whimbrel_job::{inline, table};
 
-const DRAWN: &[&str] = &["synthetic-representation"];
-const ONLY: &str = "only a drawn representation has it";
+table! {
+    SIZES: Sizes, only (&["synthetic-representation"], "only a drawn representation has it") {
+        raw: RAW = "raw", COUNT, default "20", "the length of an input";
+        latent: LATENT = "latent", COUNT.takes("an integer from 1 to `raw`"), default "2",
+            "how many latent features the targets depend on";
+        small: SMALL = "small", FEW_FORM, default "{ share = 0.9, samples = 5 }",
+            "the share of clients with few samples, and how many they have";
+        large: LARGE = "large", COUNT, default "10", "how many samples the other clients have";
+    }
+}
 
-pub(super) static RAW: Key =
-    Key::default("raw", "an integer of at least 1", "20", "the length of an input")
-        .only(DRAWN, ONLY);
-pub(super) static LATENT: Key = Key::default(
-    "latent",
-    "an integer from 1 to `raw`",
-    "2",
-    "how many latent features the targets depend on",
-)
-.only(DRAWN, ONLY);
-pub(super) static SMALL: Key = Key::default(
-    "small",
-    "{ share = 0.9, samples = 5 }",
-    "{ share = 0.9, samples = 5 }",
-    "the share of clients with few samples, and how many they have",
-)
-.tables(&[&SMALL_SECTION])
-.only(DRAWN, ONLY);
-pub(super) static LARGE: Key = Key::default(
-    "large",
-    "an integer of at least 1",
-    "10",
-    "how many samples the other clients have",
-)
-.only(DRAWN, ONLY);
+table! {
+    FEW: Few {
+        share: FEW_SHARE = "share", SHARE, default "0.9", "the share of clients with few samples";
+        samples: FEW_SAMPLES = "samples", COUNT, default "5", "how many samples these have";
+    }
+}
 
-static SHARE: Key =
-    Key::default("share", "a number from 0 to 1", "0.9", "the share of clients with few samples");
-static SAMPLES: Key =
-    Key::default("samples", "an integer of at least 1", "5", "how many samples these have");
-static SMALL_SECTION: Section = Section {
-    name: "small",
-    doc: "clients with few samples",
-    keys: &[&SHARE, &SAMPLES],
-    example: "",
-};
+static FEW_SECTION: Section = FEW.section("small", "clients with few samples");
+const FEW_FORM: Form<Few> = inline!(FEW: Few, "{ share = 0.9, samples = 5 }", &FEW_SECTION);
+
+struct Sizes {
+    raw: usize,
+    latent: usize,
+    small: Few,
+    large: usize,
+}
+
+struct Few {
+    share: f64,
+    samples: usize,
+}
 
 pub(super) fn read(reader: &Reader<'_>) -> Read<RepresentationSpec> {
     let usual = RepresentationSpec::default();
     let clients = reader.optional(&CLIENTS, |v| v.count());
-    let raw = reader.read(&RAW, |v| v.count());
-    let latent = reader.read(&LATENT, |v| v.count());
-    let small = reader.read(&SMALL, |v| {
-        let table = v.table(&SMALL_SECTION)?;
-        let share = table.read(&SHARE, |v| v.number(|x| (0.0..=1.0).contains(&x)));
-        let samples = table.read(&SAMPLES, |v| v.count());
-        Ok((share?, samples?))
-    });
-    let large = reader.read(&LARGE, |v| v.count());
     let noise = reader.optional(&NOISE, |v| v.number(|x| x > 0.0));
-    let (small_share, small) = small?;
+    let Sizes { raw, latent, small, large } = (SIZES.read)(reader)?;
     Ok(RepresentationSpec {
         clients: clients?.unwrap_or(usual.clients),
-        raw: raw?,
-        latent: latent?,
-        small_share,
-        small,
-        large: large?,
+        raw,
+        latent,
+        small_share: small.share,
+        small: small.samples,
+        large,
         noise: noise?.unwrap_or(usual.noise),
     })
 }
 
 pub(super) fn write(spec: &RepresentationSpec, out: &mut Writer) {
+    let RepresentationSpec { raw, latent, large, .. } = *spec;
+    let small = Few { share: spec.small_share, samples: spec.small };
     out.put(&CLIENTS, spec.clients.to_string());
-    out.put(&RAW, spec.raw.to_string());
-    out.put(&LATENT, spec.latent.to_string());
-    let small = [("share", number(spec.small_share)), ("samples", spec.small.to_string())];
-    out.put(&SMALL, inline(small));
-    out.put(&LARGE, spec.large.to_string());
+    (SIZES.write)(&Sizes { raw, latent, small, large }, out);
     out.put(&NOISE, number(spec.noise));
 }
