@@ -28,6 +28,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from ._learner import Batch, Learner, Trainee, Training
 from ._run import TEMPORARY, History, Model, Report, Run, check, run
 from ._whimbrel import DegenerateFit, NumericalError
 
@@ -43,12 +44,16 @@ _ESTIMATORS = {
 
 __all__ = [
     "TEMPORARY",
+    "Batch",
     "DegenerateFit",
     "History",
+    "Learner",
     "Model",
     "NumericalError",
     "Report",
     "Run",
+    "Trainee",
+    "Training",
     "check",
     "run",
     *_ESTIMATORS,
@@ -56,7 +61,7 @@ __all__ = [
 
 
 # Whoever has the packages they need can say `whimbrel.ray` without an import of its own.
-_SUBMODULES = ("flower", "ray")
+_SUBMODULES = ("flower", "ray", "torch")
 
 
 def __getattr__(name: str) -> Any:

@@ -18,6 +18,7 @@ import numpy as np
 
 from . import _whimbrel
 from ._job import JobLike, job_text
+from ._learner import Learner, offered
 from ._progress import Listener
 
 
@@ -85,19 +86,21 @@ class Report:
 class Run:
     """A run's folder. `Run(folder)` opens one that the command line or Python wrote.
 
-    A run can be pickled: its model, figures and what clients have of their own travel with it.
+    `learner` is the own learner of its job, if it has one: `predict` and `adapt` call it. A run can be
+    pickled: its model, figures, learner and what clients have of their own travel with it.
     """
 
-    def __init__(self, folder: str | PathLike[str]) -> None:
+    def __init__(self, folder: str | PathLike[str], learner: Learner | None = None) -> None:
         self._folder: Path | None = Path(folder)
+        self._learner = learner
         self._files: dict[str, bytes] | None = None
         self._cleanup: Any = None
         if not (self._folder / "job.toml").is_file():
             raise FileNotFoundError(f"{folder} is not a run's folder: it has no job.toml")
 
     @classmethod
-    def _temporary(cls, folder: Path) -> Run:
-        run = cls(folder)
+    def _temporary(cls, folder: Path, learner: Learner | None = None) -> Run:
+        run = cls(folder, learner)
         run._cleanup = weakref.finalize(run, shutil.rmtree, folder, ignore_errors=True)
         return run
 
@@ -116,10 +119,12 @@ class Run:
     def __getstate__(self) -> dict[str, Any]:
         folder = self.folder
         paths = (path for pattern in _KEPT + _KEPT_SEEDS for path in folder.glob(pattern) if path.is_file())
-        return {"files": {str(path.relative_to(folder)): path.read_bytes() for path in paths}}
+        files = {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+        return {"files": files, "learner": self._learner}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._folder, self._files, self._cleanup = None, state["files"], None
+        self._learner = state["learner"]
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r})"
@@ -173,7 +178,8 @@ class Run:
 
         `client` is one of the run, or a folder that `adapt` wrote.
         """
-        columns = _predict(self.folder, data, client)
+        with offered(self._learner):
+            columns = _predict(self.folder, data, client)
         named = {name: np.asarray(labels)[of] for name, (of, labels) in columns.items() if labels}
         return {name: named.get(name, values) for name, (values, _) in columns.items()}
 
@@ -196,13 +202,15 @@ class Run:
         out.mkdir(parents=True, exist_ok=True)
         if any(out.iterdir()):
             raise ValueError(f"{out} is not empty")
-        return json.loads(_whimbrel.adapt(self.folder, _path(data), out, draws))
+        with offered(self._learner):
+            return json.loads(_whimbrel.adapt(self.folder, _path(data), out, draws))
 
 
 def run(
     job: JobLike,
     out: Out = None,
     *,
+    learner: Learner | None = None,
     existing: Existing = "refuse",
     progress: bool = True,
 ) -> Run:
@@ -212,20 +220,29 @@ def run(
     `out`; without one, to a new one in `runs`; with `whimbrel.TEMPORARY`, to one that goes with the
     returned value. `existing` says what happens to a run that is there: `"refuse"`, `"resume"` or
     `"replace"`. Ctrl-C ends a run after the round under way; `existing="resume"` goes on with it.
+    `learner` is an own model, for a job whose `[model]` has `kind = "own"`.
 
     Wrong jobs and data raise `ValueError`, arithmetic that fails `whimbrel.NumericalError`, a
     degenerate fit `whimbrel.DegenerateFit` unless the job allows it.
     """
     text = job_text(job)
-    return carry_out(lambda place, hear: _whimbrel.run(text, place, hear), out, existing, progress)
+    work = lambda place, hear: _whimbrel.run(text, place, hear)
+    return carry_out(work, out, existing, progress, learner)
 
 
-def check(job: JobLike) -> str:
+def check(job: JobLike, learner: Learner | None = None) -> str:
     """Checks a job against its data; returns it with every key set, as TOML."""
-    return _whimbrel.check(job_text(job))
+    with offered(learner):
+        return _whimbrel.check(job_text(job))
 
 
-def carry_out(work: Any, out: Out, existing: Existing, progress: bool | Listener) -> Run:
+def carry_out(
+    work: Any,
+    out: Out,
+    existing: Existing,
+    progress: bool | Listener,
+    learner: Learner | None = None,
+) -> Run:
     """Calls `work(place, hear)` and makes its folder a `Run`."""
     temporary = Path(tempfile.mkdtemp(prefix="whimbrel-")) if isinstance(out, _Temporary) else None
     if existing not in ("refuse", "resume", "replace"):
@@ -233,14 +250,15 @@ def carry_out(work: Any, out: Out, existing: Existing, progress: bool | Listener
     hear = progress if isinstance(progress, Listener) else Listener(progress)
     place = {"out": temporary or out, "existing": existing}
     try:
-        where, ending, why = work(place, hear)
+        with offered(learner):
+            where, ending, why = work(place, hear)
     except BaseException:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
         raise
     finally:
         hear.close()
-    done = Run._temporary(Path(where)) if temporary is not None else Run(where)
+    done = Run._temporary(Path(where), learner) if temporary is not None else Run(where, learner)
     if ending == "interrupted":
         raise KeyboardInterrupt
     if ending == "degenerate":

@@ -22,6 +22,9 @@ class NumericalError(ArithmeticError): ...
 class DegenerateFit(NumericalError):
     run: Any
 
+class OwnLearner:
+    def __init__(self, name: str, build: Callable[[tuple[int, ...], int], Any]) -> None: ...
+
 class Rows:
     def __init__(
         self,

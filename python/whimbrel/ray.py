@@ -17,6 +17,7 @@ import ray
 
 from . import _whimbrel
 from ._job import JobLike, JobText, job_text
+from ._learner import Learner, offered
 from ._progress import Listener
 from ._run import Existing, Out, Run, carry_out
 
@@ -31,6 +32,7 @@ def run(
     shards: int = 2,
     out: Out = None,
     *,
+    learner: Learner | None = None,
     existing: Existing = "refuse",
     progress: bool = True,
     actor_options: dict[str, Any] | None = None,
@@ -38,7 +40,8 @@ def run(
     """Runs a job with its clients in `shards` Ray actors.
 
     Actors read the job's data themselves, so its files must be readable wherever they run;
-    `actor_options` are Ray's (`num_cpus`, `resources`, ...). Losses and late joins of `[simulation]`
+    `actor_options` are Ray's (`num_cpus`, `resources`, ...). `learner` is an own model that can be pickled;
+    its clients train one by one. Losses and late joins of `[simulation]`
     are simulated by `whimbrel.run` alone and refused here, as are `seeds` and `unseen`.
     """
     if not isinstance(shards, int) or shards < 1:
@@ -46,13 +49,14 @@ def run(
     text = job_text(job)
     if not ray.is_initialized():
         ray.init(include_dashboard=False, log_to_driver=False)
-    driver = _Driver(text, shards, progress, actor_options or {})
+    driver = _Driver(text, shards, learner, progress, actor_options or {})
     try:
         done = carry_out(
             lambda place, hear: _whimbrel.serve(text, place, shards, True, hear),
             out,
             existing,
             driver,
+            learner,
         )
         driver.keep_own(done)
     finally:
@@ -63,7 +67,12 @@ def run(
 class _Shard:
     """The actor."""
 
-    def __init__(self, job: JobText, index: int, of: int, saved: bytes | None) -> None:
+    def __init__(
+        self, job: JobText, learner: Learner | None, index: int, of: int, saved: bytes | None
+    ) -> None:
+        # For as long as the process lives: stages are built as they come.
+        self._offered = offered(learner)
+        self._offered.__enter__()
         self._shard = _whimbrel.Shard(job, index, of, saved)
 
     def answer(self, batch: bytes) -> bytes:
@@ -79,16 +88,23 @@ class _Shard:
 class _Driver(Listener):
     """Asks the actors, and starts those again that died."""
 
-    def __init__(self, job: JobText, shards: int, progress: bool, options: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        job: JobText,
+        shards: int,
+        learner: Learner | None,
+        progress: bool,
+        options: dict[str, Any],
+    ) -> None:
         super().__init__(progress)
-        self._job, self._of = job, shards
+        self._job, self._learner, self._of = job, learner, shards
         self._actor = ray.remote(_Shard).options(**options) if options else ray.remote(_Shard)
         self._saved: list[bytes | None] = [None] * shards
         self._since: list[list[bytes]] = [[] for _ in range(shards)]
         self.actors = [self._start(index) for index in range(shards)]
 
     def _start(self, index: int) -> Any:
-        return self._actor.remote(self._job, index, self._of, self._saved[index])
+        return self._actor.remote(self._job, self._learner, index, self._of, self._saved[index])
 
     def ask(self, batches: list[tuple[int, bytes]]) -> list[bytes]:
         refs = [self.actors[shard].answer.remote(batch) for shard, batch in batches]

@@ -31,7 +31,7 @@ pub use id::{ClientId, Probability, StepSize};
 pub use key::{Key, Stream};
 pub use method::{Evaluate, Method};
 pub use samples::{Inputs, Samples, Targets};
-pub use shared::{Message, Shared};
+pub use shared::{Message, Shared, Tail};
 pub use sum::ExactSum;
 pub use table::{Cell, Cells, ClientData, FeatureRows, HeldOut, Labelled, RowStream, Table};
 pub use wire::{State, Wire};

@@ -4,6 +4,7 @@
 //! (`wire!(Down { own; shared })`). On the wire such a message is the same bytes as any other; its
 //! full length counts for each recipient.
 
+use crate::wire::put_varint;
 use crate::{Error, Result, Wire};
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -75,6 +76,11 @@ impl Message {
         self.len() == 0
     }
 
+    /// A message of these parts.
+    pub fn from_parts(head: Vec<u8>, tail: Option<Tail>) -> Self {
+        Self { head, tail }
+    }
+
     /// The recipient's own bytes, and the end that others get too.
     pub fn parts(self) -> (Vec<u8>, Option<Tail>) {
         (self.head, self.tail)
@@ -93,9 +99,33 @@ impl From<Vec<u8>> for Message {
     }
 }
 
+impl From<&[u8]> for Message {
+    fn from(head: &[u8]) -> Self {
+        head.to_vec().into()
+    }
+}
+
+impl Wire for Message {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_varint(self.len() as u64, out);
+        out.extend_from_slice(&self.head);
+        out.extend_from_slice(self.tail.as_ref().map_or(&[][..], Tail::bytes));
+    }
+
+    fn take(from: &mut &[u8]) -> Result<Self> {
+        Vec::<u8>::take(from).map(Self::from)
+    }
+}
+
 impl Tail {
-    fn new(bytes: Vec<u8>) -> Self {
+    /// The end of messages that came as bytes.
+    pub fn new(bytes: Vec<u8>) -> Self {
         Self(Arc::new(Encoded { bytes: bytes.into(), decoded: Mutex::new(None) }))
+    }
+
+    /// Whether both are one value in memory.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// The bytes.

@@ -12,7 +12,9 @@ use crate::run::Chain;
 use std::sync::Arc;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::wire::take_varint;
-use whimbrel_core::{ClientData, ClientId, DynMethod, Error, Opaque, Part, Result, Wire, wire};
+use whimbrel_core::{
+    ClientData, ClientId, DynMethod, Error, Message, Opaque, Part, Result, Wire, wire,
+};
 
 /// A stage and a step of it: step 0 is the stage's enrolment, step `n + 1` its exchange `n`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -64,7 +66,7 @@ pub struct Participant {
 }
 
 /// What a client is asked.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Debug)]
 pub struct Question {
     /// For what.
     pub purpose: Purpose,
@@ -73,7 +75,7 @@ pub struct Question {
     /// The client's number: the address of its random draws.
     pub client: ClientId,
     /// What earlier stages delivered (enrolment), the method's message, or its evaluation's.
-    pub message: Vec<u8>,
+    pub message: Message,
 }
 
 /// What a question is for.
@@ -109,7 +111,7 @@ pub struct Record {
     pub base: Option<StepId>,
     /// The client's number when it was made.
     pub client: ClientId,
-    /// SHA-256 of the message that it answers.
+    /// A hash of the message that it answers.
     pub asked: Vec<u8>,
     /// The state after it.
     pub state: Vec<u8>,
@@ -189,10 +191,10 @@ impl ClientMachine {
 
     /// Answers a question.
     pub fn answer(&mut self, question: &Question) -> Result<Vec<u8>> {
-        self.answer_hashed(question, &sha256(&question.message))
+        self.answer_hashed(question, &sha256(&question.message.to_bytes()))
     }
 
-    /// The same where the SHA-256 of the message is known: many clients may have one in common.
+    /// The same where a hash of the message is known: many clients may have its end in common.
     pub fn answer_hashed(&mut self, question: &Question, asked: &[u8; 32]) -> Result<Vec<u8>> {
         match question.purpose {
             Purpose::Evaluate => self.evaluate(question),
@@ -257,7 +259,7 @@ impl ClientMachine {
 
     fn enrol(&mut self, question: &Question) -> Result<(Vec<u8>, Vec<u8>)> {
         let stage = question.at.stage;
-        self.delivered = Some((stage, question.message.clone()));
+        self.delivered = Some((stage, question.message.to_bytes()));
         self.enter(stage)?;
         let open = self.open()?;
         let key = StageKeys::new(self.participant.seed, stage).enrol(question.client);
@@ -272,9 +274,9 @@ impl ClientMachine {
         let number = at.number().ok_or_else(|| Error::peer("an exchange without a number"))?;
         let keys = StageKeys::new(self.participant.seed, at.stage).exchange(number);
         let (open, state) = self.current(at.stage)?;
-        let (message, method) = (question.message.clone().into(), &open.method);
+        let (message, method) = (&question.message, &open.method);
         let key = keys.local(question.client);
-        let (state, upload) = method.local_step(&state, &message, &open.data, key)?;
+        let (state, upload) = method.local_step(&state, message, &open.data, key)?;
         Ok((method.save(Part::Client, &state)?, upload))
     }
 
@@ -283,7 +285,7 @@ impl ClientMachine {
             return Err(Error::peer("an evaluation is asked for, which was not agreed to"));
         }
         let (open, state) = self.current(question.at.stage)?;
-        open.method.answer(&state, &question.message.clone().into(), &open.data)
+        open.method.answer(&state, &question.message, &open.data)
     }
 
     /// The stage and the accepted state in it.

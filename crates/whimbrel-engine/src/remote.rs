@@ -17,7 +17,7 @@ use rayon::prelude::*;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use whimbrel_core::method::Artifact;
-use whimbrel_core::{ClientId, Error, Opaque, Result, Wire};
+use whimbrel_core::{ClientId, Error, Message, Opaque, Result};
 
 /// Moves questions to clients and answers back.
 pub trait Transport {
@@ -57,7 +57,8 @@ impl<T: Transport> Carrier for Remote<T> {
                 owed: Vec::new(),
             }));
         }
-        let (at, message) = (StepId::enrolment(start.index), start.delivered.to_vec().to_bytes());
+        let at = StepId::enrolment(start.index);
+        let message = Message::to_many(&start.delivered.to_vec());
         let ids = (0..clients as u32).map(ClientId);
         let question =
             |client| Question { purpose: Purpose::Enrol, at, client, message: message.clone() };
@@ -143,9 +144,9 @@ impl<T: Transport> Runner for RemoteRunner<'_, T> {
         let at = StepId::exchange(self.stage, exchange.number);
         let machine = &self.machine;
         let sent =
-            exchange.cohort.par_iter().map(|invited| -> Result<(Invited, Opaque, Vec<u8>)> {
+            exchange.cohort.par_iter().map(|invited| -> Result<(Invited, Opaque, Message)> {
                 let (peer, down) = machine.message(&exchange, invited.id)?;
-                Ok((*invited, peer, down.to_bytes()))
+                Ok((*invited, peer, down))
             });
         let (mut staged, mut questions) = (BTreeMap::new(), Vec::new());
         for sent in sent.collect::<Vec<Result<_>>>() {
@@ -193,7 +194,7 @@ impl<T: Transport> Runner for RemoteRunner<'_, T> {
         let (method, server) = (self.machine.method().clone(), self.machine.server());
         let (ask, at) = (method.ask(server)?, StepId::exchange(self.stage, self.exchanges()));
         let question =
-            |client| Question { purpose: Purpose::Evaluate, at, client, message: ask.to_bytes() };
+            |client| Question { purpose: Purpose::Evaluate, at, client, message: ask.clone() };
         let questions = self.machine.enrolled().into_iter().map(question).collect();
         let answers = in_order(self.transport.ask(questions)?)?;
         if answers.is_empty() {

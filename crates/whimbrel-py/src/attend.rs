@@ -1,8 +1,8 @@
 //! A long piece of work on a thread of its own, attended by Python's.
 //!
-//! That thread never touches the interpreter: what it has to say comes as [`Event`]s, which Python's
-//! hands to a callable, and between them Python's looks for Ctrl-C, so that the run ends after the
-//! exchange under way with its state saved.
+//! What that thread has to say comes as [`Event`]s, which Python's hands to a callable, and between
+//! them Python's looks for Ctrl-C, so that the run ends after the exchange under way with its state
+//! saved. The interpreter is free meanwhile: learners that are written in Python take it.
 
 use crate::errors::{exception, panicked};
 use pyo3::prelude::*;
@@ -70,7 +70,7 @@ pub fn attend<T: Send + 'static>(
     match (raised, done) {
         (Some(error), _) => Err(error),
         (None, Ok(done)) => done.map_err(|failure| exception(&failure)),
-        (None, Err(payload)) => Err(panicked(&*payload)),
+        (None, Err(payload)) => Err(panicked(payload)),
     }
 }
 

@@ -56,8 +56,13 @@ pub fn exception(failure: &Failure) -> PyErr {
     }
 }
 
-/// A defect of Whimbrel, which must not end the interpreter.
-pub fn panicked(payload: &(dyn Any + Send)) -> PyErr {
+/// What unwound: an exception of a learner that is written in Python, or a defect of Whimbrel, which
+/// must not end the interpreter.
+pub fn panicked(payload: Box<dyn Any + Send>) -> PyErr {
+    let payload = match payload.downcast::<PyErr>() {
+        Ok(exception) => return *exception,
+        Err(payload) => payload,
+    };
     let text = payload.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message");
     PyRuntimeError::new_err(format!("internal error: {text}; please report it"))
@@ -67,6 +72,6 @@ pub fn panicked(payload: &(dyn Any + Send)) -> PyErr {
 pub fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
     match py.detach(|| catch_unwind(AssertUnwindSafe(work))) {
         Ok(done) => done.map_err(|failure| exception(&failure)),
-        Err(payload) => Err(panicked(&*payload)),
+        Err(payload) => Err(panicked(payload)),
     }
 }

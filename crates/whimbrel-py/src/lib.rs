@@ -6,6 +6,7 @@
 
 mod attend;
 mod errors;
+mod learner;
 mod machines;
 mod rows;
 mod runs;
@@ -15,6 +16,8 @@ mod runs;
 mod _whimbrel {
     #[pymodule_export]
     use super::errors::{DegenerateFit, NumericalError};
+    #[pymodule_export]
+    use super::learner::OwnLearner;
     #[pymodule_export]
     use super::machines::{Offered, Shard, keep_own, offer, serve};
     #[pymodule_export]

@@ -1,6 +1,6 @@
 //! Both halves of a job over bytes: a server that asks shards of clients, and a shard of clients.
 //!
-//! What goes to a shard is one [`Batch`]: questions, with a message that several have in common
+//! What goes to a shard is one [`Batch`]: questions, with what their messages have in common
 //! written once, and before them the fates of earlier answers. What comes back is an answer for
 //! each question. A shard's memory is its clients' records ([`Shard::save`]); questions asked again
 //! after a restart are answered with the same bytes.
@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use whimbrel::core::method::Artifact;
-use whimbrel::core::{ClientData, ClientId, Error, Wire, wire};
+use whimbrel::core::{ClientData, ClientId, Error, Message, Tail, Wire, wire};
 use whimbrel::engine::client::sha256;
 use whimbrel::engine::keeper::Folder;
 use whimbrel::engine::{
@@ -36,7 +36,8 @@ const CHECKPOINT_EVERY: Duration = Duration::from_secs(60);
 /// What a shard is told and asked.
 struct Batch {
     fates: Vec<Fate>,
-    messages: Vec<Vec<u8>>,
+    /// Ends that messages have in common.
+    tails: Vec<Vec<u8>>,
     questions: Vec<Asked>,
 }
 
@@ -47,23 +48,24 @@ struct Fate {
     accepted: bool,
 }
 
-/// A question, whose message is one of the batch's.
+/// A question, the end of whose message may be one of the batch's.
 struct Asked {
     purpose: Purpose,
     at: StepId,
     client: ClientId,
-    message: u32,
+    head: Vec<u8>,
+    tail: Option<u32>,
 }
 
 wire!(Fate { client, at, accepted });
-wire!(Asked { purpose, at, client, message });
-wire!(Batch { fates, messages, questions });
+wire!(Asked { purpose, at, client, head, tail });
+wire!(Batch { fates, tails, questions });
 
 /// Clients in shards of consecutive numbers, reached through Python.
 struct Shards<'a> {
     voice: &'a Voice,
     names: Vec<String>,
-    pending: Vec<Batch>,
+    pending: Vec<(Batch, Option<Tail>)>,
 }
 
 /// The shard of a client: shares of consecutive numbers that differ by at most one.
@@ -72,42 +74,50 @@ fn shard_of(client: usize, clients: usize, shards: usize) -> usize {
 }
 
 impl Batch {
-    fn empty() -> Self {
-        Self { fates: Vec::new(), messages: Vec::new(), questions: Vec::new() }
-    }
-
     fn is_empty(&self) -> bool {
         self.fates.is_empty() && self.questions.is_empty()
-    }
-
-    fn push(&mut self, question: Question) {
-        let Question { purpose, at, client, message } = question;
-        if self.messages.last() != Some(&message) {
-            self.messages.push(message);
-        }
-        let message = self.messages.len() as u32 - 1;
-        self.questions.push(Asked { purpose, at, client, message });
     }
 }
 
 impl Shards<'_> {
-    fn batch_of(&mut self, client: ClientId) -> &mut Batch {
+    /// The batch of a client's shard, and the last end of a message in it.
+    fn batch_of(&mut self, client: ClientId) -> &mut (Batch, Option<Tail>) {
         let at = shard_of(client.0 as usize, self.names.len(), self.pending.len());
         &mut self.pending[at]
     }
 
+    fn push(&mut self, question: Question) {
+        let Question { purpose, at, client, message } = question;
+        let (batch, last) = self.batch_of(client);
+        let (head, tail) = message.parts();
+        if let Some(tail) = &tail
+            && !last.as_ref().is_some_and(|last| last.is(tail))
+        {
+            batch.tails.push(tail.bytes().to_vec());
+            *last = Some(tail.clone());
+        }
+        let tail = tail.map(|_| batch.tails.len() as u32 - 1);
+        batch.questions.push(Asked { purpose, at, client, head, tail });
+    }
+
     /// Sends what is pending and returns every answer.
     fn exchange(&mut self) -> whimbrel::core::Result<Vec<(ClientId, Vec<u8>)>> {
-        let fresh = self.pending.iter().map(|_| Batch::empty()).collect();
+        let fresh = nothing(self.pending.len());
         let batches = std::mem::replace(&mut self.pending, fresh);
-        let asked = batches.par_iter().enumerate().filter(|(_, batch)| !batch.is_empty());
-        let bytes = asked.map(|(shard, batch)| (shard, batch.to_bytes())).collect();
+        let asked = batches.par_iter().enumerate().filter(|(_, (batch, _))| !batch.is_empty());
+        let bytes = asked.map(|(shard, (batch, _))| (shard, batch.to_bytes())).collect();
         let mut answers = Vec::new();
         for shard in self.voice.ask(bytes)? {
             answers.extend(Vec::<(ClientId, Vec<u8>)>::from_bytes(&shard)?);
         }
         Ok(answers)
     }
+}
+
+/// Nothing to tell so many shards.
+fn nothing(shards: usize) -> Vec<(Batch, Option<Tail>)> {
+    let empty = || Batch { fates: Vec::new(), tails: Vec::new(), questions: Vec::new() };
+    (0..shards).map(|_| (empty(), None)).collect()
 }
 
 impl Transport for Shards<'_> {
@@ -119,9 +129,7 @@ impl Transport for Shards<'_> {
         &mut self,
         questions: Vec<Question>,
     ) -> whimbrel::core::Result<Vec<(ClientId, Vec<u8>)>> {
-        for question in questions {
-            self.batch_of(question.client).push(question);
-        }
+        questions.into_iter().for_each(|question| self.push(question));
         self.exchange()
     }
 
@@ -131,7 +139,7 @@ impl Transport for Shards<'_> {
         at: StepId,
         accepted: bool,
     ) -> whimbrel::core::Result<()> {
-        self.batch_of(client).fates.push(Fate { client, at, accepted });
+        self.batch_of(client).0.fates.push(Fate { client, at, accepted });
         Ok(())
     }
 }
@@ -173,8 +181,7 @@ pub fn serve(
         dir.record_job(&resolved(&job, &hashes), false)?;
         plan.warnings().iter().for_each(|text| voice.warning(text));
         plan.notes().iter().for_each(|text| voice.note(text));
-        let pending = (0..shards).map(|_| Batch::empty()).collect();
-        let mut carrier = Remote(Shards { voice, names, pending });
+        let mut carrier = Remote(Shards { voice, names, pending: nothing(shards) });
         let mut keeper = Folder::create(dir.path(), CHECKPOINT_EVERY)?;
         let mut watch = voice.watch(&job.name, plan.rounds(), true);
         let chain = Served { plan: &plan, evaluates: rows || plan.evaluates() };
@@ -276,21 +283,29 @@ impl Shard {
             for fate in &batch.fates {
                 self.find(fate.client)?.machine().acknowledge(fate.at, fate.accepted);
             }
-            let hashes: Vec<[u8; 32]> = batch.messages.par_iter().map(|m| sha256(m)).collect();
-            let answer = |asked: &Asked| -> Result<(ClientId, Vec<u8>)> {
-                let message = batch.messages.get(asked.message as usize);
-                let message = message.ok_or_else(|| Error::peer("a question without a message"))?;
-                let question = Question {
-                    purpose: asked.purpose,
-                    at: asked.at,
-                    client: asked.client,
-                    message: message.clone(),
+            let tails: Vec<(Tail, [u8; 32])> = batch
+                .tails
+                .into_par_iter()
+                .map(|bytes| (sha256(&bytes), bytes))
+                .map(|(hash, bytes)| (Tail::new(bytes), hash))
+                .collect();
+            let answer = |asked: Asked| -> Result<(ClientId, Vec<u8>)> {
+                let Asked { purpose, at, client, head, tail } = asked;
+                let missing = || Error::peer("a question without its message");
+                let tail = tail.map(|tail| tails.get(tail as usize).ok_or_else(missing));
+                let (tail, hash) = match tail.transpose()? {
+                    None => (None, sha256(&head)),
+                    Some((tail, hash)) if head.is_empty() => (Some(tail.clone()), *hash),
+                    Some((tail, hash)) => {
+                        (Some(tail.clone()), sha256(&[&head[..], &hash[..]].concat()))
+                    }
                 };
-                let mut machine = self.find(asked.client)?.machine();
-                let hash = &hashes[asked.message as usize];
-                Ok((asked.client, machine.answer_hashed(&question, hash)?))
+                let message = Message::from_parts(head, tail);
+                let question = Question { purpose, at, client, message };
+                Ok((client, self.find(client)?.machine().answer_hashed(&question, &hash)?))
             };
-            let answers: Vec<_> = batch.questions.par_iter().map(answer).collect::<Result<_>>()?;
+            let answers: Vec<_> =
+                batch.questions.into_par_iter().map(answer).collect::<Result<_>>()?;
             Ok(answers.to_bytes())
         })?;
         Ok(PyBytes::new(py, &answers))

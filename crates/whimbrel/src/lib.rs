@@ -18,5 +18,6 @@ pub use whimbrel_job as job;
 pub use whimbrel_methods as methods;
 pub use whimbrel_models as models;
 pub use whimbrel_net as net;
+pub use whimbrel_nn as nn;
 pub use whimbrel_report as report;
 pub use whimbrel_runs as runs;

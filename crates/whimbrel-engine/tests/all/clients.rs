@@ -120,8 +120,10 @@ fn clients_behind_bytes_give_the_simulations_bits() {
 #[test]
 fn a_client_moves_only_when_its_upload_was_accepted() {
     let mut client = ClientMachine::new(participant(2));
-    let ask =
-        |purpose, at, message: Vec<u8>| Question { purpose, at, client: ClientId(2), message };
+    let ask = |purpose, at, message: Vec<u8>| {
+        let message = message.into();
+        Question { purpose, at, client: ClientId(2), message }
+    };
     let enrol = ask(Purpose::Enrol, StepId::enrolment(0), Vec::<Artifact>::new().to_bytes());
     let first = StepId::exchange(0, 0);
     let down = |round: u32, known: u32| [round.to_le_bytes(), known.to_le_bytes()].concat();

@@ -2,6 +2,7 @@
 
 pub mod decentralised;
 pub mod keys;
+pub mod own_learner;
 
 pub(crate) mod model;
 mod own;

@@ -1,5 +1,6 @@
 //! The family's models: learners by name.
 
+use super::own_learner;
 use crate::family::ModelKind;
 use crate::gradient::keys::INTERCEPT;
 use serde_json::{Map, Value};
@@ -7,11 +8,12 @@ use std::sync::Arc;
 use whimbrel_core::Result;
 use whimbrel_job::key::{Key, Word};
 use whimbrel_job::reader::{Read, Reader};
-use whimbrel_job::writer::{Writer, list};
+use whimbrel_job::writer::{Writer, list, text};
 use whimbrel_nn::{Architecture, Learner};
 
 pub(crate) const LINEAR: &str = "linear";
 pub(crate) const REPRESENTATION: &str = "linear-representation";
+pub(super) const OWN: &str = "own";
 
 pub(crate) static HIDDEN: Key = Key::default(
     "hidden",
@@ -29,7 +31,20 @@ pub(crate) static LATENT: Key = Key::default(
     "latent features of the representation",
 );
 
-pub(super) static MODELS: [ModelKind; 10] = [
+static LEARNER: Key = Key::default(
+    "learner",
+    "a name",
+    "\"own\"",
+    "the learner that the program which runs the job brings along under this name",
+);
+static CLASSIFIES: Key = Key::default(
+    "classifies",
+    "true or false",
+    "true",
+    "whether an own learner predicts classes; otherwise it predicts numbers",
+);
+
+pub(super) static MODELS: [ModelKind; 11] = [
     model(LINEAR, "linear regression by least squares", &[&INTERCEPT]),
     model(REPRESENTATION, "a linear representation of the inputs under a linear head", &[&LATENT]),
     model("logistic", "logistic regression with two classes", &[&INTERCEPT]),
@@ -44,6 +59,7 @@ pub(super) static MODELS: [ModelKind; 10] = [
     model("mobilenet-v2", "MobileNet-v2 for small images", &[]),
     model("resnet-18", "ResNet-18 for small images", &[]),
     model("lstm", "an embedding and two stacked LSTM layers", &[&HIDDEN, &EMBEDDING]),
+    model(OWN, "a learner of the program's own, from Python or Rust", &[&LEARNER, &CLASSIFIES]),
 ];
 
 const fn model(name: &'static str, doc: &'static str, keys: &'static [&'static Key]) -> ModelKind {
@@ -63,6 +79,10 @@ pub struct Model {
     pub embedding: usize,
     /// Latent features of a linear representation.
     pub latent: usize,
+    /// The name of a program's own learner.
+    pub learner: String,
+    /// Whether that one predicts classes.
+    pub own_classifies: bool,
 }
 
 impl Model {
@@ -71,8 +91,17 @@ impl Model {
         let hidden = reader.read(&HIDDEN, |v| v.list()?.iter().map(|v| v.count()).collect());
         let embedding = reader.read(&EMBEDDING, |v| v.count());
         let latent = reader.read(&LATENT, |v| v.count());
-        let (intercept, hidden) = (intercept?, hidden?);
-        Ok(Self { kind, intercept, hidden, embedding: embedding?, latent: latent? })
+        let learner = reader.read(&LEARNER, |v| v.text());
+        let own_classifies = reader.read(&CLASSIFIES, |v| v.boolean());
+        Ok(Self {
+            kind,
+            intercept: intercept?,
+            hidden: hidden?,
+            embedding: embedding?,
+            latent: latent?,
+            learner: learner?,
+            own_classifies: own_classifies?,
+        })
     }
 
     pub(crate) fn write(&self, out: &mut Writer) {
@@ -82,6 +111,8 @@ impl Model {
             (&HIDDEN, hidden),
             (&EMBEDDING, self.embedding.to_string()),
             (&LATENT, self.latent.to_string()),
+            (&LEARNER, text(&self.learner)),
+            (&CLASSIFIES, self.own_classifies.to_string()),
         ] {
             let kind = MODELS.iter().find(|kind| kind.word.name == self.kind);
             if kind.is_some_and(|kind| kind.keys.iter().any(|known| known.name == key.name)) {
@@ -92,12 +123,19 @@ impl Model {
 
     pub(crate) fn describe(&self) -> String {
         let intercept = if self.intercept { "" } else { ", no intercept" };
-        format!("{}{intercept}", self.kind)
+        match self.kind {
+            OWN => format!("{} (own)", self.learner),
+            kind => format!("{kind}{intercept}"),
+        }
     }
 
     /// Whether it predicts classes.
     pub fn classifies(&self) -> bool {
-        self.kind != LINEAR && self.kind != REPRESENTATION
+        match self.kind {
+            LINEAR | REPRESENTATION => false,
+            OWN => self.own_classifies,
+            _ => true,
+        }
     }
 
     /// Keys of `model.json`.
@@ -107,6 +145,9 @@ impl Model {
 
     /// The learner for inputs of this shape and targets of so many classes.
     pub(crate) fn learner(&self, shape: &[usize], classes: usize) -> Result<Arc<dyn Learner>> {
+        if self.kind == OWN {
+            return own_learner::build(&self.learner, shape, classes);
+        }
         let architecture = Architecture {
             intercept: self.intercept,
             hidden: self.hidden.clone(),

@@ -2,6 +2,7 @@
 
 use super::PersonalFit;
 use super::keys::Rule;
+use super::model::OWN;
 use super::own::OwnTraining;
 use crate::failure::Result;
 use crate::family::StagePlan;
@@ -192,6 +193,7 @@ pub(super) fn rule(asked: &PersonalFit, learner: &dyn Learner) -> Result<Arc<dyn
         Rule::Mocha { .. } => {
             if learner.tensors().iter().any(|tensor| tensor.role != Role::Head)
                 || learner.outputs() != 2
+                || asked.model.kind == OWN
             {
                 let what =
                     format!("mocha fits linear models of two classes, not {}", learner.name());
@@ -203,10 +205,13 @@ pub(super) fn rule(asked: &PersonalFit, learner: &dyn Learner) -> Result<Arc<dyn
             Arc::new(Local)
         }
         Rule::FedRep(fedrep) => {
-            let shape = whimbrel_methods::personal::Shape::new(learner);
-            if shape.body_and_head().0.is_empty() {
-                let what = format!("{} has no layers below its head to share", learner.name());
-                let hint = "fedrep is for networks: kind = \"mlp\", \"cnn\" and others";
+            let (body, head) = whimbrel_methods::personal::Shape::new(learner).body_and_head();
+            if body.is_empty() || head.is_empty() {
+                let lacks = if head.is_empty() { "no head" } else { "no layers below its head" };
+                let what =
+                    format!("{} has {lacks}, and fedrep shares what is below", learner.name());
+                let hint = "fedrep is for networks: kind = \"mlp\", \"cnn\" and others; an own \
+                            learner says how many of its last parameters are the `head`";
                 return Err(Error::config(what).hint(hint).into());
             }
             Arc::new(fedrep)

@@ -1,0 +1,72 @@
+//! Learners that a program brings along: `kind = "own"` in `[model]`.
+//!
+//! A program that embeds this one, such as the Python package, offers a learner under a name with
+//! [`OwnLearner::new`]; jobs find it for as long as the value lives.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use whimbrel_core::{Error, Result};
+use whimbrel_nn::Learner;
+
+/// Builds a learner for inputs of a shape and so many classes; none where targets are numbers.
+pub type Build = dyn Fn(&[usize], usize) -> Result<Arc<dyn Learner>> + Send + Sync;
+
+static OFFERED: Mutex<BTreeMap<String, Arc<Build>>> = Mutex::new(BTreeMap::new());
+
+/// A learner that jobs can name.
+pub struct OwnLearner {
+    name: String,
+}
+
+impl OwnLearner {
+    /// Offers a learner; a name that is taken is refused.
+    pub fn new(name: &str, build: Arc<Build>) -> Result<Self> {
+        let mut all = offered();
+        if all.contains_key(name) {
+            let what = format!("another run is using an own learner of the name {name:?}");
+            return Err(Error::config(what)
+                .hint("give this one another name, and write it as `learner` in [model]"));
+        }
+        all.insert(name.into(), build);
+        Ok(Self { name: name.into() })
+    }
+}
+
+impl Drop for OwnLearner {
+    fn drop(&mut self) {
+        offered().remove(&self.name);
+    }
+}
+
+fn offered() -> MutexGuard<'static, BTreeMap<String, Arc<Build>>> {
+    OFFERED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The learner of this name.
+pub(super) fn build(name: &str, shape: &[usize], classes: usize) -> Result<Arc<dyn Learner>> {
+    let build = offered().get(name).cloned();
+    let build = build.ok_or_else(|| {
+        Error::config(format!("this program brings no learner of the name {name:?} along"))
+            .hint("from Python: whimbrel.run(job, learner=...), whimbrel.Run(folder, learner=...)")
+    })?;
+    build(shape, classes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use whimbrel_nn::Linear;
+
+    #[test]
+    fn a_name_is_taken_while_its_learner_lives() {
+        let linear: Arc<Build> = Arc::new(|shape, _| Ok(Arc::new(Linear::new(shape[0], true))));
+        let missing = build("test-own", &[3], 0).map(|_| ()).unwrap_err().to_string();
+        assert!(missing.contains("\"test-own\""), "{missing}");
+        let first = OwnLearner::new("test-own", linear.clone()).unwrap();
+        assert!(OwnLearner::new("test-own", linear.clone()).is_err());
+        assert_eq!(build("test-own", &[3], 0).unwrap().parameters(), 4);
+        drop(first);
+        assert!(build("test-own", &[3], 0).is_err());
+        assert!(OwnLearner::new("test-own", linear).is_ok());
+    }
+}

@@ -1,0 +1,252 @@
+//! Learners that are written in Python.
+//!
+//! A [`PyLearner`] hands batches to `whimbrel._learner.Bridge`, which makes them arrays, calls the
+//! user's learner and checks what it returns. A learner's methods cannot fail, so an exception
+//! unwinds as its own value to whoever attends the work ([`panicked`](crate::errors::panicked)):
+//! the exchange under way is not committed.
+
+use pyo3::buffer::{Element, PyBuffer};
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyTuple};
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use whimbrel::core::{Error, Inputs, Key, Result, Samples, Targets};
+use whimbrel::families::personal::own_learner::OwnLearner as Offered;
+use whimbrel::nn::{Batch, Learner, Optimiser, Role, Room, Tensor, Trainee, Training};
+
+use crate::errors::exception;
+
+/// A learner of Python's, which jobs find under its name while the object lives.
+#[pyclass(frozen, module = "whimbrel._whimbrel")]
+pub struct OwnLearner {
+    _held: Offered,
+}
+
+#[pymethods]
+impl OwnLearner {
+    /// Offers what `build(shape, classes)` returns, a `Bridge`, under a name.
+    #[new]
+    fn new(name: &str, build: Py<PyAny>) -> PyResult<Self> {
+        let build = move |shape: &[usize], classes: usize| -> Result<Arc<dyn Learner>> {
+            Ok(Arc::new(or_unwind(|py| PyLearner::new(&build, py, shape, classes))))
+        };
+        let held = Offered::new(name, Arc::new(build));
+        Ok(Self { _held: held.map_err(|error| exception(&error.into()))? })
+    }
+}
+
+struct PyLearner {
+    bridge: Py<PyAny>,
+    shape: Vec<usize>,
+    classes: usize,
+    tensors: Vec<Tensor>,
+    clients_at_once: usize,
+}
+
+/// Does something with the interpreter; an exception unwinds.
+fn or_unwind<T>(work: impl FnOnce(Python<'_>) -> PyResult<T>) -> T {
+    Python::attach(work).unwrap_or_else(|error| resume_unwind(Box::new(error)))
+}
+
+impl PyLearner {
+    fn new(build: &Py<PyAny>, py: Python<'_>, shape: &[usize], classes: usize) -> PyResult<Self> {
+        let of_shape = PyTuple::new(py, shape)?;
+        let bridge = build.call1(py, (of_shape, classes))?;
+        let (body, head): (usize, usize) = bridge.getattr(py, "sizes")?.extract(py)?;
+        let clients_at_once = bridge.getattr(py, "clients_at_once")?.extract(py)?;
+        let tensors =
+            [Tensor::new("body", &[body], Role::Weight), Tensor::new("head", &[head], Role::Head)];
+        let tensors = tensors.into_iter().filter(|tensor| !tensor.is_empty()).collect();
+        Ok(Self { bridge, shape: shape.to_vec(), classes, tensors, clients_at_once })
+    }
+
+    fn arrays<'py>(&self, py: Python<'py>, batch: Batch<'_>, key: Key) -> PyResult<Arrays<'py>> {
+        let Samples { inputs, targets, .. } = batch.samples;
+        let width = batch.samples.width();
+        let of_inputs = match inputs {
+            Inputs::Real(all) => ("f4", at(py, all, batch, width, f32::to_le_bytes)?),
+            Inputs::Bytes(all) => ("u1", at(py, all, batch, width, u8::to_le_bytes)?),
+            Inputs::Symbols(all) => ("u2", at(py, all, batch, width, u16::to_le_bytes)?),
+        };
+        let of_targets = match targets {
+            Targets::Classes { of, .. } => ("u2", at(py, of, batch, 1, u16::to_le_bytes)?),
+            Targets::Values(all) => ("f4", at(py, all, batch, 1, f32::to_le_bytes)?),
+        };
+        Ok((of_inputs, of_targets, key.words()[0] >> 1))
+    }
+
+    fn call<'py, T: for<'a> FromPyObject<'a, 'py, Error = PyErr>>(
+        &self,
+        py: Python<'py>,
+        method: &str,
+        arguments: impl pyo3::call::PyCallArgs<'py>,
+    ) -> PyResult<T> {
+        self.bridge.bind(py).call_method1(method, arguments)?.extract()
+    }
+}
+
+/// Inputs and targets, each with its type, and a seed.
+type Arrays<'py> =
+    ((&'static str, Bound<'py, PyByteArray>), (&'static str, Bound<'py, PyByteArray>), u64);
+
+/// The numbers of a batch's samples, `width` of each, as bytes.
+fn at<'py, T: Copy, const N: usize>(
+    py: Python<'py>,
+    all: &[T],
+    batch: Batch<'_>,
+    width: usize,
+    bytes: impl Fn(T) -> [u8; N],
+) -> PyResult<Bound<'py, PyByteArray>> {
+    PyByteArray::new_with(py, batch.len() * width * N, |out| {
+        let samples = (0..batch.len()).map(|i| &all[batch.place(i) * width..][..width]);
+        let each = out.chunks_exact_mut(N).zip(samples.flatten());
+        each.for_each(|(to, x)| to.copy_from_slice(&bytes(*x)));
+        Ok(())
+    })
+}
+
+fn floats<'py>(py: Python<'py>, values: &[f32]) -> PyResult<Bound<'py, PyByteArray>> {
+    PyByteArray::new_with(py, values.len() * 4, |out| {
+        out.chunks_exact_mut(4)
+            .zip(values)
+            .for_each(|(to, x)| to.copy_from_slice(&x.to_le_bytes()));
+        Ok(())
+    })
+}
+
+fn copy<T: Element>(py: Python<'_>, from: &PyBuffer<T>, to: &mut [T]) -> PyResult<()> {
+    from.copy_to_slice(py, to)
+}
+
+impl Learner for PyLearner {
+    fn name(&self) -> &'static str {
+        "own"
+    }
+
+    fn tensors(&self) -> &[Tensor] {
+        &self.tensors
+    }
+
+    fn outputs(&self) -> usize {
+        self.classes.max(1)
+    }
+
+    fn classifies(&self) -> bool {
+        self.classes > 0
+    }
+
+    fn check(&self, samples: &Samples) -> Result<()> {
+        if samples.shape != self.shape {
+            let what = format!("inputs of {:?} for a learner of {:?}", samples.shape, self.shape);
+            return Err(Error::data(what));
+        }
+        match (&samples.targets, self.classes) {
+            (Targets::Values(_), 0) => Ok(()),
+            (Targets::Classes { count, .. }, classes) if *count == classes => Ok(()),
+            _ => Err(Error::data("the targets are of another kind than the learner's")),
+        }
+    }
+
+    fn start(&self, key: Key) -> Vec<f32> {
+        or_unwind(|py| {
+            let found: PyBuffer<f32> = self.call(py, "start", (key.words()[0] >> 1,))?;
+            found.to_vec(py)
+        })
+    }
+
+    fn losses(&self, w: &[f32], batch: Batch<'_>, _: &mut Room, losses: &mut [f32]) {
+        or_unwind(|py| {
+            let batch = self.arrays(py, batch, Key::root(0))?;
+            let found: PyBuffer<f32> = self.call(py, "losses", (floats(py, w)?, batch))?;
+            copy(py, &found, losses)
+        });
+    }
+
+    fn gradient(
+        &self,
+        w: &[f32],
+        batch: Batch<'_>,
+        weights: Option<&[f32]>,
+        key: Key,
+        _: &mut Room,
+        gradient: &mut [f32],
+        losses: &mut [f32],
+    ) {
+        or_unwind(|py| {
+            let batch = self.arrays(py, batch, key)?;
+            let weights = weights.map(|weights| floats(py, weights)).transpose()?;
+            let (of_samples, of_parameters): (PyBuffer<f32>, PyBuffer<f32>) =
+                self.call(py, "loss_and_grad", (floats(py, w)?, batch, weights))?;
+            copy(py, &of_samples, losses)?;
+            copy(py, &of_parameters, gradient)
+        });
+    }
+
+    fn predict(&self, w: &[f32], batch: Batch<'_>, _: &mut Room, predictions: &mut [f32]) {
+        or_unwind(|py| {
+            let batch = self.arrays(py, batch, Key::root(0))?;
+            let found: PyBuffer<f32> = self.call(py, "predict", (floats(py, w)?, batch))?;
+            copy(py, &found, predictions)
+        });
+    }
+
+    fn local_steps(&self, all: &mut [Training<'_>], room: &mut Room) -> Result<()> {
+        if self.clients_at_once == 0 {
+            return all.iter_mut().try_for_each(|training| training.run(self, room));
+        }
+        or_unwind(|py| {
+            let clients: Vec<_> =
+                all.iter().map(|one| self.client(py, one)).collect::<PyResult<_>>()?;
+            let trained: Vec<Vec<PyBuffer<f32>>> = self.call(py, "train", (clients,))?;
+            for (client, trained) in all.iter_mut().zip(&trained) {
+                for (model, trained) in client.models.iter_mut().zip(trained) {
+                    copy(py, trained, model.w)?;
+                }
+            }
+            Ok(())
+        });
+        Ok(())
+    }
+
+    fn clients_at_once(&self) -> usize {
+        self.clients_at_once.max(1)
+    }
+}
+
+impl PyLearner {
+    /// A client's training for `Bridge.train`.
+    fn client<'py>(&self, py: Python<'py>, training: &Training<'_>) -> PyResult<Bound<'py, PyAny>> {
+        let (mut places, mut lengths) = (Vec::new(), Vec::new());
+        let (mut minibatches, everyone) = (training.minibatches(), training.samples.len() as u32);
+        while let Some(batch) = minibatches.next() {
+            let before = places.len();
+            match batch {
+                Some(batch) => places.extend_from_slice(batch),
+                None => places.extend(0..everyone),
+            }
+            lengths.push(places.len() - before);
+        }
+        let places: Vec<u8> = places.iter().flat_map(|place: &u32| place.to_le_bytes()).collect();
+        let optimiser = match training.solver.optimiser {
+            Optimiser::Sgd { momentum, weight_decay } => ("sgd", vec![momentum, weight_decay]),
+            Optimiser::Adam { beta1, beta2, epsilon, weight_decay } => {
+                ("adam", vec![beta1, beta2, epsilon, weight_decay])
+            }
+        };
+        let models = training.models.iter().map(|model| trainee(py, model));
+        let models = models.collect::<PyResult<Vec<_>>>()?;
+        let samples = self.arrays(py, Batch::all(training.samples), training.key)?;
+        let batches = (PyByteArray::new(py, &places), lengths);
+        let client = (samples, batches, training.rate, optimiser, models);
+        Ok(client.into_pyobject(py)?.into_any())
+    }
+}
+
+fn trainee<'py>(py: Python<'py>, model: &Trainee<'_>) -> PyResult<Bound<'py, PyAny>> {
+    let some = |values: Option<&[f32]>| values.map(|values| floats(py, values)).transpose();
+    let (mu, centre) = model.proximal.map_or((0.0, None), |term| (term.mu, Some(term.centre)));
+    let frozen: Vec<_> = model.frozen.iter().map(|range| (range.start, range.end)).collect();
+    let w = floats(py, model.w)?;
+    let all = (w, some(model.weights)?, mu, some(centre)?, some(model.shift)?, frozen);
+    Ok(all.into_pyobject(py)?.into_any())
+}

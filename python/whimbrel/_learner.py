@@ -1,0 +1,237 @@
+"""Own models: the protocol of a learner, and the bridge over which the compiled half calls one."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+Array = np.ndarray
+
+
+class Batch(NamedTuple):
+    """Some samples of a client."""
+
+    inputs: Array
+    """`(n, *shape)`: `float32`, bytes of pixels already divided by 255; symbols are `int64`."""
+    targets: Array
+    """`(n,)`: classes from 0 on as `int64`, or numbers as `float32`."""
+    seed: int
+    """For what a learner draws in training, such as dropout."""
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """A model over one flat vector of `float32` parameters.
+
+    These are the methods that a learner must have. It may also have
+
+    - `name`: how jobs call it (`learner` in `[model]`), by default `"own"`;
+    - `head`: how many parameters at the end of the vector are its last layer, which `fedrep` keeps on the
+      clients; a number, or a method of `(shape, classes)`;
+    - `losses(params, batch)`: each sample's loss as in an evaluation. Without it those of
+      `loss_and_grad` are taken, so a learner with dropout needs it;
+    - `train(clients)` and `clients_at_once`: the local steps of several clients together
+      (`Training`), whose trained parameters it returns, a list for each client.
+    """
+
+    def start(self, shape: tuple[int, ...], classes: int, seed: int) -> Array:
+        """Parameters to start from, for inputs of this shape; no `classes` where targets are numbers."""
+        ...
+
+    def loss_and_grad(self, params: Array, batch: Batch, weights: Array | None) -> tuple[Array, Array]:
+        """Each sample's loss, and the gradient of `mean(weights * losses)`; without weights, of `mean(losses)`."""
+        ...
+
+    def predict(self, params: Array, inputs: Array) -> Array:
+        """Probabilities of the classes, `(n, classes)`, or a number for each input, `(n,)`."""
+        ...
+
+
+@dataclass
+class Trainee:
+    """A model in training. With `g` the gradient of the weighted mean loss of a minibatch, a step descends
+    along `g + shift + mu (params - centre)`, weight decay added, and leaves `frozen` where it is."""
+
+    params: Array
+    weights: Array | None
+    mu: float
+    centre: Array | None
+    shift: Array | None
+    frozen: list[tuple[int, int]]
+
+
+@dataclass
+class Training:
+    """A client's local steps: its samples, the places of each minibatch, and how it descends.
+
+    `inputs` are as they are stored: pixels are `uint8`, to be divided by 255. `optimiser` is
+    `("sgd", [momentum, weight_decay])` or `("adam", [beta1, beta2, epsilon, weight_decay])`, as PyTorch
+    defines them.
+    """
+
+    inputs: Array
+    targets: Array
+    seed: int
+    batches: list[Array]
+    rate: float
+    optimiser: tuple[str, list[float]]
+    models: list[Trainee]
+
+
+_REQUIRED = ("start", "loss_and_grad", "predict")
+
+# What is offered to jobs, by name: the learner, its registration, and how many use it.
+_offered: dict[str, list[Any]] = {}
+_lock = threading.Lock()
+
+
+@contextmanager
+def offered(learner: Learner | None) -> Iterator[None]:
+    """Jobs that are read meanwhile find the learner under its name."""
+    if learner is None:
+        yield
+        return
+    missing = [name for name in _REQUIRED if not callable(getattr(learner, name, None))]
+    if missing:
+        raise TypeError(f"a {type(learner).__name__} is no learner: it lacks {', '.join(missing)}")
+    from ._whimbrel import OwnLearner
+
+    name = str(getattr(learner, "name", "own"))
+    with _lock:
+        held = _offered.get(name)
+        if held is None or held[0] is not learner:
+            held = _offered[name] = [learner, OwnLearner(name, partial(Bridge, learner)), 0]
+        held[2] += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            held[2] -= 1
+            if held[2] == 0:
+                del _offered[name]
+                held.clear()
+
+
+class Bridge:
+    """A learner for inputs of one shape: bytes to arrays and back, with checks."""
+
+    def __init__(self, learner: Any, shape: tuple[int, ...], classes: int) -> None:
+        self._learner, self._shape, self._classes = learner, tuple(shape), classes
+        first = _floats(learner.start(self._shape, classes, 0), None, "start")
+        if first.ndim != 1:
+            raise ValueError(f"`start` returned an array of shape {first.shape}: parameters are one flat vector")
+        head = getattr(learner, "head", 0)
+        head = int(head(self._shape, classes) if callable(head) else head)
+        if not 0 <= head <= len(first):
+            raise ValueError(f"a `head` of {head} parameters of {len(first)}")
+        self._length = len(first)
+        self.sizes = (len(first) - head, head)
+        trains = hasattr(learner, "train")
+        self.clients_at_once = max(1, int(getattr(learner, "clients_at_once", 1))) if trains else 0
+
+    def start(self, seed: int) -> Array:
+        return self._parameters(self._learner.start(self._shape, self._classes, seed), "start")
+
+    def losses(self, params: bytearray, batch: Any) -> Array:
+        params, batch = self._vector(params), self._batch(batch)
+        if hasattr(self._learner, "losses"):
+            losses = self._learner.losses(params, batch)
+        else:
+            losses, _ = _pair(self._learner.loss_and_grad(params, batch, None))
+        return _finite(_floats(losses, batch.targets.shape, "losses"), "the losses")
+
+    def loss_and_grad(self, params: bytearray, batch: Any, weights: bytearray | None) -> tuple[Array, Array]:
+        params, batch = self._vector(params), self._batch(batch)
+        given = None if weights is None else np.frombuffer(weights, np.float32)
+        losses, gradient = _pair(self._learner.loss_and_grad(params, batch, given))
+        losses = _finite(_floats(losses, batch.targets.shape, "losses"), "the losses")
+        return losses, _finite(self._parameters(gradient, "gradient"), "the gradient")
+
+    def predict(self, params: bytearray, batch: Any) -> Array:
+        batch = self._batch(batch)
+        n = len(batch.targets)
+        shape = (n, self._classes) if self._classes else (n,)
+        found = self._learner.predict(self._vector(params), batch.inputs)
+        return _finite(_floats(found, shape, "predictions"), "a prediction").reshape(-1)
+
+    def train(self, clients: Sequence[Any]) -> list[list[Array]]:
+        trainings = [self._training(*client) for client in clients]
+        trained = list(self._learner.train(trainings))
+        expected = [len(training.models) for training in trainings]
+        if [len(models) for models in trained] != expected:
+            raise ValueError(f"`train` returned {list(map(len, trained))} models for {expected} of the clients")
+        return [[self._parameters(model, "model") for model in models] for models in trained]
+
+    def _vector(self, params: bytearray) -> Array:
+        return np.frombuffer(params, np.float32)
+
+    def _parameters(self, values: Any, what: str) -> Array:
+        return _floats(values, (self._length,), what)
+
+    def _samples(self, inputs: Any, targets: Any) -> tuple[Array, Array]:
+        values, of = np.frombuffer(inputs[1], inputs[0]), np.frombuffer(targets[1], targets[0])
+        return values.reshape(-1, *self._shape), of if of.dtype.kind == "f" else of.astype(np.int64)
+
+    def _batch(self, batch: Any) -> Batch:
+        inputs, targets, seed = batch
+        values, of = self._samples(inputs, targets)
+        if values.dtype == np.uint8:
+            values = values / np.float32(255)
+        elif values.dtype == np.uint16:
+            values = values.astype(np.int64)
+        return Batch(values, of, seed)
+
+    def _training(self, samples: Any, batches: Any, rate: float, optimiser: Any, models: Any) -> Training:
+        (inputs, targets, seed), (places, lengths) = samples, batches
+        values, of = self._samples(inputs, targets)
+        ends = np.cumsum(lengths, dtype=np.intp)
+        each = np.split(np.frombuffer(places, np.uint32).astype(np.int64), ends[:-1]) if lengths else []
+        return Training(values, of, seed, each, rate, optimiser, [_trainee(*model) for model in models])
+
+
+def _trainee(
+    params: bytearray,
+    weights: bytearray | None,
+    mu: float,
+    centre: bytearray | None,
+    shift: bytearray | None,
+    frozen: list[tuple[int, int]],
+) -> Trainee:
+    of = lambda values: None if values is None else np.frombuffer(values, np.float32)
+    return Trainee(np.frombuffer(params, np.float32), of(weights), mu, of(centre), of(shift), frozen)
+
+
+def _pair(found: Any) -> tuple[Any, Any]:
+    if not isinstance(found, (tuple, list)) or len(found) != 2:
+        raise TypeError(f"`loss_and_grad` must return a pair of losses and gradient, got {type(found).__name__}")
+    return found[0], found[1]
+
+
+def _floats(values: Any, shape: tuple[int, ...] | None, what: str) -> Array:
+    """A contiguous array of `float32` with this shape."""
+    if values is None:
+        raise TypeError(f"the learner's {what} are None" if what.endswith("s") else f"the learner's {what} is None")
+    if not isinstance(values, np.ndarray):
+        raise TypeError(f"the learner's {what} must be a NumPy array, got {type(values).__name__}")
+    if values.dtype != np.float32:
+        raise TypeError(f"the learner's {what} must be float32, got {values.dtype}")
+    if shape is not None and values.shape != shape:
+        # A vector of the right length in another shape is a mistake too: nobody knows which order it has.
+        raise ValueError(f"the learner's {what} have shape {values.shape}, where {shape} belongs")
+    return np.ascontiguousarray(values)
+
+
+def _finite(values: Array, what: str) -> Array:
+    # A sum is finite only if every number is, and an overflow of it is worth looking at each.
+    if not math.isfinite(float(values.sum(dtype=np.float64))) and not np.isfinite(values).all():
+        from ._whimbrel import NumericalError
+
+        raise NumericalError(f"{what} of the learner are not finite: take a smaller `step` in [method], or look at the learner")
+    return values

@@ -1,0 +1,388 @@
+"""PyTorch modules as learners: the local steps of many clients as one program.
+
+`TorchLearner(module)` is a learner for `whimbrel.run(job, learner=...)` in a job whose `[model]` has
+`kind = "own"`. Clients that train together have their parameters stacked, and `torch.func.vmap` makes one
+program of their gradients, on a GPU where there is one. Modules that `vmap` refuses train one client
+after the other. Results are not reproducible to the bit: they depend on the device, on PyTorch's version and
+on who trains together.
+
+This file needs NumPy and PyTorch alone, so that it can be measured without the rest of the package.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn.functional import conv2d, cross_entropy, pad
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.overrides import TorchFunctionMode
+
+if TYPE_CHECKING:
+    from ._learner import Batch, Training
+
+__all__ = ["TorchLearner"]
+
+# Samples of an evaluation that go through the module at once.
+_EVALUATED = 1024
+
+
+class TorchLearner:
+    """A `torch.nn.Module` as a learner.
+
+    The module returns a score for each class, `(n, classes)`, which is trained by cross-entropy, or a number
+    for each input, `(n,)` or `(n, 1)`, by half the squared error. Its trainable parameters must be
+    `float32`; other parameters and buffers stay as they are. Each model starts anew by its layers'
+    `reset_parameters`, or with `pretrained` from the module's weights. `head` is the name of the submodule that
+    `fedrep` keeps on the clients, by default the last one that has parameters. `device` is PyTorch's, by
+    default a GPU where there is one. At most `clients_at_once` clients train together: their parameters,
+    gradients and activations must fit into the device's memory.
+
+    >>> from torch import nn
+    >>> network = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2))
+    >>> learner = TorchLearner(network, device="cpu")
+    >>> learner.start((4,), 2, seed=0).shape, learner.head
+    ((114,), 34)
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        *,
+        head: str | None = None,
+        pretrained: bool = False,
+        device: str | torch.device | None = None,
+        clients_at_once: int = 64,
+        convolutions_as_products: bool = False,
+        name: str = "own",
+    ) -> None:
+        if not isinstance(module, nn.Module):
+            raise TypeError(f"TorchLearner takes a torch.nn.Module, got {type(module).__name__}")
+        self.name, self.clients_at_once = name, clients_at_once
+        self._pretrained, self._products = pretrained, convolutions_as_products
+        self._device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self._module = copy.deepcopy(module).to(self._device).train()
+        self._names, self.head = _parts(self._module, head)
+        named = dict(self._module.named_parameters())
+        self._shapes = [named[name].shape for name in self._names]
+        self._sizes = [shape.numel() for shape in self._shapes]
+        self._vmaps: bool | None = None
+
+    def start(self, shape: tuple[int, ...], classes: int, seed: int) -> np.ndarray:
+        """Parameters to start from."""
+        with self._alone(seed):
+            if not self._pretrained:
+                for layer in self._module.modules():
+                    reset = getattr(layer, "reset_parameters", None)
+                    if callable(reset):
+                        reset()
+            named = dict(self._module.named_parameters())
+            each = [named[name].detach().reshape(-1) for name in self._names]
+            return torch.cat(each).cpu().numpy()
+
+    def loss_and_grad(
+        self, params: np.ndarray, batch: Batch, weights: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Each sample's loss, and the gradient of their weighted mean, as in training."""
+        with self._alone(batch.seed):
+            x, y = self._tensor(batch.inputs), self._tensor(batch.targets)
+            self._prepare(x, y)
+            ones = np.ones(len(y), np.float32)
+            shares = self._tensor((ones if weights is None else weights) / max(len(y), 1))
+            gradient, losses = self._gradient(self._tensor(params), x, y, shares)
+            return losses.cpu().numpy(), gradient.cpu().numpy()
+
+    def losses(self, params: np.ndarray, batch: Batch) -> np.ndarray:
+        """Each sample's loss as in an evaluation."""
+        of = lambda part: self._tensor(batch.targets[part])
+        return self._evaluated(params, batch.inputs, lambda outputs, part: _losses(outputs, of(part)))
+
+    def predict(self, params: np.ndarray, inputs: np.ndarray) -> np.ndarray:
+        """Probabilities of the classes, or a number for each input."""
+
+        def predictions(outputs: Tensor, _: slice) -> Tensor:
+            has_scores = outputs.ndim == 2 and outputs.shape[1] > 1
+            return outputs.softmax(1) if has_scores else outputs.reshape(-1)
+
+        return self._evaluated(params, inputs, predictions)
+
+    def train(self, clients: Sequence[Training]) -> list[list[np.ndarray]]:
+        """The local steps of these clients."""
+        trained: list[Any] = [None] * len(clients)
+        # Clients whose steps follow other rules train apart.
+        rule = lambda c: repr(clients[c].optimiser)
+        for _, group in groupby(sorted(range(len(clients)), key=rule), key=rule):
+            # The longest first, so that those still at work are the first of the stack.
+            places = sorted(group, key=lambda c: -len(clients[c].batches))
+            with self._alone(clients[places[0]].seed):
+                together = self._together([clients[c] for c in places])
+            for c, models in zip(places, together, strict=True):
+                trained[c] = models
+        return trained
+
+    def _together(self, clients: list[Training]) -> list[list[np.ndarray]]:
+        lanes = [(c, model) for c, client in enumerate(clients) for model in client.models]
+        models = [model for _, model in lanes]
+        x = self._tensor(np.concatenate([client.inputs for client in clients]))
+        y = self._tensor(np.concatenate([client.targets for client in clients]))
+        self._prepare(x, y)
+        places, shares, active = _minibatches(clients, lanes)
+        places, shares = self._tensor(places), self._tensor(shares)
+        host = torch.empty((len(lanes), sum(self._sizes)), pin_memory=self._device.type == "cuda")
+        for row, model in zip(host, models, strict=True):
+            row.copy_(torch.from_numpy(model.params))
+        flat = host.to(self._device)
+        rate = self._tensor(np.array([[clients[c].rate] for c, _ in lanes], np.float32))
+        mu = self._tensor(np.array([[model.mu] for model in models], np.float32))
+        centre = self._stack([model.centre for model in models])
+        shift = self._stack([model.shift for model in models])
+        moves = self._stack([_moves(model, host.shape[1]) for model in models])
+        step = _Optimiser(*clients[0].optimiser)
+        for t, k in enumerate(active):
+            at = places[t, :k]
+            g = self._gradients(flat[:k], x[at], y[at], shares[t, :k])
+            if shift is not None:
+                g += shift[:k]
+            if moves is not None:
+                g *= moves[:k]
+            if centre is not None:
+                g += mu[:k] * (flat[:k] - centre[:k])
+            step(flat[:k], g, rate[:k])
+        host.copy_(flat)
+        found = iter(host.numpy())
+        return [[next(found) for _ in client.models] for client in clients]
+
+    def _gradients(self, flat: Tensor, x: Tensor, y: Tensor, shares: Tensor) -> Tensor:
+        """The gradient of each row of parameters on its own minibatch."""
+        if self._vmaps:
+
+            def objective(flat: Tensor, x: Tensor, y: Tensor, shares: Tensor) -> Tensor:
+                return (_losses(self._outputs(flat, x), y) * shares).sum()
+
+            with _ConvolutionsAsProducts() if self._products else nullcontext():
+                return vmap(grad(objective), randomness="different")(flat, x, y, shares)
+        each = zip(flat, x, y, shares, strict=True)
+        return torch.stack([self._gradient(*one)[0] for one in each])
+
+    def _gradient(self, flat: Tensor, x: Tensor, y: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.enable_grad():
+            leaf = flat.detach().requires_grad_()
+            losses = _losses(self._outputs(leaf, x), y)
+            (gradient,) = torch.autograd.grad((losses * shares).sum(), leaf)
+        return gradient, losses.detach()
+
+    def _outputs(self, flat: Tensor, x: Tensor) -> Tensor:
+        """What the module returns with these parameters."""
+        each = zip(self._names, self._shapes, flat.split(self._sizes), strict=True)
+        return self._call({name: values.view(shape) for name, shape, values in each}, x)
+
+    def _call(self, tensors: dict[str, Tensor], x: Tensor) -> Tensor:
+        return functional_call(self._module, tensors, (x / 255 if x.dtype == torch.uint8 else x,))
+
+    def _evaluated(self, params: np.ndarray, inputs: np.ndarray, use: Any) -> np.ndarray:
+        with self._alone(0):
+            self._module.eval()
+            try:
+                flat, found = self._tensor(params), []
+                for first in range(0, max(len(inputs), 1), _EVALUATED):
+                    part = slice(first, first + _EVALUATED)
+                    found.append(use(self._outputs(flat, self._tensor(inputs[part])), part))
+                return torch.cat(found).cpu().numpy()
+            finally:
+                self._module.train()
+
+    def _prepare(self, x: Tensor, y: Tensor) -> None:
+        """Tries the module once, on two samples: its outputs, its gradients, and `vmap`."""
+        if self._vmaps is not None or len(y) == 0:
+            return
+        x, y = x[:2], y[:2]
+        named = dict(self._module.named_parameters())
+        leaves = {name: named[name].detach().clone().requires_grad_() for name in self._names}
+        with torch.enable_grad():
+            outputs = self._call(leaves, x)
+            _check_outputs(outputs, y)
+            sum_ = _losses(outputs, y).sum()
+            all_ = list(leaves.values())
+            found = torch.autograd.grad(sum_, all_, allow_unused=True) if sum_.requires_grad else [None] * len(all_)
+        unused = [name for name, g in zip(leaves, found, strict=True) if g is None]
+        if unused:
+            raise ValueError(
+                f"the gradient of {', '.join(unused)} is None: the loss does not depend on it; "
+                "use it in `forward`, or set its requires_grad to False"
+            )
+        flat = torch.cat([leaf.detach().reshape(-1) for leaf in all_])
+        try:
+            self._vmaps = True
+            self._gradients(*(torch.stack([one, one]) for one in (flat, x, y, torch.ones_like(y, dtype=flat.dtype))))
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            self._vmaps = False
+            reason = str(error).strip().split("\n")[0]
+            what = f"clients train one after the other: torch.func.vmap refuses the module ({reason})"
+            warnings.warn(what, UserWarning, stacklevel=2)
+
+    def _tensor(self, values: np.ndarray) -> Tensor:
+        values = values.astype(np.int64) if values.dtype == np.uint16 else np.ascontiguousarray(values)
+        tensor = torch.from_numpy(values)
+        return tensor.clone() if self._device.type == "cpu" else tensor.to(self._device)
+
+    def _stack(self, rows: list[np.ndarray | None]) -> Tensor | None:
+        given = next((row for row in rows if row is not None), None)
+        if given is None:
+            return None
+        return self._tensor(np.stack([np.zeros_like(given) if row is None else row for row in rows]))
+
+    @contextmanager
+    def _alone(self, seed: int) -> Iterator[None]:
+        """Without other threads, gradients that are recorded, and the caller's random state."""
+        devices = [self._device] if self._device.type == "cuda" else []
+        with _LOCK, torch.random.fork_rng(devices), torch.no_grad():
+            torch.manual_seed(seed)
+            yield
+
+
+# The random state of PyTorch and a module's mode are the process's.
+_LOCK = threading.Lock()
+
+
+class _ConvolutionsAsProducts(TorchFunctionMode):
+    """Under `vmap`, a convolution whose weights differ between clients becomes a grouped one, which is slow.
+    As products of weights and shifted inputs it is one batched matrix product."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is conv2d:
+            return _convolution(*args, **(kwargs or {}))
+        return function(*args, **(kwargs or {}))
+
+
+def _convolution(
+    x: Tensor, weight: Tensor, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+) -> Tensor:
+    if groups != 1 or isinstance(padding, str):
+        return conv2d(x, weight, bias, stride, padding, dilation, groups)
+    pair = lambda value: (value, value) if isinstance(value, int) else tuple(value)
+    (sy, sx), (py, px), (dy, dx) = pair(stride), pair(padding), pair(dilation)
+    outputs, channels, rows, columns = weight.shape
+    # Channels first, so that the shifted inputs are the rows of one matrix.
+    x = pad(x, (px, px, py, py)).transpose(0, 1)
+    height, width = x.shape[2] - dy * (rows - 1), x.shape[3] - dx * (columns - 1)
+    shifted = [
+        x[:, :, i * dy : i * dy + height : sy, j * dx : j * dx + width : sx]
+        for i in range(rows)
+        for j in range(columns)
+    ]
+    inputs = torch.stack(shifted, 1)
+    found = weight.reshape(outputs, -1) @ inputs.reshape(channels * rows * columns, -1)
+    if bias is not None:
+        found = found + bias[:, None]
+    return found.reshape(outputs, *inputs.shape[2:]).transpose(0, 1)
+
+
+class _Optimiser:
+    """Steps on stacked parameters, as `torch.optim` defines them."""
+
+    def __init__(self, kind: str, constants: list[float]) -> None:
+        self._kind, self._constants = kind, constants
+        self._moments: list[Tensor] = []
+        self._steps = 0
+
+    def __call__(self, w: Tensor, g: Tensor, rate: Tensor) -> None:
+        *constants, decay = self._constants
+        if decay:
+            g = g + decay * w
+        self._steps += 1
+        if self._kind == "sgd":
+            (momentum,) = constants
+            if momentum:
+                (velocity,) = self._kept(1, w)
+                g = velocity.mul_(momentum).add_(g)
+            w.sub_(rate * g)
+            return
+        beta1, beta2, epsilon = constants
+        mean, square = self._kept(2, w)
+        mean.mul_(beta1).add_(g, alpha=1 - beta1)
+        square.mul_(beta2).addcmul_(g, g, value=1 - beta2)
+        root = (square / (1 - beta2**self._steps)).sqrt_().add_(epsilon)
+        w.sub_(rate / (1 - beta1**self._steps) * mean / root)
+
+    def _kept(self, count: int, w: Tensor) -> list[Tensor]:
+        if not self._moments:
+            self._moments = [torch.zeros_like(w) for _ in range(count)]
+        return [moment[: len(w)] for moment in self._moments]
+
+
+def _losses(outputs: Tensor, y: Tensor) -> Tensor:
+    """Cross-entropy of classes, half the squared error of numbers."""
+    if y.dtype == torch.int64:
+        return cross_entropy(outputs, y, reduction="none")
+    return (outputs.reshape(y.shape) - y) ** 2 / 2
+
+
+def _minibatches(clients: list[Training], lanes: list[Any]) -> tuple[np.ndarray, np.ndarray, list[int]]:
+    """For each step and model: the places of its samples among everyone's, each sample's share in the
+    gradient, and how many models are still at work. Short minibatches are filled up with shares of zero."""
+    steps = max(len(client.batches) for client in clients)
+    size = max((len(batch) for client in clients for batch in client.batches), default=0)
+    first = np.cumsum([0, *(len(client.targets) for client in clients)])
+    # A client without samples has no steps: its places are not read.
+    places = np.zeros((steps, len(lanes), size), np.int64)
+    shares = np.zeros((steps, len(lanes), size), np.float32)
+    for lane, (c, model) in enumerate(lanes):
+        for t, batch in enumerate(clients[c].batches):
+            n = len(batch)
+            places[t, lane, :n] = first[c] + batch
+            shares[t, lane, :n] = (1.0 if model.weights is None else model.weights[batch]) / np.float32(n)
+    active = [sum(len(clients[c].batches) > t for c, _ in lanes) for t in range(steps)]
+    return places, shares, active
+
+
+def _moves(model: Any, length: int) -> np.ndarray | None:
+    """One where a parameter is trained, zero where it is frozen."""
+    moves = np.ones(length, np.float32)
+    for begin, end in model.frozen:
+        moves[begin:end] = 0
+    return moves if model.frozen else None
+
+
+def _parts(module: nn.Module, head: str | None) -> tuple[list[str], int]:
+    """The names of the trained parameters, those of the head last, and how many numbers the head has."""
+    if any(isinstance(layer, _BatchNorm) for layer in module.modules()):
+        raise ValueError(
+            "the module has batch normalisation, whose statistics are no parameters and mix samples: "
+            "use GroupNorm or LayerNorm"
+        )
+    trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    if not trained:
+        raise ValueError("the module has no parameters to train")
+    for name, parameter in trained.items():
+        if parameter.dtype != torch.float32:
+            raise TypeError(f"parameter {name} is {parameter.dtype}: a learner's parameters are float32")
+    prefix = list(trained)[-1].rpartition(".")[0] if head is None else head
+    of_head = [name for name in trained if name.startswith(f"{prefix}." if prefix else "")]
+    if not of_head:
+        raise ValueError(f"the module has no trained parameters under {head!r}")
+    body = [name for name in trained if name not in set(of_head)]
+    return body + of_head, sum(trained[name].numel() for name in of_head)
+
+
+def _check_outputs(outputs: Any, y: Tensor) -> None:
+    if not isinstance(outputs, Tensor):
+        raise TypeError(f"the module must return a tensor, got {type(outputs).__name__}")
+    if not outputs.dtype.is_floating_point:
+        raise TypeError(f"the module must return floating-point numbers, got {outputs.dtype}")
+    n = len(y)
+    scores = y.dtype == torch.int64
+    fits = outputs.ndim == 2 and len(outputs) == n and outputs.shape[1] > int(y.max()) if scores else outputs.numel() == n
+    if not fits:
+        wanted = f"({n}, classes)" if scores else f"({n},)"
+        raise ValueError(f"the module returned shape {tuple(outputs.shape)} for {n} inputs, where {wanted} belongs")
