@@ -10,12 +10,26 @@ import pytest
 GUIDES = Path(__file__).resolve().parents[2] / "docs" / "guide"
 
 
+def blocks(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (GUIDES / page).read_text(), re.DOTALL)
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_the_python_guide_runs() -> None:
     pytest.importorskip("matplotlib")
-    blocks = re.findall(r"```python\n(.*?)```", (GUIDES / "python.md").read_text(), re.DOTALL)
-    assert len(blocks) == 4
+    found = blocks("python.md")
+    assert len(found) == 4
     names: dict[str, object] = {}
-    for block in blocks:
+    for block in found:
         exec(compile(block, "python.md", "exec"), names)  # noqa: S102
     assert Path("mixture.png").is_file()
+
+
+def test_the_guide_to_own_models_runs() -> None:
+    in_numpy, in_torch = blocks("own-models.md")
+    names: dict[str, object] = {}
+    exec(compile(in_numpy, "own-models.md", "exec"), names)  # noqa: S102
+    assert names["run"].summary["test_accuracy"] > 0.6  # type: ignore[attr-defined]
+    pytest.importorskip("torch")
+    exec(compile(in_torch, "own-models.md", "exec"), names)  # noqa: S102
+    assert names["run"].summary["test_accuracy"] > 0.6  # type: ignore[attr-defined]

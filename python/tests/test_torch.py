@@ -189,7 +189,7 @@ class Detached(nn.Linear):
         (Unused(), ValueError, "gradient of spare.weight, spare.bias is None"),
         (Detached(4, 2), ValueError, "gradient of weight, bias is None"),
         (nn.Linear(4, 2).double(), TypeError, "float64"),
-        (nn.Linear(4, 1), ValueError, r"shape \(2, 1\)"),
+        (nn.Linear(4, 1), ValueError, "predictions"),
         (nn.Linear(4, 3), ValueError, "predictions"),
         (nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2)), ValueError, "GroupNorm"),
         (nn.ReLU(), ValueError, "no parameters"),
@@ -201,6 +201,12 @@ def test_wrong_modules_are_exceptions(module: Any, kind: type, words: str) -> No
     with pytest.raises(kind, match=words):
         learner = TorchLearner(module, device="cpu")
         whimbrel.run(job(), whimbrel.TEMPORARY, learner=learner, progress=False)
+
+
+def test_outputs_of_a_wrong_shape_are_told_from_training() -> None:
+    learner = TorchLearner(nn.Linear(4, 1), device="cpu")
+    with pytest.raises(ValueError, match=r"shape \(2, 1\) for 2 inputs"):
+        learner.train([training(learner, 6, [[0, 1]])])
 
 
 def test_a_module_that_diverges_is_a_numerical_error() -> None:

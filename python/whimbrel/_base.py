@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import _whimbrel
@@ -77,16 +80,23 @@ def table(value: Any, kind: str) -> dict[str, Any]:
     raise TypeError(f"expected a table (a dict) or a word, got {type(value).__name__}")
 
 
+# An `__init__` of a class's annotated parameters and those of its bases, which stores them as they are: what
+# scikit-learn expects of one.
+parameters = partial(dataclass, eq=False, repr=False, kw_only=True)
+
+
+@parameters
 class Estimator(BaseEstimator):
     """An estimator that is a job over rows in memory."""
 
-    # Set by the subclasses' __init__, as scikit-learn wants it.
-    uplink: Any
-    downlink: Any
-    data: Any
-    simulation: Any
-    random_state: Any
-    verbose: bool
+    method: Any = None
+    uplink: Any = None
+    downlink: Any = None
+    model: Any = None
+    data: Any = None
+    simulation: Any = None
+    random_state: Any = None
+    verbose: bool = False
 
     def _fit(
         self, X: np.ndarray, y: np.ndarray | None, clients: Any, model: Table, method: Table
@@ -158,6 +168,14 @@ class Estimator(BaseEstimator):
             self, X, y, reset=reset, dtype=np.float64, order="C", ensure_all_finite=finite
         )
         return checked
+
+    def _labelled(self, X: Any, y: Any, clients: Any) -> tuple[np.ndarray, np.ndarray, Any]:
+        """Rows with classes: sets `classes_`, and returns the rows, their classes' places and clients."""
+        X, y, clients = joined(X, y, clients)
+        X, y = self._array(X, reset=True, y=y)
+        check_classification_targets(y)
+        self.classes_, places = np.unique(y, return_inverse=True)
+        return X, places, clients
 
     def _columns(self, X: np.ndarray, client: str | None) -> dict[str, tuple[np.ndarray, Any]]:
         return _predict(self.run_.folder, _whimbrel.Rows(X, columns_of(X.shape[1])), client)

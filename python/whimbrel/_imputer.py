@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+from dataclasses import field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import TransformerMixin
 
 from . import _whimbrel
-from ._base import _ROW, Estimator, columns_of, joined, table
+from ._base import _ROW, Estimator, columns_of, joined, parameters, table
 from ._run import _table
 
 
+@parameters
 class LowRankImputer(TransformerMixin, Estimator):
     """Completes a table with gaps (NaN) by a low-rank fit to the cells that clients observed.
 
@@ -32,41 +34,18 @@ class LowRankImputer(TransformerMixin, Estimator):
     True
     """
 
-    def __init__(
-        self,
-        family: str = "gaussian",
-        *,
-        rank: Any = "auto",
-        penalty: Any = "auto",
-        epochs: float = 100,
-        method: Any = "fedmiss",
-        uplink: Any = None,
-        downlink: Any = None,
-        model: Any = None,
-        data: Any = None,
-        simulation: Any = None,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.family = family
-        self.rank = rank
-        self.penalty = penalty
-        self.epochs = epochs
-        self.method = method
-        self.uplink = uplink
-        self.downlink = downlink
-        self.model = model
-        self.data = data
-        self.simulation = simulation
-        self.random_state = random_state
-        self.verbose = verbose
+    family: str = field(default="gaussian", kw_only=False)
+    rank: Any = "auto"
+    penalty: Any = "auto"
+    epochs: float = 100
+    method: Any = "fedmiss"
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
 
-    def fit(self, X: Any, y: Any = None, clients: Any = None) -> LowRankImputer:
+    def fit(self, X: Any, y: Any = None, clients: Any = None) -> Self:
         """Fits it to a table whose rows belong to `clients`, or to a list of the clients' arrays."""
         X, _, clients = joined(X, None, clients)
         X = self._array(X, reset=True, gaps=True)

@@ -145,21 +145,21 @@ class Bridge:
             losses = self._learner.losses(params, batch)
         else:
             losses, _ = _pair(self._learner.loss_and_grad(params, batch, None))
-        return _finite(_floats(losses, batch.targets.shape, "losses"), "the losses")
+        return _finite(_floats(losses, batch.targets.shape, "losses"), "losses")
 
     def loss_and_grad(self, params: bytearray, batch: Any, weights: bytearray | None) -> tuple[Array, Array]:
         params, batch = self._vector(params), self._batch(batch)
         given = None if weights is None else np.frombuffer(weights, np.float32)
         losses, gradient = _pair(self._learner.loss_and_grad(params, batch, given))
-        losses = _finite(_floats(losses, batch.targets.shape, "losses"), "the losses")
-        return losses, _finite(self._parameters(gradient, "gradient"), "the gradient")
+        losses = _finite(_floats(losses, batch.targets.shape, "losses"), "losses")
+        return losses, _finite(self._parameters(gradient, "gradient"), "gradient")
 
     def predict(self, params: bytearray, batch: Any) -> Array:
         batch = self._batch(batch)
         n = len(batch.targets)
         shape = (n, self._classes) if self._classes else (n,)
         found = self._learner.predict(self._vector(params), batch.inputs)
-        return _finite(_floats(found, shape, "predictions"), "a prediction").reshape(-1)
+        return _finite(_floats(found, shape, "predictions"), "predictions").reshape(-1)
 
     def train(self, clients: Sequence[Any]) -> list[list[Array]]:
         trainings = [self._training(*client) for client in clients]
@@ -217,14 +217,13 @@ def _pair(found: Any) -> tuple[Any, Any]:
 def _floats(values: Any, shape: tuple[int, ...] | None, what: str) -> Array:
     """A contiguous array of `float32` with this shape."""
     if values is None:
-        raise TypeError(f"the learner's {what} are None" if what.endswith("s") else f"the learner's {what} is None")
+        raise TypeError(f"the learner's {what}: None, where an array belongs")
     if not isinstance(values, np.ndarray):
-        raise TypeError(f"the learner's {what} must be a NumPy array, got {type(values).__name__}")
+        raise TypeError(f"the learner's {what}: {type(values).__name__}, where a NumPy array belongs")
     if values.dtype != np.float32:
-        raise TypeError(f"the learner's {what} must be float32, got {values.dtype}")
+        raise TypeError(f"the learner's {what}: {values.dtype}, where float32 belongs")
     if shape is not None and values.shape != shape:
-        # A vector of the right length in another shape is a mistake too: nobody knows which order it has.
-        raise ValueError(f"the learner's {what} have shape {values.shape}, where {shape} belongs")
+        raise ValueError(f"the learner's {what}: shape {values.shape}, where {shape} belongs")
     return np.ascontiguousarray(values)
 
 
@@ -233,5 +232,5 @@ def _finite(values: Array, what: str) -> Array:
     if not math.isfinite(float(values.sum(dtype=np.float64))) and not np.isfinite(values).all():
         from ._whimbrel import NumericalError
 
-        raise NumericalError(f"{what} of the learner are not finite: take a smaller `step` in [method], or look at the learner")
+        raise NumericalError(f"the learner's {what}: not finite; a smaller `step` in [method] may help")
     return values

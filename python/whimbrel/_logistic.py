@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
 
-from ._base import Estimator, joined, table
+from ._base import Estimator, parameters, table
 
 
+@parameters
 class LogisticRegression(ClassifierMixin, Estimator):
     """Logistic regression with two classes, by gradients over compressed channels.
 
@@ -27,44 +27,19 @@ class LogisticRegression(ClassifierMixin, Estimator):
     True
     """
 
-    def __init__(
-        self,
-        *,
-        ridge: float = 1e-3,
-        fit_intercept: bool = True,
-        max_iter: int = 200,
-        method: Any = "sgd",
-        uplink: Any = None,
-        downlink: Any = None,
-        model: Any = None,
-        data: Any = None,
-        simulation: Any = None,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.ridge = ridge
-        self.fit_intercept = fit_intercept
-        self.max_iter = max_iter
-        self.method = method
-        self.uplink = uplink
-        self.downlink = downlink
-        self.model = model
-        self.data = data
-        self.simulation = simulation
-        self.random_state = random_state
-        self.verbose = verbose
+    ridge: float = 1e-3
+    fit_intercept: bool = True
+    max_iter: int = 200
+    method: Any = "sgd"
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         return tags
 
-    def fit(self, X: Any, y: Any, clients: Any = None) -> LogisticRegression:
+    def fit(self, X: Any, y: Any, clients: Any = None) -> Self:
         """Fits it to rows with classes, each of one of the `clients`, or to lists of arrays."""
-        X, y, clients = joined(X, y, clients)
-        X, y = self._array(X, reset=True, y=y)
-        check_classification_targets(y)
-        self.classes_, codes = np.unique(y, return_inverse=True)
+        X, codes, clients = self._labelled(X, y, clients)
         if len(self.classes_) != 2:
             raise ValueError(
                 f"Only binary classification is supported: the data have {len(self.classes_)} "

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import field
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import DensityMixin
 
-from ._base import Estimator, joined, table
+from ._base import Estimator, joined, parameters, table
 
 _COVARIANCES = {"full": "full", "tied": "tied", "diag": "diagonal", "diagonal": "diagonal"}
 
 
+@parameters
 class GaussianMixture(DensityMixin, Estimator):
     """A Gaussian mixture, fitted by federated EM to rows that clients hold.
 
@@ -32,42 +34,16 @@ class GaussianMixture(DensityMixin, Estimator):
     True
     """
 
-    def __init__(
-        self,
-        n_components: int = 1,
-        *,
-        covariance_type: str = "full",
-        reg_covar: float = 1e-6,
-        max_iter: int | None = None,
-        n_init: int = 1,
-        init_params: str = "federated-kmeans",
-        method: Any = "auto",
-        uplink: Any = None,
-        downlink: Any = None,
-        model: Any = None,
-        data: Any = None,
-        simulation: Any = None,
-        allow_degenerate: bool = False,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.n_components = n_components
-        self.covariance_type = covariance_type
-        self.reg_covar = reg_covar
-        self.max_iter = max_iter
-        self.n_init = n_init
-        self.init_params = init_params
-        self.method = method
-        self.uplink = uplink
-        self.downlink = downlink
-        self.model = model
-        self.data = data
-        self.simulation = simulation
-        self.allow_degenerate = allow_degenerate
-        self.random_state = random_state
-        self.verbose = verbose
+    n_components: int = field(default=1, kw_only=False)
+    covariance_type: str = "full"
+    reg_covar: float = 1e-6
+    max_iter: int | None = None
+    n_init: int = 1
+    init_params: str = "federated-kmeans"
+    method: Any = "auto"
+    allow_degenerate: bool = False
 
-    def fit(self, X: Any, y: Any = None, clients: Any = None) -> GaussianMixture:
+    def fit(self, X: Any, y: Any = None, clients: Any = None) -> Self:
         """Fits it to rows, each of one of the `clients`, or to a list of the clients' arrays."""
         X, _, clients = joined(X, None, clients)
         X = self._array(X, reset=True)

@@ -4,54 +4,24 @@ from __future__ import annotations
 
 import copy
 import tempfile
-from typing import Any
+from dataclasses import field
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils.multiclass import check_classification_targets
 
 from . import _whimbrel
-from ._base import _TARGET, Adapted, Estimator, Personal, columns_of, joined, table
+from ._base import _TARGET, Adapted, Estimator, Personal, columns_of, joined, parameters, table
 
 
-class _MixtureModel(Personal, Estimator):
-    def __init__(
-        self,
-        n_components: int = 3,
-        *,
-        model: Any = None,
-        max_iter: int = 100,
-        step: Any = 0.1,
-        batch: Any = "full",
-        local_epochs: int = 1,
-        method: Any = "fedmix",
-        uplink: Any = None,
-        downlink: Any = None,
-        data: Any = None,
-        simulation: Any = None,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.n_components = n_components
-        self.model = model
-        self.max_iter = max_iter
-        self.step = step
-        self.batch = batch
-        self.local_epochs = local_epochs
-        self.method = method
-        self.uplink = uplink
-        self.downlink = downlink
-        self.data = data
-        self.simulation = simulation
-        self.random_state = random_state
-        self.verbose = verbose
+@parameters
+class _PersonalModel(Personal, Estimator):
+    """Local training of a model, of which clients have parts of their own."""
+
+    max_iter: int = 100
 
     def _method(self) -> dict[str, Any]:
-        usual = {"step": self.step, "batch": self.batch, "local_epochs": self.local_epochs}
-        method = {**usual, **table(self.method, "kind")}
-        if method.setdefault("kind", "fedmix") == "fedmix":
-            method.setdefault("components", self.n_components)
-        return method
+        return table(self.method, "kind")
 
     def _train(self, X: np.ndarray, y: np.ndarray, clients: Any, model: str) -> None:
         method = self._method()
@@ -71,31 +41,26 @@ class _MixtureModel(Personal, Estimator):
         return other
 
 
-class MixtureClassifier(ClassifierMixin, _MixtureModel):
-    """A classifier of which each client has its own mixture of shared components.
+@parameters
+class _MixtureModel(_PersonalModel):
+    n_components: int = field(default=3, kw_only=False)
+    step: Any = 0.1
+    batch: Any = "full"
+    local_epochs: int = 1
+    method: Any = "fedmix"
 
-    `model` is a word or a table of `[model]`: "softmax" (the default), "mlp", ...; `method` is
-    "fedmix" or another method over local training ("fedavg", "fedrep", ...).
+    def _method(self) -> dict[str, Any]:
+        usual = {"step": self.step, "batch": self.batch, "local_epochs": self.local_epochs}
+        method = {**usual, **super()._method()}
+        if method.setdefault("kind", "fedmix") == "fedmix":
+            method.setdefault("components", self.n_components)
+        return method
 
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(600, 2))
-    >>> clients = np.arange(600) % 6
-    >>> y = ((X[:, 0] > 0) ^ (clients % 2 == 1)).astype(int)      # odd clients label the other way
-    >>> model = MixtureClassifier(2, step=1.0, random_state=0).fit(X, y, clients=clients)
-    >>> bool(model.score(X, y, clients=clients) > 0.9)
-    True
-    >>> new = model.adapt(X[:50], (X[:50, 0] <= 0).astype(int))   # a client that was not there
-    >>> bool(new.score(X, (X[:, 0] <= 0).astype(int)) > 0.9)
-    True
-    """
 
-    def fit(self, X: Any, y: Any, clients: Any = None) -> MixtureClassifier:
+class _Classifier(ClassifierMixin, _PersonalModel):
+    def fit(self, X: Any, y: Any, clients: Any = None) -> Self:
         """Fits it to rows with classes, each of one of the `clients`, or to lists of arrays."""
-        X, y, clients = joined(X, y, clients)
-        X, y = self._array(X, reset=True, y=y)
-        check_classification_targets(y)
-        self.classes_, codes = np.unique(y, return_inverse=True)
+        X, codes, clients = self._labelled(X, y, clients)
         if len(self.classes_) < 2:
             raise ValueError("the data have one class, where classes are to be told apart")
         self._train(X, codes, clients, "softmax")
@@ -117,13 +82,33 @@ class MixtureClassifier(ClassifierMixin, _MixtureModel):
         hits = self.predict(X, clients) == np.asarray(y)
         return float(np.average(hits, weights=sample_weight))
 
-    def adapt(self, X: Any, y: Any) -> MixtureClassifier:
+    def adapt(self, X: Any, y: Any) -> Self:
         """A copy whose predictions are those of a new client with these rows."""
         X, y = self._new_rows(X), np.asarray(y)
         unknown = set(np.unique(y).tolist()) - set(self.classes_.tolist())
         if unknown:
             raise ValueError(f"the fit knows no class {sorted(unknown)[0]!r}")
         return self._adapted(X, np.searchsorted(self.classes_, y))
+
+
+class MixtureClassifier(_Classifier, _MixtureModel):
+    """A classifier of which each client has its own mixture of shared components.
+
+    `model` is a word or a table of `[model]`: "softmax" (the default), "mlp", ...; `method` is
+    "fedmix" or another method over local training ("fedavg", "fedrep", ...).
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(600, 2))
+    >>> clients = np.arange(600) % 6
+    >>> y = ((X[:, 0] > 0) ^ (clients % 2 == 1)).astype(int)      # odd clients label the other way
+    >>> model = MixtureClassifier(2, step=1.0, random_state=0).fit(X, y, clients=clients)
+    >>> bool(model.score(X, y, clients=clients) > 0.9)
+    True
+    >>> new = model.adapt(X[:50], (X[:50, 0] <= 0).astype(int))   # a client that was not there
+    >>> bool(new.score(X, (X[:, 0] <= 0).astype(int)) > 0.9)
+    True
+    """
 
 
 class MixtureRegressor(RegressorMixin, _MixtureModel):
@@ -139,7 +124,7 @@ class MixtureRegressor(RegressorMixin, _MixtureModel):
     True
     """
 
-    def fit(self, X: Any, y: Any, clients: Any = None) -> MixtureRegressor:
+    def fit(self, X: Any, y: Any, clients: Any = None) -> Self:
         """Fits it to rows with targets, each of one of the `clients`, or to lists of arrays."""
         X, y, clients = joined(X, y, clients)
         X, y = self._array(X, reset=True, y=y)
@@ -157,12 +142,13 @@ class MixtureRegressor(RegressorMixin, _MixtureModel):
 
         return float(r2_score(y, self.predict(X, clients), sample_weight=sample_weight))
 
-    def adapt(self, X: Any, y: Any) -> MixtureRegressor:
+    def adapt(self, X: Any, y: Any) -> Self:
         """A copy whose predictions are those of a new client with these rows."""
         return self._adapted(self._new_rows(X), np.asarray(y, dtype=np.float64))
 
 
-class BayesianClassifier(MixtureClassifier):
+@parameters
+class BayesianClassifier(_Classifier):
     """A classifier of which each client has its own posterior under a prior that all learn.
 
     The method is `fedsoul`: Langevin chains on the clients, whose means move what is shared. `model` is
@@ -180,31 +166,7 @@ class BayesianClassifier(MixtureClassifier):
     ['entropy', 'mutual_information']
     """
 
-    def __init__(
-        self,
-        *,
-        model: Any = None,
-        max_iter: int = 100,
-        method: Any = "fedsoul",
-        uplink: Any = None,
-        downlink: Any = None,
-        data: Any = None,
-        simulation: Any = None,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.model = model
-        self.max_iter = max_iter
-        self.method = method
-        self.uplink = uplink
-        self.downlink = downlink
-        self.data = data
-        self.simulation = simulation
-        self.random_state = random_state
-        self.verbose = verbose
-
-    def _method(self) -> dict[str, Any]:
-        return table(self.method, "kind")
+    method: Any = "fedsoul"
 
     def predict_uncertainty(self, X: Any, clients: Any = None) -> dict[str, np.ndarray]:
         """The entropy of each row's prediction, and its part that is due to the model (in nats)."""

@@ -159,7 +159,7 @@ def client_app(data_fn: DataFn, state_dir: str | PathLike[str] | None = None) ->
             half.write_bytes(state)
             half.replace(place)
         return Message(
-            content=RecordDict({_RECORD: ArrayRecord({"answer": _array(answer)})}), reply_to=message
+            content=RecordDict({_RECORD: ArrayRecord({"answer": _array(bytes(answer))})}), reply_to=message
         )
 
     return app

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import ray
 
 from . import _whimbrel
@@ -75,8 +76,9 @@ class _Shard:
         self._offered.__enter__()
         self._shard = _whimbrel.Shard(job, index, of, saved)
 
-    def answer(self, batch: bytes) -> bytes:
-        return self._shard.answer(batch)
+    def answer(self, batch: bytes) -> np.ndarray:
+        # Ray carries an array's memory as it is, and bytes in a pickle.
+        return np.frombuffer(self._shard.answer(batch), np.uint8)
 
     def save(self) -> bytes:
         return self._shard.save()
@@ -106,7 +108,7 @@ class _Driver(Listener):
     def _start(self, index: int) -> Any:
         return self._actor.remote(self._job, self._learner, index, self._of, self._saved[index])
 
-    def ask(self, batches: list[tuple[int, bytes]]) -> list[bytes]:
+    def ask(self, batches: list[tuple[int, bytes]]) -> list[np.ndarray]:
         refs = [self.actors[shard].answer.remote(batch) for shard, batch in batches]
         answers = [
             self._get(ref, shard, batch)
@@ -118,13 +120,13 @@ class _Driver(Listener):
                 self._snapshot(shard)
         return answers
 
-    def _get(self, ref: Any, shard: int, batch: bytes) -> bytes:
+    def _get(self, ref: Any, shard: int, batch: bytes) -> np.ndarray:
         try:
             return _of_actor(ref)
         except ray.exceptions.RayActorError:
             return self._restart(shard, batch)
 
-    def _restart(self, shard: int, batch: bytes) -> bytes:
+    def _restart(self, shard: int, batch: bytes) -> np.ndarray:
         actor = self.actors[shard] = self._start(shard)
         for earlier in self._since[shard]:
             actor.answer.remote(earlier)  # Ray keeps the order of one caller's calls.

@@ -117,10 +117,11 @@ class TorchLearner:
 
     def train(self, clients: Sequence[Training]) -> list[list[np.ndarray]]:
         """The local steps of these clients."""
-        trained: list[Any] = [None] * len(clients)
+        trained: list[list[np.ndarray]] = [[] for _ in clients]
+        busy = [c for c, client in enumerate(clients) if client.models]
         # Clients whose steps follow other rules train apart.
         rule = lambda c: repr(clients[c].optimiser)
-        for _, group in groupby(sorted(range(len(clients)), key=rule), key=rule):
+        for _, group in groupby(sorted(busy, key=rule), key=rule):
             # The longest first, so that those still at work are the first of the stack.
             places = sorted(group, key=lambda c: -len(clients[c].batches))
             with self._alone(clients[places[0]].seed):
@@ -204,26 +205,31 @@ class TorchLearner:
         """Tries the module once, on two samples: its outputs, its gradients, and `vmap`."""
         if self._vmaps is not None or len(y) == 0:
             return
-        x, y = x[:2], y[:2]
+        with self._own_random_state():
+            self._try(x[:2], y[:2])
+
+    def _try(self, x: Tensor, y: Tensor) -> None:
         named = dict(self._module.named_parameters())
         leaves = {name: named[name].detach().clone().requires_grad_() for name in self._names}
         with torch.enable_grad():
             outputs = self._call(leaves, x)
             _check_outputs(outputs, y)
-            sum_ = _losses(outputs, y).sum()
-            all_ = list(leaves.values())
-            found = torch.autograd.grad(sum_, all_, allow_unused=True) if sum_.requires_grad else [None] * len(all_)
+            loss, all_leaves = _losses(outputs, y).sum(), list(leaves.values())
+            found = [None] * len(all_leaves)
+            if loss.requires_grad:
+                found = torch.autograd.grad(loss, all_leaves, allow_unused=True)
         unused = [name for name, g in zip(leaves, found, strict=True) if g is None]
         if unused:
             raise ValueError(
                 f"the gradient of {', '.join(unused)} is None: the loss does not depend on it; "
                 "use it in `forward`, or set its requires_grad to False"
             )
-        flat = torch.cat([leaf.detach().reshape(-1) for leaf in all_])
+        flat = torch.cat([leaf.detach().reshape(-1) for leaf in all_leaves])
+        one_client = (flat, x, y, torch.ones_like(y, dtype=flat.dtype))
         try:
             self._vmaps = True
-            self._gradients(*(torch.stack([one, one]) for one in (flat, x, y, torch.ones_like(y, dtype=flat.dtype))))
-        except torch.OutOfMemoryError:
+            self._gradients(*(torch.stack([part, part]) for part in one_client))
+        except torch.cuda.OutOfMemoryError:
             raise
         except Exception as error:
             self._vmaps = False
@@ -242,11 +248,13 @@ class TorchLearner:
             return None
         return self._tensor(np.stack([np.zeros_like(given) if row is None else row for row in rows]))
 
+    def _own_random_state(self) -> Any:
+        return torch.random.fork_rng([self._device] if self._device.type == "cuda" else [])
+
     @contextmanager
     def _alone(self, seed: int) -> Iterator[None]:
         """Without other threads, gradients that are recorded, and the caller's random state."""
-        devices = [self._device] if self._device.type == "cuda" else []
-        with _LOCK, torch.random.fork_rng(devices), torch.no_grad():
+        with _LOCK, self._own_random_state(), torch.no_grad():
             torch.manual_seed(seed)
             yield
 

@@ -15,7 +15,16 @@ struct Environment {
 const ENVIRONMENTS: [Environment; 2] = [
     Environment {
         name: "python",
-        packages: &["pytest", "scikit-learn", "tqdm", "pandas", "matplotlib", "ray"],
+        packages: &[
+            "pytest",
+            "scikit-learn",
+            "tqdm",
+            "pandas",
+            "matplotlib",
+            "nbclient",
+            "ipykernel",
+            "ray",
+        ],
         tests: &[],
     },
     Environment {

@@ -5,8 +5,8 @@
 //! saved. The interpreter is free meanwhile: learners that are written in Python take it.
 
 use crate::errors::{exception, panicked};
+use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
-use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -33,7 +33,7 @@ pub enum Event {
     /// So many rounds are done.
     Round(u32),
     /// Batches for shards of clients, by number; their answers go back in this order.
-    Ask(Vec<(usize, Vec<u8>)>, Sender<Vec<PyBackedBytes>>),
+    Ask(Vec<(usize, Vec<u8>)>, Sender<Vec<Vec<u8>>>),
 }
 
 /// The end of whoever does the work.
@@ -88,7 +88,9 @@ fn tell(py: Python<'_>, hear: &Bound<'_, PyAny>, event: Event) -> PyResult<()> {
         Event::Ask(batches, reply) => {
             let batches: Vec<_> =
                 batches.iter().map(|(shard, batch)| (shard, PyBytes::new(py, batch))).collect();
-            let answers: Vec<PyBackedBytes> = hear.call1(("ask", batches))?.extract()?;
+            let answers: Vec<PyBuffer<u8>> = hear.call1(("ask", batches))?.extract()?;
+            let answers =
+                answers.iter().map(|answer| answer.to_vec(py)).collect::<PyResult<_>>()?;
             // Whoever asked may be gone.
             let _ = reply.send(answers);
             return Ok(());
@@ -109,10 +111,7 @@ impl Voice {
     }
 
     /// Asks the shards of clients.
-    pub fn ask(
-        &self,
-        batches: Vec<(usize, Vec<u8>)>,
-    ) -> whimbrel::core::Result<Vec<PyBackedBytes>> {
+    pub fn ask(&self, batches: Vec<(usize, Vec<u8>)>) -> whimbrel::core::Result<Vec<Vec<u8>>> {
         let (reply, answers) = channel();
         self.say(Event::Ask(batches, reply));
         let gone = || Error::peer("the clients were not asked: the run was interrupted");

@@ -9,7 +9,7 @@ use crate::attend::{Voice, attend};
 use crate::errors::detached;
 use crate::runs::{Ended, JobText, Place, ended};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyByteArray, PyBytes};
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -106,12 +106,46 @@ impl Shards<'_> {
         let batches = std::mem::replace(&mut self.pending, fresh);
         let asked = batches.par_iter().enumerate().filter(|(_, (batch, _))| !batch.is_empty());
         let bytes = asked.map(|(shard, (batch, _))| (shard, batch.to_bytes())).collect();
-        let mut answers = Vec::new();
-        for shard in self.voice.ask(bytes)? {
-            answers.extend(Vec::<(ClientId, Vec<u8>)>::from_bytes(&shard)?);
-        }
-        Ok(answers)
+        let answers = self.voice.ask(bytes)?;
+        let each = answers.par_iter().map(|shard| split(shard));
+        Ok(each.collect::<whimbrel::core::Result<Vec<_>>>()?.concat())
     }
+}
+
+/// Bytes before each answer: its client and its length, four each.
+const ANSWER_HEAD: usize = 8;
+
+/// The answers of a shard, one after the other.
+fn split(mut bytes: &[u8]) -> whimbrel::core::Result<Vec<(ClientId, Vec<u8>)>> {
+    let mut answers = Vec::new();
+    while let Some((head, rest)) = bytes.split_first_chunk::<ANSWER_HEAD>() {
+        let [client, length] = [0, 4].map(|at| u32::take(&mut &head[at..at + 4]));
+        let Some((answer, rest)) = rest.split_at_checked(length? as usize) else { break };
+        answers.push((ClientId(client?), answer.to_vec()));
+        bytes = rest;
+    }
+    match bytes.len() {
+        0 => Ok(answers),
+        left => Err(Error::peer(format!("{left} bytes too many at the end of a shard's answers"))),
+    }
+}
+
+/// The reverse of [`split`], into an array of Python's.
+fn joined<'py>(
+    py: Python<'py>,
+    answers: &[(ClientId, Vec<u8>)],
+) -> PyResult<Bound<'py, PyByteArray>> {
+    let length = answers.iter().map(|(_, answer)| ANSWER_HEAD + answer.len()).sum();
+    PyByteArray::new_with(py, length, |mut out| {
+        for (client, answer) in answers {
+            let (to, rest) = out.split_at_mut(ANSWER_HEAD + answer.len());
+            to[..4].copy_from_slice(&client.0.to_le_bytes());
+            to[4..ANSWER_HEAD].copy_from_slice(&(answer.len() as u32).to_le_bytes());
+            to[ANSWER_HEAD..].copy_from_slice(answer);
+            out = rest;
+        }
+        Ok(())
+    })
 }
 
 /// Nothing to tell so many shards.
@@ -277,7 +311,7 @@ impl Shard {
     }
 
     /// Answers a batch.
-    fn answer<'py>(&self, py: Python<'py>, batch: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    fn answer<'py>(&self, py: Python<'py>, batch: &[u8]) -> PyResult<Bound<'py, PyByteArray>> {
         let answers = detached(py, || {
             let batch = Batch::from_bytes(batch)?;
             for fate in &batch.fates {
@@ -306,9 +340,9 @@ impl Shard {
             };
             let answers: Vec<_> =
                 batch.questions.into_par_iter().map(answer).collect::<Result<_>>()?;
-            Ok(answers.to_bytes())
+            Ok(answers)
         })?;
-        Ok(PyBytes::new(py, &answers))
+        joined(py, &answers)
     }
 
     /// Everything that its clients remember.
