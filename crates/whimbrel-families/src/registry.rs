@@ -130,6 +130,13 @@ impl Registry {
         all.filter(|(_, kind)| kind.word.name == word).collect()
     }
 
+    /// The keys of a model, as the family of the method has them.
+    pub(crate) fn model_keys(&self, method: &str, model: &str) -> &'static [&'static Key] {
+        let family = self.method(method, Some(model)).map(|(family, _)| family);
+        let kind = family.and_then(|f| f.models().iter().find(|kind| kind.word.name == model));
+        kind.map_or(&[], |kind| kind.keys)
+    }
+
     /// The words of `[model]`'s or `[method]`'s kinds that take a key.
     pub(crate) fn kinds_with(&self, key: &Key, of_models: bool) -> Vec<&'static str> {
         let takes = |keys: &[&'static Key]| keys.iter().any(|known| std::ptr::eq(*known, key));

@@ -66,6 +66,13 @@ pub struct Section {
     pub example: &'static str,
 }
 
+impl Section {
+    /// Keys that are part of another table.
+    pub const fn of(keys: &'static [&'static Key]) -> Self {
+        Self { name: "", doc: "", keys, example: "" }
+    }
+}
+
 impl Key {
     /// A key that must be given.
     pub const fn required(name: &'static str, takes: &'static str, doc: &'static str) -> Self {
@@ -119,9 +126,16 @@ impl Key {
         self
     }
 
-    /// What the key takes, in words; a key of words alone lists them.
+    /// What the key takes, in words; a key of words alone lists them, one of a table alone its keys.
     pub fn takes(&self) -> String {
-        if self.takes.is_empty() { one_of(&self.quoted_words()) } else { self.takes.to_owned() }
+        match (self.takes, self.tables) {
+            ("", [table, ..]) => {
+                let names: Vec<&str> = table.keys.iter().map(|key| key.name).collect();
+                format!("a table {{ {} }}", names.join(", "))
+            }
+            ("", []) => one_of(&self.quoted_words()),
+            (takes, _) => takes.to_owned(),
+        }
     }
 
     /// Its words as they are written in the file.
@@ -133,74 +147,4 @@ impl Key {
     pub fn means_something_for(&self, kind: &str) -> bool {
         self.only.is_none_or(|only| only.kinds.contains(&kind))
     }
-}
-
-/// A type whose values are words of a key.
-pub trait Choice: Copy + 'static {
-    /// Every value.
-    const ALL: &'static [Self];
-    /// Its word.
-    fn word(self) -> &'static str;
-}
-
-/// An enum of words: the type, what the job file calls each value, and what it means.
-#[macro_export]
-macro_rules! choices {
-    ($(#[$meta:meta])* pub enum $name:ident { $($variant:ident = $word:literal: $doc:literal,)+ }) => {
-        $(#[$meta])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum $name {
-            $(#[doc = $doc] $variant,)+
-        }
-
-        impl $name {
-            /// Every word with its meaning.
-            pub const WORDS: &'static [$crate::key::Word] =
-                &[$($crate::key::Word { name: $word, doc: $doc },)+];
-
-            /// What a job file calls it.
-            pub fn name(self) -> &'static str {
-                match self { $(Self::$variant => $word,)+ }
-            }
-        }
-
-        impl $crate::key::Choice for $name {
-            const ALL: &'static [Self] = &[$(Self::$variant,)+];
-
-            fn word(self) -> &'static str {
-                self.name()
-            }
-        }
-    };
-}
-
-/// Values of a type that a job file calls by words.
-#[derive(Debug)]
-pub struct Named<T: 'static> {
-    /// The words.
-    pub words: &'static [Word],
-    /// What each stands for.
-    pub values: &'static [T],
-}
-
-impl<T: PartialEq> Named<T> {
-    /// What a job file calls a value.
-    pub fn name(&self, value: T) -> &'static str {
-        let at = self.values.iter().position(|known| *known == value);
-        at.map_or("", |at| self.words[at].name)
-    }
-}
-
-/// The words of a library's own type: no enum of the job file's beside it.
-#[macro_export]
-macro_rules! named {
-    ($(#[$meta:meta])* $vis:vis $name:ident: $type:ty {
-        $($value:expr => $word:literal: $doc:literal,)+
-    }) => {
-        $(#[$meta])*
-        $vis const $name: $crate::key::Named<$type> = $crate::key::Named {
-            words: &[$($crate::key::Word { name: $word, doc: $doc },)+],
-            values: &[$($value,)+],
-        };
-    };
 }

@@ -1,10 +1,15 @@
 //! Lists of numbers and square matrices in a job file.
 
+use crate::form::Form;
 use crate::reader::{Read, Reported, Value};
 use crate::writer::{list, number};
 
 /// A matrix by rows.
 pub type Matrix = Vec<Vec<f64>>;
+
+/// The form of a covariance matrix.
+pub const COVARIANCE: Form<Matrix> =
+    Form::new("a square matrix", |v| read_covariance(v.clone()), write_matrix);
 
 /// How far two mirrored entries may differ, relative to the larger.
 const SYMMETRY_TOLERANCE: f64 = 1e-9;

@@ -4,7 +4,9 @@
 //! returns [`Reported`], so that callers read every key first and use `?` last.
 
 use crate::error::{Error, Errors, Place, one_of};
-use crate::key::{Choice, Fallback, Key, Named, Section};
+use crate::form::Form;
+use crate::key::{Fallback, Key, Section};
+use crate::path::looks_like_path;
 use crate::suggest::nearest;
 use std::cell::RefCell;
 use std::ops::Range;
@@ -57,13 +59,18 @@ impl<'a> Source<'a> {
         message: impl Into<String>,
         hint: Option<String>,
     ) -> Reported {
-        self.errors.borrow_mut().push(Error {
+        let error = Error {
             file: self.file.to_owned(),
             place: span.map(|span| Place::locate(self.text, span)),
             key: key.into(),
             message: message.into(),
             hint,
-        });
+        };
+        // A table that is read twice has the same faults.
+        let mut errors = self.errors.borrow_mut();
+        if !errors.contains(&error) {
+            errors.push(error);
+        }
         Reported
     }
 
@@ -211,6 +218,16 @@ impl<'a> Reader<'a> {
         read: impl FnOnce(Value<'_>) -> Read<T>,
     ) -> Read<Option<T>> {
         self.value(key).map(read).transpose()
+    }
+
+    /// Reads a key, or its default, by a form.
+    pub fn read_as<T>(&self, key: &'static Key, form: &Form<T>) -> Read<T> {
+        self.read(key, |v| form.read(&v))
+    }
+
+    /// Reads a key that may be left out by a form.
+    pub fn optional_as<T>(&self, key: &'static Key, form: &Form<T>) -> Read<Option<T>> {
+        self.optional(key, |v| form.read(&v))
     }
 
     /// Refuses the keys that have no meaning for a kind.
@@ -366,8 +383,10 @@ pub enum Shape {
     List,
     /// A table.
     Table,
-    /// A truth value or a date.
-    Other,
+    /// `true` or `false`.
+    Flag,
+    /// A date.
+    Date,
 }
 
 impl<'a> Value<'a> {
@@ -378,7 +397,8 @@ impl<'a> Value<'a> {
             DeValue::String(_) => Shape::Text,
             DeValue::Array(_) => Shape::List,
             DeValue::Table(_) => Shape::Table,
-            DeValue::Boolean(_) | DeValue::Datetime(_) => Shape::Other,
+            DeValue::Boolean(_) => Shape::Flag,
+            DeValue::Datetime(_) => Shape::Date,
         }
     }
 
@@ -424,6 +444,11 @@ impl<'a> Value<'a> {
         number.filter(|x| x.is_finite() && test(*x)).ok_or_else(|| self.refuse())
     }
 
+    /// Whether it is a text that looks like a file name.
+    pub fn is_path(&self) -> bool {
+        self.item.get_ref().as_str().is_some_and(looks_like_path)
+    }
+
     /// `true` or `false`.
     pub fn boolean(&self) -> Read<bool> {
         self.item.get_ref().as_bool().ok_or_else(|| self.refuse())
@@ -437,23 +462,6 @@ impl<'a> Value<'a> {
             .filter(|text| !text.is_empty())
             .map(str::to_owned)
             .ok_or_else(|| self.refuse())
-    }
-
-    /// One of the words of a type.
-    pub fn choice<C: Choice>(&self) -> Read<C> {
-        let text = self.text()?;
-        C::ALL
-            .iter()
-            .copied()
-            .find(|choice| choice.word() == text)
-            .ok_or_else(|| self.unknown_word(&text))
-    }
-
-    /// The value that a word stands for.
-    pub fn named<T: Clone>(&self, named: &Named<T>) -> Read<T> {
-        let text = self.text()?;
-        let at = named.words.iter().position(|word| word.name == text);
-        at.map(|at| named.values[at].clone()).ok_or_else(|| self.unknown_word(&text))
     }
 
     /// The elements of an array.
@@ -524,6 +532,9 @@ impl<'a> Value<'a> {
 
     /// Reports a word that the key does not know.
     pub fn unknown_word(&self, written: &str) -> Reported {
+        if self.key.words.is_empty() {
+            return self.refuse();
+        }
         let words = self.key.words.iter().map(|word| word.name);
         let table = self.path.rsplit_once('.').map_or("", |(table, _)| table);
         let table = self.source.table_name(table);

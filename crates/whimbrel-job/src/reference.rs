@@ -28,13 +28,11 @@ impl<'a> Page<'a> {
             out += &format!("\n{}\n\n", section.doc);
             out += &table(section, limits);
             out += &shown.words(section);
-            for inner in section.keys.iter().flat_map(|key| key.tables) {
-                if shown.is_new_table(inner) {
-                    out += &format!("\n### `{}`: {}\n\n", inner.name, inner.doc);
-                    out += &table(inner, limits);
-                    out += &shown.words(inner);
-                    out += &example(inner);
-                }
+            for inner in shown.new_tables(section) {
+                out += &format!("\n### `{}`: {}\n\n", inner.name, inner.doc);
+                out += &table(inner, limits);
+                out += &shown.words(inner);
+                out += &example(inner);
             }
             out += &example(section);
         }
@@ -44,9 +42,8 @@ impl<'a> Page<'a> {
     /// Every example on the page.
     pub fn examples(&self) -> Vec<&'static str> {
         let mut shown = Shown::default();
-        let inner = self.sections.iter().flat_map(|s| s.keys.iter().flat_map(|key| key.tables));
-        let inner: Vec<_> = inner.filter(|inner| shown.is_new_table(inner)).collect();
-        let all = self.sections.iter().chain(inner).map(|section| section.example);
+        let inner: Vec<_> = self.sections.iter().flat_map(|s| shown.new_tables(s)).collect();
+        let all = self.sections.iter().chain(&inner).map(|section| section.example);
         all.filter(|example| !example.is_empty()).collect()
     }
 }
@@ -82,15 +79,20 @@ fn only(section: &Section, key: &Key, limits: &Limits<'_>) -> String {
 /// What the page already has: several keys take the same codecs.
 #[derive(Default)]
 struct Shown {
-    tables: Vec<*const Section>,
+    tables: Vec<(&'static str, &'static str)>,
     words: Vec<Word>,
 }
 
 impl Shown {
-    fn is_new_table(&mut self, table: &'static Section) -> bool {
-        let new = !self.tables.contains(&std::ptr::from_ref(table));
-        if new {
-            self.tables.push(table);
+    /// The tables within a section, at any depth, that the page does not have yet.
+    fn new_tables(&mut self, section: &Section) -> Vec<&'static Section> {
+        let mut new = Vec::new();
+        for inner in section.keys.iter().flat_map(|key| key.tables) {
+            if !self.tables.contains(&(inner.name, inner.doc)) {
+                self.tables.push((inner.name, inner.doc));
+                new.push(*inner);
+                new.extend(self.new_tables(inner));
+            }
         }
         new
     }

@@ -6,6 +6,12 @@ use crate::key::{Key, Section};
 #[derive(Default)]
 pub struct Writer {
     text: String,
+    /// The keys that the table's kind takes; `None`: all.
+    keys: Option<&'static [&'static Key]>,
+    /// The table's kind, for keys that are limited to some.
+    kind: Option<&'static str>,
+    /// Keys that are left out.
+    skipped: Vec<&'static str>,
 }
 
 impl Writer {
@@ -22,12 +28,33 @@ impl Writer {
 
     /// Begins a table.
     pub fn table(&mut self, section: &Section) {
+        *self = Self { text: std::mem::take(&mut self.text), ..Self::default() };
         self.text += &format!("\n[{}]\n", section.name);
+    }
+
+    /// Leaves out what is not among these keys, until the next table.
+    pub fn only(&mut self, keys: &'static [&'static Key]) {
+        self.keys = Some(keys);
+    }
+
+    /// Leaves out keys that have no meaning for a kind, until the next table.
+    pub fn only_for(&mut self, kind: &'static str) {
+        self.kind = Some(kind);
+    }
+
+    /// Leaves some keys out, until the next table.
+    pub fn skip(&mut self, keys: &[&Key]) {
+        self.skipped.extend(keys.iter().map(|key| key.name));
     }
 
     /// Writes a key and its value, which is TOML already.
     pub fn put(&mut self, key: &Key, value: impl AsRef<str>) {
-        self.text += &format!("{} = {}\n", key.name, value.as_ref());
+        let taken = self.keys.is_none_or(|keys| keys.iter().any(|known| known.name == key.name))
+            && self.kind.is_none_or(|kind| key.means_something_for(kind))
+            && !self.skipped.contains(&key.name);
+        if taken {
+            self.text += &format!("{} = {}\n", key.name, value.as_ref());
+        }
     }
 }
 

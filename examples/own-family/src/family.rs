@@ -27,22 +27,18 @@ use whimbrel::families::job::participation::PARTICIPATION;
 use whimbrel::families::job::{Step, UpRule};
 use whimbrel::families::load::{Layout, Loaded, read_any};
 use whimbrel::families::plan::{Common, Facts, Files, channels};
+use whimbrel::job::form::{BELOW_ONE, POSITIVE};
 use whimbrel::job::key::{Key, Word};
 use whimbrel::job::reader::{Read, Source};
-use whimbrel::job::writer::{Writer, number};
+use whimbrel::job::writer::Writer;
 use whimbrel::methods::federated::{BindRows, FirstMemories, Terms};
 use whimbrel::methods::settings::Weights;
 use whimbrel::methods::step::Schedule;
 use whimbrel::models::LatentModel;
 
-static DEGREES: Key = Key::default(
-    "degrees",
-    "a positive number",
-    "4.0",
-    "degrees of freedom: the smaller, the less outliers count",
-);
-static MOMENTUM: Key =
-    Key::default("momentum", "a number from 0 to below 1", "0.0", "heavy-ball momentum");
+static DEGREES: Key =
+    POSITIVE.default("degrees", "4.0", "degrees of freedom: the smaller, the less outliers count");
+static MOMENTUM: Key = BELOW_ONE.default("momentum", "0.0", "heavy-ball momentum");
 
 static MODELS: [ModelKind; 1] = [ModelKind {
     word: Word { name: "t-location", doc: "the centre of rows with heavy tails" },
@@ -93,8 +89,8 @@ impl Family for LocationFamily {
     }
 
     fn read(&self, tables: &Tables<'_>) -> Read<Box<dyn Fit>> {
-        let degrees = tables.model.read(&DEGREES, |v| v.number(|x| x > 0.0));
-        let momentum = tables.method.read(&MOMENTUM, |v| v.number(|x| (0.0..1.0).contains(&x)));
+        let degrees = tables.model.read_as(&DEGREES, &POSITIVE);
+        let momentum = tables.method.read_as(&MOMENTUM, &BELOW_ONE);
         Ok(Box::new(LocationFit { degrees: degrees?, momentum: momentum? }))
     }
 }
@@ -112,11 +108,11 @@ impl Fit for LocationFit {
     }
 
     fn write_model(&self, out: &mut Writer) {
-        out.put(&DEGREES, number(self.degrees));
+        out.put(&DEGREES, POSITIVE.write(&self.degrees));
     }
 
     fn write_method(&self, out: &mut Writer) {
-        out.put(&MOMENTUM, number(self.momentum));
+        out.put(&MOMENTUM, BELOW_ONE.write(&self.momentum));
     }
 
     fn check(&self, job: &Job, source: &Source<'_>) {

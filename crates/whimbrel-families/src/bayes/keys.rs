@@ -2,10 +2,9 @@
 
 use std::path::PathBuf;
 use whimbrel_job::form::{BOOLEAN, COUNT_U32, Form, NOT_NEGATIVE, PATH, POSITIVE, SHARE, Table};
-use whimbrel_job::key::{Section, Word};
-use whimbrel_job::reader::Shape as Found;
+use whimbrel_job::key::Word;
 use whimbrel_job::writer::{number, text};
-use whimbrel_job::{inline, integer, named, table, words};
+use whimbrel_job::{form, inline, integer, number, table};
 use whimbrel_methods::bayes::{Chains, Decay, Part, Radius, Rate};
 use whimbrel_models::prior::Shape;
 use whimbrel_models::sampler::Kernel;
@@ -36,24 +35,23 @@ pub struct Settings {
 }
 
 table! {
-    SETTINGS: Settings {
+    pub(super) SETTINGS: Settings {
         + chains: CHAIN;
-        part: PERSONAL = "personal", words!(PARTS: Part),
+        part: PERSONAL = "personal", PARTS,
             unset "\"head\" where there are layers below it, else \"all\"",
             "what each client has for itself";
-        prior: PRIOR = "prior", PRIOR_FORM, default "\"diagonal\"",
+        prior: PRIOR = "prior", PRIORS, default "\"diagonal\"",
             "the prior of personal parts, whose parameters are learned";
         prior_scale: PRIOR_SCALE = "prior_scale", POSITIVE,
             unset "1/sqrt(latent) for linear-representation, else 0.1",
             "the scale at which the prior starts";
-        precision: HYPERPRIOR = "hyperprior",
-            inline!(PRECISION: Precision, "a table { phi, beta }", &PRECISION_SECTION),
+        precision: HYPERPRIOR = "hyperprior", inline!(PRECISION),
             default "{ phi = 0.0, beta = 0.0 }",
             "precisions of Gaussian priors of the shared parameters and of the prior's own; 0 is flat";
-        decay: FALL = "fall", inline!(DECAY: Decay, "a table { power, from }", &DECAY_SECTION),
+        decay: FALL = "fall", inline!(DECAY),
             default "{ power = 0.6, from = 0.5 }",
             "how the server's steps fall: as (1 + rounds/10)^-power, from this share of the rounds on";
-        radius: RADIUS = "radius", inline!(BALLS: Radius, "a table { phi, beta }", &BALLS_SECTION),
+        radius: RADIUS = "radius", inline!(BALLS),
             default "{}",
             "the balls around zero onto which the parameters are projected; each by default a hundred times \
              the norm at the start, and a hundred";
@@ -68,7 +66,7 @@ table! {
 }
 
 table! {
-    CHAIN: Chains {
+    pub(super) CHAIN: Chains {
         + kernel: KERNELS;
         steps: STEPS = "steps", integer!(u32, 1 to 1000000), default "10",
             "M: steps of a chain in a round";
@@ -76,7 +74,7 @@ table! {
             default "0", "the first steps of a round, which are left out of its means";
         count: CHAINS = "chains", integer!(u32, 1 to 100), default "1",
             "parallel chains of a client: with several, R-hat compares them";
-        gamma: GAMMA = "gamma", GAMMA_FORM, default "\"auto\"",
+        gamma: GAMMA = "gamma", RATES, default "\"auto\"",
             "the step of a chain; \"auto\": one over the smoothness of the client's own posterior, or a \
              share of that";
         kept: SAMPLES = "samples", integer!(u32, 2 to 100000), default "100",
@@ -90,7 +88,7 @@ table! {
 
 /// The kernel, whose own number is a key beside it; none for means in closed form.
 const KERNELS: Table<Option<Kernel>> = Table {
-    keys: MOVES.keys,
+    section: MOVES.section,
     read: |reader| {
         let Moves { kernel, friction, leapfrog } = (MOVES.read)(reader)?;
         Ok(match kernel {
@@ -100,7 +98,7 @@ const KERNELS: Table<Option<Kernel>> = Table {
         })
     },
     write: |kernel, out| {
-        out.put(&KERNEL, (KERNEL_FORM.write)(kernel));
+        out.put(&KERNEL, KERNEL_FORM.write(kernel));
         match kernel {
             Some(Kernel::Underdamped { friction }) => out.put(&FRICTION, number(*friction)),
             Some(Kernel::Hmc { leapfrog }) => out.put(&LEAPFROG, leapfrog.to_string()),
@@ -116,7 +114,7 @@ struct Moves {
 }
 
 table! {
-    MOVES: Moves {
+    pub(super) MOVES: Moves {
         kernel: KERNEL = "kernel", KERNEL_FORM, default "\"ula\"", "how chains move";
         friction: FRICTION = "friction", POSITIVE, default "1.0",
             "underdamped: the friction, in units of one over the square root of the step";
@@ -148,37 +146,22 @@ const KERNEL_FORM: Form<Option<Kernel>> = Form::new(
     },
 ]);
 
-const GAMMA_FORM: Form<Rate> = Form::new(
-    "a positive number, \"auto\" or { share = 0.5 }",
-    |v| match v.shape() {
-        Found::Text if v.text()? == "auto" => Ok(Rate::Share(1.0)),
-        Found::Text => Err(v.unknown_word(&v.text()?)),
-        Found::Table => Ok(Rate::Share((STABLE.read)(&v.table(&STABLE_SECTION)?)?.share)),
-        _ => v.number(|x| x > 0.0).map(Rate::Fixed),
-    },
-    |gamma| match *gamma {
-        Rate::Fixed(gamma) => number(gamma),
-        Rate::Share(1.0) => text("auto"),
-        Rate::Share(share) => STABLE.inline(&Stable { share }),
-    },
-)
-.tables(const { &[&STABLE_SECTION] });
-
-struct Stable {
-    share: f64,
+form! {
+    RATES: Rate, "a positive number, \"auto\" or { share = 0.5 }" {
+        Rate::Share(1.0) => "auto": "the whole of it, as { share = 1.0 }",
+    }
+    number POSITIVE => Rate::Fixed;
+    table inline!(STABLE) => Rate::Share;
 }
 
 table! {
-    STABLE: Stable {
-        share: STABLE_SHARE = "share",
-            Form::new("a positive number below 2", |v| v.number(|x| x > 0.0 && x < 2.0), |x| number(*x)),
-            required, "times one over the smoothness";
+    STABLE: f64 = "gamma", "the step of a chain" {
+        STABLE_SHARE = "share", number!("a positive number below 2", |x| x > 0.0 && x < 2.0), required,
+            "times one over the smoothness";
     }
 }
 
-static STABLE_SECTION: Section = STABLE.section("gamma", "the step of a chain");
-
-named! {
+form! {
     /// What is personal.
     pub(super) PARTS: Part {
         Part::Head => "head": "the last layer; what is below it is shared",
@@ -186,43 +169,20 @@ named! {
     }
 }
 
-const PRIOR_FORM: Form<Shape> = Form::new(
-    "\"diagonal\", \"full\" or { mixture = 3 }",
-    |v| match v.shape() {
-        Found::Table => {
-            let Mixed { components } = (MIXED.read)(&v.table(&MIXED_SECTION)?)?;
-            Ok(Shape::Mixture { components })
-        }
-        _ => v.named(&GAUSSIANS),
-    },
-    |prior| match *prior {
-        Shape::Mixture { components } => MIXED.inline(&Mixed { components }),
-        gaussian => text(GAUSSIANS.name(gaussian)),
-    },
-)
-.words(GAUSSIANS.words)
-.tables(const { &[&MIXED_SECTION] });
-
-named! {
-    /// Priors that are one Gaussian.
-    GAUSSIANS: Shape {
+form! {
+    PRIORS: Shape, "\"diagonal\", \"full\" or { mixture = 3 }" {
         Shape::Diagonal => "diagonal": "a Gaussian with independent coordinates",
         Shape::Full => "full": "a Gaussian with any covariance",
     }
-}
-
-struct Mixed {
-    components: usize,
+    table inline!(MIXED);
 }
 
 table! {
-    MIXED: Mixed {
+    MIXED: Shape::Mixture = "prior", "a mixture of Gaussians" {
         components: MIXTURE = "mixture", integer!(usize, 1 to 1000), required,
             "Gaussians with independent coordinates that are mixed";
     }
 }
-
-static MIXED_SECTION: Section = MIXED.section("prior", "a mixture of Gaussians");
 
 /// Precisions of the priors of `phi` and `beta`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -234,32 +194,25 @@ pub struct Precision {
 }
 
 table! {
-    PRECISION: Precision {
+    PRECISION: Precision = "hyperprior", "precisions of Gaussian priors" {
         phi: PHI = "phi", NOT_NEGATIVE, default "0.0", "that of the shared parameters";
         beta: BETA = "beta", NOT_NEGATIVE, default "0.0", "that of the prior's";
     }
 }
 
-static PRECISION_SECTION: Section =
-    PRECISION.section("hyperprior", "precisions of Gaussian priors");
-
 table! {
-    DECAY: Decay {
+    DECAY: Decay = "fall", "how the server's steps fall" {
         exponent: POWER = "power", SHARE, default "0.6", "how fast; 0 for never";
         from: FROM = "from", SHARE, default "0.5", "from which share of the rounds on";
     }
 }
 
-static DECAY_SECTION: Section = DECAY.section("fall", "how the server's steps fall");
-
 table! {
-    BALLS: Radius {
+    BALLS: Radius = "radius", "where parameters are projected" {
         phi: RADIUS_PHI = "phi", POSITIVE, unset "a hundred times the start", "of the shared parameters";
         beta: RADIUS_BETA = "beta", POSITIVE, unset "a hundred times the start", "of the prior's";
     }
 }
-
-static BALLS_SECTION: Section = BALLS.section("radius", "where parameters are projected");
 
 /// `noise`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -278,25 +231,16 @@ pub(super) struct Targets {
 }
 
 table! {
-    TARGETS: Targets {
-        noise: NOISE = "noise", NOISE_FORM, default "\"auto\"",
+    pub(super) TARGETS: Targets {
+        noise: NOISE = "noise", NOISES, default "\"auto\"",
             "the standard deviation of targets that are numbers; \"auto\": that of drawn data, else learned";
     }
 }
 
-const NOISE_FORM: Form<AskedNoise> = Form::new(
-    "a positive number, \"auto\" or \"learned\"",
-    |v| match v.shape() {
-        Found::Text => match v.text()?.as_str() {
-            "auto" => Ok(AskedNoise::Auto),
-            "learned" => Ok(AskedNoise::Learned),
-            other => Err(v.unknown_word(other)),
-        },
-        _ => v.number(|x| x > 0.0).map(AskedNoise::Known),
-    },
-    |noise| match *noise {
-        AskedNoise::Auto => text("auto"),
-        AskedNoise::Learned => text("learned"),
-        AskedNoise::Known(noise) => number(noise),
-    },
-);
+form! {
+    NOISES: AskedNoise, "a positive number, \"auto\" or \"learned\"" {
+        AskedNoise::Auto => "auto": "that of drawn data, else \"learned\"",
+        AskedNoise::Learned => "learned": "a parameter of the model",
+    }
+    number POSITIVE => AskedNoise::Known;
+}

@@ -25,7 +25,9 @@ use crate::job::{Batch, DataSource, DownRule, Job, MemoryStart, Step, UpRule, co
 use crate::load::{Layout, Loaded};
 use crate::plan::{Common, Facts, Files};
 use crate::template::{DataFacts, Suggestion};
-use keys::{ALLOW_DEGENERATE, FORM, GMM, GmmKeys, INNER, Init, covariance_name};
+use keys::{
+    ALLOW_DEGENERATE, EM_KEYS, EmKeys, FORM, GMM, GMM_KEYS, GmmKeys, INNER, Init, covariance_name,
+};
 use plan::EmPlan;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
@@ -33,7 +35,7 @@ use whimbrel_core::declare::Section;
 use whimbrel_core::method::Artifact;
 use whimbrel_job::key::{Key, Word};
 use whimbrel_job::reader::{Read, Source};
-use whimbrel_job::writer::{Writer, text};
+use whimbrel_job::writer::Writer;
 use whimbrel_methods::choice::Choice;
 use whimbrel_methods::fedem::{Form, FrameKind};
 use whimbrel_methods::settings::Weights;
@@ -93,7 +95,7 @@ static REDUCED: [&Key; 16] = [
 ];
 
 static MODELS: [ModelKind; 1] =
-    [ModelKind { word: Word { name: "gmm", doc: "a Gaussian mixture" }, keys: &GMM }];
+    [ModelKind { word: Word { name: "gmm", doc: "a Gaussian mixture" }, keys: &GMM_KEYS }];
 static METHODS: [MethodKind; 4] = [
     method("em", "pooled EM: one client holds everything", &ALONE, UpRuleKind::Plain),
     method(
@@ -156,13 +158,8 @@ impl Family for Em {
     }
 
     fn read(&self, tables: &Tables<'_>) -> Read<Box<dyn Fit>> {
-        let gmm = GmmKeys::read(tables.model);
-        let inner = tables.method.read(&INNER, keys::read_inner);
-        let form = tables.method.optional(&FORM, |v| v.named(&keys::FORMS));
-        let allow_degenerate = tables.method.read(&ALLOW_DEGENERATE, |v| v.boolean());
-        let method = tables.method_kind.algorithm;
-        let (gmm, inner, form, allow_degenerate) = (gmm?, inner?, form?, allow_degenerate?);
-        Ok(Box::new(EmFit { method, gmm, inner, form, allow_degenerate }))
+        let (gmm, keys) = (GMM.read(tables.model), EM_KEYS.read(tables.method));
+        Ok(Box::new(EmFit { method: tables.method_kind.algorithm, gmm: gmm?, keys: keys? }))
     }
 
     fn suggest(&self, _: Option<&DataFacts>) -> Option<Suggestion> {
@@ -193,12 +190,8 @@ pub struct EmFit {
     pub method: &'static str,
     /// The mixture and where it starts.
     pub gmm: GmmKeys,
-    /// Rounds of an outer loop of vr-fedem; `None`: as its theorem has it, or no loops.
-    pub inner: Option<u32>,
-    /// What travels down and up; `None` until the downlink is known, and where there is no choice.
-    pub form: Option<Form>,
-    /// Whether a degenerate fit counts as a success.
-    pub allow_degenerate: bool,
+    /// How EM runs; the form is none until the downlink is known, and where there is no choice.
+    pub keys: EmKeys,
 }
 
 impl EmFit {
@@ -229,25 +222,19 @@ impl Fit for EmFit {
     }
 
     fn write_method(&self, out: &mut Writer) {
-        if self.reduces_variance() {
-            out.put(&INNER, self.inner.map_or_else(|| text("auto"), |inner| inner.to_string()));
-        }
-        if let Some(form) = self.form {
-            out.put(&FORM, text(keys::FORMS.name(form)));
-        }
-        out.put(&ALLOW_DEGENERATE, self.allow_degenerate.to_string());
+        EM_KEYS.write(&self.keys, out);
     }
 
     /// The paper's form over an exact downlink; over others the one that every downlink can carry.
     fn resolve(&mut self, downlink_is_exact: bool) {
         if !self.is_pooled() {
             let usual = if downlink_is_exact { Form::Pair } else { Form::State };
-            self.form.get_or_insert(usual);
+            self.keys.form.get_or_insert(usual);
         }
     }
 
     fn allows_degenerate(&self) -> bool {
-        self.allow_degenerate
+        self.keys.allow_degenerate
     }
 
     fn usual_frame(&self, job: &Job) -> Option<FrameKind> {
@@ -381,7 +368,7 @@ impl EmFit {
                  need not converge",
                 "give a number, or use kind = \"fedem\"",
             ),
-            Step::Theory if self.form == Some(Form::Lean) => report(
+            Step::Theory if self.keys.form == Some(Form::Lean) => report(
                 "the theorems bound how memories follow the field, and in the lean form they follow \
                  the statistic, which has another Lipschitz constant",
                 "give a number, or write form = \"pair\"",
@@ -492,7 +479,7 @@ impl EmFit {
 
     fn check_downlink(&self, job: &Job, source: &Source<'_>) {
         let degraded = matches!(job.downlink.rule, DownRule::Degraded { .. });
-        let published = match self.form {
+        let published = match self.keys.form {
             Some(Form::Pair) => "the pair (S, theta)",
             Some(Form::Lean) => "theta",
             Some(Form::State) | None => return,

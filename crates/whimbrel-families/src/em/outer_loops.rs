@@ -17,7 +17,7 @@ pub(super) fn work(common: &Common, asked: &EmFit, uplinks: &[Uplink]) -> Result
         return Ok(common.work());
     }
     let omega = omega(uplinks);
-    let inner = match (asked.inner, rows_mean(common)) {
+    let inner = match (asked.keys.inner, rows_mean(common)) {
         (Some(inner), _) => inner,
         (None, Some(rows)) => usual_inner(rows, omega),
         (None, None) => {

@@ -101,7 +101,7 @@ impl EmPlan {
         let asks = if file.is_some() { "model.init" } else { "model" };
         let (model, start) =
             model_and_start(job, &asked.gmm, width, file.as_ref(), None).at(asks)?;
-        let form = asked.form.unwrap_or(Form::Pair);
+        let form = asked.keys.form.unwrap_or(Form::Pair);
         let (roster, blocks) = (common.roster(), form.blocks(&model));
         let downlink = channels::downlink(job, &roster, &blocks, None, gradient_alpha)?;
         let q = model.statistic_len();

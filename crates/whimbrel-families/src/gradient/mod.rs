@@ -22,16 +22,17 @@ use crate::job::{DownRule, Feedback, Job, MemoryStart, Step, UpRule};
 use crate::load::{FileKind, Layout, Loaded};
 use crate::plan::{Common, Facts, Files};
 use crate::template::{DataFacts, Suggestion};
-use keys::{AVERAGE, AVERAGES, COMPAT, Compat, INTERCEPT, MOMENTUM, NONCONVEX, RIDGE, Regression};
+use keys::{AVERAGE, COMPAT, DESCENT, INTERCEPT, MOMENTUM, NONCONVEX, REGRESSION, RIDGE};
+use keys::{Descent, Regression};
 use plan::GradientPlan;
 use serde_json::{Map, Value};
 use std::path::Path;
 use whimbrel_core::method::Artifact;
 use whimbrel_job::key::{Key, Word};
 use whimbrel_job::reader::{Read, Source};
-use whimbrel_job::writer::{Writer, number, text};
+use whimbrel_job::writer::Writer;
 use whimbrel_methods::settings::Weights;
-use whimbrel_methods::sgd::{Average, Preset};
+use whimbrel_methods::sgd::Preset;
 
 /// Regressions by gradients.
 pub static FAMILY: Gradient = Gradient;
@@ -133,21 +134,8 @@ impl Family for Gradient {
 
     fn read(&self, tables: &Tables<'_>) -> Read<Box<dyn Fit>> {
         let logistic = tables.model_kind == LOGISTIC;
-        let regression = Regression::read(tables.model, logistic);
-        let method = tables.method;
-        let momentum = method.read(&MOMENTUM, |v| v.number(|x| (0.0..1.0).contains(&x)));
-        let average = method.read(&AVERAGE, |v| match v.text()?.as_str() {
-            "auto" => Ok(None),
-            _ => v.named(&AVERAGES).map(Some),
-        });
-        let compat = method.optional(&COMPAT, |v| v.choice());
-        Ok(Box::new(GradientFit {
-            logistic,
-            regression: regression?,
-            momentum: momentum?,
-            average: average?,
-            compat: compat?,
-        }))
+        let (regression, descent) = (REGRESSION.read(tables.model), DESCENT.read(tables.method));
+        Ok(Box::new(GradientFit { logistic, regression: regression?, descent: descent? }))
     }
 }
 
@@ -158,12 +146,8 @@ pub struct GradientFit {
     pub logistic: bool,
     /// The predictor.
     pub regression: Regression,
-    /// The server's momentum.
-    pub momentum: f64,
-    /// Which model is delivered; `None`: what the step's theorem is about, else the last.
-    pub average: Option<Average>,
-    /// A departure from the paper that its own code made.
-    pub compat: Option<Compat>,
+    /// How gradients are descended.
+    pub descent: Descent,
 }
 
 impl GradientFit {
@@ -184,15 +168,11 @@ impl Fit for GradientFit {
     }
 
     fn write_model(&self, out: &mut Writer) {
-        self.regression.write(out, self.logistic);
+        REGRESSION.write(&self.regression, out);
     }
 
     fn write_method(&self, out: &mut Writer) {
-        out.put(&MOMENTUM, number(self.momentum));
-        out.put(&AVERAGE, text(self.average.map_or("auto", |average| AVERAGES.name(average))));
-        if let Some(compat) = self.compat {
-            out.put(&COMPAT, text(compat.name()));
-        }
+        DESCENT.write(&self.descent, out);
     }
 
     fn check(&self, job: &Job, source: &Source<'_>) {
@@ -250,7 +230,7 @@ impl Fit for GradientFit {
                 "set standardize = false in [data] and give the clients columns of like scale",
             );
         }
-        if self.compat.is_some() {
+        if self.descent.compat.is_some() {
             return refuse(
                 "`compat` takes constants from all rows in one place",
                 "take `compat` out of [method]",
@@ -270,7 +250,7 @@ impl Fit for GradientFit {
 
 impl GradientFit {
     fn check_compat(&self, job: &Job, source: &Source<'_>) {
-        if self.compat.is_none() {
+        if self.descent.compat.is_none() {
             return;
         }
         let dore = job.downlink.rule == DownRule::Degraded { feedback: Feedback::Dore };

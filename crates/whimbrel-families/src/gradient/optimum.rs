@@ -60,7 +60,7 @@ fn name(common: &Common, asked: &GradientFit, loaded: &Loaded) -> String {
     part(asked.model().as_bytes());
     part(&asked.regression.ridge.to_bits().to_le_bytes());
     part(&[u8::from(asked.regression.intercept)]);
-    part(WEIGHT_WORDS.name(common.weights()).as_bytes());
+    part(WEIGHT_WORDS.name(&common.weights()).as_bytes());
     for (_, (name, data)) in loaded.training() {
         if let ClientData::Labelled(labelled) = data {
             part(hash_labelled(&[(name.clone(), labelled.clone())]).as_bytes());

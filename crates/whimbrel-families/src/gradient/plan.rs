@@ -62,7 +62,7 @@ impl GradientPlan {
         let roster = common.roster();
         let (uplinks, own_uplinks) = channels::uplinks(job, &roster, &[dimension], alphas.0)?;
         let downlink = channels::downlink(job, &roster, &[dimension], share, alphas.1)?;
-        let average = match asked.average.or(average) {
+        let average = match asked.descent.average.or(average) {
             Some(average) => average,
             None => average_without_data(job, &asked.regression)?,
         };
@@ -92,7 +92,7 @@ impl GradientPlan {
         let job = &common.job;
         let problem = problem(asked)?;
         let clients = Weighted::new(&*problem, common.weights(), loaded)?;
-        let share = asked.compat.map(|_| clients.compat_step(job));
+        let share = asked.descent.compat.map(|_| clients.compat_step(job));
         let average = Some(clients.average_of_theory(job));
         let mut plan = Self::new(common, asked, loaded.columns.len(), share, average)?;
         let convex = plan.problem.penalty().is_convex();
@@ -164,7 +164,7 @@ impl GradientPlan {
                 dimension: self.dimension,
                 batch: common.batch(),
                 step: self.step,
-                momentum: self.asked.momentum,
+                momentum: self.asked.descent.momentum,
                 average: self.average,
                 participation: common.participation_mean(),
                 reference: self.reference.clone(),
@@ -249,7 +249,7 @@ fn problem(asked: &GradientFit) -> Result<Arc<dyn Problem>> {
 }
 
 fn step(job: &Job, asked: &GradientFit) -> Result<StepRule> {
-    let frobenius = asked.compat.is_some();
+    let frobenius = asked.descent.compat.is_some();
     Ok(match job.method.step {
         Step::Auto => StepRule::OverSmoothness { factor: 1.0, frobenius },
         Step::OverL(factor) => StepRule::OverSmoothness { factor, frobenius },
@@ -318,7 +318,7 @@ impl<'a> Weighted<'a> {
         match job.method.step {
             Step::Auto | Step::OverL(_) => {
                 let factor = if let Step::OverL(factor) = job.method.step { factor } else { 1.0 };
-                let (l, norm) = match asked.compat {
+                let (l, norm) = match asked.descent.compat {
                     None => (smoothness(), "spectral"),
                     Some(_) => (self.mean(|data| problem.frobenius(data)), "Frobenius"),
                 };

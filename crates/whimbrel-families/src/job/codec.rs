@@ -1,20 +1,18 @@
 //! Codecs as a job file names them.
 
 use whimbrel_codec::{BlockP, Codec, Norm};
+use whimbrel_job::form::{ABOVE_ZERO, COUNT, COUNT_U32, Form};
 use whimbrel_job::key::{Key, Section, Word};
-use whimbrel_job::matrix::read_all;
 use whimbrel_job::reader::{Read, Reader, Shape, Value};
-use whimbrel_job::writer::{inline, list, number, text};
-
-/// The most levels that the encoding of dithering has room for.
-const LEVELS_MAX: u64 = 32_767;
+use whimbrel_job::writer::{Writer, text};
+use whimbrel_job::{form, integer, list};
 
 const fn word(name: &'static str, doc: &'static str) -> Word {
     Word { name, doc }
 }
 
 /// The words of a codec's `kind`: the names that codecs have.
-static CODECS: [Word; 8] = [
+static KINDS: [Word; 8] = [
     word("exact", "every number in full, at 64 bits"),
     word("exact-f32", "every number in full, at 32 bits"),
     word(
@@ -34,63 +32,62 @@ static CODECS: [Word; 8] = [
 ];
 
 /// `codec`, in either direction.
-pub static CODEC: Key = Key::default(
-    "codec",
-    "a codec's name, or a table with its `kind` and settings",
-    "\"exact\"",
-    "how vectors are compressed and encoded",
-)
-.words(&CODECS)
-.tables(&[&SECTION]);
+pub static CODEC: Key =
+    CODECS.default("codec", "\"exact\"", "how vectors are compressed and encoded");
 
-static KIND: Key = Key::required("kind", "", "the codec").words(&CODECS);
-static LEVELS: Key =
-    Key::default("levels", "an integer from 1 to 32767", "1", "levels between zero and the norm")
-        .only(&["dithering"], "only dithering has levels");
-static NORM: Key = Key::default("norm", "1, 2 or \"inf\"", "2", "the norm that is sent in full")
+/// How a codec stands in a job file.
+pub(crate) const CODECS: Form<Codec> =
+    Form::new("a codec's name, or a table with its `kind` and settings", read_codec, write_codec)
+        .words(&KINDS)
+        .tables(const { &[&SECTION] });
+
+static KIND: Key = Key::required("kind", "", "the codec").words(&KINDS);
+static LEVELS: Key = LEVEL_COUNTS
+    .default("levels", "1", "levels between zero and the norm")
+    .only(&["dithering"], "only dithering has levels");
+static NORM: Key = NORMS
+    .default("norm", "2", "the norm that is sent in full")
     .only(&["dithering"], "only dithering has a choice of `norm`; block-p has `p`");
-static BUCKET: Key = Key::optional(
-    "bucket",
-    "an integer of at least 1",
-    "one norm for all",
-    "how many coordinates share a norm",
-)
-.only(&["dithering"], "only dithering has buckets; block-p has `size`");
-static P: Key = Key::default(
-    "p",
-    "an integer of at least 1 or \"inf\"",
-    "2",
-    "the norm of a block that is sent in full",
-)
-.only(&["block-p"], "only block-p has it");
-static SIZE: Key = Key::default(
-    "size",
-    "an integer of at least 1",
-    "64",
-    "coordinates in a block; the last may be shorter",
-)
-.only(&["block-p"], "only block-p has blocks");
-static SIZES: Key = Key::optional(
-    "sizes",
-    "a list of integers of at least 1",
-    "equal blocks of `size`",
-    "the size of each block, in place of `size`; they sum to the vector's length",
-)
-.only(&["block-p"], "only block-p has blocks");
-static Q: Key = Key::default(
-    "q",
-    "a number above 0 and at most 1",
-    "0.5",
-    "the probability that a coordinate is sent",
-)
-.only(&["sparse"], "only sparse has it");
-static K: Key = Key::optional(
-    "k",
-    "an integer of at least 1",
-    "for sparse, `q` decides; top-k needs it",
-    "exactly how many coordinates are sent",
-)
-.only(&["sparse", "top-k"], "only sparse and top-k choose coordinates");
+static BUCKET: Key = COUNT
+    .unset("bucket", "one norm for all", "how many coordinates share a norm")
+    .only(&["dithering"], "only dithering has buckets; block-p has `size`");
+static P: Key = BLOCK_NORMS
+    .default("p", "2", "the norm of a block that is sent in full")
+    .only(&["block-p"], "only block-p has it");
+static SIZE: Key = COUNT
+    .default("size", "64", "coordinates in a block; the last may be shorter")
+    .only(&["block-p"], "only block-p has blocks");
+static SIZES: Key = SIZE_LISTS
+    .unset(
+        "sizes",
+        "equal blocks of `size`",
+        "the size of each block, in place of `size`; they sum to the vector's length",
+    )
+    .only(&["block-p"], "only block-p has blocks");
+static Q: Key = ABOVE_ZERO
+    .default("q", "0.5", "the probability that a coordinate is sent")
+    .only(&["sparse"], "only sparse has it");
+static K: Key = COUNT
+    .unset("k", "for sparse, `q` decides; top-k needs it", "exactly how many coordinates are sent")
+    .only(&["sparse", "top-k"], "only sparse and top-k choose coordinates");
+
+/// As many levels as the encoding of dithering has room for.
+const LEVEL_COUNTS: Form<u32> = integer!(u32, 1 to 32767);
+const SIZE_LISTS: Form<Vec<usize>> = list!(some COUNT, "a list of integers of at least 1");
+
+form! {
+    NORMS: Norm, "1, 2 or \"inf\"" {
+        Norm::Infinity => "inf": "the largest absolute value",
+    }
+    number integer!(u32, 1 to 2) => Norm::P;
+}
+
+form! {
+    BLOCK_NORMS: Norm, "an integer of at least 1 or \"inf\"" {
+        Norm::Infinity => "inf": "the largest absolute value",
+    }
+    number COUNT_U32 => Norm::P;
+}
 
 static SECTION: Section = Section {
     name: "codec",
@@ -99,15 +96,14 @@ static SECTION: Section = Section {
     example: "[uplink]\ncodec = { kind = \"dithering\", levels = 4, norm = 2, bucket = 256 }\n",
 };
 
-/// Reads a codec.
-pub(crate) fn read_codec(value: Value<'_>) -> Read<Codec> {
+fn read_codec(value: &Value<'_>) -> Read<Codec> {
     let known = |v: &Value<'_>| {
         let name = v.text()?;
-        let known = CODECS.iter().find(|word| word.name == name);
+        let known = KINDS.iter().find(|word| word.name == name);
         known.map(|word| word.name).ok_or_else(|| v.unknown_word(&name))
     };
     let (kind, reader) = match value.shape() {
-        Shape::Text => (known(&value)?, value.all_defaults(&SECTION)),
+        Shape::Text => (known(value)?, value.all_defaults(&SECTION)),
         _ => {
             let reader = value.table(&SECTION)?;
             (reader.read(&KIND, |v| known(&v))?, reader)
@@ -124,16 +120,16 @@ fn read_settings(kind: &str, reader: &Reader<'_>) -> Read<whimbrel_core::Result<
         "natural" => Ok(Codec::Natural),
         "sign" => Ok(Codec::Sign),
         "dithering" => {
-            let levels = reader.read(&LEVELS, |v| v.integer(1..=LEVELS_MAX));
-            let norm = reader.read(&NORM, |v| read_norm(v, 2));
-            let bucket = reader.optional(&BUCKET, |v| v.count());
-            Codec::dithering(levels? as u32, norm?, bucket?)
+            let levels = reader.read_as(&LEVELS, &LEVEL_COUNTS);
+            let norm = reader.read_as(&NORM, &NORMS);
+            let bucket = reader.optional_as(&BUCKET, &COUNT);
+            Codec::dithering(levels?, norm?, bucket?)
         }
         "block-p" => {
             let both = reader.refuse_both(&SIZE, &SIZES);
-            let p = reader.read(&P, |v| read_norm(v, u64::from(u32::MAX)));
-            let size = reader.read(&SIZE, |v| v.count());
-            let sizes = reader.optional(&SIZES, read_sizes);
+            let p = reader.read_as(&P, &BLOCK_NORMS);
+            let size = reader.read_as(&SIZE, &COUNT);
+            let sizes = reader.optional_as(&SIZES, &SIZE_LISTS);
             both?;
             match sizes? {
                 Some(sizes) => BlockP::listed(sizes, p?).map(Codec::BlockP),
@@ -142,62 +138,41 @@ fn read_settings(kind: &str, reader: &Reader<'_>) -> Read<whimbrel_core::Result<
         }
         "sparse" => {
             reader.refuse_both(&Q, &K)?;
-            let q = reader.read(&Q, |v| v.number(|x| x > 0.0 && x <= 1.0));
-            match reader.optional(&K, |v| v.count())? {
+            let q = reader.read_as(&Q, &ABOVE_ZERO);
+            match reader.optional_as(&K, &COUNT)? {
                 Some(k) => Codec::sparse_exactly(k),
                 None => Codec::sparse(q?),
             }
         }
-        "top-k" => Codec::top_k(reader.read(&K, |v| v.count())?),
+        "top-k" => Codec::top_k(reader.read_as(&K, &COUNT)?),
         _ => Ok(Codec::Exact),
     })
 }
 
-/// A codec as TOML.
-pub(crate) fn write_codec(codec: &Codec) -> String {
-    let name = text(codec.name());
-    let mut settings = match codec {
-        Codec::Exact | Codec::ExactF32 | Codec::Natural | Codec::Sign => return name,
+fn write_codec(codec: &Codec) -> String {
+    let mut out = Writer::default();
+    out.put(&KIND, text(codec.name()));
+    match codec {
+        Codec::Exact | Codec::ExactF32 | Codec::Natural | Codec::Sign => return text(codec.name()),
         Codec::Dithering(dithering) => {
-            let mut settings = vec![
-                (LEVELS.name, dithering.levels().to_string()),
-                (NORM.name, write_norm(dithering.norm())),
-            ];
-            settings.extend(dithering.bucket().map(|size| (BUCKET.name, size.to_string())));
-            settings
+            out.put(&LEVELS, dithering.levels().to_string());
+            out.put(&NORM, NORMS.write(&dithering.norm()));
+            if let Some(bucket) = dithering.bucket() {
+                out.put(&BUCKET, bucket.to_string());
+            }
         }
         Codec::BlockP(block) => {
-            let sizes = match block.size() {
-                Some(size) => (SIZE.name, size.to_string()),
-                None => (SIZES.name, list(block.sizes().iter().map(usize::to_string))),
-            };
-            vec![(P.name, write_norm(block.norm())), sizes]
+            out.put(&P, BLOCK_NORMS.write(&block.norm()));
+            match block.size() {
+                Some(size) => out.put(&SIZE, size.to_string()),
+                None => out.put(&SIZES, SIZE_LISTS.write(&block.sizes().to_vec())),
+            }
         }
         Codec::Sparse(sparse) => match sparse.count() {
-            Some(k) => vec![(K.name, k.to_string())],
-            None => vec![(Q.name, number(sparse.probability().unwrap_or(1.0)))],
+            Some(k) => out.put(&K, k.to_string()),
+            None => out.put(&Q, ABOVE_ZERO.write(&sparse.probability().unwrap_or(1.0))),
         },
-        Codec::TopK(top) => vec![(K.name, top.count().to_string())],
-    };
-    settings.insert(0, (KIND.name, name));
-    inline(settings)
-}
-
-fn write_norm(norm: Norm) -> String {
-    match norm {
-        Norm::P(p) => p.to_string(),
-        Norm::Infinity => text("inf"),
+        Codec::TopK(top) => out.put(&K, top.count().to_string()),
     }
-}
-
-fn read_norm(value: Value<'_>, largest: u64) -> Read<Norm> {
-    match value.shape() {
-        Shape::Text if value.text()? == "inf" => Ok(Norm::Infinity),
-        _ => value.integer(1..=largest).map(|p| Norm::P(p as u32)),
-    }
-}
-
-fn read_sizes(value: Value<'_>) -> Read<Vec<usize>> {
-    let sizes = read_all(value.list()?, |item| item.count())?;
-    if sizes.is_empty() { Err(value.refuse()) } else { Ok(sizes) }
+    out.finish_inline()
 }

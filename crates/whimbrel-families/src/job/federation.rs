@@ -1,9 +1,11 @@
 //! `[federation]`: who takes part on a network, and when a round closes there.
 
-use whimbrel_job::key::{Key, Section, Word};
+use whimbrel_job::form::{CLIENTS as CLIENT_NAMES, COUNT_U32, Form, POSITIVE};
+use whimbrel_job::key::Section;
 use whimbrel_job::matrix::read_all;
 use whimbrel_job::reader::{Read, Reader, Shape, Value};
-use whimbrel_job::writer::{Writer, list, number, text};
+use whimbrel_job::writer::{Writer, text};
+use whimbrel_job::{form, integer, number, table};
 
 /// `[federation]`.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,64 +61,76 @@ pub enum Quorum {
 /// The longest name of a client.
 const NAME_BYTES_MAX: usize = 200;
 
-static CLIENTS: Key = Key::required(
-    "clients",
-    "a list of client names or an integer of at least 1",
-    "who may take part: names, or how many clients there are under names of their own",
-);
-static QUORUM: Key = Key::default(
-    "quorum",
-    "\"all\", an integer of at least 1, or a number above 0 and below 1",
-    "\"all\"",
-    "how many uploads let a round close: so many, or a share of those asked",
-)
-.words(&[Word { name: "all", doc: "a round waits for everyone whom it asked" }]);
-static DEADLINE: Key = Key::optional(
-    "deadline_s",
-    "a positive number",
-    "a round waits for its whole cohort",
-    "seconds after which a round closes once it has its quorum; without its quorum it waits on",
-);
-static LISTEN: Key = Key::default(
-    "listen",
-    "an address and a port, such as \"0.0.0.0:7443\"",
-    "\"127.0.0.1:7443\"",
-    "where clients reach the coordinator",
-);
-static DASHBOARD: Key = Key::default(
-    "dashboard",
-    "an address and a port, or false",
-    "\"127.0.0.1:7480\"",
-    "where the dashboard is",
-);
-static HEARTBEAT: Key = Key::default(
-    "heartbeat_s",
-    "a number from 0.1 to 3600",
-    "10.0",
-    "seconds between signs of life; a client silent for three times as long counts as away",
-);
-static LINGER: Key = Key::default(
-    "linger_s",
-    "a number from 0 to 604800",
-    "60.0",
-    "seconds for which a finished coordinator waits for clients that are to fetch the model",
-);
-static MESSAGE_MAX: Key = Key::default(
-    "message_max",
-    "an integer from 1024 to 17179869184",
-    "1073741824",
-    "bytes of the longest message that the coordinator or a client takes",
-);
+table! {
+    FEDERATION: Federation = "federation",
+        "Who takes part on a network, and when a round closes there. `whimbrel run` simulates the \
+         job without looking at it.", then check
+    {
+        clients: CLIENTS = "clients", CLIENTS_FORM, required,
+            "who may take part: names, or how many clients there are under names of their own";
+        quorum: QUORUM = "quorum", QUORUMS, default "\"all\"",
+            "how many uploads let a round close: so many, or a share of those asked";
+        deadline_s: DEADLINE = "deadline_s", POSITIVE, unset "a round waits for its whole cohort",
+            "seconds after which a round closes once it has its quorum; without its quorum it waits on";
+        listen: LISTEN = "listen", ADDRESS, default "\"127.0.0.1:7443\"",
+            "where clients reach the coordinator";
+        dashboard: DASHBOARD = "dashboard", ADDRESS_OR_FALSE, default "\"127.0.0.1:7480\"",
+            "where the dashboard is";
+        heartbeat_s: HEARTBEAT = "heartbeat_s",
+            number!("a number from 0.1 to 3600", |x| (0.1..=3600.0).contains(&x)), default "10.0",
+            "seconds between signs of life; a client silent for three times as long counts as away";
+        linger_s: LINGER = "linger_s",
+            number!("a number from 0 to 604800", |x| (0.0..=604_800.0).contains(&x)), default "60.0",
+            "seconds for which a finished coordinator waits for clients that are to fetch the model";
+        message_max: MESSAGE_MAX = "message_max", integer!(u64, 1024 to 17179869184), default "1073741824",
+            "bytes of the longest message that the coordinator or a client takes";
+    }
+}
 
 /// `[federation]`.
 pub(crate) static SECTION: Section = Section {
-    name: "federation",
-    doc: "Who takes part on a network, and when a round closes there. `whimbrel run` simulates the \
-          job without looking at it.",
-    keys: &[&CLIENTS, &QUORUM, &DEADLINE, &LISTEN, &DASHBOARD, &HEARTBEAT, &LINGER, &MESSAGE_MAX],
     example: "[federation]\nclients = [\"north\", \"south\", \"west\"]\nquorum = 2\n\
               deadline_s = 600\nlisten = \"0.0.0.0:7443\"\n",
+    ..FEDERATION.section
 };
+
+form! {
+    CLIENTS_FORM: Clients, "a list of client names or an integer of at least 1" {}
+    number COUNT_U32 => Clients::Number;
+    list Form::new("", read_names, |names| CLIENT_NAMES.write(names)) => Clients::Named;
+}
+
+form! {
+    QUORUMS: Quorum, "\"all\", an integer of at least 1, or a number above 0 and below 1" {
+        Quorum::All => "all": "a round waits for everyone whom it asked",
+    }
+    number Form::new("", read_quorum, |quorum| match quorum {
+        Quorum::Share(share) => POSITIVE.write(share),
+        Quorum::Number(n) => n.to_string(),
+        Quorum::All => String::new(),
+    });
+}
+
+const ADDRESS: Form<String> = Form::new(
+    "an address and a port, such as \"0.0.0.0:7443\"",
+    |v| {
+        let written = v.text()?;
+        let fits = written.rsplit_once(':').is_some_and(|(host, port)| {
+            !host.is_empty() && !host.contains(char::is_whitespace) && port.parse::<u16>().is_ok()
+        });
+        if fits { Ok(written) } else { Err(v.refuse()) }
+    },
+    |address| text(address),
+);
+
+const ADDRESS_OR_FALSE: Form<Option<String>> = Form::new(
+    "an address and a port, or false",
+    |v| match v.shape() {
+        Shape::Flag if !v.boolean()? => Ok(None),
+        _ => ADDRESS.read(v).map(Some),
+    },
+    |address| address.as_ref().map_or("false".into(), |address| text(address)),
+);
 
 impl Federation {
     /// So many clients, and every other key left out.
@@ -134,69 +148,26 @@ impl Federation {
     }
 
     pub(crate) fn read(reader: &Reader<'_>) -> Read<Self> {
-        let clients = reader.read(&CLIENTS, read_clients);
-        let quorum = reader.read(&QUORUM, read_quorum);
-        let deadline_s = reader.optional(&DEADLINE, |v| v.number(|x| x > 0.0));
-        let listen = reader.read(&LISTEN, read_address);
-        let dashboard = reader.read(&DASHBOARD, |v| match v.shape() {
-            Shape::Text => read_address(v).map(Some),
-            _ if v.boolean()? => Err(v.refuse()),
-            _ => Ok(None),
-        });
-        let heartbeat_s = reader.read(&HEARTBEAT, |v| v.number(|x| (0.1..=3600.0).contains(&x)));
-        let linger_s = reader.read(&LINGER, |v| v.number(|x| (0.0..=604_800.0).contains(&x)));
-        let message_max = reader.read(&MESSAGE_MAX, |v| v.integer(1024..=1 << 34));
-        let clients = clients?;
-        if let (Clients::Named(names), Ok(Quorum::Number(quorum))) = (&clients, quorum)
-            && quorum as usize > names.len()
-        {
-            reader.read(&QUORUM, |v| {
-                Err::<(), _>(v.fail(
-                    format!("a quorum of {quorum} out of {} clients", names.len()),
-                    "a round closes with at most everyone",
-                ))
-            })?;
-        }
-        Ok(Self {
-            clients,
-            quorum: quorum?,
-            deadline_s: deadline_s?,
-            listen: listen?,
-            dashboard: dashboard?,
-            heartbeat_s: heartbeat_s?,
-            linger_s: linger_s?,
-            message_max: message_max?,
-        })
+        FEDERATION.read(reader)
     }
 
     pub(crate) fn write(&self, out: &mut Writer) {
         out.table(&SECTION);
-        let clients = match &self.clients {
-            Clients::Named(names) => list(names.iter().map(|name| text(name))),
-            Clients::Number(count) => count.to_string(),
-        };
-        out.put(&CLIENTS, clients);
-        let quorum = match self.quorum {
-            Quorum::All => text("all"),
-            Quorum::Number(n) => n.to_string(),
-            Quorum::Share(share) => number(share),
-        };
-        out.put(&QUORUM, quorum);
-        if let Some(seconds) = self.deadline_s {
-            out.put(&DEADLINE, number(seconds));
-        }
-        out.put(&LISTEN, text(&self.listen));
-        out.put(&DASHBOARD, self.dashboard.as_ref().map_or("false".into(), |at| text(at)));
-        out.put(&HEARTBEAT, number(self.heartbeat_s));
-        out.put(&LINGER, number(self.linger_s));
-        out.put(&MESSAGE_MAX, self.message_max.to_string());
+        FEDERATION.write(self, out);
     }
 }
 
-fn read_clients(value: Value<'_>) -> Read<Clients> {
-    if !matches!(value.shape(), Shape::List) {
-        return value.count_u32().map(Clients::Number);
+fn check(reader: &Reader<'_>, asked: Federation) -> Read<Federation> {
+    match (&asked.clients, asked.quorum) {
+        (Clients::Named(names), Quorum::Number(quorum)) if quorum as usize > names.len() => {
+            let what = format!("a quorum of {quorum} out of {} clients", names.len());
+            Err(reader.fault(&QUORUM, what, "a round closes with at most everyone"))
+        }
+        _ => Ok(asked),
     }
+}
+
+fn read_names(value: &Value<'_>) -> Read<Vec<String>> {
     let items = value.list()?;
     let mut names = read_all(items.clone(), |item| {
         let name = item.text()?;
@@ -216,7 +187,7 @@ fn read_clients(value: Value<'_>) -> Read<Clients> {
         return Err(items[i].fail(what, "each client has a name of its own"));
     }
     names.sort();
-    Ok(Clients::Named(names))
+    Ok(names)
 }
 
 /// Whether a client may be called so.
@@ -224,24 +195,9 @@ pub fn is_client_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.chars().any(char::is_control)
 }
 
-fn read_quorum(value: Value<'_>) -> Read<Quorum> {
-    match value.shape() {
-        Shape::Text if value.text()? == "all" => Ok(Quorum::All),
-        Shape::Text => Err(value.unknown_word(&value.text()?)),
-        _ => {
-            let x = value.number(|x| x > 0.0)?;
-            if x < 1.0 {
-                return Ok(Quorum::Share(x));
-            }
-            value.count_u32().map(Quorum::Number)
-        }
+fn read_quorum(value: &Value<'_>) -> Read<Quorum> {
+    match value.number(|x| x > 0.0)? {
+        share if share < 1.0 => Ok(Quorum::Share(share)),
+        _ => value.count_u32().map(Quorum::Number),
     }
-}
-
-fn read_address(value: Value<'_>) -> Read<String> {
-    let written = value.text()?;
-    let fits = written.rsplit_once(':').is_some_and(|(host, port)| {
-        !host.is_empty() && !host.contains(char::is_whitespace) && port.parse::<u16>().is_ok()
-    });
-    if fits { Ok(written) } else { Err(value.refuse()) }
 }

@@ -22,8 +22,10 @@ use std::path::{Path, PathBuf};
 use toml::de::DeTable;
 use whimbrel_job::Origin;
 use whimbrel_job::error::Errors;
+use whimbrel_job::form::{COUNT_U32, Form, SEED as SEEDS_FORM};
+use whimbrel_job::integer;
 use whimbrel_job::key::{Key, Section};
-use whimbrel_job::reader::{Read, Reader, Source, Value, syntax_errors};
+use whimbrel_job::reader::{Read, Reader, Source, syntax_errors};
 use whimbrel_job::writer::{Writer, text};
 
 use channel::{downlink, uplink};
@@ -77,21 +79,20 @@ pub struct Job {
 /// The longest name of a job: it becomes part of a directory's name.
 const NAME_CHARS_MAX: usize = 100;
 
-pub(crate) static NAME: Key = Key::optional(
+/// `name`.
+pub(crate) static NAME: Key = NAMES.unset(
     "name",
-    "up to 100 letters, digits, `-`, `_` and `.`, the first a letter or digit",
     "the file's name without its ending",
     "the job's name, of which run directories are made",
 );
-pub(crate) static SEED: Key = Key::default(
+/// `seed`.
+pub(crate) static SEED: Key = SEEDS_FORM.default(
     "seed",
-    "an integer from 0 to 18446744073709551615",
     "1",
     "the seed of everything drawn: the same job, data and seed give the same bits",
 );
-static SEEDS: Key = Key::optional(
+static SEEDS: Key = integer!(u32, 1 to 4294967295).unset(
     "seeds",
-    "an integer from 1 to 4294967295",
     "one run",
     "how many seeds are run, from `seed` on, on the same data and split",
 );
@@ -162,9 +163,9 @@ impl Job {
 
     fn read(source: &Source<'_>, file_name: &str, registry: &'static Registry) -> Read<Self> {
         let root = Reader::root(source, &ROOT);
-        let name = root.optional(&NAME, read_name);
-        let seed = root.read(&SEED, |v| v.integer(0..=u64::MAX));
-        let seeds = root.optional(&SEEDS, |v| v.count_u32());
+        let name = root.optional_as(&NAME, &NAMES);
+        let seed = root.read_as(&SEED, &SEEDS_FORM);
+        let seeds = root.optional_as(&SEEDS, &COUNT_U32);
         // The other tables are read by the kind even where [method] has faults; where the kind
         // itself is in doubt, what only it would settle is not reported as well.
         let asked = Asked::peek(source, registry);
@@ -271,6 +272,7 @@ impl Job {
         let registry = registry();
         out.table(&registry.model);
         out.put(registry.model_kind, text(self.model));
+        out.only(registry.model_keys(self.method.kind.algorithm, self.model));
         self.fit.write_model(out);
         self.method.write(out, &*self.fit, registry);
         self.uplink.write(out);
@@ -359,13 +361,17 @@ fn refuse_others(
     }
 }
 
-fn read_name(value: Value<'_>) -> Read<String> {
-    let name = value.text()?;
-    let fits = name.len() <= NAME_CHARS_MAX
-        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
-        && name.chars().all(is_name_char);
-    if fits { Ok(name) } else { Err(value.refuse()) }
-}
+const NAMES: Form<String> = Form::new(
+    "up to 100 letters, digits, `-`, `_` and `.`, the first a letter or digit",
+    |v| {
+        let name = v.text()?;
+        let fits = name.len() <= NAME_CHARS_MAX
+            && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && name.chars().all(is_name_char);
+        if fits { Ok(name) } else { Err(v.refuse()) }
+    },
+    |name| text(name),
+);
 
 /// The stem of the file, with what a name cannot have replaced.
 pub(crate) fn name_of_file(file_name: &str) -> String {

@@ -1,8 +1,10 @@
 //! `participation` in `[method]`: who takes part in a round.
 
 use std::collections::BTreeMap;
+use whimbrel_job::form;
+use whimbrel_job::form::{ABOVE_ZERO, COUNT, Form};
 use whimbrel_job::key::{Key, Section};
-use whimbrel_job::reader::{Read, Reported, Shape, Value};
+use whimbrel_job::reader::{Read, Value};
 use whimbrel_job::writer::{inline, number, text};
 
 /// Who takes part in a round.
@@ -22,32 +24,28 @@ pub enum Participation {
 }
 
 /// `participation`.
-pub static PARTICIPATION: Key = Key::default(
+pub static PARTICIPATION: Key = PARTICIPATIONS.default(
     "participation",
-    "a number above 0 and at most 1, { size } or { default, clients }",
     "1.0",
     "who takes part in a round: the probability that a client does, or how many do",
-)
-.tables(&[&SECTION]);
+);
 
-static SIZE: Key = Key::optional(
+form! {
+    pub(crate) PARTICIPATIONS: Participation,
+        "a number above 0 and at most 1, { size } or { default, clients }" {}
+    number ABOVE_ZERO => Participation::Probability;
+    table Form::new("", read_table, write_table).tables(const { &[&SECTION] });
+}
+
+static SIZE: Key = COUNT.unset(
     "size",
-    "an integer of at least 1",
     "probabilities decide",
     "exactly how many clients take part, drawn anew each round",
 );
-static DEFAULT: Key = Key::default(
-    "default",
-    "a number above 0 and at most 1",
-    "1.0",
-    "the probability of clients that are not listed",
-);
-static CLIENTS: Key = Key::default(
-    "clients",
-    "a table of client names and numbers above 0 and at most 1",
-    "{}",
-    "the probability of each listed client",
-);
+static DEFAULT: Key =
+    ABOVE_ZERO.default("default", "1.0", "the probability of clients that are not listed");
+static CLIENTS: Key =
+    PROBABILITIES.default("clients", "{}", "the probability of each listed client");
 static SECTION: Section = Section {
     name: "participation",
     doc: "a cohort of fixed size, or a probability for each client",
@@ -56,46 +54,41 @@ static SECTION: Section = Section {
               participation = { default = 0.5, clients = { north = 0.9, south = 0.2 } }\n",
 };
 
-impl Participation {
-    pub(crate) fn read(value: Value<'_>) -> Read<Self> {
-        if !matches!(value.shape(), Shape::Table) {
-            return value.number(is_probability).map(Self::Probability);
-        }
-        let reader = value.table(&SECTION)?;
-        reader.refuse_both(&SIZE, &DEFAULT)?;
-        reader.refuse_both(&SIZE, &CLIENTS)?;
-        if let Some(size) = reader.optional(&SIZE, |v| v.count())? {
-            return Ok(Self::Size(size));
-        }
-        if !reader.has(&DEFAULT) && !reader.has(&CLIENTS) {
-            return Err(value.refuse());
-        }
-        let default = reader.read(&DEFAULT, |v| v.number(is_probability));
-        let clients = reader.read(&CLIENTS, |v| {
-            let entries: Vec<Result<(String, f64), Reported>> = v
-                .entries()?
-                .into_iter()
-                .map(|(name, value)| Ok((name, value.number(is_probability)?)))
-                .collect();
-            entries.into_iter().collect()
-        });
-        Ok(Self::PerClient { default: default?, clients: clients? })
-    }
+const PROBABILITIES: Form<BTreeMap<String, f64>> = Form::new(
+    "a table of client names and numbers above 0 and at most 1",
+    |v| {
+        let entries = v.entries()?.into_iter();
+        let read: Vec<_> = entries.map(|(name, v)| Ok((name, ABOVE_ZERO.read(&v)?))).collect();
+        read.into_iter().collect()
+    },
+    |clients| {
+        let named: Vec<_> = clients.iter().map(|(name, p)| (text(name), number(*p))).collect();
+        inline(named.iter().map(|(name, p)| (name.as_str(), p.clone())))
+    },
+);
 
-    pub(crate) fn write(&self) -> String {
-        match self {
-            Self::Probability(p) => number(*p),
-            Self::Size(size) => inline([(SIZE.name, size.to_string())]),
-            Self::PerClient { default, clients } => {
-                let named: Vec<(String, String)> =
-                    clients.iter().map(|(name, p)| (text(name), number(*p))).collect();
-                let named = inline(named.iter().map(|(name, p)| (name.as_str(), p.clone())));
-                inline([(DEFAULT.name, number(*default)), (CLIENTS.name, named)])
-            }
-        }
+fn read_table(value: &Value<'_>) -> Read<Participation> {
+    let reader = value.table(&SECTION)?;
+    reader.refuse_both(&SIZE, &DEFAULT)?;
+    reader.refuse_both(&SIZE, &CLIENTS)?;
+    if let Some(size) = reader.optional_as(&SIZE, &COUNT)? {
+        return Ok(Participation::Size(size));
     }
+    if !reader.has(&DEFAULT) && !reader.has(&CLIENTS) {
+        return Err(value.refuse());
+    }
+    let default = reader.read_as(&DEFAULT, &ABOVE_ZERO);
+    let clients = reader.read_as(&CLIENTS, &PROBABILITIES);
+    Ok(Participation::PerClient { default: default?, clients: clients? })
 }
 
-fn is_probability(x: f64) -> bool {
-    x > 0.0 && x <= 1.0
+fn write_table(participation: &Participation) -> String {
+    match participation {
+        Participation::Probability(p) => number(*p),
+        Participation::Size(size) => inline([(SIZE.name, size.to_string())]),
+        Participation::PerClient { default, clients } => {
+            let clients = PROBABILITIES.write(clients);
+            inline([(DEFAULT.name, number(*default)), (CLIENTS.name, clients)])
+        }
+    }
 }

@@ -4,8 +4,10 @@ use crate::family::{Family, MethodKind};
 use crate::job::channel::UpRuleKind;
 use crate::job::method;
 use crate::registry::Registry;
+use whimbrel_job::form::Form;
 use whimbrel_job::key::Word;
-use whimbrel_job::reader::{Read, Source, Value};
+use whimbrel_job::reader::Source;
+use whimbrel_job::writer::text;
 use whimbrel_methods::sgd::Preset;
 use whimbrel_methods::sgd::preset::UpKind;
 
@@ -29,6 +31,17 @@ pub(crate) const PRESETS: [Word; 13] = [
     word("rand-mcm-g", "mcm with a memory and a message for each group of clients"),
     word("ghost", "diana up; clients compute at the previous exact state plus a compressed update"),
 ];
+
+/// How a preset stands in a job file.
+pub(crate) const PRESETS_FORM: Form<Preset> = Form::new(
+    "",
+    |v| {
+        let word = v.text()?;
+        Preset::from_name(&word).ok_or_else(|| v.unknown_word(&word))
+    },
+    |preset| text(preset.name()),
+)
+.words(&PRESETS);
 
 /// What `[method]` says about the channels, read before the tables are: a fault elsewhere in
 /// `[method]` does not change what the other tables mean.
@@ -77,11 +90,6 @@ impl Asked {
     pub fn default_rule(&self) -> UpRuleKind {
         self.kind.map_or(UpRuleKind::Plain, |kind| kind.up_rule)
     }
-}
-
-pub(crate) fn read_preset(value: &Value<'_>) -> Read<Preset> {
-    let word = value.text()?;
-    Preset::from_name(&word).ok_or_else(|| value.unknown_word(&word))
 }
 
 /// What a preset's uplink keeps.

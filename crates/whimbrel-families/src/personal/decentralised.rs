@@ -8,13 +8,14 @@ use whimbrel_core::Error;
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::topology::{ROUNDING, unreached};
 use whimbrel_engine::{Graphs, Topology, Weighting};
+use whimbrel_job::form;
+use whimbrel_job::form::{ABOVE_ZERO, BOOLEAN, Form, PATH as FILE};
 use whimbrel_job::key::{Key, Section, Word};
-use whimbrel_job::named;
 use whimbrel_job::reader::{Read, Reader, Shape, Source, Value};
-use whimbrel_job::writer::{Writer, inline, list, number, text};
+use whimbrel_job::writer::{Writer, list, number, text};
 use whimbrel_methods::personal::Scaling;
 
-named! {
+form! {
     /// How neighbours weigh each other.
     MIXINGS: Weighting {
         Weighting::Metropolis => "metropolis": "1/(1 + the larger degree of both)",
@@ -25,7 +26,7 @@ named! {
     }
 }
 
-named! {
+form! {
     /// How a client's samples enter.
     SCALINGS: Scaling {
         Scaling::Samples => "samples": "the local change times T n_t/n: on the complete graph with \
@@ -34,6 +35,7 @@ named! {
     }
 }
 
+/// `topology`.
 pub(super) static TOPOLOGY: Key = Key::default(
     "topology",
     "a word, or a table { kind, p, redraw, edges, path }",
@@ -42,16 +44,15 @@ pub(super) static TOPOLOGY: Key = Key::default(
 )
 .words(&SHAPES)
 .tables(&[&TOPOLOGY_SECTION]);
-pub(super) static MIXING: Key = Key::default(
+/// `mixing`.
+pub(super) static MIXING: Key = MIXINGS.default(
     "mixing",
-    "",
     "\"metropolis\"",
     "the weights of the mixing matrix; what a client does not give to neighbours it gives to itself",
-)
-.words(MIXINGS.words);
+);
+/// `scaling`.
 pub(super) static SCALING: Key =
-    Key::default("scaling", "", "\"samples\"", "how a client's number of samples enters")
-        .words(SCALINGS.words);
+    SCALINGS.default("scaling", "\"samples\"", "how a client's number of samples enters");
 
 const COMPLETE: &str = "complete";
 const RING: &str = "ring";
@@ -67,32 +68,32 @@ static SHAPES: [Word; 5] = [
     Word { name: EDGES, doc: "the pairs of `edges`, or of the file `path`" },
 ];
 static KIND: Key = Key::default("kind", "", "\"erdos-renyi\"", "the shape").words(&SHAPES);
-static P: Key =
-    Key::default("p", "a number above 0 and at most 1", "0.5", "the probability of an edge")
-        .only(&[ERDOS_RENYI], "its edges are not drawn");
-static REDRAW: Key = Key::default(
-    "redraw",
-    "true or false",
-    "false",
-    "whether every round has a graph of its own: erdos-renyi is drawn anew (and need not be \
-     connected), ring and torus take the clients in a new order",
-)
-.only(&[ERDOS_RENYI, RING, TORUS], "it is the same in every round");
-static PAIRS: Key = Key::optional(
-    "edges",
-    "a list of pairs of client names, each with a weight or without",
-    "`path` names a file",
-    "the pairs, such as [\"a\", \"b\"] or [\"a\", \"b\", 0.25]; with mixing = \"given\" a pair of a \
-     client with itself gives its own weight",
-)
-.only(&[EDGES], "its edges follow from the number of clients");
-static PATH: Key = Key::optional(
-    "path",
-    "a file",
-    "`edges` lists the pairs",
-    "a text file of edges: two names and at most a weight on a line, apart by commas or blanks",
-)
-.only(&[EDGES], "its edges follow from the number of clients");
+static P: Key = ABOVE_ZERO
+    .default("p", "0.5", "the probability of an edge")
+    .only(&[ERDOS_RENYI], "its edges are not drawn");
+static REDRAW: Key = BOOLEAN
+    .default(
+        "redraw",
+        "false",
+        "whether every round has a graph of its own: erdos-renyi is drawn anew (and need not be \
+         connected), ring and torus take the clients in a new order",
+    )
+    .only(&[ERDOS_RENYI, RING, TORUS], "it is the same in every round");
+static PAIRS: Key = PAIR_LIST
+    .unset(
+        "edges",
+        "`path` names a file",
+        "the pairs, such as [\"a\", \"b\"] or [\"a\", \"b\", 0.25]; with mixing = \"given\" a pair of a \
+         client with itself gives its own weight",
+    )
+    .only(&[EDGES], "its edges follow from the number of clients");
+static PATH: Key = FILE
+    .unset(
+        "path",
+        "`edges` lists the pairs",
+        "a text file of edges: two names and at most a weight on a line, apart by commas or blanks",
+    )
+    .only(&[EDGES], "its edges follow from the number of clients");
 static TOPOLOGY_SECTION: Section = Section {
     name: "topology",
     doc: "who is whose neighbour",
@@ -150,7 +151,7 @@ impl Neighbours {
             _ => read_graph(&v.table(&TOPOLOGY_SECTION)?),
         });
         let mixing = reader.read(&MIXING, |v| {
-            let mixing = v.named(&MIXINGS)?;
+            let mixing = MIXINGS.read(&v)?;
             let listed = matches!(&graph, Ok((GraphShape::Edges(_) | GraphShape::File(_), _)));
             match (mixing, &graph) {
                 (Weighting::Given, Ok(_)) if !listed => Err(v.fail(
@@ -164,37 +165,32 @@ impl Neighbours {
                 _ => Ok(mixing),
             }
         });
-        let scaling = reader.read(&SCALING, |v| v.named(&SCALINGS));
+        let scaling = reader.read_as(&SCALING, &SCALINGS);
         let (shape, redraw) = graph?;
         Ok(Self { shape, redraw, mixing: mixing?, scaling: scaling? })
     }
 
     pub(super) fn write(&self, out: &mut Writer) {
-        let kind = |word| (KIND.name, text(word));
-        let mut entries = match &self.shape {
-            GraphShape::Of(Topology::ErdosRenyi { p }) => {
-                vec![kind(ERDOS_RENYI), (P.name, number(*p))]
-            }
-            GraphShape::Of(Topology::Ring) => vec![kind(RING)],
-            GraphShape::Of(Topology::Torus) => vec![kind(TORUS)],
-            GraphShape::Of(_) => vec![kind(COMPLETE)],
-            GraphShape::Edges(edges) => {
-                let one = |edge: &Edge| {
-                    let names = edge.ends.iter().map(|name| text(name));
-                    list(names.chain(edge.weight.map(number)))
-                };
-                vec![kind(EDGES), (PAIRS.name, list(edges.iter().map(one)))]
-            }
-            GraphShape::File(path) => {
-                vec![kind(EDGES), (PATH.name, text(&path.display().to_string()))]
-            }
+        let mut graph = Writer::default();
+        let word = match &self.shape {
+            GraphShape::Of(Topology::ErdosRenyi { .. }) => ERDOS_RENYI,
+            GraphShape::Of(Topology::Ring) => RING,
+            GraphShape::Of(Topology::Torus) => TORUS,
+            GraphShape::Of(_) => COMPLETE,
+            GraphShape::Edges(_) | GraphShape::File(_) => EDGES,
         };
-        if self.redraw {
-            entries.push((REDRAW.name, "true".into()));
+        graph.only_for(word);
+        graph.put(&KIND, text(word));
+        match &self.shape {
+            GraphShape::Of(Topology::ErdosRenyi { p }) => graph.put(&P, ABOVE_ZERO.write(p)),
+            GraphShape::Of(_) => {}
+            GraphShape::Edges(edges) => graph.put(&PAIRS, PAIR_LIST.write(edges)),
+            GraphShape::File(path) => graph.put(&PATH, FILE.write(path)),
         }
-        out.put(&TOPOLOGY, inline(entries));
-        out.put(&MIXING, text(MIXINGS.name(self.mixing)));
-        out.put(&SCALING, text(SCALINGS.name(self.scaling)));
+        graph.put(&REDRAW, BOOLEAN.write(&self.redraw));
+        out.put(&TOPOLOGY, graph.finish_inline());
+        out.put(&MIXING, MIXINGS.write(&self.mixing));
+        out.put(&SCALING, SCALINGS.write(&self.scaling));
     }
 
     /// Reports what a method without a server cannot have.
@@ -279,19 +275,27 @@ fn read_graph(table: &Reader<'_>) -> Read<(GraphShape, bool)> {
             .map_or_else(|| Err(v.unknown_word(&word)), |known| Ok(known.name))
     })?;
     table.check_meaning(kind);
-    let p = table.read(&P, |v| v.number(|p| p > 0.0 && p <= 1.0));
-    let redraw = table.read(&REDRAW, |v| v.boolean());
+    let (p, redraw) = (table.read_as(&P, &ABOVE_ZERO), table.read_as(&REDRAW, &BOOLEAN));
     table.refuse_both(&PAIRS, &PATH)?;
-    let edges = table.optional(&PAIRS, |v| v.list()?.iter().map(read_edge).collect());
-    let path = table.optional(&PATH, |v| v.text());
+    let (edges, path) = (table.optional_as(&PAIRS, &PAIR_LIST), table.optional_as(&PATH, &FILE));
     let shape = match (shape_of(kind, p?), edges?, path?) {
         (Some(shape), ..) => shape,
         (None, Some(edges), _) => GraphShape::Edges(edges),
-        (None, None, Some(path)) => GraphShape::File(path.into()),
+        (None, None, Some(path)) => GraphShape::File(path),
         (None, None, None) => return Err(table.missing(&PAIRS)),
     };
     Ok((shape, redraw?))
 }
+
+const PAIR_LIST: Form<Vec<Edge>> = Form::new(
+    "a list of pairs of client names, each with a weight or without",
+    |v| v.list()?.iter().map(read_edge).collect(),
+    |edges| {
+        list(edges.iter().map(|Edge { ends, weight }| {
+            list(ends.iter().map(|name| text(name)).chain(weight.map(number)))
+        }))
+    },
+);
 
 fn read_edge(value: &Value<'_>) -> Read<Edge> {
     let parts = value.list()?;

@@ -31,7 +31,7 @@ use decentralised::{MIXING, Neighbours, SCALING, TOPOLOGY};
 use keys::{
     ADAPTIVE, ALPHA, COMPONENTS, DECAY, HEAD_EPOCHS, INNER_STEP, INNER_STEPS, LAMBDA, LOCAL_EPOCHS,
     MINIBATCHES, MU, OPTIMISER, RELATION_EVERY, Rule, SAMPLING, SEND_ABOVE, SERVER, SERVER_STEP,
-    SPLIT, Training, UNSEEN_WEIGHTS,
+    SPLIT, TRAINING, Training, UNSEEN_WEIGHTS,
 };
 use model::{MODELS, Model};
 use own::{OWN, OwnTraining};
@@ -43,7 +43,7 @@ use whimbrel_core::method::Artifact;
 use whimbrel_job::key::{Key, Word};
 use whimbrel_job::reader::{Read, Source};
 use whimbrel_job::writer::Writer;
-use whimbrel_methods::personal::{Sampling, ServerStep};
+use whimbrel_methods::personal::{Length, Sampling, ServerStep};
 use whimbrel_methods::settings::Weights;
 use whimbrel_methods::sgd::Preset;
 
@@ -249,12 +249,18 @@ impl Family for Personal {
     fn read(&self, tables: &Tables<'_>) -> Read<Box<dyn Fit>> {
         let method = tables.method_kind.algorithm;
         let model = Model::read(tables.model_kind, tables.model);
-        let unbiased = matches!(method, SCAFFOLD | SGD);
-        let usual = if unbiased { Sampling::Unbiased } else { Sampling::KeepOld };
-        let training = Training::read(tables.method, usual, method == SGD);
+        let training = TRAINING.read(tables.method).map(|mut training| {
+            if matches!(method, SCAFFOLD | SGD) && !tables.method.has(&SAMPLING) {
+                training.sampling = Sampling::Unbiased;
+            }
+            if method == SGD {
+                training.length = Length::Steps(1);
+            }
+            training
+        });
         let rule = Rule::read(method, tables.method);
         let server = keys::read_server(method, tables.method);
-        let own = tables.method.read(&OWN, OwnTraining::read_all);
+        let own = tables.method.read(&OWN, own::read_all);
         let neighbours = tables
             .method_kind
             .keys
@@ -307,15 +313,11 @@ impl Fit for PersonalFit {
     }
 
     fn write_method(&self, out: &mut Writer) {
-        let takes = |key: &Key| {
-            let kind = METHODS.iter().find(|kind| kind.word.name == self.method);
-            kind.is_some_and(|kind| kind.keys.iter().any(|known| known.name == key.name))
-        };
-        self.training.write(out, takes);
-        self.rule.write(out, self.method);
-        keys::write_server(&self.server, out, takes);
+        TRAINING.write(&self.training, out);
+        self.rule.write(out);
+        keys::write_server(&self.server, out);
         if !self.own.is_empty() {
-            out.put(&OWN, OwnTraining::write_all(&self.own));
+            out.put(&OWN, own::write_all(&self.own));
         }
         if let Some(neighbours) = &self.neighbours {
             neighbours.write(out);

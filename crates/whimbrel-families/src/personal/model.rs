@@ -6,43 +6,16 @@ use crate::gradient::keys::INTERCEPT;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 use whimbrel_core::Result;
+use whimbrel_job::form::{BOOLEAN, COUNT, TEXT};
 use whimbrel_job::key::{Key, Word};
 use whimbrel_job::reader::{Read, Reader};
-use whimbrel_job::writer::{Writer, list, text};
+use whimbrel_job::writer::Writer;
+use whimbrel_job::{list, table};
 use whimbrel_nn::{Architecture, Learner};
 
 pub(crate) const LINEAR: &str = "linear";
 pub(crate) const REPRESENTATION: &str = "linear-representation";
 pub(super) const OWN: &str = "own";
-
-pub(crate) static HIDDEN: Key = Key::default(
-    "hidden",
-    "a list of integers of at least 1",
-    "[]",
-    "widths of the hidden layers; empty: [200, 200] for mlp, [256] (of both layers) for lstm",
-);
-pub(crate) static EMBEDDING: Key =
-    Key::default("embedding", "an integer of at least 1", "8", "numbers that stand for a symbol");
-
-pub(crate) static LATENT: Key = Key::default(
-    "latent",
-    "an integer of at least 1",
-    "2",
-    "latent features of the representation",
-);
-
-static LEARNER: Key = Key::default(
-    "learner",
-    "a name",
-    "\"own\"",
-    "the learner that the program which runs the job brings along under this name",
-);
-static CLASSIFIES: Key = Key::default(
-    "classifies",
-    "true or false",
-    "true",
-    "whether an own learner predicts classes; otherwise it predicts numbers",
-);
 
 pub(super) static MODELS: [ModelKind; 11] = [
     model(LINEAR, "linear regression by least squares", &[&INTERCEPT]),
@@ -85,40 +58,28 @@ pub struct Model {
     pub own_classifies: bool,
 }
 
+table! {
+    pub(crate) MODEL: Model {
+        & intercept: INTERCEPT, BOOLEAN, default;
+        hidden: HIDDEN = "hidden", list!(COUNT, "a list of integers of at least 1"), default "[]",
+            "widths of the hidden layers; empty: [200, 200] for mlp, [256] (of both layers) for lstm";
+        embedding: EMBEDDING = "embedding", COUNT, default "8", "numbers that stand for a symbol";
+        latent: LATENT = "latent", COUNT, default "2", "latent features of the representation";
+        learner: LEARNER = "learner", TEXT.takes("a name"), default "\"own\"",
+            "the learner that the program which runs the job brings along under this name";
+        own_classifies: CLASSIFIES = "classifies", BOOLEAN, default "true",
+            "whether an own learner predicts classes; otherwise it predicts numbers";
+        ..{ kind: "" }
+    }
+}
+
 impl Model {
     pub(crate) fn read(kind: &'static str, reader: &Reader<'_>) -> Read<Self> {
-        let intercept = reader.read(&INTERCEPT, |v| v.boolean());
-        let hidden = reader.read(&HIDDEN, |v| v.list()?.iter().map(|v| v.count()).collect());
-        let embedding = reader.read(&EMBEDDING, |v| v.count());
-        let latent = reader.read(&LATENT, |v| v.count());
-        let learner = reader.read(&LEARNER, |v| v.text());
-        let own_classifies = reader.read(&CLASSIFIES, |v| v.boolean());
-        Ok(Self {
-            kind,
-            intercept: intercept?,
-            hidden: hidden?,
-            embedding: embedding?,
-            latent: latent?,
-            learner: learner?,
-            own_classifies: own_classifies?,
-        })
+        Ok(Self { kind, ..MODEL.read(reader)? })
     }
 
     pub(crate) fn write(&self, out: &mut Writer) {
-        let hidden = list(self.hidden.iter().map(usize::to_string));
-        for (key, value) in [
-            (&INTERCEPT, self.intercept.to_string()),
-            (&HIDDEN, hidden),
-            (&EMBEDDING, self.embedding.to_string()),
-            (&LATENT, self.latent.to_string()),
-            (&LEARNER, text(&self.learner)),
-            (&CLASSIFIES, self.own_classifies.to_string()),
-        ] {
-            let kind = MODELS.iter().find(|kind| kind.word.name == self.kind);
-            if kind.is_some_and(|kind| kind.keys.iter().any(|known| known.name == key.name)) {
-                out.put(key, value);
-            }
-        }
+        MODEL.write(self, out);
     }
 
     pub(crate) fn describe(&self) -> String {

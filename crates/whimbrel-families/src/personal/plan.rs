@@ -151,8 +151,8 @@ fn oracle(
         solver: solver(asked, common.job.method.batch),
         rates: Rates {
             initial: rate(&common.job),
-            factor: training.factor,
-            at: training.at.iter().map(|share| (share * rounds).round() as u32).collect(),
+            factor: training.decay.factor,
+            at: training.decay.at.iter().map(|share| (share * rounds).round() as u32).collect(),
         },
         server: asked.server,
         sampling: training.sampling,

@@ -221,7 +221,7 @@ fn tried(selection: &Selection) -> [Exhibit; 2] {
         vec![
             format!("{}{chosen}", candidate.rank),
             figure(candidate.lambda, 3),
-            EFFECTS_WORDS.name(candidate.effects).into(),
+            EFFECTS_WORDS.name(&candidate.effects).into(),
             figure(candidate.lambda_effects, 3),
             figure(*deviance, 5),
             figure(*error, 3),

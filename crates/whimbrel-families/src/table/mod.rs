@@ -26,8 +26,9 @@ use crate::job::{Job, Step, codec};
 use crate::load::{Layout, Loaded};
 use crate::plan::{Common, Facts, Files};
 use crate::template::{DataFacts, Suggestion};
-use keys::{CEILING, COPIES_WORDS, PERSONAL, RANK, VARIANCE};
-use keys::{COPIES, EFFECTS, FAMILIES, FAMILY as ENTRIES, LAMBDA, LAMBDA_EFFECTS, LowRankKeys};
+use keys::{
+    COPIES, COPIES_WORDS, EFFECTS, FAMILIES, FAMILY as ENTRIES, LAMBDA, LOW_RANK, LowRankKeys, RANK,
+};
 use observed::TableFacts;
 use plan::TablePlan;
 use serde_json::{Map, Value};
@@ -39,7 +40,7 @@ use whimbrel_data::Entries;
 use whimbrel_engine::Ending;
 use whimbrel_job::key::{Key, Word};
 use whimbrel_job::reader::{Read, Source};
-use whimbrel_job::writer::{Writer, text};
+use whimbrel_job::writer::Writer;
 use whimbrel_methods::fedmiss::Copies;
 use whimbrel_methods::settings::Weights;
 use whimbrel_models::lowrank;
@@ -52,7 +53,7 @@ pub struct Table;
 
 static MODELS: [ModelKind; 1] = [ModelKind {
     word: Word { name: "low-rank", doc: "a table of low rank with gaps, to be filled in" },
-    keys: &[&ENTRIES, &VARIANCE, &RANK, &LAMBDA, &EFFECTS, &LAMBDA_EFFECTS, &PERSONAL, &CEILING],
+    keys: LOW_RANK.section.keys,
 }];
 static KEYS: [&Key; 11] = [
     &CHANNELS,
@@ -98,8 +99,8 @@ impl Family for Table {
     }
 
     fn read(&self, tables: &Tables<'_>) -> Read<Box<dyn Fit>> {
-        let table = LowRankKeys::read(tables.model);
-        let copies = tables.method.read(&COPIES, |v| v.named(&COPIES_WORDS));
+        let table = LOW_RANK.read(tables.model);
+        let copies = tables.method.read_as(&COPIES, &COPIES_WORDS);
         Ok(Box::new(TableFit { table: table?, copies: copies? }))
     }
 
@@ -109,7 +110,7 @@ impl Family for Table {
         Some(Suggestion {
             model: "low-rank",
             model_keys: vec![
-                (&ENTRIES, text(FAMILIES.name(family_of(table.entries)))),
+                (&ENTRIES, FAMILIES.write(&family_of(table.entries))),
                 (&RANK, "\"auto\"".into()),
                 (&LAMBDA, "\"auto\"".into()),
                 (&EFFECTS, "\"row+column\"".into()),
@@ -145,7 +146,7 @@ impl TableFit {
     }
 
     fn family_name(&self) -> &'static str {
-        FAMILIES.name(self.table.family)
+        FAMILIES.name(&self.table.family)
     }
 }
 
@@ -168,7 +169,7 @@ impl Fit for TableFit {
     }
 
     fn write_method(&self, out: &mut Writer) {
-        out.put(&COPIES, text(COPIES_WORDS.name(self.copies)));
+        out.put(&COPIES, COPIES_WORDS.write(&self.copies));
     }
 
     fn check(&self, job: &Job, source: &Source<'_>) {

@@ -55,7 +55,7 @@ pub(super) fn results(asked: &TableFit, ended: &Ended<'_>) -> Result<Option<Resu
     put("rank", settings.rank.into());
     put("lambda", number(settings.lambda));
     put("lambda_effects", number(settings.lambda_effects));
-    put("effects", EFFECTS_WORDS.name(settings.effects).into());
+    put("effects", EFFECTS_WORDS.name(&settings.effects).into());
     if let Some(seen) = seen {
         put("observations", (seen.fitted.len() + seen.held_out.len()).into());
         put("held_out", seen.held_out.len().into());
@@ -79,7 +79,7 @@ pub(super) fn results(asked: &TableFit, ended: &Ended<'_>) -> Result<Option<Resu
     if let Some(selection) = &selection {
         let tried = selection.tried.iter().map(|(candidate, deviance, error, rounds)| {
             json!({
-                "effects": EFFECTS_WORDS.name(candidate.effects), "rank": candidate.rank,
+                "effects": EFFECTS_WORDS.name(&candidate.effects), "rank": candidate.rank,
                 "lambda": number(candidate.lambda),
                 "lambda_effects": number(candidate.lambda_effects),
                 "deviance": number(*deviance),
@@ -150,7 +150,7 @@ pub(super) fn findings(delivered: &[Artifact]) -> Vec<String> {
         tried.len(),
         chosen.rank,
         chosen.lambda,
-        EFFECTS_WORDS.name(chosen.effects),
+        EFFECTS_WORDS.name(&chosen.effects),
         chosen.lambda_effects
     )]
 }

@@ -51,7 +51,7 @@ fn every_preset_sets_both_rules() {
 }
 
 fn form(job: &Job) -> Option<Form> {
-    job.fit_as::<EmFit>().expect("a mixture").form
+    job.fit_as::<EmFit>().expect("a mixture").keys.form
 }
 
 #[test]

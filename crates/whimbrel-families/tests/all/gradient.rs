@@ -71,6 +71,8 @@ fn the_resolved_job_names_every_default() {
     source = "libsvm"
     path = "a9a.gz"
     standardize = true
+    keep_rows = 1.0
+    unseen = 0.0
     seed = 1
 
     [data.split]
@@ -169,10 +171,10 @@ fn settings_of_the_gradient_family() {
     ));
     let method = &job.method;
     let fit = gradient(&job);
-    assert_eq!((fit.momentum, fit.average), (0.9, Some(Average::Uniform)));
-    assert_eq!((fit.compat, method.memory_max), (Some(Compat::Mcm2021), 1_500_000));
+    assert_eq!((fit.descent.momentum, fit.descent.average), (0.9, Some(Average::Uniform)));
+    assert_eq!((fit.descent.compat, method.memory_max), (Some(Compat::Mcm2021), 1_500_000));
     assert_eq!((method.weights, method.stop.excess_loss), (Weights::Samples, Some(1e-3)));
-    assert_eq!(gradient(&parse(TOY)).average, None);
+    assert_eq!(gradient(&parse(TOY)).descent.average, None);
     assert_eq!(parse(&job.to_toml()), job);
     let refused = [
         "momentum = 1",

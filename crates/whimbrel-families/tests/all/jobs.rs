@@ -74,7 +74,7 @@ fn defaults_are_the_documented_ones() {
     assert_eq!((gmm.reg_covar, gmm.weight_floor, gmm.covariance_floor), (0.0, 1e-10, 1e-10));
     assert_eq!(gmm.penalty, GmmPenalty::default());
     assert_eq!((job.method.batch, job.method.step), (Batch::Full, Step::Auto));
-    assert_eq!((job.method.weights, fit.form), (Weights::Samples, Some(Form::Pair)));
+    assert_eq!((job.method.weights, fit.keys.form), (Weights::Samples, Some(Form::Pair)));
     assert_eq!((job.method.evaluate_every, job.method.stop), (None, Stop::default()));
     assert_eq!(job.downlink.rule, DownRule::Exact);
     assert_eq!((job.seeds, job.method.memory_max), (None, 4_000_000_000));
@@ -172,21 +172,23 @@ fn a_resolved_job_has_every_default_and_nothing_more() {
     [data]
     source = "csv"
     path = "data.csv"
-    client = "client"
     standardize = false
     delimiter = "auto"
+    client = "client"
+    keep_rows = 1.0
+    unseen = 0.0
     seed = 1
 
     [model]
     kind = "gmm"
     components = 3
     starts = 1
-    covariance = "tied"
     init = "init.json"
     reg_covar = 0.0
     weight_floor = 1e-10
     covariance_floor = 1e-10
     penalty = { dirichlet = 0.0, inverse_wishart = { nu = 0.0, psi = 0.0 } }
+    covariance = "tied"
 
     [method]
     kind = "fedem"

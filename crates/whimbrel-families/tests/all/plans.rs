@@ -108,7 +108,7 @@ fn every_preset_runs_and_gets_near_the_minimum() {
         &toy("sgd", "")
             .to_toml()
             .replace("rounds = 40", "rounds = 1")
-            .replace("over_L = 0.5", "over_L = 1e-9"),
+            .replace("\"1/(2L)\"", "{ over_L = 1e-9 }"),
     )));
     for kind in [
         "sgd",
@@ -128,7 +128,7 @@ fn every_preset_runs_and_gets_near_the_minimum() {
         let groups = if kind == "rand-mcm-g" { "memories = 2\n" } else { "" };
         let channels =
             format!("{}{}{groups}", if up { UP } else { "" }, if down { DOWN } else { "" });
-        let job = parse(&toy(kind, &channels).to_toml().replace("over_L = 0.5", "over_L = 0.1"));
+        let job = parse(&toy(kind, &channels).to_toml().replace("\"1/(2L)\"", "{ over_L = 0.1 }"));
         let reached = excess(&run(&job));
         assert!(reached < 0.5 * started, "{kind}: from {started} to {reached}");
     }
@@ -177,8 +177,7 @@ fn alphas_are_those_of_the_papers() {
     let channels = format!("{UP}{DOWN}");
     let (omega, up, down) = alphas(&channels);
     assert_eq!((up, down), (0.5 / (1.0 + omega), 0.5 / (1.0 + omega)));
-    let theory =
-        toy("mcm", &channels).to_toml().replace("step = { over_L = 0.5 }", "step = \"theory\"");
+    let theory = toy("mcm", &channels).to_toml().replace("\"1/(2L)\"", "\"theory\"");
     let plan = plan(&parse(&theory)).unwrap();
     assert_eq!(plan.uplink().rule(), &UpRule::Memory { alpha: 1.0 / (1.0 + omega) });
     let DownRule::Preserved { alpha, .. } = plan.downlink().rule() else { panic!("not mcm") };
@@ -229,7 +228,7 @@ fn the_step_of_the_theory_runs() {
             _ => &channels,
         };
         let text = toy(kind, rest).to_toml();
-        let job = parse(&text.replace("step = { over_L = 0.5 }", "step = \"theory\""));
+        let job = parse(&text.replace("\"1/(2L)\"", "\"theory\""));
         let reached = excess(&run(&job));
         assert!(reached.is_finite() && reached > 0.0, "{kind}: {reached}");
     }
@@ -243,7 +242,7 @@ fn the_theory_says_the_constants_it_uses() {
         let mut job = toy(kind, rest);
         job.method.batch = Batch::Full;
         let text = job.to_toml();
-        let theory = parse(&text.replace("step = { over_L = 0.5 }", "step = \"theory\""));
+        let theory = parse(&text.replace("\"1/(2L)\"", "\"theory\""));
         let planned = plan(&theory).unwrap();
         let constant = |name: &str| planned.theory().iter().find(|(n, _)| *n == name).map(|c| c.1);
         let down = constant("omega_down").zip(constant("alpha_down"));
@@ -251,7 +250,7 @@ fn the_theory_says_the_constants_it_uses() {
         let bound = gamma_max(l, omega_up, down, load(&theory).unwrap().clients.len() as f64);
         assert_eq!(constant("gamma_max"), Some(bound), "{kind}");
         let gamma = constant("gamma").unwrap();
-        let mut given = text.replace("{ over_L = 0.5 }", &format!("{gamma:?}"));
+        let mut given = text.replace("\"1/(2L)\"", &format!("{gamma:?}"));
         for alpha in [constant("alpha_up"), constant("alpha_down")].into_iter().flatten() {
             given = given.replacen("alpha = \"auto\"", &format!("alpha = {alpha:?}"), 1);
         }

@@ -30,7 +30,7 @@ const DITHERING: &str = "[uplink]\ncodec = { kind = \"dithering\", levels = 1 }\
 fn loops_and_minibatches_come_from_the_theorem_where_the_job_is_silent() {
     let silent = job("kind = \"vr-fedem\"\nrounds = 10\n");
     assert_eq!(silent.method.kind.algorithm, "vr-fedem");
-    let inner = silent.fit_as::<EmFit>().expect("a mixture").inner;
+    let inner = silent.fit_as::<EmFit>().expect("a mixture").keys.inner;
     assert_eq!(
         (inner, silent.method.batch),
         (None, Batch::Auto { replacement: true, local_steps: 1 })

@@ -16,7 +16,7 @@ const CLASSES_MAX: usize = 20;
 
 /// Shows the words of `source` and of `by` in `[data.split]`.
 pub fn list_command(json: bool) -> Result<u8> {
-    let tables = [("source", SourceKind::WORDS), ("split", SplitKind::WORDS)];
+    let tables = [("source", SourceKind::FORM.words), ("split", SplitKind::FORM.words)];
     if json {
         let words = |words: &[whimbrel::job::key::Word]| -> Map<String, Value> {
             words.iter().map(|word| (word.name.into(), word.doc.into())).collect()

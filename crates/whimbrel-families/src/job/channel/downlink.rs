@@ -1,14 +1,14 @@
 //! `[downlink]`: from the server to clients.
 
-use super::own::{self, OwnCodec, read_own, write_own};
-use super::{auto, read_alpha};
-use crate::job::codec::{CODEC, read_codec, write_codec};
+use super::own::{OWN_CODECS, OwnCodec};
+use crate::job::codec::{CODEC, CODECS};
 use crate::job::preset::Asked;
 use whimbrel_codec::Codec;
-use whimbrel_job::choices;
-use whimbrel_job::key::{Key, Section, Word};
-use whimbrel_job::reader::{Read, Reader, Reported, Shape, Value};
-use whimbrel_job::writer::{Writer, number, text};
+use whimbrel_job::form::{COUNT_U32, Form, SHARE};
+use whimbrel_job::key::{Key, Section};
+use whimbrel_job::reader::{Read, Reader, Reported, Value};
+use whimbrel_job::writer::{Writer, text};
+use whimbrel_job::{choices, form};
 use whimbrel_methods::sgd::Preset;
 
 /// `[downlink]`.
@@ -96,67 +96,74 @@ choices! {
     }
 }
 
-static RULE: Key = Key::optional(
+static RULE: Key = DownRuleKind::FORM.unset(
     "rule",
-    "",
     "that of `channels` in [method]; else \"exact\"",
     "what clients receive",
-)
-.words(DownRuleKind::WORDS);
-static MEMORIES: Key = Key::optional(
-    "memories",
-    "\"shared\", \"per-client\", \"single\" or a number of groups",
-    "that of `channels`; else \"shared\"",
-    "whose memories there are",
-)
-.words(&[
-    Word { name: "shared", doc: "one for all" },
-    Word { name: "per-client", doc: "one for each client, on both ends" },
-    Word { name: "single", doc: "one for each client on its end, their mean on the server" },
-])
-.only(&["preserved"], "only a preserved downlink has memories");
-static ALPHA: Key = Key::default(
-    "alpha",
-    "\"auto\" or a number above 0 and below 1 (0 and 1 with allow_divergence = true)",
-    "\"auto\"",
-    "how fast memories follow",
-)
-.words(&[auto(
-    "with omega, the codec's variance constant: 1/(2 (1 + omega)); under step = \"theory\" \
-     1/(8 omega), at most 1/2",
-)])
-.only(&["preserved"], "only memories follow something");
-static FEEDBACK: Key = Key::optional(
-    "feedback",
-    "true, false or \"dore\"",
-    "that of `channels`; else false",
-    "whether the compression error is added to the next update; an unbiased codec is scaled to a \
-     contraction then",
-)
-.words(&[Word {
-    name: "dore",
-    doc: "1/(1 + omega) of the error, and the codec as it is, as published",
-}])
-.only(&["degraded"], "only a degraded downlink compresses updates to the server's own state");
-static RESET: Key = Key::default(
-    "reset",
-    "\"auto\", \"never\" or an integer of at least 1",
-    "\"auto\"",
-    "rounds from one reset of the clients' memories to the next, with memories = \"single\"",
-)
-.words(&[
-    Word { name: "auto", doc: "4 sqrt(d) for vectors of d numbers, rounded" },
-    Word { name: "never", doc: "none" },
-])
-.only(&["preserved"], "only memories can be reset");
-static FOR: Key = Key::default(
-    "for",
-    "a list of tables { clients, codec }",
-    "[]",
-    "clients with codecs of their own, with memories = \"per-client\"",
-)
-.tables(&[&own::SECTION])
-.only(&["preserved"], "others send one message to several clients");
+);
+static MEMORIES: Key = MEMORY_WORDS
+    .unset("memories", "that of `channels`; else \"shared\"", "whose memories there are")
+    .only(&["preserved"], "only a preserved downlink has memories");
+static ALPHA: Key = ALPHAS
+    .default("alpha", "\"auto\"", "how fast memories follow")
+    .only(&["preserved"], "only memories follow something");
+static FEEDBACK: Key = FEEDBACKS
+    .unset(
+        "feedback",
+        "that of `channels`; else false",
+        "whether the compression error is added to the next update; an unbiased codec is scaled to a \
+         contraction then",
+    )
+    .only(&["degraded"], "only a degraded downlink compresses updates to the server's own state");
+static RESET: Key = RESETS
+    .default(
+        "reset",
+        "\"auto\"",
+        "rounds from one reset of the clients' memories to the next, with memories = \"single\"",
+    )
+    .only(&["preserved"], "only memories can be reset");
+static FOR: Key = OWN_CODECS
+    .default("for", "[]", "clients with codecs of their own, with memories = \"per-client\"")
+    .only(&["preserved"], "others send one message to several clients");
+
+form! {
+    MEMORY_WORDS: Memories, "\"shared\", \"per-client\", \"single\" or a number of groups" {
+        Memories::Shared => "shared": "one for all",
+        Memories::PerClient => "per-client": "one for each client, on both ends",
+        Memories::Single { reset: Reset::Auto } => "single": "one for each client on its end, their mean on \
+         the server",
+    }
+    number COUNT_U32 => Memories::Groups;
+}
+
+form! {
+    ALPHAS: Option<f64>,
+        "\"auto\" or a number above 0 and below 1 (0 and 1 with allow_divergence = true)"
+    {
+        None => "auto": "with omega, the codec's variance constant: 1/(2 (1 + omega)); under step = \
+         \"theory\" 1/(8 omega), at most 1/2",
+    }
+    number SHARE => Some;
+}
+
+form! {
+    FEEDBACKS: Feedback, "true, false or \"dore\"" {
+        Feedback::Dore => "dore": "1/(1 + omega) of the error, and the codec as it is, as published",
+    }
+    flag Form::new(
+        "",
+        |v| Ok(if v.boolean()? { Feedback::On } else { Feedback::Off }),
+        |feedback| (*feedback == Feedback::On).to_string(),
+    );
+}
+
+form! {
+    RESETS: Reset, "\"auto\", \"never\" or an integer of at least 1" {
+        Reset::Auto => "auto": "4 sqrt(d) for vectors of d numbers, rounded",
+        Reset::Never => "never": "none",
+    }
+    number COUNT_U32 => Reset::Every;
+}
 
 /// `[downlink]`.
 pub(crate) static DOWNLINK: Section = Section {
@@ -174,7 +181,7 @@ pub(crate) static DOWNLINK: Section = Section {
 impl Downlink {
     /// Reads `[downlink]` for what `[method]` asks.
     pub(crate) fn read(reader: &Reader<'_>, asked: Asked) -> Read<Self> {
-        let codec = reader.read(&CODEC, read_codec);
+        let codec = reader.read_as(&CODEC, &CODECS);
         let kind = match reader.optional(&RULE, |v| read_rule(v, asked))? {
             Some(given) => given,
             None => asked.preset.map_or(DownRuleKind::Exact, down_rule),
@@ -190,7 +197,7 @@ impl Downlink {
                 read_feedback(reader, asked.preset).map(|feedback| DownRule::Degraded { feedback })
             }
             DownRuleKind::Preserved => {
-                let alpha = reader.read(&ALPHA, |v| read_down_alpha(v, asked.allow_divergence));
+                let alpha = reader.read(&ALPHA, |v| read_alpha(v, asked.allow_divergence));
                 let memories = read_memories(reader, asked.preset);
                 alpha.and_then(|alpha| Ok(DownRule::Preserved { alpha, memories: memories? }))
             }
@@ -198,7 +205,7 @@ impl Downlink {
         let per_client =
             matches!(rule, Ok(DownRule::Preserved { memories: Memories::PerClient, .. }));
         let own = reader.read(&FOR, |v| match v.is_default() || per_client {
-            true => read_own(v),
+            true => OWN_CODECS.read(&v),
             false => Err(v.fail(
                 "clients can have downlink codecs of their own only with memories of their own",
                 "set memories = \"per-client\", or take [[downlink.for]] out",
@@ -245,39 +252,24 @@ impl Downlink {
 
     pub(crate) fn write(&self, out: &mut Writer) {
         out.table(&DOWNLINK);
-        out.put(&CODEC, write_codec(&self.codec));
+        out.put(&CODEC, CODECS.write(&self.codec));
         out.put(&RULE, text(self.rule.kind().name()));
         match &self.rule {
             DownRule::Exact | DownRule::Detached | DownRule::Ghost => {}
-            DownRule::Degraded { feedback } => {
-                let feedback = match feedback {
-                    Feedback::Off => "false".to_owned(),
-                    Feedback::On => "true".to_owned(),
-                    Feedback::Dore => text("dore"),
-                };
-                out.put(&FEEDBACK, feedback);
+            DownRule::Degraded { feedback } => out.put(&FEEDBACK, FEEDBACKS.write(feedback)),
+            DownRule::Preserved { alpha, memories: Memories::Single { reset } } => {
+                let single = Memories::Single { reset: Reset::Auto };
+                out.put(&MEMORIES, MEMORY_WORDS.write(&single));
+                out.put(&ALPHA, ALPHAS.write(alpha));
+                out.put(&RESET, RESETS.write(reset));
             }
             DownRule::Preserved { alpha, memories } => {
-                let words = match memories {
-                    Memories::Shared => text("shared"),
-                    Memories::PerClient => text("per-client"),
-                    Memories::Single { .. } => text("single"),
-                    Memories::Groups(groups) => groups.to_string(),
-                };
-                out.put(&MEMORIES, words);
-                out.put(&ALPHA, alpha.map_or_else(|| text("auto"), number));
-                if let Memories::Single { reset } = memories {
-                    let reset = match reset {
-                        Reset::Auto => text("auto"),
-                        Reset::Never => text("never"),
-                        Reset::Every(rounds) => rounds.to_string(),
-                    };
-                    out.put(&RESET, reset);
-                }
+                out.put(&MEMORIES, MEMORY_WORDS.write(memories));
+                out.put(&ALPHA, ALPHAS.write(alpha));
             }
         }
         if !self.own.is_empty() {
-            out.put(&FOR, write_own(&self.own));
+            out.put(&FOR, OWN_CODECS.write(&self.own));
         }
     }
 }
@@ -306,7 +298,7 @@ fn down_rule(preset: Preset) -> DownRuleKind {
 }
 
 fn read_rule(value: Value<'_>, asked: Asked) -> Read<DownRuleKind> {
-    let rule: DownRuleKind = value.choice()?;
+    let rule = DownRuleKind::FORM.read(&value)?;
     if let Some(preset) = asked.preset.filter(|preset| down_rule(*preset) != rule) {
         let its = down_rule(preset).name();
         return Err(value.fail(
@@ -351,9 +343,8 @@ fn refuse_unused(value: &Value<'_>, codec: &str, asked: Asked) -> Reported {
     value.fail(format!("{who} sends the state exactly: {codec} would not be used"), hint)
 }
 
-fn read_down_alpha(value: Value<'_>, allow_divergence: bool) -> Read<Option<f64>> {
-    let alpha = read_alpha(&value, |x| (0.0..=1.0).contains(&x))?;
-    match alpha {
+fn read_alpha(value: Value<'_>, allow_divergence: bool) -> Read<Option<f64>> {
+    match ALPHAS.read(&value)? {
         Some(end) if (end == 0.0 || end == 1.0) && !allow_divergence => Err(value.fail(
             format!(
                 "a downlink memory with alpha = {end} does not converge: at 0 it never moves, at 1 \
@@ -372,14 +363,7 @@ fn read_feedback(reader: &Reader<'_>, preset: Option<Preset>) -> Read<Feedback> 
         _ => Feedback::Off,
     };
     let given = reader.optional(&FEEDBACK, |value| {
-        let feedback = match value.shape() {
-            Shape::Text => match value.text()?.as_str() {
-                "dore" => Feedback::Dore,
-                other => return Err(value.unknown_word(other)),
-            },
-            _ if value.boolean()? => Feedback::On,
-            _ => Feedback::Off,
-        };
+        let feedback = FEEDBACKS.read(&value)?;
         // Dore with a contraction is still called Dore; it is reported beside the published one.
         let contractive_dore = preset == Some(Preset::Dore) && feedback == Feedback::On;
         match preset {
@@ -394,23 +378,11 @@ fn read_feedback(reader: &Reader<'_>, preset: Option<Preset>) -> Read<Feedback> 
 }
 
 fn read_memories(reader: &Reader<'_>, preset: Option<Preset>) -> Read<Memories> {
-    let reset = reader.read(&RESET, |value| match value.shape() {
-        Shape::Text => match value.text()?.as_str() {
-            "auto" => Ok(Reset::Auto),
-            "never" => Ok(Reset::Never),
-            other => Err(value.unknown_word(other)),
-        },
-        _ => value.count_u32().map(Reset::Every),
-    })?;
+    let reset = reader.read_as(&RESET, &RESETS)?;
     let given = reader.optional(&MEMORIES, |value| {
-        let memories = match value.shape() {
-            Shape::Text => match value.text()?.as_str() {
-                "shared" => Memories::Shared,
-                "per-client" => Memories::PerClient,
-                "single" => Memories::Single { reset },
-                other => return Err(value.unknown_word(other)),
-            },
-            _ => Memories::Groups(value.count_u32()?),
+        let memories = match MEMORY_WORDS.read(&value)? {
+            Memories::Single { .. } => Memories::Single { reset },
+            others => others,
         };
         match preset {
             Some(preset) if !agree(preset, memories) => Err(value.fail(

@@ -1,16 +1,15 @@
 //! `[uplink]`: from clients to the server.
 
-use super::own::{self, OwnCodec, read_own, write_own};
-use super::{auto, read_alpha};
-use crate::job::codec::{CODEC, read_codec, write_codec};
+use super::own::{OWN_CODECS, OwnCodec};
+use crate::job::codec::{CODEC, CODECS};
 use crate::job::preset::{Asked, up_rule};
 use std::path::PathBuf;
 use whimbrel_codec::Codec;
-use whimbrel_job::key::{Key, Section, Word};
-use whimbrel_job::path::{looks_like_path, write_path};
+use whimbrel_job::form::{ABOVE_ZERO, PATH};
+use whimbrel_job::key::{Key, Section};
 use whimbrel_job::reader::{Read, Reader, Value};
-use whimbrel_job::writer::{Writer, number, text};
-use whimbrel_job::{choices, named};
+use whimbrel_job::writer::{Writer, text};
+use whimbrel_job::{choices, form, table};
 use whimbrel_methods::fedem::FrameKind;
 
 /// `[uplink]`.
@@ -27,7 +26,7 @@ pub struct Uplink {
     pub own: Vec<OwnCodec>,
 }
 
-named! {
+form! {
     /// The coordinates in which vectors are compressed.
     pub(crate) FRAMES: FrameKind {
         FrameKind::Fisher => "fisher": "those of the complete-data Fisher information at the \
@@ -83,56 +82,51 @@ choices! {
     }
 }
 
-static RULE: Key = Key::optional(
+static RULE: Key = UpRuleKind::FORM.takes("\"plain\", \"memory\" or \"feedback\"").unset(
     "rule",
-    "\"plain\", \"memory\" or \"feedback\"",
     "that of `channels`; else \"memory\" for fedem, vr-fedem and fedmiss, \"plain\" for em, dem and sgd",
     "what is compressed",
-)
-.words(UpRuleKind::WORDS);
-static MEMORY: Key = Key::default("memory", "", "\"on\"", "whether the memory is used")
-    .words(MemorySwitch::WORDS)
+);
+static MEMORY: Key = MemorySwitch::FORM
+    .default("memory", "\"on\"", "whether the memory is used")
     .only(&["memory"], "there is no memory to turn off");
-static ALPHA: Key = Key::default(
-    "alpha",
-    "\"auto\" or a number above 0 and at most 1",
-    "\"auto\"",
-    "how fast memories follow",
-)
-.words(&[auto(
-    "with omega, the codec's variance constant: 1/(1 + omega) for the EM methods and under step = \
-     \"theory\", 1/(2 (1 + omega)) for the gradient family",
-)])
-.only(&["memory"], "only memories follow something");
-static START: Key = Key::default(
-    "start",
-    "\"oracle\", \"zero\" or a file name",
-    "\"oracle\"",
-    "where memories start; a file is for the EM methods",
-)
-.words(&[
-    Word {
-        name: "oracle",
-        doc: "at the client's first field or gradient, sent in one counted exchange",
-    },
-    Word { name: "zero", doc: "at zero" },
-])
-.only(&["memory"], "only memories start somewhere");
-static FRAME: Key = Key::optional(
+static FRAME: Key = FRAMES.unset(
     "frame",
-    "",
     "\"fisher\" for fedem and vr-fedem; \"raw\" for dem, under step = \"theory\", and with memories \
      = \"single\" in [downlink]",
     "the coordinates in which a mixture's statistics are compressed; the exact codec uses none",
-)
-.words(FRAMES.words);
-static FOR: Key = Key::default(
+);
+static FOR: Key = OWN_CODECS.default(
     "for",
-    "a list of tables { clients, codec }",
     "[]",
     "clients with codecs of their own; a memory's \"auto\" alpha is then that of each codec",
-)
-.tables(&[&own::SECTION]);
+);
+
+table! {
+    FOLLOWING: UpRule::Memory, only (&["memory"], "only memories follow something") {
+        alpha: ALPHA = "alpha", ALPHAS, default "\"auto\"", "how fast memories follow";
+        start: START = "start", STARTS, default "\"oracle\"",
+            "where memories start; a file is for the EM methods",
+            only (&["memory"], "only memories start somewhere");
+    }
+}
+
+form! {
+    ALPHAS: Option<f64>, "\"auto\" or a number above 0 and at most 1" {
+        None => "auto": "with omega, the codec's variance constant: 1/(1 + omega) for the EM methods and \
+         under step = \"theory\", 1/(2 (1 + omega)) for the gradient family",
+    }
+    number ABOVE_ZERO => Some;
+}
+
+form! {
+    STARTS: MemoryStart, "\"oracle\", \"zero\" or a file name" {
+        MemoryStart::Oracle => "oracle": "at the client's first field or gradient, sent in one counted \
+         exchange",
+        MemoryStart::Zero => "zero": "at zero",
+    }
+    path PATH => MemoryStart::File;
+}
 
 /// `[uplink]`.
 pub(crate) static UPLINK: Section = Section {
@@ -151,7 +145,7 @@ impl Uplink {
         let codec = reader.read(&CODEC, |v| read_usable(v, asked));
         let own = reader.read(&FOR, |v| {
             if v.is_default() || !asked.is_pooled() {
-                return read_own(v);
+                return OWN_CODECS.read(&v);
             }
             Err(v.fail(
                 format!(
@@ -161,7 +155,7 @@ impl Uplink {
                 "take [[uplink.for]] out, or use kind = \"dem\" or \"fedem\" in [method]",
             ))
         });
-        let frame = reader.optional(&FRAME, |v| v.named(&FRAMES));
+        let frame = reader.optional_as(&FRAME, &FRAMES);
         let kind = match reader.optional(&RULE, |v| read_rule(v, asked))? {
             Some(given) => given,
             None => asked.preset.map_or_else(|| asked.default_rule(), up_rule),
@@ -186,49 +180,39 @@ impl Uplink {
 
     pub(crate) fn write(&self, out: &mut Writer) {
         out.table(&UPLINK);
-        out.put(&CODEC, write_codec(&self.codec));
-        match &self.rule {
-            UpRule::Plain => out.put(&RULE, text(UpRuleKind::Plain.name())),
-            UpRule::Feedback => out.put(&RULE, text(UpRuleKind::Feedback.name())),
-            UpRule::MemoryOff => {
-                out.put(&RULE, text(UpRuleKind::Memory.name()));
-                out.put(&MEMORY, text(MemorySwitch::Off.name()));
-            }
-            UpRule::Memory { alpha, start } => {
-                out.put(&RULE, text(UpRuleKind::Memory.name()));
-                out.put(&MEMORY, text(MemorySwitch::On.name()));
-                out.put(&ALPHA, alpha.map_or_else(|| text("auto"), number));
-                let start = match start {
-                    MemoryStart::Oracle => text("oracle"),
-                    MemoryStart::Zero => text("zero"),
-                    MemoryStart::File(path) => write_path(path),
-                };
-                out.put(&START, start);
-            }
+        out.put(&CODEC, CODECS.write(&self.codec));
+        let (rule, switch) = match &self.rule {
+            UpRule::Plain => (UpRuleKind::Plain, None),
+            UpRule::Feedback => (UpRuleKind::Feedback, None),
+            UpRule::MemoryOff => (UpRuleKind::Memory, Some(MemorySwitch::Off)),
+            UpRule::Memory { .. } => (UpRuleKind::Memory, Some(MemorySwitch::On)),
+        };
+        out.put(&RULE, text(rule.name()));
+        if let Some(switch) = switch {
+            out.put(&MEMORY, text(switch.name()));
         }
-        if let Some(frame) = self.frame {
-            out.put(&FRAME, text(FRAMES.name(frame)));
+        FOLLOWING.write(&self.rule, out);
+        if let Some(frame) = &self.frame {
+            out.put(&FRAME, FRAMES.write(frame));
         }
         if !self.own.is_empty() {
-            out.put(&FOR, write_own(&self.own));
+            out.put(&FOR, OWN_CODECS.write(&self.own));
         }
     }
 }
 
 fn read_memory(reader: &Reader<'_>) -> Read<UpRule> {
-    if reader.read(&MEMORY, |v| v.choice::<MemorySwitch>())? == MemorySwitch::Off {
+    if reader.read_as(&MEMORY, &MemorySwitch::FORM)? == MemorySwitch::Off {
         for key in [&ALPHA, &START] {
             reader.refuse_if_given(key, "has no meaning with memory = \"off\"");
         }
         return Ok(UpRule::MemoryOff);
     }
-    let alpha = reader.read(&ALPHA, |v| read_alpha(&v, |x| x > 0.0 && x <= 1.0));
-    let start = reader.read(&START, read_start);
-    Ok(UpRule::Memory { alpha: alpha?, start: start? })
+    FOLLOWING.read(reader)
 }
 
 fn read_usable(value: Value<'_>, asked: Asked) -> Read<Codec> {
-    let codec = read_codec(value.clone())?;
+    let codec = CODECS.read(&value)?;
     if codec == Codec::Exact {
         return Ok(codec);
     }
@@ -251,7 +235,7 @@ fn read_usable(value: Value<'_>, asked: Asked) -> Read<Codec> {
 }
 
 fn read_rule(value: Value<'_>, asked: Asked) -> Read<UpRuleKind> {
-    let rule: UpRuleKind = value.choice()?;
+    let rule = UpRuleKind::FORM.read(&value)?;
     if let Some(preset) = asked.preset.filter(|preset| up_rule(*preset) != rule) {
         let (name, its) = (preset.name(), up_rule(preset).name());
         return Err(value.fail(
@@ -284,13 +268,4 @@ fn refuse_biased(
         ),
         "add rule = \"feedback\", or use an unbiased codec such as \"dithering\"",
     )
-}
-
-fn read_start(value: Value<'_>) -> Read<MemoryStart> {
-    match value.text()?.as_str() {
-        "oracle" => Ok(MemoryStart::Oracle),
-        "zero" => Ok(MemoryStart::Zero),
-        path if looks_like_path(path) => Ok(MemoryStart::File(path.into())),
-        other => Err(value.unknown_word(other)),
-    }
 }

@@ -1,5 +1,6 @@
 //! `validation`, `test` and `role` in `[data]`: rows that no method fits.
 
+use whimbrel_job::form::{BELOW_ONE, COLUMN};
 use whimbrel_job::key::Key;
 use whimbrel_job::reader::{Read, Reader};
 use whimbrel_job::writer::{Writer, number, text};
@@ -18,36 +19,27 @@ pub struct HeldOut {
 const DEFAULT: &str =
     "0.2 for leaf, cifar10, cifar100, jpeg, speeches and synthetic-mixture, else 0";
 
-pub(crate) static VALIDATION: Key = Key::optional(
+/// `validation`.
+pub(crate) static VALIDATION: Key = BELOW_ONE.unset(
     "validation",
-    "a number from 0 to below 1",
     DEFAULT,
     "the share of its rows that each client keeps out of the fit to choose settings by",
 );
-pub(crate) static TEST: Key = Key::optional(
+/// `test`.
+pub(crate) static TEST: Key = BELOW_ONE.unset(
     "test",
-    "a number from 0 to below 1",
     DEFAULT,
     "the share of its rows that each client keeps out of the fit to judge the result by; for \
      regressions `standardize` looks at all rows",
 );
-pub(crate) static ROLE: Key = Key::optional(
-    "role",
-    "a column name",
-    "every row is for training, but for `validation` and `test`",
-    "a column that says of each row whether it is for `train`, `validation` or `test`",
-)
-.only(&["csv"], "only csv files have named columns");
-pub(crate) static UNSEEN: Key = Key::default(
-    "unseen",
-    "a number from 0 to below 1",
-    "0.0",
-    "the share of the clients that take no part in training and are only evaluated",
-);
-
-pub(super) fn read_unseen(reader: &Reader<'_>) -> Read<f64> {
-    reader.read(&UNSEEN, |v| v.number(|x| (0.0..1.0).contains(&x)))
-}
+/// `role`.
+pub(crate) static ROLE: Key = COLUMN
+    .unset(
+        "role",
+        "every row is for training, but for `validation` and `test`",
+        "a column that says of each row whether it is for `train`, `validation` or `test`",
+    )
+    .only(&["csv"], "only csv files have named columns");
 
 impl HeldOut {
     /// Reads the shares, of which each is `usual` where the job does not say; `tests` says whether
@@ -55,7 +47,7 @@ impl HeldOut {
     pub(super) fn read(reader: &Reader<'_>, usual: f64, tests: bool) -> Read<Self> {
         let usual = if reader.has(&ROLE) { 0.0 } else { usual };
         let share = |key: &'static Key| {
-            let given = reader.optional(key, |v| v.number(|x| (0.0..1.0).contains(&x)));
+            let given = reader.optional_as(key, &BELOW_ONE);
             given.map(|x| x.unwrap_or(usual))
         };
         if tests {
@@ -63,7 +55,7 @@ impl HeldOut {
         }
         let test = if tests { Ok(0.0) } else { share(&TEST) };
         let validation = share(&VALIDATION);
-        let role = reader.optional(&ROLE, |v| v.text());
+        let role = reader.optional_as(&ROLE, &COLUMN);
         let held_out = Self { validation: validation?, test: test?, role: role? };
         if held_out.role.is_some() {
             for key in [&VALIDATION, &TEST] {

@@ -3,10 +3,11 @@
 use super::file::{CLIENT, LABEL as LABEL_COLUMN, PATH, STANDARDIZE};
 use super::split::{Has, Partition, SPLIT, read_partition};
 use std::path::PathBuf;
+use whimbrel_job::form::{BOOLEAN, COLUMN, PATH as FILE, POSITIVE};
 use whimbrel_job::key::Key;
-use whimbrel_job::path::{read_path, write_path};
 use whimbrel_job::reader::{Read, Reader};
-use whimbrel_job::writer::{Writer, number, text};
+use whimbrel_job::table;
+use whimbrel_job::writer::{Writer, text};
 
 /// The split's column that is `labels`.
 pub const LABEL: &str = "label";
@@ -38,83 +39,73 @@ pub struct Idx {
 
 const IMAGES: &str = "only idx files hold images";
 
-pub(super) static LABELS: Key = Key::optional(
-    "labels",
-    "a file name",
-    "images have no labels",
-    "an idx file with a label for each image, by which images can be split and which learners predict; \
-     labels are no features",
-)
-.only(&["idx", "jpeg"], "only idx files and JPEG images have labels in a file of their own");
-pub(super) static TABLE: Key = Key::optional(
-    "table",
-    "a file name",
-    "nothing else is known of the images",
-    "a csv file with a line for each image, whose columns `label`, `client` and `[data.split]` name",
-)
-.only(&["idx"], IMAGES);
-pub(super) static TRANSPOSE: Key = Key::default(
-    "transpose",
-    "true or false",
-    "false",
-    "whether rows and columns of each image are exchanged: EMNIST's files have them the other way \
-     round",
-)
-.only(&["idx"], IMAGES);
-pub(super) static WRITERS: Key = Key::optional(
-    "writers",
-    "a file name",
-    "nobody is known to have written them",
-    "QMNIST's idx file of integers, whose third number for each image is its writer: each writer \
-     is a client unless `[data.split]` says otherwise",
-)
-.only(&["idx"], IMAGES);
-pub(super) static SCALE: Key = Key::default(
-    "scale",
-    "a positive number",
-    "255",
-    "what each byte of an image is divided by; 255 gives numbers from 0 to 1",
-)
-.only(&["idx"], IMAGES);
+/// `labels`.
+pub(super) static LABELS: Key = FILE
+    .unset(
+        "labels",
+        "images have no labels",
+        "an idx file with a label for each image, by which images can be split and which learners predict; \
+         labels are no features",
+    )
+    .only(&["idx", "jpeg"], "only idx files and JPEG images have labels in a file of their own");
+
+table! {
+    pub(super) IDX: Idx, only (&["idx"], IMAGES) {
+        & path: PATH, FILE, required;
+        & labels: LABELS, FILE, unset;
+        & label: LABEL_COLUMN, COLUMN, unset;
+        & standardize: STANDARDIZE, BOOLEAN, default;
+        writers: WRITERS = "writers", FILE, unset "nobody is known to have written them",
+            "QMNIST's idx file of integers, whose third number for each image is its writer: each writer \
+             is a client unless `[data.split]` says otherwise";
+        table: TABLE = "table", FILE, unset "nothing else is known of the images",
+            "a csv file with a line for each image, whose columns `label`, `client` and `[data.split]` name";
+        transpose: TRANSPOSE = "transpose", BOOLEAN, default "false",
+            "whether rows and columns of each image are exchanged: EMNIST's files have them the other way \
+             round";
+        scale: SCALE = "scale", POSITIVE, default "255",
+            "what each byte of an image is divided by; 255 gives numbers from 0 to 1";
+        ..{ partition: Partition::Pooled }
+    }
+}
 
 impl Idx {
     pub(super) fn read(reader: &Reader<'_>, pooled: bool) -> Read<Self> {
-        let path = reader.read(&PATH, read_path);
-        let labels = reader.optional(&LABELS, read_path);
-        let writers = reader.optional(&WRITERS, read_path);
-        let scale = reader.read(&SCALE, |v| v.number(|x| x > 0.0));
-        let standardize = reader.read(&STANDARDIZE, |v| v.boolean());
-        let table = reader.optional(&TABLE, read_path);
-        let label = reader.optional(&LABEL_COLUMN, |v| v.text());
-        let transpose = reader.read(&TRANSPOSE, |v| v.boolean());
-        let (labels, writers, table, label) = (labels?, writers?, table?, label?);
+        let idx = IDX.read(reader)?;
         for key in [&LABEL_COLUMN, &CLIENT] {
-            if table.is_none() {
+            if idx.table.is_none() {
                 reader.refuse_if_given(key, "names a column of `table`, which is not given");
             }
         }
         reader.refuse_both(&LABELS, &LABEL_COLUMN)?;
         reader.refuse_both(&CLIENT, &SPLIT)?;
-        let class = label.as_deref().or(labels.as_ref().map(|_| LABEL));
-        let has = Has { pooled, label: class, natural: writers.is_some(), ..Has::default() };
+        let label = idx.label.as_deref().or(idx.labels.as_ref().map(|_| LABEL));
+        let has = Has { pooled, label, natural: idx.writers.is_some(), ..Has::default() };
         let partition = match read_partition(reader, &has)? {
             Partition::Natural => Partition::Column(WRITER.into()),
             other => other,
         };
-        if table.is_none() {
-            check_column(reader, &partition, labels.is_some(), writers.is_some())?;
+        let idx = Self { partition, ..idx };
+        if idx.table.is_none() {
+            idx.check_column(reader)?;
         }
-        Ok(Self {
-            path: path?,
-            labels,
-            writers,
-            table,
-            label,
-            transpose: transpose?,
-            scale: scale?,
-            partition,
-            standardize: standardize?,
-        })
+        Ok(idx)
+    }
+
+    /// A split looks at labels or writers that are there.
+    fn check_column(&self, reader: &Reader<'_>) -> Read<()> {
+        let is_known = |column: &str| {
+            (column == LABEL && self.labels.is_some())
+                || (column == WRITER && self.writers.is_some())
+        };
+        match self.partition.columns().into_iter().find(|column| !is_known(column)) {
+            None => Ok(()),
+            Some(column) => Err(reader.fault(
+                &SPLIT,
+                format!("images have no column \"{column}\" to split by"),
+                "give `labels` and column = \"label\", or `writers` and column = \"writer\"",
+            )),
+        }
     }
 
     pub(super) fn paths_mut(&mut self) -> Vec<&mut PathBuf> {
@@ -127,45 +118,9 @@ impl Idx {
     }
 
     pub(super) fn write(&self, out: &mut Writer) {
-        out.put(&PATH, write_path(&self.path));
-        if let Some(labels) = &self.labels {
-            out.put(&LABELS, write_path(labels));
-        }
-        if let Some(writers) = &self.writers {
-            out.put(&WRITERS, write_path(writers));
-        }
-        if let Some(table) = &self.table {
-            out.put(&TABLE, write_path(table));
-        }
+        IDX.write(self, out);
         if let (Some(_), Partition::Column(client)) = (&self.table, &self.partition) {
             out.put(&CLIENT, text(client));
         }
-        if let Some(label) = &self.label {
-            out.put(&LABEL_COLUMN, text(label));
-        }
-        if self.transpose {
-            out.put(&TRANSPOSE, true.to_string());
-        }
-        out.put(&SCALE, number(self.scale));
-        out.put(&STANDARDIZE, self.standardize.to_string());
     }
-}
-
-/// A split looks at labels or writers that are there.
-fn check_column(
-    reader: &Reader<'_>,
-    partition: &Partition,
-    labels: bool,
-    writers: bool,
-) -> Read<()> {
-    let is_known =
-        |column: &&String| (**column == LABEL && labels) || (**column == WRITER && writers);
-    let columns = partition.columns();
-    let Some(column) = columns.into_iter().find(|column| !is_known(column)) else { return Ok(()) };
-    reader.read(&SPLIT, |v| {
-        Err(v.fail(
-            format!("images have no column \"{column}\" to split by"),
-            "give `labels` and column = \"label\", or `writers` and column = \"writer\"",
-        ))
-    })
 }

@@ -1,11 +1,13 @@
 //! `[data]` with `source = "mixture"`: rows drawn from a Gaussian mixture.
 
-use whimbrel_job::key::{Key, Section, Word};
+use whimbrel_job::form::{BOOLEAN, COUNT, Form, POSITIVE};
+use whimbrel_job::key::{Key, Section};
 use whimbrel_job::matrix::{
     Matrix, read_all, read_covariance, read_numbers, read_rows, write_matrix,
 };
 use whimbrel_job::reader::{Read, Reader, Shape, Value};
-use whimbrel_job::writer::{Writer, inline, list, number, text};
+use whimbrel_job::writer::{Writer, list, number};
+use whimbrel_job::{form, inline, table};
 
 /// How far the weights' sum may be from one.
 const SUM_TOLERANCE: f64 = 1e-6;
@@ -42,209 +44,156 @@ pub enum Heterogeneity {
     Dirichlet(Vec<f64>),
 }
 
-const DRAWN: &str = "only a drawn mixture has it";
-const MIXTURE: &[&str] = &["mixture"];
 const GENERATED: &[&str] = &["mixture", "toy"];
 const FEDERATIONS: &[&str] = &["mixture", "toy", "synthetic-mixture", "synthetic-representation"];
-/// Clients, and rows of each, of a federation that does not say how many it has.
-const CLIENTS_DEFAULT: usize = 100;
-const ROWS_DEFAULT: usize = 100;
+/// `clients`.
+pub(crate) static CLIENTS: Key = COUNT
+    .unset(
+        "clients",
+        "100 for mixture and synthetic-representation, 20 for toy, 300 for synthetic-mixture",
+        "how many clients are drawn",
+    )
+    .only(FEDERATIONS, "the clients come from `client` or [data.split]");
+/// `rows`.
+pub(crate) static ROWS: Key = COUNT
+    .unset("rows", "100 for mixture, 200 for toy", "how many rows each client holds")
+    .only(GENERATED, "the rows are those of the file");
 
-pub(crate) static CLIENTS: Key = Key::optional(
-    "clients",
-    "an integer of at least 1",
-    "100 for mixture and synthetic-representation, 20 for toy, 300 for synthetic-mixture",
-    "how many clients are drawn",
-)
-.only(FEDERATIONS, "the clients come from `client` or [data.split]");
-pub(crate) static ROWS: Key = Key::optional(
-    "rows",
-    "an integer of at least 1",
-    "100 for mixture, 200 for toy",
-    "how many rows each client holds",
-)
-.only(GENERATED, "the rows are those of the file");
-pub(crate) static MEANS: Key = Key::default(
-    "means",
-    "a list of lists of numbers",
-    "[[-1.5, 0.0], [1.5, 1.0]]",
-    "the mean of each component",
-)
-.only(MIXTURE, DRAWN);
-pub(crate) static COVARIANCE: Key = Key::default(
-    "covariance",
-    "a square matrix or a list of square matrices",
-    "[[1.0, 0.3], [0.3, 0.8]]",
-    "one covariance for all components, or a list with one for each",
-)
-.only(MIXTURE, DRAWN);
-pub(crate) static WEIGHTS: Key = Key::optional(
-    "weights",
-    "a list of positive numbers that sum to 1",
-    "equal weights",
-    "the weight of each component, for identical clients",
-)
-.only(MIXTURE, DRAWN);
-pub(crate) static HETEROGENEITY: Key = Key::default(
-    "heterogeneity",
-    "\"identical\", \"one-component\" or { dirichlet = 0.2 }",
-    "{ dirichlet = 0.2 }",
-    "how much clients differ",
-)
-.words(&[
-    Word { name: "identical", doc: "every client draws from the same mixture" },
-    Word { name: "one-component", doc: "every client draws from one component only" },
-])
-.tables(&[&DIRICHLET_SECTION])
-.only(MIXTURE, DRAWN);
-pub(crate) static STREAM: Key = Key::default(
-    "stream",
-    "true or false",
-    "false",
-    "whether clients draw fresh rows for every minibatch instead of keeping a table",
-)
-.only(MIXTURE, DRAWN);
+table! {
+    pub(crate) DRAWN: Mixture, only (&["mixture"], "only a drawn mixture has it"), then check {
+        & clients: CLIENTS, COUNT, unset or 100;
+        & rows: ROWS, COUNT, unset or 100;
+        means: MEANS = "means", Form::new("a list of lists of numbers", |v| read_rows(v.clone()), write_matrix),
+            default "[[-1.5, 0.0], [1.5, 1.0]]", "the mean of each component";
+        covariances: COVARIANCE = "covariance", COVARIANCES, default "[[1.0, 0.3], [0.3, 0.8]]",
+            "one covariance for all components, or a list with one for each";
+        heterogeneity: HETEROGENEITY = "heterogeneity", HETEROGENEITIES, default "{ dirichlet = 0.2 }",
+            "how much clients differ";
+        weights: WEIGHTS = "weights", WEIGHT_LIST, unset "equal weights" or Vec::new(),
+            "the weight of each component, for identical clients";
+        stream: STREAM = "stream", BOOLEAN, default "false",
+            "whether clients draw fresh rows for every minibatch instead of keeping a table";
+    }
+}
 
-static DIRICHLET: Key = Key::required(
-    "dirichlet",
-    "a positive number or a list of them",
-    "every client's weights are drawn with this concentration, one for all components or one \
-     for each",
-);
+form! {
+    HETEROGENEITIES: Heterogeneity, "\"identical\", \"one-component\" or { dirichlet = 0.2 }" {
+        Heterogeneity::Identical => "identical": "every client draws from the same mixture",
+        Heterogeneity::OneComponent => "one-component": "every client draws from one component only",
+    }
+    table inline!(DIRICHLET_TABLE).tables(const { &[&DIRICHLET_SECTION] }) => Heterogeneity::Dirichlet;
+}
+
+table! {
+    DIRICHLET_TABLE: Vec<f64> = "heterogeneity", "weights drawn for each client" {
+        DIRICHLET = "dirichlet", CONCENTRATIONS, required,
+            "every client's weights are drawn with this concentration, one for all components or one \
+             for each";
+    }
+}
+
 static DIRICHLET_SECTION: Section = Section {
-    name: "heterogeneity",
-    doc: "weights drawn for each client",
-    keys: &[&DIRICHLET],
     example: "[data]\nsource = \"mixture\"\nclients = 20\n\
              heterogeneity = { dirichlet = [0.2, 1.0] }\n",
+    ..DIRICHLET_TABLE.section
 };
 
-impl Mixture {
-    pub(crate) fn read(reader: &Reader<'_>) -> Read<Self> {
-        let clients = reader.optional(&CLIENTS, |v| v.count());
-        let rows = reader.optional(&ROWS, |v| v.count());
-        let stream = reader.read(&STREAM, |v| v.boolean());
-        let means = reader.read(&MEANS, read_rows)?;
-        let components = means.len();
-        let width = means[0].len();
-        let covariances = reader.read(&COVARIANCE, |v| read_covariances(v, components, width));
-        let heterogeneity = reader.read(&HETEROGENEITY, |v| read_heterogeneity(v, components));
-        let weights = reader.optional(&WEIGHTS, |v| read_weights(v, components));
-        let heterogeneity = heterogeneity?;
-        if heterogeneity != Heterogeneity::Identical {
-            let why = "has a meaning for identical clients only: others have weights of their own";
-            reader.refuse_if_given(&WEIGHTS, why);
-        }
-        let weights = match &heterogeneity {
-            Heterogeneity::Dirichlet(concentration) => {
-                let total: f64 = concentration.iter().sum();
-                concentration.iter().map(|c| c / total).collect()
-            }
-            Heterogeneity::Identical | Heterogeneity::OneComponent => {
-                weights?.unwrap_or_else(|| vec![1.0 / components as f64; components])
-            }
-        };
-        Ok(Self {
-            clients: clients?.unwrap_or(CLIENTS_DEFAULT),
-            rows: rows?.unwrap_or(ROWS_DEFAULT),
-            weights,
-            means,
-            covariances: covariances?,
-            heterogeneity,
-            stream: stream?,
-        })
-    }
+/// One number for all components, or one for each.
+const CONCENTRATIONS: Form<Vec<f64>> = Form::new(
+    "a positive number or a list of them",
+    |v| match v.shape() {
+        Shape::List => read_numbers(v.clone(), |x| x > 0.0),
+        _ => Ok(vec![POSITIVE.read(v)?]),
+    },
+    |all| list(all.iter().map(|x| number(*x))),
+);
 
-    pub(crate) fn write(&self, out: &mut Writer) {
-        out.put(&CLIENTS, self.clients.to_string());
-        out.put(&ROWS, self.rows.to_string());
-        out.put(&MEANS, write_matrix(&self.means));
-        out.put(
-            &COVARIANCE,
-            match self.covariances.as_slice() {
-                [shared] => write_matrix(shared),
-                several => list(several.iter().map(write_matrix)),
-            },
-        );
-        match &self.heterogeneity {
-            Heterogeneity::Identical => {
-                out.put(&HETEROGENEITY, text("identical"));
-                out.put(&WEIGHTS, list(self.weights.iter().map(|w| number(*w))));
-            }
-            Heterogeneity::OneComponent => out.put(&HETEROGENEITY, text("one-component")),
-            Heterogeneity::Dirichlet(concentration) => {
-                let numbers = list(concentration.iter().map(|c| number(*c)));
-                out.put(&HETEROGENEITY, inline([(DIRICHLET.name, numbers)]));
-            }
+const WEIGHT_LIST: Form<Vec<f64>> = Form::new(
+    "a list of positive numbers that sum to 1",
+    |v| {
+        let weights = read_numbers(v.clone(), |x| x > 0.0)?;
+        let sum: f64 = weights.iter().sum();
+        if (sum - 1.0).abs() > SUM_TOLERANCE {
+            return Err(v.fail(format!("the weights sum to {sum}"), "they must sum to 1"));
         }
-        out.put(&STREAM, self.stream.to_string());
-    }
-}
+        Ok(weights)
+    },
+    |weights| list(weights.iter().map(|w| number(*w))),
+);
 
-fn read_covariances(value: Value<'_>, components: usize, width: usize) -> Read<Vec<Matrix>> {
+const COVARIANCES: Form<Vec<Matrix>> = Form::new(
+    "a square matrix or a list of square matrices",
+    |v| match is_several(v) {
+        true => read_all(v.list()?, read_covariance),
+        false => Ok(vec![read_covariance(v.clone())?]),
+    },
+    |all| match &all[..] {
+        [shared] => write_matrix(shared),
+        several => list(several.iter().map(write_matrix)),
+    },
+);
+
+/// Whether it is a list of matrices.
+fn is_several(value: &Value<'_>) -> bool {
     let cell = value.first().and_then(|row| row.first());
-    let several = cell.is_some_and(|cell| matches!(cell.shape(), Shape::List));
-    let matrices = if several {
-        read_all(value.list()?, read_covariance)?
-    } else {
-        vec![read_covariance(value.clone())?]
-    };
-    if several && matrices.len() != components {
-        return Err(value.fail(
-            format!("{} covariances for {components} components", matrices.len()),
-            "give one matrix for all components, or one for each row of `means`",
-        ));
-    }
-    match matrices.iter().find(|matrix| matrix.len() != width) {
-        None => Ok(matrices),
-        Some(odd) => Err(value.fail(
-            format!("a covariance of size {} for means of {width} numbers", odd.len()),
-            if value.is_default() {
-                "give `covariance` as well: the default is for two columns"
-            } else {
-                "a covariance has one row and one column for each number of a mean"
-            },
-        )),
-    }
+    cell.is_some_and(|cell| matches!(cell.shape(), Shape::List))
 }
 
-fn read_heterogeneity(value: Value<'_>, components: usize) -> Read<Heterogeneity> {
-    if matches!(value.shape(), Shape::Text) {
-        return match value.text()?.as_str() {
-            "identical" => Ok(Heterogeneity::Identical),
-            "one-component" => Ok(Heterogeneity::OneComponent),
-            other => Err(value.unknown_word(other)),
+fn check(reader: &Reader<'_>, mut mixture: Mixture) -> Read<Mixture> {
+    let (components, width) = (mixture.means.len(), mixture.means[0].len());
+    let several = mixture.covariances.len();
+    if several != components {
+        reader.read(&COVARIANCE, |v| match is_several(&v) {
+            true => Err(v.fail(
+                format!("{several} covariances for {components} components"),
+                "give one matrix for all components, or one for each row of `means`",
+            )),
+            false => Ok(()),
+        })?;
+    }
+    if let Some(odd) = mixture.covariances.iter().find(|matrix| matrix.len() != width) {
+        let hint = match reader.has(&COVARIANCE) {
+            true => "a covariance has one row and one column for each number of a mean",
+            false => "give `covariance` as well: the default is for two columns",
         };
+        let what = format!("a covariance of size {} for means of {width} numbers", odd.len());
+        return Err(reader.fault(&COVARIANCE, what, hint));
     }
-    value
-        .table(&DIRICHLET_SECTION)?
-        .read(&DIRICHLET, |v| match v.shape() {
-            Shape::List => {
-                let numbers = read_numbers(v.clone(), |x| x > 0.0)?;
-                if numbers.len() == components {
-                    return Ok(numbers);
-                }
-                Err(v.fail(
-                    format!("{} concentrations for {components} components", numbers.len()),
-                    "give one number for all components, or one for each row of `means`",
-                ))
-            }
-            _ => Ok(vec![v.number(|x| x > 0.0)?; components]),
-        })
-        .map(Heterogeneity::Dirichlet)
-}
-
-fn read_weights(value: Value<'_>, components: usize) -> Read<Vec<f64>> {
-    let weights = read_numbers(value.clone(), |x| x > 0.0)?;
-    if weights.len() != components {
-        return Err(value.fail(
-            format!("{} weights for {components} components", weights.len()),
+    if mixture.heterogeneity != Heterogeneity::Identical {
+        let why = "has a meaning for identical clients only: others have weights of their own";
+        reader.refuse_if_given(&WEIGHTS, why);
+    }
+    if let Heterogeneity::Dirichlet(all) = &mut mixture.heterogeneity {
+        if all.len() != components {
+            let what = format!("{} concentrations for {components} components", all.len());
+            let hint = "give one number for all components, or one for each row of `means`";
+            reader.read(&HETEROGENEITY, |v| {
+                v.table(&DIRICHLET_SECTION)?.read(&DIRICHLET, |v| match v.shape() {
+                    Shape::List => Err(v.fail(what, hint)),
+                    _ => Ok(()),
+                })
+            })?;
+            *all = vec![all[0]; components];
+        }
+        let total: f64 = all.iter().sum();
+        mixture.weights = all.iter().map(|c| c / total).collect();
+    } else if mixture.weights.is_empty() {
+        mixture.weights = vec![1.0 / components as f64; components];
+    } else if mixture.weights.len() != components {
+        return Err(reader.fault(
+            &WEIGHTS,
+            format!("{} weights for {components} components", mixture.weights.len()),
             "give one weight for each row of `means`",
         ));
     }
-    let sum: f64 = weights.iter().sum();
-    if (sum - 1.0).abs() > SUM_TOLERANCE {
-        return Err(value.fail(format!("the weights sum to {sum}"), "they must sum to 1"));
+    Ok(mixture)
+}
+
+impl Mixture {
+    pub(super) fn write(&self, out: &mut Writer) {
+        if self.heterogeneity != Heterogeneity::Identical {
+            out.skip(&[&WEIGHTS]);
+        }
+        DRAWN.write(self, out);
     }
-    Ok(weights)
 }

@@ -22,18 +22,15 @@ pub use prepare::Prepare;
 pub use split::{ClusterBy, Partition};
 pub use subset::{KeptClients, Subset};
 
-use file::{CLIENT, COLUMNS, COLUMNS_COUNT, DELIMITER, LABEL, PATH, STANDARDIZE, TARGET};
 use mixture::Mixture;
-use prepare::PREPARE;
-use split::SPLIT;
 use std::path::PathBuf;
 use toy::Toy;
 use whimbrel_data::{LogisticMixtureSpec, RepresentationSpec};
-use whimbrel_job::choices;
+use whimbrel_job::form::{BELOW_ONE, COUNT, Form, SEED as SEEDS, count, join};
 use whimbrel_job::key::{Key, Section};
-use whimbrel_job::matrix::read_all;
 use whimbrel_job::reader::{Read, Reader};
-use whimbrel_job::writer::{Writer, list, number, text};
+use whimbrel_job::writer::{Writer, text};
+use whimbrel_job::{choices, list};
 
 /// `[data]`.
 #[derive(Clone, Debug, PartialEq)]
@@ -105,91 +102,59 @@ choices! {
     }
 }
 
-pub(crate) static SOURCE: Key =
-    Key::required("source", "", "where the rows come from").words(SourceKind::WORDS);
-pub(super) static SHAPE: Key = Key::optional(
-    "shape",
-    "a list of integers of at least 1",
-    "[features], [channels, rows, columns] of images, [characters] of texts",
-    "the lengths of one input of a learner, where the source has it as a list of numbers: \
-     [1, 28, 28] for FEMNIST",
-)
-.only(
-    &["csv", "libsvm", "idx", "leaf", "synthetic-mixture"],
-    "the source has its own, or no learner reads it",
+/// `source`.
+pub(crate) static SOURCE: Key = SourceKind::FORM.required("source", "where the rows come from");
+/// `shape`.
+static SHAPE: Key = SHAPES
+    .unset(
+        "shape",
+        "[features], [channels, rows, columns] of images, [characters] of texts",
+        "the lengths of one input of a learner, where the source has it as a list of numbers: \
+         [1, 28, 28] for FEMNIST",
+    )
+    .only(
+        &["csv", "libsvm", "idx", "leaf", "synthetic-mixture"],
+        "the source has its own, or no learner reads it",
+    );
+static UNSEEN: Key = BELOW_ONE.default(
+    "unseen",
+    "0.0",
+    "the share of the clients that take no part in training and are only evaluated",
 );
-pub(super) static SEED: Key = Key::optional(
+static SEED: Key = SEEDS.unset(
     "seed",
-    "an integer from 0 to 18446744073709551615",
     "the job's `seed`",
     "the seed of splits and generators, so that several runs can share their data",
 );
+
+const SHAPES: Form<Vec<usize>> = list!(COUNT, "a list of integers of at least 1");
+
+/// The keys of `[data]`.
+const LISTS: &[&[&Key]] = &[
+    &[&SOURCE, &file::PATH, &file::CLIENT, &file::COLUMNS, &file::COLUMNS_COUNT],
+    &[&file::LABEL, &file::TARGET],
+    cells::CELLS.section.keys,
+    &[&file::STANDARDIZE, &file::DELIMITER, &idx::LABELS],
+    idx::IDX.section.keys,
+    collection::LEAF.section.keys,
+    &[&collection::COARSE, &collection::OFFSETS],
+    collection::SPEECHES.section.keys,
+    &[&collection::ALPHABET, &SHAPE, &split::SPLIT],
+    subset::SUBSET.section.keys,
+    &[&held_out::VALIDATION, &held_out::TEST, &held_out::ROLE, &UNSEEN, &prepare::PREPARE],
+    &[&mixture::CLIENTS, &mixture::ROWS],
+    mixture::DRAWN.section.keys,
+    toy::TOY.section.keys,
+    synthetic::SYNTHETIC.section.keys,
+    representation::REPRESENTATION.section.keys,
+    &[&SEED],
+];
 
 /// `[data]`.
 pub(crate) static SECTION: Section = Section {
     name: "data",
     doc: "Where the rows come from and who holds them.",
-    keys: &[
-        &SOURCE,
-        &PATH,
-        &CLIENT,
-        &COLUMNS,
-        &COLUMNS_COUNT,
-        &LABEL,
-        &TARGET,
-        &cells::ROW,
-        &cells::COLUMN,
-        &cells::VALUE,
-        &cells::HOLDOUT,
-        &cells::MISSING_AS_ZERO,
-        &cells::ROW_LABELS,
-        &cells::COLUMN_LABELS,
-        &STANDARDIZE,
-        &DELIMITER,
-        &idx::LABELS,
-        &idx::WRITERS,
-        &idx::TABLE,
-        &idx::TRANSPOSE,
-        &idx::SCALE,
-        &collection::TESTS,
-        &collection::COARSE,
-        &collection::OFFSETS,
-        &collection::SPEAKER,
-        &collection::TEXT,
-        &collection::SPEECHES_MIN,
-        &collection::WINDOW,
-        &collection::STRIDE,
-        &collection::ALPHABET,
-        &SHAPE,
-        &SPLIT,
-        &subset::KEEP_ROWS,
-        &subset::KEEP_CLIENTS,
-        &held_out::VALIDATION,
-        &held_out::TEST,
-        &held_out::ROLE,
-        &held_out::UNSEEN,
-        &PREPARE,
-        &mixture::CLIENTS,
-        &mixture::ROWS,
-        &mixture::MEANS,
-        &mixture::COVARIANCE,
-        &mixture::HETEROGENEITY,
-        &mixture::WEIGHTS,
-        &mixture::STREAM,
-        &toy::DIMS,
-        &toy::CORRELATION,
-        &toy::NOISE,
-        &toy::SPREAD,
-        &synthetic::COMPONENTS,
-        &synthetic::DIMENSION,
-        &synthetic::ALPHA,
-        &synthetic::TEST_SAMPLES,
-        &representation::RAW,
-        &representation::LATENT,
-        &representation::SMALL,
-        &representation::LARGE,
-        &SEED,
-    ],
+    keys: const { &join::<{ count(LISTS) }>(LISTS) },
     example: "[data]\nsource = \"csv\"\npath = \"wards.csv\"\nclient = \"ward\"\n\
              label = \"outcome\"\n",
 };
@@ -202,10 +167,12 @@ impl Data {
         pooled: bool,
         served: bool,
     ) -> Read<Self> {
-        let seed = reader.optional(&SEED, |v| v.integer(0..=u64::MAX));
-        let kind: SourceKind = reader.read(&SOURCE, |v| v.choice())?;
+        let seed = reader.optional_as(&SEED, &SEEDS);
+        let kind = reader.read_as(&SOURCE, &SourceKind::FORM)?;
         reader.check_meaning(kind.name());
-        let prepare = reader.optional(&PREPARE, |v| Prepare::read(&v.table(&prepare::SECTION)?));
+        let prepare = reader.optional(&prepare::PREPARE, |v| {
+            prepare::PREPARATION.read(&v.table(&prepare::SECTION)?)
+        });
         let source = match kind {
             SourceKind::Csv => Csv::read(reader, pooled, served).map(Source::Csv),
             SourceKind::Npy => Npy::read(reader, pooled || served).map(Source::Npy),
@@ -216,18 +183,20 @@ impl Data {
             | SourceKind::Cifar100
             | SourceKind::Jpeg
             | SourceKind::Speeches => Collection::read(reader, kind).map(Source::Collection),
-            SourceKind::Mixture => Mixture::read(reader).map(Source::Mixture),
-            SourceKind::Toy => Toy::read(reader).map(Source::Toy),
-            SourceKind::SyntheticMixture => synthetic::read(reader).map(Source::SyntheticMixture),
+            SourceKind::Mixture => mixture::DRAWN.read(reader).map(Source::Mixture),
+            SourceKind::Toy => toy::TOY.read(reader).map(Source::Toy),
+            SourceKind::SyntheticMixture => {
+                synthetic::SYNTHETIC.read(reader).map(Source::SyntheticMixture)
+            }
             SourceKind::SyntheticRepresentation => {
-                representation::read(reader).map(Source::SyntheticRepresentation)
+                representation::REPRESENTATION.read(reader).map(Source::SyntheticRepresentation)
             }
         };
         let tests = matches!(&source, Ok(Source::Collection(files)) if files.has_tests());
         let held_out = HeldOut::read(reader, kind.usual_share(), tests);
-        let subset = Subset::read(reader);
-        let shape = reader.optional(&SHAPE, |v| read_all(v.list()?, |n| n.count()));
-        let unseen = held_out::read_unseen(reader);
+        let subset = subset::SUBSET.read(reader);
+        let shape = reader.optional_as(&SHAPE, &SHAPES);
+        let unseen = reader.read_as(&UNSEEN, &BELOW_ONE);
         let data = Self {
             source: source?,
             held_out: held_out?,
@@ -238,10 +207,9 @@ impl Data {
             seed: seed?.unwrap_or(job_seed),
         };
         if data.prepare.is_something() && data.source.standardize() {
-            return reader.read(&STANDARDIZE, |v| {
-                let what = "[data.prepare] says what is done to the columns, and so does this";
-                Err(v.fail(what, "write standardize = true in [data.prepare] only"))
-            });
+            let what = "[data.prepare] says what is done to the columns, and so does this";
+            let hint = "write standardize = true in [data.prepare] only";
+            return Err(reader.fault(&file::STANDARDIZE, what, hint));
         }
         Ok(data)
     }
@@ -340,26 +308,27 @@ impl Data {
         out.table(&SECTION);
         let kind = self.source.kind();
         out.put(&SOURCE, text(kind.name()));
+        out.only_for(kind.name());
         match &self.source {
             Source::Csv(csv) => csv.write(out),
-            Source::Npy(npy) => npy.write(out),
-            Source::Libsvm(libsvm) => libsvm.write(out),
+            Source::Npy(npy) => file::NPY.write(npy, out),
+            Source::Libsvm(libsvm) => file::LIBSVM.write(libsvm, out),
             Source::Idx(idx) => idx.write(out),
             Source::Collection(files) => files.write(out),
             Source::Mixture(mixture) => mixture.write(out),
-            Source::Toy(toy) => toy.write(out),
-            Source::SyntheticMixture(spec) => synthetic::write(spec, out),
-            Source::SyntheticRepresentation(spec) => representation::write(spec, out),
+            Source::Toy(toy) => toy::TOY.write(toy, out),
+            Source::SyntheticMixture(spec) => synthetic::SYNTHETIC.write(spec, out),
+            Source::SyntheticRepresentation(spec) => {
+                representation::REPRESENTATION.write(spec, out)
+            }
         }
         if let Some(shape) = &self.shape {
-            out.put(&SHAPE, list(shape.iter().map(ToString::to_string)));
+            out.put(&SHAPE, SHAPES.write(shape));
         }
-        self.subset.write(out);
+        subset::SUBSET.write(&self.subset, out);
         let tests = matches!(&self.source, Source::Collection(files) if files.has_tests());
         self.held_out.write(out, kind.usual_share(), tests);
-        if self.unseen > 0.0 {
-            out.put(&held_out::UNSEEN, number(self.unseen));
-        }
+        out.put(&UNSEEN, BELOW_ONE.write(&self.unseen));
         out.put(&SEED, self.seed.to_string());
         let client = match &self.source {
             Source::Csv(_) => true,

@@ -3,11 +3,11 @@
 use super::file::CLIENT;
 use std::path::PathBuf;
 use whimbrel_data::LabelSplit;
-use whimbrel_job::choices;
+use whimbrel_job::form::{COLUMN as NAME, COUNT, PATH, POSITIVE, Table};
 use whimbrel_job::key::{Key, Section};
-use whimbrel_job::path::{read_path, write_path};
 use whimbrel_job::reader::{Read, Reader};
-use whimbrel_job::writer::{Writer, number, text};
+use whimbrel_job::writer::{Writer, text};
+use whimbrel_job::{choices, table};
 
 /// Who holds which row.
 #[derive(Clone, Debug, PartialEq)]
@@ -120,6 +120,7 @@ pub(super) struct Has<'a> {
     pub coarse: bool,
 }
 
+/// `split`.
 pub(super) static SPLIT: Key = Key::optional(
     "split",
     "a table, `[data.split]`",
@@ -131,69 +132,90 @@ pub(super) static SPLIT: Key = Key::optional(
     "the source says who holds what",
 );
 
-pub(crate) static BY: Key =
-    Key::required("by", "", "how rows are shared out").words(SplitKind::WORDS);
-pub(crate) static CLIENTS: Key =
-    Key::required("clients", "an integer of at least 1", "how many clients there are").only(
-        &["iid", "rows", "dirichlet", "pachinko", "shards", "classes", "clusters"],
-        "the clients are those that the data name",
-    );
-static ALPHA: Key = Key::required(
-    "alpha",
-    "a positive number",
-    "Dirichlet concentration: small values give each class to few clients (`pachinko`: each client \
-     few coarse classes)",
-)
-.only(&["dirichlet", "pachinko"], "only dirichlet and pachinko splits have a concentration");
-static BETA: Key = Key::default(
-    "beta",
-    "a positive number",
-    "10.0",
-    "Dirichlet concentration of a client's classes within a coarse one",
-)
-.only(&["pachinko"], "only a pachinko split has it");
-static COARSE: Key = Key::optional(
-    "coarse",
-    "a column name",
-    "CIFAR-100's 20 coarse classes; required for others",
-    "the column that holds the coarse class; it is no feature",
-)
-.only(&["pachinko"], "only a pachinko split has coarse classes");
-static LABEL_CLUSTERS: Key = Key::optional(
-    "label_clusters",
-    "an integer of at least 1",
-    "each class is shared out for itself",
-    "the number of groups that classes are dealt into at random, each shared out as one class",
-)
-.only(&["dirichlet"], "only a dirichlet split groups classes");
-static PER_CLIENT: Key = Key::default(
-    "per_client",
-    "an integer of at least 1",
-    "2",
-    "how many shards, or classes, each client has",
-)
-.only(&["shards", "classes"], "only shards and classes are counted");
-static COLUMN: Key = Key::optional(
-    "column",
-    "a column name",
-    "for splits by class, `label`, else the targets",
-    "the column that names the client (`column`) or holds the class; it is no feature of a csv file",
-)
-.only(
-    &["column", "dirichlet", "pachinko", "shards", "classes"],
-    "this split looks at no single column",
+/// `by`.
+pub(crate) static BY: Key = SplitKind::FORM.required("by", "how rows are shared out");
+/// `clients`.
+pub(crate) static CLIENTS: Key = COUNT.required("clients", "how many clients there are").only(
+    &["iid", "rows", "dirichlet", "pachinko", "shards", "classes", "clusters"],
+    "the clients are those that the data name",
 );
-static EMBEDDING: Key = Key::optional(
-    "embedding",
-    "a file name",
-    "rows are compared by their features",
-    "a file of points that stand for the rows, in their order: .npy, or raw little-endian f32, two \
-     for each row; plain or gzipped",
-)
-.only(&["clusters"], "only clusters compare rows");
-static USING: Key = Key::default("using", "", "\"gmm\"", "what a cluster is")
-    .words(ClusterBy::WORDS)
-    .only(&["clusters"], "only clusters have it");
+static ALPHA: Key = POSITIVE
+    .required(
+        "alpha",
+        "Dirichlet concentration: small values give each class to few clients (`pachinko`: each client \
+         few coarse classes)",
+    )
+    .only(&["dirichlet", "pachinko"], "only dirichlet and pachinko splits have a concentration");
+static COARSE: Key = NAME
+    .unset(
+        "coarse",
+        "CIFAR-100's 20 coarse classes; required for others",
+        "the column that holds the coarse class; it is no feature",
+    )
+    .only(&["pachinko"], "only a pachinko split has coarse classes");
+static PER_CLIENT: Key = COUNT
+    .default("per_client", "2", "how many shards, or classes, each client has")
+    .only(&["shards", "classes"], "only shards and classes are counted");
+static COLUMN: Key = NAME
+    .unset(
+        "column",
+        "for splits by class, `label`, else the targets",
+        "the column that names the client (`column`) or holds the class; it is no feature of a csv file",
+    )
+    .only(
+        &["column", "dirichlet", "pachinko", "shards", "classes"],
+        "this split looks at no single column",
+    );
+
+table! {
+    IID: Partition::Iid {
+        & clients: CLIENTS, COUNT, required;
+    }
+}
+
+table! {
+    WHOLE_ROWS: Partition::Rows {
+        & clients: CLIENTS, COUNT, required;
+    }
+}
+
+table! {
+    CLUSTERS: Partition::Clusters, only (&["clusters"], "only clusters have it") {
+        & clients: CLIENTS, COUNT, required;
+        embedding: EMBEDDING = "embedding", PATH, unset "rows are compared by their features",
+            "a file of points that stand for the rows, in their order: .npy, or raw little-endian f32, two \
+             for each row; plain or gzipped", only (&["clusters"], "only clusters compare rows");
+        using: USING = "using", ClusterBy::FORM, default "\"gmm\"", "what a cluster is";
+    }
+}
+
+table! {
+    DIRICHLET: LabelSplit::Dirichlet, only (&["dirichlet"], "only a dirichlet split groups classes") {
+        & alpha: ALPHA, POSITIVE, required;
+        clusters: LABEL_CLUSTERS = "label_clusters", COUNT, unset "each class is shared out for itself",
+            "the number of groups that classes are dealt into at random, each shared out as one class";
+    }
+}
+
+table! {
+    PACHINKO: LabelSplit::Pachinko, only (&["pachinko"], "only a pachinko split has it") {
+        & alpha: ALPHA, POSITIVE, required;
+        beta: BETA = "beta", POSITIVE, default "10.0",
+            "Dirichlet concentration of a client's classes within a coarse one";
+    }
+}
+
+table! {
+    SHARDS: LabelSplit::Shards {
+        & per_client: PER_CLIENT, COUNT, default;
+    }
+}
+
+table! {
+    CLASSES: LabelSplit::Classes {
+        & per_client: PER_CLIENT, COUNT, default;
+    }
+}
 
 /// `[data.split]`.
 pub(crate) static SECTION: Section = Section {
@@ -235,51 +257,30 @@ impl Partition {
         };
         out.table(&SECTION);
         out.put(&BY, text(kind.name()));
-        if let Some(clients) = self.clients() {
-            out.put(&CLIENTS, clients.to_string());
-        }
         match self {
-            Self::Pooled | Self::Natural | Self::Iid { .. } | Self::Rows { .. } => {}
+            Self::Pooled | Self::Natural => {}
             Self::Column(column) => out.put(&COLUMN, text(column)),
-            Self::Labels { split, column, coarse, .. } => {
-                write_rule(split, out);
+            Self::Iid { .. } => IID.write(self, out),
+            Self::Rows { .. } => WHOLE_ROWS.write(self, out),
+            Self::Labels { clients, split, column, coarse } => {
+                out.put(&CLIENTS, clients.to_string());
+                for table in [&DIRICHLET, &PACHINKO, &SHARDS, &CLASSES] {
+                    table.write(split, out);
+                }
                 for (key, name) in [(&COLUMN, column), (&COARSE, coarse)] {
                     if let Some(name) = name {
                         out.put(key, text(name));
                     }
                 }
             }
-            Self::Clusters { embedding, using, .. } => {
-                if let Some(path) = embedding {
-                    out.put(&EMBEDDING, write_path(path));
-                }
-                out.put(&USING, text(using.name()));
-            }
-        }
-    }
-}
-
-fn write_rule(split: &LabelSplit, out: &mut Writer) {
-    match split {
-        LabelSplit::Dirichlet { alpha, clusters } => {
-            out.put(&ALPHA, number(*alpha));
-            if let Some(clusters) = clusters {
-                out.put(&LABEL_CLUSTERS, clusters.to_string());
-            }
-        }
-        LabelSplit::Pachinko { alpha, beta } => {
-            out.put(&ALPHA, number(*alpha));
-            out.put(&BETA, number(*beta));
-        }
-        LabelSplit::Shards { per_client } | LabelSplit::Classes { per_client } => {
-            out.put(&PER_CLIENT, per_client.to_string());
+            Self::Clusters { .. } => CLUSTERS.write(self, out),
         }
     }
 }
 
 /// Who holds which row, by `client` or `[data.split]`.
 pub(super) fn read_partition(reader: &Reader<'_>, has: &Has<'_>) -> Read<Partition> {
-    if let Some(column) = reader.optional(&CLIENT, |v| v.text())? {
+    if let Some(column) = reader.optional_as(&CLIENT, &NAME)? {
         return Ok(Partition::Column(column));
     }
     match reader.optional(&SPLIT, |v| read_split(&v.table(&SECTION)?, has))? {
@@ -295,72 +296,44 @@ pub(super) fn read_partition(reader: &Reader<'_>, has: &Has<'_>) -> Read<Partiti
 }
 
 fn read_split(reader: &Reader<'_>, has: &Has<'_>) -> Read<Partition> {
-    let kind: SplitKind = reader.read(&BY, |v| v.choice())?;
+    let kind = reader.read_as(&BY, &SplitKind::FORM)?;
     reader.check_meaning(kind.name());
-    let clients = || reader.read(&CLIENTS, |v| v.count());
-    let per_client = || reader.read(&PER_CLIENT, |v| v.count());
-    let concentration = |key| reader.read(key, |v| v.number(|x| x > 0.0));
-    Ok(match kind {
-        SplitKind::Iid => Partition::Iid { clients: clients()? },
-        SplitKind::Rows => Partition::Rows { clients: clients()? },
+    match kind {
+        SplitKind::Iid => IID.read(reader),
+        SplitKind::Rows => WHOLE_ROWS.read(reader),
         SplitKind::Column => {
-            let column = reader.optional(&COLUMN, |v| v.text());
-            Partition::Column(column?.ok_or_else(|| reader.missing(&COLUMN))?)
+            let column = reader.optional_as(&COLUMN, &NAME)?;
+            column.map(Partition::Column).ok_or_else(|| reader.missing(&COLUMN))
         }
-        SplitKind::Natural if has.natural => Partition::Natural,
-        SplitKind::Natural => {
-            return reader.read(&BY, |v| {
-                Err(v.fail(
-                    "the files name no clients",
-                    "name the column of a csv file with `client`, or use another split",
-                ))
-            });
-        }
-        SplitKind::Dirichlet => {
-            let clusters = reader.optional(&LABEL_CLUSTERS, |v| v.count());
-            let alpha = concentration(&ALPHA);
-            read_labels(reader, has, |_| {
-                Ok(LabelSplit::Dirichlet { alpha: alpha?, clusters: clusters? })
-            })?
-        }
+        SplitKind::Natural if has.natural => Ok(Partition::Natural),
+        SplitKind::Natural => Err(reader.fault(
+            &BY,
+            "the files name no clients",
+            "name the column of a csv file with `client`, or use another split",
+        )),
+        SplitKind::Dirichlet => read_labels(reader, has, &DIRICHLET),
         SplitKind::Pachinko => {
-            let (alpha, beta) = (concentration(&ALPHA), concentration(&BETA));
-            read_labels(reader, has, |coarse| {
-                if !coarse && !has.coarse {
-                    return Err(reader.missing(&COARSE));
-                }
-                Ok(LabelSplit::Pachinko { alpha: alpha?, beta: beta? })
-            })?
+            let partition = read_labels(reader, has, &PACHINKO);
+            match reader.has(&COARSE) || has.coarse {
+                true => partition,
+                false => Err(reader.missing(&COARSE)),
+            }
         }
-        SplitKind::Shards => {
-            read_labels(reader, has, |_| Ok(LabelSplit::Shards { per_client: per_client()? }))?
-        }
-        SplitKind::Classes => {
-            read_labels(reader, has, |_| Ok(LabelSplit::Classes { per_client: per_client()? }))?
-        }
-        SplitKind::Clusters => {
-            let clients = clients();
-            let embedding = reader.optional(&EMBEDDING, read_path);
-            let using = reader.read(&USING, |v| v.choice());
-            Partition::Clusters { clients: clients?, embedding: embedding?, using: using? }
-        }
-    })
+        SplitKind::Shards => read_labels(reader, has, &SHARDS),
+        SplitKind::Classes => read_labels(reader, has, &CLASSES),
+        SplitKind::Clusters => CLUSTERS.read(reader),
+    }
 }
 
-/// A split by classes; `rule` is told whether there is a column of coarse ones.
-fn read_labels(
-    reader: &Reader<'_>,
-    has: &Has<'_>,
-    rule: impl FnOnce(bool) -> Read<LabelSplit>,
-) -> Read<Partition> {
-    let clients = reader.read(&CLIENTS, |v| v.count());
-    let column = reader.optional(&COLUMN, |v| v.text()).and_then(|column| {
+/// A split by classes.
+fn read_labels(reader: &Reader<'_>, has: &Has<'_>, rule: &Table<LabelSplit>) -> Read<Partition> {
+    let (clients, split) = (reader.read_as(&CLIENTS, &COUNT), rule.read(reader));
+    let column = reader.optional_as(&COLUMN, &NAME).and_then(|column| {
         match column.or(has.label.map(str::to_owned)) {
             None if !has.targets => Err(reader.missing(&COLUMN)),
             column => Ok(column),
         }
     });
-    let coarse = reader.optional(&COARSE, |v| v.text());
-    let split = rule(matches!(coarse, Ok(Some(_))));
+    let coarse = reader.optional_as(&COARSE, &NAME);
     Ok(Partition::Labels { clients: clients?, split: split?, column: column?, coarse: coarse? })
 }

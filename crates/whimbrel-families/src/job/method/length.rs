@@ -1,8 +1,11 @@
 //! How long a run is, and how much work a round is.
 
 use crate::family::MethodKind;
-use whimbrel_job::key::{Key, Word};
-use whimbrel_job::reader::{Read, Reader, Shape};
+use whimbrel_job::form::{BOOLEAN, COUNT_U32, POSITIVE};
+use whimbrel_job::key::Key;
+use whimbrel_job::reader::{Read, Reader};
+use whimbrel_job::writer::Writer;
+use whimbrel_job::{form, integer};
 use whimbrel_methods::settings::Budget;
 
 /// The rows behind one upload.
@@ -29,59 +32,57 @@ pub enum Batch {
 }
 
 /// `rounds`.
-pub static ROUNDS: Key = Key::optional(
+pub static ROUNDS: Key = integer!(u32, 1 to 4294967295).unset(
     "rounds",
-    "an integer from 1 to 4294967295",
     "`epochs` decides; one of the two is required, but not for mixtures, which then end once the \
      server's update is below 1e-5 of its largest in three rounds in a row, after 1000 at most",
     "how many rounds the run takes",
 );
 /// `epochs`.
-pub static EPOCHS: Key = Key::optional(
+pub static EPOCHS: Key = POSITIVE.unset(
     "epochs",
-    "a positive number",
     "`rounds` decides; one of the two is required",
     "how many passes over all rows or observed cells the run takes",
 );
 /// `batch`.
-pub static BATCH: Key = Key::optional(
+pub static BATCH: Key = ROWS.unset(
     "batch",
-    "an integer of at least 1, \"full\" or \"auto\"",
     "\"full\"; for vr-fedem \"auto\"",
     "how many rows (of a table with gaps: observed cells) a client uses for one local step",
-)
-.words(&[
-    Word { name: "full", doc: "all rows of the client" },
-    Word {
-        name: "auto",
-        doc: "`inner`/(1 + omega)^2 rounded up, with omega the uplink's largest variance constant \
-              (vr-fedem)",
-    },
-]);
+);
 /// `replacement`.
-pub static REPLACEMENT: Key = Key::default(
-    "replacement",
-    "true or false",
-    "true",
-    "whether a minibatch may draw a row twice",
-);
+pub static REPLACEMENT: Key =
+    BOOLEAN.default("replacement", "true", "whether a minibatch may draw a row twice");
 /// `local_steps`.
-pub static LOCAL_STEPS: Key = Key::default(
-    "local_steps",
-    "an integer of at least 1",
-    "1",
-    "how many minibatches are averaged into one upload",
-);
+pub static LOCAL_STEPS: Key =
+    COUNT_U32.default("local_steps", "1", "how many minibatches are averaged into one upload");
+
+form! {
+    ROWS: Rows, "an integer of at least 1, \"full\" or \"auto\"" {
+        Rows::All => "full": "all rows of the client",
+        Rows::Auto => "auto": "`inner`/(1 + omega)^2 rounded up, with omega the uplink's largest variance \
+         constant (vr-fedem)",
+    }
+    number COUNT_U32 => Rows::Given;
+}
+
+/// What `batch` says.
+#[derive(PartialEq)]
+enum Rows {
+    All,
+    Auto,
+    Given(u32),
+}
 
 /// Rounds at most of a method that ends by itself.
 const ROUNDS_MAX: u32 = 1000;
 
 pub(super) fn read_length(reader: &Reader<'_>, kind: Option<&MethodKind>) -> Read<Budget> {
     reader.refuse_both(&ROUNDS, &EPOCHS)?;
-    if let Some(rounds) = reader.optional(&ROUNDS, |v| v.count_u32())? {
+    if let Some(rounds) = reader.optional_as(&ROUNDS, &COUNT_U32)? {
         return Ok(Budget::Rounds(rounds));
     }
-    match reader.optional(&EPOCHS, |v| v.number(|x| x > 0.0))? {
+    match reader.optional_as(&EPOCHS, &POSITIVE)? {
         Some(epochs) => Ok(Budget::Epochs(epochs)),
         None if kind.is_some_and(|kind| kind.converges) => Ok(Budget::Converged(ROUNDS_MAX)),
         None => Err(reader.lacking(
@@ -94,17 +95,12 @@ pub(super) fn read_length(reader: &Reader<'_>, kind: Option<&MethodKind>) -> Rea
 
 pub(super) fn read_batch(reader: &Reader<'_>, kind: Option<&MethodKind>) -> Read<Batch> {
     let automatic = kind.is_none_or(|kind| kind.auto_batch);
-    let rows = reader.optional(&BATCH, |v| match v.shape() {
-        Shape::Text => match v.text()?.as_str() {
-            "full" => Ok(Rows::All),
-            "auto" if automatic => Ok(Rows::Auto),
-            "auto" => Err(v.fail(
-                "the minibatch of batch = \"auto\" comes from a theorem about vr-fedem",
-                "give a number of rows, or write \"full\"",
-            )),
-            other => Err(v.unknown_word(other)),
-        },
-        _ => v.count_u32().map(Rows::Given),
+    let rows = reader.optional(&BATCH, |v| match ROWS.read(&v)? {
+        Rows::Auto if !automatic => Err(v.fail(
+            "the minibatch of batch = \"auto\" comes from a theorem about vr-fedem",
+            "give a number of rows, or write \"full\"",
+        )),
+        rows => Ok(rows),
     });
     let usual = if kind.is_some_and(|kind| kind.auto_batch) { Rows::Auto } else { Rows::All };
     let rows = rows.map(|rows| rows.unwrap_or(usual));
@@ -122,8 +118,8 @@ pub(super) fn read_batch(reader: &Reader<'_>, kind: Option<&MethodKind>) -> Read
             Rows::Given(rows) => Batch::Mini { rows, replacement: false, local_steps: 1 },
         });
     }
-    let replacement = reader.read(&REPLACEMENT, |v| v.boolean());
-    let local_steps = reader.read(&LOCAL_STEPS, |v| v.count_u32());
+    let replacement = reader.read_as(&REPLACEMENT, &BOOLEAN);
+    let local_steps = reader.read_as(&LOCAL_STEPS, &COUNT_U32);
     let (rows, replacement, local_steps) = (rows?, replacement?, local_steps?);
     Ok(match rows {
         Rows::All => Batch::Full,
@@ -132,9 +128,22 @@ pub(super) fn read_batch(reader: &Reader<'_>, kind: Option<&MethodKind>) -> Read
     })
 }
 
-/// What `batch` says.
-enum Rows {
-    All,
-    Auto,
-    Given(u32),
+pub(super) fn write(length: Budget, batch: Batch, out: &mut Writer) {
+    match length {
+        Budget::Rounds(rounds) => out.put(&ROUNDS, rounds.to_string()),
+        Budget::Epochs(epochs) => out.put(&EPOCHS, POSITIVE.write(&epochs)),
+        Budget::Converged(_) => {}
+    }
+    let (rows, drawn) = match batch {
+        Batch::Full => (Rows::All, None),
+        Batch::Auto { replacement, local_steps } => (Rows::Auto, Some((replacement, local_steps))),
+        Batch::Mini { rows, replacement, local_steps } => {
+            (Rows::Given(rows), Some((replacement, local_steps)))
+        }
+    };
+    out.put(&BATCH, ROWS.write(&rows));
+    if let Some((replacement, local_steps)) = drawn {
+        out.put(&REPLACEMENT, replacement.to_string());
+        out.put(&LOCAL_STEPS, local_steps.to_string());
+    }
 }

@@ -12,17 +12,18 @@ pub use stop::{Patience, Stop};
 
 use super::refuse_others;
 use crate::family::{Fit, MethodKind};
-use crate::job::participation::{PARTICIPATION, Participation};
-use crate::job::preset::{Asked, PRESETS, read_preset};
+use crate::job::participation::{PARTICIPATION, PARTICIPATIONS, Participation};
+use crate::job::preset::{Asked, PRESETS_FORM};
 use crate::registry::Registry;
-use length::{BATCH, EPOCHS, LOCAL_STEPS, REPLACEMENT, ROUNDS, read_batch, read_length};
-use search::SEARCH;
-use step::{STEP, read_step};
-use stop::{EVALUATE, EVERY, STOP, read_evaluate, read_stop};
+use length::{read_batch, read_length};
+use search::{SEARCH, SEARCHES};
+use step::{STEP, STEPS};
+use stop::{EVALUATE, EVALUATES, STOP, STOPS};
+use whimbrel_job::form;
+use whimbrel_job::form::{BOOLEAN, Form};
 use whimbrel_job::key::Key;
-use whimbrel_job::named;
 use whimbrel_job::reader::{Read, Reader, Shape, Value};
-use whimbrel_job::writer::{Writer, inline, number, text};
+use whimbrel_job::writer::{Writer, text};
 use whimbrel_methods::settings::{Budget, Weights};
 use whimbrel_methods::sgd::Preset;
 
@@ -55,7 +56,7 @@ pub struct Method {
     pub search: Search,
 }
 
-named! {
+form! {
     /// How much each client counts.
     pub(crate) WEIGHT_WORDS: Weights {
         Weights::Samples => "samples": "by its rows: the fit is that of the pooled rows",
@@ -65,36 +66,36 @@ named! {
 
 /// How the model is averaged over clients, and what may be kept for them: keys of methods in which
 /// several clients take part.
-pub static CHANNELS: Key = Key::optional(
+pub static CHANNELS: Key = PRESETS_FORM.unset(
     "channels",
-    "",
     "what `kind` names; else the rules of [uplink] and [downlink]",
     "sets the rules of both channels; kind = \"mcm\" is short for kind = \"sgd\", channels = \"mcm\"",
-)
-.words(&PRESETS);
+);
 /// `weights`.
-pub static WEIGHTS: Key = Key::optional(
+pub static WEIGHTS: Key = WEIGHT_WORDS.unset(
     "weights",
-    "",
     "\"samples\" for the EM methods, \"equal\" for the gradient family",
     "how much each client counts",
-)
-.words(WEIGHT_WORDS.words);
+);
 /// `allow_divergence`.
-pub static ALLOW_DIVERGENCE: Key = Key::default(
+pub static ALLOW_DIVERGENCE: Key = BOOLEAN.default(
     "allow_divergence",
-    "true or false",
     "false",
     "whether settings that are known to diverge are run all the same",
 );
 /// `memory_max`.
-pub static MEMORY_MAX: Key = Key::default(
+pub static MEMORY_MAX: Key = BYTES.default(
     "memory_max",
-    "a number of bytes, or text such as \"500MB\" or \"4GB\"",
     "\"4GB\"",
     "the most that the server may keep for single clients: memories = \"per-client\" costs 8 bytes \
      for each number and client",
 );
+
+/// A number of bytes, or a number with a unit.
+const BYTES: Form<u64> =
+    Form::new("a number of bytes, or text such as \"500MB\" or \"4GB\"", read_bytes, |bytes| {
+        bytes.to_string()
+    });
 
 impl Method {
     /// The name under which results are reported: the preset's where it names the method.
@@ -119,17 +120,17 @@ impl Method {
             refuse_others(reader, kind.keys, kind.algorithm, registry, false);
         }
         let named = known.and_then(|kind| kind.preset);
-        let channels = reader.optional(&CHANNELS, |v| read_channels(v, named));
+        let channels = reader.optional(&CHANNELS, |v| read_channels(&v, named));
         let length = read_length(reader, known);
         let batch = read_batch(reader, known);
-        let step = reader.read(&STEP, read_step);
-        let participation = reader.read(&PARTICIPATION, Participation::read);
-        let weights = reader.optional(&WEIGHTS, |v| v.named(&WEIGHT_WORDS));
-        let evaluate_every = reader.read(&EVALUATE, read_evaluate);
-        let stop = reader.read(&STOP, read_stop);
-        let allow_divergence = reader.read(&ALLOW_DIVERGENCE, |v| v.boolean());
-        let memory_max = reader.read(&MEMORY_MAX, read_bytes);
-        let search = reader.read(&SEARCH, Search::read);
+        let step = reader.read_as(&STEP, &STEPS);
+        let participation = reader.read_as(&PARTICIPATION, &PARTICIPATIONS);
+        let weights = reader.optional_as(&WEIGHTS, &WEIGHT_WORDS);
+        let evaluate_every = reader.read_as(&EVALUATE, &EVALUATES);
+        let stop = reader.read_as(&STOP, &STOPS);
+        let allow_divergence = reader.read_as(&ALLOW_DIVERGENCE, &BOOLEAN);
+        let memory_max = reader.read_as(&MEMORY_MAX, &BYTES);
+        let search = reader.read_as(&SEARCH, &SEARCHES);
         let (family, kind) = word?;
         let algorithm = family.methods().iter().find(|known| known.word.name == kind.algorithm);
         let algorithm = algorithm.unwrap_or(kind);
@@ -150,60 +151,27 @@ impl Method {
     }
 
     pub(crate) fn write(&self, out: &mut Writer, fit: &dyn Fit, registry: &Registry) {
-        let takes = |key: &Key| self.kind.keys.iter().any(|known| known.name == key.name);
         out.table(&registry.method);
         out.put(registry.method_kind, text(self.kind.algorithm));
-        if let Some(preset) = self.channels {
-            out.put(&CHANNELS, text(preset.name()));
+        out.only(self.kind.keys);
+        if let Some(preset) = &self.channels {
+            out.put(&CHANNELS, PRESETS_FORM.write(preset));
         }
-        match self.length {
-            Budget::Rounds(rounds) => out.put(&ROUNDS, rounds.to_string()),
-            Budget::Epochs(epochs) => out.put(&EPOCHS, number(epochs)),
-            Budget::Converged(_) => {}
-        }
-        let (rows, drawn) = match self.batch {
-            Batch::Full => (text("full"), None),
-            Batch::Auto { replacement, local_steps } => {
-                (text("auto"), Some((replacement, local_steps)))
-            }
-            Batch::Mini { rows, replacement, local_steps } => {
-                (rows.to_string(), Some((replacement, local_steps)))
-            }
-        };
-        if takes(&BATCH) {
-            out.put(&BATCH, rows);
-        }
-        if let Some((replacement, local_steps)) = drawn.filter(|_| takes(&REPLACEMENT)) {
-            out.put(&REPLACEMENT, replacement.to_string());
-            out.put(&LOCAL_STEPS, local_steps.to_string());
-        }
-        if takes(&STEP) {
-            out.put(&STEP, self.step.write());
-        }
+        length::write(self.length, self.batch, out);
+        out.put(&STEP, STEPS.write(&self.step));
         fit.write_method(out);
-        if takes(&PARTICIPATION) {
-            out.put(&PARTICIPATION, self.participation.write());
-        }
-        if takes(&WEIGHTS) {
-            out.put(&WEIGHTS, text(WEIGHT_WORDS.name(self.weights)));
-        }
-        let every = self.evaluate_every.map_or_else(|| text("auto"), |every| every.to_string());
-        for (key, value) in [
-            (&EVALUATE, inline([(EVERY.name, every)])),
-            (&STOP, self.stop.write()),
-            (&ALLOW_DIVERGENCE, self.allow_divergence.to_string()),
-            (&MEMORY_MAX, self.memory_max.to_string()),
-            (&SEARCH, self.search.write()),
-        ] {
-            if takes(key) {
-                out.put(key, value);
-            }
-        }
+        out.put(&PARTICIPATION, PARTICIPATIONS.write(&self.participation));
+        out.put(&WEIGHTS, WEIGHT_WORDS.write(&self.weights));
+        out.put(&EVALUATE, EVALUATES.write(&self.evaluate_every));
+        out.put(&STOP, STOPS.write(&self.stop));
+        out.put(&ALLOW_DIVERGENCE, BOOLEAN.write(&self.allow_divergence));
+        out.put(&MEMORY_MAX, BYTES.write(&self.memory_max));
+        out.put(&SEARCH, SEARCHES.write(&self.search));
     }
 }
 
-fn read_channels(value: Value<'_>, named: Option<Preset>) -> Read<Preset> {
-    let preset = read_preset(&value)?;
+fn read_channels(value: &Value<'_>, named: Option<Preset>) -> Read<Preset> {
+    let preset = PRESETS_FORM.read(value)?;
     if let Some(named) = named.filter(|named| *named != preset) {
         let (kind, channels) = (named.name(), preset.name());
         return Err(value.fail(
@@ -214,8 +182,7 @@ fn read_channels(value: Value<'_>, named: Option<Preset>) -> Read<Preset> {
     Ok(preset)
 }
 
-/// A number of bytes, or a number with a unit.
-fn read_bytes(value: Value<'_>) -> Read<u64> {
+fn read_bytes(value: &Value<'_>) -> Read<u64> {
     if !matches!(value.shape(), Shape::Text) {
         return value.integer(1..=u64::MAX);
     }

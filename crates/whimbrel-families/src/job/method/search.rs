@@ -3,20 +3,41 @@
 use crate::job::Job;
 use toml::{Table, Value as Toml};
 use whimbrel_core::Error;
+use whimbrel_job::form::Form;
 use whimbrel_job::key::Key;
-use whimbrel_job::reader::{Read, Value};
+use whimbrel_job::matrix::read_numbers;
 use whimbrel_job::writer::{inline, list, number};
 
 /// The most combinations that are tried.
 const CANDIDATES_MAX: usize = 1000;
 
 /// `search`.
-pub static SEARCH: Key = Key::default(
+pub static SEARCH: Key = SEARCHES.default(
     "search",
-    "a table of keys of [method] and lists of numbers",
     "{}",
     "values to try, in all combinations, each in a run of its own; the run goes on with those that \
      do best on the validation rows",
+);
+
+/// How `search` stands in a job file.
+pub(crate) const SEARCHES: Form<Search> = Form::new(
+    "a table of keys of [method] and lists of numbers",
+    |v| {
+        let mut keys = Vec::new();
+        for (name, values) in v.entries()? {
+            keys.push((name, read_numbers(values, f64::is_finite)?));
+        }
+        let count = keys.iter().map(|(_, values)| values.len()).product::<usize>();
+        if count > CANDIDATES_MAX {
+            let what = format!("{count} combinations are too many to try");
+            return Err(v.fail(what, format!("at most {CANDIDATES_MAX}")));
+        }
+        Ok(Search(keys))
+    },
+    |Search(keys)| {
+        let written = |values: &Vec<f64>| list(values.iter().map(|x| number(*x)));
+        inline(keys.iter().map(|(key, values)| (key.as_str(), written(values))))
+    },
 );
 
 /// Keys and the values to try.
@@ -24,32 +45,6 @@ pub static SEARCH: Key = Key::default(
 pub struct Search(pub Vec<(String, Vec<f64>)>);
 
 impl Search {
-    pub(super) fn read(value: Value<'_>) -> Read<Self> {
-        let mut keys = Vec::new();
-        for (name, values) in value.entries()? {
-            let numbers: Vec<f64> =
-                values.list()?.iter().map(|v| v.number(f64::is_finite)).collect::<Read<_>>()?;
-            if numbers.is_empty() {
-                return Err(values.refuse());
-            }
-            keys.push((name, numbers));
-        }
-        let count = keys.iter().map(|(_, values)| values.len()).product::<usize>();
-        if count > CANDIDATES_MAX {
-            let what = format!("{count} combinations are too many to try");
-            return Err(value.fail(what, format!("at most {CANDIDATES_MAX}")));
-        }
-        Ok(Self(keys))
-    }
-
-    pub(super) fn write(&self) -> String {
-        let each = self
-            .0
-            .iter()
-            .map(|(key, values)| (key.as_str(), list(values.iter().map(|x| number(*x)))));
-        inline(each)
-    }
-
     /// Whether there is nothing to choose.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
