@@ -57,6 +57,15 @@ def synthetic():
     return rows, classes
 
 
+def far(rows):
+    """The same rows, every column a thousand from zero."""
+    return [[f"{1000 + float(x):.6f}" for x in row] for row in rows]
+
+
+def abalone():
+    return rows_of(DATA / "classics" / "abalone.csv.gz", 0)
+
+
 # name: (rows, components, [data.prepare], reg_covar)
 SETS = {
     "magic": (lambda: rows_of(DATA / "uci-dense" / "magic04.csv.gz", -1), 5, "standardize = true", 1e-4),
@@ -75,6 +84,9 @@ SETS = {
     ),
     "usps": (lambda: rows_of(DATA / "usps" / "zip.train.csv.gz", 0), 10, "pca = 20", 1e-3),
     "synthetic": (synthetic, 5, "standardize = false", 1e-6),
+    "abalone": (abalone, 4, "standardize = true", 1e-3),
+    "abalone-far": (lambda: (far(abalone()[0]), abalone()[1]), 4, "standardize = false", 1e-4),
+    "iris": (lambda: rows_of(DATA / "classics" / "iris.csv", -1, 1), 3, "standardize = true", 1e-2),
 }
 COVARIANCES = ["full", "diagonal", "tied"]
 LEVELS = [1, 8]

@@ -7,8 +7,9 @@ use std::fmt;
 
 /// How many bad rows an error lists; the others are counted.
 pub const LISTED_MAX: usize = 20;
-/// Larger numbers are refused: methods add up squares, and there may be 10^20 of them.
-const MAGNITUDE_MAX: f64 = 1e140;
+/// Larger numbers are refused: methods send sums of squares, take none above 1e140, and there may be
+/// 10^20 addends.
+const MAGNITUDE_MAX: f64 = 1e60;
 /// How many cells of one bad row are named.
 const CELLS_MAX: usize = 3;
 /// How much of a cell's text is shown.

@@ -26,14 +26,12 @@ pub fn said_of_choice(choice: &Choice) -> Option<String> {
         1 => String::new(),
         _ => format!("start {} of {starts} has the highest likelihood", chosen.start),
     };
-    let components = match numbers.len() {
-        1 => String::new(),
-        _ => format!(
-            "{} components have the lowest BIC of {} to {}",
-            chosen.components,
-            numbers[0],
-            numbers[numbers.len() - 1]
-        ),
+    let components = match &numbers[..] {
+        [_] => String::new(),
+        all => {
+            let all: Vec<String> = all.iter().map(u32::to_string).collect();
+            format!("{} components have the lowest BIC of {}", chosen.components, all.join(", "))
+        }
     };
     let said: Vec<String> = [components, start].into_iter().filter(|s| !s.is_empty()).collect();
     Some(said.join("; "))

@@ -32,12 +32,15 @@ pub(super) fn say(loaded: &mut Loaded, data: &Dataset, csv: &Csv, role: Option<&
     }
 }
 
-/// The same of a file that has no names for its columns: all are used.
-pub(super) fn say_all(loaded: &mut Loaded) {
-    if let [first, .., last] = &loaded.columns[..] {
-        let note = format!("columns used: all {}, {first:?} to {last:?}", loaded.columns.len());
-        loaded.notes.push(note);
-    }
+/// The same of a file that has no names for its columns: all are used but these, with the reason.
+pub(super) fn say_all(loaded: &mut Loaded, left_out: &[&str]) {
+    let used = match &loaded.columns[..] {
+        [first, .., last] => format!("all {}, {first:?} to {last:?}", loaded.columns.len()),
+        [only] => format!("{only:?}"),
+        [] => return,
+    };
+    let left_out: Vec<String> = left_out.iter().map(|&what| what.into()).collect();
+    loaded.notes.push(said(&[used], &left_out));
 }
 
 /// The same of a file with the cells of a table.

@@ -52,7 +52,9 @@ pub(super) fn from_idx(
     };
     if matches!(layout, Layout::Samples { .. }) {
         let loaded = samples(&images, &beside, clients, hash(idx, files))?;
-        return Ok(Loaded { notes: note.into_iter().collect(), ..loaded });
+        let mut loaded = Loaded { notes: note.into_iter().collect(), ..loaded };
+        columns::say_all(&mut loaded, &["the labels (the target)"]);
+        return Ok(loaded);
     }
     let table = |client: ClientRows| -> Result<(String, Table)> {
         Ok((client.name, images.table(client.rows.into_iter(), idx.scale)?))
@@ -60,7 +62,11 @@ pub(super) fn from_idx(
     let tables = clients.into_iter().map(table).collect::<Result<_>>()?;
     let mut loaded = Loaded::of_tables(tables, hash(idx, files));
     loaded.notes.extend(note);
-    columns::say_all(&mut loaded);
+    let labels = match &idx.partition {
+        Partition::Labels { .. } => "the labels (split the rows)",
+        _ => "the labels (the model has no targets)",
+    };
+    columns::say_all(&mut loaded, idx.labels.is_some().then_some(labels).as_slice());
     Ok(loaded)
 }
 

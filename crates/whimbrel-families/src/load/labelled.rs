@@ -48,7 +48,7 @@ pub(super) fn from_libsvm(
     let rows = read_libsvm(&libsvm.path, &options)?;
     let given = Given { rows, table: None, names: Vec::new(), partition: &libsvm.partition };
     let mut loaded = given.share_out(layout, libsvm.standardize, files.get(&libsvm.path), key)?;
-    columns::say_all(&mut loaded);
+    columns::say_all(&mut loaded, &["the first number of a line (the target)"]);
     Ok(loaded)
 }
 

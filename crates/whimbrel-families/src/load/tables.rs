@@ -40,7 +40,7 @@ pub(super) fn from_npy(
     let hash = files.get(&npy.path);
     let features = Features::All { except: &[] };
     let mut loaded = share_out(&data, &npy.partition, &features, standardize, hash, key)?;
-    columns::say_all(&mut loaded);
+    columns::say_all(&mut loaded, &[]);
     Ok(loaded)
 }
 

@@ -1,6 +1,6 @@
 //! What a command says: data on standard output, everything else on standard error.
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::io::{ErrorKind, Write, stderr, stdout};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -147,7 +147,7 @@ impl Progress {
     /// A bar for a job whose fit has so many rounds, where that is known; with or without the bits
     /// sent.
     pub fn new(name: &str, rounds: Option<u32>, bits: bool) -> Self {
-        let bar = ProgressBar::no_length();
+        let bar = ProgressBar::hidden().with_style(style(UNKNOWN));
         bar.set_draw_target(match QUIET.load(Ordering::Relaxed) {
             true => ProgressDrawTarget::hidden(),
             false => ProgressDrawTarget::stderr_with_hz(8),
@@ -166,9 +166,23 @@ impl Drop for Progress {
 }
 
 /// A bar where the length is known, with the time that is left.
-const KNOWN: &str = "{prefix:>12} {bar:24} {human_pos}/{human_len} rounds, {eta} left  {wide_msg}";
+const KNOWN: &str = "{prefix:>12} {bar:24} {human_pos}/{human_len} rounds{left}  {wide_msg}";
 /// Where it is not.
 const UNKNOWN: &str = "{prefix:>12} {spinner} {human_pos} rounds, {elapsed}  {wide_msg}";
+
+fn style(layout: &str) -> ProgressStyle {
+    let style = ProgressStyle::with_template(layout);
+    let style = style.unwrap_or_else(|_| ProgressStyle::default_spinner());
+    style.progress_chars("=> ").with_key("left", time_left)
+}
+
+/// The time left, once there is a round to tell it by.
+fn time_left(state: &ProgressState, out: &mut dyn std::fmt::Write) {
+    if state.pos() > 0 {
+        // A bar that cannot be written is not shown.
+        let _ = write!(out, ", {:#} left", HumanDuration(state.eta()));
+    }
+}
 
 impl Observer for Progress {
     fn stage(&mut self, stage: &StageRules, index: usize, of: usize) {
@@ -182,10 +196,7 @@ impl Observer for Progress {
             Some(length) => self.bar.set_length(length),
             None => self.bar.unset_length(),
         }
-        let layout = if length.is_some() { KNOWN } else { UNKNOWN };
-        if let Ok(style) = ProgressStyle::with_template(layout) {
-            self.bar.set_style(style.progress_chars("=> "));
-        }
+        self.bar.set_style(style(if length.is_some() { KNOWN } else { UNKNOWN }));
         self.bar.reset();
         self.bar.set_message(self.place.clone());
         self.results = stage.measures.iter().filter(|m| m.headline).cloned().collect();

@@ -20,7 +20,7 @@ pub struct Output {
 enum Target {
     /// Standard output: `-`, or another name of it.
     Standard,
-    /// A device or a pipe: written to, never replaced.
+    /// A device, a pipe or an open file: written to, never replaced.
     Through(PathBuf),
     /// A file, links resolved; one that is there may be replaced only where the user said so.
     File { path: PathBuf, force: bool },
@@ -50,7 +50,7 @@ impl Output {
                 let error = refused("it is a folder").hint("name a file in it");
                 return Err(error.into());
             }
-            Some(there) if !there.is_file() => Target::Through(file),
+            Some(there) if !there.is_file() || is_descriptor(&file) => Target::Through(file),
             there => {
                 if inputs.into_iter().any(|input| is_same_file(input, &file)) {
                     let error = refused("this command reads that file").hint("name another file");
@@ -175,13 +175,18 @@ fn behind_links(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_path_buf();
     for _ in 0..LINKS_MAX {
         match fs::read_link(&path) {
-            // A link of /proc names an open file, which has no other path.
-            Ok(_) if path.starts_with("/proc") => return Ok(path),
+            Ok(_) if is_descriptor(&path) => return Ok(path),
             Ok(link) => path = folder_of(&path).join(link),
             Err(_) => return Ok(path),
         }
     }
     Err(io::Error::other("too many symbolic links"))
+}
+
+/// Whether a path is that of an open file, which may have no other (`/dev/fd/63` of a shell's
+/// `>(command)`).
+fn is_descriptor(path: &Path) -> bool {
+    folder_of(path).canonicalize().is_ok_and(|folder| folder.starts_with("/proc"))
 }
 
 fn folder_of(path: &Path) -> &Path {

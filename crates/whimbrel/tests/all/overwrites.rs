@@ -151,6 +151,9 @@ mod links {
             sandbox.command(&["predict", "out", "--data", "rows.csv", "--out", "/dev/stdout"]);
         assert!(command.stdout(redirected).status().unwrap().success());
         assert_eq!(sandbox.read("shell.csv").lines().count(), 4);
+        // What a shell makes of `--out >(cat)`: here standard error by its number.
+        let ran = predict(&sandbox, &["--out", "/dev/fd/2", "--quiet"]);
+        assert_eq!((ran.code, ran.stderr.lines().count()), (0, 4), "{}", ran.stderr);
     }
 
     #[test]
