@@ -48,22 +48,8 @@ pub struct Measure {
     /// What to warn of where its last value, or an entry of its last list, is not zero; `{}` stands
     /// for the value.
     pub warning: Option<Text>,
-    /// When a run with something to warn of is no success: it then ends as degenerate.
-    pub defect: Defect,
-}
-
-/// When a run with something to warn of is no success.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Defect {
-    /// A warning is all there is.
-    #[default]
-    Never,
-    /// Whenever there is something to warn of.
-    Always,
-    /// Unless the objective of the last evaluation is the best of the run: a fit that still
-    /// improves was stopped, and did not fail.
-    Settled,
+    /// Whether a run with something to warn of is no success: it then ends as degenerate.
+    pub defect: bool,
 }
 
 /// What a figure counts.
@@ -193,7 +179,7 @@ impl Measure {
             curve: true,
             per_client: false,
             warning: None,
-            defect: Defect::Never,
+            defect: false,
         }
     }
 
@@ -275,13 +261,7 @@ impl Measure {
     /// helps.
     #[must_use]
     pub fn defect(self, text: impl Into<Text>) -> Self {
-        Self { defect: Defect::Always, ..self.warning(text) }
-    }
-
-    /// The same, but a warning alone while the fit still improves.
-    #[must_use]
-    pub fn defect_once_settled(self, text: impl Into<Text>) -> Self {
-        Self { defect: Defect::Settled, ..self.warning(text) }
+        Self { defect: true, ..self.warning(text) }
     }
 
     /// With a value of each client's own.

@@ -70,7 +70,7 @@ pub trait DynMethod: Send + Sync {
     fn enroll(&self, data: &Opaque, key: Key) -> Result<(Opaque, Vec<u8>)>;
     fn start(
         &self,
-        roster: &mut dyn Iterator<Item = (ClientId, &[u8])>,
+        roster: &mut dyn Iterator<Item = (ClientId, Cow<'_, [u8]>)>,
         key: Key,
     ) -> Result<Opaque>;
     fn admit(&self, server: &mut Opaque, id: ClientId, summary: &[u8]) -> Result<Opaque>;
@@ -145,7 +145,7 @@ impl<M: Evaluate, B: Bind<M>> DynMethod for Erased<M, B> {
 
     fn start(
         &self,
-        roster: &mut dyn Iterator<Item = (ClientId, &[u8])>,
+        roster: &mut dyn Iterator<Item = (ClientId, Cow<'_, [u8]>)>,
         key: Key,
     ) -> Result<Opaque> {
         let server = decoded(roster, |typed| self.0.start(typed, key))?;

@@ -29,7 +29,8 @@ pub trait Method: Send + Sync + 'static {
     type Broadcast: Send + Sync + 'static;
     /// What the uploads of a round are gathered in; merges exactly.
     type Fold: State;
-    /// Whether the method is over once everyone has enrolled, and needs no rows after that.
+    /// Whether the method is over once everyone has enrolled: it needs no rows after that, and `Peer`
+    /// has nothing in it.
     const ENROLS_ONLY: bool = false;
 
     /// A client's first state, and what it tells the server about its data.

@@ -23,6 +23,7 @@ pub struct Tail(Arc<Encoded>);
 struct Encoded {
     bytes: Box<[u8]>,
     decoded: Mutex<Option<Arc<dyn Any + Send + Sync>>>,
+    derived: Mutex<Option<Arc<dyn Any + Send + Sync>>>,
 }
 
 /// A value that is sent to many.
@@ -120,7 +121,8 @@ impl Wire for Message {
 impl Tail {
     /// The end of messages that came as bytes.
     pub fn new(bytes: Vec<u8>) -> Self {
-        Self(Arc::new(Encoded { bytes: bytes.into(), decoded: Mutex::new(None) }))
+        let (decoded, derived) = (Mutex::new(None), Mutex::new(None));
+        Self(Arc::new(Encoded { bytes: bytes.into(), decoded, derived }))
     }
 
     /// Whether both are one value in memory.
@@ -135,13 +137,21 @@ impl Tail {
 
     /// The value, decoded by whoever asks first.
     fn value<T: Wire + Send + Sync + 'static>(&self) -> Result<Arc<T>> {
-        let mut decoded = self.0.decoded.lock().unwrap_or_else(PoisonError::into_inner);
-        let value = match &*decoded {
-            Some(value) => value.clone(),
-            None => decoded.insert(Arc::new(T::from_bytes(&self.0.bytes)?)).clone(),
-        };
-        value.downcast().map_err(|_| Error::internal("a message was read as two types"))
+        once(&self.0.decoded, || T::from_bytes(&self.0.bytes))
     }
+}
+
+/// The value in its place, made by whoever asks first.
+fn once<T: Send + Sync + 'static>(
+    place: &Mutex<Option<Arc<dyn Any + Send + Sync>>>,
+    make: impl FnOnce() -> Result<T>,
+) -> Result<Arc<T>> {
+    let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
+    let value = match &*place {
+        Some(value) => value.clone(),
+        None => place.insert(Arc::new(make()?)).clone(),
+    };
+    value.downcast().map_err(|_| Error::internal("a message was read as two types"))
 }
 
 impl AsRef<[u8]> for Tail {
@@ -172,6 +182,17 @@ impl<T: Wire + Send + Sync + 'static> Shared<T> {
         match &self.0 {
             Source::Encoded(tail) => tail.value(),
             Source::Decoded(value) => Ok(value.clone()),
+        }
+    }
+
+    /// What `make` makes of the value, and of nothing else: made once where many were sent it.
+    pub fn derived<D: Send + Sync + 'static>(
+        &self,
+        make: impl FnOnce() -> Result<D>,
+    ) -> Result<Arc<D>> {
+        match &self.0 {
+            Source::Encoded(tail) => once(&tail.0.derived, make),
+            Source::Decoded(_) => make().map(Arc::new),
         }
     }
 
@@ -304,6 +325,21 @@ mod tests {
         assert!(down.state.put_parts(&mut head).is_none());
         assert_eq!(head, Counted(9).to_bytes());
         assert_eq!(down.state.into_value().unwrap(), Counted(9));
+    }
+
+    #[test]
+    fn what_follows_from_a_value_is_made_once_for_many() {
+        let made = AtomicU32::new(0);
+        let double = |value: &Shared<u32>| -> u32 {
+            let make = || {
+                made.fetch_add(1, Ordering::Relaxed);
+                Ok(2 * *value.get()?)
+            };
+            *value.derived(make).unwrap()
+        };
+        let (many, one) = (Shared::new(&7), Shared::alone(7));
+        let found = [&many, &many.clone(), &one, &one].map(double);
+        assert_eq!((found, made.into_inner()), ([14; 4], 3));
     }
 
     #[test]

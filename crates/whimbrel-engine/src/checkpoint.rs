@@ -9,7 +9,7 @@ use crate::journal::Line;
 use crate::keeper::Progress;
 use crate::log::Log;
 use crate::metrics::{Latest, Row};
-use crate::runner::{SavedStage, Tally, Traffic};
+use crate::runner::{Runner, SavedStage, Tally, Traffic};
 use std::fs::{self, File};
 use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -22,6 +22,8 @@ const MAGIC: &[u8; 8] = b"WHIMBREL";
 const VERSION: u32 = 3;
 /// A checkpoint is written in pieces of about this size.
 const PIECE_BYTES: usize = 1 << 20;
+/// So many clients' states are made into bytes at a time.
+const CLIENTS_TOGETHER: usize = 8192;
 
 /// Everything needed to go on.
 #[derive(Clone, PartialEq, Debug)]
@@ -174,12 +176,12 @@ impl Store {
     }
 
     /// Makes everything durable: journal and metrics first, then the checkpoint that counts on
-    /// them.
-    pub fn save(&mut self, checkpoint: &Checkpoint) -> Result<()> {
+    /// them. States of clients are taken from the runner as they are written.
+    pub fn save(&mut self, without_clients: &Checkpoint, runner: &dyn Runner) -> Result<()> {
         self.flush()?;
         let lines = Lines { journal: self.journal.lines(), metrics: self.metrics.lines() };
         let path = checkpoint_path(&self.folder);
-        write_atomically_with(&path, |out| encode(lines, checkpoint, out))
+        write_atomically_with(&path, |out| encode(lines, without_clients, runner, out))
     }
 
     /// Makes journal and metrics durable.
@@ -229,7 +231,12 @@ fn checkpoint_path(folder: &Path) -> PathBuf {
 }
 
 /// Writes a checkpoint as `put` would, but in pieces: of a million clients it is gigabytes.
-fn encode(lines: Lines, checkpoint: &Checkpoint, out: &mut dyn Write) -> std::io::Result<()> {
+fn encode(
+    lines: Lines,
+    checkpoint: &Checkpoint,
+    runner: &dyn Runner,
+    out: &mut dyn Write,
+) -> std::io::Result<()> {
     let mut sum = crc32fast::Hasher::new();
     let mut piece = MAGIC.to_vec();
     let mut flush = |piece: &mut Vec<u8>| {
@@ -240,16 +247,20 @@ fn encode(lines: Lines, checkpoint: &Checkpoint, out: &mut dyn Write) -> std::io
     };
     VERSION.put(&mut piece);
     lines.put(&mut piece);
-    let SavedStage { state, clients, tallies, traffic } = &checkpoint.runner;
+    let SavedStage { state, tallies, traffic, .. } = &checkpoint.runner;
     checkpoint.stage.put(&mut piece);
     checkpoint.delivered.put(&mut piece);
     checkpoint.earlier.put(&mut piece);
     state.put(&mut piece);
-    put_varint(clients.len() as u64, &mut piece);
-    for client in clients {
-        client.put(&mut piece);
-        if piece.len() >= PIECE_BYTES {
-            flush(&mut piece)?;
+    let clients = runner.clients_kept();
+    put_varint(clients as u64, &mut piece);
+    for first in (0..clients).step_by(CLIENTS_TOGETHER) {
+        let ids = first..clients.min(first + CLIENTS_TOGETHER);
+        for client in runner.save_clients(ids).map_err(std::io::Error::other)? {
+            client.put(&mut piece);
+            if piece.len() >= PIECE_BYTES {
+                flush(&mut piece)?;
+            }
         }
     }
     tallies.put(&mut piece);

@@ -1,69 +1,88 @@
-//! Answers to an evaluation, computed as whoever concludes from them takes them.
+//! Answers to an evaluation, computed ahead of whoever concludes from them.
 
+use crate::ahead::ahead;
 use crate::metrics::Figure;
 use crate::simulator::{Federation, first_failure, name};
 use rayon::prelude::*;
 use std::borrow::Cow;
 use whimbrel_core::{ClientId, DynMethod, Error, Message, Opaque, Result};
 
-/// Clients that answer at once: answers of a million clients do not fit into memory.
-const ANSWERS_TOGETHER: usize = 8192;
-
-/// The clients' answers in id order. The first failure ends them.
-pub(crate) struct Answers<'a> {
+/// An evaluation that these clients answer.
+pub(crate) struct Evaluation<'a> {
     pub method: &'a dyn DynMethod,
     pub federation: &'a Federation,
     pub clients: &'a [Opaque],
     pub ask: &'a Message,
     pub round: u32,
-    /// Who has not answered yet.
-    pub left: &'a [ClientId],
-    pub ready: std::vec::IntoIter<(ClientId, Vec<u8>)>,
-    /// Each client's own figures, by id.
-    pub own: &'a mut [Vec<Figure>],
-    /// Bytes so far, both ways.
-    pub bytes: u64,
-    pub failure: Option<Error>,
+    pub ids: &'a [ClientId],
 }
 
-impl Answers<'_> {
-    /// Lets everyone answer whom nobody asked yet, and returns the bytes of all.
-    pub fn finish(mut self) -> Result<u64> {
-        self.by_ref().for_each(drop);
-        self.failure.map_or(Ok(self.bytes), Err)
+impl Evaluation<'_> {
+    /// Hands the answers to `conclude`, in id order, and puts each client's own figures in their
+    /// place; what was concluded, and the bytes of all, both ways.
+    pub fn conclude<R>(
+        &self,
+        own: &mut [Vec<Figure>],
+        conclude: impl FnOnce(&mut Answers<'_>) -> Result<R>,
+    ) -> Result<(R, u64)> {
+        let answers = |chunk| {
+            let ids: &[ClientId] = &self.ids[chunk];
+            first_failure(ids.par_iter().map(|id| self.answer(*id)).collect())
+        };
+        ahead(self.ids.len(), answers, |chunks| {
+            let ready = Vec::new().into_iter();
+            let mut answers = Answers { chunks, ready, own, bytes: 0, failure: None };
+            let concluded = conclude(&mut answers);
+            // Everyone is asked, whoever is waited for.
+            answers.by_ref().for_each(drop);
+            let asked = (self.ask.len() * self.ids.len()) as u64;
+            match answers.failure {
+                Some(error) => Err(error),
+                None => Ok((concluded?, asked + answers.bytes)),
+            }
+        })
     }
 
-    fn answer(&self, id: ClientId) -> Result<(Vec<u8>, Vec<Figure>)> {
+    fn answer(&self, id: ClientId) -> Result<Answer> {
         let i = id.0 as usize;
         let answer = self.method.answer(&self.clients[i], self.ask, &self.federation.data[i]);
         let answer =
             answer.map_err(|e| name(e, &self.federation.names, id).in_round(self.round))?;
         let own = self.method.own(&answer)?.into_iter().map(Into::into).collect();
-        Ok((answer, own))
+        Ok(Answer { id, answer, own })
     }
+}
 
-    fn refill(&mut self) -> Result<()> {
-        let (now, left) = self.left.split_at(self.left.len().min(ANSWERS_TOGETHER));
-        self.left = left;
-        let answers = first_failure(now.par_iter().map(|id| self.answer(*id)).collect())?;
-        let mut ready = Vec::with_capacity(now.len());
-        for (id, (answer, own)) in now.iter().zip(answers) {
-            self.bytes += (self.ask.len() + answer.len()) as u64;
-            self.own[id.0 as usize] = own;
-            ready.push((*id, answer));
-        }
-        self.ready = ready.into_iter();
-        Ok(())
-    }
+struct Answer {
+    id: ClientId,
+    answer: Vec<u8>,
+    own: Vec<Figure>,
+}
+
+/// The clients' answers in id order. The first failure ends them.
+pub(crate) struct Answers<'a> {
+    chunks: &'a mut dyn Iterator<Item = Result<Vec<Answer>>>,
+    ready: std::vec::IntoIter<Answer>,
+    /// Each client's own figures, by id.
+    own: &'a mut [Vec<Figure>],
+    /// Bytes so far.
+    bytes: u64,
+    failure: Option<Error>,
 }
 
 impl<'a> Iterator for Answers<'a> {
     type Item = (ClientId, Cow<'a, [u8]>);
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.ready.len() == 0 && !self.left.is_empty() && self.failure.is_none() {
-            self.failure = self.refill().err();
+        while self.ready.len() == 0 && self.failure.is_none() {
+            match self.chunks.next()? {
+                Ok(chunk) => self.ready = chunk.into_iter(),
+                Err(error) => self.failure = Some(error),
+            }
         }
-        self.ready.next().map(|(id, answer)| (id, Cow::Owned(answer)))
+        let Answer { id, answer, own } = self.ready.next()?;
+        self.bytes += answer.len() as u64;
+        self.own[id.0 as usize] = own;
+        Some((id, Cow::Owned(answer)))
     }
 }

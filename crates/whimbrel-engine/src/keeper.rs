@@ -44,7 +44,7 @@ pub struct Moment<'a> {
     pub latest: Option<&'a Latest>,
     /// What the figures of this stage's evaluations are.
     pub measures: &'a [Measure],
-    pub(crate) checkpoint: &'a dyn Fn() -> Result<Checkpoint>,
+    pub(crate) without_clients: &'a dyn Fn() -> Result<Checkpoint>,
 }
 
 /// What the loop remembers between exchanges.
@@ -76,7 +76,14 @@ impl Moment<'_> {
 
     /// Everything needed to go on from here.
     pub fn checkpoint(&self) -> Result<Checkpoint> {
-        (self.checkpoint)()
+        let mut checkpoint = self.without_clients()?;
+        checkpoint.runner.clients = self.runner.save_clients(0..self.runner.clients_kept())?;
+        Ok(checkpoint)
+    }
+
+    /// The same without the states of clients, which [`Store::save`] takes from the runner.
+    pub fn without_clients(&self) -> Result<Checkpoint> {
+        (self.without_clients)()
     }
 }
 
@@ -180,7 +187,7 @@ impl Keeper for Folder {
     }
 
     fn left(&mut self, moment: &Moment<'_>) -> Result<()> {
-        self.store.save(&moment.checkpoint()?)
+        self.store.save(&moment.without_clients()?, moment.runner)
     }
 
     fn failed(&mut self) -> Result<()> {
@@ -209,7 +216,7 @@ impl Saver {
 
     fn save(&mut self, store: &mut Store, moment: &Moment<'_>) -> Result<()> {
         let begin = Instant::now();
-        store.save(&moment.checkpoint()?)?;
+        store.save(&moment.without_clients()?, moment.runner)?;
         self.cost = begin.elapsed();
         self.last = Instant::now();
         Ok(())

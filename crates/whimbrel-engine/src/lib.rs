@@ -3,11 +3,13 @@
 //! Absent on purpose: any method's types (the engine sees only [`whimbrel_core::DynMethod`]), any
 //! transport, and any random number that is not addressed by a key.
 
+mod ahead;
 pub mod checkpoint;
 pub mod client;
 pub mod decentralised;
 mod enrolment;
 mod evaluation;
+mod federation;
 pub mod journal;
 pub mod keeper;
 pub mod keys;

@@ -7,6 +7,7 @@
 use crate::keys::{ExchangeKeys, StageKeys};
 use crate::participation::{Invited, Participation, everyone};
 use crate::saved::{Change, Saved};
+use std::borrow::Cow;
 use std::sync::Arc;
 use whimbrel_core::method::{Artifact, Cohort, Next};
 use whimbrel_core::{ClientId, DynMethod, DynSender, Error, Message, Opaque, Part, Result, Wire};
@@ -86,8 +87,42 @@ impl Machine {
         participation: Participation,
         roster: &[(ClientId, &[u8])],
     ) -> Result<Self> {
-        let server = method.start(&mut roster.iter().copied(), keys.start())?;
-        let mut machine = Self {
+        let mut summaries = roster.iter().map(|(id, summary)| (*id, Cow::Borrowed(*summary)));
+        let server = method.start(&mut summaries, keys.start())?;
+        let mut machine = Self::new(method, keys, participation, server);
+        for (id, summary) in roster {
+            machine.admit(*id, summary)?;
+        }
+        machine.watch(0)?;
+        Ok(machine)
+    }
+
+    /// The same for a method that is over then: summaries are needed once, so the roster may make
+    /// them as they are taken.
+    pub(crate) fn start_only(
+        method: Arc<dyn DynMethod>,
+        keys: StageKeys,
+        participation: Participation,
+        roster: &mut dyn Iterator<Item = (ClientId, Cow<'_, [u8]>)>,
+    ) -> Result<Self> {
+        let mut ids = Vec::new();
+        let server = method.start(&mut roster.inspect(|(id, _)| ids.push(*id)), keys.start())?;
+        let mut machine = Self::new(method, keys, participation, server);
+        for id in ids {
+            let peer = machine.method.load(Part::Peer, &[])?;
+            machine.enter(id, peer);
+        }
+        machine.watch(0)?;
+        Ok(machine)
+    }
+
+    fn new(
+        method: Arc<dyn DynMethod>,
+        keys: StageKeys,
+        participation: Participation,
+        server: Opaque,
+    ) -> Self {
+        Self {
             method,
             keys,
             participation,
@@ -97,26 +132,25 @@ impl Machine {
             round: 0,
             start_magnitude: 0.0,
             unheard: 0,
-        };
-        for (id, summary) in roster {
-            machine.admit(*id, summary)?;
         }
-        machine.watch(0)?;
-        Ok(machine)
     }
 
     /// Adds a client: one of the roster, or one that joins later. A refused summary changes nothing.
     pub fn admit(&mut self, id: ClientId, summary: &[u8]) -> Result<()> {
-        let at = id.0 as usize;
         if self.peer(id).is_some() {
             return Err(Error::peer(format!("client {id} is already enrolled")));
         }
         let peer = self.method.admit(&mut self.server, id, summary)?;
+        self.enter(id, peer);
+        Ok(())
+    }
+
+    fn enter(&mut self, id: ClientId, peer: Opaque) {
+        let at = id.0 as usize;
         if self.peers.len() <= at {
             self.peers.resize_with(at + 1, || None);
         }
         self.peers[at] = Some(peer);
-        Ok(())
     }
 
     /// Opens the next exchange; none when the method is done.

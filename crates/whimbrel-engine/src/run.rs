@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use whimbrel_core::decentralised::DynDecentralised;
-use whimbrel_core::declare::{Better, Defect, Measure, Role};
+use whimbrel_core::declare::{Better, Measure, Role};
 use whimbrel_core::method::{Artifact, Disclosure, Metric};
 use whimbrel_core::{ClientData, ClientId, DynMethod, Error, Opaque, Result};
 
@@ -393,10 +393,9 @@ impl Work<'_> {
             let name = |id: ClientId| names.get(id.0 as usize).map_or("?", |name| name);
             runner.client_artifacts(&mut |id, own| observer.client_artifact(name(id), own))?;
         }
-        let improving = seen.progress.patience.is_some_and(|(_, since)| since == 0);
         let (last, own) = seen.latest.map(|latest| (latest.row, latest.own)).unzip();
         Ok(StageResult {
-            ending: self.judged(ending, last.as_ref(), improving),
+            ending: self.judged(ending, last.as_ref()),
             artifact,
             names: runner.names(),
             tallies: self.earlier.with(runner.tallies()),
@@ -407,16 +406,11 @@ impl Work<'_> {
         })
     }
 
-    /// A model whose last evaluation shows a defect is no success. `improving`: no earlier
-    /// evaluation had an objective as good.
-    fn judged(&self, ending: Ending, last: Option<&Row>, improving: bool) -> Ending {
+    /// A model whose last evaluation shows a defect is no success.
+    fn judged(&self, ending: Ending, last: Option<&Row>) -> Ending {
         let is_over = matches!(ending, Ending::Finished | Ending::Early(_)) && self.last;
         let Some(row) = last.filter(|_| is_over) else { return ending };
-        let defects = self.rules.measures.iter().filter(|measure| match measure.defect {
-            Defect::Never => false,
-            Defect::Always => true,
-            Defect::Settled => !improving,
-        });
+        let defects = self.rules.measures.iter().filter(|measure| measure.defect);
         let said: Vec<String> = defects
             .filter_map(|measure| Some(measure.warnings(row.figure(&measure.key)?)))
             .flatten()
@@ -533,7 +527,7 @@ impl Work<'_> {
         show: impl FnOnce(&Moment<'_>) -> Result<()>,
     ) -> Result<()> {
         let progress = seen.progress;
-        let checkpoint = || {
+        let without_clients = || {
             Ok(Checkpoint {
                 stage: self.index,
                 delivered: self.delivered.to_vec(),
@@ -556,7 +550,7 @@ impl Work<'_> {
             progress,
             latest: seen.latest.as_ref(),
             measures: &self.rules.measures,
-            checkpoint: &checkpoint,
+            without_clients: &without_clients,
         })
     }
 

@@ -8,6 +8,7 @@ use crate::keys::StageKeys;
 use crate::metrics::Figure;
 use crate::run::Stage;
 use crate::saved::{Change, Saved};
+use std::ops::Range;
 use whimbrel_core::method::{Artifact, Metric};
 use whimbrel_core::{ClientId, Result, wire};
 
@@ -34,8 +35,17 @@ pub trait Runner {
     fn tallies(&self) -> &[Tally];
     /// Bytes of this stage.
     fn traffic(&self) -> Traffic;
-    /// The stage as bytes.
+    /// The stage as bytes, without the states of clients.
     fn save(&self) -> Result<SavedStage>;
+    /// How many clients' states are kept with the stage: by default none, because clients are
+    /// elsewhere and keep their own.
+    fn clients_kept(&self) -> usize {
+        0
+    }
+    /// The states of these clients as bytes: of a million they do not fit into memory twice.
+    fn save_clients(&self, _ids: Range<usize>) -> Result<Vec<Vec<u8>>> {
+        Ok(Vec::new())
+    }
     /// What the last exchange changed, where these clients joined before it or were accepted in it.
     fn change(&self, moved: &[ClientId]) -> Result<Change>;
     /// What the stage amounts to: the model, or what the next stage starts from.

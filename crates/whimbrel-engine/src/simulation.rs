@@ -3,17 +3,16 @@
 use crate::decentralised::Neighbours;
 use crate::enrolment::enrol_one;
 use crate::keeper::{Folder, Keeper, Nowhere};
-use crate::keys::StageKeys;
 use crate::run::{Chain, Observer, Outcome, Stage, StageMethod, run_with};
 use crate::runner::{Carrier, Runner, Start};
-use crate::simulator::{Duty, Federation, Simulator, first_failure};
+use crate::simulator::{Duty, Federation, Simulator};
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-use whimbrel_core::{ClientData, ClientId, DynMethod, Error, Opaque, Result};
+use whimbrel_core::{ClientData, ClientId, Error, Opaque, Result};
 
 /// Where and how long a simulation may work.
 pub struct Limits<'a> {
@@ -87,24 +86,13 @@ impl<'c> Simulation<'c> {
         Ok(Federation { names, data, duties: self.duties.clone() })
     }
 
-    /// Enrols everyone for a method that needs no rows after that: only those of clients being
-    /// worked on are bound.
-    fn enrol(&self, method: &dyn DynMethod, keys: StageKeys) -> Result<(Federation, Enrolled)> {
-        let each = self.clients.par_iter().enumerate().map(|(i, (name, data))| {
-            let bound = method.bind(data);
-            let enrolled =
-                bound.and_then(|rows| enrol_one(method, &rows, keys, ClientId(i as u32)));
-            enrolled.map_err(|e| of(name, e))
-        });
-        let enrolled = first_failure(each.collect())?;
+    /// Names and duties, for a method that needs no rows after enrolment.
+    fn without_rows(&self) -> Federation {
         let names = self.clients.iter().map(|(name, _)| name.clone()).collect();
         let data = self.clients.iter().map(|_| Box::new(()) as Opaque).collect();
-        Ok((Federation { names, data, duties: self.duties.clone() }, enrolled))
+        Federation { names, data, duties: self.duties.clone() }
     }
 }
-
-/// Each client's first state, and what it tells.
-type Enrolled = Vec<(Opaque, Vec<u8>)>;
 
 /// An error in a client's data, with its name.
 fn of(name: &str, error: Error) -> Error {
@@ -121,10 +109,15 @@ impl Carrier for Simulation<'_> {
         if let (StageMethod::Server(method), None, false) = (&stage.method, saved, last)
             && method.enrols_only()
         {
-            let (federation, enrolled) = self.enrol(&**method, keys)?;
-            let (method, federation) = (method.clone(), Arc::new(federation));
+            let enrol = |id: ClientId| {
+                let (name, data) = &self.clients[id.0 as usize];
+                let bound = method.bind(data);
+                let enrolled = bound.and_then(|rows| enrol_one(&**method, &rows, keys, id));
+                enrolled.map_err(|e| of(name, e))
+            };
+            let (method, federation) = (method.clone(), Arc::new(self.without_rows()));
             let simulator =
-                Simulator::enrolled(method, federation, keys, participation, faults, enrolled);
+                Simulator::start_only(method, federation, keys, participation, faults, enrol);
             return Ok(Box::new(simulator?));
         }
         let federation = Arc::new(self.bind(stage, last)?);

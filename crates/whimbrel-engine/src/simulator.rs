@@ -1,7 +1,8 @@
 //! A whole federation on this machine: the round machine, and every client beside it.
 
-use crate::enrolment::{enrol, without_slack};
-use crate::evaluation::Answers;
+use crate::ahead::ahead;
+use crate::enrolment::enrol;
+use crate::evaluation::Evaluation;
 use crate::keys::StageKeys;
 use crate::machine::{Exchange, Machine, Shard};
 use crate::metrics::Figure;
@@ -9,50 +10,15 @@ use crate::participation::{Faults, Invited, Participation};
 use crate::runner::{Evaluated, Runner, SavedStage, Step};
 use crate::saved::Change;
 use rayon::prelude::*;
+use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use whimbrel_core::method::{Artifact, Metric};
 use whimbrel_core::{ClientId, DynMethod, DynTask, Error, Message, Opaque, Part, Result};
 
+pub use crate::federation::{Duty, Federation};
 pub use crate::runner::{Done, Tally, Traffic};
-
-/// The clients of a simulation.
-pub struct Federation {
-    /// Names by id: sorted, or as a journal numbers them.
-    pub names: Vec<String>,
-    /// Each client's data, bound by the method.
-    pub data: Vec<Opaque>,
-    /// What each client is there for, by id; those beyond the end train.
-    pub duties: Vec<Duty>,
-}
-
-/// What a client is there for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Duty {
-    /// It takes part in rounds and in evaluations.
-    #[default]
-    Train,
-    /// It is only evaluated (an unseen client, or one without training rows): it sends no summary,
-    /// is in no cohort, and is asked at evaluations.
-    Evaluate,
-}
-
-impl Federation {
-    /// Clients that all train.
-    pub fn new(names: Vec<String>, data: Vec<Opaque>) -> Self {
-        Self { names, data, duties: Vec::new() }
-    }
-
-    pub(crate) fn trains(&self, id: ClientId) -> bool {
-        self.duties.get(id.0 as usize).is_none_or(|duty| *duty == Duty::Train)
-    }
-
-    /// Those who are only evaluated.
-    pub(crate) fn evaluated(&self) -> Vec<ClientId> {
-        let ids = (0..self.duties.len() as u32).map(ClientId);
-        ids.filter(|id| !self.trains(*id)).collect()
-    }
-}
 
 /// A method at work on a federation.
 pub struct Simulator {
@@ -99,21 +65,9 @@ impl Simulator {
         participation: Participation,
         faults: Faults,
     ) -> Result<Self> {
+        check_faults(&faults, &federation)?;
         let ids: Vec<ClientId> = (0..federation.data.len() as u32).map(ClientId).collect();
         let enrolled = enrol(&*method, &federation, keys, &ids)?;
-        Self::enrolled(method, federation, keys, participation, faults, enrolled)
-    }
-
-    /// Starts from what everyone said, by id.
-    pub(crate) fn enrolled(
-        method: Arc<dyn DynMethod>,
-        federation: Arc<Federation>,
-        keys: StageKeys,
-        participation: Participation,
-        faults: Faults,
-        enrolled: Vec<(Opaque, Vec<u8>)>,
-    ) -> Result<Self> {
-        check_faults(&faults, &federation)?;
         let mut roster = Vec::new();
         let mut waiting = Vec::new();
         let ids = (0..enrolled.len() as u32).map(ClientId);
@@ -143,6 +97,47 @@ impl Simulator {
             traffic,
             broken: false,
         })
+    }
+
+    /// Starts a method that is over once everyone has enrolled: `enrol` binds a client's rows for as
+    /// long as it works on them, and what it says is used at once.
+    pub(crate) fn start_only(
+        method: Arc<dyn DynMethod>,
+        federation: Arc<Federation>,
+        keys: StageKeys,
+        participation: Participation,
+        faults: Faults,
+        enrol: impl Fn(ClientId) -> Result<(Opaque, Vec<u8>)> + Sync,
+    ) -> Result<Self> {
+        check_faults(&faults, &federation)?;
+        let count = federation.data.len();
+        let (mut clients, mut failure) = (Vec::with_capacity(count), None);
+        let (mut tallies, mut traffic) = (vec![Tally::default(); count], Traffic::default());
+        let enrol_all = |ids: Range<usize>| {
+            let ids = ids.into_par_iter().map(|i| ClientId(i as u32));
+            first_failure(ids.map(&enrol).collect())
+        };
+        let machine = ahead(count, enrol_all, |chunks| {
+            let whole = chunks.map_while(|chunk| chunk.map_err(|e| failure = Some(e)).ok());
+            let everyone = (0..).map(ClientId).zip(whole.flatten());
+            let mut roster = everyone.filter_map(|(id, (client, summary))| {
+                clients.push(client);
+                let takes_part = federation.trains(id) && !faults.is_late(id);
+                takes_part.then(|| {
+                    count_summary(&mut tallies, &mut traffic, id, &summary);
+                    (id, Cow::Owned(summary))
+                })
+            });
+            let machine = Machine::start_only(method.clone(), keys, participation, &mut roster);
+            roster.for_each(drop);
+            machine
+        });
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        let machine = machine.map_err(|e| rename(e, &federation.names))?;
+        let (waiting, broken) = (Vec::new(), false);
+        Ok(Self { method, machine, federation, clients, waiting, faults, tallies, traffic, broken })
     }
 
     /// Runs one exchange; none when the method is done.
@@ -205,29 +200,25 @@ impl Simulator {
     fn conclude(
         &mut self,
         ask: &Message,
-        left: &[ClientId],
+        ids: &[ClientId],
         own: &mut [Vec<Figure>],
         trained: bool,
     ) -> Result<Vec<Metric>> {
         let (method, server) = (&*self.method, self.machine.server());
-        let mut answers = Answers {
+        let evaluation = Evaluation {
             method,
             federation: &self.federation,
             clients: &self.clients,
             ask,
             round: self.machine.round(),
-            left,
-            ready: Vec::new().into_iter(),
-            own,
-            bytes: 0,
-            failure: None,
+            ids,
         };
-        let metrics = match trained {
-            true => method.conclude(server, &mut answers),
-            false => method.conclude_unseen(server, &mut answers),
-        };
-        self.traffic.eval += answers.finish()?;
-        metrics
+        let (metrics, bytes) = evaluation.conclude(own, |answers| match trained {
+            true => method.conclude(server, answers),
+            false => method.conclude_unseen(server, answers),
+        })?;
+        self.traffic.eval += bytes;
+        Ok(metrics)
     }
 
     /// The server's side.
@@ -252,15 +243,8 @@ impl Simulator {
 
     /// The whole simulation as bytes.
     pub fn save(&self) -> Result<SavedStage> {
-        self.check_whole()?;
-        let clients = self.clients.par_iter();
-        let clients = clients.map(|c| self.method.save(Part::Client, c).map(without_slack));
-        Ok(SavedStage {
-            state: self.machine.save()?,
-            clients: clients.collect::<Result<_>>()?,
-            tallies: self.tallies.clone(),
-            traffic: self.traffic,
-        })
+        let clients = self.save_clients(0..self.clients.len())?;
+        Ok(SavedStage { clients, ..Runner::save(self)? })
     }
 
     /// A simulation where it was saved.
@@ -536,7 +520,22 @@ impl Runner for Simulator {
     }
 
     fn save(&self) -> Result<SavedStage> {
-        Simulator::save(self)
+        self.check_whole()?;
+        Ok(SavedStage {
+            state: self.machine.save()?,
+            clients: Vec::new(),
+            tallies: self.tallies.clone(),
+            traffic: self.traffic,
+        })
+    }
+
+    fn clients_kept(&self) -> usize {
+        self.clients.len()
+    }
+
+    fn save_clients(&self, ids: Range<usize>) -> Result<Vec<Vec<u8>>> {
+        let clients = self.clients[ids].par_iter();
+        clients.map(|client| self.method.save(Part::Client, client)).collect()
     }
 
     fn change(&self, moved: &[ClientId]) -> Result<Change> {

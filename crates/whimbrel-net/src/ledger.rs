@@ -165,8 +165,8 @@ impl Ledger {
     }
 
     fn save(&mut self, moment: &Moment<'_>) -> Result<()> {
-        let checkpoint = moment.checkpoint()?;
-        self.insist(|ledger| ledger.store.save(&checkpoint))?;
+        let checkpoint = moment.without_clients()?;
+        self.insist(|ledger| ledger.store.save(&checkpoint, moment.runner))?;
         self.insist(|ledger| ledger.wal.reset())
     }
 

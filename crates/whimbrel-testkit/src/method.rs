@@ -94,7 +94,8 @@ impl<'a> Run<'a> {
         }
         let roster = || ids(summaries.len()).zip(summaries.iter().map(|s| &s[..]));
         let start = |roster: &mut dyn Iterator<Item = (ClientId, &[u8])>| {
-            method.start(roster, root().fold(2))
+            let mut roster = roster.map(|(id, summary)| (id, summary.into()));
+            method.start(&mut roster, root().fold(2))
         };
         let mut server = start(&mut roster()).expect("the roster starts");
         let nobody = start(&mut std::iter::empty());

@@ -155,6 +155,9 @@ fn constant_columns(common: &Common, loaded: &Loaded) -> Vec<String> {
     let mut varies = vec![false; loaded.columns.len()];
     for (id, (_, data)) in loaded.training() {
         let ClientData::Table(table) = data else { return Vec::new() };
+        if varies.iter().all(|varies| *varies) {
+            break;
+        }
         if common.faults.late.contains_key(&id) {
             continue;
         }

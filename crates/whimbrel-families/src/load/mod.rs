@@ -179,8 +179,8 @@ impl Loaded {
             ClientData::Table(table) => Some(table),
             _ => None,
         });
-        let rows = tables.flat_map(|t| (0..t.rows()).map(move |i| t.row(i).to_vec()));
-        let rows: Vec<Vec<f64>> = rows.step_by(step).collect();
+        let rows = tables.flat_map(|t| (0..t.rows()).map(move |i| t.row(i)));
+        let rows: Vec<Vec<f64>> = rows.step_by(step).map(<[f64]>::to_vec).collect();
         (!rows.is_empty()).then_some(rows)
     }
 

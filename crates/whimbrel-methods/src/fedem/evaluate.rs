@@ -120,7 +120,7 @@ impl<M: LatentModel> Judge for Em<M> {
                 "Nats per row by which one Gaussian of the same covariance kind is better",
             )
             .without_curve()
-            .defect_once_settled(format!(
+            .defect(format!(
                 "one Gaussian is better by {{}} nats per row: run more rounds, or {}",
                 self.remedy()
             )),

@@ -4,6 +4,7 @@ use super::state::{Client, Down, Enrolment, ExchangeKind, Fold, Peer, Server, Up
 use super::{Context, Federated, Local, Member, Oracle, Received, Split};
 use crate::settings::{Budget, SMALL_ROUNDS};
 use std::borrow::Cow;
+use std::sync::Arc;
 use whimbrel_codec::Scalar;
 use whimbrel_codec::channel::{DownClient, DownMessage, SharedMessages, Uplink};
 use whimbrel_core::method::{Artifact, Cohort, Disclosure, Method, Next, Sender, Task};
@@ -330,19 +331,21 @@ struct Opened<'a, N: Scalar> {
     /// Its end of the downlink.
     end: DownClient<N>,
     state: Cow<'a, [N]>,
-    frame: Option<Box<dyn Frame>>,
+    frame: SharedFrame,
     uplink: &'a Uplink,
 }
 
 /// What goes up.
 struct Answer<'a, O: Oracle> {
     end: DownClient<O::Number>,
-    frame: Option<Box<dyn Frame>>,
+    frame: SharedFrame,
     uplink: &'a Uplink,
     own: O::Own,
     value: Vec<O::Number>,
 }
 
+/// The frame of an upload, where there is one; clients that were sent the same share it.
+type SharedFrame = Arc<Option<Box<dyn Frame>>>;
 type DownOf<O> = Down<<O as Oracle>::Note, <O as Oracle>::Private, <O as Oracle>::Number>;
 type ClientOf<O> = Client<<O as Oracle>::Own, <O as Oracle>::Number>;
 
@@ -374,8 +377,12 @@ impl<O: Oracle> Federated<O> {
         let uplink = uplink
             .ok_or_else(|| Error::peer("a message names an uplink that the job does not have"))?;
         let frame = match down.kind == ExchangeKind::Round && self.frames_up() {
-            true => self.oracle.frame(&state, moments)?,
-            false => None,
+            // What everyone was sent is all that the frame is made from.
+            true if moments.is_empty() && matches!(state, Cow::Borrowed(_)) => {
+                down.state.derived(|| self.oracle.frame(&state, moments))?
+            }
+            true => Arc::new(self.oracle.frame(&state, moments)?),
+            false => Arc::new(None),
         };
         Ok(Opened { end, state, frame, uplink })
     }
@@ -392,7 +399,7 @@ impl<O: Oracle> Federated<O> {
         let (up, packet) = match kind {
             ExchangeKind::FirstState => (client.up.clone(), uplink.open(&value)?.1),
             ExchangeKind::OpenMemories => uplink.open(&value)?,
-            ExchangeKind::Round => uplink.send_in(&client.up, &value, frame.as_deref(), key)?,
+            ExchangeKind::Round => uplink.send_in(&client.up, &value, (*frame).as_deref(), key)?,
         };
         Ok((Client { up, down: end, own }, Up { kind, packet }))
     }

@@ -20,7 +20,9 @@
 use super::parameters::{Factors, GmmParameters};
 use std::f64::consts::{FRAC_1_SQRT_2, SQRT_2};
 use whimbrel_core::Frame;
-use whimbrel_core::linalg::{invert_lower, matmul, matvec, pack, packed_index, packed_len, unpack};
+use whimbrel_core::linalg::{
+    invert_lower, matmul, matvec_lower, pack, packed_index, packed_len, unpack,
+};
 
 /// The frame at some parameters.
 pub(super) struct FisherFrame {
@@ -83,7 +85,7 @@ impl Frame for FisherFrame {
                 centred[j] = b[j] - mean[j] * *a;
             }
             match &self.scale {
-                Scale::Shared(triangle) => matvec(b, &triangle.inverse, &centred),
+                Scale::Shared(triangle) => matvec_lower(b, &triangle.inverse, &centred),
                 Scale::Diagonal(deviations) => {
                     let deviations = &deviations[k * d..][..d];
                     let second = &mut second[k * d..][..d];
@@ -109,7 +111,7 @@ impl Frame for FisherFrame {
                         packed[at] = (packed[at] - *a) * FRAC_1_SQRT_2;
                     }
                     packed.iter_mut().for_each(|x| *x /= root);
-                    matvec(b, &triangle.inverse, &centred);
+                    matvec_lower(b, &triangle.inverse, &centred);
                 }
             }
             b.iter_mut().for_each(|x| *x /= root);
@@ -126,13 +128,13 @@ impl Frame for FisherFrame {
             *a *= root;
             b.iter_mut().for_each(|x| *x *= root);
             match &self.scale {
-                Scale::Shared(triangle) => matvec(&mut centred, &triangle.l, b),
+                Scale::Shared(triangle) => matvec_lower(&mut centred, &triangle.l, b),
                 Scale::Diagonal(deviations) => {
                     for (j, s) in deviations[k * d..][..d].iter().enumerate() {
                         centred[j] = b[j] * s;
                     }
                 }
-                Scale::Full(triangles) => matvec(&mut centred, &triangles[k].l, b),
+                Scale::Full(triangles) => matvec_lower(&mut centred, &triangles[k].l, b),
             }
             for j in 0..d {
                 b[j] = centred[j] + mean[j] * *a;
@@ -250,7 +252,7 @@ impl Triangle {
             Side::Inverse => &self.inverse,
         };
         let before = x.to_vec();
-        matvec(x, a, &before);
+        matvec_lower(x, a, &before);
     }
 
     /// Between a change of `L^-1`, its diagonal in logarithms, and `scale dL^-1 L` with the diagonal
@@ -304,5 +306,5 @@ impl Triangle {
 }
 
 fn transposed(a: &[f64], d: usize) -> Vec<f64> {
-    (0..d * d).map(|at| a[at % d * d + at / d]).collect()
+    (0..d).flat_map(|j| (0..d).map(move |i| a[i * d + j])).collect()
 }

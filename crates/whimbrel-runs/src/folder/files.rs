@@ -3,7 +3,7 @@
 use super::changes::HASH_MARK;
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
-use whimbrel_core::declare::{Defect, Measure, Role, Unit};
+use whimbrel_core::declare::{Role, Unit};
 use whimbrel_core::erased::LOSS;
 use whimbrel_core::isa;
 use whimbrel_core::method::{Artifact, MetricValue, Tensor};
@@ -26,7 +26,8 @@ const PREPARE: &str = "prepare.";
 
 /// Takes note of what is needed of the data once the run is over.
 pub fn run_data(job: &Job, loaded: &Loaded) -> RunData {
-    let rows = loaded.preview(PREVIEW_ROWS).filter(|_| loaded.columns.len() == 2);
+    let is_plane = loaded.columns.len() == 2;
+    let rows = is_plane.then(|| loaded.preview(PREVIEW_ROWS)).flatten();
     let preview = rows.into_iter().flatten().map(|row| [row[0], row[1]]).collect();
     RunData {
         columns: loaded.columns.clone(),
@@ -130,12 +131,7 @@ pub(super) fn summary(
 pub(super) fn warnings(outcome: &Outcome) -> Vec<String> {
     let last = |key: &str| outcome.last.as_ref().and_then(|row| row.figure(key));
     // What makes a fit degenerate is said as its ending.
-    let is_ending = |measure: &Measure| match measure.defect {
-        Defect::Never => false,
-        Defect::Always => true,
-        Defect::Settled => matches!(outcome.ending, Ending::Degenerate(_)),
-    };
-    let measures = outcome.measures.iter().filter(|measure| !is_ending(measure));
+    let measures = outcome.measures.iter().filter(|measure| !measure.defect);
     measures.flat_map(|m| last(&m.key).map_or_else(Vec::new, |value| m.warnings(value))).collect()
 }
 

@@ -32,6 +32,20 @@ fn it_ends_as_degenerate_with_code_one_and_a_complete_folder() {
     assert!(sandbox.path("out/clients.csv").exists());
 }
 
+/// Nothing is clipped where the covariance is known: one coordinate a message and a bold step just
+/// leave the means where no rows are.
+#[test]
+fn so_does_a_fit_that_is_worse_than_one_gaussian() {
+    let model = "init = \"moments\"\ncovariance = \"known\"\nknown_covariance = [[1, 0], [0, 1]]";
+    let method = "kind = \"fedem\"\nrounds = 5\nstep = 3.0\n[uplink]\nframe = \"raw\"\n\
+                  codec = { kind = \"sparse\", k = 1 }";
+    let sandbox = Sandbox::with_job(&mixture_job(model, method));
+    let ran = sandbox.run(&["run", "job.toml", "--out", "out"]);
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    let said = "the fit is degenerate: one Gaussian is better by ";
+    assert!(ran.stderr.contains(said) && ran.stderr.contains("run more rounds"), "{}", ran.stderr);
+}
+
 #[test]
 fn a_job_may_allow_it() {
     let (_, ran) = degenerate("allow_degenerate = true", true);

@@ -1,0 +1,54 @@
+//! Work in chunks on all threads, one chunk ahead of whoever takes the results one by one.
+
+use std::ops::Range;
+use std::sync::mpsc::sync_channel;
+
+/// Clients of a chunk: results of a million clients do not fit into memory at once.
+pub(crate) const CHUNK: usize = 8192;
+
+/// Calls `take` with what `make` makes of the chunks of `0..count`, in order. While `take` works on
+/// the calling thread, all others make the next chunk; where there are no others, or the caller is
+/// one of them, chunks are made as they are taken.
+pub(crate) fn ahead<T: Send, R>(
+    count: usize,
+    make: impl Fn(Range<usize>) -> T + Sync,
+    take: impl FnOnce(&mut dyn Iterator<Item = T>) -> R,
+) -> R {
+    let chunks = (0..count).step_by(CHUNK).map(|first| first..count.min(first + CHUNK));
+    if count <= CHUNK
+        || rayon::current_num_threads() == 1
+        || rayon::current_thread_index().is_some()
+    {
+        return take(&mut chunks.map(make));
+    }
+    std::thread::scope(|scope| {
+        let (sender, receiver) = sync_channel(0);
+        let make = &make;
+        scope.spawn(move || {
+            for chunk in chunks {
+                // Nobody waits for more once the taker has seen enough.
+                if sender.send(make(chunk)).is_err() {
+                    break;
+                }
+            }
+        });
+        take(&mut receiver.into_iter())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_come_in_order_and_may_be_left() {
+        let count = 3 * CHUNK + 5;
+        let all: Vec<usize> = ahead(count, |chunk| chunk, |made| made.flatten().collect());
+        assert!(all.into_iter().eq(0..count));
+        let first = ahead(count, |chunk| chunk.start, |made| made.next());
+        assert_eq!(
+            (first, ahead(0, |chunk| chunk.len(), |made| made.sum::<usize>())),
+            (Some(0), 0)
+        );
+    }
+}

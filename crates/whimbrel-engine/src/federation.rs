@@ -1,0 +1,41 @@
+//! The clients of a simulation and what each is there for.
+
+use whimbrel_core::{ClientId, Opaque};
+
+/// The clients of a simulation.
+pub struct Federation {
+    /// Names by id: sorted, or as a journal numbers them.
+    pub names: Vec<String>,
+    /// Each client's data, bound by the method.
+    pub data: Vec<Opaque>,
+    /// What each client is there for, by id; those beyond the end train.
+    pub duties: Vec<Duty>,
+}
+
+/// What a client is there for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Duty {
+    /// It takes part in rounds and in evaluations.
+    #[default]
+    Train,
+    /// It is only evaluated (an unseen client, or one without training rows): it sends no summary,
+    /// is in no cohort, and is asked at evaluations.
+    Evaluate,
+}
+
+impl Federation {
+    /// Clients that all train.
+    pub fn new(names: Vec<String>, data: Vec<Opaque>) -> Self {
+        Self { names, data, duties: Vec::new() }
+    }
+
+    pub(crate) fn trains(&self, id: ClientId) -> bool {
+        self.duties.get(id.0 as usize).is_none_or(|duty| *duty == Duty::Train)
+    }
+
+    /// Those who are only evaluated.
+    pub(crate) fn evaluated(&self) -> Vec<ClientId> {
+        let ids = (0..self.duties.len() as u32).map(ClientId);
+        ids.filter(|id| !self.trains(*id)).collect()
+    }
+}
