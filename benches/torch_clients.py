@@ -91,8 +91,9 @@ def plain_vmap(asked, x, y) -> float:
         return measured(asked, asked.steps, work)
 
 
-def trainings(asked, rows: int, start) -> list:
-    """Clients as the compiled half hands them over: pixels in bytes, and the places of each minibatch."""
+def trainings(asked, rows: int, start, shared: bool) -> list:
+    """Clients as the compiled half hands them over: pixels in bytes, the places of each minibatch, and parameters that
+    start from one array where they are equal."""
     rng = np.random.default_rng(0)
     steps = [np.arange(t * asked.batch, (t + 1) * asked.batch) % rows for t in range(asked.steps)]
     model = dict(weights=None, mu=0.0, centre=None, shift=None, frozen=[])
@@ -101,13 +102,13 @@ def trainings(asked, rows: int, start) -> list:
             inputs=rng.integers(256, size=(rows, 1, 28, 28), dtype=np.uint8),
             targets=rng.integers(CLASSES, size=rows),
             seed=c, batches=steps, rate=RATE, optimiser=("sgd", [0.0, 0.0]),
-            models=[SimpleNamespace(params=start.copy(), **model)],
+            models=[SimpleNamespace(params=start if shared else start.copy(), **model)],
         )
         for c in range(asked.clients)
     ]
 
 
-def through_run(asked, whimbrel) -> float:
+def through_run(asked, whimbrel, together: int) -> float:
     """Rounds of fedavg: what each adds, by client-step, with the codec, the fold and the transfers."""
     from whimbrel import _whimbrel
     from whimbrel.torch import TorchLearner
@@ -118,7 +119,7 @@ def through_run(asked, whimbrel) -> float:
     columns = [f"x{j}" for j in range(784)]
     owners = [str(c) for c in np.repeat(np.arange(asked.clients), rows)]
     held = _whimbrel.Rows(X, columns, ("y", y.astype(float)), [("client", owners)])
-    learner = TorchLearner(cnn(), device=asked.device, clients_at_once=asked.clients)
+    learner = TorchLearner(cnn(), device=asked.device, clients_at_once=together)
 
     def job(rounds: int) -> dict:
         return {
@@ -152,29 +153,25 @@ def main() -> None:
           f"cuDNN {torch.backends.cudnn.version()}, {gpu}")
     print(f"{asked.clients} clients, minibatches of {asked.batch}, {asked.steps} local steps")
     adapted = adapter()
-    for precision in ("highest", "high"):
-        torch.set_float32_matmul_precision(precision)
-        print(f"float32 products: {precision}")
-        x = torch.rand(asked.clients, asked.steps, asked.batch, 1, 28, 28, device=asked.device)
-        y = torch.randint(CLASSES, x.shape[:3], device=asked.device)
-        say = lambda name, ms: print(f"  {name:44} {ms:7.3f} ms per client-step", flush=True)
-        say("a loop over clients", loop(asked, x, y))
-        say("torch.func.vmap", plain_vmap(asked, x, y))
-        del x, y
-        for products in (False, True):
-            learner = adapted.TorchLearner(cnn(), device=asked.device, convolutions_as_products=products)
-            clients = trainings(asked, 2 * asked.batch, learner.start((1, 28, 28), CLASSES, 0))
-            name = "TorchLearner.train" + (", convolutions as products" if products else "")
-            say(name, measured(asked, asked.steps, lambda: learner.train(clients)))
-            if asked.device == "cuda":
-                print(f"    {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB at most so far")
-    torch.set_float32_matmul_precision("highest")
+    x = torch.rand(asked.clients, asked.steps, asked.batch, 1, 28, 28, device=asked.device)
+    y = torch.randint(CLASSES, x.shape[:3], device=asked.device)
+    say = lambda name, ms: print(f"  {name:48} {ms:7.3f} ms per client-step", flush=True)
+    say("a loop over clients", loop(asked, x, y))
+    say("torch.func.vmap", plain_vmap(asked, x, y))
+    del x, y
+    learner = adapted.TorchLearner(cnn(), device=asked.device)
+    start = learner.start((1, 28, 28), CLASSES, 0)
+    for shared in (True, False):
+        clients = trainings(asked, 2 * asked.batch, start, shared)
+        name = "TorchLearner.train, " + ("one start" if shared else "a start for each client")
+        say(name, measured(asked, asked.steps, lambda: learner.train(clients)))
     try:
         import whimbrel
     except ImportError:
         print("whimbrel is not installed: not measured through whimbrel.run")
         return
-    say("whimbrel.run, fedavg", through_run(asked, whimbrel))
+    for together in (64, 16, 8):
+        say(f"whimbrel.run, fedavg, {together} clients at once", through_run(asked, whimbrel, together))
 
 
 if __name__ == "__main__":

@@ -104,6 +104,19 @@ def test_clients_together_train_as_each_alone_does_in_torch(module: Any) -> None
     assert learner._vmaps is (module is network)
 
 
+def test_clients_that_start_from_one_array_train_as_from_copies() -> None:
+    learner = TorchLearner(network(), device="cpu")
+    start = learner.start((4,), 2, 1)
+    trained = []
+    for params in (lambda: start, start.copy):
+        clients = [training(learner, rows, [[0, 1], [2, 3]]) for rows in (5, 6)]
+        for client in clients:
+            client.models[0].params = params()
+        trained.append(np.concatenate([model for models in learner.train(clients) for model in models]))
+    np.testing.assert_array_equal(*trained)
+    assert not np.array_equal(trained[0][:44], trained[0][44:])
+
+
 def test_frozen_parameters_stay() -> None:
     learner = TorchLearner(network(), device="cpu")
     client = training(learner, 6, [[0, 1, 2], [3, 4, 5]], frozen=[(0, 30)])
@@ -113,9 +126,8 @@ def test_frozen_parameters_stay() -> None:
     assert (found[30:] != before[30:]).all()
 
 
-@pytest.mark.parametrize("products", [False, True])
-def test_convolutions_have_the_gradients_of_torch(products: bool) -> None:
-    learner = TorchLearner(convolutional(), device="cpu", convolutions_as_products=products)
+def test_convolutions_have_the_gradients_of_torch() -> None:
+    learner = TorchLearner(convolutional(), device="cpu")
     rng = np.random.default_rng(0)
     images = rng.integers(256, size=(2, 5, 1, 10, 10), dtype=np.uint8)
     params = [learner.start((1, 10, 10), 3, seed) for seed in (1, 2)]

@@ -56,7 +56,7 @@ class Learner(Protocol):
 
 @dataclass
 class Trainee:
-    """A model in training. With `g` the gradient of the weighted mean loss of a minibatch, a step descends
+    """A model in training, whose `params` may be another's too and are not to be written to. With `g` the gradient of the weighted mean loss of a minibatch, a step descends
     along `g + shift + mu (params - centre)`, weight decay added, and leaves `frozen` where it is."""
 
     params: Array
@@ -162,7 +162,9 @@ class Bridge:
         return _finite(_floats(found, shape, "predictions"), "predictions").reshape(-1)
 
     def train(self, clients: Sequence[Any]) -> list[list[Array]]:
-        trainings = [self._training(*client) for client in clients]
+        # Equal parameters come as one object, and stay one.
+        arrays: dict[int, Array] = {}
+        trainings = [self._training(arrays, *client) for client in clients]
         trained = list(self._learner.train(trainings))
         expected = [len(training.models) for training in trainings]
         if [len(models) for models in trained] != expected:
@@ -188,15 +190,18 @@ class Bridge:
             values = values.astype(np.int64)
         return Batch(values, of, seed)
 
-    def _training(self, samples: Any, batches: Any, rate: float, optimiser: Any, models: Any) -> Training:
+    def _training(
+        self, arrays: dict[int, Array], samples: Any, batches: Any, rate: float, optimiser: Any, models: Any
+    ) -> Training:
         (inputs, targets, seed), (places, lengths) = samples, batches
         values, of = self._samples(inputs, targets)
         ends = np.cumsum(lengths, dtype=np.intp)
         each = np.split(np.frombuffer(places, np.uint32).astype(np.int64), ends[:-1]) if lengths else []
-        return Training(values, of, seed, each, rate, optimiser, [_trainee(*model) for model in models])
+        return Training(values, of, seed, each, rate, optimiser, [_trainee(arrays, *model) for model in models])
 
 
 def _trainee(
+    arrays: dict[int, Array],
     params: bytearray,
     weights: bytearray | None,
     mu: float,
@@ -204,8 +209,13 @@ def _trainee(
     shift: bytearray | None,
     frozen: list[tuple[int, int]],
 ) -> Trainee:
-    of = lambda values: None if values is None else np.frombuffer(values, np.float32)
-    return Trainee(np.frombuffer(params, np.float32), of(weights), mu, of(centre), of(shift), frozen)
+    def of(values: bytearray | None) -> Array | None:
+        if values is None:
+            return None
+        return arrays.setdefault(id(values), np.frombuffer(values, np.float32))
+
+    start = arrays.setdefault(id(params), np.frombuffer(params, np.float32))
+    return Trainee(start, of(weights), mu, of(centre), of(shift), frozen)
 
 
 def _pair(found: Any) -> tuple[Any, Any]:

@@ -15,7 +15,7 @@ import copy
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -23,12 +23,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
-from torch.nn.functional import conv2d, cross_entropy, pad
+from torch.nn.functional import cross_entropy
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.overrides import TorchFunctionMode
 
 if TYPE_CHECKING:
-    from ._learner import Batch, Training
+    from ._learner import Batch, Trainee, Training
 
 __all__ = ["TorchLearner"]
 
@@ -62,13 +61,12 @@ class TorchLearner:
         pretrained: bool = False,
         device: str | torch.device | None = None,
         clients_at_once: int = 64,
-        convolutions_as_products: bool = False,
         name: str = "own",
     ) -> None:
         if not isinstance(module, nn.Module):
             raise TypeError(f"TorchLearner takes a torch.nn.Module, got {type(module).__name__}")
         self.name, self.clients_at_once = name, clients_at_once
-        self._pretrained, self._products = pretrained, convolutions_as_products
+        self._pretrained = pretrained
         self._device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self._module = copy.deepcopy(module).to(self._device).train()
         self._names, self.head = _parts(self._module, head)
@@ -139,9 +137,7 @@ class TorchLearner:
         places, shares, active = _minibatches(clients, lanes)
         places, shares = self._tensor(places), self._tensor(shares)
         host = torch.empty((len(lanes), sum(self._sizes)), pin_memory=self._device.type == "cuda")
-        for row, model in zip(host, models, strict=True):
-            row.copy_(torch.from_numpy(model.params))
-        flat = host.to(self._device)
+        flat = self._starts(models, host)
         rate = self._tensor(np.array([[clients[c].rate] for c, _ in lanes], np.float32))
         mu = self._tensor(np.array([[model.mu] for model in models], np.float32))
         centre = self._stack([model.centre for model in models])
@@ -162,6 +158,15 @@ class TorchLearner:
         found = iter(host.numpy())
         return [[next(found) for _ in client.models] for client in clients]
 
+    def _starts(self, models: list[Trainee], host: Tensor) -> Tensor:
+        """The parameters of all models; `host` is room for them."""
+        first = models[0].params
+        if all(model.params is first for model in models):
+            return self._tensor(first).expand_as(host).contiguous()
+        for row, model in zip(host, models, strict=True):
+            row.copy_(torch.from_numpy(model.params))
+        return host.to(self._device, copy=True)
+
     def _gradients(self, flat: Tensor, x: Tensor, y: Tensor, shares: Tensor) -> Tensor:
         """The gradient of each row of parameters on its own minibatch."""
         if self._vmaps:
@@ -169,8 +174,7 @@ class TorchLearner:
             def objective(flat: Tensor, x: Tensor, y: Tensor, shares: Tensor) -> Tensor:
                 return (_losses(self._outputs(flat, x), y) * shares).sum()
 
-            with _ConvolutionsAsProducts() if self._products else nullcontext():
-                return vmap(grad(objective), randomness="different")(flat, x, y, shares)
+            return vmap(grad(objective), randomness="different")(flat, x, y, shares)
         each = zip(flat, x, y, shares, strict=True)
         return torch.stack([self._gradient(*one)[0] for one in each])
 
@@ -263,39 +267,6 @@ class TorchLearner:
 _LOCK = threading.Lock()
 
 
-class _ConvolutionsAsProducts(TorchFunctionMode):
-    """Under `vmap`, a convolution whose weights differ between clients becomes a grouped one, which is slow.
-    As products of weights and shifted inputs it is one batched matrix product."""
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function is conv2d:
-            return _convolution(*args, **(kwargs or {}))
-        return function(*args, **(kwargs or {}))
-
-
-def _convolution(
-    x: Tensor, weight: Tensor, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
-) -> Tensor:
-    if groups != 1 or isinstance(padding, str):
-        return conv2d(x, weight, bias, stride, padding, dilation, groups)
-    pair = lambda value: (value, value) if isinstance(value, int) else tuple(value)
-    (sy, sx), (py, px), (dy, dx) = pair(stride), pair(padding), pair(dilation)
-    outputs, channels, rows, columns = weight.shape
-    # Channels first, so that the shifted inputs are the rows of one matrix.
-    x = pad(x, (px, px, py, py)).transpose(0, 1)
-    height, width = x.shape[2] - dy * (rows - 1), x.shape[3] - dx * (columns - 1)
-    shifted = [
-        x[:, :, i * dy : i * dy + height : sy, j * dx : j * dx + width : sx]
-        for i in range(rows)
-        for j in range(columns)
-    ]
-    inputs = torch.stack(shifted, 1)
-    found = weight.reshape(outputs, -1) @ inputs.reshape(channels * rows * columns, -1)
-    if bias is not None:
-        found = found + bias[:, None]
-    return found.reshape(outputs, *inputs.shape[2:]).transpose(0, 1)
-
-
 class _Optimiser:
     """Steps on stacked parameters, as `torch.optim` defines them."""
 
@@ -307,21 +278,21 @@ class _Optimiser:
     def __call__(self, w: Tensor, g: Tensor, rate: Tensor) -> None:
         *constants, decay = self._constants
         if decay:
-            g = g + decay * w
+            g.add_(w, alpha=decay)
         self._steps += 1
         if self._kind == "sgd":
             (momentum,) = constants
             if momentum:
                 (velocity,) = self._kept(1, w)
                 g = velocity.mul_(momentum).add_(g)
-            w.sub_(rate * g)
+            w.addcmul_(rate, g, value=-1)
             return
         beta1, beta2, epsilon = constants
         mean, square = self._kept(2, w)
         mean.mul_(beta1).add_(g, alpha=1 - beta1)
         square.mul_(beta2).addcmul_(g, g, value=1 - beta2)
         root = (square / (1 - beta2**self._steps)).sqrt_().add_(epsilon)
-        w.sub_(rate / (1 - beta1**self._steps) * mean / root)
+        w.addcdiv_(rate / (1 - beta1**self._steps) * mean, root, value=-1)
 
     def _kept(self, count: int, w: Tensor) -> list[Tensor]:
         if not self._moments:

@@ -195,8 +195,9 @@ impl Learner for PyLearner {
             return all.iter_mut().try_for_each(|training| training.run(self, room));
         }
         or_unwind(|py| {
+            let mut last = Last::default();
             let clients: Vec<_> =
-                all.iter().map(|one| self.client(py, one)).collect::<PyResult<_>>()?;
+                all.iter().map(|one| self.client(py, one, &mut last)).collect::<PyResult<_>>()?;
             let trained: Vec<Vec<PyBuffer<f32>>> = self.call(py, "train", (clients,))?;
             for (client, trained) in all.iter_mut().zip(&trained) {
                 for (model, trained) in client.models.iter_mut().zip(trained) {
@@ -215,7 +216,12 @@ impl Learner for PyLearner {
 
 impl PyLearner {
     /// A client's training for `Bridge.train`.
-    fn client<'py>(&self, py: Python<'py>, training: &Training<'_>) -> PyResult<Bound<'py, PyAny>> {
+    fn client<'py>(
+        &self,
+        py: Python<'py>,
+        training: &Training<'_>,
+        last: &mut Last<'py>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let (mut places, mut lengths) = (Vec::new(), Vec::new());
         let (mut minibatches, everyone) = (training.minibatches(), training.samples.len() as u32);
         while let Some(batch) = minibatches.next() {
@@ -233,7 +239,7 @@ impl PyLearner {
                 ("adam", vec![beta1, beta2, epsilon, weight_decay])
             }
         };
-        let models = training.models.iter().map(|model| trainee(py, model));
+        let models = training.models.iter().map(|model| trainee(py, model, last));
         let models = models.collect::<PyResult<Vec<_>>>()?;
         let samples = self.arrays(py, Batch::all(training.samples), training.key)?;
         let batches = (PyByteArray::new(py, &places), lengths);
@@ -242,11 +248,40 @@ impl PyLearner {
     }
 }
 
-fn trainee<'py>(py: Python<'py>, model: &Trainee<'_>) -> PyResult<Bound<'py, PyAny>> {
+/// The last parameters and the last centre that were handed over: clients that start from what they
+/// received share one array.
+#[derive(Default)]
+struct Last<'py> {
+    w: Option<(Vec<f32>, Bound<'py, PyAny>)>,
+    centre: Option<(Vec<f32>, Bound<'py, PyAny>)>,
+}
+
+/// An array of these numbers: the last one, if it has the same.
+fn shared<'py>(
+    py: Python<'py>,
+    values: &[f32],
+    last: &mut Option<(Vec<f32>, Bound<'py, PyAny>)>,
+) -> PyResult<Bound<'py, PyAny>> {
+    if let Some((same, array)) = last
+        && same == values
+    {
+        return Ok(array.clone());
+    }
+    let array = floats(py, values)?.into_any();
+    *last = Some((values.to_vec(), array.clone()));
+    Ok(array)
+}
+
+fn trainee<'py>(
+    py: Python<'py>,
+    model: &Trainee<'_>,
+    last: &mut Last<'py>,
+) -> PyResult<Bound<'py, PyAny>> {
     let some = |values: Option<&[f32]>| values.map(|values| floats(py, values)).transpose();
     let (mu, centre) = model.proximal.map_or((0.0, None), |term| (term.mu, Some(term.centre)));
+    let centre = centre.map(|centre| shared(py, centre, &mut last.centre)).transpose()?;
     let frozen: Vec<_> = model.frozen.iter().map(|range| (range.start, range.end)).collect();
-    let w = floats(py, model.w)?;
-    let all = (w, some(model.weights)?, mu, some(centre)?, some(model.shift)?, frozen);
+    let w = shared(py, model.w, &mut last.w)?;
+    let all = (w, some(model.weights)?, mu, centre, some(model.shift)?, frozen);
     Ok(all.into_pyobject(py)?.into_any())
 }
