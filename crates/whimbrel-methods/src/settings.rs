@@ -86,6 +86,18 @@ pub(crate) fn check_sums(id: ClientId, sums: &[f64]) -> Result<()> {
     }
 }
 
+/// Adds a client's one-off sums to those of the others; refuses a wrong number of them, and numbers that
+/// cannot be pooled.
+pub(crate) fn add_sums(id: ClientId, sums: &[f64], total: &mut [f64]) -> Result<()> {
+    check_sums(id, sums)?;
+    if sums.len() != total.len() {
+        let what = format!("client {id} sent {} sums where {} belong", sums.len(), total.len());
+        return Err(Error::peer(what));
+    }
+    total.iter_mut().zip(sums).for_each(|(total, x)| *total += x);
+    Ok(())
+}
+
 /// The rows behind one upload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Batch {

@@ -1,13 +1,15 @@
-//! A ULA step against the gradient it needs, and against a NumPy loop in the same run where the
-//! interpreter named in `WHIMBREL_NUMPY` (default `python3`) can import NumPy. Measurements alternate;
-//! figures are medians of processor time.
+//! A ULA step against the gradient it needs, a round of many clients on one thread and on all, and a step
+//! on the toy model against a NumPy loop in the same run where the interpreter named in `WHIMBREL_NUMPY`
+//! (default `python3`) can import NumPy. Measurements alternate; figures are medians, of processor time
+//! but for the round.
 //!
 //! `cargo xtask bench sampler`
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::Instant;
+#[path = "../../whimbrel-nn/benches/support/mod.rs"]
+mod support;
 
+use std::time::Instant;
+use support::{Peer, processor_seconds, summary};
 use whimbrel_core::{Inputs, Key, Samples, Targets};
 use whimbrel_models::prior::{Density, Prior, Shape};
 use whimbrel_models::sampler::{ChainState, Kernel, Potential, Scratch};
@@ -17,13 +19,14 @@ const ROUNDS: usize = 9;
 
 fn main() {
     head();
+    round();
     toy();
 }
 
 /// A softmax head over 64 features and an intercept, 10 classes, on 500 samples: 650 parameters.
-struct Head {
+struct Head<'a> {
     learner: Softmax,
-    samples: Samples,
+    samples: &'a Samples,
     prior: Density,
     room: Room,
     w: Vec<f32>,
@@ -31,37 +34,44 @@ struct Head {
     losses: Vec<f32>,
 }
 
-impl Head {
-    fn new() -> Self {
-        let (features, classes, count) = (64, 10, 500);
-        let mut stream = Key::root(1).stream();
-        let inputs = (0..count * features).map(|_| stream.uniform() as f32).collect();
-        let of = (0..count).map(|_| stream.below(classes as u64) as u16).collect();
-        let targets = Targets::Classes { of, count: classes };
-        let learner = Softmax::new(features, classes, true);
+const FEATURES: usize = 64;
+const CLASSES: usize = 10;
+const IMAGES: usize = 500;
+
+fn images() -> Samples {
+    let mut stream = Key::root(1).stream();
+    let inputs = (0..IMAGES * FEATURES).map(|_| stream.uniform() as f32).collect();
+    let of = (0..IMAGES).map(|_| stream.below(CLASSES as u64) as u16).collect();
+    let targets = Targets::Classes { of, count: CLASSES };
+    Samples::new(vec![FEATURES], Inputs::Real(inputs), targets).expect("samples")
+}
+
+impl<'a> Head<'a> {
+    fn new(samples: &'a Samples) -> Self {
+        let learner = Softmax::new(FEATURES, CLASSES, true);
         let n = learner.parameters();
         let prior = Prior::new(n, Shape::Diagonal).expect("a prior");
         let beta = prior.start(1.0, Key::root(2)).expect("a start");
         Self {
             learner,
-            samples: Samples::new(vec![features], Inputs::Real(inputs), targets).expect("samples"),
+            samples,
             prior: prior.at(&beta).expect("a density"),
             room: Room::default(),
             w: vec![0.0; n],
             gradient: vec![0.0; n],
-            losses: vec![0.0; count],
+            losses: vec![0.0; IMAGES],
         }
     }
 }
 
-impl Potential for Head {
+impl Potential for Head<'_> {
     fn len(&self) -> usize {
         self.w.len()
     }
 
     fn potential_and_gradient(&mut self, z: &[f64], gradient: &mut [f64]) -> f64 {
         self.w.iter_mut().zip(z).for_each(|(w, z)| *w = *z as f32);
-        let (batch, key) = (Batch::all(&self.samples), Key::root(0));
+        let (batch, key) = (Batch::all(self.samples), Key::root(0));
         let (own, losses) = (&mut self.gradient, &mut self.losses);
         self.learner.gradient(&self.w, batch, None, key, &mut self.room, own, losses);
         let count = self.samples.len() as f64;
@@ -73,7 +83,8 @@ impl Potential for Head {
 
 fn head() {
     const STEPS: usize = 2000;
-    let mut head = Head::new();
+    let samples = images();
+    let mut head = Head::new(&samples);
     let n = head.len();
     let (mut state, mut scratch) = (ChainState::at(vec![0.0; n]), Scratch::new(n));
     let mut gradient = vec![0.0; n];
@@ -89,10 +100,47 @@ fn head() {
             moved.expect("a stable step");
         }));
     }
-    let (step, gradient) = (median(&mut steps), median(&mut gradients));
+    let (step, gradient) = (summary(&mut steps).0, summary(&mut gradients).0);
     println!("softmax head, {n} parameters, 500 samples");
     println!("  gradient {:>9.2} us", 1e-3 * gradient);
     println!("  ULA step {:>9.2} us: {:.3} gradients", 1e-3 * step, step / gradient);
+}
+
+/// A round of 100 clients with 10 steps each, on one thread and on all of them, in elapsed time.
+fn round() {
+    const CLIENTS: usize = 100;
+    const STEPS: usize = 10;
+    let samples = images();
+    let all = std::thread::available_parallelism().map_or(1, usize::from);
+    let round = |threads: usize| {
+        let client = |id: usize| {
+            let mut head = Head::new(&samples);
+            let n = head.len();
+            let (mut state, mut scratch) = (ChainState::at(vec![0.0; n]), Scratch::new(n));
+            let mut stream = Key::root(5).fold(id as u64).stream();
+            for _ in 0..STEPS {
+                let moved =
+                    Kernel::Ula.step(&mut state, &mut head, 1e-3, &mut stream, &mut scratch);
+                moved.expect("a stable step");
+            }
+        };
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            let client = &client;
+            for first in 0..threads {
+                scope.spawn(move || (first..CLIENTS).step_by(threads).for_each(client));
+            }
+        });
+        1e3 * start.elapsed().as_secs_f64()
+    };
+    let mut times = [Vec::new(), Vec::new()];
+    for _ in 0..ROUNDS {
+        times[0].push(round(1));
+        times[1].push(round(all));
+    }
+    let [one, many] = times.map(|mut times| summary(&mut times).0);
+    println!("a round of {CLIENTS} such clients with {STEPS} steps each");
+    println!("  1 thread {one:>9.2} ms, {all} threads {many:.2} ms: {:.2} times", one / many);
 }
 
 /// The toy model of one client: `y = z^T V^T x + noise`, two latent coordinates, 5 rows `V^T x`.
@@ -132,20 +180,21 @@ fn toy() {
         prior: prior.at(&[0.0; 4]).expect("a density"),
     };
     let (mut state, mut scratch) = (ChainState::at(vec![0.0; 2]), Scratch::new(2));
-    let mut peer = Peer::start();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/sampler_peer.py");
+    let mut peer = Peer::start("WHIMBREL_NUMPY", script);
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         ours.push(nanoseconds(STEPS, || {
             let moved = Kernel::Ula.step(&mut state, &mut toy, 1e-4, &mut stream, &mut scratch);
             moved.expect("a stable step");
         }));
-        theirs.extend(peer.as_mut().map(|peer| peer.step(THEIR_STEPS)));
+        theirs.extend(peer.as_mut().map(|peer| peer.ask(&THEIR_STEPS.to_string())));
     }
-    let step = median(&mut ours);
+    let step = summary(&mut ours).0;
     println!("toy model, 2 latent coordinates, 5 rows");
     println!("  ULA step {:>9.3} us", 1e-3 * step);
     if let Some(peer) = peer {
-        let theirs = median(&mut theirs);
+        let theirs = summary(&mut theirs).0;
         let ratio = theirs / step;
         println!("  NumPy {} {:.3} us: {ratio:.0} times", peer.version, 1e-3 * theirs);
     }
@@ -153,55 +202,11 @@ fn toy() {
 
 /// Nanoseconds of processor time per call, or of elapsed time where the system does not tell.
 fn nanoseconds(calls: usize, mut call: impl FnMut()) -> f64 {
-    let processor = || {
-        let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-        text.split(' ').next()?.parse::<f64>().ok()
-    };
-    let (start, begin) = (Instant::now(), processor());
+    let (start, begin) = (Instant::now(), processor_seconds());
     (0..calls).for_each(|_| call());
-    let spent = match (begin, processor()) {
+    let seconds = match (begin, processor_seconds()) {
         (Some(begin), Some(end)) => end - begin,
-        _ => 1e9 * start.elapsed().as_secs_f64(),
+        _ => start.elapsed().as_secs_f64(),
     };
-    spent / calls as f64
-}
-
-fn median(times: &mut [f64]) -> f64 {
-    times.sort_by(f64::total_cmp);
-    times[times.len() / 2]
-}
-
-/// The process that measures NumPy.
-struct Peer {
-    version: String,
-    _child: Child,
-    questions: ChildStdin,
-    answers: BufReader<ChildStdout>,
-}
-
-impl Peer {
-    fn start() -> Option<Self> {
-        let python = std::env::var("WHIMBREL_NUMPY").unwrap_or_else(|_| "python3".to_owned());
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/sampler_peer.py");
-        let mut child = Command::new(python)
-            .arg(script)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .ok()?;
-        let questions = child.stdin.take()?;
-        let mut answers = BufReader::new(child.stdout.take()?);
-        let mut version = String::new();
-        answers.read_line(&mut version).ok().filter(|n| *n > 0)?;
-        let version = version.trim().to_owned();
-        Some(Self { version, _child: child, questions, answers })
-    }
-
-    fn step(&mut self, steps: usize) -> f64 {
-        writeln!(self.questions, "{steps}").expect("the peer listens");
-        let mut answer = String::new();
-        self.answers.read_line(&mut answer).expect("the peer answers");
-        answer.trim().parse().expect("a number")
-    }
+    1e9 * seconds / calls as f64
 }

@@ -5,9 +5,10 @@
 //!
 //! `cargo xtask bench nn [MODEL...]`
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+mod support;
+
 use std::time::Instant;
+use support::{Peer, processor_seconds, summary};
 
 use whimbrel_core::{Inputs, Key, Samples, Targets};
 use whimbrel_nn::{Batch, Learner, Network, Optimiser, OptimiserState, Room, Softmax};
@@ -65,7 +66,8 @@ fn cases() -> Vec<Case> {
 
 fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
-    let mut peer = Peer::start();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/nn_peer.py");
+    let mut peer = Peer::start("WHIMBREL_TORCH", script);
     if let Some(peer) = &peer {
         println!("PyTorch {}", peer.version);
     }
@@ -87,7 +89,8 @@ fn compare(case: &Case, threads: usize, mut peer: Option<&mut Peer>) {
         let own = steps_in_parallel(case, threads);
         let of_peers: Vec<f64> = match &mut peer {
             Some(peer) => {
-                case.peers.iter().map(|name| peer.step(name, threads, case.steps)).collect()
+                let ask = |name: &&str| peer.ask(&format!("{name} {threads} {}", case.steps));
+                case.peers.iter().map(ask).collect()
             }
             None => Vec::new(),
         };
@@ -141,18 +144,6 @@ fn steps(case: &Case, places: &[u32], alone: bool) -> f64 {
     1e3 * (clock() - begin) / case.steps as f64
 }
 
-/// This thread's processor time, to a few milliseconds, where the system tells it.
-fn processor_seconds() -> Option<f64> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    Some(1e-9 * text.split(' ').next()?.parse::<f64>().ok()?)
-}
-
-/// Median and least.
-fn summary(times: &mut [f64]) -> (f64, f64) {
-    times.sort_by(f64::total_cmp);
-    (times[times.len() / 2], times[0])
-}
-
 fn classes(batch: usize, count: usize) -> Targets {
     let mut stream = Key::root(5).stream();
     Targets::Classes { of: (0..batch).map(|_| stream.below(count as u64) as u16).collect(), count }
@@ -175,39 +166,4 @@ fn sequences(steps: usize, symbols: u64, batch: usize) -> Samples {
     let mut stream = Key::root(4).stream();
     let values = (0..batch * steps).map(|_| stream.below(symbols) as u16).collect();
     Samples::new(vec![steps], Inputs::Symbols(values), classes(batch, 80)).expect("samples")
-}
-
-/// The process that measures PyTorch.
-struct Peer {
-    version: String,
-    _child: Child,
-    questions: ChildStdin,
-    answers: BufReader<ChildStdout>,
-}
-
-impl Peer {
-    fn start() -> Option<Self> {
-        let python = std::env::var("WHIMBREL_TORCH").unwrap_or_else(|_| "python3".to_owned());
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/nn_peer.py");
-        let mut child = Command::new(python)
-            .arg(script)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .ok()?;
-        let questions = child.stdin.take()?;
-        let mut answers = BufReader::new(child.stdout.take()?);
-        let mut version = String::new();
-        answers.read_line(&mut version).ok().filter(|n| *n > 0)?;
-        let version = version.trim().to_owned();
-        Some(Self { version, _child: child, questions, answers })
-    }
-
-    fn step(&mut self, name: &str, threads: usize, steps: usize) -> f64 {
-        writeln!(self.questions, "{name} {threads} {steps}").expect("the peer listens");
-        let mut answer = String::new();
-        self.answers.read_line(&mut answer).expect("the peer answers");
-        answer.trim().parse().expect("a number")
-    }
 }

@@ -22,6 +22,8 @@ pub struct Architecture {
     pub embedding: usize,
     /// Latent features of `linear-representation`.
     pub latent: usize,
+    /// Whether the gradients of `cnn` and `mobilenet-v2` draw dropout.
+    pub dropout: bool,
     /// Symbols that `lstm` reads; none for as many as there are classes.
     pub symbols: Option<usize>,
 }
@@ -51,6 +53,7 @@ impl Architecture {
             hidden: Vec::new(),
             embedding: 8,
             latent: 2,
+            dropout: true,
             symbols: None,
         }
     }
@@ -84,9 +87,11 @@ impl Architecture {
             "logistic" => Box::new(Logistic::new(features, intercept)),
             "softmax" => Box::new(Softmax::new(features, classes, intercept)),
             "mlp" => Box::new(Network::mlp(features, &self.widths(&[200, 200], 4)?, classes)),
-            "cnn" => Box::new(Network::cnn(self.image(6)?, classes)),
+            "cnn" => Box::new(Network::cnn(self.image(6)?, classes).with_dropout(self.dropout)),
             "lenet" => Box::new(Network::lenet(self.image(12)?, classes)),
-            "mobilenet-v2" => Box::new(Network::mobilenet_v2(self.image(1)?, classes)),
+            "mobilenet-v2" => {
+                Box::new(Network::mobilenet_v2(self.image(1)?, classes).with_dropout(self.dropout))
+            }
             "resnet-18" => Box::new(Network::resnet_18(self.image(1)?, classes)),
             "lstm" => {
                 let [steps] = self.shape[..] else {

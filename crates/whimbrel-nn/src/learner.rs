@@ -47,6 +47,11 @@ pub trait Learner: Send + Sync + 'static {
     fn linear_features(&self, _w: &[f32], _: &Samples) -> Option<Vec<f64>> {
         None
     }
+    /// The [head](Role::Head) as a learner of its own, with its inputs: what the layers below it make of
+    /// these samples at `w`, without dropout. None where it is not a layer by itself.
+    fn head_on(&self, _w: &[f32], _: &Samples) -> Option<(Box<dyn Learner>, Samples)> {
+        None
+    }
 
     /// Each sample's loss as in an evaluation: without dropout, with running statistics.
     fn losses(&self, w: &[f32], batch: Batch<'_>, room: &mut Room, losses: &mut [f32]);
@@ -191,6 +196,7 @@ impl<'a> Batch<'a> {
 #[derive(Default)]
 pub struct Room {
     buffers: Vec<Vec<f32>>,
+    wide: Vec<f64>,
 }
 
 impl Room {
@@ -208,6 +214,13 @@ impl Room {
             let skipped = buffer.as_ptr().align_offset(size_of::<[f32; LINE]>()).min(LINE);
             &mut buffer[skipped..][..length]
         })
+    }
+
+    /// Zeros for sums in `f64`.
+    pub fn zeros(&mut self, length: usize) -> &mut [f64] {
+        self.wide.clear();
+        self.wide.resize(length, 0.0);
+        &mut self.wide
     }
 }
 

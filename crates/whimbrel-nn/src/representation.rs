@@ -32,14 +32,19 @@ impl LinearRepresentation {
         }
     }
 
-    /// Calls `each` with the place in the batch, the input and its features.
-    fn each(&self, w: &[f32], batch: Batch<'_>, mut each: impl FnMut(usize, &[f32], &[f64])) {
+    /// Calls `each` with the place in the batch, the input and its features, which it puts into `features`.
+    fn each(
+        &self,
+        w: &[f32],
+        batch: Batch<'_>,
+        features: &mut [f64],
+        mut each: impl FnMut(usize, &[f32], &[f64]),
+    ) {
         let Inputs::Real(inputs) = &batch.samples.inputs else { return };
-        let mut features = vec![0.0; self.latent];
         for i in 0..batch.len() {
             let x = &inputs[batch.place(i) * self.raw..][..self.raw];
-            self.features_of(w, x, &mut features);
-            each(i, x, &features);
+            self.features_of(w, x, features);
+            each(i, x, features);
         }
     }
 
@@ -161,12 +166,13 @@ impl Learner for LinearRepresentation {
 
     fn linear_features(&self, w: &[f32], samples: &Samples) -> Option<Vec<f64>> {
         let mut all = Vec::with_capacity(samples.len() * self.latent);
-        self.each(w, Batch::all(samples), |_, _, features| all.extend_from_slice(features));
+        let mut each = vec![0.0; self.latent];
+        self.each(w, Batch::all(samples), &mut each, |_, _, h| all.extend_from_slice(h));
         Some(all)
     }
 
-    fn losses(&self, w: &[f32], batch: Batch<'_>, _: &mut Room, losses: &mut [f32]) {
-        self.each(w, batch, |i, _, features| {
+    fn losses(&self, w: &[f32], batch: Batch<'_>, room: &mut Room, losses: &mut [f32]) {
+        self.each(w, batch, room.zeros(self.latent), |i, _, features| {
             let error = predicted(self.head(w), features) - target(batch, i);
             losses[i] = (0.5 * error * error) as f32;
         });
@@ -178,14 +184,15 @@ impl Learner for LinearRepresentation {
         batch: Batch<'_>,
         weights: Option<&[f32]>,
         _: Key,
-        _: &mut Room,
+        room: &mut Room,
         gradient: &mut [f32],
         losses: &mut [f32],
     ) {
         let (raw, z) = (self.raw, self.head(w));
         // sum_j q_j e_j x_j, from which the rows of V get z_l times this, and sum_j q_j e_j h_j.
-        let (mut of_inputs, mut of_head) = (vec![0.0; raw], vec![0.0; self.latent]);
-        self.each(w, batch, |i, x, features| {
+        let (of_inputs, rest) = room.zeros(raw + 2 * self.latent).split_at_mut(raw);
+        let (of_head, features) = rest.split_at_mut(self.latent);
+        self.each(w, batch, features, |i, x, features| {
             let error = predicted(z, features) - target(batch, i);
             losses[i] = (0.5 * error * error) as f32;
             let factor = error * weights.map_or(1.0, |weights| f64::from(weights[i]));
@@ -196,13 +203,13 @@ impl Learner for LinearRepresentation {
         let (of_rows, head) = gradient.split_at_mut(raw * self.latent);
         for (row, z) in of_rows.chunks_exact_mut(raw).zip(z) {
             let factor = share * f64::from(*z);
-            row.iter_mut().zip(&of_inputs).for_each(|(out, sum)| *out = (factor * sum) as f32);
+            row.iter_mut().zip(&*of_inputs).for_each(|(out, sum)| *out = (factor * sum) as f32);
         }
-        head.iter_mut().zip(&of_head).for_each(|(out, sum)| *out = (share * sum) as f32);
+        head.iter_mut().zip(&*of_head).for_each(|(out, sum)| *out = (share * sum) as f32);
     }
 
-    fn predict(&self, w: &[f32], batch: Batch<'_>, _: &mut Room, predictions: &mut [f32]) {
-        self.each(w, batch, |i, _, features| {
+    fn predict(&self, w: &[f32], batch: Batch<'_>, room: &mut Room, predictions: &mut [f32]) {
+        self.each(w, batch, room.zeros(self.latent), |i, _, features| {
             predictions[i] = predicted(self.head(w), features) as f32;
         });
     }

@@ -28,6 +28,7 @@ mod exact;
 mod model;
 mod posterior;
 mod predictive;
+mod start;
 mod steps;
 
 pub use model::{Noise, Part, Personalised};
@@ -37,12 +38,13 @@ pub use steps::{Decay, Rate, Schedule, Steps};
 use crate::federated::{
     Context, ExchangeKind, Federated, Member, Oracle, Received, Terms, aggregate,
 };
-use crate::settings::check_sums;
+use crate::personal::bind_samples;
+use crate::settings::add_sums;
 use posterior::Posterior;
 use std::borrow::Cow;
 use whimbrel_codec::Scalar;
 use whimbrel_core::method::{Artifact, Disclosure};
-use whimbrel_core::{ClientData, Error, Key, Result, Samples, math, vector, wire};
+use whimbrel_core::{ClientData, Error, Key, Result, Samples, math, wire};
 use whimbrel_models::prior::{Prior, Shape};
 use whimbrel_models::sampler::{ChainState, Kernel, Scratch};
 
@@ -51,8 +53,8 @@ const SHARED: &str = "parameters";
 const PRIOR: &str = "prior";
 const SAMPLES: &str = "samples";
 
-/// The radius of a ball, in units of one and the norm at the start.
-const RADIUS: f64 = 100.0;
+/// The most steps from one kept sample to the next, where a job does not say.
+const THIN_MAX: f64 = 100.0;
 
 /// Addresses of draws, under the client's key of the round.
 const CHAINS: u64 = 0xC4A1;
@@ -249,28 +251,23 @@ impl Soul {
     ) -> Result<(f64, u32)> {
         // A curvature by differences costs dozens of gradients: it is found again after 1, 2, 4, ...
         // rounds.
-        let exact = posterior.exact_curvature();
-        if let Some(found) = exact {
+        if let Some(found) = posterior.smoothness() {
             own.curvature = found;
         } else if own.rounds.is_power_of_two() || own.curvature == 0.0 {
             own.curvature = posterior.curvature(&own.chains[0].position);
         }
-        let gamma = match self.chains.gamma {
-            Rate::Fixed(gamma) => gamma,
-            Rate::Share(share) => share / own.curvature.max(f64::MIN_POSITIVE),
-        };
-        let gamma = gamma * factor;
+        let gamma = self.chains.gamma.at(own.curvature) * factor;
         if !(gamma > 0.0 && gamma.is_finite()) {
             return Err(Error::numerical(format!("{gamma} is not the step of a chain")));
         }
-        let thin = self.chains.thin.unwrap_or_else(|| match exact {
-            // A chain forgets its start in 1/(gamma m) steps, m the smallest curvature: at least that
-            // of the prior.
-            Some(_) => {
+        let thin = self.chains.thin.unwrap_or_else(|| match self.model.part {
+            // A chain forgets its start in 1/(gamma m) steps, m the smallest curvature. Losses are convex
+            // in a head, so that it is at least that of the prior.
+            Part::Head => {
                 let widest = posterior.density().variances().into_iter().fold(0.0, f64::max);
-                (0.25 * widest / gamma).ceil().clamp(1.0, 100.0) as u32
+                (0.25 * widest / gamma).ceil().clamp(1.0, THIN_MAX) as u32
             }
-            None => self.chains.steps,
+            Part::All => self.chains.steps,
         });
         Ok((gamma, thin))
     }
@@ -330,12 +327,7 @@ impl Oracle for Soul {
     type Private = ();
 
     fn bind(&self, data: &ClientData) -> Result<Samples> {
-        let ClientData::Samples(samples) = data else {
-            return Err(Error::data("the rows carry no targets; a learner needs one per row"));
-        };
-        self.model.learner.check(samples)?;
-        let (inputs, targets) = (samples.inputs.clone(), samples.targets.clone());
-        Samples::new(samples.shape.clone(), inputs, targets)
+        bind_samples(&*self.model.learner, data)
     }
 
     fn rows(&self, data: &Samples) -> u64 {
@@ -352,45 +344,16 @@ impl Oracle for Soul {
         _: &Terms,
         key: Key,
     ) -> Result<Global> {
-        let (mut sums, mut clients) = (Vec::new(), 0u32);
+        let (mut sums, mut clients) = (vec![0.0; self.model.learner.start_sums_len()], 0u32);
         for member in roster {
             let Member { id, summary, .. } = member?;
             clients += 1;
-            check_sums(id, &summary.sums)?;
-            sums.resize(self.model.learner.start_sums_len(), 0.0);
-            if summary.sums.len() != sums.len() {
-                let what = format!("client {id} sent {} sums", summary.sums.len());
-                return Err(Error::peer(format!("{what} where {} belong", sums.len())));
-            }
-            sums.iter_mut().zip(&summary.sums).for_each(|(sum, x)| *sum += x);
+            add_sums(id, &summary.sums, &mut sums)?;
         }
         if clients == 0 {
             return Err(Error::data("there is no client to start with"));
         }
-        let mut theta = self.model.start(&sums, key)?;
-        let phi = f32::norm2_squared(&theta).sqrt();
-        let mut beta = self.prior.start(self.prior_scale, key.fold(1))?;
-        let gaussian = !matches!(self.prior.shape(), Shape::Mixture { .. });
-        if let Some(mean) = self.model.prior_mean(key).filter(|_| gaussian) {
-            beta.iter_mut().zip(mean).for_each(|(beta, mean)| *beta = f64::from(mean));
-        }
-        theta.extend(beta.iter().map(|b| *b as f32));
-        let beta = vector::norm2_squared(&beta).sqrt();
-        let radii = (
-            self.radius.phi.unwrap_or(RADIUS * (1.0 + phi)),
-            self.radius.beta.unwrap_or(RADIUS * (1.0 + beta)),
-        );
-        for (name, norm, radius) in [("phi", phi, radii.0), ("beta", beta, radii.1)] {
-            if norm > radius {
-                let what =
-                    format!("the start of {name} has norm {norm:.4}, and `radius` is {radius}");
-                return Err(Error::config(what).hint("the projection must hold the start"));
-            }
-        }
-        let mean = if self.average { vec![0.0; theta.len()] } else { Vec::new() };
-        let scale = 1.0 + f32::norm2_squared(&theta).sqrt();
-        let curvature = self.model.learner.start_curvature(&sums)?;
-        Ok(Global { theta, mean, weight: 0.0, radii, curvature, scale, rounds: 0 })
+        self.start_from(&sums, key)
     }
 
     fn published<'a>(&self, global: &'a Global) -> Cow<'a, [f32]> {

@@ -1,12 +1,12 @@
 //! The posterior `p(z | D_i, phi, beta)` of a client's personal part, as a chain sees it.
 
 use super::exact::Gaussian;
-use super::model::{Noise, Personalised};
+use super::model::{Noise, Part, Personalised};
 use whimbrel_core::linalg::largest_eigenvalue;
-use whimbrel_core::{Error, Key, Result, Samples, Stream, Targets};
+use whimbrel_core::{Error, Inputs, Key, Result, Samples, Stream, Targets, vector};
 use whimbrel_models::prior::Density;
 use whimbrel_models::sampler::{Potential, curvature};
-use whimbrel_nn::{Batch, Room};
+use whimbrel_nn::{Batch, Learner, Room};
 
 /// `U(z) = sum_j loss_j(phi, z)/noise^2 - ln p(z | beta)`, up to a constant.
 pub(super) struct Posterior<'a> {
@@ -23,17 +23,41 @@ pub(super) struct Posterior<'a> {
     at: Vec<f64>,
     loss: f64,
     batch: Option<Minibatch>,
-    dropout: Key,
-    /// Features on which the head is linear, one row for each sample; asked for once.
-    features: Option<Vec<f64>>,
+    head: Head,
     /// Whether the prior is a Gaussian.
     gaussian: bool,
+}
+
+/// How the gradient in `z` is found.
+enum Head {
+    /// Predictions are linear in it: their factors, one row for each sample.
+    Linear(Vec<f64>),
+    /// It is a layer on what is shared: that layer, its inputs, its parameters and their gradient.
+    Layer { learner: Box<dyn Learner>, inputs: Samples, w: Vec<f32>, gradient: Vec<f32> },
+    /// With that of everything.
+    Inside,
 }
 
 struct Minibatch {
     size: usize,
     stream: Stream,
-    places: Vec<u32>,
+    /// All places, those of the minibatch first.
+    order: Vec<u32>,
+}
+
+impl Minibatch {
+    /// The first places of another random order.
+    fn draw(&mut self) {
+        let n = self.order.len();
+        for i in 0..self.size {
+            let j = i + self.stream.below((n - i) as u64) as usize;
+            self.order.swap(i, j);
+        }
+    }
+
+    fn places(&self) -> &[u32] {
+        &self.order[..self.size]
+    }
 }
 
 impl<'a> Posterior<'a> {
@@ -50,10 +74,18 @@ impl<'a> Posterior<'a> {
         if !(noise > 0.0 && noise.is_finite()) {
             return Err(Error::numerical(format!("a noise of {noise} is not a scale")));
         }
-        // The head does not enter its own factors.
-        let features = match model.personal() == w.len() {
-            true => None,
-            false => model.learner.linear_features(&w, data),
+        let head = match model.part {
+            Part::All => Head::Inside,
+            // The head does not enter its own factors.
+            Part::Head => match model.learner.linear_features(&w, data) {
+                Some(features) => Head::Linear(features),
+                None => {
+                    model.learner.head_on(&w, data).map_or(Head::Inside, |(learner, inputs)| {
+                        let zeros = vec![0.0; learner.parameters()];
+                        Head::Layer { learner, inputs, w: zeros.clone(), gradient: zeros }
+                    })
+                }
+            },
         };
         let (gradient, losses) = (vec![0.0; w.len()], vec![0.0; data.len()]);
         Ok(Self {
@@ -67,9 +99,8 @@ impl<'a> Posterior<'a> {
             at: vec![f64::NAN; model.personal()],
             loss: f64::NAN,
             batch: None,
-            dropout: Key::root(0),
             w,
-            features,
+            head,
             gaussian,
         })
     }
@@ -80,12 +111,19 @@ impl<'a> Posterior<'a> {
 
     /// Gradients are over minibatches of this size from now on, drawn with this key.
     pub fn draw_minibatches(&mut self, size: Option<u32>, key: Key) {
-        self.dropout = key.fold(1);
         self.at.fill(f64::NAN);
+        let n = self.data.len();
+        let order = || (0..n as u32).collect();
         self.batch = size
             .map(|size| size as usize)
-            .filter(|size| *size < self.data.len())
-            .map(|size| Minibatch { size, stream: key.fold(0).stream(), places: Vec::new() });
+            .filter(|size| *size < n)
+            .map(|size| Minibatch { size, stream: key.fold(0).stream(), order: order() });
+    }
+
+    fn draw(&mut self) {
+        if let Some(batch) = &mut self.batch {
+            batch.draw();
+        }
     }
 
     /// Evaluates losses and their gradient at `z`, unless that was the last place.
@@ -93,20 +131,50 @@ impl<'a> Posterior<'a> {
         if self.at == z {
             return;
         }
+        self.draw();
         self.model.put_personal(&mut self.w, z.iter().map(|z| *z as f32));
-        if let Some(batch) = &mut self.batch {
-            batch.places.clear();
-            let chosen = batch.stream.choose(self.data.len(), batch.size);
-            batch.places.extend(chosen.into_iter().map(|place| place as u32));
-        }
-        let places = self.batch.as_ref().map(|batch| &batch.places[..]);
+        let places = self.batch.as_ref().map(Minibatch::places);
         let batch = Batch { samples: self.data, places };
         let losses = &mut self.losses[..batch.len()];
         let (gradient, room) = (&mut self.gradient[..], &mut self.room);
-        self.model.learner.gradient(&self.w, batch, None, self.dropout, room, gradient, losses);
-        let mean = losses.iter().map(|l| f64::from(*l)).sum::<f64>() / batch.len().max(1) as f64;
-        self.loss = mean * self.data.len() as f64;
+        self.model.learner.gradient(&self.w, batch, None, no_dropout(), room, gradient, losses);
+        self.loss = scaled_sum(losses, self.data.len());
         self.at.copy_from_slice(z);
+    }
+
+    /// The gradient in `z`, times the noise's square, without that in `phi`: the sum of losses, where the
+    /// head can do it.
+    fn evaluate_head(&mut self, z: &[f64], out: &mut [f64]) -> Option<f64> {
+        let rows = self.data.len();
+        if matches!(self.head, Head::Inside) {
+            return None;
+        }
+        self.draw();
+        let places = self.batch.as_ref().map(Minibatch::places);
+        match (&mut self.head, &self.data.targets) {
+            (Head::Linear(features), Targets::Values(y)) => {
+                let (batch, d) = (Batch { samples: self.data, places }, z.len());
+                let share = rows as f64 / batch.len().max(1) as f64;
+                let mut loss = 0.0;
+                out.fill(0.0);
+                for place in (0..batch.len()).map(|i| batch.place(i)) {
+                    let h = &features[place * d..][..d];
+                    let error = vector::dot(h, z) - f64::from(y[place]);
+                    loss += 0.5 * share * error * error;
+                    out.iter_mut().zip(h).for_each(|(out, h)| *out += share * error * h);
+                }
+                Some(loss)
+            }
+            (Head::Layer { learner, inputs, w, gradient }, _) => {
+                let batch = Batch { samples: inputs, places };
+                w.iter_mut().zip(z).for_each(|(w, z)| *w = *z as f32);
+                let losses = &mut self.losses[..batch.len()];
+                learner.gradient(w, batch, None, no_dropout(), &mut self.room, gradient, losses);
+                out.iter_mut().zip(gradient).for_each(|(o, g)| *o = rows as f64 * f64::from(*g));
+                Some(scaled_sum(losses, rows))
+            }
+            _ => None,
+        }
     }
 
     /// What the mean gradient is multiplied with to be that of the log-likelihood.
@@ -126,12 +194,25 @@ impl<'a> Posterior<'a> {
         self.density.add_parameter_gradient(z, weight, d_beta);
     }
 
-    /// The largest curvature, where the head is linear in known features: `H^T H/noise^2` and the
-    /// prior's.
-    pub fn exact_curvature(&self) -> Option<f64> {
-        let gram = self.gram()?;
-        let largest = largest_eigenvalue(&gram, self.model.personal()).ok()?;
-        Some(largest / (self.noise * self.noise) + self.density.curvature())
+    /// The largest curvature anywhere, of a head: that of the prior, and of a linear head `H^T H/noise^2`,
+    /// of one under a softmax at most `H^T H/2` (Boehning 1992), `H` with a column of ones.
+    pub fn smoothness(&self) -> Option<f64> {
+        let losses = match &self.head {
+            Head::Linear(features) => {
+                let gram = gram(features.iter().copied(), self.model.personal());
+                largest_eigenvalue(&gram, self.model.personal()).ok()? / (self.noise * self.noise)
+            }
+            Head::Layer { inputs, .. } => {
+                let (Inputs::Real(h), width) = (&inputs.inputs, inputs.width()) else {
+                    return None;
+                };
+                let rows = h.chunks_exact(width);
+                let rows = rows.flat_map(|h| h.iter().map(|h| f64::from(*h)).chain([1.0]));
+                0.5 * largest_eigenvalue(&gram(rows, width + 1), width + 1).ok()?
+            }
+            Head::Inside => return None,
+        };
+        Some(losses + self.density.curvature())
     }
 
     /// The same by differences of gradients around `z`, over all samples.
@@ -149,7 +230,8 @@ impl<'a> Posterior<'a> {
     pub fn diagonal(&self) -> Vec<f64> {
         let d = self.model.personal();
         let mut diagonal = self.density.variances();
-        if let Some(gram) = self.gram() {
+        if let Head::Linear(features) = &self.head {
+            let gram = gram(features.iter().copied(), d);
             let square = self.noise * self.noise;
             for (j, v) in diagonal.iter_mut().enumerate() {
                 *v = 1.0 / (gram[j * d + j] / square + 1.0 / *v);
@@ -160,27 +242,15 @@ impl<'a> Posterior<'a> {
         diagonal
     }
 
-    fn gram(&self) -> Option<Vec<f64>> {
-        let (features, d) = (self.features.as_ref()?, self.model.personal());
-        let mut gram = vec![0.0; d * d];
-        for row in features.chunks_exact(d) {
-            for (i, a) in row.iter().enumerate() {
-                for (j, b) in row.iter().enumerate() {
-                    gram[i * d + j] += a * b;
-                }
-            }
-        }
-        Some(gram)
-    }
-
     /// The posterior in closed form: of a linear head with a Gaussian prior.
     pub fn exact(&self) -> Result<Gaussian> {
         let no_closed_form = || {
             Error::config("the posterior of this model has no closed form")
                 .hint("take a kernel, such as \"ula\"; \"exact\" is for linear heads with Gaussian priors")
         };
-        let features = self.features.as_ref().filter(|_| self.gaussian);
-        let (Some(features), Targets::Values(y)) = (features, &self.data.targets) else {
+        let (Head::Linear(features), Targets::Values(y), true) =
+            (&self.head, &self.data.targets, self.gaussian)
+        else {
             return Err(no_closed_form());
         };
         Gaussian::new(features, y, self.noise, &self.density)
@@ -193,9 +263,45 @@ impl Potential for Posterior<'_> {
     }
 
     fn potential_and_gradient(&mut self, z: &[f64], gradient: &mut [f64]) -> f64 {
-        self.evaluate(z);
-        self.model.copy_personal(&self.gradient, self.scale(), gradient);
-        let prior = self.density.potential_and_gradient(z, gradient);
-        self.loss / (self.noise * self.noise) + prior
+        let square = self.noise * self.noise;
+        let known = self.at == z;
+        let loss = match (!known).then(|| self.evaluate_head(z, gradient)).flatten() {
+            Some(loss) => {
+                gradient.iter_mut().for_each(|g| *g /= square);
+                loss
+            }
+            None => {
+                self.evaluate(z);
+                self.model.copy_personal(&self.gradient, self.scale(), gradient);
+                self.loss
+            }
+        };
+        loss / square + self.density.potential_and_gradient(z, gradient)
     }
+}
+
+/// A key of dropout, which learners with posteriors do not draw.
+fn no_dropout() -> Key {
+    Key::root(0)
+}
+
+/// The sum of products of rows of `d` numbers.
+fn gram(numbers: impl Iterator<Item = f64>, d: usize) -> Vec<f64> {
+    let (mut gram, mut row) = (vec![0.0; d * d], Vec::with_capacity(d));
+    for x in numbers {
+        row.push(x);
+        if row.len() == d {
+            for (sums, a) in gram.chunks_exact_mut(d).zip(&row) {
+                vector::axpy(sums, *a, &row);
+            }
+            row.clear();
+        }
+    }
+    gram
+}
+
+/// The mean of these losses times all rows.
+fn scaled_sum(losses: &[f32], rows: usize) -> f64 {
+    let sum: f64 = losses.iter().map(|loss| f64::from(*loss)).sum();
+    sum / losses.len().max(1) as f64 * rows as f64
 }

@@ -1,7 +1,8 @@
 //! Predictions of a client: means over samples of its personal part.
 
-use super::Personalised;
+use super::{Part, Personalised};
 use whimbrel_core::{Samples, Targets, math, wire};
+use whimbrel_models::calibration::entropy;
 use whimbrel_nn::{Batch, Room};
 
 /// A shared part and samples of a personal one.
@@ -38,16 +39,27 @@ impl Predictive {
         let outputs = learner.outputs();
         let mut w = vec![0.0; learner.parameters()];
         model.put_shared(&mut w, &self.phi);
+        // A head that is a layer needs what is below it once.
+        let head = (model.part == Part::Head).then(|| learner.head_on(&w, rows)).flatten();
         let (mut room, mut one) = (Room::default(), vec![0.0; n * outputs]);
         let mut mean = vec![0.0; n * outputs];
         // Squares of numbers, or entropies of single samples.
-        let mut second = vec![0.0; n];
+        let (mut second, mut wide) = (vec![0.0; n], Vec::new());
         for z in &self.samples {
-            model.put_personal(&mut w, z.iter().copied());
-            learner.predict(&w, Batch::all(rows), &mut room, &mut one);
+            match &head {
+                Some((head, inputs)) => head.predict(z, Batch::all(inputs), &mut room, &mut one),
+                None => {
+                    model.put_personal(&mut w, z.iter().copied());
+                    learner.predict(&w, Batch::all(rows), &mut room, &mut one);
+                }
+            }
             for (row, p) in one.chunks_exact(outputs).enumerate() {
                 second[row] += match learner.classifies() {
-                    true => entropy(p.iter().map(|p| f64::from(*p))),
+                    true => {
+                        wide.clear();
+                        wide.extend(p.iter().map(|p| f64::from(*p)));
+                        entropy(&wide)
+                    }
                     false => f64::from(p[0]) * f64::from(p[0]),
                 };
             }
@@ -58,8 +70,7 @@ impl Predictive {
         second.iter_mut().for_each(|sum| *sum /= count);
         let (total, information) = match learner.classifies() {
             true => {
-                let total: Vec<f64> =
-                    mean.chunks_exact(outputs).map(|p| entropy(p.iter().copied())).collect();
+                let total: Vec<f64> = mean.chunks_exact(outputs).map(entropy).collect();
                 let information =
                     total.iter().zip(&second).map(|(t, s)| (t - s).max(0.0)).collect();
                 (total, information)
@@ -108,9 +119,4 @@ impl Predictive {
             }
         }
     }
-}
-
-/// `-sum p ln p`.
-fn entropy(p: impl Iterator<Item = f64>) -> f64 {
-    p.filter(|p| *p > 0.0).map(|p| -p * math::ln(p)).sum()
 }

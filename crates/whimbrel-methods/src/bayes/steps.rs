@@ -47,6 +47,16 @@ pub enum Rate {
     Share(f64),
 }
 
+impl Rate {
+    /// For a potential of this curvature.
+    pub(super) fn at(self, curvature: f64) -> f64 {
+        match self {
+            Self::Fixed(gamma) => gamma,
+            Self::Share(share) => share / curvature.max(f64::MIN_POSITIVE),
+        }
+    }
+}
+
 /// Rounds after which a step that falls has fallen to `2^-exponent`.
 const TIME: f64 = 10.0;
 /// The step of `phi` where nothing is known about its curvature, for the mean loss of a row.
@@ -85,17 +95,7 @@ impl Steps {
         context: &Context,
     ) -> Vec<f64> {
         let (factor, clients) = (self.factor(context.k), f64::from(context.clients.max(1)));
-        let phi = match (self.phi, global.curvature) {
-            (Schedule::Fixed(eta), _) => eta,
-            (Schedule::Auto, Some(curvature)) => {
-                let noise = soul.noise_of(&global.theta, context.k);
-                let (mean, spread) = (density.mean(), density.variances());
-                let heads = spread.into_iter().fold(0.0, f64::max)
-                    + whimbrel_core::vector::norm2_squared(&mean);
-                noise * noise / (curvature * heads).max(f64::MIN_POSITIVE)
-            }
-            (Schedule::Auto, None) => PER_ROW / context.rows.max(1) as f64,
-        };
+        let phi = self.of_phi(soul, global, density, (context.k, context.rows));
         let mut steps = vec![factor * phi; soul.model.shared()];
         if soul.model.learns_noise()
             && let Some(log) = steps.last_mut()
@@ -112,6 +112,27 @@ impl Steps {
             }
         });
         steps
+    }
+
+    /// The step of `phi` in round `k`, before it falls.
+    pub(super) fn of_phi(
+        &self,
+        soul: &Soul,
+        global: &Global,
+        density: &Density,
+        (k, rows): (u32, u64),
+    ) -> f64 {
+        match (self.phi, global.curvature) {
+            (Schedule::Fixed(eta), _) => eta,
+            (Schedule::Auto, Some(curvature)) => {
+                let noise = soul.noise_of(&global.theta, k);
+                let (mean, spread) = (density.mean(), density.variances());
+                let heads = spread.into_iter().fold(0.0, f64::max)
+                    + whimbrel_core::vector::norm2_squared(&mean);
+                noise * noise / (curvature * heads).max(f64::MIN_POSITIVE)
+            }
+            (Schedule::Auto, None) => PER_ROW / rows.max(1) as f64,
+        }
     }
 }
 

@@ -18,7 +18,7 @@
 //! The server keeps a round's updates by client until the round ends: cohort times model.
 
 use super::mixture::largest;
-use super::{LocalRule, Mixture, Own, Personal, Round, Shape, Unseen, Work};
+use super::{Gathered, LocalRule, Mixture, Own, Personal, Round, Shape, Unseen, Work};
 use crate::federated::held_out;
 use crate::federated::{Answer, Judge, Score, Split, aggregate};
 use crate::settings::{Budget, Weights};
@@ -118,7 +118,7 @@ impl Method for Clustered {
         if roster.next().is_none() {
             return Err(Error::data("there is no client to start with"));
         }
-        let model = self.training.rule.start(&self.training.shape(), 0.0, key);
+        let model = self.training.rule.start(&self.training.shape(), &Gathered::default(), key)?;
         Ok(Server {
             round: 0,
             scale: 1.0 + f32::norm2_squared(&model).sqrt(),

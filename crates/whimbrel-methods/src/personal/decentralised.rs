@@ -220,7 +220,11 @@ impl Decentralised for DecentralisedPersonal {
         let copy = "each round, to every neighbour: its copy of the shared parameters after local \
                     training (not what it keeps of its own)";
         vec![
-            aggregate("summary", &format!("once, to everyone: {}", self.oracle.told()), 32),
+            aggregate(
+                "summary",
+                &format!("once, to everyone: {}", self.oracle.told()),
+                self.oracle.told_bytes(),
+            ),
             aggregate("up", copy, whole),
             evaluate::disclosure(),
         ]

@@ -11,7 +11,7 @@
 //! (`E q_m (y - f_m)^2` and `E q_m`), so that averages over clients give the M-step of the pooled rows.
 
 use super::rule::difference;
-use super::{LocalRule, Mixture, Own, Round, Shape, ToTrain, Unseen, Work};
+use super::{Gathered, LocalRule, Mixture, Own, Round, Shape, ToTrain, Unseen, Work};
 use whimbrel_core::{Key, Result, math};
 
 /// `fedmix`.
@@ -47,15 +47,16 @@ impl LocalRule for FedMix {
         models.into_iter().chain((noise > 0).then_some(noise)).collect()
     }
 
-    fn start(&self, shape: &Shape<'_>, variance: f64, key: Key) -> Vec<f32> {
+    /// Components differ by their key.
+    fn start(&self, shape: &Shape<'_>, told: &Gathered<'_>, key: Key) -> Result<Vec<f32>> {
         let each = (0..self.components as u64).flat_map(|m| shape.learner.start(key.fold(m)));
         let mut w: Vec<f32> = each.collect();
         if !shape.learner.classifies() {
             let share = 1.0 / self.components as f64;
-            w.extend(vec![(share * variance) as f32; self.components]);
+            w.extend(vec![(share * told.variance) as f32; self.components]);
             w.extend(vec![share as f32; self.components]);
         }
-        w
+        Ok(w)
     }
 
     fn begin(&self, work: &mut Work<'_>, w: &[f32], own: &Own) -> Result<Round> {

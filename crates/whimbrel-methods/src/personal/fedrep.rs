@@ -5,7 +5,7 @@
 //! travels.
 
 use super::rule::{difference, gather, scatter};
-use super::{LocalRule, Mixture, Own, Round, Shape, ToTrain, Unseen, Work};
+use super::{Gathered, LocalRule, Mixture, Own, Round, Shape, ToTrain, Unseen, Work};
 use std::ops::Range;
 use whimbrel_core::{Key, Result};
 
@@ -21,8 +21,8 @@ impl LocalRule for FedRep {
         shape.body_and_head().0.iter().map(Range::len).collect()
     }
 
-    fn start(&self, shape: &Shape<'_>, _: f64, key: Key) -> Vec<f32> {
-        gather(&shape.start(key), &shape.body_and_head().0)
+    fn start(&self, shape: &Shape<'_>, told: &Gathered<'_>, key: Key) -> Result<Vec<f32>> {
+        Ok(gather(&shape.start_from(told, key)?, &shape.body_and_head().0))
     }
 
     fn begin(&self, work: &mut Work<'_>, w: &[f32], own: &Own) -> Result<Round> {

@@ -1,6 +1,6 @@
 //! `local`: every client trains a model of its own, and nothing is shared.
 
-use super::{LocalRule, Mixture, Own, Round, Shape, ToTrain, Unseen, Work};
+use super::{Gathered, LocalRule, Mixture, Own, Round, Shape, ToTrain, Unseen, Work};
 use whimbrel_core::{Key, Result};
 
 /// `local`.
@@ -12,12 +12,12 @@ impl LocalRule for Local {
         Vec::new()
     }
 
-    fn start(&self, _: &Shape<'_>, _: f64, _: Key) -> Vec<f32> {
-        Vec::new()
+    fn start(&self, _: &Shape<'_>, _: &Gathered<'_>, _: Key) -> Result<Vec<f32>> {
+        Ok(Vec::new())
     }
 
     fn enroll(&self, shape: &Shape<'_>, key: Key) -> Own {
-        Own { weights: Vec::new(), models: vec![shape.start(key)] }
+        Own { weights: Vec::new(), models: vec![shape.learner.start(key.fold(0))] }
     }
 
     fn begin(&self, _: &mut Work<'_>, w: &[f32], own: &Own) -> Result<Round> {

@@ -60,7 +60,7 @@ use crate::federated::{
     Context, ExchangeKind, Federated, Local as LocalTask, Member, Oracle, Received, Terms,
     aggregate,
 };
-use crate::settings::check_sums;
+use crate::settings::add_sums;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -118,15 +118,23 @@ pub struct Global {
 }
 
 /// What a client tells at enrolment: the sums of its targets and of their squares, where they are
-/// numbers.
+/// numbers, then those from which the learner's start is found.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    sum: f64,
-    squares: f64,
+    sums: Vec<f64>,
+}
+
+/// What the clients' summaries tell about a start.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Gathered<'a> {
+    /// The variance of all targets, where they are numbers.
+    pub variance: f64,
+    /// Everyone's sums for [`Learner::start_from`].
+    pub sums: &'a [f64],
 }
 
 wire!(Global { w, server, scale });
-wire!(Summary { sum, squares });
+wire!(Summary { sums });
 
 impl Personal {
     fn shape(&self) -> Shape<'_> {
@@ -149,20 +157,28 @@ impl Personal {
         roster: &mut dyn Iterator<Item = Result<Member<Summary>>>,
         key: Key,
     ) -> Result<Vec<f32>> {
-        let (mut rows, mut sum, mut squares) = (0.0, 0.0, 0.0);
+        let of_targets = self.sums_of_targets();
+        let mut rows = 0.0;
+        let mut total = vec![0.0; of_targets + self.learner.start_sums_len()];
         for member in roster {
-            let member = member?;
-            check_sums(member.id, &[member.summary.sum, member.summary.squares])?;
-            rows += member.rows as f64;
-            sum += member.summary.sum;
-            squares += member.summary.squares;
+            let Member { id, summary, rows: own, .. } = member?;
+            rows += own as f64;
+            add_sums(id, &summary.sums, &mut total)?;
         }
         if rows == 0.0 {
             return Err(Error::data("there is no client to start with"));
         }
-        let mean = sum / rows;
-        let variance = (squares / rows - mean * mean).max(0.0);
-        Ok(self.rule.start(&self.shape(), variance, key))
+        let (targets, sums) = total.split_at(of_targets);
+        let variance = match *targets {
+            [sum, squares] => (squares / rows - (sum / rows) * (sum / rows)).max(0.0),
+            _ => 0.0,
+        };
+        self.rule.start(&self.shape(), &Gathered { variance, sums }, key)
+    }
+
+    /// How many sums of targets a client tells.
+    fn sums_of_targets(&self) -> usize {
+        if self.learner.classifies() { 0 } else { 2 }
     }
 
     /// The places of running statistics in one model.
@@ -176,11 +192,17 @@ impl Personal {
     }
 
     /// What a client tells at enrolment, in words.
-    fn told(&self) -> &'static str {
+    fn told(&self) -> String {
+        let told = self.learner.start_sums_told();
         match self.learner.classifies() {
-            true => "the number of samples",
-            false => "the number of samples, the sum of its targets and of their squares",
+            true => told.to_owned(),
+            false => format!("{told}; the sum of its targets and of their squares"),
         }
+    }
+
+    /// Their bytes.
+    fn told_bytes(&self) -> usize {
+        16 + 8 * (self.sums_of_targets() + self.learner.start_sums_len())
     }
 
     /// A client at work on what it received.
@@ -215,6 +237,16 @@ impl Personal {
     }
 }
 
+/// A client's samples as a learner reads them; refuses data that it cannot take.
+pub(crate) fn bind_samples(learner: &dyn Learner, data: &ClientData) -> Result<Samples> {
+    let ClientData::Samples(samples) = data else {
+        return Err(Error::data("the rows carry no targets; a learner needs one per row"));
+    };
+    learner.check(samples)?;
+    let (inputs, targets) = (samples.inputs.clone(), samples.targets.clone());
+    Samples::new(samples.shape.clone(), inputs, targets)
+}
+
 impl Oracle for Personal {
     type Number = f32;
     type Data = Samples;
@@ -228,12 +260,7 @@ impl Oracle for Personal {
     type Private = u8;
 
     fn bind(&self, data: &ClientData) -> Result<Samples> {
-        let ClientData::Samples(samples) = data else {
-            return Err(Error::data("the rows carry no targets; a learner needs one per row"));
-        };
-        self.learner.check(samples)?;
-        let (inputs, targets) = (samples.inputs.clone(), samples.targets.clone());
-        Samples::new(samples.shape.clone(), inputs, targets)
+        bind_samples(&*self.learner, data)
     }
 
     fn rows(&self, data: &Samples) -> u64 {
@@ -241,14 +268,15 @@ impl Oracle for Personal {
     }
 
     fn enroll(&self, data: &Samples, key: Key) -> Result<(Own, Summary)> {
-        let summary = match &data.targets {
-            Targets::Classes { .. } => Summary::default(),
-            Targets::Values(values) => Summary {
-                sum: values.iter().map(|y| f64::from(*y)).sum(),
-                squares: values.iter().map(|y| f64::from(*y) * f64::from(*y)).sum(),
-            },
+        let mut sums = match &data.targets {
+            Targets::Classes { .. } => Vec::new(),
+            Targets::Values(values) => vec![
+                values.iter().map(|y| f64::from(*y)).sum(),
+                values.iter().map(|y| f64::from(*y) * f64::from(*y)).sum(),
+            ],
         };
-        Ok((self.rule.enroll(&self.shape(), key), summary))
+        sums.extend(self.learner.start_sums(data));
+        Ok((self.rule.enroll(&self.shape(), key), Summary { sums }))
     }
 
     fn start(
@@ -361,7 +389,7 @@ impl Oracle for Personal {
     fn disclosures(&self, terms: &Terms) -> Vec<Disclosure> {
         let whole = 4 * self.blocks().iter().sum::<usize>() + 32;
         let mut all = vec![
-            aggregate("summary", self.told(), 32),
+            aggregate("summary", &self.told(), self.told_bytes()),
             aggregate("up", self.rule.sent(), 2 * whole),
             evaluate::disclosure(),
         ];

@@ -1,7 +1,7 @@
 //! What a method does on a client.
 
 use super::work::check_finite;
-use super::{Mixture, Work};
+use super::{Gathered, Mixture, Work};
 use std::ops::Range;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{Key, Result, wire};
@@ -67,9 +67,9 @@ pub trait LocalRule: Send + Sync + 'static {
     fn blocks(&self, shape: &Shape<'_>) -> Vec<usize> {
         shape.tensors.clone()
     }
-    /// What is shared at the start; `variance` is that of all targets where they are numbers.
-    fn start(&self, shape: &Shape<'_>, _variance: f64, key: Key) -> Vec<f32> {
-        shape.start(key)
+    /// What is shared at the start.
+    fn start(&self, shape: &Shape<'_>, told: &Gathered<'_>, key: Key) -> Result<Vec<f32>> {
+        shape.start_from(told, key)
     }
     /// What a client has before its first round.
     fn enroll(&self, _: &Shape<'_>, _: Key) -> Own {
@@ -217,9 +217,9 @@ impl<'a> Shape<'a> {
         Self { learner, len: tensors.iter().sum(), tensors }
     }
 
-    /// The first parameters of one model. Components differ by their key.
-    pub fn start(&self, key: Key) -> Vec<f32> {
-        self.learner.start(key.fold(0))
+    /// The first parameters of one model.
+    pub fn start_from(&self, told: &Gathered<'_>, key: Key) -> Result<Vec<f32>> {
+        self.learner.start_from(told.sums, key.fold(0))
     }
 
     /// The places of the body, and those of the head: the tensors of the last layer.

@@ -8,7 +8,7 @@
 //! | `y_i` | `y` | its trained copy |
 
 use super::rule::difference;
-use super::{LocalRule, Mixture, Own, Round, Shape, ToTrain, Work};
+use super::{Gathered, LocalRule, Mixture, Own, Round, Shape, ToTrain, Work};
 use whimbrel_core::{Key, Result};
 use whimbrel_nn::Role;
 
@@ -21,10 +21,10 @@ impl LocalRule for Scaffold {
         shape.tensors.repeat(2)
     }
 
-    fn start(&self, shape: &Shape<'_>, _: f64, key: Key) -> Vec<f32> {
-        let mut w = shape.start(key);
+    fn start(&self, shape: &Shape<'_>, told: &Gathered<'_>, key: Key) -> Result<Vec<f32>> {
+        let mut w = shape.start_from(told, key)?;
         w.resize(2 * shape.len, 0.0);
-        w
+        Ok(w)
     }
 
     fn begin(&self, work: &mut Work<'_>, w: &[f32], own: &Own) -> Result<Round> {

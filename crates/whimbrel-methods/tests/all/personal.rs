@@ -9,12 +9,12 @@ use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
 use whimbrel_methods::federated::{BindRows, FirstMemories, Terms};
 use whimbrel_methods::personal::{
-    Adaptive, Apfl, BindMocha, BindSamples, Clustered, Ditto, FedAvg, FedMix, Length, Local,
-    LocalRule, Mocha, OwnSolver, PFedMe, Personal, PersonalMethod, Rates, Sampling, Scaffold,
-    ServerStep, Shape, Solver, Weighing,
+    Adaptive, Apfl, BindMocha, BindSamples, Clustered, Ditto, FedAvg, FedMix, FedRep, Length,
+    Local, LocalRule, Mocha, OwnSolver, PFedMe, Personal, PersonalMethod, Rates, Sampling,
+    Scaffold, ServerStep, Shape, Solver, Weighing,
 };
 use whimbrel_methods::settings::{Budget, Weights};
-use whimbrel_nn::{Learner, Linear, Logistic, Optimiser};
+use whimbrel_nn::{Learner, Linear, LinearRepresentation, Logistic, Optimiser};
 use whimbrel_testkit::method::{MethodUnderTest, laws};
 use whimbrel_testkit::runners::runners_agree;
 
@@ -290,6 +290,30 @@ fn regressions_mix_too() {
     let w = linear.run(&data, Participation::Everyone);
     let (first, second) = (w[0] / w[FEATURES + 1], w[1] / w[0]);
     assert!((first + 1.0).abs() < 0.1 && (second + 0.5).abs() < 0.1, "{w:?}");
+}
+
+/// Without rounds what is shared is the start: for `fedavg` and `fedrep` the method of moments from the
+/// clients' sums, for `fedmix` components that differ.
+#[test]
+fn starts_are_found_from_the_clients_sums() {
+    let learner = LinearRepresentation::new(FEATURES, 2);
+    let data = clients(false);
+    let mut sums = vec![0.0; learner.start_sums_len()];
+    for client in &data {
+        let ClientData::Samples(samples) = client else { unreachable!() };
+        sums.iter_mut().zip(learner.start_sums(samples)).for_each(|(sum, x)| *sum += x);
+    }
+    let moments = learner.start_from(&sums, Key::root(0)).unwrap();
+    let learner: Arc<dyn Learner> = Arc::new(learner);
+    let start = |setup: Setup| {
+        let setup = Setup { learner: learner.clone(), rounds: 0, ..setup };
+        setup.run(&data, Participation::Everyone)
+    };
+    assert_eq!(start(Setup::of(FEDAVG)), moments);
+    let fedrep = start(Setup::of(FedRep { head_trainings: 1 }));
+    assert_eq!(fedrep, moments[..2 * FEATURES]);
+    let mixed = start(Setup::of(mix(2)));
+    assert_ne!(mixed[..moments.len()], mixed[moments.len()..2 * moments.len()]);
 }
 
 #[test]

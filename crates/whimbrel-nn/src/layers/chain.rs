@@ -27,6 +27,14 @@ impl Chain {
         if i + 1 < self.layers.len() { self.layers[i].output().len() * padded } else { 0 }
     }
 
+    /// The inputs of the last layer, in what a forward pass kept; none where it is the only one.
+    pub fn inputs_of_last<'a>(&self, padded: usize, kept: &'a [f32]) -> Option<&'a [f32]> {
+        let (last, below) = self.layers.split_last()?;
+        let end = kept.len() - last.kept(padded);
+        let inputs = self.outputs(below.len().checked_sub(1)?, padded);
+        Some(&kept[end - inputs..end])
+    }
+
     /// Numbers of the longest derivative between two layers.
     fn longest(&self, padded: usize) -> usize {
         (0..self.layers.len()).map(|i| self.outputs(i, padded)).max().unwrap_or(0)

@@ -50,7 +50,7 @@ impl Layer for Dropout {
 
     fn backward(
         &self,
-        _pass: Pass,
+        pass: Pass,
         _w: &[f32],
         tape: Tape<'_>,
         dy: &mut [f32],
@@ -58,8 +58,10 @@ impl Layer for Dropout {
         _dw: &mut [f32],
         _work: &mut [f32],
     ) {
-        if let Some(dx) = dx {
-            multiply(dy, tape.kept, dx);
+        match dx {
+            Some(dx) if pass.training => multiply(dy, tape.kept, dx),
+            Some(dx) => dx.copy_from_slice(dy),
+            None => {}
         }
     }
 

@@ -5,7 +5,7 @@ use whimbrel_core::{Error, Inputs, Key, Result, Samples, Targets, kernel, math};
 use crate::affine::check_classes;
 use crate::elementary::exp;
 use crate::layer::{Layer, Pass, Shape, Tape};
-use crate::layers::Chain;
+use crate::layers::{Chain, Dense};
 use crate::{Batch, Learner, Role, Room, Tensor};
 
 /// Samples that are evaluated at a time, and whose gradient is computed at a time where samples do not
@@ -20,6 +20,7 @@ pub struct Network {
     classes: usize,
     tensors: Vec<Tensor>,
     mixes_samples: bool,
+    dropout: bool,
 }
 
 /// What a network reads.
@@ -80,7 +81,12 @@ impl Network {
         let chain = Chain::new(layers);
         let (tensors, classes) = (chain.tensors(), chain.output().len());
         let mixes_samples = chain.mixes_samples();
-        Self { name, input, chain, classes, tensors, mixes_samples }
+        Self { name, input, chain, classes, tensors, mixes_samples, dropout: true }
+    }
+
+    /// The same, with or without dropout in gradients.
+    pub fn with_dropout(self, dropout: bool) -> Self {
+        Self { dropout, ..self }
     }
 
     /// Runs some samples forward and calls `each` with their scores, class by class. If `backward` is
@@ -157,6 +163,41 @@ impl Learner for Network {
         w
     }
 
+    fn head_on(&self, w: &[f32], samples: &Samples) -> Option<(Box<dyn Learner>, Samples)> {
+        if self.mixes_samples {
+            return None;
+        }
+        let heads = self.tensors.iter().filter(|tensor| tensor.role == Role::Head);
+        let [weight, _bias] = heads.collect::<Vec<_>>()[..] else { return None };
+        let [_, width] = weight.shape[..] else { return None };
+        let (mut room, mut features) = (Room::default(), vec![0.0; samples.len() * width]);
+        for from in (0..samples.len()).step_by(CHUNK) {
+            let batch = Batch::all(samples);
+            let chunk = Chunk { batch, from, count: (samples.len() - from).min(CHUNK) };
+            let pass = chunk.pass(false, Key::root(0));
+            let n = pass.padded;
+            let [x, scores, kept, work] = room.buffers([
+                self.input.len() * n,
+                self.classes * n,
+                self.chain.kept(n),
+                self.chain.work(n),
+            ]);
+            chunk.read(x, n);
+            self.chain.forward(pass, w, x, scores, kept, work);
+            let inputs = self.chain.inputs_of_last(n, kept)?;
+            for (j, row) in
+                features[from * width..].chunks_exact_mut(width).take(chunk.count).enumerate()
+            {
+                row.iter_mut().enumerate().for_each(|(i, feature)| *feature = inputs[i * n + j]);
+            }
+        }
+        let head: Vec<Box<dyn Layer>> = vec![Box::new(Dense::head("head", width, self.classes))];
+        let head = Self::new("head", Input::Numbers(width), head);
+        let inputs = Inputs::Real(features);
+        let samples = Samples::new(vec![width], inputs, samples.targets.clone()).ok()?;
+        Some((Box::new(head), samples))
+    }
+
     fn losses(&self, w: &[f32], batch: Batch<'_>, room: &mut Room, losses: &mut [f32]) {
         self.evaluate(w, batch, room, |chunk, scores, columns| {
             let losses = &mut losses[chunk.from..][..chunk.count];
@@ -182,7 +223,7 @@ impl Learner for Network {
         let at_once = if self.mixes_samples { batch.len() } else { CHUNK };
         for (i, from) in (0..batch.len()).step_by(at_once).enumerate() {
             let chunk = Chunk { batch, from, count: (batch.len() - from).min(at_once) };
-            let pass = chunk.pass(true, key.fold(i as u64));
+            let pass = chunk.pass(self.dropout || self.mixes_samples, key.fold(i as u64));
             let losses = &mut losses[from..][..chunk.count];
             let gradient = Some(&mut *gradient);
             self.run(w, chunk, pass, room, gradient, |scores, columns| {

@@ -154,6 +154,36 @@ fn the_head_is_the_last_dense_layer() {
     }
 }
 
+/// Without dropout the head's part of the gradient is that of the head alone on what is below it, bit for
+/// bit, and so are losses and predictions; the key plays no part.
+#[test]
+fn a_head_by_itself_has_the_same_gradient() {
+    for architecture in small() {
+        let network = network(&architecture).with_dropout(false);
+        let data = samples(&architecture, 150);
+        let w = network.start(Key::root(1));
+        let Some((head, inputs)) = network.head_on(&w, &data) else {
+            assert!(network.mixes_samples, "{}", network.name);
+            continue;
+        };
+        let places: Vec<u32> = (0..140).map(|i| (i * 7) % 150).collect();
+        let (whole, losses) =
+            gradient(&network, &w, Batch::at(&data, &places), None, &mut Room::default());
+        let z = &w[w.len() - head.parameters()..];
+        let (mut alone, mut theirs) = (vec![f32::NAN; z.len()], vec![f32::NAN; places.len()]);
+        let (batch, key) = (Batch::at(&inputs, &places), Key::root(8));
+        head.gradient(z, batch, None, key, &mut Room::default(), &mut alone, &mut theirs);
+        assert_eq!(alone, whole[w.len() - z.len()..], "{}", network.name);
+        assert_eq!(theirs, losses, "{}", network.name);
+        let predict = |learner: &dyn Learner, w: &[f32], samples: &Samples| {
+            let mut all = vec![f32::NAN; samples.len() * learner.outputs()];
+            learner.predict(w, Batch::all(samples), &mut Room::default(), &mut all);
+            all
+        };
+        assert_eq!(predict(&*head, z, &inputs), predict(&network, &w, &data), "{}", network.name);
+    }
+}
+
 /// A room that served another network, other places of the same samples, and another run: same bits.
 #[test]
 fn bits_depend_on_the_arguments_alone() {
