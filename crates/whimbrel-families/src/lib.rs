@@ -20,6 +20,7 @@ pub mod registry;
 pub mod table;
 pub mod uncertainty;
 
+mod predictions;
 mod reference;
 mod template;
 

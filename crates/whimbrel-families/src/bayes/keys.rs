@@ -1,5 +1,6 @@
 //! The family's keys of `[model]` and `[method]`.
 
+use crate::predictions::OUTSIDE;
 use std::path::PathBuf;
 use whimbrel_job::form::{BOOLEAN, COUNT_U32, Form, NOT_NEGATIVE, PATH, POSITIVE, SHARE, Table};
 use whimbrel_job::key::Word;
@@ -37,6 +38,7 @@ pub struct Settings {
 table! {
     pub(super) SETTINGS: Settings {
         + chains: CHAIN;
+        & outside: OUTSIDE, PATH, unset;
         part: PERSONAL = "personal", PARTS,
             unset "\"head\" where there are layers below it, else \"all\"",
             "what each client has for itself";
@@ -59,9 +61,6 @@ table! {
             "whether the mean of all iterates is delivered, weighted by their steps";
         anneal: ANNEAL = "anneal", BOOLEAN, unset "true for linear-representation, else false",
             "whether a known noise falls from 1 to its value over the first half of the rounds";
-        outside: OUTSIDE = "outside", PATH, unset "none",
-            "images in the layout of MNIST that are unlike the data: the report sets their predictive \
-             entropies beside those of test rows";
     }
 }
 
@@ -80,7 +79,7 @@ table! {
         kept: SAMPLES = "samples", integer!(u32, 2 to 100000), default "100",
             "samples that each chain keeps for predictions, at the end of training";
         thin: THIN = "thin", COUNT_U32,
-            unset "a quarter of the chain's relaxation time, at most 100, where that is known; else `steps`",
+            unset "a quarter of a head's relaxation time, at most 100; `steps` with personal = \"all\"",
             "steps from one kept sample to the next";
         ..{ batch: None }
     }

@@ -19,14 +19,16 @@ use crate::job::method::step::STEP;
 use crate::job::method::stop::{EVALUATE, STOP};
 use crate::job::method::{ALLOW_DIVERGENCE, CHANNELS, MEMORY_MAX};
 use crate::job::participation::PARTICIPATION;
-use crate::job::{Batch, Job, MemoryStart, Step, UpRule};
+use crate::job::{Batch, Job, Step};
 use crate::load::{Layout, Loaded};
+use crate::personal::check_learners;
 use crate::personal::model::{EMBEDDING, HIDDEN, LATENT, LINEAR, Model, REPRESENTATION};
 use crate::plan::{Common, Facts, Files};
+use crate::predictions::{Kept, OUTSIDE};
 use keys::{
     ANNEAL, AVERAGE, AskedNoise, BURN_IN, CHAINS, FALL, FRICTION, GAMMA, HYPERPRIOR, KERNEL,
-    LEAPFROG, NOISE, OUTSIDE, PERSONAL, PRIOR, PRIOR_SCALE, RADIUS, SAMPLES, SETTINGS, STEPS,
-    Settings, TARGETS, THIN, Targets,
+    LEAPFROG, NOISE, PERSONAL, PRIOR, PRIOR_SCALE, RADIUS, SAMPLES, SETTINGS, STEPS, Settings,
+    TARGETS, THIN, Targets,
 };
 use plan::SoulPlan;
 use serde_json::{Map, Value};
@@ -136,7 +138,9 @@ impl Family for Bayes {
             let message = format!("burn_in = {burn_in} leaves nothing of steps = {steps}");
             tables.method.fault(&BURN_IN, message, "burn_in is per round and below steps");
         }
-        Ok(Box::new(SoulFit { model: model?, noise: targets?.noise, settings: settings? }))
+        // A potential is one function: dropout would draw another at every step.
+        let model = Model { dropout: false, ..model? };
+        Ok(Box::new(SoulFit { model, noise: targets?.noise, settings: settings? }))
     }
 }
 
@@ -186,20 +190,7 @@ impl Fit for SoulFit {
                 "leave `average` out",
             );
         }
-        if job.method.stop.field_norm2.is_some() || job.method.stop.excess_loss.is_some() {
-            source.report_at(
-                &["method", "stop"],
-                "the gradients of fedsoul are noisy and its minimum is unknown",
-                "stop with `patience`, or at a number of rounds",
-            );
-        }
-        if let UpRule::Memory { start: MemoryStart::File(_), .. } = &job.uplink.rule {
-            source.report_at(
-                &["uplink", "start"],
-                "the memories of fedsoul start at the first gradients or at zero, not in a file",
-                "write start = \"oracle\" or \"zero\"",
-            );
-        }
+        check_learners("fedsoul", job, source);
         let minibatches = matches!(job.method.batch, Batch::Mini { .. });
         let kernel = self.settings.chains.kernel;
         if minibatches && kernel.is_none_or(whimbrel_models::sampler::Kernel::is_adjusted) {
@@ -227,17 +218,17 @@ impl Fit for SoulFit {
 
     fn model_keys(&self, data: &RunData, _: &Artifact) -> Map<String, Value> {
         let mut keys = self.model.keys();
-        let kept = data.remembered.as_ref().and_then(|kept| kept.downcast_ref::<results::Kept>());
+        let kept = data.remembered.as_ref().and_then(|kept| kept.downcast_ref::<Kept>());
         let shape = kept.map_or_else(|| vec![data.columns.len()], |kept| kept.shape.clone());
         keys.insert("shape".into(), shape.into());
-        if let Some(noise) = kept.and_then(results::Kept::noise) {
+        if let Some(noise) = kept.and_then(Kept::noise) {
             keys.insert("noise".into(), noise.into());
         }
         keys
     }
 
     fn remember(&self, loaded: &Loaded) -> Option<Box<dyn Any + Send + Sync>> {
-        results::remember(loaded)
+        Kept::of(loaded).map(|kept| Box::new(kept) as _)
     }
 
     fn results(&self, ended: &Ended<'_>) -> Result<Results> {

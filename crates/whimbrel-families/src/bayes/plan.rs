@@ -4,20 +4,19 @@ use super::SoulFit;
 use super::keys::AskedNoise;
 use crate::failure::Result;
 use crate::family::StagePlan;
-use crate::job::{Batch, Job, MemoryStart, Step, UpRule as UpKey};
+use crate::job::{Batch, Job, Step};
 use crate::load::Loaded;
 use crate::personal::model::REPRESENTATION;
-use crate::plan::{Common, Facts, channels};
+use crate::plan::channels::Channels;
+use crate::plan::{Common, Facts};
 use std::any::Any;
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use whimbrel_codec::channel::{Downlink, Uplink, gradient_alpha};
+use whimbrel_codec::channel::{Downlink, Uplink};
 use whimbrel_core::method::Artifact;
-use whimbrel_core::{Erased, Error};
+use whimbrel_core::{ClientData, Erased, Error, Key, Samples};
 use whimbrel_engine::Stage;
 use whimbrel_methods::bayes::{Chains, Decay, Noise, Part, Personalised, Schedule, Soul, Steps};
-use whimbrel_methods::federated::{BindRows, FirstMemories, Terms};
-use whimbrel_methods::settings::Budget;
+use whimbrel_methods::federated::BindRows;
 use whimbrel_models::prior::Prior;
 use whimbrel_nn::{Learner, Role};
 
@@ -31,10 +30,8 @@ pub(super) struct SoulPlan {
     asked: SoulFit,
     learner: Arc<dyn Learner>,
     noise: Noise,
-    uplinks: Vec<Uplink>,
-    own_uplinks: BTreeMap<u32, u8>,
-    downlink: Downlink,
-    memories: FirstMemories,
+    channels: Channels,
+    theory: Vec<(&'static str, f64)>,
     notes: Vec<String>,
 }
 
@@ -53,16 +50,11 @@ impl SoulPlan {
         let noise = noise(asked, drawn);
         let soul = soul(asked, job, learner.clone(), noise, 1, 1.0)?;
         let blocks = soul.blocks();
-        let roster = common.roster();
-        let (uplinks, own_uplinks) = channels::uplinks(job, &roster, &blocks, gradient_alpha)?;
+        let mut channels = Channels::new(common, &blocks)?;
         // D_beta travels exactly.
-        let uplinks: Vec<Uplink> = uplinks.into_iter().map(Uplink::with_exact_last).collect();
-        let downlink = channels::downlink(job, &roster, &blocks, None, gradient_alpha)?;
-        let memories = match &job.uplink.rule {
-            UpKey::Memory { start: MemoryStart::Oracle, .. } => FirstMemories::Oracle,
-            _ => FirstMemories::Zero,
-        };
+        channels.uplinks = channels.uplinks.into_iter().map(Uplink::with_exact_last).collect();
         let (shared, personal) = (soul.model.shared(), soul.model.personal());
+        let mut theory = Vec::new();
         let mut notes = vec![format!(
             "{shared} shared parameters, {personal} of each client, {} of their prior",
             soul.prior.parameters()
@@ -73,9 +65,22 @@ impl SoulPlan {
                  convex, which holds where nothing but the prior's mean is shared)",
                 THEORY.0, THEORY.1
             ));
+            let clients: Vec<&Samples> = rows
+                .iter()
+                .flat_map(|rows| rows.training())
+                .filter_map(|(_, (_, data))| match data {
+                    ClientData::Samples(samples) => Some(samples),
+                    _ => None,
+                })
+                .collect();
+            if !clients.is_empty() {
+                theory = soul.constants(&clients, Key::root(job.seed))?;
+                let each = theory.iter().map(|(name, value)| format!("{name} {value:.4e}"));
+                notes.push(format!("theory: {}", each.collect::<Vec<_>>().join(", ")));
+            }
         }
         let asked = asked.clone();
-        Ok(Self { asked, learner, noise, uplinks, own_uplinks, downlink, memories, notes })
+        Ok(Self { asked, learner, noise, channels, theory, notes })
     }
 }
 
@@ -154,14 +159,7 @@ impl StagePlan for SoulPlan {
 
     fn build(&self, common: &Common, _: usize, _: &[Artifact]) -> whimbrel_core::Result<Stage> {
         let rounds = self.rounds(common);
-        let terms = Terms {
-            budget: common.budget(),
-            weights: common.weights(),
-            memories: self.memories.clone(),
-            uplinks: self.uplinks.clone(),
-            own_uplinks: self.own_uplinks.clone(),
-            downlink: self.downlink.clone(),
-        };
+        let terms = self.channels.terms(common);
         let soul = soul(
             &self.asked,
             &common.job,
@@ -174,18 +172,19 @@ impl StagePlan for SoulPlan {
     }
 
     fn uplink(&self) -> &Uplink {
-        &self.uplinks[0]
+        &self.channels.uplinks[0]
     }
 
     fn downlink(&self) -> &Downlink {
-        &self.downlink
+        &self.channels.downlink
     }
 
     fn rounds(&self, common: &Common) -> Option<u32> {
-        match common.budget() {
-            Budget::Rounds(rounds) | Budget::Converged(rounds) => Some(rounds),
-            Budget::Epochs(_) => None,
-        }
+        common.given_rounds()
+    }
+
+    fn theory(&self) -> &[(&'static str, f64)] {
+        &self.theory
     }
 
     fn notes(&self, _: &Common) -> Vec<String> {

@@ -4,12 +4,11 @@ use super::SoulFit;
 use super::plan::{noise, soul};
 use crate::failure::Result;
 use crate::family::{AdaptOptions, Adapted, ModelUse, Predicted, Predictions, counted, refuse};
-use crate::files::{artifact_bytes, read_artifact};
-use crate::personal::predict::Reading;
-use serde_json::{Map, Value};
+use crate::files::read_artifact;
+use crate::personal::predict::{FittedClient, Reading};
+use serde_json::Value;
 use std::path::Path;
 use whimbrel_core::Samples;
-use whimbrel_engine::checkpoint::write_atomically;
 use whimbrel_engine::metrics::number;
 use whimbrel_methods::bayes::{Own, Predictive, Soul};
 
@@ -79,28 +78,14 @@ pub(super) fn adapt(
     let rows = fitted.reading.samples_with_targets(run, options.data)?;
     let own = fitted.soul.predictive(&fitted.theta, &Own::default(), &rows)?;
     let score = own.score(&fitted.soul.model, &rows);
-    let artifact = fitted.soul.artifact_of(&own.samples);
-    write_atomically(&options.out.join("model.safetensors"), &artifact_bytes(&artifact)?)?;
-    let predicted = fitted.table(&own, &rows);
-    write_atomically(&options.out.join("predictions.csv"), predicted.text().as_bytes())?;
-    let mut summary = Map::new();
-    summary.insert("run".into(), run.folder.display().to_string().into());
-    summary.insert("rows".into(), rows.len().into());
     let second = if asked.model.classifies() { "train_accuracy" } else { "train_coverage_90" };
-    for (name, value) in ["train_loss", second].into_iter().zip(&score) {
-        summary.insert(name.into(), number(*value));
-    }
-    let text = serde_json::to_string_pretty(&summary).unwrap_or_default();
-    write_atomically(&options.out.join("summary.json"), (text + "\n").as_bytes())?;
-    summary.insert("out".into(), options.out.display().to_string().into());
-    let notes = vec![
-        format!("{} of the posterior", counted(own.samples.len(), "sample")),
-        format!("{}: {}", counted(rows.len(), "row"), options.out.display()),
-        format!(
-            "predict with: whimbrel predict {} --client {} --data FILE --out FILE",
-            run.folder.display(),
-            options.out.display()
-        ),
-    ];
-    Ok(Adapted { figures: summary, warnings: Vec::new(), notes })
+    let names = ["train_loss", second].into_iter();
+    let new = FittedClient {
+        artifact: fitted.soul.artifact_of(&own.samples),
+        predicted: fitted.table(&own, &rows),
+        rows: rows.len(),
+        figures: names.zip(&score).map(|(name, value)| (name, number(*value))).collect(),
+        notes: vec![format!("{} of the posterior", counted(own.samples.len(), "sample"))],
+    };
+    new.write(run, options)
 }

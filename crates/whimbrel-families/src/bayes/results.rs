@@ -6,70 +6,25 @@ use super::plan::{noise, soul};
 use crate::failure::Result;
 use crate::family::{Ended, Results};
 use crate::files::read_artifact;
-use crate::load::Loaded;
+use crate::predictions::{Kept, Stated, read_clients};
 use crate::uncertainty;
 use serde_json::{Map, Value};
-use std::any::Any;
 use std::collections::BTreeMap;
-use std::path::Path;
 use whimbrel_core::declare::{Exhibit, Section};
 use whimbrel_core::method::Artifact;
-use whimbrel_core::{ClientData, Error, Inputs, Key, Samples, Targets, math};
-use whimbrel_data::{RepresentationTruth, read_idx_images};
+use whimbrel_core::{Inputs, Key, Samples, Targets};
+use whimbrel_data::RepresentationTruth;
 use whimbrel_engine::metrics::number;
 use whimbrel_methods::bayes::{Predictive, Soul};
-use whimbrel_models::calibration::{Reliability, auroc};
 use whimbrel_models::sampler::{effective_sample_size, split_r_hat};
 
 /// New inputs for each client, by which the coverage of intervals is judged.
 const NEW_INPUTS: usize = 500;
-/// Bins of a reliability diagram.
-const RELIABILITY_BINS: usize = 15;
-/// Levels of intervals.
-const LEVELS: [f64; 6] = [0.5, 0.6, 0.7, 0.8, 0.9, 0.95];
-/// Inputs from elsewhere that are looked at.
-const OUTSIDE_MAX: usize = 1000;
 /// Coordinates of a chain that are looked at, and clients whose traces are shown.
 const COORDINATES_MAX: usize = 50;
 const TRACES: usize = 3;
 /// Draws of them.
 const COVERAGE: u64 = 0xC0FE;
-
-/// What is kept of the data.
-pub(super) struct Kept {
-    /// The lengths of an input.
-    pub shape: Vec<usize>,
-    /// Who is who.
-    names: Vec<String>,
-    /// Each client's test rows.
-    tests: Vec<Option<Samples>>,
-    /// How many classes there are.
-    classes: usize,
-    /// The truth behind drawn data.
-    truth: Option<RepresentationTruth>,
-}
-
-impl Kept {
-    /// The noise of drawn data.
-    pub fn noise(&self) -> Option<f64> {
-        self.truth.as_ref().map(|truth| truth.noise)
-    }
-}
-
-pub(super) fn remember(loaded: &Loaded) -> Option<Box<dyn Any + Send + Sync>> {
-    let shape = loaded.shape()?.to_vec();
-    let test = |data: &ClientData| match data {
-        ClientData::Samples(samples) => samples.held_out.test.as_deref().cloned(),
-        _ => None,
-    };
-    Some(Box::new(Kept {
-        shape,
-        names: loaded.clients.iter().map(|(name, _)| name.clone()).collect(),
-        tests: loaded.clients.iter().map(|(_, data)| test(data)).collect(),
-        classes: loaded.classes.len(),
-        truth: loaded.representation.clone(),
-    }))
-}
 
 pub(super) fn results(asked: &SoulFit, ended: &Ended<'_>) -> Result<Results> {
     let kept = ended.data.remembered.as_ref().and_then(|kept| kept.downcast_ref::<Kept>());
@@ -79,12 +34,18 @@ pub(super) fn results(asked: &SoulFit, ended: &Ended<'_>) -> Result<Results> {
     let soul = soul(asked, ended.job, learner, noise, u32::MAX, 1.0)?;
     let tensors = read_artifact(&ended.folder.join("model/model.safetensors"))?;
     let Some(theta) = soul.theta_of(&tensors) else { return Ok(Results::default()) };
-    let mut found = Found { soul, theta, clients: clients(ended.folder), summary: Map::new() };
+    let mut found = Found { soul, theta, clients: read_clients(ended.folder), summary: Map::new() };
     if let Some(truth) = &kept.truth {
         found.put("subspace_error", subspace_error(found.shared(), truth));
-        found.compare(&kept.names, truth)?;
+        if let Some(error) = kept.prediction_error(&|name, rows| found.stated(name, rows))? {
+            found.put("prediction_error", error);
+        }
+        found.cover(&kept.names, truth)?;
     }
-    let mut exhibits = found.calibration(kept, asked.settings.outside.as_deref())?;
+    let outside = asked.settings.outside.as_deref();
+    let (figures, mut exhibits) =
+        kept.calibration(outside, &|name, rows| found.stated(name, rows))?;
+    found.summary.extend(figures);
     exhibits.extend(found.chains(&kept.names));
     let sections = match exhibits.is_empty() {
         true => Vec::new(),
@@ -116,60 +77,16 @@ impl Found {
         (!samples.is_empty()).then(|| self.soul.predictive_of(&self.theta, samples))
     }
 
-    /// What stated probabilities and intervals are worth on test rows, and entropies beside those of
-    /// inputs from elsewhere.
-    fn calibration(&mut self, kept: &Kept, outside: Option<&Path>) -> Result<Vec<Exhibit>> {
-        let classes = self.soul.model.learner.outputs();
-        let classifies = self.soul.model.learner.classifies();
-        let others = outside.map(|file| outside_rows(file, &kept.shape, classes)).transpose()?;
-        let mut seen = Reliability::new(RELIABILITY_BINS);
-        let (mut inside, mut elsewhere) = (Vec::new(), Vec::new());
-        let (mut held, mut rows) = ([0u64; LEVELS.len()], 0u64);
-        for (name, test) in kept.names.iter().zip(&kept.tests) {
-            let (Some(own), Some(test)) = (self.predictive(name), test) else { continue };
-            let spread = own.spread(&self.soul.model, test);
-            match &test.targets {
-                Targets::Classes { of, .. } => {
-                    for (p, class) in spread.mean.chunks_exact(classes).zip(of) {
-                        let p: Vec<f64> = p.iter().map(|p| f64::from(*p)).collect();
-                        seen.add(&p, usize::from(*class));
-                    }
-                    inside.extend(spread.total);
-                    if let Some(others) = &others {
-                        elsewhere.extend(own.spread(&self.soul.model, others).total);
-                    }
-                }
-                Targets::Values(values) => {
-                    for ((m, v), y) in spread.mean.iter().zip(&spread.total).zip(values) {
-                        let error = (f64::from(*y) - f64::from(*m)).abs();
-                        let deviation = (v + own.noise * own.noise).sqrt();
-                        rows += 1;
-                        for (count, level) in held.iter_mut().zip(LEVELS) {
-                            let width = math::normal_quantile(0.5 + 0.5 * level);
-                            *count += u64::from(error <= width * deviation);
-                        }
-                    }
-                }
-            }
-        }
-        let mut exhibits = Vec::new();
-        if classifies && seen.count() > 0.0 {
-            self.put("test_ece", seen.expected_calibration_error());
-            exhibits.extend(uncertainty::reliability(&seen));
-        }
-        if !elsewhere.is_empty() {
-            self.put("outside_auroc", auroc(&inside, &elsewhere));
-            exhibits.extend(uncertainty::entropies(&inside, &elsewhere, classes));
-        }
-        if rows > 0 {
-            let points: Vec<[f64; 2]> = held
-                .iter()
-                .zip(LEVELS)
-                .map(|(count, level)| [level, *count as f64 / rows as f64])
-                .collect();
-            exhibits.extend(uncertainty::coverage(&points, "Test rows of all clients"));
-        }
-        Ok(exhibits)
+    /// The same as the shared figures take them.
+    fn stated(&self, name: &str, rows: &Samples) -> Option<Stated> {
+        let own = self.predictive(name)?;
+        let spread = own.spread(&self.soul.model, rows);
+        let square = own.noise * own.noise;
+        let deviations = match self.soul.model.learner.classifies() {
+            true => Vec::new(),
+            false => spread.total.iter().map(|variance| (variance + square).sqrt()).collect(),
+        };
+        Some(Stated { mean: spread.mean, deviations })
     }
 
     /// How well chains have mixed, some of their traces, and the clients' means over the prior.
@@ -232,30 +149,6 @@ impl Found {
     }
 }
 
-/// Inputs from elsewhere, as many as matter.
-fn outside_rows(file: &Path, shape: &[usize], classes: usize) -> Result<Samples> {
-    let images = read_idx_images(file)?;
-    let width: usize = shape.iter().product();
-    if images.bytes().len() != images.rows() * width {
-        let what = format!("{} has images of another size than {shape:?}", file.display());
-        return Err(Error::data(what).into());
-    }
-    let rows = images.rows().min(OUTSIDE_MAX);
-    let bytes = images.bytes()[..rows * width].to_vec();
-    let none = Targets::Classes { of: vec![0; rows], count: classes };
-    Ok(Samples::new(shape.to_vec(), Inputs::Bytes(bytes), none)?)
-}
-
-/// What clients keep, by name. It is read where a simulation left it; on a network it stays with them.
-fn clients(folder: &Path) -> BTreeMap<String, Artifact> {
-    let entries = std::fs::read_dir(folder.join("clients")).into_iter().flatten();
-    let read = |entry: std::fs::DirEntry| {
-        let artifact = read_artifact(&entry.path().join("model.safetensors")).ok()?;
-        Some((entry.file_name().to_string_lossy().into_owned(), artifact))
-    };
-    entries.filter_map(|entry| read(entry.ok()?)).collect()
-}
-
 /// The part of the true representation that lies outside the span of the fitted one: the Frobenius norm
 /// of what a projection leaves.
 fn subspace_error(body: &[f32], truth: &RepresentationTruth) -> f64 {
@@ -287,29 +180,18 @@ fn outside(mut x: Vec<f64>, basis: &[Vec<f64>]) -> (Vec<f64>, f64) {
 }
 
 impl Found {
-    /// The mean squared distance of the clients' predictors to the true ones, and the coverage of 90 %
-    /// intervals for new targets and for their noise-free values.
-    fn compare(&mut self, names: &[String], truth: &RepresentationTruth) -> Result<()> {
+    /// The coverage of 90 % intervals for new targets and for their noise-free values.
+    fn cover(&mut self, names: &[String], truth: &RepresentationTruth) -> Result<()> {
         let raw = truth.predictors.first().map_or(1, Vec::len);
-        let inputs = |values: Vec<f32>| {
-            let rows = values.len() / raw;
-            Samples::new(vec![raw], Inputs::Real(values), Targets::Values(vec![0.0; rows]))
-        };
-        // A linear predictor is known by its values at unit vectors.
-        let units =
-            inputs((0..raw * raw).map(|at| f32::from(u8::from(at % (raw + 1) == 0))).collect())?;
-        let (mut heard, mut error, mut inside) = (0.0, 0.0, [0u64; 2]);
+        let (mut heard, mut inside) = (0.0, [0u64; 2]);
         for (id, (name, predictor)) in names.iter().zip(&truth.predictors).enumerate() {
             let Some(own) = self.predictive(name) else { continue };
-            let soul = &self.soul;
-            let found = own.spread(&soul.model, &units).mean;
-            let distance =
-                found.iter().zip(predictor).map(|(w, truth)| (f64::from(*w) - truth).powi(2));
-            (heard, error) = (heard + 1.0, error + distance.sum::<f64>());
+            heard += 1.0;
             let mut stream = Key::root(COVERAGE).fold(id as u64).stream();
             let x: Vec<f32> = (0..NEW_INPUTS * raw).map(|_| stream.normal() as f32).collect();
-            let rows = inputs(x.clone())?;
-            let spread = own.spread(&soul.model, &rows);
+            let none = Targets::Values(vec![0.0; NEW_INPUTS]);
+            let rows = Samples::new(vec![raw], Inputs::Real(x.clone()), none)?;
+            let spread = own.spread(&self.soul.model, &rows);
             for ((x, m), v) in x.chunks_exact(raw).zip(&spread.mean).zip(&spread.total) {
                 let value: f64 = x.iter().zip(predictor).map(|(x, w)| f64::from(*x) * w).sum();
                 let target = value + truth.noise * stream.normal();
@@ -323,7 +205,6 @@ impl Found {
             return Ok(());
         }
         let share = |count: u64| count as f64 / (heard * NEW_INPUTS as f64);
-        self.put("prediction_error", error / heard);
         self.put("coverage_90", share(inside[0]));
         self.put("coverage_90_mean", share(inside[1]));
         Ok(())

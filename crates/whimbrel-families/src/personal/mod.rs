@@ -27,6 +27,7 @@ use crate::job::preset::PRESETS;
 use crate::job::{Job, MemoryStart, Step, UpRule};
 use crate::load::{Layout, Loaded};
 use crate::plan::{Common, Facts, Files};
+use crate::predictions::OUTSIDE;
 use decentralised::{MIXING, Neighbours, SCALING, TOPOLOGY};
 use keys::{
     ADAPTIVE, ALPHA, COMPONENTS, DECAY, HEAD_EPOCHS, INNER_STEP, INNER_STEPS, LAMBDA, LOCAL_EPOCHS,
@@ -40,6 +41,7 @@ use serde_json::{Map, Value};
 use std::any::Any;
 use std::path::{Path, PathBuf};
 use whimbrel_core::method::Artifact;
+use whimbrel_job::form::PATH;
 use whimbrel_job::key::{Key, Word};
 use whimbrel_job::reader::{Read, Source};
 use whimbrel_job::writer::Writer;
@@ -78,7 +80,7 @@ macro_rules! keys {
         &[
             &CHANNELS, &ROUNDS, &EPOCHS, &BATCH, &LOCAL_EPOCHS, &MINIBATCHES, &STEP, &DECAY,
             &OPTIMISER, &PARTICIPATION, &SAMPLING, &SERVER_STEP, &WEIGHTS, &EVALUATE, &STOP,
-            &ALLOW_DIVERGENCE, &MEMORY_MAX, &SEARCH, &OWN, $($own),*
+            &ALLOW_DIVERGENCE, &MEMORY_MAX, &SEARCH, &OWN, &OUTSIDE, $($own),*
         ]
     };
 }
@@ -261,6 +263,7 @@ impl Family for Personal {
         let rule = Rule::read(method, tables.method);
         let server = keys::read_server(method, tables.method);
         let own = tables.method.read(&OWN, own::read_all);
+        let outside = tables.method.optional_as(&OUTSIDE, &PATH);
         let neighbours = tables
             .method_kind
             .keys
@@ -275,6 +278,7 @@ impl Family for Personal {
             rule: rule?,
             server: server?,
             own: own?,
+            outside: outside?,
             neighbours: neighbours?,
         }))
     }
@@ -294,8 +298,30 @@ pub struct PersonalFit {
     pub server: ServerStep,
     /// Clients that train in their own way.
     pub own: Vec<OwnTraining>,
+    /// Images unlike the data, for the report.
+    pub outside: Option<PathBuf>,
     /// The graph, of methods without a server.
     pub neighbours: Option<Neighbours>,
+}
+
+/// Reports what no method over learners takes.
+pub(crate) fn check_learners(method: &str, job: &Job, source: &Source<'_>) {
+    if job.method.stop.field_norm2.is_some() || job.method.stop.excess_loss.is_some() {
+        source.report_at(
+            &["method", "stop"],
+            format!("{method} has neither a field nor a known minimum"),
+            "stop with `patience`, or at a number of rounds",
+        );
+    }
+    if let UpRule::Memory { start: MemoryStart::File(_), .. } = &job.uplink.rule {
+        source.report_at(
+            &["uplink", "start"],
+            format!(
+                "the memories of {method} start at the first uploads or at zero, not in a file"
+            ),
+            "write start = \"oracle\" or \"zero\"",
+        );
+    }
 }
 
 impl Fit for PersonalFit {
@@ -319,6 +345,9 @@ impl Fit for PersonalFit {
         if !self.own.is_empty() {
             out.put(&OWN, own::write_all(&self.own));
         }
+        if let Some(path) = &self.outside {
+            out.put(&OUTSIDE, PATH.write(path));
+        }
         if let Some(neighbours) = &self.neighbours {
             neighbours.write(out);
         }
@@ -340,20 +369,7 @@ impl Fit for PersonalFit {
                 "write a number, and milestones in `decay`",
             );
         }
-        if job.method.stop.field_norm2.is_some() || job.method.stop.excess_loss.is_some() {
-            source.report_at(
-                &["method", "stop"],
-                "local training has neither a field nor a known minimum",
-                "stop with `patience`, or at a number of rounds",
-            );
-        }
-        if let UpRule::Memory { start: MemoryStart::File(_), .. } = &job.uplink.rule {
-            source.report_at(
-                &["uplink", "start"],
-                "the memories of local training start at the first change or at zero, not in a file",
-                "write start = \"oracle\" or \"zero\"",
-            );
-        }
+        check_learners("local training", job, source);
         if let Some(neighbours) = &self.neighbours {
             neighbours.check(self.method, job, source);
         }
@@ -389,7 +405,8 @@ impl Fit for PersonalFit {
     }
 
     fn paths_mut(&mut self) -> Vec<&mut PathBuf> {
-        self.neighbours.as_mut().map_or_else(Vec::new, Neighbours::paths_mut)
+        let graph = self.neighbours.as_mut().map_or_else(Vec::new, Neighbours::paths_mut);
+        graph.into_iter().chain(&mut self.outside).collect()
     }
 
     fn check_served(&self, _: &Job) -> Result<()> {
@@ -418,8 +435,9 @@ impl Fit for PersonalFit {
 
     fn model_keys(&self, data: &RunData, _: &Artifact) -> Map<String, Value> {
         let mut keys = self.model.keys();
-        let kept = data.remembered.as_ref().and_then(|kept| kept.downcast_ref::<results::Kept>());
-        let shape = kept.map_or_else(|| vec![data.columns.len()], |kept| kept.shape.clone());
+        let remembered = data.remembered.as_ref();
+        let kept = remembered.and_then(|kept| kept.downcast_ref::<results::Remembered>());
+        let shape = kept.map_or_else(|| vec![data.columns.len()], |r| r.kept.shape.clone());
         keys.insert("shape".into(), shape.into());
         keys
     }
@@ -433,7 +451,13 @@ impl Fit for PersonalFit {
     }
 
     fn spread_over_seeds(&self) -> &'static [&'static str] {
-        &["bayes_accuracy", "bayes_accuracy_unseen", "prediction_error"]
+        &[
+            "bayes_accuracy",
+            "bayes_accuracy_unseen",
+            "prediction_error",
+            "test_ece",
+            "outside_auroc",
+        ]
     }
 
     fn predict(&self, model: &ModelUse<'_>, file: &Path) -> Result<Predicted> {

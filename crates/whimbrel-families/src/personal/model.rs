@@ -56,6 +56,8 @@ pub struct Model {
     pub learner: String,
     /// Whether that one predicts classes.
     pub own_classifies: bool,
+    /// Whether gradients draw dropout, where the model has it.
+    pub dropout: bool,
 }
 
 table! {
@@ -69,7 +71,7 @@ table! {
             "the learner that the program which runs the job brings along under this name";
         own_classifies: CLASSIFIES = "classifies", BOOLEAN, default "true",
             "whether an own learner predicts classes; otherwise it predicts numbers";
-        ..{ kind: "" }
+        ..{ kind: "", dropout: true }
     }
 }
 
@@ -114,6 +116,7 @@ impl Model {
             hidden: self.hidden.clone(),
             embedding: self.embedding,
             latent: self.latent,
+            dropout: self.dropout,
             ..Architecture::new(self.kind, shape, classes)
         };
         architecture.build().map(Arc::from)

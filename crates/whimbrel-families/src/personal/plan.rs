@@ -6,17 +6,18 @@ use super::model::OWN;
 use super::own::OwnTraining;
 use crate::failure::Result;
 use crate::family::StagePlan;
-use crate::job::{Batch as BatchKey, Job, MemoryStart, Step, UpRule as UpKey};
+use crate::job::{Batch as BatchKey, Job, Step};
 use crate::load::Loaded;
-use crate::plan::{Common, Facts, channels};
+use crate::plan::channels::Channels;
+use crate::plan::{Common, Facts};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use whimbrel_codec::channel::{Downlink, Uplink, gradient_alpha};
+use whimbrel_codec::channel::{Downlink, Uplink};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{DynMethod, Erased, Error};
 use whimbrel_engine::{Graphs, Stage, StageMethod};
-use whimbrel_methods::federated::{BindRows, FirstMemories, Terms};
+use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::personal::{
     BindMocha, BindSamples, ClusterModels, Clustered, DecentralisedPersonal, FedAvg, Length, Local,
     LocalRule, Mocha, OwnSolver, Personal, Rates, Scaffold, Scaling, Solver,
@@ -31,10 +32,7 @@ pub(super) struct PersonalPlan {
     asked: PersonalFit,
     learner: Arc<dyn Learner>,
     rule: Arc<dyn LocalRule>,
-    uplinks: Vec<Uplink>,
-    own_uplinks: BTreeMap<u32, u8>,
-    downlink: Downlink,
-    memories: FirstMemories,
+    channels: Channels,
     own_solvers: (Vec<OwnSolver>, BTreeMap<u32, u8>),
     graphs: Option<(Graphs, Scaling)>,
     warnings: Vec<String>,
@@ -54,13 +52,7 @@ impl PersonalPlan {
         let learner = asked.model.learner(shape, facts.classes.len())?;
         let rule = rule(asked, &*learner)?;
         let blocks = rule.blocks(&whimbrel_methods::personal::Shape::new(&*learner));
-        let roster = common.roster();
-        let (uplinks, own_uplinks) = channels::uplinks(job, &roster, &blocks, gradient_alpha)?;
-        let downlink = channels::downlink(job, &roster, &blocks, None, gradient_alpha)?;
-        let memories = match &job.uplink.rule {
-            UpKey::Memory { start: MemoryStart::Oracle, .. } => FirstMemories::Oracle,
-            _ => FirstMemories::Zero,
-        };
+        let channels = Channels::new(common, &blocks)?;
         let usual = solver(asked, job.method.batch);
         let own_solvers = OwnTraining::solvers(&asked.own, common, &usual, rate(job))?;
         let mut warnings = Vec::new();
@@ -85,10 +77,7 @@ impl PersonalPlan {
             asked: asked.clone(),
             learner,
             rule,
-            uplinks,
-            own_uplinks,
-            downlink,
-            memories,
+            channels,
             own_solvers,
             graphs,
             warnings,
@@ -117,17 +106,9 @@ impl PersonalPlan {
                 Arc::new(Erased(method, BindMocha))
             }
             _ => {
-                let terms = Terms {
-                    budget,
-                    weights,
-                    memories: self.memories.clone(),
-                    uplinks: self.uplinks.clone(),
-                    own_uplinks: self.own_uplinks.clone(),
-                    downlink: self.downlink.clone(),
-                };
                 let (own_solvers, solver_of) = own;
                 let training = Personal { own_solvers, solver_of, ..training(self.rule.clone()) };
-                Arc::new(Erased(training.over(terms), BindRows))
+                Arc::new(Erased(training.over(self.channels.terms(common)), BindRows))
             }
         }
     }
@@ -240,18 +221,15 @@ impl StagePlan for PersonalPlan {
     }
 
     fn uplink(&self) -> &Uplink {
-        &self.uplinks[0]
+        &self.channels.uplinks[0]
     }
 
     fn downlink(&self) -> &Downlink {
-        &self.downlink
+        &self.channels.downlink
     }
 
     fn rounds(&self, common: &Common) -> Option<u32> {
-        match common.budget() {
-            Budget::Rounds(rounds) | Budget::Converged(rounds) => Some(rounds),
-            Budget::Epochs(_) => None,
-        }
+        common.given_rounds()
     }
 
     fn warnings(&self, _: &Common) -> Vec<String> {

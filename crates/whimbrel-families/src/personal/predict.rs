@@ -12,6 +12,7 @@ use crate::load::{read_any, settle_classes};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 use std::sync::Arc;
+use whimbrel_core::method::Artifact;
 use whimbrel_core::{Error, Inputs, Samples, Table, Targets};
 use whimbrel_data::{
     Features, LibsvmOptions, Standardization, dense_rows, is_idx, read_idx_images, read_libsvm,
@@ -259,32 +260,54 @@ pub(super) fn adapt(
     let own = trained.rule.adapt(&mut work, &trained.w)?;
     let mixture = trained.mixture(&own)?;
     let score = mixture.score(&*trained.learner, &samples);
-    let artifact = own.artifact(trained.learner.name());
-    write_atomically(&options.out.join("model.safetensors"), &artifact_bytes(&artifact)?)?;
-    let predicted = trained.table(&mixture.predict(&*trained.learner, &samples));
-    write_atomically(&options.out.join("predictions.csv"), predicted.text().as_bytes())?;
-    let mut summary = Map::new();
-    summary.insert("run".into(), run.folder.display().to_string().into());
-    summary.insert("rows".into(), samples.len().into());
-    for (name, value) in ["train_loss", "train_accuracy"].into_iter().zip(&score) {
-        summary.insert(name.into(), number(*value));
-    }
+    let names = ["train_loss", "train_accuracy"].into_iter();
+    let mut fitted = FittedClient {
+        artifact: own.artifact(trained.learner.name()),
+        predicted: trained.table(&mixture.predict(&*trained.learner, &samples)),
+        rows: samples.len(),
+        figures: names.zip(&score).map(|(name, value)| (name, number(*value))).collect(),
+        notes: Vec::new(),
+    };
     if mixture.weights.len() > 1 {
-        summary.insert("weights".into(), mixture.weights.iter().map(|w| number(*w)).collect());
+        let weights = mixture.weights.iter();
+        fitted.figures.push(("weights", weights.clone().map(|w| number(*w)).collect()));
+        let weights = weights.map(|w| format!("{w:.3}")).collect::<Vec<_>>().join(", ");
+        fitted.notes.push(format!("mixture weights: {weights}"));
     }
-    let text = serde_json::to_string_pretty(&summary).unwrap_or_default();
-    write_atomically(&options.out.join("summary.json"), (text + "\n").as_bytes())?;
-    summary.insert("out".into(), options.out.display().to_string().into());
-    let weights = mixture.weights.iter().map(|w| format!("{w:.3}")).collect::<Vec<_>>().join(", ");
-    let mut notes = Vec::new();
-    if mixture.weights.len() > 1 {
-        notes.push(format!("mixture weights: {weights}"));
+    fitted.write(run, options)
+}
+
+/// What `adapt` found for a new client.
+pub(crate) struct FittedClient {
+    /// What the client has of its own.
+    pub artifact: Artifact,
+    /// Its predictions for its own rows.
+    pub predicted: Predicted,
+    pub rows: usize,
+    /// Further keys of its summary.
+    pub figures: Vec<(&'static str, Value)>,
+    pub notes: Vec<String>,
+}
+
+impl FittedClient {
+    /// Writes the new client's folder, and says what to do with it.
+    pub fn write(self, run: &ModelUse<'_>, options: &AdaptOptions<'_>) -> Result<Adapted> {
+        let (folder, out) = (run.folder.display(), options.out.display());
+        let write = |name: &str, bytes: &[u8]| write_atomically(&options.out.join(name), bytes);
+        write("model.safetensors", &artifact_bytes(&self.artifact)?)?;
+        write("predictions.csv", self.predicted.text().as_bytes())?;
+        let mut figures = Map::new();
+        figures.insert("run".into(), folder.to_string().into());
+        figures.insert("rows".into(), self.rows.into());
+        figures.extend(self.figures.into_iter().map(|(name, value)| (name.to_owned(), value)));
+        let text = serde_json::to_string_pretty(&figures).unwrap_or_default();
+        write("summary.json", (text + "\n").as_bytes())?;
+        figures.insert("out".into(), out.to_string().into());
+        let mut notes = self.notes;
+        notes.push(format!("{}: {out}", counted(self.rows, "row")));
+        notes.push(format!(
+            "predict with: whimbrel predict {folder} --client {out} --data FILE --out FILE"
+        ));
+        Ok(Adapted { figures, warnings: Vec::new(), notes })
     }
-    notes.push(format!("{}: {}", counted(samples.len(), "row"), options.out.display()));
-    notes.push(format!(
-        "predict with: whimbrel predict {} --client {} --data FILE --out FILE",
-        run.folder.display(),
-        options.out.display()
-    ));
-    Ok(Adapted { figures: summary, warnings: Vec::new(), notes })
 }

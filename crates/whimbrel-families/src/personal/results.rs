@@ -1,5 +1,5 @@
-//! What a run's files say about personal models: the Bayes rule of generated data, and the clients'
-//! mixture weights.
+//! What a run's files say about personal models: the Bayes rule of generated data, what the clients'
+//! predictions are worth, and their mixture weights.
 
 use super::PersonalFit;
 use super::keys::Rule;
@@ -8,30 +8,32 @@ use crate::failure::Result;
 use crate::family::{Ended, Results};
 use crate::files::read_artifact;
 use crate::load::Loaded;
+use crate::predictions::{Kept, Stated, read_clients};
 use serde_json::Map;
 use std::any::Any;
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
+use whimbrel_core::Samples;
 use whimbrel_core::declare::{Exhibit, Heat, HeatMap, Section};
-use whimbrel_core::{Inputs, Samples, Targets};
+use whimbrel_core::method::Artifact;
 use whimbrel_engine::metrics::number;
-use whimbrel_methods::personal::{Own, PARAMETERS, Shape};
+use whimbrel_methods::personal::{LocalRule, Own, PARAMETERS, Shape};
+use whimbrel_nn::Learner;
 
 /// A heat map has at most so many rows.
 const BLOCKS_MAX: usize = 200;
 
 /// What is kept of the data.
-pub(super) struct Kept {
-    /// The lengths of an input.
-    pub shape: Vec<usize>,
+pub(super) struct Remembered {
+    /// Test rows and the truth behind drawn numbers.
+    pub kept: Kept,
     /// The share of test rows that the Bayes rule predicts: over clients that train, and over others.
     bayes: [Option<f64>; 2],
-    /// The predictors behind drawn numbers, by client's name.
-    predictors: Vec<(String, Vec<f64>)>,
 }
 
 pub(super) fn remember(loaded: &Loaded) -> Option<Box<dyn Any + Send + Sync>> {
-    let shape = loaded.shape()?.to_vec();
     let mean = |unseen: bool| {
         let truth = loaded.truth.as_ref()?;
         let (mut total, mut sum) = (0.0, 0.0);
@@ -45,65 +47,84 @@ pub(super) fn remember(loaded: &Loaded) -> Option<Box<dyn Any + Send + Sync>> {
         }
         (total > 0.0).then(|| sum / total)
     };
-    let truth = loaded.representation.iter().flat_map(|truth| truth.predictors.iter().cloned());
-    let names = loaded.clients.iter().map(|(name, _)| name.clone());
-    let predictors = names.zip(truth).collect();
-    Some(Box::new(Kept { shape, bayes: [mean(false), mean(true)], predictors }))
+    Some(Box::new(Remembered { kept: Kept::of(loaded)?, bayes: [mean(false), mean(true)] }))
 }
 
 pub(super) fn results(asked: &PersonalFit, ended: &Ended<'_>) -> Result<Results> {
-    let mut summary = Map::new();
-    let kept = ended.data.remembered.as_ref().and_then(|kept| kept.downcast_ref::<Kept>());
-    if let Some(kept) = kept {
-        let names = ["bayes_accuracy", "bayes_accuracy_unseen"];
-        for (name, accuracy) in names.into_iter().zip(kept.bayes) {
-            summary.extend(accuracy.map(|accuracy| (name.to_owned(), number(accuracy))));
-        }
-        if let Some(error) = prediction_error(asked, ended, kept)? {
-            summary.insert("prediction_error".into(), number(error));
-        }
+    let (mut summary, mut sections) = (Map::new(), Vec::new());
+    let clients = read_clients(ended.folder);
+    if let Rule::FedMix(fedmix) = &asked.rule {
+        sections.extend(weights_section(&clients, fedmix.components));
     }
-    let sections = match &asked.rule {
-        Rule::FedMix(fedmix) => weights_section(ended.folder, fedmix.components),
-        _ => None,
+    let remembered = ended.data.remembered.as_ref();
+    let Some(Remembered { kept, bayes }) = remembered.and_then(|kept| kept.downcast_ref()) else {
+        return Ok(Results { summary, sections, ..Results::default() });
     };
-    Ok(Results { summary, sections: sections.into_iter().collect(), ..Results::default() })
-}
-
-/// The mean squared distance of the clients' predictors to the linear ones that drawn numbers come from.
-fn prediction_error(asked: &PersonalFit, ended: &Ended<'_>, kept: &Kept) -> Result<Option<f64>> {
-    let tensors = read_artifact(&ended.folder.join("model/model.safetensors"))?;
-    let shared = tensors.narrow.iter().find(|tensor| tensor.name == PARAMETERS);
-    let (Some(shared), false) = (shared, kept.predictors.is_empty()) else { return Ok(None) };
-    let learner = asked.model.learner(&kept.shape, 0)?;
-    let rule = rule(asked, &*learner)?;
-    // A linear predictor is known by its intercept and its values at unit vectors.
-    let width: usize = kept.shape.iter().product();
-    let inputs = (0..(width + 1) * width).map(|at| f32::from(u8::from(at % (width + 1) == width)));
-    let targets = Targets::Values(vec![0.0; width + 1]);
-    let units = Samples::new(vec![width], Inputs::Real(inputs.collect()), targets)?;
-    let mut sum = 0.0;
-    for (name, truth) in &kept.predictors {
-        let path = ended.folder.join("clients").join(name).join("model.safetensors");
-        let own = read_artifact(&path).map(|artifact| Own::from_artifact(&artifact));
-        let shape = Shape::new(&*learner);
-        let mixture = rule.personal(&shape, &shared.values, &own.unwrap_or_default())?;
-        let found = mixture.predict(&*learner, &units);
-        let at_zero = f64::from(found[0]);
-        let distance =
-            found[1..].iter().zip(truth).map(|(w, u)| (f64::from(*w) - at_zero - u).powi(2));
-        sum += distance.sum::<f64>() + at_zero * at_zero;
+    let names = ["bayes_accuracy", "bayes_accuracy_unseen"];
+    for (name, accuracy) in names.into_iter().zip(bayes) {
+        summary.extend(accuracy.map(|accuracy| (name.to_owned(), number(accuracy))));
     }
-    Ok(Some(sum / kept.predictors.len() as f64))
+    let predictors = Predictors::read(asked, ended.folder, kept, clients)?;
+    if let Some(predictors) = predictors {
+        let predict = |name: &str, rows: &Samples| predictors.stated(name, rows);
+        let error = kept.prediction_error(&predict)?;
+        summary.extend(error.map(|error| ("prediction_error".to_owned(), number(error))));
+        let (figures, exhibits) = kept.calibration(asked.outside.as_deref(), &predict)?;
+        summary.extend(figures);
+        if !exhibits.is_empty() {
+            sections.push(Section { title: "Uncertainty".into(), exhibits });
+        }
+    }
+    Ok(Results { summary, sections, ..Results::default() })
 }
 
-/// The clients' mixture weights, those of one cluster together. They are read where a simulation
-/// left them; on a network they stay with the clients.
-fn weights_section(folder: &Path, components: usize) -> Option<Section> {
-    let mut clients: Vec<Vec<f64>> = std::fs::read_dir(folder.join("clients"))
-        .ok()?
-        .filter_map(|entry| read_artifact(&entry.ok()?.path().join("model.safetensors")).ok())
-        .map(|artifact| Own::from_artifact(&artifact).weights)
+/// The clients' predictors, as a finished run left them.
+struct Predictors {
+    learner: Arc<dyn Learner>,
+    rule: Arc<dyn LocalRule>,
+    shared: Vec<f32>,
+    clients: BTreeMap<String, Artifact>,
+}
+
+impl Predictors {
+    /// None where they are made from training rows, which are no longer here.
+    fn read(
+        asked: &PersonalFit,
+        folder: &Path,
+        kept: &Kept,
+        clients: BTreeMap<String, Artifact>,
+    ) -> Result<Option<Self>> {
+        let learner = asked.model.learner(&kept.shape, kept.classes)?;
+        let rule = rule(asked, &*learner)?;
+        let artifact = read_artifact(&folder.join("model/model.safetensors"))?;
+        let Some(shared) = parameters(&artifact) else { return Ok(None) };
+        let found = Self { learner, shared: shared.to_vec(), clients, rule };
+        Ok((!found.rule.fine_tunes()).then_some(found))
+    }
+
+    fn stated(&self, name: &str, rows: &Samples) -> Option<Stated> {
+        let artifact = self.clients.get(name);
+        let own = artifact.map(Own::from_artifact).unwrap_or_default();
+        if own.is_empty() && !self.rule.predicts_alone() {
+            return None;
+        }
+        // Without a server every client has its own copy of what is shared.
+        let shared = artifact.and_then(parameters).unwrap_or(&self.shared);
+        let mixture = self.rule.personal(&Shape::new(&*self.learner), shared, &own).ok()?;
+        Some(Stated { mean: mixture.predict(&*self.learner, rows), deviations: Vec::new() })
+    }
+}
+
+/// What is shared, in a model's file.
+fn parameters(artifact: &Artifact) -> Option<&[f32]> {
+    artifact.narrow.iter().find(|tensor| tensor.name == PARAMETERS).map(|t| &t.values[..])
+}
+
+/// The clients' mixture weights, those of one cluster together.
+fn weights_section(clients: &BTreeMap<String, Artifact>, components: usize) -> Option<Section> {
+    let mut clients: Vec<Vec<f64>> = clients
+        .values()
+        .map(|artifact| Own::from_artifact(artifact).weights)
         .filter(|weights| weights.len() == components)
         .collect();
     if clients.is_empty() || components < 2 {

@@ -1,20 +1,58 @@
 //! Channels: from the words of a job to codecs, rules and their constants.
 
-use super::Roster;
+use super::{Common, Roster};
 use crate::failure::Result;
 use crate::job::{
-    DownRule as DownKey, Feedback as FeedbackKey, Job, Memories as MemoriesKey, Reset,
+    DownRule as DownKey, Feedback as FeedbackKey, Job, Memories as MemoriesKey, MemoryStart, Reset,
     UpRule as UpKey,
 };
 use std::collections::BTreeMap;
 use whimbrel_codec::Codec;
 use whimbrel_codec::channel::{
-    DownRule, Downlink, Feedback, Memories, UpRule, Uplink, blocks_omega,
+    DownRule, Downlink, Feedback, Memories, UpRule, Uplink, blocks_omega, gradient_alpha,
 };
 use whimbrel_core::Error;
+use whimbrel_methods::federated::{FirstMemories, Terms};
 
 /// How fast memories follow where the job says `auto`, from the codec's `omega`.
 pub type Alpha = fn(f64) -> f64;
+
+/// The channels of a star-shaped method over learners.
+#[derive(Clone)]
+pub struct Channels {
+    /// Everyone's uplink, then those of clients with codecs of their own.
+    pub uplinks: Vec<Uplink>,
+    own_uplinks: BTreeMap<u32, u8>,
+    /// The downlink.
+    pub downlink: Downlink,
+    memories: FirstMemories,
+}
+
+impl Channels {
+    /// Those of a job, for vectors made of these blocks.
+    pub fn new(common: &Common, blocks: &[usize]) -> Result<Self> {
+        let (job, roster) = (&common.job, common.roster());
+        let (uplinks, own_uplinks) = uplinks(job, &roster, blocks, gradient_alpha)?;
+        let downlink = downlink(job, &roster, blocks, None, gradient_alpha)?;
+        let memories = match &job.uplink.rule {
+            UpKey::Memory { start: MemoryStart::Oracle, .. } => FirstMemories::Oracle,
+            _ => FirstMemories::Zero,
+        };
+        Ok(Self { uplinks, own_uplinks, downlink, memories })
+    }
+
+    /// The terms of a fit over them.
+    pub fn terms(&self, common: &Common) -> Terms {
+        Terms {
+            budget: common.budget(),
+            weights: common.weights(),
+            memories: self.memories.clone(),
+            uplinks: self.uplinks.clone(),
+            own_uplinks: self.own_uplinks.clone(),
+            downlink: self.downlink.clone(),
+        }
+    }
+}
 
 /// Everyone's uplink and those of clients with codecs of their own, by id, for vectors made of these
 /// blocks.

@@ -280,6 +280,14 @@ impl Common {
         self.job.method.length
     }
 
+    /// The rounds of a job that gives them.
+    pub fn given_rounds(&self) -> Option<u32> {
+        match self.budget() {
+            Budget::Rounds(rounds) | Budget::Converged(rounds) => Some(rounds),
+            Budget::Epochs(_) => None,
+        }
+    }
+
     /// The rows behind one upload.
     pub fn batch(&self) -> Batch {
         match self.job.method.batch {

@@ -1,0 +1,184 @@
+//! Clients' predictions against what is known of the data: test rows, inputs from elsewhere, and the truth
+//! behind drawn numbers.
+
+use crate::failure::Result;
+use crate::files::read_artifact;
+use crate::load::Loaded;
+use crate::uncertainty;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::path::Path;
+use whimbrel_core::declare::Exhibit;
+use whimbrel_core::method::Artifact;
+use whimbrel_core::{ClientData, Error, Inputs, Samples, Targets, math};
+use whimbrel_data::{RepresentationTruth, read_idx_images};
+use whimbrel_engine::metrics::number;
+use whimbrel_job::form::PATH;
+use whimbrel_job::key::Key;
+use whimbrel_models::calibration::{Reliability, auroc, entropy};
+
+/// Of methods over learners.
+pub(crate) static OUTSIDE: Key = PATH.unset(
+    "outside",
+    "none",
+    "images in the layout of MNIST that are unlike the data: the report sets their predictive entropies \
+     beside those of test rows",
+);
+
+/// Levels of intervals.
+const LEVELS: [f64; 6] = [0.5, 0.6, 0.7, 0.8, 0.9, 0.95];
+/// Inputs from elsewhere that are looked at.
+const OUTSIDE_MAX: usize = 1000;
+
+/// What is kept of a run's data until its predictions can be judged.
+pub(crate) struct Kept {
+    /// The lengths of an input.
+    pub shape: Vec<usize>,
+    /// Who is who.
+    pub names: Vec<String>,
+    /// How many classes there are.
+    pub classes: usize,
+    /// The truth behind drawn data.
+    pub truth: Option<RepresentationTruth>,
+    /// Each client's test rows.
+    tests: Vec<Option<Samples>>,
+}
+
+/// What a client predicts for each row: probabilities of the classes, or a number with the standard
+/// deviation of a target around it (empty where nothing is said about it).
+pub(crate) struct Stated {
+    pub mean: Vec<f32>,
+    pub deviations: Vec<f64>,
+}
+
+/// A client's predictions, by its name; none where nothing is known of the client.
+pub(crate) type Predict<'a> = dyn Fn(&str, &Samples) -> Option<Stated> + 'a;
+
+impl Kept {
+    pub fn of(loaded: &Loaded) -> Option<Self> {
+        let test = |data: &ClientData| match data {
+            ClientData::Samples(samples) => samples.held_out.test.as_deref().cloned(),
+            _ => None,
+        };
+        Some(Self {
+            shape: loaded.shape()?.to_vec(),
+            names: loaded.clients.iter().map(|(name, _)| name.clone()).collect(),
+            classes: loaded.classes.len(),
+            truth: loaded.representation.clone(),
+            tests: loaded.clients.iter().map(|(_, data)| test(data)).collect(),
+        })
+    }
+
+    /// The noise of drawn data.
+    pub fn noise(&self) -> Option<f64> {
+        self.truth.as_ref().map(|truth| truth.noise)
+    }
+
+    /// What stated probabilities and intervals are worth on test rows, and entropies beside those of
+    /// inputs from elsewhere: keys of `summary.json`, and figures.
+    pub fn calibration(
+        &self,
+        outside: Option<&Path>,
+        predict: &Predict<'_>,
+    ) -> Result<(Map<String, Value>, Vec<Exhibit>)> {
+        let others = outside.map(|file| self.rows_of(file)).transpose()?;
+        let mut seen = Reliability::new(Reliability::BINS);
+        let (mut inside, mut elsewhere) = (Vec::new(), Vec::new());
+        let (mut held, mut rows) = ([0u64; LEVELS.len()], 0u64);
+        for (name, test) in self.names.iter().zip(&self.tests) {
+            let Some(test) = test else { continue };
+            let Some(stated) = predict(name, test) else { continue };
+            match &test.targets {
+                Targets::Classes { of, .. } => {
+                    for (p, class) in self.rows(&stated).zip(of) {
+                        seen.add(&p, usize::from(*class));
+                        inside.push(entropy(&p));
+                    }
+                    let others = others.as_ref().and_then(|others| predict(name, others));
+                    elsewhere
+                        .extend(others.iter().flat_map(|all| self.rows(all).map(|p| entropy(&p))));
+                }
+                Targets::Values(values) => {
+                    for ((m, deviation), y) in
+                        stated.mean.iter().zip(&stated.deviations).zip(values)
+                    {
+                        let error = (f64::from(*y) - f64::from(*m)).abs();
+                        rows += 1;
+                        for (count, level) in held.iter_mut().zip(LEVELS) {
+                            let width = math::normal_quantile(0.5 + 0.5 * level);
+                            *count += u64::from(error <= width * deviation);
+                        }
+                    }
+                }
+            }
+        }
+        let (mut summary, mut exhibits) = (Map::new(), Vec::new());
+        if seen.count() > 0.0 {
+            summary.insert("test_ece".into(), number(seen.expected_calibration_error()));
+            exhibits.extend(uncertainty::reliability(&seen));
+        }
+        if !elsewhere.is_empty() {
+            summary.insert("outside_auroc".into(), number(auroc(&inside, &elsewhere)));
+            exhibits.extend(uncertainty::entropies(&inside, &elsewhere, self.classes));
+        }
+        if rows > 0 {
+            let share = |(count, level): (&u64, f64)| [level, *count as f64 / rows as f64];
+            let points: Vec<[f64; 2]> = held.iter().zip(LEVELS).map(share).collect();
+            exhibits.extend(uncertainty::coverage(&points, "Test rows of all clients"));
+        }
+        Ok((summary, exhibits))
+    }
+
+    /// The probabilities of each row.
+    fn rows<'a>(&self, stated: &'a Stated) -> impl Iterator<Item = Vec<f64>> + 'a {
+        let wide = |p: &[f32]| p.iter().map(|p| f64::from(*p)).collect();
+        stated.mean.chunks_exact(self.classes.max(1)).map(wide)
+    }
+
+    /// Inputs from elsewhere, as many as matter.
+    fn rows_of(&self, file: &Path) -> Result<Samples> {
+        let images = read_idx_images(file)?;
+        let width: usize = self.shape.iter().product();
+        if images.bytes().len() != images.rows() * width {
+            let (file, shape) = (file.display(), &self.shape);
+            let what = format!("{file} has images of another size than {shape:?}");
+            return Err(Error::data(what).into());
+        }
+        let rows = images.rows().min(OUTSIDE_MAX);
+        let bytes = images.bytes()[..rows * width].to_vec();
+        let none = Targets::Classes { of: vec![0; rows], count: self.classes };
+        Ok(Samples::new(self.shape.clone(), Inputs::Bytes(bytes), none)?)
+    }
+
+    /// The mean squared distance of the clients' predictors to the linear ones that drawn numbers come
+    /// from.
+    pub fn prediction_error(&self, predict: &Predict<'_>) -> Result<Option<f64>> {
+        let Some(truth) = &self.truth else { return Ok(None) };
+        // A linear predictor is known by its intercept and its values at unit vectors.
+        let width: usize = self.shape.iter().product();
+        let is_one = |at: usize| at % (width + 1) == width;
+        let inputs = (0..(width + 1) * width).map(|at| f32::from(u8::from(is_one(at))));
+        let targets = Targets::Values(vec![0.0; width + 1]);
+        let units = Samples::new(vec![width], Inputs::Real(inputs.collect()), targets)?;
+        let (mut sum, mut heard) = (0.0, 0.0);
+        for (name, predictor) in self.names.iter().zip(&truth.predictors) {
+            let Some(found) = predict(name, &units) else { continue };
+            let at_zero = f64::from(found.mean[0]);
+            let coefficients = found.mean[1..].iter().zip(predictor);
+            let distance = coefficients.map(|(w, u)| (f64::from(*w) - at_zero - u).powi(2));
+            sum += distance.sum::<f64>() + at_zero * at_zero;
+            heard += 1.0;
+        }
+        Ok((heard > 0.0).then(|| sum / heard))
+    }
+}
+
+/// What clients keep, by name. It is read where a simulation left it; on a network it stays with them.
+pub(crate) fn read_clients(folder: &Path) -> BTreeMap<String, Artifact> {
+    let entries = std::fs::read_dir(folder.join("clients")).into_iter().flatten();
+    let read = |entry: std::fs::DirEntry| {
+        let artifact = read_artifact(&entry.path().join("model.safetensors")).ok()?;
+        Some((entry.file_name().to_string_lossy().into_owned(), artifact))
+    };
+    entries.filter_map(|entry| read(entry.ok()?)).collect()
+}
