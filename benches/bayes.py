@@ -1,0 +1,223 @@
+"""Posteriors of personal parts beside their baselines, as Markdown tables (docs/benchmarks/bayes.md).
+
+Usage: python benches/bayes.py --binary target/release/whimbrel [--data DIR] [--cache DIR] [--seeds 1,2,3,4,5]
+       [--images cifar10|fashion] [--rounds 200] [--out FILE] [toy] [images] [outside]
+
+toy: the six settings of FedSOUL's supplement, S3.1, and the setting with two samples. images: S3.2, 100 clients of
+which 10, 50 or 90 have 5 or 10 images and the others 25, two or five classes a client. outside: S3.3 in the form of
+the main paper, MNIST inside and Fashion-MNIST outside (jobs/bayes/digits.toml).
+
+A baseline's local step is the one of STEPS with the best mean over the seeds of the very figure that is reported,
+which favours the baselines. Runs are kept in --cache, so that an interrupted table goes on where it stopped. DIR holds
+mnist/, fashion-mnist/ and cifar10/ (by default what jobs/data leads to).
+"""
+
+import argparse
+import gzip
+import json
+import random
+import re
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BASELINES = ("fedavg", "fedrep", "apfl")
+STEPS = (0.01, 0.03, 0.1)
+TOY = {
+    "b = 100, k = 20, d = 2 (S6)": {},
+    "d = 5 (S5)": {"latent": 5},
+    "two samples": {"samples": 2},
+    "b = 50 (S1)": {"clients": 50},
+    "k = 5 (S4)": {"raw": 5},
+    "k = 50 (S3)": {"raw": 50},
+    "b = 200 (S2)": {"clients": 200},
+}
+
+
+def summary_of(asked, name, text):
+    """The summary of a run of this job, from the cache where the same job was run before; None where it failed."""
+    folder = asked.cache / re.sub(r"[^a-z0-9.=-]+", "_", name)
+    file, kept = folder.with_suffix(folder.suffix + ".toml"), folder / "summary.json"
+    if not kept.exists() or not file.exists() or file.read_text() != text:
+        file.write_text(text)
+        done = subprocess.run([asked.binary, "run", file, "--out", folder, "--force", "-q"], capture_output=True)
+        if done.returncode:
+            # A step at which local training diverges is a step that is not chosen.
+            return None
+    return json.loads(kept.read_text())
+
+
+def runs(asked, name, job, key):
+    """The figure of every seed, or None where a run failed."""
+    found = [summary_of(asked, f"{name}-{seed}", job(seed)) for seed in asked.seeds]
+    return None if any(one is None for one in found) else [one.get(key) for one in found], found
+
+
+def mean(values):
+    return sum(values) / len(values)
+
+
+def best_step(asked, name, job, key, larger):
+    """The step with the best mean of a figure, and the summaries of its runs."""
+    tried = [(step, *runs(asked, f"{name}-{step}", lambda seed: job(seed, step), key)) for step in STEPS]
+    tried = [one for one in tried if one[1]]
+    return (max if larger else min)(tried, key=lambda one: mean(one[1]))
+
+
+def toy_job(setting, method):
+    toy = {"clients": 100, "raw": 20, "latent": 2, "samples": 5, **setting}
+
+    def job(seed, step=None):
+        step = f"step = {step}\n" if step else ""
+        return (
+            f'name = "toy"\nseed = {seed}\n[data]\nsource = "synthetic-representation"\nclients = {toy["clients"]}\n'
+            f'raw = {toy["raw"]}\nlatent = {toy["latent"]}\nsmall = {{ share = 0.9, samples = {toy["samples"]} }}\n'
+            f'large = 10\nnoise = 0.1\n[model]\nkind = "linear-representation"\nlatent = {toy["latent"]}\n[method]\n'
+            f"{method}{step}evaluate = {{ every = 1000 }}\n"
+        )
+
+    return job
+
+
+def toy(asked, put):
+    put("| setting | `fedsoul` | coverage of 90 % intervals | `fedavg` | `fedrep` | `apfl` | seeds in which `fedrep` is ahead |")
+    put("|---|---|---|---|---|---|---|")
+    soul = 'kind = "fedsoul"\nkernel = "ula"\nrounds = 1000\nsteps = 10\nburn_in = 5\n'
+    for name, setting in TOY.items():
+        errors, found = runs(asked, f"toy-{name}-fedsoul", toy_job(setting, soul), "prediction_error")
+        cells = [f"{mean(errors):.4f}", f"{mean([one['coverage_90'] for one in found]):.3f}"]
+        ahead = 0
+        for baseline in BASELINES:
+            method = f'kind = "{baseline}"\nrounds = 300\nlocal_epochs = 5\n'
+            job = toy_job(setting, method)
+            step, theirs, _ = best_step(asked, f"toy-{name}-{baseline}", job, "prediction_error", larger=False)
+            cells.append(f"{mean(theirs):.4f} ({step})")
+            if baseline == "fedrep":
+                ahead = sum(a < b for a, b in zip(theirs, errors))
+        put("| " + " | ".join([name] + cells + [f"{ahead} of {len(errors)}"]) + " |")
+
+
+def pool_of(asked):
+    """(pixels, label) of images, shuffled, and their shape."""
+    if asked.images == "cifar10":
+        raw = gzip.decompress((asked.data / "cifar10/data_batch_1.first4000.bin.gz").read_bytes())
+        pool = [(raw[at + 1 : at + 3073], raw[at]) for at in range(0, len(raw), 3073)]
+        shape = [3, 32, 32]
+    else:
+        pixels = gzip.decompress((asked.data / "fashion-mnist/train-images-idx3-ubyte.gz").read_bytes())[16:]
+        labels = gzip.decompress((asked.data / "fashion-mnist/train-labels-idx1-ubyte.gz").read_bytes())[8:]
+        pool = [(pixels[784 * i : 784 * (i + 1)], labels[i]) for i in range(20000)]
+        shape = [1, 28, 28]
+    random.Random(1).shuffle(pool)
+    return pool, shape
+
+
+def image_data(asked, small, samples, classes, seed):
+    """Two files in LEAF's form: `small` clients with so many images, the others with 25, and ten tests each."""
+    files = [asked.cache / f"{asked.images}-{small}-{samples}-{classes}-{seed}-{part}.json" for part in ("train", "test")]
+    pool, shape = pool_of(asked)
+    if all(file.exists() for file in files):
+        return files, shape
+    draw = random.Random(seed)
+    by_class = {label: [pixels for pixels, of in pool if of == label] for label in range(10)}
+    parts = [{"users": [], "num_samples": [], "user_data": {}} for _ in files]
+    for client in range(100):
+        own = draw.sample(range(10), classes)
+        images = samples if client < small else 25
+        for part, count in zip(parts, (images, 10)):
+            y = [own[i % classes] for i in range(count)]
+            x = [[round(pixel / 255, 4) for pixel in by_class[label].pop()] for label in y]
+            name = f"client-{client:03}"
+            part["users"].append(name)
+            part["num_samples"].append(count)
+            part["user_data"][name] = {"x": x, "y": y}
+    for file, part in zip(files, parts):
+        file.write_text(json.dumps(part))
+    return files, shape
+
+
+def images(asked, put):
+    put("| small clients | their images | classes a client | `fedsoul` | its ECE | `fedavg` | ECE | `fedrep` | ECE | `apfl` | ECE |")
+    put("|---|---|---|---|---|---|---|---|---|---|---|")
+    soul = f'kind = "fedsoul"\nrounds = {asked.rounds}\nsteps = 10\nburn_in = 5\n'
+    for classes in (2, 5):
+        for samples in (5, 10):
+            for small in (10, 50, 90):
+                name = f"{asked.images}-{asked.rounds}-{small}-{samples}-{classes}"
+
+                def job(method):
+                    def text(seed, step=None):
+                        (train, test), shape = image_data(asked, small, samples, classes, seed)
+                        step = f"step = {step}\n" if step else ""
+                        return (
+                            f'name = "images"\nseed = {seed}\n[data]\nsource = "leaf"\npath = "{train}"\ntests = "{test}"\n'
+                            f'shape = {shape}\nvalidation = 0.0\n[model]\nkind = "lenet"\n[method]\n{method}{step}'
+                            f"evaluate = {{ every = 100000 }}\n"
+                        )
+
+                    return text
+
+                right, found = runs(asked, f"{name}-fedsoul", job(soul), "test_accuracy")
+                cells = [f"{100 * mean(right):.1f}", f"{mean([one['test_ece'] for one in found]):.3f}"]
+                for baseline in BASELINES:
+                    method = f'kind = "{baseline}"\nrounds = {asked.rounds}\nbatch = 5\n'
+                    step, right, found = best_step(asked, f"{name}-{baseline}", job(method), "test_accuracy", larger=True)
+                    cells += [f"{100 * mean(right):.1f} ({step})", f"{mean([one['test_ece'] for one in found]):.3f}"]
+                put("| " + " | ".join([str(small), str(samples), str(classes)] + cells) + " |")
+
+
+def outside(asked, put):
+    put("| method | test accuracy | ECE | AUROC of the entropy, each seed | mean |")
+    put("|---|---|---|---|---|")
+    text = (ROOT / "jobs/bayes/digits.toml").read_text().replace("../data/", f"{asked.data.resolve()}/")
+    head, method = text.split("[method]\n")
+    outside = re.search(r"^outside = .*$", method, re.M).group(0)
+    rounds = re.search(r"^rounds = (\d+)$", method, re.M).group(1)
+    jobs = {"fedsoul": lambda seed, step=None: head.replace("seed = 1", f"seed = {seed}") + "[method]\n" + method}
+    for baseline in BASELINES:
+
+        def job(seed, step, baseline=baseline):
+            own = f'kind = "{baseline}"\nrounds = {rounds}\nbatch = 16\nstep = {step}\n{outside}\n'
+            return head.replace("seed = 1", f"seed = {seed}") + "[method]\n" + own + "evaluate = { every = 100000 }\n"
+
+        jobs[baseline] = job
+    for name, job in jobs.items():
+        if name == "fedsoul":
+            auroc, found = runs(asked, "outside-fedsoul", job, "outside_auroc")
+        else:
+            step, auroc, found = best_step(asked, f"outside-{name}", job, "outside_auroc", larger=True)
+            name = f"{name}` (step {step})".replace("`", "`", 1)
+        figures = [mean([one[key] for one in found]) for key in ("test_accuracy", "test_ece")]
+        each = " ".join(f"{one:.3f}" for one in auroc)
+        label = f"`{name}`" if name == "fedsoul" else f"`{name}"
+        put(f"| {label} | {figures[0]:.3f} | {figures[1]:.3f} | {each} | {mean(auroc):.3f} |")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--binary", required=True)
+    parser.add_argument("--data", type=Path, default=ROOT / "jobs" / "data")
+    parser.add_argument("--cache", type=Path, default=Path("target/bayes"))
+    parser.add_argument("--seeds", default="1,2,3,4,5")
+    parser.add_argument("--images", choices=("cifar10", "fashion"), default="cifar10")
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("names", nargs="*", default=["toy", "images", "outside"])
+    asked = parser.parse_args()
+    asked.cache.mkdir(parents=True, exist_ok=True)
+    asked.cache, asked.seeds = asked.cache.resolve(), [int(seed) for seed in asked.seeds.split(",")]
+    lines = []
+
+    def put(line):
+        lines.append(line)
+        print(line, flush=True)
+
+    for name in asked.names:
+        {"toy": toy, "images": images, "outside": outside}[name](asked, put)
+        put("")
+    if asked.out:
+        asked.out.write_text("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()
