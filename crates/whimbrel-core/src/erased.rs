@@ -4,7 +4,7 @@
 //! above the methods crate is generic over a method.
 
 use crate::declare::Measure;
-use crate::method::{Artifact, Bind, Disclosure, Evaluate, Metric, Next, Sender, Task};
+use crate::method::{Allowance, Artifact, Bind, Disclosure, Evaluate, Metric, Next, Sender, Task};
 use crate::{ClientData, ClientId, Error, Key, Message, Result, Wire};
 use std::any::Any;
 use std::borrow::Cow;
@@ -74,6 +74,8 @@ pub trait DynMethod: Send + Sync {
         key: Key,
     ) -> Result<Opaque>;
     fn admit(&self, server: &mut Opaque, id: ClientId, summary: &[u8]) -> Result<Opaque>;
+    fn allowances(&self) -> Vec<Allowance>;
+    fn allowance(&self, client: &Opaque, down: &Message) -> Result<usize>;
     fn next(&self, server: &Opaque) -> Result<Next>;
     fn broadcast(&self, server: &Opaque) -> Result<Opaque>;
     fn downlink(
@@ -102,6 +104,7 @@ pub trait DynMethod: Send + Sync {
     fn absorb(&self, fold: &mut Opaque, from: DynSender<'_>, up: &[u8]) -> Result<()>;
     fn merge(&self, fold: &mut Opaque, other: Opaque) -> Result<()>;
     fn server_step(&self, server: Opaque, fold: Opaque, key: Key) -> Result<Opaque>;
+    fn without_clients(&self, server: Opaque) -> Result<Opaque>;
     fn magnitude(&self, server: &Opaque) -> Result<f64>;
     fn artifact(&self, server: &Opaque) -> Result<Artifact>;
     fn client_artifact(&self, client: &Opaque, data: &Opaque) -> Result<Option<Artifact>>;
@@ -155,6 +158,14 @@ impl<M: Evaluate, B: Bind<M>> DynMethod for Erased<M, B> {
     fn admit(&self, server: &mut Opaque, id: ClientId, summary: &[u8]) -> Result<Opaque> {
         let summary = M::Summary::from_bytes(summary)?;
         Ok(Box::new(self.0.admit(view_mut(server)?, id, &summary)?))
+    }
+
+    fn allowances(&self) -> Vec<Allowance> {
+        self.0.allowances()
+    }
+
+    fn allowance(&self, client: &Opaque, down: &Message) -> Result<usize> {
+        Ok(self.0.allowance(view(client)?, &down.read()?))
     }
 
     fn next(&self, server: &Opaque) -> Result<Next> {
@@ -232,6 +243,10 @@ impl<M: Evaluate, B: Bind<M>> DynMethod for Erased<M, B> {
 
     fn server_step(&self, server: Opaque, fold: Opaque, key: Key) -> Result<Opaque> {
         Ok(Box::new(self.0.server_step(own(server)?, own(fold)?, key)?))
+    }
+
+    fn without_clients(&self, server: Opaque) -> Result<Opaque> {
+        Ok(Box::new(self.0.without_clients(own(server)?)?))
     }
 
     fn magnitude(&self, server: &Opaque) -> Result<f64> {

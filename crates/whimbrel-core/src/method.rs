@@ -6,7 +6,7 @@
 //! client's upload of that round*. Otherwise both ends keep what they had.
 
 use crate::declare::Measure;
-use crate::{ClientData, ClientId, Key, Result, State, Wire};
+use crate::{ClientData, ClientId, Error, Key, Result, State, Wire};
 use std::borrow::Cow;
 
 /// A federated algorithm.
@@ -49,6 +49,14 @@ pub trait Method: Send + Sync + 'static {
         id: ClientId,
         summary: &Self::Summary,
     ) -> Result<Self::Peer>;
+
+    /// The kinds of exchange that a client takes part in, with the most of each: its half refuses
+    /// everything beyond them. Empty where the method is over with the enrolment.
+    fn allowances(&self) -> Vec<Allowance>;
+    /// Which of them a message to this client belongs to, by its place in the list.
+    fn allowance(&self, _client: &Self::Client, _down: &Self::Down) -> usize {
+        0
+    }
 
     /// What comes next.
     fn next(&self, server: &Self::Server) -> Next;
@@ -99,6 +107,12 @@ pub trait Method: Send + Sync + 'static {
     /// Moves the global state. An empty fold is legal.
     fn server_step(&self, server: Self::Server, fold: Self::Fold, key: Key)
     -> Result<Self::Server>;
+
+    /// The global state once every client has left, with their memories and weights: what the server
+    /// knows by itself. They may then be admitted again. By default a method cannot do that.
+    fn without_clients(&self, _: Self::Server) -> Result<Self::Server> {
+        Err(Error::config("this method cannot go on with clients that begin anew"))
+    }
 
     /// A norm of the global state: the engine watches it for divergence.
     fn magnitude(&self, server: &Self::Server) -> f64;
@@ -177,6 +191,33 @@ pub enum Next {
     Round(Cohort),
     /// The method is done.
     Stop,
+}
+
+/// A kind of exchange and the most of it that a client answers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Allowance {
+    /// Its name, for people.
+    pub name: &'static str,
+    /// Its place in the order: nothing of a lower rank follows something of a higher one; kinds of
+    /// one rank alternate.
+    pub rank: u8,
+    /// The most exchanges of it; none where the job does not bound them.
+    pub most: Option<u32>,
+}
+
+impl Allowance {
+    /// One exchange before the rounds.
+    pub fn opening(name: &'static str, rank: u8) -> Self {
+        Self { name, rank, most: Some(1) }
+    }
+
+    /// The rounds, after all openings.
+    pub fn rounds(most: Option<u32>) -> Self {
+        Self { name: "rounds", rank: Self::ROUNDS, most }
+    }
+
+    /// The rank of rounds.
+    pub const ROUNDS: u8 = 100;
 }
 
 /// Whom a round asks; how a sample is drawn is the engine's business.

@@ -7,7 +7,7 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use std::hint::black_box;
 use std::sync::Arc;
 use whimbrel_core::method::{
-    Artifact, Bind, Cohort, Disclosure, Evaluate, Method, Metric, Next, Sender,
+    Allowance, Artifact, Bind, Cohort, Disclosure, Evaluate, Method, Metric, Next, Sender,
 };
 use whimbrel_core::{
     ClientData, ClientId, Erased, Error, Key, Opaque, Probability, Result, Shared,
@@ -44,6 +44,10 @@ impl Method for Echo {
 
     fn admit(&self, _: &mut Vec<f64>, _: ClientId, (): &()) -> Result<()> {
         Ok(())
+    }
+
+    fn allowances(&self) -> Vec<Allowance> {
+        vec![Allowance::rounds(None)]
     }
 
     fn next(&self, _: &Vec<f64>) -> Next {

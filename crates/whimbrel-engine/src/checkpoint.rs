@@ -106,9 +106,11 @@ pub struct Store {
 
 /// Lines of the other files that a checkpoint counts on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Lines {
-    journal: u64,
-    metrics: u64,
+pub struct Lines {
+    /// Of the journal.
+    pub journal: u64,
+    /// Of the metrics.
+    pub metrics: u64,
 }
 
 wire!(Lines { journal, metrics });
@@ -133,14 +135,19 @@ impl Store {
 
     /// Opens what an interrupted run left and cuts it back to its checkpoint.
     pub fn resume(folder: &Path) -> Result<(Self, Checkpoint)> {
-        let path = checkpoint_path(folder);
-        let bytes = fs::read(&path).map_err(|e| Error::storage(path.display(), e))?;
-        let (lines, checkpoint) = decode(&bytes).map_err(|e| {
-            Error::storage(path.display(), format!("the checkpoint cannot be used: {e}"))
-        })?;
+        let (lines, checkpoint) = Self::read(folder)?;
         let journal = Log::resume(folder.join("journal"), lines.journal)?;
         let metrics = Log::resume(folder.join("metrics.jsonl"), lines.metrics)?;
         Ok((Self { folder: folder.to_path_buf(), journal, metrics }, checkpoint))
+    }
+
+    /// The checkpoint of a folder and how many lines of the other files it counts on; changes nothing.
+    pub fn read(folder: &Path) -> Result<(Lines, Checkpoint)> {
+        let path = checkpoint_path(folder);
+        let bytes = fs::read(&path).map_err(|e| Error::storage(path.display(), e))?;
+        decode(&bytes).map_err(|e| {
+            Error::storage(path.display(), format!("the checkpoint cannot be used: {e}"))
+        })
     }
 
     /// Whether the folder holds a checkpoint.
@@ -178,6 +185,15 @@ impl Store {
     /// Makes everything durable: journal and metrics first, then the checkpoint that counts on
     /// them. States of clients are taken from the runner as they are written.
     pub fn save(&mut self, without_clients: &Checkpoint, runner: &dyn Runner) -> Result<()> {
+        self.write(without_clients, Some(runner))
+    }
+
+    /// The same for a checkpoint whose clients keep their own states.
+    pub fn save_alone(&mut self, checkpoint: &Checkpoint) -> Result<()> {
+        self.write(checkpoint, None)
+    }
+
+    fn write(&mut self, without_clients: &Checkpoint, runner: Option<&dyn Runner>) -> Result<()> {
         self.flush()?;
         let lines = Lines { journal: self.journal.lines(), metrics: self.metrics.lines() };
         let path = checkpoint_path(&self.folder);
@@ -234,7 +250,7 @@ fn checkpoint_path(folder: &Path) -> PathBuf {
 fn encode(
     lines: Lines,
     checkpoint: &Checkpoint,
-    runner: &dyn Runner,
+    runner: Option<&dyn Runner>,
     out: &mut dyn Write,
 ) -> std::io::Result<()> {
     let mut sum = crc32fast::Hasher::new();
@@ -252,11 +268,12 @@ fn encode(
     checkpoint.delivered.put(&mut piece);
     checkpoint.earlier.put(&mut piece);
     state.put(&mut piece);
-    let clients = runner.clients_kept();
+    let clients = runner.map_or(0, |runner| runner.clients_kept());
     put_varint(clients as u64, &mut piece);
     for first in (0..clients).step_by(CLIENTS_TOGETHER) {
         let ids = first..clients.min(first + CLIENTS_TOGETHER);
-        for client in runner.save_clients(ids).map_err(std::io::Error::other)? {
+        let states = runner.map_or_else(|| Ok(Vec::new()), |runner| runner.save_clients(ids));
+        for client in states.map_err(std::io::Error::other)? {
             client.put(&mut piece);
             if piece.len() >= PIECE_BYTES {
                 flush(&mut piece)?;

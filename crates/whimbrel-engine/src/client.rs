@@ -5,8 +5,9 @@
 //! after it waits until the server says whether it accepted the upload
 //! ([`ClientMachine::acknowledge`]), and the same question is answered with the same bytes. A store
 //! makes [`ClientMachine::staged`] durable before the answer leaves, and restores both records with
-//! [`ClientMachine::restore`].
+//! [`ClientMachine::restore`]. What is beyond the job is not answered: see [`crate::agreement`].
 
+use crate::agreement::{Agreement, Consent, Ledger};
 use crate::keys::StageKeys;
 use crate::run::Chain;
 use std::sync::Arc;
@@ -61,8 +62,8 @@ pub struct Participant {
     pub data: ClientData,
     /// The seed of every draw.
     pub seed: u64,
-    /// Whether it was agreed to answer evaluations.
-    pub evaluates: bool,
+    /// What its user agreed to.
+    pub consent: Consent,
 }
 
 /// What a client is asked.
@@ -117,9 +118,11 @@ pub struct Record {
     pub state: Vec<u8>,
     /// What is uploaded for it.
     pub upload: Vec<u8>,
+    /// What was answered up to it.
+    pub ledger: Ledger,
 }
 
-wire!(Record { at, base, client, asked, state, upload });
+wire!(Record { at, base, client, asked, state, upload, ledger });
 
 /// A participant and what it remembers.
 pub struct ClientMachine {
@@ -129,6 +132,7 @@ pub struct ClientMachine {
     delivered: Option<(u32, Vec<u8>)>,
     committed: Option<Record>,
     staged: Option<Record>,
+    ledger: Ledger,
 }
 
 /// The stage under way.
@@ -136,27 +140,32 @@ struct Open {
     index: u32,
     method: Arc<dyn DynMethod>,
     data: Opaque,
+    agreement: Agreement,
 }
 
 impl ClientMachine {
     /// A client that has taken no step.
     pub fn new(participant: Participant) -> Self {
-        Self { participant, stage: None, delivered: None, committed: None, staged: None }
+        let ledger = Ledger::default();
+        Self { participant, stage: None, delivered: None, committed: None, staged: None, ledger }
     }
 
     /// A client where its records say: the newer one waits for its fate, and the older one is what
     /// it builds on; if it is something else, it is from before and has been overtaken. `delivered`
-    /// is the message of the last enrolment, with its stage.
+    /// is the message of the last enrolment, with its stage. Of all ledgers the last one counts.
     pub fn restore(
         participant: Participant,
         mut records: Vec<Record>,
         delivered: Option<(u32, Vec<u8>)>,
+        ledger: Ledger,
     ) -> Self {
-        records.sort_by_key(|record| record.at);
+        let ledgers = records.iter().map(|record| record.ledger.clone()).chain([ledger]);
+        let ledger = ledgers.max_by_key(Ledger::entries).unwrap_or_default();
+        records.sort_by_key(|record| record.ledger.entries());
         let staged = records.pop();
         let base = staged.as_ref().and_then(|record| record.base);
         let committed = records.pop().filter(|record| Some(record.at) == base);
-        Self { participant, stage: None, delivered, committed, staged }
+        Self { participant, stage: None, delivered, committed, staged, ledger }
     }
 
     /// Everything that it remembers, as bytes.
@@ -165,6 +174,7 @@ impl ClientMachine {
         self.delivered.put(&mut bytes);
         self.committed.put(&mut bytes);
         self.staged.put(&mut bytes);
+        self.ledger.put(&mut bytes);
         bytes
     }
 
@@ -172,9 +182,9 @@ impl ClientMachine {
     pub fn load(participant: Participant, mut bytes: &[u8]) -> Result<Self> {
         let from = &mut bytes;
         let (delivered, committed) = (Wire::take(from)?, Wire::take(from)?);
-        let staged = Wire::take(from)?;
+        let (staged, ledger) = (Wire::take(from)?, Wire::take(from)?);
         match from.len() {
-            0 => Ok(Self { participant, stage: None, delivered, committed, staged }),
+            0 => Ok(Self { participant, stage: None, delivered, committed, staged, ledger }),
             left => Err(Error::peer(format!("{left} bytes too many at the end of a client"))),
         }
     }
@@ -189,6 +199,16 @@ impl ClientMachine {
         self.staged.as_ref()
     }
 
+    /// What it has answered.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Its user agreed again to what the job asks.
+    pub fn renew(&mut self) {
+        self.ledger.renew();
+    }
+
     /// Answers a question.
     pub fn answer(&mut self, question: &Question) -> Result<Vec<u8>> {
         self.answer_hashed(question, &sha256(&question.message.to_bytes()))
@@ -197,26 +217,27 @@ impl ClientMachine {
     /// The same where a hash of the message is known: many clients may have its end in common.
     pub fn answer_hashed(&mut self, question: &Question, asked: &[u8; 32]) -> Result<Vec<u8>> {
         match question.purpose {
-            Purpose::Evaluate => self.evaluate(question),
+            Purpose::Evaluate => self.evaluate(question, asked),
             Purpose::Enrol | Purpose::Exchange => {
                 if let Some(record) = self.answered(question, asked) {
                     return Ok(record.upload.clone());
                 }
                 let (state, upload) = match question.purpose {
-                    Purpose::Enrol => self.enrol(question)?,
-                    _ => self.exchange(question)?,
+                    Purpose::Enrol => self.enrol(question, asked)?,
+                    _ => self.exchange(question, asked)?,
                 };
                 let base = self.committed.as_ref().map(|record| record.at);
                 let (at, client, asked) = (question.at, question.client, asked.to_vec());
-                let record = Record { at, base, client, asked, state, upload: upload.clone() };
+                let (upload, ledger) = (upload.clone(), self.ledger.clone());
+                let record =
+                    Record { at, base, client, asked, state, upload: upload.clone(), ledger };
                 self.staged = Some(record);
                 Ok(upload)
             }
         }
     }
 
-    /// What was computed for this question before: a server that came back may let other clients
-    /// join before the step, and then its message is another one.
+    /// What was computed for this question before.
     pub fn answered(&self, question: &Question, asked: &[u8]) -> Option<&Record> {
         let same = |record: &&Record| {
             record.at == question.at && record.client == question.client && record.asked == asked
@@ -243,9 +264,12 @@ impl ClientMachine {
         self.staged = None;
     }
 
-    /// No step counts; the next one is the first.
-    pub fn forget(&mut self) {
+    /// No step of this stage counts; the next one is the first. Where exchanges were answered, their
+    /// user must have agreed to answer as many again.
+    pub fn forget(&mut self) -> Result<()> {
+        self.ledger.check_forgotten()?;
         (self.committed, self.staged) = (None, None);
+        Ok(())
     }
 
     /// What this client has of its own after the last accepted step.
@@ -253,43 +277,63 @@ impl ClientMachine {
         let Some(stage) = self.committed.as_ref().map(|record| record.at.stage) else {
             return Ok(None);
         };
-        let (open, state) = self.current(stage)?;
+        let state = self.current(stage)?;
+        let open = self.open()?;
         open.method.client_artifact(&state, &open.data)
     }
 
-    fn enrol(&mut self, question: &Question) -> Result<(Vec<u8>, Vec<u8>)> {
+    fn enrol(&mut self, question: &Question, asked: &[u8]) -> Result<(Vec<u8>, Vec<u8>)> {
         let stage = question.at.stage;
+        if question.at.number().is_some() {
+            return Err(Error::peer("an enrolment with the number of an exchange"));
+        }
+        self.ledger.check_enrolment(stage, asked)?;
         self.delivered = Some((stage, question.message.to_bytes()));
         self.enter(stage)?;
         let open = self.open()?;
         let key = StageKeys::new(self.participant.seed, stage).enrol(question.client);
         let (state, summary) = open.method.enroll(&open.data, key)?;
-        Ok((open.method.save(Part::Client, &state)?, summary))
+        let state = open.method.save(Part::Client, &state)?;
+        self.ledger.enrolled(stage, asked, summary.len());
+        Ok((state, summary))
     }
 
-    fn exchange(&mut self, question: &Question) -> Result<(Vec<u8>, Vec<u8>)> {
+    fn exchange(&mut self, question: &Question, asked: &[u8]) -> Result<(Vec<u8>, Vec<u8>)> {
         let at = question.at;
         // To be asked is to be enrolled: a late joiner is told of both together.
         self.acknowledge(StepId::enrolment(at.stage), true);
         let number = at.number().ok_or_else(|| Error::peer("an exchange without a number"))?;
         let keys = StageKeys::new(self.participant.seed, at.stage).exchange(number);
-        let (open, state) = self.current(at.stage)?;
+        let state = self.current(at.stage)?;
+        let open = self.open()?;
         let (message, method) = (&question.message, &open.method);
+        let kind = method.allowance(&state, message)?;
+        self.ledger.check_exchange(&open.agreement, (at.stage, number), kind, asked)?;
         let key = keys.local(question.client);
         let (state, upload) = method.local_step(&state, message, &open.data, key)?;
-        Ok((method.save(Part::Client, &state)?, upload))
+        let state = method.save(Part::Client, &state)?;
+        self.ledger.exchanged(number, kind, asked, upload.len());
+        Ok((state, upload))
     }
 
-    fn evaluate(&mut self, question: &Question) -> Result<Vec<u8>> {
-        if !self.participant.evaluates {
-            return Err(Error::peer("an evaluation is asked for, which was not agreed to"));
+    fn evaluate(&mut self, question: &Question, asked: &[u8]) -> Result<Vec<u8>> {
+        let at = question.at;
+        let state = self.current(at.stage)?;
+        let open = self.open()?;
+        self.ledger.check_evaluation(&open.agreement, at, asked)?;
+        // The same question must find the same state.
+        if self.committed.as_ref().is_some_and(|record| record.at >= at) {
+            return Err(Error::peer(format!(
+                "an evaluation is asked for before {at}, which is over"
+            )));
         }
-        let (open, state) = self.current(question.at.stage)?;
-        open.method.answer(&state, &question.message, &open.data)
+        let answer = open.method.answer(&state, &question.message, &open.data)?;
+        self.ledger.evaluated(at, asked, answer.len());
+        Ok(answer)
     }
 
-    /// The stage and the accepted state in it.
-    fn current(&mut self, stage: u32) -> Result<(&Open, Opaque)> {
+    /// Opens the stage; the accepted state in it.
+    fn current(&mut self, stage: u32) -> Result<Opaque> {
         let committed = self.committed.as_ref().filter(|record| record.at.stage == stage);
         if committed.is_none() {
             return Err(Error::peer(format!("stage {stage} is asked for before its enrolment")));
@@ -299,8 +343,7 @@ impl ClientMachine {
         }
         let record = self.committed.as_ref().ok_or_else(no_stage)?;
         let open = self.open()?;
-        let state = open.method.load(Part::Client, &record.state)?;
-        Ok((open, state))
+        open.method.load(Part::Client, &record.state)
     }
 
     fn open(&self) -> Result<&Open> {
@@ -323,9 +366,10 @@ impl ClientMachine {
         // The stage before is over: its rows go before the next one's come.
         self.stage = None;
         let stage = self.participant.chain.build(index as usize, &delivered)?;
+        let agreement = Agreement::of(&stage, &self.participant.consent)?;
         let method = stage.method.server()?.clone();
         let data = method.bind(&self.participant.data)?;
-        self.stage = Some(Open { index, method, data });
+        self.stage = Some(Open { index, method, data, agreement });
         Ok(())
     }
 }

@@ -23,6 +23,8 @@ pub enum Line {
     Exchange(Entry),
     /// A round was evaluated.
     Evaluation(Evaluation),
+    /// The run was repaired.
+    Repair(Repair),
 }
 
 /// A stage began.
@@ -75,6 +77,15 @@ pub struct Evaluation {
     pub answered: String,
 }
 
+/// A coordinator that had lost state was repaired: everyone left, and joins again.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Repair {
+    /// Stage of the job, from zero.
+    pub stage: u32,
+    /// Exchanges of the stage that were kept.
+    pub repaired: u32,
+}
+
 impl Line {
     /// The line of a stage that begins.
     pub fn stage_begin(stage: u32, enrolled: &[ClientId]) -> Self {
@@ -108,7 +119,7 @@ impl Line {
             Self::StageBegin(StageBegin { names, .. }) | Self::Exchange(Entry { names, .. }) => {
                 *names = new;
             }
-            Self::Evaluation(_) => {}
+            Self::Evaluation(_) | Self::Repair(_) => {}
         }
         self
     }
@@ -129,6 +140,8 @@ impl Line {
         let object: serde_json::Value = serde_json::from_str(line)?;
         if object.get("enrolled").is_some() {
             serde_json::from_value(object).map(Self::StageBegin)
+        } else if object.get("repaired").is_some() {
+            serde_json::from_value(object).map(Self::Repair)
         } else if object.get("evaluated").is_some() {
             serde_json::from_value(object).map(Self::Evaluation)
         } else {
@@ -140,11 +153,20 @@ impl Line {
 impl Entry {
     /// Whose upload was accepted, in order.
     pub fn accepted_ids(&self) -> Result<Vec<ClientId>> {
-        let ranges = parse_ranges(&self.accepted).ok_or_else(|| {
-            Error::storage("journal", format!("`{}` is not a list of client ids", self.accepted))
-        })?;
-        Ok(ranges.into_iter().flat_map(|(first, last)| first..=last).map(ClientId).collect())
+        ids_of(&self.accepted)
     }
+
+    /// Who joined just before it, in order.
+    pub fn joined_ids(&self) -> Result<Vec<ClientId>> {
+        ids_of(&self.joined)
+    }
+}
+
+fn ids_of(list: &str) -> Result<Vec<ClientId>> {
+    let ranges = parse_ranges(list).ok_or_else(|| {
+        Error::storage("journal", format!("`{list}` is not a list of client ids"))
+    })?;
+    Ok(ranges.into_iter().flat_map(|(first, last)| first..=last).map(ClientId).collect())
 }
 
 /// Which numbers a journal has named so far: those below this one.
@@ -183,7 +205,7 @@ pub fn names(text: &str) -> Result<Vec<String>> {
             Line::StageBegin(StageBegin { names, .. }) | Line::Exchange(Entry { names, .. }) => {
                 all.extend(names);
             }
-            Line::Evaluation(_) => {}
+            Line::Evaluation(_) | Line::Repair(_) => {}
         }
     }
     let mut known = BTreeSet::new();
@@ -229,6 +251,12 @@ impl Journal {
         Ok(journal)
     }
 
+    /// Everyone who was there at the start or joined later.
+    pub fn admitted(&self) -> BTreeSet<ClientId> {
+        let ranges = self.enrolled.iter().chain(self.joined.values()).flatten();
+        ranges.flat_map(|(first, last)| *first..=*last).map(ClientId).collect()
+    }
+
     fn add(&mut self, line: Line, wanted: u32) -> std::result::Result<(), String> {
         let ids = |list: &str| {
             parse_ranges(list).ok_or_else(|| format!("`{list}` is not a list of client ids"))
@@ -237,6 +265,11 @@ impl Journal {
             Line::StageBegin(StageBegin { stage, enrolled, .. }) if stage == wanted => {
                 let twice = self.enrolled.replace(ids(&enrolled)?).is_some();
                 (twice, format!("the beginning of stage {stage}"))
+            }
+            Line::Repair(Repair { stage, .. }) if stage == wanted => {
+                self.enrolled = Some(Ranges::new());
+                self.joined.clear();
+                return Ok(());
             }
             Line::Evaluation(Evaluation { stage, evaluated, answered }) if stage == wanted => {
                 let twice = self.answered.insert(evaluated, ids(&answered)?).is_some();

@@ -21,6 +21,11 @@ pub trait Keeper {
     fn seconds_before(&self) -> f64;
     /// A stage was opened; `fresh` where it did not go on from a checkpoint.
     fn opened(&mut self, fresh: bool, moment: &Moment<'_>) -> Result<()>;
+    /// These clients joined; the next exchange's line names them. A keeper that writes no exchange
+    /// by itself need not write this.
+    fn joined(&mut self, _joined: &[ClientId], _moment: &Moment<'_>) -> Result<()> {
+        Ok(())
+    }
     /// An exchange is closed and not acknowledged. An error here ends the run before anybody
     /// hears of the exchange; a keeper that can wait for space waits.
     fn exchange(&mut self, done: &Done, moment: &Moment<'_>) -> Result<()>;

@@ -3,6 +3,7 @@
 //! Absent on purpose: any method's types (the engine sees only [`whimbrel_core::DynMethod`]), any
 //! transport, and any random number that is not addressed by a key.
 
+pub mod agreement;
 mod ahead;
 pub mod checkpoint;
 pub mod client;
@@ -27,6 +28,7 @@ pub mod simulation;
 pub mod simulator;
 pub mod topology;
 
+pub use agreement::{Agreement, Consent, Ledger};
 pub use client::{ClientMachine, Participant, Purpose, Question, StepId};
 pub use decentralised::Neighbours;
 pub use journal::Journal;

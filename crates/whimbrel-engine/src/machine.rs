@@ -328,6 +328,16 @@ impl Machine {
         Ok((self.start_magnitude, server).to_bytes())
     }
 
+    /// A saved machine whose clients all left: the global state without their part in it. They join
+    /// again as late joiners do.
+    pub fn without_clients(method: &dyn DynMethod, saved: &Saved) -> Result<Saved> {
+        let (start_magnitude, server) = <(f64, Vec<u8>)>::from_bytes(saved.global())?;
+        let server = method.without_clients(method.load(Part::Server, &server)?)?;
+        let global = (start_magnitude, method.save(Part::Server, &server)?).to_bytes();
+        let records = vec![None; saved.ids_end()];
+        Ok(Saved::new(saved.exchanges(), saved.round(), global, records))
+    }
+
     /// A machine where it was saved.
     pub fn load(
         method: Arc<dyn DynMethod>,

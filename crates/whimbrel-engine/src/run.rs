@@ -444,6 +444,11 @@ impl Work<'_> {
         }
         let done = match runner.step()? {
             Step::Exchanged(done) => done,
+            Step::Joined(ids) => {
+                self.at(runner, seen, |moment| keeper.joined(&ids, moment))?;
+                runner.acknowledge()?;
+                return Ok(None);
+            }
             Step::Over => return Ok(Some(Ending::Finished)),
             Step::Interrupted => return Ok(Some(Ending::Interrupted)),
         };

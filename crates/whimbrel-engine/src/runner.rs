@@ -84,6 +84,9 @@ pub struct Start<'a> {
 pub enum Step {
     /// It is closed.
     Exchanged(Done),
+    /// These clients joined, and that is to be kept before an exchange counts on it: then everyone
+    /// is asked the same again after a crash.
+    Joined(Vec<ClientId>),
     /// The method is done.
     Over,
     /// The run was interrupted while clients were waited for; nothing moved.

@@ -66,12 +66,26 @@ impl Saved {
 
     /// The state one exchange later.
     pub fn apply(&mut self, change: Change) -> Result<()> {
-        if change.exchange != self.exchange + 1 {
-            return Err(Error::storage(
-                "journal",
-                format!("exchange {} is followed by {}", self.exchange, change.exchange),
-            ));
+        match change.exchange == self.exchange + 1 {
+            true => self.take(change),
+            false => Err(self.out_of_order(&change)),
         }
+    }
+
+    /// The state once clients have joined before the next exchange.
+    pub fn join(&mut self, change: Change) -> Result<()> {
+        match change.exchange == self.exchange {
+            true => self.take(change),
+            false => Err(self.out_of_order(&change)),
+        }
+    }
+
+    fn out_of_order(&self, change: &Change) -> Error {
+        let what = format!("exchange {} is followed by {}", self.exchange, change.exchange);
+        Error::storage("journal", what)
+    }
+
+    fn take(&mut self, change: Change) -> Result<()> {
         for (id, record) in change.records {
             let at = id.0 as usize;
             // A client joins with the next id, or with one that was kept for it.
@@ -91,6 +105,11 @@ impl Saved {
 }
 
 impl Change {
+    /// Exchanges done when it was made.
+    pub fn exchanges(&self) -> u32 {
+        self.exchange
+    }
+
     /// After the exchange that moved these records.
     pub fn new(
         exchange: u32,

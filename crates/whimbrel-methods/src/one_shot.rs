@@ -3,7 +3,7 @@
 
 use crate::federated::BindRows;
 use crate::no_evaluation::no_evaluation;
-use whimbrel_core::method::{Artifact, Bind, Disclosure, Next, Sender};
+use whimbrel_core::method::{Allowance, Artifact, Bind, Disclosure, Next, Sender};
 use whimbrel_core::{ClientData, ClientId, Key, Method, Result, Wire, vector};
 
 /// One message from everyone, and what the server makes of them.
@@ -64,6 +64,10 @@ impl<S: OneShot> Method for Once<S> {
         Ok(())
     }
 
+    fn allowances(&self) -> Vec<Allowance> {
+        Vec::new()
+    }
+
     fn next(&self, _: &Artifact) -> Next {
         Next::Stop
     }
@@ -91,6 +95,10 @@ impl<S: OneShot> Method for Once<S> {
     }
 
     fn server_step(&self, server: Artifact, (): (), _: Key) -> Result<Artifact> {
+        Ok(server)
+    }
+
+    fn without_clients(&self, server: Artifact) -> Result<Artifact> {
         Ok(server)
     }
 

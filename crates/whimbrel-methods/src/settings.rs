@@ -25,6 +25,16 @@ pub enum Budget {
     Converged(u32),
 }
 
+impl Budget {
+    /// The most rounds, where the budget says so.
+    pub fn rounds_max(self) -> Option<u32> {
+        match self {
+            Self::Rounds(rounds) | Self::Converged(rounds) => Some(rounds),
+            Self::Epochs(_) => None,
+        }
+    }
+}
+
 /// An estimate of the field is small below this share of the largest norm seen in the run.
 pub const SMALL: f64 = 1e-5;
 /// So is one below this share of the state's norm, as after a start that has converged.

@@ -4,10 +4,13 @@
 //! However many connect and however long, the log has a bounded size. A file that is full is put
 //! aside as `audit.1.jsonl`, the ones before it move up, and the oldest goes. Strangers must not be
 //! able to push out what clients did: they have a share of each file, and beyond it they are only
-//! counted, in `status.json`.
+//! counted, in `status.json`. So has each client, and therefore no single one can push out anything.
+//! Who joined and who was shut out is in a file of its own, `members.jsonl`, which is never put aside:
+//! each line there is an invitation redeemed, or something that the operator did.
 
 use crate::status::now;
 use serde_json::json;
+use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -17,6 +20,8 @@ use std::sync::{Mutex, PoisonError};
 const BYTES_MAX: u64 = 16 << 20;
 /// Bytes of strangers in it.
 const STRANGERS_BYTES_MAX: u64 = 4 << 20;
+/// Bytes of one client in it.
+const CLIENT_BYTES_MAX: u64 = 256 << 10;
 /// Files that were put aside.
 const ASIDE: u32 = 4;
 /// How a stranger's line is known again.
@@ -39,6 +44,7 @@ struct Held {
 struct Sizes {
     file: u64,
     strangers: u64,
+    client: u64,
 }
 
 /// The open file.
@@ -46,6 +52,8 @@ struct Log {
     file: File,
     bytes: u64,
     strangers: u64,
+    /// Bytes about each client.
+    clients: HashMap<String, u64>,
     /// Its last line has no end: a disk was full, or the power went.
     torn: bool,
 }
@@ -54,7 +62,10 @@ impl Audit {
     /// Adds to a run's file. A job is never stopped by its audit log: one that cannot be read is put
     /// aside with the next line.
     pub fn open(folder: &Path) -> Self {
-        Self::open_with(folder, Sizes { file: BYTES_MAX, strangers: STRANGERS_BYTES_MAX })
+        Self::open_with(
+            folder,
+            Sizes { file: BYTES_MAX, strangers: STRANGERS_BYTES_MAX, client: CLIENT_BYTES_MAX },
+        )
     }
 
     fn open_with(folder: &Path, limits: Sizes) -> Self {
@@ -73,14 +84,27 @@ impl Audit {
             line["stranger"] = true.into();
         }
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = held.add(&format!("{line}\n"), stranger) {
+        if let Err(error) = held.add(&format!("{line}\n"), who, stranger) {
             tracing::warn!(%error, "a line of the audit log is lost");
         }
+    }
+
+    /// Notes who joined, or what the operator decided about a client; for good.
+    pub fn member(&self, event: &str, who: &str, detail: &str) {
+        let line = json!({ "time": now(), "event": event, "who": who, "detail": detail });
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let added = append_to(&held.folder.join("members.jsonl"))
+            .and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
+        if let Err(error) = added {
+            tracing::warn!(%error, "a line of members.jsonl is lost");
+        }
+        drop(held);
+        self.note(event, who, detail, false);
     }
 }
 
 impl Held {
-    fn add(&mut self, line: &str, stranger: bool) -> io::Result<()> {
+    fn add(&mut self, line: &str, who: &str, stranger: bool) -> io::Result<()> {
         let Held { folder, limits, log } = self;
         let bytes = line.len() as u64;
         let log = match log {
@@ -95,6 +119,18 @@ impl Held {
             if log.strangers > limits.strangers {
                 let what = "from here on, strangers are only counted, in status.json";
                 let last = json!({ "time": now(), "event": "silenced", "who": "", "detail": what });
+                return log.write(&format!("{last}\n"));
+            }
+        }
+        if !stranger && !who.is_empty() {
+            let share = log.clients.entry(who.to_owned()).or_default();
+            if *share > limits.client {
+                return Ok(());
+            }
+            *share += bytes;
+            if *share > limits.client {
+                let what = "from here on, this client is only counted, in status.json";
+                let last = json!({ "time": now(), "event": "client-silenced", "who": who, "detail": what });
                 return log.write(&format!("{last}\n"));
             }
         }
@@ -113,16 +149,23 @@ impl Log {
             read => read?,
         };
         let mut strangers = 0u64;
+        let mut clients: HashMap<String, u64> = HashMap::new();
         for line in text.split_inclusive(|byte| *byte == b'\n') {
             let shown = String::from_utf8_lossy(line);
             if shown.contains(SILENCED) {
                 strangers = u64::MAX;
-                break;
+            } else if shown.contains(STRANGER) {
+                strangers = strangers.saturating_add(line.len() as u64);
+            } else if let Ok(line) = serde_json::from_str::<serde_json::Value>(&shown)
+                && let Some(who) = line["who"].as_str().filter(|who| !who.is_empty())
+            {
+                let share = clients.entry(who.to_owned()).or_default();
+                let silenced = line["event"] == "client-silenced";
+                *share = if silenced { u64::MAX } else { share.saturating_add(shown.len() as u64) };
             }
-            strangers += if shown.contains(STRANGER) { line.len() as u64 } else { 0 };
         }
         let torn = text.last().is_some_and(|byte| *byte != b'\n');
-        Ok(Self { file: append_to(path)?, bytes: text.len() as u64, strangers, torn })
+        Ok(Self { file: append_to(path)?, bytes: text.len() as u64, strangers, clients, torn })
     }
 
     fn write(&mut self, line: &str) -> io::Result<()> {
@@ -154,7 +197,7 @@ fn put_aside(folder: &Path) -> io::Result<Log> {
         fs::rename(name(folder, n), name(folder, n + 1))?;
     }
     fs::rename(fresh, name(folder, 0))?;
-    Ok(Log { file, bytes: 0, strangers: 0, torn: false })
+    Ok(Log { file, bytes: 0, strangers: 0, clients: HashMap::new(), torn: false })
 }
 
 fn name(folder: &Path, n: u32) -> PathBuf {
@@ -185,7 +228,7 @@ mod tests {
     #[test]
     fn a_flood_of_strangers_neither_fills_a_disk_nor_pushes_a_client_out() {
         let folder = tempfile::tempdir().unwrap();
-        let limits = Sizes { file: 4000, strangers: 1000 };
+        let limits = Sizes { file: 4000, strangers: 1000, client: u64::MAX };
         for _ in 0..3 {
             // A restart in between gives them no second share.
             let audit = Audit::open_with(folder.path(), limits);
@@ -203,7 +246,8 @@ mod tests {
     #[test]
     fn a_client_that_floods_pushes_out_the_oldest_lines_alone() {
         let folder = tempfile::tempdir().unwrap();
-        let audit = Audit::open_with(folder.path(), Sizes { file: 1000, strangers: 500 });
+        let audit =
+            Audit::open_with(folder.path(), Sizes { file: 1000, strangers: 500, client: u64::MAX });
         for n in 0..400 {
             audit.note("connected", "north", &n.to_string(), false);
         }
@@ -215,10 +259,33 @@ mod tests {
     }
 
     #[test]
+    fn no_client_alone_pushes_anything_out_in_a_week() {
+        let folder = tempfile::tempdir().unwrap();
+        let limits = Sizes { file: 20_000, strangers: 5_000, client: 2_000 };
+        let audit = Audit::open_with(folder.path(), limits);
+        audit.member("enrolled", "north", "203.0.113.7:1");
+        audit.note("connected", "south", "203.0.113.8:1", false);
+        // Twice a second for a week.
+        (0..1_200_000).for_each(|_| audit.note("connected", "north", "203.0.113.7:1", false));
+        drop(audit);
+        let audit = Audit::open_with(folder.path(), limits);
+        (0..1000).for_each(|_| audit.note("connected", "north", "203.0.113.7:1", false));
+        audit.note("failed", "south", "no rows", false);
+        let sizes = sizes(folder.path());
+        assert_eq!(sizes.len(), 2, "{sizes:?}");
+        assert!(sizes[0].1 < 3_000, "{sizes:?}");
+        let text = fs::read_to_string(folder.path().join("audit.jsonl")).unwrap();
+        assert_eq!(text.matches("\"south\"").count(), 2);
+        assert_eq!(text.matches("\"client-silenced\"").count(), 1);
+        let members = fs::read_to_string(folder.path().join("members.jsonl")).unwrap();
+        assert_eq!(members.lines().count(), 1);
+    }
+
+    #[test]
     fn a_torn_line_stops_nobody_and_the_next_one_begins_anew() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.jsonl");
-        let limits = Sizes { file: 4000, strangers: 200 };
+        let limits = Sizes { file: 4000, strangers: 200, client: u64::MAX };
         let audit = Audit::open_with(folder.path(), limits);
         audit.note("enrolled", "Zoë", "", false);
         audit.note("wrong-token", "203.0.113.9", "refused", true);
@@ -247,7 +314,8 @@ mod tests {
     fn a_log_that_cannot_be_read_is_put_aside() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("audit.jsonl")).unwrap();
-        let audit = Audit::open_with(folder.path(), Sizes { file: 1000, strangers: 500 });
+        let audit =
+            Audit::open_with(folder.path(), Sizes { file: 1000, strangers: 500, client: u64::MAX });
         audit.note("enrolled", "north", "", false);
         audit.note("connected", "north", "", false);
         assert!(folder.path().join("audit.1.jsonl").is_dir());
@@ -258,7 +326,8 @@ mod tests {
     #[test]
     fn a_new_file_that_cannot_be_opened_moves_none_of_the_old_ones() {
         let folder = tempfile::tempdir().unwrap();
-        let audit = Audit::open_with(folder.path(), Sizes { file: 120, strangers: 100 });
+        let audit =
+            Audit::open_with(folder.path(), Sizes { file: 120, strangers: 100, client: u64::MAX });
         let note = |n: u32| audit.note("connected", "north", &format!("line {n}"), false);
         // One line each.
         (0..4).for_each(note);

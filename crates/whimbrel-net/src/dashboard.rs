@@ -3,8 +3,9 @@
 //! Whoever asks shows a token: the link that is printed carries it, and the first visit turns it
 //! into a cookie that scripts cannot read. A scraper sends it as `Authorization: Bearer`.
 
+use crate::invitation::hex;
 use crate::status::{self, Board, Level, Phase, now};
-use crate::tls::random;
+use crate::tls::{random, sha256};
 use hyper::body::Bytes;
 use hyper::header::{
     ALLOW, AUTHORIZATION, CONTENT_TYPE, COOKIE, HeaderValue, LOCATION, SET_COOKIE,
@@ -136,6 +137,14 @@ impl Dashboard {
         if path == "/healthz" {
             return plain(StatusCode::OK, "ok\n");
         }
+        if path == "/readyz" {
+            let phase = self.board.watch().borrow().phase;
+            return match phase {
+                Phase::Waiting | Phase::Running | Phase::Done => plain(StatusCode::OK, "ready\n"),
+                Phase::Paused => plain(StatusCode::SERVICE_UNAVAILABLE, "paused\n"),
+                Phase::Failed => plain(StatusCode::SERVICE_UNAVAILABLE, "failed\n"),
+            };
+        }
         if let Some(token) = query_token(request.uri().query()) {
             return if self.opens(token) { self.let_in(token) } else { stranger() };
         }
@@ -158,12 +167,21 @@ impl Dashboard {
     /// Puts the token into a cookie, and takes it out of the address bar.
     fn let_in(&self, token: &str) -> Response<Full> {
         let mut response = plain(StatusCode::SEE_OTHER, "");
-        let cookie = format!("{COOKIE_NAME}={token}; HttpOnly; SameSite=Strict; Path=/");
+        let name = self.cookie();
+        let cookie = format!("{name}={token}; HttpOnly; SameSite=Strict; Path=/");
         if let Ok(cookie) = HeaderValue::from_str(&cookie) {
             response.headers_mut().insert(SET_COOKIE, cookie);
         }
         response.headers_mut().insert(LOCATION, HeaderValue::from_static("/"));
         response
+    }
+
+    /// Browsers send cookies to every port of a host: each run has a name of its own, which says
+    /// nothing of its token.
+    fn cookie(&self) -> String {
+        let token = self.token.as_deref().unwrap_or_default();
+        let hash = sha256(format!("cookie {token}").as_bytes());
+        format!("{COOKIE_NAME}-{}", hex(&hash[..6]))
     }
 
     fn opens(&self, shown: &str) -> bool {
@@ -180,7 +198,7 @@ impl Dashboard {
         let text = |name| request.headers().get_all(name).iter().filter_map(|v| v.to_str().ok());
         let cookies = text(COOKIE).flat_map(|line| line.split(';'));
         let mut shown = cookies
-            .filter_map(|pair| pair.trim().strip_prefix(COOKIE_NAME)?.strip_prefix('='))
+            .filter_map(|pair| pair.trim().strip_prefix(&self.cookie())?.strip_prefix('='))
             .chain(text(AUTHORIZATION).filter_map(|v| v.strip_prefix("Bearer ")));
         shown.any(|token| self.opens(token))
     }

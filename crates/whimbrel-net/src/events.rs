@@ -7,6 +7,7 @@
 use crate::audit::Audit;
 use crate::frames::Parcel;
 use crate::intake::{Room, Share};
+use crate::invitation::Fingerprint;
 use crate::limits::Limits;
 use crate::proto::{Kind, Verdict};
 use crate::registry::Registry;
@@ -29,6 +30,8 @@ pub enum Event {
         name: String,
         /// Its connection.
         link: Link,
+        /// Where it comes from.
+        address: String,
         /// The last step it knows to be accepted.
         committed: Option<StepId>,
         /// A step whose fate it does not know.
@@ -152,6 +155,8 @@ pub struct Hall {
     pub run: Vec<u8>,
     /// What an enrolled client is told.
     pub offer: Bytes,
+    /// The certificate that the coordinator will show later.
+    pub next_certificate: Option<Fingerprint>,
     /// For people.
     pub board: Board,
     /// For the record.
@@ -165,6 +170,8 @@ pub struct Hall {
     sessions: AtomicU64,
     /// Tokens shown in the present minute and not proved right, by host.
     wrong_tokens: Mutex<(Option<Instant>, HashMap<String, u32>)>,
+    /// Sessions begun in the present minute, by client.
+    begun: Mutex<(Option<Instant>, HashMap<String, u32>)>,
 }
 
 /// Hosts whose wrong tokens are counted at the same time.
@@ -213,6 +220,8 @@ pub struct Parts {
     pub limits: Limits,
     /// What an enrolled client is told.
     pub offer: Vec<u8>,
+    /// The certificate that the coordinator will show later.
+    pub next_certificate: Option<Fingerprint>,
     /// For people.
     pub board: Board,
     /// For the record.
@@ -222,12 +231,13 @@ pub struct Parts {
 impl Hall {
     /// The hall, and where its events come out.
     pub fn new(parts: Parts) -> (Arc<Self>, mpsc::Receiver<Event>) {
-        let Parts { registry, limits, offer, board, audit } = parts;
+        let Parts { registry, limits, offer, next_certificate, board, audit } = parts;
         let (events, receiver) = mpsc::channel(EVENTS_AHEAD);
         let hall = Self {
             run: registry.book().run.into_bytes(),
             registry,
             offer: offer.into(),
+            next_certificate,
             board,
             audit,
             events,
@@ -235,6 +245,7 @@ impl Hall {
             bounds: Mutex::new(Bounds { summary: 0, up: 0, answer: 0 }),
             sessions: AtomicU64::new(0),
             wrong_tokens: Mutex::new((None, HashMap::new())),
+            begun: Mutex::new((None, HashMap::new())),
             limits,
         };
         (Arc::new(hall), receiver)
@@ -258,6 +269,19 @@ impl Hall {
         tracing::warn!(%who, "refused: {why}");
         self.board.refuse(why);
         self.audit.note("refused", who, &why.to_string(), stranger);
+    }
+
+    /// Whether a client may begin one more session.
+    pub fn may_begin(&self, name: &str) -> bool {
+        let mut held = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        let (since, begun) = &mut *held;
+        if since.is_none_or(|since| since.elapsed().as_secs() >= 60) {
+            *since = Some(Instant::now());
+            begun.clear();
+        }
+        let count = begun.entry(name.to_owned()).or_default();
+        *count += 1;
+        *count <= self.limits.sessions_per_minute
     }
 
     /// Whether one more token from this address may be looked at; each look counts until it proves

@@ -11,6 +11,7 @@
 //! | | [`service`], [`listen`] | one connection: handshake, who is it, frames, limits |
 //! | | [`intake`] | memory for uploads, as their bytes arrive |
 //! | | [`registry`] | invitations and the keys they are bound to |
+//! | | [`inspection`] | whether what was kept is whole, and what can be repaired |
 //! | | [`wal`] | exchanges since the last checkpoint, framed and checksummed |
 //! | | [`dashboard`] | the page for people, and figures for Prometheus |
 //! | | [`status`], [`audit`] | what is going on, for people; what happened, for the record |
@@ -25,20 +26,24 @@ pub mod coordinator;
 pub mod dashboard;
 pub mod events;
 pub mod frames;
+pub mod inspection;
 pub mod intake;
 pub mod invitation;
-pub mod ledger;
+pub mod kept_run;
 pub mod limits;
 pub mod listen;
 pub mod registry;
 pub mod service;
 pub mod status;
 mod step;
+pub mod strangers;
+pub mod text;
 pub mod tls;
 pub mod wal;
 
 pub use invitation::Invitation;
 pub use limits::Limits;
+pub use text::printable;
 /// The protocol's messages, made from `proto/federation.proto`.
 #[allow(missing_docs)]
 pub mod proto {

@@ -20,6 +20,37 @@ pub fn message_bytes_max(kind: Kind, message_max: u64) -> u64 {
 
 const DELIVERY_BYTES_MAX: u64 = 1 << 30;
 
+/// Descriptors that connections leave to everything else: the run's files, the registry, the
+/// dashboard's visitors, the runtime.
+const RESERVED: usize = 160;
+/// Connections that are tried for, where descriptors allow it.
+const CONNECTIONS: usize = 4096;
+
+/// Raises the process's limit of descriptors as far as it may, and says how many connections it
+/// leaves room for.
+#[cfg(unix)]
+pub fn connections_by_descriptors() -> usize {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let wanted = (CONNECTIONS + RESERVED) as u64;
+    let limit = getrlimit(Resource::Nofile);
+    let most = limit.maximum.unwrap_or(u64::MAX);
+    if limit.current.is_some_and(|now| now < wanted.min(most)) {
+        let raised = Rlimit { current: Some(wanted.min(most)), maximum: limit.maximum };
+        if let Err(error) = setrlimit(Resource::Nofile, raised) {
+            tracing::warn!(%error, "the limit of open files cannot be raised");
+        }
+    }
+    let now = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX).min(wanted) as usize;
+    // Half of a small limit is left to the rest.
+    now.saturating_sub(RESERVED).max(now / 2).clamp(1, CONNECTIONS)
+}
+
+/// Where there is no such limit.
+#[cfg(not(unix))]
+pub fn connections_by_descriptors() -> usize {
+    CONNECTIONS
+}
+
 /// Caps and timeouts.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -34,6 +65,8 @@ pub struct Limits {
     pub download_bytes: u64,
     /// Wrong tokens per minute from one host; beyond that none of its is looked at.
     pub enrolments_per_minute: u32,
+    /// Sessions that one client may begin per minute.
+    pub sessions_per_minute: u32,
     /// Refused uploads of one client in one exchange before nobody waits for it any more.
     pub refusals_per_exchange: u32,
     /// TLS and HTTP/2 handshake.
@@ -57,11 +90,12 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            connections: 4096,
+            connections: CONNECTIONS,
             message_bytes: 1 << 30,
             upload_bytes: 256 << 20,
             download_bytes: 256 << 20,
             enrolments_per_minute: 60,
+            sessions_per_minute: 120,
             refusals_per_exchange: 3,
             handshake: Duration::from_secs(10),
             first_frame: Duration::from_secs(10),

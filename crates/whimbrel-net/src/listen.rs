@@ -5,6 +5,7 @@ use crate::limits::FRAME_BYTES_MAX;
 use crate::proto::federation_server::FederationServer;
 use crate::service::{Door, UPLOAD_BYTES_PER_SECOND_MIN};
 use crate::status::Refusal;
+use crate::strangers::{Place, Strangers};
 use crate::tls::{fingerprint, refusal};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -14,7 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tonic::codegen::http::{Request, Response};
@@ -25,6 +26,10 @@ use tonic::{Code, Status};
 const CALLS_MAX: u32 = 4;
 /// Memory for frames of one connection that nobody has read yet.
 const WINDOW_BYTES: u32 = 1 << 20;
+/// The same for one that no client has: enough for an invitation, in one call.
+const STRANGER_WINDOW_BYTES: u32 = 64 << 10;
+/// A token, a name and a version.
+const ENROL_BYTES_MAX: usize = 1 << 10;
 /// How long a full window takes at the slowest pace of an upload: so long may the answer to a ping
 /// wait behind bytes that were sent before it.
 const WINDOW_TIME: Duration =
@@ -36,6 +41,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub async fn listen(listener: TcpListener, tls: Arc<ServerConfig>, hall: Arc<Hall>) {
     let acceptor = TlsAcceptor::from(tls);
     let places = Arc::new(Semaphore::new(hall.limits.connections));
+    let strangers = Strangers::new(hall.limits.connections);
     loop {
         let (stream, address) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -45,12 +51,22 @@ pub async fn listen(listener: TcpListener, tls: Arc<ServerConfig>, hall: Arc<Hal
                 continue;
             }
         };
-        let address = address.to_string();
         match places.clone().try_acquire_owned() {
-            Err(_) => hall.refuse(Refusal::TooManyConnections, &address, true),
+            Err(_) => hall.refuse(Refusal::TooManyConnections, &address.to_string(), true),
             Ok(place) => {
                 let (acceptor, hall) = (acceptor.clone(), hall.clone());
-                tokio::spawn(connection(stream, address, acceptor, hall, place));
+                let stranger = strangers.enter(address.ip());
+                let address = address.to_string();
+                tokio::spawn(async move {
+                    let _place = place;
+                    let (needed, served) = (stranger.leave(), hall.clone());
+                    tokio::select! {
+                        () = connection(stream, &address, acceptor, hall, stranger) => {}
+                        () = needed.notified() => {
+                            served.refuse(Refusal::TooManyConnections, &address, true);
+                        }
+                    }
+                });
             }
         }
     }
@@ -58,37 +74,51 @@ pub async fn listen(listener: TcpListener, tls: Arc<ServerConfig>, hall: Arc<Hal
 
 async fn connection(
     stream: TcpStream,
-    address: String,
+    address: &str,
     acceptor: TlsAcceptor,
     hall: Arc<Hall>,
-    _place: OwnedSemaphorePermit,
+    stranger: Place,
 ) {
     let _ = stream.set_nodelay(true);
+    // Whoever connects and leaves without a word, as a probe does, is nobody's attack.
+    let mut first = [0; 1];
+    match timeout(hall.limits.handshake, stream.peek(&mut first)).await {
+        Ok(Ok(0) | Err(_)) => return,
+        Ok(Ok(_)) => {}
+        Err(_) => return hall.refuse(Refusal::Silent, address, true),
+    }
     let tls = match timeout(hall.limits.handshake, acceptor.accept(stream)).await {
         Ok(Ok(tls)) => tls,
-        Ok(Err(error)) => return hall.refuse(refusal(&error), &address, true),
-        Err(_) => return hall.refuse(Refusal::Silent, &address, true),
+        Ok(Err(error)) => return hall.refuse(refusal(&error), address, true),
+        Err(_) => return hall.refuse(Refusal::Silent, address, true),
     };
     let session = tls.get_ref().1;
     let certificate = session.peer_certificates().and_then(|chain| chain.first());
     let Some(certificate) = certificate.map(|c| fingerprint(c)) else {
-        return hall.refuse(Refusal::Handshake, &address, true);
+        return hall.refuse(Refusal::Handshake, address, true);
     };
     if session.alpn_protocol() != Some(b"h2") {
-        return hall.refuse(Refusal::Handshake, &address, true);
+        return hall.refuse(Refusal::Handshake, address, true);
     }
+    // A client is no stranger any more; who is none yet may enrol, and needs little for that.
+    let known = hall.registry.holder(&certificate).is_some();
+    let (window, calls_max, message_max, stranger) = match known {
+        true => (WINDOW_BYTES, CALLS_MAX, FRAME_BYTES_MAX, None),
+        false => (STRANGER_WINDOW_BYTES, 1, ENROL_BYTES_MAX, Some(stranger)),
+    };
     let calls = Arc::new(AtomicU32::new(0));
     let door =
-        Door { hall: hall.clone(), certificate, address: address.clone(), calls: calls.clone() };
-    let service = FederationServer::new(door).max_decoding_message_size(FRAME_BYTES_MAX);
-    let service = Counted { service, hall: hall.clone(), address: address.clone() };
+        Door { hall: hall.clone(), certificate, address: address.into(), calls: calls.clone() };
+    let service = FederationServer::new(door).max_decoding_message_size(message_max);
+    let service = Counted { service, hall: hall.clone(), address: address.into() };
     let mut http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
     http.timer(TokioTimer::new())
-        .max_concurrent_streams(CALLS_MAX)
-        .max_header_list_size(16 << 10)
-        .initial_stream_window_size(WINDOW_BYTES)
-        .initial_connection_window_size(WINDOW_BYTES)
-        .max_frame_size(64 << 10)
+        .max_concurrent_streams(calls_max)
+        .max_header_list_size(8 << 10)
+        .initial_stream_window_size(window)
+        .initial_connection_window_size(window)
+        .max_send_buf_size(window as usize)
+        .max_frame_size((64 << 10).min(window))
         .keep_alive_interval(Some(hall.limits.heartbeat))
         .keep_alive_timeout(2 * hall.limits.heartbeat + WINDOW_TIME);
     let served = http.serve_connection(TokioIo::new(tls), TowerToHyperService::new(service));
@@ -96,12 +126,28 @@ async fn connection(
         result = served => {
             if let Err(error) = result {
                 tracing::debug!(%address, %error, "a connection ended");
+                // Bytes that are no HTTP/2, of somebody who has shown a certificate of its own making.
+                if stranger.is_some() && !is_broken(&error) {
+                    hall.refuse(Refusal::Malformed, address, true);
+                }
             }
         }
         () = idle(&calls, hall.limits.first_frame) => {
-            hall.refuse(Refusal::Silent, &address, true);
+            hall.refuse(Refusal::Silent, address, true);
         }
     }
+}
+
+/// Whether a connection broke, and nobody sent what it should not.
+fn is_broken(error: &hyper::Error) -> bool {
+    let mut cause: Option<&dyn std::error::Error> = Some(error);
+    while let Some(error) = cause {
+        if error.is::<std::io::Error>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// Counts calls that the library itself turns away: paths that nobody serves, and requests that are

@@ -6,7 +6,8 @@
 //! alone, so whoever reads the file cannot join with it.
 
 use crate::invitation::{Fingerprint, Token, hex};
-use crate::status::Refusal;
+use crate::status::{Refusal, now};
+use crate::text::is_shown;
 use crate::tls::{random, sha256};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
@@ -17,7 +18,7 @@ use subtle::{ConditionallySelectable, ConstantTimeEq};
 use whimbrel_core::{ClientId, Error, Result};
 use whimbrel_engine::checkpoint::write_atomically;
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Names are shown in tables, logs and file names of a client's folder.
 const NAME_BYTES_MAX: usize = 200;
 /// Longer than any file system's clock takes to show that time has passed.
@@ -33,6 +34,11 @@ pub struct Book {
     pub address: String,
     /// The coordinator's certificate, in hexadecimal.
     pub certificate: String,
+    /// Whether it was brought (`--cert`), and not made by the run itself.
+    pub brought: bool,
+    /// SHA-256 of the authorities that clients' certificates must have (`--client-ca`), in
+    /// hexadecimal.
+    pub client_ca: Option<String>,
     /// Everyone ever invited, in the order of invitation.
     pub clients: Vec<Entry>,
 }
@@ -51,8 +57,13 @@ pub struct Entry {
     pub listed: bool,
     /// SHA-256 of its token, in hexadecimal.
     pub token: String,
+    /// Until when the token can be redeemed, in seconds since 1970.
+    pub expires: u64,
     /// The certificate that redeemed it, in hexadecimal.
     pub certificate: Option<String>,
+    /// The certificate that it announced, in hexadecimal: both are good until it shows this one.
+    #[serde(default)]
+    pub next_certificate: Option<String>,
     /// Its number, once it has one.
     pub id: Option<ClientId32>,
     /// Where it stands.
@@ -60,6 +71,15 @@ pub struct Entry {
     /// Whether it has fetched the model.
     #[serde(default)]
     pub finished: bool,
+}
+
+impl Entry {
+    /// Whether a certificate is this client's, the one it announced included.
+    fn shows(&self, certificate: &str) -> bool {
+        [&self.certificate, &self.next_certificate]
+            .iter()
+            .any(|c| c.as_deref() == Some(certificate))
+    }
 }
 
 /// A client's number as JSON has it.
@@ -97,14 +117,24 @@ impl Draft {
             run: hex(&random::<16>()?),
             address: address.into(),
             certificate: hex(certificate),
+            brought: false,
+            client_ca: None,
             clients: Vec::new(),
         };
         Ok(Self { book })
     }
 
+    /// Says where the coordinator's certificate and its clients' authorities come from: a later
+    /// process must bring the same.
+    #[must_use]
+    pub fn bound(mut self, brought: bool, client_ca: Option<String>) -> Self {
+        (self.book.brought, self.book.client_ca) = (brought, client_ca);
+        self
+    }
+
     /// Invites a client of the job; `open` lets it bring a name of its own.
-    pub fn invite(&mut self, name: &str, open: bool) -> Result<Token> {
-        let token = self.book.invite(name, open)?;
+    pub fn invite(&mut self, name: &str, open: bool, days: u32) -> Result<Token> {
+        let token = self.book.invite(name, open, days)?;
         if let Some(entry) = self.book.clients.iter_mut().find(|c| c.name == name) {
             entry.listed = !open;
         }
@@ -119,8 +149,9 @@ impl Draft {
 }
 
 impl Book {
-    fn invite(&mut self, name: &str, open: bool) -> Result<Token> {
+    fn invite(&mut self, name: &str, open: bool, days: u32) -> Result<Token> {
         check_name(name)?;
+        let expires = (now() as u64).saturating_add(u64::from(days) * 86_400);
         let token: Token = random()?;
         let hash = hex(&sha256(&token));
         match self.clients.iter_mut().find(|c| c.name == name) {
@@ -132,6 +163,7 @@ impl Book {
             }
             Some(entry) => {
                 entry.token = hash;
+                entry.expires = expires;
                 entry.standing = Standing::Expected;
             }
             None => self.clients.push(Entry {
@@ -139,7 +171,9 @@ impl Book {
                 open,
                 listed: false,
                 token: hash,
+                expires,
                 certificate: None,
+                next_certificate: None,
                 id: None,
                 standing: Standing::Expected,
                 finished: false,
@@ -179,8 +213,23 @@ impl Registry {
     }
 
     /// Invites a client; the token is nowhere else.
-    pub fn invite(&self, name: &str) -> Result<Token> {
-        self.change(|book| book.invite(name, false))
+    pub fn invite(&self, name: &str, days: u32) -> Result<Token> {
+        self.change(|book| book.invite(name, false, days))
+    }
+
+    /// The coordinator is reached elsewhere from now on, or has another certificate: new invitations
+    /// say so.
+    pub fn moved(
+        &self,
+        address: &str,
+        certificate: &Fingerprint,
+        (brought, client_ca): (bool, Option<String>),
+    ) -> Result<()> {
+        self.change(|book| {
+            (book.address, book.certificate) = (address.into(), hex(certificate));
+            (book.brought, book.client_ca) = (brought, client_ca);
+            Ok(())
+        })
     }
 
     /// Sets where a client stands. One that was shut out stays so: the dead may come back.
@@ -243,7 +292,7 @@ impl Registry {
             let other = book
                 .clients
                 .iter()
-                .position(|c| c.certificate.as_ref() == Some(&certificate))
+                .position(|c| c.shows(&certificate))
                 .is_some_and(|at| at != found as usize);
             let taken = book.clients.iter().any(|c| c.name == wanted);
             let Some(entry) = book.clients.get_mut(found as usize) else {
@@ -256,6 +305,9 @@ impl Registry {
                 return Ok(Redeemed::Refused(Refusal::Replayed));
             }
             match &entry.certificate {
+                None if entry.expires < now() as u64 => {
+                    return Ok(Redeemed::Refused(Refusal::Expired));
+                }
                 None => {
                     if !wanted.is_empty() && wanted != entry.name {
                         if !entry.open || taken || check_name(wanted).is_err() {
@@ -265,7 +317,9 @@ impl Registry {
                     }
                     entry.certificate = Some(certificate.clone());
                 }
-                Some(bound) if *bound == certificate => {}
+                Some(bound) if *bound == certificate => {
+                    return Ok(Redeemed::Again(entry.name.clone()));
+                }
                 Some(_) => return Ok(Redeemed::Refused(Refusal::Replayed)),
             }
             Ok(Redeemed::Client(entry.name.clone()))
@@ -276,8 +330,42 @@ impl Registry {
     pub fn holder(&self, certificate: &Fingerprint) -> Option<(String, Standing)> {
         let certificate = hex(certificate);
         let book = self.fresh();
-        let entry = book.0.clients.iter().find(|c| c.certificate.as_ref() == Some(&certificate))?;
+        let entry = book.0.clients.iter().find(|c| c.shows(&certificate))?;
         Some((entry.name.clone(), entry.standing))
+    }
+
+    /// A client will show another certificate later; whether that is news. Refused where it is
+    /// somebody else's.
+    pub fn announce(&self, name: &str, next: &Fingerprint) -> Result<bool> {
+        let next = hex(next);
+        self.change(|book| {
+            if book.clients.iter().any(|c| c.name != name && c.shows(&next)) {
+                return Err(Error::peer("this certificate belongs to another client"));
+            }
+            let Some(entry) = book.clients.iter_mut().find(|c| c.name == name) else {
+                return Err(Error::peer("there is no such client"));
+            };
+            let is_new = !entry.shows(&next);
+            if is_new {
+                entry.next_certificate = Some(next);
+            }
+            Ok(is_new)
+        })
+    }
+
+    /// A client has shown the certificate that it announced: the one before is good no more.
+    pub fn changed(&self, name: &str, certificate: &Fingerprint) -> Result<bool> {
+        let certificate = hex(certificate);
+        let waits = |c: &Entry| c.name == name && c.next_certificate.as_ref() == Some(&certificate);
+        if !self.fresh().0.clients.iter().any(waits) {
+            return Ok(false);
+        }
+        self.change(|book| {
+            if let Some(entry) = book.clients.iter_mut().find(|c| waits(c)) {
+                entry.certificate = entry.next_certificate.take();
+            }
+            Ok(true)
+        })
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Book) -> Result<T>) -> Result<T> {
@@ -313,8 +401,10 @@ impl Registry {
 /// What came of a token.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Redeemed {
-    /// It is this client's.
+    /// It is this client's, which redeems it now.
     Client(String),
+    /// It is this client's, which had redeemed it before.
+    Again(String),
     /// It opens nothing.
     Refused(Refusal),
 }
@@ -366,10 +456,13 @@ fn write(folder: &Path, book: &Book) -> Result<()> {
     write_atomically(&path(folder), text.as_bytes())
 }
 
-fn check_name(name: &str) -> Result<()> {
-    if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
+/// Refuses what cannot be shown as a name.
+pub fn check_name(name: &str) -> Result<()> {
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(is_shown) {
         return Err(Error::config(format!("`{}` is no name for a client", name.escape_debug()))
-            .hint(format!("a name has 1 to {NAME_BYTES_MAX} bytes and no control characters")));
+            .hint(format!(
+                "a name has 1 to {NAME_BYTES_MAX} bytes and no control or invisible characters"
+            )));
     }
     Ok(())
 }
@@ -398,10 +491,10 @@ mod tests {
     #[test]
     fn a_token_opens_once_and_again_for_the_same_certificate() {
         let (_folder, registry) = registry();
-        let (a, b) = (registry.invite("a").unwrap(), registry.invite("b").unwrap());
+        let (a, b) = (registry.invite("a", 1).unwrap(), registry.invite("b", 1).unwrap());
         let client = |name: &str| Redeemed::Client(name.into());
         assert_eq!(registry.redeem(&a, &[1; 32], "").unwrap(), client("a"));
-        assert_eq!(registry.redeem(&a, &[1; 32], "").unwrap(), client("a"));
+        assert_eq!(registry.redeem(&a, &[1; 32], "").unwrap(), Redeemed::Again("a".into()));
         let refused = |token: &[u8], certificate| match registry.redeem(token, certificate, "") {
             Ok(Redeemed::Refused(why)) => why,
             other => panic!("{other:?}"),
@@ -420,8 +513,9 @@ mod tests {
     fn a_client_may_bring_a_name_where_the_invitation_leaves_it_open() {
         let folder = tempfile::tempdir().unwrap();
         let mut draft = Draft::new("localhost:1", &[7; 32]).unwrap();
-        draft.invite("north", false).unwrap();
-        let (open, closed) = (draft.invite("1", true).unwrap(), draft.invite("2", false).unwrap());
+        draft.invite("north", false, 1).unwrap();
+        let (open, closed) =
+            (draft.invite("1", true, 1).unwrap(), draft.invite("2", false, 1).unwrap());
         let registry = draft.create(folder.path()).unwrap();
         let refused = Redeemed::Refused(Refusal::Name);
         assert_eq!(registry.redeem(&closed, &[1; 32], "west").unwrap(), refused);
@@ -429,14 +523,15 @@ mod tests {
         assert_eq!(registry.redeem(&open, &[1; 32], "a\nb").unwrap(), refused);
         let west = Redeemed::Client("west".into());
         assert_eq!(registry.redeem(&open, &[1; 32], "west").unwrap(), west);
-        assert_eq!(registry.redeem(&open, &[1; 32], "west").unwrap(), west);
+        let again = Redeemed::Again("west".into());
+        assert_eq!(registry.redeem(&open, &[1; 32], "west").unwrap(), again);
     }
 
     #[test]
     fn another_process_is_noticed_and_tokens_are_not_in_the_file() {
         let (folder, registry) = registry();
         let elsewhere = Registry::open(folder.path()).unwrap();
-        let token = elsewhere.invite("ward 7").unwrap();
+        let token = elsewhere.invite("ward 7", 1).unwrap();
         assert!(matches!(registry.redeem(&token, &[1; 32], ""), Ok(Redeemed::Client(_))));
         elsewhere.stand("ward 7", Standing::Revoked).unwrap();
         assert_eq!(registry.holder(&[1; 32]), Some(("ward 7".into(), Standing::Revoked)));
@@ -447,20 +542,50 @@ mod tests {
     #[test]
     fn a_new_token_replaces_one_that_nobody_used() {
         let (_folder, registry) = registry();
-        let lost = registry.invite("a").unwrap();
-        let token = registry.invite("a").unwrap();
+        let lost = registry.invite("a", 1).unwrap();
+        let token = registry.invite("a", 1).unwrap();
         let refused = Redeemed::Refused(Refusal::WrongToken);
         assert_eq!(registry.redeem(&lost, &[1; 32], "").unwrap(), refused);
         assert_eq!(registry.redeem(&token, &[1; 32], "").unwrap(), Redeemed::Client("a".into()));
-        assert!(registry.invite("a").is_err());
-        assert!(registry.invite("a\nb").is_err());
+        assert!(registry.invite("a", 1).is_err());
+        assert!(registry.invite("a\nb", 1).is_err());
         assert!(registry.stand("nobody", Standing::Dead).is_err());
+    }
+
+    #[test]
+    fn an_invitation_expires_unless_it_was_redeemed() {
+        let (_folder, registry) = registry();
+        let (used, unused) = (registry.invite("a", 1).unwrap(), registry.invite("b", 1).unwrap());
+        registry.redeem(&used, &[1; 32], "").unwrap();
+        let past = |book: &mut Book| Ok(book.clients.iter_mut().for_each(|c| c.expires = 1));
+        registry.change(past).unwrap();
+        let refused = Redeemed::Refused(Refusal::Expired);
+        assert_eq!(registry.redeem(&unused, &[2; 32], "").unwrap(), refused);
+        let again = Redeemed::Again("a".into());
+        assert_eq!(registry.redeem(&used, &[1; 32], "").unwrap(), again);
+    }
+
+    #[test]
+    fn a_client_changes_its_certificate_with_both_good_in_between() {
+        let (_folder, registry) = registry();
+        let (a, b) = (registry.invite("a", 1).unwrap(), registry.invite("b", 1).unwrap());
+        registry.redeem(&a, &[1; 32], "").unwrap();
+        registry.redeem(&b, &[2; 32], "").unwrap();
+        assert!(registry.announce("a", &[2; 32]).is_err(), "it is b's");
+        assert!(registry.announce("a", &[3; 32]).unwrap());
+        assert!(!registry.announce("a", &[3; 32]).unwrap());
+        let holder = |certificate| registry.holder(&certificate).map(|(name, _)| name);
+        assert_eq!((holder([1; 32]), holder([3; 32])), (Some("a".into()), Some("a".into())));
+        assert!(!registry.changed("a", &[1; 32]).unwrap(), "the old one changes nothing");
+        assert!(registry.changed("a", &[3; 32]).unwrap());
+        assert!(!registry.changed("a", &[3; 32]).unwrap());
+        assert_eq!((holder([1; 32]), holder([3; 32])), (None, Some("a".into())));
     }
 
     #[test]
     fn whoever_was_revoked_stays_revoked() {
         let (_folder, registry) = registry();
-        let token = registry.invite("west").unwrap();
+        let token = registry.invite("west", 1).unwrap();
         registry.redeem(&token, &[1; 32], "").unwrap();
         for standing in [Standing::Dead, Standing::Revoked, Standing::Revoked] {
             registry.stand("west", standing).unwrap();

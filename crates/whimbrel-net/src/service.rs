@@ -9,6 +9,7 @@ use crate::limits::Limits;
 use crate::proto::{self, Kind, client_frame, federation_server, server_frame};
 use crate::registry::{Redeemed, Standing};
 use crate::status::{Refusal, now};
+use crate::text::printable;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -23,9 +24,6 @@ pub(crate) const UPLOAD_BYTES_PER_SECOND_MIN: u64 = 16 << 10;
 
 /// Frames waiting for the connection to take them.
 const FRAMES_AHEAD: usize = 4;
-
-/// What is kept of a client's reason to stop.
-const REASON_CHARS_MAX: usize = 1000;
 
 type Frames = mpsc::Sender<Result<proto::ServerFrame, Status>>;
 
@@ -59,10 +57,16 @@ impl federation_server::Federation for Door {
         let redeem = move || hall.registry.redeem(&request.token, &certificate, &request.name);
         let redeemed = tokio::task::spawn_blocking(redeem).await;
         match redeemed.map_err(|e| Status::internal(e.to_string()))? {
-            Ok(Redeemed::Client(name)) => {
+            Ok(redeemed @ (Redeemed::Client(_) | Redeemed::Again(_))) => {
                 self.hall.enrolled(&self.address);
-                self.hall.audit.note("enrolled", &name, &self.address, false);
-                self.hall.board.line(&format!("`{name}` enrolled from {}", self.address));
+                let is_new = matches!(redeemed, Redeemed::Client(_));
+                let (Redeemed::Client(name) | Redeemed::Again(name)) = redeemed else {
+                    return Err(Status::internal("no client"));
+                };
+                if is_new {
+                    self.hall.audit.member("enrolled", &name, &self.address);
+                    self.hall.board.line(&format!("`{name}` enrolled from {}", self.address));
+                }
                 let (run, offer) = (self.hall.run.clone().into(), self.hall.offer.clone());
                 Ok(Response::new(proto::EnrolReply { run, name, offer }))
             }
@@ -83,8 +87,18 @@ impl federation_server::Federation for Door {
             Some((_, Standing::Revoked)) => return Err(self.turn_away(Refusal::Revoked)),
             Some((name, _)) => name,
         };
+        let (hall, certificate, client) = (self.hall.clone(), self.certificate, name.clone());
+        let changed = move || hall.registry.changed(&client, &certificate);
+        if let Ok(Ok(true)) = tokio::task::spawn_blocking(changed).await {
+            self.hall.audit.member("certificate-changed", &name, &self.address);
+        }
+        if !self.hall.may_begin(&name) {
+            self.hall.count_refusal(Refusal::TooManySessions);
+            return Err(status(Refusal::TooManySessions));
+        }
         let (frames, out) = mpsc::channel(FRAMES_AHEAD);
-        let session = Session { hall: self.hall.clone(), name, frames };
+        let address = self.address.clone();
+        let session = Session { hall: self.hall.clone(), name, address, frames };
         let call = Call::new(&self.calls);
         tokio::spawn(async move {
             session.run(request.into_inner()).await;
@@ -104,10 +118,10 @@ impl Door {
 /// How a refusal looks on the wire: a client stops on these and comes back after all others.
 fn status(why: Refusal) -> Status {
     match why {
-        Refusal::TooManyEnrolments | Refusal::TooManyConnections => {
+        Refusal::TooManyEnrolments | Refusal::TooManyConnections | Refusal::TooManySessions => {
             Status::resource_exhausted(why.to_string())
         }
-        Refusal::Version | Refusal::WrongRun | Refusal::Behind => {
+        Refusal::Version | Refusal::WrongRun | Refusal::Behind | Refusal::Ahead => {
             Status::failed_precondition(why.to_string())
         }
         Refusal::Malformed | Refusal::TooLarge => Status::invalid_argument(why.to_string()),
@@ -134,23 +148,11 @@ impl Drop for Call {
     }
 }
 
-/// A client's words as they may be shown: of bounded length, and with nothing in them that a
-/// terminal would obey.
-fn printable(words: &str) -> String {
-    let mut shown = String::new();
-    for c in words.chars().take(REASON_CHARS_MAX) {
-        match c.is_control() {
-            true => shown.extend(c.escape_default()),
-            false => shown.push(c),
-        }
-    }
-    shown
-}
-
 /// A client's session from hello to its end.
 struct Session {
     hall: Arc<Hall>,
     name: String,
+    address: String,
     frames: Frames,
 }
 
@@ -236,9 +238,11 @@ impl Session {
     /// coordinator any more.
     async fn arrive(&self, hello: proto::Hello, link: Link) -> Option<Result<(), Refusal>> {
         let (reply, answer) = oneshot::channel();
+        let next = hello.next_certificate;
         self.tell(Event::Arrived {
             name: self.name.clone(),
             link,
+            address: self.address.clone(),
             committed: hello.committed.map(Into::into),
             staged: hello.staged.map(Into::into),
             reply,
@@ -248,10 +252,34 @@ impl Session {
             Ok(verdict) => verdict.into(),
             Err(why) => return Some(Err(why)),
         };
+        if let Some(why) = self.announced(next).await {
+            return Some(Err(why));
+        }
+        let next_certificate = self.hall.next_certificate.map(|next| next.to_vec());
+        let next_certificate = next_certificate.unwrap_or_default().into();
         let heartbeat_ms = self.hall.limits.heartbeat.as_millis() as u32;
-        let welcome = proto::Welcome { verdict, heartbeat_ms };
+        let welcome = proto::Welcome { verdict, heartbeat_ms, next_certificate };
         self.send(server_frame::Frame::Welcome(welcome)).await.ok()?;
         Some(Ok(()))
+    }
+
+    /// Binds the certificate that the client will show later, before it is welcomed; why not, where
+    /// that cannot be.
+    async fn announced(&self, next: Bytes) -> Option<Refusal> {
+        if next.is_empty() {
+            return None;
+        }
+        let Ok(next) = Fingerprint::try_from(&next[..]) else { return Some(Refusal::Malformed) };
+        let (hall, name) = (self.hall.clone(), self.name.clone());
+        let announced = tokio::task::spawn_blocking(move || hall.registry.announce(&name, &next));
+        match announced.await {
+            Ok(Ok(true)) => {
+                self.hall.audit.member("certificate-announced", &self.name, &self.address);
+                None
+            }
+            Ok(Ok(false)) => None,
+            _ => Some(Refusal::Replayed),
+        }
     }
 
     /// Reads frames until the client is gone or breaks the protocol.
@@ -427,12 +455,6 @@ mod tests {
     use std::io;
     use tonic::codec::Codec;
     use tonic_prost::ProstCodec;
-
-    #[test]
-    fn a_clients_words_do_nothing_to_a_terminal() {
-        assert_eq!(printable("too few rows\u{1b}[2J\n"), "too few rows\\u{1b}[2J\\n");
-        assert_eq!(printable(&"é".repeat(5000)).chars().count(), REASON_CHARS_MAX);
-    }
 
     /// How reading a body ends that has these bytes and then, where it says so, breaks.
     async fn read(bytes: &'static [u8], breaks: bool) -> End {

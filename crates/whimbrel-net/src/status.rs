@@ -23,6 +23,8 @@ const LINES_MAX: usize = 200;
 pub enum Refusal {
     /// A token that no invitation has.
     WrongToken,
+    /// An invitation that was not redeemed in time.
+    Expired,
     /// An invitation that another certificate has used.
     Replayed,
     /// A client that may not take part any more.
@@ -33,6 +35,8 @@ pub enum Refusal {
     UnknownCertificate,
     /// Too many wrong tokens in a minute.
     TooManyEnrolments,
+    /// A client that comes back again and again.
+    TooManySessions,
     /// Too many connections.
     TooManyConnections,
     /// No TLS 1.3, or no HTTP/2 in it.
@@ -51,6 +55,8 @@ pub enum Refusal {
     WrongRun,
     /// A client whose state is older than what was acknowledged to it.
     Behind,
+    /// A client to which more was acknowledged than the coordinator knows of.
+    Ahead,
     /// A frame out of order, or bytes that are no message.
     Malformed,
     /// A message beyond its bound.
@@ -73,11 +79,13 @@ impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::WrongToken => "no invitation has this token",
+            Self::Expired => "this invitation has expired: ask for a new one",
             Self::Replayed => "this invitation was used with another key",
             Self::Revoked => "this client was revoked",
             Self::Name => "this name is taken, or the invitation is for another one",
             Self::UnknownCertificate => "this certificate belongs to no client of the run",
             Self::TooManyEnrolments => "too many wrong tokens; try again in a minute",
+            Self::TooManySessions => "too many sessions in a minute",
             Self::TooManyConnections => "too many connections",
             Self::Handshake => "no TLS 1.3 handshake",
             Self::NoCertificate => "no certificate was shown",
@@ -87,6 +95,10 @@ impl std::fmt::Display for Refusal {
             Self::Version => "another version of the protocol",
             Self::WrongRun => "this client belongs to another run",
             Self::Behind => "the client's state is not the one that was acknowledged to it",
+            Self::Ahead => {
+                "the coordinator lost state: it acknowledged to this client more than it knows of, as \
+                 after it was restored from an older copy"
+            }
             Self::Malformed => "frames out of order, or bytes that are no message",
             Self::TooLarge => "a message beyond its bound",
             Self::Stalled => "an upload stopped half-way, or came too slowly",
@@ -183,12 +195,18 @@ pub struct ClientStatus {
     pub id: Option<u32>,
     /// Whether there is a connection.
     pub connected: bool,
+    /// Where it connected from last.
+    pub address: String,
+    /// How often its connection ended, in this process.
+    pub disconnects: u64,
     /// `expected`, `dead` or `revoked`.
     pub standing: String,
     /// When it was last heard from, in seconds since 1970.
     pub last_seen: Option<f64>,
     /// Rounds in which its upload was accepted; enrolments and openings do not count.
     pub rounds: u64,
+    /// Rounds that went on without it because it was not connected, by this process.
+    pub missed: u64,
     /// Uploads refused by this process.
     pub refused: u64,
     /// Bytes of messages received from it by this process, refused ones included.
@@ -348,9 +366,19 @@ impl Board {
         static WRITING: Mutex<()> = Mutex::new(());
         let _alone = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
         let text = serde_json::to_string(&*self.0.borrow()).expect("a status is plain data");
-        let beside = folder.join("status.json.tmp");
-        std::fs::write(&beside, text)?;
-        std::fs::rename(beside, folder.join("status.json"))
+        let (beside, path) = (folder.join("status.json.tmp"), folder.join("status.json"));
+        let written = std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, &path));
+        if written.is_ok() || !path.exists() {
+            return written;
+        }
+        // On a full disk the old file has room for what matters now.
+        let _ = std::fs::remove_file(&beside);
+        let mut short = self.0.borrow().clone();
+        (short.rows, short.strip, short.log) = Default::default();
+        let text = serde_json::to_string(&short).expect("a status is plain data");
+        let mut file = std::fs::OpenOptions::new().write(true).open(&path)?;
+        std::io::Write::write_all(&mut file, text.as_bytes())?;
+        file.set_len(text.len() as u64)
     }
 }
 

@@ -93,6 +93,11 @@ impl Identity {
     }
 }
 
+/// The fingerprint of the first certificate in a PEM file.
+pub fn fingerprint_of_file(path: &Path) -> Result<Fingerprint> {
+    Ok(fingerprint(&certificates(path)?[0]))
+}
+
 /// The SHA-256 of a certificate.
 pub fn fingerprint(certificate: &[u8]) -> Fingerprint {
     sha256(certificate)
@@ -162,10 +167,10 @@ pub fn certificate_refused(alert: AlertDescription) -> Option<&'static str> {
     })
 }
 
-/// A client's end: the server must show the pinned certificate.
-pub fn client_config(identity: &Identity, pin: Fingerprint) -> Result<Arc<ClientConfig>> {
+/// A client's end: the server must show a pinned certificate.
+pub fn client_config(identity: &Identity, pins: &[Fingerprint]) -> Result<Arc<ClientConfig>> {
     let provider = provider();
-    let verifier = Arc::new(Pinned { pin, provider: provider.clone() });
+    let verifier = Arc::new(Pinned { pins: pins.to_vec(), provider: provider.clone() });
     let (chain, key) = identity.parts();
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&TLS13])
@@ -255,10 +260,11 @@ impl ClientCertVerifier for AnyClient {
     }
 }
 
-/// Takes the one certificate that the invitation names, if the server holds its key.
+/// Takes the certificate that the invitation names, or one that the server has announced since, if
+/// it holds its key.
 #[derive(Debug)]
 struct Pinned {
-    pin: Fingerprint,
+    pins: Vec<Fingerprint>,
     provider: Arc<CryptoProvider>,
 }
 
@@ -271,7 +277,8 @@ impl ServerCertVerifier for Pinned {
         _: &[u8],
         _: UnixTime,
     ) -> std::result::Result<ServerCertVerified, rustls::Error> {
-        if fingerprint(certificate).ct_eq(&self.pin).into() {
+        let shown = fingerprint(certificate);
+        if self.pins.iter().any(|pin| shown.ct_eq(pin).into()) {
             return Ok(ServerCertVerified::assertion());
         }
         let what: Box<dyn std::error::Error + Send + Sync> =

@@ -8,7 +8,9 @@
 //!
 //! Numbers are little-endian, checksums CRC-32. [`Wal::reset`] begins a new epoch over the old
 //! bytes: a file whose blocks exist is made durable faster than one that grows. Reading ends at the
-//! first record that is torn or of another epoch, and what comes next overwrites it.
+//! first record that is torn or of another epoch, and what comes next overwrites it; unless a whole
+//! record of the same epoch stands behind it. Records are made durable one after the other, so that
+//! is damage and no crash: the log is refused as it is.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
@@ -34,6 +36,9 @@ pub struct Wal {
 }
 
 impl Wal {
+    /// Bytes of a log without records.
+    pub const EMPTY_BYTES: u64 = HEAD;
+
     /// An empty log; an old one is emptied.
     pub fn create(path: &Path) -> Result<Self> {
         let made = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path);
@@ -47,8 +52,20 @@ impl Wal {
         Ok(wal)
     }
 
-    /// A log; each record in it is handed over in turn, and one at a time is in memory.
-    pub fn open(path: &Path, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<Self> {
+    /// A log; each record in it is handed over in turn. A damaged log is an error.
+    pub fn open(path: &Path, each: impl FnMut(&[u8]) -> Result<()>) -> Result<Self> {
+        let (wal, damage) = Self::read(path, each)?;
+        match damage {
+            None => Ok(wal),
+            Some(damage) => Err(Error::storage(path.display(), damage)),
+        }
+    }
+
+    /// The same for a log that may be damaged: its records up to there, and where that is.
+    pub fn read(
+        path: &Path,
+        mut each: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<(Self, Option<Damage>)> {
         let fault = |e: std::io::Error| Error::storage(path.display(), e);
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(fault)?;
         let length = file.metadata().map_err(fault)?.len();
@@ -56,18 +73,40 @@ impl Wal {
         let mut head = [0; HEAD as usize];
         match reader.read_exact(&mut head) {
             // A process that died while it made the file had nothing in it yet.
-            Err(e) if e.kind() == ErrorKind::UnexpectedEof => return Self::create(path),
+            Err(e) if e.kind() == ErrorKind::UnexpectedEof => {
+                return Ok((Self::create(path)?, None));
+            }
             other => other.map_err(fault)?,
         }
-        let epoch = epoch(&head).map_err(|what| Error::storage(path.display(), what))?;
+        let (epoch, damaged_head) = match epoch(&head) {
+            Ok(epoch) => (epoch, None),
+            Err(Head::Other(what)) => return Err(Error::storage(path.display(), what)),
+            Err(Head::Damaged(what)) => {
+                // The first record says of which epoch it is, too.
+                let mut first = [0; RECORD_HEAD];
+                let read = reader.read_exact(&mut first).and_then(|()| reader.seek_relative(-12));
+                let word = u32::from_le_bytes(first[4..8].try_into().expect("four bytes"));
+                (read.map_or(0, |()| word), Some(what))
+            }
+        };
         let mut payload = Vec::new();
-        let mut end = HEAD;
+        let (mut end, mut records) = (HEAD, 0);
         while record(&mut reader, epoch, length - end, &mut payload).map_err(fault)? {
             end += (RECORD_HEAD + payload.len()) as u64;
+            records += 1;
             each(&payload).map_err(|e| Error::storage(path.display(), e))?;
         }
-        let file = reader.into_inner();
-        Ok(Self { path: path.to_path_buf(), file, epoch, end, doubtful: false, sync })
+        let mut file = reader.into_inner();
+        let mut behind = Vec::new();
+        let read = file.seek(SeekFrom::Start(end)).and_then(|_| file.read_to_end(&mut behind));
+        read.map_err(fault)?;
+        let behind = whole_records(&behind, epoch);
+        let damage = match damaged_head {
+            Some(what) => Some(Damage::Head(what)),
+            None => (behind > 0).then_some(Damage::Record { record: records + 1, at: end, behind }),
+        };
+        let path = path.to_path_buf();
+        Ok((Self { path, file, epoch, end, doubtful: false, sync }, damage))
     }
 
     /// Adds a record and makes it durable. After an error the log is as it was.
@@ -158,18 +197,76 @@ fn head(epoch: u32) -> Vec<u8> {
     head
 }
 
-fn epoch(head: &[u8; HEAD as usize]) -> std::result::Result<u32, String> {
+/// What is wrong with a head.
+enum Head {
+    /// It is another program's.
+    Other(String),
+    /// It was one of this program's.
+    Damaged(&'static str),
+}
+
+fn epoch(head: &[u8; HEAD as usize]) -> std::result::Result<u32, Head> {
     let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
-    if &head[..8] != MAGIC {
-        return Err("it does not begin like a log".into());
-    }
-    if word(8) != VERSION {
-        return Err(format!("it has version {}, this program reads {VERSION}", word(8)));
-    }
     if crc32fast::hash(&head[..16]) != word(16) {
-        return Err("its head is damaged (its checksum does not match)".into());
+        return Err(Head::Damaged(match &head[..8] == MAGIC {
+            true => "its head is damaged (its checksum does not match)",
+            false => "it does not begin like a log",
+        }));
     }
-    Ok(word(12))
+    match (&head[..8] == MAGIC, word(8)) {
+        (true, VERSION) => Ok(word(12)),
+        (true, other) => {
+            Err(Head::Other(format!("it has version {other}, this program reads {VERSION}")))
+        }
+        (false, _) => Err(Head::Other("it does not begin like a log".into())),
+    }
+}
+
+/// Where a log is damaged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Damage {
+    /// In its head; the records are read all the same.
+    Head(&'static str),
+    /// In a record.
+    Record {
+        /// The first that cannot be read, from one.
+        record: u64,
+        /// Where it begins.
+        at: u64,
+        /// Whole records behind it.
+        behind: u64,
+    },
+}
+
+impl std::fmt::Display for Damage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Head(what) => f.write_str(what),
+            Self::Record { record, at, behind } => write!(
+                f,
+                "record {record}, at byte {at}, is damaged, and {behind} whole records stand behind it"
+            ),
+        }
+    }
+}
+
+/// How many whole records of an epoch there are in these bytes, wherever the first begins.
+fn whole_records(mut bytes: &[u8], epoch: u32) -> u64 {
+    let (epoch, mut found) = (epoch.to_le_bytes(), 0);
+    while bytes.len() >= RECORD_HEAD {
+        let word =
+            |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        let length = word(0) as usize;
+        let payload = (bytes[4..8] == epoch).then(|| bytes[RECORD_HEAD..].get(..length)).flatten();
+        match payload.filter(|payload| checksum(&bytes[..8], payload) == word(8)) {
+            Some(payload) => {
+                found += 1;
+                bytes = &bytes[RECORD_HEAD + payload.len()..];
+            }
+            None => bytes = &bytes[1..],
+        }
+    }
+    found
 }
 
 /// Reads the next record; false where the log ends, whole or torn.
@@ -262,6 +359,45 @@ mod tests {
     }
 
     #[test]
+    fn a_damaged_record_with_whole_ones_behind_it_is_refused_and_kept() {
+        let (_folder, path) = fresh();
+        let mut wal = Wal::create(&path).unwrap();
+        wal.append(b"of an old epoch, and long enough to stand behind the new ones").unwrap();
+        wal.reset().unwrap();
+        let records: Vec<Vec<u8>> = (0..20u8).map(|n| vec![n; 3 + usize::from(n)]).collect();
+        let mut ends = vec![HEAD as usize];
+        for record in &records {
+            wal.append(record).unwrap();
+            ends.push(wal.end as usize);
+        }
+        let whole = std::fs::read(&path).unwrap();
+        for at in HEAD as usize..ends[20] {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 0x04;
+            std::fs::write(&path, &damaged).unwrap();
+            let record = ends.iter().rposition(|end| *end <= at).unwrap();
+            let mut found = Vec::new();
+            let read = Wal::read(&path, |record| {
+                found.push(record.to_vec());
+                Ok(())
+            });
+            // Of the last record nobody can say whether a crash tore it.
+            let damage = (record < 19).then_some(record as u64 + 1);
+            let found_at = read.unwrap().1.map(|damage| match damage {
+                Damage::Record { record, .. } => record,
+                Damage::Head(what) => panic!("{what}"),
+            });
+            assert_eq!(found_at, damage, "at {at}");
+            assert_eq!(found, records[..record], "at {at}");
+            if record < 19 {
+                let error = open(&path).err().unwrap().to_string();
+                assert!(error.contains(&format!("record {}, ", record + 1)), "{error}");
+            }
+            assert_eq!(std::fs::read(&path).unwrap(), damaged);
+        }
+    }
+
+    #[test]
     fn an_old_epoch_does_not_come_back() {
         let (_folder, path) = fresh();
         let mut wal = Wal::create(&path).unwrap();
@@ -323,10 +459,19 @@ mod tests {
         assert!(error.contains("wal: it does not begin like a log"), "{error}");
         let mut wal = Wal::create(&path).unwrap();
         wal.append(b"x").unwrap();
-        let mut bytes = std::fs::read(&path).unwrap();
-        bytes[13] ^= 1;
-        std::fs::write(&path, bytes).unwrap();
-        assert!(open(&path).err().unwrap().to_string().contains("its head is damaged"));
+        let whole = std::fs::read(&path).unwrap();
+        for at in 0..HEAD as usize {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1;
+            std::fs::write(&path, bytes).unwrap();
+            let error = open(&path).err().unwrap().to_string();
+            let said = if at < 8 { "does not begin like a log" } else { "its head is damaged" };
+            assert!(error.contains(said), "{error}");
+            // What can be read can be kept.
+            let mut found = Vec::new();
+            Wal::read(&path, |record| Ok(found.push(record.to_vec()))).unwrap();
+            assert_eq!(found, [b"x".to_vec()]);
+        }
         std::fs::write(&path, b"WHIM").unwrap();
         assert!(records(&path).is_empty());
     }

@@ -20,8 +20,8 @@ use whimbrel::core::{ClientData, ClientId, Error, Message, Tail, Wire, wire};
 use whimbrel::engine::client::sha256;
 use whimbrel::engine::keeper::Folder;
 use whimbrel::engine::{
-    Chain, ClientMachine, Faults, Participant, Participation, Purpose, Question, Remote, Stage,
-    StageMethod, StepId, Stopping, Transport, run_with,
+    Chain, ClientMachine, Consent, Faults, Participant, Participation, Purpose, Question, Remote,
+    Stage, StageMethod, StepId, Stopping, Transport, run_with,
 };
 use whimbrel::families::failure::{Failure, Result};
 use whimbrel::families::load::load;
@@ -391,8 +391,9 @@ impl Shard {
         }
         let mut held = Vec::with_capacity(clients.len());
         for (at, (id, name, data)) in clients.into_iter().enumerate() {
+            let consent = Consent { evaluates, ..Consent::default() };
             let chain = Box::new(Shared(plan.clone()));
-            let participant = Participant { chain, data, seed, evaluates };
+            let participant = Participant { chain, data, seed, consent };
             let machine = match &saved {
                 Some(saved) => ClientMachine::load(participant, &saved[at])?,
                 None => ClientMachine::new(participant),

@@ -18,7 +18,7 @@ use std::time::Duration;
 use whimbrel::core::{ClientId, Error, Wire};
 use whimbrel::engine::keeper::Folder;
 use whimbrel::engine::{
-    ClientMachine, Observer, Participant, Question, Remote, StepId, Transport, run_with,
+    ClientMachine, Consent, Observer, Participant, Question, Remote, StepId, Transport, run_with,
 };
 use whimbrel::families::Job;
 use whimbrel::families::load::{Loaded, load};
@@ -68,7 +68,7 @@ fn client(path: &Path, at: usize) -> Result<()> {
     let (job, mut loaded, plan) = read(path)?;
     let data = loaded.clients.swap_remove(at).1;
     let chain = Box::new(plan);
-    let participant = Participant { chain, data, seed: job.seed, evaluates: true };
+    let participant = Participant { chain, data, seed: job.seed, consent: Consent::default() };
     let mut machine = ClientMachine::new(participant);
     let (mut from, mut to) = (std::io::stdin().lock(), std::io::stdout().lock());
     while let Some(frame) = receive(&mut from)? {

@@ -100,6 +100,8 @@ impl<M: LatentModel> Oracle for Heavy<M> {
         Ok(Global { s: zeros.clone(), velocity: zeros, first, repairs: 0 })
     }
 
+    const FIRST_EXCHANGE: bool = true;
+
     /// Clients send their statistics at the pooled mean, exactly, once.
     fn first_question<'a>(&self, global: &'a Global) -> Option<Cow<'a, [f64]>> {
         Some((&global.first).into())

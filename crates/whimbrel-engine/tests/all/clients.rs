@@ -9,8 +9,8 @@ use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientId, Error, Result, Wire};
 use whimbrel_engine::keeper::Nowhere;
 use whimbrel_engine::{
-    Chain, ClientMachine, Faults, Limits, Observer, Outcome, Participant, Participation, Purpose,
-    Question, Remote, Stage, StepId, Stopping, Transport, run, run_with,
+    Chain, ClientMachine, Consent, Faults, Limits, Observer, Outcome, Participant, Participation,
+    Purpose, Question, Remote, Stage, StepId, Stopping, Transport, run, run_with,
 };
 
 const COUNT: u32 = 4;
@@ -38,7 +38,7 @@ impl Chain for Two {
 
 fn participant(i: u32) -> Participant {
     let data = clients(COUNT).swap_remove(i as usize).1;
-    Participant { chain: Box::new(Two), data, seed: SEED, evaluates: true }
+    Participant { chain: Box::new(Two), data, seed: SEED, consent: Consent::default() }
 }
 
 /// What each client has of its own.
@@ -147,13 +147,18 @@ fn a_client_moves_only_when_its_upload_was_accepted() {
     assert!(stale.to_string().contains("the server knows 0 accepted uploads"), "{stale}");
     client.answer(&ask(Purpose::Exchange, second, down(1, 1))).unwrap();
     let before = client.save();
+    let records = |c: &ClientMachine| (c.committed().cloned(), c.staged().cloned());
+    let kept = records(&client);
     client.answer(&ask(Purpose::Evaluate, second, 1.0f64.to_bytes())).unwrap();
-    assert_eq!(client.save(), before, "an evaluation changes nothing");
+    assert_eq!(records(&client), kept, "an evaluation changes no state");
     for cut in 0..before.len() {
         assert!(ClientMachine::load(participant(2), &before[..cut]).is_err());
     }
     let nowhere = ask(Purpose::Enrol, StepId::enrolment(2), Vec::<Artifact>::new().to_bytes());
     assert!(matches!(client.answer(&nowhere), Err(Error::Peer { .. })));
-    client.forget();
+    let error = client.forget().unwrap_err().to_string();
+    assert!(error.contains("`join --renew`"), "{error}");
+    client.renew();
+    client.forget().unwrap();
     assert_eq!((client.committed(), client.staged()), (None, None));
 }

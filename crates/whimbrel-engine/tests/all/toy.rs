@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use whimbrel_core::declare::{Measure, OverClients};
 use whimbrel_core::method::{
-    Artifact, Bind, Cohort, Disclosure, Evaluate, Method, Metric, Next, Sender, Task,
+    Allowance, Artifact, Bind, Cohort, Disclosure, Evaluate, Method, Metric, Next, Sender, Task,
 };
 use whimbrel_core::sum::ExactSum;
 use whimbrel_core::{
@@ -116,6 +116,10 @@ impl Method for Toy {
         Ok(Peer { weight, accepted: 0 })
     }
 
+    fn allowances(&self) -> Vec<Allowance> {
+        vec![Allowance::rounds(Some(self.rounds + u32::from(self.opening)))]
+    }
+
     fn next(&self, server: &Server) -> Next {
         match server.open {
             false => Next::Opening,
@@ -199,6 +203,10 @@ impl Method for Toy {
             server.open = heard;
         }
         Ok(server)
+    }
+
+    fn without_clients(&self, server: Server) -> Result<Server> {
+        Ok(Server { open: !self.opening, memory_sum: 0.0, total: 0.0, ..server })
     }
 
     fn magnitude(&self, server: &Server) -> f64 {

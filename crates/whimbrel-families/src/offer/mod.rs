@@ -3,8 +3,10 @@
 //! From an offer a client builds the same methods as the server, reads its own file, and shows what
 //! would leave the machine. An offer comes from a peer: its text is bounded and read strictly.
 
+mod groups;
 mod schema;
 
+pub use groups::Minimum;
 pub use schema::{Schema, SourceForm, TargetForm};
 
 use crate::failure::Result;

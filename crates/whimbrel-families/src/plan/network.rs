@@ -5,7 +5,7 @@ use crate::failure::Result;
 use crate::job::{DownRule, Job, Partition};
 use whimbrel_core::Error;
 use whimbrel_core::method::Disclosure;
-use whimbrel_engine::{Chain, Faults};
+use whimbrel_engine::{Agreement, Chain, Consent, Faults};
 
 /// What leaves a client in one stage.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,6 +49,18 @@ impl Plan {
     /// The family's plan.
     pub(crate) fn stages(&self) -> &dyn crate::family::StagePlan {
         &*self.stages
+    }
+
+    /// The most that a client answers, stage by stage.
+    pub fn agreements(&self, consent: &Consent) -> Result<Vec<Agreement>> {
+        let consent = Consent { evaluates: consent.evaluates && self.evaluates(), ..*consent };
+        let mut delivered = Vec::new();
+        let mut all = Vec::new();
+        for index in 0..self.len() {
+            all.push(Agreement::of(&self.build(index, &delivered)?, &consent)?);
+            delivered.push(self.stages.stand_in(&self.common, index));
+        }
+        Ok(all)
     }
 
     /// Everything that leaves a client, stage by stage. Stages that wait for what earlier ones

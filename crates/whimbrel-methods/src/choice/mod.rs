@@ -18,7 +18,7 @@ use crate::kmeans::{local_centres, start_from_centres};
 use crate::no_evaluation::no_evaluation;
 use crate::settings::{Weights, check_figures, check_sums};
 use state::{Phase, Slot};
-use whimbrel_core::method::{Artifact, Bind, Cohort, Disclosure, Next, Sender};
+use whimbrel_core::method::{Allowance, Artifact, Bind, Cohort, Disclosure, Next, Sender};
 use whimbrel_core::{
     ClientData, ClientId, Error, HeldOut, Key, Method, Result, Shared, sum::ExactSum, vector,
 };
@@ -243,6 +243,11 @@ impl Method for MixtureChoice {
         Ok((summary.rows, summary.validation))
     }
 
+    fn allowances(&self) -> Vec<Allowance> {
+        let long = if self.models.len() < 2 { 0 } else { LONG_MAX };
+        vec![Allowance::rounds(Some(SHORT_MAX + long))]
+    }
+
     fn next(&self, server: &Server) -> Next {
         match server.running().next() {
             Some(_) => Next::Round(Cohort::Everyone),
@@ -267,7 +272,11 @@ impl Method for MixtureChoice {
 
     fn local_step(&self, (): &(), down: &Down, data: &Split<GmmData>, _: Key) -> Result<((), Up)> {
         let mut answers = Vec::new();
-        for (model, theta) in &*down.candidates.get()? {
+        let candidates = down.candidates.get()?;
+        if candidates.len() > self.models.len() * self.starts as usize {
+            return Err(Error::peer("more candidates than the job has"));
+        }
+        for (model, theta) in &*candidates {
             let model = self.models.get(*model as usize);
             let model = model.ok_or_else(|| Error::peer("a candidate that the job has not"))?;
             let theta = model.from_vector(theta)?;
@@ -336,6 +345,10 @@ impl Method for MixtureChoice {
         }
         self.run_on(&mut server);
         Ok(server)
+    }
+
+    fn without_clients(&self, server: Server) -> Result<Server> {
+        Ok(Server { rows: 0, validation: 0, ..server })
     }
 
     fn magnitude(&self, server: &Server) -> f64 {

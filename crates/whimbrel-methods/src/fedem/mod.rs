@@ -186,6 +186,27 @@ impl<M: LatentModel> Oracle for Em<M> {
         Ok(())
     }
 
+    fn without_clients(&self, global: &mut Global) {
+        global.moments_sum.fill(0.0);
+        global.weights_squared = 0.0;
+    }
+
+    const FIRST_EXCHANGE: bool = true;
+
+    /// One for each outer loop; with the automatic step a loop may end after its first round.
+    fn full_passes(&self, rounds: Option<u32>) -> Option<u32> {
+        match (self.estimator, &self.step) {
+            (Estimator::Minibatch, _) => Some(0),
+            (Estimator::Spider { .. }, Step::Auto(_)) => rounds,
+            (Estimator::Spider { inner }, Step::Given(_)) => Some(rounds?.div_ceil(inner)),
+        }
+    }
+
+    fn is_full_pass(&self, own: &Own, note: Option<&OuterLoop>) -> bool {
+        let outer = note.map(|outer| outer.0);
+        outer.is_some() && own.running.as_ref().map(|running| running.outer) != outer
+    }
+
     /// `θ_0` alone: `Ŝ_0` does not exist yet.
     fn first_question<'a>(&self, global: &'a Global) -> Option<Cow<'a, [f64]>> {
         Some((&global.theta).into())

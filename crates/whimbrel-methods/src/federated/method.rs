@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use whimbrel_codec::Scalar;
 use whimbrel_codec::channel::{DownClient, DownMessage, SharedMessages, Uplink};
-use whimbrel_core::method::{Artifact, Cohort, Disclosure, Method, Next, Sender, Task};
+use whimbrel_core::method::{Allowance, Artifact, Cohort, Disclosure, Method, Next, Sender, Task};
 use whimbrel_core::{ClientId, Error, Frame, Key, Result, vector};
 
 impl<O: Oracle> Federated<O> {
@@ -67,6 +67,9 @@ impl<O: Oracle> Method for Federated<O> {
             Ok(Member { id, weight: self.terms.weights.of(id, rows)?, rows, summary })
         });
         let global = self.oracle.start(&mut members, &self.terms, key)?;
+        if self.oracle.first_question(&global).is_some() != O::FIRST_EXCHANGE {
+            return Err(Error::internal("an oracle's first question is not its FIRST_EXCHANGE"));
+        }
         let (kind, down) = match self.oracle.first_question(&global) {
             Some(_) => (ExchangeKind::FirstState, self.terms.downlink.server(&[])),
             None => {
@@ -115,6 +118,32 @@ impl<O: Oracle> Method for Federated<O> {
         let uplink = self.terms.own_uplinks.get(&id.0).copied().unwrap_or(0);
         let down = self.terms.downlink.admit(&mut server.down, id);
         Ok(Peer { weight, rows, uplink, record: self.oracle.record(id), down })
+    }
+
+    fn allowances(&self) -> Vec<Allowance> {
+        // The first exchange is one of the rounds.
+        let first = u32::from(O::FIRST_EXCHANGE);
+        let rounds = self.terms.budget.rounds_max().map(|rounds| rounds.saturating_sub(first));
+        let passes = self.oracle.full_passes(rounds);
+        let openings = [
+            Allowance { most: Some(first), ..Allowance::opening("first state", 0) },
+            Allowance {
+                most: Some(u32::from(self.terms.opens())),
+                ..Allowance::opening("memories", 1)
+            },
+        ];
+        let passes = Allowance { name: "full passes", ..Allowance::rounds(passes) };
+        openings.into_iter().chain([Allowance::rounds(rounds), passes]).collect()
+    }
+
+    fn allowance(&self, client: &Self::Client, down: &Self::Down) -> usize {
+        match down.kind {
+            ExchangeKind::FirstState => 0,
+            ExchangeKind::OpenMemories => 1,
+            ExchangeKind::Round => {
+                2 + usize::from(self.oracle.is_full_pass(&client.own, down.note.as_ref()))
+            }
+        }
     }
 
     fn next(&self, server: &Self::Server) -> Next {
@@ -304,6 +333,18 @@ impl<O: Oracle> Method for Federated<O> {
                 self.oracle.after_publish(&mut server.global, published, &context)?;
                 server.round += 1;
             }
+        }
+        Ok(server)
+    }
+
+    fn without_clients(&self, mut server: Self::Server) -> Result<Self::Server> {
+        self.oracle.without_clients(&mut server.global);
+        (server.total, server.rows, server.clients) = (0.0, 0, 0);
+        server.up = self.uplink().server();
+        if server.kind != ExchangeKind::FirstState {
+            let published = self.oracle.published(&server.global);
+            server.down = self.terms.downlink.server(&published);
+            server.kind = self.terms.after_first_state();
         }
         Ok(server)
     }

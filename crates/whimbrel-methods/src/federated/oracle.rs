@@ -46,11 +46,25 @@ pub trait Oracle: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Takes every client's part out of the global state: what [`Oracle::admit`] added.
+    fn without_clients(&self, _: &mut Self::Global) {}
+
     /// What the server remembers about a client from the start.
     fn record(&self, _: ClientId) -> Self::Record {
         Self::Record::default()
     }
 
+    /// Whether the first state comes from an exchange with everyone: [`Oracle::first_question`].
+    const FIRST_EXCHANGE: bool = false;
+    /// The most rounds of so many in which a client passes over all its rows where other rounds use
+    /// a minibatch; none where the number of rounds does not bound them.
+    fn full_passes(&self, _rounds: Option<u32>) -> Option<u32> {
+        Some(0)
+    }
+    /// Whether a round is such a pass for this client.
+    fn is_full_pass(&self, _: &Self::Own, _: Option<&Self::Note>) -> bool {
+        false
+    }
     /// What goes down, exactly, in a first exchange with everyone; none where the first state
     /// needs no exchange.
     fn first_question<'a>(&self, _: &'a Self::Global) -> Option<Cow<'a, [Self::Number]>> {

@@ -47,7 +47,9 @@ use crate::settings::Budget;
 use client::minibatch;
 use std::borrow::Cow;
 use whimbrel_codec::channel::{DownMessage, UpClient, UpFold, UpServer};
-use whimbrel_core::method::{Artifact, Bind, Cohort, Disclosure, Exposure, Method, Next, Sender};
+use whimbrel_core::method::{
+    Allowance, Artifact, Bind, Cohort, Disclosure, Exposure, Method, Next, Sender,
+};
 use whimbrel_core::{ClientData, ClientId, Error, Key, Result};
 use whimbrel_models::lowrank::{Factors, LowRankFit, Observed, ScoreSums, Scores};
 
@@ -117,7 +119,7 @@ impl Method for FedMiss {
             None => Factors::start(&self.model, sum / count as f64, key),
         };
         let s_hat = self.model.expected(&factors);
-        let opens = self.open_memories && self.memory != Memory::Off;
+        let opens = self.opens();
         let mut server = Server {
             phase: if opens { Phase::Memory } else { Phase::Fit },
             round: 0,
@@ -159,6 +161,22 @@ impl Method for FedMiss {
         server.amplification = server.amplification.max(amplification);
         let down = self.downlink.admit(&mut server.down, id);
         Ok(Peer { codec, places, down })
+    }
+
+    fn allowances(&self) -> Vec<Allowance> {
+        vec![
+            Allowance { most: Some(u32::from(self.opens())), ..Allowance::opening("memories", 0) },
+            Allowance::rounds(self.budget.rounds_max()),
+            Allowance::opening("calibration", Allowance::ROUNDS + 1),
+        ]
+    }
+
+    fn allowance(&self, _: &Client, down: &Down) -> usize {
+        match down.phase {
+            Phase::Memory => 0,
+            Phase::Fit => 1,
+            Phase::Calibrate | Phase::Over => 2,
+        }
     }
 
     fn next(&self, server: &Server) -> Next {

@@ -91,6 +91,11 @@ impl Memory {
 }
 
 impl FedMiss {
+    /// Whether an exchange opens the memories.
+    pub(super) fn opens(&self) -> bool {
+        self.open_memories && self.memory != Memory::Off
+    }
+
     /// A fit with full batches and exact messages both ways, of everyone in every round: what the
     /// stages around a fit compare models by.
     pub fn exact(model: LowRank, rounds: u32) -> Self {

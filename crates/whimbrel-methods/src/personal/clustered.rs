@@ -25,7 +25,7 @@ use crate::settings::{Budget, Weights};
 use whimbrel_codec::Scalar;
 use whimbrel_core::declare::Measure;
 use whimbrel_core::method::{
-    Artifact, Bind, Cohort, Disclosure, Evaluate, Method, Metric, Next, Sender,
+    Allowance, Artifact, Bind, Cohort, Disclosure, Evaluate, Method, Metric, Next, Sender,
 };
 use whimbrel_core::{ClientData, ClientId, Error, ExactSum, HeldOut, Key, Result, Samples, wire};
 use whimbrel_nn::Learner;
@@ -142,6 +142,10 @@ impl Method for Clustered {
         server.weight[at] = weight;
         server.rows += rows;
         Ok(Peer { id: id.0, rows: *rows })
+    }
+
+    fn allowances(&self) -> Vec<Allowance> {
+        vec![Allowance::rounds(self.budget.rounds_max())]
     }
 
     fn next(&self, server: &Server) -> Next {

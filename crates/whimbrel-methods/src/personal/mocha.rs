@@ -23,7 +23,7 @@ use crate::settings::{Budget, Weights, check_sums};
 use whimbrel_core::declare::Measure;
 use whimbrel_core::linalg::symmetric_eigen;
 use whimbrel_core::method::{
-    Artifact, Bind, Cohort, Disclosure, Evaluate, Method, Metric, Next, Sender,
+    Allowance, Artifact, Bind, Cohort, Disclosure, Evaluate, Method, Metric, Next, Sender,
 };
 use whimbrel_core::{
     ClientData, ClientId, Error, Inputs, Key, Result, Samples, Targets, vector, wire,
@@ -153,6 +153,10 @@ impl Method for Mocha {
         server.w.push(vec![0.0; self.width()]);
         server.rows += rows;
         Ok(Peer { place: old as u32, rows: *rows })
+    }
+
+    fn allowances(&self) -> Vec<Allowance> {
+        vec![Allowance::rounds(self.budget.rounds_max())]
     }
 
     fn next(&self, server: &Server) -> Next {

@@ -21,7 +21,9 @@ use crate::no_evaluation::no_evaluation;
 use crate::spider::Smoothness;
 use bounds::Bounds;
 use whimbrel_codec::channel::UpRule;
-use whimbrel_core::method::{Artifact, Bind, Cohort, Disclosure, Exposure, Next, Sender};
+use whimbrel_core::method::{
+    Allowance, Artifact, Bind, Cohort, Disclosure, Exposure, Next, Sender,
+};
 use whimbrel_core::sum::{ExactSum, MAGNITUDE_MAX};
 use whimbrel_core::{ClientData, ClientId, Error, Key, Method, Result, linalg, vector, wire};
 use whimbrel_models::{LatentModel, Rows};
@@ -182,6 +184,10 @@ impl<M: LatentModel> Method for Constants<M> {
         let peer = self.fit.admit(&mut server.fit, id, enrolment)?;
         server.clients += 1;
         Ok(peer)
+    }
+
+    fn allowances(&self) -> Vec<Allowance> {
+        vec![Allowance::rounds(Some(STEPS + 1))]
     }
 
     fn next(&self, server: &Server) -> Next {

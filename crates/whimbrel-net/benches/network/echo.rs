@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::sync::Arc;
 use whimbrel_core::method::{
-    Artifact, Bind, Cohort, Disclosure, Evaluate, Method, Metric, Next, Sender,
+    Allowance, Artifact, Bind, Cohort, Disclosure, Evaluate, Method, Metric, Next, Sender,
 };
 use whimbrel_core::{ClientData, ClientId, DynMethod, Erased, Error, Key, Result};
 use whimbrel_engine::run::{Stage, Stopping};
@@ -37,6 +37,10 @@ impl Method for Echo {
 
     fn admit(&self, _: &mut u32, _: ClientId, (): &()) -> Result<()> {
         Ok(())
+    }
+
+    fn allowances(&self) -> Vec<Allowance> {
+        vec![Allowance::rounds(Some(self.rounds))]
     }
 
     fn next(&self, server: &u32) -> Next {

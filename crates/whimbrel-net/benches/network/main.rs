@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use whimbrel_core::{ClientData, Table};
+use whimbrel_engine::Consent;
 use whimbrel_engine::client::Participant;
 use whimbrel_net::Invitation;
 use whimbrel_net::client::{Client, ClientSide, Setup};
@@ -106,6 +107,7 @@ fn join(folder: PathBuf, load: Load, invitation: Invitation) {
         name: None,
         folder: folder.clone(),
         identity: None,
+        next_certificate: None,
         stop: Arc::new(AtomicBool::new(false)),
         give_up: None,
     })
@@ -113,7 +115,7 @@ fn join(folder: PathBuf, load: Load, invitation: Invitation) {
     let chain = Box::new(Echo { numbers: load.numbers, rounds: load.rounds });
     let table = Table::new(vec!["x".into()], vec![0.0]).expect("a table");
     let data = ClientData::Table(table);
-    let participant = Participant { chain, data, seed: 1, evaluates: false };
+    let participant = Participant { chain, data, seed: 1, consent: Consent::default() };
     let side = ClientSide::open(participant, 1 << 30, &folder).expect("a folder");
     let runtime = runtime(1);
     runtime.block_on(async {

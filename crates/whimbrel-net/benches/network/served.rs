@@ -99,6 +99,7 @@ pub fn serve(arguments: &[String]) {
         rules: Rules::default(),
         evaluates: false,
         limits: Limits::default(),
+        next_certificate: None,
         tls: server_config(&identity, None).expect("usable certificates"),
         board: Board::new("echo"),
         stop: Arc::new(AtomicBool::new(false)),
@@ -106,7 +107,7 @@ pub fn serve(arguments: &[String]) {
     let mut lines = String::new();
     for i in 0..clients {
         let name = format!("client-{i:04}");
-        let token = registry.invite(&name).expect("an invitation");
+        let token = registry.invite(&name, 1).expect("an invitation");
         let address = address.clone();
         lines += &format!("{}\n", Invitation { address, server, name, token }.encode());
     }

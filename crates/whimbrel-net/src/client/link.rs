@@ -34,8 +34,8 @@ const WINDOW_BYTES: u32 = 4 << 20;
 pub struct Target {
     /// `host:port`.
     pub address: String,
-    /// The certificate it must show.
-    pub server: Fingerprint,
+    /// The certificates of which it must show one.
+    pub pins: Vec<Fingerprint>,
 }
 
 /// An open connection; dropping it closes it.
@@ -92,7 +92,7 @@ impl Refused {
 
 /// Connects, shows the own certificate and checks the coordinator's.
 pub async fn connect(target: &Target, identity: &Identity) -> Result<Connection, Unreachable> {
-    let config = client_config(identity, target.server).map_err(Unreachable::Never)?;
+    let config = client_config(identity, &target.pins).map_err(Unreachable::Never)?;
     let later = |what: String| Unreachable::Later(format!("{}: {what}", target.address));
     let shake = async {
         let stream = TcpStream::connect(&target.address).await.map_err(|e| later(e.to_string()))?;

@@ -9,14 +9,16 @@ mod session;
 mod side;
 pub mod slots;
 
-pub use side::{ClientSide, OWN};
+pub use side::{ClientSide, OWN, read_ledger};
 
 use crate::PROTOCOL;
-use crate::invitation::Invitation;
+use crate::invitation::{Fingerprint, Invitation};
 use crate::proto::EnrolRequest;
+use crate::registry::check_name;
 use crate::tls::{Identity, own_alone, random};
 use link::{Connection, Target, Unreachable, connect};
-use session::{End, farewell, session};
+use session::{End, Greeting, farewell, session};
+use side::read_pins;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,6 +36,7 @@ const ENROL: Duration = Duration::from_secs(60);
 /// How long a client that has the model tries to say so, and the longest pause then: enough for a
 /// coordinator that is started again. Unheard, it is waited for as long as the coordinator lingers.
 const FAREWELL: Duration = Duration::from_secs(15);
+const FAREWELL_AGAIN: Duration = Duration::from_secs(1);
 const FAREWELL_PAUSE_LAST: Duration = Duration::from_secs(2);
 /// How often a pause looks whether the client is to stop.
 const TICK: Duration = Duration::from_millis(100);
@@ -61,6 +64,8 @@ pub struct Setup {
     pub folder: PathBuf,
     /// Its own certificate and key, where it does not make them.
     pub identity: Option<Identity>,
+    /// The certificate that it will bring later, where it changes: the coordinator is told.
+    pub next_certificate: Option<Fingerprint>,
     /// Set by whoever wants it to stop in order.
     pub stop: Arc<AtomicBool>,
     /// Give up when the coordinator cannot be reached for so long.
@@ -82,7 +87,6 @@ pub enum Ending {
 pub struct Client {
     setup: Setup,
     identity: Identity,
-    target: Target,
     /// Two processes with one state would each undo what the other was acknowledged.
     _lock: FolderLock,
 }
@@ -98,9 +102,7 @@ impl Client {
             Some(identity) => identity,
             None => Identity::keep(&setup.folder, &setup.invitation.name)?,
         };
-        let Invitation { address, server, .. } = &setup.invitation;
-        let target = Target { address: address.clone(), server: *server };
-        Ok(Self { setup, identity, target, _lock: lock })
+        Ok(Self { setup, identity, _lock: lock })
     }
 
     /// Redeems the invitation, once; afterwards the folder knows what was offered.
@@ -135,6 +137,8 @@ impl Client {
         let reply = reply.map_err(|_| Unreachable::Later("the coordinator does not answer".into()));
         let refused = |status| connection.refusal.or(session::unreachable(status));
         let reply = reply?.map_err(refused)?.into_inner();
+        let wrong = |_| Unreachable::Never(Error::peer("the coordinator gives no name"));
+        check_name(&reply.name).map_err(wrong)?;
         Ok(Enrolled { run: reply.run.into(), name: reply.name, offer: reply.offer.into() })
     }
 
@@ -142,10 +146,12 @@ impl Client {
     pub async fn take_part(&self, enrolled: &Enrolled, side: ClientSide) -> Result<Ending> {
         let mut pause = Pause::new(self.setup.give_up);
         let mut side = side;
+        // Started again, it said so before: once more is enough.
+        let farewell = if side.is_done() { FAREWELL_AGAIN } else { FAREWELL };
         loop {
             if side.is_done() {
                 // Unheard, it would be waited for; but whoever has the model need not stay.
-                let _ = timeout(FAREWELL, self.farewell(enrolled, &side)).await;
+                let _ = timeout(farewell, self.farewell(enrolled, &side)).await;
                 return Ok(delivered(side));
             }
             if self.setup.stop.load(Ordering::Relaxed) {
@@ -154,7 +160,8 @@ impl Client {
             let what = match self.connect().await {
                 Ok(connection) => {
                     let (run, refusal) = (enrolled.run.clone(), connection.refusal.clone());
-                    let (back, end) = session(connection, run, side, &self.setup.stop).await?;
+                    let hello = Greeting { run, next_certificate: self.setup.next_certificate };
+                    let (back, end) = session(connection, hello, side, &self.setup.stop).await?;
                     side = back;
                     match end {
                         End::Delivered { known: false } => continue,
@@ -189,7 +196,7 @@ impl Client {
         let mut pause = Pause { last: FAREWELL_PAUSE_LAST, ..Pause::new(None) };
         loop {
             if let Ok(mut connection) = self.connect().await
-                && farewell(&mut connection, enrolled.run.clone(), side).await
+                && farewell(&mut connection, Greeting::plain(&enrolled.run), side).await
             {
                 return Ok(());
             }
@@ -203,7 +210,10 @@ impl Client {
     }
 
     async fn connect(&self) -> Result<Connection, Unreachable> {
-        connect(&self.target, &self.identity).await
+        let Invitation { address, server, .. } = &self.setup.invitation;
+        let announced = read_pins(&self.setup.folder).map_err(Unreachable::Never)?;
+        let pins = [*server].into_iter().chain(announced).collect();
+        connect(&Target { address: address.clone(), pins }, &self.identity).await
     }
 }
 
@@ -254,7 +264,8 @@ fn offer_path(folder: &Path) -> PathBuf {
     folder.join("offer")
 }
 
-fn read_offer(folder: &Path) -> Result<Option<Enrolled>> {
+/// What the client of a folder was told when it enrolled; none before that.
+pub fn read_offer(folder: &Path) -> Result<Option<Enrolled>> {
     let path = offer_path(folder);
     match std::fs::read(&path) {
         Ok(bytes) => Enrolled::from_bytes(&bytes).map(Some),

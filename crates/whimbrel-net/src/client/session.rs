@@ -4,8 +4,10 @@ use super::link::{Connection, Unreachable, chain};
 use super::side::ClientSide;
 use crate::PROTOCOL;
 use crate::frames::{Assembly, Parcel, chunks, to_server};
+use crate::invitation::Fingerprint;
 use crate::limits::{FRAME_BYTES_MAX, message_bytes_max};
 use crate::proto::{self, Kind, client_frame, server_frame};
+use crate::text::printable;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,18 +65,19 @@ struct Task {
 /// Takes part until the connection ends. Errors are those that another try would meet again.
 pub(super) async fn session(
     mut connection: Connection,
-    run: Vec<u8>,
+    greeting: Greeting,
     mut side: ClientSide,
     stop: &Arc<AtomicBool>,
 ) -> Result<(ClientSide, End)> {
-    let mut opened = match open(&mut connection, run, &side).await {
+    let mut opened = match open(&mut connection, greeting, &side).await {
         Ok(opened) => opened,
         Err(Unreachable::Never(error)) => return Err(error),
         Err(Unreachable::Later(what) | Unreachable::Impostor(what)) => {
             return Ok((side, End::Lost(what)));
         }
     };
-    side.learn(opened.welcome.verdict());
+    side.pin(&opened.welcome.next_certificate)?;
+    side.learn(opened.welcome.verdict())?;
     let heartbeat = Duration::from_millis(u64::from(opened.welcome.heartbeat_ms.max(10)));
     let mut talk = Talk {
         frames: opened.frames,
@@ -107,12 +110,31 @@ pub(super) async fn session(
 }
 
 /// Tells the coordinator that this client has the model; false where it may not have heard it.
-pub(super) async fn farewell(connection: &mut Connection, run: Vec<u8>, side: &ClientSide) -> bool {
-    match open(connection, run, side).await {
+pub(super) async fn farewell(
+    connection: &mut Connection,
+    greeting: Greeting,
+    side: &ClientSide,
+) -> bool {
+    match open(connection, greeting, side).await {
         Ok(mut opened) => say_goodbye(&opened.frames, &mut opened.incoming).await,
         // A coordinator that does not know this client does not wait for it either.
         Err(Unreachable::Never(_)) => true,
         Err(Unreachable::Later(_) | Unreachable::Impostor(_)) => false,
+    }
+}
+
+/// What a client says first, beside where it stands.
+pub(super) struct Greeting {
+    /// The run.
+    pub run: Vec<u8>,
+    /// The certificate that it will show later.
+    pub next_certificate: Option<Fingerprint>,
+}
+
+impl Greeting {
+    /// Without a change of certificates.
+    pub fn plain(run: &[u8]) -> Self {
+        Self { run: run.to_vec(), next_certificate: None }
     }
 }
 
@@ -125,7 +147,7 @@ struct Opened {
 
 async fn open(
     connection: &mut Connection,
-    run: Vec<u8>,
+    Greeting { run, next_certificate }: Greeting,
     side: &ClientSide,
 ) -> Result<Opened, Unreachable> {
     let (frames, outgoing) = mpsc::channel(FRAMES_AHEAD);
@@ -135,6 +157,7 @@ async fn open(
         run: run.into(),
         committed: committed.map(Into::into),
         staged: staged.map(Into::into),
+        next_certificate: next_certificate.map(|next| next.to_vec()).unwrap_or_default().into(),
     };
     let later = |what: &str| Unreachable::Later(what.into());
     let hello = frames.send(to_server(client_frame::Frame::Hello(hello))).await;
@@ -182,7 +205,7 @@ fn lost(status: Status) -> Result<End> {
 
 /// What a refused call means.
 pub(super) fn unreachable(status: Status) -> Unreachable {
-    let what = format!("the coordinator refused: {}", status.message());
+    let what = format!("the coordinator refused: {}", printable(status.message()));
     match status.code() {
         Code::PermissionDenied | Code::Unauthenticated | Code::FailedPrecondition => {
             Unreachable::Never(Error::peer(what))
@@ -195,8 +218,8 @@ pub(super) fn unreachable(status: Status) -> Unreachable {
 /// What the status says and what caused it.
 fn causes(status: &Status) -> String {
     match std::error::Error::source(status) {
-        None => status.message().to_owned(),
-        Some(cause) => chain(cause),
+        None => printable(status.message()),
+        Some(cause) => printable(&chain(cause)),
     }
 }
 
@@ -302,15 +325,17 @@ impl Talk {
                 Some(server_frame::Frame::Ack(ack)) => {
                     let at = ack.at.ok_or_else(out_of_order)?.into();
                     if !ack.accepted {
-                        tracing::warn!("an upload was refused: {}", ack.reason);
+                        tracing::warn!("an upload was refused: {}", printable(&ack.reason));
                     }
                     self.learn(Learned::Ack(ack.kind(), at, ack.accepted))?;
                 }
                 Some(server_frame::Frame::Heartbeat(_)) => {}
                 Some(server_frame::Frame::Bye(bye)) if bye.over => {
-                    return Ok(End::Over(bye.reason));
+                    return Ok(End::Over(printable(&bye.reason)));
                 }
-                Some(server_frame::Frame::Bye(bye)) => return Ok(End::Welcomed(bye.reason)),
+                Some(server_frame::Frame::Bye(bye)) => {
+                    return Ok(End::Welcomed(printable(&bye.reason)));
+                }
                 Some(server_frame::Frame::Welcome(_)) | None => return Err(out_of_order()),
             }
             if let Some((whole, client)) = assembly.take_if(|(a, _)| a.is_whole()) {

@@ -2,9 +2,11 @@
 
 use super::slots::Slots;
 use crate::coordinator::files_from_bytes;
+use crate::invitation::{Fingerprint, hex};
 use crate::proto::{Kind, Verdict};
 use std::path::{Path, PathBuf};
 use whimbrel_core::{ClientId, Error, Result, Wire};
+use whimbrel_engine::Ledger;
 use whimbrel_engine::checkpoint::write_atomically;
 use whimbrel_engine::client::{
     ClientMachine, Participant, Purpose, Question, Record, StepId, sha256,
@@ -12,6 +14,12 @@ use whimbrel_engine::client::{
 
 /// The model as it came.
 const DELIVERED: &str = "delivered";
+/// What it has answered, where that is not in its slots.
+const LEDGER: &str = "ledger";
+const LEDGER_VERSION: u32 = 1;
+/// Certificates that the coordinator announced, beside the invitation's.
+const PINS: &str = "pins";
+const PINS_MAX: usize = 4;
 /// What the client has of its own beside it.
 pub const OWN: &str = "own";
 
@@ -42,7 +50,8 @@ impl ClientSide {
                 stage_path(folder, stage).display()
             ))),
         });
-        let machine = ClientMachine::restore(participant, records, delivered.transpose()?);
+        let ledger = read_ledger_file(folder)?;
+        let machine = ClientMachine::restore(participant, records, delivered.transpose()?, ledger);
         Ok(Self { machine, folder: folder.to_path_buf(), slots, message_bytes, files })
     }
 
@@ -58,13 +67,14 @@ impl ClientSide {
     }
 
     /// Learns the fate of the staged step.
-    pub fn learn(&mut self, verdict: Verdict) {
+    pub fn learn(&mut self, verdict: Verdict) -> Result<()> {
         match verdict {
             Verdict::Accepted => self.machine.accept(),
             Verdict::Dropped => self.machine.drop_staged(),
-            Verdict::Forgotten => self.machine.forget(),
+            Verdict::Forgotten => self.machine.forget()?,
             Verdict::Open => {}
         }
+        Ok(())
     }
 
     /// Learns the fate of an upload. An evaluation shares its step with the exchange after it, and
@@ -104,7 +114,13 @@ impl ClientSide {
         };
         let question = Question { purpose, at, client: ClientId(client), message: message.into() };
         if purpose == Purpose::Evaluate {
-            return self.machine.answer(&question).map(Some);
+            let before = self.machine.ledger().entries();
+            let answer = self.machine.answer(&question)?;
+            // An exchange has its count in its slot; an evaluation has no slot.
+            if self.machine.ledger().entries() != before {
+                self.keep_ledger()?;
+            }
+            return Ok(Some(answer));
         }
         if let Some(record) = self.machine.answered(&question, &sha256(message)) {
             return Ok(Some(record.upload.clone()));
@@ -125,6 +141,31 @@ impl ClientSide {
         Ok(Some(answer))
     }
 
+    /// The user agreed again to what the job asks.
+    pub fn renew(&mut self) -> Result<()> {
+        self.machine.renew();
+        self.keep_ledger()
+    }
+
+    /// The coordinator, which is known by its certificate, will show another one later.
+    pub fn pin(&mut self, next: &[u8]) -> Result<()> {
+        let Ok(next) = Fingerprint::try_from(next) else { return Ok(()) };
+        let mut pins = read_pins(&self.folder)?;
+        if pins.contains(&next) {
+            return Ok(());
+        }
+        tracing::warn!("the coordinator announces the certificate {}", hex(&next));
+        // The last few: who was away for several changes needs a new invitation.
+        pins.push(next);
+        let first = pins.len().saturating_sub(PINS_MAX);
+        write_atomically(&self.folder.join(PINS), &pins[first..].concat())
+    }
+
+    fn keep_ledger(&self) -> Result<()> {
+        let bytes = [&LEDGER_VERSION.to_le_bytes()[..], &self.machine.ledger().to_bytes()].concat();
+        write_atomically(&self.folder.join(LEDGER), &bytes)
+    }
+
     /// Keeps the model, and what the client has of its own, before the coordinator hears that it may
     /// go.
     fn deliver(&mut self, message: &[u8]) -> Result<()> {
@@ -135,6 +176,42 @@ impl ClientSide {
         write_atomically(&self.folder.join(DELIVERED), message)?;
         self.files = Some(files);
         Ok(())
+    }
+}
+
+/// Certificates that the coordinator announced.
+pub(super) fn read_pins(folder: &Path) -> Result<Vec<Fingerprint>> {
+    let path = folder.join(PINS);
+    match std::fs::read(&path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(e) => Err(Error::storage(path.display(), e)),
+        Ok(bytes) => Ok(bytes.as_chunks::<32>().0.to_vec()),
+    }
+}
+
+/// What the client of a folder has answered so far: the latest of what its slots and its ledger's
+/// file say.
+pub fn read_ledger(folder: &Path) -> Result<Ledger> {
+    let records = Slots::read_all(folder)?.into_iter().map(|record| record.ledger);
+    let ledgers = records.chain([read_ledger_file(folder)?]);
+    Ok(ledgers.max_by_key(Ledger::entries).unwrap_or_default())
+}
+
+fn read_ledger_file(folder: &Path) -> Result<Ledger> {
+    let path = folder.join(LEDGER);
+    let damaged = |what: String| Error::storage(path.display(), what);
+    let bytes = match std::fs::read(&path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Ledger::default()),
+        read => read.map_err(|e| Error::storage(path.display(), e))?,
+    };
+    match bytes.split_first_chunk::<4>().map(|(v, rest)| (u32::from_le_bytes(*v), rest)) {
+        Some((LEDGER_VERSION, rest)) => {
+            Ledger::from_bytes(rest).map_err(|e| damaged(e.to_string()))
+        }
+        Some((version, _)) => {
+            Err(damaged(format!("it has version {version}, this program reads {LEDGER_VERSION}")))
+        }
+        None => Err(damaged("it is cut short".into())),
     }
 }
 

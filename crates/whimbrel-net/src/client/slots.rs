@@ -16,8 +16,9 @@ use whimbrel_engine::checkpoint::sync_folder;
 use whimbrel_engine::client::{Record, StepId};
 
 const MAGIC: &[u8; 8] = b"WHIMSLOT";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const HEAD: usize = 24;
+const NAMES: [&str; 2] = ["slot-a", "slot-b"];
 
 /// The two slots of a folder, each with the step that it holds.
 pub struct Slots {
@@ -33,7 +34,8 @@ struct Slot {
 impl Slots {
     /// Opens a folder's slots and reads what they hold; makes empty ones.
     pub fn open(folder: &Path) -> Result<(Self, Vec<Record>)> {
-        let mut slots = [open(folder.join("slot-a"))?, open(folder.join("slot-b"))?];
+        let [a, b] = NAMES;
+        let mut slots = [open(folder.join(a))?, open(folder.join(b))?];
         let mut found = Vec::new();
         for slot in &mut slots {
             let record = read(slot)?;
@@ -48,6 +50,20 @@ impl Slots {
             let _ = sync_folder(above);
         }
         Ok((Self { slots }, found))
+    }
+
+    /// What the slots of a folder hold, read beside a client that may be at work.
+    pub fn read_all(folder: &Path) -> Result<Vec<Record>> {
+        let mut found = Vec::new();
+        for name in NAMES {
+            let path = folder.join(name);
+            match File::open(&path) {
+                Ok(file) => found.extend(read(&mut Slot { path, file, holds: None })?),
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+                Err(e) => return Err(Error::storage(path.display(), e)),
+            }
+        }
+        Ok(found)
     }
 
     /// Makes a step durable, in the slot that does not hold the accepted one. Only then may its
@@ -120,6 +136,7 @@ fn checksum(length: &[u8], payload: &[u8]) -> u32 {
 mod tests {
     use super::*;
     use whimbrel_core::ClientId;
+    use whimbrel_engine::Ledger;
 
     fn record(step: u32, base: Option<u32>, size: usize) -> Record {
         Record {
@@ -129,6 +146,7 @@ mod tests {
             asked: vec![9; 2],
             state: vec![step as u8; size],
             upload: vec![7; 5],
+            ledger: Ledger::default(),
         }
     }
 
@@ -182,8 +200,9 @@ mod tests {
         let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
         assert_eq!(
             hex,
-            "5748494d534c4f5402000000210000000000000064552458\
-             000000000100000001000000000000000003000000020909020101050707070707"
+            "5748494d534c4f54030000003600000000000000aa00338c\
+             000000000100000001000000000000000003000000020909020101050707070707\
+             000000000000000000000000000000000000000000"
         );
     }
 }

@@ -24,8 +24,9 @@ const QUIET: Duration = Duration::from_secs(3);
 const STRAY: u32 = 2;
 const STRAY_MAX: u32 = 50;
 
-/// When a round is closed: as soon as everyone who was asked has answered, and at its deadline if
-/// by then a quorum has. Without a quorum it waits on.
+/// When a round is closed: as soon as everyone who was asked has answered; where there is a deadline,
+/// as soon as a quorum has and all others are not connected, and at the deadline if by then a quorum
+/// has. Without a quorum it waits on.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Rules {
     /// How many accepted uploads are enough.
@@ -156,6 +157,7 @@ impl Network {
         loop {
             self.hand_out(asking, &mut seats, call)?;
             if self.is_closed(asking, &seats, begun) {
+                self.tell_absent(asking, &seats);
                 return Ok(Gathered::Closed);
             }
             if self.stop.load(Ordering::Relaxed) {
@@ -210,7 +212,45 @@ impl Network {
             return true;
         }
         let enough = asking.rules.quorum.of(seats.asked.len());
-        seats.heard >= enough && asking.rules.deadline.is_some_and(|d| begun.elapsed() >= d)
+        let Some(deadline) = asking.rules.deadline.filter(|_| seats.heard >= enough) else {
+            return false;
+        };
+        // Nobody knows whether who is away comes back before the deadline. The model is kept for it.
+        let waits_for_nobody = asking.kind != Kind::Deliver
+            && seats.waiting.iter().all(|name| !self.links.contains_key(name));
+        waits_for_nobody || begun.elapsed() >= deadline
+    }
+
+    /// Says who is left out because it is not connected, whenever that changes.
+    fn tell_absent(&mut self, asking: &Asking, seats: &Seats) {
+        if !matches!(asking.kind, Kind::Exchange | Kind::Evaluate) {
+            return;
+        }
+        let away = seats.waiting.iter().filter(|name| !self.links.contains_key(*name));
+        let away: BTreeSet<String> = away.cloned().collect();
+        if asking.kind == Kind::Exchange {
+            for name in &away {
+                self.hall.board.client(name, |client| client.missed += 1);
+            }
+        }
+        let new: Vec<String> =
+            away.difference(&self.absent).take(5).map(|name| format!("`{name}`")).collect();
+        if !new.is_empty() {
+            let more = match away.difference(&self.absent).count() - new.len() {
+                0 => String::new(),
+                n => format!(" and {n} more"),
+            };
+            self.hall.board.warn(&format!(
+                "{}: goes on without {}{more} (not connected)",
+                asking.what,
+                new.join(", ")
+            ));
+        }
+        if asking.kind == Kind::Exchange {
+            // Who was asked and is there again is told of anew when it is away again.
+            self.absent.retain(|name| away.contains(name) || !seats.asked.contains_key(name));
+        }
+        self.absent.extend(away);
     }
 
     /// Sends to whoever is there, as long as there is room for messages on their way.
@@ -247,14 +287,20 @@ impl Network {
         call: &mut dyn Call,
     ) -> Result<()> {
         match event {
-            Event::Arrived { name, link, committed, staged, reply } => {
+            Event::Arrived { name, link, address, committed, staged, reply } => {
                 let verdict = self.verdict(asking, seats, &name, committed, staged);
                 let stays = verdict.is_ok();
+                if verdict == Err(Refusal::Ahead) {
+                    self.hall.board.warn(&format!(
+                        "`{name}` was acknowledged more than this folder knows of: an older copy, or a \
+                         log that lost its end; see `whimbrel repair`"
+                    ));
+                }
                 if reply.send(verdict).is_err() || !stays {
                     return Ok(());
                 }
-                self.hall.board.client(&name, |c| c.connected = true);
-                self.hall.audit.note("connected", &name, "", false);
+                self.hall.audit.note("connected", &name, &address, false);
+                self.hall.board.client(&name, |c| (c.connected, c.address) = (true, address));
                 self.links.insert(name.clone(), link);
                 // It was told what became of its staged step: a summary from before is void.
                 if let Some(id) = self.numbers.get(&name) {
@@ -267,7 +313,10 @@ impl Network {
                 self.sending.remove(&session);
                 if self.links.get(&name).is_some_and(|link| link.session == session) {
                     self.links.remove(&name);
-                    self.hall.board.client(&name, |c| c.connected = false);
+                    self.hall.board.client(&name, |c| {
+                        c.connected = false;
+                        c.disconnects += 1;
+                    });
                     seats.lost(&name);
                 }
             }
@@ -319,7 +368,7 @@ impl Network {
             return Err(Refusal::Revoked);
         }
         let id = self.numbers.get(name);
-        let fate = id.and_then(|id| self.joining.get(id).or_else(|| self.fates.get(id))).copied();
+        let fate = id.and_then(|id| self.fates.get(id)).copied();
         let commits = matches!(asking.kind, Kind::Enrol | Kind::Exchange);
         let verdict = match staged {
             None => Verdict::Open,
@@ -332,12 +381,10 @@ impl Network {
         // What happened in earlier stages is over: each begins with an enrolment of its own.
         let here = |at: Option<StepId>| at.filter(|p| p.stage == asking.at.stage);
         let stands = if verdict == Verdict::Accepted { staged } else { committed };
-        // A late joiner takes part before its enrolment is kept, and the two are kept together. If
-        // that was lost, there is an enrolment that only the client remembers: no upload of it counts.
-        let joined_in_vain = here(committed).is_some_and(|at| at.step == 0);
         match (here(stands), here(fate)) {
             (stands, fate) if stands == fate => Ok(verdict),
-            (_, None) if joined_in_vain => Ok(Verdict::Forgotten),
+            (Some(_), None) if self.repaired == Some(asking.at.stage) => Ok(Verdict::Forgotten),
+            (stands, fate) if stands > fate => Err(Refusal::Ahead),
             _ => Err(Refusal::Behind),
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! [`Network`] opens a runner for each stage and holds what lasts from stage to stage: connections,
 //! numbers, and the last accepted step of every client. [`Rounds`] is one stage. Both live on one
-//! thread, and the commit rule is kept by order of calls: an exchange is closed, the ledger makes
+//! thread, and the commit rule is kept by order of calls: an exchange is closed, the keeper makes
 //! it durable, and only then [`Rounds::acknowledge`] moves the fates and tells the clients.
 
 mod failed_start;
@@ -45,14 +45,18 @@ pub struct Network {
     numbers: HashMap<String, ClientId>,
     /// The last accepted step of every client.
     fates: BTreeMap<ClientId, StepId>,
-    /// Late joiners of the exchange under way: accepted once it is kept.
-    joining: BTreeMap<ClientId, StepId>,
+    /// Who joined before the exchange under way, by what earlier processes kept.
+    joined: Vec<ClientId>,
+    /// The last stage in which the run was repaired: clients that stand beyond begin it anew.
+    repaired: Option<u32>,
     /// Late joiners that were asked for a summary on this connection, and which enrolment it is of.
     awaited: BTreeMap<ClientId, StepId>,
     /// Their summaries that came after the round had gone on without them.
     summaries: BTreeMap<ClientId, Vec<u8>>,
     /// Uploads by name that nobody asked for, less what slow clients are excused.
     strays: HashMap<String, u32>,
+    /// Who was left out because it was not connected, and people were told.
+    absent: BTreeSet<String>,
     /// Who has fetched the model.
     finished: BTreeSet<String>,
     /// Where everyone stood when it was last looked at.
@@ -84,10 +88,12 @@ impl Network {
             names: Vec::new(),
             numbers: HashMap::new(),
             fates,
-            joining: BTreeMap::new(),
+            joined: Vec::new(),
+            repaired: None,
             awaited: BTreeMap::new(),
             summaries: BTreeMap::new(),
             strays: HashMap::new(),
+            absent: BTreeSet::new(),
             finished: BTreeSet::new(),
             standings: HashMap::new(),
             nameless: 0,
@@ -138,6 +144,9 @@ impl Network {
 
     /// Gives numbers to these clients, by rank of their names, after those that have one.
     fn give_numbers(&mut self, mut names: Vec<String>) -> Result<Vec<ClientId>> {
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
         names.sort_unstable();
         let first = self.names.len() as u32;
         let given: Vec<(String, ClientId)> =
@@ -187,7 +196,7 @@ impl Network {
             });
             let known = self.standings.insert(entry.name.clone(), entry.standing);
             if known.is_some() || entry.standing != Standing::Expected {
-                self.hall.audit.note(word, &entry.name, "", false);
+                self.hall.audit.member(word, &entry.name, "");
                 self.hall.board.line(&format!("`{}` is {word}", entry.name));
             }
             if entry.standing == Standing::Revoked

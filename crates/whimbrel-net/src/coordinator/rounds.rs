@@ -10,6 +10,7 @@ use crate::status::Refusal;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tonic::codegen::Bytes;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientId, DynMethod, Error, Opaque, Result, Wire};
@@ -27,16 +28,14 @@ pub struct Rounds<'a> {
     stage: u32,
     name: &'static str,
     method: Arc<dyn DynMethod>,
-    keys: StageKeys,
-    participation: Participation,
     machine: Machine,
     delivered: Bytes,
     tallies: Vec<Tally>,
     traffic: Traffic,
-    /// Accepted and not acknowledged: told once the ledger has it.
+    /// Accepted and not acknowledged: told once it is kept.
     owed: Vec<(ClientId, Kind, StepId)>,
-    /// The stage before late joiners of the exchange under way were let in.
-    before_joining: Option<SavedStage>,
+    /// Who joined since the last exchange.
+    joined: Vec<ClientId>,
     /// Clients whose summary the method refused.
     turned_away: BTreeSet<String>,
 }
@@ -60,6 +59,7 @@ impl<'a> Rounds<'a> {
                 (start.machine, start.summaries)
             }
         };
+        let joined = std::mem::take(&mut network.joined);
         network.awaited.clear();
         network.summaries.clear();
         let mut rounds = Self {
@@ -67,14 +67,12 @@ impl<'a> Rounds<'a> {
             stage: index,
             name: stage.name,
             method,
-            keys,
-            participation: stage.participation.clone(),
             machine,
             delivered,
             tallies: saved.map_or_else(Vec::new, |s| s.tallies.clone()),
             traffic: saved.map_or_else(Traffic::default, |s| s.traffic),
             owed: Vec::new(),
-            before_joining: None,
+            joined,
             turned_away,
         };
         rounds.tallies.resize(rounds.network.names.len(), Tally::default());
@@ -90,31 +88,55 @@ impl<'a> Rounds<'a> {
         self.traffic.up += summary.len() as u64;
     }
 
-    /// Tells everyone what the ledger has kept since the last time.
+    /// Tells everyone what was kept since the last time.
     fn settle(&mut self) {
         for (id, kind, at) in std::mem::take(&mut self.owed) {
             self.network.accept(id, kind, at);
         }
-        self.network.joining.clear();
-        self.before_joining = None;
-    }
-
-    /// Takes back whom the exchange that did not happen had let in: they join again before the
-    /// next one, and the journal says so then.
-    fn let_out(&mut self) -> Result<()> {
-        self.owed.clear();
-        self.network.joining.clear();
-        if let Some(before) = self.before_joining.take() {
-            let (method, participation) = (self.method.clone(), self.participation.clone());
-            self.machine = Machine::load(method, self.keys, participation, &before.state)?;
-            (self.tallies, self.traffic) = (before.tallies, before.traffic);
-        }
-        Ok(())
     }
 
     fn asking(&self, kind: Kind, what: String) -> Asking {
         let at = StepId::exchange(self.stage, self.machine.exchanges());
         Asking { kind, at, what, rules: self.network.rules }
+    }
+
+    /// Admits everyone anew: a repair has let them out.
+    fn let_everyone_in(&mut self) -> Result<Vec<ClientId>> {
+        self.network.look_at_registry();
+        let numbered = (0..self.network.names.len() as u32).map(ClientId);
+        let ids: Vec<ClientId> =
+            numbered.filter(|id| !self.network.is_excused(self.network.name(*id))).collect();
+        let (at, what) = (StepId::enrolment(self.stage), format!("{}, enrolment", self.name));
+        let asking = Asking { kind: Kind::Enrol, at, what, rules: Rules::default() };
+        let mut call = Summaries { delivered: &self.delivered, taken: BTreeMap::new() };
+        match self.network.gather(&asking, &ids, &mut call)? {
+            Gathered::Interrupted => Ok(Vec::new()),
+            Gathered::Closed => {
+                let taken = call.taken;
+                self.admit(taken, at)
+            }
+        }
+    }
+
+    /// Admits these clients; whose summary is refused is turned away.
+    fn admit(&mut self, taken: BTreeMap<ClientId, Vec<u8>>, at: StepId) -> Result<Vec<ClientId>> {
+        self.tallies.resize(self.network.names.len(), Tally::default());
+        let mut joined = Vec::new();
+        for (id, summary) in taken {
+            match self.machine.admit(id, &summary) {
+                Ok(()) => {
+                    self.count_summary(id, &summary);
+                    self.owed.push((id, Kind::Enrol, at));
+                    joined.push(id);
+                }
+                Err(error @ Error::Internal { .. }) => return Err(error),
+                Err(error) => {
+                    let name = turn_away(self.network, id, at, &error);
+                    self.turned_away.insert(name);
+                }
+            }
+        }
+        Ok(joined)
     }
 
     /// Admits clients that were invited after the start and are there.
@@ -135,7 +157,6 @@ impl<'a> Rounds<'a> {
         if ids.is_empty() {
             return Ok(ids);
         }
-        self.tallies.resize(self.network.names.len(), Tally::default());
         // Asked once on a connection: whoever did not answer in time then is let in when its
         // summary has come, and no round waits for it again.
         let (asked, ids): (Vec<ClientId>, Vec<ClientId>) =
@@ -167,27 +188,8 @@ impl<'a> Rounds<'a> {
                 call.taken.insert(id, summary);
             }
         }
-        if call.taken.is_empty() {
-            return Ok(Vec::new());
-        }
-        self.before_joining = Some(self.save()?);
-        let mut joined = Vec::new();
-        for (id, summary) in call.taken {
-            match self.machine.admit(id, &summary) {
-                Ok(()) => {
-                    self.count_summary(id, &summary);
-                    self.owed.push((id, Kind::Enrol, asking.at));
-                    self.network.joining.insert(id, asking.at);
-                    joined.push(id);
-                }
-                Err(error @ Error::Internal { .. }) => return Err(error),
-                Err(error) => {
-                    let name = turn_away(self.network, id, asking.at, &error);
-                    self.turned_away.insert(name);
-                }
-            }
-        }
-        Ok(joined)
+        let taken = call.taken;
+        self.admit(taken, asking.at)
     }
 }
 
@@ -213,7 +215,20 @@ impl Runner for Rounds<'_> {
         if self.machine.next_is_round()?.is_none() {
             return Ok(Step::Over);
         }
-        let joined = self.let_in()?;
+        let joined = match self.machine.enrolled().is_empty() {
+            true => self.let_everyone_in()?,
+            false => self.let_in()?,
+        };
+        if !joined.is_empty() {
+            self.joined.extend(&joined);
+            return Ok(Step::Joined(joined));
+        }
+        if self.machine.enrolled().is_empty() {
+            return match self.network.stop.load(Ordering::Relaxed) {
+                true => Ok(Step::Interrupted),
+                false => Err(Error::data("no client is left")),
+            };
+        }
         let Some(exchange) = self.machine.open()? else { return Ok(Step::Over) };
         let (number, round) = (exchange.number, exchange.round);
         let cohort: Vec<ClientId> = exchange.cohort.iter().map(|c| c.id).collect();
@@ -233,7 +248,6 @@ impl Runner for Rounds<'_> {
         let gathered = self.network.gather(&asking, &cohort, &mut call)?;
         let Uploads { shard, down, up, .. } = call;
         if gathered == Gathered::Interrupted {
-            self.let_out()?;
             return Ok(Step::Interrupted);
         }
         let accepted = self.machine.close(exchange, vec![shard])?;
@@ -256,6 +270,8 @@ impl Runner for Rounds<'_> {
             (s.bytes_up, s.bytes_down, s.bytes_eval) = (traffic.up, traffic.down, traffic.eval);
         });
         let exchange = number;
+        let mut joined = std::mem::take(&mut self.joined);
+        joined.sort_unstable();
         Ok(Step::Exchanged(Done { exchange, round, joined, cohort, accepted, unsent, unheard }))
     }
 

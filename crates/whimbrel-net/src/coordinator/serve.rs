@@ -5,8 +5,9 @@ use super::gather::{Asking, Call, Gathered, Quorum, Rules};
 use crate::audit::Audit;
 use crate::events::{Hall, Order, Parts};
 use crate::frames::Parcel;
-use crate::ledger::{Ledger, insist};
-use crate::limits::Limits;
+use crate::invitation::Fingerprint;
+use crate::kept_run::{KeptRun, insist};
+use crate::limits::{Limits, connections_by_descriptors};
 use crate::listen::listen;
 use crate::proto::Kind;
 use crate::registry::{Registry, Standing};
@@ -48,6 +49,8 @@ pub struct Setup {
     pub limits: Limits,
     /// The coordinator's end of TLS.
     pub tls: Arc<ServerConfig>,
+    /// The certificate that it will have later, where it changes: clients are told.
+    pub next_certificate: Option<Fingerprint>,
     /// For people.
     pub board: Board,
     /// Set by whoever wants the coordinator to stop in order.
@@ -58,7 +61,7 @@ pub struct Setup {
 pub struct Coordinator {
     runtime: Runtime,
     network: Network,
-    ledger: Ledger,
+    kept: KeptRun,
     seed: u64,
     board: Board,
     folder: PathBuf,
@@ -73,12 +76,14 @@ impl Coordinator {
     /// Opens the files and begins to listen. The listener is bound by the caller, who knows the
     /// address to print.
     pub fn start(setup: Setup, listener: std::net::TcpListener) -> Result<Self> {
-        let Setup { folder, resume, offer, seed, rules, evaluates, limits, tls, board, stop } =
-            setup;
-        let ledger = match resume {
-            true => Ledger::resume(&folder, board.clone(), stop.clone())?,
-            false => Ledger::create(&folder, board.clone(), stop.clone())?,
+        let Setup { folder, resume, offer, seed, rules, evaluates, limits, tls, .. } = setup;
+        let Setup { next_certificate, board, stop, .. } = setup;
+        let kept = match resume {
+            true => KeptRun::resume(&folder, board.clone(), stop.clone())?,
+            false => KeptRun::create(&folder, board.clone(), stop.clone())?,
         };
+        let connections = limits.connections.min(connections_by_descriptors());
+        let limits = Limits { connections, ..limits };
         let registry = Registry::open(&folder)?;
         let audit = Audit::open(&folder);
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -87,13 +92,16 @@ impl Coordinator {
             .enable_all()
             .build()
             .map_err(|e| Error::internal(format!("no runtime: {e}")))?;
-        let parts = Parts { registry, limits, offer, board: board.clone(), audit };
+        let parts =
+            Parts { registry, limits, offer, next_certificate, board: board.clone(), audit };
         let (hall, events) = Hall::new(parts);
-        let fates = ledger.fates()?;
+        let fates = kept.fates()?;
         let handle = runtime.handle().clone();
         let mut network = Network::new(hall.clone(), events, handle, stop.clone(), rules, fates)?;
         network.evaluates = evaluates;
-        network.show_rounds(&ledger.rounds()?);
+        network.joined = kept.joined()?;
+        network.repaired = kept.repaired()?;
+        network.show_rounds(&kept.rounds()?);
         let fault = |e| Error::internal(format!("the listener cannot be used: {e}"));
         listener.set_nonblocking(true).map_err(fault)?;
         let _inside = runtime.enter();
@@ -101,7 +109,7 @@ impl Coordinator {
         runtime.spawn(listen(listener, tls, hall));
         runtime.spawn(write_status(board.clone(), folder.clone()));
         drop(_inside);
-        Ok(Self { runtime, network, ledger, seed, board, folder, stop, last_stage: 0 })
+        Ok(Self { runtime, network, kept, seed, board, folder, stop, last_stage: 0 })
     }
 
     /// Runs the job to its end, or until it is told to stop.
@@ -111,7 +119,7 @@ impl Coordinator {
         let ended = run_with(
             chain,
             &mut self.network,
-            &mut self.ledger,
+            &mut self.kept,
             self.seed,
             &self.stop,
             &mut watching,

@@ -70,6 +70,7 @@ fn spoiled_files_hold_what_was_written_or_nothing() {
         asked: vec![5; 32],
         state: vec![3; 50],
         upload: vec![4; 20],
+        ledger: Default::default(),
     };
     Slots::open(own.path()).unwrap().0.write(&slot, None).unwrap();
     let slot_path = own.path().join("slot-a");

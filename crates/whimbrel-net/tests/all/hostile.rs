@@ -27,8 +27,8 @@ fn strangers_are_refused_and_the_job_ends_in_the_same_bits() {
     let toys = Toys::new(1, 5);
     let mut town = Town::new(toys.clone(), 2);
     let registry = town.registry();
-    registry.invite("revoked").unwrap();
-    let revoked_token = registry.invite("revoked").unwrap();
+    registry.invite("revoked", 1).unwrap();
+    let revoked_token = registry.invite("revoked", 1).unwrap();
     registry.stand("revoked", Standing::Revoked).unwrap();
     let serving = town.serve(false);
     let first = town.join(0);
@@ -210,7 +210,7 @@ fn a_silent_late_joiner_costs_one_wait() {
     let serving = town.serve(false);
     let first = town.join(0);
     serving.shows("a round", |s| s.round >= 1);
-    let token = town.registry().invite("late").unwrap();
+    let token = town.registry().invite("late", 1).unwrap();
     let invitation = Invitation { name: "late".into(), token, ..town.invitations[0].clone() };
     let identity = Identity::make("late").unwrap();
     runtime().block_on(async {

@@ -288,7 +288,7 @@ struct Narrow(SendRequest<Body>);
 impl Narrow {
     async fn connect(invitation: &Invitation, identity: &Identity) -> Self {
         let stream = TcpStream::connect(&invitation.address).await.unwrap();
-        let config = client_config(identity, invitation.server).unwrap();
+        let config = client_config(identity, &[invitation.server]).unwrap();
         let name = ServerName::try_from("whimbrel.invalid").unwrap();
         let tls = TlsConnector::from(config).connect(name, stream).await.unwrap();
         let mut http = http2::Builder::new(TokioExecutor::new());
@@ -347,7 +347,8 @@ async fn flood(invitation: &Invitation, identity: &Identity) {
     let run = client.enrol(request).await.unwrap().into_inner().run;
     let (frames, outgoing) = mpsc::channel(8);
     let at = Some(proto::StepId { stage: 0, step: 0 });
-    let hello = proto::Hello { version: PROTOCOL, run, committed: at, staged: None };
+    let hello =
+        proto::Hello { version: PROTOCOL, run, committed: at, staged: None, ..Default::default() };
     frames.send(frame(client_frame::Frame::Hello(hello))).await.unwrap();
     let _unread = client.session(ReceiverStream::new(outgoing)).await;
     let upload = proto::Upload { kind: proto::Kind::Enrol.into(), at, bytes: 0 };

@@ -5,6 +5,7 @@
 mod toy;
 
 mod authority;
+mod damage;
 mod fuzz;
 mod hostile;
 mod liar;

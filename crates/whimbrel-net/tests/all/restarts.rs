@@ -86,6 +86,31 @@ fn with_a_deadline_a_slow_client_is_left_out_and_the_journal_replays_it() {
     assert_eq!(left, replay(&toys, 3, &left.journal));
 }
 
+/// With a deadline of minutes, a client that is not there costs no time once a quorum has answered,
+/// and people are told once.
+#[test]
+fn at_quorum_nobody_waits_for_a_client_that_is_not_connected() {
+    let toys = Toys::new(1, 200);
+    let mut town = Town::new(toys.clone(), 3);
+    town.rules = Rules { quorum: Quorum::Number(2), deadline: Some(crate::support::PATIENCE) };
+    let serving = town.serve(false);
+    let steady: Vec<Joined> = (0..2).map(|i| town.join(i)).collect();
+    let away = town.join(2);
+    serving.shows("some exchanges", |s| s.strip.len() >= 2);
+    away.halt();
+    let board = serving.board.clone();
+    let ended = || board.watch().borrow().state.contains("the model is ready");
+    crate::support::wait(ended, "the rounds are over before a deadline", &board);
+    let status = board.watch().borrow().clone();
+    let told = status.log.iter().filter(|l| l.text.contains("goes on without `c02`")).count();
+    assert_eq!(told, 1, "{:#?}", status.log);
+    assert!(status.clients["c02"].missed > 0 && status.clients["c00"].missed == 0);
+    let last = town.join(2);
+    let (left, _) = serving.end();
+    steady.into_iter().chain([last]).for_each(Joined::model);
+    assert_eq!(left, replay(&toys, 3, &left.journal));
+}
+
 /// The objective is a sum over those who answer: it is lowest while the one furthest off is away,
 /// so when a job stops depends on who was heard at each evaluation.
 #[test]
@@ -184,7 +209,7 @@ fn a_client_invited_late_joins_and_one_declared_dead_is_not_waited_for() {
     // Without its first client the job waits until the third one is there.
     first.halt();
     let registry = town.registry();
-    let token = registry.invite("c02").unwrap();
+    let token = registry.invite("c02", 1).unwrap();
     let late = Invitation { name: "c02".into(), token, ..town.invitations[0].clone() };
     let third = town.join_with(2, Box::new(town.toys.clone()), late);
     serving.shows("the late client", |s| s.clients.get("c02").is_some_and(|c| c.connected));
@@ -230,7 +255,7 @@ fn a_late_joiner_survives_restarts_of_both_ends() {
     let mut serving = town.serve(false);
     let steady: Vec<Joined> = (0..2).map(|i| town.join(i)).collect();
     serving.shows("a round", |s| s.round >= 1);
-    let token = town.registry().invite("c02").unwrap();
+    let token = town.registry().invite("c02", 1).unwrap();
     let late = Invitation { name: "c02".into(), token, ..town.invitations[0].clone() };
     let enter = |town: &Town| town.join_with(2, Box::new(town.toys.clone()), late.clone());
     let mut third = enter(&town);

@@ -53,7 +53,7 @@ fn evaluations_happen_only_where_clients_agreed_to_them() {
     town.agrees = false;
     let serving = town.serve(false);
     let error = town.join(0).error().to_string();
-    assert!(error.contains("which was not agreed to"), "{error}");
-    serving.shows("the reason", |s| s.log.iter().any(|l| l.text.contains("not agreed to")));
+    assert!(error.contains("none was agreed to"), "{error}");
+    serving.shows("the reason", |s| s.log.iter().any(|l| l.text.contains("none was agreed to")));
     assert!(serving.halt().is_ok());
 }

@@ -4,6 +4,7 @@ use crate::support::{SEED, Toys};
 use crate::toy;
 use whimbrel_core::Wire;
 use whimbrel_core::method::Artifact;
+use whimbrel_engine::Consent;
 use whimbrel_engine::client::{Participant, StepId};
 use whimbrel_net::client::ClientSide;
 use whimbrel_net::proto::{Kind, Verdict};
@@ -17,7 +18,7 @@ fn down(round: u32, known: u32) -> Vec<u8> {
 fn enrolled(folder: &std::path::Path) -> ClientSide {
     let data = toy::clients(1).pop().unwrap().1;
     let chain = Box::new(Toys::new(1, 4));
-    let participant = Participant { chain, data, seed: SEED, evaluates: true };
+    let participant = Participant { chain, data, seed: SEED, consent: Consent::default() };
     let mut side = ClientSide::open(participant, 1000, folder).unwrap();
     let nothing = Vec::<Artifact>::new().to_bytes();
     side.work(Kind::Enrol, StepId::enrolment(0), 0, &nothing).unwrap();
@@ -50,9 +51,9 @@ fn a_staged_upload_answers_the_message_that_it_was_made_for_alone() {
     let first = side.work(Kind::Exchange, at, 0, &down(0, 0)).unwrap();
     // The same message again, as after a broken connection: the kept bytes.
     assert_eq!(side.work(Kind::Exchange, at, 0, &down(0, 0)).unwrap(), first);
-    // Another message for the same step is computed with: the toy finds out what is wrong with it.
-    let other = side.work(Kind::Exchange, at, 0, &down(0, 1));
-    assert!(other.unwrap_err().to_string().contains("the server knows 1 accepted uploads"));
-    side.learn(Verdict::Accepted);
+    // Another message for the same step is a breach.
+    let other = side.work(Kind::Exchange, at, 0, &down(0, 1)).unwrap_err().to_string();
+    assert!(other.contains("asks for exchange 1 of toy again, with another message"), "{other}");
+    side.learn(Verdict::Accepted).unwrap();
     side.work(Kind::Exchange, StepId::exchange(0, 1), 0, &down(1, 1)).unwrap();
 }

@@ -28,7 +28,7 @@ pub fn runtime() -> tokio::runtime::Runtime {
 }
 
 pub async fn reach(invitation: &Invitation, identity: &Identity) -> Connection {
-    let target = Target { address: invitation.address.clone(), server: invitation.server };
+    let target = Target { address: invitation.address.clone(), pins: vec![invitation.server] };
     match connect(&target, identity).await {
         Ok(connection) => connection,
         Err(_) => panic!("the coordinator cannot be reached"),
@@ -46,14 +46,21 @@ impl Stranger {
     pub async fn new(invitation: &Invitation, identity: &Identity) -> Self {
         let mut connection = reach(invitation, identity).await;
         let run = enrol(&mut connection, &invitation.token).await.unwrap();
-        Self { connection, run }
+        // As every client does: a connection from before is a stranger's, with a stranger's limits.
+        Self { connection: reach(invitation, identity).await, run }
     }
 
     /// Says hello.
     pub async fn talk(mut self) -> Talk {
         let (frames, outgoing) = mpsc::channel(8);
         let run = self.run.clone().into();
-        let hello = proto::Hello { version: PROTOCOL, run, committed: None, staged: None };
+        let hello = proto::Hello {
+            version: PROTOCOL,
+            run,
+            committed: None,
+            staged: None,
+            ..Default::default()
+        };
         frames.send(frame(client_frame::Frame::Hello(hello))).await.unwrap();
         let incoming = self.connection.client.session(ReceiverStream::new(outgoing)).await.unwrap();
         let mut talk =
@@ -178,7 +185,13 @@ pub async fn back(invitation: &Invitation, identity: &Identity, serving: &Servin
     let run = enrol(&mut connection, &invitation.token).await.unwrap();
     let (frames, outgoing) = mpsc::channel(8);
     let committed = Some(proto::StepId { stage: 0, step: 0 });
-    let hello = proto::Hello { version: PROTOCOL, run: run.into(), committed, staged: None };
+    let hello = proto::Hello {
+        version: PROTOCOL,
+        run: run.into(),
+        committed,
+        staged: None,
+        ..Default::default()
+    };
     frames.send(frame(client_frame::Frame::Hello(hello))).await.unwrap();
     let incoming = connection.client.session(ReceiverStream::new(outgoing)).await.unwrap();
     let mut talk = Talk { frames, incoming: incoming.into_inner(), _connection: connection };

@@ -13,7 +13,7 @@ use whimbrel_engine::checkpoint::{Checkpoint, Store};
 use whimbrel_engine::client::Participant;
 use whimbrel_engine::run::{Stage, Stopping};
 use whimbrel_engine::{
-    Chain, Faults, Journal, Limits as Simulated, Observer, Outcome, Participation,
+    Chain, Consent, Faults, Journal, Limits as Simulated, Observer, Outcome, Participation,
 };
 use whimbrel_net::client::{self, Client, ClientSide, Ending};
 use whimbrel_net::coordinator::{Coordinator, Rules, Setup};
@@ -146,6 +146,8 @@ pub struct Town {
     /// Whether the coordinator asks for evaluations, and whether clients agreed to them.
     pub evaluates: bool,
     pub agrees: bool,
+    /// Whether clients that join from now on agree again to what they agreed to.
+    pub renews: bool,
     pub limits: Limits,
     /// The coordinator's certificate and key, where it brings them, and the clients' authority.
     pub brought: Option<(PathBuf, PathBuf)>,
@@ -168,7 +170,7 @@ impl Town {
         let registry = Registry::create(&run, &address, &identity.fingerprint()).unwrap();
         let invite = |i: u32| {
             let name = format!("c{i:02}");
-            let token = registry.invite(&name).unwrap();
+            let token = registry.invite(&name, 1).unwrap();
             Invitation { address: address.clone(), server: identity.fingerprint(), name, token }
         };
         let invitations = (0..count).map(invite).collect();
@@ -191,6 +193,7 @@ impl Town {
             rules,
             evaluates,
             agrees,
+            renews: false,
             limits,
             brought: None,
             client_ca: None,
@@ -226,6 +229,7 @@ impl Town {
             rules: self.rules,
             evaluates: self.evaluates,
             limits: self.limits.clone(),
+            next_certificate: None,
             tls: server_config(&identity, self.client_ca.as_deref()).unwrap(),
             board: board.clone(),
             stop: stop.clone(),
@@ -288,15 +292,18 @@ impl Town {
             invitation,
             name: None,
             identity,
+            next_certificate: None,
             stop: stop.clone(),
             give_up: Some(patience),
         };
         let folder = setup.folder.clone();
         let data = toy::clients(i + 1).pop().unwrap().1;
-        let evaluates = self.agrees;
+        let consent = Consent { evaluates: self.agrees, ..Consent::default() };
         let message_bytes = self.limits.message_bytes;
-        let participant = Participant { chain, data, seed: SEED, evaluates };
-        let thread = std::thread::spawn(move || join(setup, &folder, participant, message_bytes));
+        let participant = Participant { chain, data, seed: SEED, consent };
+        let renews = self.renews;
+        let thread =
+            std::thread::spawn(move || join(setup, &folder, participant, message_bytes, renews));
         Joined { thread, stop }
     }
 }
@@ -306,13 +313,17 @@ fn join(
     folder: &Path,
     participant: Participant,
     message_bytes: u64,
+    renews: bool,
 ) -> Result<Ending> {
     let client = Client::new(setup)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let Some(enrolled) = client.enrol().await? else { return Ok(Ending::Stopped) };
         assert_eq!(enrolled.offer, b"the offer");
-        let side = ClientSide::open(participant, message_bytes, folder)?;
+        let mut side = ClientSide::open(participant, message_bytes, folder)?;
+        if renews {
+            side.renew()?;
+        }
         client.take_part(&enrolled, side).await
     })
 }

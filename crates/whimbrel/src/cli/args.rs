@@ -96,6 +96,12 @@ pub enum Command {
         run: PathBuf,
         /// The client's name [default: client-N]
         name: Option<String>,
+        /// Days for which the invitation can be redeemed
+        #[arg(long, value_name = "DAYS", default_value_t = 30)]
+        valid_days: u32,
+        /// For a client that has joined: the address and certificate as they are now
+        #[arg(long, requires = "name")]
+        again: bool,
     },
     /// Shut a client out of a run that is served, or declare it dead
     Revoke {
@@ -114,6 +120,24 @@ pub enum Command {
         /// Print everything as one JSON object
         #[arg(long)]
         json: bool,
+    },
+    /// Say whether what a coordinator kept is whole: checkpoint, log, journal and metrics
+    Verify {
+        /// The run's folder
+        run: PathBuf,
+    },
+    /// Say what can be kept of a served run that is damaged or an older copy, and at what cost
+    Repair {
+        /// The run's folder
+        run: PathBuf,
+        /// Keep what can be read, and let every client begin the stage anew
+        #[arg(long)]
+        keep_prefix: bool,
+    },
+    /// Say what a client has answered so far, of what its user agreed to
+    Ledger {
+        /// The client's folder
+        folder: PathBuf,
     },
     /// Predict new rows with a fitted model: components of a mixture, values or classes of a regression
     Predict(Predict),
@@ -200,6 +224,18 @@ pub struct Serve {
     /// Take only clients with certificates from these authorities, PEM
     #[arg(long, value_name = "FILE")]
     pub client_ca: Option<PathBuf>,
+    /// Announce this certificate to clients: they take it beside the present one from then on
+    #[arg(long, value_name = "FILE")]
+    pub next_cert: Option<PathBuf>,
+    /// Go on with another certificate or other authorities than before
+    #[arg(long, requires = "resume")]
+    pub rotate: bool,
+    /// Write the invitations to this new file, for its owner alone, in place of standard output
+    #[arg(long, value_name = "FILE")]
+    pub invitations: Option<PathBuf>,
+    /// Days for which invitations can be redeemed
+    #[arg(long, value_name = "DAYS", default_value_t = 30)]
+    pub valid_days: u32,
     /// The form of log lines
     #[arg(long, value_name = "FORM", default_value = "text")]
     pub log: LogForm,
@@ -220,7 +256,7 @@ pub enum LogForm {
 /// `whimbrel join`.
 #[derive(clap::Args, Debug)]
 pub struct Join {
-    /// The invitation
+    /// The invitation; @FILE reads it from a file, - from standard input
     pub invitation: String,
     /// The rows: a file with the job's columns
     #[arg(long, value_name = "FILE")]
@@ -234,6 +270,19 @@ pub struct Join {
     /// Agree to what will leave this machine without being asked
     #[arg(long)]
     pub yes: bool,
+    /// Agree to as much again as was agreed to before: more evaluations, or the same rounds with a
+    /// coordinator that was repaired
+    #[arg(long)]
+    pub renew: bool,
+    /// Take part only with so many rows to train with
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub min_rows: usize,
+    /// Keep figures over fewer rows than this to oneself
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub min_group: usize,
+    /// Answer at most so many rounds where the job does not say how many [default: 10000]
+    #[arg(long, value_name = "N")]
+    pub max_rounds: Option<u32>,
     /// Give up when the coordinator cannot be reached for so long [default: never]
     #[arg(long, value_name = "SECONDS")]
     pub give_up: Option<f64>,
@@ -243,6 +292,10 @@ pub struct Join {
     /// Its private key, PEM
     #[arg(long, value_name = "FILE", requires = "cert")]
     pub key: Option<PathBuf>,
+    /// Announce this certificate to the coordinator: it takes it beside the present one, until it is
+    /// shown with --cert
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    pub next_cert: Option<PathBuf>,
     /// The form of log lines
     #[arg(long, value_name = "FORM", default_value = "text")]
     pub log: LogForm,

@@ -12,7 +12,7 @@ use whimbrel::net::registry::{Registry, Standing, unhex};
 use whimbrel::runs::RunDir;
 
 /// Invites one more client, or one again that has not come yet.
-pub fn invite_command(run: &Path, name: Option<&str>) -> Result<u8> {
+pub fn invite_command(run: &Path, name: Option<&str>, valid_days: u32, again: bool) -> Result<u8> {
     let registry = open(run)?;
     if let Some(ending) = RunDir::adopt(run).ending() {
         let error = Error::config(format!("the run in {} is over: {ending}", run.display())).hint(
@@ -26,7 +26,12 @@ pub fn invite_command(run: &Path, name: Option<&str>) -> Result<u8> {
         Some(name) => name.to_owned(),
         None => format!("client-{}", book.clients.len() + 1),
     };
-    let token = registry.invite(&name)?;
+    let token = match again {
+        // It was redeemed: only where and who the coordinator is matters.
+        true if book.clients.iter().any(|c| c.name == name && c.certificate.is_some()) => [0; 16],
+        true => return Err(Failure::config(format!("no client `{name}` has joined this run"))),
+        false => registry.invite(&name, valid_days)?,
+    };
     let invitation =
         Invitation { address: book.address, server: unhex(&book.certificate), name, token };
     note(&format!("for `{}`, to be handed over in private:", invitation.name));
@@ -84,8 +89,8 @@ fn table(status: &Value) -> String {
     let clients = status["clients"].as_object().cloned().unwrap_or_default();
     let width = clients.keys().map(|name| name.chars().count()).max().unwrap_or(0).max(6);
     text.push_str(&format!(
-        "\n{:width$}  {:>10}  {:>8}  {:>7}\n",
-        "client", "", "rounds", "refused"
+        "\n{:width$}  {:>10}  {:>8}  {:>7}  {:>7}\n",
+        "client", "", "rounds", "missed", "refused"
     ));
     for (name, client) in &clients {
         let there = match (client["connected"].as_bool(), client["standing"].as_str()) {
@@ -95,8 +100,10 @@ fn table(status: &Value) -> String {
             _ => "away",
         };
         let count = |key: &str| client[key].as_u64().unwrap_or(0);
-        let (rounds, refused) = (count("rounds"), count("refused"));
-        text.push_str(&format!("{name:width$}  {there:>10}  {rounds:>8}  {refused:>7}\n"));
+        let (rounds, missed, refused) = (count("rounds"), count("missed"), count("refused"));
+        text.push_str(&format!(
+            "{name:width$}  {there:>10}  {rounds:>8}  {missed:>7}  {refused:>7}\n"
+        ));
     }
     for (why, times) in status["refused"].as_object().into_iter().flatten() {
         text.push_str(&format!("refused, {why}: {times}\n"));

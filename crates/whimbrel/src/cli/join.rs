@@ -2,7 +2,7 @@
 
 use super::args::Join;
 use super::execute::{INTERRUPTED, interrupt_flag};
-use super::messages::{note, prompt, warning};
+use super::messages::{data, note, prompt, warning};
 use super::serve::{MODEL, TOLD, start_log};
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
@@ -12,12 +12,14 @@ use whimbrel::core::method::Exposure;
 use whimbrel::data::hash_file;
 use whimbrel::engine::checkpoint::write_atomically;
 use whimbrel::engine::client::Participant;
+use whimbrel::engine::{Agreement, Consent};
 use whimbrel::families::Offer;
 use whimbrel::families::failure::{Failure, Result};
 use whimbrel::families::job::{Federation, Job};
-use whimbrel::net::Invitation;
-use whimbrel::net::client::{Client, ClientSide, Ending, Enrolled, Setup};
-use whimbrel::net::tls::Identity;
+use whimbrel::families::offer::Minimum;
+use whimbrel::net::client::{Client, ClientSide, Ending, Enrolled, Setup, read_ledger, read_offer};
+use whimbrel::net::tls::{Identity, fingerprint_of_file};
+use whimbrel::net::{Invitation, printable};
 use whimbrel::report::format;
 
 /// The exit code of a client that was asked and did not agree.
@@ -26,7 +28,7 @@ const DECLINED: u8 = 5;
 /// Takes part until the job is over.
 pub fn join_command(args: &Join) -> Result<u8> {
     start_log(args.log);
-    let invitation = Invitation::decode(&args.invitation)?;
+    let invitation = Invitation::decode(read_invitation(&args.invitation)?.trim())?;
     if !args.data.is_file() {
         return Err(Failure::config(format!("{} is no file", args.data.display())));
     }
@@ -41,6 +43,7 @@ pub fn join_command(args: &Join) -> Result<u8> {
         name: args.name.clone(),
         folder: folder.clone(),
         identity,
+        next_certificate: args.next_cert.as_deref().map(fingerprint_of_file).transpose()?,
         stop: interrupt_flag(),
         give_up: args.give_up.map(Duration::from_secs_f64),
     })?;
@@ -51,24 +54,38 @@ pub fn join_command(args: &Join) -> Result<u8> {
         .map_err(|e| Error::internal(format!("no runtime: {e}")))?;
     let Some(enrolled) = runtime.block_on(client.enrol())? else { return Ok(INTERRUPTED) };
     let offer = Offer::from_json(&enrolled.offer)?;
-    let data = offer.read(&args.data, &enrolled.name)?;
+    let minimum = Minimum { rows: args.min_rows, group: args.min_group };
+    let data = minimum.apply(offer.read(&args.data, &enrolled.name)?)?;
     let consent = folder.join("consent");
-    let given = std::fs::read_to_string(&consent).is_ok_and(|hash| hash == offer.hash());
-    if !given {
-        show(&offer, &enrolled)?;
+    let plan = offer.plan()?;
+    let limits = Consent {
+        evaluates: plan.evaluates(),
+        unbounded_max: args.max_rounds.unwrap_or(Consent::default().unbounded_max),
+    };
+    let agreed = format!("{} {}", offer.hash(), limits.unbounded_max);
+    let given = std::fs::read_to_string(&consent).is_ok_and(|before| before == agreed);
+    if !given || args.renew {
+        show(&offer, &enrolled, &limits)?;
+        if args.renew {
+            note("--renew: as much again as was answered so far");
+        }
         if !args.yes && !ask()? {
-            note("nothing was sent; the invitation stays yours, and joining again asks again");
+            note(
+                "no rows, and nothing computed from them, were sent; the coordinator knows that \
+                 this client enrolled, and joining again asks again",
+            );
             return Ok(DECLINED);
         }
         // Asked once: a service that restarts goes on with what was agreed to.
-        write_atomically(&consent, offer.hash().as_bytes())?;
+        write_atomically(&consent, agreed.as_bytes())?;
     }
     let job = offer.job()?;
     let (seed, message_bytes) = (job.seed, offered_message_max(&job));
-    let plan = offer.plan()?;
-    let evaluates = plan.evaluates();
-    let participant = Participant { chain: Box::new(plan), data, seed, evaluates };
-    let side = ClientSide::open(participant, message_bytes, &folder)?;
+    let participant = Participant { chain: Box::new(plan), data, seed, consent: limits };
+    let mut side = ClientSide::open(participant, message_bytes, &folder)?;
+    if args.renew {
+        side.renew()?;
+    }
     keep_to_rows(&folder, &args.data, side.standing() != (None, None))?;
     match runtime.block_on(client.take_part(&enrolled, side))? {
         Ending::Delivered(files) => {
@@ -81,6 +98,21 @@ pub fn join_command(args: &Join) -> Result<u8> {
             note("interrupted; joining again with the same folder goes on");
             Ok(INTERRUPTED)
         }
+    }
+}
+
+/// An invitation as it is, in a file (`@FILE`), or on standard input (`-`): what stands on a command
+/// line is seen by everyone on the machine.
+fn read_invitation(given: &str) -> Result<String> {
+    if given == "-" {
+        let mut line = String::new();
+        let read = std::io::stdin().lock().read_line(&mut line);
+        read.map_err(|e| Error::storage("standard input", e))?;
+        return Ok(line);
+    }
+    match given.strip_prefix('@') {
+        Some(file) => Ok(std::fs::read_to_string(file).map_err(|e| Error::storage(file, e))?),
+        None => Ok(given.to_owned()),
     }
 }
 
@@ -119,11 +151,14 @@ fn default_folder(name: &str) -> PathBuf {
 }
 
 /// Says what would leave this machine.
-fn show(offer: &Offer, enrolled: &Enrolled) -> Result<()> {
+fn show(offer: &Offer, enrolled: &Enrolled, limits: &Consent) -> Result<()> {
     let job = offer.job()?;
-    note(&format!("`{}` invites you as `{}`", job.name, enrolled.name));
+    let (name, own) = (printable(&job.name), printable(&enrolled.name));
+    note(&format!("`{name}` invites you as `{own}`"));
     note("what would leave this machine:");
     show_disclosures(offer)?;
+    note("how often, at most:");
+    show_agreements(offer, limits)?;
     note("sums over few rows say much about each of them");
     let most = format::count(offered_message_max(&job));
     note(&format!("messages from the coordinator have at most {most} bytes"));
@@ -148,6 +183,79 @@ pub fn show_disclosures(offer: &Offer) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The most that is answered of every kind, and bytes in all.
+fn show_agreements(offer: &Offer, limits: &Consent) -> Result<()> {
+    let mut total = 0u64;
+    let disclosed = offer.disclosures()?;
+    for (agreement, sizes) in offer.plan()?.agreements(limits)?.iter().zip(&disclosed) {
+        let bytes = |message: &str| {
+            let each = sizes.disclosures.iter().filter(|d| d.message == message);
+            each.map(|d| d.bytes_max as u64).sum::<u64>()
+        };
+        let times = |count: u32, bytes: u64| u64::from(count).saturating_mul(bytes);
+        total = total
+            .saturating_add(bytes("summary"))
+            .saturating_add(times(agreement.exchanges(), bytes("up")))
+            .saturating_add(times(agreement.evaluations, bytes("answer")));
+        note(&format!("  {}: {}", agreement.stage, counts(agreement).join(", ")));
+        if agreement.kinds.iter().any(|kind| !kind.bounded) {
+            note("    (the job does not say how many rounds: --max-rounds does)");
+        }
+    }
+    note(&format!("  in all at most {} bytes", format::count(total)));
+    Ok(())
+}
+
+/// "1 enrolment, 200 rounds, 21 evaluations".
+fn counts(agreement: &Agreement) -> Vec<String> {
+    let kinds = agreement.kinds.iter().filter(|kind| kind.most > 0);
+    let kinds = kinds.map(|kind| format!("{} {}", format::count(u64::from(kind.most)), kind.name));
+    let evaluations = match agreement.evaluations {
+        0 => "no evaluations".to_owned(),
+        count => format!("{} evaluations", format::count(u64::from(count))),
+    };
+    ["1 enrolment".to_owned()].into_iter().chain(kinds).chain([evaluations]).collect()
+}
+
+/// Says what a client has answered, beside what was agreed to.
+pub fn ledger_command(folder: &Path) -> Result<u8> {
+    let Some(enrolled) = read_offer(folder)? else {
+        return Err(Failure::config(format!("{} is no client's folder", folder.display())));
+    };
+    let offer = Offer::from_json(&enrolled.offer)?;
+    let agreed = std::fs::read_to_string(folder.join("consent")).unwrap_or_default();
+    let max = agreed.split_once(' ').and_then(|(_, max)| max.parse().ok());
+    let default = Consent::default();
+    let limits = Consent { unbounded_max: max.unwrap_or(default.unbounded_max), ..default };
+    let agreements = offer.plan()?.agreements(&limits)?;
+    let ledger = read_ledger(folder)?;
+    let mut text = format!("{}: answered, of what was agreed to\n", printable(&enrolled.name));
+    for (index, agreement) in agreements.iter().enumerate() {
+        let answered = ledger.stages.iter().find(|answered| answered.stage as usize == index);
+        let bytes = answered.map_or(0, |answered| answered.bytes);
+        text.push_str(&format!("{}: {} bytes\n", agreement.stage, format::count(bytes)));
+        let enrolled = u32::from(answered.is_some());
+        text.push_str(&format!("  {:<14}{enrolled:>8} of {:>8}\n", "enrolment", 1));
+        for (at, kind) in agreement.kinds.iter().enumerate().filter(|(_, kind)| kind.most > 0) {
+            let count = answered.map_or(0, |answered| answered.of_kind(at));
+            text.push_str(&format!("  {:<14}{count:>8} of {:>8}\n", kind.name, kind.most));
+        }
+        let count = answered.map_or(0, |answered| answered.evaluations);
+        text.push_str(&format!(
+            "  {:<14}{count:>8} of {:>8}\n",
+            "evaluations", agreement.evaluations
+        ));
+    }
+    if ledger.renewals > 0 {
+        text.push_str(&format!(
+            "agreed again {} times (--renew); {} answers before the last time\n",
+            ledger.renewals, ledger.before
+        ));
+    }
+    data(&text)?;
+    Ok(0)
 }
 
 fn ask() -> Result<bool> {

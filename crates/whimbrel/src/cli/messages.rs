@@ -8,6 +8,7 @@ use whimbrel::core::{Error, Measure};
 use whimbrel::engine::simulator::Done;
 use whimbrel::engine::{Observer, Row, StageRules};
 use whimbrel::families::failure::{Failure, Result};
+use whimbrel::net::text::is_shown;
 use whimbrel::report::{format, measure_text};
 
 /// Writes data to standard output.
@@ -31,8 +32,8 @@ pub fn failure(failure: &Failure) {
     match failure {
         _ if LOGGED.load(Ordering::Relaxed) => tracing::error!("{failure}"),
         // Job errors come with their own headings, one each.
-        Failure::Job(errors) => say(&coloured(&errors.to_string())),
-        other => say(&coloured(&format!("error: {other}"))),
+        Failure::Job(errors) => say(&errors.to_string()),
+        other => say(&format!("error: {other}")),
     }
 }
 
@@ -40,7 +41,7 @@ pub fn failure(failure: &Failure) {
 pub fn warning(text: &str) {
     match LOGGED.load(Ordering::Relaxed) {
         true => tracing::warn!("{text}"),
-        false => say(&coloured(&format!("warning: {text}"))),
+        false => say(&format!("warning: {text}")),
     }
 }
 
@@ -83,19 +84,34 @@ pub fn note(text: &str) {
 
 /// The same for what is said to whoever asked for silence, too.
 fn say(text: &str) {
+    let text = &shown(text);
     if LOGGED.load(Ordering::Relaxed) {
         return tracing::info!("{text}");
     }
     // There is nobody left to tell that nobody listens.
-    let _ = writeln!(stderr(), "{text}");
+    let _ = writeln!(stderr(), "{}", coloured(text));
 }
 
 /// Asks for an answer on the same line.
 pub fn prompt(text: &str) {
+    let text = &shown(text);
     match LOGGED.load(Ordering::Relaxed) {
         true => tracing::info!("{}", text.trim_end()),
         false => drop(write!(stderr(), "{text}")),
     }
+}
+
+/// A message as a terminal may show it. Lines are the message's own, and so are colours, which are
+/// added afterwards; everything else that a terminal would obey came with somebody's words.
+fn shown(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match is_shown(c) || matches!(c, '\n' | '\t') {
+            true => shown.push(c),
+            false => shown.extend(c.escape_default()),
+        }
+    }
+    shown
 }
 
 /// Heads of messages, and the colours they have where there are any.

@@ -14,6 +14,7 @@ mod messages;
 mod new;
 mod output;
 pub(crate) mod predict;
+mod repair;
 pub(crate) mod report;
 pub(crate) mod search;
 mod serve;
@@ -63,9 +64,14 @@ fn dispatch(args: &Args) -> Result<u8> {
         Some(Command::Report(report)) => report::report_command(report),
         Some(Command::Serve(serve)) => serve::serve_command(serve),
         Some(Command::Join(join)) => join::join_command(join),
-        Some(Command::Invite { run, name }) => federation::invite_command(run, name.as_deref()),
+        Some(Command::Invite { run, name, valid_days, again }) => {
+            federation::invite_command(run, name.as_deref(), *valid_days, *again)
+        }
         Some(Command::Revoke { run, name, dead }) => federation::revoke_command(run, name, *dead),
         Some(Command::Status { run, json }) => federation::status_command(run, *json),
+        Some(Command::Verify { run }) => repair::verify_command(run),
+        Some(Command::Repair { run, keep_prefix }) => repair::repair_command(run, *keep_prefix),
+        Some(Command::Ledger { folder }) => join::ledger_command(folder),
         Some(Command::Predict(predict)) => predict::predict_command(predict),
         Some(Command::Impute(impute)) => predict::impute_command(impute),
         Some(Command::Adapt(adapt)) => predict::adapt_command(adapt),

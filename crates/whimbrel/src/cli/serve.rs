@@ -5,11 +5,13 @@ use super::execute::{INTERRUPTED, degenerate, interrupt_flag, read_job, shell_wo
 use super::messages::{data, log_messages, note, warning};
 use super::{report, view};
 use serde_json::Value;
+use std::io::Write;
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use whimbrel::core::Error;
+use whimbrel::data::hash_file;
 use whimbrel::engine::{Ending, Observer};
 use whimbrel::families::failure::{Failure, Result};
 use whimbrel::families::job::{Clients, Federation, Quorum as QuorumKey};
@@ -17,9 +19,9 @@ use whimbrel::families::plan::{Facts, Plan};
 use whimbrel::families::{Job, Offer};
 use whimbrel::net::coordinator::{Coordinator, Quorum, Rules, Setup};
 use whimbrel::net::dashboard::{About, Dashboard};
-use whimbrel::net::registry::{Draft, Registry};
+use whimbrel::net::registry::{Draft, Registry, unhex};
 use whimbrel::net::status::Board;
-use whimbrel::net::tls::{Identity, server_config};
+use whimbrel::net::tls::{Identity, fingerprint_of_file, server_config};
 use whimbrel::net::{Invitation, Limits};
 use whimbrel::runs::{Existing, RunDir, resolved, unseen_data};
 
@@ -65,6 +67,7 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
         warning(UNEVALUATED);
     }
     dir.record_job(&resolved(&job, &[]), args.resume)?;
+    check_bound(args, dir.path())?;
     let identity = identity(args, dir.path())?;
     let registry = registry(args, dir.path(), &federation, &listener, &identity)?;
     let over = dir.ending();
@@ -85,6 +88,7 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
         evaluates: plan.evaluates(),
         limits: limits(&federation),
         tls: server_config(&identity, args.client_ca.as_deref())?,
+        next_certificate: args.next_cert.as_deref().map(fingerprint_of_file).transpose()?,
         board: Board::new(&job.name),
         stop: interrupt_flag(),
     };
@@ -238,6 +242,41 @@ fn files(run: &Path) -> Result<Vec<(String, Vec<u8>)>> {
     Ok(files)
 }
 
+/// Refuses to go on without a certificate or authorities that the run was begun with: whoever leaves
+/// them out by mistake would serve under another name, or let strangers' certificates in.
+fn check_bound(args: &Serve, run: &Path) -> Result<()> {
+    if !args.resume || !Registry::exists(run) {
+        return Ok(());
+    }
+    let book = Registry::open(run)?.book();
+    let refuse = |what: &str, hint: &str| Err(Error::config(what).hint(hint).into());
+    if book.brought && args.cert.is_none() {
+        return refuse(
+            "this run was served with a certificate of its own",
+            "give --cert and --key again",
+        );
+    }
+    match (&book.client_ca, authorities(args)?) {
+        (Some(_), None) => refuse(
+            "this run takes only clients with certificates of the authorities in --client-ca",
+            "give --client-ca again",
+        ),
+        (Some(before), Some(now)) if *before != now && !args.rotate => {
+            refuse("--client-ca has other authorities than before", "--rotate goes on with these")
+        }
+        (None, Some(_)) if !args.rotate => refuse(
+            "this run was begun without --client-ca",
+            "--rotate goes on with it: clients without such a certificate are shut out",
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// SHA-256 of the file with the authorities, in hexadecimal.
+fn authorities(args: &Serve) -> Result<Option<String>> {
+    Ok(args.client_ca.as_deref().map(hash_file).transpose()?)
+}
+
 /// The coordinator's certificate: brought, or made in the run's folder.
 fn identity(args: &Serve, run: &Path) -> Result<Identity> {
     Ok(match (&args.cert, &args.key) {
@@ -257,6 +296,27 @@ fn registry(
     if args.resume && Registry::exists(run) {
         let registry = Registry::open(run)?;
         let book = registry.book();
+        let fingerprint = identity.fingerprint();
+        let changed = unhex(&book.certificate) != fingerprint;
+        if changed && !args.rotate {
+            let error =
+                Error::config("the certificate is another one than this run's invitations name")
+                    .hint(
+                        "clients that have not heard of it will not come: announce it first with \
+                     --next-cert, then give it with --cert, --key and --rotate",
+                    );
+            return Err(error.into());
+        }
+        let address = args.address.clone().unwrap_or_else(|| book.address.clone());
+        let client_ca = authorities(args)?;
+        if changed || address != book.address || client_ca != book.client_ca {
+            registry.moved(&address, &fingerprint, (args.cert.is_some(), client_ca))?;
+            note(
+                "new invitations name this address and certificate; `whimbrel invite --again` makes \
+                  one for a client that has joined",
+            );
+        }
+        let book = registry.book();
         if let Some(first) = book.unused().first() {
             note(&format!(
                 "invitations not used so far: {}; `whimbrel invite {} {}` makes a new one in its \
@@ -275,7 +335,8 @@ fn registry(
             "invitations name {address}, which no other machine can reach; give --address HOST:PORT"
         ));
     }
-    let mut draft = Draft::new(&address, &identity.fingerprint())?;
+    let draft = Draft::new(&address, &identity.fingerprint())?;
+    let mut draft = draft.bound(args.cert.is_some(), authorities(args)?);
     let mut lines = String::new();
     let mut invited = |name: &str, token| {
         let server = identity.fingerprint();
@@ -285,24 +346,45 @@ fn registry(
     match &federation.clients {
         Clients::Named(names) => {
             for name in names {
-                invited(name, draft.invite(name, false)?);
+                invited(name, draft.invite(name, false, args.valid_days)?);
             }
         }
         Clients::Number(count) => {
             let digits = count.to_string().len();
             for n in 1..=*count {
                 let name = format!("client-{n:0digits$}");
-                invited(&name, draft.invite(&name, true)?);
+                invited(&name, draft.invite(&name, true, args.valid_days)?);
             }
         }
     }
-    note("one invitation for each client, to be handed over in private:");
-    match args.json {
-        true => note(lines.trim_end()),
-        false => data(&lines)?,
+    match &args.invitations {
+        Some(file) => {
+            write_privately(file, &lines)?;
+            note(&format!("one invitation for each client is in {}", file.display()));
+        }
+        None => {
+            note("one invitation for each client, to be handed over in private:");
+            match args.json {
+                true => note(lines.trim_end()),
+                false => data(&lines)?,
+            }
+        }
     }
     // Said before they are good: a process killed here begins anew, and says others.
     Ok(draft.create(run)?)
+}
+
+/// Writes a new file that its owner alone can read.
+fn write_privately(file: &Path, text: &str) -> Result<()> {
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let written = options.open(file).and_then(|mut out| {
+        out.write_all(text.as_bytes())?;
+        out.sync_all()
+    });
+    Ok(written.map_err(|e| Error::storage(file.display(), e))?)
 }
 
 fn rules(federation: &Federation) -> Rules {

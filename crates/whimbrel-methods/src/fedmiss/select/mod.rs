@@ -30,7 +30,9 @@ pub use state::{Down, Fit, Fold, Folds, Refit, Server, Table, Up};
 use super::{BindCells, Client, FedMiss, Phase, Positions, Summary, UNANSWERED_MAX};
 use crate::no_evaluation::no_evaluation;
 use crate::settings::check_sums;
-use whimbrel_core::method::{Artifact, Bind, Cohort, Disclosure, Exposure, Next, Sender};
+use whimbrel_core::method::{
+    Allowance, Artifact, Bind, Cohort, Disclosure, Exposure, Next, Sender,
+};
 use whimbrel_core::sum::ExactSum;
 use whimbrel_core::{Cell, ClientData, ClientId, Error, Key, Method, Result};
 use whimbrel_models::lowrank::{
@@ -359,6 +361,15 @@ impl Method for Select {
             fit.admit(&mut server.fit, id, &part)?;
         }
         Ok(peers)
+    }
+
+    fn allowances(&self) -> Vec<Allowance> {
+        // How many candidates are tried depends on the data.
+        vec![Allowance::rounds(None), Allowance { name: "scores", ..Allowance::rounds(None) }]
+    }
+
+    fn allowance(&self, _: &Client, down: &Down) -> usize {
+        usize::from(down.fit.is_none())
     }
 
     fn next(&self, server: &Server) -> Next {

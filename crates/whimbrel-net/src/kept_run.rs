@@ -10,7 +10,9 @@
 //! A full disk stops the job and does not end it: what could not be written is tried again until
 //! there is space, or until the coordinator is told to stop.
 
+use crate::inspection::Inspection;
 use crate::status::{Board, Phase};
+use crate::tls::own_alone;
 use crate::wal::Wal;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,7 +22,7 @@ use std::time::Duration;
 use whimbrel_core::{ClientId, Error, Result, Wire, wire};
 use whimbrel_engine::checkpoint::{Checkpoint, Store};
 use whimbrel_engine::client::StepId;
-use whimbrel_engine::journal::{Entry, Line, Naming};
+use whimbrel_engine::journal::{Entry, Journal, Line, Naming};
 use whimbrel_engine::keeper::{Keeper, Moment, Progress, last_seconds, naming_of};
 use whimbrel_engine::metrics::Latest;
 use whimbrel_engine::runner::{Done, Tally, Traffic};
@@ -34,7 +36,7 @@ const LOG_BYTES_MAX: u64 = 256 << 20;
 const RETRY: Duration = Duration::from_millis(500);
 
 /// A run's folder, as a coordinator keeps it.
-pub struct Ledger {
+pub struct KeptRun {
     folder: PathBuf,
     store: Store,
     wal: Wal,
@@ -54,6 +56,15 @@ struct Exchanged {
     tallies: Vec<(ClientId, Tally)>,
     traffic: Traffic,
     progress: Loop,
+}
+
+/// Clients joined before an exchange.
+#[derive(Debug, PartialEq)]
+struct Joined {
+    stage: u32,
+    change: Change,
+    tallies: Vec<(ClientId, Tally)>,
+    traffic: Traffic,
 }
 
 /// An evaluated round.
@@ -79,18 +90,22 @@ struct Loop {
 }
 
 wire!(Exchanged { stage, line, change, tallies, traffic, progress });
+wire!(Joined { stage, change, tallies, traffic });
 wire!(Evaluated { stage, exchanges, answered, line, latest, traffic, progress });
 wire!(Loop { evaluated, patience, accepted });
 
 const EXCHANGED: u8 = 1;
 /// What was 2 did not say who answered.
 const EVALUATED: u8 = 3;
+const JOINED: u8 = 4;
 
-impl Ledger {
+impl KeptRun {
     /// Begins with empty files.
     pub fn create(folder: &Path, board: Board, stop: Arc<AtomicBool>) -> Result<Self> {
         let store = Store::create(folder)?;
+        own_alone(&folder.join("checkpoint"), 0o700)?;
         let wal = Wal::create(&wal_path(folder))?;
+        own_alone(&wal_path(folder), 0o600)?;
         let folder = folder.to_path_buf();
         let (checkpoint, seconds_before, naming) = (None, 0.0, Naming::default());
         Ok(Self { folder, store, wal, checkpoint, seconds_before, naming, board, stop })
@@ -99,9 +114,11 @@ impl Ledger {
     /// Goes on where an earlier process stopped; begins where it had made no checkpoint, because
     /// then nobody was told anything either.
     pub fn resume(folder: &Path, board: Board, stop: Arc<AtomicBool>) -> Result<Self> {
-        if !Store::has_checkpoint(folder) {
+        let Some(inspection) = Inspection::of(folder)? else {
             return Self::create(folder, board, stop);
-        }
+        };
+        inspection.whole(folder)?;
+        own_alone(&folder.join("checkpoint"), 0o700)?;
         let (mut store, mut checkpoint) = Store::resume(folder)?;
         let path = wal_path(folder);
         let wal = match path.exists() {
@@ -117,19 +134,47 @@ impl Ledger {
     /// The last accepted step of every client, from the journal and the clients of the stage under
     /// way.
     pub fn fates(&self) -> Result<BTreeMap<ClientId, StepId>> {
-        let mut fates = BTreeMap::new();
+        let mut fates: BTreeMap<ClientId, StepId> = BTreeMap::new();
         let Some(checkpoint) = &self.checkpoint else { return Ok(fates) };
-        for id in checkpoint.runner.state.enrolled() {
-            fates.insert(id, StepId::enrolment(checkpoint.stage));
-        }
-        for entry in self.exchanges()? {
-            let at = StepId::exchange(entry.stage, entry.exchange);
-            for id in entry.accepted_ids()? {
-                let last = fates.entry(id).or_insert(at);
-                *last = at.max(*last);
+        for line in self.journal()?.lines() {
+            match Line::parse(line)? {
+                Line::Exchange(entry) => {
+                    let at = StepId::exchange(entry.stage, entry.exchange);
+                    fates.extend(entry.accepted_ids()?.into_iter().map(|id| (id, at)));
+                }
+                // Whoever was there left, and what it had was lost.
+                Line::Repair(repair) => fates.retain(|_, at| at.stage != repair.stage),
+                Line::StageBegin(_) | Line::Evaluation(_) => {}
             }
         }
+        let begun = StepId::enrolment(checkpoint.stage);
+        for id in checkpoint.runner.state.enrolled() {
+            let last = fates.entry(id).or_insert(begun);
+            *last = begun.max(*last);
+        }
         Ok(fates)
+    }
+
+    /// The last stage in which the run was repaired.
+    pub fn repaired(&self) -> Result<Option<u32>> {
+        if self.checkpoint.is_none() {
+            return Ok(None);
+        }
+        let mut repaired = None;
+        for line in self.journal()?.lines() {
+            if let Line::Repair(repair) = Line::parse(line)? {
+                repaired = Some(repair.stage);
+            }
+        }
+        Ok(repaired)
+    }
+
+    /// Who joined before the exchange under way: no line of the journal has them yet.
+    pub fn joined(&self) -> Result<Vec<ClientId>> {
+        let Some(checkpoint) = &self.checkpoint else { return Ok(Vec::new()) };
+        let admitted = Journal::parse(&self.journal()?, checkpoint.stage)?.admitted();
+        let enrolled = checkpoint.runner.state.enrolled().into_iter();
+        Ok(enrolled.filter(|id| !admitted.contains(id)).collect())
     }
 
     /// How many rounds of all stages accepted an upload of each client.
@@ -145,12 +190,15 @@ impl Ledger {
         Ok(rounds)
     }
 
+    fn journal(&self) -> Result<String> {
+        let path = self.folder.join("journal");
+        std::fs::read_to_string(&path).map_err(|e| Error::storage(path.display(), e))
+    }
+
     /// The journal's exchanges, in order.
     fn exchanges(&self) -> Result<Vec<Entry>> {
-        let path = self.folder.join("journal");
-        let text = std::fs::read_to_string(&path).map_err(|e| Error::storage(path.display(), e))?;
         let mut exchanges = Vec::new();
-        for line in text.lines() {
+        for line in self.journal()?.lines() {
             if let Line::Exchange(entry) = Line::parse(line)? {
                 exchanges.push(entry);
             }
@@ -166,8 +214,9 @@ impl Ledger {
 
     fn save(&mut self, moment: &Moment<'_>) -> Result<()> {
         let checkpoint = moment.without_clients()?;
-        self.insist(|ledger| ledger.store.save(&checkpoint, moment.runner))?;
-        self.insist(|ledger| ledger.wal.reset())
+        self.insist(|run| run.store.save(&checkpoint, moment.runner))?;
+        own_alone(&self.folder.join("checkpoint").join("state"), 0o600)?;
+        self.insist(|run| run.wal.reset())
     }
 
     /// Adds a line to journal or metrics. It is in the log already: a line that cannot be written
@@ -181,12 +230,12 @@ impl Ledger {
     fn append<T: Wire>(&mut self, tag: u8, record: &T) -> Result<u64> {
         let mut bytes = vec![tag];
         record.put(&mut bytes);
-        self.insist(|ledger| ledger.wal.append(&bytes))?;
+        self.insist(|run| run.wal.append(&bytes))?;
         Ok(bytes.len() as u64)
     }
 }
 
-impl Keeper for Ledger {
+impl Keeper for KeptRun {
     fn resume(&mut self) -> Result<Option<Checkpoint>> {
         Ok(self.checkpoint.take())
     }
@@ -196,7 +245,7 @@ impl Keeper for Ledger {
     }
 
     fn opened(&mut self, fresh: bool, moment: &Moment<'_>) -> Result<()> {
-        self.insist(|ledger| ledger.store.declare(moment.measures))?;
+        self.insist(|run| run.store.declare(moment.measures))?;
         if fresh {
             let line = moment.stage_line(&mut self.naming);
             self.later(|store| store.record(&line));
@@ -204,17 +253,23 @@ impl Keeper for Ledger {
         self.save(moment)
     }
 
+    fn joined(&mut self, joined: &[ClientId], moment: &Moment<'_>) -> Result<()> {
+        let record = Joined {
+            stage: moment.stage,
+            change: moment.runner.change(joined)?,
+            tallies: tallies_of(moment, joined),
+            traffic: moment.runner.traffic(),
+        };
+        self.append(JOINED, &record).map(drop)
+    }
+
     fn exchange(&mut self, done: &Done, moment: &Moment<'_>) -> Result<()> {
         let line = moment.exchange_line(done, &mut self.naming);
-        let touched = done.joined.iter().chain(&done.cohort);
-        let tallies = moment.runner.tallies();
-        let tally = |id: &ClientId| tallies.get(id.0 as usize).map(|tally| (*id, *tally));
-        let moved: Vec<ClientId> = done.joined.iter().chain(&done.accepted).copied().collect();
         let record = Exchanged {
             stage: moment.stage,
             line: line.to_text(),
-            change: moment.runner.change(&moved)?,
-            tallies: touched.filter_map(tally).collect(),
+            change: moment.runner.change(&done.accepted)?,
+            tallies: tallies_of(moment, &done.cohort),
             traffic: moment.runner.traffic(),
             progress: moment.progress.into(),
         };
@@ -251,7 +306,7 @@ impl Keeper for Ledger {
     }
 
     fn failed(&mut self) -> Result<()> {
-        self.insist(|ledger| ledger.store.flush())
+        self.insist(|run| run.store.flush())
     }
 }
 
@@ -287,8 +342,45 @@ pub fn insist<T>(
     }
 }
 
+fn tallies_of(moment: &Moment<'_>, ids: &[ClientId]) -> Vec<(ClientId, Tally)> {
+    let tallies = moment.runner.tallies();
+    ids.iter().filter_map(|id| Some((*id, *tallies.get(id.0 as usize)?))).collect()
+}
+
+fn set_tallies(tallies: &mut Vec<Tally>, moved: Vec<(ClientId, Tally)>) {
+    for (id, tally) in moved {
+        let at = id.0 as usize;
+        if tallies.len() <= at {
+            tallies.resize(at + 1, Tally::default());
+        }
+        tallies[at] = tally;
+    }
+}
+
+/// What a log's record adds to the other files.
+pub(crate) trait Adds {
+    /// A line of the journal.
+    fn journal(&mut self, line: &Line) -> Result<()>;
+    /// A line of the metrics.
+    fn metrics(&mut self, line: &str) -> Result<()>;
+}
+
+impl Adds for Store {
+    fn journal(&mut self, line: &Line) -> Result<()> {
+        self.record(line)
+    }
+
+    fn metrics(&mut self, line: &str) -> Result<()> {
+        self.evaluated_line(line)
+    }
+}
+
 /// Applies a record to a checkpoint, unless the checkpoint was made after it.
-fn apply(record: &[u8], checkpoint: &mut Checkpoint, store: &mut Store) -> Result<()> {
+pub(crate) fn apply(
+    record: &[u8],
+    checkpoint: &mut Checkpoint,
+    files: &mut dyn Adds,
+) -> Result<()> {
     let here = (checkpoint.stage, checkpoint.runner.state.exchanges());
     match record {
         [EXCHANGED, rest @ ..] => {
@@ -301,16 +393,20 @@ fn apply(record: &[u8], checkpoint: &mut Checkpoint, store: &mut Store) -> Resul
                 return Ok(());
             }
             checkpoint.runner.state.apply(record.change)?;
-            for (id, tally) in record.tallies {
-                let (tallies, at) = (&mut checkpoint.runner.tallies, id.0 as usize);
-                if tallies.len() <= at {
-                    tallies.resize(at + 1, Tally::default());
-                }
-                tallies[at] = tally;
-            }
+            set_tallies(&mut checkpoint.runner.tallies, record.tallies);
             checkpoint.runner.traffic = record.traffic;
             record.progress.restore(checkpoint);
-            store.record(&line)
+            files.journal(&line)
+        }
+        [JOINED, rest @ ..] => {
+            let record = Joined::from_bytes(rest)?;
+            if (record.stage, record.change.exchanges()) < here {
+                return Ok(());
+            }
+            checkpoint.runner.state.join(record.change)?;
+            set_tallies(&mut checkpoint.runner.tallies, record.tallies);
+            checkpoint.runner.traffic = record.traffic;
+            Ok(())
         }
         [EVALUATED, rest @ ..] => {
             let record = Evaluated::from_bytes(rest)?;
@@ -322,8 +418,8 @@ fn apply(record: &[u8], checkpoint: &mut Checkpoint, store: &mut Store) -> Resul
             checkpoint.runner.traffic = record.traffic;
             record.progress.restore(checkpoint);
             checkpoint.latest = Some(record.latest);
-            store.record(&Line::parse(record.answered.trim_end())?)?;
-            store.evaluated_line(&record.line)
+            files.journal(&Line::parse(record.answered.trim_end())?)?;
+            files.metrics(&record.line)
         }
         _ => Err(Error::peer("a record of a kind that this program does not know")),
     }
@@ -343,6 +439,6 @@ impl Loop {
     }
 }
 
-fn wal_path(folder: &Path) -> PathBuf {
+pub(crate) fn wal_path(folder: &Path) -> PathBuf {
     folder.join("checkpoint").join("log")
 }

@@ -1,0 +1,341 @@
+//! What a client agreed to, and what it has answered of it.
+//!
+//! A method declares its kinds of exchange with the most of each ([`Allowance`]); with the number of
+//! evaluations that the job asks for they are the [`Agreement`] of a stage. The [`Ledger`] counts what
+//! was answered. A question beyond the agreement is a breach: it is not answered, whoever carries it.
+//!
+//! - Each exchange is answered once. The same question again has the same answer and does not count;
+//!   the same number with another message is a breach.
+//! - Exchanges come in the order of their numbers, below the number that all allowances add up to, and
+//!   in the order of their ranks.
+//! - An exchange that only repeats the last message of an opening, because nobody was heard, does not
+//!   count: its answer is the same.
+
+use crate::client::StepId;
+use crate::run::Stage;
+use whimbrel_core::method::Allowance;
+use whimbrel_core::{Error, Result, wire};
+
+/// What a client's user agreed to beside the job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Consent {
+    /// Whether evaluations are answered.
+    pub evaluates: bool,
+    /// The most exchanges of one kind where the job does not bound them, as one that counts epochs.
+    pub unbounded_max: u32,
+}
+
+impl Default for Consent {
+    fn default() -> Self {
+        Self { evaluates: true, unbounded_max: 10_000 }
+    }
+}
+
+/// The most that a client answers in one stage.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Agreement {
+    /// The stage's name.
+    pub stage: &'static str,
+    /// Kinds of exchange and the most of each.
+    pub kinds: Vec<Kind>,
+    /// The most evaluations.
+    pub evaluations: u32,
+}
+
+/// A kind of exchange with its cap.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Kind {
+    /// Its name.
+    pub name: &'static str,
+    /// Its place in the order.
+    pub rank: u8,
+    /// The most exchanges.
+    pub most: u32,
+    /// Whether the job says so; otherwise it is the consent's bound.
+    pub bounded: bool,
+}
+
+impl Agreement {
+    /// What a stage asks of a client.
+    pub fn of(stage: &Stage, consent: &Consent) -> Result<Self> {
+        let kind = |allowed: Allowance| Kind {
+            name: allowed.name,
+            rank: allowed.rank,
+            most: allowed.most.unwrap_or(consent.unbounded_max),
+            bounded: allowed.most.is_some(),
+        };
+        let kinds = stage.method.server()?.allowances().into_iter().map(kind).collect();
+        let mut agreement = Self { stage: stage.name, kinds, evaluations: 0 };
+        if let Some(every) = stage.evaluate_every.filter(|_| consent.evaluates) {
+            // Before the first round, after each `every` of them, and at the end.
+            agreement.evaluations = agreement.exchanges().div_ceil(every.max(1)).saturating_add(1);
+        }
+        Ok(agreement)
+    }
+
+    /// The most exchanges in all. Kinds of one rank share theirs.
+    pub fn exchanges(&self) -> u32 {
+        let mut ranks: Vec<u8> = self.kinds.iter().map(|kind| kind.rank).collect();
+        ranks.sort_unstable();
+        ranks.dedup();
+        let of_rank = |rank: u8| {
+            let kinds = self.kinds.iter().filter(|kind| kind.rank == rank);
+            kinds.map(|kind| kind.most).max().unwrap_or(0)
+        };
+        ranks.into_iter().fold(0, |sum: u32, rank| sum.saturating_add(of_rank(rank)))
+    }
+}
+
+/// Everything that a client has answered.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Ledger {
+    /// Answers of all kinds: a later ledger has more of them.
+    entries: u64,
+    /// How often the user agreed again.
+    pub renewals: u32,
+    /// Answers before the last renewal.
+    pub before: u64,
+    /// The stages, in order.
+    pub stages: Vec<Answered>,
+}
+
+/// What was answered in one stage.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Answered {
+    /// The stage, from zero.
+    pub stage: u32,
+    /// SHA-256 of the message at its enrolment.
+    enrolled: Vec<u8>,
+    /// Exchanges by kind, and the SHA-256 of the last message of that kind.
+    kinds: Vec<(u32, Vec<u8>)>,
+    /// The last exchange and the SHA-256 of its message.
+    last: Option<(u32, Vec<u8>)>,
+    /// The last evaluation's step, and the SHA-256 of its message.
+    evaluated: Option<(u32, Vec<u8>)>,
+    /// Evaluations.
+    pub evaluations: u32,
+    /// Bytes of all answers.
+    pub bytes: u64,
+}
+
+wire!(Ledger { entries, renewals, before, stages });
+wire!(Answered { stage, enrolled, kinds, last, evaluated, evaluations, bytes });
+
+impl Answered {
+    /// Exchanges answered of a kind.
+    pub fn of_kind(&self, kind: usize) -> u32 {
+        self.kinds.get(kind).map_or(0, |(count, _)| *count)
+    }
+}
+
+impl Ledger {
+    /// Answers so far: of two ledgers of one client the one with more is the later.
+    pub fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    /// The user agreed again: as much again may be asked, from the present stage on.
+    pub fn renew(&mut self) {
+        self.renewals += 1;
+        self.entries += 1;
+        self.before = self.entries;
+        self.stages.clear();
+    }
+
+    fn of_stage(&self, stage: u32) -> Option<&Answered> {
+        self.stages.last().filter(|answered| answered.stage == stage)
+    }
+
+    /// Whether an enrolment may be answered.
+    pub(crate) fn check_enrolment(&self, stage: u32, asked: &[u8]) -> Result<()> {
+        match self.stages.last() {
+            Some(last) if last.stage > stage => {
+                Err(breach(format!("it asks for an enrolment in stage {stage}, which is over")))
+            }
+            Some(last) if last.stage == stage && last.enrolled != asked => Err(breach(format!(
+                "it asks for a second enrolment in stage {stage}, with another message"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the stage under way may begin anew.
+    pub(crate) fn check_forgotten(&self) -> Result<()> {
+        match self.stages.last().is_some_and(|answered| answered.last.is_some()) {
+            true => Err(beyond(
+                "it lost state and was repaired, and begins this stage anew with its clients"
+                    .into(),
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether an exchange may be answered, by its kind.
+    pub(crate) fn check_exchange(
+        &self,
+        agreement: &Agreement,
+        (stage, number): (u32, u32),
+        kind: usize,
+        asked: &[u8],
+    ) -> Result<()> {
+        let name = agreement.stage;
+        let Some(agreed) = agreement.kinds.get(kind) else {
+            return Err(breach(format!("{name} has no exchange of such a kind")));
+        };
+        // Numbers go on from where a repaired coordinator stands.
+        let most = agreement.exchanges().saturating_mul(self.renewals.saturating_add(1));
+        if number >= most {
+            return Err(beyond(format!(
+                "it asks for exchange {} of {name}, and {most} were agreed to",
+                u64::from(number) + 1
+            )));
+        }
+        let Some(answered) = self.of_stage(stage) else {
+            return Err(breach(format!("it asks for an exchange of {name} before its enrolment")));
+        };
+        match &answered.last {
+            Some((last, message)) if *last == number => {
+                return match message == asked {
+                    true => Ok(()),
+                    false => Err(breach(format!(
+                        "it asks for exchange {} of {name} again, with another message",
+                        number + 1
+                    ))),
+                };
+            }
+            Some((last, _)) if *last > number => {
+                return Err(breach(format!(
+                    "it asks for exchange {} of {name} after exchange {}",
+                    number + 1,
+                    last + 1
+                )));
+            }
+            _ => {}
+        }
+        let begun = answered.kinds.iter().zip(&agreement.kinds);
+        if let Some((_, later)) =
+            begun.filter(|((count, _), _)| *count > 0).find(|(_, k)| k.rank > agreed.rank)
+        {
+            return Err(breach(format!(
+                "it asks for `{}` of {name} after `{}`",
+                agreed.name, later.name
+            )));
+        }
+        if answered.of_kind(kind) >= agreed.most && !answered.repeats(kind, asked) {
+            return Err(beyond(format!(
+                "it asks for more exchanges of {name} of the kind `{}` than the {} that were agreed to",
+                agreed.name, agreed.most
+            )));
+        }
+        Ok(())
+    }
+
+    /// Whether an evaluation may be answered.
+    pub(crate) fn check_evaluation(
+        &self,
+        agreement: &Agreement,
+        at: StepId,
+        asked: &[u8],
+    ) -> Result<()> {
+        let name = agreement.stage;
+        if agreement.evaluations == 0 {
+            return Err(breach(format!(
+                "it asks for an evaluation of {name}, and none was agreed to"
+            )));
+        }
+        let Some(answered) = self.of_stage(at.stage) else {
+            return Err(breach(format!(
+                "it asks for an evaluation of {name} before its enrolment"
+            )));
+        };
+        match &answered.evaluated {
+            Some((step, message)) if *step == at.step && message == asked => return Ok(()),
+            Some((step, _)) if *step == at.step => {
+                return Err(breach(format!(
+                    "it asks for an evaluation of {name} again, with another message"
+                )));
+            }
+            Some((step, _)) if *step > at.step => {
+                return Err(breach(format!("it asks for an earlier evaluation of {name}")));
+            }
+            _ => {}
+        }
+        match answered.evaluations >= agreement.evaluations {
+            true => Err(beyond(format!(
+                "it asks for more evaluations of {name} than the {} that were agreed to",
+                agreement.evaluations
+            ))),
+            false => Ok(()),
+        }
+    }
+
+    /// Notes an answered enrolment.
+    pub(crate) fn enrolled(&mut self, stage: u32, asked: &[u8], bytes: usize) {
+        self.entries += 1;
+        if self.of_stage(stage).is_none() {
+            let (kinds, enrolled) = (Vec::new(), asked.to_vec());
+            let (last, evaluated) = (None, None);
+            let (evaluations, bytes) = (0, 0);
+            self.stages.push(Answered {
+                stage,
+                enrolled,
+                kinds,
+                last,
+                evaluated,
+                evaluations,
+                bytes,
+            });
+        }
+        self.sent(bytes);
+    }
+
+    /// Notes an answered exchange.
+    pub(crate) fn exchanged(&mut self, number: u32, kind: usize, asked: &[u8], bytes: usize) {
+        self.entries += 1;
+        self.sent(bytes);
+        let Some(answered) = self.stages.last_mut() else { return };
+        let is_new = !matches!(&answered.last, Some((last, _)) if *last == number);
+        let counts = is_new && !answered.repeats(kind, asked);
+        if answered.kinds.len() <= kind {
+            answered.kinds.resize(kind + 1, (0, Vec::new()));
+        }
+        let (count, last) = &mut answered.kinds[kind];
+        *count += u32::from(counts);
+        *last = asked.to_vec();
+        answered.last = Some((number, asked.to_vec()));
+    }
+
+    /// Notes an answered evaluation; false where it only repeats the last one.
+    pub(crate) fn evaluated(&mut self, at: StepId, asked: &[u8], bytes: usize) -> bool {
+        let Some(answered) = self.stages.last_mut() else { return false };
+        if matches!(&answered.evaluated, Some((step, _)) if *step == at.step) {
+            return false;
+        }
+        answered.evaluations += 1;
+        answered.evaluated = Some((at.step, asked.to_vec()));
+        self.entries += 1;
+        self.sent(bytes);
+        true
+    }
+
+    fn sent(&mut self, bytes: usize) {
+        if let Some(answered) = self.stages.last_mut() {
+            answered.bytes += bytes as u64;
+        }
+    }
+}
+
+impl Answered {
+    /// Whether a message is the last of its kind once more.
+    fn repeats(&self, kind: usize, asked: &[u8]) -> bool {
+        self.kinds.get(kind).is_some_and(|(count, last)| *count > 0 && last == asked)
+    }
+}
+
+fn breach(what: String) -> Error {
+    Error::peer(format!("the coordinator breaks the agreement: {what}"))
+}
+
+fn beyond(what: String) -> Error {
+    breach(format!("{what}; `join --renew` agrees to as much again"))
+}

@@ -1,0 +1,161 @@
+//! What a client answers at most, whatever its coordinator asks.
+
+use crate::toy::{SOUND, Toy, clients, erased};
+use whimbrel_core::method::Artifact;
+use whimbrel_core::{ClientId, Result, Wire};
+use whimbrel_engine::{
+    Chain, ClientMachine, Consent, Faults, Participant, Participation, Purpose, Question, Stage,
+    StepId, Stopping,
+};
+
+/// Three rounds, an opening before them, and evaluations after every second.
+struct Short;
+
+const ROUNDS: u32 = 3;
+
+impl Chain for Short {
+    fn len(&self) -> usize {
+        2
+    }
+
+    fn build(&self, _: usize, _: &[Artifact]) -> Result<Stage> {
+        Ok(Stage {
+            name: "toy",
+            method: erased(Toy { rounds: ROUNDS, ..SOUND }).into(),
+            participation: Participation::Everyone,
+            faults: Faults::default(),
+            evaluate_every: Some(2),
+            stopping: Stopping::default(),
+        })
+    }
+}
+
+fn participant(evaluates: bool) -> Participant {
+    let consent = Consent { evaluates, ..Consent::default() };
+    Participant { chain: Box::new(Short), data: clients(3).remove(2).1, seed: 5, consent }
+}
+
+/// A client that is killed after every question.
+struct Asked(Vec<u8>, bool);
+
+impl Asked {
+    fn new(evaluates: bool) -> Self {
+        Self(ClientMachine::new(participant(evaluates)).save(), evaluates)
+    }
+
+    fn with<T>(&mut self, act: impl FnOnce(&mut ClientMachine) -> T) -> T {
+        let mut machine = ClientMachine::load(participant(self.1), &self.0).unwrap();
+        let done = act(&mut machine);
+        self.0 = machine.save();
+        done
+    }
+
+    fn ask(&mut self, purpose: Purpose, at: StepId, message: Vec<u8>) -> Result<Vec<u8>, String> {
+        let question = Question { purpose, at, client: ClientId(2), message };
+        let before = self.0.clone();
+        let answer = self.with(|client| client.answer(&question)).map_err(|e| e.to_string());
+        if let Err(said) = &answer {
+            let ledger = |bytes: &[u8]| {
+                ClientMachine::load(participant(true), bytes).unwrap().ledger().clone()
+            };
+            assert_eq!(ledger(&self.0), ledger(&before), "{said}");
+        }
+        answer
+    }
+
+    fn enrol(&mut self, stage: u32) -> Result<Vec<u8>, String> {
+        let nothing = Vec::<Artifact>::new().to_bytes();
+        let enrolled = self.ask(Purpose::Enrol, StepId::enrolment(stage), nothing);
+        self.with(|client| client.accept());
+        enrolled
+    }
+
+    /// An exchange whose upload is accepted.
+    fn exchange(&mut self, number: u32, known: u32) -> Result<Vec<u8>, String> {
+        let at = StepId::exchange(0, number);
+        let answer = self.ask(Purpose::Exchange, at, down(number, known));
+        self.with(|client| client.acknowledge(at, true));
+        answer
+    }
+
+    fn evaluate(&mut self, number: u32, theta: f64) -> Result<Vec<u8>, String> {
+        self.ask(Purpose::Evaluate, StepId::exchange(0, number), theta.to_bytes())
+    }
+}
+
+/// The toy's message: a number, and how many uploads were accepted.
+fn down(round: u32, known: u32) -> Vec<u8> {
+    [round.to_le_bytes(), known.to_le_bytes()].concat()
+}
+
+#[track_caller]
+fn refused(answer: Result<Vec<u8>, String>, why: &str) {
+    let said = answer.expect_err("it was answered");
+    assert!(said.contains("breaks the agreement") && said.contains(why), "{said}");
+}
+
+#[test]
+fn no_more_rounds_are_answered_than_the_job_has() {
+    let mut client = Asked::new(true);
+    client.enrol(0).unwrap();
+    refused(client.exchange(4_000_000_000, 0), "exchange 4000000001 of toy, and 4 were agreed to");
+    refused(client.exchange(u32::MAX - 1, 0), "4 were agreed to");
+    for number in 0..=ROUNDS {
+        client.exchange(number, number).unwrap();
+    }
+    refused(client.exchange(ROUNDS + 1, ROUNDS + 1), "`join --renew`");
+    // Agreed again, as much again.
+    client.with(|client| client.renew());
+    client.with(|client| client.forget()).unwrap();
+    client.enrol(0).unwrap();
+    for number in 0..=ROUNDS {
+        client.exchange(number, number).unwrap();
+    }
+    refused(client.exchange(ROUNDS + 1, ROUNDS + 1), "`join --renew`");
+}
+
+#[test]
+fn an_exchange_is_answered_once() {
+    let mut client = Asked::new(true);
+    client.enrol(0).unwrap();
+    let at = StepId::exchange(0, 1);
+    let first = client.ask(Purpose::Exchange, at, down(0, 0)).unwrap();
+    assert_eq!(client.ask(Purpose::Exchange, at, down(0, 0)).unwrap(), first);
+    refused(client.ask(Purpose::Exchange, at, down(1, 0)), "again, with another message");
+    // Whether it was accepted or dropped.
+    client.with(|client| client.acknowledge(at, false));
+    assert_eq!(client.ask(Purpose::Exchange, at, down(0, 0)).unwrap(), first);
+    client.with(|client| client.acknowledge(at, false));
+    refused(client.ask(Purpose::Exchange, at, down(2, 0)), "again, with another message");
+    refused(client.exchange(0, 0), "exchange 1 of toy after exchange 2");
+    assert_eq!(client.with(|client| client.ledger().stages[0].of_kind(0)), 1);
+    // A stage does not begin anew, nor does an earlier one.
+    let other = vec![Artifact::new("other")].to_bytes();
+    let again = client.ask(Purpose::Enrol, StepId::enrolment(0), other);
+    refused(again, "a second enrolment in stage 0, with another message");
+    let forgotten = client.with(|client| client.forget()).unwrap_err().to_string();
+    assert!(forgotten.contains("begins this stage anew"), "{forgotten}");
+    client.enrol(1).unwrap();
+    refused(client.enrol(0), "stage 0, which is over");
+}
+
+#[test]
+fn evaluations_are_those_that_were_listed() {
+    let mut client = Asked::new(true);
+    client.enrol(0).unwrap();
+    // Before the first round, after each second of at most four exchanges, and at the end.
+    let first = client.evaluate(0, 1.0).unwrap();
+    assert_eq!(client.evaluate(0, 1.0).unwrap(), first, "a repeated question does not count");
+    refused(client.evaluate(0, 2.0), "an evaluation of toy again, with another message");
+    client.exchange(0, 0).unwrap();
+    client.evaluate(1, 1.0).unwrap();
+    refused(client.evaluate(0, 1.0), "an earlier evaluation");
+    client.exchange(1, 1).unwrap();
+    client.evaluate(2, 1.0).unwrap();
+    client.exchange(2, 2).unwrap();
+    refused(client.evaluate(3, 1.0), "more evaluations of toy than the 3");
+    // An evaluation of a state that the client has left would find another.
+    let mut silent = Asked::new(false);
+    silent.enrol(0).unwrap();
+    refused(silent.evaluate(0, 1.0), "none was agreed to");
+}
