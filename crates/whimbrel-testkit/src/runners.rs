@@ -7,10 +7,13 @@
 //! - the simulator on one, two and five threads: every message as bytes, uploads in shards;
 //! - the same, saved, written as bytes, read and loaded after every exchange;
 //! - a replay of the journal that the first of them wrote.
+//!
+//! On the way it checks that clients are asked what the method declares, in its order and at most as
+//! often.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use whimbrel_core::method::{Bind, Cohort, Evaluate, Metric, Next, Sender};
+use whimbrel_core::method::{Allowance, Bind, Cohort, Evaluate, Metric, Next, Sender};
 use whimbrel_core::{ClientData, ClientId, DynMethod, Erased, Part, Probability, Wire};
 use whimbrel_engine::journal::Line;
 use whimbrel_engine::keys::StageKeys;
@@ -65,6 +68,25 @@ fn participation() -> Participation {
     Participation::Bernoulli(Probability::new(ASKED).expect("a probability"))
 }
 
+/// What one client answered: a client's half refuses what its method does not declare.
+#[derive(Clone, Default)]
+struct Answered {
+    counts: BTreeMap<usize, u32>,
+    rank: u8,
+}
+
+impl Answered {
+    fn add(&mut self, allowances: &[Allowance], kind: usize) {
+        let Some(allowed) = allowances.get(kind) else { panic!("an exchange of no declared kind") };
+        let count = self.counts.entry(kind).or_default();
+        *count += 1;
+        let most = allowed.most.unwrap_or(u32::MAX);
+        assert!(*count <= most, "more than {most} exchanges of the kind `{}`", allowed.name);
+        assert!(allowed.rank >= self.rank, "`{}` comes out of its order", allowed.name);
+        self.rank = allowed.rank;
+    }
+}
+
 /// The method's own types, without bytes, threads or the engine's machine.
 fn plain_loop<M: Evaluate, B: Bind<M>>(
     erased: &Erased<M, B>,
@@ -88,6 +110,8 @@ fn plain_loop<M: Evaluate, B: Bind<M>>(
         let i = id.0 as usize;
         peers[i] = Some(method.admit(&mut server, id, &summaries[i]).expect("admission"));
     }
+    let allowances = method.allowances();
+    let mut answered = vec![Answered::default(); ids.len()];
     let (mut number, mut round) = (0, 0);
     while method.next(&server) != Next::Stop {
         for id in &ids {
@@ -114,6 +138,7 @@ fn plain_loop<M: Evaluate, B: Bind<M>>(
             let peer = peers[i].as_ref().expect("an enrolled client");
             let (peer, down) =
                 method.downlink(&server, &broadcast, peer, at.down()).expect("a message");
+            answered[i].add(&allowances, method.allowance(&clients[i], &down));
             let (client, up) =
                 method.local_step(&clients[i], &down, &data[i], at.local(id)).expect("an upload");
             if !faults.loses(number, this_round, id, at.loss()) {

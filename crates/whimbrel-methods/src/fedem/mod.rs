@@ -193,12 +193,15 @@ impl<M: LatentModel> Oracle for Em<M> {
 
     const FIRST_EXCHANGE: bool = true;
 
-    /// One for each outer loop; with the automatic step a loop may end after its first round.
+    /// One for each outer loop, and as many again for uploads that are lost: a client whose pass was
+    /// not accepted makes it anew. With the automatic step a loop may end after its first round.
     fn full_passes(&self, rounds: Option<u32>) -> Option<u32> {
         match (self.estimator, &self.step) {
             (Estimator::Minibatch, _) => Some(0),
             (Estimator::Spider { .. }, Step::Auto(_)) => rounds,
-            (Estimator::Spider { inner }, Step::Given(_)) => Some(rounds?.div_ceil(inner)),
+            (Estimator::Spider { inner }, Step::Given(_)) => {
+                rounds.map(|rounds| rounds.min(2 * rounds.div_ceil(inner)))
+            }
         }
     }
 

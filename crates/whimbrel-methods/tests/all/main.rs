@@ -4,6 +4,7 @@
 mod battery;
 mod bayes;
 mod candidates;
+mod consent;
 mod decentralised;
 mod delivered;
 mod downlinks;

@@ -126,7 +126,7 @@ pub enum Command {
         /// The run's folder
         run: PathBuf,
     },
-    /// Say what can be kept of a served run that is damaged or an older copy, and at what cost
+    /// Say what can be kept of a damaged served run, and at what cost
     Repair {
         /// The run's folder
         run: PathBuf,

@@ -327,7 +327,11 @@ fn what_is_wrong_with_an_invitation_or_a_file_is_said() {
     assert!(ran.code == 2 && ran.stderr.contains("no column \"b\""), "{}", ran.stderr);
     // Nobody agreed: standard input is closed.
     let ran = sandbox.run(&["join", invitation, "--data", "east.csv", "--out", "x"]);
-    assert!(ran.code == 5 && ran.stderr.contains("nothing was sent"), "{}", ran.stderr);
+    assert!(
+        ran.code == 5 && ran.stderr.contains("no rows, and nothing computed"),
+        "{}",
+        ran.stderr
+    );
     assert!(ran.stderr.contains("--yes agrees without being asked"), "{}", ran.stderr);
     // The invitation is bound to the key in that folder.
     let ran = sandbox.run(&["join", invitation, "--data", "east.csv", "--out", "y", "--yes"]);
