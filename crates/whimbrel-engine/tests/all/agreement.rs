@@ -51,7 +51,7 @@ impl Asked {
     }
 
     fn ask(&mut self, purpose: Purpose, at: StepId, message: Vec<u8>) -> Result<Vec<u8>, String> {
-        let question = Question { purpose, at, client: ClientId(2), message };
+        let question = Question { purpose, at, client: ClientId(2), message: message.into() };
         let before = self.0.clone();
         let answer = self.with(|client| client.answer(&question)).map_err(|e| e.to_string());
         if let Err(said) = &answer {

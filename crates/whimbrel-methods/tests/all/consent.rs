@@ -32,8 +32,7 @@ impl Chain for Fit {
 /// The first question of a server that starts from these clients: its parameters depend on them.
 fn first_question(method: &Arc<dyn DynMethod>, summaries: &[(ClientId, &[u8])]) -> Vec<u8> {
     let keys = StageKeys::new(summaries.len() as u64, 0);
-    let mut machine =
-        Machine::start(method.clone(), keys, Participation::Everyone, summaries).unwrap();
+    let machine = Machine::start(method.clone(), keys, Participation::Everyone, summaries).unwrap();
     let exchange = machine.open().unwrap().unwrap();
     machine.message(&exchange, ClientId(0)).unwrap().1.to_bytes()
 }
@@ -41,7 +40,7 @@ fn first_question(method: &Arc<dyn DynMethod>, summaries: &[(ClientId, &[u8])]) 
 #[test]
 fn the_exact_statistic_is_told_once() {
     let setup = Setup { codec: dither(), gamma: 0.1, rounds: 12, ..Setup::default() };
-    let method: Arc<dyn DynMethod> = Arc::new(setup.erased());
+    let method: Arc<dyn DynMethod> = setup.erased();
     let clients: Vec<ClientData> = unequal(14).into_iter().map(ClientData::Table).collect();
     let summary = |i: u32| {
         let data = method.bind(&clients[i as usize]).unwrap();
@@ -57,8 +56,8 @@ fn the_exact_statistic_is_told_once() {
         consent: Consent::default(),
     };
     let mut client = ClientMachine::new(participant);
-    let mut ask = |purpose, at, message| {
-        let question = Question { purpose, at, client: ClientId(0), message };
+    let mut ask = |purpose, at, message: Vec<u8>| {
+        let question = Question { purpose, at, client: ClientId(0), message: message.into() };
         let answer = client.answer(&question).map_err(|e| e.to_string());
         client.acknowledge(at, true);
         answer
