@@ -96,10 +96,12 @@ pub fn run(py: Python<'_>, job: JobText, place: Place, hear: &Bound<'_, PyAny>) 
 
 fn carry_out(job: &JobText, place: &Place, voice: &Voice) -> Result<Ended> {
     let job = parse_job(&job.text, &job.name, &job.folder)?;
-    let job = settle(job, place.out.as_deref(), voice)?;
+    let resume = place.existing()? == Existing::Resume;
+    let Some(job) = settle(job, place.out.as_deref(), resume, voice)? else {
+        return Err(Error::config("interrupted in a search, which starts anew").into());
+    };
     let mut ready = Ready::new(job)?;
     let dir = place.open(&ready.job.name)?;
-    let resume = place.existing()? == Existing::Resume;
     if let Some(ending) = dir.ending().filter(|_| resume) {
         let what = format!("the run in {} is over: {ending}", dir.path().display());
         return Err(Error::config(what).hint("existing = \"replace\" runs it again").into());
@@ -206,7 +208,7 @@ pub fn adapt(
     detached(py, || {
         let run = FinishedRun::read(&folder)?;
         let options = AdaptOptions { data: &data, draws, out: &out };
-        let found = run.job.fit.adapt(&run.model(), &options)?;
+        let found = run.adapt(&options)?;
         Ok(Value::Object(found.figures).to_string())
     })
 }

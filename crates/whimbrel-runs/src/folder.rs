@@ -244,7 +244,9 @@ impl RunDir {
             notes.extend(warnings.iter().cloned().map(Value::from));
         }
         // What is said of a fit must not be able to lose it.
-        let mut results = match job.fit.results(&Ended { job, data, outcome, folder: &self.path }) {
+        let ended = Ended { job, data, outcome, folder: &self.path };
+        let mut results = match job.fit.results(&ended) {
+            _ if matches!(outcome.ending, Ending::Failed(_)) => Results::default(),
             Ok(results) => results,
             Err(failure) => {
                 let notes = vec![format!("the fit cannot be described: {failure}")];

@@ -394,6 +394,13 @@ impl Fit for PersonalFit {
             );
         }
         let compresses = !job.uplink.codec.is_exact() || !job.downlink.codec.is_exact();
+        if self.method == SCAFFOLD && compresses {
+            source.report_at(
+                &["method", if job.method.channels.is_some() { "channels" } else { "kind" }],
+                "the control variates of clients and server drift apart where messages lose something",
+                "send exactly, or use kind = \"fedavg\" or \"fedprox\" over this channel",
+            );
+        }
         let alone = matches!(self.rule, Rule::Local | Rule::Clustered { .. } | Rule::Mocha { .. });
         if alone && compresses {
             source.report_at(

@@ -152,6 +152,10 @@ impl Reading {
 
     /// A new client's rows with their targets.
     pub fn samples_with_targets(&self, run: &ModelUse<'_>, file: &Path) -> Result<Samples> {
+        if is_idx(file) {
+            let hint = "give a CSV file with the images' numbers and their target";
+            return refuse("a file of images has no targets to fit a client's own part to", hint);
+        }
         let target = match &run.job.data.source {
             DataSource::Csv(csv) => csv.target.as_deref().unwrap_or(TARGET),
             _ => TARGET,

@@ -7,8 +7,9 @@
 //! | `pi_t^k` | `own.weights` | the client's mixture weights |
 //! | `q_t^k(z_i = m)` | `q` | responsibility of component `m` for sample `i` |
 //!
-//! Regression: component `m` has a noise variance `s_m^2`, shared as the two means it is the ratio of
-//! (`E q_m (y - f_m)^2` and `E q_m`), so that averages over clients give the M-step of the pooled rows.
+//! Regression: component `m` has a noise variance `s_m^2`, shared behind the components. A client sends
+//! `E q_m ((y - f_m)^2 - s_m^2)`, the M-step's change times the component's share: it is zero where the
+//! M-step's is, and it does not tell the client's weights, as `E q_m` beside it would.
 
 use super::rule::difference;
 use super::{Gathered, LocalRule, Mixture, Own, Round, Shape, ToTrain, Unseen, Work};
@@ -37,12 +38,12 @@ pub enum Weighing {
 /// E-steps of an unseen client at most, and the change of weights at which they end.
 const STEPS_MAX: usize = 500;
 const STANDS_STILL: f64 = 1e-6;
-/// The smallest noise variance, as a share of the start's.
+/// The smallest noise variance, as a share of the largest.
 const VARIANCE_MIN: f64 = 1e-6;
 
 impl LocalRule for FedMix {
     fn blocks(&self, shape: &Shape<'_>) -> Vec<usize> {
-        let noise = if shape.learner.classifies() { 0 } else { 2 * self.components };
+        let noise = if shape.learner.classifies() { 0 } else { self.components };
         let models = shape.tensors.repeat(self.components);
         models.into_iter().chain((noise > 0).then_some(noise)).collect()
     }
@@ -52,9 +53,7 @@ impl LocalRule for FedMix {
         let each = (0..self.components as u64).flat_map(|m| shape.learner.start(key.fold(m)));
         let mut w: Vec<f32> = each.collect();
         if !shape.learner.classifies() {
-            let share = 1.0 / self.components as f64;
-            w.extend(vec![(share * told.variance) as f32; self.components]);
-            w.extend(vec![share as f32; self.components]);
+            w.extend(vec![told.variance as f32; self.components]);
         }
         Ok(w)
     }
@@ -76,7 +75,7 @@ impl LocalRule for FedMix {
         let models = all.filter(|(m, _)| self.sends(&weights, *m)).map(model).collect();
         let change = match work.learner.classifies() {
             true => Vec::new(),
-            false => difference(&self.noise(&losses, &q), &w[self.components * len..]),
+            false => self.noise(&losses, &q, &w[self.components * len..]),
         };
         Ok(Round { own: Own { weights, models: Vec::new() }, models, change })
     }
@@ -149,7 +148,7 @@ impl FedMix {
 
     /// `q`, component after component.
     fn responsibilities(&self, losses: &[f32], weights: &[f64], w: &[f32], len: usize) -> Vec<f32> {
-        let noise = Noise::read(&w[self.components * len..], self.components);
+        let noise = Noise::read(&w[self.components * len..]);
         let n = losses.len() / self.components;
         let mut scores = Vec::with_capacity(losses.len());
         for (m, losses) in losses.chunks_exact(n.max(1)).enumerate() {
@@ -164,16 +163,15 @@ impl FedMix {
         q
     }
 
-    /// `E q_m (y - f_m)^2` for each component, then `E q_m`.
-    fn noise(&self, losses: &[f32], q: &[f32]) -> Vec<f32> {
+    /// `E q_m ((y - f_m)^2 - s_m^2)` for each component.
+    fn noise(&self, losses: &[f32], q: &[f32], variances: &[f32]) -> Vec<f32> {
         let n = losses.len() / self.components;
-        let mean = |m: usize, of: &dyn Fn(usize) -> f64| {
-            (m * n..(m + 1) * n).map(of).sum::<f64>() / n as f64
+        let of = |m: usize| {
+            let excess = |i: usize| 2.0 * f64::from(losses[i]) - f64::from(variances[m]);
+            let each = (m * n..(m + 1) * n).map(|i| f64::from(q[i]) * excess(i));
+            (each.sum::<f64>() / n as f64) as f32
         };
-        let squares = |i: usize| 2.0 * f64::from(q[i]) * f64::from(losses[i]);
-        let shares = |i: usize| f64::from(q[i]);
-        let squares = (0..self.components).map(|m| mean(m, &squares) as f32);
-        squares.chain((0..self.components).map(|m| mean(m, &shares) as f32)).collect()
+        (0..self.components).map(of).collect()
     }
 }
 
@@ -181,17 +179,10 @@ impl FedMix {
 struct Noise(Vec<f64>);
 
 impl Noise {
-    fn read(sums: &[f32], components: usize) -> Self {
-        if sums.len() < 2 * components {
-            return Self(Vec::new());
-        }
-        let total: f64 = sums[..components].iter().map(|x| f64::from(*x).max(0.0)).sum();
-        let floor = (VARIANCE_MIN * total).max(f64::from(f32::MIN_POSITIVE));
-        let of = |m: usize| {
-            let (squares, share) = (f64::from(sums[m]), f64::from(sums[components + m]));
-            (squares.max(0.0) / share.max(VARIANCE_MIN)).max(floor)
-        };
-        Self((0..components).map(of).collect())
+    fn read(variances: &[f32]) -> Self {
+        let largest = variances.iter().fold(0.0, |most: f32, x| most.max(*x));
+        let floor = (VARIANCE_MIN * f64::from(largest)).max(f64::from(f32::MIN_POSITIVE));
+        Self(variances.iter().map(|x| f64::from(*x).max(floor)).collect())
     }
 
     /// `-ln p(y | x) = scale loss + shift` up to a constant.

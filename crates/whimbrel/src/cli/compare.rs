@@ -74,9 +74,9 @@ pub fn run_all(jobs: Vec<Job>, parent: &Parent) -> Result<Option<Compared>> {
     // A search needs runs of its own.
     let settled = jobs.into_iter().map(|job| {
         let out = parent.dir.path().join(&job.name);
-        search::settle(job, Some(&out), &Terminal)
+        search::settle(job, Some(&out), false, &Terminal)
     });
-    let jobs = settled.collect::<Result<Vec<_>>>()?;
+    let Some(jobs) = settled.collect::<Result<Option<Vec<_>>>>()? else { return Ok(None) };
     // Everything is checked before anything runs.
     let ready = jobs.into_iter().map(Ready::new).collect::<Result<Vec<_>>>()?;
     warn_of_other_data(ready.iter().map(|p| (p.job.name.as_str(), p.data_hash())));

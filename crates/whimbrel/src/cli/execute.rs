@@ -32,7 +32,10 @@ pub const INTERRUPTED: u8 = 130;
 
 /// Runs one job file.
 pub fn run_command(args: &Run) -> Result<u8> {
-    let job = super::search::settle(read_job(&args.job)?, args.out.as_deref(), &Terminal)?;
+    let (asked, out) = (read_job(&args.job)?, args.out.as_deref());
+    let Some(job) = super::search::settle(asked, out, args.resume, &Terminal)? else {
+        return Ok(INTERRUPTED);
+    };
     let existing = match (args.resume, args.force) {
         (true, _) => Existing::Resume,
         (_, true) => Existing::Replace,

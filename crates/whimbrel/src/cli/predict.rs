@@ -8,12 +8,17 @@ use serde_json::{Map, Value, json};
 use std::path::Path;
 use whimbrel::core::method::Artifact;
 use whimbrel::core::{Error, Wire};
+use whimbrel::data::Sha256;
+use whimbrel::engine::checkpoint::write_atomically;
 use whimbrel::families::Job;
 use whimbrel::families::failure::{Failure, Result};
-use whimbrel::families::family::{AdaptOptions, ImputeOptions, Imputed, ModelUse};
+use whimbrel::families::family::{AdaptOptions, Adapted, ImputeOptions, Imputed, ModelUse};
 use whimbrel::families::files::{read_artifact, read_object};
 use whimbrel::net::client::OWN;
 use whimbrel::runs::{DELIVERED, RunDir};
+
+/// The key of an adapted client's `summary.json` that holds the hash of the model.
+const MODEL: &str = "model";
 
 /// Writes a prediction for each row.
 pub fn predict_command(args: &Predict) -> Result<u8> {
@@ -58,7 +63,7 @@ pub fn adapt_command(args: &Adapt) -> Result<u8> {
     let run = FinishedRun::read(&args.run)?;
     make_folder(&args.out)?;
     let options = AdaptOptions { data: &args.data, draws: args.draws, out: &args.out };
-    say(run.job.fit.adapt(&run.model(), &options)?, args.json)
+    say(run.adapt(&options)?, args.json)
 }
 
 fn say(found: Imputed, json: bool) -> Result<u8> {
@@ -116,7 +121,40 @@ impl<'a> FinishedRun<'a> {
     /// What a client of the run has of its own, or what `adapt` left in a folder.
     pub fn own(&self, client: &str) -> Result<Artifact> {
         let adapted = Path::new(client).join("model.safetensors");
-        if adapted.is_file() { read_artifact(&adapted) } else { self.dir.client(client) }
+        let known = self.dir.client(client);
+        if known.is_ok() || !adapted.is_file() {
+            return known;
+        }
+        let summary = read_object(&Path::new(client).join("summary.json"))?;
+        if summary.get(MODEL).and_then(Value::as_str) != Some(&self.model_hash()?) {
+            let what = format!(
+                "{client} was adapted to another model than that of {}",
+                self.folder.display()
+            );
+            return Err(Error::config(what).hint("run `whimbrel adapt` with this run").into());
+        }
+        read_artifact(&adapted)
+    }
+
+    /// Fits what is a new client's own. Predictions for it are made with this model and no other, so that
+    /// its hash is kept beside it.
+    pub fn adapt(&self, options: &AdaptOptions<'_>) -> Result<Adapted> {
+        let adapted = self.job.fit.adapt(&self.model(), options)?;
+        let file = options.out.join("summary.json");
+        let mut summary = read_object(&file)?;
+        summary.insert(MODEL.into(), self.model_hash()?.into());
+        let text = serde_json::to_string_pretty(&summary).unwrap_or_default() + "\n";
+        write_atomically(&file, text.as_bytes())?;
+        Ok(adapted)
+    }
+
+    /// What tells this model from others.
+    fn model_hash(&self) -> Result<String> {
+        let file = self.folder.join("model/model.safetensors");
+        let bytes = std::fs::read(&file).map_err(|e| Error::storage(file.display(), e))?;
+        let mut hash = Sha256::new();
+        hash.update(&bytes);
+        Ok(hash.hex())
     }
 
     /// What a client on a network has of its own, in the folder in which it took part.

@@ -13,11 +13,25 @@ use whimbrel::runs::{Existing, RunDir};
 /// Figures by which candidates are judged, the first that a run has, and whether more is better.
 const JUDGED_BY: [(&str, bool); 2] = [("validation_accuracy", true), ("validation_loss", false)];
 
-/// The job with the settings that do best. Candidates run in folders beside `out`, named after what
-/// they set.
-pub fn settle(job: Job, out: Option<&Path>, to: &dyn Listener) -> Result<Job> {
+/// The job with the settings that do best; none when the user stopped it. Candidates run in folders
+/// beside `out`, named after what they set. A run that goes on has chosen already.
+pub fn settle(
+    job: Job,
+    out: Option<&Path>,
+    resume: bool,
+    to: &dyn Listener,
+) -> Result<Option<Job>> {
     if job.method.search.is_empty() {
-        return Ok(job);
+        return Ok(Some(job));
+    }
+    let candidates = job.candidates()?;
+    if let (true, Some(out)) = (resume, out) {
+        let file = RunDir::existing(out)?.path().join("job.toml");
+        let text = std::fs::read_to_string(&file).map_err(|e| Error::storage(file.display(), e))?;
+        let recorded = Job::parse(&text, &file.display().to_string())?;
+        let chosen = candidates.into_iter().find(|(_, job)| job.method == recorded.method);
+        let what = "the run that is to go on has settings that this search does not try";
+        return chosen.map(|(_, job)| Some(job)).ok_or_else(|| Error::config(what).into());
     }
     if job.data.held_out.validation == 0.0 && job.data.held_out.role.is_none() {
         let error = Error::config("nothing in [data] keeps validation rows to search by")
@@ -25,16 +39,32 @@ pub fn settle(job: Job, out: Option<&Path>, to: &dyn Listener) -> Result<Job> {
         return Err(error.into());
     }
     let mut best: Option<(f64, String, Job)> = None;
-    for (words, mut candidate) in job.candidates()? {
+    for (words, mut candidate) in candidates {
         candidate.name = format!("{}-search-{}", job.name, words.replace([',', '='], "-"));
         let folder = beside(out, &candidate.name, &words);
-        let found = figure(&run(&candidate, &folder, to)?);
+        let label = format!("{}: search {words}", job.name);
+        let mut ready = Ready::new(candidate.clone())?;
+        let dir = RunDir::open(Some(&folder), &candidate.name, Existing::Replace)?;
+        let done = ready.execute(&dir, false, to)?;
         candidate.name.clone_from(&job.name);
-        let Some((name, value, up)) = found else {
-            to.note(&format!("search {words}: failed"));
-            continue;
+        let found = match done.ending {
+            Ending::Interrupted => {
+                to.note("interrupted in a search, which starts anew with the same command");
+                return Ok(None);
+            }
+            // Its last figures are those of a round before it failed.
+            Ending::Failed(error) => Err(error.to_string()),
+            Ending::Degenerate(why) if !candidate.fit.allows_degenerate() => Err(why),
+            _ => figure(&done.summary).ok_or_else(|| "it has no validation figure".to_owned()),
         };
-        to.note(&format!("search {words}: {name} {value:.4}"));
+        let (name, value, up) = match found {
+            Ok(found) => found,
+            Err(why) => {
+                to.note(&format!("{label}: left out: {why}"));
+                continue;
+            }
+        };
+        to.note(&format!("{label}: {name} {value:.4}"));
         let merit = if up { value } else { -value };
         if best.as_ref().is_none_or(|(most, _, _)| merit > *most) {
             best = Some((merit, words, candidate));
@@ -43,8 +73,8 @@ pub fn settle(job: Job, out: Option<&Path>, to: &dyn Listener) -> Result<Job> {
     let Some((_, words, chosen)) = best else {
         return Err(Error::config("every candidate of the search failed").into());
     };
-    to.note(&format!("search: going on with {words}"));
-    Ok(chosen)
+    to.note(&format!("{}: going on with {words}", job.name));
+    Ok(Some(chosen))
 }
 
 /// The folder of a candidate.
@@ -57,17 +87,6 @@ fn beside(out: Option<&Path>, name: &str, words: &str) -> PathBuf {
             Path::new(&folder).join(words)
         }
     }
-}
-
-/// A candidate's summary.
-fn run(job: &Job, folder: &Path, to: &dyn Listener) -> Result<Map<String, Value>> {
-    let mut ready = Ready::new(job.clone())?;
-    let dir = RunDir::open(Some(folder), &job.name, Existing::Replace)?;
-    let done = ready.execute(&dir, false, to)?;
-    if let Ending::Interrupted = done.ending {
-        return Err(Error::config("interrupted in a search; run the same command again").into());
-    }
-    Ok(done.summary)
 }
 
 fn figure(summary: &Map<String, Value>) -> Option<(&'static str, f64, bool)> {

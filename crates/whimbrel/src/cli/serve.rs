@@ -45,6 +45,13 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
     if let (Some(count), Some(federation)) = (args.open_enrolment, &mut job.federation) {
         federation.clients = Clients::Number(count);
     }
+    if !job.method.search.is_empty() {
+        let error = Error::config(
+            "a search runs each candidate to its end, and clients agree to one job",
+        )
+        .hint("choose with `whimbrel run` where there are data, or take `search` out of [method]");
+        return Err(error.into());
+    }
     let facts = Facts::on_network(&job)?;
     let offer = Offer::of(&job, &facts)?;
     let plan = Plan::on_network(&job, &facts)?;
