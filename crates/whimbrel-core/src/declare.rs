@@ -104,6 +104,8 @@ pub enum OverClients {
     Mean,
     /// By a mean over all rows.
     Rows,
+    /// By a mean in which a client counts by its training rows.
+    TrainingRows,
     /// By their sum.
     Sum,
     /// By this percentile.
@@ -118,6 +120,7 @@ impl OverClients {
             Self::Weighted => "weighted mean over clients".into(),
             Self::Mean => "mean over clients".into(),
             Self::Rows => "mean over all rows".into(),
+            Self::TrainingRows => "mean over clients, by training rows".into(),
             Self::Sum => "sum over clients".into(),
             Self::Percentile(p) => format!("{p}th percentile over clients"),
         }

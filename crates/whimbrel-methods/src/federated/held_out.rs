@@ -165,8 +165,9 @@ pub(crate) fn own(scores: &[Score], parts: &[PartScores]) -> Vec<Metric> {
 }
 
 /// The figures of all parts.
-pub(crate) fn measures(scores: &[Score]) -> Vec<Measure> {
+pub(crate) fn measures(scores: &[Score], weigh_training_rows: bool) -> Vec<Measure> {
     let mut all = Vec::new();
+    let over = if weigh_training_rows { OverClients::TrainingRows } else { OverClients::Rows };
     // What was kept out says most.
     for (place, (part, title)) in PARTS.iter().enumerate().rev() {
         for score in scores {
@@ -179,7 +180,7 @@ pub(crate) fn measures(scores: &[Score]) -> Vec<Measure> {
                 caption,
             );
             let measure =
-                measure.clients(OverClients::Rows).better(score.better).per_client().summary();
+                measure.clients(over).better(score.better).per_client().summary();
             let measure = if score.share { measure.unit(Unit::Share) } else { measure };
             all.push(if place == TEST { measure.result(4) } else { measure });
             if place == TEST && score.share {
@@ -200,7 +201,7 @@ pub(crate) fn measures(scores: &[Score]) -> Vec<Measure> {
             let caption = "Clients that took no part in training";
             let measure =
                 Measure::new(key, format!("{title} {name}"), format!("{short} {name}"), caption);
-            let measure = measure.clients(OverClients::Rows).better(score.better).summary();
+            let measure = measure.clients(over).better(score.better).summary();
             if score.share { measure.unit(Unit::Share) } else { measure }
         };
         all.push(of_unseen(unseen_key(score), "Unseen clients: test", "unseen"));
@@ -261,7 +262,7 @@ mod tests {
         let unseen = pooled.metrics_of_unseen();
         assert_eq!(unseen[1], Metric::number("unseen_accuracy", 0.75));
         assert_eq!(unseen[3], Metric::number("unseen_train_accuracy", 0.8));
-        let declared = measures(&[LOSS, RIGHT]);
+        let declared = measures(&[LOSS, RIGHT], false);
         assert!(unseen.iter().all(|metric| declared.iter().any(|m| m.key == metric.name)));
         assert!(expected.iter().all(|(key, _)| declared.iter().any(|m| m.key == *key)));
     }

@@ -233,7 +233,7 @@ impl Decentralised for DecentralisedPersonal {
     fn measures(&self) -> Vec<Measure> {
         let mut all = vec![measures::epoch()];
         all.extend(Judge::measures(&self.oracle));
-        all.extend(held_out::measures(&self.oracle.scores()));
+        all.extend(held_out::measures(&self.oracle.scores(), true));
         all.extend(measures::neighbours());
         all
     }

@@ -144,7 +144,7 @@ impl Personal {
         let mut all = vec![measures::epoch()];
         all.extend(Judge::measures(self));
         all.extend(more);
-        all.extend(held_out::measures(&self.scores()));
+        all.extend(held_out::measures(&self.scores(), true));
         all.extend(measures::channels().into_iter().take(1));
         all
     }
