@@ -275,8 +275,8 @@ impl RunDir {
         let path = self.path.join(client_file(name));
         if !path.is_file() {
             let what = format!("{} holds nothing of client {name:?}'s own", self.path.display());
-            let hint =
-                "only methods with personal models have it; on a network each client keeps it";
+            let hint = "methods with personal models have it for clients that trained here; others get \
+                        theirs by `whimbrel adapt`, and on a network each client keeps its own";
             return Err(Error::config(what).hint(hint).into());
         }
         read_artifact(&path)

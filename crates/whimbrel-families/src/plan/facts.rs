@@ -68,9 +68,9 @@ impl Facts {
 
 /// Feature columns and classes, from the job or from a file that the coordinator has.
 fn columns(job: &Job) -> Result<(Vec<String>, Vec<String>)> {
-    let (path, given) = match &job.data.source {
-        DataSource::Csv(csv) => (&csv.path, csv.columns.clone()),
-        DataSource::Npy(npy) => (&npy.path, None),
+    let (path, given, classes) = match &job.data.source {
+        DataSource::Csv(csv) => (&csv.path, csv.columns.clone(), csv.classes.clone()),
+        DataSource::Npy(npy) => (&npy.path, None, None),
         DataSource::Libsvm(_) => {
             let error = Error::config(
                 "libsvm files count columns from 0 or from 1 and leave the last ones out, so that \
@@ -102,7 +102,7 @@ fn columns(job: &Job) -> Result<(Vec<String>, Vec<String>)> {
     match given {
         // Without a file to look at, classes are the numbers that the loss uses.
         Some(columns) if job.fit.layout().has_classes() => {
-            Ok((columns, vec!["-1".into(), "1".into()]))
+            Ok((columns, classes.unwrap_or_else(|| vec!["-1".into(), "1".into()])))
         }
         Some(columns) => Ok((columns, Vec::new())),
         None => {

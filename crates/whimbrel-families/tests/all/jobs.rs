@@ -46,6 +46,7 @@ fn the_published_job_parses_as_written() {
             columns: None,
             label: None,
             target: None,
+            classes: None,
             cells: Default::default(),
             standardize: false,
             delimiter: None,

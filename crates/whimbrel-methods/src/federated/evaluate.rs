@@ -61,7 +61,10 @@ impl<O: Judge> Evaluate for Federated<O> {
     fn measures(&self) -> Vec<Measure> {
         let mut all = vec![measures::epoch()];
         all.extend(self.oracle.measures());
-        all.extend(held_out::measures(&self.oracle.scores(), self.oracle.scores_weigh_training_rows()));
+        all.extend(held_out::measures(
+            &self.oracle.scores(),
+            self.oracle.scores_weigh_training_rows(),
+        ));
         all.extend(measures::channels());
         if *self.terms.downlink.rule() == DownRule::Ghost {
             all.push(measures::ghost());

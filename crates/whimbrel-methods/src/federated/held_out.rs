@@ -179,8 +179,7 @@ pub(crate) fn measures(scores: &[Score], weigh_training_rows: bool) -> Vec<Measu
                 format!("{part} {name}"),
                 caption,
             );
-            let measure =
-                measure.clients(over).better(score.better).per_client().summary();
+            let measure = measure.clients(over).better(score.better).per_client().summary();
             let measure = if score.share { measure.unit(Unit::Share) } else { measure };
             all.push(if place == TEST { measure.result(4) } else { measure });
             if place == TEST && score.share {

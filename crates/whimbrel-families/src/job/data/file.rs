@@ -3,12 +3,12 @@
 use super::cells::{Cells, GIVEN};
 use super::split::{Has, Partition, SPLIT, read_partition};
 use std::path::PathBuf;
-use whimbrel_job::form::{BOOLEAN, COLUMN, COUNT, Form, PATH as FILE};
+use whimbrel_job::form::{BOOLEAN, COLUMN, COUNT, Form, PATH as FILE, TEXT};
 use whimbrel_job::key::{Key, Word};
 use whimbrel_job::matrix::read_all;
 use whimbrel_job::reader::{Read, Reader, Value};
-use whimbrel_job::table;
-use whimbrel_job::writer::{Writer, list, text};
+use whimbrel_job::writer::{Writer, list as listed, text};
+use whimbrel_job::{list, table};
 
 /// A CSV file with a header.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,6 +23,8 @@ pub struct Csv {
     pub label: Option<String>,
     /// The column that is predicted.
     pub target: Option<String>,
+    /// Its classes; `None`: those that the file has.
+    pub classes: Option<Vec<String>>,
     /// How the file holds a table with gaps.
     pub cells: Cells,
     /// Whether columns are scaled to mean 0 and variance 1.
@@ -110,6 +112,10 @@ table! {
         target: TARGET = "target", COLUMN, unset "none; regressions need it",
             "the column that a regression predicts: numbers, or two classes",
             only (&["csv"], "the targets are where the source has them");
+        classes: CLASSES = "classes", CLASS_LIST,
+            unset "those of the file at `path`; where a coordinator has none, \"-1\" and \"1\"",
+            "the classes of the target, in the order of their numbers, for a coordinator without data",
+            only (&["csv"], "the targets are where the source has them");
         delimiter: DELIMITER = "delimiter", DELIMITERS, default "\"auto\"",
             "what separates the cells of a row", only (&["csv"], "only csv files have a delimiter");
         ..{ partition: Partition::Pooled }
@@ -167,6 +173,15 @@ impl Csv {
             return Err(reader.missing(&PATH));
         }
         let csv = Self { partition: partition?, ..csv? };
+        if let Some(classes) = &csv.classes
+            && (classes.len() < 2 || (1..classes.len()).any(|i| classes[..i].contains(&classes[i])))
+        {
+            return Err(reader.fault(
+                &CLASSES,
+                "`classes` needs two classes, each once",
+                "list them all",
+            ));
+        }
         csv.check_columns(reader)?;
         Ok(csv)
     }
@@ -229,8 +244,10 @@ impl Libsvm {
     }
 }
 
+const CLASS_LIST: Form<Vec<String>> = list!(some TEXT, "a list of at least two strings");
+
 const COLUMN_LIST: Form<Vec<String>> = Form::new("a list of column names", read_columns, |names| {
-    list(names.iter().map(|name| text(name)))
+    listed(names.iter().map(|name| text(name)))
 });
 
 fn read_columns(value: &Value<'_>) -> Read<Vec<String>> {

@@ -132,7 +132,7 @@ const SHAPES: Form<Vec<usize>> = list!(COUNT, "a list of integers of at least 1"
 /// The keys of `[data]`.
 const LISTS: &[&[&Key]] = &[
     &[&SOURCE, &file::PATH, &file::CLIENT, &file::COLUMNS, &file::COLUMNS_COUNT],
-    &[&file::LABEL, &file::TARGET],
+    &[&file::LABEL, &file::TARGET, &file::CLASSES],
     cells::CELLS.section.keys,
     &[&file::STANDARDIZE, &file::DELIMITER, &idx::LABELS],
     idx::IDX.section.keys,

@@ -16,7 +16,7 @@ table! {
         alpha: ALPHA = "alpha", NOT_NEGATIVE, default "0.4",
             "the concentration of the Dirichlet law of the clients' weights over the components; 0 gives \
              each client one component";
-        test_samples: TEST_SAMPLES = "test_samples", integer!(usize, 0 to 4294967295), default "0",
+        test_samples: TEST_SAMPLES = "test_samples", integer!(usize, 0 to 1000000), default "0",
             "how many test samples are drawn for each client, in place of the share `test` of its own; 0 for \
              that share; the training samples are the same either way";
     }
