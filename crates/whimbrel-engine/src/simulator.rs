@@ -191,7 +191,12 @@ impl Simulator {
             ids.iter().partition(|id| self.federation.trains(**id));
         let mut metrics = self.conclude(&ask, &trained, &mut own, true)?;
         if !unseen.is_empty() {
-            metrics.extend(self.conclude(&ask, &unseen, &mut own, false)?);
+            let judged = self.conclude(&ask, &unseen, &mut own, false)?;
+            if judged.is_empty() {
+                // The method has nothing for them: their figures would be those of a start.
+                unseen.iter().for_each(|id| own[id.0 as usize].clear());
+            }
+            metrics.extend(judged);
         }
         Ok((metrics, own))
     }
@@ -550,7 +555,7 @@ impl Runner for Simulator {
         &self,
         sink: &mut dyn FnMut(ClientId, Artifact) -> Result<()>,
     ) -> Result<()> {
-        for id in self.evaluated() {
+        for id in self.machine.enrolled() {
             let i = id.0 as usize;
             let own = self.method.client_artifact(&self.clients[i], &self.federation.data[i]);
             if let Some(own) = own.map_err(|e| name(e, &self.federation.names, id))? {
