@@ -41,6 +41,7 @@ mod least_squares;
 mod libsvm;
 mod logistic_mixture;
 mod memory;
+mod mixed;
 mod mixture;
 mod npy;
 mod number;
@@ -79,6 +80,7 @@ pub use least_squares::{LeastSquares, LeastSquaresSpec};
 pub use libsvm::{FirstIndex, LibsvmOptions, is_libsvm, read_libsvm, read_libsvm_bytes};
 pub use logistic_mixture::{LogisticMixture, LogisticMixtureSpec, LogisticTruth};
 pub use memory::{InMemory, is_file};
+pub use mixed::{ColumnType, MixedColumn};
 pub use mixture::{
     Covariance, Heterogeneity, Mixture, MixtureRows, MixtureSpec, RandomMixture, Sizes,
 };

@@ -22,6 +22,7 @@ use whimbrel_codec::channel::{Downlink, Uplink};
 use whimbrel_core::Error;
 use whimbrel_core::declare::Section;
 use whimbrel_core::method::Artifact;
+use whimbrel_data::ColumnType;
 use whimbrel_engine::{Outcome, Stage};
 use whimbrel_job::key::{Key, Word};
 use whimbrel_job::reader::{Read, Reader, Source};
@@ -125,6 +126,10 @@ pub trait Fit: FitValue {
     }
     /// How clients' rows are laid out.
     fn layout(&self) -> Layout;
+    /// What the columns of a mixed table hold, where the job says so.
+    fn types(&self) -> &[(String, ColumnType)] {
+        &[]
+    }
 
     /// The stages, for clients that are known; `rows` are there in a simulation only.
     fn plan(
@@ -290,6 +295,8 @@ pub struct RunData {
     pub standardization: Option<whimbrel_data::Standardization>,
     /// The two classes as the data have them, the one that became -1 first.
     pub classes: Vec<String>,
+    /// The levels of each column of a mixed table; empty for others.
+    pub levels: Vec<Vec<String>>,
     /// What the family remembers of them.
     pub remembered: Option<Box<dyn Any + Send + Sync>>,
 }

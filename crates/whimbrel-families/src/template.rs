@@ -4,7 +4,7 @@ use crate::job::data::{self, cells, file, mixture, prepare, split};
 use crate::job::{NAME, SEED};
 use crate::load::FileKind;
 use crate::registry::registry;
-use whimbrel_data::Entries;
+use whimbrel_data::{ColumnType, Entries};
 use whimbrel_job::key::Key;
 use whimbrel_job::writer::{list, text};
 
@@ -38,6 +38,8 @@ pub struct DataFacts {
     pub client: Option<String>,
     /// How many rows it has.
     pub rows: usize,
+    /// What columns seem to hold, where some are not plain numbers or have gaps: a mixed table.
+    pub types: Option<Vec<(String, ColumnType)>>,
     /// The cells of a table, where the file seems to hold some.
     pub table: Option<TableFacts>,
 }
@@ -137,7 +139,9 @@ impl Template {
             self.key(&prepare::PCA, &facts.columns.len().min(COMPONENTS).to_string());
             return;
         }
-        self.key(&file::STANDARDIZE, "true");
+        if facts.types.is_none() {
+            self.key(&file::STANDARDIZE, "true");
+        }
         if facts.kind != FileKind::Csv {
             self.split(facts.rows);
             return;

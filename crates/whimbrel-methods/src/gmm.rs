@@ -1,125 +1,69 @@
-//! What FedEM asks of a Gaussian mixture beside its E- and M-step: a start and a final form.
+//! The Gaussian mixture as the stages of a fit see it.
 
-use crate::fedem::Initial;
+use crate::mixture::Mixture;
 use crate::prepare::Preparation;
 use whimbrel_core::method::Artifact;
-use whimbrel_core::{Error, Key, Result};
-use whimbrel_models::LatentModel;
+use whimbrel_core::{Key, Result};
 use whimbrel_models::gmm::{Covariance, Gmm, GmmData, GmmParameters};
 
-/// Where a mixture starts.
-#[derive(Clone, PartialEq, Debug)]
-pub enum GmmStart {
-    /// Means drawn from the pooled first two moments: needs nothing but sums.
-    Moments,
-    /// Rows of the data as means, as in the paper; raw rows leave the clients.
-    Examples,
-    /// These parameters, in the coordinates in which they travel (a file, or an earlier stage).
-    Given(Vec<f64>),
-}
-
-/// A start, and the map from rows of the data to those of the fit.
-#[derive(Clone, PartialEq, Debug)]
-pub struct GmmInitial {
-    /// Where the mixture starts.
-    pub start: GmmStart,
-    /// What is done to the rows, where the job asks for it.
-    pub preparation: Option<Preparation>,
-}
-
-impl GmmInitial {
-    /// A fit in the units of the data.
-    pub fn plain(start: GmmStart) -> Self {
-        Self { start, preparation: None }
-    }
-}
-
-impl Initial<Gmm> for GmmInitial {
-    fn offer(&self, model: &Gmm, data: &GmmData, key: Key) -> Result<Vec<f64>> {
-        if self.start != GmmStart::Examples {
-            return Ok(Vec::new());
-        }
-        let rows = model.rows(data);
-        let window = model.window(data, 0, rows)?;
-        let data = window.as_ref().unwrap_or(data);
-        let drawn = key.stream().choose(rows, model.components().min(rows));
-        Ok(drawn.into_iter().flat_map(|i| data.row(i)).collect())
+impl Mixture for Gmm {
+    fn components(&self) -> usize {
+        Gmm::components(self)
     }
 
-    fn first(
-        &self,
-        model: &Gmm,
-        moments: &[f64],
-        offers: &[(f64, Vec<f64>)],
-        key: Key,
-    ) -> Result<GmmParameters> {
-        match &self.start {
-            GmmStart::Moments => model.initial_from_moments(moments, key),
-            GmmStart::Given(coordinates) => model.from_vector(coordinates),
-            GmmStart::Examples => {
-                let means = choose_examples(model, offers, key)?;
-                model.initial_from_means(means, moments)
-            }
-        }
+    fn free_parameters(&self) -> usize {
+        Gmm::free_parameters(self)
     }
 
-    fn artifact(&self, model: &Gmm, theta: &GmmParameters) -> Artifact {
-        gmm_artifact(model, theta, self.preparation.as_ref())
+    fn moments_len(&self) -> usize {
+        Gmm::moments_len(self)
     }
 
-    fn weights(&self, _: &Gmm, theta: &GmmParameters) -> Vec<f64> {
+    fn weights(&self, theta: &GmmParameters) -> Vec<f64> {
         theta.weights().to_vec()
     }
 
-    fn shares(&self, model: &Gmm, statistic: &[f64]) -> Vec<f64> {
-        statistic[..model.components()].to_vec()
+    fn point_len(&self) -> usize {
+        self.columns()
     }
 
-    fn moments_len(&self, model: &Gmm) -> usize {
-        model.moments_len()
+    fn point(&self, data: &GmmData, row: usize) -> Vec<f64> {
+        data.row(row)
     }
 
-    fn log_scale(&self) -> f64 {
-        self.preparation.as_ref().map_or(0.0, Preparation::log_scale)
+    fn points(&self, data: &GmmData) -> Vec<f64> {
+        data.values()
     }
 
-    fn offers_max(&self, model: &Gmm) -> usize {
-        if self.start == GmmStart::Examples { model.components() * model.columns() } else { 0 }
+    fn point_means(&self, moments: &[f64]) -> Vec<f64> {
+        moments[..self.columns()].to_vec()
     }
-}
 
-/// Uniform over all rows of all clients, without repeats: each draw picks a client by its rows
-/// left, then the next of the rows it offered (which it drew at random itself).
-fn choose_examples(model: &Gmm, offers: &[(f64, Vec<f64>)], key: Key) -> Result<Vec<f64>> {
-    let d = model.columns();
-    let mut left: Vec<f64> = offers.iter().map(|(rows, _)| *rows).collect();
-    let mut taken = vec![0; offers.len()];
-    let mut stream = key.stream();
-    let mut means = Vec::with_capacity(model.components() * d);
-    for _ in 0..model.components() {
-        if left.iter().sum::<f64>() < 1.0 {
-            return Err(Error::data(format!(
-                "there are fewer rows than the {} components",
-                model.components()
-            )));
-        }
-        let client = stream.categorical(&left);
-        let row = offers[client].1.get(taken[client] * d..(taken[client] + 1) * d);
-        let row = row.ok_or_else(|| Error::peer("a client offered fewer rows than it must"))?;
-        means.extend_from_slice(row);
-        taken[client] += 1;
-        left[client] -= 1.0;
+    fn initial_from_moments(&self, moments: &[f64], key: Key) -> Result<GmmParameters> {
+        Gmm::initial_from_moments(self, moments, key)
     }
-    Ok(means)
+
+    fn initial_from_points(&self, points: Vec<f64>, moments: &[f64]) -> Result<GmmParameters> {
+        self.initial_from_means(points, moments)
+    }
+
+    fn initial_from_centres(
+        &self,
+        centres: &[f64],
+        counts: &[f64],
+        moments: &[f64],
+    ) -> Result<GmmParameters> {
+        Gmm::initial_from_centres(self, centres, counts, moments)
+    }
+
+    fn artifact(&self, theta: &GmmParameters, preparation: Option<&Preparation>) -> Artifact {
+        gmm_artifact(self, theta, preparation)
+    }
 }
 
 /// A mixture as named tensors: what `model.json` and the safetensors file hold. In the units of the
 /// data, or, where rows were projected, of the components, with the means mapped back beside them.
-pub fn gmm_artifact(
-    model: &Gmm,
-    theta: &GmmParameters,
-    preparation: Option<&Preparation>,
-) -> Artifact {
+fn gmm_artifact(model: &Gmm, theta: &GmmParameters, preparation: Option<&Preparation>) -> Artifact {
     let (k, d) = (model.components(), model.columns());
     let mut means = theta.means().to_vec();
     let shared = matches!(model.settings().covariance, Covariance::Known(_) | Covariance::Tied);

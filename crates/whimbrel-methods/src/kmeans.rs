@@ -6,12 +6,12 @@
 //! joined to the nearest other one before anything is sent. Only a client with fewer rows than that
 //! sends the mean of fewer.
 
+use crate::mixture::Mixture;
 use crate::one_shot::OneShot;
 use crate::settings::{Weights, check_sums};
+use std::borrow::Cow;
 use whimbrel_core::method::{Artifact, Disclosure, Exposure};
 use whimbrel_core::{ClientData, ClientId, Error, Key, Result, sum::ExactSum, vector, wire};
-use whimbrel_models::LatentModel;
-use whimbrel_models::gmm::{Gmm, GmmData};
 use whimbrel_models::kmeans::{Clusters, best_of, kmeans};
 
 /// The fewest rows behind a centre that leaves a client.
@@ -21,9 +21,9 @@ const STEPS_MAX: usize = 100;
 const RESTARTS: u64 = 10;
 
 /// The stage: the mixture whose start is wanted (with pooled moments).
-pub struct FederatedKmeans {
+pub struct FederatedKmeans<M: Mixture> {
     /// The mixture.
-    pub model: Gmm,
+    pub model: M,
 }
 
 /// What a client sends.
@@ -37,20 +37,21 @@ pub struct Summary {
 
 wire!(Summary { rows, moments, centres, counts });
 
-impl OneShot for FederatedKmeans {
-    type Data = GmmData;
+impl<M: Mixture> OneShot for FederatedKmeans<M> {
+    type Data = M::Data;
     type Summary = Summary;
 
-    fn read(&self, data: &ClientData) -> Result<GmmData> {
+    fn read(&self, data: &ClientData) -> Result<M::Data> {
         self.model.bind(data)
     }
 
-    fn summarise(&self, data: &GmmData, key: Key) -> Result<Summary> {
+    fn summarise(&self, data: &M::Data, key: Key) -> Result<Summary> {
         let count = self.model.rows(data);
         let window = self.model.window(data, 0, count)?;
         let data = window.as_ref().unwrap_or(data);
-        let (centres, counts) = local_centres(&data.values(), &self.model, key)?;
         let moments = self.model.moments(data)?;
+        let points = Points::of(&self.model, data, &moments);
+        let (centres, counts) = points.centres(self.model.components(), key)?;
         Ok(Summary { rows: count as u64, moments, centres, counts })
     }
 
@@ -60,7 +61,7 @@ impl OneShot for FederatedKmeans {
         key: Key,
     ) -> Result<Artifact> {
         let (mut total, mut moments) = (0.0, ExactSum::new(self.model.moments_len()));
-        let (mut centres, mut counts) = (Vec::new(), Vec::new());
+        let mut centres = Centres::default();
         for (id, summary) in roster {
             if summary.moments.len() != moments.len() {
                 return Err(Error::peer(format!("client {id} sent moments of another length")));
@@ -70,21 +71,23 @@ impl OneShot for FederatedKmeans {
             }
             total += Weights::Samples.of(id, summary.rows)?;
             moments.add(&summary.moments, summary.rows as f64)?;
-            centres.extend(summary.centres);
-            counts.extend(summary.counts);
+            if summary.centres.len() != summary.counts.len() * self.model.point_len() {
+                return Err(Error::peer(format!("client {id} sent centres without counts")));
+            }
+            centres.add(&self.model, &summary.moments, summary.centres, summary.counts);
         }
         if total == 0.0 {
             return Err(Error::data("there is no client"));
         }
         let mut mean = moments.value();
         vector::scale(&mut mean, 1.0 / total);
-        let theta = start_from_centres(&self.model, &centres, &counts, &mean, RESTARTS, key)?;
+        let theta = centres.filled(&self.model, &mean).start(&self.model, &mean, RESTARTS, key)?;
         let start = Artifact::new("start");
         Ok(start.with("theta", &[theta.len()], theta))
     }
 
     fn disclosure(&self) -> Disclosure {
-        let (k, d) = (self.model.components(), self.model.columns());
+        let (k, d) = (self.model.components(), self.model.point_len());
         Disclosure {
             message: "summary",
             meaning: format!(
@@ -96,26 +99,91 @@ impl OneShot for FederatedKmeans {
     }
 }
 
-/// Centres of a client's own clusters and the rows behind each, none of them few.
-pub(crate) fn local_centres(rows: &[f64], model: &Gmm, key: Key) -> Result<(Vec<f64>, Vec<f64>)> {
-    let columns = model.columns();
-    let k = model.components().min((rows.len() / columns).div_ceil(ROWS_MIN));
-    let found = kmeans(rows, columns, None, k, STEPS_MAX, key)?;
-    Ok(join_small(found, columns))
+/// A client's rows as points, in the units in which distances are taken.
+pub(crate) struct Points {
+    values: Vec<f64>,
+    width: usize,
+    scales: Option<Vec<f64>>,
 }
 
-/// First parameters from all clients' centres and the pooled moments: the best of so many restarts.
-pub(crate) fn start_from_centres(
-    model: &Gmm,
-    centres: &[f64],
-    counts: &[f64],
-    moments: &[f64],
-    restarts: u64,
-    key: Key,
-) -> Result<Vec<f64>> {
-    let (columns, k) = (model.columns(), model.components());
-    let best = best_of(restarts, centres, columns, counts, k, STEPS_MAX, key)?;
-    Ok(model.to_vector(&model.initial_from_centres(&best.centres, &best.counts, moments)?))
+impl Points {
+    pub(crate) fn of<M: Mixture>(model: &M, data: &M::Data, moments: &[f64]) -> Self {
+        let (mut values, scales) = (model.points(data), model.point_scales(moments));
+        each(&mut values, scales.as_deref(), |x, scale| x / scale);
+        Self { values, width: model.point_len(), scales }
+    }
+
+    /// Centres of a client's own clusters and the rows behind each, none of them few.
+    pub(crate) fn centres(&self, components: usize, key: Key) -> Result<(Vec<f64>, Vec<f64>)> {
+        let k = components.min((self.values.len() / self.width).div_ceil(ROWS_MIN));
+        let found = kmeans(&self.values, self.width, None, k, STEPS_MAX, key)?;
+        let (mut centres, counts) = join_small(found, self.width);
+        each(&mut centres, self.scales.as_deref(), |x, scale| x * scale);
+        Ok((centres, counts))
+    }
+}
+
+/// All clients' centres and the rows behind each.
+#[derive(Clone, Default)]
+pub(crate) struct Centres {
+    centres: Vec<f64>,
+    counts: Vec<f64>,
+    /// Places that their client knows nothing of.
+    gaps: Vec<usize>,
+}
+
+impl Centres {
+    /// Adds those of a client with these moments.
+    pub(crate) fn add<M: Mixture>(
+        &mut self,
+        model: &M,
+        moments: &[f64],
+        centres: Vec<f64>,
+        counts: Vec<f64>,
+    ) {
+        let gaps = model.point_gaps(moments);
+        for from in (0..counts.len()).map(|n| self.centres.len() + n * model.point_len()) {
+            self.gaps.extend(gaps.iter().map(|at| from + at));
+        }
+        self.centres.extend(centres);
+        self.counts.extend(counts);
+    }
+
+    /// With the mean point in place of what clients know nothing of.
+    pub(crate) fn filled<M: Mixture>(mut self, model: &M, moments: &[f64]) -> Self {
+        if !self.gaps.is_empty() {
+            let means = model.point_means(moments);
+            self.gaps.drain(..).for_each(|at| self.centres[at] = means[at % means.len()]);
+        }
+        self
+    }
+
+    /// First parameters from the pooled moments: the best of so many restarts.
+    pub(crate) fn start<M: Mixture>(
+        &self,
+        model: &M,
+        moments: &[f64],
+        restarts: u64,
+        key: Key,
+    ) -> Result<Vec<f64>> {
+        let (width, k) = (model.point_len(), model.components());
+        let scales = model.point_scales(moments);
+        let mut points = Cow::Borrowed(&self.centres);
+        if scales.is_some() {
+            each(points.to_mut(), scales.as_deref(), |x, scale| x / scale);
+        }
+        let mut best = best_of(restarts, &points, width, &self.counts, k, STEPS_MAX, key)?;
+        each(&mut best.centres, scales.as_deref(), |x, scale| x * scale);
+        Ok(model.to_vector(&model.initial_from_centres(&best.centres, &best.counts, moments)?))
+    }
+}
+
+/// Applies scales to the numbers of points, one after the other.
+fn each(points: &mut [f64], scales: Option<&[f64]>, by: impl Fn(f64, f64) -> f64) {
+    let Some(scales) = scales else { return };
+    for point in points.chunks_exact_mut(scales.len()) {
+        point.iter_mut().zip(scales).for_each(|(x, scale)| *x = by(*x, *scale));
+    }
 }
 
 /// Joins clusters of fewer than [`ROWS_MIN`] rows to the nearest other centre, smallest first.

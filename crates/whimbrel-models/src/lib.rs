@@ -7,6 +7,7 @@ pub mod convex;
 pub mod gmm;
 pub mod kmeans;
 pub mod lowrank;
+pub mod mixed;
 pub mod prior;
 pub mod sampler;
 

@@ -91,7 +91,8 @@ pub(super) static GMM_KEYS: [&Key; 9] = [
 const AUTO_COMPONENTS: std::ops::RangeInclusive<usize> = 1..=10;
 
 form! {
-    NUMBERS: Vec<usize>, "an integer of at least 1, a list of them, or \"auto\"" {
+    /// Numbers of components.
+    pub(super) NUMBERS: Vec<usize>, "an integer of at least 1, a list of them, or \"auto\"" {
         AUTO_COMPONENTS.collect::<Vec<_>>() => "auto": "1 to 10",
     }
     number SINGLE;
@@ -108,7 +109,8 @@ const SINGLE: KeyForm<Vec<usize>> = KeyForm::new(
 );
 
 form! {
-    INITS: Init, "\"federated-kmeans\", \"moments\", \"examples\" or a .json file" {
+    /// Starts.
+    pub(super) INITS: Init, "\"federated-kmeans\", \"moments\", \"examples\" or a .json file" {
         Init::FederatedKmeans => "federated-kmeans": "a stage in which clients send centres and sizes of \
          clusters of five rows or more",
         Init::Moments => "moments": "means drawn from the pooled first two moments: clients send nothing but \
@@ -264,17 +266,6 @@ impl GmmKeys {
         }
         GMM.write(self, out);
     }
-
-    /// Whether a stage before the fit chooses among candidates.
-    pub(super) fn chooses(&self) -> bool {
-        self.components.len() > 1 || self.starts > 1
-    }
-
-    /// The mixture with so many components.
-    pub(super) fn of(&self, components: usize) -> Self {
-        let settings = GmmSettings { components, ..self.settings.clone() };
-        Self { settings, ..self.clone() }
-    }
 }
 
 /// What a job asks of the method.
@@ -296,7 +287,7 @@ table! {
             "what travels in a round";
         allow_degenerate: ALLOW_DEGENERATE = "allow_degenerate", BOOLEAN, default "false",
             "whether a degenerate fit (repaired parameters, a component without weight, worse than one \
-             Gaussian) exits with code 0; it is reported all the same";
+             component) exits with code 0; it is reported all the same";
     }
 }
 

@@ -1,13 +1,16 @@
 //! Mixtures by EM: `em`, `dem`, `fedem`, `vr-fedem`.
 
 pub mod keys;
+pub mod mixed;
+pub mod mixture;
 pub mod start;
 
 mod exhibits;
+mod gmm;
 mod outer_loops;
 mod plan;
 mod predict;
-mod prepare;
+pub(crate) mod prepare;
 mod tables;
 
 use crate::failure::Result;
@@ -25,21 +28,21 @@ use crate::job::{Batch, DataSource, DownRule, Job, MemoryStart, Step, UpRule, co
 use crate::load::{Layout, Loaded};
 use crate::plan::{Common, Facts, Files};
 use crate::template::{DataFacts, Suggestion};
-use keys::{
-    ALLOW_DEGENERATE, EM_KEYS, EmKeys, FORM, GMM, GMM_KEYS, GmmKeys, INNER, Init, covariance_name,
-};
+use keys::{ALLOW_DEGENERATE, EM_KEYS, EmKeys, FORM, GMM, GMM_KEYS, GmmKeys, INNER, Init};
+use mixed::MixedKeys;
+use mixture::MixtureKeys;
 use plan::EmPlan;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 use whimbrel_core::declare::Section;
 use whimbrel_core::method::Artifact;
+use whimbrel_data::ColumnType;
 use whimbrel_job::key::{Key, Word};
 use whimbrel_job::reader::{Read, Source};
 use whimbrel_job::writer::Writer;
 use whimbrel_methods::choice::Choice;
 use whimbrel_methods::fedem::{Form, FrameKind};
 use whimbrel_methods::settings::Weights;
-use whimbrel_models::gmm::Covariance;
 
 /// Mixtures by EM.
 pub static FAMILY: Em = Em;
@@ -94,8 +97,17 @@ static REDUCED: [&Key; 16] = [
     &MEMORY_MAX,
 ];
 
-static MODELS: [ModelKind; 1] =
-    [ModelKind { word: Word { name: "gmm", doc: "a Gaussian mixture" }, keys: &GMM_KEYS }];
+const MIXTURE: &str = "mixture";
+static MODELS: [ModelKind; 2] = [
+    ModelKind { word: Word { name: "gmm", doc: "a Gaussian mixture" }, keys: &GMM_KEYS },
+    ModelKind {
+        word: Word {
+            name: MIXTURE,
+            doc: "a mixture over columns of numbers, counts, yes or no, and categories, with gaps",
+        },
+        keys: &mixed::KEYS,
+    },
+];
 static METHODS: [MethodKind; 4] = [
     method("em", "pooled EM: one client holds everything", &ALONE, UpRuleKind::Plain),
     method(
@@ -158,19 +170,28 @@ impl Family for Em {
     }
 
     fn read(&self, tables: &Tables<'_>) -> Read<Box<dyn Fit>> {
-        let (gmm, keys) = (GMM.read(tables.model), EM_KEYS.read(tables.method));
-        Ok(Box::new(EmFit { method: tables.method_kind.algorithm, gmm: gmm?, keys: keys? }))
+        match tables.model_kind {
+            MIXTURE => read_fit(tables, MixedKeys::read(tables.model)),
+            _ => read_fit(tables, GMM.read(tables.model)),
+        }
     }
 
-    fn suggest(&self, _: Option<&DataFacts>) -> Option<Suggestion> {
+    fn suggest(&self, facts: Option<&DataFacts>) -> Option<Suggestion> {
         let codec = "{ kind = \"dithering\", levels = 1 }";
+        let mixed = facts.and_then(|facts| facts.types.as_ref());
+        let init = (&keys::INIT, "\"federated-kmeans\"".into());
+        let components = (&keys::COMPONENTS, "2".into());
         Some(Suggestion {
-            model: "gmm",
-            model_keys: vec![
-                (&keys::COMPONENTS, "2".into()),
-                (&keys::COVARIANCE, "\"tied\"".into()),
-                (&keys::INIT, "\"federated-kmeans\"".into()),
-            ],
+            model: if mixed.is_some() { MIXTURE } else { "gmm" },
+            model_keys: match mixed {
+                Some(types) => vec![
+                    components,
+                    (&mixed::NUMERIC, "\"diagonal\"".into()),
+                    (&mixed::TYPES, mixed::write_types(types)),
+                    init,
+                ],
+                None => vec![components, (&keys::COVARIANCE, "\"tied\"".into()), init],
+            },
             method: "fedem",
             method_keys: vec![
                 (&ROUNDS, "200".into()),
@@ -183,18 +204,25 @@ impl Family for Em {
     }
 }
 
+/// Reads what all kinds of mixtures share.
+fn read_fit<K: MixtureKeys>(tables: &Tables<'_>, mixture: Read<K>) -> Read<Box<dyn Fit>> {
+    let keys = EM_KEYS.read(tables.method);
+    let method = tables.method_kind.algorithm;
+    Ok(Box::new(EmFit { method, mixture: mixture?, keys: keys? }))
+}
+
 /// What a job asks: a mixture, and how EM runs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct EmFit {
+pub struct EmFit<K: MixtureKeys = GmmKeys> {
     /// The algorithm.
     pub method: &'static str,
     /// The mixture and where it starts.
-    pub gmm: GmmKeys,
+    pub mixture: K,
     /// How EM runs; the form is none until the downlink is known, and where there is no choice.
     pub keys: EmKeys,
 }
 
-impl EmFit {
+impl<K: MixtureKeys> EmFit<K> {
     /// Whether client and server are one.
     pub(crate) fn is_pooled(&self) -> bool {
         self.method == EM
@@ -206,19 +234,19 @@ impl EmFit {
     }
 }
 
-impl Fit for EmFit {
+impl<K: MixtureKeys> Fit for EmFit<K> {
     fn describe(&self) -> String {
-        let covariance = covariance_name(&self.gmm.settings.covariance);
-        let components = match &self.gmm.components[..] {
+        let (kind, assumed) = self.mixture.words();
+        let components = match self.mixture.components() {
             [one] => format!("{one} components"),
             [first, .., last] => format!("{first} to {last} components"),
             [] => String::new(),
         };
-        format!("gmm, {components}, {covariance}")
+        format!("{kind}, {components}, {assumed}")
     }
 
     fn write_model(&self, out: &mut Writer) {
-        self.gmm.write(out);
+        self.mixture.write(out);
     }
 
     fn write_method(&self, out: &mut Writer) {
@@ -251,20 +279,21 @@ impl Fit for EmFit {
         self.check_step(job, source);
         self.check_frame(job, source);
         self.check_memories(job, source);
-        self.check_width(job, source);
+        self.mixture.check(job, source);
         self.check_stream(job, source);
         self.check_downlink(job, source);
     }
 
     fn paths_mut(&mut self) -> Vec<&mut PathBuf> {
-        match &mut self.gmm.init {
-            Init::File(path) => vec![path],
-            Init::Moments | Init::FederatedKmeans | Init::Examples => Vec::new(),
-        }
+        self.mixture.init_path().into_iter().collect()
     }
 
     fn layout(&self) -> Layout {
-        Layout::Rows
+        self.mixture.layout()
+    }
+
+    fn types(&self) -> &[(String, ColumnType)] {
+        self.mixture.types()
     }
 
     fn plan(
@@ -281,7 +310,7 @@ impl Fit for EmFit {
         if self.is_pooled() {
             return refuse("em pools all rows in one place", "use kind = \"fedem\" in [method]");
         }
-        if self.gmm.init == Init::Examples {
+        if *self.mixture.init() == Init::Examples {
             return refuse(
                 "init = \"examples\" sends rows of the clients to the server",
                 "use init = \"federated-kmeans\" or \"moments\" in [model]",
@@ -291,34 +320,23 @@ impl Fit for EmFit {
     }
 
     fn hide_paths(&mut self, plan: &dyn StagePlan, elsewhere: &dyn Fn(&str) -> PathBuf) {
-        if let Init::File(path) = &mut self.gmm.init {
+        if let Some(path) = self.mixture.init_path() {
             *path = elsewhere("json");
         }
-        // A known covariance may have come with the start; clients whiten their rows by it.
-        if let Some(plan) = plan.as_any().downcast_ref::<EmPlan>()
-            && let Some(values) = plan.known_covariance()
-        {
-            self.gmm.settings.covariance = Covariance::Known(values.to_vec());
+        if let Some(plan) = plan.as_any().downcast_ref::<EmPlan<K>>() {
+            self.mixture.hide_file(plan.model());
         }
     }
 
-    fn model_keys(&self, _: &RunData, _: &Artifact) -> Map<String, Value> {
-        let kind = covariance_name(&self.gmm.settings.covariance);
-        Map::from_iter([("covariance_kind".into(), kind.into())])
+    fn model_keys(&self, data: &RunData, _: &Artifact) -> Map<String, Value> {
+        self.mixture.model_keys(data)
     }
 
     fn results(&self, ended: &Ended<'_>) -> Result<Results> {
         let model = ended.outcome.delivered.last();
-        // Rows of the data do not lie among components.
-        let drawn = model.filter(|model| model.tensor("prepare.axes").is_none());
-        let plane = drawn.and_then(|model| {
-            exhibits::section(model, &ended.data.used_columns(model), &ended.data.preview)
-        });
         let choice = Choice::of(&ended.outcome.delivered);
         let mut sections: Vec<Section> = choice.iter().map(tables::of_choice).collect();
-        sections.extend(model.and_then(|model| {
-            tables::section(model, &ended.data.used_columns(model), plane, ended.outcome)
-        }));
+        sections.extend(model.and_then(|model| self.mixture.section(model, ended)));
         let chosen = choice.as_ref().map(Choice::chosen).transpose()?;
         let keys = chosen.map(|chosen| {
             [("components".into(), chosen.components.into()), ("start".into(), chosen.start.into())]
@@ -337,7 +355,7 @@ impl Fit for EmFit {
     }
 
     fn predict(&self, model: &ModelUse<'_>, file: &Path) -> Result<Predicted> {
-        predict::predict(model, file)
+        self.mixture.predict(model, file)
     }
 }
 
@@ -348,7 +366,7 @@ fn has_single_memories(job: &Job) -> bool {
     single && !job.downlink.is_exact()
 }
 
-impl EmFit {
+impl<K: MixtureKeys> EmFit<K> {
     fn check_step(&self, job: &Job, source: &Source<'_>) {
         let report = |what: &str, hint: &str| {
             source.report_at(&["method", "step"], what, hint);
@@ -427,27 +445,6 @@ impl EmFit {
                 None => (["uplink", "rule"], "dem is the naive method without memories".into()),
             };
             source.report_at(&place, what, "use kind = \"fedem\" in [method]");
-        }
-    }
-
-    fn check_width(&self, job: &Job, source: &Source<'_>) {
-        let width = match &job.data.source {
-            DataSource::Mixture(mixture) => Some(mixture.means[0].len()),
-            DataSource::Csv(csv) => csv.columns.as_ref().map(Vec::len),
-            _ => None,
-        };
-        // Principal components have a covariance of their own.
-        let width = job.data.prepare.pca.or(width);
-        if let (Covariance::Known(values), Some(width)) = (&self.gmm.settings.covariance, width)
-            && !values.is_empty()
-            && values.len() != width * width
-        {
-            let size = values.len().isqrt();
-            source.report_at(
-                &["model", "known_covariance"],
-                format!("a covariance of size {size} for rows of {width} numbers"),
-                "it has one row and one column for each column of the data, or principal component",
-            );
         }
     }
 

@@ -2,6 +2,7 @@
 //! job may leave to the theorem.
 
 use super::EmFit;
+use super::mixture::MixtureKeys;
 use crate::failure::Result;
 use crate::job::Batch as BatchKey;
 use crate::plan::{Common, Work};
@@ -11,7 +12,11 @@ use whimbrel_methods::fedem::{Batch, Estimator};
 use whimbrel_methods::spider::{Spider, usual_batch, usual_inner};
 
 /// The work behind an upload, with numbers for `inner = "auto"` and `batch = "auto"`.
-pub(super) fn work(common: &Common, asked: &EmFit, uplinks: &[Uplink]) -> Result<Work> {
+pub(super) fn work<K: MixtureKeys>(
+    common: &Common,
+    asked: &EmFit<K>,
+    uplinks: &[Uplink],
+) -> Result<Work> {
     let method = &common.job.method;
     if !asked.reduces_variance() {
         return Ok(common.work());

@@ -1,13 +1,14 @@
 //! Mixtures: stages that prepare, start, bound the step and fit.
 
 use super::EmFit;
-use super::keys::{GmmKeys, Init};
+use super::keys::Init;
+use super::mixture::MixtureKeys;
 use super::outer_loops;
 use super::prepare::{Preparing, bound};
 use super::start::{InitFile, read_init, read_memory};
 use crate::failure::{AtKey, Result};
 use crate::family::StagePlan;
-use crate::job::{Job, MemoryStart, Step, UpRule as UpKey};
+use crate::job::{MemoryStart, Step, UpRule as UpKey};
 use crate::load::Loaded;
 use crate::plan::{Common, Facts, Files, Work, channels};
 use std::any::Any;
@@ -23,18 +24,17 @@ use whimbrel_methods::fedem::{
     AutoStep, Batch, Em, Estimator, FedEm, FirstMemories, Form, FrameKind, Step as EmStep,
 };
 use whimbrel_methods::federated::Terms;
-use whimbrel_methods::gmm::{GmmInitial, GmmStart};
 use whimbrel_methods::kmeans::FederatedKmeans;
+use whimbrel_methods::mixture::{Mixture, MixtureInitial, MixtureStart};
 use whimbrel_methods::one_shot::Once;
-use whimbrel_methods::prepare::{Affine, Preparation};
+use whimbrel_methods::prepare::Preparation;
 use whimbrel_methods::step::{Schedule, omega_with_sampling};
 use whimbrel_methods::theory::Constants;
 use whimbrel_models::LatentModel;
-use whimbrel_models::gmm::{Covariance, Gmm};
 
 /// A mixture and the EM method that fits it.
-pub(super) struct EmPlan {
-    asked: EmFit,
+pub(super) struct EmPlan<K: MixtureKeys> {
+    asked: EmFit<K>,
     /// What is done to the rows before.
     preparing: Preparing,
     /// How many numbers a prepared row has, as far as the data tell now.
@@ -42,8 +42,8 @@ pub(super) struct EmPlan {
     /// The file that the fit starts from.
     file: Option<(PathBuf, InitFile)>,
     /// The model and its start in the units of the data.
-    model: Gmm,
-    start: GmmStart,
+    model: K::Model,
+    start: MixtureStart,
     form: Form,
     memories: FirstMemories,
     work: Work,
@@ -62,19 +62,18 @@ enum Kind {
     Fit,
 }
 
-impl EmPlan {
+impl<K: MixtureKeys> EmPlan<K> {
     pub fn new(
         common: &Common,
-        asked: &EmFit,
+        asked: &EmFit<K>,
         facts: &Facts,
         rows: Option<&Loaded>,
         files: Files<'_>,
     ) -> Result<Self> {
-        let preparing = match rows {
-            Some(loaded) => Preparing::seen(common, loaded)?,
-            None => Preparing::unseen(common, asked, facts.columns.len())?,
-        };
-        let file = match (&asked.gmm.init, files) {
+        let mixture = asked.mixture.over(facts)?;
+        let asked = &EmFit { mixture, ..asked.clone() };
+        let preparing = asked.mixture.preparing(common, facts, rows)?;
+        let file = match (asked.mixture.init(), files) {
             (Init::File(path), Files::Here) => {
                 Some((path.clone(), read_init(path).at("model.init")?))
             }
@@ -91,7 +90,7 @@ impl EmPlan {
     /// The plan for prepared rows of so many numbers.
     fn of_width(
         common: &Common,
-        asked: &EmFit,
+        asked: &EmFit<K>,
         preparing: Preparing,
         width: usize,
         file: Option<(PathBuf, InitFile)>,
@@ -100,7 +99,7 @@ impl EmPlan {
         let job = &common.job;
         let asks = if file.is_some() { "model.init" } else { "model" };
         let (model, start) =
-            model_and_start(job, &asked.gmm, width, file.as_ref(), None).at(asks)?;
+            asked.mixture.model_and_start(job, width, file.as_ref(), None).at(asks)?;
         let form = asked.keys.form.unwrap_or(Form::Pair);
         let (roster, blocks) = (common.roster(), form.blocks(&model));
         let downlink = channels::downlink(job, &roster, &blocks, None, gradient_alpha)?;
@@ -137,7 +136,7 @@ impl EmPlan {
     /// What a simulation sees in the rows themselves.
     fn look_at(&self, common: &Common, loaded: &Loaded) -> Result<()> {
         // Centres and examples are different rows.
-        let by_rows = matches!(self.asked.gmm.init, Init::FederatedKmeans | Init::Examples);
+        let by_rows = matches!(self.asked.mixture.init(), Init::FederatedKmeans | Init::Examples);
         let (rows, components) = (common.total_rows, self.model.components() as u64);
         if let Some(rows) = rows.filter(|rows| by_rows && *rows < components) {
             let what = format!("components = {components}, and there are {rows} rows");
@@ -150,25 +149,28 @@ impl EmPlan {
         Ok(())
     }
 
-    /// The covariance that is given and not fitted.
-    pub fn known_covariance(&self) -> Option<&[f64]> {
-        match &self.model.settings().covariance {
-            Covariance::Known(values) => Some(values),
-            Covariance::Tied | Covariance::Diagonal | Covariance::Full => None,
-        }
+    /// The model in the units of the data.
+    pub fn model(&self) -> &K::Model {
+        &self.model
     }
 
     fn stages(&self, common: &Common) -> Vec<Kind> {
         let prepare = vec![Kind::Prepare; self.preparing.stages()];
-        let start = match &self.asked.gmm {
-            gmm if gmm.chooses() => Some(Kind::Choose),
-            gmm => (gmm.init == Init::FederatedKmeans).then_some(Kind::Kmeans),
+        let start = match &self.asked.mixture {
+            mixture if mixture.chooses() => Some(Kind::Choose),
+            mixture => (*mixture.init() == Init::FederatedKmeans).then_some(Kind::Kmeans),
         };
         let constants = (common.job.method.step == Step::Theory).then_some(Kind::Constants);
         prepare.into_iter().chain(start).chain(constants).chain([Kind::Fit]).collect()
     }
 
-    fn fit(&self, common: &Common, model: Gmm, initial: GmmInitial, step: EmStep) -> FedEm<Gmm> {
+    fn fit(
+        &self,
+        common: &Common,
+        model: K::Model,
+        initial: MixtureInitial,
+        step: EmStep,
+    ) -> FedEm<K::Model> {
         FedEm {
             terms: Terms {
                 budget: common.budget(),
@@ -233,7 +235,7 @@ impl EmPlan {
     }
 }
 
-impl StagePlan for EmPlan {
+impl<K: MixtureKeys> StagePlan for EmPlan<K> {
     fn len(&self, common: &Common) -> usize {
         self.stages(common).len()
     }
@@ -258,37 +260,39 @@ impl StagePlan for EmPlan {
         if let Some(choice) = Choice::of(delivered)
             && choice.chosen()?.components as usize != self.model.components()
         {
-            let gmm = self.asked.gmm.of(choice.chosen()?.components as usize);
-            let (asked, preparing) = (EmFit { gmm, ..self.asked.clone() }, self.preparing.clone());
+            let mixture = self.asked.mixture.with_components(choice.chosen()?.components as usize);
+            let asked = EmFit { mixture, ..self.asked.clone() };
+            let preparing = self.preparing.clone();
             let files = Files::Sent { memory: self.memory() };
             let plan = Self::of_width(common, &asked, preparing, self.width, None, files)?;
             return plan.build(common, index, delivered);
         }
         let (model, start) = match preparation.as_ref().and_then(Preparation::affine) {
             Some(affine) if kind != Kind::Prepare => {
-                let (job, gmm) = (&common.job, &self.asked.gmm);
-                model_and_start(job, gmm, self.width, self.file.as_ref(), Some(affine))?
+                let (job, mixture) = (&common.job, &self.asked.mixture);
+                mixture.model_and_start(job, self.width, self.file.as_ref(), Some(affine))?
             }
             _ => (self.model.clone(), self.start.clone()),
         };
         // An earlier stage's parameters are in the units of the fit already.
         let start = match delivered.last().and_then(|a| a.tensor("theta")) {
-            Some(theta) => GmmStart::Given(theta.values.clone()),
+            Some(theta) => MixtureStart::Given(theta.values.clone()),
             None => start,
         };
-        let initial = GmmInitial { start, preparation: preparation.clone() };
+        let initial = MixtureInitial { start, preparation: preparation.clone() };
         Ok(match kind {
             Kind::Prepare => self.preparing.build(common, preparation)?,
             Kind::Choose => {
                 let affine = preparation.as_ref().and_then(Preparation::affine);
-                let (job, gmm) = (&common.job, &self.asked.gmm);
+                let (job, mixture) = (&common.job, &self.asked.mixture);
                 let model = |k: &usize| {
-                    model_and_start(job, &gmm.of(*k), self.width, None, affine).map(|(m, _)| m)
+                    let mixture = mixture.with_components(*k);
+                    mixture.model_and_start(job, self.width, None, affine).map(|(m, _)| m)
                 };
                 let choice = MixtureChoice {
-                    models: gmm.components.iter().map(model).collect::<Result<_, Error>>()?,
-                    starts: gmm.starts,
-                    clusters: gmm.init == Init::FederatedKmeans,
+                    models: mixture.components().iter().map(model).collect::<Result<_, Error>>()?,
+                    starts: mixture.starts(),
+                    clusters: *mixture.init() == Init::FederatedKmeans,
                     log_scale: preparation.as_ref().map_or(0.0, Preparation::log_scale),
                 };
                 common.quiet("choice of the mixture", bound(choice, preparation))
@@ -329,12 +333,12 @@ impl StagePlan for EmPlan {
     }
 
     fn rounds(&self, common: &Common) -> Option<u32> {
-        common.rounds(&self.work, EmFit::opening(&common.job))
+        common.rounds(&self.work, EmFit::<K>::opening(&common.job))
     }
 
     fn warnings(&self, common: &Common) -> Vec<String> {
         let mut warnings = Vec::new();
-        if self.start == GmmStart::Examples {
+        if self.start == MixtureStart::Examples {
             warnings.push(
                 "init = \"examples\" sends some of the clients' raw rows to the server".into(),
             );
@@ -365,97 +369,10 @@ impl StagePlan for EmPlan {
     }
 }
 
-/// The model and its start, in standardised units where there is a map to them.
-fn model_and_start(
-    job: &Job,
-    key: &GmmKeys,
-    columns: usize,
-    file: Option<&(PathBuf, InitFile)>,
-    affine: Option<&Affine>,
-) -> whimbrel_core::Result<(Gmm, GmmStart)> {
-    let mut settings = key.settings.clone();
-    settings.columns = columns;
-    if let Covariance::Known(given) = &settings.covariance {
-        let known = known_covariance(given, file.map(|(_, init)| init), affine)?;
-        settings.covariance = Covariance::Known(known);
-    }
-    settings.want_moments = !matches!(key.init, Init::File(_));
-    settings.centred = job.uplink.frame == Some(FrameKind::Fisher) && compresses(job);
-    let model = Gmm::new(settings)?;
-    let start = match file {
-        Some((path, init)) => given(&model, init, affine).map_err(|e| match e {
-            Error::Config { what, hint } => {
-                Error::Config { what: format!("{}: {what}", path.display()), hint }
-            }
-            other => other,
-        })?,
-        None if key.init == Init::Examples => GmmStart::Examples,
-        None => GmmStart::Moments,
-    };
-    Ok((model, start))
-}
-
-/// Whether any channel loses something on the way.
-fn compresses(job: &Job) -> bool {
-    let own = job.uplink.own.iter().map(|own| &own.codec);
-    let lossy = std::iter::once(&job.uplink.codec).chain(own).any(|codec| !codec.is_exact());
-    lossy || !job.downlink.is_exact()
-}
-
-/// The covariance of the job, or else of the init file.
-fn known_covariance(
-    given: &[f64],
-    init: Option<&InitFile>,
-    affine: Option<&Affine>,
-) -> whimbrel_core::Result<Vec<f64>> {
-    let mut known = match init {
-        _ if !given.is_empty() => given.to_vec(),
-        Some(init) if !init.covariance.is_empty() => init.covariance.clone(),
-        _ => {
-            return Err(Error::config("covariance = \"known\" needs the covariance").hint(
-                "give known_covariance = [[..], ..] in [model], or a `covariance` in the init file",
-            ));
-        }
-    };
-    if let Some(affine) = affine {
-        affine.covariances_forward(&mut known);
-    }
-    Ok(known)
-}
-
 /// A first memory as the coordinator sent it.
 fn sent_memory(memory: Option<&[f64]>, q: usize) -> Result<Vec<f64>> {
     match memory {
         Some(memory) if memory.len() == q => Ok(memory.to_vec()),
         _ => Err(Error::peer("the offer lacks the first memory that its job speaks of").into()),
     }
-}
-
-/// The start of a file, checked against the model.
-fn given(model: &Gmm, init: &InitFile, affine: Option<&Affine>) -> whimbrel_core::Result<GmmStart> {
-    if init.weights.len() != model.components() || init.columns != model.columns() {
-        return Err(Error::config(format!(
-            "it holds {} components of {} columns, the job {} components of {} columns",
-            init.weights.len(),
-            init.columns,
-            model.components(),
-            model.columns()
-        )));
-    }
-    let known = matches!(model.settings().covariance, Covariance::Known(_));
-    let mut covariance = match known {
-        true => Vec::new(),
-        false => init.covariances_as(&model.settings().covariance)?,
-    };
-    let mut means = init.means.clone();
-    if let Some(affine) = affine {
-        affine.forward(&mut means);
-        if covariance.len() == means.len() && model.settings().covariance == Covariance::Diagonal {
-            affine.variances(&mut covariance, true);
-        } else {
-            affine.covariances_forward(&mut covariance);
-        }
-    }
-    let theta = model.parameters(&init.weights, &means, &covariance)?;
-    Ok(GmmStart::Given(model.to_vector(&theta)))
 }

@@ -1,6 +1,5 @@
 //! Stages that prepare the rows of a mixture, and what is known of them before they run.
 
-use super::EmFit;
 use super::keys::Init;
 use crate::failure::{AtKey, Result};
 use crate::job::{Job, Prepare};
@@ -19,7 +18,7 @@ const NAMED_MAX: usize = 8;
 
 /// What a job does to its rows before the fit.
 #[derive(Clone, Debug)]
-pub(super) struct Preparing {
+pub struct Preparing {
     asked: Prepare,
     /// How many columns the data have.
     columns: usize,
@@ -34,10 +33,15 @@ impl Preparing {
         Self { constant, ..Self::asked(&common.job, loaded.columns.len()) }.checked()
     }
 
+    /// Nothing, whatever the columns hold.
+    pub fn nothing(columns: usize) -> Self {
+        Self { asked: Prepare::default(), columns, constant: Vec::new() }
+    }
+
     /// Where they are not: which columns are constant shows once clients have sent their sums.
-    pub fn unseen(common: &Common, asked: &EmFit, columns: usize) -> Result<Self> {
+    pub fn unseen(common: &Common, init: &Init, columns: usize) -> Result<Self> {
         let preparing = Self::asked(&common.job, columns);
-        let file = matches!(asked.gmm.init, Init::File(_));
+        let file = matches!(init, Init::File(_));
         let Prepare { drop_constant, pca, .. } = preparing.asked;
         if drop_constant && pca.is_none() && file {
             let error = Error::config(

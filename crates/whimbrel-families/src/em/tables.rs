@@ -133,7 +133,7 @@ pub fn section(
 }
 
 /// One row for each component.
-fn parameters(
+pub(super) fn parameters(
     title: &str,
     order: &[usize],
     weights: &[f64],
@@ -159,7 +159,7 @@ fn parameters(
 }
 
 /// Square roots of the variances, component after component.
-fn deviations(model: &Artifact, components: usize, width: usize) -> Option<Vec<f64>> {
+pub(super) fn deviations(model: &Artifact, components: usize, width: usize) -> Option<Vec<f64>> {
     let root = |x: &f64| x.max(0.0).sqrt();
     if let Some(shared) = model.tensor("covariance") {
         let one: Vec<f64> = shared.values.iter().step_by(width + 1).map(root).collect();
@@ -177,7 +177,7 @@ fn deviations(model: &Artifact, components: usize, width: usize) -> Option<Vec<f
 }
 
 /// Covariance matrices that are not too large to read.
-fn matrices(model: &Artifact, order: &[usize], names: &[String]) -> Vec<Exhibit> {
+pub(super) fn matrices(model: &Artifact, order: &[usize], names: &[String]) -> Vec<Exhibit> {
     let width = names.len();
     if width > MATRIX_MAX {
         return Vec::new();
@@ -208,7 +208,7 @@ fn matrices(model: &Artifact, order: &[usize], names: &[String]) -> Vec<Exhibit>
 }
 
 /// Mean responsibilities of each client's rows: a heat map, and a table of the first clients.
-fn shares(order: &[usize], names: &[String], own: &[Vec<Figure>]) -> Vec<Exhibit> {
+pub(super) fn shares(order: &[usize], names: &[String], own: &[Vec<Figure>]) -> Vec<Exhibit> {
     let of = |figures: &Vec<Figure>| {
         figures.iter().find(|figure| figure.name == SHARES).and_then(|figure| match &figure.value {
             MetricValue::List(values) if values.len() == order.len() => {

@@ -21,7 +21,7 @@ impl Job {
         }
         match self.fit.layout() {
             Layout::Cells(_) => self.check_cells(source),
-            Layout::Rows => {
+            Layout::Rows | Layout::Mixed => {
                 self.check_no_cells(source);
                 if self.data.has_targets() {
                     let what = format!(

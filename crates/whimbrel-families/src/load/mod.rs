@@ -7,6 +7,7 @@ mod columns;
 mod held_out;
 mod images;
 mod labelled;
+pub(crate) mod mixed;
 mod samples;
 mod subset;
 mod tables;
@@ -49,6 +50,8 @@ pub enum Layout {
         /// Whether the target is one of any number of classes.
         classes: bool,
     },
+    /// Rows of numbers, counts and levels, in which cells may be missing.
+    Mixed,
     /// Cells of a table with gaps.
     Cells(Entries),
 }
@@ -93,6 +96,8 @@ pub struct Loaded {
     /// The classes as the data have them, in the order of their numbers; of two that became -1 and 1
     /// the former first. Empty for targets that are numbers.
     pub classes: Vec<String>,
+    /// The levels of each column of a mixed table; empty for others.
+    pub levels: Vec<Vec<String>>,
     /// Which clients are only evaluated, by id; empty where everyone trains.
     pub unseen: Vec<bool>,
     /// What generated data come from.
@@ -259,6 +264,9 @@ fn read_or_draw(job: &Job, layout: Layout) -> Result<Loaded> {
         Source::Csv(csv) if let Layout::Cells(entries) = layout => {
             cells::from_csv(csv, entries, &files, key)?
         }
+        Source::Csv(csv) if layout == Layout::Mixed => {
+            mixed::from_csv(csv, job.fit.types(), role, &files, key)?
+        }
         Source::Csv(csv) if csv.target.is_some() => {
             labelled::from_csv(csv, layout, role, &files, key)?
         }
@@ -299,7 +307,7 @@ fn read_or_draw(job: &Job, layout: Layout) -> Result<Loaded> {
 
 /// All rows with one client, in the clients' order.
 fn pool(loaded: Loaded) -> Result<Loaded> {
-    let Loaded { clients, columns, hash, standardization, notes, warnings, .. } = loaded;
+    let Loaded { clients, columns, hash, standardization, levels, notes, warnings, .. } = loaded;
     let (mut values, mut held_out) = (Vec::new(), HeldOut::default());
     for (_, data) in clients {
         match data {
@@ -319,7 +327,7 @@ fn pool(loaded: Loaded) -> Result<Loaded> {
     }
     let table = Table { held_out, ..Table::new(columns, values)? };
     let pooled = Loaded::of_tables(vec![(POOLED.into(), table)], hash);
-    Ok(Loaded { standardization, notes, warnings, ..pooled })
+    Ok(Loaded { standardization, levels, notes, warnings, ..pooled })
 }
 
 /// Adds rows to others.

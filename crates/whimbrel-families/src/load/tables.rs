@@ -6,9 +6,9 @@ use crate::job::{Csv, Heterogeneity, Mixture as MixtureTable, Npy, Partition};
 use std::sync::Arc;
 use whimbrel_core::{ClientData, Key};
 use whimbrel_data::{
-    Classes, Covariance, CsvOptions, Dataset, Features, Heterogeneity as Spread, Mixture,
-    MixtureSpec, Sha256, Sizes, by_client, by_column, hash_tables, iid, read_csv, read_npy,
-    standardize_table,
+    Classes, ClientRows, Covariance, CsvOptions, Dataset, Features, Heterogeneity as Spread,
+    Mixture, MixtureSpec, Sha256, Sizes, by_client, by_column, hash_tables, iid, read_csv,
+    read_npy, standardize_table,
 };
 
 pub(super) fn from_csv(
@@ -46,11 +46,21 @@ pub(super) fn from_npy(
 
 /// The file, and the columns that are kept as text and are no features: client, class and label.
 pub(super) fn read(csv: &Csv, role: Option<&str>) -> Result<(Dataset, Vec<String>)> {
+    read_with(csv, role, &[])
+}
+
+/// The same with further columns of text.
+pub(super) fn read_with(
+    csv: &Csv,
+    role: Option<&str>,
+    more: &[&String],
+) -> Result<(Dataset, Vec<String>)> {
     let role = role.map(String::from);
     let by = csv.partition.columns().into_iter();
     let text: Vec<String> = by.chain(&csv.label).chain(&role).cloned().collect();
     let delimiter = csv.delimiter.map(|c| c as u8);
-    let options = CsvOptions { delimiter, text: text.clone(), ..CsvOptions::default() };
+    let all = text.iter().chain(more.iter().copied()).cloned().collect();
+    let options = CsvOptions { delimiter, text: all, ..CsvOptions::default() };
     Ok((read_csv(&csv.path, &options)?, text))
 }
 
@@ -75,16 +85,11 @@ fn share_out(
             let tables = by_client(data, column, features)?;
             return Ok(Loaded { places, ..Loaded::of_tables(tables, hash) });
         }
-        Partition::Pooled => everyone(data.rows()),
-        Partition::Iid { clients } | Partition::Rows { clients } => {
-            iid(data, *clients, key).at("data.split")?
-        }
-        Partition::Natural => return Err(Failure::config("the file names no clients")),
-        Partition::Labels { .. } => {
-            let classes =
-                |column: Option<&str>, _| Ok(Classes::of_column(data, column.unwrap_or_default())?);
-            by_label(partition, classes, key)?.unwrap_or_default()
-        }
+        Partition::Pooled
+        | Partition::Iid { .. }
+        | Partition::Rows { .. }
+        | Partition::Natural
+        | Partition::Labels { .. } => places(data, partition, key)?,
         Partition::Clusters { .. } => {
             let points = || {
                 let mut table = data.table(&data.features(features)?)?;
@@ -103,6 +108,26 @@ fn share_out(
     };
     let tables = data.tables(&data.features(features)?, &clients)?;
     Ok(Loaded { places: clients, ..Loaded::of_tables(tables, hash) })
+}
+
+/// Which rows each client gets, where their values do not matter.
+pub(super) fn places(data: &Dataset, partition: &Partition, key: Key) -> Result<Vec<ClientRows>> {
+    Ok(match partition {
+        Partition::Column(column) => by_column(data, column)?,
+        Partition::Pooled => everyone(data.rows()),
+        Partition::Iid { clients } | Partition::Rows { clients } => {
+            iid(data, *clients, key).at("data.split")?
+        }
+        Partition::Natural => return Err(Failure::config("the file names no clients")),
+        Partition::Labels { .. } => {
+            let classes =
+                |column: Option<&str>, _| Ok(Classes::of_column(data, column.unwrap_or_default())?);
+            by_label(partition, classes, key)?.unwrap_or_default()
+        }
+        Partition::Clusters { .. } => {
+            return Err(Failure::config("clusters are made of numbers, and this table is mixed"));
+        }
+    })
 }
 
 pub(super) fn from_mixture(table: &MixtureTable, key: Key) -> Result<Loaded> {

@@ -109,6 +109,9 @@ impl Offer {
         if matches!(job.fit.layout(), Layout::Targets { .. }) && self.schema.classes().len() > 2 {
             return refuse("has more than two classes, which its model cannot take".into());
         }
+        if (job.fit.layout() == Layout::Mixed) == self.schema.levels.is_empty() {
+            return refuse("lists levels for another model, or lacks them".into());
+        }
         if is_table(&job) == self.schema.rows.is_empty() {
             return refuse("lists a table's rows for another model, or lacks them".into());
         }
@@ -145,6 +148,7 @@ impl Offer {
             columns: self.schema.columns.clone(),
             rows: self.schema.rows.clone(),
             classes: self.schema.classes().to_vec(),
+            levels: self.schema.levels.clone(),
             total_rows: None,
             unseen: Vec::new(),
         };
@@ -160,6 +164,10 @@ impl Offer {
             Layout::Cells(entries) => {
                 let cells = self.schema.read_cells(file, client_name, &job.data, entries)?;
                 Ok(ClientData::Cells(cells))
+            }
+            Layout::Mixed => {
+                let rows = self.schema.read_mixed(file, client_name, job.fit.types())?;
+                rows_of_client(rows, &job.data.held_out, job.data.seed, client_name)
             }
             layout @ (Layout::Rows | Layout::Targets { .. } | Layout::Samples { .. }) => {
                 let rows = self.schema.read(file, client_name, layout)?;

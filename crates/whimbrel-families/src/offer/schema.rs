@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use whimbrel_core::{Cells, ClientData, Error, Labelled};
 use whimbrel_data::{
-    CellOptions, CsvOptions, Dataset, Entries, Features, Parts, by_column, read_csv, read_npy,
-    samples,
+    CellOptions, ColumnType, CsvOptions, Dataset, Entries, Features, MixedColumn, Parts, by_column,
+    read_csv, read_npy, samples,
 };
 
 /// The most columns a file may be asked for, and the most rows of a table with gaps.
@@ -27,6 +27,10 @@ pub struct Schema {
     /// The labels of the rows of a table with gaps; empty where rows are examples.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rows: Vec<String>,
+    /// The levels of each column of a mixed table, in the order of their numbers; none for numbers and
+    /// counts. Empty for other models.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub levels: Vec<Vec<String>>,
     /// The column that is predicted.
     pub target: Option<TargetForm>,
     /// A column that, where the file has it, names the client in every row.
@@ -80,6 +84,7 @@ impl Schema {
             source,
             columns,
             rows: facts.rows.clone(),
+            levels: facts.levels.clone(),
             target: None,
             client: None,
             label: None,
@@ -123,8 +128,16 @@ impl Schema {
         let distinct = are_distinct(&self.columns) && are_distinct(&self.rows);
         let classes = self.classes().len() != 1 && are_distinct(self.classes());
         let delimiter = self.delimiter.is_none_or(|c| c.is_ascii());
+        let levels = (self.levels.is_empty() || self.levels.len() == self.columns.len())
+            && self.levels.iter().all(|levels| levels.len() != 1 && are_distinct(levels));
         let columns = (1..=COLUMNS_MAX).contains(&self.columns.len());
-        if !distinct || !classes || !delimiter || !columns || self.rows.len() > COLUMNS_MAX {
+        if !distinct
+            || !classes
+            || !levels
+            || !delimiter
+            || !columns
+            || self.rows.len() > COLUMNS_MAX
+        {
             return Err(Error::peer("the offer's schema is no table's").into());
         }
         Ok(())
@@ -170,6 +183,31 @@ impl Schema {
             }
             _ => ClientData::Labelled(rows),
         })
+    }
+
+    /// Reads a client's rows of a mixed table.
+    pub(super) fn read_mixed(
+        &self,
+        file: &Path,
+        client_name: &str,
+        types: &[(String, ColumnType)],
+    ) -> Result<ClientData> {
+        let column = |(name, levels): (&String, &Vec<String>)| {
+            let kind = types.iter().find(|(known, _)| known == name).map(|(_, kind)| kind);
+            MixedColumn::of(name, kind.unwrap_or(&ColumnType::Number), levels.clone())
+        };
+        let columns: Vec<MixedColumn> = self.columns.iter().zip(&self.levels).map(column).collect();
+        let leveled = columns.iter().filter(|column| !column.levels.is_empty());
+        let text = self.client.iter().chain(&self.label).chain(&self.role).cloned();
+        let text = text.chain(leveled.map(|column| column.name.clone())).collect();
+        let delimiter = self.delimiter.map(|c| c as u8);
+        let data = read_csv(file, &CsvOptions { delimiter, text, ..CsvOptions::default() })?;
+        self.check_client(&data, client_name)?;
+        let rows = ClientData::Table(data.mixed_table(&columns)?);
+        match &self.role {
+            Some(role) => Ok(roles(&data, role)?.apply(&rows)?),
+            None => Ok(rows),
+        }
     }
 
     /// Reads a client's cells of a table with gaps.

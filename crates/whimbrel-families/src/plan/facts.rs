@@ -2,10 +2,12 @@
 
 use crate::failure::Result;
 use crate::job::{Clients, Csv, DataSource, Job, Labels, Partition};
-use crate::load::{Layout, Loaded, class_names, read_side, settle_classes};
+use crate::load::{Layout, Loaded, class_names, mixed, read_side, settle_classes};
 use std::collections::BTreeSet;
 use whimbrel_core::Error;
-use whimbrel_data::{Column, CsvOptions, Dataset, Features, read_csv, read_npy};
+use whimbrel_data::{
+    Column, ColumnType, CsvOptions, Dataset, Features, MixedColumn, read_csv, read_npy,
+};
 
 /// Who holds the data and what their columns are.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,6 +23,8 @@ pub struct Facts {
     /// The classes of a target in the order of their numbers, or the one that becomes -1 first; empty
     /// for others.
     pub classes: Vec<String>,
+    /// The levels of each column of a mixed table, in the order of their numbers; empty for others.
+    pub levels: Vec<Vec<String>>,
     /// Rows of all clients that train, where they are known.
     pub total_rows: Option<u64>,
     /// Which clients are only evaluated, by id; empty where everyone trains.
@@ -36,6 +40,7 @@ impl Facts {
             columns: loaded.columns.clone(),
             rows: loaded.row_labels(),
             classes: loaded.classes.clone(),
+            levels: loaded.levels.clone(),
             total_rows: loaded.training().map(|(id, _)| loaded.rows[id.0 as usize]).sum(),
             unseen: loaded.unseen.clone(),
         }
@@ -54,7 +59,14 @@ impl Facts {
                 return Err(error.into());
             }
         };
+        let mut levels = Vec::new();
         let ((columns, classes), rows) = match (job.fit.layout(), &job.data.source) {
+            (Layout::Mixed, DataSource::Csv(csv)) => {
+                let found = mixed_columns(csv, job)?;
+                levels = found.iter().map(|column| column.levels.clone()).collect();
+                let names = found.into_iter().map(|column| column.name).collect();
+                ((names, Vec::new()), Vec::new())
+            }
             (Layout::Cells(_), DataSource::Csv(csv)) => {
                 let (rows, columns) = labels(csv)?;
                 ((columns, Vec::new()), rows)
@@ -62,7 +74,7 @@ impl Facts {
             _ => (columns(job)?, Vec::new()),
         };
         let unseen = Vec::new();
-        Ok(Self { clients, names, columns, rows, classes, total_rows: None, unseen })
+        Ok(Self { clients, names, columns, rows, classes, levels, total_rows: None, unseen })
     }
 }
 
@@ -114,6 +126,44 @@ fn columns(job: &Job) -> Result<(Vec<String>, Vec<String>)> {
     }
 }
 
+/// The columns of a mixed table: from a file that looks like the clients', else as the job lists them.
+fn mixed_columns(csv: &Csv, job: &Job) -> Result<Vec<MixedColumn>> {
+    let types = job.fit.types();
+    if csv.path.exists() {
+        let mut also: Vec<&String> = job.data.held_out.role.iter().collect();
+        also.extend(mixed::leveled(types));
+        let (data, text) = read_sample(csv, &also)?;
+        let leveled: Vec<&String> = mixed::leveled(types).collect();
+        let except = text.iter().filter(|name| !leveled.contains(name)).map(String::as_str);
+        let except: Vec<&str> = except.collect();
+        return Ok(data.mixed_columns(csv.columns.as_deref(), types, &except)?);
+    }
+    let Some(columns) = &csv.columns else {
+        let what = format!("{} is not here to tell the columns", csv.path.display());
+        let hint = "list `columns` in [data], or put a file with the same header there";
+        return Err(Error::config(what).hint(hint).into());
+    };
+    let column = |name: &String| {
+        let kind = types.iter().find(|(known, _)| known == name).map(|(_, kind)| kind);
+        let kind = kind.unwrap_or(&ColumnType::Number);
+        let levels = match kind {
+            ColumnType::Number | ColumnType::Count => Vec::new(),
+            ColumnType::YesNo => vec!["0".into(), "1".into()],
+            ColumnType::Category(given) if !given.is_empty() => given.clone(),
+            ColumnType::Category(_) => {
+                let what = format!("nothing tells the levels of column {name:?}");
+                let hint = format!(
+                    "list them, types = {{ {name} = [\"a\", \"b\"] }}, or put a file that has \
+                     them all at `path`"
+                );
+                return Err(Error::config(what).hint(hint).into());
+            }
+        };
+        Ok(MixedColumn::of(name, kind, levels))
+    };
+    columns.iter().map(column).collect()
+}
+
 /// Rows and columns of a table that nobody sees the whole of.
 fn labels(csv: &Csv) -> Result<(Vec<String>, Vec<String>)> {
     let needed = |side: &str| {
@@ -146,7 +196,7 @@ fn labels(csv: &Csv) -> Result<(Vec<String>, Vec<String>)> {
 
 /// Columns and classes of a file that looks like the clients'.
 fn sample(csv: &Csv, job: &Job) -> Result<(Vec<String>, Vec<String>)> {
-    let (data, set_apart) = read_sample(csv, job.data.held_out.role.as_ref())?;
+    let (data, set_apart) = read_sample(csv, &job.data.held_out.role.iter().collect::<Vec<_>>())?;
     let except: Vec<&str> = set_apart.iter().map(String::as_str).collect();
     let features = match &csv.columns {
         Some(columns) => Features::Listed(columns),
@@ -168,12 +218,13 @@ fn sample(csv: &Csv, job: &Job) -> Result<(Vec<String>, Vec<String>)> {
 }
 
 /// The file, and those of its columns that are no features; a sample need not have them.
-fn read_sample(csv: &Csv, role: Option<&String>) -> Result<(Dataset, Vec<String>)> {
+fn read_sample(csv: &Csv, also: &[&String]) -> Result<(Dataset, Vec<String>)> {
     let client = match &csv.partition {
         Partition::Column(column) => Some(column),
         _ => None,
     };
-    let mut text: Vec<String> = client.into_iter().chain(&csv.label).chain(role).cloned().collect();
+    let mut text: Vec<String> =
+        client.into_iter().chain(&csv.label).chain(also.iter().copied()).cloned().collect();
     let delimiter = csv.delimiter.map(|c| c as u8);
     let options = CsvOptions { delimiter, text: text.clone(), ..CsvOptions::default() };
     let data = read_csv(&csv.path, &options)?;

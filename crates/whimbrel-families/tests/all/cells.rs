@@ -86,7 +86,7 @@ fn the_resolved_job_names_the_ridge_on_effects() {
 #[test]
 fn models_and_methods_that_do_not_go_together() {
     insta::assert_snapshot!(with("kind = \"fedmiss\"", "kind = \"fedem\""), @r#"
-    error: fedem fits "gmm", not kind = "low-rank" in [model]
+    error: fedem fits "gmm", "mixture", not kind = "low-rank" in [model]
       --> job.toml:17:8
        |
     17 | kind = "fedem"
@@ -110,7 +110,7 @@ fn models_and_methods_that_do_not_go_together() {
 #[test]
 fn keys_of_other_models_and_methods() {
     insta::assert_snapshot!(with("rank = 2", "rank = 2\ncomponents = 3\nvariance = \"unit\""), @r#"
-    error: `components` has no meaning for low-rank: it is for gmm
+    error: `components` has no meaning for low-rank: it is for gmm, mixture
       --> job.toml:15:1
        |
     15 | components = 3

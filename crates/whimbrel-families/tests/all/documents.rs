@@ -100,8 +100,8 @@ fn a_template_explains_itself() {
 
     [model]
     # the model
-    # ("gmm", "linear", "logistic", "linear-representation", "softmax", "mlp", "cnn", "lenet",
-    # "mobilenet-v2", "resnet-18", "lstm", "own" or "low-rank")
+    # ("gmm", "mixture", "linear", "logistic", "linear-representation", "softmax", "mlp", "cnn",
+    # "lenet", "mobilenet-v2", "resnet-18", "lstm", "own" or "low-rank")
     kind = "gmm"
     # how many components the mixture has; of several numbers, that of the lowest BIC, which a stage
     # before the fit finds by exact EM from sums alone

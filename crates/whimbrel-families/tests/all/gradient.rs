@@ -208,7 +208,7 @@ fn settings_of_the_gradient_family() {
 fn models_and_methods_that_do_not_fit_each_other() {
     let em = TOY.replace("\"sgd\"", "\"fedem\"");
     insta::assert_snapshot!(refusal(&em), @r#"
-    error: fedem fits "gmm", not kind = "linear" in [model]
+    error: fedem fits "gmm", "mixture", not kind = "linear" in [model]
       --> job.toml:6:8
       |
     6 | kind = "fedem"

@@ -53,7 +53,7 @@ fn the_published_job_parses_as_written() {
         })
     );
     let GmmSettings { components, covariance, .. } =
-        &job.fit_as::<EmFit>().expect("a mixture").gmm.settings;
+        &job.fit_as::<EmFit>().expect("a mixture").mixture.settings;
     assert_eq!((*components, covariance), (3, &Covariance::Tied));
     assert_eq!(job.method.length, Budget::Rounds(200));
     assert_eq!(job.method.step, Step::Constant(1.0));
@@ -70,7 +70,7 @@ fn defaults_are_the_documented_ones() {
     let job = parse(PLAIN);
     assert_eq!(job.seed, 1);
     let fit: &EmFit = job.fit_as().expect("a mixture");
-    let GmmKeys { settings: gmm, init, .. } = &fit.gmm;
+    let GmmKeys { settings: gmm, init, .. } = &fit.mixture;
     assert_eq!((&gmm.covariance, init), (&Covariance::Tied, &Init::FederatedKmeans));
     assert_eq!((gmm.reg_covar, gmm.weight_floor, gmm.covariance_floor), (0.0, 1e-10, 1e-10));
     assert_eq!(gmm.penalty, GmmPenalty::default());

@@ -138,6 +138,41 @@ fn what_only_a_simulation_can_do_is_not_served() {
     assert!(refused(&ghost).contains("ghost"));
 }
 
+/// Levels are sent with the columns, and a level that is not among them has no place.
+#[test]
+fn clients_of_a_mixed_table_are_sent_its_levels() {
+    let text = MIXTURE
+        .replace(
+            "columns = [\"age\", \"dose\"]",
+            "columns = [\"age\", \"falls\", \"smoker\", \"home\"]",
+        )
+        .replace("standardize = true\n", "")
+        .replace("kind = \"gmm\"", "kind = \"mixture\"\nTYPES")
+        .replace("step = \"theory\"\n", "");
+    let with = |types: &str| text.replace("TYPES", types);
+    let types = "types = { falls = \"count\", smoker = \"yes-no\", home = [\"flat\", \"house\"] }";
+    let sent = offer(&with(types)).unwrap();
+    let sent = Offer::from_json(sent.to_json().as_bytes()).unwrap();
+    let list = |levels: &[&str]| levels.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let levels = [vec![], vec![], list(&["0", "1"]), list(&["flat", "house"])];
+    assert_eq!(sent.schema().levels, levels);
+    sent.disclosures().unwrap();
+    let unknown = refused(&with("types = { home = \"category\" }"));
+    assert!(unknown.contains("the levels of column \"home\""), "{unknown}");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("own.csv");
+    fs::write(&path, "home,age,smoker,falls\nhouse,61,1,0\n,NA,0,\nflat,50,,2\n").unwrap();
+    let Ok(ClientData::Table(table)) = sent.read(&path, "north") else { panic!("refused") };
+    let gap = f64::NAN;
+    let rows = [61.0, 0.0, 1.0, 1.0, gap, gap, 0.0, gap, 50.0, 2.0, gap, 0.0];
+    assert_eq!(format!("{:?}", table.values), format!("{rows:?}"));
+    fs::write(&path, "home,age,smoker,falls\nhouse,61,1,0\ntent,50,0,1\n").unwrap();
+    let refused = sent.read(&path, "north").err().expect("an unknown level").to_string();
+    let part =
+        "line 3 (row 2), column \"home\": \"tent\" is none of its levels [\"flat\", \"house\"]";
+    assert!(refused.contains(part), "{refused}");
+}
+
 #[test]
 fn a_file_is_checked_against_the_schema() {
     let folder = tempfile::tempdir().unwrap();

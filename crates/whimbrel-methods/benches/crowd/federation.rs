@@ -14,7 +14,7 @@ use whimbrel_methods::fedem::{
     Batch, Budget, Em, Estimator, FedEm, FirstMemories, Form, FrameKind, Weights,
 };
 use whimbrel_methods::federated::{BindRows, Terms};
-use whimbrel_methods::gmm::{GmmInitial, GmmStart};
+use whimbrel_methods::mixture::{MixtureInitial, MixtureStart};
 use whimbrel_methods::step::Schedule;
 use whimbrel_models::LatentModel;
 use whimbrel_models::gmm::{Covariance, Gmm, GmmSettings};
@@ -40,7 +40,7 @@ pub fn method() -> Result<Arc<Erased<FedEm<Gmm>, BindRows>>> {
             downlink: Downlink::exact(Form::Pair.published_len(&model)),
         },
         oracle: Em {
-            initial: Arc::new(GmmInitial::plain(GmmStart::Moments)),
+            initial: Arc::new(MixtureInitial::plain(MixtureStart::Moments)),
             step: Schedule::constant(0.01)?.into(),
             frame: FrameKind::Raw,
             estimator: Estimator::Minibatch,

@@ -14,7 +14,8 @@ mod state;
 pub use state::{Candidate, Choice, Down, Fold, Server, Summary, Up};
 
 use crate::federated::{BindRows, Split, aggregate};
-use crate::kmeans::{local_centres, start_from_centres};
+use crate::kmeans::{Centres, Points};
+use crate::mixture::Mixture;
 use crate::no_evaluation::no_evaluation;
 use crate::settings::{Weights, check_figures, check_sums};
 use state::{Phase, Slot};
@@ -22,8 +23,7 @@ use whimbrel_core::method::{Allowance, Artifact, Bind, Cohort, Disclosure, Next,
 use whimbrel_core::{
     ClientData, ClientId, Error, HeldOut, Key, Method, Result, Shared, sum::ExactSum, vector,
 };
-use whimbrel_models::gmm::{Gmm, GmmData};
-use whimbrel_models::{LatentModel, Maximum, Rows};
+use whimbrel_models::{Maximum, Rows};
 
 /// A short run ends where a step gains at most this share of what was gained in all.
 const SHORT_SHARE: f64 = 0.01;
@@ -38,9 +38,9 @@ const LONG_MAX: u32 = 1000;
 const RESTARTS: u64 = 10;
 
 /// The stage.
-pub struct MixtureChoice {
+pub struct MixtureChoice<M: Mixture> {
     /// One mixture for each number of components.
-    pub models: Vec<Gmm>,
+    pub models: Vec<M>,
     /// Starts of each.
     pub starts: u32,
     /// Whether starts come from clusters of the clients' rows, otherwise from moments alone.
@@ -49,8 +49,8 @@ pub struct MixtureChoice {
     pub log_scale: f64,
 }
 
-impl Bind<MixtureChoice> for BindRows {
-    fn bind(&self, stage: &MixtureChoice, data: &ClientData) -> Result<Split<GmmData>> {
+impl<M: Mixture> Bind<MixtureChoice<M>> for BindRows {
+    fn bind(&self, stage: &MixtureChoice<M>, data: &ClientData) -> Result<Split<M::Data>> {
         let model = stage.first()?;
         let part = |rows: Option<Box<ClientData>>| rows.map(|d| model.bind(&d)).transpose();
         let HeldOut { validation, test, asked } = data.held_out();
@@ -63,13 +63,13 @@ impl Bind<MixtureChoice> for BindRows {
     }
 }
 
-impl MixtureChoice {
+impl<M: Mixture> MixtureChoice<M> {
     /// What does not depend on the number of components is the same in each.
-    fn first(&self) -> Result<&Gmm> {
+    fn first(&self) -> Result<&M> {
         self.models.first().ok_or_else(|| Error::internal("a choice of no mixture"))
     }
 
-    fn model(&self, slot: &Slot) -> &Gmm {
+    fn model(&self, slot: &Slot) -> &M {
         &self.models[slot.model as usize]
     }
 
@@ -83,17 +83,18 @@ impl MixtureChoice {
         &self,
         model: usize,
         start: u32,
-        centres: &(Vec<f64>, Vec<f64>),
+        centres: &Centres,
         moments: &[f64],
         key: Key,
     ) -> Option<Vec<f64>> {
-        let gmm = &self.models[model];
+        let mixture = &self.models[model];
         let key = key.fold(model as u64).fold(u64::from(start));
         if !self.clusters {
-            return gmm.initial_from_moments(moments, key).ok().map(|theta| gmm.to_vector(&theta));
+            let start = mixture.initial_from_moments(moments, key).ok();
+            return start.map(|theta| mixture.to_vector(&theta));
         }
         let restarts = if start == 0 { RESTARTS } else { 1 };
-        start_from_centres(gmm, &centres.0, &centres.1, moments, restarts, key).ok()
+        centres.start(mixture, moments, restarts, key).ok()
     }
 
     /// One exact EM step of a candidate, from the mean answer.
@@ -170,8 +171,8 @@ fn best_start(slots: &[Slot], model: u32) -> Option<usize> {
     (0..slots.len()).filter(usable).reduce(better)
 }
 
-impl Method for MixtureChoice {
-    type Data = Split<GmmData>;
+impl<M: Mixture> Method for MixtureChoice<M> {
+    type Data = Split<M::Data>;
     type Server = Server;
     type Peer = (u64, u64);
     type Client = ();
@@ -181,20 +182,21 @@ impl Method for MixtureChoice {
     type Broadcast = Shared<Vec<(u32, Vec<f64>)>>;
     type Fold = Fold;
 
-    fn enroll(&self, data: &Split<GmmData>, key: Key) -> Result<((), Summary)> {
+    fn enroll(&self, data: &Split<M::Data>, key: Key) -> Result<((), Summary)> {
         let model = self.first()?;
         let count = model.rows(&data.train);
         let window = model.window(&data.train, 0, count)?;
         let train = window.as_ref().unwrap_or(&data.train);
+        let moments = model.moments(train)?;
         let mut centres = Vec::new();
         if self.clusters {
-            let rows: Vec<f64> = (0..count).flat_map(|i| train.row(i)).collect();
+            let points = Points::of(model, train, &moments);
             let each = self.models.iter().enumerate();
-            let each = each.map(|(at, model)| local_centres(&rows, model, key.fold(at as u64)));
+            let each =
+                each.map(|(at, model)| points.centres(model.components(), key.fold(at as u64)));
             centres = each.collect::<Result<_>>()?;
         }
         let validation = data.validation.as_ref().map_or(0, |data| model.rows(data));
-        let moments = model.moments(train)?;
         Ok(((), Summary { rows: count as u64, validation: validation as u64, moments, centres }))
     }
 
@@ -205,14 +207,13 @@ impl Method for MixtureChoice {
     ) -> Result<Server> {
         let model = self.first()?;
         let (mut rows, mut moments) = (0.0, ExactSum::new(model.moments_len()));
-        let mut centres = vec![(Vec::new(), Vec::new()); self.models.len()];
+        let mut centres = vec![Centres::default(); self.models.len()];
         for (id, summary) in roster {
             self.check_summary(id, &summary)?;
             rows += Weights::Samples.of(id, summary.rows)?;
             moments.add(&summary.moments, summary.rows as f64)?;
             for (all, own) in centres.iter_mut().zip(summary.centres) {
-                all.0.extend(own.0);
-                all.1.extend(own.1);
+                all.add(model, &summary.moments, own.0, own.1);
             }
         }
         if rows == 0.0 {
@@ -221,10 +222,11 @@ impl Method for MixtureChoice {
         let mut mean = moments.value();
         vector::scale(&mut mean, 1.0 / rows);
         let mut slots = Vec::new();
-        for (model, centres) in centres.iter().enumerate() {
+        for (number, centres) in centres.into_iter().enumerate() {
+            let centres = centres.filled(model, &mean);
             for start in 0..self.starts {
-                let theta = self.start_of(model, start, centres, &mean, key);
-                slots.push(Slot::new(model as u32, start, theta));
+                let theta = self.start_of(number, start, &centres, &mean, key);
+                slots.push(Slot::new(number as u32, start, theta));
             }
         }
         if slots.iter().all(|slot| slot.phase == Phase::Failed) {
@@ -270,7 +272,7 @@ impl Method for MixtureChoice {
         Ok((*peer, Down { candidates: broadcast.clone() }))
     }
 
-    fn local_step(&self, (): &(), down: &Down, data: &Split<GmmData>, _: Key) -> Result<((), Up)> {
+    fn local_step(&self, (): &(), down: &Down, data: &Split<M::Data>, _: Key) -> Result<((), Up)> {
         let mut answers = Vec::new();
         let candidates = down.candidates.get()?;
         if candidates.len() > self.models.len() * self.starts as usize {
@@ -377,12 +379,12 @@ impl Method for MixtureChoice {
     }
 
     fn disclosures(&self) -> Vec<Disclosure> {
-        let numbers = |model: &Gmm| model.components() * (model.columns() + 1);
+        let numbers = |model: &M| model.components() * (model.point_len() + 1);
         let clusters: usize = match self.clusters {
             true => self.models.iter().map(numbers).sum(),
             false => 0,
         };
-        let moments = self.models.first().map_or(0, Gmm::moments_len);
+        let moments = self.models.first().map_or(0, M::moments_len);
         let centres = match self.clusters {
             true => ", and centres and sizes of clusters of at least 5 rows",
             false => "",
@@ -403,7 +405,7 @@ impl Method for MixtureChoice {
     }
 }
 
-impl MixtureChoice {
+impl<M: Mixture> MixtureChoice<M> {
     fn check_summary(&self, id: ClientId, summary: &Summary) -> Result<()> {
         let models = if self.clusters { self.models.len() } else { 0 };
         let lengths = summary.moments.len() == self.first()?.moments_len();
@@ -412,7 +414,7 @@ impl MixtureChoice {
         }
         check_sums(id, &summary.moments)?;
         for ((centres, counts), model) in summary.centres.iter().zip(&self.models) {
-            if centres.len() != counts.len() * model.columns() {
+            if centres.len() != counts.len() * model.point_len() {
                 return Err(Error::peer(format!("client {id} sent centres without counts")));
             }
             check_sums(id, centres)?;
@@ -422,4 +424,4 @@ impl MixtureChoice {
     }
 }
 
-no_evaluation!([] MixtureChoice);
+no_evaluation!([M: Mixture] MixtureChoice<M>);

@@ -9,7 +9,7 @@ use whimbrel_core::method::Metric;
 use whimbrel_core::{ClientId, Error, Result, sum::ExactSum, vector, wire};
 use whimbrel_models::{LatentModel, Rows};
 
-/// A fit may be worse than one Gaussian by so many nats per row: one that equals it is no failure.
+/// A fit may be worse than one component by so many nats per row: one that equals it is no failure.
 const BASELINE_MARGIN: f64 = 1e-3;
 /// The key of the shares of components in a client's rows.
 pub const SHARES: &str = "shares";
@@ -115,13 +115,13 @@ impl<M: LatentModel> Judge for Em<M> {
                 .defect(format!("component {{}} has no weight: {}", self.remedy())),
             Measure::new(
                 "baseline_gap",
-                "Worse than one Gaussian",
+                "Worse than one component",
                 "baseline gap",
-                "Nats per row by which one Gaussian of the same covariance kind is better",
+                "Nats per row by which one component of the same kind is better",
             )
             .without_curve()
             .defect(format!(
-                "one Gaussian is better by {{}} nats per row: run more rounds, or {}",
+                "one component is better by {{}} nats per row: run more rounds, or {}",
                 self.remedy()
             )),
             Measure::new(

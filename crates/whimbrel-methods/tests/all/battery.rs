@@ -9,8 +9,8 @@ use whimbrel_codec::{Codec, Norm};
 use whimbrel_core::{ClientData, DynMethod, Erased, Key};
 use whimbrel_methods::fedem::{Batch, Estimator, FirstMemories, Form, Weights};
 use whimbrel_methods::federated::BindRows;
-use whimbrel_methods::gmm::{GmmInitial, GmmStart};
 use whimbrel_methods::kmeans::FederatedKmeans;
+use whimbrel_methods::mixture::{MixtureInitial, MixtureStart};
 use whimbrel_methods::one_shot::Once;
 use whimbrel_methods::prepare::{Columns, Pca};
 use whimbrel_methods::sgd::{Average, Preset};
@@ -121,7 +121,7 @@ fn fedem_with_codecs_for_single_clients() {
 #[test]
 fn fedem_that_starts_from_examples() {
     let mut fit = Setup { gamma: 0.1, ..Setup::default() }.typed();
-    fit.oracle.initial = Arc::new(GmmInitial::plain(GmmStart::Examples));
+    fit.oracle.initial = Arc::new(MixtureInitial::plain(MixtureStart::Examples));
     passes("fedem, examples", &Erased(fit, BindRows), 4);
 }
 

@@ -14,7 +14,7 @@ use whimbrel_methods::fedem::{
     Weights,
 };
 use whimbrel_methods::federated::{BindRows, Terms};
-use whimbrel_methods::gmm::{GmmInitial, GmmStart};
+use whimbrel_methods::mixture::{Mixture, MixtureInitial, MixtureStart};
 use whimbrel_methods::step::Schedule;
 use whimbrel_models::LatentModel;
 use whimbrel_models::gmm::{Covariance, Gmm, GmmSettings};
@@ -49,7 +49,7 @@ pub fn gmm(covariance: Covariance) -> Gmm {
 }
 
 /// A choice among one to three components from two starts each.
-pub fn choice(clusters: bool) -> MixtureChoice {
+pub fn choice(clusters: bool) -> MixtureChoice<Gmm> {
     let model = |k| {
         let mut settings = GmmSettings::new(k, 2, Covariance::Diagonal);
         settings.want_moments = true;
@@ -59,7 +59,7 @@ pub fn choice(clusters: bool) -> MixtureChoice {
 }
 
 /// A start that is not the truth.
-pub fn start(model: &Gmm) -> GmmStart {
+pub fn start(model: &Gmm) -> MixtureStart {
     let given: &[f64] = match model.settings().covariance {
         Covariance::Known(_) => &[],
         Covariance::Tied => &[1.5, 0.0, 0.0, 1.5],
@@ -67,7 +67,7 @@ pub fn start(model: &Gmm) -> GmmStart {
         Covariance::Full => &[1.5, 0.0, 0.0, 1.5, 1.5, 0.0, 0.0, 1.5],
     };
     let theta = model.parameters(&[0.4, 0.6], &[-0.5, 0.4, 0.8, 0.2], given).unwrap();
-    GmmStart::Given(model.to_vector(&theta))
+    MixtureStart::Given(model.to_vector(&theta))
 }
 
 #[derive(Clone)]
@@ -115,6 +115,12 @@ impl Setup {
         let mut settings = GmmSettings::new(2, 2, self.covariance.clone());
         settings.centred = self.frame == FrameKind::Fisher;
         let model = Gmm::new(settings).unwrap();
+        let start = start(&model);
+        self.fit(model, start)
+    }
+
+    /// The same for another mixture; the setup's covariance is not read.
+    pub fn fit<M: Mixture>(&self, model: M, start: MixtureStart) -> FedEm<M> {
         let q = model.statistic_len();
         let alpha = self.alpha.unwrap_or_else(|| em_alpha(self.codec.omega(q).unwrap()));
         let rule = if self.memory { UpRule::Memory { alpha } } else { UpRule::Plain };
@@ -136,7 +142,7 @@ impl Setup {
                 },
             },
             oracle: Em {
-                initial: Arc::new(GmmInitial::plain(start(&model))),
+                initial: Arc::new(MixtureInitial::plain(start)),
                 step: match self.auto {
                     Some(auto) => Step::Auto(auto),
                     None => Schedule::constant(self.gamma).unwrap().into(),

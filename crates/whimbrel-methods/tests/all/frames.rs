@@ -11,7 +11,7 @@ use whimbrel_methods::fedem::{
     AutoStep, Batch, Budget, Em, Estimator, FedEm, FirstMemories, Form, FrameKind, Step, Weights,
 };
 use whimbrel_methods::federated::{BindRows, Terms};
-use whimbrel_methods::gmm::{GmmInitial, GmmStart};
+use whimbrel_methods::mixture::{MixtureInitial, MixtureStart};
 use whimbrel_methods::step::Schedule;
 use whimbrel_models::LatentModel;
 use whimbrel_models::gmm::{Covariance, Gmm, GmmSettings};
@@ -53,7 +53,7 @@ fn exact_channels_take_no_frame() {
 #[test]
 fn one_inversion_of_the_sum_is_one_of_each_upload() {
     let model = gmm(Covariance::Full);
-    let GmmStart::Given(at) = start(&model) else { panic!("a given start") };
+    let MixtureStart::Given(at) = start(&model) else { panic!("a given start") };
     let frame = model.frame(&model.from_vector(&at).unwrap()).unwrap();
     let q = model.statistic_len();
     let uplink = Uplink::new(dither(), UpRule::Memory { alpha: 0.3 }, q).unwrap();
@@ -80,7 +80,7 @@ fn one_inversion_of_the_sum_is_one_of_each_upload() {
 #[test]
 fn a_codec_stays_unbiased_in_the_frame_with_its_omega() {
     let model = gmm(Covariance::Full);
-    let GmmStart::Given(at) = start(&model) else { panic!("a given start") };
+    let MixtureStart::Given(at) = start(&model) else { panic!("a given start") };
     let frame = model.frame(&model.from_vector(&at).unwrap()).unwrap();
     let q = model.statistic_len();
     let uplink = Uplink::new(dither(), UpRule::Memory { alpha: 1.0 }, q).unwrap();
@@ -175,7 +175,7 @@ fn fit(
             downlink: Downlink::exact(Form::Pair.published_len(&model)),
         },
         oracle: Em {
-            initial: Arc::new(GmmInitial::plain(GmmStart::Given(model.to_vector(&theta)))),
+            initial: Arc::new(MixtureInitial::plain(MixtureStart::Given(model.to_vector(&theta)))),
             step,
             estimator: Estimator::Minibatch,
             batch: Batch::Full,

@@ -18,6 +18,7 @@ mod gossip;
 mod grouped;
 mod heterogeneous;
 mod invariants;
+mod mixed;
 mod non_convex;
 mod oracle;
 mod own_uplinks;

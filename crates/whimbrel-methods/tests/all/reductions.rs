@@ -14,7 +14,9 @@ fn pooled_em(covariance: Covariance, tables: &[Table], rounds: u32) -> Vec<Vec<f
     let table = Table::new(tables[0].columns.to_vec(), pooled).unwrap();
     let data = model.bind(&ClientData::Table(table)).unwrap();
     let moments = model.moments(&data).unwrap();
-    let whimbrel_methods::gmm::GmmStart::Given(theta) = start(&model) else { unreachable!() };
+    let whimbrel_methods::mixture::MixtureStart::Given(theta) = start(&model) else {
+        unreachable!()
+    };
     let mut theta = model.from_vector(&theta).unwrap();
     let mut s = vec![0.0; model.statistic_len()];
     let mut path = Vec::new();

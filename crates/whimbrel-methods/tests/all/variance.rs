@@ -11,7 +11,7 @@ use whimbrel_data::Sizes;
 use whimbrel_engine::{Faults, Participation, Simulator};
 use whimbrel_methods::fedem::{Batch, Client, Estimator, FirstMemories, Form, Server};
 use whimbrel_methods::federated::BindRows;
-use whimbrel_methods::gmm::GmmStart;
+use whimbrel_methods::mixture::MixtureStart;
 use whimbrel_methods::settings::DRAW;
 use whimbrel_models::gmm::Covariance;
 use whimbrel_models::{LatentModel, Rows};
@@ -49,7 +49,7 @@ fn spider_em(table: &Table, inner: u32, batch: Batch, gamma: f64, rounds: u32) -
             .collect()
     };
     let every: Vec<u32> = (0..m as u32).collect();
-    let GmmStart::Given(theta_0) = start(&model) else { unreachable!() };
+    let MixtureStart::Given(theta_0) = start(&model) else { unreachable!() };
     let mut s_hat = mean(&model.from_vector(&theta_0).unwrap(), &every);
     let mut path = vec![s_hat.clone()];
     let mut theta = model.maximize(&s_hat, &[]).unwrap().theta;

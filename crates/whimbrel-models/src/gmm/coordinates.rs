@@ -9,7 +9,7 @@ use whimbrel_core::linalg::{packed_index, packed_len};
 use whimbrel_core::{Error, Result, math};
 
 /// Logarithms are clipped to this: beyond it a variance is no number.
-const LOG_MAX: f64 = 300.0;
+pub(crate) const LOG_MAX: f64 = 300.0;
 
 impl Gmm {
     pub(super) fn coordinates_count(&self) -> usize {
@@ -76,7 +76,7 @@ impl Gmm {
 }
 
 /// Weights from logits, none below the floor.
-fn softmax(logits: &[f64], floor: f64) -> Vec<f64> {
+pub(crate) fn softmax(logits: &[f64], floor: f64) -> Vec<f64> {
     let top = logits.iter().fold(f64::NEG_INFINITY, |m, l| m.max(*l));
     let mut weights: Vec<f64> = logits.iter().map(|l| l - top).collect();
     math::exp_slice(&mut weights);

@@ -251,7 +251,7 @@ impl Scratch {
 
 /// Writes the chunks' sums and returns their summed log-density: each half in parallel, then one
 /// added to the other. The tree of additions depends on the number of chunks alone.
-fn sum_tree(
+pub(crate) fn sum_tree(
     chunks: Range<usize>,
     sum: &(impl Fn(usize, &mut [f64]) -> f64 + Sync),
     out: &mut [f64],
@@ -305,7 +305,7 @@ fn with_chunk<R>(
     })
 }
 
-fn check_density(log_density: f64, statistic: &[f64]) -> Result<()> {
+pub(crate) fn check_density(log_density: f64, statistic: &[f64]) -> Result<()> {
     if log_density.is_finite() && statistic.iter().all(|s| s.is_finite()) {
         return Ok(());
     }

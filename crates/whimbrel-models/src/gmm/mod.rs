@@ -23,14 +23,14 @@
 //! of its 16 digits on data far from the origin; the E-step does not. Centre such columns.
 
 mod baseline;
-mod coordinates;
+pub(crate) mod coordinates;
 mod data;
-mod estep;
+pub(crate) mod estep;
 mod factor;
 mod frame;
 mod kernels;
 pub(crate) mod lane;
-mod mstep;
+pub(crate) mod mstep;
 mod parameters;
 mod predict;
 mod reach;

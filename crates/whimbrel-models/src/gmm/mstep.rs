@@ -93,24 +93,8 @@ impl<'a> Step<'a> {
         let (s1, rest) = statistic.split_at(components);
         let (s2, second) = rest.split_at(components * d);
 
-        let total: f64 = s1.iter().filter(|s| **s > 0.0).sum();
-        let floor = settings.weight_floor * total;
-        let dead: Vec<usize> = (0..components).filter(|k| s1[*k] <= floor).collect();
-        if dead.len() == components || !total.is_finite() {
-            return Err(Error::numerical(
-                "no component has a positive weight left in the statistic; a smaller step or a \
-                 codec with less noise would keep it in the domain of the M-step",
-            ));
-        }
-        let s1: Vec<f64> = s1.iter().map(|s| if *s > floor { *s } else { 0.0 }).collect();
-
-        // pi_k ∝ s1_k + lambda (60); floored, then normalised.
-        let lambda = settings.penalty.dirichlet;
-        let sum: f64 = s1.iter().map(|s| s + lambda).sum();
-        let mut weights: Vec<f64> =
-            s1.iter().map(|s| ((s + lambda) / sum).max(settings.weight_floor)).collect();
-        let sum: f64 = weights.iter().sum();
-        weights.iter_mut().for_each(|w| *w /= sum);
+        let (s1, weights, dead) =
+            weights_of(s1, settings.weight_floor, settings.penalty.dirichlet)?;
 
         // mu_k = s2_k / s1_k (61)
         let alive: f64 = s1.iter().sum();
@@ -266,6 +250,30 @@ impl<'a> Step<'a> {
         subtract_outer(&mut second, 1.0, &mean);
         second
     }
+}
+
+/// `s1` with 0 for the dead, the weights, and who is dead.
+pub(crate) fn weights_of(
+    s1: &[f64],
+    weight_floor: f64,
+    lambda: f64,
+) -> Result<(Vec<f64>, Vec<f64>, Vec<usize>)> {
+    let total: f64 = s1.iter().filter(|s| **s > 0.0).sum();
+    let floor = weight_floor * total;
+    let dead: Vec<usize> = (0..s1.len()).filter(|k| s1[*k] <= floor).collect();
+    if dead.len() == s1.len() || !total.is_finite() {
+        return Err(Error::numerical(
+            "no component has a positive weight left in the statistic; a smaller step or a \
+             codec with less noise would keep it in the domain of the M-step",
+        ));
+    }
+    let s1: Vec<f64> = s1.iter().map(|s| if *s > floor { *s } else { 0.0 }).collect();
+    // pi_k ∝ s1_k + lambda (60); floored, then normalised.
+    let sum: f64 = s1.iter().map(|s| s + lambda).sum();
+    let mut weights: Vec<f64> = s1.iter().map(|s| ((s + lambda) / sum).max(weight_floor)).collect();
+    let sum: f64 = weights.iter().sum();
+    weights.iter_mut().for_each(|w| *w /= sum);
+    Ok((s1, weights, dead))
 }
 
 /// `packed -= weight v v'`, on the lower triangle.

@@ -87,7 +87,7 @@ impl GmmParameters {
     }
 
     /// Variances of a diagonal mixture, component after component.
-    pub(super) fn variances(&self) -> &[f64] {
+    pub(crate) fn variances(&self) -> &[f64] {
         &self.covariance
     }
 

@@ -11,6 +11,8 @@ mod lowrank_family;
 mod lowrank_fit;
 mod lowrank_intervals;
 mod lowrank_solver;
+mod mixed;
+mod mixed_em;
 mod mstep;
 mod optimum;
 mod peers;

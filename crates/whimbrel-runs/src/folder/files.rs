@@ -37,6 +37,7 @@ pub fn run_data(job: &Job, loaded: &Loaded) -> RunData {
         preview,
         standardization: loaded.standardization.clone(),
         classes: loaded.classes.clone(),
+        levels: loaded.levels.clone(),
         remembered: job.fit.remember(loaded),
     }
 }
@@ -48,6 +49,7 @@ pub fn unseen_data(facts: &Facts, rows: Vec<Option<u64>>) -> RunData {
         row_labels: facts.rows.clone(),
         rows,
         classes: facts.classes.clone(),
+        levels: facts.levels.clone(),
         ..RunData::default()
     }
 }

@@ -75,7 +75,29 @@ fn look(file: &Path, job: Option<&Path>) -> Result<DataFacts> {
     let except: Vec<&str> = client.as_deref().into_iter().collect();
     let columns = data.features(&Features::All { except: &except }).unwrap_or_default();
     let columns = columns.into_iter().map(|at| data.columns()[at].name.clone()).collect();
-    Ok(DataFacts { columns, client, rows: data.rows(), table, ..known })
+    let mut facts = DataFacts { columns, client, rows: data.rows(), table, ..known };
+    if facts.kind == FileKind::Csv && facts.table.is_none() {
+        mixed_columns(&data, &mut facts);
+    }
+    Ok(facts)
+}
+
+/// Takes a file with gaps, or with text that looks like levels, for a mixed table.
+fn mixed_columns(data: &Dataset, facts: &mut DataFacts) {
+    let except: Vec<&str> = facts.client.as_deref().into_iter().collect();
+    let types = data.guess_types(&except);
+    let is_text =
+        |name: &str| data.column(name).is_ok_and(|at| data.columns()[at].kind == Kind::Text);
+    let named = |name: &&str| {
+        facts.columns.iter().any(|known| known == name)
+            || types.iter().any(|(known, _)| known == name)
+    };
+    let used: Vec<&str> =
+        data.columns().iter().map(|column| column.name.as_str()).filter(named).collect();
+    if data.has_gaps(&used) || types.iter().any(|(name, _)| is_text(name)) {
+        facts.columns = used.into_iter().map(String::from).collect();
+        facts.types = Some(types);
+    }
 }
 
 /// How a job file names a data file: relative to its own folder, where it can.

@@ -16,6 +16,7 @@ mod impute;
 mod inputs;
 mod manners;
 mod messages;
+mod mixed;
 mod neighbours;
 mod operations;
 mod outputs;

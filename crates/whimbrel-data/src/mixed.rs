@@ -1,0 +1,238 @@
+//! Rows whose columns are numbers, counts or levels, and whose cells may be missing.
+
+use crate::dataset::{Dataset, Kind};
+use crate::split::classes_present;
+use crate::{BadRow, Error, Features, Identifier, LISTED_MAX, Result};
+use whimbrel_core::Table;
+
+/// What a column holds, as a job says it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ColumnType {
+    /// Numbers.
+    Number,
+    /// Non-negative integers.
+    Count,
+    /// Two levels, of which the second in byte order means yes.
+    YesNo,
+    /// These levels; empty: those of the data, in byte order.
+    Category(Vec<String>),
+}
+
+/// A column of a mixed table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MixedColumn {
+    /// Its name.
+    pub name: String,
+    /// Whether its cells are non-negative integers.
+    pub count: bool,
+    /// Its levels in the order of their numbers; empty for numbers and counts.
+    pub levels: Vec<String>,
+}
+
+impl MixedColumn {
+    /// A column of this type; `levels` are those that a schema has, or none.
+    pub fn of(name: &str, kind: &ColumnType, levels: Vec<String>) -> Self {
+        Self { name: name.into(), count: *kind == ColumnType::Count, levels }
+    }
+}
+
+impl Dataset {
+    /// The columns of a mixed table: those listed, or else every named column of numbers and every one
+    /// with a type, but for `except` and identifiers. A column without a type holds numbers.
+    pub fn mixed_columns(
+        &self,
+        listed: Option<&[String]>,
+        types: &[(String, ColumnType)],
+        except: &[&str],
+    ) -> Result<Vec<MixedColumn>> {
+        let type_of = |name: &str| types.iter().find(|(known, _)| known == name).map(|(_, t)| t);
+        for (name, _) in types {
+            let at = self.column(name)?;
+            if listed.is_some_and(|listed| !listed.contains(name)) || except.contains(&&**name) {
+                let what = format!("column {name:?} has a type and is not used");
+                return Err(Error::config(what).hint("take it out of `types`"));
+            }
+            if self.columns()[at].kind == Kind::Text
+                && matches!(type_of(name), Some(ColumnType::Count | ColumnType::Number))
+            {
+                self.features(&Features::Listed(std::slice::from_ref(name)))?;
+            }
+        }
+        let chosen: Vec<String> = match listed {
+            Some(listed) => {
+                let plain: Vec<String> =
+                    listed.iter().filter(|name| type_of(name).is_none()).cloned().collect();
+                if !plain.is_empty() {
+                    self.features(&Features::Listed(&plain))?;
+                }
+                listed.to_vec()
+            }
+            None => {
+                let is_used = |at: &usize| {
+                    let column = &self.columns()[*at];
+                    let plain = column.kind == Kind::Number
+                        && column.named
+                        && self.identifier(*at) != Some(Identifier::OfRows);
+                    !except.contains(&&*column.name) && (plain || type_of(&column.name).is_some())
+                };
+                let all = (0..self.columns().len()).filter(is_used);
+                all.map(|at| self.columns()[at].name.clone()).collect()
+            }
+        };
+        if chosen.is_empty() {
+            return Err(Error::config(format!("{} has no column to learn from", self.name())));
+        }
+        let column = |name: &String| {
+            let kind = type_of(name).unwrap_or(&ColumnType::Number);
+            let levels = match kind {
+                ColumnType::Number | ColumnType::Count => Vec::new(),
+                ColumnType::Category(given) if !given.is_empty() => given.clone(),
+                ColumnType::Category(_) => self.levels(name)?,
+                ColumnType::YesNo => {
+                    let found = self.levels(name)?;
+                    let bits = ["0", "1"].map(String::from);
+                    if found.iter().all(|level| bits.contains(level)) {
+                        bits.to_vec()
+                    } else {
+                        found
+                    }
+                }
+            };
+            let wrong = match kind {
+                ColumnType::YesNo => levels.len() != 2,
+                ColumnType::Category(_) => levels.len() < 2,
+                ColumnType::Number | ColumnType::Count => false,
+            };
+            if wrong {
+                let what = format!("column {name:?} holds {} levels: {levels:?}", levels.len());
+                let hint = match kind {
+                    ColumnType::YesNo => "a yes-no column has two; others are categories",
+                    _ => "a category has two or more",
+                };
+                return Err(Error::config(what).hint(hint));
+            }
+            Ok(MixedColumn::of(name, kind, levels))
+        };
+        chosen.iter().map(column).collect()
+    }
+
+    /// The values of a column in byte order.
+    fn levels(&self, name: &str) -> Result<Vec<String>> {
+        let present = classes_present(self, self.column(name)?);
+        let filled = present.into_iter().filter(|(_, rows)| !rows.is_empty());
+        let mut levels: Vec<String> = filled.map(|(name, _)| name).collect();
+        levels.sort();
+        Ok(levels)
+    }
+
+    /// The rows of a mixed table: NaN where a cell is missing, the number of its level where a column
+    /// has levels. Cells that a column cannot hold are listed in one error.
+    pub fn mixed_table(&self, columns: &[MixedColumn]) -> Result<Table> {
+        let places: Vec<usize> =
+            columns.iter().map(|column| self.column(&column.name)).collect::<Result<_>>()?;
+        let mut values = Vec::with_capacity(self.rows() * columns.len());
+        let (mut listed, mut count) = (Vec::new(), 0);
+        for row in 0..self.rows() {
+            let mut reasons = self.unreadable(row, &places);
+            for (column, at) in columns.iter().zip(&places) {
+                match self.mixed_cell(row, *at, column) {
+                    Ok(cell) => values.push(cell),
+                    Err(reason) => {
+                        values.push(f64::NAN);
+                        reasons.push((Some(column.name.clone()), reason));
+                    }
+                }
+            }
+            if !reasons.is_empty() {
+                count += 1;
+                if listed.len() < LISTED_MAX {
+                    listed.push(BadRow { row: row + 1, line: self.line(row), reasons });
+                }
+            }
+        }
+        if count > 0 {
+            let hint = "a missing value is an empty cell, NA or NaN; types of columns are `types` in \
+                        [model]";
+            let (file, hint) = (self.name().into(), Some(hint.into()));
+            return Err(Error::Rows { file, listed, count, hint });
+        }
+        Ok(Table::new(columns.iter().map(|column| column.name.clone()).collect(), values)?)
+    }
+
+    fn mixed_cell(&self, row: usize, at: usize, column: &MixedColumn) -> Result<f64, String> {
+        let number = self.number(row, at);
+        if column.levels.is_empty() {
+            let Some(x) = number else {
+                return self
+                    .text(row, at)
+                    .map_or(Ok(f64::NAN), |text| Err(format!("{text:?} is not a number")));
+            };
+            let is_count = x >= 0.0 && x.fract() == 0.0;
+            return match column.count && !is_count {
+                true => Err(format!("{x} is no count, which is a non-negative integer")),
+                false => Ok(x),
+            };
+        }
+        let Some(level) =
+            self.text(row, at).map(String::from).or_else(|| number.map(|x| x.to_string()))
+        else {
+            return Ok(f64::NAN);
+        };
+        let known = column.levels.iter().position(|known| *known == level);
+        known.map(|at| at as f64).ok_or_else(|| {
+            let (some, more) = column.levels.split_at(column.levels.len().min(8));
+            let dots = if more.is_empty() { "" } else { " and others" };
+            format!("{level:?} is none of its levels {some:?}{dots}")
+        })
+    }
+
+    /// A guess at what the columns hold, for those that are not plain numbers: text with few different
+    /// values is a category, two values are yes or no, and small non-negative integers that take several
+    /// values are counts.
+    pub fn guess_types(&self, except: &[&str]) -> Vec<(String, ColumnType)> {
+        let mut types = Vec::new();
+        for (at, column) in self.columns().iter().enumerate() {
+            if !column.named
+                || except.contains(&&*column.name)
+                || self.identifier(at) == Some(Identifier::OfRows)
+            {
+                continue;
+            }
+            let classes = classes_present(self, at);
+            let values = classes.iter().filter(|(_, rows)| !rows.is_empty()).count();
+            let kind = match column.kind {
+                Kind::Text if values == 2 => ColumnType::YesNo,
+                Kind::Text if values > 2 && values <= LEVELS_MAX && 4 * values <= self.rows() => {
+                    ColumnType::Category(Vec::new())
+                }
+                Kind::Text => continue,
+                Kind::Number => {
+                    let cells = || (0..self.rows()).filter_map(|row| self.number(row, at));
+                    let whole = cells().all(|x| x >= 0.0 && x.fract() == 0.0 && x <= COUNT_MAX);
+                    match values {
+                        2 if cells().all(|x| x == 0.0 || x == 1.0) => ColumnType::YesNo,
+                        3.. if whole && cells().any(|x| x == 0.0) => ColumnType::Count,
+                        _ => continue,
+                    }
+                }
+            };
+            types.push((column.name.clone(), kind));
+        }
+        types
+    }
+
+    /// Whether a cell of these columns is missing.
+    pub fn has_gaps(&self, columns: &[&str]) -> bool {
+        let places: Vec<usize> = columns.iter().filter_map(|name| self.column(name).ok()).collect();
+        let is_missing = |row: usize, at: usize| match self.columns()[at].kind {
+            Kind::Number => self.number(row, at).is_none(),
+            Kind::Text => self.text(row, at).is_none(),
+        };
+        (0..self.rows()).any(|row| places.iter().any(|at| is_missing(row, *at)))
+    }
+}
+
+/// A guess takes text with more values than this for something else than a category.
+const LEVELS_MAX: usize = 30;
+/// A guess takes larger integers for measurements.
+const COUNT_MAX: f64 = 1000.0;

@@ -1,0 +1,156 @@
+//! The keys of `kind = "mixture"`.
+
+use super::super::keys::{
+    COMPONENTS, COVARIANCE_FLOOR, INIT, INITS, Init, NUMBERS, REG_COVAR, STARTS, WEIGHT_FLOOR,
+};
+use whimbrel_data::ColumnType;
+use whimbrel_job::form;
+use whimbrel_job::form::{COUNT_U32, NOT_NEGATIVE};
+use whimbrel_job::key::{Key, Word};
+use whimbrel_job::reader::{Read, Reader, Shape, Value};
+use whimbrel_job::writer::{Writer, list, number, text};
+use whimbrel_models::mixed::{MixedSettings, Numeric};
+
+/// `[model]` with `kind = "mixture"`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MixedKeys {
+    /// The mixture. It has no columns until the data tell, and the largest number of components until
+    /// the choice is made.
+    pub settings: MixedSettings,
+    /// What the columns hold, in the order of the job; others hold numbers.
+    pub types: Vec<(String, ColumnType)>,
+    /// Where the fit starts.
+    pub init: Init,
+    /// The numbers of components to choose from; one where there is no choice.
+    pub components: Vec<usize>,
+    /// Starts of which the best is taken.
+    pub starts: u32,
+}
+
+form! {
+    /// What is assumed of the numbers' covariances.
+    pub(super) NUMERICS: Numeric {
+        Numeric::Diagonal => "diagonal": "numbers are independent within a component, as all other columns are",
+        Numeric::Full => "full": "one covariance matrix of all numbers for each component",
+    }
+}
+
+/// Words of column types.
+const WORDS: [Word; 4] = [
+    Word {
+        name: "number",
+        doc: "Gaussian within a component; what holds for columns without a type",
+    },
+    Word { name: "count", doc: "non-negative integers, Poisson within a component" },
+    Word { name: "yes-no", doc: "two values, of which the second in byte order means yes" },
+    Word { name: "category", doc: "the values that the file has; a list of levels names them" },
+];
+
+/// `numeric`.
+pub(in super::super) static NUMERIC: Key =
+    NUMERICS.default("numeric", "\"diagonal\"", "the covariances of columns of numbers");
+/// `types`.
+pub(in super::super) static TYPES: Key = Key::default(
+    "types",
+    "a table from columns to \"number\", \"count\", \"yes-no\", \"category\" or a list of levels",
+    "{}",
+    "what columns hold: `{ falls = \"count\", smoker = \"yes-no\", ward = \"category\" }`; text without a \
+     type is left out. Clients are sent the levels, and an unknown one is an error",
+)
+.words(&WORDS);
+
+/// The keys.
+pub(in super::super) static KEYS: [&Key; 8] =
+    [&COMPONENTS, &STARTS, &NUMERIC, &TYPES, &INIT, &REG_COVAR, &WEIGHT_FLOOR, &COVARIANCE_FLOOR];
+
+impl MixedKeys {
+    pub(in super::super) fn read(reader: &Reader<'_>) -> Read<Self> {
+        let components = reader.read_as(&COMPONENTS, &NUMBERS);
+        let starts = reader.read_as(&STARTS, &COUNT_U32);
+        let numeric = reader.read_as(&NUMERIC, &NUMERICS);
+        let types = reader.read(&TYPES, read_types);
+        let init = reader.read(&INIT, |v| match INITS.read(&v)? {
+            init @ (Init::Moments | Init::FederatedKmeans) => Ok(init),
+            Init::Examples | Init::File(_) => Err(v.fail(
+                "a mixture over columns of several kinds starts from clusters or from moments",
+                "write \"federated-kmeans\" or \"moments\"",
+            )),
+        });
+        let reg_covar = reader.read_as(&REG_COVAR, &NOT_NEGATIVE);
+        let covariance_floor = reader.read(&COVARIANCE_FLOOR, |v| v.number(|x| x > 0.0 && x < 1.0));
+        let mut components = components?;
+        components.sort_unstable();
+        components.dedup();
+        let Some(&most) = components.last() else {
+            return reader.read(&COMPONENTS, |v| Err(v.refuse()));
+        };
+        let floor_max = 0.5 / most as f64;
+        let weight_floor = reader.read(&WEIGHT_FLOOR, |v| v.number(|x| x > 0.0 && x <= floor_max));
+        let mut settings = MixedSettings::new(most, Vec::new(), numeric?);
+        settings.reg_covar = reg_covar?;
+        settings.weight_floor = weight_floor?;
+        settings.covariance_floor = covariance_floor?;
+        Ok(Self { settings, types: types?, init: init?, components, starts: starts? })
+    }
+
+    pub(super) fn write_keys(&self, out: &mut Writer) {
+        out.put(&COMPONENTS, NUMBERS.write(&self.components));
+        out.put(&STARTS, self.starts.to_string());
+        out.put(&NUMERIC, NUMERICS.write(&self.settings.numeric));
+        out.put(&TYPES, write_types(&self.types));
+        out.put(&INIT, INITS.write(&self.init));
+        out.put(&REG_COVAR, number(self.settings.reg_covar));
+        out.put(&WEIGHT_FLOOR, number(self.settings.weight_floor));
+        out.put(&COVARIANCE_FLOOR, number(self.settings.covariance_floor));
+    }
+}
+
+fn read_types(value: Value<'_>) -> Read<Vec<(String, ColumnType)>> {
+    let entry = |(name, value): (String, Value<'_>)| {
+        let kind = match value.shape() {
+            Shape::Text => match value.text()?.as_str() {
+                "number" => ColumnType::Number,
+                "count" => ColumnType::Count,
+                "yes-no" => ColumnType::YesNo,
+                "category" => ColumnType::Category(Vec::new()),
+                other => return Err(value.unknown_word(other)),
+            },
+            Shape::List => {
+                let levels: Vec<String> =
+                    value.list()?.iter().map(|v| v.text()).collect::<Read<_>>()?;
+                let twice = (1..levels.len()).any(|at| levels[..at].contains(&levels[at]));
+                if levels.len() < 2 || twice {
+                    let what = format!("column {name:?} needs two or more different levels");
+                    return Err(value.fail(what, "or write \"category\" to take those of the file"));
+                }
+                ColumnType::Category(levels)
+            }
+            _ => return Err(value.refuse()),
+        };
+        Ok((name, kind))
+    };
+    value.entries()?.into_iter().map(entry).collect()
+}
+
+/// Types as TOML.
+pub(in super::super) fn write_types(types: &[(String, ColumnType)]) -> String {
+    let entry = |(name, kind): &(String, ColumnType)| {
+        let kind = match kind {
+            ColumnType::Number => text("number"),
+            ColumnType::Count => text("count"),
+            ColumnType::YesNo => text("yes-no"),
+            ColumnType::Category(levels) if levels.is_empty() => text("category"),
+            ColumnType::Category(levels) => list(levels.iter().map(|level| text(level))),
+        };
+        let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        let name = match name.chars().all(is_bare) {
+            true => name.clone(),
+            false => text(name),
+        };
+        format!("{name} = {kind}")
+    };
+    match types {
+        [] => "{}".into(),
+        some => format!("{{ {} }}", some.iter().map(entry).collect::<Vec<_>>().join(", ")),
+    }
+}

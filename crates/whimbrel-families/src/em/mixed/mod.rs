@@ -1,0 +1,170 @@
+//! Mixtures over tables whose columns are numbers, counts, yes or no, or categories, with gaps.
+
+mod keys;
+mod predict;
+mod tables;
+
+pub use keys::MixedKeys;
+pub(super) use keys::{KEYS, NUMERIC, TYPES, write_types};
+
+use super::keys::Init;
+use super::mixture::MixtureKeys;
+use super::prepare::Preparing;
+use super::start::InitFile;
+use crate::failure::Result;
+use crate::family::{Ended, ModelUse, Predicted, RunData};
+use crate::job::{DataSource, Job};
+use crate::load::{Layout, Loaded};
+use crate::plan::{Common, Facts};
+use keys::NUMERICS;
+use serde_json::{Map, Value, json};
+use std::path::{Path, PathBuf};
+use whimbrel_core::declare::Section;
+use whimbrel_core::method::Artifact;
+use whimbrel_core::{ClientData, Error};
+use whimbrel_data::ColumnType;
+use whimbrel_job::reader::Source;
+use whimbrel_job::writer::Writer;
+use whimbrel_methods::mixture::MixtureStart;
+use whimbrel_methods::prepare::Affine;
+use whimbrel_models::mixed::{ColumnKind, Mixed, MixedSettings};
+
+impl MixedKeys {
+    /// What a column holds, where its levels are these.
+    fn kind(&self, name: &str, levels: &[String]) -> ColumnKind {
+        let kind = self.types.iter().find(|(known, _)| known == name).map(|(_, kind)| kind);
+        match (kind, levels.len()) {
+            (Some(ColumnType::Count), _) => ColumnKind::Count,
+            (_, 0) => ColumnKind::Number,
+            (_, levels) => ColumnKind::Levels(levels),
+        }
+    }
+
+    /// What the columns of these names and levels hold.
+    fn kinds(&self, columns: &[String], levels: &[Vec<String>]) -> Vec<ColumnKind> {
+        let each = columns.iter().zip(levels);
+        each.map(|(name, levels)| self.kind(name, levels)).collect()
+    }
+}
+
+/// Whether the observed cells of a column differ.
+fn varies(rows: &Loaded, column: usize) -> bool {
+    let cells = rows.training().filter_map(|(_, (_, data))| match data {
+        ClientData::Table(table) => Some((0..table.rows()).map(|i| table.row(i)[column])),
+        _ => None,
+    });
+    let mut observed = cells.flatten().filter(|x| !x.is_nan());
+    let first = observed.next();
+    observed.any(|x| Some(x) != first)
+}
+
+impl MixtureKeys for MixedKeys {
+    type Model = Mixed;
+
+    fn init(&self) -> &Init {
+        &self.init
+    }
+
+    fn init_path(&mut self) -> Option<&mut PathBuf> {
+        None
+    }
+
+    fn components(&self) -> &[usize] {
+        &self.components
+    }
+
+    fn starts(&self) -> u32 {
+        self.starts
+    }
+
+    fn with_components(&self, components: usize) -> Self {
+        let settings = MixedSettings { components, ..self.settings.clone() };
+        Self { settings, ..self.clone() }
+    }
+
+    fn over(&self, facts: &Facts) -> Result<Self> {
+        if facts.levels.len() != facts.columns.len() {
+            return Err(Error::internal("a mixed table whose columns have no types").into());
+        }
+        let columns = self.kinds(&facts.columns, &facts.levels);
+        let settings = MixedSettings { columns, ..self.settings.clone() };
+        Ok(Self { settings, ..self.clone() })
+    }
+
+    fn words(&self) -> (&'static str, &'static str) {
+        ("mixture", NUMERICS.name(&self.settings.numeric))
+    }
+
+    fn write(&self, out: &mut Writer) {
+        self.write_keys(out);
+    }
+
+    fn check(&self, job: &Job, source: &Source<'_>) {
+        if !matches!(job.data.source, DataSource::Csv(_)) {
+            let what = "a mixture over columns of several kinds reads csv files";
+            source.report_at(&["data", "source"], what, "use source = \"csv\" or kind = \"gmm\"");
+        }
+        for place in [&["data", "prepare"][..], &["data", "standardize"]] {
+            let asked = source.bool_at(place) != Some(false) && source.is_given(place);
+            if asked {
+                let what = "columns of several kinds are fitted as they are";
+                let hint = "take it out: starts and compression put every column in its own units";
+                source.report_at(place, what, hint);
+            }
+        }
+    }
+
+    fn layout(&self) -> Layout {
+        Layout::Mixed
+    }
+
+    fn types(&self) -> &[(String, ColumnType)] {
+        &self.types
+    }
+
+    fn preparing(&self, _: &Common, facts: &Facts, rows: Option<&Loaded>) -> Result<Preparing> {
+        let numbers = self.settings.columns.iter().enumerate();
+        for (at, _) in numbers.filter(|(_, kind)| **kind == ColumnKind::Number) {
+            let Some(rows) = rows.filter(|_| self.settings.reg_covar == 0.0) else { break };
+            if !varies(rows, at) {
+                let what = format!("the numbers in column {:?} do not vary", facts.columns[at]);
+                let hint = "list the others with `columns` in [data], or set reg_covar";
+                return Err(Error::data(what).hint(hint).into());
+            }
+        }
+        Ok(Preparing::nothing(facts.columns.len()))
+    }
+
+    fn model_and_start(
+        &self,
+        _: &Job,
+        _: usize,
+        _: Option<&(PathBuf, InitFile)>,
+        _: Option<&Affine>,
+    ) -> whimbrel_core::Result<(Mixed, MixtureStart)> {
+        Ok((Mixed::new(self.settings.clone())?, MixtureStart::Moments))
+    }
+
+    fn model_keys(&self, data: &RunData) -> Map<String, Value> {
+        let kinds = self.kinds(&data.columns, &data.levels);
+        let words = kinds.iter().map(|kind| match kind {
+            ColumnKind::Number => "number",
+            ColumnKind::Count => "count",
+            ColumnKind::Levels(_) => "levels",
+        });
+        Map::from_iter([
+            ("numeric".into(), NUMERICS.name(&self.settings.numeric).into()),
+            ("column_kinds".into(), json!(words.collect::<Vec<_>>())),
+            ("column_levels".into(), json!(data.levels)),
+        ])
+    }
+
+    fn section(&self, model: &Artifact, ended: &Ended<'_>) -> Option<Section> {
+        let kinds = self.kinds(&ended.data.columns, &ended.data.levels);
+        tables::section(model, &kinds, ended)
+    }
+
+    fn predict(&self, run: &ModelUse<'_>, file: &Path) -> Result<Predicted> {
+        predict::predict(self, run, file)
+    }
+}

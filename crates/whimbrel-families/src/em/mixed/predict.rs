@@ -1,0 +1,149 @@
+//! A fitted mixture on new rows: labels, log-densities, responsibilities, and the cells they lack.
+
+use super::keys::{MixedKeys, NUMERICS};
+use crate::failure::Result;
+use crate::family::{ModelUse, Predicted, Predictions};
+use crate::files::read_artifact;
+use serde_json::{Value, json};
+use std::path::Path;
+use whimbrel_data::{CsvOptions, MixedColumn, read_csv};
+use whimbrel_models::mixed::{
+    ColumnKind, Filled, Mixed, MixedParameters, MixedPrediction, MixedSettings, Numeric,
+};
+
+/// The share of missing numbers and counts that an interval should hold.
+const COVERAGE: f64 = 0.9;
+
+pub(super) fn predict(keys: &MixedKeys, run: &ModelUse<'_>, file: &Path) -> Result<Predicted> {
+    let (model, theta, columns) = load_model(keys, run)?;
+    let leveled = columns.iter().filter(|column| !column.levels.is_empty());
+    let text = leveled.map(|column| column.name.clone()).collect();
+    let data = read_csv(file, &CsvOptions { text, ..CsvOptions::default() })?;
+    let table = data.mixed_table(&columns)?;
+    let bound = model.data_from_rows(&table.values)?;
+    let found = model.predict(&theta, &bound, COVERAGE)?;
+    let (k, rows) = (model.components(), table.rows());
+    let mean = found.log_density.iter().sum::<f64>() / rows as f64;
+    let names = (1..=k).map(|component| component.to_string()).collect();
+    let labels = found.labels.iter().map(|label| *label as usize).collect();
+    let mut out = vec![
+        ("label".into(), Predictions::Labels { of: labels, names }),
+        ("log_density".into(), Predictions::Wide(found.log_density.clone())),
+    ];
+    for component in 0..k {
+        let each = found.responsibilities.iter().skip(component).step_by(k);
+        out.push((format!("p{}", component + 1), Predictions::Wide(each.copied().collect())));
+    }
+    let width = columns.len();
+    for (at, column) in columns.iter().enumerate() {
+        let cells: Vec<f64> = table.values.iter().skip(at).step_by(width).copied().collect();
+        if cells.iter().any(|x| x.is_nan()) {
+            out.extend(completed(column, at, cells, &found));
+        }
+    }
+    let gaps = found.filled.len();
+    Ok(Predicted {
+        columns: out,
+        figures: vec![("mean_log_density", json!(mean)), ("filled_cells", json!(gaps))],
+        words: match gaps {
+            0 => format!("mean log-density {mean:.6}"),
+            _ => format!(
+                "mean log-density {mean:.6}; {gaps} missing cells filled, with intervals of 90 %"
+            ),
+        },
+    })
+}
+
+/// A column without its gaps: numbers and counts with the ends of their intervals, levels with the
+/// probability of the likeliest.
+fn completed(
+    column: &MixedColumn,
+    at: usize,
+    cells: Vec<f64>,
+    found: &MixedPrediction,
+) -> Vec<(String, Predictions)> {
+    let (mut low, mut value, mut high) = (cells.clone(), cells.clone(), cells);
+    let mut likeliest = vec![1.0; value.len()];
+    for filled in &found.filled {
+        match filled {
+            Filled::Scalar { place: (row, j), mean, interval } if *j == at => {
+                (low[*row], value[*row], high[*row]) = (interval[0], *mean, interval[1]);
+            }
+            Filled::Levels { place: (row, j), probabilities } if *j == at => {
+                let best = (1..probabilities.len()).fold(0, |best, l| {
+                    if probabilities[l] > probabilities[best] { l } else { best }
+                });
+                (value[*row], likeliest[*row]) = (best as f64, probabilities[best]);
+            }
+            _ => {}
+        }
+    }
+    let name = &column.name;
+    if column.levels.is_empty() {
+        return vec![
+            (name.clone(), Predictions::Wide(value)),
+            (format!("{name}_low"), Predictions::Wide(low)),
+            (format!("{name}_high"), Predictions::Wide(high)),
+        ];
+    }
+    let of = value.iter().map(|level| *level as usize).collect();
+    vec![
+        (name.clone(), Predictions::Labels { of, names: column.levels.clone() }),
+        (format!("{name}_p"), Predictions::Wide(likeliest)),
+    ]
+}
+
+/// The mixture of a run, and the columns it was fitted to.
+fn load_model(
+    keys: &MixedKeys,
+    run: &ModelUse<'_>,
+) -> Result<(Mixed, MixedParameters, Vec<MixedColumn>)> {
+    let names = run.columns()?;
+    let texts = |value: &Value| -> Option<Vec<String>> {
+        value.as_array()?.iter().map(|x| x.as_str().map(String::from)).collect()
+    };
+    let kinds = run.model.get("column_kinds").and_then(texts);
+    let levels = run.model.get("column_levels").and_then(Value::as_array);
+    let levels: Option<Vec<Vec<String>>> =
+        levels.and_then(|levels| levels.iter().map(texts).collect());
+    let (Some(kinds), Some(levels)) = (kinds, levels) else {
+        return Err(run.broken("`column_kinds` and `column_levels` must be lists"));
+    };
+    if kinds.len() != names.len() || levels.len() != names.len() {
+        return Err(
+            run.broken("`columns`, `column_kinds` and `column_levels` must be of one length")
+        );
+    }
+    let numeric = match run.model.get("numeric").and_then(Value::as_str) {
+        Some(word) if word == NUMERICS.name(&Numeric::Full) => Numeric::Full,
+        _ => Numeric::Diagonal,
+    };
+    let mut columns = Vec::new();
+    let mut forms = Vec::new();
+    for ((name, kind), levels) in names.into_iter().zip(&kinds).zip(levels) {
+        let count = kind == "count";
+        forms.push(match levels.len() {
+            0 if count => ColumnKind::Count,
+            0 => ColumnKind::Number,
+            levels => ColumnKind::Levels(levels),
+        });
+        columns.push(MixedColumn { name, count, levels });
+    }
+    let tensors = read_artifact(&run.folder.join("model/model.safetensors"))?;
+    let of = |name: &str| tensors.tensor(name).map_or(&[][..], |tensor| &tensor.values);
+    let settings = MixedSettings {
+        components: of("weights").len(),
+        columns: forms,
+        numeric,
+        ..keys.settings.clone()
+    };
+    let model = Mixed::new(settings)?;
+    let theta = model.parameters(
+        of("weights"),
+        of("means"),
+        of("covariances"),
+        of("rates"),
+        of("levels"),
+    )?;
+    Ok((model, theta, columns))
+}

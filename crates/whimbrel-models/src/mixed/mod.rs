@@ -1,0 +1,409 @@
+//! Mixtures over tables whose columns are of several kinds and whose cells may be missing.
+//!
+//! Given its component a row's cells are independent, but for the numbers where `numeric` is full:
+//! numbers are Gaussian, counts Poisson, levels (yes or no, or the levels of a category) categorical.
+//! Cells are missing at random: what is missing is latent beside the component, so the likelihood is
+//! that of the observed cells, and a statistic holds expectations of the missing ones.
+//!
+//! | statistic | meaning |
+//! |---|---|
+//! | the first K | mean responsibility of each component |
+//! | as in a [`Gmm`] | first and second moments of the numbers, missing ones as conditional moments |
+//! | K x counts | mean of responsibility times count |
+//! | K x levels | for each column of L levels, the mean of responsibility times the indicator of levels 2 to L |
+//!
+//! *Reduces to* a Gaussian mixture with diagonal or full covariances where all columns are numbers and
+//! no cell is missing, and to latent class analysis where all columns are levels.
+//!
+//! The numbers' part is a [`Gmm`]: its M-step, frames, coordinates and floors are those of this model.
+
+mod data;
+mod estep;
+mod frame;
+mod moments;
+mod numbers;
+mod parameters;
+mod predict;
+mod start;
+
+pub use data::MixedData;
+pub use parameters::MixedParameters;
+pub use predict::{Filled, MixedPrediction};
+
+use crate::gmm::mstep::weights_of;
+use crate::gmm::{Covariance, Gmm, GmmSettings};
+use crate::{LatentModel, Maximum, Reach, Rows};
+use whimbrel_core::{ClientData, Error, Frame, Result, math};
+
+/// The smallest probability of a level, and the smallest rate beside the pooled one.
+const FLOOR: f64 = 1e-10;
+/// Frames and the trust region take smaller probabilities, and rates beside the pooled one, for this:
+/// the information of a parameter at its boundary is infinite.
+const BOUNDARY: f64 = 1e-3;
+
+/// What a column holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ColumnKind {
+    /// Real numbers, Gaussian given the component.
+    Number,
+    /// Non-negative integers, Poisson given the component.
+    Count,
+    /// One of so many levels, at least two, numbered from 0.
+    Levels(usize),
+}
+
+/// What is assumed of the numbers' covariances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Numeric {
+    /// Diagonal, one for each component.
+    Diagonal,
+    /// Full, one for each component.
+    Full,
+}
+
+/// What makes a mixture over a table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MixedSettings {
+    /// Number of components.
+    pub components: usize,
+    /// The columns, in the order of the rows' cells.
+    pub columns: Vec<ColumnKind>,
+    /// What is assumed of the numbers' covariances.
+    pub numeric: Numeric,
+    /// Added to the numbers' variances; default 0.
+    pub reg_covar: f64,
+    /// The smallest weight; default 1e-10.
+    pub weight_floor: f64,
+    /// As [`GmmSettings::covariance_floor`]; default 1e-10.
+    pub covariance_floor: f64,
+}
+
+impl MixedSettings {
+    /// The defaults for a mixture of this size.
+    pub fn new(components: usize, columns: Vec<ColumnKind>, numeric: Numeric) -> Self {
+        let (weight_floor, covariance_floor) = (1e-10, 1e-10);
+        Self { components, columns, numeric, reg_covar: 0.0, weight_floor, covariance_floor }
+    }
+}
+
+/// A mixture over a table: [`LatentModel`] with the settings fixed.
+#[derive(Clone, Debug)]
+pub struct Mixed {
+    settings: MixedSettings,
+    /// The numbers; none where there are none.
+    gaussian: Option<Gmm>,
+    /// Which columns are numbers, and which are counts.
+    numbers: Vec<usize>,
+    counts: Vec<usize>,
+    /// Which columns have levels, how many, and where theirs begin among all.
+    levels: Vec<Levels>,
+}
+
+/// A column with levels.
+#[derive(Clone, Copy, Debug)]
+struct Levels {
+    column: usize,
+    count: usize,
+    /// Where its levels begin in a list of all probabilities of a component.
+    from: usize,
+}
+
+impl Mixed {
+    /// Checks the settings.
+    pub fn new(settings: MixedSettings) -> Result<Self> {
+        let MixedSettings { components, columns, weight_floor, .. } = &settings;
+        if *components == 0 || columns.is_empty() {
+            let what =
+                format!("a mixture of {components} components over {} columns", columns.len());
+            return Err(Error::config(format!("{what} is empty")).hint("both must be at least 1"));
+        }
+        if !(*weight_floor > 0.0 && weight_floor * *components as f64 <= 0.5) {
+            let what = format!("weight_floor = {weight_floor} must be positive and small");
+            return Err(Error::config(what));
+        }
+        let of = |wanted: ColumnKind| {
+            let all = columns.iter().enumerate().filter(move |(_, kind)| **kind == wanted);
+            all.map(|(at, _)| at).collect::<Vec<usize>>()
+        };
+        let (numbers, counts) = (of(ColumnKind::Number), of(ColumnKind::Count));
+        let (mut levels, mut from) = (Vec::new(), 0);
+        for (column, kind) in columns.iter().enumerate() {
+            let ColumnKind::Levels(count) = *kind else { continue };
+            if count < 2 {
+                let what = format!("column {} has fewer than two levels", column + 1);
+                return Err(Error::config(what));
+            }
+            levels.push(Levels { column, count, from });
+            from += count;
+        }
+        let gaussian = match numbers.len() {
+            0 => None,
+            d => {
+                let covariance = match settings.numeric {
+                    Numeric::Diagonal => Covariance::Diagonal,
+                    Numeric::Full => Covariance::Full,
+                };
+                let mut gmm = GmmSettings::new(*components, d, covariance);
+                gmm.reg_covar = settings.reg_covar;
+                gmm.weight_floor = settings.weight_floor;
+                gmm.covariance_floor = settings.covariance_floor;
+                Some(Gmm::new(gmm)?)
+            }
+        };
+        Ok(Self { settings, gaussian, numbers, counts, levels })
+    }
+
+    /// The settings, as checked.
+    pub fn settings(&self) -> &MixedSettings {
+        &self.settings
+    }
+
+    /// Number of components.
+    pub fn components(&self) -> usize {
+        self.settings.components
+    }
+
+    /// What the columns hold.
+    pub fn columns(&self) -> &[ColumnKind] {
+        &self.settings.columns
+    }
+
+    /// Which columns are numbers, in the order of the Gaussian part.
+    pub fn numbers(&self) -> &[usize] {
+        &self.numbers
+    }
+
+    /// Which columns are counts.
+    pub fn counts(&self) -> &[usize] {
+        &self.counts
+    }
+
+    /// How many numbers are fitted.
+    pub fn free_parameters(&self) -> usize {
+        let others = self.counts.len() + self.free_levels();
+        let numbers = self.gaussian.as_ref();
+        numbers.map_or(self.components() - 1, Gmm::free_parameters) + self.components() * others
+    }
+
+    /// Probabilities of a component.
+    fn all_levels(&self) -> usize {
+        self.levels.iter().map(|levels| levels.count).sum()
+    }
+
+    /// Those that the others do not determine.
+    fn free_levels(&self) -> usize {
+        self.levels.iter().map(|levels| levels.count - 1).sum()
+    }
+
+    /// The length of the numbers' part of a statistic: that of weights alone where there are none.
+    fn gaussian_len(&self) -> usize {
+        self.gaussian.as_ref().map_or(self.components(), Gmm::statistic_len)
+    }
+
+    /// A statistic's parts: that of weights and numbers, that of counts, that of levels.
+    fn parts<'a>(&self, statistic: &'a [f64]) -> (&'a [f64], &'a [f64], &'a [f64]) {
+        let (gaussian, rest) = statistic.split_at(self.gaussian_len());
+        let (counts, levels) = rest.split_at(self.components() * self.counts.len());
+        (gaussian, counts, levels)
+    }
+
+    fn m_step(&self, statistic: &[f64]) -> Result<Maximum<MixedParameters>> {
+        if statistic.len() != self.statistic_len() {
+            return Err(Error::internal(format!(
+                "a statistic of {} numbers where the mixture has {}",
+                statistic.len(),
+                self.statistic_len()
+            )));
+        }
+        if !statistic.iter().all(|x| x.is_finite()) {
+            return Err(Error::numerical("the statistic holds a number that is not finite"));
+        }
+        let (gaussian, counts, levels) = self.parts(statistic);
+        let (s1, weights, dead) =
+            weights_of(&gaussian[..self.components()], self.settings.weight_floor, 0.0)?;
+        let mut repairs = dead.len() as u32;
+        let gaussian = match &self.gaussian {
+            None => None,
+            Some(gmm) => {
+                let found = gmm.maximize(gaussian, &[])?;
+                repairs = found.repairs;
+                Some(found.theta)
+            }
+        };
+        let rates = self.means_of(&s1, counts, self.counts.len());
+        let free = self.means_of(&s1, levels, self.free_levels());
+        let mut probabilities = Vec::with_capacity(self.components() * self.all_levels());
+        for k in 0..self.components() {
+            let mut rest = &free[k * self.free_levels()..];
+            for Levels { count, .. } in &self.levels {
+                let (own, after) = rest.split_at(count - 1);
+                rest = after;
+                probabilities.push(1.0 - own.iter().sum::<f64>());
+                probabilities.extend_from_slice(own);
+            }
+        }
+        let theta = self.assemble(weights, gaussian, rates, probabilities);
+        Ok(Maximum { theta, repairs, dead })
+    }
+
+    /// The quotients of sums and weights; the dead get those of all the living.
+    fn means_of(&self, s1: &[f64], sums: &[f64], width: usize) -> Vec<f64> {
+        if width == 0 {
+            return Vec::new();
+        }
+        let alive: f64 = s1.iter().sum();
+        let mut pooled = vec![0.0; width];
+        for (sums, _) in sums.chunks_exact(width).zip(s1).filter(|(_, s1)| **s1 > 0.0) {
+            pooled.iter_mut().zip(sums).for_each(|(p, x)| *p += x / alive);
+        }
+        let each = sums.chunks_exact(width).zip(s1);
+        let quotient = |(sums, s1): (&[f64], &f64)| match *s1 > 0.0 {
+            true => sums.iter().map(|x| x / s1).collect(),
+            false => pooled.clone(),
+        };
+        each.flat_map(quotient).collect()
+    }
+
+    /// The numbers' reach, and how far rates and probabilities are from zero; they may grow freely.
+    fn reach_of(&self, statistic: &[f64], direction: &[f64]) -> Result<Reach> {
+        let components = self.components();
+        let (gaussian, counts, levels) = self.parts(statistic);
+        let (along_gaussian, along_counts, along_levels) = self.parts(direction);
+        let mut reach = match &self.gaussian {
+            Some(gmm) => gmm.reach(gaussian, along_gaussian, &[])?.unwrap_or_default(),
+            None => {
+                let mut reach = Reach::default();
+                for k in 0..components {
+                    match gaussian[k] > 0.0 {
+                        true => reach.include(along_gaussian[k] / gaussian[k]),
+                        false => reach.outside.push(k),
+                    }
+                }
+                reach
+            }
+        };
+        let alive: f64 = gaussian[..components].iter().filter(|a| **a > 0.0).sum();
+        let (c, l) = (self.counts.len(), self.free_levels());
+        let pooled: Vec<f64> =
+            (0..c).map(|j| counts.iter().skip(j).step_by(c).sum::<f64>() / alive).collect();
+        for k in (0..components).filter(|k| gaussian[*k] > 0.0) {
+            let weight = gaussian[k];
+            for j in 0..c {
+                let at = counts[k * c + j].max(BOUNDARY * weight * pooled[j]);
+                if at > 0.0 {
+                    reach.include((along_counts[k * c + j] / at).min(0.0));
+                }
+            }
+            let mut from = k * l;
+            for Levels { count, .. } in &self.levels {
+                let (own, along) =
+                    (&levels[from..][..count - 1], &along_levels[from..][..count - 1]);
+                let first = (weight - own.iter().sum::<f64>(), {
+                    along_gaussian[k] - along.iter().sum::<f64>()
+                });
+                for (at, along) in own.iter().copied().zip(along.iter().copied()).chain([first]) {
+                    reach.include((along / at.max(BOUNDARY * weight)).min(0.0));
+                }
+                from += count - 1;
+            }
+        }
+        Ok(reach)
+    }
+
+    /// `phi(theta)`.
+    fn natural_of(&self, theta: &MixedParameters) -> Vec<f64> {
+        let mut out = match (&self.gaussian, &theta.gaussian) {
+            (Some(gmm), Some(gaussian)) => gmm.natural(gaussian),
+            _ => theta.weights.iter().map(|w| math::ln(*w)).collect(),
+        };
+        let c = self.counts.len();
+        for (k, first) in out.iter_mut().take(self.components()).enumerate() {
+            *first -= theta.rates[k * c..][..c].iter().sum::<f64>();
+            let logs = &theta.log_levels[k * self.all_levels()..];
+            *first += self.levels.iter().map(|levels| logs[levels.from]).sum::<f64>();
+        }
+        out.extend_from_slice(&theta.log_rates);
+        for logs in theta.log_levels.chunks_exact(self.all_levels().max(1)) {
+            for Levels { count, from, .. } in &self.levels {
+                out.extend(logs[from + 1..][..count - 1].iter().map(|log| log - logs[*from]));
+            }
+        }
+        out
+    }
+}
+
+impl LatentModel for Mixed {
+    type Data = MixedData;
+    type Parameters = MixedParameters;
+
+    fn bind(&self, data: &ClientData) -> Result<MixedData> {
+        self.bind_client(data)
+    }
+
+    fn rows(&self, data: &MixedData) -> usize {
+        data.rows()
+    }
+
+    fn window(&self, _: &MixedData, _from: u64, _count: usize) -> Result<Option<MixedData>> {
+        Ok(None)
+    }
+
+    fn statistic_len(&self) -> usize {
+        self.gaussian_len() + self.components() * (self.counts.len() + self.free_levels())
+    }
+
+    fn moments(&self, data: &MixedData) -> Result<Vec<f64>> {
+        Ok(self.moments_of(data))
+    }
+
+    fn expect(
+        &self,
+        theta: &MixedParameters,
+        data: &MixedData,
+        rows: Rows<'_>,
+        statistic: &mut [f64],
+    ) -> Result<f64> {
+        self.e_step(theta, data, rows, statistic)
+    }
+
+    fn maximize(&self, statistic: &[f64], _moments: &[f64]) -> Result<Maximum<MixedParameters>> {
+        self.m_step(statistic)
+    }
+
+    fn penalty(&self, _: &MixedParameters) -> f64 {
+        0.0
+    }
+
+    fn natural(&self, theta: &MixedParameters) -> Vec<f64> {
+        self.natural_of(theta)
+    }
+
+    fn frame(&self, theta: &MixedParameters) -> Option<Box<dyn Frame>> {
+        Some(Box::new(frame::MixedFrame::of_statistics(self, theta)))
+    }
+
+    fn coordinates_frame(&self, theta: &MixedParameters) -> Option<Box<dyn Frame>> {
+        Some(Box::new(frame::MixedFrame::of_coordinates(self, theta)))
+    }
+
+    fn reach(&self, statistic: &[f64], direction: &[f64], _: &[f64]) -> Result<Option<Reach>> {
+        self.reach_of(statistic, direction).map(Some)
+    }
+
+    fn baseline(&self, _: &[f64], moments: &[f64]) -> Option<f64> {
+        self.independent_columns(moments)
+    }
+
+    fn coordinates_len(&self) -> usize {
+        let weights = self.gaussian.as_ref().map_or(self.components(), Gmm::coordinates_len);
+        weights + self.components() * (self.counts.len() + self.free_levels())
+    }
+
+    fn to_vector(&self, theta: &MixedParameters) -> Vec<f64> {
+        self.coordinates_of(theta)
+    }
+
+    fn from_vector(&self, coordinates: &[f64]) -> Result<MixedParameters> {
+        self.parameters_at(coordinates)
+    }
+}

@@ -1,0 +1,311 @@
+//! Mixtures over tables: against the Gaussian mixture, latent class analysis, and an EM of its own.
+
+use crate::cases::rows as gaussian_rows;
+use crate::mixed_em::Naive;
+use whimbrel_core::{ClientData, Frame, Key, Table};
+use whimbrel_models::gmm::{Covariance, Gmm, GmmSettings};
+use whimbrel_models::mixed::{
+    ColumnKind, Filled, Mixed, MixedData, MixedParameters, MixedSettings, Numeric,
+};
+use whimbrel_models::{LatentModel, Rows};
+
+const COLUMNS: [ColumnKind; 7] = [
+    ColumnKind::Number,
+    ColumnKind::Count,
+    ColumnKind::Levels(2),
+    ColumnKind::Number,
+    ColumnKind::Levels(3),
+    ColumnKind::Number,
+    ColumnKind::Levels(2),
+];
+
+fn mixed(components: usize, columns: &[ColumnKind], numeric: Numeric) -> Mixed {
+    Mixed::new(MixedSettings::new(components, columns.to_vec(), numeric)).unwrap()
+}
+
+/// Rows of `COLUMNS` from three groups; this share of the cells is missing.
+fn table(n: usize, gaps: f64, seed: u64) -> Vec<f64> {
+    let mut stream = Key::root(seed).stream();
+    let mut values = Vec::new();
+    for _ in 0..n {
+        let k = stream.categorical(&[0.5, 0.3, 0.2]);
+        let shared = stream.normal();
+        let mut row = [0.0; 7];
+        row[0] = [40.0, 55.0, 70.0][k] + 6.0 * shared;
+        row[1] = stream.poisson([1.0, 4.0, 9.0][k]) as f64;
+        row[2] = stream.categorical(&[[0.8, 0.2], [0.5, 0.5], [0.1, 0.9]][k]) as f64;
+        row[3] = [0.0, 1.0, -2.0][k] + 0.5 * shared + 0.7 * stream.normal();
+        row[4] = stream.categorical(&[[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.1, 0.1, 0.8]][k]) as f64;
+        row[5] = [3.0, -1.0, 2.0][k] + stream.normal();
+        row[6] = stream.categorical(&[[0.6, 0.4], [0.3, 0.7], [0.2, 0.8]][k]) as f64;
+        values.extend(row.map(|x| if stream.uniform() < gaps { f64::NAN } else { x }));
+    }
+    values
+}
+
+fn start(model: &Mixed, data: &MixedData) -> MixedParameters {
+    let moments = model.moments(data).unwrap();
+    model.initial_from_moments(&moments, Key::root(3)).unwrap()
+}
+
+/// One EM step; the log-likelihood before it.
+fn step(model: &Mixed, data: &MixedData, theta: &mut MixedParameters) -> f64 {
+    let mut statistic = vec![0.0; model.statistic_len()];
+    let log_likelihood = model.expect(theta, data, Rows::All, &mut statistic).unwrap();
+    *theta = model.maximize(&statistic, &[]).unwrap().theta;
+    log_likelihood
+}
+
+#[test]
+fn numbers_without_gaps_are_the_gaussian_mixture() {
+    for (numeric, covariance) in
+        [(Numeric::Diagonal, Covariance::Diagonal), (Numeric::Full, Covariance::Full)]
+    {
+        let (k, d) = (3, 4);
+        let gmm = Gmm::new(GmmSettings::new(k, d, covariance)).unwrap();
+        let values = gaussian_rows(&gmm, &crate::cases::parameters(&gmm, 1.0), 1300, 5);
+        let model = mixed(k, &[ColumnKind::Number; 4], numeric);
+        assert_eq!(model.statistic_len(), gmm.statistic_len());
+        assert_eq!(model.coordinates_len(), gmm.coordinates_len());
+        assert_eq!(model.free_parameters(), gmm.free_parameters());
+        let data = model.data_from_rows(&values).unwrap();
+        let plain = gmm.data_from_rows(&values).unwrap();
+        let mut theta = start(&model, &data);
+        let mut expected = theta.gaussian().unwrap().clone();
+        let mut statistics = [vec![0.0; gmm.statistic_len()], vec![0.0; gmm.statistic_len()]];
+        for _ in 0..30 {
+            let [own, other] = &mut statistics;
+            let found = model.expect(&theta, &data, Rows::All, own).unwrap();
+            let wanted = gmm.expect(&expected, &plain, Rows::All, other).unwrap();
+            assert!((found - wanted).abs() < 1e-11, "{found} {wanted}");
+            for (x, y) in own.iter().zip(&*other) {
+                assert!((x - y).abs() < 1e-9 * y.abs().max(1.0), "{x} {y}");
+            }
+            theta = model.maximize(own, &[]).unwrap().theta;
+            expected = gmm.maximize(other, &[]).unwrap().theta;
+        }
+        let (baseline, one) = (
+            model.baseline(&statistics[0], &model.moments(&data).unwrap()).unwrap(),
+            gmm.baseline(&statistics[1], &[]).unwrap(),
+        );
+        // A full covariance is compared with independent columns.
+        match numeric {
+            Numeric::Diagonal => assert!((baseline - one).abs() < 1e-10),
+            Numeric::Full => assert!(baseline >= one),
+        }
+    }
+}
+
+#[test]
+fn levels_alone_are_latent_class_analysis() {
+    let columns = [ColumnKind::Levels(2); 6];
+    let mut stream = Key::root(8).stream();
+    let mut values = Vec::new();
+    for _ in 0..700 {
+        let k = stream.categorical(&[0.6, 0.4]);
+        let yes = [[0.9, 0.8, 0.7, 0.2, 0.3, 0.1], [0.2, 0.1, 0.4, 0.8, 0.9, 0.6]][k];
+        values.extend(yes.map(|p| f64::from(u8::from(stream.uniform() < p))));
+    }
+    let model = mixed(2, &columns, Numeric::Diagonal);
+    let data = model.data_from_rows(&values).unwrap();
+    let mut theta = start(&model, &data);
+    let mut naive = Naive::of(&model, &theta);
+    for round in 0..200 {
+        let (own, other) = (step(&model, &data, &mut theta), naive.step(&values));
+        assert!((own - other).abs() < 1e-11, "step {round}: {own} {other}");
+    }
+    for (k, cells) in naive.cells.iter().enumerate() {
+        for (j, cell) in cells.iter().enumerate() {
+            assert!((theta.levels()[k * 12 + 2 * j + 1] - cell[1]).abs() < 1e-9);
+        }
+    }
+}
+
+#[test]
+fn a_table_with_gaps_has_the_likelihood_of_an_em_of_its_own() {
+    for numeric in [Numeric::Diagonal, Numeric::Full] {
+        let values = table(300, 0.2, 41);
+        let model = mixed(3, &COLUMNS, numeric);
+        let data = model.data_from_rows(&values).unwrap();
+        let mut theta = start(&model, &data);
+        let mut naive = Naive::of(&model, &theta);
+        assert!(
+            (step(&model, &data, &mut theta.clone()) - naive.clone().step(&values)).abs() < 1e-11
+        );
+        // Gaps are latent here and left out there: the steps differ, the fixed points do not.
+        let (mut own, mut other, mut before) = (0.0, 0.0, f64::NEG_INFINITY);
+        for round in 0..1500 {
+            own = step(&model, &data, &mut theta);
+            other = naive.step(&values);
+            assert!(own >= before - 1e-12, "step {round}: the likelihood fell");
+            before = own;
+        }
+        assert!((own - other).abs() < 1e-8, "{numeric:?}: {own} {other}");
+        for row in values.chunks_exact(7).take(200) {
+            let one = model.data_from_rows(row).unwrap();
+            let found = model.predict(&theta, &one, 0.9).unwrap();
+            let (density, r, moments) = Naive::of(&model, &theta).row(row);
+            assert!((found.log_density[0] - density).abs() < 1e-9);
+            for (x, y) in found.responsibilities.iter().zip(&r) {
+                assert!((x - y).abs() < 1e-9);
+            }
+            assert_eq!(found.filled.len(), row.iter().filter(|x| x.is_nan()).count());
+            let fitted = Naive::of(&model, &theta);
+            for cell in &found.filled {
+                let (expected, mean) = match cell {
+                    Filled::Scalar { place: (_, j), mean, interval } => {
+                        assert!(interval[0] <= interval[1]);
+                        let number = [0, 9, 9, 1, 9, 2, 9][*j];
+                        let each = (0..3).map(|k| match number {
+                            9 => r[k] * fitted.cells[k][*j][0],
+                            at => r[k] * moments[k].0[at],
+                        });
+                        (each.sum::<f64>(), *mean)
+                    }
+                    Filled::Levels { place: (_, j), probabilities } => {
+                        assert!((probabilities.iter().sum::<f64>() - 1.0).abs() < 1e-12);
+                        let each = (0..3).map(|k| r[k] * fitted.cells[k][*j][1]);
+                        (each.sum::<f64>(), probabilities[1])
+                    }
+                };
+                assert!((expected - mean).abs() < 1e-9 * mean.abs().max(1.0));
+            }
+        }
+    }
+}
+
+#[test]
+fn chosen_rows_count_as_often_as_they_are_chosen() {
+    let model = mixed(2, &COLUMNS, Numeric::Full);
+    let values = table(40, 0.3, 2);
+    let data = model.data_from_rows(&values).unwrap();
+    let theta = start(&model, &data);
+    let chosen = [7, 3, 3, 39, 0];
+    let copies: Vec<f64> =
+        chosen.iter().flat_map(|i| values[*i as usize * 7..][..7].to_vec()).collect();
+    let copies = model.data_from_rows(&copies).unwrap();
+    let q = model.statistic_len();
+    let (mut some, mut all) = (vec![0.0; q], vec![0.0; q]);
+    let own = model.expect(&theta, &data, Rows::These(&chosen), &mut some).unwrap();
+    let other = model.expect(&theta, &copies, Rows::All, &mut all).unwrap();
+    assert!((own - other).abs() < 1e-12);
+    some.iter().zip(&all).for_each(|(x, y)| assert!((x - y).abs() < 1e-9 * y.abs().max(1.0)));
+}
+
+#[test]
+fn coordinates_and_frames_go_both_ways() {
+    for numeric in [Numeric::Diagonal, Numeric::Full] {
+        for columns in [&COLUMNS[..], &[ColumnKind::Levels(4), ColumnKind::Count], &COLUMNS[..1]] {
+            let model = mixed(3, columns, numeric);
+            let cells = table(60, 0.2, 5);
+            let values: Vec<f64> = cells
+                .chunks_exact(7)
+                .flat_map(|row| match columns.len() {
+                    2 => vec![row[4], row[1]],
+                    width => row[..width].to_vec(),
+                })
+                .collect();
+            let data = model.data_from_rows(&values).unwrap();
+            let theta = start(&model, &data);
+            let vector = model.to_vector(&theta);
+            assert_eq!(vector.len(), model.coordinates_len());
+            let back = model.to_vector(&model.from_vector(&vector).unwrap());
+            vector.iter().zip(&back).for_each(|(x, y)| assert!((x - y).abs() < 1e-9));
+            assert_eq!(model.natural(&theta).len(), model.statistic_len());
+            let frames: [(Box<dyn Frame>, usize); 2] = [
+                (model.frame(&theta).unwrap(), model.statistic_len()),
+                (model.coordinates_frame(&theta).unwrap(), model.coordinates_len()),
+            ];
+            for (frame, length) in frames {
+                let x: Vec<f64> = (0..length).map(|i| ((i * 7 + 3) % 11) as f64 - 5.0).collect();
+                let mut y = x.clone();
+                frame.forward(&mut y);
+                frame.inverse(&mut y);
+                x.iter().zip(&y).for_each(|(x, y)| assert!((x - y).abs() < 1e-9, "{x} {y}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn in_the_frame_a_row_has_the_identity_as_its_second_moment() {
+    // Every row of two columns of levels, and counts up to 60, beyond which there is nothing.
+    let columns = [ColumnKind::Levels(3), ColumnKind::Levels(2), ColumnKind::Count];
+    let model = mixed(2, &columns, Numeric::Diagonal);
+    let (weights, rates) = ([0.3, 0.7], [2.0, 5.0]);
+    let levels = [0.2, 0.5, 0.3, 0.9, 0.1, 0.6, 0.1, 0.3, 0.4, 0.6];
+    let theta = model.parameters(&weights, &[], &[], &rates, &levels).unwrap();
+    let frame = model.frame(&theta).unwrap();
+    let q = model.statistic_len();
+    let mut second = vec![0.0; q * q];
+    for k in 0..2 {
+        let mut poisson = (-rates[k]).exp();
+        for count in 0..60 {
+            for a in 0..3 {
+                for b in 0..2 {
+                    let p = weights[k] * levels[5 * k + a] * levels[5 * k + 3 + b] * poisson;
+                    let mut s = vec![0.0; q];
+                    s[k] = 1.0;
+                    s[2 + k] = f64::from(count);
+                    if a > 0 {
+                        s[4 + 3 * k + a - 1] = 1.0;
+                    }
+                    s[4 + 3 * k + 2] = b as f64;
+                    frame.forward(&mut s);
+                    for i in 0..q {
+                        for j in 0..q {
+                            second[i * q + j] += p * s[i] * s[j];
+                        }
+                    }
+                }
+            }
+            poisson *= rates[k] / f64::from(count + 1);
+        }
+    }
+    for (at, x) in second.iter().enumerate() {
+        let unit = f64::from(u8::from(at % (q + 1) == 0));
+        assert!((x - unit).abs() < 1e-10, "{at}: {x}");
+    }
+}
+
+#[test]
+fn cells_that_a_column_cannot_hold_are_refused() {
+    let model = mixed(2, &COLUMNS[..3], Numeric::Diagonal);
+    let names = vec!["age".to_string(), "falls".into(), "smoker".into()];
+    let bind = |row: [f64; 3]| {
+        let table = Table::new(names.clone(), row.to_vec()).unwrap();
+        model.bind(&ClientData::Table(table)).map(|_| ()).map_err(|e| e.to_string())
+    };
+    assert!(bind([40.0, 2.0, 1.0]).is_ok());
+    assert!(bind([f64::NAN; 3]).is_ok());
+    for (row, part) in [
+        ([f64::INFINITY, 1.0, 0.0], "\"age\": inf is too large"),
+        ([40.0, 1.5, 0.0], "\"falls\": 1.5 is no count"),
+        ([40.0, -1.0, 0.0], "\"falls\": -1 is no count"),
+        ([40.0, 1.0, 2.0], "\"smoker\": 2 is no level"),
+    ] {
+        let message = bind(row).unwrap_err();
+        assert!(message.contains(part), "{message}");
+    }
+}
+
+#[test]
+fn starts_come_from_sums_and_from_centres() {
+    let model = mixed(3, &COLUMNS, Numeric::Full);
+    let mut values = table(200, 0.2, 9);
+    // Nobody observed the last column.
+    values.iter_mut().skip(6).step_by(7).for_each(|x| *x = f64::NAN);
+    let data = model.data_from_rows(&values).unwrap();
+    let moments = model.moments(&data).unwrap();
+    assert_eq!(moments.len(), model.moments_len());
+    let width = model.point_len();
+    assert_eq!(model.point_gaps(&moments), [width - 2, width - 1]);
+    let points = model.points(&data);
+    assert_eq!(points.len(), 200 * width);
+    assert!(points.iter().all(|x| x.is_finite()));
+    let theta =
+        model.initial_from_centres(&points[..3 * width], &[1.0, 2.0, 1.0], &moments).unwrap();
+    assert_eq!(theta.weights(), [0.25, 0.5, 0.25]);
+    let mut statistic = vec![0.0; model.statistic_len()];
+    assert!(model.expect(&theta, &data, Rows::All, &mut statistic).unwrap().is_finite());
+}

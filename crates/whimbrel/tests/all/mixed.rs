@@ -1,0 +1,117 @@
+//! Mixed tables with gaps, from a file to filled cells.
+
+use crate::support::{Sandbox, number};
+use std::path::Path;
+
+fn survey(method: &str, more: &str) -> String {
+    format!(
+        "name = \"survey\"\nseed = 1\n[data]\nsource = \"csv\"\npath = \"survey.csv\"\n\
+         client = \"clinic\"\n[model]\nkind = \"mixture\"\ncomponents = 3\n\
+         types = {{ falls = \"count\", smoker = \"yes-no\", housing = \"category\" }}\n{more}\n\
+         [method]\nkind = \"{method}\"\nrounds = 60\n"
+    )
+}
+
+fn sandbox(job: &str) -> Sandbox {
+    let sandbox = Sandbox::with_job(job);
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../jobs/survey/survey.csv");
+    sandbox.write("survey.csv", &std::fs::read_to_string(file).unwrap());
+    sandbox
+}
+
+#[test]
+fn federated_em_is_pooled_em_and_fills_the_gaps() {
+    for more in ["", "numeric = \"full\""] {
+        let sandbox = sandbox(&survey("em", &format!("init = \"moments\"\n{more}")));
+        let pooled = number(&sandbox.run_job("pooled"), "objective");
+        sandbox.write("job.toml", &survey("fedem", &format!("init = \"moments\"\n{more}")));
+        let federated = number(&sandbox.run_job("federated"), "objective");
+        assert!((pooled - federated).abs() < 1e-9, "{pooled} {federated}");
+        sandbox.ok(&["predict", "federated", "survey.csv", "--out", "filled.csv"]);
+        let filled = sandbox.read("filled.csv");
+        let mut lines = filled.lines();
+        assert_eq!(
+            lines.next().unwrap(),
+            "row,label,log_density,p1,p2,p3,age,age_low,age_high,pressure,pressure_low,\
+             pressure_high,falls,falls_low,falls_high,smoker,smoker_p,housing,housing_p"
+        );
+        let original = sandbox.read("survey.csv");
+        for (line, row) in lines.zip(original.lines().skip(1)) {
+            let cells: Vec<&str> = line.split(',').collect();
+            let known: Vec<&str> = row.split(',').collect();
+            let number = |at: usize| cells[at].parse::<f64>().unwrap();
+            for (at, column) in [(6, 1), (9, 2), (12, 3)] {
+                let (value, low, high) = (number(at), number(at + 1), number(at + 2));
+                match known[column].parse::<f64>() {
+                    Ok(x) => assert!(value == x && low == x && high == x, "{line}"),
+                    Err(_) => assert!(low < high && value > low && value < high, "{line}"),
+                }
+            }
+            for (at, column) in [(15, 4), (17, 5)] {
+                match known[column] {
+                    "" => assert!(number(at + 1) < 1.0 && !cells[at].is_empty()),
+                    level => assert!(cells[at] == level && number(at + 1) == 1.0),
+                }
+            }
+        }
+        let report = sandbox.read("federated/report.html");
+        for shown in ["Rates of counts", "housing = alone", "smoker = yes"] {
+            assert!(report.contains(shown), "{shown}");
+        }
+    }
+}
+
+#[test]
+fn starts_and_numbers_of_components_are_chosen() {
+    let job = survey("fedem", "starts = 3").replace("components = 3", "components = [1, 2, 3]");
+    let sandbox = sandbox(&job);
+    let summary = sandbox.run_job("out");
+    assert!([2.0, 3.0].contains(&number(&summary, "components")), "{summary:?}");
+}
+
+#[test]
+fn a_new_job_of_a_mixed_table_can_be_checked() {
+    let sandbox = sandbox(&survey("em", ""));
+    sandbox.ok(&["new", "survey.csv", "--out", "new.toml"]);
+    let job = sandbox.read("new.toml");
+    assert!(job.contains("kind = \"mixture\""), "{job}");
+    let types = "types = { falls = \"count\", smoker = \"yes-no\", housing = \"category\" }";
+    assert!(job.contains(types), "{job}");
+    assert!(!job.contains("standardize"), "{job}");
+    sandbox.ok(&["check", "new.toml"]);
+}
+
+#[test]
+fn what_a_column_cannot_hold_is_an_error_with_its_line() {
+    let sandbox = sandbox(&survey("em", ""));
+    let good = sandbox.read("survey.csv");
+    let job = |types: &str| {
+        survey("em", "").replace(
+            "types = { falls = \"count\", smoker = \"yes-no\", housing = \"category\" }",
+            types,
+        )
+    };
+    let fails = |file: &str, types: &str, part: &str| {
+        sandbox.write("survey.csv", file);
+        sandbox.write("job.toml", &job(types));
+        let run = sandbox.run(&["run", "job.toml", "--out", "failed"]);
+        assert!(run.code == 2 || run.code == 3, "{}", run.stderr);
+        assert!(run.stderr.contains(part), "{}", run.stderr);
+    };
+    let row = |text: &str| good.clone() + text;
+    let levels = "types = { housing = [\"alone\", \"family\", \"home\"] }";
+    fails(
+        &row("ash,50,120,1,no,hotel\n"),
+        levels,
+        "line 452 (row 451), column \"housing\": \"hotel\"",
+    );
+    let counts = "types = { falls = \"count\" }";
+    fails(
+        &row("ash,50,120,1.5,no,home\n"),
+        counts,
+        "line 452 (row 451), column \"falls\": 1.5 is no",
+    );
+    fails(&good, "types = { housing = \"yes-no\" }", "\"housing\" holds 3 levels");
+    fails(&good, "types = { hausing = \"category\" }", "has no column \"hausing\"");
+    fails(&good, "types = { housing = \"kind\" }", "housing");
+}
