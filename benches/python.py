@@ -2,17 +2,18 @@
 
     python benches/python.py cli WHIMBREL     a job of 10 s through Python and on the command line
     python benches/python.py ray              microseconds per no-op client-round, 2 shards x 500 clients
-    python benches/python.py million          a million clients in two actors
+    python benches/python.py million [N]      a million clients (or N) in two actors: time and memory
     python benches/python.py flower           the same FedAvg job on Flower's simulation and here
     python benches/python.py estep            nanoseconds per point of the E-step, diagonal
 """
 
 from __future__ import annotations
 
-import resource
+import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -31,7 +32,7 @@ def cli(binary: str) -> None:
         "seed": 1,
         "data": {"source": "mixture", "clients": 100, "rows": 2000},
         "model": {"kind": "gmm", "components": 8, "covariance": "full"},
-        "method": {"kind": "fedem", "rounds": 400, "step": 0.1},
+        "method": {"kind": "fedem", "rounds": 1000, "step": 0.1},
         "uplink": {"codec": {"kind": "dithering", "levels": 1}},
     }
     from whimbrel._job import to_toml
@@ -57,50 +58,87 @@ def noop_job(clients: int, rounds: int, columns: int = 1000) -> dict:
     }
 
 
+def actors() -> list[int]:
+    """The processes of the shards."""
+    names = ((int(pid), Path("/proc", pid, "cmdline")) for pid in os.listdir("/proc") if pid.isdigit())
+    found = []
+    for pid, name in names:
+        try:
+            found += [pid] if name.read_bytes().startswith(b"ray::_Shard") else []
+        except OSError:
+            pass  # it ended meanwhile
+    return found
+
+
+def cpu(pids: list[int]) -> float:
+    """Seconds of processor time so far."""
+    def of(pid: int) -> float:
+        fields = Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    return sum(map(of, pids))
+
+
 def ray() -> None:
     import ray as rays
     from whimbrel import ray as on_ray
 
     rays.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
-    spent: list[float] = []
-    plain = on_ray._Driver.ask
-
-    def ask(driver, batches):
-        begin = time.perf_counter()
-        answers = plain(driver, batches)
-        spent.append(time.perf_counter() - begin)
-        return answers
-
-    on_ray._Driver.ask = ask
-    clients, rounds = 1000, 200
-    on_ray.SNAPSHOT_EVERY = 64
-    times = []
+    clients, rounds, first = 1000, 400, 40
+    marks: list[tuple[float, float, float, float]] = []
+    spent = 0.0
 
     class Clocked(on_ray._Driver):
-        def round(self, done):
-            times.append((time.perf_counter(), done))
+        def ask(self, batches):
+            nonlocal spent
+            # The exchange before the first round counts as well.
+            if len(self._asked) in (first, rounds):
+                marks.append((time.perf_counter(), spent, cpu([os.getpid()]), cpu(actors())))
+            self._asked.append(len(batches))
+            begin = time.perf_counter()
+            answers = super().ask(batches)
+            spent += time.perf_counter() - begin
+            return answers
 
+    Clocked._asked = []
     on_ray._Driver = Clocked
     on_ray.run(noop_job(clients, rounds), 2, whimbrel.TEMPORARY, progress=False)
-    (first, a), (last, b) = times[0], times[-1]
-    print(f"{1e6 * (last - first) / (b - a) / clients:.1f} us per client-round in all, "
-          f"{1e6 * float(np.median(spent)) / clients:.1f} us of it in Ray and the actors")
+    each = [1e6 * (b - a) / (rounds - first) / clients for a, b in zip(*marks, strict=True)]
+    print("{:.1f} us per client-round, {:.1f} of it in Ray and the actors; processor time: "
+          "{:.1f} us in the driver, {:.1f} in the actors".format(*each))
 
 
-def million() -> None:
+def million(clients: str = "1000000") -> None:
     import ray as rays
 
     rays.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     job = {
         "seed": 1,
-        "data": {"source": "mixture", "clients": 1_000_000, "rows": 2},
+        "data": {"source": "mixture", "clients": int(clients), "rows": 2},
         "model": {"kind": "gmm", "components": 2, "covariance": "tied", "init": "moments"},
         "method": {"kind": "fedem", "rounds": 3, "step": 0.1, "evaluate": {"every": 3},
                    "allow_degenerate": True},
     }
+    peak, over = {"driver": 0.0, "actors": 0.0}, threading.Event()
+
+    def resident(pid: int) -> float:
+        try:
+            return int(Path("/proc", str(pid), "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**30
+        except OSError:
+            return 0.0
+
+    def watch() -> None:
+        while not over.wait(0.5):
+            peak["driver"] = max(peak["driver"], resident(os.getpid()))
+            peak["actors"] = max(peak["actors"], sum(map(resident, actors())))
+
+    watching = threading.Thread(target=watch)
+    watching.start()
     took = seconds(lambda: whimbrel.ray.run(job, 2, whimbrel.TEMPORARY, progress=False))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(f"a million clients: {took:.0f} s, {peak:.1f} GiB at most in the driver")
+    over.set()
+    watching.join()
+    print(f"{clients} clients in 2 actors, enrolment, 3 rounds and 2 evaluations: {took:.0f} s, at most "
+          f"{peak['driver']:.1f} GiB in the driver and {peak['actors']:.1f} GiB in the actors")
 
 
 def flower() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import whimbrel
 
@@ -69,3 +70,42 @@ def test_a_client_without_its_process_goes_on_from_its_folder(wards: object, tmp
     run_simulation(server, forgetful, num_supernodes=2)
     found = (tmp_path / "run" / "model" / "model.safetensors").read_bytes()
     assert found == expected(wards, tmp_path)
+
+
+class Line:
+    """Linear regression without an intercept."""
+
+    def start(self, shape, classes, seed):
+        return np.zeros(shape, np.float32)
+
+    def predict(self, params, inputs):
+        return inputs @ params
+
+    def loss_and_grad(self, params, batch, weights):
+        errors = batch.inputs @ params - batch.targets
+        return errors**2 / 2, batch.inputs.T @ errors / np.float32(len(errors))
+
+
+def test_an_own_learner_trains_on_the_nodes(tmp_path: Path) -> None:
+    from flwr.simulation import run_simulation
+    from whimbrel import flower
+
+    names = ["east", "west"]
+    rng = np.random.default_rng(0)
+    X = {name: rng.normal(size=(40, 2)) for name in names}
+    job = {
+        "seed": 5,
+        "data": {"source": "csv", "path": "rows.csv", "client": "ward", "columns": ["u", "v"], "target": "y"},
+        "model": {"kind": "own", "classifies": False},
+        "method": {"kind": "fedavg", "rounds": 5, "step": 0.1},
+        "federation": {"clients": names},
+    }
+    learner, targets = Line(), lambda name: X[name] @ [1.0, -2.0]
+    server = flower.server_app(job, tmp_path / "there", learner=learner)
+    data = lambda context: (name := names[int(context.node_config["partition-id"])], (X[name], targets(name)))
+    run_simulation(server, flower.client_app(data, learner=learner), num_supernodes=2)
+    lines = [f"{name},{u!r},{v!r},{y!r}" for name in names for (u, v), y in zip(X[name].tolist(), targets(name).tolist(), strict=True)]
+    (tmp_path / "rows.csv").write_text("\n".join(["ward,u,v,y", *lines]) + "\n")
+    here = whimbrel.run(job, tmp_path / "here", learner=learner, progress=False)
+    there = whimbrel.Run(tmp_path / "there")
+    np.testing.assert_array_equal(there.model["parameters"], here.model["parameters"])

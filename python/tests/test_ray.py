@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import whimbrel
 
@@ -96,3 +98,33 @@ def test_what_cannot_be_is_said(mixture_job: dict) -> None:
     mixture_job["simulation"] = {"lost": 0.1}
     with pytest.raises(ValueError, match="simulated"):
         whimbrel.ray.run(mixture_job, 2, whimbrel.TEMPORARY, progress=False)
+
+
+class Line:
+    """Linear regression without an intercept."""
+
+    def start(self, shape, classes, seed):
+        return np.zeros(shape, np.float32)
+
+    def predict(self, params, inputs):
+        return inputs @ params
+
+    def loss_and_grad(self, params, batch, weights):
+        errors = batch.inputs @ params - batch.targets
+        return errors**2 / 2, batch.inputs.T @ errors / np.float32(len(errors))
+
+
+def test_an_own_learner_trains_in_the_actors() -> None:
+    # Actors cannot import this file: the class goes with its objects.
+    import ray.cloudpickle
+
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    job = {
+        "seed": 1,
+        "data": {"source": "toy", "clients": 6, "rows": 30, "dims": 4},
+        "model": {"kind": "own", "classifies": False},
+        "method": {"kind": "fedavg", "rounds": 4, "step": 0.05, "batch": 10},
+    }
+    here = whimbrel.run(job, whimbrel.TEMPORARY, learner=Line(), progress=False)
+    there = whimbrel.ray.run(job, 2, whimbrel.TEMPORARY, learner=Line(), progress=False)
+    np.testing.assert_array_equal(there.model["parameters"], here.model["parameters"])

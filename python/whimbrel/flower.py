@@ -22,6 +22,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from . import _whimbrel
 from ._job import JobLike, job_text
+from ._learner import Learner, offered
 from ._progress import Listener
 from ._run import Existing, Out, Run, carry_out
 
@@ -41,6 +42,7 @@ def server_app(
     job: JobLike,
     out: Out = None,
     *,
+    learner: Learner | None = None,
     existing: Existing = "refuse",
     timeout: float | None = None,
     wait_seconds: float = 300.0,
@@ -50,14 +52,16 @@ def server_app(
 
     It waits up to `wait_seconds` until every client's node is there, and for each exchange up to
     `timeout` seconds; a client that does not answer takes no part in that exchange. The run goes to
-    `out`, as with `whimbrel.run`; `on_done` is called with it.
+    `out`, as with `whimbrel.run`; `on_done` is called with it. `learner` is an own model of the job, which
+    the clients' apps need too.
     """
     text = job_text(job)
     app = ServerApp()
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        offer, names = _whimbrel.offer(text)
+        with offered(learner):
+            offer, names = _whimbrel.offer(text)
         if not names:
             raise ValueError("[federation] must list the clients by name")
         carrier = _Carrier(grid, offer, names, timeout, wait_seconds)
@@ -66,6 +70,7 @@ def server_app(
             out,
             existing,
             carrier,
+            learner,
         )
         if on_done is not None:
             on_done(done)
@@ -127,7 +132,9 @@ class _Carrier(Listener):
         return [_bytes(reply.content[_RECORD]["answer"]) for reply in replies]
 
 
-def client_app(data_fn: DataFn, state_dir: str | PathLike[str] | None = None) -> ClientApp:
+def client_app(
+    data_fn: DataFn, state_dir: str | PathLike[str] | None = None, learner: Learner | None = None
+) -> ClientApp:
     """A `ClientApp` for a client of a job.
 
     `data_fn(context)` returns the client's name in the job and its rows: a file, an array with the
@@ -148,8 +155,9 @@ def client_app(data_fn: DataFn, state_dir: str | PathLike[str] | None = None) ->
         told = message.content["offer"]
         place = None if folder is None else folder / f"{context.run_id}-{told['client']}.state"
         saved = _saved(context, place)
-        shard = _shard(context, data_fn, str(told["offer"]), int(told["client"]), saved)
-        answer = shard.answer(_bytes(message.content[_RECORD]["batch"]))
+        with offered(learner):
+            shard = _shard(context, data_fn, str(told["offer"]), int(told["client"]), saved)
+            answer = shard.answer(_bytes(message.content[_RECORD]["batch"]))
         state = shard.save()
         _machines[(context.run_id, context.node_id)] = (state, shard)
         context.state[_RECORD] = ConfigRecord({"state": state})

@@ -108,7 +108,8 @@ impl Shards<'_> {
         let bytes = asked.map(|(shard, (batch, _))| (shard, batch.to_bytes())).collect();
         let answers = self.voice.ask(bytes)?;
         let each = answers.par_iter().map(|shard| split(shard));
-        Ok(each.collect::<whimbrel::core::Result<Vec<_>>>()?.concat())
+        let each = each.collect::<whimbrel::core::Result<Vec<_>>>()?;
+        Ok(each.into_iter().flatten().collect())
     }
 }
 
