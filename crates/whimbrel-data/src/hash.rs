@@ -1,18 +1,22 @@
 //! SHA-256 of files and tables, so that a run can say which data it saw.
 
-use crate::source::open_file;
+use crate::source::{ReadHashes, open_file};
 use crate::{Error, Result, memory};
 use rayon::prelude::*;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use whimbrel_core::{FeatureRows, Inputs, Labelled, Samples, Table, Targets};
 
-/// The hash of a file's bytes as they are on disk, in hexadecimal.
+/// The hash of a file's bytes as they are on disk, in hexadecimal; of one that was read under
+/// [`ReadHashes`](crate::ReadHashes), the hash of what was read.
 pub fn hash_file(path: impl AsRef<Path>) -> Result<String> {
     let path = path.as_ref();
     if memory::find(path).is_some() {
         // Its name is its hash.
         return Ok(path.file_name().unwrap_or_default().display().to_string());
+    }
+    if let Some(hash) = ReadHashes::in_use().find(path) {
+        return Ok(hash);
     }
     let name = path.display().to_string();
     let mut file = open_file(path, &name)?;

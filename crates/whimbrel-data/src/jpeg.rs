@@ -1,7 +1,7 @@
 //! JPEG images: a folder for each class, or all images in one file with a list of offsets.
 
 use crate::hash::sorted_entries;
-use crate::source::Source;
+use crate::source::{ReadHashes, Source};
 use crate::{Error, LabelledImages, Result, read_idx_numbers};
 use rayon::prelude::*;
 use std::path::{Path, PathBuf};
@@ -27,9 +27,10 @@ pub fn read_jpeg_folder(folder: impl AsRef<Path>) -> Result<LabelledImages> {
         let what = "the folder has no folder of .jpg files for each class";
         return Err(Error::format(&folder.display().to_string(), what));
     }
+    let hashes = ReadHashes::in_use();
     let images = files.par_iter().map(|file| {
         let name = file.display().to_string();
-        let bytes = Source::File(file).read(&name)?;
+        let bytes = hashes.during(|| Source::File(file).read(&name))?;
         Ok((decode(&bytes).map_err(|what| Error::format(&name, what))?, name))
     });
     let count = classes.len();

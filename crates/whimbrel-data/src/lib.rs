@@ -89,6 +89,7 @@ pub use number::parse_number;
 pub use parts::Parts;
 pub use representation::{RepresentationSpec, RepresentationTruth};
 pub use samples::{LabelledImages, class_numbers, labelled, number_classes, samples};
+pub use source::ReadHashes;
 pub use speeches::{Alphabet, SpeechOptions, Speeches, read_speeches};
 pub use split::{ClientRows, by_client, by_column, by_feature, iid, iid_rows};
 pub use standardize::{Standardization, standardize, standardize_table};

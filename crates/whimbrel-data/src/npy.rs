@@ -39,6 +39,8 @@ fn read(name: &str, source: &mut dyn Read, length: u64) -> Result<Dataset> {
         reader.exact(&mut chunk[..take])?;
         header.element.decode(&chunk[..take], &mut values);
     }
+    // Whoever hashes the file as it is read waits for its end.
+    read_full(reader.source, &mut [0]).map_err(|e| Error::storage(name, &e))?;
     if header.column_major && width > 1 {
         values = transpose(&values, rows, width);
     }

@@ -1,10 +1,13 @@
 //! Where bytes come from: a file, plain or gzipped, or memory.
 
-use crate::{Error, Result};
+use crate::{Error, Result, Sha256};
 use flate2::read::MultiGzDecoder;
-use std::fs::File;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fs::{File, Metadata};
 use std::io::{BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Something that can be read from the start as often as needed.
 pub(crate) enum Source<'a> {
@@ -37,13 +40,96 @@ impl<'a> Source<'a> {
     }
 }
 
-pub(crate) fn open_file(path: &Path, name: &str) -> Result<File> {
+/// Hashes of files by path, taken as the files are read.
+#[derive(Clone, Default)]
+pub struct ReadHashes(Arc<Mutex<HashMap<PathBuf, String>>>);
+
+thread_local! {
+    static IN_USE: RefCell<Option<ReadHashes>> = const { RefCell::new(None) };
+}
+
+impl ReadHashes {
+    /// Does something, and keeps the hash of every file that this thread reads to its end meanwhile.
+    pub fn during<T>(&self, read: impl FnOnce() -> T) -> T {
+        let _restored = Restore(IN_USE.replace(Some(self.clone())));
+        read()
+    }
+
+    /// Those in use on this thread, for others that it starts; without any, new ones that nobody asks.
+    pub(crate) fn in_use() -> Self {
+        IN_USE.with_borrow(|used| used.clone().unwrap_or_default())
+    }
+
+    /// The hash of a file that was read to its end.
+    pub(crate) fn find(&self, path: &Path) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(path).cloned()
+    }
+}
+
+/// Puts back what was in use before, after a panic too.
+struct Restore(Option<ReadHashes>);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        IN_USE.set(self.0.take());
+    }
+}
+
+/// A file, hashed as it is read where somebody asks for the hash.
+pub(crate) struct HashedFile {
+    file: File,
+    hash: Option<(ReadHashes, PathBuf, Sha256)>,
+}
+
+impl HashedFile {
+    pub(crate) fn metadata(&self) -> std::io::Result<Metadata> {
+        self.file.metadata()
+    }
+}
+
+impl HashedFile {
+    /// Keeps the hash, at the file's end.
+    fn end(&mut self) {
+        if let Some((all, path, hash)) = self.hash.take() {
+            all.0.lock().unwrap_or_else(PoisonError::into_inner).insert(path, hash.hex());
+        }
+    }
+
+    fn update(&mut self, bytes: &[u8]) {
+        if let Some((_, _, hash)) = &mut self.hash {
+            hash.update(bytes);
+        }
+    }
+}
+
+impl Read for HashedFile {
+    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+        let n = self.file.read(out)?;
+        self.update(&out[..n]);
+        if n == 0 && !out.is_empty() {
+            self.end();
+        }
+        Ok(n)
+    }
+
+    fn read_to_end(&mut self, out: &mut Vec<u8>) -> std::io::Result<usize> {
+        let n = self.file.read_to_end(out)?;
+        self.update(&out[out.len() - n..]);
+        self.end();
+        Ok(n)
+    }
+}
+
+pub(crate) fn open_file(path: &Path, name: &str) -> Result<HashedFile> {
     let file = File::open(path).map_err(|e| Error::storage(name, &e))?;
     if file.metadata().is_ok_and(|m| m.is_dir()) {
         let what = "is a folder, where a file is needed".into();
         return Err(Error::Storage { path: name.into(), what });
     }
-    Ok(file)
+    let asked = IN_USE.with_borrow(|used| used.clone());
+    let asked = asked.filter(|all| all.find(path).is_none());
+    let hash = asked.map(|all| (all, path.to_path_buf(), Sha256::new()));
+    Ok(HashedFile { file, hash })
 }
 
 /// Reads until `out` is full or the source ends; how many bytes were read.
@@ -58,4 +144,30 @@ pub(crate) fn read_full(source: &mut dyn Read, out: &mut [u8]) -> std::io::Resul
         }
     }
     Ok(filled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hash_path;
+
+    /// The hash of what was read is that of a second pass, of folders too, and there is none of a file that
+    /// was left before its end.
+    #[test]
+    fn files_are_hashed_as_they_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let [whole, left] = ["whole", "left"].map(|name| folder.path().join(name));
+        std::fs::write(&whole, vec![7; 100_000]).unwrap();
+        std::fs::write(&left, "abc").unwrap();
+        let hashes = ReadHashes::default();
+        let expected = (hash_path(&whole).unwrap(), hash_path(folder.path()).unwrap());
+        hashes.during(|| {
+            assert_eq!(Source::File(&whole).read("whole").unwrap().len(), 100_000);
+            open_file(&left, "left").unwrap().read_exact(&mut [0]).unwrap();
+            assert_eq!((hashes.find(&whole), hashes.find(&left)), (Some(expected.0.clone()), None));
+            std::fs::write(&whole, "changed after it was read").unwrap();
+            assert_eq!((hash_path(&whole).unwrap(), hash_path(folder.path()).unwrap()), expected);
+        });
+        assert_ne!(hash_path(&whole).unwrap(), expected.0, "nobody asks for hashes any more");
+    }
 }

@@ -57,6 +57,13 @@ pub struct ModelKind {
     pub keys: &'static [&'static Key],
 }
 
+impl ModelKind {
+    /// A model with these keys.
+    pub const fn new(name: &'static str, doc: &'static str, keys: &'static [&'static Key]) -> Self {
+        Self { word: Word { name, doc }, keys }
+    }
+}
+
 /// A word of `kind` in `[method]`.
 #[derive(Debug)]
 pub struct MethodKind {
@@ -80,6 +87,24 @@ pub struct MethodKind {
     pub up_rule: UpRuleKind,
     /// How clients are weighted where the job does not say.
     pub weights: Weights,
+}
+
+impl MethodKind {
+    /// A method with these keys, in which several clients take part, each weighted by its samples.
+    pub const fn new(name: &'static str, doc: &'static str, keys: &'static [&'static Key]) -> Self {
+        Self {
+            word: Word { name, doc },
+            algorithm: name,
+            preset: None,
+            keys,
+            names_presets: false,
+            pooled: false,
+            auto_batch: false,
+            converges: false,
+            up_rule: UpRuleKind::Plain,
+            weights: Weights::Samples,
+        }
+    }
 }
 
 impl PartialEq for MethodKind {

@@ -136,6 +136,17 @@ pub const fn count(lists: &[&[&'static Key]]) -> usize {
     count
 }
 
+/// The keys of several lists as one: `keys! { RUN_KEYS, &[&STEP, &MOMENTUM] }`.
+#[macro_export]
+macro_rules! keys {
+    ($($list:expr),+ $(,)?) => {
+        const {
+            const LISTS: &[&[&$crate::key::Key]] = &[$($list),+];
+            &$crate::form::join::<{ $crate::form::count(LISTS) }>(LISTS)
+        }
+    };
+}
+
 /// `true` or `false`.
 pub const BOOLEAN: Form<bool> =
     Form::new("true or false", |v| v.boolean(), |flag| flag.to_string());
@@ -376,11 +387,7 @@ macro_rules! table {
 
         #[doc = concat!("Reads and writes `", stringify!($type), "`.")]
         $vis const $table: $crate::form::Table<$type> = $crate::form::Table {
-            section: {
-                const LISTS: &[&[&$crate::key::Key]] = &[&[$(&$key),*], $($inner.section.keys,)*];
-                const KEYS: [&$crate::key::Key; $crate::form::count(LISTS)] = $crate::form::join(LISTS);
-                $crate::table!(@section $section, &KEYS)
-            },
+            section: $crate::table!(@section $section, $crate::keys!(&[$(&$key),*] $(, $inner.section.keys)*)),
             read: |reader| {
                 $(let $within = $inner.read(reader);)*
                 $(let $shared = $crate::table!(@read reader, $known, $known_form, $known_how $(or $known_or)?);)*

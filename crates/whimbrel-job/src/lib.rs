@@ -8,7 +8,6 @@ pub mod form;
 pub mod key;
 pub mod matrix;
 pub mod origin;
-pub mod path;
 pub mod reader;
 pub mod reference;
 pub mod writer;

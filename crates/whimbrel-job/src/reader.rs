@@ -6,7 +6,6 @@
 use crate::error::{Error, Errors, Place, one_of};
 use crate::form::Form;
 use crate::key::{Fallback, Key, Section};
-use crate::path::looks_like_path;
 use crate::suggest::nearest;
 use std::cell::RefCell;
 use std::ops::Range;
@@ -444,9 +443,9 @@ impl<'a> Value<'a> {
         number.filter(|x| x.is_finite() && test(*x)).ok_or_else(|| self.refuse())
     }
 
-    /// Whether it is a text that looks like a file name.
+    /// Whether it is a text that looks like a file name: it has a dot or a separator in it.
     pub fn is_path(&self) -> bool {
-        self.item.get_ref().as_str().is_some_and(looks_like_path)
+        self.item.get_ref().as_str().is_some_and(|text| text.contains(['.', '/', '\\']))
     }
 
     /// `true` or `false`.

@@ -28,11 +28,10 @@ use whimbrel::families::job::{Step, UpRule};
 use whimbrel::families::load::{Layout, Loaded, read_any};
 use whimbrel::families::plan::{Common, Facts, Files, channels};
 use whimbrel::job::form::{BELOW_ONE, POSITIVE};
-use whimbrel::job::key::{Key, Word};
+use whimbrel::job::key::Key;
 use whimbrel::job::reader::{Read, Source};
 use whimbrel::job::writer::Writer;
 use whimbrel::methods::federated::{BindRows, FirstMemories, Terms};
-use whimbrel::methods::settings::Weights;
 use whimbrel::methods::step::Schedule;
 use whimbrel::models::LatentModel;
 
@@ -40,33 +39,27 @@ static DEGREES: Key =
     POSITIVE.default("degrees", "4.0", "degrees of freedom: the smaller, the less outliers count");
 static MOMENTUM: Key = BELOW_ONE.default("momentum", "0.0", "heavy-ball momentum");
 
-static MODELS: [ModelKind; 1] = [ModelKind {
-    word: Word { name: "t-location", doc: "the centre of rows with heavy tails" },
-    keys: &[&DEGREES],
-}];
+static MODELS: [ModelKind; 1] =
+    [ModelKind::new("t-location", "the centre of rows with heavy tails", &[&DEGREES])];
 static METHODS: [MethodKind; 1] = [MethodKind {
-    word: Word { name: "heavy-em", doc: "EM with heavy-ball momentum on the mean field" },
-    algorithm: "heavy-em",
-    preset: None,
-    keys: &[
-        &CHANNELS,
-        &ROUNDS,
-        &EPOCHS,
-        &STEP,
-        &MOMENTUM,
-        &PARTICIPATION,
-        &WEIGHTS,
-        &EVALUATE,
-        &STOP,
-        &ALLOW_DIVERGENCE,
-        &MEMORY_MAX,
-    ],
-    names_presets: false,
-    pooled: false,
-    auto_batch: false,
-    converges: false,
     up_rule: UpRuleKind::Memory,
-    weights: Weights::Samples,
+    ..MethodKind::new(
+        "heavy-em",
+        "EM with heavy-ball momentum on the mean field",
+        &[
+            &CHANNELS,
+            &ROUNDS,
+            &EPOCHS,
+            &STEP,
+            &MOMENTUM,
+            &PARTICIPATION,
+            &WEIGHTS,
+            &EVALUATE,
+            &STOP,
+            &ALLOW_DIVERGENCE,
+            &MEMORY_MAX,
+        ],
+    )
 }];
 
 /// The family.

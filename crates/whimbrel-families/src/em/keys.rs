@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use whimbrel_job::form::{
     BOOLEAN, COUNT, COUNT_U32, Form as KeyForm, NOT_NEGATIVE, PATH, POSITIVE, Table,
 };
-use whimbrel_job::key::{Key, Section};
+use whimbrel_job::key::{Key, Section, Word};
 use whimbrel_job::matrix::COVARIANCE as MATRIX;
-use whimbrel_job::reader::{Read, Reader};
+use whimbrel_job::reader::{Read, Reader, Shape};
 use whimbrel_job::writer::{Writer, text};
 use whimbrel_job::{form, inline, list, number, table};
 use whimbrel_methods::fedem::Form;
@@ -90,23 +90,23 @@ pub(super) static GMM_KEYS: [&Key; 9] = [
 /// The numbers of components that "auto" chooses from.
 const AUTO_COMPONENTS: std::ops::RangeInclusive<usize> = 1..=10;
 
-form! {
-    /// Numbers of components.
-    pub(super) NUMBERS: Vec<usize>, "an integer of at least 1, a list of them, or \"auto\"" {
-        AUTO_COMPONENTS.collect::<Vec<_>>() => "auto": "1 to 10",
-    }
-    number SINGLE;
-    list list!(COUNT, "");
-}
-
-const SINGLE: KeyForm<Vec<usize>> = KeyForm::new(
-    "",
-    |v| Ok(vec![v.count()?]),
+/// Numbers of components.
+pub(super) const NUMBERS: KeyForm<Vec<usize>> = KeyForm::new(
+    "an integer of at least 1, a list of them, or \"auto\"",
+    |v| match v.shape() {
+        Shape::Number => Ok(vec![v.count()?]),
+        Shape::List => list!(COUNT, "").read(v),
+        _ => match v.text()?.as_str() {
+            "auto" => Ok(AUTO_COMPONENTS.collect()),
+            other => Err(v.unknown_word(other)),
+        },
+    },
     |all| match all[..] {
         [one] => one.to_string(),
         _ => list!(COUNT, "").write(all),
     },
-);
+)
+.words(&[Word { name: "auto", doc: "1 to 10" }]);
 
 form! {
     /// Starts.

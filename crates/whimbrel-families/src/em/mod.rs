@@ -19,7 +19,7 @@ use crate::family::{
     Tables, refuse,
 };
 use crate::job::channel::{Memories, UpRuleKind};
-use crate::job::method::length::{BATCH, EPOCHS, LOCAL_STEPS, REPLACEMENT, ROUNDS};
+use crate::job::method::length::{BATCH, BY_MINIBATCHES, ROUNDS};
 use crate::job::method::step::STEP;
 use crate::job::method::stop::{EVALUATE, STOP};
 use crate::job::method::{ALLOW_DIVERGENCE, CHANNELS, MEMORY_MAX, WEIGHTS};
@@ -37,12 +37,12 @@ use std::path::{Path, PathBuf};
 use whimbrel_core::declare::Section;
 use whimbrel_core::method::Artifact;
 use whimbrel_data::ColumnType;
-use whimbrel_job::key::{Key, Word};
+use whimbrel_job::key::Key;
+use whimbrel_job::keys;
 use whimbrel_job::reader::{Read, Source};
 use whimbrel_job::writer::Writer;
 use whimbrel_methods::choice::Choice;
 use whimbrel_methods::fedem::{Form, FrameKind};
-use whimbrel_methods::settings::Weights;
 
 /// Mixtures by EM.
 pub static FAMILY: Em = Em;
@@ -50,85 +50,50 @@ pub static FAMILY: Em = Em;
 /// Mixtures by EM.
 pub struct Em;
 
-static ALONE: [&Key; 9] = [
-    &ROUNDS,
-    &EPOCHS,
-    &BATCH,
-    &REPLACEMENT,
-    &LOCAL_STEPS,
-    &STEP,
-    &EVALUATE,
-    &STOP,
-    &ALLOW_DEGENERATE,
-];
-static FEDERATED: [&Key; 15] = [
-    &CHANNELS,
-    &ROUNDS,
-    &EPOCHS,
-    &BATCH,
-    &REPLACEMENT,
-    &LOCAL_STEPS,
-    &STEP,
-    &PARTICIPATION,
-    &WEIGHTS,
-    &FORM,
-    &EVALUATE,
-    &STOP,
-    &ALLOW_DIVERGENCE,
-    &ALLOW_DEGENERATE,
-    &MEMORY_MAX,
-];
-static REDUCED: [&Key; 16] = [
-    &CHANNELS,
-    &ROUNDS,
-    &EPOCHS,
-    &BATCH,
-    &REPLACEMENT,
-    &LOCAL_STEPS,
-    &INNER,
-    &STEP,
-    &PARTICIPATION,
-    &WEIGHTS,
-    &FORM,
-    &EVALUATE,
-    &STOP,
-    &ALLOW_DIVERGENCE,
-    &ALLOW_DEGENERATE,
-    &MEMORY_MAX,
-];
+static ALONE: &[&Key] = keys! { BY_MINIBATCHES, &[&STEP, &EVALUATE, &STOP, &ALLOW_DEGENERATE] };
+const SHARED: &[&Key] = keys! {
+    &[&PARTICIPATION, &WEIGHTS, &FORM, &EVALUATE, &STOP, &ALLOW_DIVERGENCE, &ALLOW_DEGENERATE],
+    &[&MEMORY_MAX],
+};
+static FEDERATED: &[&Key] = keys! { &[&CHANNELS], BY_MINIBATCHES, &[&STEP], SHARED };
+static REDUCED: &[&Key] = keys! { &[&CHANNELS], BY_MINIBATCHES, &[&INNER, &STEP], SHARED };
 
 const MIXTURE: &str = "mixture";
 static MODELS: [ModelKind; 2] = [
-    ModelKind { word: Word { name: "gmm", doc: "a Gaussian mixture" }, keys: &GMM_KEYS },
-    ModelKind {
-        word: Word {
-            name: MIXTURE,
-            doc: "a mixture over columns of numbers, counts, yes or no, and categories, with gaps",
-        },
-        keys: &mixed::KEYS,
-    },
+    ModelKind::new("gmm", "a Gaussian mixture", &GMM_KEYS),
+    ModelKind::new(
+        MIXTURE,
+        "a mixture over columns of numbers, counts, yes or no, and categories, with gaps",
+        &mixed::KEYS,
+    ),
 ];
 static METHODS: [MethodKind; 4] = [
-    method("em", "pooled EM: one client holds everything", &ALONE, UpRuleKind::Plain),
+    MethodKind {
+        pooled: true,
+        ..method("em", "pooled EM: one client holds everything", ALONE, UpRuleKind::Plain)
+    },
     method(
         "dem",
         "distributed EM without memories, the naive method",
-        &FEDERATED,
+        FEDERATED,
         UpRuleKind::Plain,
     ),
     method(
         "fedem",
         "FedEM: compressed differences to memories, partial participation",
-        &FEDERATED,
+        FEDERATED,
         UpRuleKind::Memory,
     ),
-    method(
-        "vr-fedem",
-        "FedEM with variance reduction: minibatches correct a full pass that each client makes now \
-         and then",
-        &REDUCED,
-        UpRuleKind::Memory,
-    ),
+    MethodKind {
+        auto_batch: true,
+        ..method(
+            "vr-fedem",
+            "FedEM with variance reduction: minibatches correct a full pass that each client makes now \
+             and then",
+            REDUCED,
+            UpRuleKind::Memory,
+        )
+    },
 ];
 
 const EM: &str = "em";
@@ -141,19 +106,7 @@ const fn method(
     keys: &'static [&'static Key],
     up_rule: UpRuleKind,
 ) -> MethodKind {
-    MethodKind {
-        word: Word { name, doc },
-        algorithm: name,
-        preset: None,
-        keys,
-        names_presets: false,
-        // The one method without `participation`, and the one with `inner`.
-        pooled: keys.len() == ALONE.len(),
-        auto_batch: keys.len() == REDUCED.len(),
-        converges: true,
-        up_rule,
-        weights: Weights::Samples,
-    }
+    MethodKind { converges: true, up_rule, ..MethodKind::new(name, doc, keys) }
 }
 
 impl Family for Em {

@@ -10,9 +10,8 @@ use crate::failure::Result;
 use crate::family::{
     Family, Fit, MethodKind, ModelKind, ModelUse, Predicted, RunData, StagePlan, Tables, refuse,
 };
-use crate::job::channel::UpRuleKind;
 use crate::job::codec;
-use crate::job::method::length::{BATCH, EPOCHS, LOCAL_STEPS, REPLACEMENT, ROUNDS};
+use crate::job::method::length::{BATCH, BY_MINIBATCHES, ROUNDS};
 use crate::job::method::step::STEP;
 use crate::job::method::stop::{EVALUATE, STOP};
 use crate::job::method::{ALLOW_DIVERGENCE, CHANNELS, MEMORY_MAX, WEIGHTS};
@@ -22,13 +21,14 @@ use crate::job::{DownRule, Feedback, Job, MemoryStart, Step, UpRule};
 use crate::load::{FileKind, Layout, Loaded};
 use crate::plan::{Common, Facts, Files};
 use crate::template::{DataFacts, Suggestion};
-use keys::{AVERAGE, COMPAT, DESCENT, INTERCEPT, MOMENTUM, NONCONVEX, REGRESSION, RIDGE};
+use keys::{AVERAGE, COMPAT, DESCENT, INTERCEPT, MOMENTUM, REGRESSION, RIDGE};
 use keys::{Descent, Regression};
 use plan::GradientPlan;
 use serde_json::{Map, Value};
 use std::path::Path;
 use whimbrel_core::method::Artifact;
 use whimbrel_job::key::{Key, Word};
+use whimbrel_job::keys;
 use whimbrel_job::reader::{Read, Source};
 use whimbrel_job::writer::Writer;
 use whimbrel_methods::settings::Weights;
@@ -45,33 +45,13 @@ const LOGISTIC: &str = "logistic";
 const SGD: &str = "sgd";
 
 static MODELS: [ModelKind; 2] = [
-    ModelKind {
-        word: Word { name: LINEAR, doc: "linear regression by least squares" },
-        keys: &[&RIDGE, &INTERCEPT],
-    },
-    ModelKind {
-        word: Word { name: LOGISTIC, doc: "logistic regression with two classes" },
-        keys: &[&RIDGE, &NONCONVEX, &INTERCEPT],
-    },
+    ModelKind::new(LINEAR, "linear regression by least squares", &[&RIDGE, &INTERCEPT]),
+    ModelKind::new(LOGISTIC, "logistic regression with two classes", REGRESSION.section.keys),
 ];
-static KEYS: [&Key; 16] = [
-    &CHANNELS,
-    &ROUNDS,
-    &EPOCHS,
-    &BATCH,
-    &REPLACEMENT,
-    &LOCAL_STEPS,
-    &STEP,
-    &MOMENTUM,
-    &AVERAGE,
-    &PARTICIPATION,
-    &WEIGHTS,
-    &COMPAT,
-    &EVALUATE,
-    &STOP,
-    &ALLOW_DIVERGENCE,
-    &MEMORY_MAX,
-];
+static KEYS: &[&Key] = keys! {
+    &[&CHANNELS], BY_MINIBATCHES, &[&STEP, &MOMENTUM, &AVERAGE, &PARTICIPATION, &WEIGHTS, &COMPAT],
+    &[&EVALUATE, &STOP, &ALLOW_DIVERGENCE, &MEMORY_MAX],
+};
 /// `sgd`, and every preset of its channels as a method of its own.
 static METHODS: [MethodKind; 13] = {
     let mut methods = [const { method(0) }; 13];
@@ -84,23 +64,18 @@ static METHODS: [MethodKind; 13] = {
 };
 
 const fn method(at: usize) -> MethodKind {
-    let word = match at {
+    let Word { name, doc } = match at {
         0 => {
             Word { name: SGD, doc: "stochastic gradients; with `channels`, every other name below" }
         }
         at => PRESETS[at],
     };
     MethodKind {
-        word,
         algorithm: SGD,
         preset: if at == 0 { None } else { Some(Preset::at(at)) },
-        keys: &KEYS,
         names_presets: true,
-        pooled: false,
-        auto_batch: false,
-        converges: false,
-        up_rule: UpRuleKind::Plain,
         weights: Weights::Equal,
+        ..MethodKind::new(name, doc, KEYS)
     }
 }
 

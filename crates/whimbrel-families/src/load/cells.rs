@@ -1,6 +1,6 @@
 //! Tables with gaps.
 
-use super::{FileHashes, Loaded, POOLED, columns, data_key};
+use super::{Loaded, POOLED, columns, data_key};
 use crate::failure::{AtKey, Failure, Result};
 use crate::job::{Csv, Labels, Partition};
 use std::path::Path;
@@ -45,12 +45,7 @@ pub(crate) fn read_side(labels: Option<&Labels>) -> Result<Option<Vec<String>>> 
     })
 }
 
-pub(super) fn from_csv(
-    csv: &Csv,
-    entries: Entries,
-    files: &FileHashes,
-    key: Key,
-) -> Result<Loaded> {
+pub(super) fn from_csv(csv: &Csv, entries: Entries, key: Key) -> Result<Loaded> {
     let mut table = read_cells(&csv.path, &cell_options(csv, entries)?)?;
     let parts = match &csv.partition {
         Partition::Column(_) => table.by_client()?,
@@ -74,7 +69,7 @@ pub(super) fn from_csv(
     let rows = clients.iter().map(|(_, cells)| Some(cells.observed.len() as u64)).collect();
     let notes = vec![columns::of_cells(&table.header, csv), shape_note(&table, &clients)];
     let clients = clients.into_iter().map(|(name, c)| (name, ClientData::Cells(c))).collect();
-    let hash = files.get(&csv.path);
+    let hash = whimbrel_data::hash_path(&csv.path)?;
     Ok(Loaded { clients, columns, rows, hash, notes, warnings, ..Loaded::default() })
 }
 

@@ -1,43 +1,37 @@
 //! Samples of learners in files of their own: LEAF, CIFAR, JPEG images, speeches.
 
-use super::{FileHashes, Loaded, by_label, everyone, subset};
+use super::{Loaded, by_label, everyone, hash_all, subset};
 use crate::failure::{Failure, Result};
 use crate::family::counted;
 use crate::job::{Collection, Concatenated, Data, Format, Partition};
 use whimbrel_core::{Key, Samples, Targets};
 use whimbrel_data::{
-    Classes, LabelledImages, LeafClients, Sha256, SpeechOptions, Speeches, iid_rows, read_cifar,
+    Classes, LabelledImages, LeafClients, SpeechOptions, Speeches, iid_rows, read_cifar,
     read_jpeg_folder, read_jpegs, read_leaf, read_speeches,
 };
 
-pub(super) fn load(
-    files: &Collection,
-    data: &Data,
-    hashes: &FileHashes,
-    key: Key,
-) -> Result<Loaded> {
-    let hash = hash(files, hashes);
-    match &files.format {
+pub(super) fn load(files: &Collection, data: &Data, key: Key) -> Result<Loaded> {
+    let of_images = |images| share_out(images, &files.partition, key);
+    let loaded = match &files.format {
         Format::Leaf { tests, alphabet } => {
             let LeafClients { clients, classes } =
                 read_leaf(&files.path, tests.as_deref(), alphabet)?;
-            Ok(Loaded { classes, ..of_clients(clients, hash) })
+            Loaded { classes, ..of_clients(clients, String::new()) }
         }
         Format::Speeches(options) => {
-            let speeches = read_speeches(&files.path, options)?;
-            Ok(Loaded { hash, ..from_speeches(speeches, options, data, key)? })
+            from_speeches(read_speeches(&files.path, options)?, options, data, key)?
         }
-        Format::Cifar(set) => {
-            share_out(read_cifar(&files.path, *set)?, &files.partition, hash, key)
-        }
-        Format::Jpeg(None) => {
-            share_out(read_jpeg_folder(&files.path)?, &files.partition, hash, key)
-        }
+        Format::Cifar(set) => of_images(read_cifar(&files.path, *set)?)?,
+        Format::Jpeg(None) => of_images(read_jpeg_folder(&files.path)?)?,
         Format::Jpeg(Some(Concatenated { offsets, labels })) => {
-            let images = read_jpegs(&files.path, offsets, labels)?;
-            share_out(images, &files.partition, hash, key)
+            of_images(read_jpegs(&files.path, offsets, labels)?)?
         }
-    }
+    };
+    // All files say what is fitted.
+    Ok(Loaded {
+        hash: hash_all(files.clone().paths_mut().into_iter().map(|path| &*path))?,
+        ..loaded
+    })
 }
 
 /// Named samples; columns are numbered.
@@ -47,12 +41,7 @@ pub(super) fn of_clients(clients: Vec<(String, Samples)>, hash: String) -> Loade
     Loaded::of_samples(clients, columns, hash)
 }
 
-fn share_out(
-    images: LabelledImages,
-    partition: &Partition,
-    hash: String,
-    key: Key,
-) -> Result<Loaded> {
+fn share_out(images: LabelledImages, partition: &Partition, key: Key) -> Result<Loaded> {
     let LabelledImages { samples, classes, coarse } = images;
     let numbers = |of: &[u16]| Classes::of_values(of.iter().map(|class| f64::from(*class)));
     let class = |_: Option<&str>, of_coarse: bool| match (&samples.targets, of_coarse) {
@@ -68,7 +57,7 @@ fn share_out(
         },
     };
     let clients = clients.into_iter().map(|c| (c.name, samples.at(&c.rows))).collect();
-    Ok(Loaded { classes, ..of_clients(clients, hash) })
+    Ok(Loaded { classes, ..of_clients(clients, String::new()) })
 }
 
 /// Speakers' windows, of which no two parts overlap; only speakers that are kept are cut.
@@ -109,18 +98,4 @@ fn from_speeches(
     }
     let classes = options.alphabet.names();
     Ok(Loaded { classes, notes, ..of_clients(clients, String::new()) })
-}
-
-/// Of all files that say what is fitted.
-fn hash(files: &Collection, hashes: &FileHashes) -> String {
-    let mut files = files.clone();
-    let parts: Vec<String> = files.paths_mut().into_iter().map(|path| hashes.get(path)).collect();
-    match &parts[..] {
-        [only] => only.clone(),
-        many => {
-            let mut all = Sha256::new();
-            many.iter().for_each(|part| all.update(part.as_bytes()));
-            all.hex()
-        }
-    }
 }

@@ -1,26 +1,19 @@
 //! Images, a row each.
 
-use super::{FileHashes, Layout, Loaded, by_label, clustered, collection, columns, everyone};
+use super::{Layout, Loaded, by_label, clustered, collection, columns, everyone, hash_all};
 use crate::failure::{Failure, Result};
 use crate::job::data::idx::{LABEL, WRITER};
 use crate::job::{Idx, Partition};
-use std::path::Path;
 use whimbrel_core::{Key, Samples, Table, Targets};
 use whimbrel_data::{
-    Classes, ClientRows, CsvOptions, Dataset, Images, Sha256, by_column, by_number, class_numbers,
+    Classes, ClientRows, CsvOptions, Dataset, Images, by_column, by_number, class_numbers,
     iid_rows, read_csv, read_idx_images, read_idx_numbers, standardize_table,
 };
 
 /// Where QMNIST's table has the writer.
 const WRITER_COLUMN: usize = 2;
 
-pub(super) fn from_idx(
-    idx: &Idx,
-    layout: Layout,
-    standardize: bool,
-    files: &FileHashes,
-    key: Key,
-) -> Result<Loaded> {
+pub(super) fn from_idx(idx: &Idx, layout: Layout, standardize: bool, key: Key) -> Result<Loaded> {
     let mut images = read_idx_images(&idx.path)?;
     if idx.transpose {
         images.transpose()?;
@@ -51,7 +44,7 @@ pub(super) fn from_idx(
         }
     };
     if matches!(layout, Layout::Samples { .. }) {
-        let loaded = samples(&images, &beside, clients, hash(idx, files))?;
+        let loaded = samples(&images, &beside, clients, hash(idx)?)?;
         let mut loaded = Loaded { notes: note.into_iter().collect(), ..loaded };
         columns::say_all(&mut loaded, &["the labels (the target)"]);
         return Ok(loaded);
@@ -60,7 +53,7 @@ pub(super) fn from_idx(
         Ok((client.name, images.table(client.rows.into_iter(), idx.scale)?))
     };
     let tables = clients.into_iter().map(table).collect::<Result<_>>()?;
-    let mut loaded = Loaded::of_tables(tables, hash(idx, files));
+    let mut loaded = Loaded::of_tables(tables, hash(idx)?);
     loaded.notes.extend(note);
     let labels = match &idx.partition {
         Partition::Labels { .. } => "the labels (split the rows)",
@@ -149,17 +142,7 @@ impl<'a> Beside<'a> {
 }
 
 /// Of the images, or of all files that say what is fitted.
-fn hash(idx: &Idx, files: &FileHashes) -> String {
-    let beside: Vec<&Path> =
-        [&idx.labels, &idx.writers, &idx.table].into_iter().filter_map(Option::as_deref).collect();
-    let images = files.get(&idx.path);
-    if beside.is_empty() {
-        return images;
-    }
-    let mut all = Sha256::new();
-    all.update(images.as_bytes());
-    for path in beside {
-        all.update(files.get(path).as_bytes());
-    }
-    all.hex()
+fn hash(idx: &Idx) -> Result<String> {
+    let beside = [&idx.labels, &idx.writers, &idx.table].into_iter().flatten();
+    hash_all(std::iter::once(&idx.path).chain(beside))
 }

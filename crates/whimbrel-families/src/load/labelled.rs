@@ -1,23 +1,16 @@
 //! Rows with targets.
 
-use super::{
-    FileHashes, Layout, Loaded, by_label, clustered, columns, everyone, held_out, samples, tables,
-};
+use super::{Layout, Loaded, by_label, clustered, columns, everyone, held_out, samples, tables};
 use crate::failure::{AtKey, Failure, Result};
 use crate::job::{Csv, Libsvm, Partition, Toy};
 use whimbrel_core::{Error, Key, Labelled};
 use whimbrel_data::{
     Classes, ClientRows, Dataset, LeastSquaresSpec, LibsvmOptions, by_column, by_feature,
-    dense_rows, hash_labelled, iid_rows, labelled_clients, read_libsvm, standardize, two_classes,
+    dense_rows, hash_labelled, hash_path, iid_rows, labelled_clients, read_libsvm, standardize,
+    two_classes,
 };
 
-pub(super) fn from_csv(
-    csv: &Csv,
-    layout: Layout,
-    role: Option<&str>,
-    files: &FileHashes,
-    key: Key,
-) -> Result<Loaded> {
+pub(super) fn from_csv(csv: &Csv, layout: Layout, role: Option<&str>, key: Key) -> Result<Loaded> {
     let (data, set_apart) = tables::read(csv, role)?;
     let except: Vec<&str> = set_apart.iter().map(String::as_str).collect();
     let target = csv.target.as_deref().unwrap_or_default();
@@ -30,7 +23,7 @@ pub(super) fn from_csv(
         return Err(error).at("data.target");
     }
     let given = Given { rows, table: Some(&data), names, partition: &csv.partition };
-    let mut loaded = given.share_out(layout, csv.standardize, files.get(&csv.path), key)?;
+    let mut loaded = given.share_out(layout, csv.standardize, hash_path(&csv.path)?, key)?;
     columns::say(&mut loaded, &data, csv, role);
     if let Some(role) = role {
         held_out::by_role(&mut loaded, &data, role)?;
@@ -38,16 +31,11 @@ pub(super) fn from_csv(
     Ok(loaded)
 }
 
-pub(super) fn from_libsvm(
-    libsvm: &Libsvm,
-    layout: Layout,
-    files: &FileHashes,
-    key: Key,
-) -> Result<Loaded> {
+pub(super) fn from_libsvm(libsvm: &Libsvm, layout: Layout, key: Key) -> Result<Loaded> {
     let options = LibsvmOptions { columns: libsvm.columns, ..LibsvmOptions::default() };
     let rows = read_libsvm(&libsvm.path, &options)?;
     let given = Given { rows, table: None, names: Vec::new(), partition: &libsvm.partition };
-    let mut loaded = given.share_out(layout, libsvm.standardize, files.get(&libsvm.path), key)?;
+    let mut loaded = given.share_out(layout, libsvm.standardize, hash_path(&libsvm.path)?, key)?;
     columns::say_all(&mut loaded, &["the first number of a line (the target)"]);
     Ok(loaded)
 }

@@ -1,6 +1,6 @@
 //! Rows of numbers, counts and levels, in which cells may be missing.
 
-use super::{FileHashes, Loaded, columns, held_out, tables};
+use super::{Loaded, columns, held_out, tables};
 use crate::failure::Result;
 use crate::job::Csv;
 use whimbrel_core::Key;
@@ -16,7 +16,6 @@ pub(super) fn from_csv(
     csv: &Csv,
     types: &[(String, ColumnType)],
     role: Option<&str>,
-    files: &FileHashes,
     key: Key,
 ) -> Result<Loaded> {
     let leveled: Vec<&String> = leveled(types).collect();
@@ -26,7 +25,8 @@ pub(super) fn from_csv(
     let table = data.mixed_table(&found)?;
     let places = tables::places(&data, &csv.partition, key)?;
     let each = places.iter().map(|client| (client.name.clone(), table.at(&client.rows))).collect();
-    let mut loaded = Loaded { places, ..Loaded::of_tables(each, files.get(&csv.path)) };
+    let mut loaded =
+        Loaded { places, ..Loaded::of_tables(each, whimbrel_data::hash_path(&csv.path)?) };
     loaded.levels = found.into_iter().map(|column| column.levels).collect();
     let gaps = table.values.iter().filter(|x| x.is_nan()).count();
     if gaps > 0 {

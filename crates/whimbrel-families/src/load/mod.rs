@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use whimbrel_core::{ClientData, ClientId, Error, HeldOut, Key, Labelled, Samples, Table};
 use whimbrel_data::{
     Classes, ClientRows, ClusterRule, Clustered, Clustering, Entries, LabelSplit, LogisticTruth,
-    RepresentationTruth, Standardization, clusters, hash_path, read_embedding,
+    ReadHashes, RepresentationTruth, Sha256, Standardization, clusters, hash_path, read_embedding,
 };
 
 /// The name of the one client that holds everything.
@@ -247,7 +247,9 @@ pub fn load(job: &Job) -> Result<Loaded> {
 
 /// The same in another layout than the job's model takes.
 pub fn load_as(job: &Job, layout: Layout) -> Result<Loaded> {
-    read_or_draw(job, layout).map_err(|failure| failure.placed(job))
+    // Files are hashed as they are read.
+    let loaded = ReadHashes::default().during(|| read_or_draw(job, layout));
+    loaded.map_err(|failure| failure.placed(job))
 }
 
 fn read_or_draw(job: &Job, layout: Layout) -> Result<Loaded> {
@@ -259,22 +261,19 @@ fn read_or_draw(job: &Job, layout: Layout) -> Result<Loaded> {
         return Err(error).at("data");
     }
     let role = job.data.held_out.role.as_deref();
-    let files = FileHashes::of(job)?;
     let mut loaded = match &job.data.source {
         Source::Csv(csv) if let Layout::Cells(entries) = layout => {
-            cells::from_csv(csv, entries, &files, key)?
+            cells::from_csv(csv, entries, key)?
         }
         Source::Csv(csv) if layout == Layout::Mixed => {
-            mixed::from_csv(csv, job.fit.types(), role, &files, key)?
+            mixed::from_csv(csv, job.fit.types(), role, key)?
         }
-        Source::Csv(csv) if csv.target.is_some() => {
-            labelled::from_csv(csv, layout, role, &files, key)?
-        }
-        Source::Csv(csv) => tables::from_csv(csv, job.data.standardize(), role, &files, key)?,
-        Source::Npy(npy) => tables::from_npy(npy, job.data.standardize(), &files, key)?,
-        Source::Libsvm(libsvm) => labelled::from_libsvm(libsvm, layout, &files, key)?,
-        Source::Idx(idx) => images::from_idx(idx, layout, job.data.standardize(), &files, key)?,
-        Source::Collection(collection) => collection::load(collection, &job.data, &files, key)?,
+        Source::Csv(csv) if csv.target.is_some() => labelled::from_csv(csv, layout, role, key)?,
+        Source::Csv(csv) => tables::from_csv(csv, job.data.standardize(), role, key)?,
+        Source::Npy(npy) => tables::from_npy(npy, job.data.standardize(), key)?,
+        Source::Libsvm(libsvm) => labelled::from_libsvm(libsvm, layout, key)?,
+        Source::Idx(idx) => images::from_idx(idx, layout, job.data.standardize(), key)?,
+        Source::Collection(collection) => collection::load(collection, &job.data, key)?,
         Source::Toy(toy) => labelled::from_toy(toy, layout, key)?,
         Source::SyntheticMixture(spec) => samples::from_synthetic(spec, key)?,
         Source::SyntheticRepresentation(spec) => samples::from_representation(spec, key)?,
@@ -301,7 +300,9 @@ fn read_or_draw(job: &Job, layout: Layout) -> Result<Loaded> {
     if pooled {
         loaded = pool(loaded)?;
     }
-    loaded.files = files.0;
+    for path in job.clone().paths_mut() {
+        loaded.files.push((path.display().to_string(), hash_path(path as &Path)?));
+    }
     Ok(loaded)
 }
 
@@ -390,20 +391,14 @@ fn clustered(
     Ok(Some((clients, note)))
 }
 
-/// The SHA-256 of each file a job names, beside the file: each is hashed once.
-struct FileHashes(Vec<(String, String)>);
-
-impl FileHashes {
-    fn of(job: &Job) -> Result<Self> {
-        let mut job = job.clone();
-        let hash = |path: &mut PathBuf| Ok((path.display().to_string(), hash_path(path as &Path)?));
-        job.paths_mut().into_iter().map(hash).collect::<Result<_>>().map(Self)
+/// The hash of a file, or of the hashes of several.
+fn hash_all<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Result<String> {
+    let hashes: Vec<String> =
+        paths.into_iter().map(hash_path).collect::<std::result::Result<_, _>>()?;
+    if let [only] = &hashes[..] {
+        return Ok(only.clone());
     }
-
-    /// That of one of the job's files.
-    fn get(&self, path: &Path) -> String {
-        let name = path.display().to_string();
-        let found = self.0.iter().find(|(known, _)| *known == name);
-        found.map(|(_, hash)| hash.clone()).unwrap_or_default()
-    }
+    let mut all = Sha256::new();
+    hashes.iter().for_each(|hash| all.update(hash.as_bytes()));
+    Ok(all.hex())
 }

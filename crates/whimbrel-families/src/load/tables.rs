@@ -1,27 +1,26 @@
 //! Rows without targets.
 
-use super::{FileHashes, Loaded, by_label, clustered, columns, everyone, held_out};
+use super::{Loaded, by_label, clustered, columns, everyone, held_out};
 use crate::failure::{AtKey, Failure, Result};
 use crate::job::{Csv, Heterogeneity, Mixture as MixtureTable, Npy, Partition};
 use std::sync::Arc;
 use whimbrel_core::{ClientData, Key};
 use whimbrel_data::{
     Classes, ClientRows, Covariance, CsvOptions, Dataset, Features, Heterogeneity as Spread,
-    Mixture, MixtureSpec, Sha256, Sizes, by_client, by_column, hash_tables, iid, read_csv,
-    read_npy, standardize_table,
+    Mixture, MixtureSpec, Sha256, Sizes, by_client, by_column, hash_path, hash_tables, iid,
+    read_csv, read_npy, standardize_table,
 };
 
 pub(super) fn from_csv(
     csv: &Csv,
     standardize: bool,
     role: Option<&str>,
-    files: &FileHashes,
     key: Key,
 ) -> Result<Loaded> {
     let (data, set_apart) = read(csv, role)?;
     let except: Vec<&str> = set_apart.iter().map(String::as_str).collect();
     let features = features(csv, &except);
-    let hash = files.get(&csv.path);
+    let hash = hash_path(&csv.path)?;
     let mut loaded = share_out(&data, &csv.partition, &features, standardize, hash, key)?;
     columns::say(&mut loaded, &data, csv, role);
     if let Some(role) = role {
@@ -30,14 +29,9 @@ pub(super) fn from_csv(
     Ok(loaded)
 }
 
-pub(super) fn from_npy(
-    npy: &Npy,
-    standardize: bool,
-    files: &FileHashes,
-    key: Key,
-) -> Result<Loaded> {
+pub(super) fn from_npy(npy: &Npy, standardize: bool, key: Key) -> Result<Loaded> {
     let data = read_npy(&npy.path)?;
-    let hash = files.get(&npy.path);
+    let hash = hash_path(&npy.path)?;
     let features = Features::All { except: &[] };
     let mut loaded = share_out(&data, &npy.partition, &features, standardize, hash, key)?;
     columns::say_all(&mut loaded, &[]);

@@ -7,7 +7,6 @@ use serde_json::{Map, Value};
 use std::sync::Arc;
 use whimbrel_core::Result;
 use whimbrel_job::form::{BOOLEAN, COUNT, TEXT};
-use whimbrel_job::key::{Key, Word};
 use whimbrel_job::reader::{Read, Reader};
 use whimbrel_job::writer::Writer;
 use whimbrel_job::{list, table};
@@ -18,26 +17,30 @@ pub(crate) const REPRESENTATION: &str = "linear-representation";
 pub(super) const OWN: &str = "own";
 
 pub(super) static MODELS: [ModelKind; 11] = [
-    model(LINEAR, "linear regression by least squares", &[&INTERCEPT]),
-    model(REPRESENTATION, "a linear representation of the inputs under a linear head", &[&LATENT]),
-    model("logistic", "logistic regression with two classes", &[&INTERCEPT]),
-    model("softmax", "multinomial logistic regression", &[&INTERCEPT]),
-    model("mlp", "a network of fully connected layers", &[&HIDDEN]),
-    model(
+    ModelKind::new(LINEAR, "linear regression by least squares", &[&INTERCEPT]),
+    ModelKind::new(
+        REPRESENTATION,
+        "a linear representation of the inputs under a linear head",
+        &[&LATENT],
+    ),
+    ModelKind::new("logistic", "logistic regression with two classes", &[&INTERCEPT]),
+    ModelKind::new("softmax", "multinomial logistic regression", &[&INTERCEPT]),
+    ModelKind::new("mlp", "a network of fully connected layers", &[&HIDDEN]),
+    ModelKind::new(
         "cnn",
         "two convolutions of 3 x 3 with 32 and 64 channels, pooling, dropout, 128 units",
         &[],
     ),
-    model("lenet", "LeNet-5", &[]),
-    model("mobilenet-v2", "MobileNet-v2 for small images", &[]),
-    model("resnet-18", "ResNet-18 for small images", &[]),
-    model("lstm", "an embedding and two stacked LSTM layers", &[&HIDDEN, &EMBEDDING]),
-    model(OWN, "a learner of the program's own, from Python or Rust", &[&LEARNER, &CLASSIFIES]),
+    ModelKind::new("lenet", "LeNet-5", &[]),
+    ModelKind::new("mobilenet-v2", "MobileNet-v2 for small images", &[]),
+    ModelKind::new("resnet-18", "ResNet-18 for small images", &[]),
+    ModelKind::new("lstm", "an embedding and two stacked LSTM layers", &[&HIDDEN, &EMBEDDING]),
+    ModelKind::new(
+        OWN,
+        "a learner of the program's own, from Python or Rust",
+        &[&LEARNER, &CLASSIFIES],
+    ),
 ];
-
-const fn model(name: &'static str, doc: &'static str, keys: &'static [&'static Key]) -> ModelKind {
-    ModelKind { word: Word { name, doc }, keys }
-}
 
 /// What is trained.
 #[derive(Clone, Debug, PartialEq)]

@@ -38,7 +38,8 @@ use std::path::Path;
 use whimbrel_core::method::Artifact;
 use whimbrel_data::Entries;
 use whimbrel_engine::Ending;
-use whimbrel_job::key::{Key, Word};
+use whimbrel_job::key::Key;
+use whimbrel_job::keys;
 use whimbrel_job::reader::{Read, Source};
 use whimbrel_job::writer::Writer;
 use whimbrel_methods::fedmiss::Copies;
@@ -51,38 +52,24 @@ pub static FAMILY: Table = Table;
 /// Tables with gaps.
 pub struct Table;
 
-static MODELS: [ModelKind; 1] = [ModelKind {
-    word: Word { name: "low-rank", doc: "a table of low rank with gaps, to be filled in" },
-    keys: LOW_RANK.section.keys,
-}];
-static KEYS: [&Key; 11] = [
-    &CHANNELS,
-    &ROUNDS,
-    &EPOCHS,
-    &BATCH,
-    &STEP,
-    &COPIES,
-    &PARTICIPATION,
-    &EVALUATE,
-    &STOP,
-    &ALLOW_DIVERGENCE,
-    &MEMORY_MAX,
-];
+static MODELS: [ModelKind; 1] = [ModelKind::new(
+    "low-rank",
+    "a table of low rank with gaps, to be filled in",
+    LOW_RANK.section.keys,
+)];
+static KEYS: &[&Key] = keys! {
+    &[&CHANNELS, &ROUNDS, &EPOCHS, &BATCH, &STEP, &COPIES, &PARTICIPATION, &EVALUATE, &STOP],
+    &[&ALLOW_DIVERGENCE, &MEMORY_MAX],
+};
 static METHODS: [MethodKind; 1] = [MethodKind {
-    word: Word {
-        name: "fedmiss",
-        doc: "FedMissEM: a low-rank table from what each client observed of it",
-    },
-    algorithm: "fedmiss",
-    preset: None,
-    keys: &KEYS,
-    names_presets: false,
-    pooled: false,
-    auto_batch: false,
-    converges: false,
     up_rule: UpRuleKind::Memory,
     // Every observation counts the same, whoever made it.
     weights: Weights::Equal,
+    ..MethodKind::new(
+        "fedmiss",
+        "FedMissEM: a low-rank table from what each client observed of it",
+        KEYS,
+    )
 }];
 
 impl Family for Table {

@@ -26,11 +26,11 @@ use mixture::Mixture;
 use std::path::PathBuf;
 use toy::Toy;
 use whimbrel_data::{LogisticMixtureSpec, RepresentationSpec};
-use whimbrel_job::form::{BELOW_ONE, COUNT, Form, SEED as SEEDS, count, join};
+use whimbrel_job::form::{BELOW_ONE, COUNT, Form, SEED as SEEDS};
 use whimbrel_job::key::{Key, Section};
 use whimbrel_job::reader::{Read, Reader};
 use whimbrel_job::writer::{Writer, text};
-use whimbrel_job::{choices, list};
+use whimbrel_job::{choices, keys, list};
 
 /// `[data]`.
 #[derive(Clone, Debug, PartialEq)]
@@ -129,32 +129,29 @@ static SEED: Key = SEEDS.unset(
 
 const SHAPES: Form<Vec<usize>> = list!(COUNT, "a list of integers of at least 1");
 
-/// The keys of `[data]`.
-const LISTS: &[&[&Key]] = &[
-    &[&SOURCE, &file::PATH, &file::CLIENT, &file::COLUMNS, &file::COLUMNS_COUNT],
-    &[&file::LABEL, &file::TARGET, &file::CLASSES],
-    cells::CELLS.section.keys,
-    &[&file::STANDARDIZE, &file::DELIMITER, &idx::LABELS],
-    idx::IDX.section.keys,
-    collection::LEAF.section.keys,
-    &[&collection::COARSE, &collection::OFFSETS],
-    collection::SPEECHES.section.keys,
-    &[&collection::ALPHABET, &SHAPE, &split::SPLIT],
-    subset::SUBSET.section.keys,
-    &[&held_out::VALIDATION, &held_out::TEST, &held_out::ROLE, &UNSEEN, &prepare::PREPARE],
-    &[&mixture::CLIENTS, &mixture::ROWS],
-    mixture::DRAWN.section.keys,
-    toy::TOY.section.keys,
-    synthetic::SYNTHETIC.section.keys,
-    representation::REPRESENTATION.section.keys,
-    &[&SEED],
-];
-
 /// `[data]`.
 pub(crate) static SECTION: Section = Section {
     name: "data",
     doc: "Where the rows come from and who holds them.",
-    keys: const { &join::<{ count(LISTS) }>(LISTS) },
+    keys: keys! {
+        &[&SOURCE, &file::PATH, &file::CLIENT, &file::COLUMNS, &file::COLUMNS_COUNT],
+        &[&file::LABEL, &file::TARGET, &file::CLASSES],
+        cells::CELLS.section.keys,
+        &[&file::STANDARDIZE, &file::DELIMITER, &idx::LABELS],
+        idx::IDX.section.keys,
+        collection::LEAF.section.keys,
+        &[&collection::COARSE, &collection::OFFSETS],
+        collection::SPEECHES.section.keys,
+        &[&collection::ALPHABET, &SHAPE, &split::SPLIT],
+        subset::SUBSET.section.keys,
+        &[&held_out::VALIDATION, &held_out::TEST, &held_out::ROLE, &UNSEEN, &prepare::PREPARE],
+        &[&mixture::CLIENTS, &mixture::ROWS],
+        mixture::DRAWN.section.keys,
+        toy::TOY.section.keys,
+        synthetic::SYNTHETIC.section.keys,
+        representation::REPRESENTATION.section.keys,
+        &[&SEED],
+    },
     example: "[data]\nsource = \"csv\"\npath = \"wards.csv\"\nclient = \"ward\"\n\
              label = \"outcome\"\n",
 };

@@ -57,6 +57,9 @@ pub static REPLACEMENT: Key =
 pub static LOCAL_STEPS: Key =
     COUNT_U32.default("local_steps", "1", "how many minibatches are averaged into one upload");
 
+/// The keys of runs by minibatches.
+pub const BY_MINIBATCHES: &[&Key] = &[&ROUNDS, &EPOCHS, &BATCH, &REPLACEMENT, &LOCAL_STEPS];
+
 form! {
     ROWS: Rows, "an integer of at least 1, \"full\" or \"auto\"" {
         Rows::All => "full": "all rows of the client",
