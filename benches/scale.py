@@ -8,8 +8,9 @@ covariance is fitted by FedEM with one-level dithering. The start ends when the 
 before the first exchange, is written: it covers drawing the data, federated k-means, enrolment and that
 evaluation. "first s" is when the first sampled round is over, after two exchanges with everyone
 and "round s" the mean of those after it: both are read off the journal, whose lines are written at
-once where a round has some 10,000 clients. No checkpoint is written before the end. Needs Python 3
-alone.
+once where a round has some 10,000 clients. No checkpoint is written before the end. Beside wall time
+stands processor time of all threads ("cpu"), which other programs on the machine disturb less. Needs
+Python 3 and Linux.
 """
 
 import argparse
@@ -50,6 +51,13 @@ checkpoint_seconds = 3600
 """
 
 
+def processor(pid):
+    """Seconds that a process has computed."""
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def measure(binary, path, out, threads, rounds):
     environment = dict(os.environ, RAYON_NUM_THREADS=str(threads))
     log = open(out + ".log", "w")
@@ -64,21 +72,21 @@ def measure(binary, path, out, threads, rounds):
         time.sleep(0.005)
         now = time.monotonic() - begin
         if start is None and os.path.exists(metrics) and os.path.getsize(metrics) > 0:
-            start = now
+            start = now, processor(process.pid)
         if start and os.path.getsize(journal) > read:
             with open(journal, "rb") as file:
                 file.seek(read)
                 text = file.read()
             read, tail, text = read + len(text), text[-20:], tail + text
             for number in re.findall(rb'"round":(\d+),', text):
-                seen.setdefault(int(number), now)
+                seen.setdefault(int(number), (now, processor(process.pid)))
         done, status, usage = os.wait4(process.pid, os.WNOHANG)
         if done:
             break
     whole = time.monotonic() - begin
     if status != 0:
         raise SystemExit(open(out + ".log").read())
-    each = (seen[rounds] - seen[2]) / (rounds - 2)
+    each = [(after - before) / (rounds - 2) for after, before in zip(seen[rounds], seen[2])]
     return start, seen[2], each, whole, usage
 
 
@@ -91,7 +99,7 @@ def main():
     parser.add_argument("--threads", default="1,2,4,8,16")
     given = parser.parse_args()
     print(f"{given.clients} clients, a share of {given.share} in each of {given.rounds} rounds")
-    print("threads  start s  speed-up  first s  round s  speed-up  whole s  processor s  peak MB")
+    print("threads  start s   cpu  speed-up  first s   cpu  round s    cpu  speed-up  whole s   cpu  peak MB")
     alone = None
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "scale.toml")
@@ -102,11 +110,11 @@ def main():
             start, first, each, whole, usage = measure(
                 given.binary, path, out, threads, given.rounds
             )
-            alone = alone or (start, each)
-            processor, peak = usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1000
+            alone = alone or (start[0], each[0])
             print(
-                f"{threads:7}  {start:7.2f}  {alone[0] / start:8.2f}  {first:7.2f}  "
-                f"{each:7.4f}  {alone[1] / each:8.2f}  {whole:7.2f}  {processor:11.1f}  {peak:7.0f}",
+                f"{threads:7}  {start[0]:7.2f} {start[1]:5.1f}  {alone[0] / start[0]:8.2f}  "
+                f"{first[0]:7.2f} {first[1]:5.1f}  {each[0]:7.4f} {each[1]:6.3f}  {alone[1] / each[0]:8.2f}  "
+                f"{whole:7.2f} {usage.ru_utime + usage.ru_stime:5.1f}  {usage.ru_maxrss / 1000:7.0f}",
                 flush=True,
             )
 
