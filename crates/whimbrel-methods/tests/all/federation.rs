@@ -14,7 +14,7 @@ use whimbrel_methods::fedem::{
     Weights,
 };
 use whimbrel_methods::federated::{BindRows, Terms};
-use whimbrel_methods::mixture::{Mixture, MixtureInitial, MixtureStart};
+use whimbrel_methods::mixture::{self, MixtureInitial, MixtureStart};
 use whimbrel_methods::step::Schedule;
 use whimbrel_models::LatentModel;
 use whimbrel_models::gmm::{Covariance, Gmm, GmmSettings};
@@ -120,7 +120,7 @@ impl Setup {
     }
 
     /// The same for another mixture; the setup's covariance is not read.
-    pub fn fit<M: Mixture>(&self, model: M, start: MixtureStart) -> FedEm<M> {
+    pub fn fit<M: mixture::Mixture>(&self, model: M, start: MixtureStart) -> FedEm<M> {
         let q = model.statistic_len();
         let alpha = self.alpha.unwrap_or_else(|| em_alpha(self.codec.omega(q).unwrap()));
         let rule = if self.memory { UpRule::Memory { alpha } } else { UpRule::Plain };
