@@ -5,7 +5,7 @@
 //! order, so results do not depend on the instruction-set level. Slices of the wrong length are a
 //! defect of the caller and panic.
 
-use crate::vector::{LANES, axpy_inline, dot_inline};
+use crate::vector::{axpy_inline, dot_inline};
 use crate::{Error, Result, kernel, math};
 
 /// A matrix that should be positive definite is not.
@@ -103,19 +103,6 @@ kernel! {
         assert_eq!(a.len(), out.len() * x.len(), "matrix and vectors do not fit");
         for (i, out) in out.iter_mut().enumerate() {
             *out = dot_inline(&a[i * x.len()..][..x.len()], x);
-        }
-    }
-}
-
-kernel! {
-    /// [`matvec`] for a lower triangular `A`, to the bit: zeros above the diagonal are skipped in
-    /// whole groups of lanes.
-    pub fn matvec_lower(out: &mut [f64], a: &[f64], x: &[f64]) {
-        let d = x.len();
-        assert!(a.len() == d * d && out.len() == d, "matrix and vectors do not fit");
-        for (i, out) in out.iter_mut().enumerate() {
-            let end = (i + 1).next_multiple_of(LANES).min(d);
-            *out = dot_inline(&a[i * d..][..end], &x[..end]);
         }
     }
 }
@@ -432,19 +419,6 @@ pub(crate) mod tests {
             }
         }
         all
-    }
-
-    #[test]
-    fn zeros_of_a_triangle_are_skipped_without_a_trace() {
-        for d in SIZES {
-            let mut l = positive(d);
-            cholesky(&mut l, d).unwrap();
-            let (x, mut whole, mut lower) = (random(7, d), vec![0.0; d], vec![0.0; d]);
-            matvec(&mut whole, &l, &x);
-            matvec_lower(&mut lower, &l, &x);
-            let bits = |x: &[f64]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-            assert_eq!(bits(&whole), bits(&lower), "d = {d}");
-        }
     }
 
     #[test]

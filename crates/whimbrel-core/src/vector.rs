@@ -8,7 +8,7 @@
 
 use crate::kernel;
 
-pub(crate) const LANES: usize = 8;
+const LANES: usize = 8;
 
 /// From here on zeros come as fresh pages, which nobody has to write.
 const PAGES_FROM: usize = 1 << 14;

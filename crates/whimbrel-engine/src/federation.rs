@@ -1,6 +1,6 @@
 //! The clients of a simulation and what each is there for.
 
-use whimbrel_core::{ClientId, Opaque};
+use whimbrel_core::{ClientId, Error, Opaque};
 
 /// The clients of a simulation.
 pub struct Federation {
@@ -37,5 +37,20 @@ impl Federation {
     pub(crate) fn evaluated(&self) -> Vec<ClientId> {
         let ids = (0..self.duties.len() as u32).map(ClientId);
         ids.filter(|id| !self.trains(*id)).collect()
+    }
+}
+
+/// Errors below the engine know ids; people know names.
+pub(crate) fn name(error: Error, names: &[String], id: ClientId) -> Error {
+    rename(error.of_client(id), names)
+}
+
+pub(crate) fn rename(error: Error, names: &[String]) -> Error {
+    match error {
+        Error::Data { what, client: Some(id) } => {
+            let name = names.get(id.0 as usize).map_or("?", |n| n);
+            Error::data(format!("client `{name}`: {what}"))
+        }
+        other => other,
     }
 }

@@ -18,6 +18,7 @@ use whimbrel_core::method::{Artifact, Metric};
 use whimbrel_core::{ClientId, DynMethod, DynTask, Error, Message, Opaque, Part, Result};
 
 pub use crate::federation::{Duty, Federation};
+pub(crate) use crate::federation::{name, rename};
 pub use crate::runner::{Done, Tally, Traffic};
 
 /// A method at work on a federation.
@@ -584,19 +585,4 @@ fn check_faults(faults: &Faults, federation: &Federation) -> Result<()> {
 fn count_summary(tallies: &mut [Tally], traffic: &mut Traffic, id: ClientId, summary: &[u8]) {
     tallies[id.0 as usize].bytes_up += summary.len() as u64;
     traffic.up += summary.len() as u64;
-}
-
-/// Errors below the engine know ids; people know names.
-pub(crate) fn name(error: Error, names: &[String], id: ClientId) -> Error {
-    rename(error.of_client(id), names)
-}
-
-fn rename(error: Error, names: &[String]) -> Error {
-    match error {
-        Error::Data { what, client: Some(id) } => {
-            let name = names.get(id.0 as usize).map_or("?", |n| n);
-            Error::data(format!("client `{name}`: {what}"))
-        }
-        other => other,
-    }
 }

@@ -17,12 +17,12 @@
 //! `W = L^-1` and `G = dW L`, it is `sqrt(pi) d ln pi`, `sqrt(pi) W dmu` and `sqrt(pi) G`, the diagonal
 //! times `sqrt(2)`; a tied covariance is every row's, so without `sqrt(pi)`.
 
+use super::lane::LANES;
 use super::parameters::{Factors, GmmParameters};
 use std::f64::consts::{FRAC_1_SQRT_2, SQRT_2};
-use whimbrel_core::Frame;
-use whimbrel_core::linalg::{
-    invert_lower, matmul, matvec_lower, pack, packed_index, packed_len, unpack,
-};
+use whimbrel_core::linalg::{invert_lower, matmul, pack, packed_index, packed_len, unpack};
+use whimbrel_core::vector::dot_inline;
+use whimbrel_core::{Frame, kernel};
 
 /// The frame at some parameters.
 pub(super) struct FisherFrame {
@@ -307,4 +307,39 @@ impl Triangle {
 
 fn transposed(a: &[f64], d: usize) -> Vec<f64> {
     (0..d).flat_map(|j| (0..d).map(move |i| a[i * d + j])).collect()
+}
+
+kernel! {
+    /// `out = A x` for a lower triangular `A`, to the bit what [`matvec`] gives: zeros above the diagonal
+    /// are skipped in whole groups of lanes.
+    ///
+    /// [`matvec`]: whimbrel_core::linalg::matvec
+    fn matvec_lower(out: &mut [f64], a: &[f64], x: &[f64]) {
+        let d = x.len();
+        for (i, out) in out.iter_mut().enumerate() {
+            let end = (i + 1).next_multiple_of(LANES).min(d);
+            *out = dot_inline(&a[i * d..][..end], &x[..end]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use whimbrel_core::{Key, linalg::matvec};
+
+    #[test]
+    fn zeros_of_a_triangle_are_skipped_without_a_trace() {
+        for d in [1, 3, 8, 20, 33] {
+            let mut stream = Key::root(3).fold(d as u64).stream();
+            let mut l: Vec<f64> = (0..d * d).map(|_| stream.normal()).collect();
+            (0..d).for_each(|i| l[i * d + i + 1..(i + 1) * d].fill(0.0));
+            let x: Vec<f64> = (0..d).map(|_| stream.normal()).collect();
+            let (mut whole, mut lower) = (vec![0.0; d], vec![0.0; d]);
+            matvec(&mut whole, &l, &x);
+            matvec_lower(&mut lower, &l, &x);
+            let bits = |x: &[f64]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(&whole), bits(&lower), "d = {d}");
+        }
+    }
 }
