@@ -97,11 +97,11 @@ impl Inspection {
         found.compare("metrics.jsonl", metrics.len() as u64, lines.metrics);
         // A stage that begins writes its line before its checkpoint; everything else is logged first.
         let beyond = journal.iter().skip(counted.0.journal as usize);
-        let exchanges = beyond.filter_map(|line| match Line::parse(line) {
+        let mut exchanges = beyond.filter_map(|line| match Line::parse(line) {
             Ok(Line::Exchange(entry)) => Some(entry),
             _ => None,
         });
-        if let Some(last) = exchanges.last() {
+        if let Some(last) = exchanges.next_back() {
             found.journal_round = last.round.or(Some(found.round));
             found.faults.push(format!(
                 "{}: it lost its end: the journal knows of exchange {}, checkpoint and log of {}",
