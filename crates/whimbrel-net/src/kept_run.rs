@@ -177,6 +177,12 @@ impl KeptRun {
         Ok(enrolled.filter(|id| !admitted.contains(id)).collect())
     }
 
+    /// The evaluations so far, as in `metrics.jsonl`.
+    pub fn rows(&self) -> Vec<serde_json::Value> {
+        let text = std::fs::read_to_string(self.folder.join("metrics.jsonl")).unwrap_or_default();
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
     /// How many rounds of all stages accepted an upload of each client.
     pub fn rounds(&self) -> Result<BTreeMap<ClientId, u64>> {
         let mut rounds = BTreeMap::new();
@@ -231,6 +237,8 @@ impl KeptRun {
         let mut bytes = vec![tag];
         record.put(&mut bytes);
         self.insist(|run| run.wal.append(&bytes))?;
+        let (log_bytes, disk_free) = (self.wal.bytes(), disk_free(&self.folder));
+        self.board.change(|s| (s.log_bytes, s.disk_free) = (log_bytes, disk_free));
         Ok(bytes.len() as u64)
     }
 }
@@ -308,6 +316,18 @@ impl Keeper for KeptRun {
     fn failed(&mut self) -> Result<()> {
         self.insist(|run| run.store.flush())
     }
+}
+
+/// Bytes that are free where a run is kept.
+#[cfg(unix)]
+fn disk_free(folder: &Path) -> Option<u64> {
+    let found = rustix::fs::statvfs(folder).ok()?;
+    Some(found.f_bavail.saturating_mul(found.f_frsize))
+}
+
+#[cfg(not(unix))]
+fn disk_free(_: &Path) -> Option<u64> {
+    None
 }
 
 /// Tries until it is done, or until the coordinator is told to stop, and says on the board what

@@ -164,6 +164,14 @@ pub struct Status {
     pub started: f64,
     /// When the last round of the last stage will be done at the present pace; seconds from now.
     pub eta_s: Option<f64>,
+    /// Rounds per second over the last ones.
+    pub rounds_per_second: Option<f64>,
+    /// Seconds that the last round took.
+    pub round_seconds: Option<f64>,
+    /// Bytes of the log since the last checkpoint.
+    pub log_bytes: u64,
+    /// Bytes that are free where the run is kept.
+    pub disk_free: Option<u64>,
     /// The method's messages so far, without what broken connections repeated.
     pub bytes_up: u64,
     /// The same for the way down.
@@ -205,6 +213,8 @@ pub struct ClientStatus {
     pub last_seen: Option<f64>,
     /// Rounds in which its upload was accepted; enrolments and openings do not count.
     pub rounds: u64,
+    /// Seconds from the last question to its answer.
+    pub latency_s: Option<f64>,
     /// Rounds that went on without it because it was not connected, by this process.
     pub missed: u64,
     /// Uploads refused by this process.

@@ -121,6 +121,7 @@ struct Seat {
     id: ClientId,
     state: State,
     refusals: u32,
+    asked: Option<Instant>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -272,6 +273,7 @@ impl Network {
             let most = message_bytes_max(asking.kind, self.hall.limits.message_bytes);
             check_length(&asking.what, bytes.len() as u64, most)?;
             seat.state = State::Sent;
+            seat.asked = Some(Instant::now());
             self.sending.insert(link.session, bytes.len() as u64);
             let Asking { kind, at, .. } = *asking;
             link.order(Order::Task { kind, at, client: seat.id.0, bytes });
@@ -423,6 +425,8 @@ impl Network {
             Some(Seat { state: State::GivenUp, .. }) => Err(Refusal::Late),
             Some(seat) => match call.take(seat.id, bytes) {
                 Ok(()) => {
+                    let latency = seat.asked.map(|asked| asked.elapsed().as_secs_f64());
+                    self.hall.board.client(name, |c| c.latency_s = latency.or(c.latency_s));
                     seats.heard(name);
                     return Ok(());
                 }
@@ -515,7 +519,7 @@ fn check_length(what: &str, bytes: u64, most: u64) -> Result<()> {
 impl Seats {
     fn new(network: &Network, ids: &[ClientId]) -> Self {
         let seat = |id: &ClientId| {
-            let seat = Seat { id: *id, state: State::Waiting, refusals: 0 };
+            let seat = Seat { id: *id, state: State::Waiting, refusals: 0, asked: None };
             (network.name(*id).to_owned(), seat)
         };
         let asked: BTreeMap<String, Seat> = ids.iter().map(seat).collect();

@@ -13,6 +13,7 @@ use crate::proto::Kind;
 use crate::registry::{Registry, Standing};
 use crate::status::{Board, Exchanged, Phase};
 use rustls::ServerConfig;
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -28,6 +29,8 @@ use whimbrel_engine::{Chain, Ending, Observer, Outcome, Row, StageRules, run_wit
 
 /// How often `status.json` is written, where something changed.
 const STATUS_EVERY: Duration = Duration::from_millis(500);
+/// Rounds that the rate is taken over.
+const ROUNDS_TIMED: usize = 20;
 /// How long the last words may take.
 const GOODBYE: Duration = Duration::from_millis(500);
 
@@ -102,6 +105,7 @@ impl Coordinator {
         network.joined = kept.joined()?;
         network.repaired = kept.repaired()?;
         network.show_rounds(&kept.rounds()?);
+        kept.rows().into_iter().for_each(|row| board.row(row));
         let fault = |e| Error::internal(format!("the listener cannot be used: {e}"));
         listener.set_nonblocking(true).map_err(fault)?;
         let _inside = runtime.enter();
@@ -115,7 +119,8 @@ impl Coordinator {
     /// Runs the job to its end, or until it is told to stop.
     pub fn run(&mut self, chain: &dyn Chain, observer: &mut dyn Observer) -> Result<Outcome> {
         self.last_stage = chain.len().saturating_sub(1) as u32;
-        let mut watching = Watching { board: self.board.clone(), observer, pace: None };
+        let mut watching =
+            Watching { board: self.board.clone(), observer, pace: None, rounds: VecDeque::new() };
         let ended = run_with(
             chain,
             &mut self.network,
@@ -288,6 +293,8 @@ struct Watching<'a> {
     observer: &'a mut dyn Observer,
     /// The first round that this process saw of the stage, and when.
     pace: Option<(u32, Instant)>,
+    /// When the last rounds were closed.
+    rounds: VecDeque<Instant>,
 }
 
 impl Watching<'_> {
@@ -300,6 +307,21 @@ impl Watching<'_> {
         let made = round.checked_sub(first).filter(|made| *made > 0)?;
         let last_stage = status.stage_index + 1 == status.stages;
         last_stage.then(|| f64::from(left) * since.elapsed().as_secs_f64() / f64::from(made))
+    }
+}
+
+impl Watching<'_> {
+    /// Rounds per second over the last ones, and the seconds of the last.
+    fn rate(&mut self) -> (Option<f64>, Option<f64>) {
+        let (now, before) = (Instant::now(), self.rounds.back().copied());
+        self.rounds.push_back(now);
+        if self.rounds.len() > ROUNDS_TIMED {
+            self.rounds.pop_front();
+        }
+        let spans = (self.rounds.len() - 1) as f64;
+        let seconds = |since: Instant| now.duration_since(since).as_secs_f64();
+        let rate = before.map(|_| spans / seconds(self.rounds[0]).max(1e-9));
+        (rate, before.map(seconds))
     }
 }
 
@@ -324,7 +346,10 @@ impl Observer for Watching<'_> {
         self.board.exchanged(Exchanged { stage, round: done.round, cohort, accepted });
         if let Some(round) = done.round {
             let left = self.seconds_left(round);
-            self.board.change(|s| s.eta_s = left);
+            let (rate, last) = self.rate();
+            self.board.change(|s| {
+                (s.eta_s, s.rounds_per_second, s.round_seconds) = (left, rate, last);
+            });
         }
         tracing::debug!(line = %Line::exchange(stage, done).to_text().trim_end(), "exchange");
         self.observer.exchange(done);

@@ -46,6 +46,48 @@ fn both_ends_bring_certificates_and_a_client_of_another_authority_stays_outside(
     assert_eq!(left, simulate(&toys, 2).0);
 }
 
+/// Both ends announce their next certificates, and change to them while the job runs: both are good
+/// in between, and afterwards a client's old one is not.
+#[test]
+fn certificates_of_both_ends_change_while_the_job_runs() {
+    let toys = Toys { evaluate: None, ..Toys::new(1, 1500) };
+    let mut town = Town::new(toys.clone(), 2);
+    let folder = town.folder.path().to_path_buf();
+    let institution = Authority::new("institution");
+    let sign = |name: &str| institution.sign(&folder, name);
+    let bring = |paths: &(PathBuf, PathBuf)| Identity::bring(&paths.0, &paths.1).unwrap();
+    let (old, new) = (sign("coordinator"), sign("renewed"));
+    let (north, north_next, south) = (sign("north"), sign("north-next"), sign("south"));
+    town.invitations.iter_mut().for_each(|i| i.server = bring(&old).fingerprint());
+    town.brought = Some(old);
+    town.next_certificate = Some(bring(&new).fingerprint());
+    let serving = town.serve(false);
+    town.next_of_clients = Some(bring(&north_next).fingerprint());
+    let first = town.join_as(0, Some(bring(&north)), PATIENCE);
+    town.next_of_clients = None;
+    let second = town.join_as(1, Some(bring(&south)), PATIENCE);
+    serving.shows("some exchanges", |s| s.strip.len() >= 3);
+    // The client comes back with its next certificate, the coordinator with its own.
+    first.halt();
+    let first = town.join_as(0, Some(bring(&north_next)), PATIENCE);
+    serving.shows("the changed client", |s| {
+        s.clients["c00"].disconnects > 0 && s.clients["c00"].connected
+    });
+    let _ = serving.halt();
+    (town.brought, town.next_certificate) = (Some(new), None);
+    let serving = town.serve(true);
+    serving.shows("an exchange", |s| !s.strip.is_empty());
+    first.halt();
+    let outdated = town.join_as(0, Some(bring(&north)), PATIENCE).error().to_string();
+    assert!(outdated.contains("belongs to no client"), "{outdated}");
+    let first = town.join_as(0, Some(bring(&north_next)), PATIENCE);
+    let (left, _) = serving.end();
+    [first, second].into_iter().for_each(Joined::model);
+    assert_eq!(left, simulate(&toys, 2).0);
+    let members = std::fs::read_to_string(town.run_folder().join("members.jsonl")).unwrap();
+    assert_eq!(members.matches("\"certificate-changed\"").count(), 1, "{members}");
+}
+
 /// A file system of a few blocks, for as long as it lives.
 struct Small(PathBuf);
 

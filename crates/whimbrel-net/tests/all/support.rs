@@ -17,6 +17,7 @@ use whimbrel_engine::{
 };
 use whimbrel_net::client::{self, Client, ClientSide, Ending};
 use whimbrel_net::coordinator::{Coordinator, Rules, Setup};
+use whimbrel_net::invitation::Fingerprint;
 use whimbrel_net::registry::Registry;
 use whimbrel_net::status::{Board, Status};
 use whimbrel_net::tls::{Identity, server_config};
@@ -152,6 +153,9 @@ pub struct Town {
     /// The coordinator's certificate and key, where it brings them, and the clients' authority.
     pub brought: Option<(PathBuf, PathBuf)>,
     pub client_ca: Option<PathBuf>,
+    /// Certificates that both ends announce.
+    pub next_certificate: Option<Fingerprint>,
+    pub next_of_clients: Option<Fingerprint>,
     pub address: String,
     pub invitations: Vec<Invitation>,
     listener: Option<TcpListener>,
@@ -197,6 +201,8 @@ impl Town {
             limits,
             brought: None,
             client_ca: None,
+            next_certificate: None,
+            next_of_clients: None,
             address,
             invitations,
             listener,
@@ -229,7 +235,7 @@ impl Town {
             rules: self.rules,
             evaluates: self.evaluates,
             limits: self.limits.clone(),
-            next_certificate: None,
+            next_certificate: self.next_certificate,
             tls: server_config(&identity, self.client_ca.as_deref()).unwrap(),
             board: board.clone(),
             stop: stop.clone(),
@@ -292,7 +298,7 @@ impl Town {
             invitation,
             name: None,
             identity,
-            next_certificate: None,
+            next_certificate: self.next_of_clients,
             stop: stop.clone(),
             give_up: Some(patience),
         };

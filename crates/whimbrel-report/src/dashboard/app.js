@@ -25,12 +25,11 @@
     if (size >= 1e-3 && size < 1e6) return String(Number(v.toPrecision(digits)));
     return v.toExponential(2).replace(/\.?0+e/, "e").replace("e+", "e");
   };
-  const bits = (bytes) => {
-    const value = 8 * bytes;
-    for (const [unit, size] of [["Tbit", 1e12], ["Gbit", 1e9], ["Mbit", 1e6], ["kbit", 1e3]]) {
+  const bytes = (value) => {
+    for (const [unit, size] of [["TB", 1e12], ["GB", 1e9], ["MB", 1e6], ["kB", 1e3]]) {
       if (value >= size) return `${number(value / size, 3)} ${unit}`;
     }
-    return `${value} bit`;
+    return `${value} B`;
   };
   const duration = (s) => {
     if (s === null || s === undefined || !isFinite(s)) return "–";
@@ -53,8 +52,12 @@
       ["round", round],
       ["this round", open ? `${open.answered} of ${open.cohort}` : "–"],
       ...s.measures.map((m) => [m.name, number(lastOf(s.series, m.key), m.digits), true]),
-      ["sent up", bits(s.bytes_up)],
-      ["sent down", bits(s.bytes_down)],
+      ["rounds per second", s.rounds_per_second === null ? "–" : number(s.rounds_per_second, 3)],
+      ["last round", s.round_seconds === null ? "–" : `${number(s.round_seconds, 3)} s`],
+      ["sent up", bytes(s.bytes_up)],
+      ["sent down", bytes(s.bytes_down)],
+      ["log", bytes(s.log_bytes)],
+      ["disk free", s.disk_free === null ? "–" : bytes(s.disk_free), true],
       ["running for", duration(s.seconds)],
       ["time left", s.state === "running" ? duration(s.seconds_left) : "–"],
     ];
@@ -85,20 +88,20 @@
     return null;
   };
 
-  const SENT = { key: "bytes", title: "Sent so far", about: "both ways, in Mbit", of: (p) => 8e-6 * (p.bytes_up + p.bytes_down) };
+  const SENT = { key: "bytes", title: "Sent so far", about: "both ways, in MB", of: (p) => 1e-6 * (p.bytes_up + p.bytes_down) };
   const chartOf = (m) => ({
     key: m.key, title: m.title, log: m.scale === "log", of: (p) => p.figures[m.key],
     about: m.scale === "log" ? `${m.caption}; log scale` : m.caption,
   });
-  const along = { round: (p) => p.round, seconds: (p) => p.seconds, bits: (p) => 8e-6 * (p.bytes_up + p.bytes_down) };
-  const units = { round: "rounds", seconds: "seconds", bits: "Mbit, both ways" };
+  const along = { round: (p) => p.round, seconds: (p) => p.seconds, bytes: (p) => 1e-6 * (p.bytes_up + p.bytes_down) };
+  const units = { round: "rounds", seconds: "seconds", bytes: "MB, both ways" };
 
   function charts(s) {
     const x = document.querySelector("#against input:checked").value;
     const home = at("charts");
     const drawn = [];
     for (const chart of [...s.measures.map(chartOf), SENT]) {
-      if (chart === SENT && x === "bits") continue;
+      if (chart === SENT && x === "bytes") continue;
       const points = s.series.map((p) => [along[x](p), chart.of(p)])
         .filter(([a, b]) => isFinite(a) && b !== null && b !== undefined && isFinite(b) && (!chart.log || b > 0));
       if (points.length > 1) drawn.push(draw(chart, points, units[x]));
@@ -148,7 +151,7 @@
       let row = body.children[i];
       if (!row) {
         row = element("tr");
-        for (const label of ["client", "state", "last seen", "rounds", "up", "down", "refused", "last rounds"]) {
+        for (const label of ["client", "state", "last seen", "rounds", "up", "down", "refused", "last rounds", "address", "latency", "missed", "disconnects"]) {
           const cell = element("td");
           cell.dataset.label = label;
           row.append(cell);
@@ -157,7 +160,7 @@
       }
       const texts = [
         client.name, client.state, client.last_seen_s === null ? "–" : `${duration(client.last_seen_s)} ago`,
-        String(client.rounds), bits(client.bytes_up), bits(client.bytes_down), String(client.refused),
+        String(client.rounds), bytes(client.bytes_up), bytes(client.bytes_down), String(client.refused),
       ];
       texts.forEach((text, place) => {
         const cell = row.children[place];
@@ -176,6 +179,10 @@
         cell.dataset.strip = client.strip;
         cell.replaceChildren(strip(client.strip));
       }
+      const latency = client.latency_s === null ? "–" : `${number(client.latency_s, 2)} s`;
+      [client.address || "–", latency, String(client.missed), String(client.disconnects)].forEach((text, i) => {
+        if (row.children[8 + i].textContent !== text) row.children[8 + i].textContent = text;
+      });
     });
     const here = s.clients.filter((c) => c.state === "connected").length;
     setText("clients-note", `${here} of ${s.clients.length} connected` + (s.clients_more ? `, ${s.clients_more} more not shown` : ""));

@@ -1,6 +1,6 @@
 //! A status in the text format of Prometheus.
 
-use super::{ClientState, RunState, Status};
+use super::{ClientState, ClientStatus, RunState, Status};
 
 /// The figures of a status, one per line, with their meanings.
 pub fn metrics_text(status: &Status) -> String {
@@ -33,6 +33,21 @@ pub fn metrics_text(status: &Status) -> String {
         "Bytes of evaluations in the stage under way.",
         status.bytes_eval as f64,
     );
+    one(
+        "log_bytes",
+        "gauge",
+        "Bytes of the log since the last checkpoint.",
+        status.log_bytes as f64,
+    );
+    if let Some(rate) = status.rounds_per_second {
+        one("rounds_per_second", "gauge", "Rounds per second over the last ones.", rate);
+    }
+    if let Some(seconds) = status.round_seconds {
+        one("round_seconds", "gauge", "Seconds that the last round took.", seconds);
+    }
+    if let Some(bytes) = status.disk_free {
+        one("disk_free_bytes", "gauge", "Bytes that are free where the run is kept.", bytes as f64);
+    }
     for measure in &status.measures {
         let mut newest = status.series.iter().rev();
         if let Some(value) = newest.find_map(|sample| sample.figures.get(&*measure.key)) {
@@ -59,6 +74,35 @@ pub fn metrics_text(status: &Status) -> String {
     family(&mut text, "clients", "gauge", "Clients by state.");
     for (state, count) in ClientState::ALL.iter().zip(status.client_counts) {
         text.push_str(&format!("whimbrel_clients{{state=\"{}\"}} {count}\n", state.name()));
+    }
+    let each: [(&str, &str, &str, fn(&ClientStatus) -> Option<f64>); 5] = [
+        (
+            "client_latency_seconds",
+            "gauge",
+            "Seconds from the last question to a client's answer.",
+            |c| c.latency_s,
+        ),
+        ("client_missed_total", "counter", "Rounds that went on without a client.", |c| {
+            Some(c.missed as f64)
+        }),
+        ("client_disconnects_total", "counter", "How often a client's connection ended.", |c| {
+            Some(c.disconnects as f64)
+        }),
+        ("client_bytes_up_total", "counter", "Bytes of messages from a client.", |c| {
+            Some(c.bytes_up as f64)
+        }),
+        ("client_bytes_down_total", "counter", "Bytes of messages to a client.", |c| {
+            Some(c.bytes_down as f64)
+        }),
+    ];
+    for (name, kind, help, of) in each {
+        family(&mut text, name, kind, help);
+        for client in &status.clients {
+            if let Some(value) = of(client) {
+                let client = label(&client.name);
+                text.push_str(&format!("whimbrel_{name}{{client=\"{client}\"}} {value}\n"));
+            }
+        }
     }
     family(&mut text, "refused_total", "counter", "Messages refused, by reason.");
     for (reason, count) in &status.refused {
@@ -92,6 +136,8 @@ mod tests {
                 Sample { figures: [("objective".into(), 2.5)].into(), ..Sample::default() },
                 Sample::default(),
             ],
+            clients: vec![ClientStatus { name: "a \"b\"".into(), missed: 4, ..Default::default() }],
+            rounds_per_second: Some(2.5),
             client_counts: [0, 0, 1, 0, 0],
             refused: vec![("a \"late\"\nupload".into(), 3)],
             ..Status::default()
@@ -100,6 +146,8 @@ mod tests {
         for line in [
             "whimbrel_round 7",
             "whimbrel_objective 2.5",
+            "whimbrel_rounds_per_second 2.5",
+            "whimbrel_client_missed_total{client=\"a \\\"b\\\"\"} 4",
             "whimbrel_state{state=\"running\"} 1",
             "whimbrel_state{state=\"done\"} 0",
             "whimbrel_clients{state=\"away\"} 1",

@@ -86,6 +86,14 @@ pub struct Status {
     pub seconds: f64,
     /// An estimate of the seconds left.
     pub seconds_left: Option<f64>,
+    /// Rounds per second over the last ones; none before there are two.
+    pub rounds_per_second: Option<f64>,
+    /// Seconds that the last round took.
+    pub round_seconds: Option<f64>,
+    /// Bytes of the log since the last checkpoint.
+    pub log_bytes: u64,
+    /// Bytes that are free where the run is kept.
+    pub disk_free: Option<u64>,
     /// Bytes from clients in this stage, enrolment included.
     pub bytes_up: u64,
     /// Bytes to clients in this stage.
@@ -164,6 +172,14 @@ pub struct ClientStatus {
     pub last_seen_s: Option<f64>,
     /// Rounds in which its upload was accepted.
     pub rounds: u32,
+    /// Where it connected from last; empty before that.
+    pub address: String,
+    /// Seconds from the last question to its answer.
+    pub latency_s: Option<f64>,
+    /// Rounds that went on without it because it was not connected.
+    pub missed: u64,
+    /// How often its connection ended.
+    pub disconnects: u64,
     /// Bytes it sent.
     pub bytes_up: u64,
     /// Bytes sent to it.
