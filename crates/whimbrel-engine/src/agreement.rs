@@ -221,7 +221,7 @@ impl Ledger {
                 agreed.name, later.name
             )));
         }
-        if answered.of_kind(kind) >= agreed.most && !answered.repeats(kind, asked) {
+        if answered.of_kind(kind) >= agreed.most && !answered.repeats(agreed, kind, asked) {
             return Err(beyond(format!(
                 "it asks for more exchanges of {name} of the kind `{}` than the {} that were agreed to",
                 agreed.name, agreed.most
@@ -290,12 +290,19 @@ impl Ledger {
     }
 
     /// Notes an answered exchange.
-    pub(crate) fn exchanged(&mut self, number: u32, kind: usize, asked: &[u8], bytes: usize) {
+    pub(crate) fn exchanged(
+        &mut self,
+        agreed: Option<Kind>,
+        (number, kind): (u32, usize),
+        asked: &[u8],
+        bytes: usize,
+    ) {
         self.entries += 1;
         self.sent(bytes);
         let Some(answered) = self.stages.last_mut() else { return };
         let is_new = !matches!(&answered.last, Some((last, _)) if *last == number);
-        let counts = is_new && !answered.repeats(kind, asked);
+        let repeats = agreed.is_some_and(|agreed| answered.repeats(&agreed, kind, asked));
+        let counts = is_new && !repeats;
         if answered.kinds.len() <= kind {
             answered.kinds.resize(kind + 1, (0, Vec::new()));
         }
@@ -326,9 +333,10 @@ impl Ledger {
 }
 
 impl Answered {
-    /// Whether a message is the last of its kind once more.
-    fn repeats(&self, kind: usize, asked: &[u8]) -> bool {
-        self.kinds.get(kind).is_some_and(|(count, last)| *count > 0 && last == asked)
+    /// Whether a message is an opening's once more.
+    fn repeats(&self, agreed: &Kind, kind: usize, asked: &[u8]) -> bool {
+        agreed.most == 1
+            && self.kinds.get(kind).is_some_and(|(count, last)| *count > 0 && last == asked)
     }
 }
 

@@ -312,7 +312,8 @@ impl ClientMachine {
         let key = keys.local(question.client);
         let (state, upload) = method.local_step(&state, message, &open.data, key)?;
         let state = method.save(Part::Client, &state)?;
-        self.ledger.exchanged(number, kind, asked, upload.len());
+        let agreed = open.agreement.kinds.get(kind).copied();
+        self.ledger.exchanged(agreed, (number, kind), asked, upload.len());
         Ok((state, upload))
     }
 

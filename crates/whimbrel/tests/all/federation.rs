@@ -111,7 +111,9 @@ pub(crate) fn invitations(sandbox: &Sandbox) -> Vec<(String, String)> {
 pub(crate) fn join(sandbox: &Sandbox, name: &str, invitation: &str) -> Process {
     let data = format!("{name}.csv");
     let out = format!("client-{name}");
-    let args = ["join", invitation, "--data", &data, "--out", &out, "--yes", "--give-up", "120"];
+    // Held-out parts of a few rows count here, as in a simulation.
+    let mut args = vec!["join", invitation, "--data", &data, "--out", &out, "--yes"];
+    args.extend(["--give-up", "120", "--min-group", "1"]);
     Process::start(sandbox, name, &args)
 }
 
