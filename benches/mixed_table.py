@@ -255,7 +255,7 @@ def run(whimbrel, make, numeric, seed):
         subprocess.run([whimbrel, "run", "job.toml", "--out", "run"], cwd=folder, check=True, capture_output=True)
         model = read_model(folder / "run", kinds, widths)
         summary = json.loads((folder / "run/summary.json").read_text())
-        subprocess.run([whimbrel, "predict", "run", "table.csv", "--out", "filled.csv"], cwd=folder, check=True,
+        subprocess.run([whimbrel, "predict", "run", "--data", "table.csv", "--out", "filled.csv"], cwd=folder, check=True,
                        capture_output=True)
         filled = list(csv.DictReader(open(folder / "filled.csv")))
     own = -json_objective(summary)

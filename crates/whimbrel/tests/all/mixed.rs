@@ -27,7 +27,7 @@ fn federated_em_is_pooled_em_and_fills_the_gaps() {
         sandbox.write("job.toml", &survey("fedem", &format!("init = \"moments\"\n{more}")));
         let federated = number(&sandbox.run_job("federated"), "objective");
         assert!((pooled - federated).abs() < 1e-9, "{pooled} {federated}");
-        sandbox.ok(&["predict", "federated", "survey.csv", "--out", "filled.csv"]);
+        sandbox.ok(&["predict", "federated", "--data", "survey.csv", "--out", "filled.csv"]);
         let filled = sandbox.read("filled.csv");
         let mut lines = filled.lines();
         assert_eq!(
