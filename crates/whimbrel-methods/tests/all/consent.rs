@@ -64,8 +64,11 @@ fn the_exact_statistic_is_told_once() {
     };
     let nothing = Vec::<Artifact>::new().to_bytes();
     ask(Purpose::Enrol, StepId::enrolment(0), nothing).unwrap();
-    let (first, other) = (first_question(&method, &roster), first_question(&method, &roster[..2]));
-    assert_ne!(first, other);
+    let first = first_question(&method, &roster);
+    // Other parameters, if only in the last bit of one.
+    let mut other = first.clone();
+    let last = other.len() - 8;
+    other[last] ^= 1;
     ask(Purpose::Exchange, StepId::exchange(0, 0), first.clone()).unwrap();
     // Nobody was heard: the same question again tells nothing new.
     ask(Purpose::Exchange, StepId::exchange(0, 1), first).unwrap();
