@@ -3,6 +3,9 @@
 
 use whimbrel_models::mixed::{ColumnKind, Mixed, MixedParameters, Numeric};
 
+/// A mean and a covariance.
+type Moments = (Vec<f64>, Vec<f64>);
+
 /// Parameters, component after component.
 #[derive(Clone)]
 pub struct Naive {
@@ -55,7 +58,7 @@ impl Naive {
 
     /// The log-density of the observed cells, the responsibilities, and for every component the
     /// conditional mean and covariance of all numbers.
-    pub fn row(&self, cells: &[f64]) -> (f64, Vec<f64>, Vec<(Vec<f64>, Vec<f64>)>) {
+    pub fn row(&self, cells: &[f64]) -> (f64, Vec<f64>, Vec<Moments>) {
         let numbers = self.numbers();
         let mut scores = Vec::new();
         let mut moments = Vec::new();

@@ -49,7 +49,11 @@ fn leave(checkpoint: &mut Checkpoint) -> Result<()> {
 
 fn records(log: &Path) -> u64 {
     let mut count = 0;
-    Wal::read(log, |_| Ok(count += 1)).unwrap();
+    Wal::read(log, |_| {
+        count += 1;
+        Ok(())
+    })
+    .unwrap();
     count
 }
 

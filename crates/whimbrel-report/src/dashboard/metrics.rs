@@ -75,7 +75,8 @@ pub fn metrics_text(status: &Status) -> String {
     for (state, count) in ClientState::ALL.iter().zip(status.client_counts) {
         text.push_str(&format!("whimbrel_clients{{state=\"{}\"}} {count}\n", state.name()));
     }
-    let each: [(&str, &str, &str, fn(&ClientStatus) -> Option<f64>); 5] = [
+    type OfClient = fn(&ClientStatus) -> Option<f64>;
+    let each: [(&str, &str, &str, OfClient); 5] = [
         (
             "client_latency_seconds",
             "gauge",

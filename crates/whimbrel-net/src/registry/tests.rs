@@ -1,0 +1,121 @@
+//! Invitations, holders, changes by other processes.
+
+use super::*;
+
+fn registry() -> (tempfile::TempDir, Registry) {
+    let folder = tempfile::tempdir().unwrap();
+    let registry = Registry::create(folder.path(), "localhost:1", &[7; 32]).unwrap();
+    (folder, registry)
+}
+
+#[test]
+fn a_token_opens_once_and_again_for_the_same_certificate() {
+    let (_folder, registry) = registry();
+    let (a, b) = (registry.invite("a", 1).unwrap(), registry.invite("b", 1).unwrap());
+    let client = |name: &str| Redeemed::Client(name.into());
+    assert_eq!(registry.redeem(&a, &[1; 32], "").unwrap(), client("a"));
+    assert_eq!(registry.redeem(&a, &[1; 32], "").unwrap(), Redeemed::Again("a".into()));
+    let refused = |token: &[u8], certificate| match registry.redeem(token, certificate, "") {
+        Ok(Redeemed::Refused(why)) => why,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(refused(&a, &[2; 32]), Refusal::Replayed);
+    assert_eq!(refused(&b, &[1; 32]), Refusal::Replayed);
+    assert_eq!(refused(&[0; 16], &[3; 32]), Refusal::WrongToken);
+    assert_eq!(refused(b"", &[3; 32]), Refusal::WrongToken);
+    registry.stand("b", Standing::Revoked).unwrap();
+    assert_eq!(refused(&b, &[2; 32]), Refusal::Revoked);
+    assert_eq!(registry.holder(&[1; 32]), Some(("a".into(), Standing::Expected)));
+    assert_eq!(registry.holder(&[2; 32]), None);
+}
+
+#[test]
+fn a_client_may_bring_a_name_where_the_invitation_leaves_it_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut draft = Draft::new("localhost:1", &[7; 32]).unwrap();
+    draft.invite("north", false, 1).unwrap();
+    let (open, closed) =
+        (draft.invite("1", true, 1).unwrap(), draft.invite("2", false, 1).unwrap());
+    let registry = draft.create(folder.path()).unwrap();
+    let refused = Redeemed::Refused(Refusal::Name);
+    assert_eq!(registry.redeem(&closed, &[1; 32], "west").unwrap(), refused);
+    assert_eq!(registry.redeem(&open, &[1; 32], "north").unwrap(), refused);
+    assert_eq!(registry.redeem(&open, &[1; 32], "a\nb").unwrap(), refused);
+    let west = Redeemed::Client("west".into());
+    assert_eq!(registry.redeem(&open, &[1; 32], "west").unwrap(), west);
+    let again = Redeemed::Again("west".into());
+    assert_eq!(registry.redeem(&open, &[1; 32], "west").unwrap(), again);
+}
+
+#[test]
+fn another_process_is_noticed_and_tokens_are_not_in_the_file() {
+    let (folder, registry) = registry();
+    let elsewhere = Registry::open(folder.path()).unwrap();
+    let token = elsewhere.invite("ward 7", 1).unwrap();
+    assert!(matches!(registry.redeem(&token, &[1; 32], ""), Ok(Redeemed::Client(_))));
+    elsewhere.stand("ward 7", Standing::Revoked).unwrap();
+    assert_eq!(registry.holder(&[1; 32]), Some(("ward 7".into(), Standing::Revoked)));
+    let text = fs::read_to_string(path(folder.path())).unwrap();
+    assert!(!text.contains(&hex(&token)));
+}
+
+#[test]
+fn a_new_token_replaces_one_that_nobody_used() {
+    let (_folder, registry) = registry();
+    let lost = registry.invite("a", 1).unwrap();
+    let token = registry.invite("a", 1).unwrap();
+    let refused = Redeemed::Refused(Refusal::WrongToken);
+    assert_eq!(registry.redeem(&lost, &[1; 32], "").unwrap(), refused);
+    assert_eq!(registry.redeem(&token, &[1; 32], "").unwrap(), Redeemed::Client("a".into()));
+    assert!(registry.invite("a", 1).is_err());
+    assert!(registry.invite("a\nb", 1).is_err());
+    assert!(registry.stand("nobody", Standing::Dead).is_err());
+}
+
+#[test]
+fn an_invitation_expires_unless_it_was_redeemed() {
+    let (_folder, registry) = registry();
+    let (used, unused) = (registry.invite("a", 1).unwrap(), registry.invite("b", 1).unwrap());
+    registry.redeem(&used, &[1; 32], "").unwrap();
+    let past = |book: &mut Book| {
+        book.clients.iter_mut().for_each(|c| c.expires = 1);
+        Ok(())
+    };
+    registry.change(past).unwrap();
+    let refused = Redeemed::Refused(Refusal::Expired);
+    assert_eq!(registry.redeem(&unused, &[2; 32], "").unwrap(), refused);
+    let again = Redeemed::Again("a".into());
+    assert_eq!(registry.redeem(&used, &[1; 32], "").unwrap(), again);
+}
+
+#[test]
+fn a_client_changes_its_certificate_with_both_good_in_between() {
+    let (_folder, registry) = registry();
+    let (a, b) = (registry.invite("a", 1).unwrap(), registry.invite("b", 1).unwrap());
+    registry.redeem(&a, &[1; 32], "").unwrap();
+    registry.redeem(&b, &[2; 32], "").unwrap();
+    assert!(registry.announce("a", &[2; 32]).is_err(), "it is b's");
+    assert!(registry.announce("a", &[3; 32]).unwrap());
+    assert!(!registry.announce("a", &[3; 32]).unwrap());
+    let holder = |certificate| registry.holder(&certificate).map(|(name, _)| name);
+    assert_eq!((holder([1; 32]), holder([3; 32])), (Some("a".into()), Some("a".into())));
+    assert!(!registry.changed("a", &[1; 32]).unwrap(), "the old one changes nothing");
+    assert!(registry.changed("a", &[3; 32]).unwrap());
+    assert!(!registry.changed("a", &[3; 32]).unwrap());
+    assert_eq!((holder([1; 32]), holder([3; 32])), (None, Some("a".into())));
+}
+
+#[test]
+fn whoever_was_revoked_stays_revoked() {
+    let (_folder, registry) = registry();
+    let token = registry.invite("west", 1).unwrap();
+    registry.redeem(&token, &[1; 32], "").unwrap();
+    for standing in [Standing::Dead, Standing::Revoked, Standing::Revoked] {
+        registry.stand("west", standing).unwrap();
+    }
+    for standing in [Standing::Dead, Standing::Expected] {
+        let error = registry.stand("west", standing).unwrap_err().to_string();
+        assert!(error.contains("was revoked, and stays so"), "{error}");
+    }
+    assert_eq!(registry.holder(&[1; 32]), Some(("west".into(), Standing::Revoked)));
+}
