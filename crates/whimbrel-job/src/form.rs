@@ -1,7 +1,7 @@
 //! How values of a type stand in a job file: what a key takes, how it is read, how it is written.
 //!
 //! A [`Form`] is a constant that keys share ([`COUNT`], [`POSITIVE`], [`integer!`](crate::integer),
-//! [`form!`](crate::form)), and [`table!`](crate::table) sets keys, fields and forms side by side: one line
+//! [`form!`](crate::form!)), and [`table!`](crate::table) sets keys, fields and forms side by side: one line
 //! of it is the whole definition of a key.
 
 use crate::key::{Key, Section, Word};
