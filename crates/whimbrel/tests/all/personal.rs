@@ -70,6 +70,12 @@ fn clients_predict_with_their_own_and_new_ones_adapt() {
     sandbox.ok(&["predict", "out", "--client", &name, "--data", "new.csv", "--out", "q.csv"]);
     let text = sandbox.read("q.csv");
     assert!(text.starts_with("row,label,p_0,p_1\n") && text.lines().count() == 31, "{text}");
+    // Another run's model is not what the client adapted to.
+    sandbox.write("three.toml", &job("kind = \"fedmix\"\ncomponents = 3"));
+    sandbox.ok(&["run", "three.toml", "--out", "three", "-q"]);
+    let other = ["predict", "three", "--client", "mine", "--data", "new.csv", "--out", "r.csv"];
+    let said = refused(&sandbox, &other, 2);
+    assert!(said.contains("mine was adapted to another model"), "{said}");
     // A class that the run does not know.
     sandbox.write("odd.csv", &rows(30).replace(",1\n", ",7\n"));
     let said = refused(&sandbox, &["adapt", "out", "--data", "odd.csv", "--out", "odd"], 3);
@@ -84,6 +90,44 @@ fn methods_without_a_meaning_for_adapt_refuse() {
     let said = refused(&sandbox, &["adapt", "out", "--data", "new.csv", "--out", "mine"], 2);
     assert!(said.contains("fedavg has nothing of a client's own to fit"), "{said}");
     sandbox.ok(&["predict", "out", "--data", "new.csv", "--out", "p.csv"]);
+}
+
+#[test]
+fn a_search_leaves_out_what_diverged_and_goes_on_with_what_it_chose() {
+    let method = "kind = \"fedavg\"\nsearch = { step = [0.5, 1e30] }";
+    let text = job(method).replace("step = 3.0\n", "").replace("every = 20", "every = 1");
+    let sandbox = Sandbox::with_job(&text);
+    let ran = sandbox.ok(&["run", "job.toml", "--out", "out"]);
+    assert!(ran.stderr.contains("left out: round 1: the state diverged"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("mixture: going on with step=0.5"), "{}", ran.stderr);
+    assert!(sandbox.read("out/job.toml").contains("step = 0.5"));
+    // The run is over, and no candidate runs again to say so.
+    let said = refused(&sandbox, &["run", "job.toml", "--out", "out", "--resume"], 2);
+    assert!(said.contains("is over: finished") && !said.contains("search step"), "{said}");
+}
+
+#[test]
+fn control_variates_travel_exactly() {
+    let sandbox = Sandbox::with_job(&job(
+        "kind = \"scaffold\"\nchannels = \"qsgd\"\n[uplink]\ncodec = { kind = \"dithering\", levels = 4 }",
+    ));
+    let said = refused(&sandbox, &["run", "job.toml", "--out", "out"], 2);
+    assert!(said.contains("control variates of clients and server drift apart"), "{said}");
+}
+
+#[test]
+fn a_method_without_a_model_for_strangers_has_no_figures_of_them() {
+    let sandbox = Sandbox::with_job(&job("kind = \"local\""));
+    sandbox.run_job("out");
+    let clients = sandbox.read("out/clients.csv");
+    let head: Vec<&str> = clients.lines().next().unwrap().split(',').collect();
+    let at = head.iter().position(|name| *name == "test_accuracy").unwrap();
+    let silent = clients.lines().skip(1).map(|line| line.split(',').collect::<Vec<_>>());
+    let silent: Vec<_> = silent.filter(|line| line[3] == "0").collect();
+    assert_eq!(silent.len(), 12, "{clients}");
+    assert!(silent.iter().all(|line| line[at].is_empty()), "{clients}");
+    let kept = std::fs::read_dir(sandbox.path("out/clients")).unwrap().count();
+    assert_eq!(kept, 48, "those who trained");
 }
 
 #[test]
