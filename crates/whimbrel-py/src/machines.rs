@@ -411,10 +411,19 @@ impl Shard {
     }
 }
 
+/// What clients need of a stage, and what it was built from.
+struct Built {
+    index: usize,
+    delivered: Vec<Artifact>,
+    name: &'static str,
+    method: StageMethod,
+    evaluate_every: Option<u32>,
+}
+
 /// A plan whose stages are built once for all clients of a shard.
 struct SharedPlan {
     plan: Plan,
-    stage: Mutex<Option<(usize, Vec<Artifact>, StageMethod)>>,
+    stage: Mutex<Option<Built>>,
 }
 
 struct Shared(Arc<SharedPlan>);
@@ -426,21 +435,21 @@ impl Chain for Shared {
 
     fn build(&self, index: usize, delivered: &[Artifact]) -> whimbrel::core::Result<Stage> {
         let mut last = self.0.stage.lock().unwrap_or_else(PoisonError::into_inner);
-        let method = match &*last {
-            Some((at, same, method)) if *at == index && same == delivered => method.clone(),
-            _ => {
-                let method = self.0.plan.build(index, delivered)?.method;
-                *last = Some((index, delivered.to_vec(), method.clone()));
-                method
-            }
+        if !last.as_ref().is_some_and(|at| at.index == index && at.delivered == delivered) {
+            let Stage { name, method, evaluate_every, .. } = self.0.plan.build(index, delivered)?;
+            let delivered = delivered.to_vec();
+            *last = Some(Built { index, delivered, name, method, evaluate_every });
+        }
+        let Some(Built { name, method, evaluate_every, .. }) = &*last else {
+            return Err(Error::internal("a stage was not built"));
         };
         // A client has no use for the rest of a stage.
         Ok(Stage {
-            name: "shared",
-            method,
+            name,
+            method: method.clone(),
             participation: Participation::Everyone,
             faults: Faults::default(),
-            evaluate_every: None,
+            evaluate_every: *evaluate_every,
             stopping: Stopping::default(),
         })
     }
