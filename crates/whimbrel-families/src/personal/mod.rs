@@ -16,7 +16,6 @@ use crate::family::{
     RunData, StagePlan, Tables, refuse,
 };
 use crate::gradient::keys::MOMENTUM;
-use crate::job::channel::UpRuleKind;
 use crate::job::method::length::{BATCH, EPOCHS, ROUNDS};
 use crate::job::method::search::SEARCH;
 use crate::job::method::step::STEP;
@@ -221,18 +220,7 @@ const fn method(
     doc: &'static str,
     keys: &'static [&'static Key],
 ) -> MethodKind {
-    MethodKind {
-        word: Word { name, doc },
-        algorithm: name,
-        preset: None,
-        keys,
-        names_presets: false,
-        pooled: false,
-        auto_batch: false,
-        converges: false,
-        up_rule: UpRuleKind::Plain,
-        weights: Weights::Samples,
-    }
+    MethodKind::new(name, doc, keys)
 }
 
 impl Family for Personal {
