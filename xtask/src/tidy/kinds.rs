@@ -37,7 +37,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
 
 /// Sources that know no family: those of the crates above the methods, without the families.
 fn is_outside(path: &str) -> bool {
-    let folders = ["em/", "gradient/", "table/"];
+    let folders = ["bayes/", "em/", "gradient/", "personal/", "table/"];
     let families = "crates/whimbrel-families/src/";
     let above = ["engine", "report", "net", "runs", "job"]
         .iter()
