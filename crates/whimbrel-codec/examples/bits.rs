@@ -35,11 +35,11 @@ fn cell(codec: &Codec, d: usize) -> Result<String> {
     let messages = (10_000 / d).max(1);
     let (mut bits, mut ideal) = (0.0, 0.0);
     for n in 0..messages as u64 {
-        let key = Key::root(1).fold(d as u64).fold(n);
+        let key = Key::root(1).child(d as u64).child(n);
         let mut x = vec![0.0; d];
-        key.fold(0).stream().fill_normal(&mut x);
+        key.child(0).stream().fill_normal(&mut x);
         let mut decoded = vec![0.0; d];
-        let packet = codec.encode_decoded(&x, key.fold(1), &mut decoded)?;
+        let packet = codec.encode_decoded(&x, key.child(1), &mut decoded)?;
         bits += 8.0 * packet.len() as f64;
         ideal += ideal_bits(codec, packet.bytes(), &decoded);
     }

@@ -12,7 +12,7 @@ fn client_vectors(d: usize) -> Vec<Vec<f64>> {
     (0..CLIENTS)
         .map(|i| {
             let mut x = vec![0.0; d];
-            Key::root(1).fold(i as u64).stream().fill_normal(&mut x);
+            Key::root(1).child(i as u64).stream().fill_normal(&mut x);
             x
         })
         .collect()

@@ -354,7 +354,7 @@ pub struct Rows {
     /// Cells, row after row; the first of a row names it.
     pub rows: Vec<Vec<String>>,
     /// Whether it is unfolded only when asked for.
-    pub folded: bool,
+    pub collapsed: bool,
     /// Whether rows are numbered components, with the colours they have in a [`Scatter`].
     pub swatches: bool,
 }

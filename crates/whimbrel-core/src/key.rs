@@ -1,6 +1,6 @@
 //! Randomness is addressed, never shared.
 //!
-//! A [`Key`] names one random stream: it starts from the run's seed and is folded with whatever
+//! A [`Key`] names one random stream: it starts from the run's seed and takes as children whatever
 //! the draw belongs to (round, client, purpose). Equal addresses give equal numbers on every
 //! machine, whatever ran before. The generator is Threefry-2x64 (Salmon et al., 2011): counter
 //! based, a few additions and rotations, so opening a stream costs nanoseconds and eight counters
@@ -14,8 +14,8 @@ pub struct Key([u64; 2]);
 
 const ROTATIONS: [u32; 8] = [16, 42, 12, 31, 16, 32, 24, 21];
 const PARITY: u64 = 0x1BD1_1BDA_A9FC_1A22;
-/// Folding uses counters that no stream reaches.
-const FOLD: u64 = u64::MAX;
+/// Children use counters that no stream reaches.
+const CHILD: u64 = u64::MAX;
 /// Rounds for deriving keys (the authors' conservative choice) and for bulk numbers (the fewest
 /// that pass every statistical battery).
 const KEY_ROUNDS: usize = 20;
@@ -26,18 +26,18 @@ const BLOCK: usize = 2 * LANES;
 impl Key {
     /// The root of everything drawn under one seed.
     pub fn root(seed: u64) -> Self {
-        Self([seed, 0x5768_696D_6272_656C]).fold(0)
+        Self([seed, 0x5768_696D_6272_656C]).child(0)
     }
 
     /// The key of one part of what this key addresses.
     #[must_use]
-    pub fn fold(self, tag: u64) -> Self {
-        Self(threefry(self.0, [tag, FOLD], KEY_ROUNDS))
+    pub fn child(self, tag: u64) -> Self {
+        Self(threefry(self.0, [tag, CHILD], KEY_ROUNDS))
     }
 
     /// One uniform number in [0, 1), without opening a stream.
     pub fn uniform(self) -> f64 {
-        unit(threefry(self.0, [0, FOLD - 1], KEY_ROUNDS)[0])
+        unit(threefry(self.0, [0, CHILD - 1], KEY_ROUNDS)[0])
     }
 
     /// The key as two words, for storing it.
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn bulk_numbers_are_threefry_and_fill_equals_one_by_one() {
-        let key = Key::root(3).fold(5);
+        let key = Key::root(3).child(5);
         let mut whole = vec![0; 1000];
         key.stream().fill(&mut whole);
         for (i, word) in whole.iter().enumerate() {
@@ -247,7 +247,7 @@ mod tests {
         let mut stream = Key::root(1).stream();
         assert!((0..1000).all(|_| stream.below(7) < 7));
         assert_ne!(Key::root(1), Key::root(2));
-        assert_ne!(Key::root(1).fold(1), Key::root(1).fold(2));
-        assert_ne!(Key::root(1).fold(1).fold(2), Key::root(1).fold(2).fold(1));
+        assert_ne!(Key::root(1).child(1), Key::root(1).child(2));
+        assert_ne!(Key::root(1).child(1).child(2), Key::root(1).child(2).child(1));
     }
 }

@@ -371,7 +371,7 @@ pub(crate) mod tests {
     const SIZES: [usize; 7] = [1, 2, 3, 7, 20, 33, 120];
 
     fn random(tag: u64, n: usize) -> Vec<f64> {
-        let mut stream = Key::root(21).fold(tag).stream();
+        let mut stream = Key::root(21).child(tag).stream();
         (0..n).map(|_| 2.0 * stream.uniform() - 1.0).collect()
     }
 
@@ -490,7 +490,7 @@ pub(crate) mod tests {
         let (rows, groups, levels) = (15, 14, 20);
         let d = groups * levels + 1;
         for seed in 0..20 {
-            let mut stream = Key::root(31).fold(seed).stream();
+            let mut stream = Key::root(31).child(seed).stream();
             let mut x = vec![0.0; rows * d];
             for row in x.chunks_exact_mut(d) {
                 row[d - 1] = 1.0;

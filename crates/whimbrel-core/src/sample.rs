@@ -184,7 +184,7 @@ mod tests {
     const Z: f64 = 3.89;
 
     fn stream(tag: u64) -> Stream {
-        Key::root(2026).fold(tag).stream()
+        Key::root(2026).child(tag).stream()
     }
 
     #[test]

@@ -144,7 +144,7 @@ mod tests {
     use crate::{Key, math};
 
     fn numbers(tag: u64, n: usize) -> Vec<f64> {
-        let mut stream = Key::root(11).fold(tag).stream();
+        let mut stream = Key::root(11).child(tag).stream();
         (0..n).map(|_| (stream.uniform() - 0.5) * math::exp(20.0 * stream.uniform())).collect()
     }
 

@@ -105,7 +105,7 @@ fn tightest(
     clients: usize,
     key: Key,
 ) -> Result<whimbrel_models::kmeans::Clusters> {
-    let start = |s: u64| kmeans(points, columns, None, clients, LLOYD_STEPS_MAX, key.fold(s));
+    let start = |s: u64| kmeans(points, columns, None, clients, LLOYD_STEPS_MAX, key.child(s));
     let mut best = start(0)?;
     let starts = if columns <= FEW_COLUMNS_MAX { STARTS } else { 1 };
     for s in 1..starts {

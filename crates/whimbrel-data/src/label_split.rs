@@ -167,7 +167,7 @@ fn grouped(mut classes: Vec<Vec<usize>>, count: usize, key: Key) -> Result<Vec<V
         let what = format!("{} classes cannot be dealt into {count} groups", classes.len());
         return Err(Error::config(what).hint("give at most as many groups as there are classes"));
     }
-    key.fold(tag::GROUPS).stream().shuffle(&mut classes);
+    key.child(tag::GROUPS).stream().shuffle(&mut classes);
     let mut groups = vec![Vec::new(); count];
     for (at, class) in classes.into_iter().enumerate() {
         groups[at % count].extend(class);
@@ -187,7 +187,7 @@ fn shards(
         let what = format!("{rows} rows cannot be cut into {clients} x {per_client} shards");
         return Err(Error::config(what).hint("every shard has at least one row"));
     }
-    let mut stream = key.fold(tag::SHARDS).stream();
+    let mut stream = key.child(tag::SHARDS).stream();
     let mut ordered = Vec::with_capacity(rows);
     for class in &classes.rows {
         let start = ordered.len();
@@ -219,7 +219,7 @@ fn by_classes(
             format!("{clients} clients with {per_client} classes each leave some of {count} out");
         return Err(Error::config(what).hint("give more clients, or each more classes"));
     }
-    let mut stream = key.fold(tag::CLASSES).stream();
+    let mut stream = key.child(tag::CLASSES).stream();
     let holders = holders(count, clients, per_client, &mut stream);
     let mut parts = vec![Vec::new(); clients];
     for (class, (mut rows, holders)) in classes.into_iter().zip(holders).enumerate() {
@@ -271,14 +271,14 @@ fn pachinko(
             return Err(Error::config(what).hint("give a positive number"));
         }
     }
-    let mut order = key.fold(tag::ROWS).stream();
+    let mut order = key.child(tag::ROWS).stream();
     classes.iter_mut().for_each(|rows| order.shuffle(rows));
     let rows: usize = classes.iter().map(Vec::len).sum();
     let mut left: Vec<usize> = vec![0; coarse];
     within.iter().zip(&classes).for_each(|(c, rows)| left[*c] += rows.len());
     let bound = |i: usize| (i as u128 * rows as u128 / clients as u128) as usize;
     let client = |i: usize| {
-        let mut stream = key.fold(tag::CLIENTS).fold(i as u64).stream();
+        let mut stream = key.child(tag::CLIENTS).child(i as u64).stream();
         let root = stream.dirichlet(&vec![concentrations[0]; coarse]);
         let fine = fine_weights(within, coarse, concentrations[1], &mut stream);
         let mut own = Vec::with_capacity(bound(i + 1) - bound(i));

@@ -66,14 +66,14 @@ impl LeastSquaresSpec {
     }
 
     fn client(&self, i: usize, w: &[f64], key: Key) -> Result<Labelled> {
-        let mut own = key.fold(tag::COEFFICIENTS).fold(i as u64).stream();
+        let mut own = key.child(tag::COEFFICIENTS).child(i as u64).stream();
         let w_i: Vec<f64> = w.iter().map(|w| w + self.heterogeneity * own.normal()).collect();
-        let rows_key = key.fold(tag::ROWS).fold(i as u64);
+        let rows_key = key.child(tag::ROWS).child(i as u64);
         let mut values = vec![0.0; self.rows * self.dims];
         let mut targets = Vec::with_capacity(self.rows);
         let fresh = (1.0 - self.correlation * self.correlation).sqrt();
         for (r, x) in values.chunks_exact_mut(self.dims).enumerate() {
-            let mut stream = rows_key.fold(r as u64).stream();
+            let mut stream = rows_key.child(r as u64).stream();
             // x_0 = z_0, x_j = rho x_{j-1} + sqrt(1 - rho^2) z_j has covariance rho^|a - b|.
             stream.fill_normal(x);
             for j in 1..x.len() {

@@ -60,14 +60,14 @@ impl LogisticMixtureSpec {
     /// Draws the components, and each client's weights and samples.
     pub fn draw(&self, key: Key) -> Result<LogisticMixture> {
         self.check()?;
-        let mut stream = key.fold(tag::COMPONENTS).stream();
+        let mut stream = key.child(tag::COMPONENTS).stream();
         let mut theta = || (0..self.dimension).map(|_| 2.0 * stream.uniform() - 1.0).collect();
         let components: Vec<Vec<f64>> = (0..self.components).map(|_| theta()).collect();
         let client = |t: usize| {
-            let key = key.fold(tag::CLIENTS).fold(t as u64);
-            let pi = self.weights(t, key.fold(tag::WEIGHTS));
-            let rows = |tag, count| self.samples(&components, &pi, count, key.fold(tag));
-            let own = rows(tag::SAMPLES, sample_count(key.fold(tag::COUNT)))?;
+            let key = key.child(tag::CLIENTS).child(t as u64);
+            let pi = self.weights(t, key.child(tag::WEIGHTS));
+            let rows = |tag, count| self.samples(&components, &pi, count, key.child(tag));
+            let own = rows(tag::SAMPLES, sample_count(key.child(tag::COUNT)))?;
             let test = match self.test_samples {
                 0 => None,
                 count => Some(rows(tag::TESTS, count)?),
@@ -98,8 +98,8 @@ impl LogisticMixtureSpec {
         count: usize,
         key: Key,
     ) -> Result<Samples> {
-        let mut features = key.fold(tag::FEATURES).stream();
-        let mut labels = key.fold(tag::LABELS).stream();
+        let mut features = key.child(tag::FEATURES).stream();
+        let mut labels = key.child(tag::LABELS).stream();
         let mut inputs = vec![0.0; count * self.dimension];
         let mut of = Vec::with_capacity(count);
         let mut wide = vec![0.0; self.dimension];

@@ -92,13 +92,13 @@ impl RandomMixture {
             );
             return Err(Error::config(what).hint("all three must be positive"));
         }
-        let weights = key.fold(tag::WEIGHTS).stream().dirichlet(&vec![10.0; components]);
-        let mut stream = key.fold(tag::MEANS).stream();
+        let weights = key.child(tag::WEIGHTS).stream().dirichlet(&vec![10.0; components]);
+        let mut stream = key.child(tag::MEANS).stream();
         let mut means: Vec<Vec<f64>> =
             (0..components).map(|_| (0..dims).map(|_| stream.normal()).collect()).collect();
         let scale = separation / nearest(&means).unwrap_or(separation);
         means.iter_mut().flatten().for_each(|x| *x *= scale);
-        let mut stream = key.fold(tag::COVARIANCES).stream();
+        let mut stream = key.child(tag::COVARIANCES).stream();
         let covariance = if shared {
             Covariance::Shared(random_covariance(dims, &mut stream))
         } else {
@@ -148,7 +148,7 @@ impl Mixture {
         match &self.spec.heterogeneity {
             Heterogeneity::Identical => self.spec.weights.clone(),
             Heterogeneity::Dirichlet(concentrations) => {
-                let key = self.key.fold(tag::CLIENT_WEIGHTS).fold(client as u64);
+                let key = self.key.child(tag::CLIENT_WEIGHTS).child(client as u64);
                 key.stream().dirichlet(concentrations)
             }
             Heterogeneity::OneComponent => {
@@ -182,7 +182,7 @@ impl Mixture {
     pub fn stream(self: &Arc<Self>, client: usize) -> MixtureRows {
         MixtureRows {
             weights: self.client_weights(client),
-            key: self.key.fold(tag::ROWS).fold(client as u64),
+            key: self.key.child(tag::ROWS).child(client as u64),
             mixture: Arc::clone(self),
         }
     }
@@ -199,7 +199,7 @@ pub struct MixtureRows {
 impl MixtureRows {
     /// The components that rows `from..from + count` come from.
     pub fn components(&self, from: u64, count: usize) -> Vec<usize> {
-        let component = |r: u64| self.key.fold(r).stream().categorical(&self.weights);
+        let component = |r: u64| self.key.child(r).stream().categorical(&self.weights);
         (from..).take(count).map(component).collect()
     }
 }
@@ -214,7 +214,7 @@ impl RowStream for MixtureRows {
         let start = out.len();
         out.resize(start + count * columns.len(), 0.0);
         for (r, row) in (from..).zip(out[start..].chunks_exact_mut(columns.len())) {
-            let mut stream = self.key.fold(r).stream();
+            let mut stream = self.key.child(r).stream();
             let k = stream.categorical(&self.weights);
             let factor = &factors[k.min(factors.len() - 1)];
             stream.multivariate_normal(&spec.means[k], factor, row);

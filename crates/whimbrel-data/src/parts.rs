@@ -25,7 +25,7 @@ impl Parts {
     ///
     /// Shares hold on average: a part of a row is one with that probability.
     pub fn draw(rows: usize, validation: f64, test: f64, key: Key, client: &str) -> Self {
-        let mut stream = named_key(key.fold(PARTS), client).stream();
+        let mut stream = named_key(key.child(PARTS), client).stream();
         let mut wanted = |share: f64| (share * rows as f64 + stream.uniform()) as usize;
         let tests = wanted(test).min(rows.saturating_sub(1));
         let validations = wanted(validation).min(rows.saturating_sub(1 + tests));

@@ -52,11 +52,11 @@ impl RepresentationSpec {
     /// Draws the representation, and each client's head and samples.
     pub fn draw(&self, key: Key) -> Result<(Vec<(String, Samples)>, RepresentationTruth)> {
         self.check()?;
-        let representation = self.orthonormal(&mut key.fold(tag::REPRESENTATION).stream())?;
+        let representation = self.orthonormal(&mut key.child(tag::REPRESENTATION).stream())?;
         let few = (self.small_share * self.clients as f64).round() as usize;
         let (mut clients, mut predictors) = (Vec::new(), Vec::new());
         for i in 0..self.clients {
-            let mut stream = key.fold(tag::CLIENTS).fold(i as u64).stream();
+            let mut stream = key.child(tag::CLIENTS).child(i as u64).stream();
             let mut predictor = vec![0.0; self.raw];
             for row in representation.chunks_exact(self.raw) {
                 let u = stream.normal() / (self.latent as f64).sqrt();

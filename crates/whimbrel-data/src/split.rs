@@ -107,7 +107,7 @@ pub(crate) fn spread(
     }
     let mut parts = vec![Vec::new(); clients];
     for (class, mut rows) in classes.into_iter().enumerate() {
-        let mut stream = key.fold(class as u64).stream();
+        let mut stream = key.child(class as u64).stream();
         stream.shuffle(&mut rows);
         let shares = stream.dirichlet(&vec![alpha; clients]);
         let mut rows = rows.into_iter();

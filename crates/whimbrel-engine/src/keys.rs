@@ -16,58 +16,58 @@ pub struct ExchangeKeys(Key);
 impl StageKeys {
     /// The keys of a job's stage.
     pub fn new(seed: u64, stage: u32) -> Self {
-        Self(Key::root(seed).fold(u64::from(stage)))
+        Self(Key::root(seed).child(u64::from(stage)))
     }
 
     /// What a client draws at enrolment.
     pub fn enrol(&self, id: ClientId) -> Key {
-        self.0.fold(1).fold(u64::from(id.0))
+        self.0.child(1).child(u64::from(id.0))
     }
 
     /// What the server draws at the start.
     pub fn start(&self) -> Key {
-        self.0.fold(2)
+        self.0.child(2)
     }
 
     /// The keys of an exchange, openings included, counted from zero.
     pub fn exchange(&self, number: u32) -> ExchangeKeys {
-        ExchangeKeys(self.0.fold(3).fold(u64::from(number)))
+        ExchangeKeys(self.0.child(3).child(u64::from(number)))
     }
 
     /// The graph of a stage without a server.
     pub fn graph(&self) -> Key {
-        self.0.fold(4)
+        self.0.child(4)
     }
 }
 
 impl ExchangeKeys {
     /// Who takes part.
     pub fn cohort(&self) -> Key {
-        self.0.fold(1)
+        self.0.child(1)
     }
 
-    /// What goes down; channels fold the client or the group in.
+    /// What goes down; channels take the client or the group as a child of it.
     pub fn down(&self) -> Key {
-        self.0.fold(2)
+        self.0.child(2)
     }
 
     /// A client's local step.
     pub fn local(&self, id: ClientId) -> Key {
-        self.0.fold(3).fold(u64::from(id.0))
+        self.0.child(3).child(u64::from(id.0))
     }
 
     /// The server's step.
     pub fn step(&self) -> Key {
-        self.0.fold(4)
+        self.0.child(4)
     }
 
     /// Which uploads a simulation loses.
     pub fn loss(&self) -> Key {
-        self.0.fold(5)
+        self.0.child(5)
     }
 
     /// The graph of an exchange without a server, where it is redrawn.
     pub fn graph(&self) -> Key {
-        self.0.fold(6)
+        self.0.child(6)
     }
 }

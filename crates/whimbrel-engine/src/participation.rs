@@ -41,7 +41,7 @@ impl Participation {
         let each = |p: &(dyn Fn(ClientId) -> Probability + Sync)| {
             let invite = |id: &ClientId| {
                 let (id, inclusion) = (*id, p(*id).value());
-                let is_drawn = inclusion >= 1.0 || key.fold(u64::from(id.0)).uniform() < inclusion;
+                let is_drawn = inclusion >= 1.0 || key.child(u64::from(id.0)).uniform() < inclusion;
                 is_drawn.then_some(Invited { id, inclusion })
             };
             enrolled.par_iter().with_min_len(DRAWN_TOGETHER).filter_map(invite).collect()
@@ -137,7 +137,7 @@ impl Faults {
             return journal.accepted(exchange, id) != Some(true);
         }
         let scripted = round.and_then(|r| self.drops.get(&r)).is_some_and(|ids| ids.contains(&id));
-        scripted || (self.lost > 0.0 && key.fold(u64::from(id.0)).uniform() < self.lost)
+        scripted || (self.lost > 0.0 && key.child(u64::from(id.0)).uniform() < self.lost)
     }
 }
 
@@ -163,7 +163,7 @@ mod tests {
     fn bernoulli_cohorts_have_their_mean_size() {
         // 400 rounds x 50 clients at p = 0.3: sd of the mean rate 0.0032; 4 sd is a false alarm of 6e-5.
         let p = Participation::Bernoulli(Probability::new(0.3).unwrap());
-        let taken: usize = (0..400).map(|k| p.draw(&ids(50), Key::root(8).fold(k)).len()).sum();
+        let taken: usize = (0..400).map(|k| p.draw(&ids(50), Key::root(8).child(k)).len()).sum();
         let rate = taken as f64 / 20_000.0;
         assert!((rate - 0.3).abs() < 0.013, "{rate}");
     }

@@ -24,7 +24,7 @@ use whimbrel_core::declare::Section;
 use whimbrel_core::method::Artifact;
 use whimbrel_data::ColumnType;
 use whimbrel_engine::{Outcome, Stage};
-use whimbrel_job::key::{Key, Word};
+use whimbrel_job::key::{JobKey, Word};
 use whimbrel_job::reader::{Read, Reader, Source};
 use whimbrel_job::writer::Writer;
 use whimbrel_methods::fedem::FrameKind;
@@ -54,12 +54,16 @@ pub struct ModelKind {
     /// The word.
     pub word: Word,
     /// The keys of `[model]` that it takes.
-    pub keys: &'static [&'static Key],
+    pub keys: &'static [&'static JobKey],
 }
 
 impl ModelKind {
     /// A model with these keys.
-    pub const fn new(name: &'static str, doc: &'static str, keys: &'static [&'static Key]) -> Self {
+    pub const fn new(
+        name: &'static str,
+        doc: &'static str,
+        keys: &'static [&'static JobKey],
+    ) -> Self {
         Self { word: Word { name, doc }, keys }
     }
 }
@@ -74,7 +78,7 @@ pub struct MethodKind {
     /// The channels that it sets.
     pub preset: Option<Preset>,
     /// The keys of `[method]` that it takes.
-    pub keys: &'static [&'static Key],
+    pub keys: &'static [&'static JobKey],
     /// Whether reports call it by its preset.
     pub names_presets: bool,
     /// Whether one client holds everything, so that nothing travels.
@@ -91,7 +95,11 @@ pub struct MethodKind {
 
 impl MethodKind {
     /// A method with these keys, in which several clients take part, each weighted by its samples.
-    pub const fn new(name: &'static str, doc: &'static str, keys: &'static [&'static Key]) -> Self {
+    pub const fn new(
+        name: &'static str,
+        doc: &'static str,
+        keys: &'static [&'static JobKey],
+    ) -> Self {
         Self {
             word: Word { name, doc },
             algorithm: name,

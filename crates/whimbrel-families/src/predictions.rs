@@ -14,11 +14,11 @@ use whimbrel_core::{ClientData, Error, Inputs, Samples, Targets, math};
 use whimbrel_data::{RepresentationTruth, read_idx_images};
 use whimbrel_engine::metrics::number;
 use whimbrel_job::form::PATH;
-use whimbrel_job::key::Key;
+use whimbrel_job::key::JobKey;
 use whimbrel_models::calibration::{Reliability, auroc, entropy};
 
 /// Of methods over learners.
-pub(crate) static OUTSIDE: Key = PATH.unset(
+pub(crate) static OUTSIDE: JobKey = PATH.unset(
     "outside",
     "none",
     "images in the layout of MNIST that are unlike the data: the report sets their predictive entropies \

@@ -3,7 +3,7 @@
 use crate::family::{Family, MethodKind, ModelKind};
 use crate::{bayes, em, gradient, personal, table};
 use std::sync::OnceLock;
-use whimbrel_job::key::{Key, Section, Word};
+use whimbrel_job::key::{JobKey, Section, Word};
 
 /// The families that come with the program. `whimbrel new` asks them in this order.
 static BUILT_IN: [&dyn Family; 5] =
@@ -19,8 +19,8 @@ pub struct Registry {
     /// `[method]`.
     pub(crate) method: Section,
     /// `kind` in each.
-    pub(crate) model_kind: &'static Key,
-    pub(crate) method_kind: &'static Key,
+    pub(crate) model_kind: &'static JobKey,
+    pub(crate) method_kind: &'static JobKey,
 }
 
 /// The registry in use: what was [installed](install), else the built-in families.
@@ -50,13 +50,13 @@ impl Registry {
         };
         let (models, methods) = (once(models), once(methods));
         // Definitions are static, and these are made once in the life of the program.
-        let model_kind: &'static Key =
-            Box::leak(Box::new(Key::required("kind", "", "the model").words(Vec::leak(models))));
-        let method_kind: &'static Key = Box::leak(Box::new(
-            Key::required("kind", "", "the algorithm").words(Vec::leak(methods)),
+        let model_kind: &'static JobKey =
+            Box::leak(Box::new(JobKey::required("kind", "", "the model").words(Vec::leak(models))));
+        let method_kind: &'static JobKey = Box::leak(Box::new(
+            JobKey::required("kind", "", "the algorithm").words(Vec::leak(methods)),
         ));
-        let keys = |first, all: &mut dyn Iterator<Item = &'static Key>| {
-            let mut keys: Vec<&'static Key> = vec![first];
+        let keys = |first, all: &mut dyn Iterator<Item = &'static JobKey>| {
+            let mut keys: Vec<&'static JobKey> = vec![first];
             for key in all {
                 if !keys.iter().any(|known| std::ptr::eq(*known, key)) {
                     keys.push(key);
@@ -131,15 +131,15 @@ impl Registry {
     }
 
     /// The keys of a model, as the family of the method has them.
-    pub(crate) fn model_keys(&self, method: &str, model: &str) -> &'static [&'static Key] {
+    pub(crate) fn model_keys(&self, method: &str, model: &str) -> &'static [&'static JobKey] {
         let family = self.method(method, Some(model)).map(|(family, _)| family);
         let kind = family.and_then(|f| f.models().iter().find(|kind| kind.word.name == model));
         kind.map_or(&[], |kind| kind.keys)
     }
 
     /// The words of `[model]`'s or `[method]`'s kinds that take a key.
-    pub(crate) fn kinds_with(&self, key: &Key, of_models: bool) -> Vec<&'static str> {
-        let takes = |keys: &[&'static Key]| keys.iter().any(|known| std::ptr::eq(*known, key));
+    pub(crate) fn kinds_with(&self, key: &JobKey, of_models: bool) -> Vec<&'static str> {
+        let takes = |keys: &[&'static JobKey]| keys.iter().any(|known| std::ptr::eq(*known, key));
         let mut names: Vec<&'static str> = Vec::new();
         for family in self.families.iter().rev() {
             match of_models {
@@ -160,7 +160,7 @@ impl Registry {
     }
 
     /// The kinds that a key of `[model]` or `[method]` is limited to; none: it is for all.
-    pub(crate) fn limits(&self, section: &Section, key: &Key) -> Vec<&'static str> {
+    pub(crate) fn limits(&self, section: &Section, key: &JobKey) -> Vec<&'static str> {
         let of_models = std::ptr::eq(section, &self.model);
         let is_kind = std::ptr::eq(key, self.model_kind) || std::ptr::eq(key, self.method_kind);
         if is_kind || !(of_models || std::ptr::eq(section, &self.method)) {

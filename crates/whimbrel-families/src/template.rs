@@ -5,7 +5,7 @@ use crate::job::{NAME, SEED};
 use crate::load::FileKind;
 use crate::registry::registry;
 use whimbrel_data::{ColumnType, Entries};
-use whimbrel_job::key::Key;
+use whimbrel_job::key::JobKey;
 use whimbrel_job::writer::{list, text};
 
 /// The tables that a family would write for a data file: keys, and values as TOML.
@@ -14,13 +14,13 @@ pub struct Suggestion {
     /// The model's kind.
     pub model: &'static str,
     /// Other keys of `[model]`.
-    pub model_keys: Vec<(&'static Key, String)>,
+    pub model_keys: Vec<(&'static JobKey, String)>,
     /// The method's kind.
     pub method: &'static str,
     /// Other keys of `[method]`.
-    pub method_keys: Vec<(&'static Key, String)>,
+    pub method_keys: Vec<(&'static JobKey, String)>,
     /// Keys of `[uplink]`.
-    pub uplink_keys: Vec<(&'static Key, String)>,
+    pub uplink_keys: Vec<(&'static JobKey, String)>,
 }
 
 /// What a look at a data file told.
@@ -116,7 +116,7 @@ impl Template {
     }
 
     /// A key under its meaning, and under what it takes where that is a choice.
-    fn key(&mut self, key: &Key, value: &str) {
+    fn key(&mut self, key: &JobKey, value: &str) {
         self.say(key.doc);
         if key.words.len() > 1 {
             self.say(&format!("({})", key.takes()));

@@ -4,7 +4,7 @@
 //! [`form!`](crate::form!)), and [`table!`](crate::table) sets keys, fields and forms side by side: one line
 //! of it is the whole definition of a key.
 
-use crate::key::{Key, Section, Word};
+use crate::key::{JobKey, Section, Word};
 use crate::reader::{Read, Reader, Value};
 use crate::writer::{self, Writer};
 use std::path::PathBuf;
@@ -66,18 +66,28 @@ impl<T> Form<T> {
     }
 
     /// A key of this form that must be given.
-    pub const fn required(&self, name: &'static str, doc: &'static str) -> Key {
-        Key::required(name, self.takes, doc).words(self.words).tables(self.tables)
+    pub const fn required(&self, name: &'static str, doc: &'static str) -> JobKey {
+        JobKey::required(name, self.takes, doc).words(self.words).tables(self.tables)
     }
 
     /// A key of this form with a default, written as TOML.
-    pub const fn default(&self, name: &'static str, value: &'static str, doc: &'static str) -> Key {
-        Key::default(name, self.takes, value, doc).words(self.words).tables(self.tables)
+    pub const fn default(
+        &self,
+        name: &'static str,
+        value: &'static str,
+        doc: &'static str,
+    ) -> JobKey {
+        JobKey::default(name, self.takes, value, doc).words(self.words).tables(self.tables)
     }
 
     /// A key of this form that may be left out, and what holds then.
-    pub const fn unset(&self, name: &'static str, unset: &'static str, doc: &'static str) -> Key {
-        Key::optional(name, self.takes, unset, doc).words(self.words).tables(self.tables)
+    pub const fn unset(
+        &self,
+        name: &'static str,
+        unset: &'static str,
+        doc: &'static str,
+    ) -> JobKey {
+        JobKey::optional(name, self.takes, unset, doc).words(self.words).tables(self.tables)
     }
 }
 
@@ -111,8 +121,8 @@ impl<T> Table<T> {
 }
 
 /// The keys of several lists, of so many in all.
-pub const fn join<const N: usize>(lists: &[&[&'static Key]]) -> [&'static Key; N] {
-    static NONE: Key = Key::required("", "", "");
+pub const fn join<const N: usize>(lists: &[&[&'static JobKey]]) -> [&'static JobKey; N] {
+    static NONE: JobKey = JobKey::required("", "", "");
     let mut all = [&NONE; N];
     let (mut list, mut at) = (0, 0);
     while list < lists.len() {
@@ -127,7 +137,7 @@ pub const fn join<const N: usize>(lists: &[&[&'static Key]]) -> [&'static Key; N
 }
 
 /// How many keys several lists have.
-pub const fn count(lists: &[&[&'static Key]]) -> usize {
+pub const fn count(lists: &[&[&'static JobKey]]) -> usize {
     let (mut list, mut count) = (0, 0);
     while list < lists.len() {
         count += lists[list].len();
@@ -141,7 +151,7 @@ pub const fn count(lists: &[&[&'static Key]]) -> usize {
 macro_rules! keys {
     ($($list:expr),+ $(,)?) => {
         const {
-            const LISTS: &[&[&$crate::key::Key]] = &[$($list),+];
+            const LISTS: &[&[&$crate::key::JobKey]] = &[$($list),+];
             &$crate::form::join::<{ $crate::form::count(LISTS) }>(LISTS)
         }
     };
@@ -382,7 +392,7 @@ macro_rules! table {
         $(..{ $($other:ident: $value:expr),+ $(,)? })?
         $(..from $base:expr)?
     ) => {
-        $(#[doc = $doc] $vis static $key: $crate::key::Key = $crate::table!(@only [$($limits)?]
+        $(#[doc = $doc] $vis static $key: $crate::key::JobKey = $crate::table!(@only [$($limits)?]
             $crate::table!(@only $only $crate::table!(@key $name, $form, $how $($fallback)?, $doc)));)*
 
         #[doc = concat!("Reads and writes `", stringify!($type), "`.")]
@@ -443,7 +453,7 @@ macro_rules! table {
         $key:ident = $key_name:literal, $form:expr, $how:ident $($fallback:literal)?, $key_doc:literal;
     }) => {
         #[doc = $key_doc]
-        $vis static $key: $crate::key::Key =
+        $vis static $key: $crate::key::JobKey =
             $crate::table!(@key $key_name, $form, $how $($fallback)?, $key_doc);
 
         #[doc = concat!("Reads and writes `", stringify!($type), "`.")]

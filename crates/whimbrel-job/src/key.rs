@@ -8,7 +8,7 @@ use crate::error::one_of;
 
 /// One key of a job file.
 #[derive(Debug)]
-pub struct Key {
+pub struct JobKey {
     /// Its name in the file.
     pub name: &'static str,
     /// What it stands for, in one sentence.
@@ -61,19 +61,19 @@ pub struct Section {
     /// What it is about.
     pub doc: &'static str,
     /// Its keys, in the order of the reference.
-    pub keys: &'static [&'static Key],
+    pub keys: &'static [&'static JobKey],
     /// A table that parses.
     pub example: &'static str,
 }
 
 impl Section {
     /// Keys that are part of another table.
-    pub const fn of(keys: &'static [&'static Key]) -> Self {
+    pub const fn of(keys: &'static [&'static JobKey]) -> Self {
         Self { name: "", doc: "", keys, example: "" }
     }
 }
 
-impl Key {
+impl JobKey {
     /// A key that must be given.
     pub const fn required(name: &'static str, takes: &'static str, doc: &'static str) -> Self {
         Self::new(name, takes, Fallback::Required, doc)

@@ -1,6 +1,6 @@
 //! The machinery of job files: keys with one definition each, a reader that knows lines, a writer.
 //!
-//! A [`Key`](key::Key) is defined once; the [`reader`] parses by it and takes defaults and messages from
+//! A [`JobKey`](key::JobKey) is defined once; the [`reader`] parses by it and takes defaults and messages from
 //! it, the [`writer`] writes it, the reference page prints it. No table of a job is known here.
 
 pub mod error;

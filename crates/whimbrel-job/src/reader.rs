@@ -5,7 +5,7 @@
 
 use crate::error::{Error, Errors, Place, one_of};
 use crate::form::Form;
-use crate::key::{Fallback, Key, Section};
+use crate::key::{Fallback, JobKey, Section};
 use crate::suggest::nearest;
 use std::cell::RefCell;
 use std::ops::Range;
@@ -188,12 +188,16 @@ impl<'a> Reader<'a> {
     }
 
     /// Whether the file gives the key.
-    pub fn has(&self, key: &Key) -> bool {
+    pub fn has(&self, key: &JobKey) -> bool {
         self.table.contains_key(key.name)
     }
 
     /// Reads a key, or its default by the same rules.
-    pub fn read<T>(&self, key: &'static Key, read: impl FnOnce(Value<'_>) -> Read<T>) -> Read<T> {
+    pub fn read<T>(
+        &self,
+        key: &'static JobKey,
+        read: impl FnOnce(Value<'_>) -> Read<T>,
+    ) -> Read<T> {
         match (self.value(key), key.fallback) {
             (Some(value), _) => read(value),
             (None, Fallback::Value(text)) => {
@@ -206,26 +210,26 @@ impl<'a> Reader<'a> {
     }
 
     /// A table that must be given.
-    pub fn table(&self, key: &'static Key, section: &'static Section) -> Read<Reader<'a>> {
+    pub fn table(&self, key: &'static JobKey, section: &'static Section) -> Read<Reader<'a>> {
         self.value(key).ok_or_else(|| self.missing(key))?.table(section)
     }
 
     /// Reads a key that may be left out.
     pub fn optional<T>(
         &self,
-        key: &'static Key,
+        key: &'static JobKey,
         read: impl FnOnce(Value<'_>) -> Read<T>,
     ) -> Read<Option<T>> {
         self.value(key).map(read).transpose()
     }
 
     /// Reads a key, or its default, by a form.
-    pub fn read_as<T>(&self, key: &'static Key, form: &Form<T>) -> Read<T> {
+    pub fn read_as<T>(&self, key: &'static JobKey, form: &Form<T>) -> Read<T> {
         self.read(key, |v| form.read(&v))
     }
 
     /// Reads a key that may be left out by a form.
-    pub fn optional_as<T>(&self, key: &'static Key, form: &Form<T>) -> Read<Option<T>> {
+    pub fn optional_as<T>(&self, key: &'static JobKey, form: &Form<T>) -> Read<Option<T>> {
         self.optional(key, |v| form.read(&v))
     }
 
@@ -235,13 +239,13 @@ impl<'a> Reader<'a> {
         all.for_each(|key| self.refuse_for(key, kind));
     }
 
-    fn refuse_for(&self, key: &Key, kind: &str) {
+    fn refuse_for(&self, key: &JobKey, kind: &str) {
         let why = key.only.map_or("", |only| only.why);
         self.refuse_if_given(key, &format!("has no meaning for {kind}: {why}"));
     }
 
     /// Refuses a key, if it is there, with words that follow its name.
-    pub fn refuse_if_given(&self, key: &Key, why: &str) {
+    pub fn refuse_if_given(&self, key: &JobKey, why: &str) {
         if let Some((name, _)) = self.table.get_key_value(key.name) {
             let message = format!("`{}` {why}", key.name);
             let hint = Some(format!("take `{}` out", key.name));
@@ -250,8 +254,8 @@ impl<'a> Reader<'a> {
     }
 
     /// Refuses two keys that say the same thing twice.
-    pub fn refuse_both(&self, first: &Key, second: &Key) -> Read<()> {
-        let given = |key: &Key| self.table.get_key_value(key.name).map(|(name, _)| name.span());
+    pub fn refuse_both(&self, first: &JobKey, second: &JobKey) -> Read<()> {
+        let given = |key: &JobKey| self.table.get_key_value(key.name).map(|(name, _)| name.span());
         let (Some(a), Some(b)) = (given(first), given(second)) else { return Ok(()) };
         let later = if a.start < b.start { (second, b) } else { (first, a) };
         let message = format!(
@@ -265,7 +269,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reports a key or a table that is needed here.
-    pub fn missing(&self, key: &Key) -> Reported {
+    pub fn missing(&self, key: &JobKey) -> Reported {
         if let Some(section) = self.source.section(key.name).filter(|_| self.path.is_empty()) {
             let needs: Vec<String> = section
                 .keys
@@ -286,7 +290,7 @@ impl<'a> Reader<'a> {
     /// Reports that something is needed here, in the caller's words.
     pub fn lacking(
         &self,
-        key: &Key,
+        key: &JobKey,
         message: impl Into<String>,
         hint: impl Into<String>,
     ) -> Reported {
@@ -296,7 +300,7 @@ impl<'a> Reader<'a> {
     /// Reports a fault of a key that was read, in the caller's words.
     pub fn fault(
         &self,
-        key: &'static Key,
+        key: &'static JobKey,
         message: impl Into<String>,
         hint: impl Into<String>,
     ) -> Reported {
@@ -307,14 +311,14 @@ impl<'a> Reader<'a> {
     }
 
     /// A value without conversion.
-    fn value(&self, key: &'static Key) -> Option<Value<'a>> {
+    fn value(&self, key: &'static JobKey) -> Option<Value<'a>> {
         debug_assert!(self.section.keys.iter().any(|known| known.name == key.name));
         let item = self.table.get(key.name)?;
         let (path, home) = (self.path_of(key), self.span.clone());
         Some(Value { source: self.source, key, path, item, home, is_default: self.is_default })
     }
 
-    fn path_of(&self, key: &Key) -> String {
+    fn path_of(&self, key: &JobKey) -> String {
         if self.path.is_empty() {
             key.name.to_owned()
         } else {
@@ -364,7 +368,7 @@ impl<'a> Reader<'a> {
 #[derive(Clone)]
 pub struct Value<'a> {
     source: &'a Source<'a>,
-    key: &'static Key,
+    key: &'static JobKey,
     path: String,
     item: &'a Spanned<DeValue<'a>>,
     /// Where its table starts: the place of a default.

@@ -1,9 +1,9 @@
 //! The reference page of a job's tables, made of the definitions.
 
-use crate::key::{Fallback, Key, Section, Word};
+use crate::key::{Fallback, JobKey, Section, Word};
 
 /// The kinds that a key of a section is limited to; none: it is for all.
-pub type Limits<'a> = dyn Fn(&Section, &Key) -> Vec<&'static str> + 'a;
+pub type Limits<'a> = dyn Fn(&Section, &JobKey) -> Vec<&'static str> + 'a;
 
 /// Renders sections as Markdown, each inner table and each list of words once.
 pub struct Page<'a> {
@@ -69,7 +69,7 @@ fn table(section: &Section, limits: &Limits<'_>) -> String {
     out
 }
 
-fn only(section: &Section, key: &Key, limits: &Limits<'_>) -> String {
+fn only(section: &Section, key: &JobKey, limits: &Limits<'_>) -> String {
     let own = key.only.iter().flat_map(|only| only.kinds).copied();
     let kinds: Vec<String> =
         own.chain(limits(section, key)).map(|kind| format!("`{kind}`")).collect();

@@ -1,13 +1,13 @@
 //! The resolved job: every default written out, in the order of the definitions.
 
-use crate::key::{Key, Section};
+use crate::key::{JobKey, Section};
 
 /// Writes tables and keys.
 #[derive(Default)]
 pub struct Writer {
     text: String,
     /// The keys that the table's kind takes; `None`: all.
-    keys: Option<&'static [&'static Key]>,
+    keys: Option<&'static [&'static JobKey]>,
     /// The table's kind, for keys that are limited to some.
     kind: Option<&'static str>,
     /// Keys that are left out.
@@ -33,7 +33,7 @@ impl Writer {
     }
 
     /// Leaves out what is not among these keys, until the next table.
-    pub fn only(&mut self, keys: &'static [&'static Key]) {
+    pub fn only(&mut self, keys: &'static [&'static JobKey]) {
         self.keys = Some(keys);
     }
 
@@ -43,12 +43,12 @@ impl Writer {
     }
 
     /// Leaves some keys out, until the next table.
-    pub fn skip(&mut self, keys: &[&Key]) {
+    pub fn skip(&mut self, keys: &[&JobKey]) {
         self.skipped.extend(keys.iter().map(|key| key.name));
     }
 
     /// Writes a key and its value, which is TOML already.
-    pub fn put(&mut self, key: &Key, value: impl AsRef<str>) {
+    pub fn put(&mut self, key: &JobKey, value: impl AsRef<str>) {
         let taken = self.keys.is_none_or(|keys| keys.iter().any(|known| known.name == key.name))
             && self.kind.is_none_or(|kind| key.means_something_for(kind))
             && !self.skipped.contains(&key.name);

@@ -24,7 +24,7 @@ const COLUMNS: usize = 123;
 fn data() -> Vec<ClientData> {
     (0..CLIENTS)
         .map(|i| {
-            let mut stream = Key::root(1).fold(i as u64).stream();
+            let mut stream = Key::root(1).child(i as u64).stream();
             let mut values = vec![0.0; ROWS * COLUMNS];
             stream.fill_normal(&mut values);
             let targets = (0..ROWS).map(|_| if stream.uniform() < 0.3 { 1.0 } else { -1.0 });

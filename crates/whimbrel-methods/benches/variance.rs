@@ -85,7 +85,7 @@ fn method(estimator: Estimator, size: u32) -> Result<Arc<Erased<FedEm<Gmm>, Bind
 fn federation(method: &dyn DynMethod) -> Result<Arc<Federation>> {
     let columns: Vec<String> = (0..COLUMNS).map(|j| format!("x{j}")).collect();
     let one = |i: usize| {
-        let mut stream = Key::root(5).fold(i as u64).stream();
+        let mut stream = Key::root(5).child(i as u64).stream();
         let mut values = vec![0.0; ROWS * COLUMNS];
         stream.fill_normal(&mut values);
         for (row, x) in values.chunks_exact_mut(COLUMNS).enumerate() {

@@ -78,7 +78,7 @@ fn main() -> whimbrel_core::Result<()> {
 }
 
 fn examples(i: usize, columns: &[String]) -> whimbrel_core::Result<ClientData> {
-    let mut stream = Key::root(3).fold(i as u64).stream();
+    let mut stream = Key::root(3).child(i as u64).stream();
     let (mut starts, mut at, mut values) = (vec![0], Vec::new(), Vec::new());
     for _ in 0..ROWS {
         let mut row: Vec<u32> = stream.choose(D, NONZEROS).into_iter().map(|j| j as u32).collect();

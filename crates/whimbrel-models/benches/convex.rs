@@ -20,13 +20,13 @@ fn targets(rows: usize) -> Vec<f64> {
 
 fn dense(problem: &dyn Problem, rows: usize, tag: u64) -> Examples {
     let mut values = vec![0.0; rows * COLUMNS];
-    Key::root(2).fold(tag).stream().fill_normal(&mut values);
+    Key::root(2).child(tag).stream().fill_normal(&mut values);
     let rows = Labelled::new(names(), FeatureRows::Dense(values), targets(rows)).unwrap();
     problem.bind(&ClientData::Labelled(rows)).unwrap()
 }
 
 fn sparse(problem: &dyn Problem, rows: usize, tag: u64) -> Examples {
-    let mut stream = Key::root(3).fold(tag).stream();
+    let mut stream = Key::root(3).child(tag).stream();
     let mut columns = Vec::new();
     for _ in 0..rows {
         columns.extend((0..14).map(|k| k * 8 + (stream.uniform() * 8.0) as u32));

@@ -22,12 +22,12 @@ fn problem(model: &Gmm, rows: usize) -> (GmmData, Vec<f64>, GmmParameters) {
     let truth = Gmm::new(GmmSettings::new(COMPONENTS, COLUMNS, Covariance::Diagonal)).unwrap();
     let spread = Gmm::new(GmmSettings::new(1, n, Covariance::Diagonal)).unwrap();
     let prior = spread.parameters(&[1.0], &vec![0.0; n], &vec![9.0; n]).unwrap();
-    let means = spread.sample(&prior, 1, key.fold(1)).unwrap().rows;
+    let means = spread.sample(&prior, 1, key.child(1)).unwrap().rows;
     let theta = truth.parameters(&[0.1; COMPONENTS], &means, &vec![1.0; n]).unwrap();
-    let values = truth.sample(&theta, rows, key.fold(2)).unwrap().rows;
+    let values = truth.sample(&theta, rows, key.child(2)).unwrap().rows;
     let data = model.data_from_rows(&values).unwrap();
     let moments = model.moments(&data).unwrap();
-    let start = model.initial_from_moments(&moments, key.fold(3)).unwrap();
+    let start = model.initial_from_moments(&moments, key.child(3)).unwrap();
     (data, moments, start)
 }
 

@@ -94,7 +94,7 @@ fn head() {
         gradients.push(nanoseconds(STEPS, || {
             std::hint::black_box(head.potential_and_gradient(&z, &mut gradient));
         }));
-        let mut stream = Key::root(3).fold(round as u64).stream();
+        let mut stream = Key::root(3).child(round as u64).stream();
         steps.push(nanoseconds(STEPS, || {
             let moved = Kernel::Ula.step(&mut state, &mut head, 1e-3, &mut stream, &mut scratch);
             moved.expect("a stable step");
@@ -117,7 +117,7 @@ fn round() {
             let mut head = Head::new(&samples);
             let n = head.len();
             let (mut state, mut scratch) = (ChainState::at(vec![0.0; n]), Scratch::new(n));
-            let mut stream = Key::root(5).fold(id as u64).stream();
+            let mut stream = Key::root(5).child(id as u64).stream();
             for _ in 0..STEPS {
                 let moved =
                     Kernel::Ula.step(&mut state, &mut head, 1e-3, &mut stream, &mut scratch);

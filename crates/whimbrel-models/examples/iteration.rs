@@ -30,7 +30,7 @@ fn main() -> Result<()> {
         let model = Gmm::new(settings)?;
         let data = model.data_from_rows(&rows)?;
         let moments = model.moments(&data)?;
-        let theta = model.initial_from_moments(&moments, Key::root(5).fold(3))?;
+        let theta = model.initial_from_moments(&moments, Key::root(5).child(3))?;
         let mut alone = f64::NAN;
         let counts = std::iter::successors(Some(1), |n| Some(n * 2));
         for threads in counts.take_while(|n| *n <= most) {
@@ -71,10 +71,10 @@ fn rows() -> Result<Vec<f64>> {
     let (key, n) = (Key::root(5), COMPONENTS * COLUMNS);
     let spread = Gmm::new(GmmSettings::new(1, n, Covariance::Diagonal))?;
     let prior = spread.parameters(&[1.0], &vec![0.0; n], &vec![9.0; n])?;
-    let means = spread.sample(&prior, 1, key.fold(1))?.rows;
+    let means = spread.sample(&prior, 1, key.child(1))?.rows;
     let truth = Gmm::new(GmmSettings::new(COMPONENTS, COLUMNS, Covariance::Diagonal))?;
     let theta = truth.parameters(&[0.1; COMPONENTS], &means, &vec![1.0; n])?;
-    Ok(truth.sample(&theta, ROWS, key.fold(2))?.rows)
+    Ok(truth.sample(&theta, ROWS, key.child(2))?.rows)
 }
 
 /// Milliseconds that this thread has run, where the system says so.

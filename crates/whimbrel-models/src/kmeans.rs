@@ -64,7 +64,7 @@ pub fn best_of(
 ) -> Result<Clusters> {
     check(rows, columns, weights, k)?;
     let best = |rows: &[f64], weights: &[f64]| -> Result<Clusters> {
-        let run = |restart| kmeans(rows, columns, Some(weights), k, steps_max, key.fold(restart));
+        let run = |restart| kmeans(rows, columns, Some(weights), k, steps_max, key.child(restart));
         let found = (0..restarts).into_par_iter().map(run).collect::<Result<Vec<_>>>()?;
         let best = found.into_iter().reduce(|a, b| if b.inertia < a.inertia { b } else { a });
         best.ok_or_else(|| Error::internal("k-means was not run"))
@@ -73,7 +73,7 @@ pub fn best_of(
         return best(rows, weights);
     }
     let problem = Problem { rows, columns, weights };
-    let (few, their_weights) = problem.coreset(CORESET_ROWS, &mut key.fold(restarts).stream());
+    let (few, their_weights) = problem.coreset(CORESET_ROWS, &mut key.child(restarts).stream());
     Ok(problem.lloyd(best(&few, &their_weights)?.centres, 1))
 }
 

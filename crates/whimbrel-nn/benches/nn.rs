@@ -127,7 +127,7 @@ fn steps(case: &Case, places: &[u32], alone: bool) -> f64 {
     let mut w = learner.start(Key::root(1));
     let (mut gradient, mut losses) = (vec![0.0; w.len()], vec![0.0; places.len()]);
     let mut step = |i: usize| {
-        let key = Key::root(2).fold(i as u64);
+        let key = Key::root(2).child(i as u64);
         learner.gradient(&w, batch, None, key, &mut room, &mut gradient, &mut losses);
         let tensors = learner.tensors();
         Optimiser::PLAIN.step(&mut state, 0.01, None, tensors, &gradient, &mut w);

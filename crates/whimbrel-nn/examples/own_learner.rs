@@ -98,7 +98,7 @@ fn main() -> Result<()> {
     let (optimiser, mut state) = (Optimiser::PLAIN, OptimiserState::default());
     let mut order: Vec<u32> = (0..n as u32).collect();
     for epoch in 0..20 {
-        Key::root(3).fold(epoch).stream().shuffle(&mut order);
+        Key::root(3).child(epoch).stream().shuffle(&mut order);
         for places in order.chunks_exact(100) {
             let (batch, key) = (Batch::at(&samples, places), Key::root(4));
             learner.gradient(&w, batch, None, key, &mut room, &mut gradient, &mut losses);

@@ -49,7 +49,7 @@ pub(crate) struct Pass {
 impl Pass {
     /// The same for a part of the layer.
     pub fn fold(self, part: usize) -> Self {
-        Self { key: self.key.fold(part as u64), ..self }
+        Self { key: self.key.child(part as u64), ..self }
     }
 }
 

@@ -98,7 +98,7 @@ impl Training<'_> {
 
     /// The key of a step's dropout, counted from 0.
     pub fn dropout_key(&self, step: u32) -> Key {
-        self.key.fold(DROPOUT).fold(u64::from(step))
+        self.key.child(DROPOUT).child(u64::from(step))
     }
 
     /// Trains the models step by step with the learner's gradients.
@@ -112,7 +112,7 @@ impl Training<'_> {
         let mut step = 0;
         while let Some(places) = minibatches.next() {
             let batch = Batch { samples: self.samples, places };
-            let key = self.key.fold(DROPOUT).fold(step);
+            let key = self.key.child(DROPOUT).child(step);
             step += 1;
             if weighted {
                 q.clear();
@@ -181,7 +181,7 @@ impl Minibatches {
         }
         if fresh {
             if self.shuffles {
-                self.key.fold(SHUFFLE).fold(self.epoch).stream().shuffle(&mut self.order);
+                self.key.child(SHUFFLE).child(self.epoch).stream().shuffle(&mut self.order);
             }
             self.epoch += 1;
             self.at = 0;

@@ -187,7 +187,7 @@ fn exhibits() -> Vec<Exhibit> {
             title: text(),
             heads: vec![text()],
             rows: vec![vec![text(), text()]],
-            folded: true,
+            collapsed: true,
             swatches: false,
         }),
     ]

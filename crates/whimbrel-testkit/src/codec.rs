@@ -86,7 +86,7 @@ impl Estimate {
 /// Estimates `E||C(x) - x||^2` from `draws` draws.
 pub fn mean_square_error(codec: &CodecUnderTest, x: &[f64], draws: u64) -> Estimate {
     let errors: Vec<f64> =
-        (0..draws).map(|n| squared_distance(&value(codec, x, Key::root(31).fold(n)), x)).collect();
+        (0..draws).map(|n| squared_distance(&value(codec, x, Key::root(31).child(n)), x)).collect();
     Estimate::of(&errors)
 }
 
@@ -104,7 +104,7 @@ pub fn entropy_bits<S: Ord>(symbols: impl IntoIterator<Item = S>) -> f64 {
 /// Vectors to try a codec on: normal, heavy-tailed (Student with two degrees of freedom), one in
 /// twenty nonzero, constant, one nonzero coordinate, magnitudes growing geometrically.
 pub fn shapes(d: usize, narrow: bool) -> Vec<(&'static str, Vec<f64>)> {
-    let mut stream = Key::root(17).fold(d as u64).stream();
+    let mut stream = Key::root(17).child(d as u64).stream();
     let normal: Vec<f64> = (0..d).map(|_| stream.normal()).collect();
     let heavy: Vec<f64> = (0..d).map(|_| student(&mut stream)).collect();
     let sparse: Vec<f64> =
@@ -170,7 +170,7 @@ fn decoding_gives_what_the_operator_returned(
     what: &str,
     x: &[f64],
 ) -> Vec<u8> {
-    let key = Key::root(5).fold(x.len() as u64);
+    let key = Key::root(5).child(x.len() as u64);
     let bytes = (codec.encode)(x, key).unwrap_or_else(|e| panic!("{what}: {e}"));
     let (again, drawn) = (codec.encode_decoded)(x, key).unwrap();
     assert_eq!(bytes, again, "{what}: encode and encode_decoded write different bytes");
@@ -193,7 +193,7 @@ fn malformed_packets_are_refused_or_finite(
         Err(other) => panic!("{what}, {how}: not the peer's fault but: {other}"),
     };
     // Everything on short packets, a sample on long ones.
-    let mut stream = Key::root(23).fold(bytes.len() as u64).stream();
+    let mut stream = Key::root(23).child(bytes.len() as u64).stream();
     let mut positions: Vec<usize> = (0..bytes.len()).collect();
     if bytes.len() > 40 {
         stream.shuffle(&mut positions[40..]);
@@ -253,7 +253,7 @@ fn mean_is_the_vector(codec: &CodecUnderTest, what: &str, x: &[f64]) {
     }
     let mut projections = vec![Vec::new(); directions.len()];
     for n in 0..DRAWS {
-        let value = value(codec, x, Key::root(43).fold(n));
+        let value = value(codec, x, Key::root(43).child(n));
         for (seen, direction) in projections.iter_mut().zip(&directions) {
             seen.push(value.iter().zip(x).zip(direction).map(|((c, x), v)| (c - x) * v).sum());
         }

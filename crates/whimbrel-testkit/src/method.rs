@@ -84,7 +84,7 @@ impl<'a> Run<'a> {
             test.data.iter().map(|d| method.bind(d).expect("the data can be bound")).collect();
         let (mut clients, mut summaries) = (Vec::new(), Vec::new());
         for (i, data) in data.iter().enumerate() {
-            let key = root().fold(1).fold(i as u64);
+            let key = root().child(1).child(i as u64);
             let (client, summary) = method.enroll(data, key).expect("a client enrols");
             let (_, again) = method.enroll(data, key).expect("a client enrols");
             assert!(summary == again, "{name}: two summaries of client {i}");
@@ -95,7 +95,7 @@ impl<'a> Run<'a> {
         let roster = || ids(summaries.len()).zip(summaries.iter().map(|s| &s[..]));
         let start = |roster: &mut dyn Iterator<Item = (ClientId, &[u8])>| {
             let mut roster = roster.map(|(id, summary)| (id, summary.into()));
-            method.start(&mut roster, root().fold(2))
+            method.start(&mut roster, root().child(2))
         };
         let mut server = start(&mut roster()).expect("the roster starts");
         let nobody = start(&mut std::iter::empty());
@@ -136,7 +136,7 @@ impl<'a> Run<'a> {
 
     /// One exchange with everyone, under every law.
     fn exchange(&mut self, number: u64) {
-        let key = root().fold(3).fold(number);
+        let key = root().child(3).child(number);
         let uploads: Vec<Upload> = (0..self.clients.len()).map(|i| self.upload(i, key)).collect();
         self.messages_down_are_robust(key);
         self.messages_up_are_robust(&uploads);
@@ -152,7 +152,7 @@ impl<'a> Run<'a> {
         let before = self.save(Part::Server, &self.server);
         let copies = [(); 2].map(|()| (self.load(Part::Server, &before), self.copy(&fold)));
         let [first, second] = copies.map(|(server, fold)| {
-            self.method.server_step(server, fold, key.fold(4)).expect("a server step")
+            self.method.server_step(server, fold, key.child(4)).expect("a server step")
         });
         assert!(
             self.save(Part::Server, &first) == self.save(Part::Server, &second),
@@ -167,7 +167,7 @@ impl<'a> Run<'a> {
 
     fn upload(&self, i: usize, key: Key) -> Upload {
         let (peer, down) = self.down(i, key);
-        let local = key.fold(3).fold(i as u64);
+        let local = key.child(3).child(i as u64);
         let up = self.method.local_step(&self.clients[i], &down, &self.data[i], local);
         let (client, bytes) = up.expect("a local step");
         let whole = self.down(i, key).1.to_bytes().into();
@@ -190,7 +190,7 @@ impl<'a> Run<'a> {
 
     fn down(&self, i: usize, key: Key) -> (Opaque, Message) {
         let broadcast = self.method.broadcast(&self.server).expect("its own server");
-        let down = self.method.downlink(&self.server, &broadcast, &self.peers[i], key.fold(2));
+        let down = self.method.downlink(&self.server, &broadcast, &self.peers[i], key.child(2));
         down.expect("a message down")
     }
 
@@ -214,7 +214,7 @@ impl<'a> Run<'a> {
         let mut order: Vec<usize> = (0..uploads.len()).collect();
         let fold = self.fold_of(uploads, &order);
         let wanted = self.save(Part::Fold, &fold);
-        let mut random = root().fold(5).fold(number).stream();
+        let mut random = root().child(5).child(number).stream();
         for attempt in 0..6 {
             shuffle(&mut order, &mut random);
             let shards = 1 + random.below(uploads.len() as u64) as usize;
@@ -242,7 +242,7 @@ impl<'a> Run<'a> {
 
     fn an_empty_fold_is_legal(&self, key: Key) {
         let server = self.copy_of(Part::Server, &self.server);
-        let stepped = self.method.server_step(server, self.empty_fold(), key.fold(4));
+        let stepped = self.method.server_step(server, self.empty_fold(), key.child(4));
         let stepped = stepped.unwrap_or_else(|e| panic!("{}: an empty fold: {e}", self.name));
         let magnitude = self.method.magnitude(&stepped).expect("its own server");
         assert!(magnitude.is_finite(), "{}: an empty fold left {magnitude}", self.name);
@@ -296,7 +296,7 @@ impl<'a> Run<'a> {
             }
             let server = self.copy_of(Part::Server, &self.server);
             // A step may fail on numbers that are merely huge; it may not go on with a NaN.
-            if let Ok(server) = self.method.server_step(server, fold, key.fold(4)) {
+            if let Ok(server) = self.method.server_step(server, fold, key.child(4)) {
                 let magnitude = self.method.magnitude(&server).expect("its own server");
                 assert!(!magnitude.is_nan(), "{}: a poisoned upload was taken", self.name);
             }
@@ -412,7 +412,7 @@ fn hostile(message: &[u8], what: &str, name: &str, mut receive: impl FnMut(&[u8]
     }
     let longer = [message, &[0]].concat();
     assert!(receive(&longer).is_err(), "{name}: {what}: a byte too many was taken");
-    let mut random = root().fold(6).stream();
+    let mut random = root().child(6).stream();
     for _ in 0..NONSENSE {
         let _ = receive(&nonsense(message, &mut random));
     }

@@ -28,16 +28,16 @@ use whimbrel::families::job::{Step, UpRule};
 use whimbrel::families::load::{Layout, Loaded, read_any};
 use whimbrel::families::plan::{Common, Facts, Files, channels};
 use whimbrel::job::form::{BELOW_ONE, POSITIVE};
-use whimbrel::job::key::Key;
+use whimbrel::job::key::JobKey;
 use whimbrel::job::reader::{Read, Source};
 use whimbrel::job::writer::Writer;
 use whimbrel::methods::federated::{BindRows, FirstMemories, Terms};
 use whimbrel::methods::step::Schedule;
 use whimbrel::models::LatentModel;
 
-static DEGREES: Key =
+static DEGREES: JobKey =
     POSITIVE.default("degrees", "4.0", "degrees of freedom: the smaller, the less outliers count");
-static MOMENTUM: Key = BELOW_ONE.default("momentum", "0.0", "heavy-ball momentum");
+static MOMENTUM: JobKey = BELOW_ONE.default("momentum", "0.0", "heavy-ball momentum");
 
 static MODELS: [ModelKind; 1] =
     [ModelKind::new("t-location", "the centre of rows with heavy tails", &[&DEGREES])];

@@ -66,7 +66,7 @@ impl Blocks {
                 }
                 false => {
                     let packet =
-                        self.codec(b, codec).encode_decoded(part, key.fold(b as u64), place)?;
+                        self.codec(b, codec).encode_decoded(part, key.child(b as u64), place)?;
                     packet.put(&mut bytes);
                 }
             }

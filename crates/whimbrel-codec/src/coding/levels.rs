@@ -236,7 +236,7 @@ mod tests {
                 for largest in [1, 2, 16, 31, 32, 127, 128, 1000, LARGEST_LEVEL] {
                     for signed in [true, false] {
                         let alphabet = Alphabet { largest, signed };
-                        let key = Key::root(d as u64).fold(u64::from(largest));
+                        let key = Key::root(d as u64).child(u64::from(largest));
                         let levels = random(d, density, alphabet, key);
                         let mut bytes = Vec::new();
                         write(&levels, alphabet, &mut bytes);

@@ -94,7 +94,7 @@ pub fn hold_out(
     let place = |cell: &Cell| (cell.row, cell.column);
     cells.sort_by_key(place);
     let distinct = cells.chunk_by(|a, b| place(a) == place(b)).count();
-    let mut stream = named_key(key.fold(HOLD_OUT), client).stream();
+    let mut stream = named_key(key.child(HOLD_OUT), client).stream();
     let wanted = (share * distinct as f64 + stream.uniform()) as usize;
     let count = wanted.min(distinct.saturating_sub(1));
     let mut hidden = vec![false; distinct];
@@ -113,5 +113,5 @@ pub(crate) fn named_key(key: Key, name: &str) -> Key {
         word[..chunk.len()].copy_from_slice(chunk);
         u64::from_le_bytes(word)
     });
-    words.fold(key.fold(name.len() as u64), Key::fold)
+    words.fold(key.child(name.len() as u64), Key::fold)
 }

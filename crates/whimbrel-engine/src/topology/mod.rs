@@ -117,7 +117,7 @@ fn connected(topology: &Topology, clients: u32, key: Key) -> Result<Vec<(u32, u3
         };
     };
     for draw in 0..DRAWS_MAX {
-        let edges = topology.edges(clients, key.fold(draw))?;
+        let edges = topology.edges(clients, key.child(draw))?;
         if unreached(clients, &edges).is_none() {
             return Ok(edges);
         }

@@ -22,7 +22,7 @@ struct Case {
 
 impl Case {
     fn draw(seed: u64) -> Self {
-        let mut random = Key::root(seed).fold(1).stream();
+        let mut random = Key::root(seed).child(1).stream();
         let clients = 1 + random.below(12) as u32;
         let rounds = 1 + random.below(15) as u32;
         let p = |random: &mut Stream| Probability::new([0.05, 0.5, 1.0][random.below(3) as usize]);
@@ -119,7 +119,7 @@ fn faults_threads_and_reloads_change_nothing() {
         let case = Case::draw(seed);
         let check = || -> Result<End, String> {
             let straight = case.run(case.faults.clone(), None, &pools)?;
-            let chaos = Key::root(seed).fold(2).stream();
+            let chaos = Key::root(seed).child(2).stream();
             if case.run(case.faults.clone(), Some(chaos), &pools)? != straight {
                 return Err("threads and reloads changed the result".into());
             }

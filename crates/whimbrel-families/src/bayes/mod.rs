@@ -35,7 +35,7 @@ use serde_json::{Map, Value};
 use std::any::Any;
 use std::path::{Path, PathBuf};
 use whimbrel_core::method::Artifact;
-use whimbrel_job::key::{Key, Word};
+use whimbrel_job::key::{JobKey, Word};
 use whimbrel_job::reader::{Read, Source};
 use whimbrel_job::writer::Writer;
 use whimbrel_methods::bayes::Chains;
@@ -66,7 +66,11 @@ static MODELS: [ModelKind; 8] = [
     model("lstm", "an embedding and two stacked LSTM layers", &[&HIDDEN, &EMBEDDING]),
 ];
 
-const fn model(name: &'static str, doc: &'static str, keys: &'static [&'static Key]) -> ModelKind {
+const fn model(
+    name: &'static str,
+    doc: &'static str,
+    keys: &'static [&'static JobKey],
+) -> ModelKind {
     ModelKind { word: Word { name, doc }, keys }
 }
 

@@ -187,7 +187,7 @@ impl Found {
         for (id, (name, predictor)) in names.iter().zip(&truth.predictors).enumerate() {
             let Some(own) = self.predictive(name) else { continue };
             heard += 1.0;
-            let mut stream = Key::root(COVERAGE).fold(id as u64).stream();
+            let mut stream = Key::root(COVERAGE).child(id as u64).stream();
             let x: Vec<f32> = (0..NEW_INPUTS * raw).map(|_| stream.normal() as f32).collect();
             let none = Targets::Values(vec![0.0; NEW_INPUTS]);
             let rows = Samples::new(vec![raw], Inputs::Real(x.clone()), none)?;

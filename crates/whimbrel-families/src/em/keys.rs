@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use whimbrel_job::form::{
     BOOLEAN, COUNT, COUNT_U32, Form as KeyForm, NOT_NEGATIVE, PATH, POSITIVE, Table,
 };
-use whimbrel_job::key::{Key, Section, Word};
+use whimbrel_job::key::{JobKey, Section, Word};
 use whimbrel_job::matrix::COVARIANCE as MATRIX;
 use whimbrel_job::reader::{Read, Reader, Shape};
 use whimbrel_job::writer::{Writer, text};
@@ -75,7 +75,7 @@ table! {
 }
 
 /// The keys of `kind = "gmm"`.
-pub(super) static GMM_KEYS: [&Key; 9] = [
+pub(super) static GMM_KEYS: [&JobKey; 9] = [
     &COMPONENTS,
     &STARTS,
     &COVARIANCE,
@@ -131,9 +131,9 @@ form! {
 }
 
 /// `covariance`.
-pub(super) static COVARIANCE: Key =
+pub(super) static COVARIANCE: JobKey =
     COVARIANCES.default("covariance", "\"tied\"", "the form of the covariances");
-static KNOWN_COVARIANCE: Key = MATRIX.unset(
+static KNOWN_COVARIANCE: JobKey = MATRIX.unset(
     "known_covariance",
     "the covariance of the `init` file",
     "the covariance of every component",

@@ -37,7 +37,7 @@ use std::path::{Path, PathBuf};
 use whimbrel_core::declare::Section;
 use whimbrel_core::method::Artifact;
 use whimbrel_data::ColumnType;
-use whimbrel_job::key::Key;
+use whimbrel_job::key::JobKey;
 use whimbrel_job::keys;
 use whimbrel_job::reader::{Read, Source};
 use whimbrel_job::writer::Writer;
@@ -50,13 +50,13 @@ pub static FAMILY: Em = Em;
 /// Mixtures by EM.
 pub struct Em;
 
-static ALONE: &[&Key] = keys! { BY_MINIBATCHES, &[&STEP, &EVALUATE, &STOP, &ALLOW_DEGENERATE] };
-const SHARED: &[&Key] = keys! {
+static ALONE: &[&JobKey] = keys! { BY_MINIBATCHES, &[&STEP, &EVALUATE, &STOP, &ALLOW_DEGENERATE] };
+const SHARED: &[&JobKey] = keys! {
     &[&PARTICIPATION, &WEIGHTS, &FORM, &EVALUATE, &STOP, &ALLOW_DIVERGENCE, &ALLOW_DEGENERATE],
     &[&MEMORY_MAX],
 };
-static FEDERATED: &[&Key] = keys! { &[&CHANNELS], BY_MINIBATCHES, &[&STEP], SHARED };
-static REDUCED: &[&Key] = keys! { &[&CHANNELS], BY_MINIBATCHES, &[&INNER, &STEP], SHARED };
+static FEDERATED: &[&JobKey] = keys! { &[&CHANNELS], BY_MINIBATCHES, &[&STEP], SHARED };
+static REDUCED: &[&JobKey] = keys! { &[&CHANNELS], BY_MINIBATCHES, &[&INNER, &STEP], SHARED };
 
 const MIXTURE: &str = "mixture";
 static MODELS: [ModelKind; 2] = [
@@ -103,7 +103,7 @@ const VR_FEDEM: &str = "vr-fedem";
 const fn method(
     name: &'static str,
     doc: &'static str,
-    keys: &'static [&'static Key],
+    keys: &'static [&'static JobKey],
     up_rule: UpRuleKind,
 ) -> MethodKind {
     MethodKind { converges: true, up_rule, ..MethodKind::new(name, doc, keys) }

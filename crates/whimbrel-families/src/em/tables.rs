@@ -191,7 +191,7 @@ pub(super) fn matrices(model: &Artifact, order: &[usize], names: &[String]) -> V
             title,
             heads: std::iter::once(String::new()).chain(names.iter().cloned()).collect(),
             rows: names.iter().zip(matrix.chunks_exact(width)).map(row).collect(),
-            folded: true,
+            collapsed: true,
             ..Rows::default()
         })
     };
@@ -259,7 +259,7 @@ pub(super) fn shares(order: &[usize], names: &[String], own: &[Vec<Figure>]) -> 
             .chain((1..=order.len()).map(|k| format!("component {k}")))
             .collect(),
         rows: known.take(CLIENTS_MAX).map(row).collect(),
-        folded: true,
+        collapsed: true,
         ..Rows::default()
     });
     vec![heat, table]

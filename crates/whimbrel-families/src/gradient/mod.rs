@@ -27,7 +27,7 @@ use plan::GradientPlan;
 use serde_json::{Map, Value};
 use std::path::Path;
 use whimbrel_core::method::Artifact;
-use whimbrel_job::key::{Key, Word};
+use whimbrel_job::key::{JobKey, Word};
 use whimbrel_job::keys;
 use whimbrel_job::reader::{Read, Source};
 use whimbrel_job::writer::Writer;
@@ -48,7 +48,7 @@ static MODELS: [ModelKind; 2] = [
     ModelKind::new(LINEAR, "linear regression by least squares", &[&RIDGE, &INTERCEPT]),
     ModelKind::new(LOGISTIC, "logistic regression with two classes", REGRESSION.section.keys),
 ];
-static KEYS: &[&Key] = keys! {
+static KEYS: &[&JobKey] = keys! {
     &[&CHANNELS], BY_MINIBATCHES, &[&STEP, &MOMENTUM, &AVERAGE, &PARTICIPATION, &WEIGHTS, &COMPAT],
     &[&EVALUATE, &STOP, &ALLOW_DIVERGENCE, &MEMORY_MAX],
 };

@@ -2,7 +2,7 @@
 
 use whimbrel_codec::{BlockP, Codec, Norm};
 use whimbrel_job::form::{ABOVE_ZERO, COUNT, COUNT_U32, Form};
-use whimbrel_job::key::{Key, Section, Word};
+use whimbrel_job::key::{JobKey, Section, Word};
 use whimbrel_job::reader::{Read, Reader, Shape, Value};
 use whimbrel_job::writer::{Writer, text};
 use whimbrel_job::{form, integer, list};
@@ -32,7 +32,7 @@ static KINDS: [Word; 8] = [
 ];
 
 /// `codec`, in either direction.
-pub static CODEC: Key =
+pub static CODEC: JobKey =
     CODECS.default("codec", "\"exact\"", "how vectors are compressed and encoded");
 
 /// How a codec stands in a job file.
@@ -41,33 +41,33 @@ pub(crate) const CODECS: Form<Codec> =
         .words(&KINDS)
         .tables(const { &[&SECTION] });
 
-static KIND: Key = Key::required("kind", "", "the codec").words(&KINDS);
-static LEVELS: Key = LEVEL_COUNTS
+static KIND: JobKey = JobKey::required("kind", "", "the codec").words(&KINDS);
+static LEVELS: JobKey = LEVEL_COUNTS
     .default("levels", "1", "levels between zero and the norm")
     .only(&["dithering"], "only dithering has levels");
-static NORM: Key = NORMS
+static NORM: JobKey = NORMS
     .default("norm", "2", "the norm that is sent in full")
     .only(&["dithering"], "only dithering has a choice of `norm`; block-p has `p`");
-static BUCKET: Key = COUNT
+static BUCKET: JobKey = COUNT
     .unset("bucket", "one norm for all", "how many coordinates share a norm")
     .only(&["dithering"], "only dithering has buckets; block-p has `size`");
-static P: Key = BLOCK_NORMS
+static P: JobKey = BLOCK_NORMS
     .default("p", "2", "the norm of a block that is sent in full")
     .only(&["block-p"], "only block-p has it");
-static SIZE: Key = COUNT
+static SIZE: JobKey = COUNT
     .default("size", "64", "coordinates in a block; the last may be shorter")
     .only(&["block-p"], "only block-p has blocks");
-static SIZES: Key = SIZE_LISTS
+static SIZES: JobKey = SIZE_LISTS
     .unset(
         "sizes",
         "equal blocks of `size`",
         "the size of each block, in place of `size`; they sum to the vector's length",
     )
     .only(&["block-p"], "only block-p has blocks");
-static Q: Key = ABOVE_ZERO
+static Q: JobKey = ABOVE_ZERO
     .default("q", "0.5", "the probability that a coordinate is sent")
     .only(&["sparse"], "only sparse has it");
-static K: Key = COUNT
+static K: JobKey = COUNT
     .unset("k", "for sparse, `q` decides; top-k needs it", "exactly how many coordinates are sent")
     .only(&["sparse", "top-k"], "only sparse and top-k choose coordinates");
 

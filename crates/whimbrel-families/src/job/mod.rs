@@ -24,7 +24,7 @@ use whimbrel_job::Origin;
 use whimbrel_job::error::Errors;
 use whimbrel_job::form::{COUNT_U32, Form, SEED as SEEDS_FORM};
 use whimbrel_job::integer;
-use whimbrel_job::key::{Key, Section};
+use whimbrel_job::key::{JobKey, Section};
 use whimbrel_job::reader::{Read, Reader, Source, syntax_errors};
 use whimbrel_job::writer::{Writer, text};
 
@@ -80,30 +80,32 @@ pub struct Job {
 const NAME_CHARS_MAX: usize = 100;
 
 /// `name`.
-pub(crate) static NAME: Key = NAMES.unset(
+pub(crate) static NAME: JobKey = NAMES.unset(
     "name",
     "the file's name without its ending",
     "the job's name, of which run directories are made",
 );
 /// `seed`.
-pub(crate) static SEED: Key = SEEDS_FORM.default(
+pub(crate) static SEED: JobKey = SEEDS_FORM.default(
     "seed",
     "1",
     "the seed of everything drawn: the same job, data and seed give the same bits",
 );
-static SEEDS: Key = integer!(u32, 1 to 4294967295).unset(
+static SEEDS: JobKey = integer!(u32, 1 to 4294967295).unset(
     "seeds",
     "one run",
     "how many seeds are run, from `seed` on, on the same data and split",
 );
-static DATA: Key = Key::required("data", "a table", "where the rows come from");
-static MODEL: Key = Key::required("model", "a table", "what is fitted");
-static METHOD: Key = Key::required("method", "a table", "how the model is fitted");
-static UPLINK: Key = Key::default("uplink", "a table", "{}", "how vectors travel to the server");
-static DOWNLINK: Key =
-    Key::default("downlink", "a table", "{}", "how the state travels to clients");
-static SIMULATION: Key = Key::default("simulation", "a table", "{}", "what goes wrong on purpose");
-static FEDERATION: Key = Key::optional(
+static DATA: JobKey = JobKey::required("data", "a table", "where the rows come from");
+static MODEL: JobKey = JobKey::required("model", "a table", "what is fitted");
+static METHOD: JobKey = JobKey::required("method", "a table", "how the model is fitted");
+static UPLINK: JobKey =
+    JobKey::default("uplink", "a table", "{}", "how vectors travel to the server");
+static DOWNLINK: JobKey =
+    JobKey::default("downlink", "a table", "{}", "how the state travels to clients");
+static SIMULATION: JobKey =
+    JobKey::default("simulation", "a table", "{}", "what goes wrong on purpose");
+static FEDERATION: JobKey = JobKey::optional(
     "federation",
     "a table",
     "the job can be simulated and not served",
@@ -347,7 +349,7 @@ fn refuse_method(
 /// Refuses the keys of a table that the kind does not take.
 fn refuse_others(
     reader: &Reader<'_>,
-    keys: &'static [&'static Key],
+    keys: &'static [&'static JobKey],
     kind: &str,
     registry: &'static Registry,
     of_models: bool,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use whimbrel_job::form;
 use whimbrel_job::form::{ABOVE_ZERO, COUNT, Form};
-use whimbrel_job::key::{Key, Section};
+use whimbrel_job::key::{JobKey, Section};
 use whimbrel_job::reader::{Read, Value};
 use whimbrel_job::writer::{inline, number, text};
 
@@ -24,7 +24,7 @@ pub enum Participation {
 }
 
 /// `participation`.
-pub static PARTICIPATION: Key = PARTICIPATIONS.default(
+pub static PARTICIPATION: JobKey = PARTICIPATIONS.default(
     "participation",
     "1.0",
     "who takes part in a round: the probability that a client does, or how many do",
@@ -37,14 +37,14 @@ form! {
     table Form::new("", read_table, write_table).tables(const { &[&SECTION] });
 }
 
-static SIZE: Key = COUNT.unset(
+static SIZE: JobKey = COUNT.unset(
     "size",
     "probabilities decide",
     "exactly how many clients take part, drawn anew each round",
 );
-static DEFAULT: Key =
+static DEFAULT: JobKey =
     ABOVE_ZERO.default("default", "1.0", "the probability of clients that are not listed");
-static CLIENTS: Key =
+static CLIENTS: JobKey =
     PROBABILITIES.default("clients", "{}", "the probability of each listed client");
 static SECTION: Section = Section {
     name: "participation",

@@ -2,7 +2,7 @@
 
 use crate::family::MethodKind;
 use whimbrel_job::form::{BELOW_ONE, CLIENTS as NAMES, COUNT_U32, NOT_NEGATIVE, TEXT};
-use whimbrel_job::key::{Key, Section};
+use whimbrel_job::key::{JobKey, Section};
 use whimbrel_job::reader::{Read, Reader};
 use whimbrel_job::writer::{Writer, text};
 use whimbrel_job::{inline, list, table};
@@ -127,9 +127,9 @@ impl Simulation {
 /// Refuses rounds of a list's tables that never come.
 fn check_rounds(
     reader: &Reader<'_>,
-    key: &'static Key,
+    key: &'static JobKey,
     section: &'static Section,
-    round_key: &'static Key,
+    round_key: &'static JobKey,
     last: u32,
 ) -> Read<()> {
     reader.read(key, |v| {

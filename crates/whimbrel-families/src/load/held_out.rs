@@ -59,7 +59,7 @@ pub(super) fn draw_unseen(loaded: &mut Loaded, share: f64, key: Key) {
         return;
     }
     loaded.unseen = vec![false; clients];
-    for client in key.fold(UNSEEN).stream().choose(clients, count) {
+    for client in key.child(UNSEEN).stream().choose(clients, count) {
         loaded.unseen[client] = true;
     }
     loaded.notes.push(format!("{count} of {clients} clients are only evaluated"));

@@ -237,7 +237,7 @@ fn reorder<T>(items: &mut Vec<T>, order: &[usize]) {
 
 /// The key of splits, generators and hold-outs.
 fn data_key(seed: u64) -> Key {
-    Key::root(seed).fold(DATA_KEY)
+    Key::root(seed).child(DATA_KEY)
 }
 
 /// Reads or draws the data of a job whose paths are resolved.

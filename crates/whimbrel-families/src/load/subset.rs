@@ -19,7 +19,7 @@ pub(super) fn keep<T>(clients: &mut Vec<T>, kept: Option<KeptClients>, key: Key)
         Some(KeptClients::Share(share)) => ((share * all as f64).round() as usize).clamp(1, all),
     };
     let mut is_kept = vec![false; all];
-    for client in key.fold(CLIENTS).stream().choose(all, count) {
+    for client in key.child(CLIENTS).stream().choose(all, count) {
         is_kept[client] = true;
     }
     let mut is_kept = is_kept.into_iter();
@@ -44,7 +44,7 @@ pub(super) fn take(loaded: &mut Loaded, subset: &Subset, key: Key) -> Result<()>
     }
     if subset.rows < 1.0 {
         for (name, data) in &mut loaded.clients {
-            *data = some_rows(data, subset.rows, key.fold(ROWS), name)?;
+            *data = some_rows(data, subset.rows, key.child(ROWS), name)?;
         }
     }
     Ok(())
@@ -60,7 +60,7 @@ fn some_rows(data: &ClientData, share: f64, key: Key, name: &str) -> Result<Clie
     };
     let part = |part: &Option<Box<whimbrel_core::Samples>>, tag: u64| {
         part.as_deref().map(|part| {
-            let rows = Parts::draw(part.len(), 0.0, 1.0 - share, key.fold(tag), name).train;
+            let rows = Parts::draw(part.len(), 0.0, 1.0 - share, key.child(tag), name).train;
             Box::new(part.at(&rows))
         })
     };

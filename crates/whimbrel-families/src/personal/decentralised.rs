@@ -10,7 +10,7 @@ use whimbrel_engine::topology::{ROUNDING, unreached};
 use whimbrel_engine::{Graphs, Topology, Weighting};
 use whimbrel_job::form;
 use whimbrel_job::form::{ABOVE_ZERO, BOOLEAN, Form, PATH as FILE};
-use whimbrel_job::key::{Key, Section, Word};
+use whimbrel_job::key::{JobKey, Section, Word};
 use whimbrel_job::reader::{Read, Reader, Shape, Source, Value};
 use whimbrel_job::writer::{Writer, list, number, text};
 use whimbrel_methods::personal::Scaling;
@@ -36,7 +36,7 @@ form! {
 }
 
 /// `topology`.
-pub(super) static TOPOLOGY: Key = Key::default(
+pub(super) static TOPOLOGY: JobKey = JobKey::default(
     "topology",
     "a word, or a table { kind, p, redraw, edges, path }",
     "{ kind = \"erdos-renyi\", p = 0.5 }",
@@ -45,13 +45,13 @@ pub(super) static TOPOLOGY: Key = Key::default(
 .words(&SHAPES)
 .tables(&[&TOPOLOGY_SECTION]);
 /// `mixing`.
-pub(super) static MIXING: Key = MIXINGS.default(
+pub(super) static MIXING: JobKey = MIXINGS.default(
     "mixing",
     "\"metropolis\"",
     "the weights of the mixing matrix; what a client does not give to neighbours it gives to itself",
 );
 /// `scaling`.
-pub(super) static SCALING: Key =
+pub(super) static SCALING: JobKey =
     SCALINGS.default("scaling", "\"samples\"", "how a client's number of samples enters");
 
 const COMPLETE: &str = "complete";
@@ -67,11 +67,11 @@ static SHAPES: [Word; 5] = [
     Word { name: ERDOS_RENYI, doc: "every pair with probability `p`; drawn until it is connected" },
     Word { name: EDGES, doc: "the pairs of `edges`, or of the file `path`" },
 ];
-static KIND: Key = Key::default("kind", "", "\"erdos-renyi\"", "the shape").words(&SHAPES);
-static P: Key = ABOVE_ZERO
+static KIND: JobKey = JobKey::default("kind", "", "\"erdos-renyi\"", "the shape").words(&SHAPES);
+static P: JobKey = ABOVE_ZERO
     .default("p", "0.5", "the probability of an edge")
     .only(&[ERDOS_RENYI], "its edges are not drawn");
-static REDRAW: Key = BOOLEAN
+static REDRAW: JobKey = BOOLEAN
     .default(
         "redraw",
         "false",
@@ -79,7 +79,7 @@ static REDRAW: Key = BOOLEAN
          connected), ring and torus take the clients in a new order",
     )
     .only(&[ERDOS_RENYI, RING, TORUS], "it is the same in every round");
-static PAIRS: Key = PAIR_LIST
+static PAIRS: JobKey = PAIR_LIST
     .unset(
         "edges",
         "`path` names a file",
@@ -87,7 +87,7 @@ static PAIRS: Key = PAIR_LIST
          client with itself gives its own weight",
     )
     .only(&[EDGES], "its edges follow from the number of clients");
-static PATH: Key = FILE
+static PATH: JobKey = FILE
     .unset(
         "path",
         "`edges` lists the pairs",
@@ -229,8 +229,8 @@ impl Neighbours {
         let clients = common.clients as u32;
         let topology = match &self.shape {
             GraphShape::Of(topology) => topology.clone(),
-            GraphShape::Edges(edges) => Topology::Edges(places(edges, common)?),
-            GraphShape::File(path) => Topology::Edges(places(&read_edges(path)?, common)?),
+            GraphShape::Edges(edges) => self.listed(edges, common)?,
+            GraphShape::File(path) => self.listed(&read_edges(path)?, common)?,
         };
         let graphs = match self.redraw {
             true => Graphs::redrawn(topology, self.mixing, clients)?,
@@ -241,6 +241,23 @@ impl Neighbours {
             }
         };
         Ok(graphs)
+    }
+
+    /// A list of edges; refuses, by name, those that `mixing` cannot use.
+    fn listed(&self, edges: &[Edge], common: &Common) -> Result<Topology> {
+        let given = self.mixing == Weighting::Given;
+        for Edge { ends: [a, b], weight } in edges {
+            let (what, hint) = match weight {
+                None if given => ("no weight", "give every edge one, or mixing = \"metropolis\""),
+                Some(_) if !given => ("a weight", "write mixing = \"given\", or take weights out"),
+                Some(w) if *w == 0.0 && a != b => ("the weight 0", "take the edge out"),
+                _ if a == b && !given => ("only one end", "an edge joins two clients"),
+                _ => continue,
+            };
+            let what = format!("`topology`: the edge between `{a}` and `{b}` has {what}");
+            return Err(Error::config(what).hint(hint).into());
+        }
+        Ok(Topology::Edges(places(edges, common)?))
     }
 
     /// The graph in words.

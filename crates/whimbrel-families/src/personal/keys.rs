@@ -4,7 +4,7 @@ use crate::gradient::keys::MOMENTUM as SERVER_MOMENTUM;
 use whimbrel_job::form::{
     ABOVE_ZERO, BELOW_ONE, BOOLEAN, COUNT_U32, NOT_NEGATIVE, POSITIVE, SHARE, Table,
 };
-use whimbrel_job::key::{Key, Section};
+use whimbrel_job::key::{JobKey, Section};
 use whimbrel_job::reader::{Read, Reader};
 use whimbrel_job::writer::Writer;
 use whimbrel_job::{form, inline, integer, list, table};
@@ -50,10 +50,10 @@ table! {
 }
 
 /// `local_epochs`.
-pub(super) static LOCAL_EPOCHS: Key =
+pub(super) static LOCAL_EPOCHS: JobKey =
     COUNT_U32.default("local_epochs", "1", "passes over a client's samples in a round");
 /// `minibatches`.
-pub(super) static MINIBATCHES: Key = COUNT_U32.unset(
+pub(super) static MINIBATCHES: JobKey = COUNT_U32.unset(
     "minibatches",
     "`local_epochs` decides",
     "local steps of a round, in place of `local_epochs`",
@@ -217,7 +217,7 @@ table! {
 }
 
 /// `lambda`.
-pub(super) static LAMBDA: Key = POSITIVE.unset(
+pub(super) static LAMBDA: JobKey = POSITIVE.unset(
     "lambda",
     "15 for pfedme, 0.1 for ditto, 10 for mocha",
     "the factor of half the squared distance between the client's model and the shared one; of \
@@ -262,7 +262,7 @@ table! {
 }
 
 /// `split`.
-pub(super) static SPLIT: Key = inline!(CLUSTERED).default(
+pub(super) static SPLIT: JobKey = inline!(CLUSTERED).default(
     "split",
     "{ below = 0.4, above = 1.6 }",
     "clustered: a cluster is split where its mean update is shorter than `below` while a member's is \
@@ -321,13 +321,13 @@ impl Rule {
 }
 
 /// `server_step`.
-pub(super) static SERVER_STEP: Key = POSITIVE.unset(
+pub(super) static SERVER_STEP: JobKey = POSITIVE.unset(
     "server_step",
     "1; for fedopt 0.1",
     "the server's step along the clients' mean change (beta of pfedme)",
 );
 /// `server`.
-pub(super) static SERVER: Key = inline!(SERVERS).default(
+pub(super) static SERVER: JobKey = inline!(SERVERS).default(
     "server",
     "{ kind = \"adam\", first = 0.9, second = 0.99, floor = 0.001 }",
     "fedopt: the server's optimiser, with its two averages and the floor of its denominators",

@@ -41,7 +41,7 @@ use std::any::Any;
 use std::path::{Path, PathBuf};
 use whimbrel_core::method::Artifact;
 use whimbrel_job::form::PATH;
-use whimbrel_job::key::{Key, Word};
+use whimbrel_job::key::{JobKey, Word};
 use whimbrel_job::reader::{Read, Source};
 use whimbrel_job::writer::Writer;
 use whimbrel_methods::personal::{Length, Sampling, ServerStep};
@@ -85,7 +85,7 @@ macro_rules! keys {
 }
 
 /// `sgd` and its presets: one minibatch's gradient a round.
-static SGD_KEYS: [&Key; 15] = [
+static SGD_KEYS: [&JobKey; 15] = [
     &CHANNELS,
     &ROUNDS,
     &EPOCHS,
@@ -218,7 +218,7 @@ const fn sgd(at: usize) -> MethodKind {
 const fn method(
     name: &'static str,
     doc: &'static str,
-    keys: &'static [&'static Key],
+    keys: &'static [&'static JobKey],
 ) -> MethodKind {
     MethodKind::new(name, doc, keys)
 }

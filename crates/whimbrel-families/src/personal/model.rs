@@ -14,6 +14,7 @@ use whimbrel_nn::{Architecture, Learner};
 
 pub(crate) const LINEAR: &str = "linear";
 pub(crate) const REPRESENTATION: &str = "linear-representation";
+pub(super) const LOGISTIC: &str = "logistic";
 pub(super) const OWN: &str = "own";
 
 pub(super) static MODELS: [ModelKind; 11] = [
@@ -23,7 +24,7 @@ pub(super) static MODELS: [ModelKind; 11] = [
         "a linear representation of the inputs under a linear head",
         &[&LATENT],
     ),
-    ModelKind::new("logistic", "logistic regression with two classes", &[&INTERCEPT]),
+    ModelKind::new(LOGISTIC, "logistic regression with two classes", &[&INTERCEPT]),
     ModelKind::new("softmax", "multinomial logistic regression", &[&INTERCEPT]),
     ModelKind::new("mlp", "a network of fully connected layers", &[&HIDDEN]),
     ModelKind::new(

@@ -8,13 +8,13 @@ use crate::plan::Common;
 use std::collections::BTreeMap;
 use whimbrel_core::Error;
 use whimbrel_job::form::{CLIENTS as NAMES, COUNT_U32, POSITIVE, Table};
-use whimbrel_job::key::{Key, Section};
+use whimbrel_job::key::{JobKey, Section};
 use whimbrel_job::reader::{Read, Value};
 use whimbrel_job::writer::list;
 use whimbrel_job::{inline, table};
 use whimbrel_methods::personal::{Length, OwnSolver, Solver};
 
-pub(super) static OWN: Key = inline!(OWN_TRAINING)
+pub(super) static OWN: JobKey = inline!(OWN_TRAINING)
     .takes("a list of tables, `[[method.for]]`")
     .default("for", "[]", "clients with a local solver of their own");
 
@@ -41,12 +41,12 @@ table! {
     }
 }
 
-static OWN_EPOCHS: Key = COUNT_U32.unset(
+static OWN_EPOCHS: JobKey = COUNT_U32.unset(
     LOCAL_EPOCHS.name,
     "as everyone",
     "passes over the client's samples in a round",
 );
-static OWN_MINIBATCHES: Key = COUNT_U32.unset(
+static OWN_MINIBATCHES: JobKey = COUNT_U32.unset(
     MINIBATCHES.name,
     "as everyone",
     "local steps of a round, in place of `local_epochs`",

@@ -3,6 +3,7 @@
 
 use super::PersonalFit;
 use super::keys::Rule;
+use super::model::LOGISTIC;
 use super::plan::rule;
 use crate::failure::Result;
 use crate::family::{Ended, Results};
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use whimbrel_core::Samples;
 use whimbrel_core::declare::{Exhibit, Heat, HeatMap, Section};
 use whimbrel_core::method::Artifact;
+use whimbrel_data::LogisticTruth;
 use whimbrel_engine::metrics::number;
 use whimbrel_methods::personal::{LocalRule, Own, PARAMETERS, Shape};
 use whimbrel_nn::Learner;
@@ -31,6 +33,8 @@ pub(super) struct Remembered {
     pub kept: Kept,
     /// The share of test rows that the Bayes rule predicts: over clients that train, and over others.
     bayes: [Option<f64>; 2],
+    /// The law behind a drawn mixture.
+    law: Option<LogisticTruth>,
 }
 
 pub(super) fn remember(loaded: &Loaded) -> Option<Box<dyn Any + Send + Sync>> {
@@ -47,7 +51,8 @@ pub(super) fn remember(loaded: &Loaded) -> Option<Box<dyn Any + Send + Sync>> {
         }
         (total > 0.0).then(|| sum / total)
     };
-    Some(Box::new(Remembered { kept: Kept::of(loaded)?, bayes: [mean(false), mean(true)] }))
+    let law = loaded.truth.as_ref().map(|truth| truth.law.clone());
+    Some(Box::new(Remembered { kept: Kept::of(loaded)?, bayes: [mean(false), mean(true)], law }))
 }
 
 pub(super) fn results(asked: &PersonalFit, ended: &Ended<'_>) -> Result<Results> {
@@ -57,7 +62,8 @@ pub(super) fn results(asked: &PersonalFit, ended: &Ended<'_>) -> Result<Results>
         sections.extend(weights_section(&clients, fedmix.components));
     }
     let remembered = ended.data.remembered.as_ref();
-    let Some(Remembered { kept, bayes }) = remembered.and_then(|kept| kept.downcast_ref()) else {
+    let Some(Remembered { kept, bayes, law }) = remembered.and_then(|kept| kept.downcast_ref())
+    else {
         return Ok(Results { summary, sections, ..Results::default() });
     };
     let names = ["bayes_accuracy", "bayes_accuracy_unseen"];
@@ -69,6 +75,14 @@ pub(super) fn results(asked: &PersonalFit, ended: &Ended<'_>) -> Result<Results>
         let predict = |name: &str, rows: &Samples| predictors.stated(name, rows);
         let error = kept.prediction_error(&predict)?;
         summary.extend(error.map(|error| ("prediction_error".to_owned(), number(error))));
+        if let (Rule::FedMix(fedmix), Some(law)) = (&asked.rule, law)
+            && fedmix.components == law.components.len()
+            && predictors.learner.name() == LOGISTIC
+        {
+            let names = ["component_distance", "weights_distance"];
+            let found = predictors.distances(law, &kept.names);
+            summary.extend(names.map(str::to_owned).into_iter().zip(found.map(number)));
+        }
         let (figures, exhibits) = kept.calibration(asked.outside.as_deref(), &predict)?;
         summary.extend(figures);
         if !exhibits.is_empty() {
@@ -113,6 +127,50 @@ impl Predictors {
         let mixture = self.rule.personal(&Shape::new(&*self.learner), shared, &own).ok()?;
         Some(Stated { mean: mixture.predict(&*self.learner, rows), deviations: Vec::new() })
     }
+
+    /// The largest cosine distance of a component, and the clients' mean of that of their weights, to the
+    /// law behind drawn data. Components are matched in the order of their distances.
+    fn distances(&self, law: &LogisticTruth, names: &[String]) -> [f64; 2] {
+        let learned: Vec<Vec<f64>> = self
+            .shared
+            .chunks_exact(Shape::new(&*self.learner).len)
+            .map(|w| w.iter().map(|x| f64::from(*x)).collect())
+            .collect();
+        let mut pairs: Vec<(f64, usize, usize)> = law
+            .components
+            .iter()
+            .enumerate()
+            .flat_map(|(m, truth)| {
+                // Without the intercept, which drawn data do not have.
+                learned
+                    .iter()
+                    .enumerate()
+                    .map(move |(n, w)| (cosine_distance(truth, &w[..truth.len()]), m, n))
+            })
+            .collect();
+        pairs.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let (mut component_of, mut farthest) = (vec![None; law.components.len()], 0.0);
+        for (distance, m, n) in pairs {
+            if component_of[m].is_none() && !component_of.contains(&Some(n)) {
+                component_of[m] = Some(n);
+                farthest = distance;
+            }
+        }
+        let of_client = |(name, truth): (&String, &Vec<f64>)| {
+            let own = Own::from_artifact(self.clients.get(name)?).weights;
+            let matched: Option<Vec<f64>> =
+                component_of.iter().map(|n| n.and_then(|n| own.get(n).copied())).collect();
+            Some(cosine_distance(truth, &matched?))
+        };
+        let each: Vec<f64> = names.iter().zip(&law.weights).filter_map(of_client).collect();
+        [farthest, each.iter().sum::<f64>() / each.len().max(1) as f64]
+    }
+}
+
+/// One less the cosine of the angle between two vectors.
+fn cosine_distance(a: &[f64], b: &[f64]) -> f64 {
+    let product = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    1.0 - product(a, b) / (product(a, a) * product(b, b)).sqrt()
 }
 
 /// What is shared, in a model's file.

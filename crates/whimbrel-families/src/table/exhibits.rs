@@ -239,7 +239,7 @@ fn tried(selection: &Selection) -> [Exhibit; 2] {
         title: "What was tried".into(),
         heads: heads.map(String::from).to_vec(),
         rows: rows.collect(),
-        folded: true,
+        collapsed: true,
         swatches: false,
     };
     [Exhibit::Text { text }, Exhibit::Table(table)]

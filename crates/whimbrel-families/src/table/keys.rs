@@ -1,7 +1,7 @@
 //! The family's keys: a low-rank table in `[model]`, `copies` in `[method]`.
 
 use whimbrel_job::form::{BOOLEAN, NOT_NEGATIVE, POSITIVE};
-use whimbrel_job::key::Key;
+use whimbrel_job::key::JobKey;
 use whimbrel_job::reader::{Read, Reader};
 use whimbrel_job::writer::Writer;
 use whimbrel_job::{form, integer, table};
@@ -166,7 +166,7 @@ form! {
 }
 
 /// How many complete tables EM imagines.
-pub(super) static COPIES: Key = COPIES_WORDS.default(
+pub(super) static COPIES: JobKey = COPIES_WORDS.default(
     "copies",
     "\"auto\"",
     "how many complete tables EM imagines: a step of 1 moves a cell by one part in so many",

@@ -38,7 +38,7 @@ use std::path::Path;
 use whimbrel_core::method::Artifact;
 use whimbrel_data::Entries;
 use whimbrel_engine::Ending;
-use whimbrel_job::key::Key;
+use whimbrel_job::key::JobKey;
 use whimbrel_job::keys;
 use whimbrel_job::reader::{Read, Source};
 use whimbrel_job::writer::Writer;
@@ -57,7 +57,7 @@ static MODELS: [ModelKind; 1] = [ModelKind::new(
     "a table of low rank with gaps, to be filled in",
     LOW_RANK.section.keys,
 )];
-static KEYS: &[&Key] = keys! {
+static KEYS: &[&JobKey] = keys! {
     &[&CHANNELS, &ROUNDS, &EPOCHS, &BATCH, &STEP, &COPIES, &PARTICIPATION, &EVALUATE, &STOP],
     &[&ALLOW_DIVERGENCE, &MEMORY_MAX],
 };

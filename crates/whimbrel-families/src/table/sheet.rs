@@ -53,7 +53,7 @@ impl Sheet<'_> {
     /// cell alone.
     pub fn draw(&self, row: usize, column: usize, number: u32) -> f64 {
         let cell = (row * self.table.columns.len() + column) as u64;
-        let key = Key::root(self.seed).fold(DRAWS).fold(u64::from(number)).fold(cell);
+        let key = Key::root(self.seed).child(DRAWS).child(u64::from(number)).child(cell);
         self.table.fit.draw(self.parameter(row, column), &mut key.stream())
     }
 

@@ -83,6 +83,10 @@ fn edge_lists_name_clients() {
     assert!(heavy.contains("not doubly stochastic") && heavy.contains(names[1]), "{heavy}");
     let mut twice = weigh(0.5);
     twice.push(format!("[\"{}\", \"{}\", 0.25]", names[1], names[0]));
+    let bare = failure(&edges(&all, "mixing = \"given\""));
+    assert!(bare.contains(&format!("and `{}` has no weight", names[1])), "{bare}");
+    let weighed = failure(&edges(&weigh(0.5), ""));
+    assert!(weighed.contains(&format!("and `{}` has a weight", names[1])), "{weighed}");
     let twice = failure(&edges(&twice, "mixing = \"given\""));
     assert!(twice.contains("not symmetric"), "{twice}");
 

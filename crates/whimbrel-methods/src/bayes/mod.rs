@@ -231,7 +231,7 @@ impl Soul {
 
     /// Chains that have not moved: each from a draw of the prior, a single one from its mean.
     fn first_chains(&self, posterior: &Posterior<'_>, key: Key) -> Vec<ChainState> {
-        let mut stream = key.fold(CHAINS).stream();
+        let mut stream = key.child(CHAINS).stream();
         let mut chain = |_| {
             let mut z = posterior.density().mean();
             if self.chains.count > 1 {
@@ -284,7 +284,7 @@ impl Soul {
         let narrow = |z: &[f64]| z.iter().map(|z| *z as f32).collect::<Vec<f32>>();
         let mut kept = Vec::new();
         let Some(kernel) = self.chains.kernel else {
-            let mut stream = key.fold(KEPT).stream();
+            let mut stream = key.child(KEPT).stream();
             for _ in 0..self.chains.kept * self.chains.count {
                 kept.push(narrow(&posterior.exact()?.draw(&mut stream)));
             }
@@ -294,8 +294,8 @@ impl Soul {
         let thin = if thins { thin } else { 1 };
         let mut scratch = self.scratch(posterior)?;
         for (c, chain) in own.chains.iter_mut().enumerate() {
-            let mut stream = key.fold(KEPT).fold(c as u64).stream();
-            posterior.draw_minibatches(self.chains.batch, key.fold(KEPT).fold(c as u64));
+            let mut stream = key.child(KEPT).child(c as u64).stream();
+            posterior.draw_minibatches(self.chains.batch, key.child(KEPT).child(c as u64));
             for step in 1..=burn_in.saturating_add(self.chains.kept.saturating_mul(thin)) {
                 kernel.step(chain, posterior, gamma, &mut stream, &mut scratch)?;
                 if step > burn_in && (step - burn_in).is_multiple_of(thin) {
@@ -396,7 +396,7 @@ impl Oracle for Soul {
                 for z in &points {
                     posterior.add_gradients(z, weight, d_phi, d_beta);
                 }
-                own.chains = vec![ChainState::at(exact.draw(&mut key.fold(CHAINS).stream()))];
+                own.chains = vec![ChainState::at(exact.draw(&mut key.child(CHAINS).stream()))];
             }
             Some(kernel) => {
                 let (gamma, _) = self.pace(&mut own, &mut posterior, note.gamma)?;
@@ -407,7 +407,7 @@ impl Oracle for Soul {
                     if chain.position.len() != personal {
                         return Err(Error::peer("a chain of another length than the model's"));
                     }
-                    let key = key.fold(CHAINS).fold(c as u64);
+                    let key = key.child(CHAINS).child(c as u64);
                     let mut stream = key.stream();
                     posterior.draw_minibatches(self.chains.batch, key);
                     for step in 1..=self.chains.steps {

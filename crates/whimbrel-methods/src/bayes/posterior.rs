@@ -117,7 +117,7 @@ impl<'a> Posterior<'a> {
         self.batch = size
             .map(|size| size as usize)
             .filter(|size| *size < n)
-            .map(|size| Minibatch { size, stream: key.fold(0).stream(), order: order() });
+            .map(|size| Minibatch { size, stream: key.child(0).stream(), order: order() });
     }
 
     fn draw(&mut self) {

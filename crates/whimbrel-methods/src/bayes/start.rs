@@ -13,7 +13,7 @@ impl Soul {
     pub(super) fn start_from(&self, sums: &[f64], key: Key) -> Result<Global> {
         let mut theta = self.model.start(sums, key)?;
         let phi = f32::norm2_squared(&theta).sqrt();
-        let mut beta = self.prior.start(self.prior_scale, key.fold(1))?;
+        let mut beta = self.prior.start(self.prior_scale, key.child(1))?;
         let gaussian = !matches!(self.prior.shape(), Shape::Mixture { .. });
         if let Some(mean) = self.model.prior_mean(key).filter(|_| gaussian) {
             beta.iter_mut().zip(mean).for_each(|(beta, mean)| *beta = f64::from(mean));

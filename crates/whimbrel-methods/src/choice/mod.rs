@@ -88,7 +88,7 @@ impl<M: Mixture> MixtureChoice<M> {
         key: Key,
     ) -> Option<Vec<f64>> {
         let mixture = &self.models[model];
-        let key = key.fold(model as u64).fold(u64::from(start));
+        let key = key.child(model as u64).child(u64::from(start));
         if !self.clusters {
             let start = mixture.initial_from_moments(moments, key).ok();
             return start.map(|theta| mixture.to_vector(&theta));
@@ -193,7 +193,7 @@ impl<M: Mixture> Method for MixtureChoice<M> {
             let points = Points::of(model, train, &moments);
             let each = self.models.iter().enumerate();
             let each =
-                each.map(|(at, model)| points.centres(model.components(), key.fold(at as u64)));
+                each.map(|(at, model)| points.centres(model.components(), key.child(at as u64)));
             centres = each.collect::<Result<_>>()?;
         }
         let validation = data.validation.as_ref().map_or(0, |data| model.rows(data));

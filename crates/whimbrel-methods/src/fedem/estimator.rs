@@ -186,7 +186,7 @@ impl<M: LatentModel> Em<M> {
             None => Cow::Owned(self.model.from_vector(&running.theta)?),
         };
         let mut s_i = vec![0.0; running.s_i.len()];
-        let drawn = self.batch.draw(self.model.rows(data), &mut key.fold(DRAW).stream());
+        let drawn = self.batch.draw(self.model.rows(data), &mut key.child(DRAW).stream());
         let rows = drawn.as_deref().map_or(Rows::All, Rows::These);
         self.model.expect_change(&last, theta, data, rows, &mut s_i)?;
         vector::axpy(&mut s_i, 1.0, &running.s_i);
@@ -224,7 +224,7 @@ impl<M: LatentModel> Em<M> {
             self.model.expect(theta, &window, Rows::All, &mut s_i)?;
             return Ok((s_i, position + count));
         }
-        match self.batch.draw(self.model.rows(data), &mut key.fold(DRAW).stream()) {
+        match self.batch.draw(self.model.rows(data), &mut key.child(DRAW).stream()) {
             Some(rows) => self.model.expect(theta, data, Rows::These(&rows), &mut s_i)?,
             None => return Ok((self.whole_statistic(theta, data)?, position)),
         };

@@ -190,7 +190,7 @@ pub(crate) fn measures(scores: &[Score], weigh_training_rows: bool) -> Vec<Measu
                     format!("{title} rows"),
                 );
                 let decile = decile.clients(OverClients::Percentile(10)).unit(Unit::Share);
-                all.push(decile.better(score.better).summary());
+                all.push(decile.better(score.better).result(4));
             }
         }
     }
@@ -203,7 +203,8 @@ pub(crate) fn measures(scores: &[Score], weigh_training_rows: bool) -> Vec<Measu
             let measure = measure.clients(over).better(score.better).summary();
             if score.share { measure.unit(Unit::Share) } else { measure }
         };
-        all.push(of_unseen(unseen_key(score), "Unseen clients: test", "unseen"));
+        let test = of_unseen(unseen_key(score), "Unseen clients: test", "unseen");
+        all.push(if score.share { test.result(4) } else { test });
         all.push(of_unseen(unseen_train_key(score), "Unseen clients: training", "unseen train"));
     }
     all

@@ -66,7 +66,7 @@ impl FedMiss {
         if b_c == cells {
             return (None, (0..cells).collect());
         }
-        let address = key.fold(DRAW).stream().next_u64();
+        let address = key.child(DRAW).stream().next_u64();
         (Some(address), minibatch(address, cells, b_c))
     }
 

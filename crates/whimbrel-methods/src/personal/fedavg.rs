@@ -38,6 +38,10 @@ impl LocalRule for FedAvg {
         self.fine_tune
     }
 
+    fn predicts_alone(&self) -> bool {
+        !self.fine_tune
+    }
+
     fn personal(&self, _: &Shape<'_>, w: &[f32], own: &Own) -> Result<Mixture> {
         Ok(Mixture::single(own.model_or(w)))
     }

@@ -50,7 +50,7 @@ impl LocalRule for FedMix {
 
     /// Components differ by their key.
     fn start(&self, shape: &Shape<'_>, told: &Gathered<'_>, key: Key) -> Result<Vec<f32>> {
-        let each = (0..self.components as u64).flat_map(|m| shape.learner.start(key.fold(m)));
+        let each = (0..self.components as u64).flat_map(|m| shape.learner.start(key.child(m)));
         let mut w: Vec<f32> = each.collect();
         if !shape.learner.classifies() {
             w.extend(vec![told.variance as f32; self.components]);

@@ -17,7 +17,7 @@ impl LocalRule for Local {
     }
 
     fn enroll(&self, shape: &Shape<'_>, key: Key) -> Own {
-        Own { weights: Vec::new(), models: vec![shape.learner.start(key.fold(0))] }
+        Own { weights: Vec::new(), models: vec![shape.learner.start(key.child(0))] }
     }
 
     fn begin(&self, _: &mut Work<'_>, w: &[f32], own: &Own) -> Result<Round> {

@@ -192,7 +192,7 @@ impl Method for Mocha {
         let mut moved = vec![0.0; data.width];
         let mut order: Vec<usize> = (0..data.y.len()).collect();
         for pass in 0..self.passes {
-            key.fold(u64::from(pass)).stream().shuffle(&mut order);
+            key.child(u64::from(pass)).stream().shuffle(&mut order);
             for &i in &order {
                 let (x, y) = (&data.x[i * data.width..][..data.width], data.y[i]);
                 let curvature = down.scale * vector::norm2_squared(x);

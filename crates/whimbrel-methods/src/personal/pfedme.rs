@@ -79,7 +79,7 @@ impl PFedMe {
         work.each_batch(|learner, room, batch, key| {
             losses.resize(batch.len(), 0.0);
             for k in 0..steps {
-                let key = key.fold(u64::from(k));
+                let key = key.child(u64::from(k));
                 learner.gradient(theta, batch, None, key, room, &mut gradient, &mut losses);
                 for ((theta, g), c) in theta.iter_mut().zip(&gradient).zip(&*centre) {
                     *theta -= rate * (g + lambda * (*theta - c));

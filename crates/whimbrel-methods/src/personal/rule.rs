@@ -219,7 +219,7 @@ impl<'a> Shape<'a> {
 
     /// The first parameters of one model.
     pub fn start_from(&self, told: &Gathered<'_>, key: Key) -> Result<Vec<f32>> {
-        self.learner.start_from(told.sums, key.fold(0))
+        self.learner.start_from(told.sums, key.child(0))
     }
 
     /// The places of the body, and those of the head: the tensors of the last layer.

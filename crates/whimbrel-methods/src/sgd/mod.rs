@@ -181,7 +181,7 @@ impl Oracle for Gradient {
         key: Key,
     ) -> Result<((), Vec<f64>)> {
         let mut gradient = vector::zeros(self.dimension);
-        let drawn = self.batch.draw(data.rows(), &mut key.fold(DRAW).stream());
+        let drawn = self.batch.draw(data.rows(), &mut key.child(DRAW).stream());
         let rows = drawn.as_deref().map_or(Rows::All, Rows::These);
         self.problem.gradient(&received.state, data, rows, &mut gradient)?;
         Ok(((), gradient))

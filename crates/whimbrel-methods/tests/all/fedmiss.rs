@@ -31,7 +31,7 @@ pub fn clients(family: Family, count: usize, per_client: usize, key: Key) -> Vec
     let (u, v) = (normal(2 * ROWS), normal(2 * COLUMNS));
     let labels = |n: usize| (0..n).map(|i| i.to_string()).collect::<Vec<_>>().into();
     let one = |c: usize| {
-        let mut stream = key.fold(1 + c as u64).stream();
+        let mut stream = key.child(1 + c as u64).stream();
         let chosen = stream.choose(ROWS * COLUMNS, per_client + 8);
         let mut cell = |at: usize| {
             let (row, column) = (at / COLUMNS, at % COLUMNS);

@@ -61,7 +61,7 @@ fn one_inversion_of_the_sum_is_one_of_each_upload() {
     let mut stream = Key::root(3).stream();
     for i in 0..20 {
         let g: Vec<f64> = (0..q).map(|_| stream.normal()).collect();
-        let key = Key::root(4).fold(i);
+        let key = Key::root(4).child(i);
         let (_, packet) = uplink.send_in(&uplink.client(), &g, Some(&*frame), key).unwrap();
         uplink.absorb::<f64>(&mut shared, 1.0 + i as f64, 0.5, &packet).unwrap();
         let (weight, frame) = (1.0 + i as f64, Some(&*frame));
@@ -92,7 +92,7 @@ fn a_codec_stays_unbiased_in_the_frame_with_its_omega() {
     let norm2: f64 = framed.iter().map(|x| x * x).sum();
     let n = 20_000;
     for i in 0..n {
-        let key = Key::root(31).fold(i);
+        let key = Key::root(31).child(i);
         // With alpha = 1 the client's memory is what was sent.
         let sent = uplink.send_in(&uplink.client(), &g, Some(&*frame), key).unwrap().0.kept;
         let mut miss: Vec<f64> = sent.iter().zip(&g).map(|(s, g)| s - g).collect();

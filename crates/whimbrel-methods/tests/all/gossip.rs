@@ -21,7 +21,7 @@ const ROUNDS: u32 = 6;
 fn clients() -> Vec<(String, ClientData)> {
     let one = |i: u32| {
         let mut values = vec![0.0; COLUMNS * (2 + i as usize % 3)];
-        Key::root(11).fold(u64::from(i)).stream().fill_normal(&mut values);
+        Key::root(11).child(u64::from(i)).stream().fill_normal(&mut values);
         let columns = ["x", "y", "z"].map(String::from).to_vec();
         (format!("c{i}"), ClientData::Table(Table::new(columns, values).unwrap()))
     };

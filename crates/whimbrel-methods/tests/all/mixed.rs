@@ -36,7 +36,7 @@ fn model(components: usize, numeric: Numeric) -> Mixed {
 fn tables(sizes: &[usize]) -> Vec<Table> {
     let names: Vec<String> = (1..=6).map(|j| format!("c{j}")).collect();
     let client = |(at, rows): (usize, &usize)| {
-        let mut stream = Key::root(91).fold(at as u64).stream();
+        let mut stream = Key::root(91).child(at as u64).stream();
         let share = 0.2 + 0.6 * (at % 4) as f64 / 3.0;
         let mut values = Vec::new();
         for _ in 0..*rows {

@@ -20,7 +20,7 @@ const ROWS: usize = 60;
 /// Clients whose rows have means of their own, and labels that no hyperplane separates.
 fn clients() -> Vec<ClientData> {
     let one = |i: usize| {
-        let mut stream = Key::root(71).fold(i as u64).stream();
+        let mut stream = Key::root(71).child(i as u64).stream();
         let mut values = vec![0.0; ROWS * DIMS];
         let mut noise = vec![0.0; ROWS];
         stream.fill_normal(&mut values);

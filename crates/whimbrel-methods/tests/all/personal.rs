@@ -351,7 +351,7 @@ fn one_full_local_step_is_gradient_descent() {
     let data = clients(true);
     let setup = Setup { rounds: 1, batch: None, participation: 1.0, ..Setup::of(FEDAVG) };
     let after = setup.run(&data, Participation::Everyone);
-    let w_0 = Logistic::new(FEATURES, true).start(StageKeys::new(7, 0).start().fold(0));
+    let w_0 = Logistic::new(FEATURES, true).start(StageKeys::new(7, 0).start().child(0));
     let learner = Logistic::new(FEATURES, true);
     let (mut expected, mut total) = (vec![0.0f64; w_0.len()], 0.0);
     for data in &data {

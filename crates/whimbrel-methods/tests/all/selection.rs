@@ -24,7 +24,7 @@ pub fn counts(rank: usize, key: Key) -> Vec<ClientData> {
     let (u, v) = (normal(ROWS * rank), normal(COLUMNS * rank));
     let labels = |n: usize| (0..n).map(|i| i.to_string()).collect::<Vec<_>>().into();
     let one = |c: usize| {
-        let mut stream = key.fold(1 + c as u64).stream();
+        let mut stream = key.child(1 + c as u64).stream();
         let (mut observed, mut held_out) = (Vec::new(), Vec::new());
         for row in 10 * c..10 * (c + 1) {
             for column in 0..COLUMNS {
@@ -129,7 +129,7 @@ fn baselines_say_where_a_simpler_model_wins() {
 fn halves(key: Key) -> Vec<ClientData> {
     let labels = |n: usize| (0..n).map(|i| i.to_string()).collect::<Vec<_>>().into();
     let one = |c: usize| {
-        let mut stream = key.fold(c as u64).stream();
+        let mut stream = key.child(c as u64).stream();
         let (mut observed, mut held_out) = (Vec::new(), Vec::new());
         for row in 10 * c..10 * (c + 1) {
             for column in 0..COLUMNS {

@@ -59,7 +59,7 @@ fn spider_em(table: &Table, inner: u32, batch: Batch, gamma: f64, rounds: u32) -
             estimate = mean(&theta, &every);
         } else {
             let key = keys().exchange(k + 1).local(ClientId(0));
-            let drawn = batch.draw(m, &mut key.fold(DRAW).stream()).unwrap();
+            let drawn = batch.draw(m, &mut key.child(DRAW).stream()).unwrap();
             let (now, then) = (mean(&theta, &drawn), mean(&last, &drawn));
             for ((e, a), b) in estimate.iter_mut().zip(now).zip(then) {
                 *e += a - b;

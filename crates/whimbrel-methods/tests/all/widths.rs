@@ -197,7 +197,7 @@ fn numbers_take_four_bytes_everywhere() {
         let broadcast = method.broadcast(&server).unwrap();
         let mut fold = method.fold(&server);
         for (i, id) in ids.iter().enumerate() {
-            let key = Key::root(3).fold(round).fold(i as u64);
+            let key = Key::root(3).child(round).child(i as u64);
             let (peer, down) = method.downlink(&server, &broadcast, &peers[i], key).unwrap();
             let (client, up) = method.local_step(&clients[i], &down, &targets[i], key).unwrap();
             if round == 0 {
@@ -211,7 +211,7 @@ fn numbers_take_four_bytes_everywhere() {
             method.absorb(&mut fold, from, up).unwrap();
             (peers[i], clients[i]) = (peer, client);
         }
-        server = method.server_step(server, fold, Key::root(4).fold(round)).unwrap();
+        server = method.server_step(server, fold, Key::root(4).child(round)).unwrap();
     }
     for (j, w) in server.global.iter().enumerate() {
         let mean =

@@ -331,7 +331,7 @@ mod tests {
     #[test]
     fn zeros_of_a_triangle_are_skipped_without_a_trace() {
         for d in [1, 3, 8, 20, 33] {
-            let mut stream = Key::root(3).fold(d as u64).stream();
+            let mut stream = Key::root(3).child(d as u64).stream();
             let mut l: Vec<f64> = (0..d * d).map(|_| stream.normal()).collect();
             (0..d).for_each(|i| l[i * d + i + 1..(i + 1) * d].fill(0.0));
             let x: Vec<f64> = (0..d).map(|_| stream.normal()).collect();

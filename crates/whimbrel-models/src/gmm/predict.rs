@@ -72,7 +72,7 @@ impl Gmm {
                 Ok(root)
             })
             .collect::<Result<Vec<Vec<f64>>>>()?;
-        let (mut choices, mut normals) = (key.fold(0).stream(), key.fold(1).stream());
+        let (mut choices, mut normals) = (key.child(0).stream(), key.child(1).stream());
         let mut out = GmmSample { rows: Vec::with_capacity(n * d), labels: Vec::with_capacity(n) };
         let mut row = vec![0.0; d];
         for _ in 0..n {

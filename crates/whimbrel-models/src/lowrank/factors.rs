@@ -41,8 +41,8 @@ impl Factors {
     /// Every cell near one mean, with small random factors: `U = V = 0` would be a saddle.
     pub fn start(model: &LowRank, mean: f64, key: Key) -> Self {
         let mut first = Self::zero(model);
-        key.fold(0).stream().fill_normal(&mut first.u);
-        key.fold(1).stream().fill_normal(&mut first.v);
+        key.child(0).stream().fill_normal(&mut first.u);
+        key.child(1).stream().fill_normal(&mut first.v);
         vector::scale(&mut first.u, START_SD);
         vector::scale(&mut first.v, START_SD);
         let theta = model.family().link(mean);

@@ -108,7 +108,7 @@ impl Scores {
     /// Adds a held-out cell; the part it belongs to follows from its number in the table.
     pub fn add_held_out(&mut self, family: Family, position: u64, y: f64, mean: f64) {
         self.held_out.add(family, y, mean);
-        let part = (Key::root(DEAL).fold(position).uniform() * f64::from(PARTS)) as u32;
+        let part = (Key::root(DEAL).child(position).uniform() * f64::from(PARTS)) as u32;
         self.histogram.add(part, octave(family, mean), score(family, y, mean));
     }
 

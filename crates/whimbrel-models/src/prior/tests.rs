@@ -85,7 +85,7 @@ fn draws_have_the_mean_and_the_variances() {
     // fourth moment of a mixture is at most that of its widest part, here taken from the draws.
     const N: usize = 20_000;
     for (at, prior) in priors().iter().enumerate() {
-        let mut stream = Key::root(3).fold(at as u64).stream();
+        let mut stream = Key::root(3).child(at as u64).stream();
         let beta = normals(&mut stream, prior.parameters(), 0.6);
         let density = prior.at(&beta).unwrap();
         let (mean, variances) = (density.mean(), density.variances());

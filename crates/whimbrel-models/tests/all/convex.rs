@@ -24,7 +24,7 @@ pub fn labelled(width: usize, rows: FeatureRows, targets: Vec<f64>) -> ClientDat
 
 pub fn numbers(tag: u64, n: usize) -> Vec<f64> {
     let mut out = vec![0.0; n];
-    Key::root(77).fold(tag).stream().fill_normal(&mut out);
+    Key::root(77).child(tag).stream().fill_normal(&mut out);
     out
 }
 

@@ -86,7 +86,7 @@ fn many_rows_are_clustered_by_a_coreset() {
 #[test]
 fn the_best_of_several_runs_is_kept() {
     let rows: Vec<f64> = (0..200).map(|i| ((i * i) % 97) as f64).collect();
-    let run = |i| kmeans(&rows, 1, Some(&[1.0; 200]), 8, 50, Key::root(4).fold(i)).unwrap();
+    let run = |i| kmeans(&rows, 1, Some(&[1.0; 200]), 8, 50, Key::root(4).child(i)).unwrap();
     let least = (0..6).map(run).map(|found| found.inertia).reduce(f64::min);
     let best = best_of(6, &rows, 1, &[1.0; 200], 8, 50, Key::root(4)).unwrap();
     assert_eq!(Some(best.inertia), least);

@@ -178,7 +178,7 @@ fn unadjusted_langevin_has_its_own_covariance_of_first_order_in_the_step() {
         let mut distances = Vec::new();
         for (at, share) in [0.8, 0.4, 0.2, 0.1].into_iter().enumerate() {
             let gamma = share / smoothness;
-            let key = Key::root(3).fold(at as u64);
+            let key = Key::root(3).child(at as u64);
             let (draws, _, _) = run(kernel, &mut model, gamma, diagonal, 400_000, key);
             let own = langevin_covariance(p, diagonal, gamma);
             let what = format!("{} at {share} / L", kernel.name());
@@ -207,7 +207,7 @@ fn underdamped_positions_are_exact_and_momenta_of_first_order_in_the_step() {
     let kernel = Kernel::underdamped(1.5).unwrap();
     for (at, share) in [0.8, 0.4, 0.2].into_iter().enumerate() {
         let gamma = share / model.smoothness();
-        let key = Key::root(4).fold(at as u64);
+        let key = Key::root(4).child(at as u64);
         let (draws, momenta, _) = run(kernel, &mut model, gamma, ONES, 200_000, key);
         let what = format!("position at {share} / L");
         assert_moments(&draws, mean, posterior, &what);
@@ -276,7 +276,7 @@ fn parallel_chains_of_every_kernel_mix() {
     for name in Kernel::NAMES {
         let kernel = Kernel::named(name).unwrap();
         let chains: Vec<Vec<f64>> = (0..4)
-            .map(|c| run(kernel, &mut model, gamma, ONES, 5000, Key::root(7).fold(c)).0)
+            .map(|c| run(kernel, &mut model, gamma, ONES, 5000, Key::root(7).child(c)).0)
             .map(|draws| draws.iter().map(|z| z[0]).collect())
             .collect();
         // Mixed chains exceed 1 by about half the inverse of the draws one chain is worth.
@@ -299,7 +299,7 @@ fn ranks_of_the_truth_are_uniform() {
     for (case, (kernel, share)) in cases.into_iter().enumerate() {
         let mut counts = [[0.0; DRAWS + 1]; D];
         for simulation in 0..SIMULATIONS {
-            let key = Key::root(8).fold(case as u64).fold(simulation as u64);
+            let key = Key::root(8).child(case as u64).child(simulation as u64);
             let mut stream = key.stream();
             let (mut model, truth) = Linear::draw(5, 0.8, &mut stream);
             let (smooth, p) = (model.smoothness(), model.precision());

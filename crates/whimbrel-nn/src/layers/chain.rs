@@ -53,7 +53,7 @@ impl Layer for Chain {
     fn start(&self, key: Key, mut w: &mut [f32]) {
         for (i, (layer, count)) in self.layers.iter().zip(&self.parameters).enumerate() {
             let (mine, rest) = w.split_at_mut(*count);
-            layer.start(key.fold(i as u64), mine);
+            layer.start(key.child(i as u64), mine);
             w = rest;
         }
     }
@@ -86,7 +86,7 @@ impl Layer for Chain {
             let (w_here, w_rest) = w.split_at(self.parameters[i]);
             let (mine, rest) = kept.split_at_mut(layer.kept(n));
             let (outputs, rest) = rest.split_at_mut(self.outputs(i, n));
-            let pass = pass.fold(i);
+            let pass = pass.child(i);
             if i + 1 < self.layers.len() {
                 layer.forward(pass, w_here, x, outputs, mine, work);
             } else {
@@ -124,7 +124,7 @@ impl Layer for Chain {
             let dx = if i == 0 { dx.take() } else { Some(&mut below[..inputs]) };
             if i + 1 < self.layers.len() {
                 layer.backward(
-                    pass.fold(i),
+                    pass.child(i),
                     w_here,
                     here,
                     &mut above[..outputs],
@@ -133,7 +133,7 @@ impl Layer for Chain {
                     work,
                 );
             } else {
-                layer.backward(pass.fold(i), w_here, here, dy, dx, dw_here, work);
+                layer.backward(pass.child(i), w_here, here, dy, dx, dw_here, work);
             }
             (w, dw, kept, y) = (w_rest, dw_rest, rest, x);
             std::mem::swap(&mut above, &mut below);

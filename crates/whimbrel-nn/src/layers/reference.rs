@@ -184,9 +184,9 @@ pub(super) fn last_step(pass: Pass, layer: &LastStep, x: &[f64]) -> Vec<f64> {
 
 pub(super) fn residual(pass: Pass, layer: &Residual, w: &[f64], x: &[f64]) -> Vec<f64> {
     let of_body: usize = layer.body.tensors().iter().map(Tensor::len).sum();
-    let body = layer.body.reference(pass.fold(0), &w[..of_body], x);
+    let body = layer.body.reference(pass.child(0), &w[..of_body], x);
     let shortcut = match &layer.shortcut {
-        Some(chain) => chain.reference(pass.fold(1), &w[of_body..], x),
+        Some(chain) => chain.reference(pass.child(1), &w[of_body..], x),
         None => x.to_vec(),
     };
     let sums = body.iter().zip(shortcut).map(|(a, b)| a + b);
@@ -202,7 +202,7 @@ pub(super) fn chain(
 ) -> Vec<f64> {
     let (mut from, mut x) = (0, x.to_vec());
     for (i, (layer, count)) in layers.iter().zip(parameters).enumerate() {
-        x = layer.reference(pass.fold(i), &w[from..from + count], &x);
+        x = layer.reference(pass.child(i), &w[from..from + count], &x);
         from += count;
     }
     x

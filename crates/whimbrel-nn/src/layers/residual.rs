@@ -37,9 +37,9 @@ impl Layer for Residual {
 
     fn start(&self, key: Key, w: &mut [f32]) {
         let (body, shortcut) = w.split_at_mut(self.of_body());
-        self.body.start(key.fold(0), body);
+        self.body.start(key.child(0), body);
         if let Some(chain) = &self.shortcut {
-            chain.start(key.fold(1), shortcut);
+            chain.start(key.child(1), shortcut);
         }
     }
 
@@ -67,11 +67,11 @@ impl Layer for Residual {
     ) {
         let (of_body, of_shortcut) = w.split_at(self.of_body());
         let (kept_body, kept_shortcut) = kept.split_at_mut(self.body.kept(pass.padded));
-        self.body.forward(pass.fold(0), of_body, x, y, kept_body, work);
+        self.body.forward(pass.child(0), of_body, x, y, kept_body, work);
         match &self.shortcut {
             Some(chain) => {
                 let (other, work) = work.split_at_mut(y.len());
-                chain.forward(pass.fold(1), of_shortcut, x, other, kept_shortcut, work);
+                chain.forward(pass.child(1), of_shortcut, x, other, kept_shortcut, work);
                 add_to(y, other, self.relu);
             }
             None => add_to(y, x, self.relu),
@@ -101,12 +101,12 @@ impl Layer for Residual {
         let wanted = dx.is_some();
         let dx = dx.unwrap_or(&mut []);
         let of_inputs = wanted.then_some(&mut *dx);
-        self.body.backward(pass.fold(0), w_body, body, copy, of_inputs, dw_body, work);
+        self.body.backward(pass.child(0), w_body, body, copy, of_inputs, dw_body, work);
         match &self.shortcut {
             Some(chain) => {
                 let tape = Tape { kept: kept_shortcut, ..tape };
                 let of_inputs = wanted.then_some(&mut *other);
-                chain.backward(pass.fold(1), w_shortcut, tape, dy, of_inputs, dw_shortcut, work);
+                chain.backward(pass.child(1), w_shortcut, tape, dy, of_inputs, dw_shortcut, work);
                 if wanted {
                     add_to(dx, other, false);
                 }

@@ -223,7 +223,7 @@ impl Learner for Network {
         let at_once = if self.mixes_samples { batch.len() } else { CHUNK };
         for (i, from) in (0..batch.len()).step_by(at_once).enumerate() {
             let chunk = Chunk { batch, from, count: (batch.len() - from).min(at_once) };
-            let pass = chunk.pass(self.dropout || self.mixes_samples, key.fold(i as u64));
+            let pass = chunk.pass(self.dropout || self.mixes_samples, key.child(i as u64));
             let losses = &mut losses[from..][..chunk.count];
             let gradient = Some(&mut *gradient);
             self.run(w, chunk, pass, room, gradient, |scores, columns| {

@@ -49,7 +49,7 @@ fn network(architecture: &Architecture) -> Network {
 fn reference(network: &Network, w: &[f64], samples: &Samples, key: Key) -> Vec<f64> {
     let Targets::Classes { of, .. } = &samples.targets else { unreachable!() };
     let chunk = Chunk { batch: Batch::all(samples), from: 0, count: samples.len() };
-    let pass = chunk.pass(true, key.fold(0));
+    let pass = chunk.pass(true, key.child(0));
     let n = pass.padded;
     let mut x = vec![0.0; network.input.len() * n];
     chunk.read(&mut x, n);
@@ -267,7 +267,7 @@ fn every_network_overfits_a_handful_of_samples() {
         let (mut gradient, mut losses) = (vec![0.0; w.len()], vec![0.0; 6]);
         let limit = 0.1 * (network.classes as f32).ln();
         let learnt = (0..300).any(|step| {
-            let key = Key::root(5).fold(step);
+            let key = Key::root(5).child(step);
             let batch = Batch::all(&data);
             network.gradient(&w, batch, None, key, &mut room, &mut gradient, &mut losses);
             let tensors = network.tensors();

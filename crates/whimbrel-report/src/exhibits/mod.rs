@@ -192,7 +192,7 @@ fn table(rows: &Rows) -> String {
         "<div class=\"scroll\"><table class=\"{class}\"><thead><tr>{heads}</tr></thead><tbody>{body}\
          </tbody></table></div>"
     );
-    match (rows.folded, rows.title.as_str()) {
+    match (rows.collapsed, rows.title.as_str()) {
         (true, title) => {
             format!("<details><summary>{}</summary>{table}</details>\n", escape(title))
         }
@@ -230,7 +230,7 @@ mod tests {
             title: "What was tried".into(),
             heads: vec!["rank".into(), "deviance".into()],
             rows: vec![vec!["1".into(), "2.5".into()]],
-            folded: true,
+            collapsed: true,
             swatches: false,
         };
         let html = table(&rows);

@@ -2,10 +2,11 @@
 
 use super::execute::Ready;
 use super::listener::Listener;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 use whimbrel::core::Error;
 use whimbrel::engine::Ending;
+use whimbrel::engine::checkpoint::write_atomically;
 use whimbrel::families::Job;
 use whimbrel::families::failure::Result;
 use whimbrel::runs::{Existing, RunDir};
@@ -39,6 +40,7 @@ pub fn settle(
         return Err(error.into());
     }
     let mut best: Option<(f64, String, Job)> = None;
+    let mut tried = Map::new();
     for (words, mut candidate) in candidates {
         candidate.name = format!("{}-search-{}", job.name, words.replace([',', '='], "-"));
         let folder = beside(out, &candidate.name, &words);
@@ -61,15 +63,21 @@ pub fn settle(
             Ok(found) => found,
             Err(why) => {
                 to.note(&format!("{label}: left out: {why}"));
+                tried.insert(words, json!({ "left_out": why }));
                 continue;
             }
         };
         to.note(&format!("{label}: {name} {value:.4}"));
+        tried.insert(words.clone(), json!({ name: value }));
         let merit = if up { value } else { -value };
         if best.as_ref().is_none_or(|(most, _, _)| merit > *most) {
             best = Some((merit, words, candidate));
         }
     }
+    let chosen_words = best.as_ref().map(|(_, words, _)| words);
+    let record = json!({ "tried": tried, "chosen": chosen_words });
+    let text = serde_json::to_string_pretty(&record).unwrap_or_default();
+    write_atomically(&record_of(out, &job.name), (text + "\n").as_bytes())?;
     let Some((_, words, chosen)) = best else {
         return Err(Error::config("every candidate of the search failed").into());
     };
@@ -81,12 +89,23 @@ pub fn settle(
 fn beside(out: Option<&Path>, name: &str, words: &str) -> PathBuf {
     match out {
         None => Path::new("runs").join(name),
-        Some(out) => {
-            let mut folder = out.as_os_str().to_owned();
-            folder.push("-search");
-            Path::new(&folder).join(words)
-        }
+        Some(out) => searched(out).join(words),
     }
+}
+
+/// The file that says what was tried and chosen.
+fn record_of(out: Option<&Path>, name: &str) -> PathBuf {
+    match out {
+        None => Path::new("runs").join(format!("{name}-search.json")),
+        Some(out) => searched(out).join("search.json"),
+    }
+}
+
+/// The folder of the candidates of a run.
+fn searched(out: &Path) -> PathBuf {
+    let mut folder = out.as_os_str().to_owned();
+    folder.push("-search");
+    folder.into()
 }
 
 fn figure(summary: &Map<String, Value>) -> Option<(&'static str, f64, bool)> {

@@ -39,6 +39,7 @@ fn a_mixture_beats_one_model_and_serves_clients_it_never_saw() {
     let of = |key| number(&fedmix, key);
     assert!(of("test_accuracy") > of("bayes_accuracy") - 0.03, "{fedmix:?}");
     assert!(of("unseen_accuracy") > of("bayes_accuracy_unseen") - 0.05, "{fedmix:?}");
+    assert!(of("component_distance") < 0.1 && of("weights_distance") < 0.05, "{fedmix:?}");
     sandbox.write("fedavg.toml", &job("kind = \"fedavg\""));
     let fedavg = sandbox.ok(&["run", "fedavg.toml", "--out", "avg", "--json"]).json();
     assert!(of("test_accuracy") > number(&fedavg, "test_accuracy") + 0.03, "{fedavg:?}");
@@ -93,6 +94,19 @@ fn methods_without_a_meaning_for_adapt_refuse() {
 }
 
 #[test]
+fn fine_tuned_models_predict_for_clients_that_adapted() {
+    let sandbox = Sandbox::with_job(&job("kind = \"fedavg+\""));
+    sandbox.run_job("out");
+    sandbox.write("new.csv", &rows(30));
+    let predict = ["predict", "out", "--data", "new.csv", "--out", "p.csv"];
+    let said = refused(&sandbox, &predict, 2);
+    assert!(said.contains("fedavg+ predicts for a client") && said.contains("adapt"), "{said}");
+    sandbox.ok(&["adapt", "out", "--data", "new.csv", "--out", "mine", "-q"]);
+    sandbox.ok(&[&predict[..], &["--client", "mine"]].concat());
+    assert_eq!(sandbox.read("p.csv"), sandbox.read("mine/predictions.csv"));
+}
+
+#[test]
 fn a_search_leaves_out_what_diverged_and_goes_on_with_what_it_chose() {
     let method = "kind = \"fedavg\"\nsearch = { step = [0.5, 1e30] }";
     let text = job(method).replace("step = 3.0\n", "").replace("every = 20", "every = 1");
@@ -101,6 +115,12 @@ fn a_search_leaves_out_what_diverged_and_goes_on_with_what_it_chose() {
     assert!(ran.stderr.contains("left out: round 1: the state diverged"), "{}", ran.stderr);
     assert!(ran.stderr.contains("mixture: going on with step=0.5"), "{}", ran.stderr);
     assert!(sandbox.read("out/job.toml").contains("step = 0.5"));
+    let record: serde_json::Value =
+        serde_json::from_str(&sandbox.read("out-search/search.json")).unwrap();
+    assert_eq!(record["chosen"], "step=0.5");
+    assert!(record["tried"]["step=0.5"]["validation_accuracy"].as_f64().unwrap() > 0.5, "{record}");
+    let left_out = record["tried"]["step=1e30"]["left_out"].as_str().unwrap();
+    assert!(left_out.contains("diverged"), "{record}");
     // The run is over, and no candidate runs again to say so.
     let said = refused(&sandbox, &["run", "job.toml", "--out", "out", "--resume"], 2);
     assert!(said.contains("is over: finished") && !said.contains("search step"), "{said}");

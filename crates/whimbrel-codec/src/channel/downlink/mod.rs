@@ -314,7 +314,7 @@ impl Downlink {
                 let update = difference(&state, &end.previous);
                 let track = &mut end.tracks[0];
                 let frame = frames.at(track.current())?;
-                let (packet, value) = self.compress(0, &update, frame.as_deref(), key.fold(0))?;
+                let (packet, value) = self.compress(0, &update, frame.as_deref(), key.child(0))?;
                 track.commit(packet, 1.0, &value);
                 track.note_spread(&state);
                 end.previous.clone_from(&state);
@@ -323,7 +323,7 @@ impl Downlink {
             DownRule::Ghost => {
                 let update = difference(&state, &end.previous);
                 let frame = frames.at(&end.previous)?;
-                let (packet, value) = self.compress(0, &update, frame.as_deref(), key.fold(0))?;
+                let (packet, value) = self.compress(0, &update, frame.as_deref(), key.child(0))?;
                 let local2 = spread(&update, &value).local2;
                 end.ghost_spread = Some(Spread { local2, memory2: None });
                 let base = std::mem::replace(&mut end.previous, state.clone());
@@ -344,7 +344,7 @@ impl Downlink {
                     }
                     // C(w − H)
                     let omega = difference(&state, track.current());
-                    let (frame, key) = (frames.at(track.current())?, key.fold(group as u64));
+                    let (frame, key) = (frames.at(track.current())?, key.child(group as u64));
                     let (packet, value) = self.compress(0, &omega, frame.as_deref(), key)?;
                     track.set_pending(packet, spread(&omega, &value));
                 }
@@ -434,7 +434,7 @@ impl Downlink {
                 }
                 Some(_) => {
                     let omega = difference(state, &peer.memory);
-                    let key = end.key.fold(u64::from(peer.id));
+                    let key = end.key.child(u64::from(peer.id));
                     let frame = frames.at(&peer.memory)?;
                     let (packet, mut value) =
                         self.compress(index, &omega, frame.as_deref(), key)?;
@@ -449,7 +449,7 @@ impl Downlink {
             DownRule::Preserved { memories: Memories::Single { .. }, .. } => {
                 let single = end.single.as_ref().ok_or_else(broken)?;
                 let omega = difference(state, &single.mean());
-                let key = end.key.fold(u64::from(peer.id));
+                let key = end.key.child(u64::from(peer.id));
                 // How far the client is from w depends on its own memory, which the server lacks.
                 let (packet, _) = self.compress(index, &omega, None, key)?;
                 next.sent = Some(packet.clone());
@@ -535,7 +535,7 @@ impl Downlink {
             T::axpy(&mut v, c, &end.error);
         }
         let frame = frames.at(track.current())?;
-        let (packet, value) = self.compress(0, &v, frame.as_deref(), key.fold(0))?;
+        let (packet, value) = self.compress(0, &v, frame.as_deref(), key.child(0))?;
         track.commit(packet, 1.0, &value);
         if share.is_some() {
             T::axpy(&mut v, -1.0, &value);

@@ -73,7 +73,7 @@ impl<T: Scalar> Walk<T> {
             }
         }
         let wanted = self.state.iter().map(|w| T::narrow(0.9 * w.wide())).collect();
-        let key = Key::root(5).fold(k);
+        let key = Key::root(5).child(k);
         self.state =
             self.channel.publish(&mut self.server, wanted, &fold, Frames::NONE, key).unwrap();
         seen
@@ -106,7 +106,7 @@ fn both_ends_agree<T: Scalar>() {
         let mut walk = Walk::<T>::new(rule.clone());
         let mut compared = 0;
         for k in 0..60u64 {
-            let draw = |i: u32, salt| Key::root(salt).fold(k).fold(u64::from(i)).uniform();
+            let draw = |i: u32, salt| Key::root(salt).child(k).child(u64::from(i)).uniform();
             let replica = walk.server.tracks.first().map(|t| t.current().to_vec());
             let seen = walk.round(k, |i| draw(i, 1) < 0.6, |i| draw(i, 2) < 0.3);
             if matches!(rule, DownRule::Degraded { .. } | DownRule::Detached) {
@@ -133,7 +133,7 @@ fn a_single_memory_is_the_mean_of_the_clients() {
         let mut walk = Walk::<f64>::new(preserved(Memories::Single { reset }));
         let first = walk.state.clone();
         for k in 0..40u64 {
-            let draw = |i: u32, salt| Key::root(salt).fold(k).fold(u64::from(i)).uniform();
+            let draw = |i: u32, salt| Key::root(salt).child(k).child(u64::from(i)).uniform();
             walk.round(k, |i| draw(i, 1) < 0.6, |i| draw(i, 2) < 0.3);
             let single = walk.server.single.as_ref().unwrap();
             let resets = u64::from(single.resets);

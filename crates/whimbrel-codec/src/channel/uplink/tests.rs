@@ -11,7 +11,7 @@ fn dither() -> Codec {
 }
 
 fn gradient(client: u64, round: u64) -> Vec<f64> {
-    let mut stream = Key::root(9).fold(client).fold(round).stream();
+    let mut stream = Key::root(9).child(client).child(round).stream();
     (0..D).map(|j| stream.uniform() - 0.5 + client as f64 + j as f64 / 10.0).collect()
 }
 
@@ -37,7 +37,7 @@ fn fed_back_errors_telescope() {
         let (mut end, mut sent, mut wanted) = (uplink.client(), vec![0.0; D], vec![0.0; D]);
         for round in 0..40 {
             let g = gradient(0, round);
-            let (next, packet) = uplink.send(&end, &g, Key::root(1).fold(round)).unwrap();
+            let (next, packet) = uplink.send(&end, &g, Key::root(1).child(round)).unwrap();
             vector::axpy(&mut sent, 1.0, &received(&uplink, &packet));
             vector::axpy(&mut wanted, 1.0, &g);
             end = next;
@@ -77,7 +77,7 @@ fn memory_sums_are_the_sums_of_the_memories() {
             if round as usize % 3 == i || (round as usize + i).is_multiple_of(7) {
                 continue;
             }
-            let key = Key::root(3).fold(round).fold(i as u64);
+            let key = Key::root(3).child(round).child(i as u64);
             let (next, packet) = uplink.send(end, &gradient(i as u64, round), key).unwrap();
             uplink.absorb::<f64>(&mut fold, WEIGHTS[i], 0.5, &packet).unwrap();
             vector::axpy(&mut wanted, WEIGHTS[i] / 0.5, &received(&uplink, &packet));
@@ -106,7 +106,7 @@ fn narrow_memories_stay_within_their_rounding_of_the_sum() {
     for round in 0..200u32 {
         let mut fold = uplink.fold();
         for (i, end) in ends.iter_mut().enumerate() {
-            let key = Key::root(8).fold(u64::from(round)).fold(i as u64);
+            let key = Key::root(8).child(u64::from(round)).child(i as u64);
             let g = gradient(i as u64, u64::from(round));
             let g: Vec<f32> = g.into_iter().map(|g| g as f32).collect();
             let (next, packet) = uplink.send(end, &g, key).unwrap();
@@ -131,7 +131,7 @@ fn memories_settle_at_constant_values() {
     let uplink = Uplink::new(dither(), UpRule::Memory { alpha }, D).unwrap();
     let (mut end, g) = (uplink.client(), gradient(2, 0));
     for round in 0..600 {
-        end = uplink.send(&end, &g, Key::root(4).fold(round)).unwrap().0;
+        end = uplink.send(&end, &g, Key::root(4).child(round)).unwrap().0;
     }
     close(&end.kept, &g, 1e-9);
 }
@@ -180,8 +180,8 @@ fn uploads_of_some_coordinates_move_those_alone() {
     for round in 0..400 {
         let mut fold = UpFold::new(6, true);
         for (i, end) in ends.iter_mut().enumerate() {
-            let (uplink, key) = (uplink(i), Key::root(6).fold(round).fold(i as u64));
-            let own = key.fold(1).stream().choose(places[i].len(), sent[i]);
+            let (uplink, key) = (uplink(i), Key::root(6).child(round).child(i as u64));
+            let own = key.child(1).stream().choose(places[i].len(), sent[i]);
             let g: Vec<f64> = own.iter().map(|at| value(i, *at)).collect();
             let length = places[i].len();
             let (next, packet) = uplink.send_at(end, &own, length, &g, key).unwrap();

@@ -6,7 +6,7 @@ use super::super::keys::{
 use whimbrel_data::ColumnType;
 use whimbrel_job::form;
 use whimbrel_job::form::{COUNT_U32, NOT_NEGATIVE};
-use whimbrel_job::key::{Key, Word};
+use whimbrel_job::key::{JobKey, Word};
 use whimbrel_job::reader::{Read, Reader, Shape, Value};
 use whimbrel_job::writer::{Writer, list, number, text};
 use whimbrel_models::mixed::{MixedSettings, Numeric};
@@ -47,10 +47,10 @@ const WORDS: [Word; 4] = [
 ];
 
 /// `numeric`.
-pub(in super::super) static NUMERIC: Key =
+pub(in super::super) static NUMERIC: JobKey =
     NUMERICS.default("numeric", "\"diagonal\"", "the covariances of columns of numbers");
 /// `types`.
-pub(in super::super) static TYPES: Key = Key::default(
+pub(in super::super) static TYPES: JobKey = JobKey::default(
     "types",
     "a table from columns to \"number\", \"count\", \"yes-no\", \"category\" or a list of levels",
     "{}",
@@ -60,7 +60,7 @@ pub(in super::super) static TYPES: Key = Key::default(
 .words(&WORDS);
 
 /// The keys.
-pub(in super::super) static KEYS: [&Key; 8] =
+pub(in super::super) static KEYS: [&JobKey; 8] =
     [&COMPONENTS, &STARTS, &NUMERIC, &TYPES, &INIT, &REG_COVAR, &WEIGHT_FLOOR, &COVARIANCE_FLOOR];
 
 impl MixedKeys {

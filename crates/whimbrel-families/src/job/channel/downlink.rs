@@ -5,7 +5,7 @@ use crate::job::codec::{CODEC, CODECS};
 use crate::job::preset::Asked;
 use whimbrel_codec::Codec;
 use whimbrel_job::form::{COUNT_U32, Form, SHARE};
-use whimbrel_job::key::{Key, Section};
+use whimbrel_job::key::{JobKey, Section};
 use whimbrel_job::reader::{Read, Reader, Reported, Value};
 use whimbrel_job::writer::{Writer, text};
 use whimbrel_job::{choices, form};
@@ -96,18 +96,18 @@ choices! {
     }
 }
 
-static RULE: Key = DownRuleKind::FORM.unset(
+static RULE: JobKey = DownRuleKind::FORM.unset(
     "rule",
     "that of `channels` in [method]; else \"exact\"",
     "what clients receive",
 );
-static MEMORIES: Key = MEMORY_WORDS
+static MEMORIES: JobKey = MEMORY_WORDS
     .unset("memories", "that of `channels`; else \"shared\"", "whose memories there are")
     .only(&["preserved"], "only a preserved downlink has memories");
-static ALPHA: Key = ALPHAS
+static ALPHA: JobKey = ALPHAS
     .default("alpha", "\"auto\"", "how fast memories follow")
     .only(&["preserved"], "only memories follow something");
-static FEEDBACK: Key = FEEDBACKS
+static FEEDBACK: JobKey = FEEDBACKS
     .unset(
         "feedback",
         "that of `channels`; else false",
@@ -115,14 +115,14 @@ static FEEDBACK: Key = FEEDBACKS
          contraction then",
     )
     .only(&["degraded"], "only a degraded downlink compresses updates to the server's own state");
-static RESET: Key = RESETS
+static RESET: JobKey = RESETS
     .default(
         "reset",
         "\"auto\"",
         "rounds from one reset of the clients' memories to the next, with memories = \"single\"",
     )
     .only(&["preserved"], "only memories can be reset");
-static FOR: Key = OWN_CODECS
+static FOR: JobKey = OWN_CODECS
     .default("for", "[]", "clients with codecs of their own, with memories = \"per-client\"")
     .only(&["preserved"], "others send one message to several clients");
 

@@ -6,7 +6,7 @@ use crate::job::preset::{Asked, up_rule};
 use std::path::PathBuf;
 use whimbrel_codec::Codec;
 use whimbrel_job::form::{ABOVE_ZERO, PATH};
-use whimbrel_job::key::{Key, Section};
+use whimbrel_job::key::{JobKey, Section};
 use whimbrel_job::reader::{Read, Reader, Value};
 use whimbrel_job::writer::{Writer, text};
 use whimbrel_job::{choices, form, table};
@@ -82,21 +82,21 @@ choices! {
     }
 }
 
-static RULE: Key = UpRuleKind::FORM.takes("\"plain\", \"memory\" or \"feedback\"").unset(
+static RULE: JobKey = UpRuleKind::FORM.takes("\"plain\", \"memory\" or \"feedback\"").unset(
     "rule",
     "that of `channels`; else \"memory\" for fedem, vr-fedem and fedmiss, \"plain\" for em, dem and sgd",
     "what is compressed",
 );
-static MEMORY: Key = MemorySwitch::FORM
+static MEMORY: JobKey = MemorySwitch::FORM
     .default("memory", "\"on\"", "whether the memory is used")
     .only(&["memory"], "there is no memory to turn off");
-static FRAME: Key = FRAMES.unset(
+static FRAME: JobKey = FRAMES.unset(
     "frame",
     "\"fisher\" for fedem and vr-fedem; \"raw\" for dem, under step = \"theory\", and with memories \
      = \"single\" in [downlink]",
     "the coordinates in which a mixture's statistics are compressed; the exact codec uses none",
 );
-static FOR: Key = OWN_CODECS.default(
+static FOR: JobKey = OWN_CODECS.default(
     "for",
     "[]",
     "clients with codecs of their own; a memory's \"auto\" alpha is then that of each codec",

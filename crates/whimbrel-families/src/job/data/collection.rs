@@ -8,7 +8,7 @@ use super::split::{Has, Partition, read_partition};
 use std::path::PathBuf;
 use whimbrel_data::{Alphabet, Cifar, SpeechOptions};
 use whimbrel_job::form::{BOOLEAN, COLUMN, COUNT, Form, PATH as FILE};
-use whimbrel_job::key::Key;
+use whimbrel_job::key::JobKey;
 use whimbrel_job::reader::{Read, Reader};
 use whimbrel_job::table;
 use whimbrel_job::writer::{Writer, text};
@@ -54,7 +54,7 @@ pub struct Concatenated {
 const SPOKEN: &str = "only speeches are cut into windows";
 
 /// `alphabet`.
-pub(super) static ALPHABET: Key = ALPHABETS
+pub(super) static ALPHABET: JobKey = ALPHABETS
     .unset(
         "alphabet",
         "LEAF's 80: line break, space, digits, letters and !\"&'(),-.:;>?[]}",
@@ -62,7 +62,7 @@ pub(super) static ALPHABET: Key = ALPHABETS
     )
     .only(&["leaf", "speeches"], "only texts have characters");
 /// `coarse`.
-pub(super) static COARSE: Key = BOOLEAN
+pub(super) static COARSE: JobKey = BOOLEAN
     .default(
         "coarse",
         "false",
@@ -70,7 +70,7 @@ pub(super) static COARSE: Key = BOOLEAN
     )
     .only(&["cifar100"], "only CIFAR-100 has coarse classes");
 /// `offsets`.
-pub(super) static OFFSETS: Key = FILE
+pub(super) static OFFSETS: JobKey = FILE
     .unset(
         "offsets",
         "`path` is a folder with a folder of images for each class",

@@ -4,7 +4,7 @@ use super::cells::{Cells, GIVEN};
 use super::split::{Has, Partition, SPLIT, read_partition};
 use std::path::PathBuf;
 use whimbrel_job::form::{BOOLEAN, COLUMN, COUNT, Form, PATH as FILE, TEXT};
-use whimbrel_job::key::{Key, Word};
+use whimbrel_job::key::{JobKey, Word};
 use whimbrel_job::matrix::read_all;
 use whimbrel_job::reader::{Read, Reader, Value};
 use whimbrel_job::writer::{Writer, list as listed, text};
@@ -63,7 +63,7 @@ pub(super) const FILES: &[&str] =
 const NAMED_COLUMNS: &str = "only csv files have named columns";
 
 /// `path`.
-pub(crate) static PATH: Key = FILE
+pub(crate) static PATH: JobKey = FILE
     .unset(
         "path",
         "required; with [federation] \"rows.csv\", which need not be there where `columns` are listed, or \
@@ -74,7 +74,7 @@ pub(crate) static PATH: Key = FILE
 /// Rows that clients bring.
 const BROUGHT: &str = "rows.csv";
 /// `client`.
-pub(crate) static CLIENT: Key = COLUMN
+pub(crate) static CLIENT: JobKey = COLUMN
     .unset(
         "client",
         "`[data.split]` says who holds which row",
@@ -82,7 +82,7 @@ pub(crate) static CLIENT: Key = COLUMN
     )
     .only(&["csv", "idx"], NAMED_COLUMNS);
 /// `label`.
-pub(super) static LABEL: Key = COLUMN
+pub(super) static LABEL: JobKey = COLUMN
     .unset(
         "label",
         "none",
@@ -91,7 +91,7 @@ pub(super) static LABEL: Key = COLUMN
     )
     .only(&["csv", "idx"], NAMED_COLUMNS);
 /// `standardize`.
-pub(crate) static STANDARDIZE: Key = BOOLEAN
+pub(crate) static STANDARDIZE: JobKey = BOOLEAN
     .default(
         "standardize",
         "false",

@@ -1,7 +1,7 @@
 //! `validation`, `test` and `role` in `[data]`: rows that no method fits.
 
 use whimbrel_job::form::{BELOW_ONE, COLUMN};
-use whimbrel_job::key::Key;
+use whimbrel_job::key::JobKey;
 use whimbrel_job::reader::{Read, Reader};
 use whimbrel_job::writer::{Writer, number, text};
 
@@ -20,20 +20,20 @@ const DEFAULT: &str =
     "0.2 for leaf, cifar10, cifar100, jpeg, speeches and synthetic-mixture, else 0";
 
 /// `validation`.
-pub(crate) static VALIDATION: Key = BELOW_ONE.unset(
+pub(crate) static VALIDATION: JobKey = BELOW_ONE.unset(
     "validation",
     DEFAULT,
     "the share of its rows that each client keeps out of the fit to choose settings by",
 );
 /// `test`.
-pub(crate) static TEST: Key = BELOW_ONE.unset(
+pub(crate) static TEST: JobKey = BELOW_ONE.unset(
     "test",
     DEFAULT,
     "the share of its rows that each client keeps out of the fit to judge the result by; for \
      regressions `standardize` looks at all rows",
 );
 /// `role`.
-pub(crate) static ROLE: Key = COLUMN
+pub(crate) static ROLE: JobKey = COLUMN
     .unset(
         "role",
         "every row is for training, but for `validation` and `test`",
@@ -46,7 +46,7 @@ impl HeldOut {
     /// test rows are in files of their own.
     pub(super) fn read(reader: &Reader<'_>, usual: f64, tests: bool) -> Read<Self> {
         let usual = if reader.has(&ROLE) { 0.0 } else { usual };
-        let share = |key: &'static Key| {
+        let share = |key: &'static JobKey| {
             let given = reader.optional_as(key, &BELOW_ONE);
             given.map(|x| x.unwrap_or(usual))
         };

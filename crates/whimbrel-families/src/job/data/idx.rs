@@ -4,7 +4,7 @@ use super::file::{CLIENT, LABEL as LABEL_COLUMN, PATH, STANDARDIZE};
 use super::split::{Has, Partition, SPLIT, read_partition};
 use std::path::PathBuf;
 use whimbrel_job::form::{BOOLEAN, COLUMN, PATH as FILE, POSITIVE};
-use whimbrel_job::key::Key;
+use whimbrel_job::key::JobKey;
 use whimbrel_job::reader::{Read, Reader};
 use whimbrel_job::table;
 use whimbrel_job::writer::{Writer, text};
@@ -40,7 +40,7 @@ pub struct Idx {
 const IMAGES: &str = "only idx files hold images";
 
 /// `labels`.
-pub(super) static LABELS: Key = FILE
+pub(super) static LABELS: JobKey = FILE
     .unset(
         "labels",
         "images have no labels",

@@ -1,7 +1,7 @@
 //! `[data]` with `source = "mixture"`: rows drawn from a Gaussian mixture.
 
 use whimbrel_job::form::{BOOLEAN, COUNT, Form, POSITIVE};
-use whimbrel_job::key::{Key, Section};
+use whimbrel_job::key::{JobKey, Section};
 use whimbrel_job::matrix::{
     Matrix, read_all, read_covariance, read_numbers, read_rows, write_matrix,
 };
@@ -47,7 +47,7 @@ pub enum Heterogeneity {
 const GENERATED: &[&str] = &["mixture", "toy"];
 const FEDERATIONS: &[&str] = &["mixture", "toy", "synthetic-mixture", "synthetic-representation"];
 /// `clients`.
-pub(crate) static CLIENTS: Key = COUNT
+pub(crate) static CLIENTS: JobKey = COUNT
     .unset(
         "clients",
         "100 for mixture and synthetic-representation, 20 for toy, 300 for synthetic-mixture",
@@ -55,7 +55,7 @@ pub(crate) static CLIENTS: Key = COUNT
     )
     .only(FEDERATIONS, "the clients come from `client` or [data.split]");
 /// `rows`.
-pub(crate) static ROWS: Key = COUNT
+pub(crate) static ROWS: JobKey = COUNT
     .unset("rows", "100 for mixture, 200 for toy", "how many rows each client holds")
     .only(GENERATED, "the rows are those of the file");
 

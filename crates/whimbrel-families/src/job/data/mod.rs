@@ -27,7 +27,7 @@ use std::path::PathBuf;
 use toy::Toy;
 use whimbrel_data::{LogisticMixtureSpec, RepresentationSpec};
 use whimbrel_job::form::{BELOW_ONE, COUNT, Form, SEED as SEEDS};
-use whimbrel_job::key::{Key, Section};
+use whimbrel_job::key::{JobKey, Section};
 use whimbrel_job::reader::{Read, Reader};
 use whimbrel_job::writer::{Writer, text};
 use whimbrel_job::{choices, keys, list};
@@ -103,9 +103,9 @@ choices! {
 }
 
 /// `source`.
-pub(crate) static SOURCE: Key = SourceKind::FORM.required("source", "where the rows come from");
+pub(crate) static SOURCE: JobKey = SourceKind::FORM.required("source", "where the rows come from");
 /// `shape`.
-static SHAPE: Key = SHAPES
+static SHAPE: JobKey = SHAPES
     .unset(
         "shape",
         "[features], [channels, rows, columns] of images, [characters] of texts",
@@ -116,12 +116,12 @@ static SHAPE: Key = SHAPES
         &["csv", "libsvm", "idx", "leaf", "synthetic-mixture"],
         "the source has its own, or no learner reads it",
     );
-static UNSEEN: Key = BELOW_ONE.default(
+static UNSEEN: JobKey = BELOW_ONE.default(
     "unseen",
     "0.0",
     "the share of the clients that take no part in training and are only evaluated",
 );
-static SEED: Key = SEEDS.unset(
+static SEED: JobKey = SEEDS.unset(
     "seed",
     "the job's `seed`",
     "the seed of splits and generators, so that several runs can share their data",

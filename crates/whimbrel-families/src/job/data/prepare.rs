@@ -1,7 +1,7 @@
 //! `[data.prepare]`: what is done to the columns before anything is fitted.
 
 use whimbrel_job::form::{BOOLEAN, COUNT};
-use whimbrel_job::key::{Key, Section};
+use whimbrel_job::key::{JobKey, Section};
 use whimbrel_job::table;
 use whimbrel_job::writer::Writer;
 
@@ -17,7 +17,7 @@ pub struct Prepare {
 }
 
 /// `prepare`.
-pub(super) static PREPARE: Key = Key::optional(
+pub(super) static PREPARE: JobKey = JobKey::optional(
     "prepare",
     "a table, `[data.prepare]`",
     "columns are used as they are",

@@ -4,7 +4,7 @@ use super::file::CLIENT;
 use std::path::PathBuf;
 use whimbrel_data::LabelSplit;
 use whimbrel_job::form::{COLUMN as NAME, COUNT, PATH, POSITIVE, Table};
-use whimbrel_job::key::{Key, Section};
+use whimbrel_job::key::{JobKey, Section};
 use whimbrel_job::reader::{Read, Reader};
 use whimbrel_job::writer::{Writer, text};
 use whimbrel_job::{choices, table};
@@ -121,7 +121,7 @@ pub(super) struct Has<'a> {
 }
 
 /// `split`.
-pub(super) static SPLIT: Key = Key::optional(
+pub(super) static SPLIT: JobKey = JobKey::optional(
     "split",
     "a table, `[data.split]`",
     "`client` says who holds which row",
@@ -133,30 +133,30 @@ pub(super) static SPLIT: Key = Key::optional(
 );
 
 /// `by`.
-pub(crate) static BY: Key = SplitKind::FORM.required("by", "how rows are shared out");
+pub(crate) static BY: JobKey = SplitKind::FORM.required("by", "how rows are shared out");
 /// `clients`.
-pub(crate) static CLIENTS: Key = COUNT.required("clients", "how many clients there are").only(
+pub(crate) static CLIENTS: JobKey = COUNT.required("clients", "how many clients there are").only(
     &["iid", "rows", "dirichlet", "pachinko", "shards", "classes", "clusters"],
     "the clients are those that the data name",
 );
-static ALPHA: Key = POSITIVE
+static ALPHA: JobKey = POSITIVE
     .required(
         "alpha",
         "Dirichlet concentration: small values give each class to few clients (`pachinko`: each client \
          few coarse classes)",
     )
     .only(&["dirichlet", "pachinko"], "only dirichlet and pachinko splits have a concentration");
-static COARSE: Key = NAME
+static COARSE: JobKey = NAME
     .unset(
         "coarse",
         "CIFAR-100's 20 coarse classes; required for others",
         "the column that holds the coarse class; it is no feature",
     )
     .only(&["pachinko"], "only a pachinko split has coarse classes");
-static PER_CLIENT: Key = COUNT
+static PER_CLIENT: JobKey = COUNT
     .default("per_client", "2", "how many shards, or classes, each client has")
     .only(&["shards", "classes"], "only shards and classes are counted");
-static COLUMN: Key = NAME
+static COLUMN: JobKey = NAME
     .unset(
         "column",
         "for splits by class, `label`, else the targets",

@@ -2,7 +2,7 @@
 
 use crate::family::MethodKind;
 use whimbrel_job::form::{BOOLEAN, COUNT_U32, POSITIVE};
-use whimbrel_job::key::Key;
+use whimbrel_job::key::JobKey;
 use whimbrel_job::reader::{Read, Reader};
 use whimbrel_job::writer::Writer;
 use whimbrel_job::{form, integer};
@@ -32,33 +32,33 @@ pub enum Batch {
 }
 
 /// `rounds`.
-pub static ROUNDS: Key = integer!(u32, 1 to 4294967295).unset(
+pub static ROUNDS: JobKey = integer!(u32, 1 to 4294967295).unset(
     "rounds",
     "`epochs` decides; one of the two is required, but not for mixtures, which then end once the \
      server's update is below 1e-5 of its largest in three rounds in a row, after 1000 at most",
     "how many rounds the run takes",
 );
 /// `epochs`.
-pub static EPOCHS: Key = POSITIVE.unset(
+pub static EPOCHS: JobKey = POSITIVE.unset(
     "epochs",
     "`rounds` decides; one of the two is required",
     "how many passes over all rows or observed cells the run takes",
 );
 /// `batch`.
-pub static BATCH: Key = ROWS.unset(
+pub static BATCH: JobKey = ROWS.unset(
     "batch",
     "\"full\"; for vr-fedem \"auto\"",
     "how many rows (of a table with gaps: observed cells) a client uses for one local step",
 );
 /// `replacement`.
-pub static REPLACEMENT: Key =
+pub static REPLACEMENT: JobKey =
     BOOLEAN.default("replacement", "true", "whether a minibatch may draw a row twice");
 /// `local_steps`.
-pub static LOCAL_STEPS: Key =
+pub static LOCAL_STEPS: JobKey =
     COUNT_U32.default("local_steps", "1", "how many minibatches are averaged into one upload");
 
 /// The keys of runs by minibatches.
-pub const BY_MINIBATCHES: &[&Key] = &[&ROUNDS, &EPOCHS, &BATCH, &REPLACEMENT, &LOCAL_STEPS];
+pub const BY_MINIBATCHES: &[&JobKey] = &[&ROUNDS, &EPOCHS, &BATCH, &REPLACEMENT, &LOCAL_STEPS];
 
 form! {
     ROWS: Rows, "an integer of at least 1, \"full\" or \"auto\"" {
@@ -107,7 +107,7 @@ pub(super) fn read_batch(reader: &Reader<'_>, kind: Option<&MethodKind>) -> Read
     });
     let usual = if kind.is_some_and(|kind| kind.auto_batch) { Rows::Auto } else { Rows::All };
     let rows = rows.map(|rows| rows.unwrap_or(usual));
-    let takes = |key: &Key| kind.is_none_or(|kind| kind.keys.iter().any(|k| k.name == key.name));
+    let takes = |key: &JobKey| kind.is_none_or(|kind| kind.keys.iter().any(|k| k.name == key.name));
     if matches!(rows, Ok(Rows::All)) {
         let why = "has no meaning for full batches, which are all the same";
         for key in [&REPLACEMENT, &LOCAL_STEPS].into_iter().filter(|key| takes(key)) {

@@ -21,7 +21,7 @@ use step::{STEP, STEPS};
 use stop::{EVALUATE, EVALUATES, STOP, STOPS};
 use whimbrel_job::form;
 use whimbrel_job::form::{BOOLEAN, Form};
-use whimbrel_job::key::Key;
+use whimbrel_job::key::JobKey;
 use whimbrel_job::reader::{Read, Reader, Shape, Value};
 use whimbrel_job::writer::{Writer, text};
 use whimbrel_methods::settings::{Budget, Weights};
@@ -66,25 +66,25 @@ form! {
 
 /// How the model is averaged over clients, and what may be kept for them: keys of methods in which
 /// several clients take part.
-pub static CHANNELS: Key = PRESETS_FORM.unset(
+pub static CHANNELS: JobKey = PRESETS_FORM.unset(
     "channels",
     "what `kind` names; else the rules of [uplink] and [downlink]",
     "sets the rules of both channels; kind = \"mcm\" is short for kind = \"sgd\", channels = \"mcm\"",
 );
 /// `weights`.
-pub static WEIGHTS: Key = WEIGHT_WORDS.unset(
+pub static WEIGHTS: JobKey = WEIGHT_WORDS.unset(
     "weights",
     "\"samples\" for the EM methods, \"equal\" for the gradient family",
     "how much each client counts",
 );
 /// `allow_divergence`.
-pub static ALLOW_DIVERGENCE: Key = BOOLEAN.default(
+pub static ALLOW_DIVERGENCE: JobKey = BOOLEAN.default(
     "allow_divergence",
     "false",
     "whether settings that are known to diverge are run all the same",
 );
 /// `memory_max`.
-pub static MEMORY_MAX: Key = BYTES.default(
+pub static MEMORY_MAX: JobKey = BYTES.default(
     "memory_max",
     "\"4GB\"",
     "the most that the server may keep for single clients: memories = \"per-client\" costs 8 bytes \

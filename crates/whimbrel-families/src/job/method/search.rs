@@ -4,7 +4,7 @@ use crate::job::Job;
 use toml::{Table, Value as Toml};
 use whimbrel_core::Error;
 use whimbrel_job::form::Form;
-use whimbrel_job::key::Key;
+use whimbrel_job::key::JobKey;
 use whimbrel_job::matrix::read_numbers;
 use whimbrel_job::writer::{inline, list, number};
 
@@ -12,7 +12,7 @@ use whimbrel_job::writer::{inline, list, number};
 const CANDIDATES_MAX: usize = 1000;
 
 /// `search`.
-pub static SEARCH: Key = SEARCHES.default(
+pub static SEARCH: JobKey = SEARCHES.default(
     "search",
     "{}",
     "values to try, in all combinations, each in a run of its own; the run goes on with those that \

@@ -1,7 +1,7 @@
 //! `step` in `[method]`.
 
 use whimbrel_job::form::{POSITIVE, SHARE, Table};
-use whimbrel_job::key::{Key, Section};
+use whimbrel_job::key::{JobKey, Section};
 use whimbrel_job::{form, inline, table};
 
 /// The step size.
@@ -36,7 +36,7 @@ pub enum Step {
 }
 
 /// `step`.
-pub static STEP: Key = STEPS.default("step", "\"auto\"", "the step size");
+pub static STEP: JobKey = STEPS.default("step", "\"auto\"", "the step size");
 
 form! {
     pub(crate) STEPS: Step,
@@ -72,7 +72,7 @@ table! {
     }
 }
 
-static OVER: Key = POSITIVE.unset(
+static OVER: JobKey = POSITIVE.unset(
     "over_L",
     "the other three decide",
     "a constant step: this over L (the gradient family)",

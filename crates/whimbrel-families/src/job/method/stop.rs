@@ -1,7 +1,7 @@
 //! `evaluate` and `stop` in `[method]`.
 
 use whimbrel_job::form::{BELOW_ONE, COUNT_U32, Form, POSITIVE, Table};
-use whimbrel_job::key::Key;
+use whimbrel_job::key::JobKey;
 use whimbrel_job::{form, inline, table};
 
 /// What ends a run early.
@@ -25,10 +25,10 @@ pub struct Patience {
 }
 
 /// `evaluate`.
-pub static EVALUATE: Key =
+pub static EVALUATE: JobKey =
     EVALUATES.default("evaluate", "{ every = \"auto\" }", "when metrics are computed");
 /// `stop`.
-pub static STOP: Key = STOPS.default(
+pub static STOP: JobKey = STOPS.default(
     "stop",
     "{}",
     "what ends the run early; by default nothing does (a mixture without `rounds` ends by itself)",

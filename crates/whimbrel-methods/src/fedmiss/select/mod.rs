@@ -267,7 +267,7 @@ impl Select {
         let all_cells = server.fold == server.folds.count;
         let random = || {
             let mean = fit.model.family().mean(fresh.factors.intercept);
-            Factors::start(&fit.model, mean, key.fold(u64::from(server.refits)))
+            Factors::start(&fit.model, mean, key.child(u64::from(server.refits)))
         };
         let factors = match all_cells {
             true if server.refits > 0 => random(),

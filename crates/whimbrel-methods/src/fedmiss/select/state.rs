@@ -31,7 +31,7 @@ impl Folds {
     /// never on both sides. A client all of whose cells would be hidden hides none, and nobody hides
     /// any in the fold after the last.
     pub fn hidden(&self, fold: u32, seed: u64, cells: impl Iterator<Item = u64>) -> Vec<bool> {
-        let of = |cell| Key::root(seed).fold(DEAL).fold(cell).uniform() / self.share;
+        let of = |cell| Key::root(seed).child(DEAL).child(cell).uniform() / self.share;
         let inside = fold < self.count && self.share > 0.0;
         let mut hidden: Vec<bool> = cells.map(|cell| inside && of(cell) as u32 == fold).collect();
         if hidden.iter().all(|hidden| *hidden) {
