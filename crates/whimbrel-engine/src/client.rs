@@ -124,6 +124,14 @@ pub struct Record {
 
 wire!(Record { at, base, client, asked, state, upload, ledger });
 
+/// What a client replies to a question.
+pub enum Reply<'a> {
+    /// The upload of the step that it has staged.
+    Staged(&'a Record),
+    /// Its answer to an evaluation.
+    Told(Vec<u8>),
+}
+
 /// A participant and what it remembers.
 pub struct ClientMachine {
     participant: Participant,
@@ -216,25 +224,28 @@ impl ClientMachine {
 
     /// The same where a hash of the message is known: many clients may have its end in common.
     pub fn answer_hashed(&mut self, question: &Question, asked: &[u8; 32]) -> Result<Vec<u8>> {
-        match question.purpose {
-            Purpose::Evaluate => self.evaluate(question, asked),
-            Purpose::Enrol | Purpose::Exchange => {
-                if let Some(record) = self.answered(question, asked) {
-                    return Ok(record.upload.clone());
-                }
-                let (state, upload) = match question.purpose {
-                    Purpose::Enrol => self.enrol(question, asked)?,
-                    _ => self.exchange(question, asked)?,
-                };
-                let base = self.committed.as_ref().map(|record| record.at);
-                let (at, client, asked) = (question.at, question.client, asked.to_vec());
-                let (upload, ledger) = (upload.clone(), self.ledger.clone());
-                let record =
-                    Record { at, base, client, asked, state, upload: upload.clone(), ledger };
-                self.staged = Some(record);
-                Ok(upload)
-            }
+        Ok(match self.reply(question, asked)? {
+            Reply::Staged(record) => record.upload.clone(),
+            Reply::Told(answer) => answer,
+        })
+    }
+
+    /// The same without a copy of the upload, which is kept.
+    pub fn reply(&mut self, question: &Question, asked: &[u8; 32]) -> Result<Reply<'_>> {
+        if question.purpose == Purpose::Evaluate {
+            return self.evaluate(question, asked).map(Reply::Told);
         }
+        if self.answered(question, asked).is_none() {
+            let (state, upload) = match question.purpose {
+                Purpose::Enrol => self.enrol(question, asked)?,
+                _ => self.exchange(question, asked)?,
+            };
+            let base = self.committed.as_ref().map(|record| record.at);
+            let (at, client, asked) = (question.at, question.client, asked.to_vec());
+            let ledger = self.ledger.clone();
+            self.staged = Some(Record { at, base, client, asked, state, upload, ledger });
+        }
+        self.staged.as_ref().map(Reply::Staged).ok_or_else(no_stage)
     }
 
     /// What was computed for this question before.

@@ -29,7 +29,7 @@ pub mod simulator;
 pub mod topology;
 
 pub use agreement::{Agreement, Consent, Ledger};
-pub use client::{ClientMachine, Participant, Purpose, Question, StepId};
+pub use client::{ClientMachine, Participant, Purpose, Question, Reply, StepId};
 pub use decentralised::Neighbours;
 pub use journal::Journal;
 pub use keeper::Keeper;

@@ -21,10 +21,12 @@ use whimbrel_core::{ClientId, Error, Message, Opaque, Result};
 
 /// Moves questions to clients and answers back.
 pub trait Transport {
+    /// The bytes of an answer: their own, or a part of what came together.
+    type Answer: AsRef<[u8]> + Send;
     /// Client names by id.
     fn names(&self) -> Vec<String>;
     /// Sends each client its question and returns the answers that came, in any order.
-    fn ask(&mut self, questions: Vec<Question>) -> Result<Vec<(ClientId, Vec<u8>)>>;
+    fn ask(&mut self, questions: Vec<Question>) -> Result<Vec<(ClientId, Self::Answer)>>;
     /// Tells a client whether its upload of a step counts. The exchange is kept by then.
     fn acknowledge(&mut self, id: ClientId, at: StepId, accepted: bool) -> Result<()>;
 }
@@ -64,11 +66,11 @@ impl<T: Transport> Carrier for Remote<T> {
             |client| Question { purpose: Purpose::Enrol, at, client, message: message.clone() };
         let summaries = in_order(transport.ask(ids.map(question).collect())?)?;
         let roster: Vec<(ClientId, &[u8])> =
-            summaries.iter().map(|(id, summary)| (*id, &summary[..])).collect();
+            summaries.iter().map(|(id, summary)| (*id, summary.as_ref())).collect();
         let machine = Machine::start(method, start.keys, participation, &roster)?;
         let mut tallies = vec![Tally::default(); clients];
         let mut traffic = Traffic::default();
-        for (id, summary) in &summaries {
+        for (id, summary) in &roster {
             tallies[id.0 as usize].bytes_up += summary.len() as u64;
             traffic.up += summary.len() as u64;
         }
@@ -85,7 +87,7 @@ impl<T: Transport> Carrier for Remote<T> {
 }
 
 /// Answers by id; a client answers once.
-fn in_order(answers: Vec<(ClientId, Vec<u8>)>) -> Result<BTreeMap<ClientId, Vec<u8>>> {
+fn in_order<A>(answers: Vec<(ClientId, A)>) -> Result<BTreeMap<ClientId, A>> {
     let mut all = BTreeMap::new();
     for (id, answer) in answers {
         if all.insert(id, answer).is_some() {
@@ -96,17 +98,20 @@ fn in_order(answers: Vec<(ClientId, Vec<u8>)>) -> Result<BTreeMap<ClientId, Vec<
 }
 
 /// Uploads in folds, one for each thread: however they are divided, their sum is the same.
-fn gather(machine: &Machine, uploads: Vec<(Invited, Opaque, Vec<u8>)>) -> Result<Vec<Shard>> {
+fn gather<A: AsRef<[u8]> + Send>(
+    machine: &Machine,
+    uploads: Vec<(Invited, Opaque, A)>,
+) -> Result<Vec<Shard>> {
     let share = uploads.len().div_ceil(rayon::current_num_threads()).max(1);
     let mut rest = uploads.into_iter();
     let mut parts: Vec<Vec<_>> = Vec::new();
     while rest.len() > 0 || parts.is_empty() {
         parts.push(rest.by_ref().take(share).collect());
     }
-    let accept = |part: Vec<(Invited, Opaque, Vec<u8>)>| -> Result<Shard> {
+    let accept = |part: Vec<(Invited, Opaque, A)>| -> Result<Shard> {
         let mut shard = machine.shard()?;
         for (invited, peer, up) in part {
-            shard.accept(invited, peer, &up)?;
+            shard.accept(invited, peer, up.as_ref())?;
         }
         Ok(shard)
     };
@@ -165,8 +170,9 @@ impl<T: Transport> Runner for RemoteRunner<'_, T> {
                 .ok_or_else(|| Error::internal(format!("client {id} answered unasked")))?;
             let tally = &mut self.tallies[id.0 as usize];
             tally.rounds += u32::from(exchange.round.is_some());
-            tally.bytes_up += up.len() as u64;
-            self.traffic.up += up.len() as u64;
+            let bytes = up.as_ref().len() as u64;
+            tally.bytes_up += bytes;
+            self.traffic.up += bytes;
             uploads.push((invited, peer, up));
         }
         let shards = gather(&self.machine, uploads)?;
@@ -202,10 +208,11 @@ impl<T: Transport> Runner for RemoteRunner<'_, T> {
         }
         let mut own = vec![Vec::new(); self.tallies.len()];
         for (id, answer) in &answers {
+            let answer = answer.as_ref();
             own[id.0 as usize] = method.own(answer)?.into_iter().map(Into::into).collect();
             self.traffic.eval += (ask.len() + answer.len()) as u64;
         }
-        let mut each = answers.iter().map(|(id, answer)| (*id, Cow::from(answer)));
+        let mut each = answers.iter().map(|(id, answer)| (*id, Cow::from(answer.as_ref())));
         let metrics = method.conclude(self.machine.server(), &mut each)?;
         Ok(Some(Evaluated { metrics, own, answered: answers.keys().copied().collect() }))
     }

@@ -12,6 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes};
 use rayon::prelude::*;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -21,7 +22,7 @@ use whimbrel::engine::client::sha256;
 use whimbrel::engine::keeper::Folder;
 use whimbrel::engine::{
     Chain, ClientMachine, Consent, Faults, Participant, Participation, Purpose, Question, Remote,
-    Stage, StageMethod, StepId, Stopping, Transport, run_with,
+    Reply, Stage, StageMethod, StepId, Stopping, Transport, run_with,
 };
 use whimbrel::families::failure::{Failure, Result};
 use whimbrel::families::load::load;
@@ -101,52 +102,78 @@ impl Shards<'_> {
     }
 
     /// Sends what is pending and returns every answer.
-    fn exchange(&mut self) -> whimbrel::core::Result<Vec<(ClientId, Vec<u8>)>> {
+    fn exchange(&mut self) -> whimbrel::core::Result<Vec<(ClientId, Part)>> {
         let fresh = nothing(self.pending.len());
         let batches = std::mem::replace(&mut self.pending, fresh);
         let asked = batches.par_iter().enumerate().filter(|(_, (batch, _))| !batch.is_empty());
         let bytes = asked.map(|(shard, (batch, _))| (shard, batch.to_bytes())).collect();
         let answers = self.voice.ask(bytes)?;
-        let each = answers.par_iter().map(|shard| split(shard));
-        let each = each.collect::<whimbrel::core::Result<Vec<_>>>()?;
-        Ok(each.into_iter().flatten().collect())
+        let mut all = Vec::new();
+        answers.into_iter().try_for_each(|shard| split(Arc::new(shard), &mut all))?;
+        Ok(all)
     }
 }
 
 /// Bytes before each answer: its client and its length, four each.
 const ANSWER_HEAD: usize = 8;
 
-/// The answers of a shard, one after the other.
-fn split(mut bytes: &[u8]) -> whimbrel::core::Result<Vec<(ClientId, Vec<u8>)>> {
-    let mut answers = Vec::new();
-    while let Some((head, rest)) = bytes.split_first_chunk::<ANSWER_HEAD>() {
-        let [client, length] = [0, 4].map(|at| u32::take(&mut &head[at..at + 4]));
-        let Some((answer, rest)) = rest.split_at_checked(length? as usize) else { break };
-        answers.push((ClientId(client?), answer.to_vec()));
-        bytes = rest;
+/// An answer among those of its shard.
+struct Part {
+    of: Arc<Vec<u8>>,
+    range: Range<usize>,
+}
+
+impl AsRef<[u8]> for Part {
+    fn as_ref(&self) -> &[u8] {
+        &self.of[self.range.clone()]
     }
-    match bytes.len() {
-        0 => Ok(answers),
+}
+
+/// The answers of a shard, one after the other.
+fn split(of: Arc<Vec<u8>>, into: &mut Vec<(ClientId, Part)>) -> whimbrel::core::Result<()> {
+    let mut at = 0;
+    while let Some(head) = of.get(at..at + ANSWER_HEAD) {
+        let [client, length] = [0, 4].map(|at| u32::take(&mut &head[at..at + 4]));
+        let range = at + ANSWER_HEAD..at + ANSWER_HEAD + length? as usize;
+        if range.end > of.len() {
+            break;
+        }
+        at = range.end;
+        into.push((ClientId(client?), Part { of: of.clone(), range }));
+    }
+    match of.len() - at {
+        0 => Ok(()),
         left => Err(Error::peer(format!("{left} bytes too many at the end of a shard's answers"))),
     }
 }
 
 /// The reverse of [`split`], into an array of Python's.
-fn joined<'py>(
-    py: Python<'py>,
-    answers: &[(ClientId, Vec<u8>)],
-) -> PyResult<Bound<'py, PyByteArray>> {
-    let length = answers.iter().map(|(_, answer)| ANSWER_HEAD + answer.len()).sum();
+fn joined<'py>(py: Python<'py>, answers: &[Answered<'_>]) -> PyResult<Bound<'py, PyByteArray>> {
+    let length = answers.iter().map(|answer| ANSWER_HEAD + answer.length).sum();
     PyByteArray::new_with(py, length, |mut out| {
-        for (client, answer) in answers {
-            let (to, rest) = out.split_at_mut(ANSWER_HEAD + answer.len());
-            to[..4].copy_from_slice(&client.0.to_le_bytes());
-            to[4..ANSWER_HEAD].copy_from_slice(&(answer.len() as u32).to_le_bytes());
-            to[ANSWER_HEAD..].copy_from_slice(answer);
+        for Answered { of, length, bytes } in answers {
+            let (to, rest) = out.split_at_mut(ANSWER_HEAD + length);
+            to[..4].copy_from_slice(&of.id.0.to_le_bytes());
+            to[4..ANSWER_HEAD].copy_from_slice(&(*length as u32).to_le_bytes());
+            match bytes {
+                Some(bytes) => to[ANSWER_HEAD..].copy_from_slice(bytes),
+                None => {
+                    let machine = of.machine();
+                    let staged = machine.staged().map(|record| &record.upload[..]);
+                    to[ANSWER_HEAD..].copy_from_slice(staged.unwrap_or_default());
+                }
+            }
             out = rest;
         }
         Ok(())
     })
+}
+
+/// A client's answer: its own bytes, or the upload of the step that it has staged.
+struct Answered<'a> {
+    of: &'a Held,
+    length: usize,
+    bytes: Option<Vec<u8>>,
 }
 
 /// Nothing to tell so many shards.
@@ -156,14 +183,13 @@ fn nothing(shards: usize) -> Vec<(Batch, Option<Tail>)> {
 }
 
 impl Transport for Shards<'_> {
+    type Answer = Part;
+
     fn names(&self) -> Vec<String> {
         self.names.clone()
     }
 
-    fn ask(
-        &mut self,
-        questions: Vec<Question>,
-    ) -> whimbrel::core::Result<Vec<(ClientId, Vec<u8>)>> {
+    fn ask(&mut self, questions: Vec<Question>) -> whimbrel::core::Result<Vec<(ClientId, Part)>> {
         questions.into_iter().for_each(|question| self.push(question));
         self.exchange()
     }
@@ -324,7 +350,7 @@ impl Shard {
                 .map(|bytes| (sha256(&bytes), bytes))
                 .map(|(hash, bytes)| (Tail::new(bytes), hash))
                 .collect();
-            let answer = |asked: Asked| -> Result<(ClientId, Vec<u8>)> {
+            let answer = |asked: Asked| -> Result<Answered<'_>> {
                 let Asked { purpose, at, client, head, tail } = asked;
                 let missing = || Error::peer("a question without its message");
                 let tail = tail.map(|tail| tails.get(tail as usize).ok_or_else(missing));
@@ -337,7 +363,13 @@ impl Shard {
                 };
                 let message = Message::from_parts(head, tail);
                 let question = Question { purpose, at, client, message };
-                Ok((client, self.find(client)?.machine().answer_hashed(&question, &hash)?))
+                let of = self.find(client)?;
+                Ok(match of.machine().reply(&question, &hash)? {
+                    Reply::Staged(record) => {
+                        Answered { of, length: record.upload.len(), bytes: None }
+                    }
+                    Reply::Told(told) => Answered { of, length: told.len(), bytes: Some(told) },
+                })
             };
             let answers: Vec<_> =
                 batch.questions.into_par_iter().map(answer).collect::<Result<_>>()?;

@@ -126,6 +126,8 @@ struct Pipes {
 }
 
 impl Transport for Pipes {
+    type Answer = Vec<u8>;
+
     fn names(&self) -> Vec<String> {
         self.names.clone()
     }

@@ -69,6 +69,8 @@ impl Saved {
 }
 
 impl Transport for Saved {
+    type Answer = Vec<u8>;
+
     fn names(&self) -> Vec<String> {
         clients(COUNT).into_iter().map(|(name, _)| name).collect()
     }
