@@ -48,7 +48,7 @@ pub(crate) struct Pass {
 
 impl Pass {
     /// The same for a part of the layer.
-    pub fn fold(self, part: usize) -> Self {
+    pub fn child(self, part: usize) -> Self {
         Self { key: self.key.child(part as u64), ..self }
     }
 }

@@ -113,5 +113,5 @@ pub(crate) fn named_key(key: Key, name: &str) -> Key {
         word[..chunk.len()].copy_from_slice(chunk);
         u64::from_le_bytes(word)
     });
-    words.fold(key.child(name.len() as u64), Key::fold)
+    words.fold(key.child(name.len() as u64), Key::child)
 }
