@@ -36,7 +36,7 @@ pub use keeper::Keeper;
 pub use machine::Machine;
 pub use metrics::Row;
 pub use participation::{Faults, Participation};
-pub use remote::{Remote, Transport};
+pub use remote::{Remote, Sender, Summed, Summing, Transport, sum_upload};
 pub use run::{
     Chain, Ending, Observer, Outcome, Stage, StageMethod, StageRules, Stages, Stopping, run_stages,
     run_with,

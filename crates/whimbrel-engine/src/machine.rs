@@ -207,6 +207,16 @@ impl Machine {
         })
     }
 
+    /// Uploads that were summed elsewhere, with the record to keep of each client.
+    pub fn summed(&self, fold: &[u8], accepted: Vec<(ClientId, Opaque)>) -> Result<Shard> {
+        Ok(Shard {
+            method: self.method.clone(),
+            exchange: self.exchange,
+            fold: self.method.load(Part::Fold, fold)?,
+            accepted: accepted.into_iter().map(|(id, peer)| (id, Some(peer))).collect(),
+        })
+    }
+
     /// Ends the exchange: merges the shards, moves the state, commits the records of everyone whose
     /// upload was accepted. Returns those clients in id order.
     pub fn close(&mut self, exchange: Exchange, shards: Vec<Shard>) -> Result<Vec<ClientId>> {

@@ -17,7 +17,7 @@ use rayon::prelude::*;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use whimbrel_core::method::Artifact;
-use whimbrel_core::{ClientId, Error, Message, Opaque, Result};
+use whimbrel_core::{ClientId, DynMethod, DynSender, Error, Message, Opaque, Part, Result, wire};
 
 /// Moves questions to clients and answers back.
 pub trait Transport {
@@ -29,6 +29,56 @@ pub trait Transport {
     fn ask(&mut self, questions: Vec<Question>) -> Result<Vec<(ClientId, Self::Answer)>>;
     /// Tells a client whether its upload of a step counts. The exchange is kept by then.
     fn acknowledge(&mut self, id: ClientId, at: StepId, accepted: bool) -> Result<()>;
+    /// The same transport where uploads can be summed on their way.
+    fn summing(&mut self) -> Option<&mut dyn Summing> {
+        None
+    }
+}
+
+/// A transport that sums the uploads of many clients where they are.
+pub trait Summing {
+    /// Sends each client its question and returns sums of the uploads that came, each in a fold that
+    /// started as `empty`: [`sum_upload`].
+    fn ask_sums(
+        &mut self,
+        empty: Vec<u8>,
+        questions: Vec<(Question, Sender)>,
+    ) -> Result<Vec<Summed>>;
+}
+
+/// What the sum of uploads must know about whose upload it is.
+#[derive(Clone, Debug)]
+pub struct Sender {
+    /// The planned probability that it was asked.
+    pub inclusion: f64,
+    /// What the server remembers about it, encoded.
+    pub peer: Vec<u8>,
+}
+
+/// Uploads in one fold.
+#[derive(Clone, Debug)]
+pub struct Summed {
+    /// The fold, encoded.
+    pub fold: Vec<u8>,
+    /// Whose they are, and the bytes that each has.
+    pub uploads: Vec<(ClientId, u64)>,
+}
+
+wire!(Sender { inclusion, peer });
+wire!(Summed { fold, uploads });
+
+/// Records of clients of more bytes stay with the server, and uploads travel to it.
+const PEER_MAX: usize = 64;
+
+/// Adds one upload to a fold.
+pub fn sum_upload(
+    method: &dyn DynMethod,
+    fold: &mut Opaque,
+    (id, from): (ClientId, &Sender),
+    up: &[u8],
+) -> Result<()> {
+    let peer = &method.load(Part::Peer, &from.peer)?;
+    method.absorb(fold, DynSender { id, inclusion: from.inclusion, peer }, up)
 }
 
 /// A carrier over a transport.
@@ -120,6 +170,22 @@ fn gather<A: AsRef<[u8]> + Send>(
 }
 
 impl<T: Transport> RemoteRunner<'_, T> {
+    /// What sums must know of these clients; none where that is more than an upload is worth.
+    fn senders(
+        &self,
+        staged: &BTreeMap<ClientId, (Invited, Opaque)>,
+    ) -> Result<Option<Vec<Sender>>> {
+        let mut senders = Vec::with_capacity(staged.len());
+        for (invited, peer) in staged.values() {
+            let peer = self.machine.method().save(Part::Peer, peer)?;
+            if peer.len() > PEER_MAX {
+                return Ok(None);
+            }
+            senders.push(Sender { inclusion: invited.inclusion, peer });
+        }
+        Ok(Some(senders))
+    }
+
     fn settle(&mut self) -> Result<()> {
         let mut owed = std::mem::take(&mut self.owed).into_iter();
         owed.try_for_each(|(id, at, accepted)| self.transport.acknowledge(id, at, accepted))
@@ -163,19 +229,41 @@ impl<T: Transport> Runner for RemoteRunner<'_, T> {
             questions.push(Question { purpose: Purpose::Exchange, at, client, message });
             staged.insert(client, (invited, peer));
         }
-        let mut uploads = Vec::new();
-        for (id, up) in in_order(self.transport.ask(questions)?)? {
-            let (invited, peer) = staged
-                .remove(&id)
-                .ok_or_else(|| Error::internal(format!("client {id} answered unasked")))?;
+        let senders = match self.transport.summing() {
+            Some(_) => self.senders(&staged)?,
+            None => None,
+        };
+        let is_round = exchange.round.is_some();
+        let mut heard = |id: ClientId, bytes: u64| {
             let tally = &mut self.tallies[id.0 as usize];
-            tally.rounds += u32::from(exchange.round.is_some());
-            let bytes = up.as_ref().len() as u64;
+            tally.rounds += u32::from(is_round);
             tally.bytes_up += bytes;
             self.traffic.up += bytes;
-            uploads.push((invited, peer, up));
+            let unasked = || Error::internal(format!("client {id} answered unasked"));
+            staged.remove(&id).ok_or_else(unasked)
+        };
+        let mut shards = Vec::new();
+        match (senders, self.transport.summing()) {
+            (Some(senders), Some(transport)) => {
+                let method = self.machine.method();
+                let empty = method.fold(self.machine.server())?;
+                let empty = method.save(Part::Fold, &empty)?;
+                let questions = questions.into_iter().zip(senders).collect();
+                for Summed { fold, uploads } in transport.ask_sums(empty, questions)? {
+                    let peer = |(id, bytes)| heard(id, bytes).map(|(_, peer)| (id, peer));
+                    let accepted = uploads.into_iter().map(peer).collect::<Result<_>>()?;
+                    shards.push(self.machine.summed(&fold, accepted)?);
+                }
+            }
+            _ => {
+                let mut uploads = Vec::new();
+                for (id, up) in in_order(self.transport.ask(questions)?)? {
+                    let (invited, peer) = heard(id, up.as_ref().len() as u64)?;
+                    uploads.push((invited, peer, up));
+                }
+                shards = gather(&self.machine, uploads)?;
+            }
         }
-        let shards = gather(&self.machine, uploads)?;
         let (number, round) = (exchange.number, exchange.round);
         let cohort = exchange.cohort.iter().map(|invited| invited.id).collect();
         let accepted = self.machine.close(exchange, shards)?;

@@ -17,12 +17,15 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use whimbrel::core::method::Artifact;
-use whimbrel::core::{ClientData, ClientId, Error, Message, Tail, Wire, wire};
+use whimbrel::core::{
+    ClientData, ClientId, DynMethod, Error, Message, Part as State, Tail, Wire, wire,
+};
 use whimbrel::engine::client::sha256;
 use whimbrel::engine::keeper::Folder;
 use whimbrel::engine::{
     Chain, ClientMachine, Consent, Faults, Participant, Participation, Purpose, Question, Remote,
-    Reply, Stage, StageMethod, StepId, Stopping, Transport, run_with,
+    Reply, Sender, Stage, StageMethod, StepId, Stopping, Summed, Summing, Transport, run_with,
+    sum_upload,
 };
 use whimbrel::families::failure::{Failure, Result};
 use whimbrel::families::load::load;
@@ -40,6 +43,8 @@ struct Batch {
     /// Ends that messages have in common.
     tails: Vec<Vec<u8>>,
     questions: Vec<Asked>,
+    /// An empty fold, where uploads are to be summed.
+    fold: Option<Vec<u8>>,
 }
 
 /// Whether a client's upload counts.
@@ -56,16 +61,20 @@ struct Asked {
     client: ClientId,
     head: Vec<u8>,
     tail: Option<u32>,
+    /// Whose upload it is, where uploads are summed.
+    sender: Option<Sender>,
 }
 
 wire!(Fate { client, at, accepted });
-wire!(Asked { purpose, at, client, head, tail });
-wire!(Batch { fates, tails, questions });
+wire!(Asked { purpose, at, client, head, tail, sender });
+wire!(Batch { fates, tails, questions, fold });
 
 /// Clients in shards of consecutive numbers, reached through Python.
 struct Shards<'a> {
     voice: &'a Voice,
     names: Vec<String>,
+    /// Whether shards sum uploads.
+    sums: bool,
     pending: Vec<(Batch, Option<Tail>)>,
 }
 
@@ -87,7 +96,7 @@ impl Shards<'_> {
         &mut self.pending[at]
     }
 
-    fn push(&mut self, question: Question) {
+    fn push(&mut self, question: Question, sender: Option<Sender>) {
         let Question { purpose, at, client, message } = question;
         let (batch, last) = self.batch_of(client);
         let (head, tail) = message.parts();
@@ -98,19 +107,16 @@ impl Shards<'_> {
             *last = Some(tail.clone());
         }
         let tail = tail.map(|_| batch.tails.len() as u32 - 1);
-        batch.questions.push(Asked { purpose, at, client, head, tail });
+        batch.questions.push(Asked { purpose, at, client, head, tail, sender });
     }
 
-    /// Sends what is pending and returns every answer.
-    fn exchange(&mut self) -> whimbrel::core::Result<Vec<(ClientId, Part)>> {
+    /// Sends what is pending and returns what each shard answered.
+    fn exchange(&mut self) -> whimbrel::core::Result<Vec<Vec<u8>>> {
         let fresh = nothing(self.pending.len());
         let batches = std::mem::replace(&mut self.pending, fresh);
         let asked = batches.par_iter().enumerate().filter(|(_, (batch, _))| !batch.is_empty());
         let bytes = asked.map(|(shard, (batch, _))| (shard, batch.to_bytes())).collect();
-        let answers = self.voice.ask(bytes)?;
-        let mut all = Vec::new();
-        answers.into_iter().try_for_each(|shard| split(Arc::new(shard), &mut all))?;
-        Ok(all)
+        self.voice.ask(bytes)
     }
 }
 
@@ -151,7 +157,7 @@ fn split(of: Arc<Vec<u8>>, into: &mut Vec<(ClientId, Part)>) -> whimbrel::core::
 fn joined<'py>(py: Python<'py>, answers: &[Answered<'_>]) -> PyResult<Bound<'py, PyByteArray>> {
     let length = answers.iter().map(|answer| ANSWER_HEAD + answer.length).sum();
     PyByteArray::new_with(py, length, |mut out| {
-        for Answered { of, length, bytes } in answers {
+        for Answered { of, length, bytes, .. } in answers {
             let (to, rest) = out.split_at_mut(ANSWER_HEAD + length);
             to[..4].copy_from_slice(&of.id.0.to_le_bytes());
             to[4..ANSWER_HEAD].copy_from_slice(&(*length as u32).to_le_bytes());
@@ -172,13 +178,15 @@ fn joined<'py>(py: Python<'py>, answers: &[Answered<'_>]) -> PyResult<Bound<'py,
 /// A client's answer: its own bytes, or the upload of the step that it has staged.
 struct Answered<'a> {
     of: &'a Held,
+    sender: Option<Sender>,
     length: usize,
     bytes: Option<Vec<u8>>,
 }
 
 /// Nothing to tell so many shards.
 fn nothing(shards: usize) -> Vec<(Batch, Option<Tail>)> {
-    let empty = || Batch { fates: Vec::new(), tails: Vec::new(), questions: Vec::new() };
+    let empty =
+        || Batch { fates: Vec::new(), tails: Vec::new(), questions: Vec::new(), fold: None };
     (0..shards).map(|_| (empty(), None)).collect()
 }
 
@@ -190,8 +198,10 @@ impl Transport for Shards<'_> {
     }
 
     fn ask(&mut self, questions: Vec<Question>) -> whimbrel::core::Result<Vec<(ClientId, Part)>> {
-        questions.into_iter().for_each(|question| self.push(question));
-        self.exchange()
+        questions.into_iter().for_each(|question| self.push(question, None));
+        let mut all = Vec::new();
+        self.exchange()?.into_iter().try_for_each(|shard| split(Arc::new(shard), &mut all))?;
+        Ok(all)
     }
 
     fn acknowledge(
@@ -202,6 +212,27 @@ impl Transport for Shards<'_> {
     ) -> whimbrel::core::Result<()> {
         self.batch_of(client).0.fates.push(Fate { client, at, accepted });
         Ok(())
+    }
+
+    fn summing(&mut self) -> Option<&mut dyn Summing> {
+        if self.sums { Some(self) } else { None }
+    }
+}
+
+impl Summing for Shards<'_> {
+    fn ask_sums(
+        &mut self,
+        empty: Vec<u8>,
+        questions: Vec<(Question, Sender)>,
+    ) -> whimbrel::core::Result<Vec<Summed>> {
+        for (question, sender) in questions {
+            self.push(question, Some(sender));
+        }
+        for (batch, _) in self.pending.iter_mut().filter(|(batch, _)| !batch.questions.is_empty()) {
+            batch.fold = Some(empty.clone());
+        }
+        let answers = self.exchange()?;
+        answers.iter().filter(|one| !one.is_empty()).map(|one| Summed::from_bytes(one)).collect()
     }
 }
 
@@ -242,7 +273,7 @@ pub fn serve(
         dir.record_job(&resolved(&job, &hashes), false)?;
         plan.warnings().iter().for_each(|text| voice.warning(text));
         plan.notes().iter().for_each(|text| voice.note(text));
-        let mut carrier = Remote(Shards { voice, names, pending: nothing(shards) });
+        let mut carrier = Remote(Shards { voice, names, sums: rows, pending: nothing(shards) });
         let mut keeper = Folder::create(dir.path(), CHECKPOINT_EVERY)?;
         let mut watch = voice.watch(&job.name, plan.rounds(), true);
         let chain = Served { plan: &plan, evaluates: rows || plan.evaluates() };
@@ -296,6 +327,7 @@ pub fn keep_own(py: Python<'_>, folder: PathBuf, client: &str, artifact: &[u8]) 
 /// Clients of a job with their rows and states.
 #[pyclass(frozen, module = "whimbrel._whimbrel")]
 pub struct Shard {
+    plan: Arc<SharedPlan>,
     clients: Vec<Held>,
     /// Where a client's number is.
     places: HashMap<u32, usize>,
@@ -339,7 +371,7 @@ impl Shard {
 
     /// Answers a batch.
     fn answer<'py>(&self, py: Python<'py>, batch: &[u8]) -> PyResult<Bound<'py, PyByteArray>> {
-        let answers = detached(py, || {
+        let (answers, summed) = detached(py, || {
             let batch = Batch::from_bytes(batch)?;
             for fate in &batch.fates {
                 self.find(fate.client)?.machine().acknowledge(fate.at, fate.accepted);
@@ -351,7 +383,7 @@ impl Shard {
                 .map(|(hash, bytes)| (Tail::new(bytes), hash))
                 .collect();
             let answer = |asked: Asked| -> Result<Answered<'_>> {
-                let Asked { purpose, at, client, head, tail } = asked;
+                let Asked { purpose, at, client, head, tail, sender } = asked;
                 let missing = || Error::peer("a question without its message");
                 let tail = tail.map(|tail| tails.get(tail as usize).ok_or_else(missing));
                 let (tail, hash) = match tail.transpose()? {
@@ -364,18 +396,21 @@ impl Shard {
                 let message = Message::from_parts(head, tail);
                 let question = Question { purpose, at, client, message };
                 let of = self.find(client)?;
-                Ok(match of.machine().reply(&question, &hash)? {
-                    Reply::Staged(record) => {
-                        Answered { of, length: record.upload.len(), bytes: None }
-                    }
-                    Reply::Told(told) => Answered { of, length: told.len(), bytes: Some(told) },
-                })
+                let (length, bytes) = match of.machine().reply(&question, &hash)? {
+                    Reply::Staged(record) => (record.upload.len(), None),
+                    Reply::Told(told) => (told.len(), Some(told)),
+                };
+                Ok(Answered { of, sender, length, bytes })
             };
             let answers: Vec<_> =
                 batch.questions.into_par_iter().map(answer).collect::<Result<_>>()?;
-            Ok(answers)
+            let summed = batch.fold.map(|empty| self.sum(&empty, &answers)).transpose()?;
+            Ok((answers, summed))
         })?;
-        joined(py, &answers)
+        match summed {
+            Some(summed) => Ok(PyByteArray::new(py, &summed.to_bytes())),
+            None => joined(py, &answers),
+        }
     }
 
     /// Everything that its clients remember.
@@ -410,6 +445,31 @@ impl Shard {
 }
 
 impl Shard {
+    /// The uploads that its clients have staged in one fold, whatever the number of threads.
+    fn sum(&self, empty: &[u8], answers: &[Answered<'_>]) -> Result<Summed> {
+        let method = self.plan.method()?;
+        let share = answers.len().div_ceil(rayon::current_num_threads()).max(1);
+        let of_share = |share: &[Answered<'_>]| {
+            let mut fold = method.load(State::Fold, empty)?;
+            for Answered { of, sender, .. } in share {
+                let machine = of.machine();
+                let staged = machine.staged().zip(sender.as_ref());
+                let (record, sender) =
+                    staged.ok_or_else(|| Error::peer("an upload without its sender"))?;
+                sum_upload(&*method, &mut fold, (of.id, sender), &record.upload)?;
+            }
+            Ok(fold)
+        };
+        let folds: Vec<whimbrel::core::Result<_>> =
+            answers.par_chunks(share).map(of_share).collect();
+        let mut total = method.load(State::Fold, empty)?;
+        for fold in folds {
+            method.merge(&mut total, fold?)?;
+        }
+        let uploads = answers.iter().map(|one| (one.of.id, one.length as u64)).collect();
+        Ok(Summed { fold: method.save(State::Fold, &total)?, uploads })
+    }
+
     fn of(
         plan: Plan,
         seed: u64,
@@ -434,7 +494,7 @@ impl Shard {
             held.push(Held { name, id, machine: Mutex::new(machine) });
         }
         let places = held.iter().enumerate().map(|(at, held)| (held.id.0, at)).collect();
-        Ok(Self { clients: held, places })
+        Ok(Self { plan, clients: held, places })
     }
 
     fn find(&self, client: ClientId) -> Result<&Held> {
@@ -456,6 +516,15 @@ struct Built {
 struct SharedPlan {
     plan: Plan,
     stage: Mutex<Option<Built>>,
+}
+
+impl SharedPlan {
+    /// The method of the stage that its clients are in.
+    fn method(&self) -> whimbrel::core::Result<Arc<dyn DynMethod>> {
+        let last = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
+        let built = last.as_ref().ok_or_else(|| Error::peer("uploads before an enrolment"))?;
+        built.method.server().cloned()
+    }
 }
 
 struct Shared(Arc<SharedPlan>);
