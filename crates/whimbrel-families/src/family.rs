@@ -142,7 +142,7 @@ pub trait Fit: FitValue {
     /// Writes its own keys of `[method]`.
     fn write_method(&self, out: &mut Writer);
     /// Fills in what depends on other tables.
-    fn resolve(&mut self, _downlink_is_exact: bool) {}
+    fn resolve(&mut self, _: &crate::job::channel::Downlink) {}
     /// The frame of `[uplink]` where the job does not say; none where there is no choice.
     fn usual_frame(&self, _: &Job) -> Option<FrameKind> {
         None

@@ -18,7 +18,7 @@ use crate::family::{
     Ended, Family, Fit, MethodKind, ModelKind, ModelUse, Predicted, Results, RunData, StagePlan,
     Tables, refuse,
 };
-use crate::job::channel::{Memories, UpRuleKind};
+use crate::job::channel::{Downlink, Memories, UpRuleKind};
 use crate::job::method::length::{BATCH, BY_MINIBATCHES, ROUNDS};
 use crate::job::method::step::STEP;
 use crate::job::method::stop::{EVALUATE, STOP};
@@ -206,10 +206,16 @@ impl<K: MixtureKeys> Fit for EmFit<K> {
         EM_KEYS.write(&self.keys, out);
     }
 
-    /// The paper's form over an exact downlink; over others the one that every downlink can carry.
-    fn resolve(&mut self, downlink_is_exact: bool) {
+    /// The paper's form over an exact downlink. What is compressed around a memory are the parameters:
+    /// they are parameters whatever noise they carry, where a statistic may leave its domain. A downlink
+    /// that degrades the server's state carries that state.
+    fn resolve(&mut self, downlink: &Downlink) {
         if !self.is_pooled() {
-            let usual = if downlink_is_exact { Form::Pair } else { Form::State };
+            let usual = match downlink.rule {
+                _ if downlink.is_exact() => Form::Pair,
+                DownRule::Preserved { .. } => Form::Lean,
+                _ => Form::State,
+            };
             self.keys.form.get_or_insert(usual);
         }
     }

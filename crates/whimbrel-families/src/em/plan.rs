@@ -21,7 +21,8 @@ use whimbrel_core::{ClientData, Error};
 use whimbrel_engine::Stage;
 use whimbrel_methods::choice::{Choice, MixtureChoice};
 use whimbrel_methods::fedem::{
-    AutoStep, Batch, Em, Estimator, FedEm, FirstMemories, Form, FrameKind, Step as EmStep,
+    AutoStep, Batch, DownNoise, Em, Estimator, FedEm, FirstMemories, Form, FrameKind,
+    Step as EmStep,
 };
 use whimbrel_methods::federated::Terms;
 use whimbrel_methods::kmeans::FederatedKmeans;
@@ -222,11 +223,11 @@ impl<K: MixtureKeys> EmPlan<K> {
             omega,
             p,
             spider: outer_loops::spider(&self.work, common, &self.uplinks),
-            step_max: match (self.downlink.rule(), self.downlink.omega()) {
-                // No faster than the memories that follow the state.
-                (DownRule::Preserved { .. }, Some(omega)) => gradient_alpha(omega),
-                _ if exact_down => 1.0,
-                _ => 0.5,
+            downlink: match (self.downlink.rule(), self.downlink.omega()) {
+                _ if exact_down => DownNoise::None,
+                (_, None) => DownNoise::Unknown,
+                (DownRule::Preserved { .. }, Some(omega)) => DownNoise::Preserved(omega),
+                (_, Some(omega)) => DownNoise::Degraded(omega),
             },
             // Under variance reduction the noise of minibatches goes to zero.
             falls: samples && !recursive,

@@ -208,7 +208,7 @@ impl Job {
             federation: federation?,
             origin: Origin::default(),
         };
-        job.fit.resolve(job.downlink.is_exact());
+        job.fit.resolve(&job.downlink);
         match job.fit.usual_frame(&job) {
             Some(usual) => {
                 job.uplink.frame.get_or_insert(usual);

@@ -59,7 +59,7 @@ pub use form::Form;
 pub use initial::Initial;
 pub(crate) use state::list_bytes;
 pub use state::{Global, OuterLoop, Own, Record, Summary};
-pub use step::{AutoStep, Step};
+pub use step::{AutoStep, DownNoise, Step};
 
 use crate::federated::{self, Context, ExchangeKind, Federated, Member, Oracle, Received, Terms};
 use crate::settings::check_sums;

@@ -11,6 +11,7 @@ use super::{Em, Global};
 use crate::federated::Context;
 use crate::spider::{Spider, auto_spider_step};
 use crate::step::{Schedule, auto_step};
+use whimbrel_codec::channel::gradient_alpha;
 use whimbrel_core::{Result, math};
 use whimbrel_models::{LatentModel, Reach};
 
@@ -49,12 +50,42 @@ pub struct AutoStep {
     pub p: f64,
     /// The outer loops of variance reduction; its number of clients is not read.
     pub spider: Option<Spider>,
-    /// The largest step that the downlink allows.
-    pub step_max: f64,
+    /// What the downlink does to the state.
+    pub downlink: DownNoise,
     /// Whether it falls, as minibatches without variance reduction need it.
     pub falls: bool,
     /// Whether the step stays in the trust region: wherever the field has noise.
     pub trusts: bool,
+}
+
+/// How a downlink bounds the step, with its codec's variance constant `omega_dwn`.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum DownNoise {
+    /// It is exact.
+    None,
+    /// The server keeps its state, and clients compute near it.
+    Preserved(f64),
+    /// The server's state is what clients decode.
+    Degraded(f64),
+    /// Its codec has no such constant.
+    Unknown,
+}
+
+impl DownNoise {
+    /// The largest steps of MCM and of degraded updates (Philippenko and Dieuleveut 2021, section 3) with
+    /// `L = 1`, without their factors 8 and more, and at most one half. A memory that the state is compared
+    /// with follows no faster than by its own step.
+    fn step_max(self, omega_up: f64, n_eff: f64) -> f64 {
+        match self {
+            Self::None => 1.0,
+            Self::Unknown => 0.5,
+            Self::Preserved(omega) => {
+                let both = (1.0 + omega) * (1.0 + omega + omega_up / n_eff).sqrt();
+                (1.0 / both).min(gradient_alpha(omega))
+            }
+            Self::Degraded(omega) => (1.0 / ((1.0 + omega) * (1.0 + omega_up / n_eff))).min(0.5),
+        }
+    }
 }
 
 impl AutoStep {
@@ -64,7 +95,7 @@ impl AutoStep {
             Some(spider) => auto_spider_step(&Spider { clients: n_eff, ..spider }, self.p),
             None => auto_step(self.omega, self.p, n_eff),
         };
-        let first = bound.min(self.step_max);
+        let first = bound.min(self.downlink.step_max(self.omega, n_eff));
         match self.falls {
             true => first * math::pow(1.0 + f64::from(k) / MINIBATCH_DELAY, -MINIBATCH_POWER),
             false => first,
@@ -114,12 +145,12 @@ mod tests {
     }
 
     #[test]
-    fn a_dominant_client_counts_as_few() {
+    fn a_dominant_client_counts_as_few_and_downlinks_bound_the_step() {
         let auto = AutoStep {
             omega: 7.0,
             p: 1.0,
             spider: None,
-            step_max: 1.0,
+            downlink: DownNoise::None,
             falls: false,
             trusts: true,
         };
@@ -130,6 +161,14 @@ mod tests {
         assert!(auto.at(0, n_eff) < 0.4 * auto.at(0, 10.0));
         assert_eq!(AutoStep { omega: 0.0, ..auto }.at(3, n_eff), 1.0);
         assert_eq!(AutoStep { omega: 0.01, ..auto }.at(3, 100.0), 0.5);
+        // omega_dwn = 3 and omega/n_eff = 0.7, with a memory: 1/(4 sqrt(4.7)) = 0.1153 and 1/8.
+        let down = |downlink| AutoStep { downlink, p: 1.0, ..auto };
+        assert!(
+            (down(DownNoise::Preserved(3.0)).at(0, 10.0) - 1.0 / (4.0 * 4.7f64.sqrt())).abs()
+                < 1e-15
+        );
+        assert_eq!(AutoStep { omega: 0.01, ..down(DownNoise::Preserved(1.0)) }.at(0, 100.0), 0.25);
+        assert_eq!(AutoStep { omega: 0.5, ..down(DownNoise::Degraded(3.0)) }.at(0, 0.5), 0.125);
         assert_eq!(AutoStep { omega: 0.0, falls: true, ..auto }.at(20, 9.0), 2f64.powf(-0.6));
     }
 }
