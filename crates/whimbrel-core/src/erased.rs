@@ -74,6 +74,7 @@ pub trait DynMethod: Send + Sync {
         key: Key,
     ) -> Result<Opaque>;
     fn admit(&self, server: &mut Opaque, id: ClientId, summary: &[u8]) -> Result<Opaque>;
+    fn rows(&self, peer: &Opaque) -> Result<Option<u64>>;
     fn allowances(&self) -> Vec<Allowance>;
     fn allowance(&self, client: &Opaque, down: &Message) -> Result<usize>;
     fn next(&self, server: &Opaque) -> Result<Next>;
@@ -158,6 +159,10 @@ impl<M: Evaluate, B: Bind<M>> DynMethod for Erased<M, B> {
     fn admit(&self, server: &mut Opaque, id: ClientId, summary: &[u8]) -> Result<Opaque> {
         let summary = M::Summary::from_bytes(summary)?;
         Ok(Box::new(self.0.admit(view_mut(server)?, id, &summary)?))
+    }
+
+    fn rows(&self, peer: &Opaque) -> Result<Option<u64>> {
+        Ok(self.0.rows(view::<M::Peer>(peer)?))
     }
 
     fn allowances(&self) -> Vec<Allowance> {

@@ -50,6 +50,11 @@ pub trait Method: Send + Sync + 'static {
         summary: &Self::Summary,
     ) -> Result<Self::Peer>;
 
+    /// How many rows a client stated when it was admitted; none where the method does not remember it.
+    fn rows(&self, _: &Self::Peer) -> Option<u64> {
+        None
+    }
+
     /// The kinds of exchange that a client takes part in, with the most of each: its half refuses
     /// everything beyond them. Empty where the method is over with the enrolment.
     fn allowances(&self) -> Vec<Allowance>;

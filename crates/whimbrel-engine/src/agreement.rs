@@ -5,7 +5,8 @@
 //! was answered. A question beyond the agreement is a breach: it is not answered, whoever carries it.
 //!
 //! - Each exchange is answered once. The same question again has the same answer and does not count;
-//!   the same number with another message is a breach.
+//!   the same number with another message is a breach. A client's number, from which its random draws
+//!   come, stays as it was: with another one the same message would have another answer.
 //! - Exchanges come in the order of their numbers, below the number that all allowances add up to, and
 //!   in the order of their ranks.
 //! - An exchange that only repeats the last message of an opening, because nobody was heard, does not
@@ -14,7 +15,7 @@
 use crate::client::StepId;
 use crate::run::Stage;
 use whimbrel_core::method::Allowance;
-use whimbrel_core::{Error, Result, wire};
+use whimbrel_core::{ClientId, Error, Result, wire};
 
 /// What a client's user agreed to beside the job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,6 +96,8 @@ pub struct Ledger {
     pub renewals: u32,
     /// Answers before the last renewal.
     pub before: u64,
+    /// The client's number, once it was asked something.
+    client: Option<ClientId>,
     /// The stages, in order.
     pub stages: Vec<Answered>,
 }
@@ -118,7 +121,7 @@ pub struct Answered {
     pub bytes: u64,
 }
 
-wire!(Ledger { entries, renewals, before, stages });
+wire!(Ledger { entries, renewals, before, client, stages });
 wire!(Answered { stage, enrolled, kinds, last, evaluated, evaluations, bytes });
 
 impl Answered {
@@ -144,6 +147,16 @@ impl Ledger {
 
     fn of_stage(&self, stage: u32) -> Option<&Answered> {
         self.stages.last().filter(|answered| answered.stage == stage)
+    }
+
+    /// Whether a question to a client of this number may be answered.
+    pub(crate) fn check_client(&self, client: ClientId) -> Result<()> {
+        match self.client {
+            Some(known) if known != client => Err(breach(format!(
+                "it asks client {client}, and this client has been number {known}"
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// Whether an enrolment may be answered.
@@ -270,8 +283,9 @@ impl Ledger {
     }
 
     /// Notes an answered enrolment.
-    pub(crate) fn enrolled(&mut self, stage: u32, asked: &[u8], bytes: usize) {
+    pub(crate) fn enrolled(&mut self, client: ClientId, stage: u32, asked: &[u8], bytes: usize) {
         self.entries += 1;
+        self.client = Some(client);
         if self.of_stage(stage).is_none() {
             let (kinds, enrolled) = (Vec::new(), asked.to_vec());
             let (last, evaluated) = (None, None);

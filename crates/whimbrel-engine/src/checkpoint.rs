@@ -19,7 +19,7 @@ use whimbrel_core::wire::{cut, put_varint};
 use whimbrel_core::{Error, Result, Wire, wire};
 
 const MAGIC: &[u8; 8] = b"WHIMBREL";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// A checkpoint is written in pieces of about this size.
 const PIECE_BYTES: usize = 1 << 20;
 /// So many clients' states are made into bytes at a time.
@@ -94,6 +94,10 @@ impl Earlier {
     }
 }
 
+/// What is said of a journal whose lines are not those that the checkpoint counts on.
+pub const DAMAGED_JOURNAL: &str =
+    "it is damaged: its lines are not those that the checkpoint counts on";
+
 /// What the figures in `metrics.jsonl` are.
 pub const MEASURES: &str = "measures.json";
 
@@ -111,9 +115,11 @@ pub struct Lines {
     pub journal: u64,
     /// Of the metrics.
     pub metrics: u64,
+    /// A CRC-32 of those of the journal. Metrics have a clock in them, and checkpoints none.
+    pub journal_sum: u32,
 }
 
-wire!(Lines { journal, metrics });
+wire!(Lines { journal, metrics, journal_sum });
 
 impl Store {
     /// Begins with empty files; what an earlier run left there is gone.
@@ -136,7 +142,11 @@ impl Store {
     /// Opens what an interrupted run left and cuts it back to its checkpoint.
     pub fn resume(folder: &Path) -> Result<(Self, Checkpoint)> {
         let (lines, checkpoint) = Self::read(folder)?;
-        let journal = Log::resume(folder.join("journal"), lines.journal)?;
+        let path = folder.join("journal");
+        let journal = Log::resume(path.clone(), lines.journal)?;
+        if journal.sum() != lines.journal_sum {
+            return Err(Error::storage(path.display(), DAMAGED_JOURNAL));
+        }
         let metrics = Log::resume(folder.join("metrics.jsonl"), lines.metrics)?;
         Ok((Self { folder: folder.to_path_buf(), journal, metrics }, checkpoint))
     }
@@ -195,7 +205,8 @@ impl Store {
 
     fn write(&mut self, without_clients: &Checkpoint, runner: Option<&dyn Runner>) -> Result<()> {
         self.flush()?;
-        let lines = Lines { journal: self.journal.lines(), metrics: self.metrics.lines() };
+        let (journal, metrics) = (self.journal.lines(), self.metrics.lines());
+        let lines = Lines { journal, metrics, journal_sum: self.journal.sum() };
         let path = checkpoint_path(&self.folder);
         write_atomically_with(&path, |out| encode(lines, without_clients, runner, out))
     }

@@ -232,6 +232,7 @@ impl ClientMachine {
 
     /// The same without a copy of the upload, which is kept.
     pub fn reply(&mut self, question: &Question, asked: &[u8; 32]) -> Result<Reply<'_>> {
+        self.ledger.check_client(question.client)?;
         if question.purpose == Purpose::Evaluate {
             return self.evaluate(question, asked).map(Reply::Told);
         }
@@ -305,7 +306,7 @@ impl ClientMachine {
         let key = StageKeys::new(self.participant.seed, stage).enrol(question.client);
         let (state, summary) = open.method.enroll(&open.data, key)?;
         let state = open.method.save(Part::Client, &state)?;
-        self.ledger.enrolled(stage, asked, summary.len());
+        self.ledger.enrolled(question.client, stage, asked, summary.len());
         Ok((state, summary))
     }
 

@@ -22,6 +22,8 @@ pub(crate) struct Log {
     /// How many of those bytes the system has. Behind a write that failed the file may have more.
     written: usize,
     lines: u64,
+    /// A CRC-32 of all lines.
+    sum: crc32fast::Hasher,
     sync: fn(&File) -> std::io::Result<()>,
 }
 
@@ -29,7 +31,7 @@ impl Log {
     /// An empty file; an old one is emptied.
     pub fn create(path: PathBuf) -> Result<Self> {
         let file = File::create(&path).map_err(|e| Error::storage(path.display(), e))?;
-        Ok(Self::new(path, file, 0, 0))
+        Ok(Self::new(path, file, 0, 0, crc32fast::Hasher::new()))
     }
 
     /// The first `lines` lines of a file; what a crash left behind them, whole lines or a torn
@@ -40,6 +42,8 @@ impl Log {
         let (found, end) = whole
             .take(lines as usize)
             .fold((0, 0), |(found, end), line| (found + 1, end + line.len() as u64));
+        let mut sum = crc32fast::Hasher::new();
+        sum.update(&old[..end as usize]);
         if found < lines {
             return Err(Error::storage(
                 path.display(),
@@ -53,12 +57,12 @@ impl Log {
             Ok(file)
         };
         let file = cut_back().map_err(|e| Error::storage(path.display(), e))?;
-        Ok(Self::new(path, file, end, lines))
+        Ok(Self::new(path, file, end, lines, sum))
     }
 
-    fn new(path: PathBuf, file: File, durable: u64, lines: u64) -> Self {
+    fn new(path: PathBuf, file: File, durable: u64, lines: u64, sum: crc32fast::Hasher) -> Self {
         let sync = |file: &File| file.sync_data();
-        Self { path, file, durable, unsynced: Vec::new(), written: 0, lines, sync }
+        Self { path, file, durable, unsynced: Vec::new(), written: 0, lines, sum, sync }
     }
 
     /// How many lines it has.
@@ -66,11 +70,17 @@ impl Log {
         self.lines
     }
 
+    /// A CRC-32 of all lines.
+    pub fn sum(&self) -> u32 {
+        self.sum.clone().finalize()
+    }
+
     /// Appends a line, given with its end; it may stay in memory until [`Log::flush`]. The line
     /// counts whatever becomes of the writing, which can be tried again.
     pub fn append(&mut self, line: &str) -> Result<()> {
         debug_assert!(line.ends_with('\n') && line.trim_end().lines().count() == 1);
         self.unsynced.extend_from_slice(line.as_bytes());
+        self.sum.update(line.as_bytes());
         self.lines += 1;
         match self.unsynced.len() {
             UNSYNCED_BYTES_MAX.. => self.sync(),

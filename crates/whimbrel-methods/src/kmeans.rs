@@ -2,9 +2,9 @@
 //!
 //! Each client clusters its own rows and sends centres and counts with its enrolment; the server
 //! clusters the centres, weighted by their counts. No round is needed. A centre is a mean of rows,
-//! so a cluster of one row would give that row away: clusters of fewer than [`ROWS_MIN`] rows are
-//! joined to the nearest other one before anything is sent. Only a client with fewer rows than that
-//! sends the mean of fewer.
+//! so a cluster of one row would give that row away: clusters of fewer than `rows_min` rows are joined
+//! to the nearest other one before anything is sent. Only a client with fewer rows than that sends
+//! the mean of fewer.
 
 use crate::mixture::Mixture;
 use crate::one_shot::OneShot;
@@ -14,7 +14,7 @@ use whimbrel_core::method::{Artifact, Disclosure, Exposure};
 use whimbrel_core::{ClientData, ClientId, Error, Key, Result, sum::ExactSum, vector, wire};
 use whimbrel_models::kmeans::{Clusters, best_of, kmeans};
 
-/// The fewest rows behind a centre that leaves a client.
+/// The fewest rows behind a centre that leaves a client, unless its user asks for more.
 pub const ROWS_MIN: usize = 5;
 const STEPS_MAX: usize = 100;
 /// Restarts on the server; the best is kept.
@@ -24,6 +24,8 @@ const RESTARTS: u64 = 10;
 pub struct FederatedKmeans<M: Mixture> {
     /// The mixture.
     pub model: M,
+    /// The fewest rows behind a centre: a client's own choice, [`ROWS_MIN`] at least.
+    pub rows_min: usize,
 }
 
 /// What a client sends.
@@ -51,7 +53,7 @@ impl<M: Mixture> OneShot for FederatedKmeans<M> {
         let data = window.as_ref().unwrap_or(data);
         let moments = self.model.moments(data)?;
         let points = Points::of(&self.model, data, &moments);
-        let (centres, counts) = points.centres(self.model.components(), key)?;
+        let (centres, counts) = points.centres(self.model.components(), self.rows_min, key)?;
         Ok(Summary { rows: count as u64, moments, centres, counts })
     }
 
@@ -91,7 +93,8 @@ impl<M: Mixture> OneShot for FederatedKmeans<M> {
         Disclosure {
             message: "summary",
             meaning: format!(
-                "mean moments of its rows, and centres and sizes of clusters of at least {ROWS_MIN} rows"
+                "mean moments of its rows, and centres and sizes of clusters of at least {} rows",
+                self.rows_min
             ),
             bytes_max: 8 * (k * (d + 1) + self.model.moments_len()) + 32,
             exposure: Exposure::Aggregate,
@@ -114,10 +117,15 @@ impl Points {
     }
 
     /// Centres of a client's own clusters and the rows behind each, none of them few.
-    pub(crate) fn centres(&self, components: usize, key: Key) -> Result<(Vec<f64>, Vec<f64>)> {
-        let k = components.min((self.values.len() / self.width).div_ceil(ROWS_MIN));
+    pub(crate) fn centres(
+        &self,
+        components: usize,
+        rows_min: usize,
+        key: Key,
+    ) -> Result<(Vec<f64>, Vec<f64>)> {
+        let k = components.min((self.values.len() / self.width).div_ceil(rows_min));
         let found = kmeans(&self.values, self.width, None, k, STEPS_MAX, key)?;
-        let (mut centres, counts) = join_small(found, self.width);
+        let (mut centres, counts) = join_small(found, self.width, rows_min);
         each(&mut centres, self.scales.as_deref(), |x, scale| x * scale);
         Ok((centres, counts))
     }
@@ -186,15 +194,15 @@ fn each(points: &mut [f64], scales: Option<&[f64]>, by: impl Fn(f64, f64) -> f64
     }
 }
 
-/// Joins clusters of fewer than [`ROWS_MIN`] rows to the nearest other centre, smallest first.
-fn join_small(found: Clusters, columns: usize) -> (Vec<f64>, Vec<f64>) {
+/// Joins clusters of fewer than `rows_min` rows to the nearest other centre, smallest first.
+fn join_small(found: Clusters, columns: usize, rows_min: usize) -> (Vec<f64>, Vec<f64>) {
     let (mut centres, mut counts) = (found.centres, found.counts);
     let distance2 = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum();
     while counts.len() > 1 {
         let Some(small) = (0..counts.len()).min_by(|i, j| counts[*i].total_cmp(&counts[*j])) else {
             break;
         };
-        if counts[small] >= ROWS_MIN as f64 {
+        if counts[small] >= rows_min as f64 {
             break;
         }
         let count = counts.remove(small);
@@ -226,11 +234,26 @@ mod tests {
             labels: Vec::new(),
             inertia: 0.0,
         };
-        let (centres, counts) = join_small(found, 1);
+        assert_eq!(join_small(found.clone(), 1, 9).1, [8.0 + 9.0]);
+        let (centres, counts) = join_small(found, 1, ROWS_MIN);
         // 50 joins 11 (then 24, three rows), which joins 10: (6 * 10 + 3 * 24) / 9.
         assert_eq!(counts, [8.0, 9.0]);
         assert_eq!(centres[0], 0.0);
         assert!((centres[1] - 44.0 / 3.0).abs() < 1e-12, "{centres:?}");
+    }
+
+    #[test]
+    fn a_client_may_ask_for_larger_clusters() {
+        // Five groups of six rows.
+        let values = (0..30).map(|i| f64::from(100 * (i / 6) + i)).collect();
+        let points = Points { values, width: 1, scales: None };
+        let counts = |rows_min| points.centres(5, rows_min, Key::root(3)).unwrap().1;
+        assert_eq!(counts(ROWS_MIN), [6.0; 5]);
+        for rows_min in [7, 10, 25] {
+            let counts = counts(rows_min);
+            assert!(counts.iter().all(|count| *count >= rows_min as f64), "{counts:?}");
+            assert_eq!(counts.iter().sum::<f64>(), 30.0);
+        }
     }
 
     #[test]
@@ -241,7 +264,7 @@ mod tests {
             labels: Vec::new(),
             inertia: 0.0,
         };
-        assert_eq!(join_small(found, 1), (vec![5.0], vec![8.0]));
+        assert_eq!(join_small(found, 1, ROWS_MIN), (vec![5.0], vec![8.0]));
     }
 
     #[test]
@@ -252,6 +275,6 @@ mod tests {
             labels: Vec::new(),
             inertia: 0.0,
         };
-        assert_eq!(join_small(found, 1), (vec![2.0], vec![2.0]));
+        assert_eq!(join_small(found, 1, ROWS_MIN), (vec![2.0], vec![2.0]));
     }
 }

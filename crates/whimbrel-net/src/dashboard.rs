@@ -18,7 +18,7 @@ use std::convert::Infallible;
 use std::fs;
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use subtle::ConstantTimeEq;
@@ -64,14 +64,21 @@ pub struct Dashboard {
     about: About,
     /// None where anybody who reaches the port may look.
     token: Option<String>,
+    token_file: Option<PathBuf>,
 }
 
 impl Dashboard {
     /// A dashboard of this board behind a token, which the run's folder keeps so that the link
     /// outlives the process; without a folder it is open to everyone.
     pub fn new(board: Board, about: About, folder: Option<&Path>) -> Result<Self> {
-        let token = folder.map(|folder| kept_token(&folder.join(TOKEN_FILE))).transpose()?;
-        Ok(Self { board, about, token })
+        let token_file = folder.map(|folder| folder.join(TOKEN_FILE));
+        let token = token_file.as_deref().map(kept_token).transpose()?;
+        Ok(Self { board, about, token, token_file })
+    }
+
+    /// Where the token is kept; none where there is none.
+    pub fn token_file(&self) -> Option<&Path> {
+        self.token_file.as_deref()
     }
 
     /// The link that opens the page.
@@ -303,8 +310,9 @@ fn row(
         latency_s: client.latency_s,
         missed: client.missed,
         disconnects: client.disconnects,
-        bytes_up: client.received,
-        bytes_down: client.sent,
+        rows: client.rows,
+        bytes_up: client.bytes_up,
+        bytes_down: client.bytes_down,
         refused: client.refused,
         strip: status.strip.iter().map(mark).collect(),
     }
@@ -354,7 +362,10 @@ fn plain(status: StatusCode, text: &'static str) -> Response<Full> {
 }
 
 fn stranger() -> Response<Full> {
-    plain(StatusCode::UNAUTHORIZED, "open the link that the coordinator printed\n")
+    plain(
+        StatusCode::UNAUTHORIZED,
+        "open the link that the coordinator printed, or show the token in the run's dashboard-token\n",
+    )
 }
 
 fn query_token(query: Option<&str>) -> Option<&str> {
@@ -465,6 +476,42 @@ mod tests {
             use std::os::unix::fs::PermissionsExt;
             let mode = fs::metadata(folder.path().join(TOKEN_FILE)).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600);
+        }
+    }
+
+    /// Browsers send every cookie of a host, whatever its port.
+    #[test]
+    fn a_cookie_opens_the_run_that_it_is_of() {
+        let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let [one, other] = folders.each_ref().map(|folder| page(Some(folder.path())));
+        let cookie = |page: &Dashboard| {
+            let path = format!("/?token={}", page.token.as_deref().unwrap());
+            let entered = ask(page, &path, None);
+            let cookie = entered.headers()[SET_COOKIE].to_str().unwrap();
+            cookie.split(';').next().unwrap().to_owned()
+        };
+        let (own, others) = (cookie(&one), cookie(&other));
+        let name = |cookie: &str| cookie.split_once('=').unwrap().0.to_owned();
+        assert_ne!(name(&own), name(&others), "one would replace the other");
+        let status = |header: String| ask(&one, "/", Some((COOKIE, header))).status();
+        assert_eq!(status(format!("{others}; {own}")), StatusCode::OK);
+        assert_eq!(status(others), StatusCode::UNAUTHORIZED);
+    }
+
+    #[test]
+    fn a_probe_learns_whether_it_works_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let page = page(Some(folder.path()));
+        for (phase, wanted) in [
+            (Phase::Waiting, StatusCode::OK),
+            (Phase::Running, StatusCode::OK),
+            (Phase::Paused, StatusCode::SERVICE_UNAVAILABLE),
+            (Phase::Failed, StatusCode::SERVICE_UNAVAILABLE),
+            (Phase::Done, StatusCode::OK),
+        ] {
+            page.board.state(phase, "a state");
+            assert_eq!(ask(&page, "/readyz", None).status(), wanted, "{phase:?}");
+            assert_eq!(ask(&page, "/healthz", None).status(), StatusCode::OK);
         }
     }
 

@@ -266,7 +266,11 @@ impl Hall {
 
     /// Counts and records a refusal of a client, or of a stranger at an address.
     pub fn refuse(&self, why: Refusal, who: &str, stranger: bool) {
-        tracing::warn!(%who, "refused: {why}");
+        // A flood of strangers fills no log of a service: they are counted, and audited up to a share.
+        match stranger {
+            true => tracing::debug!(%who, "refused: {why}"),
+            false => tracing::warn!(%who, "refused: {why}"),
+        }
         self.board.refuse(why);
         self.audit.note("refused", who, &why.to_string(), stranger);
     }

@@ -10,7 +10,7 @@ use crate::wal::Wal;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use whimbrel_core::{Error, Result};
-use whimbrel_engine::checkpoint::{Checkpoint, Lines, Store};
+use whimbrel_engine::checkpoint::{Checkpoint, DAMAGED_JOURNAL, Lines, Store};
 use whimbrel_engine::journal::{Line, Repair};
 use whimbrel_engine::lock::FolderLock;
 
@@ -94,6 +94,13 @@ impl Inspection {
             faults,
         };
         found.compare("journal", journal.len() as u64, lines.journal);
+        if let Some(counted_on) = journal.get(..lines.journal as usize) {
+            let mut sum = crc32fast::Hasher::new();
+            counted_on.iter().for_each(|line| sum.update(format!("{line}\n").as_bytes()));
+            if sum.finalize() != lines.journal_sum {
+                found.faults.push(format!("journal: {DAMAGED_JOURNAL}"));
+            }
+        }
         found.compare("metrics.jsonl", metrics.len() as u64, lines.metrics);
         // A stage that begins writes its line before its checkpoint; everything else is logged first.
         let beyond = journal.iter().skip(counted.0.journal as usize);
@@ -156,6 +163,12 @@ pub fn repair(
     leave: impl FnOnce(&mut Checkpoint) -> Result<()>,
 ) -> Result<Repaired> {
     let _lock = FolderLock::take(folder)?;
+    let found = Inspection::of(folder)?.map(|found| found.faults).unwrap_or_default();
+    if let Some(fault) = found.iter().find(|fault| fault.starts_with("journal: ")) {
+        let what =
+            format!("{fault}; without it nothing can be repaired: restore the folder from a copy");
+        return Err(Error::storage(folder.display(), what));
+    }
     let (lines, mut checkpoint) = Store::read(folder)?;
     let log = wal_path(folder);
     let apply_log = |checkpoint: &mut Checkpoint, files: &mut dyn Adds| match log.exists() {
@@ -195,6 +208,6 @@ fn set_aside(folder: &Path) -> Result<PathBuf> {
 fn read_lines(path: &Path) -> Result<Vec<String>> {
     let bytes = std::fs::read(path).map_err(|e| Error::storage(path.display(), e))?;
     let text = String::from_utf8_lossy(&bytes);
-    let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-    Ok(whole.map(|line| line.trim_end().to_owned()).collect())
+    let whole = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+    Ok(whole.map(str::to_owned).collect())
 }

@@ -17,6 +17,7 @@
 //! | | [`status`], [`audit`] | what is going on, for people; what happened, for the record |
 //! | client | [`client`] | enrols, reconnects, computes, stages before it uploads |
 //! | both | [`invitation`], [`tls`], [`frames`] | what the two ends agree on |
+//! | | `versioned` | small files with a version |
 //!
 //! Absent on purpose: any method's types, printing, and any state that moves before it is durable.
 
@@ -39,6 +40,7 @@ mod step;
 pub mod strangers;
 pub mod text;
 pub mod tls;
+mod versioned;
 pub mod wal;
 
 pub use invitation::Invitation;

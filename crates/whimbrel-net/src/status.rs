@@ -172,7 +172,7 @@ pub struct Status {
     pub log_bytes: u64,
     /// Bytes that are free where the run is kept.
     pub disk_free: Option<u64>,
-    /// The method's messages so far, without what broken connections repeated.
+    /// The method's messages of this stage, without what broken connections repeated.
     pub bytes_up: u64,
     /// The same for the way down.
     pub bytes_down: u64,
@@ -219,6 +219,12 @@ pub struct ClientStatus {
     pub missed: u64,
     /// Uploads refused by this process.
     pub refused: u64,
+    /// Rows that it stated when it enrolled in this stage, where the method remembers them.
+    pub rows: Option<u64>,
+    /// Bytes that it sent in this stage, as the method counts them: over all clients they are the run's.
+    pub bytes_up: u64,
+    /// The same for the way down.
+    pub bytes_down: u64,
     /// Bytes of messages received from it by this process, refused ones included.
     pub received: u64,
     /// Bytes of messages sent to it by this process, repeated ones included.

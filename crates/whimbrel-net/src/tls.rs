@@ -8,6 +8,7 @@
 
 use crate::invitation::Fingerprint;
 use crate::status::Refusal;
+use crate::versioned;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
@@ -23,7 +24,6 @@ use std::path::Path;
 use std::sync::Arc;
 use subtle::ConstantTimeEq;
 use whimbrel_core::{Error, Result};
-use whimbrel_engine::checkpoint::write_atomically;
 
 /// A certificate (with what stands above it) and its private key.
 pub struct Identity {
@@ -48,8 +48,8 @@ impl Identity {
     /// The one kept in a folder; made there on first use, readable by its owner alone.
     pub fn keep(folder: &Path, name: &str) -> Result<Self> {
         let path = folder.join("identity");
-        match fs::read(&path) {
-            Ok(bytes) => {
+        match versioned::read(&path)? {
+            Some(bytes) => {
                 let damaged = || Error::storage(path.display(), "this is not an identity");
                 let (length, rest) = bytes.split_first_chunk::<4>().ok_or_else(damaged)?;
                 let length = u32::from_le_bytes(*length) as usize;
@@ -59,7 +59,7 @@ impl Identity {
                     key: PrivatePkcs8KeyDer::from(key.to_vec()).into(),
                 })
             }
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            None => {
                 let made = Self::make(name)?;
                 fs::create_dir_all(folder).map_err(|e| Error::storage(folder.display(), e))?;
                 own_alone(folder, 0o700)?;
@@ -67,11 +67,10 @@ impl Identity {
                 let length = (certificate.len() as u32).to_le_bytes();
                 let bytes = [&length[..], certificate, made.key.secret_der()].concat();
                 // Nobody else can enter the folder while it is written.
-                write_atomically(&path, &bytes)?;
+                versioned::write(&path, &bytes)?;
                 own_alone(&path, 0o600)?;
                 Ok(made)
             }
-            Err(e) => Err(Error::storage(path.display(), e)),
         }
     }
 

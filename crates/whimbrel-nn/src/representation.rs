@@ -141,7 +141,9 @@ impl Learner for LinearRepresentation {
     }
 
     fn start_sums_told(&self) -> &'static str {
-        "the number of samples, sums of products of its inputs, and the same times squared targets"
+        "the number of samples, sums of products of its inputs, and the same times squared targets; \
+         from no more samples than inputs both together tell every sample but for its sign, and how \
+         large its target is"
     }
 
     /// `lambda_max(sum x x^T)`.
@@ -230,6 +232,31 @@ mod tests {
         learner.predict(&truth, Batch::all(&samples), &mut Room::default(), &mut y);
         samples.targets = Targets::Values(y);
         (learner, samples, truth)
+    }
+
+    /// What [`Learner::start_sums_told`] says: with as many samples as inputs the sums tell them all.
+    #[test]
+    fn samples_are_read_from_the_sums_of_a_tiny_client() {
+        let inputs = Inputs::Real(vec![1.5, -0.5, 0.25, 2.0]);
+        let samples = Samples::new(vec![2], inputs, Targets::Values(vec![3.0, -0.5])).unwrap();
+        let sums = LinearRepresentation::new(2, 1).start_sums(&samples);
+        let [b11, b21, b22, a11, a21, a22] = sums[..] else { panic!("{sums:?}") };
+        // det(B - l A) = 0
+        let (p, q, r) =
+            (a11 * a22 - a21 * a21, a11 * b22 + a22 * b11 - 2.0 * a21 * b21, b11 * b22 - b21 * b21);
+        let root = (q * q - 4.0 * p * r).sqrt();
+        let (large, small) = ((q + root) / (2.0 * p), (q - root) / (2.0 * p));
+        // B - l A has lost the sample whose squared target is l.
+        let other = |l: f64, lost: f64| {
+            let x1 = ((b11 - lost * a11) / (l - lost)).sqrt();
+            (l.sqrt(), x1, (b21 - lost * a21) / (l - lost) / x1)
+        };
+        let close = |found: (f64, f64, f64), wanted: (f64, f64, f64)| {
+            let gaps = [found.0 - wanted.0, found.1 - wanted.1, found.2 - wanted.2];
+            assert!(gaps.iter().all(|gap| gap.abs() < 1e-9), "{found:?} is not {wanted:?}");
+        };
+        close(other(large, small), (3.0, 1.5, -0.5));
+        close(other(small, large), (0.5, 0.25, 2.0));
     }
 
     #[test]

@@ -206,7 +206,7 @@ impl RunDir {
         let path = self.path.join("job.toml");
         let old = fs::read_to_string(&path).ok().filter(|_| resume);
         match old {
-            Some(old) if old != resolved => {
+            Some(old) if old != resolved && again(&old) != again(resolved) => {
                 let error = Error::config(format!(
                     "the run in {} cannot go on: {}",
                     self.path.display(),
@@ -388,4 +388,12 @@ fn utc_stamp() -> String {
     let (year, month, day) = now.to_calendar_date();
     let (hour, minute, second) = now.as_hms();
     format!("{year:04}{:02}{day:02}-{hour:02}{minute:02}{second:02}", u8::from(month))
+}
+
+/// A resolved job, with the hashes of its data above it, as this program resolves it: an earlier one may
+/// have had fewer keys.
+fn again(text: &str) -> Option<String> {
+    let hashes: Vec<&str> = text.lines().take_while(|line| line.starts_with('#')).collect();
+    let job = Job::parse(text, "job.toml").ok()?;
+    Some(format!("{}\n{}", hashes.join("\n"), job.to_toml()))
 }

@@ -4,6 +4,7 @@
 //! `tidy: allow(NAME): why`, on the line or the line above; for rules about a whole file, within
 //! its first lines. NAME is what a finding prints in brackets.
 
+mod claims;
 mod commands;
 mod duplicates;
 mod kinds;
@@ -32,6 +33,7 @@ pub fn run() -> Outcome {
     findings.extend(kinds::check(&tree));
     findings.extend(links::check(&tree));
     findings.extend(commands::check(&tree));
+    findings.extend(claims::check(&tree));
     findings.sort();
     for finding in &findings {
         eprintln!("{finding}");

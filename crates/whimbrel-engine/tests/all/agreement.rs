@@ -51,7 +51,17 @@ impl Asked {
     }
 
     fn ask(&mut self, purpose: Purpose, at: StepId, message: Vec<u8>) -> Result<Vec<u8>, String> {
-        let question = Question { purpose, at, client: ClientId(2), message: message.into() };
+        self.ask_as(2, purpose, at, message)
+    }
+
+    fn ask_as(
+        &mut self,
+        client: u32,
+        purpose: Purpose,
+        at: StepId,
+        message: Vec<u8>,
+    ) -> Result<Vec<u8>, String> {
+        let question = Question { purpose, at, client: ClientId(client), message: message.into() };
         let before = self.0.clone();
         let answer = self.with(|client| client.answer(&question)).map_err(|e| e.to_string());
         if let Err(said) = &answer {
@@ -137,6 +147,26 @@ fn an_exchange_is_answered_once() {
     assert!(forgotten.contains("begins this stage anew"), "{forgotten}");
     client.enrol(1).unwrap();
     refused(client.enrol(0), "stage 0, which is over");
+}
+
+/// Random draws come from the number: the same message to another number has another answer.
+#[test]
+fn a_clients_number_stays_as_it_was() {
+    let mut client = Asked::new(true);
+    let (nothing, first) = (Vec::<Artifact>::new().to_bytes(), StepId::enrolment(0));
+    client.ask(Purpose::Enrol, first, nothing.clone()).unwrap();
+    let other = client.ask_as(3, Purpose::Enrol, first, nothing.clone());
+    refused(other, "it asks client 3, and this client has been number 2");
+    // Whether its enrolment was accepted or dropped.
+    client.with(|client| client.acknowledge(first, false));
+    refused(client.ask_as(3, Purpose::Enrol, first, nothing), "has been number 2");
+    client.enrol(0).unwrap();
+    let at = StepId::exchange(0, 0);
+    client.ask(Purpose::Exchange, at, down(0, 0)).unwrap();
+    refused(client.ask_as(7, Purpose::Exchange, at, down(0, 0)), "has been number 2");
+    refused(client.ask_as(7, Purpose::Evaluate, at, 1.0f64.to_bytes()), "has been number 2");
+    client.with(|client| client.renew());
+    refused(client.ask_as(7, Purpose::Exchange, at, down(0, 0)), "has been number 2");
 }
 
 #[test]

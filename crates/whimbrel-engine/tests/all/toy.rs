@@ -116,6 +116,10 @@ impl Method for Toy {
         Ok(Peer { weight, accepted: 0 })
     }
 
+    fn rows(&self, peer: &Peer) -> Option<u64> {
+        Some(peer.weight as u64)
+    }
+
     fn allowances(&self) -> Vec<Allowance> {
         vec![Allowance::rounds(Some(self.rounds + u32::from(self.opening)))]
     }

@@ -294,12 +294,13 @@ impl<K: MixtureKeys> StagePlan for EmPlan<K> {
                     models: mixture.components().iter().map(model).collect::<Result<_, Error>>()?,
                     starts: mixture.starts(),
                     clusters: *mixture.init() == Init::FederatedKmeans,
+                    rows_min: common.group_min,
                     log_scale: preparation.as_ref().map_or(0.0, Preparation::log_scale),
                 };
                 common.quiet("choice of the mixture", bound(choice, preparation))
             }
             Kind::Kmeans => {
-                let kmeans = Once(FederatedKmeans { model });
+                let kmeans = Once(FederatedKmeans { model, rows_min: common.group_min });
                 common.quiet("federated k-means", bound(kmeans, preparation))
             }
             Kind::Constants => {

@@ -13,7 +13,7 @@ use crate::failure::Result;
 use crate::job::federation::is_client_name;
 use crate::job::{DataSource, Federation, Job, MemoryStart, Simulation, UpRule};
 use crate::load::{Layout, rows_of_client};
-use crate::plan::{Facts, Plan, StageDisclosures};
+use crate::plan::{Facts, Plan};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use whimbrel_core::{ClientData, Error};
@@ -142,6 +142,11 @@ impl Offer {
 
     /// The stages, as a client runs its part of them.
     pub fn plan(&self) -> Result<Plan> {
+        self.plan_with(&Minimum::default())
+    }
+
+    /// The same for a client that keeps to itself what rests on few rows.
+    pub fn plan_with(&self, minimum: &Minimum) -> Result<Plan> {
         let facts = Facts {
             clients: self.clients as usize,
             names: self.names.clone(),
@@ -152,7 +157,7 @@ impl Offer {
             total_rows: None,
             unseen: Vec::new(),
         };
-        Plan::on_client(&self.job()?, &facts, self.memory.as_deref())
+        Plan::on_client(&self.job()?, &facts, self.memory.as_deref(), minimum.group)
     }
 
     /// Reads a client's file and checks it against the schema. The client need not be one of
@@ -174,11 +179,6 @@ impl Offer {
                 rows_of_client(rows, &job.data.held_out, job.data.seed, client_name)
             }
         }
-    }
-
-    /// Everything that would leave the client, stage by stage.
-    pub fn disclosures(&self) -> Result<Vec<StageDisclosures>> {
-        self.plan()?.disclosures()
     }
 
     fn digest(&self) -> String {

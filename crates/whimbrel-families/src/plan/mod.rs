@@ -22,6 +22,7 @@ use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientId, DynMethod, Error, Probability};
 use whimbrel_engine::{Chain, Duty, Faults, Journal, Participation, Stage, StageMethod, Stopping};
 use whimbrel_methods::fedem::Estimator;
+use whimbrel_methods::kmeans::ROWS_MIN;
 use whimbrel_methods::settings::{Batch, Budget, Weights};
 
 /// Evaluations of a run that does not say how many it wants.
@@ -55,6 +56,8 @@ pub struct Common {
     pub participation: Participation,
     /// What goes wrong on purpose.
     pub faults: Faults,
+    /// The fewest rows behind a cluster's centre that leaves a client.
+    pub group_min: usize,
     /// A folder for what can be computed again.
     pub cache: Option<PathBuf>,
 }
@@ -242,6 +245,7 @@ impl Common {
             total_rows: facts.total_rows,
             job: job.clone(),
             cache: None,
+            group_min: ROWS_MIN,
             clients: facts.clients,
             names: facts.names.clone(),
             unseen: facts.unseen.clone(),

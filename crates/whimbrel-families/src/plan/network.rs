@@ -6,6 +6,7 @@ use crate::job::{DownRule, Job, Partition};
 use whimbrel_core::Error;
 use whimbrel_core::method::Disclosure;
 use whimbrel_engine::{Agreement, Chain, Consent, Faults};
+use whimbrel_methods::kmeans::ROWS_MIN;
 
 /// What leaves a client in one stage.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,16 +21,23 @@ impl Plan {
     /// The coordinator's plan: the same methods as a simulation's, built without a row.
     pub fn on_network(job: &Job, facts: &Facts) -> Result<Self> {
         check_servable(job)?;
-        Self::without_rows(job, facts, Files::Here)
+        Self::without_rows(job, facts, Files::Here, ROWS_MIN)
     }
 
-    /// A client's plan, from a job and facts that it was sent.
-    pub(crate) fn on_client(job: &Job, facts: &Facts, memory: Option<&[f64]>) -> Result<Self> {
-        Self::without_rows(job, facts, Files::Sent { memory })
+    /// A client's plan, from a job and facts that it was sent, with the fewest rows that it lets a
+    /// figure rest on.
+    pub(crate) fn on_client(
+        job: &Job,
+        facts: &Facts,
+        memory: Option<&[f64]>,
+        group_min: usize,
+    ) -> Result<Self> {
+        Self::without_rows(job, facts, Files::Sent { memory }, group_min.max(ROWS_MIN))
     }
 
-    fn without_rows(job: &Job, facts: &Facts, files: Files<'_>) -> Result<Self> {
+    fn without_rows(job: &Job, facts: &Facts, files: Files<'_>, group_min: usize) -> Result<Self> {
         let mut common = Common::new(job, facts)?;
+        common.group_min = group_min;
         // Losses are real on a network; those of [simulation] are for simulations.
         common.faults = Faults::default();
         let stages = job.fit.plan(&common, facts, None, files)?;
@@ -98,6 +106,12 @@ fn check_servable(job: &Job) -> Result<()> {
                 "take [data.split] out",
             );
         }
+    }
+    if job.data.unseen > 0.0 {
+        return refuse(
+            "on a network every client trains, and `unseen` sets some apart that do not",
+            "take `unseen` out; who only uses the model needs no invitation (`predict`, `adapt`)",
+        );
     }
     if job.seeds.is_some() {
         return refuse("a federation runs one seed", "take `seeds` out");

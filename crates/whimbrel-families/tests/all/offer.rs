@@ -7,6 +7,7 @@ use whimbrel_core::method::Exposure;
 use whimbrel_core::{ClientData, Targets};
 use whimbrel_families::failure::Failure;
 use whimbrel_families::job::{Clients, Federation, Quorum};
+use whimbrel_families::offer::Minimum;
 use whimbrel_families::plan::{Facts, Plan};
 use whimbrel_families::{Job, Offer};
 
@@ -156,7 +157,7 @@ fn clients_of_a_mixed_table_are_sent_its_levels() {
     let list = |levels: &[&str]| levels.iter().map(ToString::to_string).collect::<Vec<_>>();
     let levels = [vec![], vec![], list(&["0", "1"]), list(&["flat", "house"])];
     assert_eq!(sent.schema().levels, levels);
-    sent.disclosures().unwrap();
+    sent.plan().unwrap().disclosures().unwrap();
     let unknown = refused(&with("types = { home = \"category\" }"));
     assert!(unknown.contains("the levels of column \"home\""), "{unknown}");
     let folder = tempfile::tempdir().unwrap();
@@ -228,7 +229,7 @@ fn classes_come_from_a_file_that_the_coordinator_has() {
 
 #[test]
 fn a_client_sees_beforehand_what_would_leave_it() {
-    let stages = offer(MIXTURE).unwrap().disclosures().unwrap();
+    let stages = offer(MIXTURE).unwrap().plan().unwrap().disclosures().unwrap();
     let names: Vec<&str> = stages.iter().map(|stage| stage.stage).collect();
     assert_eq!(names, ["columns", "federated k-means", "constants", "fit"]);
     for stage in &stages {
@@ -238,11 +239,29 @@ fn a_client_sees_beforehand_what_would_leave_it() {
         }
     }
     let answers = |text: &str| {
-        let stages = offer(text).unwrap().disclosures().unwrap();
+        let stages = offer(text).unwrap().plan().unwrap().disclosures().unwrap();
         stages.iter().flat_map(|s| &s.disclosures).filter(|d| d.message == "answer").count()
     };
     assert_eq!(answers(MIXTURE), 1);
     assert_eq!(answers(&MIXTURE.replace("evaluate = { every = 2 }\n", "")), 0, "off by default");
+}
+
+#[test]
+fn a_clients_smallest_group_is_that_of_its_clusters() {
+    let offer = offer(MIXTURE).unwrap();
+    for (group, told) in [(1, "at least 5 rows"), (9, "at least 9 rows")] {
+        let plan = offer.plan_with(&Minimum { group, ..Minimum::default() }).unwrap();
+        let stages = plan.disclosures().unwrap();
+        let all = stages.iter().flat_map(|stage| &stage.disclosures);
+        assert_eq!(all.filter(|d| d.meaning.contains(told)).count(), 1, "{group}");
+    }
+}
+
+#[test]
+fn a_served_job_trains_every_client() {
+    let job = parse(&MIXTURE.replace("[data]\n", "[data]\nunseen = 0.5\n"));
+    let error = Plan::on_network(&job, &Facts::on_network(&job).unwrap()).err().unwrap();
+    assert!(error.to_string().contains("every client trains"), "{error}");
 }
 
 #[test]

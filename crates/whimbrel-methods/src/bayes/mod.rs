@@ -500,8 +500,8 @@ impl Oracle for Soul {
 
 /// What an upload holds.
 const SENT: &str = "each round: mean gradients, over samples of its personal part, of its losses in \
-                    the shared parameters and of the prior in its own; from few rows they tell much \
-                    about each";
+                    the shared parameters and of the prior in its own; with five rows a few rounds \
+                    hold more numbers than the rows, and the rows can be computed from them";
 
 impl Soul {
     /// What a run delivers of the global state.

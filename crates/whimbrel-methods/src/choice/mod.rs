@@ -45,6 +45,8 @@ pub struct MixtureChoice<M: Mixture> {
     pub starts: u32,
     /// Whether starts come from clusters of the clients' rows, otherwise from moments alone.
     pub clusters: bool,
+    /// The fewest rows behind a cluster's centre: a client's own choice.
+    pub rows_min: usize,
     /// What is added to negative log-densities to state them in the units of the data.
     pub log_scale: f64,
 }
@@ -192,8 +194,9 @@ impl<M: Mixture> Method for MixtureChoice<M> {
         if self.clusters {
             let points = Points::of(model, train, &moments);
             let each = self.models.iter().enumerate();
-            let each =
-                each.map(|(at, model)| points.centres(model.components(), key.child(at as u64)));
+            let each = each.map(|(at, model)| {
+                points.centres(model.components(), self.rows_min, key.child(at as u64))
+            });
             centres = each.collect::<Result<_>>()?;
         }
         let validation = data.validation.as_ref().map_or(0, |data| model.rows(data));
@@ -243,6 +246,10 @@ impl<M: Mixture> Method for MixtureChoice<M> {
         server.rows += summary.rows;
         server.validation += summary.validation;
         Ok((summary.rows, summary.validation))
+    }
+
+    fn rows(&self, peer: &(u64, u64)) -> Option<u64> {
+        Some(peer.0)
     }
 
     fn allowances(&self) -> Vec<Allowance> {
@@ -386,8 +393,10 @@ impl<M: Mixture> Method for MixtureChoice<M> {
         };
         let moments = self.models.first().map_or(0, M::moments_len);
         let centres = match self.clusters {
-            true => ", and centres and sizes of clusters of at least 5 rows",
-            false => "",
+            true => {
+                format!(", and centres and sizes of clusters of at least {} rows", self.rows_min)
+            }
+            false => String::new(),
         };
         let statistics: usize = self.models.iter().map(|model| model.statistic_len() + 2).sum();
         vec![

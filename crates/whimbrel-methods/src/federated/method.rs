@@ -120,6 +120,10 @@ impl<O: Oracle> Method for Federated<O> {
         Ok(Peer { weight, rows, uplink, record: self.oracle.record(id), down })
     }
 
+    fn rows(&self, peer: &Self::Peer) -> Option<u64> {
+        Some(peer.rows)
+    }
+
     fn allowances(&self) -> Vec<Allowance> {
         // The first exchange is one of the rounds.
         let first = u32::from(O::FIRST_EXCHANGE);

@@ -163,6 +163,10 @@ impl Method for FedMiss {
         Ok(Peer { codec, places, down })
     }
 
+    fn rows(&self, peer: &Peer) -> Option<u64> {
+        Some(peer.places.len() as u64)
+    }
+
     fn allowances(&self) -> Vec<Allowance> {
         vec![
             Allowance { most: Some(u32::from(self.opens())), ..Allowance::opening("memories", 0) },

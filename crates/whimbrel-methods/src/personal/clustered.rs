@@ -144,6 +144,10 @@ impl Method for Clustered {
         Ok(Peer { id: id.0, rows: *rows })
     }
 
+    fn rows(&self, peer: &Peer) -> Option<u64> {
+        Some(peer.rows)
+    }
+
     fn allowances(&self) -> Vec<Allowance> {
         vec![Allowance::rounds(self.budget.rounds_max())]
     }

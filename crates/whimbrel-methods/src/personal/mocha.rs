@@ -155,6 +155,10 @@ impl Method for Mocha {
         Ok(Peer { place: old as u32, rows: *rows })
     }
 
+    fn rows(&self, peer: &Peer) -> Option<u64> {
+        Some(peer.rows)
+    }
+
     fn allowances(&self) -> Vec<Allowance> {
         vec![Allowance::rounds(self.budget.rounds_max())]
     }

@@ -186,6 +186,10 @@ impl<M: LatentModel> Method for Constants<M> {
         Ok(peer)
     }
 
+    fn rows(&self, peer: &fedem::Peer) -> Option<u64> {
+        Some(peer.rows)
+    }
+
     fn allowances(&self) -> Vec<Allowance> {
         vec![Allowance::rounds(Some(STEPS + 1))]
     }

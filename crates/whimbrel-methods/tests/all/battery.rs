@@ -127,7 +127,10 @@ fn fedem_that_starts_from_examples() {
 
 #[test]
 fn federated_kmeans() {
-    let method = Arc::new(Erased(Once(FederatedKmeans { model: gmm(Covariance::Tied) }), BindRows));
+    let method = Arc::new(Erased(
+        Once(FederatedKmeans { model: gmm(Covariance::Tied), rows_min: 5 }),
+        BindRows,
+    ));
     passes("federated k-means", &*method, 1);
 }
 

@@ -55,7 +55,13 @@ pub fn choice(clusters: bool) -> MixtureChoice<Gmm> {
         settings.want_moments = true;
         Gmm::new(settings).unwrap()
     };
-    MixtureChoice { models: (1..=3).map(model).collect(), starts: 2, clusters, log_scale: 0.0 }
+    MixtureChoice {
+        models: (1..=3).map(model).collect(),
+        starts: 2,
+        clusters,
+        rows_min: 5,
+        log_scale: 0.0,
+    }
 }
 
 /// A start that is not the truth.

@@ -105,10 +105,14 @@ fn runners_give_the_same_bits() {
 
 #[test]
 fn stages_before_a_fit() {
-    let kmeans = || Erased(Once(FederatedKmeans { model: model(3, Numeric::Full) }), BindRows);
+    let kmeans =
+        || Erased(Once(FederatedKmeans { model: model(3, Numeric::Full), rows_min: 5 }), BindRows);
     let choice = || {
         let models = (1..=3).map(|k| model(k, Numeric::Diagonal)).collect();
-        Erased(MixtureChoice { models, starts: 2, clusters: true, log_scale: 0.0 }, BindRows)
+        Erased(
+            MixtureChoice { models, starts: 2, clusters: true, rows_min: 5, log_scale: 0.0 },
+            BindRows,
+        )
     };
     runners_agree("k-means", kmeans(), &clients(14));
     runners_agree("choice", choice(), &clients(14));

@@ -113,7 +113,7 @@ fn stages_before_a_fit() {
     let setup = Setup { codec: dither(), batch: BATCH, ..Setup::default() };
     let constants = Constants { fit: setup.typed(), participation: 0.5 };
     runners_agree("constants", Erased(constants, BindRows), &tables());
-    let kmeans = Once(FederatedKmeans { model: gmm(Covariance::Tied) });
+    let kmeans = Once(FederatedKmeans { model: gmm(Covariance::Tied), rows_min: 5 });
     runners_agree("k-means", Erased(kmeans, BindRows), &tables());
     runners_agree("choice", Erased(choice(true), BindRows), &tables());
 }

@@ -1,6 +1,6 @@
 //! What a federation costs beyond its method: a method that computes nothing, over TLS on loopback.
 //!
-//! `cargo xtask bench network [rounds|crowd|large|soak]` measures all, or one:
+//! `cargo xtask bench network [rounds|crowd|large|soak|strangers]` measures all, or one:
 //!
 //! | name | clients | messages, each way | gives |
 //! |---|---|---|---|
@@ -8,6 +8,7 @@
 //! | `crowd` | 1,000 connections of one process | 8 kB | uploads per second, memory |
 //! | `large` | 2 connections | 50 MB | MB per second of one core |
 //! | `soak` | 2 connections, 20,000 rounds | 8 kB | memory over time |
+//! | `strangers` | 500 connections of nobody known | 1 kB, not finished | memory of each |
 //!
 //! The coordinator is a process of its own; what is written durably goes to the system's folder
 //! for temporary files.
@@ -15,6 +16,7 @@
 mod crowd;
 mod echo;
 mod served;
+mod strangers;
 
 use echo::Echo;
 use served::{Figures, Load, Served};
@@ -56,6 +58,10 @@ fn main() {
         println!("large: {core:.0} MB per second and core; aim 200");
         println!("large: {wall:.0} MB per second, both ways together");
         println!("large: coordinator's peak memory {:.0} MB", figures.peak_kb as f64 / 1000.0);
+    }
+    if chosen("strangers") {
+        let kb = strangers::measure();
+        println!("strangers: {kb:.1} kB of the coordinator's memory for each");
     }
     if chosen("soak") {
         let figures = measure(Load { clients: 2, numbers: 1000, rounds: 20_000 }, crowd);

@@ -64,6 +64,17 @@ impl Served {
         Self { child, lines, invitations }
     }
 
+    /// Its resident memory, kB.
+    pub fn resident_kb(&self) -> u64 {
+        memory_kb(&format!("/proc/{}/status", self.child.id()), "VmRSS:")
+    }
+
+    /// Ends it before its job is over.
+    pub fn kill(mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
     /// Waits for its figures.
     pub fn figures(mut self) -> Figures {
         let line = self.lines.next().expect("figures").expect("a readable line");
@@ -130,14 +141,14 @@ impl Observer for Watch {
     fn exchange(&mut self, _: &Done) {
         let Some((since, cpu)) = self.begun else {
             self.begun = Some((Instant::now(), cpu_seconds()));
-            self.figures.resident_kb.push(memory_kb("VmRSS:"));
+            self.figures.resident_kb.push(memory_kb(OWN, "VmRSS:"));
             return;
         };
         self.figures.rounds += 1;
         if self.figures.rounds.is_multiple_of(self.every) {
             self.figures.seconds = since.elapsed().as_secs_f64();
             self.figures.cpu_seconds = cpu_seconds() - cpu;
-            self.figures.resident_kb.push(memory_kb("VmRSS:"));
+            self.figures.resident_kb.push(memory_kb(OWN, "VmRSS:"));
         }
     }
 }
@@ -146,16 +157,19 @@ impl Watch {
     fn print(&self) {
         let f = &self.figures;
         let counted = f.rounds - f.rounds % self.every;
-        let peak = memory_kb("VmHWM:");
+        let peak = memory_kb(OWN, "VmHWM:");
         let mut line = format!("{counted} {} {} {peak}", f.seconds, f.cpu_seconds);
         f.resident_kb.iter().for_each(|kb| line += &format!(" {kb}"));
         println!("{line}");
     }
 }
 
-/// A line of `/proc/self/status`; zero where there is none.
-fn memory_kb(key: &str) -> u64 {
-    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+/// This process, as the system sees it.
+const OWN: &str = "/proc/self/status";
+
+/// A line of such a file; zero where there is none.
+fn memory_kb(file: &str, key: &str) -> u64 {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix(key));
     line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }

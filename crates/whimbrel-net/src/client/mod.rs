@@ -9,13 +9,14 @@ mod session;
 mod side;
 pub mod slots;
 
-pub use side::{ClientSide, OWN, read_ledger};
+pub use side::{ClientSide, read_ledger, read_own};
 
 use crate::PROTOCOL;
 use crate::invitation::{Fingerprint, Invitation};
 use crate::proto::EnrolRequest;
 use crate::registry::check_name;
 use crate::tls::{Identity, own_alone, random};
+use crate::versioned;
 use link::{Connection, Target, Unreachable, connect};
 use session::{End, Greeting, farewell, session};
 use side::read_pins;
@@ -25,7 +26,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use whimbrel_core::{Error, Result, Wire, wire};
-use whimbrel_engine::checkpoint::write_atomically;
 use whimbrel_engine::lock::FolderLock;
 
 /// The first pause before another try; it doubles up to the last.
@@ -114,7 +114,7 @@ impl Client {
         loop {
             match self.try_enrol().await {
                 Ok(enrolled) => {
-                    write_atomically(&offer_path(&self.setup.folder), &enrolled.to_bytes())?;
+                    versioned::write(&offer_path(&self.setup.folder), &enrolled.to_bytes())?;
                     return Ok(Some(enrolled));
                 }
                 Err(Unreachable::Never(error)) => return Err(error),
@@ -266,10 +266,5 @@ fn offer_path(folder: &Path) -> PathBuf {
 
 /// What the client of a folder was told when it enrolled; none before that.
 pub fn read_offer(folder: &Path) -> Result<Option<Enrolled>> {
-    let path = offer_path(folder);
-    match std::fs::read(&path) {
-        Ok(bytes) => Enrolled::from_bytes(&bytes).map(Some),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(Error::storage(path.display(), e)),
-    }
+    versioned::read(&offer_path(folder))?.map(|bytes| Enrolled::from_bytes(&bytes)).transpose()
 }

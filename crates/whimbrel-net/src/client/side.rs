@@ -4,10 +4,11 @@ use super::slots::Slots;
 use crate::coordinator::files_from_bytes;
 use crate::invitation::{Fingerprint, hex};
 use crate::proto::{Kind, Verdict};
+use crate::versioned;
 use std::path::{Path, PathBuf};
+use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientId, Error, Result, Wire};
 use whimbrel_engine::Ledger;
-use whimbrel_engine::checkpoint::write_atomically;
 use whimbrel_engine::client::{
     ClientMachine, Participant, Purpose, Question, Record, StepId, sha256,
 };
@@ -16,12 +17,11 @@ use whimbrel_engine::client::{
 const DELIVERED: &str = "delivered";
 /// What it has answered, where that is not in its slots.
 const LEDGER: &str = "ledger";
-const LEDGER_VERSION: u32 = 1;
 /// Certificates that the coordinator announced, beside the invitation's.
 const PINS: &str = "pins";
 const PINS_MAX: usize = 4;
 /// What the client has of its own beside it.
-pub const OWN: &str = "own";
+const OWN: &str = "own";
 
 /// A participant and what its folder holds.
 pub struct ClientSide {
@@ -38,15 +38,13 @@ impl ClientSide {
     /// Goes on with what the folder holds. No message longer than `message_bytes` will be taken.
     pub fn open(participant: Participant, message_bytes: u64, folder: &Path) -> Result<Self> {
         let (slots, records) = Slots::open(folder)?;
-        let files = match std::fs::read(folder.join(DELIVERED)) {
-            Ok(bytes) => Some(files_from_bytes(&bytes)?),
-            Err(_) => None,
-        };
+        let files = versioned::read(&folder.join(DELIVERED))?;
+        let files = files.map(|bytes| files_from_bytes(&bytes)).transpose()?;
         let stage = records.iter().map(|record| record.at.stage).max();
-        let delivered = stage.map(|stage| match std::fs::read(stage_path(folder, stage)) {
-            Ok(bytes) => Ok((stage, bytes)),
-            Err(e) => Err(Error::data(format!(
-                "{}: this client's folder is not complete: {e}",
+        let delivered = stage.map(|stage| match versioned::read(&stage_path(folder, stage))? {
+            Some(bytes) => Ok((stage, bytes)),
+            None => Err(Error::data(format!(
+                "{}: this client's folder is not complete: it is gone",
                 stage_path(folder, stage).display()
             ))),
         });
@@ -127,7 +125,7 @@ impl ClientSide {
         }
         if purpose == Purpose::Enrol {
             // Kept first: after a crash the stage is built again without being told again.
-            write_atomically(&stage_path(&self.folder, at.stage), message)?;
+            versioned::write(&stage_path(&self.folder, at.stage), message)?;
         }
         let answer = self.machine.answer(&question)?;
         let accepted = self.machine.committed().map(|record| record.at);
@@ -158,12 +156,11 @@ impl ClientSide {
         // The last few: who was away for several changes needs a new invitation.
         pins.push(next);
         let first = pins.len().saturating_sub(PINS_MAX);
-        write_atomically(&self.folder.join(PINS), &pins[first..].concat())
+        versioned::write(&self.folder.join(PINS), &pins[first..].concat())
     }
 
     fn keep_ledger(&self) -> Result<()> {
-        let bytes = [&LEDGER_VERSION.to_le_bytes()[..], &self.machine.ledger().to_bytes()].concat();
-        write_atomically(&self.folder.join(LEDGER), &bytes)
+        versioned::write(&self.folder.join(LEDGER), &self.machine.ledger().to_bytes())
     }
 
     /// Keeps the model, and what the client has of its own, before the coordinator hears that it may
@@ -171,9 +168,9 @@ impl ClientSide {
     fn deliver(&mut self, message: &[u8]) -> Result<()> {
         let files = files_from_bytes(message)?;
         if let Some(own) = self.machine.artifact()? {
-            write_atomically(&self.folder.join(OWN), &own.to_bytes())?;
+            versioned::write(&self.folder.join(OWN), &own.to_bytes())?;
         }
-        write_atomically(&self.folder.join(DELIVERED), message)?;
+        versioned::write(&self.folder.join(DELIVERED), message)?;
         self.files = Some(files);
         Ok(())
     }
@@ -181,12 +178,8 @@ impl ClientSide {
 
 /// Certificates that the coordinator announced.
 pub(super) fn read_pins(folder: &Path) -> Result<Vec<Fingerprint>> {
-    let path = folder.join(PINS);
-    match std::fs::read(&path) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(e) => Err(Error::storage(path.display(), e)),
-        Ok(bytes) => Ok(bytes.as_chunks::<32>().0.to_vec()),
-    }
+    let bytes = versioned::read(&folder.join(PINS))?.unwrap_or_default();
+    Ok(bytes.as_chunks::<32>().0.to_vec())
 }
 
 /// What the client of a folder has answered so far: the latest of what its slots and its ledger's
@@ -197,22 +190,14 @@ pub fn read_ledger(folder: &Path) -> Result<Ledger> {
     Ok(ledgers.max_by_key(Ledger::entries).unwrap_or_default())
 }
 
+/// What the client of a folder has of its own, once the model was delivered.
+pub fn read_own(folder: &Path) -> Result<Option<Artifact>> {
+    versioned::read(&folder.join(OWN))?.map(|bytes| Artifact::from_bytes(&bytes)).transpose()
+}
+
 fn read_ledger_file(folder: &Path) -> Result<Ledger> {
-    let path = folder.join(LEDGER);
-    let damaged = |what: String| Error::storage(path.display(), what);
-    let bytes = match std::fs::read(&path) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Ledger::default()),
-        read => read.map_err(|e| Error::storage(path.display(), e))?,
-    };
-    match bytes.split_first_chunk::<4>().map(|(v, rest)| (u32::from_le_bytes(*v), rest)) {
-        Some((LEDGER_VERSION, rest)) => {
-            Ledger::from_bytes(rest).map_err(|e| damaged(e.to_string()))
-        }
-        Some((version, _)) => {
-            Err(damaged(format!("it has version {version}, this program reads {LEDGER_VERSION}")))
-        }
-        None => Err(damaged("it is cut short".into())),
-    }
+    versioned::read(&folder.join(LEDGER))?
+        .map_or_else(|| Ok(Ledger::default()), |bytes| Ledger::from_bytes(&bytes))
 }
 
 fn stage_path(folder: &Path, stage: u32) -> PathBuf {

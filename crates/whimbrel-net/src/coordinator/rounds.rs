@@ -80,7 +80,30 @@ impl<'a> Rounds<'a> {
             rounds.count_summary(id, &summary);
             rounds.owed.push((id, Kind::Enrol, StepId::enrolment(index)));
         }
+        let everyone: Vec<ClientId> = (0..rounds.tallies.len() as u32).map(ClientId).collect();
+        rounds.show(&everyone)?;
         Ok(rounds)
+    }
+
+    /// Shows what was counted, of all and of these clients.
+    fn show(&self, ids: &[ClientId]) -> Result<()> {
+        let mut shown = Vec::with_capacity(ids.len());
+        for id in ids {
+            let peer = self.machine.peer(*id);
+            let rows = peer.map(|peer| self.method.rows(peer)).transpose()?.flatten();
+            shown.push((self.network.name(*id), rows, self.tallies[id.0 as usize]));
+        }
+        let traffic = self.traffic;
+        self.network.hall.board.change(|status| {
+            status.bytes_up = traffic.up;
+            (status.bytes_down, status.bytes_eval) = (traffic.down, traffic.eval);
+            for (name, rows, tally) in shown {
+                let client = status.clients.entry(name.into()).or_default();
+                client.rows = rows.or(client.rows);
+                (client.bytes_up, client.bytes_down) = (tally.bytes_up, tally.bytes_down);
+            }
+        });
+        Ok(())
     }
 
     fn count_summary(&mut self, id: ClientId, summary: &[u8]) {
@@ -136,6 +159,7 @@ impl<'a> Rounds<'a> {
                 }
             }
         }
+        self.show(&joined)?;
         Ok(joined)
     }
 
@@ -265,10 +289,7 @@ impl Runner for Rounds<'_> {
             self.traffic.up += bytes;
             self.owed.push((*id, Kind::Exchange, asking.at));
         }
-        let traffic = self.traffic;
-        self.network.hall.board.change(|s| {
-            (s.bytes_up, s.bytes_down, s.bytes_eval) = (traffic.up, traffic.down, traffic.eval);
-        });
+        self.show(&cohort)?;
         let exchange = number;
         let mut joined = std::mem::take(&mut self.joined);
         joined.sort_unstable();
@@ -305,6 +326,7 @@ impl Runner for Rounds<'_> {
             own[id.0 as usize] = self.method.own(answer)?.into_iter().map(Into::into).collect();
             self.traffic.eval += (ask.len() + answer.len()) as u64;
         }
+        self.show(&[])?;
         let mut each = answers.iter().map(|(id, answer)| (*id, Cow::from(answer)));
         let metrics = self.method.conclude(self.machine.server(), &mut each)?;
         Ok(Some(Evaluated { metrics, own, answered: answers.keys().copied().collect() }))

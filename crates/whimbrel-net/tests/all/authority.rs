@@ -1,10 +1,10 @@
 //! Certificates that institutions bring, and disks that are really full.
 
 use crate::pki::Authority;
-use crate::support::{Joined, PATIENCE, Town, Toys, simulate};
+use crate::support::{Joined, PATIENCE, Town, Toys, simulate, wait};
 use std::path::PathBuf;
 use std::process::Command;
-use whimbrel_net::status::Refusal;
+use whimbrel_net::status::{Phase, Refusal};
 use whimbrel_net::tls::Identity;
 
 #[test]
@@ -124,6 +124,11 @@ fn a_full_disk_pauses_the_job_and_space_lets_it_go_on() {
     serving.shows("a pause", |s| s.state.starts_with("paused, nothing is lost: "));
     let state = serving.board.watch().borrow().state.clone();
     assert!(state.contains("No space left on device"), "{state}");
+    assert_eq!(serving.board.watch().borrow().phase, Phase::Paused);
+    // And whoever asks from beside reads the same.
+    let status = town.run_folder().join("status.json");
+    let told = || std::fs::read_to_string(&status).is_ok_and(|text| text.contains("\"paused\""));
+    wait(told, "status.json says so", &serving.board);
     std::fs::remove_file(&ballast).unwrap();
     let (left, _) = serving.end();
     clients.into_iter().for_each(Joined::model);

@@ -96,6 +96,15 @@ fn a_log_that_is_damaged_anywhere_is_refused_as_it_is() {
     std::fs::remove_file(&files[0].0).unwrap();
     let error = town.serve(true).result().err().unwrap().to_string();
     assert!(error.contains("it is gone, and a log is beside it"), "{error}");
+    // A journal that says something else than when the checkpoint was made.
+    restore(&files);
+    let mut journal = files[2].1.clone();
+    journal[12] ^= 1;
+    std::fs::write(&files[2].0, &journal).unwrap();
+    let error = town.serve(true).result().err().unwrap().to_string();
+    assert!(error.contains("journal: it is damaged"), "{error}");
+    assert!(repair(&town.run_folder(), leave).is_err());
+    assert_eq!(std::fs::read(&files[2].0).unwrap(), journal);
     // A log that is shorter than what the journal says.
     restore(&files);
     std::fs::write(path, &log[..20]).unwrap();

@@ -17,3 +17,4 @@ mod same_bits;
 mod side;
 mod stranger;
 mod support;
+mod watch;

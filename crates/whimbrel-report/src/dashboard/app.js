@@ -151,7 +151,7 @@
       let row = body.children[i];
       if (!row) {
         row = element("tr");
-        for (const label of ["client", "state", "last seen", "rounds", "up", "down", "refused", "last rounds", "address", "latency", "missed", "disconnects"]) {
+        for (const label of ["client", "state", "last seen", "rounds", "up", "down", "refused", "last rounds", "address", "latency", "missed", "disconnects", "rows"]) {
           const cell = element("td");
           cell.dataset.label = label;
           row.append(cell);
@@ -180,7 +180,7 @@
         cell.replaceChildren(strip(client.strip));
       }
       const latency = client.latency_s === null ? "–" : `${number(client.latency_s, 2)} s`;
-      [client.address || "–", latency, String(client.missed), String(client.disconnects)].forEach((text, i) => {
+      [client.address || "–", latency, String(client.missed), String(client.disconnects), client.rows === null ? "–" : String(client.rows)].forEach((text, i) => {
         if (row.children[8 + i].textContent !== text) row.children[8 + i].textContent = text;
       });
     });

@@ -76,7 +76,10 @@ pub fn metrics_text(status: &Status) -> String {
         text.push_str(&format!("whimbrel_clients{{state=\"{}\"}} {count}\n", state.name()));
     }
     type OfClient = fn(&ClientStatus) -> Option<f64>;
-    let each: [(&str, &str, &str, OfClient); 5] = [
+    let each: [(&str, &str, &str, OfClient); 6] = [
+        ("client_rows", "gauge", "Rows that a client stated when it enrolled.", |c| {
+            c.rows.map(|rows| rows as f64)
+        }),
         (
             "client_latency_seconds",
             "gauge",
@@ -89,10 +92,10 @@ pub fn metrics_text(status: &Status) -> String {
         ("client_disconnects_total", "counter", "How often a client's connection ended.", |c| {
             Some(c.disconnects as f64)
         }),
-        ("client_bytes_up_total", "counter", "Bytes of messages from a client.", |c| {
+        ("client_bytes_up_total", "counter", "Bytes from a client in the stage under way.", |c| {
             Some(c.bytes_up as f64)
         }),
-        ("client_bytes_down_total", "counter", "Bytes of messages to a client.", |c| {
+        ("client_bytes_down_total", "counter", "Bytes to a client in the stage under way.", |c| {
             Some(c.bytes_down as f64)
         }),
     ];
@@ -137,7 +140,13 @@ mod tests {
                 Sample { figures: [("objective".into(), 2.5)].into(), ..Sample::default() },
                 Sample::default(),
             ],
-            clients: vec![ClientStatus { name: "a \"b\"".into(), missed: 4, ..Default::default() }],
+            clients: vec![ClientStatus {
+                name: "a \"b\"".into(),
+                missed: 4,
+                rows: Some(60),
+                latency_s: Some(0.25),
+                ..Default::default()
+            }],
             rounds_per_second: Some(2.5),
             client_counts: [0, 0, 1, 0, 0],
             refused: vec![("a \"late\"\nupload".into(), 3)],
@@ -149,6 +158,8 @@ mod tests {
             "whimbrel_objective 2.5",
             "whimbrel_rounds_per_second 2.5",
             "whimbrel_client_missed_total{client=\"a \\\"b\\\"\"} 4",
+            "whimbrel_client_rows{client=\"a \\\"b\\\"\"} 60",
+            "whimbrel_client_latency_seconds{client=\"a \\\"b\\\"\"} 0.25",
             "whimbrel_state{state=\"running\"} 1",
             "whimbrel_state{state=\"done\"} 0",
             "whimbrel_clients{state=\"away\"} 1",

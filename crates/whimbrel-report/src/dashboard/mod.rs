@@ -180,9 +180,11 @@ pub struct ClientStatus {
     pub missed: u64,
     /// How often its connection ended.
     pub disconnects: u64,
-    /// Bytes it sent.
+    /// Rows that it stated, where that is known.
+    pub rows: Option<u64>,
+    /// Bytes it sent in this stage; over all clients they are the run's.
     pub bytes_up: u64,
-    /// Bytes sent to it.
+    /// Bytes sent to it in this stage.
     pub bytes_down: u64,
     /// Its messages that were refused.
     pub refused: u64,

@@ -7,7 +7,7 @@ use whimbrel_engine::checkpoint::MEASURES;
 use whimbrel_engine::lock::LOCK_FILE;
 
 /// The files that runs write into their folders, the job first.
-pub(super) const FILES: [&str; 16] = [
+pub(super) const FILES: [&str; 18] = [
     "job.toml",
     "metrics.jsonl",
     MEASURES,
@@ -22,6 +22,8 @@ pub(super) const FILES: [&str; 16] = [
     "audit.2.jsonl",
     "audit.3.jsonl",
     "audit.4.jsonl",
+    "members.jsonl",
+    "invitations",
     "status.json",
     "dashboard-token",
 ];

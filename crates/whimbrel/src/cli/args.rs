@@ -227,10 +227,11 @@ pub struct Serve {
     /// Announce this certificate to clients: they take it beside the present one from then on
     #[arg(long, value_name = "FILE")]
     pub next_cert: Option<PathBuf>,
-    /// Go on with another certificate or other authorities than before
+    /// Go on with another certificate, other authorities or another address than before
     #[arg(long, requires = "resume")]
     pub rotate: bool,
     /// Write the invitations to this new file, for its owner alone, in place of standard output
+    /// [default with --json: DIR/invitations]
     #[arg(long, value_name = "FILE")]
     pub invitations: Option<PathBuf>,
     /// Days for which invitations can be redeemed

@@ -107,7 +107,7 @@ fn check_served(job: &Job, json: bool) -> Result<u8> {
     }
     data(&format!("{text}\n"))?;
     note("the rows are the clients', so nothing is tried; what `whimbrel join` will show them:");
-    show_disclosures(&offer)?;
+    show_disclosures(&offer.plan()?)?;
     Ok(0)
 }
 

@@ -17,6 +17,7 @@ use whimbrel::families::Offer;
 use whimbrel::families::failure::{Failure, Result};
 use whimbrel::families::job::{Federation, Job};
 use whimbrel::families::offer::Minimum;
+use whimbrel::families::plan::Plan;
 use whimbrel::net::client::{Client, ClientSide, Ending, Enrolled, Setup, read_ledger, read_offer};
 use whimbrel::net::tls::{Identity, fingerprint_of_file};
 use whimbrel::net::{Invitation, printable};
@@ -36,6 +37,12 @@ pub fn join_command(args: &Join) -> Result<u8> {
     let folder = args.out.clone().unwrap_or_else(|| default_folder(name));
     let identity = match (&args.cert, &args.key) {
         (Some(cert), Some(key)) => Some(Identity::bring(cert, key)?),
+        // A folder that joined has the key that it joined with, unless that was brought.
+        _ if read_offer(&folder)?.is_some() && !folder.join("identity").exists() => {
+            let error = Error::config("this client joined with a certificate that it brought")
+                .hint("give --cert and --key again");
+            return Err(error.into());
+        }
         _ => None,
     };
     let client = Client::new(Setup {
@@ -57,15 +64,16 @@ pub fn join_command(args: &Join) -> Result<u8> {
     let minimum = Minimum { rows: args.min_rows, group: args.min_group };
     let data = minimum.apply(offer.read(&args.data, &enrolled.name)?)?;
     let consent = folder.join("consent");
-    let plan = offer.plan()?;
+    let plan = offer.plan_with(&minimum)?;
+    check_groups(&plan, &minimum)?;
     let limits = Consent {
         evaluates: plan.evaluates(),
         unbounded_max: args.max_rounds.unwrap_or(Consent::default().unbounded_max),
     };
-    let agreed = format!("{} {}", offer.hash(), limits.unbounded_max);
+    let agreed = format!("{} {} {}", offer.hash(), limits.unbounded_max, minimum.group);
     let given = std::fs::read_to_string(&consent).is_ok_and(|before| before == agreed);
     if !given || args.renew {
-        show(&offer, &enrolled, &limits)?;
+        show(&offer, &plan, &enrolled, &limits)?;
         if args.renew {
             note("--renew: as much again as was answered so far");
         }
@@ -99,6 +107,21 @@ pub fn join_command(args: &Join) -> Result<u8> {
             Ok(INTERRUPTED)
         }
     }
+}
+
+/// Refuses messages that hold single rows, unless the user lets figures rest on one row.
+fn check_groups(plan: &Plan, minimum: &Minimum) -> Result<()> {
+    for stage in plan.disclosures()? {
+        let mut rows = stage.disclosures.iter().filter(|d| d.exposure == Exposure::Rows);
+        if let Some(found) = rows.next().filter(|_| minimum.group > 1) {
+            let what = format!(
+                "the job's messages hold single rows, and --min-group is {}: {} ({})",
+                minimum.group, found.meaning, stage.stage
+            );
+            return Err(Error::config(what).hint("--min-group 1 lets single rows leave").into());
+        }
+    }
+    Ok(())
 }
 
 /// An invitation as it is, in a file (`@FILE`), or on standard input (`-`): what stands on a command
@@ -151,14 +174,14 @@ fn default_folder(name: &str) -> PathBuf {
 }
 
 /// Says what would leave this machine.
-fn show(offer: &Offer, enrolled: &Enrolled, limits: &Consent) -> Result<()> {
+fn show(offer: &Offer, plan: &Plan, enrolled: &Enrolled, limits: &Consent) -> Result<()> {
     let job = offer.job()?;
     let (name, own) = (printable(&job.name), printable(&enrolled.name));
     note(&format!("`{name}` invites you as `{own}`"));
     note("what would leave this machine:");
-    show_disclosures(offer)?;
+    show_disclosures(plan)?;
     note("how often, at most:");
-    show_agreements(offer, limits)?;
+    show_agreements(plan, limits)?;
     note("sums over few rows say much about each of them");
     let most = format::count(offered_message_max(&job));
     note(&format!("messages from the coordinator have at most {most} bytes"));
@@ -166,8 +189,8 @@ fn show(offer: &Offer, enrolled: &Enrolled, limits: &Consent) -> Result<()> {
 }
 
 /// Every message of every stage, its size and its meaning.
-pub fn show_disclosures(offer: &Offer) -> Result<()> {
-    for stage in offer.disclosures()? {
+pub fn show_disclosures(plan: &Plan) -> Result<()> {
+    for stage in plan.disclosures()? {
         note(&format!("  {}", stage.stage));
         for disclosure in stage.disclosures {
             let when = match disclosure.message {
@@ -186,10 +209,10 @@ pub fn show_disclosures(offer: &Offer) -> Result<()> {
 }
 
 /// The most that is answered of every kind, and bytes in all.
-fn show_agreements(offer: &Offer, limits: &Consent) -> Result<()> {
+fn show_agreements(plan: &Plan, limits: &Consent) -> Result<()> {
     let mut total = 0u64;
-    let disclosed = offer.disclosures()?;
-    for (agreement, sizes) in offer.plan()?.agreements(limits)?.iter().zip(&disclosed) {
+    let disclosed = plan.disclosures()?;
+    for (agreement, sizes) in plan.agreements(limits)?.iter().zip(&disclosed) {
         let bytes = |message: &str| {
             let each = sizes.disclosures.iter().filter(|d| d.message == message);
             each.map(|d| d.bytes_max as u64).sum::<u64>()
@@ -226,7 +249,7 @@ pub fn ledger_command(folder: &Path) -> Result<u8> {
     };
     let offer = Offer::from_json(&enrolled.offer)?;
     let agreed = std::fs::read_to_string(folder.join("consent")).unwrap_or_default();
-    let max = agreed.split_once(' ').and_then(|(_, max)| max.parse().ok());
+    let max = agreed.split(' ').nth(1).and_then(|max| max.parse().ok());
     let default = Consent::default();
     let limits = Consent { unbounded_max: max.unwrap_or(default.unbounded_max), ..default };
     let agreements = offer.plan()?.agreements(&limits)?;

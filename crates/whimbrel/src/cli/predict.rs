@@ -6,15 +6,15 @@ use super::output::Output;
 use super::view;
 use serde_json::{Map, Value, json};
 use std::path::Path;
+use whimbrel::core::Error;
 use whimbrel::core::method::Artifact;
-use whimbrel::core::{Error, Wire};
 use whimbrel::data::Sha256;
 use whimbrel::engine::checkpoint::write_atomically;
 use whimbrel::families::Job;
 use whimbrel::families::failure::{Failure, Result};
 use whimbrel::families::family::{AdaptOptions, Adapted, ImputeOptions, Imputed, ModelUse};
 use whimbrel::families::files::{read_artifact, read_object};
-use whimbrel::net::client::OWN;
+use whimbrel::net::client::read_own;
 use whimbrel::runs::{DELIVERED, RunDir};
 
 /// The key of an adapted client's `summary.json` that holds the hash of the model.
@@ -159,12 +159,7 @@ impl<'a> FinishedRun<'a> {
 
     /// What a client on a network has of its own, in the folder in which it took part.
     fn of_joined_client(&self) -> Result<Option<Artifact>> {
-        let path = self.folder.join(OWN);
-        match std::fs::read(&path) {
-            Ok(bytes) => Ok(Some(Artifact::from_bytes(&bytes)?)),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(Error::storage(path.display(), e).into()),
-        }
+        Ok(read_own(self.folder)?)
     }
 
     /// Its model, that of no client in particular.

@@ -5,7 +5,7 @@ use super::execute::{INTERRUPTED, degenerate, interrupt_flag, read_job, shell_wo
 use super::messages::{data, log_messages, note, warning};
 use super::{report, view};
 use serde_json::Value;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -29,6 +29,9 @@ use whimbrel::runs::{Existing, RunDir, resolved, unseen_data};
 pub const TOLD: [&str; 2] = ["metrics.jsonl", "summary.json"];
 /// The model.
 pub const MODEL: [&str; 2] = ["model.json", "model.safetensors"];
+
+/// Where invitations are that standard output has no place for.
+const INVITATIONS: &str = "invitations";
 
 /// What a run loses whose clients are never asked how well the model does.
 const UNEVALUATED: &str = "the job asks its clients for no evaluations: there will be no objective and \
@@ -58,7 +61,12 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
     let Some(federation) = job.federation.clone() else {
         return Err(Failure::config("the job has no [federation] table"));
     };
-    let existing = match (args.resume, args.force) {
+    // A service has one command line for its first start and all others.
+    let is_new = args.resume && args.out.as_deref().is_some_and(|out| !out.exists());
+    if is_new {
+        warning("there is no run in --out: a new one begins");
+    }
+    let existing = match (args.resume && !is_new, args.force) {
         (true, _) => Existing::Resume,
         (_, true) => Existing::Replace,
         _ => Existing::Refuse,
@@ -225,7 +233,13 @@ fn dashboard(
     };
     let folder = (!args.open_dashboard).then_some(run);
     let page = Dashboard::new(coordinator.board().clone(), about, folder)?;
-    note(&format!("dashboard: {}", page.link(local)));
+    // What is no terminal may be the log of a service, which more people read than may look.
+    match page.token_file().filter(|_| !std::io::stderr().is_terminal()) {
+        Some(file) => {
+            note(&format!("dashboard: http://{local}/; its token is in {}", file.display()))
+        }
+        None => note(&format!("dashboard: {}", page.link(local))),
+    }
     Ok(page.start(listener, coordinator.runtime())?)
 }
 
@@ -249,14 +263,22 @@ fn files(run: &Path) -> Result<Vec<(String, Vec<u8>)>> {
     Ok(files)
 }
 
-/// Refuses to go on without a certificate or authorities that the run was begun with: whoever leaves
-/// them out by mistake would serve under another name, or let strangers' certificates in.
+/// Refuses to go on without a certificate or authorities that the run was begun with, or at another
+/// address: whoever leaves them out by mistake would serve under another name, or let strangers'
+/// certificates in.
 fn check_bound(args: &Serve, run: &Path) -> Result<()> {
     if !args.resume || !Registry::exists(run) {
         return Ok(());
     }
     let book = Registry::open(run)?.book();
     let refuse = |what: &str, hint: &str| Err(Error::config(what).hint(hint).into());
+    if args.address.as_ref().is_some_and(|address| *address != book.address) && !args.rotate {
+        return refuse(
+            &format!("invitations of this run name the address {}", book.address),
+            "--rotate goes on with another one: clients that have joined need an invitation with it, \
+             from `whimbrel invite RUN NAME --again`",
+        );
+    }
     if book.brought && args.cert.is_none() {
         return refuse(
             "this run was served with a certificate of its own",
@@ -364,25 +386,30 @@ fn registry(
             }
         }
     }
-    match &args.invitations {
+    // Standard output is the summary's, and standard error may be the log of a service.
+    let file = args.invitations.clone().or_else(|| args.json.then(|| run.join(INVITATIONS)));
+    match file {
         Some(file) => {
-            write_privately(file, &lines)?;
+            write_privately(&file, &lines)?;
             note(&format!("one invitation for each client is in {}", file.display()));
         }
         None => {
             note("one invitation for each client, to be handed over in private:");
-            match args.json {
-                true => note(lines.trim_end()),
-                false => data(&lines)?,
-            }
+            data(&lines)?;
         }
     }
     // Said before they are good: a process killed here begins anew, and says others.
     Ok(draft.create(run)?)
 }
 
-/// Writes a new file that its owner alone can read.
+/// Writes a new file that its owner alone can read. Invitations of a process that was killed before
+/// they were good are replaced.
 fn write_privately(file: &Path, text: &str) -> Result<()> {
+    let is_invitation =
+        |line: &str| line.split_once('\t').is_some_and(|(_, i)| Invitation::decode(i).is_ok());
+    if std::fs::read_to_string(file).is_ok_and(|before| before.lines().all(is_invitation)) {
+        std::fs::remove_file(file).map_err(|e| Error::storage(file.display(), e))?;
+    }
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]
@@ -432,8 +459,7 @@ pub fn start_log(form: LogForm) {
             log.json().try_init()
         }
         LogForm::Text => {
-            let colour = std::env::var_os("NO_COLOR").is_none()
-                && std::io::IsTerminal::is_terminal(&std::io::stderr());
+            let colour = std::env::var_os("NO_COLOR").is_none() && std::io::stderr().is_terminal();
             log.with_target(false).with_ansi(colour).try_init()
         }
     };

@@ -41,7 +41,8 @@ fn what_cannot_be_written_at_the_end_is_waited_for_and_the_model_goes_out_before
 
     // A folder goes on with the rows that it began with.
     let (_, invitation) = &invitations[0];
-    let ran = sandbox.run(&["join", invitation, "--data", "north.csv", "--out", "client-east"]);
+    let enter = ["join", invitation, "--data", "north.csv", "--out", "client-east"];
+    let ran = sandbox.run(&[&enter[..], &["--min-group", "1"]].concat());
     assert_eq!(ran.code, 2, "{}", ran.stderr);
     assert!(ran.stderr.contains("north.csv is another file than the one"), "{}", ran.stderr);
 }

@@ -4,7 +4,8 @@ use crate::impute::exhibit;
 use crate::support::Sandbox;
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::process::{Child, Stdio};
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 pub(crate) const NAMES: [&str; 3] = ["east", "north", "west"];
@@ -56,9 +57,12 @@ impl Process {
     }
 
     pub(crate) fn start(sandbox: &Sandbox, log: &str, args: &[&str]) -> Self {
+        Self::spawn(sandbox, log, sandbox.command(args))
+    }
+
+    pub(crate) fn spawn(sandbox: &Sandbox, log: &str, mut command: Command) -> Self {
         let file =
             |name: String| File::options().create(true).append(true).open(sandbox.path(&name));
-        let mut command = sandbox.command(args);
         command.stdout(Stdio::from(file(format!("{log}.out")).unwrap()));
         command.stderr(Stdio::from(file(format!("{log}.log")).unwrap()));
         Self(command.spawn().expect("the program starts"))
@@ -81,6 +85,11 @@ impl Process {
     pub(crate) fn is_over(&mut self) -> bool {
         self.0.try_wait().unwrap().is_some()
     }
+}
+
+/// A port that is free: the listener that found it is gone when a coordinator takes it.
+pub(crate) fn free_address() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
 pub(crate) fn wait(what: &str, mut condition: impl FnMut() -> bool) {
@@ -349,7 +358,7 @@ fn what_is_wrong_with_an_invitation_or_a_file_is_said() {
 }
 
 /// Counts of three observers at sites, month by month: a file for each, and one of everybody's.
-fn counts() -> Sandbox {
+pub(crate) fn counts() -> Sandbox {
     let sandbox = Sandbox::with_job(
         "name = \"birds\"\nseed = 7\n\n[data]\nsource = \"csv\"\npath = \"all.csv\"\n\
          client = \"observer\"\nrow = \"site\"\ncolumn = \"month\"\nvalue = \"count\"\n\

@@ -1,0 +1,77 @@
+//! Small files of both ends, with a version and a checksum.
+//!
+//! ```text
+//! "WHIMFILE"  version u32  crc u32  content          numbers little-endian, a CRC-32 of the content
+//! ```
+//!
+//! One version for all of them, raised when the content of any changes. A file of another version is
+//! refused by its number, and one that is damaged or of no version as that.
+
+use std::io::ErrorKind;
+use std::path::Path;
+use whimbrel_core::{Error, Result};
+use whimbrel_engine::checkpoint::write_atomically;
+
+const MAGIC: &[u8; 8] = b"WHIMFILE";
+const VERSION: u32 = 1;
+const HEAD: usize = 16;
+
+/// Writes a file, in one piece or not at all.
+pub fn write(path: &Path, content: &[u8]) -> Result<()> {
+    let sum = crc32fast::hash(content).to_le_bytes();
+    write_atomically(path, &[&MAGIC[..], &VERSION.to_le_bytes(), &sum, content].concat())
+}
+
+/// Reads one; none where there is no such file.
+pub fn read(path: &Path) -> Result<Option<Vec<u8>>> {
+    let bytes = match std::fs::read(path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        read => read.map_err(|e| Error::storage(path.display(), e))?,
+    };
+    let refuse = |what: String| Err(Error::storage(path.display(), what));
+    let word =
+        |at: usize| bytes.get(at..at + 4).and_then(|w| w.try_into().ok()).map(u32::from_le_bytes);
+    match (bytes.starts_with(MAGIC), word(8), word(12)) {
+        (true, Some(VERSION), Some(sum)) if crc32fast::hash(&bytes[HEAD..]) == sum => {
+            Ok(Some(bytes[HEAD..].to_vec()))
+        }
+        (true, Some(version), _) if version != VERSION => {
+            refuse(format!("it has version {version}, this program reads {VERSION}"))
+        }
+        (true, ..) => refuse("it is damaged or cut short (its checksum does not match)".into()),
+        (false, ..) => refuse("it is of no version that this program reads".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_comes_back_or_says_what_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pins");
+        assert_eq!(read(&path).unwrap(), None);
+        write(&path, b"whimbrel").unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        let hex: String = whole.iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(hex, "5748494d46494c45010000002b9963af7768696d6272656c");
+        assert_eq!(read(&path).unwrap().unwrap(), b"whimbrel");
+        let said = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            read(&path).unwrap_err().to_string()
+        };
+        for at in 12..whole.len() {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1;
+            assert!(said(&damaged).contains("damaged"), "at {at}");
+        }
+        for length in 8..whole.len() {
+            assert!(said(&whole[..length]).contains("damaged"), "cut to {length}");
+        }
+        let mut other = whole.clone();
+        other[8] = 9;
+        assert!(said(&other).contains("it has version 9, this program reads 1"));
+        assert!(said(b"whimbrel").contains("of no version"));
+    }
+}

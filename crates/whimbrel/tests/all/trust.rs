@@ -1,0 +1,271 @@
+//! What a hospital's operators and its data-protection officer rely on, through the command line.
+
+use crate::federation::{
+    NAMES, Process, counts, finish, free_address, invitations, join, same_model, serve, wait, wards,
+};
+use crate::pki::Authority;
+use crate::support::{Ran, Sandbox};
+use std::fs;
+use std::process::Stdio;
+
+const SERVE: [&str; 4] = ["serve", "job.toml", "--out", "served"];
+
+fn with<'a>(first: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
+    [first, more].concat()
+}
+
+/// Runs the program with a line on its standard input.
+fn told(sandbox: &Sandbox, args: &[&str], line: &str) -> Ran {
+    sandbox.write("answer", line);
+    let answer = fs::File::open(sandbox.path("answer")).unwrap();
+    let output = sandbox.command(args).stdin(Stdio::from(answer)).output().unwrap();
+    Ran {
+        code: output.status.code().unwrap(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+fn refused(sandbox: &Sandbox, args: &[&str], why: &str) {
+    let ran = sandbox.run(args);
+    assert!(ran.code == 2 && ran.stderr.contains(why), "{args:?}: {}: {}", ran.code, ran.stderr);
+}
+
+/// A run that was begun with certificates goes on with them, or with others on purpose.
+#[test]
+fn what_a_run_was_begun_with_is_not_lost_in_silence() {
+    let sandbox = wards(3, "");
+    let folder = sandbox.path("");
+    let (one, other) = (Authority::new("one"), Authority::new("other"));
+    sandbox.write("ca.pem", &one.pem);
+    sandbox.write("other-ca.pem", &other.pem);
+    one.sign(&folder, "coordinator");
+    one.sign(&folder, "renewed");
+    let cert = ["--cert", "coordinator.pem", "--key", "coordinator.key"];
+    let ca = ["--client-ca", "ca.pem"];
+    let mut coordinator = Process::start(&sandbox, "serve", &with(&with(&SERVE, &cert), &ca));
+    invitations(&sandbox);
+    wait("the registry", || sandbox.path("served/status.json").exists());
+    coordinator.kill();
+    let before = sandbox.read("served/federation.json");
+    let resume = with(&SERVE, &["--resume"]);
+    refused(&sandbox, &with(&resume, &ca), "served with a certificate of its own");
+    refused(&sandbox, &with(&resume, &cert), "only clients with certificates of the authorities");
+    let others = ["--client-ca", "other-ca.pem"];
+    refused(&sandbox, &with(&with(&resume, &cert), &others), "other authorities than before");
+    let renewed = ["--cert", "renewed.pem", "--key", "renewed.key"];
+    refused(&sandbox, &with(&with(&resume, &renewed), &ca), "another one than this run's");
+    // Where there is no other word, a coordinator listens where its invitations lead.
+    let elsewhere = free_address().replace("127.0.0.1", "fl.example.org");
+    let moved = with(&with(&resume, &cert), &with(&ca, &["--address", &elsewhere]));
+    refused(&sandbox, &moved, "invitations of this run name the address 127.0.0.1:");
+    assert_eq!(sandbox.read("served/federation.json"), before);
+
+    // On purpose: what is asked for is what invitations name from then on.
+    let mut coordinator = Process::start(&sandbox, "again", &with(&moved, &["--rotate"]));
+    let started =
+        |times| sandbox.read("again.log").matches("listening on fl.example.org").count() == times;
+    wait("a start at that address", || started(1));
+    coordinator.kill();
+    // An operator who forgets nothing needs no flag; nor does one who says the same again.
+    let mut coordinator = Process::start(&sandbox, "again", &moved);
+    wait("a second start", || started(2));
+    coordinator.kill();
+
+    // A run without authorities does not get them by accident either.
+    let sandbox = wards(3, "");
+    sandbox.write("ca.pem", &one.pem);
+    let mut coordinator = serve(&sandbox, false);
+    invitations(&sandbox);
+    wait("the registry", || sandbox.path("served/status.json").exists());
+    coordinator.kill();
+    refused(&sandbox, &with(&resume, &ca), "begun without --client-ca");
+}
+
+#[test]
+fn a_client_that_brought_its_certificate_is_told_to_bring_it_again() {
+    let sandbox = wards(3, "");
+    let folder = sandbox.path("");
+    Authority::new("institution").sign(&folder, "east");
+    let mut coordinator = serve(&sandbox, false);
+    let (_, invitation) = invitations(&sandbox).swap_remove(0);
+    let enter = ["join", &invitation, "--data", "east.csv", "--out", "x"];
+    let ran = told(&sandbox, &with(&enter, &["--cert", "east.pem", "--key", "east.key"]), "n\n");
+    assert_eq!(ran.code, 5, "{}", ran.stderr);
+    refused(&sandbox, &enter, "joined with a certificate that it brought");
+    coordinator.kill();
+}
+
+#[test]
+fn whoever_answers_no_is_told_what_the_coordinator_knows() {
+    let sandbox = wards(3, "");
+    let mut coordinator = serve(&sandbox, false);
+    let (name, invitation) = invitations(&sandbox).swap_remove(0);
+    // From a file, not on the command line.
+    sandbox.write("invitation", &invitation);
+    let enter = ["join", "@invitation", "--data", "east.csv", "--out", "x"];
+    let ran = told(&sandbox, &enter, "n\n");
+    assert_eq!(ran.code, 5, "{}", ran.stderr);
+    assert!(ran.stderr.contains("the coordinator knows that this client enrolled"));
+    assert!(!ran.stderr.contains("nothing was sent"), "{}", ran.stderr);
+    // What it says is what happened: enrolled, and not a byte of a summary.
+    let members = sandbox.read("served/members.jsonl");
+    assert!(members.contains("\"enrolled\"") && members.contains(&name), "{members}");
+    assert!(!members.contains(&invitation), "{members}");
+    let ledger = sandbox.ok(&["ledger", "x"]).stdout;
+    assert!(ledger.contains("0 of        1"), "{ledger}");
+    coordinator.kill();
+}
+
+#[test]
+fn an_invitation_is_read_from_standard_input_and_expires() {
+    let sandbox = wards(3, "");
+    let mut coordinator = serve(&sandbox, false);
+    let invitations = invitations(&sandbox);
+    let (_, invitation) = &invitations[0];
+    let enter = ["join", "-", "--data", "east.csv", "--out", "x", "--yes", "--give-up", "0.1"];
+    let mut reading = sandbox.command(&enter).stdin(Stdio::piped()).spawn().unwrap();
+    let sent = std::io::Write::write_all(
+        &mut reading.stdin.take().unwrap(),
+        format!("{invitation}\n").as_bytes(),
+    );
+    sent.unwrap();
+    wait("the client", || {
+        fs::read_to_string(sandbox.path("served/members.jsonl"))
+            .is_ok_and(|text| text.contains("enrolled"))
+    });
+    let _ = reading.kill();
+    let _ = reading.wait();
+    // The others were not redeemed in time.
+    let path = sandbox.path("served/federation.json");
+    let mut book: serde_json::Value =
+        serde_json::from_str(&sandbox.read("served/federation.json")).unwrap();
+    for client in book["clients"].as_array_mut().unwrap() {
+        client["expires"] = 1.into();
+    }
+    fs::write(path, book.to_string()).unwrap();
+    let (_, other) = &invitations[1];
+    let ran = sandbox.run(&["join", other, "--data", "north.csv", "--out", "y", "--yes"]);
+    assert!(ran.code == 4 && ran.stderr.contains("this invitation has expired"), "{}", ran.stderr);
+    coordinator.kill();
+}
+
+/// Whoever reads the log of a service learns no secret from it.
+#[test]
+fn logs_hold_no_tokens() {
+    let sandbox = wards(3, "");
+    // As a process leaves it that was killed before its invitations were good.
+    let args = with(&SERVE, &["--json", "--log", "json", "--dashboard", "127.0.0.1:0"]);
+    let coordinator = Process::start(&sandbox, "serve", &args);
+    let file = sandbox.path("served/invitations");
+    wait("the invitations", || {
+        fs::read_to_string(&file).is_ok_and(|text| text.matches('\n').count() == NAMES.len())
+    });
+    let text = fs::read_to_string(&file).unwrap();
+    let clients: Vec<(&str, Process)> = text
+        .lines()
+        .map(|line| line.split_once('\t').unwrap())
+        .map(|(name, invitation)| (name, join(&sandbox, name, invitation)))
+        .collect();
+    coordinator.ends(&sandbox, "serve");
+    clients.into_iter().for_each(|(name, client)| client.ends(&sandbox, name));
+    let token = sandbox.read("served/dashboard-token");
+    let mut files = vec!["serve.log".to_owned(), "serve.out".to_owned()];
+    files.extend(["audit.jsonl", "members.jsonl", "status.json"].map(|f| format!("served/{f}")));
+    files.extend(NAMES.map(|name| format!("{name}.log")));
+    for file in files {
+        let text = sandbox.read(&file);
+        assert!(!text.contains("whimbrel1-"), "{file}: {text}");
+        assert!(!text.contains(&token), "{file}: {text}");
+    }
+    let log = sandbox.read("serve.log");
+    assert!(log.contains("served/dashboard-token"), "{log}");
+    // Somebody else's file is left alone, and void invitations are replaced.
+    let elsewhere = wards(3, "");
+    elsewhere.write("mine", "a file of mine\n");
+    let ran = elsewhere.run(&with(&SERVE, &["--invitations", "mine"]));
+    assert!(ran.code != 0 && elsewhere.read("mine") == "a file of mine\n", "{}", ran.stderr);
+    elsewhere.write("old", &text);
+    let args = with(&SERVE, &["--invitations", "old", "--resume"]);
+    let mut coordinator = Process::start(&elsewhere, "serve", &args);
+    wait("new invitations", || elsewhere.read("old") != text && !elsewhere.read("old").is_empty());
+    coordinator.kill();
+}
+
+#[cfg(unix)]
+#[test]
+fn what_a_coordinator_and_a_client_keep_is_the_owners_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let sandbox = wards(3, "");
+    let coordinator = serve(&sandbox, false);
+    finish(&sandbox, coordinator);
+    let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    for folder in ["served/checkpoint", "served/tls", "client-north"] {
+        assert_eq!(mode(&sandbox.path(folder)), 0o700, "{folder}");
+    }
+    let kept = fs::read_dir(sandbox.path("served/checkpoint")).unwrap();
+    let kept: Vec<_> = kept.map(|entry| entry.unwrap().path()).collect();
+    assert!(kept.len() >= 2, "{kept:?}");
+    for path in kept {
+        assert_eq!(mode(&path), 0o600, "{}", path.display());
+    }
+    let told = sandbox.read("served/audit.jsonl");
+    let connected = told.lines().filter(|line| line.contains("\"connected\""));
+    assert!(connected.clone().count() >= NAMES.len(), "{told}");
+    for line in connected {
+        assert!(line.contains("\"detail\":\"127.0.0.1:"), "{line}");
+    }
+    same_model(&sandbox);
+}
+
+/// More connections than the process has descriptors, none of which says a word.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_flood_at_a_small_limit_of_descriptors_ends_nothing() {
+    let sandbox = wards(12, "");
+    let limited = ["-c", "ulimit -n 256 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_whimbrel")];
+    let mut command = std::process::Command::new("sh");
+    command.args(limited).args(SERVE).current_dir(sandbox.path("")).stdin(Stdio::null());
+    let coordinator = Process::spawn(&sandbox, "serve", command);
+    let invitations = invitations(&sandbox);
+    let address = whimbrel::net::Invitation::decode(&invitations[0].1).unwrap().address;
+    let flood: Vec<std::net::TcpStream> =
+        (0..400).map(|_| std::net::TcpStream::connect(&address).unwrap()).collect();
+    finish(&sandbox, coordinator);
+    assert_eq!(flood.len(), 400);
+    same_model(&sandbox);
+    let told = sandbox.read("served/audit.jsonl");
+    assert!(told.contains("too many connections"), "{told}");
+    assert!(!sandbox.read("serve.log").contains("Too many open files"));
+}
+
+/// Residuals of single cells are no figures over groups.
+#[test]
+fn single_rows_leave_only_where_the_user_says_so() {
+    let sandbox = counts();
+    let mut coordinator = serve(&sandbox, false);
+    let (_, invitation) = invitations(&sandbox).swap_remove(0);
+    let enter = ["join", &invitation, "--data", "east.csv", "--out", "x"];
+    refused(&sandbox, &enter, "the job's messages hold single rows, and --min-group is 5");
+    let ran = told(&sandbox, &with(&enter, &["--min-group", "1"]), "n\n");
+    assert!(ran.code == 5 && ran.stderr.contains("holds rows as they are"), "{}", ran.stderr);
+    coordinator.kill();
+}
+
+/// A larger smallest group is part of what is agreed to, and of what is shown.
+#[test]
+fn few_rows_and_small_groups_are_refused_before_anything_leaves() {
+    let sandbox = wards(3, "");
+    let mut coordinator = serve(&sandbox, false);
+    let (_, invitation) = invitations(&sandbox).swap_remove(0);
+    let rows: Vec<String> = sandbox.read("east.csv").lines().map(str::to_owned).collect();
+    sandbox.write("few.csv", &(rows[..20].join("\n") + "\n"));
+    let few = ["join", &invitation, "--data", "few.csv", "--out", "x"];
+    let ran = sandbox.run(&few);
+    assert!(ran.code == 3 && ran.stderr.contains("there are 19 rows"), "{}", ran.stderr);
+    let ran = told(&sandbox, &with(&few, &["--min-rows", "5"]), "n\n");
+    assert!(ran.code == 5 && ran.stderr.contains("clusters of at least 5 rows"), "{}", ran.stderr);
+    let ran = told(&sandbox, &with(&few, &["--min-rows", "5", "--min-group", "9"]), "n\n");
+    assert!(ran.code == 5 && ran.stderr.contains("clusters of at least 9 rows"), "{}", ran.stderr);
+    coordinator.kill();
+}
