@@ -19,9 +19,9 @@ use std::fmt::Debug;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use whimbrel_codec::channel::{Downlink, Uplink};
-use whimbrel_core::Error;
 use whimbrel_core::declare::Section;
 use whimbrel_core::method::Artifact;
+use whimbrel_core::{Error, Measure};
 use whimbrel_data::ColumnType;
 use whimbrel_engine::{Outcome, Stage};
 use whimbrel_job::key::{JobKey, Word};
@@ -351,6 +351,8 @@ pub struct Ended<'a> {
 pub struct Results {
     /// Keys of `summary.json`.
     pub summary: Map<String, Value>,
+    /// What these figures are, for tables of results and means over seeds.
+    pub measures: Vec<Measure>,
     /// Notes in it.
     pub notes: Vec<String>,
     /// What the user is told beside them.

@@ -8,9 +8,9 @@ use crate::uncertainty;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::Path;
-use whimbrel_core::declare::Exhibit;
+use whimbrel_core::declare::{Better, Exhibit, Unit};
 use whimbrel_core::method::Artifact;
-use whimbrel_core::{ClientData, Error, Inputs, Samples, Targets, math};
+use whimbrel_core::{ClientData, Error, Inputs, Measure, Samples, Targets, math};
 use whimbrel_data::{RepresentationTruth, read_idx_images};
 use whimbrel_engine::metrics::number;
 use whimbrel_job::form::PATH;
@@ -171,6 +171,29 @@ impl Kept {
         }
         Ok((heard > 0.0).then(|| sum / heard))
     }
+}
+
+/// What the figures of predictions are, in the order of tables.
+pub(crate) fn measures() -> Vec<Measure> {
+    let figure = |key: &'static str, name: &'static str, better: Better| {
+        Measure::new(key, name, name, "").better(better).result(3).without_curve()
+    };
+    let share = |key: &'static str, name: &'static str, better: Better| {
+        figure(key, name, better).unit(Unit::Share)
+    };
+    let aside = |measure: Measure| Measure { headline: false, ..measure };
+    vec![
+        figure("prediction_error", "prediction error", Better::Down),
+        aside(figure("subspace_error", "subspace error", Better::Down)),
+        share("coverage_90", "coverage of new targets at 90 %", Better::Neither),
+        aside(share("coverage_90_mean", "coverage of means at 90 %", Better::Neither)),
+        figure("test_ece", "calibration error (ECE)", Better::Down),
+        figure("outside_auroc", "AUROC outside", Better::Up),
+        aside(figure("r_hat_median", "R-hat", Better::Down)),
+        aside(figure("ess_median", "effective samples", Better::Up)),
+        aside(share("bayes_accuracy", "Bayes accuracy", Better::Neither)),
+        aside(share("bayes_accuracy_unseen", "Bayes accuracy, unseen", Better::Neither)),
+    ]
 }
 
 /// What clients keep, by name. It is read where a simulation left it; on a network it stays with them.

@@ -253,6 +253,7 @@ impl RunDir {
                 Results { notes, ..Results::default() }
             }
         };
+        self.declare(&results)?;
         summary.append(&mut results.summary);
         if let Some(Value::Array(notes)) = summary.get_mut("notes") {
             notes.extend(results.notes.iter().cloned().map(Value::from));
@@ -263,6 +264,21 @@ impl RunDir {
         }
         let notes = results.said.into_iter().chain(results.notes).collect();
         Ok(Finished { summary, warnings, notes })
+    }
+
+    /// Adds what a family's figures are to those of evaluations.
+    fn declare(&self, results: &Results) -> Result<()> {
+        let mut measures = self.measures();
+        let has = |measure: &&Measure| results.summary.contains_key(&*measure.key);
+        let new: Vec<Measure> = results.measures.iter().filter(has).cloned().collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        measures.retain(|known| new.iter().all(|measure| measure.key != known.key));
+        measures.extend(new);
+        let text =
+            serde_json::to_vec_pretty(&measures).map_err(|e| Error::internal(e.to_string()))?;
+        self.write(MEASURES, &text)
     }
 
     /// Writes what one client has of its own, a file each.

@@ -79,7 +79,7 @@ table! {
         kept: SAMPLES = "samples", integer!(u32, 2 to 100000), default "100",
             "samples that each chain keeps for predictions, at the end of training";
         thin: THIN = "thin", COUNT_U32,
-            unset "a quarter of a head's relaxation time, at most 100; `steps` with personal = \"all\"",
+            unset "a relaxation time of a head's chain, at most 100; `steps` with personal = \"all\"",
             "steps from one kept sample to the next";
         ..{ batch: None }
     }
@@ -116,7 +116,7 @@ table! {
     pub(super) MOVES: Moves {
         kernel: KERNEL = "kernel", KERNEL_FORM, default "\"ula\"", "how chains move";
         friction: FRICTION = "friction", POSITIVE, default "1.0",
-            "underdamped: the friction, in units of one over the square root of the step";
+            "underdamped: the friction, in units of the critical one of the prior's widest coordinate, 2/s";
         leapfrog: LEAPFROG = "leapfrog", integer!(u32, 1 to 1000), default "10",
             "hmc: the most leapfrog steps of a move";
     }

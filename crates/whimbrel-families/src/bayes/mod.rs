@@ -38,8 +38,9 @@ use whimbrel_core::method::Artifact;
 use whimbrel_job::key::{JobKey, Word};
 use whimbrel_job::reader::{Read, Source};
 use whimbrel_job::writer::Writer;
-use whimbrel_methods::bayes::Chains;
+use whimbrel_methods::bayes::{Chains, Part};
 use whimbrel_methods::settings::Weights;
+use whimbrel_models::prior::Shape;
 
 /// Personal models with posteriors.
 pub static FAMILY: Bayes = Bayes;
@@ -195,6 +196,16 @@ impl Fit for SoulFit {
             );
         }
         check_learners("fedsoul", job, source);
+        let has_closed_form = self.model.kind == REPRESENTATION
+            && !matches!(self.settings.prior, Shape::Mixture { .. })
+            && self.settings.part != Some(Part::All);
+        if self.settings.chains.kernel.is_none() && !has_closed_form {
+            source.report_at(
+                &["method", "kernel"],
+                "the posterior has no closed form",
+                "take \"ula\"; \"exact\" is for heads of linear-representation with Gaussian priors",
+            );
+        }
         let minibatches = matches!(job.method.batch, Batch::Mini { .. });
         let kernel = self.settings.chains.kernel;
         if minibatches && kernel.is_none_or(whimbrel_models::sampler::Kernel::is_adjusted) {
@@ -237,17 +248,6 @@ impl Fit for SoulFit {
 
     fn results(&self, ended: &Ended<'_>) -> Result<Results> {
         results::results(self, ended)
-    }
-
-    fn spread_over_seeds(&self) -> &'static [&'static str] {
-        &[
-            "prediction_error",
-            "subspace_error",
-            "coverage_90",
-            "coverage_90_mean",
-            "test_ece",
-            "outside_auroc",
-        ]
     }
 
     fn predict(&self, model: &ModelUse<'_>, file: &Path) -> Result<Predicted> {

@@ -6,7 +6,7 @@ use super::plan::{noise, soul};
 use crate::failure::Result;
 use crate::family::{Ended, Results};
 use crate::files::read_artifact;
-use crate::predictions::{Kept, Stated, read_clients};
+use crate::predictions::{Kept, Stated, measures, read_clients};
 use crate::uncertainty;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -51,7 +51,7 @@ pub(super) fn results(asked: &SoulFit, ended: &Ended<'_>) -> Result<Results> {
         true => Vec::new(),
         false => vec![Section { title: "Uncertainty".into(), exhibits }],
     };
-    Ok(Results { summary: found.summary, sections, ..Results::default() })
+    Ok(Results { summary: found.summary, measures: measures(), sections, ..Results::default() })
 }
 
 /// A finished run: the method, its parameters, and what clients keep, by name.

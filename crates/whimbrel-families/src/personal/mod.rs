@@ -445,16 +445,6 @@ impl Fit for PersonalFit {
         results::results(self, ended)
     }
 
-    fn spread_over_seeds(&self) -> &'static [&'static str] {
-        &[
-            "bayes_accuracy",
-            "bayes_accuracy_unseen",
-            "prediction_error",
-            "test_ece",
-            "outside_auroc",
-        ]
-    }
-
     fn predict(&self, model: &ModelUse<'_>, file: &Path) -> Result<Predicted> {
         predict::predict(self, model, file)
     }

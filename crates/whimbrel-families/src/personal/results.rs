@@ -9,7 +9,7 @@ use crate::failure::Result;
 use crate::family::{Ended, Results};
 use crate::files::read_artifact;
 use crate::load::Loaded;
-use crate::predictions::{Kept, Stated, read_clients};
+use crate::predictions::{Kept, Stated, measures, read_clients};
 use serde_json::Map;
 use std::any::Any;
 use std::cmp::Ordering;
@@ -89,7 +89,7 @@ pub(super) fn results(asked: &PersonalFit, ended: &Ended<'_>) -> Result<Results>
             sections.push(Section { title: "Uncertainty".into(), exhibits });
         }
     }
-    Ok(Results { summary, sections, ..Results::default() })
+    Ok(Results { summary, measures: measures(), sections, ..Results::default() })
 }
 
 /// The clients' predictors, as a finished run left them.

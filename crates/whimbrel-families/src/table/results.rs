@@ -113,6 +113,7 @@ pub(super) fn results(asked: &TableFit, ended: &Ended<'_>) -> Result<Option<Resu
         said: verdict.into_iter().collect(),
         sections: vec![section],
         summary,
+        ..Results::default()
     }))
 }
 

@@ -21,11 +21,12 @@
 //! Departures from the paper: the first [`Chains::burn_in`] steps of a round are left out of the means
 //! (0 is the paper's); chains of clients that take no part stand still; the gradients of the priors of
 //! `phi` and `beta` are added once by the server (the same mean, less noise); steps may differ between
-//! coordinates of `beta` ([`Schedule::Auto`]).
+//! coordinates of `beta`, and log-scales grow by at most a half in a round ([`Schedule::Auto`]).
 
 mod evaluate;
 mod exact;
 mod model;
+mod pace;
 mod posterior;
 mod predictive;
 mod start;
@@ -46,15 +47,12 @@ use whimbrel_codec::Scalar;
 use whimbrel_core::method::{Artifact, Disclosure};
 use whimbrel_core::{ClientData, Error, Key, Result, Samples, math, wire};
 use whimbrel_models::prior::{Prior, Shape};
-use whimbrel_models::sampler::{ChainState, Kernel, Scratch};
+use whimbrel_models::sampler::{ChainState, Kernel};
 
 /// Names of tensors.
 const SHARED: &str = "parameters";
 const PRIOR: &str = "prior";
 const SAMPLES: &str = "samples";
-
-/// The most steps from one kept sample to the next, where a job does not say.
-const THIN_MAX: f64 = 100.0;
 
 /// Addresses of draws, under the client's key of the round.
 const CHAINS: u64 = 0xC4A1;
@@ -92,7 +90,7 @@ pub struct Soul {
 /// How clients sample.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chains {
-    /// The kernel; none for means in closed form.
+    /// The kernel, its friction in units of the critical one; none for means in closed form.
     pub kernel: Option<Kernel>,
     /// `M`.
     pub steps: u32,
@@ -242,36 +240,6 @@ impl Soul {
         (0..self.chains.count).map(&mut chain).collect()
     }
 
-    /// `gamma` of this client, and steps from one kept sample to the next.
-    fn pace(
-        &self,
-        own: &mut Own,
-        posterior: &mut Posterior<'_>,
-        factor: f64,
-    ) -> Result<(f64, u32)> {
-        // A curvature by differences costs dozens of gradients: it is found again after 1, 2, 4, ...
-        // rounds.
-        if let Some(found) = posterior.smoothness() {
-            own.curvature = found;
-        } else if own.rounds.is_power_of_two() || own.curvature == 0.0 {
-            own.curvature = posterior.curvature(&own.chains[0].position);
-        }
-        let gamma = self.chains.gamma.at(own.curvature) * factor;
-        if !(gamma > 0.0 && gamma.is_finite()) {
-            return Err(Error::numerical(format!("{gamma} is not the step of a chain")));
-        }
-        let thin = self.chains.thin.unwrap_or_else(|| match self.model.part {
-            // A chain forgets its start in 1/(gamma m) steps, m the smallest curvature. Losses are convex
-            // in a head, so that it is at least that of the prior.
-            Part::Head => {
-                let widest = posterior.density().variances().into_iter().fold(0.0, f64::max);
-                (0.25 * widest / gamma).ceil().clamp(1.0, THIN_MAX) as u32
-            }
-            Part::All => self.chains.steps,
-        });
-        Ok((gamma, thin))
-    }
-
     /// Samples of the posterior, those of one chain after the other, after so many steps; the chains move
     /// on. Without thinning every step is kept.
     fn sample(
@@ -290,29 +258,19 @@ impl Soul {
             }
             return Ok(kept);
         };
-        let (gamma, thin) = self.pace(own, posterior, factor)?;
-        let thin = if thins { thin } else { 1 };
-        let mut scratch = self.scratch(posterior)?;
+        let mut pace = self.pace(kernel, own, posterior, factor)?;
+        let thin = if thins { pace.thin } else { 1 };
         for (c, chain) in own.chains.iter_mut().enumerate() {
             let mut stream = key.child(KEPT).child(c as u64).stream();
             posterior.draw_minibatches(self.chains.batch, key.child(KEPT).child(c as u64));
             for step in 1..=burn_in.saturating_add(self.chains.kept.saturating_mul(thin)) {
-                kernel.step(chain, posterior, gamma, &mut stream, &mut scratch)?;
+                pace.step(chain, posterior, &mut stream)?;
                 if step > burn_in && (step - burn_in).is_multiple_of(thin) {
                     kept.push(narrow(&chain.position));
                 }
             }
         }
         Ok(kept)
-    }
-
-    /// Room for a step; the preconditioner is the prior's variances.
-    fn scratch(&self, posterior: &Posterior<'_>) -> Result<Scratch> {
-        let mut scratch = Scratch::new(self.model.personal());
-        if self.chains.kernel == Some(Kernel::PreconditionedUla) {
-            scratch.precondition(&posterior.diagonal())?;
-        }
-        Ok(scratch)
     }
 }
 
@@ -399,8 +357,7 @@ impl Oracle for Soul {
                 own.chains = vec![ChainState::at(exact.draw(&mut key.child(CHAINS).stream()))];
             }
             Some(kernel) => {
-                let (gamma, _) = self.pace(&mut own, &mut posterior, note.gamma)?;
-                let mut scratch = self.scratch(&posterior)?;
+                let mut pace = self.pace(kernel, &mut own, &mut posterior, note.gamma)?;
                 let means = self.chains.steps.saturating_sub(self.chains.burn_in).max(1);
                 let weight = 1.0 / f64::from(means * self.chains.count.max(1));
                 for (c, chain) in own.chains.iter_mut().enumerate() {
@@ -412,7 +369,7 @@ impl Oracle for Soul {
                     posterior.draw_minibatches(self.chains.batch, key);
                     for step in 1..=self.chains.steps {
                         // z_m ~ Q(z_{m-1}, .)
-                        kernel.step(chain, &mut posterior, gamma, &mut stream, &mut scratch)?;
+                        pace.step(chain, &mut posterior, &mut stream)?;
                         if step > self.chains.burn_in {
                             posterior.add_gradients(&chain.position, weight, d_phi, d_beta);
                         }
@@ -441,8 +398,11 @@ impl Oracle for Soul {
         }
         let (_, beta) = self.parts(&global.theta);
         let steps = self.steps.at(self, global, &self.prior.at(&beta)?, context);
-        for (theta, (field, eta)) in global.theta.iter_mut().zip(field.iter().zip(&steps)) {
-            *theta = (f64::from(*theta) - eta * field) as f32;
+        let mut moves: Vec<f64> =
+            field.iter().zip(&steps).map(|(field, eta)| -eta * field).collect();
+        self.steps.limit(&self.prior, &mut moves[shared..]);
+        for (theta, by) in global.theta.iter_mut().zip(&moves) {
+            *theta = (f64::from(*theta) + by) as f32;
         }
         let (phi, beta) = global.theta.split_at_mut(shared);
         for (part, radius) in [(phi, global.radii.0), (beta, global.radii.1)] {

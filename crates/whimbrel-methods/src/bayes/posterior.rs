@@ -2,11 +2,14 @@
 
 use super::exact::Gaussian;
 use super::model::{Noise, Part, Personalised};
-use whimbrel_core::linalg::largest_eigenvalue;
+use whimbrel_core::linalg::{self, largest_eigenvalue};
 use whimbrel_core::{Error, Inputs, Key, Result, Samples, Stream, Targets, vector};
 use whimbrel_models::prior::Density;
 use whimbrel_models::sampler::{Potential, curvature};
 use whimbrel_nn::{Batch, Learner, Room};
+
+/// Of the smoothness through a preconditioner.
+const POWER_ITERATIONS: usize = 20;
 
 /// `U(z) = sum_j loss_j(phi, z)/noise^2 - ln p(z | beta)`, up to a constant.
 pub(super) struct Posterior<'a> {
@@ -194,13 +197,19 @@ impl<'a> Posterior<'a> {
         self.density.add_parameter_gradient(z, weight, d_beta);
     }
 
-    /// The largest curvature anywhere, of a head: that of the prior, and of a linear head `H^T H/noise^2`,
-    /// of one under a softmax at most `H^T H/2` (Boehning 1992), `H` with a column of ones.
-    pub fn smoothness(&self) -> Option<f64> {
+    /// The largest curvature anywhere, of a head, seen through a diagonal preconditioner `D`: that of the
+    /// prior, and of a linear head `H^T H/noise^2`, of one under a softmax at most `H^T H/2` for each class
+    /// (Boehning 1992), `H` with a column of ones.
+    pub fn smoothness(&self, diagonal: Option<&[f64]>) -> Option<f64> {
         let losses = match &self.head {
             Head::Linear(features) => {
-                let gram = gram(features.iter().copied(), self.model.personal());
-                largest_eigenvalue(&gram, self.model.personal()).ok()? / (self.noise * self.noise)
+                let d = self.model.personal();
+                let gram = gram(features.iter().copied(), d);
+                let largest = match diagonal {
+                    Some(diagonal) => eigenvalue_through(&gram, |j| diagonal[j], d),
+                    None => largest_eigenvalue(&gram, d).ok()?,
+                };
+                largest / (self.noise * self.noise)
             }
             Head::Layer { inputs, .. } => {
                 let (Inputs::Real(h), width) = (&inputs.inputs, inputs.width()) else {
@@ -208,11 +217,21 @@ impl<'a> Posterior<'a> {
                 };
                 let rows = h.chunks_exact(width);
                 let rows = rows.flat_map(|h| h.iter().map(|h| f64::from(*h)).chain([1.0]));
-                0.5 * largest_eigenvalue(&gram(rows, width + 1), width + 1).ok()?
+                let gram = gram(rows, width + 1);
+                let classes = self.model.personal() / (width + 1);
+                let of_class = |diagonal: &[f64], c: usize| {
+                    // Weights class by class, then biases.
+                    let place = |j| if j < width { c * width + j } else { classes * width + c };
+                    eigenvalue_through(&gram, |j| diagonal[place(j)], width + 1)
+                };
+                0.5 * match diagonal {
+                    Some(d) => (0..classes).map(|c| of_class(d, c)).fold(0.0, f64::max),
+                    None => largest_eigenvalue(&gram, width + 1).ok()?,
+                }
             }
             Head::Inside => return None,
         };
-        Some(losses + self.density.curvature())
+        Some(losses + self.density.curvature_through(diagonal))
     }
 
     /// The same by differences of gradients around `z`, over all samples.
@@ -298,6 +317,25 @@ fn gram(numbers: impl Iterator<Item = f64>, d: usize) -> Vec<f64> {
         }
     }
     gram
+}
+
+/// The largest eigenvalue of `D^(1/2) G D^(1/2)` by power iteration from `D^(1/2) 1`. It converges from below; a
+/// step of one over it is stable while it is more than half of the true one.
+fn eigenvalue_through(gram: &[f64], diagonal: impl Fn(usize) -> f64, d: usize) -> f64 {
+    let roots: Vec<f64> = (0..d).map(|j| diagonal(j).sqrt()).collect();
+    let (mut v, mut product, mut found) = (roots.clone(), vec![0.0; d], 0.0);
+    for _ in 0..POWER_ITERATIONS {
+        let norm = vector::norm2_squared(&v).sqrt();
+        if norm == 0.0 {
+            break;
+        }
+        v.iter_mut().zip(&roots).for_each(|(v, root)| *v *= root / norm);
+        linalg::matvec(&mut product, gram, &v);
+        product.iter_mut().zip(&roots).for_each(|(product, root)| *product *= root);
+        found = vector::norm2_squared(&product).sqrt();
+        std::mem::swap(&mut v, &mut product);
+    }
+    found
 }
 
 /// The mean of these losses times all rows.

@@ -50,7 +50,7 @@ impl Soul {
         let (mut least, mut largest) = (f64::INFINITY, 0.0f64);
         for data in clients {
             let mut posterior = self.posterior(&global.theta, noise, data)?;
-            let exact = posterior.smoothness();
+            let exact = posterior.smoothness(None);
             let found = exact.unwrap_or_else(|| {
                 let mean = posterior.density().mean();
                 posterior.curvature(&mean)

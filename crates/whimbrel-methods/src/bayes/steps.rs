@@ -3,7 +3,7 @@
 use super::{Global, Soul};
 use crate::federated::Context;
 use whimbrel_core::math;
-use whimbrel_models::prior::{Density, Shape};
+use whimbrel_models::prior::{Density, Prior, Shape};
 
 /// `eta_k`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -114,6 +114,15 @@ impl Steps {
         steps
     }
 
+    /// `Auto` lets a log-scale grow by at most a half in a round. It falls by no more than that, since
+    /// `(mean (z - m)^2/s^2 - 1)/2` is at least minus a half; but chains that lag behind a scale that has
+    /// fallen can make the mean as large as they like.
+    pub(super) fn limit(&self, prior: &Prior, moves: &mut [f64]) {
+        if self.beta == Schedule::Auto {
+            prior.log_scales().into_iter().for_each(|at| moves[at] = moves[at].min(0.5));
+        }
+    }
+
     /// The step of `phi` in round `k`, before it falls.
     pub(super) fn of_phi(
         &self,
@@ -166,5 +175,25 @@ fn inverse_curvatures(soul: &Soul, density: &Density) -> Vec<f64> {
             }
             all
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn log_scales_grow_by_a_half_at_most_unless_a_job_gives_the_step() {
+        let prior = Prior::new(2, Shape::Diagonal).unwrap();
+        let decay = Decay { exponent: 0.0, from: 1.0 };
+        let of = |beta: Schedule| {
+            let phi = Schedule::Auto;
+            let steps = Steps { phi, beta, decay, gamma_exponent: 0.0, rounds: 1 };
+            let mut moves = [4.0, -4.0, 4.0, -0.4];
+            steps.limit(&prior, &mut moves);
+            moves
+        };
+        assert_eq!(of(Schedule::Auto), [4.0, -4.0, 0.5, -0.4]);
+        assert_eq!(of(Schedule::Fixed(0.1)), [4.0, -4.0, 4.0, -0.4]);
     }
 }

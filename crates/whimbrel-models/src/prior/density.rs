@@ -163,6 +163,24 @@ impl Density {
         }
     }
 
+    /// A bound on the largest eigenvalue of `D^(1/2) H D^(1/2)`, `H` the Hessian of `-ln p` and `D` a diagonal
+    /// matrix, the identity where none is given.
+    pub fn curvature_through(&self, diagonal: Option<&[f64]>) -> f64 {
+        let Some(diagonal) = diagonal else { return self.curvature() };
+        match &self.form {
+            Form::Full(_) => {
+                self.curvature() * diagonal.iter().fold(0.0, |most: f64, d| d.max(most))
+            }
+            Form::Mixture(mixture) => {
+                let of = |part: &'_ Part| -> f64 {
+                    let each = part.precision.iter().zip(diagonal).map(|(p, d)| p * d);
+                    each.fold(0.0, f64::max)
+                };
+                mixture.parts.iter().map(of).fold(0.0, f64::max)
+            }
+        }
+    }
+
     /// A bound on the largest eigenvalue of the Hessian of `-ln p`: the largest precision.
     pub fn curvature(&self) -> f64 {
         match &self.form {

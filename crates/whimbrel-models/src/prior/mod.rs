@@ -115,22 +115,31 @@ impl Prior {
         }
         let d = self.len;
         let check = |coordinate: usize, log: f64| {
-            // Precisions are used, so that squares of scales must be numbers too.
-            if (-300.0..=300.0).contains(&log) {
+            // Precisions travel in gradients, so that squares of scales must have single precision.
+            if (-40.0..=40.0).contains(&log) {
                 return Ok(());
             }
             let scale = if log < 0.0 { "zero" } else { "infinite" };
             Err(Error::numerical(format!(
-                "improper prior: the scale of coordinate {} is {scale} (its logarithm is {log})",
+                "improper prior: the scale of coordinate {} is {scale} (its logarithm is {log}); a smaller \
+                 step of the prior's parameters may do",
                 coordinate + 1
             )))
         };
+        let mut scales = self.log_scales().into_iter().enumerate();
+        scales.try_for_each(|(j, at)| check(j % d, beta[at]))
+    }
+
+    /// Where `beta` has logarithms of scales: those of all coordinates, component after component.
+    pub fn log_scales(&self) -> Vec<usize> {
+        let d = self.len;
         match self.shape {
-            Shape::Diagonal => (0..d).try_for_each(|j| check(j, beta[d + j])),
-            Shape::Full => (0..d).try_for_each(|j| check(j, beta[d + packed_len(j) + j])),
-            Shape::Mixture { components } => beta[components..]
-                .chunks_exact(2 * d)
-                .try_for_each(|part| (0..d).try_for_each(|j| check(j, part[d + j]))),
+            Shape::Diagonal => (d..2 * d).collect(),
+            Shape::Full => (0..d).map(|j| d + packed_len(j) + j).collect(),
+            Shape::Mixture { components } => {
+                let of = |part: usize| components + (2 * part + 1) * d;
+                (0..components).flat_map(|part| of(part)..of(part) + d).collect()
+            }
         }
     }
 

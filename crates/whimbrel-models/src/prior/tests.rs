@@ -131,6 +131,9 @@ fn curvature_bounds_the_hessian() {
             largest = largest.max(along / v.iter().map(|v| v * v).sum::<f64>());
         }
         assert!(largest <= bound * (1.0 + 1e-6) && largest > 0.2 * bound, "{largest} {bound}");
+        // A preconditioner that is a number scales the bound.
+        let half = density.curvature_through(Some(&[0.5; D]));
+        assert!((half - 0.5 * bound).abs() < 1e-12 * bound, "{half} {bound}");
     }
 }
 
@@ -143,9 +146,9 @@ fn improper_priors_are_named() {
         prior.at(&beta).unwrap_err().to_string()
     };
     let zero = "improper prior: the scale of coordinate 2 is zero (its logarithm is -800)";
-    assert_eq!(refused(&diagonal, D + 1, -800.0), zero);
-    assert_eq!(refused(&full, D + 2, -800.0), zero);
-    assert_eq!(refused(&mixture, 3 + 2 * D + D + 1, -800.0), zero);
+    assert!(refused(&diagonal, D + 1, -800.0).starts_with(zero));
+    assert!(refused(&full, D + 2, -800.0).starts_with(zero));
+    assert!(refused(&mixture, 3 + 2 * D + D + 1, -800.0).starts_with(zero));
     assert!(refused(&diagonal, D, 400.0).contains("coordinate 1 is infinite"));
     assert_eq!(refused(&full, 0, f64::NAN), "improper prior: parameter 1 is NaN");
     assert!(diagonal.start(0.0, Key::root(5)).unwrap_err().to_string().contains("improper"));

@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | `ula` | `z - gamma grad U(z) + h xi` | 1 |
 //! | `preconditioned-ula` | `z - gamma D grad U(z) + h D^(1/2) xi`, `D` diagonal | 1 |
-//! | `underdamped` | `z`, momentum `v`: half a drift, half a kick, friction and noise, half a kick, half a drift (ABOBA) with time step `h` | 1 |
+//! | `underdamped` | `z`, momentum `v`: half a drift, half a kick, friction and noise, half a kick, half a drift (ABOBA) with time step `h`, in the coordinates `D^(-1/2) z` | 1 |
 //! | `mala` | ULA's move, accepted or refused | 2 |
 //! | `hmc` | `n` leapfrog steps of length `h`, `n` uniform on `1..=leapfrog`; accepted or refused | `n + 1` |
 //!
@@ -53,7 +53,7 @@ pub enum Kernel {
     Ula,
     /// Unadjusted Langevin with the diagonal matrix of the [`Scratch`].
     PreconditionedUla,
-    /// Underdamped Langevin.
+    /// Underdamped Langevin, with the same diagonal matrix.
     Underdamped {
         /// Per unit of time: a step keeps `exp(-friction h)` of the momentum.
         friction: f64,
@@ -159,11 +159,12 @@ impl Kernel {
             }
             stream.fill_normal(&mut scratch.noise);
             scratch.momentum.copy_from_slice(&state.momentum);
-            vector::axpy(z, 0.5 * h, &scratch.momentum);
+            steps::drift(z, &scratch.momentum, &scratch.roots, 0.5 * h);
             potential.potential_and_gradient(z, gradient);
+            gradient.iter_mut().zip(&scratch.roots).for_each(|(g, root)| *g *= root);
             let keep = math::exp(-friction * h);
             steps::kick_and_refresh(&mut scratch.momentum, gradient, &scratch.noise, 0.5 * h, keep);
-            vector::axpy(z, 0.5 * h, &scratch.momentum);
+            steps::drift(z, &scratch.momentum, &scratch.roots, 0.5 * h);
         } else {
             stream.fill_normal(&mut scratch.noise);
             potential.potential_and_gradient(z, gradient);
@@ -177,7 +178,7 @@ impl Kernel {
         if vector::norm_inf(&scratch.proposal) > state.bound
             || !vector::all_finite(&scratch.proposal)
         {
-            let diagonal = (self == Self::PreconditionedUla).then_some(&scratch.diagonal[..]);
+            let diagonal = (self != Self::Ula).then_some(&scratch.diagonal[..]);
             state.bound = curvature::checked_bound(
                 potential,
                 &state.position,
@@ -261,7 +262,7 @@ impl ChainState {
     }
 }
 
-/// Room for a step, and the diagonal of `preconditioned-ula`. It holds nothing that a step relies on
+/// Room for a step, and the diagonal of `preconditioned-ula` and `underdamped`. It holds nothing that a step relies on
 /// beside that diagonal, so one serves any number of chains of its dimension.
 #[derive(Clone, Debug)]
 pub struct Scratch {

@@ -29,6 +29,15 @@ kernel! {
 }
 
 kernel! {
+    /// `z += time D^(1/2) v`; `roots` holds `D^(1/2)`.
+    pub(super) fn drift(z: &mut [f64], v: &[f64], roots: &[f64], time: f64) {
+        for ((z, v), root) in z.iter_mut().zip(v).zip(roots) {
+            *z += time * root * v;
+        }
+    }
+}
+
+kernel! {
     /// `v <- keep (v - half g) + sqrt(1 - keep^2) xi - half g`
     pub(super) fn kick_and_refresh(
         v: &mut [f64],

@@ -217,6 +217,11 @@ fn underdamped_positions_are_exact_and_momenta_of_first_order_in_the_step() {
         let distance = (own[0] - 1.0).max(own[3] - 1.0);
         assert!(share < 0.4 || distance > 2.0 * Z * error, "{distance} {error}");
     }
+    // Seen through the diagonal the precision has ones on its own.
+    let (unequal, off) = ([1.0 / p[0], 1.0 / p[3]], p[1] / (p[0] * p[3]).sqrt());
+    let gamma = 0.8 / (1.0 + off.abs());
+    let (draws, _, _) = run(kernel, &mut model, gamma, unequal, 200_000, Key::root(5));
+    assert_moments(&draws, mean, posterior, "preconditioned");
 }
 
 /// `U(z) = z^2 / 2 + cos(2 z) / 2`, whose curvature lies between -1 and 3.
