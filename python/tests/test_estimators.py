@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import whimbrel
 from sklearn import linear_model, mixture
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
 ALL = [
     whimbrel.GaussianMixture(2, random_state=0),
     whimbrel.LogisticRegression(),
     whimbrel.MixtureClassifier(2, max_iter=10),
     whimbrel.MixtureRegressor(2, max_iter=10),
-    whimbrel.BayesianClassifier(max_iter=5),
+    whimbrel.BayesianClassifier(max_iter=2),
     whimbrel.LowRankImputer(rank=1),
 ]
 
@@ -167,7 +170,13 @@ def test_estimators_are_cloned_and_pickled(estimator: object, blobs: tuple) -> N
         (np.eye(4), [1, 2, 3], ValueError, "each of the 4 rows"),
         (np.eye(4), [1, 2, None, 3], ValueError, "without a client"),
         (np.eye(4), [1.0, np.nan, 2.0, 3.0], ValueError, "without a client"),
+        (np.eye(4), pd.Series(["a", None, "b", "c"]), ValueError, "without a client"),
+        (np.eye(4), pd.Series(["a", np.nan, "b", "c"], dtype=object), ValueError, "without a client"),
+        (np.eye(4), pd.Series([1, None, 2, 3], dtype="Int64"), ValueError, "without a client"),
+        (np.eye(4), pd.to_datetime(pd.Series(["2020-01-01", None] * 2)), ValueError, "without a client"),
         ([np.eye(3), np.eye(2)], None, ValueError, "columns"),
+        ([np.eye(3), np.eye(3)], ["a", "a"], ValueError, "client 'a'"),
+        ([np.eye(3), np.eye(3)], ["a"], ValueError, "each of the 2 arrays"),
         (np.eye(4) * 1j, None, ValueError, "omplex"),
     ],
 )
@@ -192,3 +201,134 @@ def test_wrong_parameters_are_exceptions(blobs: tuple) -> None:
         whimbrel.LogisticRegression().fit(X, labels)
     with pytest.raises(TypeError, match="dict"):
         whimbrel.GaussianMixture(uplink=3).fit(X)
+
+
+@pytest.fixture
+def halves() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows of four clients, whose class is the sign of the first column."""
+    X = np.random.default_rng(0).normal(size=(400, 3))
+    return X, (X[:, 0] > 0).astype(int), np.arange(400) % 4
+
+
+def test_who_holds_the_rows_is_said_once(halves: tuple) -> None:
+    X, _, clients = halves
+    for estimator in [
+        whimbrel.GaussianMixture(data={"split": {"by": "iid", "clients": 2}}),
+        whimbrel.GaussianMixture(method="em"),
+    ]:
+        with pytest.raises(ValueError, match="`clients` says who holds the rows"):
+            estimator.fit(X, clients=clients)
+
+
+def test_columns_need_no_scaling(halves: tuple) -> None:
+    X, y, clients = halves
+    X = X * [1.0, 100.0, 0.01] + [0.0, 1000.0, 5.0]
+    for model in (whimbrel.MixtureClassifier(2), whimbrel.BayesianClassifier()):
+        assert model.fit(X, y, clients=clients).score(X, y, clients=clients) > 0.95
+    target = 2 * X[:, 0] + 0.01 * X[:, 1]
+    assert whimbrel.MixtureRegressor(2).fit(X, target, clients=clients).score(X, target, clients=clients) > 0.95
+    raw = whimbrel.MixtureRegressor(2, standardize=False)
+    assert "standardize = false" in raw.fit(X[:, :1], target, clients=clients).run_.job
+
+
+def test_models_predict_what_their_estimator_does(halves: tuple) -> None:
+    X, y, clients = halves
+    for kind in ("mlp", {"kind": "softmax"}):
+        with pytest.raises(ValueError, match="classes.*'linear' and 'linear-representation'"):
+            whimbrel.MixtureRegressor(model=kind).fit(X, X[:, 0], clients=clients)
+    with pytest.raises(ValueError, match="'linear', which predicts numbers"):
+        whimbrel.MixtureClassifier(model="linear").fit(X, y, clients=clients)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedprox", "fedopt"])
+def test_clients_with_nothing_of_their_own_share_a_model(halves: tuple, method: str) -> None:
+    X, y, clients = halves
+    model = whimbrel.MixtureClassifier(method=method, max_iter=3).fit(X, y, clients=clients)
+    np.testing.assert_array_equal(model.predict(X, clients=clients), model.predict(X))
+    with pytest.raises(ValueError, match="client 'x' took no part"):
+        model.predict(X, clients=np.full(400, "x"))
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict(X, clients=clients), model.predict(X))
+
+
+def test_who_has_a_model_to_predict_by_is_said_in_words_of_python(halves: tuple) -> None:
+    X, y, clients = halves
+    mixed = whimbrel.MixtureClassifier(2, max_iter=3).fit(X, y, clients=clients)
+    with pytest.raises(ValueError, match="name each row's in `clients`"):
+        mixed.predict(X)
+    tuned = whimbrel.MixtureClassifier(method="fedavg+", max_iter=3).fit(X, y, clients=clients)
+    with pytest.raises(ValueError, match=r"adapt\(X, y\) makes one"):
+        tuned.predict(X, clients=clients)
+    assert tuned.adapt(X[:40], y[:40]).predict(X).shape == y.shape
+
+
+def test_a_mixture_says_whether_it_converged(blobs: tuple) -> None:
+    X, _, clients = blobs
+    overlapping = np.random.default_rng(0).normal(size=(400, 3))
+    for max_iter in (1, 3):
+        with pytest.warns(ConvergenceWarning, match=f"in {max_iter} rounds"):
+            model = whimbrel.GaussianMixture(2, max_iter=max_iter).fit(overlapping)
+        assert not model.converged_
+    with pytest.warns(ConvergenceWarning, match="in 1000 rounds"):
+        assert not whimbrel.GaussianMixture(2).fit(overlapping).converged_
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert whimbrel.GaussianMixture(3).fit(X, clients=clients).converged_
+        assert whimbrel.GaussianMixture(3, max_iter=100).fit(X, clients=clients).converged_
+
+
+def test_a_table_of_a_method_has_the_estimators_own_kind(halves: tuple) -> None:
+    X, y, clients = halves
+    for estimator, line in [
+        (whimbrel.BayesianClassifier(max_iter=2, method={"steps": 20}), 'kind = "fedsoul"'),
+        (whimbrel.LogisticRegression(max_iter=2, method={"step": 0.1}), 'kind = "sgd"'),
+        (whimbrel.LowRankImputer(rank=1, penalty=1.0, method={"rounds": 2}), 'kind = "fedmiss"'),
+        (whimbrel.MixtureClassifier(2, max_iter=2, method={"participation": 0.5}), 'kind = "fedmix"'),
+    ]:
+        assert line in estimator.fit(X, y, clients=clients).run_.job
+
+
+def test_scores_are_those_of_scikit_learn(halves: tuple) -> None:
+    X, y, clients = halves
+    model = whimbrel.MixtureClassifier(2, max_iter=10).fit(X, y, clients=clients)
+    right = float((model.predict(X, clients=clients) == y).mean())
+    assert model.score(X, y, clients=clients) == right
+    assert model.score(X, y[:, None], clients=clients) == right
+    for wrong in (None, [1], y[:-1]):
+        with pytest.raises((ValueError, TypeError)):
+            model.score(X, wrong, clients=clients)
+
+
+def test_uncertainties_need_a_posterior(halves: tuple) -> None:
+    X, y, clients = halves
+    method = {"kind": "fedmix", "components": 2, "step": 0.1}
+    model = whimbrel.BayesianClassifier(max_iter=2, method=method).fit(X, y, clients=clients)
+    with pytest.raises(ValueError, match="'fedmix' has no posterior"):
+        model.predict_uncertainty(X, clients=clients)
+
+
+def test_warnings_point_at_the_caller(halves: tuple) -> None:
+    X, _, _ = halves
+    with pytest.warns(UserWarning) as seen:
+        whimbrel.GaussianMixture(2, max_iter=1).fit(np.c_[X, np.ones(400)])
+    assert {warning.filename for warning in seen} == {__file__}
+
+
+def test_weights_of_evaluations_are_an_array(blobs: tuple) -> None:
+    X, _, clients = blobs
+    history = whimbrel.GaussianMixture(3).fit(X, clients=clients).history_
+    assert history["weights"].shape == (len(history["round"]), 3)
+    np.testing.assert_allclose(history["weights"][-1].sum(), 1)
+    assert len(history.to_pandas()) == len(history["round"])
+
+
+def test_a_completed_frame_keeps_its_columns() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 1)) @ rng.normal(size=(1, 3))
+    X[::7, 1] = np.nan
+    frame = pd.DataFrame(X, columns=["age", "dose", "score"], index=np.arange(40) * 2)
+    imputer = whimbrel.LowRankImputer(rank=1, penalty=0.1).set_output(transform="pandas")
+    filled = imputer.fit_transform(frame)
+    assert list(filled.columns) == ["age", "dose", "score"] and list(filled.index) == list(frame.index)
+    assert list(imputer.get_feature_names_out()) == ["age", "dose", "score"]
+    assert filled.notna().all(axis=None)

@@ -109,3 +109,129 @@ def test_an_own_learner_trains_on_the_nodes(tmp_path: Path) -> None:
     here = whimbrel.run(job, tmp_path / "here", learner=learner, progress=False)
     there = whimbrel.Run(tmp_path / "there")
     np.testing.assert_array_equal(there.model["parameters"], here.model["parameters"])
+
+
+class Network:
+    """A grid whose nodes are called in this process. The node of `ward` fails at batch `first`, with or without
+    having `computed`, and comes back during batch `last` under another number, with nothing but its folder."""
+
+    def __init__(self, client: object, wards: list[str], ward: str, first: int, last: int, computed: bool) -> None:
+        self.client, self.wards, self.ward, self.computed = client, wards, ward, computed
+        self.first, self.last, self.batch = first, last, 0
+        self.nodes = {i + 10: self.context(i + 10, name) for i, name in enumerate(wards)}
+
+    def context(self, node: int, name: str) -> object:
+        from flwr.app import Context, RecordDict
+
+        config = {"partition-id": self.wards.index(name)}
+        return Context(run_id=1, node_id=node, node_config=config, state=RecordDict(), run_config={})
+
+    def get_node_ids(self) -> list[int]:
+        if self.batch >= self.last and len(self.nodes) < len(self.wards):
+            self.nodes[100] = self.context(100, self.ward)
+        return list(self.nodes)
+
+    def send_and_receive(self, messages: list, timeout: float | None = None) -> list:
+        return [self.reply(message) for message in messages]
+
+    def reply(self, message: object) -> object:
+        from flwr.app import Error, Message
+        from whimbrel import flower
+
+        node = message.metadata.dst_node_id
+        if "offer" in message.content:
+            self.batch = message.content["offer"]["number"]
+        if node != 10 + self.wards.index(self.ward) or self.batch < self.first:
+            return self.client(message, self.nodes[node])
+        if self.computed:
+            self.client(message, self.nodes[node])
+        del self.nodes[node]
+        flower._machines.clear()
+        return Message(Error(code=5, reason="Node Unavailable"), reply_to=message)
+
+
+def over(network: Network, server: object) -> None:
+    """Runs the app of a server over this network: Flower's own is only there to start it."""
+    from flwr.serverapp import ServerApp
+    from flwr.simulation import run_simulation
+
+    app = ServerApp()
+
+    @app.main()
+    def main(grid, context):
+        server(network, context)
+
+    run_simulation(app, network.client, num_supernodes=1)
+
+
+@pytest.mark.parametrize("computed", [False, True])
+@pytest.mark.parametrize(("last", "missed"), [(7, []), (9, [3, 4])])
+def test_a_node_that_comes_back_goes_on_as_its_client(
+    wards: object, tmp_path: Path, last: int, missed: list[int], computed: bool
+) -> None:
+    """Batch 7 is round 3: after two enrolments, an evaluation, the first rounds and an opening."""
+    from wards.client import app as client
+    from wards.server import app as server
+
+    with pytest.warns(UserWarning, match="client 'east' does not answer: Node Unavailable"):
+        over(Network(client, wards.WARDS, "east", 7, last, computed), server)
+    found = (tmp_path / "run" / "model" / "model.safetensors").read_bytes()
+    wards.JOB["simulation"] = {"drops": [{"round": number, "clients": ["east"]} for number in missed]}
+    assert found == expected(wards, tmp_path)
+
+
+def test_a_job_that_no_client_can_answer_ends_with_the_reason(wards: object) -> None:
+    from whimbrel import flower
+
+    client = flower.client_app(lambda context: (wards.WARDS[int(context.node_config["partition-id"])], "none.csv"))
+
+    class Failing(Network):
+        def reply(self, message: object) -> object:
+            from flwr.app import Error, Message
+
+            try:
+                return super().reply(message)
+            except FileNotFoundError as error:
+                return Message(Error(code=2, reason=str(error)), reply_to=message)
+
+    with pytest.warns(UserWarning), pytest.raises(Exception) as raised:
+        over(Failing(client, wards.WARDS, "east", 99, 99, False), flower.server_app(wards.JOB, whimbrel.TEMPORARY))
+    causes = [raised.value]
+    while causes[-1].__cause__ or causes[-1].__context__:
+        causes.append(causes[-1].__cause__ or causes[-1].__context__)
+    assert "none.csv" in " ".join(map(str, causes))
+
+
+def test_a_run_on_flower_is_not_resumed(wards: object) -> None:
+    from whimbrel import flower
+
+    with pytest.raises(ValueError, match="cannot be resumed"):
+        flower.server_app(wards.JOB, existing="resume")
+
+
+def test_a_client_that_was_away_learns_what_became_of_its_last_upload(tmp_path: Path) -> None:
+    """Scaffold's clients have control variates of their own, which move with each accepted upload."""
+    from whimbrel import flower
+
+    names = ["east", "west"]
+    rng = np.random.default_rng(0)
+    X = {name: rng.normal(size=(40, 2)) for name in names}
+    y = {"east": X["east"] @ [1.0, -2.0], "west": X["west"] @ [1.0, 2.0]}
+    lines = [f"{n},{u!r},{v!r},{t!r}" for n in names for (u, v), t in zip(X[n].tolist(), y[n].tolist(), strict=True)]
+    (tmp_path / "rows.csv").write_text("\n".join(["ward,u,v,y", *lines]) + "\n")
+    job = {
+        "seed": 5,
+        "data": {"source": "csv", "path": "rows.csv", "client": "ward", "columns": ["u", "v"], "target": "y"},
+        "model": {"kind": "linear"},
+        "method": {"kind": "scaffold", "rounds": 6, "step": 0.1},
+        "federation": {"clients": names},
+    }
+    data = lambda context: (name := names[int(context.node_config["partition-id"])], (X[name], y[name]))
+    network = Network(flower.client_app(data, tmp_path / "states"), names, "east", 4, 6, computed=False)
+    with pytest.warns(UserWarning, match="does not answer"):
+        over(network, flower.server_app(job, tmp_path / "there"))
+    # After the enrolment, batches 4 and 5 are rounds 3 and 4.
+    job["simulation"] = {"drops": [{"round": 3, "clients": ["east"]}, {"round": 4, "clients": ["east"]}]}
+    here = whimbrel.run(job, tmp_path / "here", progress=False)
+    there = whimbrel.Run(tmp_path / "there")
+    np.testing.assert_array_equal(there.model["parameters"], here.model["parameters"])

@@ -73,6 +73,28 @@ def test_what_clients_have_of_their_own_comes_along() -> None:
         assert {k: v.tobytes() for k, v in mine.items()} == {k: v.tobytes() for k, v in other.items()}
 
 
+def test_an_actor_that_dies_after_the_last_round_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    from whimbrel import ray as on_ray
+
+    def keep_own(driver: on_ray._Driver, run: whimbrel.Run) -> None:
+        ray.kill(driver.actors[1])
+        plain(driver, run)
+
+    plain = on_ray._Driver.keep_own
+    monkeypatch.setattr(on_ray._Driver, "keep_own", keep_own)
+    job = {
+        "seed": 1,
+        "data": {"source": "synthetic-mixture", "clients": 4, "components": 2, "dimension": 4},
+        "model": {"kind": "logistic"},
+        "method": {"kind": "fedmix", "components": 2, "rounds": 3, "batch": 16, "step": 0.5},
+    }
+    here = whimbrel.run(job, whimbrel.TEMPORARY, progress=False)
+    there = on_ray.run(job, 2, whimbrel.TEMPORARY, progress=False)
+    for client in here.clients:
+        mine, other = here.client_model(client), there.client_model(client)
+        assert {k: v.tobytes() for k, v in mine.items()} == {k: v.tobytes() for k, v in other.items()}
+
+
 @pytest.mark.filterwarnings("ignore:.*clipped")
 def test_a_degenerate_fit_raises_or_warns_as_the_job_says(tmp_path: Path) -> None:
     # Two points, so that no covariance is positive definite.
@@ -95,6 +117,8 @@ def test_what_cannot_be_is_said(mixture_job: dict) -> None:
         whimbrel.ray.run(mixture_job, 0)
     with pytest.raises(ValueError, match="15 shards of 14 clients"):
         whimbrel.ray.run(mixture_job, 15, whimbrel.TEMPORARY, progress=False)
+    with pytest.raises(ValueError, match="cannot be resumed"):
+        whimbrel.ray.run(mixture_job, 2, "here", existing="resume", progress=False)
     mixture_job["simulation"] = {"lost": 0.1}
     with pytest.raises(ValueError, match="simulated"):
         whimbrel.ray.run(mixture_job, 2, whimbrel.TEMPORARY, progress=False)

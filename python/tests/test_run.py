@@ -90,6 +90,19 @@ def test_a_job_that_is_no_job_is_refused() -> None:
         whimbrel.run(3)  # type: ignore[arg-type]
     with pytest.raises(FileNotFoundError):
         whimbrel.Run("nowhere")
+    with pytest.raises(TypeError, match="`out` is a folder's path.*int"):
+        whimbrel.run("seed = 1\n", 5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="surrogate"):
+        whimbrel.run('name = "\udc80"\n', whimbrel.TEMPORARY)
+
+
+def test_figures_of_several_seeds_are_in_folders_of_their_own(mixture_job: dict) -> None:
+    run = whimbrel.run({**mixture_job, "seeds": 2}, whimbrel.TEMPORARY, progress=False)
+    for figures in ("metrics", "clients"):
+        with pytest.raises(FileNotFoundError, match="over 2 seeds.*seed-3, seed-4"):
+            getattr(run, figures)
+    first = whimbrel.Run(run.folder / "seed-3")
+    assert len(first.metrics["round"]) > 0 and len(first.clients) == 14
 
 
 def test_a_degenerate_fit_raises_or_warns_as_the_job_says() -> None:

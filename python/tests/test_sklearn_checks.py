@@ -13,9 +13,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
     [
         whimbrel.GaussianMixture(allow_degenerate=True),
         whimbrel.LogisticRegression(),
-        whimbrel.MixtureClassifier(1, max_iter=200, step=0.5),
-        whimbrel.BayesianClassifier(max_iter=40, data={"standardize": True}),
-        whimbrel.MixtureRegressor(1, max_iter=200, step=0.1, data={"standardize": True}),
+        whimbrel.MixtureClassifier(),
+        whimbrel.BayesianClassifier(),
+        whimbrel.MixtureRegressor(),
         whimbrel.LowRankImputer(rank=0, penalty=0.1, epochs=20, model={"effects": "row+column"}),
     ],
 )

@@ -26,11 +26,17 @@ or fit an estimator in scikit-learn's conventions to arrays:
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._learner import Batch, Learner, Trainee, Training
 from ._run import TEMPORARY, History, Model, Report, Run, check, run
 from ._whimbrel import DegenerateFit, NumericalError
+
+if TYPE_CHECKING:
+    from ._imputer import LowRankImputer
+    from ._logistic import LogisticRegression
+    from ._mixture import GaussianMixture
+    from ._personal import BayesianClassifier, MixtureClassifier, MixtureRegressor
 
 # Estimators need scikit-learn, whose import takes longer than most runs.
 _ESTIMATORS = {
@@ -45,9 +51,15 @@ _ESTIMATORS = {
 __all__ = [
     "TEMPORARY",
     "Batch",
+    "BayesianClassifier",
     "DegenerateFit",
+    "GaussianMixture",
     "History",
     "Learner",
+    "LogisticRegression",
+    "LowRankImputer",
+    "MixtureClassifier",
+    "MixtureRegressor",
     "Model",
     "NumericalError",
     "Report",
@@ -56,7 +68,6 @@ __all__ = [
     "Training",
     "check",
     "run",
-    *_ESTIMATORS,
 ]
 
 

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from . import _whimbrel
 from ._job import JobText, job_text
@@ -38,10 +37,12 @@ def joined(X: Any, y: Any, clients: Any) -> tuple[Any, Any, Any]:
     """One array from a list of per-client arrays; clients are then named by their place."""
     if not is_per_client(X):
         return X, y, clients
-    if clients is not None and len(clients) != len(X):
-        raise ValueError(f"{len(X)} arrays and {len(clients)} names of clients")
     digits = len(str(len(X) - 1))
     names = clients if clients is not None else [f"{i:0{digits}}" for i in range(len(X))]
+    names = client_names(names, len(X), "arrays")
+    twice = [name for i, name in enumerate(names) if name in names[:i]]
+    if twice:
+        raise ValueError(f"two of the arrays are client {twice[0]!r}'s: names of clients differ")
     if len({np.shape(part)[1] for part in X}) > 1:
         raise ValueError("the clients' arrays differ in their number of columns")
     if y is not None:
@@ -52,16 +53,23 @@ def joined(X: Any, y: Any, clients: Any) -> tuple[Any, Any, Any]:
     return np.concatenate([np.asarray(part) for part in X]), y, owners
 
 
-def client_names(clients: Any, rows: int) -> list[str]:
+def client_names(clients: Any, rows: int, of: str = "rows") -> list[str]:
     """A name for each row."""
     names = np.asarray(clients)
     if names.ndim != 1 or len(names) != rows:
-        raise ValueError(f"`clients` must name a client for each of the {rows} rows, got shape {names.shape}")
-    if names.dtype.kind == "f" and not np.isfinite(names).all():
-        raise ValueError("`clients` has a row without a client")
-    if any(name is None or name == "" for name in names.tolist()):
-        raise ValueError("`clients` has a row without a client")
+        raise ValueError(f"`clients` must name a client for each of the {rows} {of}, got shape {names.shape}")
+    times = names.dtype.kind in "mM"
+    if np.isnat(names).any() if times else any(map(_is_missing, names.tolist())):
+        raise ValueError(f"`clients` has {of} without a client (None, NaN or an empty name)")
     return names.astype(str).tolist()
+
+
+def _is_missing(name: Any) -> bool:
+    """None, a number that is not finite, pandas' NA, or nothing."""
+    if isinstance(name, float) and not np.isfinite(name):
+        return True
+    same = name == name
+    return name is None or not isinstance(same, (bool, np.bool_)) or not same or name in ("", b"")
 
 
 def columns_of(width: int) -> list[str]:
@@ -80,9 +88,14 @@ def table(value: Any, kind: str) -> dict[str, Any]:
     raise TypeError(f"expected a table (a dict) or a word, got {type(value).__name__}")
 
 
-# An `__init__` of a class's annotated parameters and those of its bases, which stores them as they are: what
-# scikit-learn expects of one.
-parameters = partial(dataclass, eq=False, repr=False, kw_only=True)
+_Class = TypeVar("_Class")
+
+
+@dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(field,))
+def parameters(of: type[_Class]) -> type[_Class]:
+    """An `__init__` of a class's annotated parameters and those of its bases, which stores them as they are:
+    what scikit-learn expects of one."""
+    return dataclass(eq=False, repr=False, kw_only=True)(of)
 
 
 @parameters
@@ -98,18 +111,24 @@ class Estimator(BaseEstimator):
     random_state: Any = None
     verbose: bool = False
 
+    def _method(self) -> dict[str, Any]:
+        """The table `[method]`; without a kind it is of the estimator's own."""
+        return {"kind": type(self).method, **table(self.method, "kind")}
+
     def _fit(
         self, X: np.ndarray, y: np.ndarray | None, clients: Any, model: Table, method: Table
     ) -> Run:
         """Runs the job of this model and method over the rows."""
         pooled = method["kind"] == "em"
-        data = {"source": "csv", "columns": columns_of(X.shape[1]), **table(self.data, "split")}
+        scaled = {"standardize": True} if getattr(self, "standardize", False) else {}
+        data = {"source": "csv", "columns": columns_of(X.shape[1]), **scaled, **table(self.data, "split")}
         texts = []
         if not pooled and "split" not in data:
             names = [_ALONE] * len(X) if clients is None else client_names(clients, len(X))
             data[_CLIENT], texts = _CLIENT, [(_CLIENT, names)]
         elif clients is not None:
-            client_names(clients, len(X))
+            other = "`method` is 'em', which pools the rows" if pooled else "`data` has a `split`"
+            raise ValueError(f"`clients` says who holds the rows, and {other}: leave one of them out")
         rows = self._rows(X, y, texts, data)
         data["path"] = rows.path
         job: dict[str, Any] = {
@@ -174,6 +193,7 @@ class Estimator(BaseEstimator):
         X, y, clients = joined(X, y, clients)
         X, y = self._array(X, reset=True, y=y)
         check_classification_targets(y)
+        y = column_or_1d(y, warn=True)
         self.classes_, places = np.unique(y, return_inverse=True)
         return X, places, clients
 
@@ -187,22 +207,34 @@ class Personal:
     def _each_client(self, X: np.ndarray, clients: Any) -> dict[str, tuple[np.ndarray, Any]]:
         """Columns of predictions, each row by its own client's model."""
         if clients is None:
-            return self._columns(X, self._client())  # type: ignore[attr-defined]
+            return self._of_client(X, self._client())
         names = np.asarray(client_names(clients, len(X)))
         parts: dict[str, tuple[np.ndarray, Any]] = {}
         for name in np.unique(names):
             at = np.flatnonzero(names == name)
-            found = self._columns(np.ascontiguousarray(X[at]), self._known(name))  # type: ignore[attr-defined]
+            found = self._of_client(np.ascontiguousarray(X[at]), self._known(str(name)))
             for column, (values, labels) in found.items():
                 whole = parts.setdefault(column, (np.empty(len(X), values.dtype), labels))[0]
                 whole[at] = values
         return parts
 
+    def _of_client(self, X: np.ndarray, client: str | None) -> dict[str, tuple[np.ndarray, Any]]:
+        """Columns of predictions by a client's model: the shared one where none has anything of its own."""
+        shared = client in self.clients_ and not (self.run_.folder / "clients").is_dir()  # type: ignore[attr-defined]
+        try:
+            return self._columns(X, None if shared else client)  # type: ignore[attr-defined]
+        except ValueError as error:
+            if "predicts for a client" not in str(error):
+                raise
+            kind = self._method()["kind"]  # type: ignore[attr-defined]
+            how = "adapt(X, y) makes one" if shared else "name each row's in `clients`, or `adapt` to a new one"
+            raise ValueError(f"{kind!r} predicts by a client's own model: {how}") from None
+
     def _known(self, name: str) -> str:
         if name not in self.clients_:  # type: ignore[attr-defined]
             some = ", ".join(list(self.clients_)[:5])  # type: ignore[attr-defined]
             raise ValueError(f"client {name!r} took no part in the fit: adapt it; those who did are {some}")
-        return str(name)
+        return name
 
     def _client(self) -> str | None:
         """The client whose model predicts where none is named: the adapted one, or the only one."""

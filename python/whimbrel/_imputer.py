@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import TransformerMixin
+from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 
 from . import _whimbrel
 from ._base import _ROW, Estimator, columns_of, joined, parameters, table
@@ -17,10 +17,10 @@ from ._run import _table
 
 
 @parameters
-class LowRankImputer(TransformerMixin, Estimator):
+class LowRankImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
     """Completes a table with gaps (NaN) by a low-rank fit to the cells that clients observed.
 
-    `family` is "gaussian", "poisson" or "binary"; `rank` and `penalty` (the ridge `lambda`) are numbers or "auto". Cells that were observed
+    `family` is "gaussian", "poisson" or "bernoulli"; `rank` and `penalty` (the ridge `lambda`) are numbers or "auto". Cells that were observed
     stay as they are. `intervals()` has an estimate, a standard error and an interval for every cell
     of the table that was fitted; `transform` of other rows fits these rows alone to the columns'
     factors. Estimates have six significant digits.
@@ -56,7 +56,7 @@ class LowRankImputer(TransformerMixin, Estimator):
             "lambda": self.penalty,
             **table(self.model, "effects"),
         }
-        method = {"batch": "full", "step": "auto", **table(self.method, "kind")}
+        method = {"batch": "full", "step": "auto", **self._method()}
         if "rounds" not in method:
             method.setdefault("epochs", float(self.epochs))
         self._fit(X, None, clients, model, method)
@@ -89,12 +89,6 @@ class LowRankImputer(TransformerMixin, Estimator):
         """`estimate`, `se`, `lower` and `upper` of every cell of the fitted table."""
         shape = (-1, self.n_features_in_)
         return {name: self._cells[name].reshape(shape) for name in ("estimate", "se", "lower", "upper")}
-
-    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """The columns stay as they are."""
-        if input_features is not None:
-            return np.asarray(input_features, dtype=object)
-        return np.asarray(columns_of(self.n_features_in_), dtype=object)
 
     def _of_new_rows(self, X: np.ndarray) -> np.ndarray:
         texts = [(_ROW, _row_labels("new", len(X)))]

@@ -31,6 +31,8 @@ def job_text(job: JobLike) -> JobText:
     """
     if isinstance(job, Mapping):
         return {"text": to_toml(job), "name": "the job", "folder": Path.cwd()}
+    if isinstance(job, str) and any("\ud800" <= c <= "\udfff" for c in job):
+        raise ValueError("the job has half of a surrogate pair, which no text in UTF-8 has")
     if isinstance(job, str) and ("\n" in job or "=" in job):
         return {"text": job, "name": "the job", "folder": Path.cwd()}
     if not isinstance(job, (str, PathLike)):

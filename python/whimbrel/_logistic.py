@@ -51,7 +51,7 @@ class LogisticRegression(ClassifierMixin, Estimator):
             "intercept": self.fit_intercept,
             **table(self.model, "ridge"),
         }
-        method = table(self.method, "kind")
+        method = self._method()
         if "epochs" not in method:
             method.setdefault("rounds", self.max_iter)
         run = self._fit(X, codes, clients, model, method)

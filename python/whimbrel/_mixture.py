@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from dataclasses import field
 from typing import Any, Self
+from warnings import warn
 
 import numpy as np
 from sklearn.base import DensityMixin
+from sklearn.exceptions import ConvergenceWarning
 
 from ._base import Estimator, joined, parameters, table
+
+# Rounds at most of a fit that ends by itself, and the share of its largest change at which it has converged.
+_MOST_ROUNDS, _CONVERGED = 1000, 1e-5
+# A squared norm that is nothing but rounding.
+_ROUNDING = 1e-24
 
 _COVARIANCES = {"full": "full", "tied": "tied", "diag": "diagonal", "diagonal": "diagonal"}
 
@@ -18,7 +25,8 @@ class GaussianMixture(DensityMixin, Estimator):
     """A Gaussian mixture, fitted by federated EM to rows that clients hold.
 
     `n_components`, `covariance_type` ("full", "tied" or "diag"), `reg_covar`, `n_init` and `max_iter`
-    are scikit-learn's; without `max_iter` a fit ends once it has converged. `method` is a word or a
+    are scikit-learn's, but a fit with `max_iter` does so many rounds; without, it ends once it has converged,
+    after 1000 at most. One that has not converged by then warns (`converged_`). `method` is a word or a
     table of `[method]`: by default pooled EM where the rows have no clients, and `fedem` where they
     have. `uplink` is a codec's word or the table `[uplink]`; `downlink`, `data` and `simulation` are
     those tables, and `model` holds further keys of `[model]`.
@@ -76,9 +84,26 @@ class GaussianMixture(DensityMixin, Estimator):
         if self.covariance_type == "tied" and self.covariances_.ndim == 3:
             self.covariances_ = self.covariances_[0]
         self.n_iter_ = int(summary["rounds"])
-        self.converged_ = "max_iter" not in summary.get("ending", "")
+        self.converged_ = self._has_converged("rounds" in method or "epochs" in method)
+        if not self.converged_:
+            warn(
+                f"the fit has not converged in {self.n_iter_} rounds: give it more (`max_iter`), or leave out "
+                "`max_iter` so that it ends by itself",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
         self.lower_bound_ = -float(summary["objective"]) if "objective" in summary else None
         return self
+
+    def _has_converged(self, counted: bool) -> bool:
+        """Whether it ended by itself, or EM would hardly move it any more."""
+        if str(self.run_.summary["ending"]).startswith("stopped early"):
+            return True
+        if not counted:
+            return self.n_iter_ < _MOST_ROUNDS
+        moves = self.history_.get("field_norm2", np.array([]))
+        moves = moves[np.isfinite(moves)]
+        return len(moves) > 1 and bool(moves[-1] <= max(_CONVERGED**2 * moves.max(), _ROUNDING))
 
     def predict(self, X: Any) -> np.ndarray:
         """The likeliest component of each row."""

@@ -14,20 +14,29 @@ from . import _whimbrel
 from ._base import _TARGET, Adapted, Estimator, Personal, columns_of, joined, parameters, table
 
 
+# The models that predict numbers; all others predict classes.
+_REGRESSIONS = ("linear", "linear-representation")
+
+
 @parameters
 class _PersonalModel(Personal, Estimator):
     """Local training of a model, of which clients have parts of their own."""
 
     max_iter: int = 100
+    standardize: bool = True
 
-    def _method(self) -> dict[str, Any]:
-        return table(self.method, "kind")
-
-    def _train(self, X: np.ndarray, y: np.ndarray, clients: Any, model: str) -> None:
+    def _train(self, X: np.ndarray, y: np.ndarray, clients: Any, usual: str) -> None:
+        model = {"kind": usual, **table(self.model, "kind")}
+        kind = model["kind"]
+        if kind in _REGRESSIONS and usual not in _REGRESSIONS:
+            raise ValueError(f"`model` is {kind!r}, which predicts numbers: a classifier takes 'softmax' or a network")
+        if kind not in _REGRESSIONS and usual in _REGRESSIONS:
+            these = " and ".join(map(repr, _REGRESSIONS))
+            raise ValueError(f"`model` is {kind!r}, which predicts classes: those that predict numbers are {these}")
         method = self._method()
         if "epochs" not in method:
             method.setdefault("rounds", self.max_iter)
-        run = self._fit(X, y, clients, {"kind": model, **table(self.model, "kind")}, method)
+        run = self._fit(X, y, clients, model, method)
         self.n_iter_ = int(run.summary["rounds"])
         self.clients_ = list(run.clients)
 
@@ -52,7 +61,7 @@ class _MixtureModel(_PersonalModel):
     def _method(self) -> dict[str, Any]:
         usual = {"step": self.step, "batch": self.batch, "local_epochs": self.local_epochs}
         method = {**usual, **super()._method()}
-        if method.setdefault("kind", "fedmix") == "fedmix":
+        if method["kind"] == "fedmix":
             method.setdefault("components", self.n_components)
         return method
 
@@ -79,8 +88,9 @@ class _Classifier(ClassifierMixin, _PersonalModel):
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, clients: Any = None) -> float:
         """The share of rows whose class is predicted."""
-        hits = self.predict(X, clients) == np.asarray(y)
-        return float(np.average(hits, weights=sample_weight))
+        from sklearn.metrics import accuracy_score
+
+        return float(accuracy_score(y, self.predict(X, clients), sample_weight=sample_weight))
 
     def adapt(self, X: Any, y: Any) -> Self:
         """A copy whose predictions are those of a new client with these rows."""
@@ -95,7 +105,9 @@ class MixtureClassifier(_Classifier, _MixtureModel):
     """A classifier of which each client has its own mixture of shared components.
 
     `model` is a word or a table of `[model]`: "softmax" (the default), "mlp", ...; `method` is
-    "fedmix" or another method over local training ("fedavg", "fedrep", ...).
+    "fedmix" or another method over local training ("fedavg", "fedrep", ...). Where clients have nothing of
+    their own ("fedavg", "fedprox", "fedopt"), all of them predict by the shared model. `standardize` brings
+    every column to mean 0 and variance 1 first.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -113,6 +125,9 @@ class MixtureClassifier(_Classifier, _MixtureModel):
 
 class MixtureRegressor(RegressorMixin, _MixtureModel):
     """A regression of which each client has its own mixture of shared components.
+
+    `model` is "linear" (the default) or "linear-representation"; the rest is as in `MixtureClassifier`. The
+    target is not standardised.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -153,7 +168,7 @@ class BayesianClassifier(_Classifier):
 
     The method is `fedsoul`: Langevin chains on the clients, whose means move what is shared. `model` is
     a word or a table of `[model]`; further keys of `[method]` (`steps`, `chains`, `prior`, ...) go
-    into `method`.
+    into `method`. `standardize` brings every column to mean 0 and variance 1 first.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -171,4 +186,7 @@ class BayesianClassifier(_Classifier):
     def predict_uncertainty(self, X: Any, clients: Any = None) -> dict[str, np.ndarray]:
         """The entropy of each row's prediction, and its part that is due to the model (in nats)."""
         columns = self._each_client(self._new_rows(X), clients)
+        if "entropy" not in columns:
+            kind = self._method()["kind"]
+            raise ValueError(f"{kind!r} has no posterior: uncertainties are those of 'fedsoul'")
         return {name: columns[name][0] for name in ("entropy", "mutual_information")}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 _log = logging.getLogger("whimbrel")
@@ -23,7 +25,7 @@ class Listener:
         _log.info("%s", text)
 
     def warning(self, text: str) -> None:
-        warnings.warn(text, UserWarning, stacklevel=4)
+        warnings.warn(text, UserWarning, stacklevel=_caller())
 
     def stage(self, value: tuple[str, int, int, int | None]) -> None:
         name, index, of, rounds = value
@@ -40,6 +42,14 @@ class Listener:
         if self._bar is not None:
             self._bar.close()
             self._bar = None
+
+
+def _caller() -> int:
+    """How far above whoever asks the code is that called this package."""
+    here, frame, level = str(Path(__file__).parent), sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(here):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _tqdm() -> Any:

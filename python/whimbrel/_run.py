@@ -40,13 +40,16 @@ _KEPT_SEEDS = tuple(f"seed-*/{pattern}" for pattern in _KEPT)
 
 
 class History(dict[str, np.ndarray]):
-    """The figures of a run's evaluations: an array for each, NaN where one has no value."""
+    """The figures of a run's evaluations: an array for each, NaN where one has no value.
+
+    A figure that is a list (`weights`) has a row for each evaluation.
+    """
 
     def to_pandas(self) -> Any:
         """A `pandas.DataFrame` with a row for each evaluation."""
         from pandas import DataFrame
 
-        return DataFrame(dict(self))
+        return DataFrame({name: list(each) if each.ndim > 1 else each for name, each in self.items()})
 
 
 class Model(dict[str, np.ndarray]):
@@ -142,11 +145,10 @@ class Run:
     @property
     def metrics(self) -> History:
         """The figures of every evaluation."""
-        text = (self.folder / "metrics.jsonl").read_text(encoding="utf-8")
+        text = self._file("metrics.jsonl").read_text(encoding="utf-8")
         rows = [json.loads(line) for line in text.splitlines()]
         names = dict.fromkeys(name for row in rows for name in row)
-        number = lambda x: x if isinstance(x, (int, float)) else np.nan
-        return History((name, np.array([number(row.get(name)) for row in rows])) for name in names)
+        return History((name, _figure([row.get(name) for row in rows])) for name in names)
 
     @property
     def model(self) -> Model:
@@ -157,8 +159,18 @@ class Run:
     @property
     def clients(self) -> dict[str, dict[str, str]]:
         """The lines of `clients.csv`, by client."""
-        with (self.folder / "clients.csv").open(encoding="utf-8", newline="") as file:
+        with self._file("clients.csv").open(encoding="utf-8", newline="") as file:
             return {row["client"]: row for row in csv.DictReader(file)}
+
+    def _file(self, name: str) -> Path:
+        """A file of a run over one seed."""
+        seeds = sorted((path.name for path in self.folder.glob("seed-*")), key=lambda name: (len(name), name))
+        if seeds and not (self.folder / name).is_file():
+            raise FileNotFoundError(
+                f"{self.folder} is a run over {len(seeds)} seeds, each with a {name} of its own: "
+                f"whimbrel.Run({str(self.folder / seeds[0])!r}) opens the first of {', '.join(seeds)}"
+            )
+        return self.folder / name
 
     def client_model(self, client: str) -> Model:
         """What a client has of its own."""
@@ -244,6 +256,8 @@ def carry_out(
     learner: Learner | None = None,
 ) -> Run:
     """Calls `work(place, hear)` and makes its folder a `Run`."""
+    if not (out is None or isinstance(out, (str, PathLike, _Temporary))):
+        raise TypeError(f"`out` is a folder's path, whimbrel.TEMPORARY or None, not {type(out).__name__}")
     temporary = Path(tempfile.mkdtemp(prefix="whimbrel-")) if isinstance(out, _Temporary) else None
     if existing not in ("refuse", "resume", "replace"):
         raise ValueError(f"`existing` is {existing!r}: it takes 'refuse', 'resume' or 'replace'")
@@ -266,6 +280,15 @@ def carry_out(
         error.run = done
         raise error
     return done
+
+
+def refuse_resume(existing: str, where: str) -> None:
+    """Clients elsewhere begin anew with each run, so a run over them cannot go on."""
+    if existing == "resume":
+        raise ValueError(
+            f"`existing` is 'resume': a run on {where} cannot be resumed; "
+            "it takes 'refuse' or 'replace', which starts over"
+        )
 
 
 def _path(data: Any) -> Path:
@@ -292,6 +315,15 @@ def _json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist: the run is unfinished, or it failed")
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _figure(values: list[Any]) -> np.ndarray:
+    """Numbers of evaluations, or lists of as many numbers each; NaN where there is none."""
+    lists = {len(value) for value in values if isinstance(value, list)}
+    if len(lists) == 1:
+        nothing = [np.nan] * lists.pop()
+        return np.array([value if isinstance(value, list) else nothing for value in values])
+    return np.array([value if isinstance(value, (int, float)) else np.nan for value in values])
 
 
 def _table(text: str) -> dict[str, np.ndarray]:

@@ -24,7 +24,7 @@ from . import _whimbrel
 from ._job import JobLike, job_text
 from ._learner import Learner, offered
 from ._progress import Listener
-from ._run import Existing, Out, Run, carry_out
+from ._run import Existing, Out, Run, carry_out, refuse_resume
 
 __all__ = ["client_app", "server_app"]
 
@@ -51,10 +51,12 @@ def server_app(
     """A `ServerApp` that runs a job over the clients that `[federation]` names.
 
     It waits up to `wait_seconds` until every client's node is there, and for each exchange up to
-    `timeout` seconds; a client that does not answer takes no part in that exchange. The run goes to
-    `out`, as with `whimbrel.run`; `on_done` is called with it. `learner` is an own model of the job, which
-    the clients' apps need too.
+    `timeout` seconds; a client that does not answer, or whose node fails, takes no part in that exchange.
+    A node that comes back is recognised by the name of its client. The run goes to `out`, as with
+    `whimbrel.run`, but cannot be resumed: `existing` is `"refuse"` or `"replace"`. `on_done` is called with
+    it. `learner` is an own model of the job, which the clients' apps need too.
     """
+    refuse_resume(existing, "Flower")
     text = job_text(job)
     app = ServerApp()
 
@@ -86,50 +88,107 @@ class _Carrier(Listener):
     ) -> None:
         super().__init__(progress=False)
         self._grid, self._offer, self._timeout = grid, offer, timeout
-        self._nodes = self._find(names, wait_seconds)
+        self._names, self._wait_seconds = names, wait_seconds
+        # Names of the nodes that said one, by number, in the order in which they came.
+        self._known: dict[int, str] = {}
+        self._said: set[tuple[str, str]] = set()
+        self._batches, self._heard = 0, False
+        # By client, the first batch that it has not confirmed: it says what became of its last upload.
+        self._owed: dict[int, tuple[int, bytes]] = {}
+        missing = self._wait(names, len(names))
+        if missing:
+            reasons = "".join(f"; {who} said: {why}" for who, why in sorted(self._said))
+            raise TimeoutError(f"no node holds the rows of {', '.join(missing)}{reasons}")
 
-    def _find(self, names: list[str], wait_seconds: float) -> list[int]:
-        """The node of each client, by its number."""
-        end = time.monotonic() + wait_seconds
-        known: dict[int, str] = {}
+    def _wait(self, names: list[str], enough: int) -> list[str]:
+        """Waits until so many of these clients are there; the names of those who are not."""
+        end = time.monotonic() + self._wait_seconds
         while True:
-            new = [node for node in self._grid.get_node_ids() if node not in known]
-            asked = [
-                Message(
-                    content=RecordDict(), dst_node_id=node, message_type=f"{MessageType.QUERY}.whimbrel"
-                )
-                for node in new
-            ]
-            for reply in self._grid.send_and_receive(asked, timeout=self._timeout) if asked else []:
-                _raise_error(reply)
-                known[reply.metadata.src_node_id] = str(reply.content[_RECORD]["name"])
-            by_name = {name: node for node, name in known.items()}
-            missing = [name for name in names if name not in by_name]
-            if not missing:
-                return [by_name[name] for name in names]
-            if time.monotonic() > end:
-                raise TimeoutError(f"no node holds the rows of {', '.join(missing)}")
+            nodes = self._nodes()
+            missing = [name for name in names if name not in nodes]
+            if len(names) - len(missing) >= enough or time.monotonic() > end:
+                return missing
             time.sleep(_POLL_SECONDS)
 
-    def ask(self, batches: list[tuple[int, bytes]]) -> list[bytes]:
-        def message(shard: int, batch: bytes) -> Message:
-            content = RecordDict(
-                {
-                    _RECORD: ArrayRecord({"batch": _array(batch)}),
-                    "offer": ConfigRecord({"offer": self._offer, "client": shard}),
-                }
-            )
-            return Message(
-                content=content,
-                dst_node_id=self._nodes[shard],
-                message_type=f"{MessageType.TRAIN}.whimbrel",
-            )
+    def _nodes(self) -> dict[str, int]:
+        """The node of each client that is there. One that came back has another number."""
+        there = set(self._grid.get_node_ids())
+        found = self._found(there)
+        new = sorted(there - self._known.keys()) if any(name not in found for name in self._names) else []
+        query = f"{MessageType.QUERY}.whimbrel"
+        asked = [Message(content=RecordDict(), dst_node_id=node, message_type=query) for node in new]
+        for reply in self._send(asked):
+            node = reply.metadata.src_node_id
+            if reply.has_error():
+                self._complain(f"node {node}" if node in new else "a node", reply.error.reason)
+            else:
+                self._known[node] = str(reply.content[_RECORD]["name"])
+        return self._found(there)
 
-        sent = [message(shard, batch) for shard, batch in batches]
-        replies = self._grid.send_and_receive(sent, timeout=self._timeout)
-        for reply in replies:
-            _raise_error(reply)
-        return [_bytes(reply.content[_RECORD]["answer"]) for reply in replies]
+    def _found(self, there: set[int]) -> dict[str, int]:
+        return {name: node for node, name in self._known.items() if node in there}
+
+    def _send(self, messages: list[Message]) -> list[Message]:
+        return list(self._grid.send_and_receive(messages, timeout=self._timeout)) if messages else []
+
+    def _complain(self, who: str, why: str) -> None:
+        if (who, why) not in self._said:
+            self._said.add((who, why))
+            self.warning(f"{who} does not answer: {why}")
+
+    def ask(self, batches: list[tuple[int, bytes]]) -> list[bytes]:
+        """The answers that came. Whoever is not there, fails or is late takes no part."""
+        if not batches:
+            return []
+        self._batches += 1
+        questions = dict(batches)
+        self._wait([self._names[client] for client in questions], 1)
+        answers: dict[int, bytes] = {}
+        tried: set[int] = set()
+        # Once more after the first time: whose node was replaced meanwhile is asked again.
+        while len(answers) < len(questions):
+            there = self._nodes()
+            nodes = {
+                node: client
+                for client in questions
+                if client not in answers
+                and (node := there.get(self._names[client])) is not None
+                and node not in tried
+            }
+            if not nodes:
+                break
+            tried.update(nodes)
+            sent = [self._message(node, client, questions[client]) for node, client in nodes.items()]
+            self._receive(sent, nodes, answers)
+        self._heard = self._heard or bool(answers)
+        if not self._heard:
+            reasons = "; ".join(f"{who}: {why}" for who, why in sorted(self._said))
+            raise ConnectionError(f"no client answered: {reasons or 'none came in time'}")
+        for client, batch in batches:
+            if client in answers:
+                self._owed.pop(client, None)
+            else:
+                self._owed.setdefault(client, (self._batches, batch))
+        return list(answers.values())
+
+    def _receive(self, sent: list[Message], nodes: dict[int, int], answers: dict[int, bytes]) -> None:
+        for reply in self._send(sent):
+            node = reply.metadata.src_node_id
+            if not reply.has_error():
+                answers[nodes[node]] = _bytes(reply.content[_RECORD]["answer"])
+            else:
+                # An error of the SuperLink's own does not say whose it is.
+                who = f"client {self._names[nodes[node]]!r}" if node in nodes else "a client"
+                self._complain(who, reply.error.reason)
+
+    def _message(self, node: int, client: int, batch: bytes) -> Message:
+        told: dict[str, str | int] = {"offer": self._offer, "client": client, "number": self._batches}
+        arrays = {"batch": _array(batch)}
+        if client in self._owed:
+            told["earlier"], earlier = self._owed[client]
+            arrays["earlier"] = _array(earlier)
+        content = RecordDict({_RECORD: ArrayRecord(arrays), "offer": ConfigRecord(told)})
+        return Message(content=content, dst_node_id=node, message_type=f"{MessageType.TRAIN}.whimbrel")
 
 
 def client_app(
@@ -154,17 +213,21 @@ def client_app(
     def train(message: Message, context: Context) -> Message:
         told = message.content["offer"]
         place = None if folder is None else folder / f"{context.run_id}-{told['client']}.state"
-        saved = _saved(context, place)
+        seen, saved = _saved(context, place)
+        number, arrays = int(told["number"]), message.content[_RECORD]
         with offered(learner):
             shard = _shard(context, data_fn, str(told["offer"]), int(told["client"]), saved)
-            answer = shard.answer(_bytes(message.content[_RECORD]["batch"]))
+            if "earlier" in told and int(told["earlier"]) > seen:
+                shard.answer(_bytes(arrays["earlier"]))
+            answer = shard.answer(_bytes(arrays["batch"]))
         state = shard.save()
         _machines[(context.run_id, context.node_id)] = (state, shard)
-        context.state[_RECORD] = ConfigRecord({"state": state})
+        kept = number.to_bytes(_NUMBER_BYTES, "little") + state
+        context.state[_RECORD] = ConfigRecord({"state": kept})
         if place is not None:
             place.parent.mkdir(parents=True, exist_ok=True)
             half = place.with_suffix(".tmp")
-            half.write_bytes(state)
+            half.write_bytes(kept)
             half.replace(place)
         return Message(
             content=RecordDict({_RECORD: ArrayRecord({"answer": _array(bytes(answer))})}), reply_to=message
@@ -177,10 +240,18 @@ def client_app(
 _machines: dict[tuple[int, int], tuple[bytes | None, _whimbrel.Shard]] = {}
 
 
-def _saved(context: Context, place: Path | None) -> bytes | None:
+# What is kept of a client: the number of the last batch that it answered, and its state.
+_NUMBER_BYTES = 8
+
+
+def _saved(context: Context, place: Path | None) -> tuple[int, bytes | None]:
     if _RECORD in context.state:
-        return bytes(context.state[_RECORD]["state"])
-    return place.read_bytes() if place is not None and place.is_file() else None
+        kept = bytes(context.state[_RECORD]["state"])
+    elif place is not None and place.is_file():
+        kept = place.read_bytes()
+    else:
+        return 0, None
+    return int.from_bytes(kept[:_NUMBER_BYTES], "little"), kept[_NUMBER_BYTES:]
 
 
 def _shard(
@@ -209,8 +280,3 @@ def _bytes(array: Array) -> bytes:
     if array.stype != STYPE:
         raise ValueError(f"an array of serialisation type {array.stype!r} where {STYPE!r} belongs")
     return array.data
-
-
-def _raise_error(reply: Message) -> None:
-    if reply.has_error():
-        raise ConnectionError(f"a node failed: {reply.error.reason}")

@@ -20,7 +20,7 @@ from . import _whimbrel
 from ._job import JobLike, JobText, job_text
 from ._learner import Learner, offered
 from ._progress import Listener
-from ._run import Existing, Out, Run, carry_out
+from ._run import Existing, Out, Run, carry_out, refuse_resume
 
 __all__ = ["run"]
 
@@ -43,10 +43,12 @@ def run(
     Actors read the job's data themselves, so its files must be readable wherever they run;
     `actor_options` are Ray's (`num_cpus`, `resources`, ...). `learner` is an own model that can be pickled;
     its clients train one by one. Losses and late joins of `[simulation]`
-    are simulated by `whimbrel.run` alone and refused here, as are `seeds` and `unseen`.
+    are simulated by `whimbrel.run` alone and refused here, as are `seeds` and `unseen`. A run cannot be
+    resumed here: `existing` is `"refuse"` or `"replace"`.
     """
     if not isinstance(shards, int) or shards < 1:
         raise ValueError(f"`shards` must be at least 1, got {shards!r}")
+    refuse_resume(existing, "Ray")
     text = job_text(job)
     if not ray.is_initialized():
         ray.init(include_dashboard=False, log_to_driver=False)
@@ -124,13 +126,13 @@ class _Driver(Listener):
         try:
             return _of_actor(ref)
         except ray.exceptions.RayActorError:
-            return self._restart(shard, batch)
+            return _of_actor(self._restart(shard).answer.remote(batch))
 
-    def _restart(self, shard: int, batch: bytes) -> np.ndarray:
+    def _restart(self, shard: int) -> Any:
         actor = self.actors[shard] = self._start(shard)
         for earlier in self._since[shard]:
             actor.answer.remote(earlier)  # Ray keeps the order of one caller's calls.
-        return _of_actor(actor.answer.remote(batch))
+        return actor
 
     def _snapshot(self, shard: int) -> None:
         try:
@@ -141,8 +143,12 @@ class _Driver(Listener):
 
     def keep_own(self, run: Run) -> None:
         """Writes what clients have of their own into the run's folder."""
-        for actor in self.actors:
-            for name, own in _of_actor(actor.own.remote()):
+        for shard, actor in enumerate(self.actors):
+            try:
+                found = _of_actor(actor.own.remote())
+            except ray.exceptions.RayActorError:
+                found = _of_actor(self._restart(shard).own.remote())
+            for name, own in found:
                 _whimbrel.keep_own(run.folder, name, own)
 
     def stop(self) -> None:
