@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from . import _whimbrel
 from ._job import JobText, job_text
 from ._run import TEMPORARY, Run, _predict, carry_out
+from ._sklearn import BaseEstimator
 
 Table = Mapping[str, Any]
 
@@ -203,6 +203,8 @@ class Estimator(BaseEstimator):
 
 class Personal:
     """Clients with models of their own: prediction for a client, adaptation to a new one."""
+
+    adapted_: Adapted
 
     def _each_client(self, X: np.ndarray, clients: Any) -> dict[str, tuple[np.ndarray, Any]]:
         """Columns of predictions, each row by its own client's model."""

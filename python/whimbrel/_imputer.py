@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 
 from . import _whimbrel
 from ._base import _ROW, Estimator, columns_of, joined, parameters, table
 from ._run import _table
+from ._sklearn import OneToOneFeatureMixin, TransformerMixin
 
 
 @parameters

@@ -139,7 +139,7 @@ class Bridge:
     def start(self, seed: int) -> Array:
         return self._parameters(self._learner.start(self._shape, self._classes, seed), "start")
 
-    def losses(self, params: bytearray, batch: Any) -> Array:
+    def losses(self, params: Any, batch: Any) -> Array:
         params, batch = self._vector(params), self._batch(batch)
         if hasattr(self._learner, "losses"):
             losses = self._learner.losses(params, batch)
@@ -147,7 +147,7 @@ class Bridge:
             losses, _ = _pair(self._learner.loss_and_grad(params, batch, None))
         return _finite(_floats(losses, batch.targets.shape, "losses"), "losses")
 
-    def loss_and_grad(self, params: bytearray, batch: Any, weights: bytearray | None) -> tuple[Array, Array]:
+    def loss_and_grad(self, params: Any, batch: Any, weights: bytearray | None) -> tuple[Array, Array]:
         params, batch = self._vector(params), self._batch(batch)
         given = None if weights is None else np.frombuffer(weights, np.float32)
         losses, gradient = _pair(self._learner.loss_and_grad(params, batch, given))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import ClassifierMixin
 
 from ._base import Estimator, parameters, table
+from ._sklearn import ClassifierMixin
 
 
 @parameters

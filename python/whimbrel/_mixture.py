@@ -7,10 +7,10 @@ from typing import Any, Self
 from warnings import warn
 
 import numpy as np
-from sklearn.base import DensityMixin
 from sklearn.exceptions import ConvergenceWarning
 
 from ._base import Estimator, joined, parameters, table
+from ._sklearn import DensityMixin
 
 # Rounds at most of a fit that ends by itself, and the share of its largest change at which it has converged.
 _MOST_ROUNDS, _CONVERGED = 1000, 1e-5

@@ -8,10 +8,10 @@ from dataclasses import field
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import ClassifierMixin, RegressorMixin
 
 from . import _whimbrel
 from ._base import _TARGET, Adapted, Estimator, Personal, columns_of, joined, parameters, table
+from ._sklearn import ClassifierMixin, RegressorMixin
 
 
 # The models that predict numbers; all others predict classes.
