@@ -2,10 +2,32 @@
 
 use crate::dataset::Kind;
 use crate::{Dataset, Error, Result, parse_number};
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 /// Names of columns that number or identify rows, beside those that end in `id`.
-const NAMES: [&str; 6] = ["id", "index", "rowid", "uid", "uuid", "unnamed: 0"];
+const NAMES: [&str; 20] = [
+    "id",
+    "index",
+    "rowid",
+    "uid",
+    "uuid",
+    "pid",
+    "mrn",
+    "userid",
+    "identifier",
+    "key",
+    "record",
+    "row",
+    "nr",
+    "no",
+    "case_no",
+    "case_nr",
+    "study_nr",
+    "subject",
+    "participant",
+    "unnamed: 0",
+];
 
 /// Whole numbers under the name of an identifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,11 +64,14 @@ impl Dataset {
             Kind::Text => &self.texts[self.slots[column]].names,
             Kind::Number => return Ok(()),
         };
-        if texts.is_empty() || !texts.iter().all(|text| has_decimal_comma(text)) {
+        // A few cells may say that nothing was measured.
+        let is_number = |text: &&String| has_decimal_comma(&without_thousands(text));
+        let Some(first) = texts.iter().find(is_number) else { return Ok(()) };
+        if 2 * texts.iter().filter(is_number).count() <= texts.len() {
             return Ok(());
         }
         let name = &self.columns()[column].name;
-        let what = format!("column {name:?} holds numbers with decimal commas, as in {}", texts[0]);
+        let what = format!("column {name:?} holds numbers with decimal commas, as in {first}");
         Err(Error::format(self.name(), what).hint(
             "write decimals with a point, or separate columns with semicolons; `columns` can leave \
              the column out",
@@ -63,6 +88,17 @@ fn is_identifiers_name(name: &str) -> bool {
         || lower.strip_suffix("id").is_some_and(|rest| rest.ends_with(parted))
         || lower.strip_prefix("id").is_some_and(|rest| rest.starts_with(parted))
         || camel.is_some_and(|rest| rest.ends_with(|c: char| c.is_lowercase()))
+}
+
+/// `3.805,22` as `3805,22`: points between groups of three digits before a comma.
+fn without_thousands(text: &str) -> Cow<'_, str> {
+    let Some((whole, _)) = text.split_once(',') else { return text.into() };
+    let mut groups = whole.split('.').skip(1).peekable();
+    let of_three = |group: &str| group.len() == 3 && group.bytes().all(|b| b.is_ascii_digit());
+    match groups.peek().is_some() && groups.all(of_three) {
+        true => (whole.replace('.', "") + &text[whole.len()..]).into(),
+        false => text.into(),
+    }
 }
 
 /// Whether the text is a number once its one comma is a point.
@@ -87,11 +123,31 @@ mod tests {
 
     #[test]
     fn names_of_identifiers() {
-        for name in ["id", "ID", "patient_id", "patient id", "patientId", "patientID", "id_no"] {
+        for name in [
+            "mrn",
+            "Subject",
+            "case_no",
+            "id",
+            "ID",
+            "patient_id",
+            "patient id",
+            "patientId",
+            "patientID",
+            "id_no",
+        ] {
             assert!(is_identifiers_name(name), "{name}");
         }
         for name in ["acid", "humid", "width", "grid", "ACID", "idle", "solid", "x"] {
             assert!(!is_identifiers_name(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn points_may_group_thousands_before_a_comma() {
+        assert_eq!(without_thousands("3.805,22"), "3805,22");
+        assert_eq!(without_thousands("-1.234.567,8"), "-1234567,8");
+        for text in ["1.5", "3.80,22", "3.8055,2", "k.A.", "8,40"] {
+            assert_eq!(without_thousands(text), text);
         }
     }
 

@@ -83,7 +83,12 @@ impl<M: Mixture> OneShot for FederatedKmeans<M> {
         }
         let mut mean = moments.value();
         vector::scale(&mut mean, 1.0 / total);
-        let theta = centres.filled(&self.model, &mean).start(&self.model, &mean, RESTARTS, key)?;
+        let centres = centres.filled(&self.model, &mean);
+        let theta = match centres.counts.len() < self.model.components() {
+            // Few clients whose small clusters were joined.
+            true => self.model.to_vector(&self.model.initial_from_moments(&mean, key)?),
+            false => centres.start(&self.model, &mean, RESTARTS, key)?,
+        };
         let start = Artifact::new("start");
         Ok(start.with("theta", &[theta.len()], theta))
     }

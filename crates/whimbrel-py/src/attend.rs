@@ -2,9 +2,9 @@
 //!
 //! What that thread has to say comes as [`Event`]s, which Python's hands to a callable, and between
 //! them Python's looks for Ctrl-C, so that the run ends after the exchange under way with its state
-//! saved. The interpreter is free meanwhile: learners that are written in Python take it.
+//! saved; a second one returns at once. The interpreter is free meanwhile: learners that are written in Python take it.
 
-use crate::errors::{exception, panicked};
+use crate::errors::{exception, panicked, refuse_forks};
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -48,6 +48,7 @@ pub fn attend<T: Send + 'static>(
     hear: &Bound<'_, PyAny>,
     work: impl FnOnce(&Voice) -> Result<T> + Send + 'static,
 ) -> PyResult<T> {
+    refuse_forks()?;
     let (events, inbox) = channel();
     let (inbox, stop) = (Mutex::new(inbox), Arc::new(AtomicBool::new(false)));
     let voice = Voice { events, stop: stop.clone() };
@@ -59,11 +60,14 @@ pub fn attend<T: Send + 'static>(
             Ok(_) | Err(RecvTimeoutError::Timeout) => Ok(()),
             Err(RecvTimeoutError::Disconnected) => break,
         };
-        if let Err(error) = heard.and_then(|()| py.check_signals())
-            && raised.is_none()
-        {
-            stop.store(true, Ordering::Relaxed);
-            raised = Some(error);
+        match heard.and_then(|()| py.check_signals()) {
+            Err(error) if raised.is_none() => {
+                stop.store(true, Ordering::Relaxed);
+                raised = Some(error);
+            }
+            // Who asks twice does not want to wait: the exchange under way ends without anybody.
+            Err(error) => return Err(error),
+            Ok(()) => {}
         }
     }
     let done = py.detach(|| worker.join());

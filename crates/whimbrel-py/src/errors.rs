@@ -8,6 +8,7 @@ use pyo3::exceptions::{
 use pyo3::prelude::*;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
 use whimbrel::core::Error as Core;
 use whimbrel::data::Error as Data;
 use whimbrel::families::failure::{Failure, Result};
@@ -68,8 +69,23 @@ pub fn panicked(payload: Box<dyn Any + Send>) -> PyErr {
     PyRuntimeError::new_err(format!("internal error: {text}; please report it"))
 }
 
+/// Refuses to work in a process that was forked from one which has worked: its threads are not here, and
+/// whoever asked them would wait for ever.
+pub fn refuse_forks() -> PyResult<()> {
+    static FIRST: OnceLock<u32> = OnceLock::new();
+    let here = std::process::id();
+    match *FIRST.get_or_init(|| here) == here {
+        true => Ok(()),
+        false => Err(PyRuntimeError::new_err(
+            "this process was forked from one that had used whimbrel, whose threads it does not have: \
+             start processes with multiprocessing's \"spawn\" or \"forkserver\"",
+        )),
+    }
+}
+
 /// Works without the interpreter, and comes back with a value or an exception.
 pub fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
+    refuse_forks()?;
     match py.detach(|| catch_unwind(AssertUnwindSafe(work))) {
         Ok(done) => done.map_err(|failure| exception(&failure)),
         Err(payload) => Err(panicked(payload)),

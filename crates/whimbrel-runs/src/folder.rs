@@ -239,7 +239,7 @@ impl RunDir {
         }
         self.write("clients.csv", clients_csv(data, outcome).as_bytes())?;
         let mut summary = summary(job, data, outcome, objective, plan);
-        let warnings = warnings(outcome);
+        let warnings = warnings(job, outcome);
         if let Some(Value::Array(notes)) = summary.get_mut("notes") {
             notes.extend(warnings.iter().cloned().map(Value::from));
         }

@@ -283,7 +283,7 @@ table! {
     pub(super) EM_KEYS: EmKeys {
         inner: INNER = "inner", INNERS, default "\"auto\"",
             "rounds of an outer loop: a client's first upload of one comes from a pass over all its rows";
-        form: FORM = "form", FORMS, unset "\"pair\" over an exact downlink, \"state\" over others",
+        form: FORM = "form", FORMS, unset "\"pair\" over an exact downlink, \"lean\" over preserved ones, \"state\" over others",
             "what travels in a round";
         allow_degenerate: ALLOW_DEGENERATE = "allow_degenerate", BOOLEAN, default "false",
             "whether a degenerate fit (repaired parameters, a component without weight, worse than one \

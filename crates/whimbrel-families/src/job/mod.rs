@@ -46,6 +46,7 @@ pub use method::{Batch, Method, Patience, Step, Stop};
 pub use participation::Participation;
 pub use simulation::{Dropout, LateJoin, Simulation};
 pub use whimbrel_job::matrix::Matrix;
+pub use whimbrel_methods::settings::Budget;
 
 /// A job: what to fit, on what, and how.
 #[derive(Clone, Debug, PartialEq)]

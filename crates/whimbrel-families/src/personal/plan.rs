@@ -2,7 +2,7 @@
 
 use super::PersonalFit;
 use super::keys::Rule;
-use super::model::OWN;
+use super::model::LOGISTIC;
 use super::own::OwnTraining;
 use crate::failure::Result;
 use crate::family::StagePlan;
@@ -23,7 +23,7 @@ use whimbrel_methods::personal::{
     LocalRule, Mocha, OwnSolver, Personal, Rates, Scaffold, Scaling, Solver,
 };
 use whimbrel_methods::settings::Budget;
-use whimbrel_nn::{Learner, Role};
+use whimbrel_nn::Learner;
 
 /// The local step where the job does not say.
 const STEP: f64 = 0.1;
@@ -172,12 +172,11 @@ pub(super) fn rule(asked: &PersonalFit, learner: &dyn Learner) -> Result<Arc<dyn
         Rule::Scaffold => Arc::new(Scaffold),
         Rule::Clustered { .. } => Arc::new(ClusterModels),
         Rule::Mocha { .. } => {
-            if learner.tensors().iter().any(|tensor| tensor.role != Role::Head)
-                || learner.outputs() != 2
-                || asked.model.kind == OWN
-            {
-                let what =
-                    format!("mocha fits linear models of two classes, not {}", learner.name());
+            if asked.model.kind != LOGISTIC {
+                let what = format!(
+                    "mocha fits logistic regressions of two classes, not {}",
+                    asked.model.kind
+                );
                 return Err(Error::config(what)
                     .hint("write kind = \"logistic\" in [model]")
                     .into());

@@ -106,7 +106,7 @@ impl<M: LatentModel> Judge for Em<M> {
                 .unit(Unit::Count)
                 .without_curve()
                 .defect(format!(
-                    "{{}} covariances of the model had to be clipped: {}",
+                    "{{}} of the model's covariances had to be clipped: {}",
                     self.remedy()
                 )),
             Measure::new("lost", "Components without weight", "lost", "Of the delivered model")
@@ -192,16 +192,18 @@ impl<M: LatentModel> Judge for Em<M> {
 
 impl<M: LatentModel> Em<M> {
     /// What helps a fit that failed.
-    fn remedy(&self) -> &'static str {
-        match (&self.step, self.frame) {
-            (_, FrameKind::Raw) => {
-                "leave frame = \"fisher\" and step = \"auto\" as they are by default, or use fewer \
-                 components, reg_covar or another start"
-            }
-            (Step::Given(_), _) => {
-                "leave step = \"auto\", or use fewer components, reg_covar or another start"
-            }
-            (Step::Auto(_), _) => "use fewer components, reg_covar, another start or more levels",
-        }
+    pub(super) fn remedy(&self) -> String {
+        let noise = match &self.step {
+            Step::Given(schedule) if schedule.at(0) < 1.0 => "leave step = \"auto\", or ",
+            Step::Auto(auto) if auto.omega > 0.0 => match self.frame {
+                FrameKind::Raw => "write frame = \"fisher\" in [uplink] or use more levels, or ",
+                FrameKind::Fisher => "use more levels, or ",
+            },
+            _ => "",
+        };
+        format!(
+            "{noise}use fewer components, set reg_covar, take another start, or write standardize = \
+             true in [data] where columns differ in scale or lie far from zero"
+        )
     }
 }

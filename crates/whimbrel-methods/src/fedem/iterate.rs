@@ -99,14 +99,12 @@ impl<M: LatentModel> Em<M> {
             return Ok(());
         }
         let cause = match dead.first() {
-            None => "a covariance stays at its floor: lower the step, use more levels in the codec, or set reg_covar".to_string(),
-            Some(k) => format!(
-                "component {} has lost its weight: lower the step, use fewer components or another start",
-                k + 1
-            ),
+            None => "a covariance stays at its floor".to_owned(),
+            Some(k) => format!("component {} has lost its weight", k + 1),
         };
+        let remedy = self.remedy();
         Err(Error::numerical(format!(
-            "each of the first {REPAIRED_ROUNDS_MAX} rounds had to be repaired; {cause}"
+            "each of the first {REPAIRED_ROUNDS_MAX} rounds had to be repaired; {cause}: {remedy}"
         ))
         .in_round(context.round + 1))
     }

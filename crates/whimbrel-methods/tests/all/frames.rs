@@ -8,7 +8,8 @@ use whimbrel_core::method::{Metric, MetricValue};
 use whimbrel_core::{Erased, Key, Probability, Table};
 use whimbrel_engine::{Faults, Participation, Simulator};
 use whimbrel_methods::fedem::{
-    AutoStep, Batch, Budget, Em, Estimator, FedEm, FirstMemories, Form, FrameKind, Step, Weights,
+    AutoStep, Batch, Budget, DownNoise, Em, Estimator, FedEm, FirstMemories, Form, FrameKind, Step,
+    Weights,
 };
 use whimbrel_methods::federated::{BindRows, Terms};
 use whimbrel_methods::mixture::{MixtureInitial, MixtureStart};
@@ -212,7 +213,7 @@ fn fit(
 fn auto(codec: &Codec, q: usize) -> Step {
     let omega = codec.omega(q).unwrap();
     let (falls, trusts) = (false, omega > 0.0);
-    Step::Auto(AutoStep { omega, p: 1.0, spider: None, step_max: 1.0, falls, trusts })
+    Step::Auto(AutoStep { omega, p: 1.0, spider: None, downlink: DownNoise::None, falls, trusts })
 }
 
 /// The default run ends at exact EM's objective from the same start; in raw coordinates, at the same

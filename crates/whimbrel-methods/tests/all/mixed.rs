@@ -8,7 +8,7 @@ use whimbrel_core::method::{Metric, MetricValue};
 use whimbrel_core::{ClientData, Erased, Key, Table};
 use whimbrel_engine::{Faults, Participation, Simulator};
 use whimbrel_methods::choice::MixtureChoice;
-use whimbrel_methods::fedem::{AutoStep, Batch, Estimator, Form, FrameKind};
+use whimbrel_methods::fedem::{AutoStep, Batch, DownNoise, Estimator, Form, FrameKind};
 use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::kmeans::FederatedKmeans;
 use whimbrel_methods::mixture::{Mixture, MixtureStart};
@@ -70,8 +70,14 @@ fn setups() -> Vec<(&'static str, Setup)> {
     let spider = || Setup { estimator: Estimator::Spider { inner: 4 }, batch, ..base() };
     let fisher = || Setup { frame: FrameKind::Fisher, ..base() };
     let preserved = |memories| Some((dither(), DownRule::Preserved { alpha: 0.2, memories }));
-    let auto =
-        AutoStep { omega: 1.5, p: 0.6, spider: None, step_max: 0.3, falls: false, trusts: true };
+    let auto = AutoStep {
+        omega: 1.5,
+        p: 0.6,
+        spider: None,
+        downlink: DownNoise::Preserved(1.0),
+        falls: false,
+        trusts: true,
+    };
     vec![
         ("em", Setup { gamma: 1.0, codec: Codec::Exact, memory: false, ..base() }),
         ("dem", Setup { memory: false, batch, ..base() }),
@@ -153,8 +159,14 @@ fn compressed_fits_end_at_exact_em() {
             let moments = model.moments(&data).unwrap();
             let q = model.statistic_len();
             let omega = codec.omega(q).unwrap();
-            let auto =
-                AutoStep { omega, p: 1.0, spider: None, step_max: 1.0, falls: false, trusts: true };
+            let auto = AutoStep {
+                omega,
+                p: 1.0,
+                spider: None,
+                downlink: DownNoise::None,
+                falls: false,
+                trusts: true,
+            };
             let compressed = Setup {
                 codec: codec.clone(),
                 frame: FrameKind::Fisher,

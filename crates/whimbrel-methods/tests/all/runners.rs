@@ -4,7 +4,9 @@ use crate::federation::*;
 use crate::{fedmiss, selection, sgd};
 use whimbrel_codec::channel::{DownRule, Feedback, Memories};
 use whimbrel_core::{ClientData, Erased, Key};
-use whimbrel_methods::fedem::{AutoStep, Batch, Estimator, FirstMemories, Form, FrameKind};
+use whimbrel_methods::fedem::{
+    AutoStep, Batch, DownNoise, Estimator, FirstMemories, Form, FrameKind,
+};
 use whimbrel_methods::federated::BindRows;
 use whimbrel_methods::kmeans::FederatedKmeans;
 use whimbrel_methods::one_shot::Once;
@@ -46,8 +48,14 @@ fn em() {
 /// In the Fisher frame, over every downlink that has one, with the trust region and early full passes.
 #[test]
 fn em_in_the_fisher_frame() {
-    let auto =
-        AutoStep { omega: 1.5, p: 0.6, spider: None, step_max: 0.3, falls: false, trusts: true };
+    let auto = AutoStep {
+        omega: 1.5,
+        p: 0.6,
+        spider: None,
+        downlink: DownNoise::Preserved(1.0),
+        falls: false,
+        trusts: true,
+    };
     let base = || Setup {
         codec: dither(),
         covariance: Covariance::Full,

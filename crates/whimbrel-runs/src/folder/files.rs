@@ -11,7 +11,7 @@ use whimbrel_engine::metrics::{Figure, number};
 use whimbrel_engine::{Ending, Outcome};
 use whimbrel_families::family::RunData;
 use whimbrel_families::files::{pretty, quoted};
-use whimbrel_families::job::{DataSource, Job};
+use whimbrel_families::job::{Budget, DataSource, Job};
 use whimbrel_families::load::Loaded;
 use whimbrel_families::plan::{Facts, Plan};
 
@@ -130,11 +130,22 @@ pub(super) fn summary(
 }
 
 /// What the last figures of a run warn of.
-pub(super) fn warnings(outcome: &Outcome) -> Vec<String> {
+pub(super) fn warnings(job: &Job, outcome: &Outcome) -> Vec<String> {
     let last = |key: &str| outcome.last.as_ref().and_then(|row| row.figure(key));
     // What makes a fit degenerate is said as its ending.
     let measures = outcome.measures.iter().filter(|measure| !measure.defect);
-    measures.flat_map(|m| last(&m.key).map_or_else(Vec::new, |value| m.warnings(value))).collect()
+    let mut all: Vec<String> = measures
+        .flat_map(|m| last(&m.key).map_or_else(Vec::new, |value| m.warnings(value)))
+        .collect();
+    if let (Budget::Converged(most), Ending::Finished) = (job.method.length, &outcome.ending)
+        && outcome.last.as_ref().is_some_and(|row| row.round >= most)
+    {
+        all.push(format!(
+            "the run ended after {most} rounds, before its updates were small: give `rounds` in \
+             [method] for more"
+        ));
+    }
+    all
 }
 
 fn ending(ending: &Ending) -> String {

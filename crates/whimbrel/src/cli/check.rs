@@ -42,7 +42,9 @@ pub fn check_command(path: &Path, json: bool) -> Result<u8> {
     let memory = memory_bytes(&loaded, &plan);
     let trial = Trial::run(&plan, loaded, job.seed)?;
     let rounds = plan.rounds();
-    let seconds = rounds.map(|r| trial.before + f64::from(r) * trial.seconds);
+    let runs = job.seeds.map_or(1, |_| job.each_seed().len());
+    let one = |r| trial.before + f64::from(r) * trial.seconds;
+    let seconds = rounds.map(|r| runs as f64 * one(r));
     if json {
         let report = json!({
             "name": job.name, "clients": clients, "rows": rows,
@@ -73,6 +75,7 @@ pub fn check_command(path: &Path, json: bool) -> Result<u8> {
         ("up per round", format::bits(8.0 * trial.up).into()),
         ("down per round", format::bits(8.0 * trial.down).into()),
         ("stages before the fit", time(trial.before).into()),
+        ("seeds", runs.into()),
         ("expected time", seconds.map_or("unknown".into(), |s| time(s).into())),
     ];
     for (name, value) in figures {

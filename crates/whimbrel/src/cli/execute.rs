@@ -248,7 +248,7 @@ impl Ready {
             return self.execute_one(&self.job, &self.plan, clients.into(), dir, resume, to);
         }
         let (mut summaries, mut views, mut rounds) = (Vec::new(), Vec::new(), 0);
-        let mut last = Ending::Finished;
+        let (mut last, mut degenerate) = (Ending::Finished, Vec::new());
         for job in self.job.each_seed() {
             let seed = dir.seed(job.seed);
             let done = match seed.ending() {
@@ -265,10 +265,13 @@ impl Ready {
             match done.ending {
                 Ending::Interrupted => return Ok(Executed { views, ..done }),
                 Ending::Failed(error) => last = Ending::Failed(error),
-                Ending::Degenerate(why) if last == Ending::Finished => {
-                    last = Ending::Degenerate(why);
+                Ending::Degenerate(why) => {
+                    degenerate.push(job.seed.to_string());
+                    if last == Ending::Finished {
+                        last = Ending::Degenerate(why);
+                    }
                 }
-                Ending::Early(_) | Ending::Finished | Ending::Degenerate(_) => {}
+                Ending::Early(_) | Ending::Finished => {}
             }
             rounds = rounds.max(done.rounds);
             summaries.push(done.summary);
@@ -279,7 +282,15 @@ impl Ready {
             && let Some(seed) = best_seed(&summaries)
         {
             summary.insert(DELIVERED.into(), seed.into());
-            to.note(&format!("the model is that of seed {seed}, whose objective is the lowest"));
+            to.note(&view::delivered(seed));
+            // What is delivered is sound.
+            if matches!(last, Ending::Degenerate(_)) {
+                let seeds = degenerate.join(", ");
+                to.warning(&format!("the fits of these seeds are degenerate: {seeds}"));
+                summary.insert("degenerate_seeds".into(), degenerate.into());
+                summary.insert("ending".into(), "finished".into());
+                last = Ending::Finished;
+            }
         }
         view::mark_delivered(&mut views, &summary);
         dir.finish_seeds(&summary)?;

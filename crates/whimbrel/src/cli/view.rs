@@ -68,10 +68,17 @@ pub fn load(dir: &RunDir) -> Result<RunView> {
     })
 }
 
+/// Whose model a job of several seeds delivers, in words.
+pub fn delivered(seed: u64) -> String {
+    format!(
+        "the model is that of seed {seed}: its objective is the lowest of the fits that are sound"
+    )
+}
+
 /// Marks the run of a job of several seeds whose model is delivered, and says so.
 pub fn mark_delivered(views: &mut [RunView], summary: &Map<String, Value>) {
     let Some(seed) = summary.get(DELIVERED).and_then(Value::as_u64) else { return };
-    let said = format!("the model is that of seed {seed}, whose objective is the lowest");
+    let said = delivered(seed);
     for view in views {
         view.delivered = view.seed == seed;
         view.notes.push(said.clone());

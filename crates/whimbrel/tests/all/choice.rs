@@ -98,6 +98,31 @@ fn the_model_of_several_seeds_is_the_best_ones() {
     );
 }
 
+/// A step at which nothing settles: the run ends at its cap.
+#[test]
+fn a_run_that_ends_at_its_cap_says_so() {
+    let slow = FIT.replace("rounds = 20\n", "").replace("step = 1.0", "step = 0.00001");
+    let sandbox = Sandbox::with_job(&job("components = 3", &slow));
+    let ran = sandbox.ok(&["run", "job.toml", "--out", "out"]);
+    let said = "the run ended after 1000 rounds, before its updates were small";
+    assert!(ran.stderr.contains(said), "{}", ran.stderr);
+    assert!(sandbox.read("out/summary.json").contains(said));
+}
+
+/// Six rows are too few for three clusters of five: moments give the start.
+#[test]
+fn a_small_client_alone_has_a_start_too() {
+    let text = job(
+        "components = 3\ncovariance = \"tied\"",
+        "kind = \"fedem\"\nrounds = 2\nallow_degenerate = true",
+    );
+    let text = text
+        .replace("clients = 6\nrows = 100", "clients = 1\nrows = 6")
+        .replace("validation = 0.1\n", "");
+    let sandbox = Sandbox::with_job(&text);
+    assert_eq!(number(&sandbox.run_job("out"), "rounds"), 2.0);
+}
+
 /// Without `rounds` the server's own update ends the run; with them it takes them all.
 #[test]
 fn a_mixture_without_rounds_ends_when_it_has_converged() {

@@ -128,6 +128,15 @@ fn a_search_leaves_out_what_diverged_and_goes_on_with_what_it_chose() {
 }
 
 #[test]
+fn related_models_are_logistic() {
+    let text = job("kind = \"mocha\"").replace("\"logistic\"", "\"softmax\"");
+    let text = text.replace("batch = 64\nstep = 3.0\ndecay = { factor = 0.1, at = [0.5] }\n", "");
+    let sandbox = Sandbox::with_job(&text);
+    let said = refused(&sandbox, &["run", "job.toml", "--out", "out"], 2);
+    assert!(said.contains("mocha fits logistic regressions of two classes, not softmax"), "{said}");
+}
+
+#[test]
 fn control_variates_travel_exactly() {
     let sandbox = Sandbox::with_job(&job(
         "kind = \"scaffold\"\nchannels = \"qsgd\"\n[uplink]\ncodec = { kind = \"dithering\", levels = 4 }",
