@@ -188,9 +188,13 @@ def runs_of(asked, folder, cell, seed):
     uplink = f'codec = {{ kind = "dithering", levels = {levels}{bucket} }}{frame}'
     key = (
         f"{method} {name} {covariance} {split} {participation} {levels} {seed} "
-        f"{asked.rounds} {asked.bucket} {asked.frame}"
+        f"{asked.rounds} {asked.bucket} {asked.frame}{asked.channels and f' {asked.channels}'}"
     )
-    text = job(name, covariance, method, uplink, split, participation, seed, asked.rounds, folder)
+    extra = ""
+    if asked.channels:
+        extra = f'channels = "{asked.channels}"'
+        uplink += f"\n[downlink]\ncodec = {{ kind = \"dithering\", levels = {levels}{bucket} }}"
+    text = job(name, covariance, method, uplink, split, participation, seed, asked.rounds, folder, extra)
     return (exact_key, exact_job), (key, text)
 
 
@@ -210,6 +214,7 @@ def main():
     parser.add_argument("--finished", action="store_true", help="the table of the runs in the cache")
     parser.add_argument("--again", type=int, default=0, help="rounds for the runs above 0.05, once more")
     parser.add_argument("--bucket", type=int, default=64, help="0: one norm for all")
+    parser.add_argument("--channels", default="", help="mcm, rand-mcm, artemis, ...: a compressed downlink")
     parser.add_argument("--frame", default="", help="fisher or raw; the default of the program")
     for name, all_of in [
         ("sets", list(SETS)),

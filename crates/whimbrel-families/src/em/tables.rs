@@ -30,7 +30,10 @@ pub fn said_of_choice(choice: &Choice) -> Option<String> {
         [_] => String::new(),
         all => {
             let all: Vec<String> = all.iter().map(u32::to_string).collect();
-            format!("{} components have the lowest BIC of {}", chosen.components, all.join(", "))
+            let clipped = choice.candidates.iter().any(|c| c.clipped && c.compared);
+            let aside = if clipped { ", fits that had to be clipped aside" } else { "" };
+            let all = all.join(", ");
+            format!("{} components have the lowest BIC of {all}{aside}", chosen.components)
         }
     };
     let said: Vec<String> = [components, start].into_iter().filter(|s| !s.is_empty()).collect();
@@ -74,7 +77,7 @@ pub fn of_choice(choice: &Choice) -> Section {
     };
     let sentence = match several {
         true => {
-            "The best start of each number of components ran on, and the lowest BIC was chosen; the \
+            "The best start of each number of components ran on, and the lowest BIC of those that were not clipped was chosen; the \
              fit starts from its parameters."
         }
         false => {
