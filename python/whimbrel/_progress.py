@@ -46,8 +46,8 @@ class Listener:
 
 def _caller() -> int:
     """How far above whoever asks the code is that called this package."""
-    here, frame, level = str(Path(__file__).parent), sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(here):
+    here, frame, level = Path(__file__).parent, sys._getframe(1), 1
+    while frame.f_back is not None and Path(frame.f_code.co_filename).parent == here:
         frame, level = frame.f_back, level + 1
     return level
 
