@@ -56,8 +56,8 @@ mod standardize;
 mod suspicion;
 
 pub use cells::{
-    CellLayout, CellOptions, CellTable, CellsOf, Entries, TableGuess, guess_table, hold_out,
-    read_cells, read_cells_bytes, read_labels,
+    Attribute, AttributeOf, CellLayout, CellOptions, CellTable, CellsOf, Described, Entries,
+    TableGuess, guess_table, hold_out, read_attributes, read_cells, read_cells_bytes, read_labels,
 };
 pub use cifar::{Cifar, read_cifar};
 pub use cluster::{ClusterRule, Clustered, Clustering, clusters};

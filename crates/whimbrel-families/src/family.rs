@@ -22,7 +22,7 @@ use whimbrel_codec::channel::{Downlink, Uplink};
 use whimbrel_core::declare::Section;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{Error, Measure};
-use whimbrel_data::ColumnType;
+use whimbrel_data::{ColumnType, Described};
 use whimbrel_engine::{Outcome, Stage};
 use whimbrel_job::key::{JobKey, Word};
 use whimbrel_job::reader::{Read, Reader, Source};
@@ -162,6 +162,11 @@ pub trait Fit: FitValue {
     /// What the columns of a mixed table hold, where the job says so.
     fn types(&self) -> &[(String, ColumnType)] {
         &[]
+    }
+
+    /// The columns of a table's file that describe its rows and columns.
+    fn described(&self) -> Described {
+        Described::default()
     }
 
     /// The stages, for clients that are known; `rows` are there in a simulation only.
@@ -330,6 +335,8 @@ pub struct RunData {
     pub classes: Vec<String>,
     /// The levels of each column of a mixed table; empty for others.
     pub levels: Vec<Vec<String>>,
+    /// What describes the rows and columns of a table with gaps.
+    pub attributes: Vec<whimbrel_data::Attribute>,
     /// What the family remembers of them.
     pub remembered: Option<Box<dyn Any + Send + Sync>>,
 }

@@ -25,7 +25,7 @@ fn main() -> Result<()> {
     let family = Family::ALL.into_iter().find(|family| family.name() == name);
     let family = family.ok_or_else(|| Error::config(format!("`{name}` is no family")))?;
     let epochs = std::env::args().nth(2).and_then(|text| text.parse().ok()).unwrap_or(150.0);
-    let effects = if family == Family::Gaussian { Effects::None } else { Effects::RowColumn };
+    let effects = if family == Family::Gaussian { Effects::none() } else { Effects::row_column() };
     let settings = Settings { effects, lambda: 0.1, ..Settings::new(ROWS, COLUMNS, family) };
     let model = LowRank::new(settings)?;
     let downlink = Downlink::exact(model.coordinates_len());

@@ -40,7 +40,7 @@ fn main() -> Result<()> {
     let model = LowRank::new(settings)?;
     let method = FedMiss {
         downlink: Downlink::exact(model.coordinates_len()),
-        model,
+        model: model.clone(),
         step: StepRule::Auto,
         budget: Budget::Rounds(100_000),
         batch: Batch::Full,
@@ -66,7 +66,7 @@ fn main() -> Result<()> {
         rounds += 1;
         let server = simulator.machine().server().downcast_ref::<Server>();
         let server = server.ok_or_else(|| Error::internal("another method's server"))?;
-        let value = objective(&server.factors, &observed, lambda);
+        let value = objective(&model, &server.factors, &observed, lambda);
         if value <= target {
             let seconds = clock.elapsed().as_secs_f64();
             println!("whimbrel: objective {value:.6} after {rounds} rounds in {seconds:.3} s");
@@ -77,8 +77,8 @@ fn main() -> Result<()> {
 }
 
 /// `(1/2) sum (y - theta)^2 + (lambda/2)(|U|^2 + |V|^2)`.
-fn objective(factors: &Factors, cells: &[Cell], lambda: f64) -> f64 {
-    let gap = |c: &Cell| c.value - factors.theta(c.row as usize, c.column as usize);
+fn objective(model: &LowRank, factors: &Factors, cells: &[Cell], lambda: f64) -> f64 {
+    let gap = |c: &Cell| c.value - model.theta(factors, c.row as usize, c.column as usize);
     let fit: f64 = cells.iter().map(|cell| gap(cell) * gap(cell)).sum();
     let norms = vector::norm2_squared(&factors.u) + vector::norm2_squared(&factors.v);
     0.5 * (fit + lambda * norms)

@@ -164,7 +164,7 @@ pub fn read_labels(path: impl AsRef<Path>) -> Result<Vec<String>> {
 
 /// Numbers by value, names of months as in the calendar, and other text so that a number in it
 /// counts as a number: `week 2` comes before `week 10`.
-fn sort_labels(order: &mut [usize], names: &[String]) {
+pub(super) fn sort_labels(order: &mut [usize], names: &[String]) {
     let numbers: Option<Vec<f64>> =
         names.iter().map(|name| parse_number(name.as_bytes())).collect();
     if let Some(numbers) = numbers {

@@ -5,10 +5,12 @@
 //! value that is missing is a cell nobody observed. Both become a [`CellTable`], from which clients
 //! get their cells as a column of the file says, or by a split.
 
+mod attributes;
 mod guess;
 mod labels;
 mod share;
 
+pub use attributes::{Attribute, AttributeOf, Described, read_attributes};
 pub use guess::{TableGuess, guess_table};
 pub use labels::read_labels;
 pub(crate) use share::named_key;
@@ -43,6 +45,8 @@ pub struct CellOptions {
     pub column_labels: Option<Vec<String>>,
     /// What separates cells; `None`: told from the header.
     pub delimiter: Option<u8>,
+    /// Columns that describe rows and columns of the table; not columns of it.
+    pub described: Described,
 }
 
 /// What a line of a file holds.
@@ -142,7 +146,8 @@ impl CellOptions {
             CellLayout::Long { column, .. } => column.as_slice(),
             CellLayout::Wide { .. } => &[],
         };
-        let text = self.client.iter().chain(&self.row).chain(column).cloned().collect();
+        let text = self.client.iter().chain(&self.row).chain(column);
+        let text = text.chain(&self.described.factors).cloned().collect();
         CsvOptions { delimiter: self.delimiter, text, ..CsvOptions::default() }
     }
 }
@@ -202,7 +207,10 @@ impl<'a> Scan<'a> {
                 (Labels::new("column", at, labels)?, Values::Long { value })
             }
             CellLayout::Wide { columns } => {
-                let columns = wide_columns(data, columns.as_deref(), &read)?;
+                let described = |c: &usize| options.described.has(&data.columns()[*c].name);
+                let beside = (0..data.columns().len()).filter(described);
+                let used: Vec<usize> = read.iter().copied().chain(beside).collect();
+                let columns = wide_columns(data, columns.as_deref(), &used)?;
                 read.extend(&columns);
                 let names: Vec<String> =
                     columns.iter().map(|&c| data.columns()[c].name.clone()).collect();

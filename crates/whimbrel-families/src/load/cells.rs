@@ -2,19 +2,20 @@
 
 use super::{Loaded, POOLED, columns, data_key};
 use crate::failure::{AtKey, Failure, Result};
-use crate::job::{Csv, Labels, Partition};
+use crate::job::{Csv, Job, Labels, Partition};
 use std::path::Path;
 use std::sync::Arc;
 use whimbrel_core::{Cell, Cells, ClientData, Key};
 use whimbrel_data::{
-    CellLayout, CellOptions, CellTable, CellsOf, Entries, hold_out, read_cells, read_labels,
+    Attribute, CellLayout, CellOptions, CellTable, CellsOf, Described, Entries, hold_out,
+    read_attributes, read_cells, read_labels,
 };
 
 /// Labels named in a warning.
 const NAMED_MAX: usize = 3;
 
 /// How a job's csv file holds its table.
-pub fn cell_options(csv: &Csv, entries: Entries) -> Result<CellOptions> {
+pub fn cell_options(csv: &Csv, entries: Entries, described: Described) -> Result<CellOptions> {
     let cells = &csv.cells;
     let client = match &csv.partition {
         Partition::Column(column) => Some(column.clone()),
@@ -33,6 +34,7 @@ pub fn cell_options(csv: &Csv, entries: Entries) -> Result<CellOptions> {
         row_labels: read_side(cells.row_labels.as_ref())?,
         column_labels: read_side(cells.column_labels.as_ref())?,
         delimiter: csv.delimiter.map(|c| c as u8),
+        described,
     })
 }
 
@@ -45,8 +47,23 @@ pub(crate) fn read_side(labels: Option<&Labels>) -> Result<Option<Vec<String>>> 
     })
 }
 
-pub(super) fn from_csv(csv: &Csv, entries: Entries, key: Key) -> Result<Loaded> {
-    let mut table = read_cells(&csv.path, &cell_options(csv, entries)?)?;
+/// What describes the rows and columns of a job's table: from the file that it names, of which a
+/// coordinator need not have the values, and from the labels.
+pub(crate) fn described(
+    job: &Job,
+    csv: &Csv,
+    rows: &[String],
+    columns: &[String],
+) -> Result<Vec<Attribute>> {
+    let options = cell_options(csv, Entries::default(), job.fit.described())?;
+    let path = csv.path.exists().then_some(&*csv.path);
+    Ok(read_attributes(path, &options, rows, columns)?)
+}
+
+pub(super) fn from_csv(job: &Job, csv: &Csv, entries: Entries, key: Key) -> Result<Loaded> {
+    let options = cell_options(csv, entries, job.fit.described())?;
+    let mut table = read_cells(&csv.path, &options)?;
+    let attributes = described(job, csv, &table.rows, &table.columns)?;
     let parts = match &csv.partition {
         Partition::Column(_) => table.by_client()?,
         Partition::Iid { clients } => table.scattered(*clients, key).at("data.split")?,
@@ -67,10 +84,13 @@ pub(super) fn from_csv(csv: &Csv, entries: Entries, key: Key) -> Result<Loaded> 
     warnings.extend(unobserved(&table, &clients));
     let columns = table.columns.to_vec();
     let rows = clients.iter().map(|(_, cells)| Some(cells.observed.len() as u64)).collect();
-    let notes = vec![columns::of_cells(&table.header, csv), shape_note(&table, &clients)];
+    let notes = vec![
+        columns::of_cells(&table.header, csv, &options.described),
+        shape_note(&table, &clients),
+    ];
     let clients = clients.into_iter().map(|(name, c)| (name, ClientData::Cells(c))).collect();
     let hash = whimbrel_data::hash_path(&csv.path)?;
-    Ok(Loaded { clients, columns, rows, hash, notes, warnings, ..Loaded::default() })
+    Ok(Loaded { clients, columns, rows, hash, attributes, notes, warnings, ..Loaded::default() })
 }
 
 /// The cells of one client's own file, the same in the fit and out of it as in a simulation.

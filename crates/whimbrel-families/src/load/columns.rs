@@ -2,7 +2,7 @@
 
 use super::Loaded;
 use crate::job::{Csv, Partition};
-use whimbrel_data::{Dataset, Identifier, Kind};
+use whimbrel_data::{Dataset, Described, Identifier, Kind};
 
 /// Columns named in a note; the others are counted.
 const NAMED_MAX: usize = 20;
@@ -44,7 +44,7 @@ pub(super) fn say_all(loaded: &mut Loaded, left_out: &[&str]) {
 }
 
 /// The same of a file with the cells of a table.
-pub(super) fn of_cells(header: &[String], csv: &Csv) -> String {
+pub(super) fn of_cells(header: &[String], csv: &Csv, described: &Described) -> String {
     let (mut used, mut left_out) = (Vec::new(), Vec::new());
     for name in header {
         let part = match &csv.partition {
@@ -52,6 +52,8 @@ pub(super) fn of_cells(header: &[String], csv: &Csv) -> String {
             _ if csv.cells.row.contains(name) => Some("row"),
             _ if csv.cells.column.contains(name) => Some("column"),
             _ if csv.cells.value.as_ref() == Some(name) => Some("value"),
+            _ if described.factors.contains(name) => Some("effect"),
+            _ if described.covariates.contains(name) => Some("covariate"),
             _ => None,
         };
         let is_wide = csv.cells.value.is_none();

@@ -14,7 +14,7 @@ mod tables;
 
 pub use any_file::{FileKind, read_any, read_images};
 pub use cells::{cell_options, kept_out};
-pub(crate) use cells::{of_client, read_side};
+pub(crate) use cells::{described, of_client, read_side};
 pub(crate) use held_out::of_client as rows_of_client;
 pub(crate) use labelled::class_names;
 pub(crate) use samples::settle_classes;
@@ -25,8 +25,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use whimbrel_core::{ClientData, ClientId, Error, HeldOut, Key, Labelled, Samples, Table};
 use whimbrel_data::{
-    Classes, ClientRows, ClusterRule, Clustered, Clustering, Entries, LabelSplit, LogisticTruth,
-    ReadHashes, RepresentationTruth, Sha256, Standardization, clusters, hash_path, read_embedding,
+    Attribute, Classes, ClientRows, ClusterRule, Clustered, Clustering, Entries, LabelSplit,
+    LogisticTruth, ReadHashes, RepresentationTruth, Sha256, Standardization, clusters, hash_path,
+    read_embedding,
 };
 
 /// The name of the one client that holds everything.
@@ -98,6 +99,8 @@ pub struct Loaded {
     pub classes: Vec<String>,
     /// The levels of each column of a mixed table; empty for others.
     pub levels: Vec<Vec<String>>,
+    /// What describes the rows and columns of a table with gaps.
+    pub attributes: Vec<Attribute>,
     /// Which clients are only evaluated, by id; empty where everyone trains.
     pub unseen: Vec<bool>,
     /// What generated data come from.
@@ -263,7 +266,7 @@ fn read_or_draw(job: &Job, layout: Layout) -> Result<Loaded> {
     let role = job.data.held_out.role.as_deref();
     let mut loaded = match &job.data.source {
         Source::Csv(csv) if let Layout::Cells(entries) = layout => {
-            cells::from_csv(csv, entries, key)?
+            cells::from_csv(job, csv, entries, key)?
         }
         Source::Csv(csv) if layout == Layout::Mixed => {
             mixed::from_csv(csv, job.fit.types(), role, key)?

@@ -154,6 +154,7 @@ impl Offer {
             rows: self.schema.rows.clone(),
             classes: self.schema.classes().to_vec(),
             levels: self.schema.levels.clone(),
+            attributes: self.schema.attributes.clone(),
             total_rows: None,
             unseen: Vec::new(),
         };
@@ -167,7 +168,7 @@ impl Offer {
         let job = self.job()?;
         match job.fit.layout() {
             Layout::Cells(entries) => {
-                let cells = self.schema.read_cells(file, client_name, &job.data, entries)?;
+                let cells = self.schema.read_cells(file, client_name, &job, entries)?;
                 Ok(ClientData::Cells(cells))
             }
             Layout::Mixed => {

@@ -1,22 +1,22 @@
 //! The form that a client's file must have.
 
 use crate::failure::Result;
-use crate::job::{Data, DataSource, Job, Partition};
+use crate::job::{DataSource, Job, Partition};
 use crate::load::{Layout, cell_options, of_client};
 use crate::plan::Facts;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use whimbrel_core::{Cells, ClientData, Error, Labelled};
 use whimbrel_data::{
-    CellOptions, ColumnType, CsvOptions, Dataset, Entries, Features, MixedColumn, Parts, by_column,
-    read_csv, read_npy, samples,
+    Attribute, CellOptions, ColumnType, CsvOptions, Dataset, Entries, Features, MixedColumn, Parts,
+    by_column, read_csv, read_npy, samples,
 };
 
 /// The most columns a file may be asked for, and the most rows of a table with gaps.
 const COLUMNS_MAX: usize = 1 << 20;
 
 /// Columns and their types.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Schema {
     /// The file's format.
@@ -31,6 +31,9 @@ pub struct Schema {
     /// counts. Empty for other models.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub levels: Vec<Vec<String>>,
+    /// What describes the rows and columns of a table with gaps, where the model needs it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attributes: Vec<Attribute>,
     /// The column that is predicted.
     pub target: Option<TargetForm>,
     /// A column that, where the file has it, names the client in every row.
@@ -85,6 +88,7 @@ impl Schema {
             columns,
             rows: facts.rows.clone(),
             levels: facts.levels.clone(),
+            attributes: facts.attributes.clone(),
             target: None,
             client: None,
             label: None,
@@ -215,16 +219,17 @@ impl Schema {
         &self,
         file: &Path,
         client_name: &str,
-        data: &Data,
+        job: &Job,
         entries: Entries,
     ) -> Result<Cells> {
+        let data = &job.data;
         let DataSource::Csv(csv) = &data.source else {
             return Err(Error::peer("the offered table is in no csv file").into());
         };
         let mut options = CellOptions {
             row_labels: Some(self.rows.clone()),
             column_labels: Some(self.columns.clone()),
-            ..cell_options(csv, entries)?
+            ..cell_options(csv, entries, job.fit.described())?
         };
         if let Some(column) = options.client.take() {
             let text = vec![column.clone()];

@@ -2,11 +2,11 @@
 
 use crate::failure::Result;
 use crate::job::{Clients, Csv, DataSource, Job, Labels, Partition};
-use crate::load::{Layout, Loaded, class_names, mixed, read_side, settle_classes};
+use crate::load::{Layout, Loaded, class_names, described, mixed, read_side, settle_classes};
 use std::collections::BTreeSet;
 use whimbrel_core::Error;
 use whimbrel_data::{
-    Column, ColumnType, CsvOptions, Dataset, Features, MixedColumn, read_csv, read_npy,
+    Attribute, Column, ColumnType, CsvOptions, Dataset, Features, MixedColumn, read_csv, read_npy,
 };
 
 /// Who holds the data and what their columns are.
@@ -25,6 +25,8 @@ pub struct Facts {
     pub classes: Vec<String>,
     /// The levels of each column of a mixed table, in the order of their numbers; empty for others.
     pub levels: Vec<Vec<String>>,
+    /// What describes the rows and columns of a table with gaps; empty where the job needs nothing.
+    pub attributes: Vec<Attribute>,
     /// Rows of all clients that train, where they are known.
     pub total_rows: Option<u64>,
     /// Which clients are only evaluated, by id; empty where everyone trains.
@@ -41,6 +43,7 @@ impl Facts {
             rows: loaded.row_labels(),
             classes: loaded.classes.clone(),
             levels: loaded.levels.clone(),
+            attributes: loaded.attributes.clone(),
             total_rows: loaded.training().map(|(id, _)| loaded.rows[id.0 as usize]).sum(),
             unseen: loaded.unseen.clone(),
         }
@@ -59,7 +62,7 @@ impl Facts {
                 return Err(error.into());
             }
         };
-        let mut levels = Vec::new();
+        let (mut levels, mut attributes) = (Vec::new(), Vec::new());
         let ((columns, classes), rows) = match (job.fit.layout(), &job.data.source) {
             (Layout::Mixed, DataSource::Csv(csv)) => {
                 let found = mixed_columns(csv, job)?;
@@ -69,12 +72,14 @@ impl Facts {
             }
             (Layout::Cells(_), DataSource::Csv(csv)) => {
                 let (rows, columns) = labels(csv)?;
+                attributes = described(job, csv, &rows, &columns)?;
                 ((columns, Vec::new()), rows)
             }
             _ => (columns(job)?, Vec::new()),
         };
         let unseen = Vec::new();
-        Ok(Self { clients, names, columns, rows, classes, levels, total_rows: None, unseen })
+        let total_rows = None;
+        Ok(Self { clients, names, columns, rows, classes, levels, attributes, total_rows, unseen })
     }
 }
 

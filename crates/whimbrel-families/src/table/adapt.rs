@@ -132,13 +132,15 @@ impl<'a> Adapted<'a> {
     }
 
     fn model_json(&self) -> Map<String, Value> {
+        let fit = &self.sheet.table.fit;
+        let rank = fit.model.rank();
         let numbers = |xs: &[f64]| xs.iter().map(|x| number(*x)).collect::<Value>();
         let object = json!({
             "kind": "low-rank-client",
             "effect": number(self.sheet.effect),
             "rows": self.new_rows().map(|(label, _)| label).collect::<Vec<_>>(),
-            "row_effects": self.new_rows().map(|(_, row)| number(row.effect)).collect::<Value>(),
-            "u": self.new_rows().map(|(_, row)| numbers(&row.u)).collect::<Value>(),
+            "row_effects": self.new_rows().map(|(_, row)| number(fit.effect_of(row))).collect::<Value>(),
+            "u": self.new_rows().map(|(_, row)| numbers(&row.own[..rank])).collect::<Value>(),
             "row_ceiling": self.new_rows().map(|(_, row)| number(row.ceiling)).collect::<Value>(),
         });
         object.as_object().cloned().unwrap_or_default()

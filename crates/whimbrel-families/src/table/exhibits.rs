@@ -2,11 +2,11 @@
 //! simpler model would have done.
 
 use super::completed::Completed;
-use super::keys::EFFECTS_WORDS;
+use super::keys::EffectsKey;
 use super::observed::{Observations, TableFacts};
 use crate::files::figure;
 use whimbrel_core::declare::{Exhibit, Heat, HeatMap, Lines, Rows, Section, Series, SeriesPoint};
-use whimbrel_methods::fedmiss::select::Selection;
+use whimbrel_methods::fedmiss::select::{Candidate, Selection};
 use whimbrel_models::lowrank::Scores;
 
 /// A heat map has at most so many blocks on each side.
@@ -68,7 +68,7 @@ pub fn section(
     table: &Completed,
     facts: Option<&TableFacts>,
     contenders: &[Contender],
-    selection: Option<&Selection>,
+    selection: Option<(&EffectsKey, &Selection)>,
 ) -> Section {
     let mut exhibits = Vec::new();
     exhibits.extend(facts.map(|facts| heat(table, &facts.seen)));
@@ -76,7 +76,7 @@ pub fn section(
     exhibits.extend(ranking(contenders));
     exhibits.extend(facts.map(|facts| totals(table, &facts.seen)));
     exhibits.extend(calibration(table, facts.filter(|_| !table.personal)));
-    exhibits.extend(selection.into_iter().flat_map(tried));
+    exhibits.extend(selection.into_iter().flat_map(|(key, selection)| tried(key, selection)));
     Section { title: "Completed table".into(), exhibits }
 }
 
@@ -210,7 +210,7 @@ fn ranking(contenders: &[Contender]) -> Option<Exhibit> {
 }
 
 /// What cross-validation tried, and what it chose.
-fn tried(selection: &Selection) -> [Exhibit; 2] {
+fn tried(key: &EffectsKey, selection: &Selection) -> [Exhibit; 2] {
     let text = format!(
         "Cross-validation over {} candidates chose rank {}.",
         selection.tried.len(),
@@ -221,8 +221,8 @@ fn tried(selection: &Selection) -> [Exhibit; 2] {
         vec![
             format!("{}{chosen}", candidate.rank),
             figure(candidate.lambda, 3),
-            EFFECTS_WORDS.name(&candidate.effects).into(),
-            figure(candidate.lambda_effects, 3),
+            key.words(candidate.effects),
+            ridges(candidate),
             figure(*deviance, 5),
             figure(*error, 3),
         ]
@@ -243,6 +243,14 @@ fn tried(selection: &Selection) -> [Exhibit; 2] {
         swatches: false,
     };
     [Exhibit::Text { text }, Exhibit::Table(table)]
+}
+
+/// The ridges on the effects, one for all or one for each term.
+fn ridges(candidate: &Candidate) -> String {
+    match &candidate.term_ridges[..] {
+        [] => figure(candidate.lambda_effects, 3),
+        own => own.iter().map(|ridge| figure(*ridge, 3)).collect::<Vec<_>>().join(", "),
+    }
 }
 
 /// With a capital letter and a full stop.

@@ -5,7 +5,7 @@ use super::completed::Completed;
 use super::observed::{Observations, TableFacts};
 use super::sheet::{Place, Sheet};
 use crate::failure::{Failure, Result};
-use crate::family::{ImputeOptions, Imputed, ModelUse, counted, refuse};
+use crate::family::{Fit, ImputeOptions, Imputed, ModelUse, counted, refuse};
 use crate::files::read_object;
 use crate::job::{Csv, DataSource, Labels, Partition};
 use crate::load::{cell_options, kept_out, load};
@@ -117,7 +117,7 @@ impl<'a> Run<'a> {
 
     /// How to read a file of this table; it need not name clients.
     pub fn options(&self, file: &Path) -> Result<CellOptions> {
-        let mut options = cell_options(self.csv()?, self.asked.entries())?;
+        let mut options = cell_options(self.csv()?, self.asked.entries(), self.asked.described())?;
         if let Some(client) = &options.client {
             let names = read_csv(file, &Default::default())?;
             if !names.columns().iter().any(|column| column.name == *client) {

@@ -1,15 +1,16 @@
 //! The family's keys: a low-rank table in `[model]`, `copies` in `[method]`.
 
-use whimbrel_job::form::{BOOLEAN, NOT_NEGATIVE, POSITIVE};
+use super::terms::TERMS_MAX;
+use whimbrel_job::form::{BOOLEAN, COLUMN, Form, NOT_NEGATIVE, POSITIVE};
 use whimbrel_job::key::JobKey;
 use whimbrel_job::reader::{Read, Reader};
 use whimbrel_job::writer::Writer;
-use whimbrel_job::{form, integer, table};
+use whimbrel_job::{form, integer, list, table};
 use whimbrel_methods::fedmiss::Copies;
-use whimbrel_models::lowrank::{self, Effects, Family, Variance};
+use whimbrel_models::lowrank::{self, Family, Variance};
 
 /// A low-rank table.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct LowRankKeys {
     /// What entries are.
     pub family: Family,
@@ -20,7 +21,9 @@ pub struct LowRankKeys {
     /// The penalty on the factors; `None`: chosen by cross-validation.
     pub lambda: Option<f64>,
     /// Main effects beside the factors.
-    pub effects: Effects,
+    pub effects: EffectsKey,
+    /// Columns of numbers that describe rows or columns.
+    pub covariates: Vec<String>,
     /// The penalty on main and personal effects; `None`: chosen where rank or lambda is, or there are
     /// no effects.
     pub lambda_effects: Option<f64>,
@@ -42,8 +45,12 @@ table! {
              singular values";
         effects: EFFECTS = "effects", EFFECTS_WORDS,
             unset "\"row+column\" where `rank` or `lambda` is \"auto\", else \"none\""
-            or if is_none(&rank) || is_none(&lambda) { Effects::RowColumn } else { Effects::None },
-            "main effects beside the factors; a choice of the rank starts from them";
+            or if is_none(&rank) || is_none(&lambda) { EffectsKey::RowColumn } else { EffectsKey::None },
+            "main effects beside the factors, which are what is left after them; a choice of the rank \
+             starts from them";
+        covariates: COVARIATES = "covariates", COLUMNS, default "[]",
+            "columns of numbers that describe rows or columns, each with a slope (of the number less its mean, \
+             over its standard deviation)";
         lambda_effects: LAMBDA_EFFECTS = "lambda_effects", POSITIVE,
             unset "chosen where `rank` or `lambda` is \"auto\", else 1e-3",
             "the ridge penalty on main and personal effects: a row of zeros would otherwise have the \
@@ -89,13 +96,43 @@ form! {
     number NOT_NEGATIVE => Some;
 }
 
+/// Main effects.
+#[derive(Clone, Debug, PartialEq)]
+pub enum EffectsKey {
+    /// None.
+    None,
+    /// A number for each row.
+    Row,
+    /// A number for each column.
+    Column,
+    /// Both.
+    RowColumn,
+    /// A number for each value of these columns of the file, or for each combination of several; each
+    /// with a ridge of its own.
+    Terms(Vec<String>),
+}
+
+const COLUMNS: Form<Vec<String>> = list!(COLUMN, "a list of column names");
+
 form! {
     /// Main effects.
-    pub EFFECTS_WORDS: Effects {
-        Effects::None => "none": "the factors alone",
-        Effects::Row => "row": "a number for each row",
-        Effects::Column => "column": "a number for each column",
-        Effects::RowColumn => "row+column": "a number for each row and each column",
+    pub EFFECTS_WORDS: EffectsKey, "a word, or a list of column names, with `:` between those whose combinations count" {
+        EffectsKey::None => "none": "the factors alone",
+        EffectsKey::Row => "row": "a number for each row",
+        EffectsKey::Column => "column": "a number for each column",
+        EffectsKey::RowColumn => "row+column": "a number for each row and each column",
+    }
+    list list!(some COLUMN, "") => EffectsKey::Terms;
+}
+
+impl EffectsKey {
+    /// In words: with the terms of a set, given by the bits of a number.
+    pub fn words(&self, set: u32) -> String {
+        match self {
+            Self::Terms(names) => names.join(", "),
+            Self::RowColumn if set == 0b10 => EFFECTS_WORDS.name(&Self::Column).into(),
+            word => EFFECTS_WORDS.name(word).into(),
+        }
     }
 }
 
@@ -111,19 +148,37 @@ fn check(reader: &Reader<'_>, mut keys: LowRankKeys) -> Read<LowRankKeys> {
     if keys.family != Family::Gaussian {
         reader.refuse_if_given(&VARIANCE, "is the noise of Gaussian entries only");
     }
-    if keys.effects == Effects::None && chooses {
+    let terms = match &keys.effects {
+        EffectsKey::Terms(names) => names.len(),
+        _ => 2,
+    };
+    if terms + keys.covariates.len() > TERMS_MAX {
+        return Err(reader.fault(
+            &EFFECTS,
+            format!("more than {TERMS_MAX} effects and covariates"),
+            "take some of them out",
+        ));
+    }
+    if keys.effects == EffectsKey::None && !keys.covariates.is_empty() {
+        return Err(reader.fault(
+            &COVARIATES,
+            "covariates come with main effects, whose intercept they need",
+            "write effects = \"row+column\"",
+        ));
+    }
+    if keys.effects == EffectsKey::None && chooses {
         return Err(reader.fault(
             &EFFECTS,
             "an automatic rank or lambda starts from main effects",
             "write effects = \"row+column\", or give rank and lambda as numbers",
         ));
     }
-    if keys.effects == Effects::None && !keys.personal {
+    if keys.effects == EffectsKey::None && !keys.personal {
         reader.refuse_if_given(&LAMBDA_EFFECTS, "has no meaning without `effects` or `personal`");
     } else if !chooses {
         keys.lambda_effects.get_or_insert(lowrank::LAMBDA_EFFECTS);
     }
-    if keys.rank == Some(0) && keys.effects == Effects::None {
+    if keys.rank == Some(0) && keys.effects == EffectsKey::None {
         return Err(reader.fault(
             &RANK,
             "rank 0 without effects leaves nothing to fit",
@@ -146,9 +201,9 @@ impl LowRankKeys {
 
     pub(super) fn describe(&self) -> String {
         let rank = self.rank.map_or("chosen".to_owned(), |rank| rank.to_string());
-        let effects = match self.effects {
-            Effects::None => String::new(),
-            effects => format!(", {} effects", EFFECTS_WORDS.name(&effects)),
+        let effects = match &self.effects {
+            EffectsKey::None => String::new(),
+            effects => format!(", {} effects", effects.words(u32::MAX)),
         };
         format!("{}, {}, rank {rank}{effects}", "low-rank", FAMILIES.name(&self.family))
     }

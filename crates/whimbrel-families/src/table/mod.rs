@@ -10,6 +10,7 @@ pub mod observed;
 mod plan;
 mod results;
 pub mod sheet;
+mod terms;
 
 use crate::failure::Result;
 use crate::family::{
@@ -36,7 +37,7 @@ use std::any::Any;
 use std::io::Write;
 use std::path::Path;
 use whimbrel_core::method::Artifact;
-use whimbrel_data::Entries;
+use whimbrel_data::{Described, Entries};
 use whimbrel_engine::Ending;
 use whimbrel_job::key::JobKey;
 use whimbrel_job::keys;
@@ -187,6 +188,10 @@ impl Fit for TableFit {
         Layout::Cells(self.entries())
     }
 
+    fn described(&self) -> Described {
+        terms::described(&self.table)
+    }
+
     fn plan(
         &self,
         common: &Common,
@@ -198,7 +203,7 @@ impl Fit for TableFit {
     }
 
     fn model_keys(&self, data: &RunData, model: &Artifact) -> Map<String, Value> {
-        results::model_keys(self, &data.row_labels, model)
+        results::model_keys(self, data, model)
     }
 
     fn remember(&self, loaded: &Loaded) -> Option<Box<dyn Any + Send + Sync>> {
@@ -217,7 +222,7 @@ impl Fit for TableFit {
     }
 
     fn findings(&self, delivered: &[Artifact]) -> Vec<String> {
-        results::findings(delivered)
+        results::findings(self, delivered)
     }
 
     fn predict(&self, _: &ModelUse<'_>, _: &Path) -> Result<Predicted> {

@@ -1,6 +1,7 @@
 //! Tables with gaps: stages that fit a low-rank table.
 
-use super::TableFit;
+use super::keys::EffectsKey;
+use super::{TableFit, terms};
 use crate::failure::Result;
 use crate::family::StagePlan;
 use crate::job::{MemoryStart, Step, UpRule as UpKey};
@@ -45,7 +46,7 @@ enum Kind {
 impl TablePlan {
     pub fn new(common: &Common, asked: &TableFit, facts: &Facts) -> Result<Self> {
         let job = &common.job;
-        let model = LowRank::new(settings(asked, facts.rows.len(), facts.columns.len()))?;
+        let model = LowRank::new(settings(asked, facts)?)?;
         let (codecs, own_codecs) = codecs(common)?;
         let memory = match &job.uplink.rule {
             UpKey::Plain | UpKey::MemoryOff => Memory::Off,
@@ -81,6 +82,7 @@ impl TablePlan {
             rank: key.rank,
             lambda: key.lambda,
             lambda_effects: key.lambda_effects.is_some(),
+            per_term: matches!(key.effects, EffectsKey::Terms(_)) || !key.covariates.is_empty(),
             personal: key.personal,
             uncapped: !key.ceiling,
         };
@@ -210,16 +212,17 @@ fn codecs(common: &Common) -> Result<(Vec<Codec>, BTreeMap<u32, u8>)> {
 }
 
 /// What a job says of its model, with any numbers for what is to be chosen.
-fn settings(asked: &TableFit, rows: usize, columns: usize) -> Settings {
+fn settings(asked: &TableFit, facts: &Facts) -> Result<Settings> {
+    let (rows, columns) = (facts.rows.len(), facts.columns.len());
     let (key, smaller) = (&asked.table, rows.min(columns));
-    Settings {
+    Ok(Settings {
         rank: key.rank.unwrap_or(smaller.saturating_sub(1).min(1)),
-        effects: key.effects,
+        effects: terms::effects(key, [rows, columns], &facts.attributes)?,
         lambda: key.lambda.unwrap_or(0.0),
         lambda_effects: key.lambda_effects.unwrap_or(LAMBDA_EFFECTS),
         variance: key.variance,
         ..Settings::new(rows, columns, key.family)
-    }
+    })
 }
 
 /// A channel for the batch of a client with the mean number of cells.

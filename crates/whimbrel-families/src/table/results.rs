@@ -1,34 +1,34 @@
 //! What a run writes about a completed table.
 
-use super::TableFit;
 use super::completed::{Completed, unobserved};
 use super::exhibits::{self, Contender};
-use super::keys::EFFECTS_WORDS;
 use super::observed::TableFacts;
-use crate::family::{Ended, Results};
+use super::{TableFit, terms};
+use crate::family::{Ended, Results, RunData};
 use crate::job::Step;
 use serde_json::{Map, Value, json};
 use whimbrel_core::Result;
 use whimbrel_core::method::Artifact;
+use whimbrel_data::Attribute;
 use whimbrel_engine::Outcome;
 use whimbrel_engine::metrics::number;
 use whimbrel_methods::fedmiss::UNOBSERVED;
 use whimbrel_methods::fedmiss::select::{self, BASELINES, BASELINES_KIND, Selection};
-use whimbrel_models::lowrank::{KIND, LowRankFit, Scores};
+use whimbrel_models::lowrank::{Effects, KIND, LowRankFit, Scores};
 
 /// A field that is longer than this share of the completed table is still moving it.
 const FIELD_MAX: f64 = 1e-4;
 
 /// Keys of `model.json`.
-pub(super) fn model_keys(
-    asked: &TableFit,
-    rows: &[String],
-    model: &Artifact,
-) -> Map<String, Value> {
+pub(super) fn model_keys(asked: &TableFit, data: &RunData, model: &Artifact) -> Map<String, Value> {
     let mut object = Map::new();
     object.insert("family_name".into(), asked.family_name().into());
     object.insert("personal".into(), asked.table.personal.into());
-    object.insert("rows".into(), rows.into());
+    object.insert("rows".into(), data.row_labels.clone().into());
+    let attribute = |one: &Attribute| json!({ "name": one.name, "of": one.of, "levels": one.levels, "values": one.values });
+    if !data.attributes.is_empty() {
+        object.insert("attributes".into(), data.attributes.iter().map(attribute).collect());
+    }
     for (name, bare) in UNOBSERVED.into_iter().zip(unobserved(model)) {
         object.insert(name.into(), bare.into());
     }
@@ -49,13 +49,21 @@ pub(super) fn results(asked: &TableFit, ended: &Ended<'_>) -> Result<Option<Resu
     let fit = &table.fit;
     let held_out = holdout(fit, seen, outcome);
     let contenders = contenders(&outcome.delivered, held_out.deviance);
+    let names = term_names(asked, facts);
     let mut summary = Map::new();
     let mut put = |key: &str, value: Value| summary.insert(key.into(), value);
     let settings = fit.model.settings();
     put("rank", settings.rank.into());
     put("lambda", number(settings.lambda));
     put("lambda_effects", number(settings.lambda_effects));
-    put("effects", EFFECTS_WORDS.name(&settings.effects).into());
+    let key = &asked.table.effects;
+    put(
+        "effects",
+        key.words(if settings.effects == Effects::column() { 0b10 } else { 0b11 }).into(),
+    );
+    if !settings.term_ridges.is_empty() {
+        put("ridges", ridges_of(&names, &settings.term_ridges));
+    }
     if let Some(seen) = seen {
         put("observations", (seen.fitted.len() + seen.held_out.len()).into());
         put("held_out", seen.held_out.len().into());
@@ -78,14 +86,18 @@ pub(super) fn results(asked: &TableFit, ended: &Ended<'_>) -> Result<Option<Resu
     let selection = selection(&outcome.delivered)?;
     if let Some(selection) = &selection {
         let tried = selection.tried.iter().map(|(candidate, deviance, error, rounds)| {
-            json!({
-                "effects": EFFECTS_WORDS.name(&candidate.effects), "rank": candidate.rank,
+            let mut row = json!({
+                "effects": key.words(candidate.effects), "rank": candidate.rank,
                 "lambda": number(candidate.lambda),
                 "lambda_effects": number(candidate.lambda_effects),
                 "deviance": number(*deviance),
                 "standard_error": number(*error), "rounds": rounds,
                 "chosen": *candidate == selection.chosen,
-            })
+            });
+            if !candidate.term_ridges.is_empty() {
+                row["ridges"] = ridges_of(&names, &candidate.term_ridges);
+            }
+            row
         });
         put("selection", tried.collect());
     }
@@ -106,7 +118,8 @@ pub(super) fn results(asked: &TableFit, ended: &Ended<'_>) -> Result<Option<Resu
         put("best", best.map_or(Value::Null, |c| c.name.clone().into()));
     }
     let verdict = exhibits::verdict(&contenders);
-    let section = exhibits::section(&table, seen, &contenders, selection.as_ref());
+    let chosen = selection.as_ref().map(|selection| (key, selection));
+    let section = exhibits::section(&table, seen, &contenders, chosen);
     let notes = [unconverged(field_relative), shortened(&ended.job.method.step, &summary)];
     Ok(Some(Results {
         notes: notes.into_iter().flatten().collect(),
@@ -115,6 +128,18 @@ pub(super) fn results(asked: &TableFit, ended: &Ended<'_>) -> Result<Option<Resu
         summary,
         ..Results::default()
     }))
+}
+
+/// The names of the terms, in the order of the model.
+fn term_names(asked: &TableFit, data: &RunData) -> Vec<String> {
+    let lines = [data.row_labels.len(), data.columns.len()];
+    let effects = terms::effects(&asked.table, lines, &data.attributes);
+    effects.map_or(Vec::new(), |all| all.0.iter().map(|term| term.name.clone()).collect())
+}
+
+fn ridges_of(names: &[String], ridges: &[f64]) -> Value {
+    let ridges = names.iter().zip(ridges).map(|(name, ridge)| (name.clone(), number(*ridge)));
+    ridges.collect::<Map<String, Value>>().into()
 }
 
 /// `||h|| / ||psi'(theta)||` at the last evaluation.
@@ -143,16 +168,19 @@ fn selection(delivered: &[Artifact]) -> Result<Option<Selection>> {
 }
 
 /// What was found on the way to a fit, in words for whoever waits.
-pub(super) fn findings(delivered: &[Artifact]) -> Vec<String> {
+pub(super) fn findings(asked: &TableFit, delivered: &[Artifact]) -> Vec<String> {
     let Ok(Some(selection)) = selection(delivered) else { return Vec::new() };
     let Selection { chosen, tried, .. } = &selection;
+    let ridges = match &chosen.term_ridges[..] {
+        [] => format!("ridge {}", chosen.lambda_effects),
+        own => format!("ridges {}", own.iter().map(f64::to_string).collect::<Vec<_>>().join(", ")),
+    };
     vec![format!(
-        "cross-validation over {} candidates chose rank {}, lambda {:.4}, effects {} with ridge {}",
+        "cross-validation over {} candidates chose rank {}, lambda {:.4}, effects {} with {ridges}",
         tried.len(),
         chosen.rank,
         chosen.lambda,
-        EFFECTS_WORDS.name(&chosen.effects),
-        chosen.lambda_effects
+        asked.table.effects.words(chosen.effects),
     )]
 }
 

@@ -3,9 +3,9 @@
 use crate::{parse, refusal};
 use whimbrel_families::job::{Batch, DataSource, MemoryStart, Partition, UpRule};
 use whimbrel_families::table::TableFit;
-use whimbrel_families::table::keys::LowRankKeys;
+use whimbrel_families::table::keys::{EffectsKey, LowRankKeys};
 use whimbrel_methods::fedmiss::Copies;
-use whimbrel_models::lowrank::{Effects, Family, Variance};
+use whimbrel_models::lowrank::{Family, Variance};
 
 const TABLE: &str = r#"name = "birds"
 seed = 1
@@ -51,7 +51,8 @@ fn a_table_with_gaps_parses_with_its_defaults() {
         variance: Variance::Estimated,
         rank: Some(2),
         lambda: Some(0.1),
-        effects: Effects::None,
+        effects: EffectsKey::None,
+        covariates: Vec::new(),
         lambda_effects: None,
         personal: false,
         ceiling: true,

@@ -9,12 +9,15 @@ use whimbrel_models::lowrank::{
 
 /// Means `10 row + column` of a 6 x 3 table without factors; nobody observed the `bare` ones.
 fn table(bare: [&[usize]; 2], calibration: Option<Calibration>, personal: bool) -> Completed {
-    let settings =
-        Settings { rank: 0, effects: Effects::RowColumn, ..Settings::new(6, 3, Family::Gaussian) };
+    let settings = Settings {
+        rank: 0,
+        effects: Effects::row_column(),
+        ..Settings::new(6, 3, Family::Gaussian)
+    };
     let model = LowRank::new(settings).unwrap();
     let mut factors = Factors::zero(&model);
-    factors.row_effects = (0..6).map(|row| 10.0 * f64::from(row)).collect();
-    factors.column_effects = (0..3).map(f64::from).collect();
+    factors.effects[0] = (0..6).map(|row| 10.0 * f64::from(row)).collect();
+    factors.effects[1] = (0..3).map(f64::from).collect();
     let fit =
         LowRankFit { model, factors, ceiling: None, clients: 2, calibration, uncertainty: None };
     let mut artifact = fit.to_artifact();

@@ -6,7 +6,7 @@ use crate::settings::DRAW;
 use whimbrel_codec::Packet;
 use whimbrel_codec::channel::Frames;
 use whimbrel_core::{Cell, Error, Key, Result};
-use whimbrel_models::lowrank::{Delivered, Factors, Observed, Scores, own_effect};
+use whimbrel_models::lowrank::{Delivered, Factors, LowRank, Observed, Scores, own_effect};
 
 impl FedMiss {
     pub(super) fn upload(
@@ -80,7 +80,7 @@ impl FedMiss {
     ) -> Vec<f64> {
         let residual = |i: &usize| {
             let cell = &data.cells[*i];
-            cell.value - self.model.family().mean(theta_of(factors, cell) + effect)
+            cell.value - self.model.family().mean(theta_of(&self.model, factors, cell) + effect)
         };
         cells.iter().map(residual).collect()
     }
@@ -94,7 +94,8 @@ impl FedMiss {
         data: &Observed,
         clients: u32,
     ) -> Result<f64> {
-        let cells = data.cells.iter().map(|cell| (theta_of(factors, cell), cell.value));
+        let cells =
+            data.cells.iter().map(|cell| (theta_of(&self.model, factors, cell), cell.value));
         let ridge = f64::from(clients) * self.model.settings().lambda_effects;
         own_effect(self.model.family(), cells, ridge, client.effect)
     }
@@ -103,7 +104,7 @@ impl FedMiss {
     pub(super) fn scores(&self, table: &Delivered, effect: f64, data: &Observed) -> Scores {
         let family = self.model.family();
         let mean = |cell: &Cell| {
-            family.mean(table.theta(cell.row as usize, cell.column as usize) + effect)
+            family.mean(table.theta(&self.model, cell.row as usize, cell.column as usize) + effect)
         };
         let mut scores = Scores::default();
         for cell in &data.cells {
@@ -116,8 +117,8 @@ impl FedMiss {
     }
 }
 
-pub(super) fn theta_of(factors: &Factors, cell: &Cell) -> f64 {
-    factors.theta(cell.row as usize, cell.column as usize)
+pub(super) fn theta_of(model: &LowRank, factors: &Factors, cell: &Cell) -> f64 {
+    model.theta(factors, cell.row as usize, cell.column as usize)
 }
 
 /// `b` of a client's cells, drawn without replacement; both ends compute it.

@@ -52,7 +52,7 @@ impl Evaluate for FedMiss {
         let mut loss =
             0.5 * f64::from(ask.clients) * self.model.settings().lambda_effects * effect * effect;
         for cell in &data.cells {
-            let theta = family.boxed(theta_of(&factors, cell) + effect);
+            let theta = family.boxed(theta_of(&self.model, &factors, cell) + effect);
             loss += family.psi(theta) - cell.value * theta;
         }
         let all: Vec<usize> = (0..data.cells.len()).collect();

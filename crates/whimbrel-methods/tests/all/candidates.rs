@@ -1,11 +1,11 @@
 //! Which models a selection tries, how their scores are compared, and which one is taken.
 
-use whimbrel_methods::fedmiss::select::{CANDIDATES_MAX, Candidate, Folds, Given, Scores, Search};
-use whimbrel_models::lowrank::Effects;
+use whimbrel_methods::fedmiss::select::{Candidate, Folds, Given, Scores, Search, candidates_max};
 
 fn search() -> Search {
     Search {
-        effects: Effects::RowColumn,
+        terms: 2,
+        alone: Some(1),
         rank_max: 50,
         lambda_effects: 1e-3,
         given: Given { lambda_effects: true, ..Given::default() },
@@ -26,7 +26,7 @@ fn tried(
     mean: impl Fn(Candidate) -> f64,
 ) -> (Vec<Candidate>, Scores) {
     let deviances = |c: &Candidate| {
-        let above = mean(*c) - 1.0;
+        let above = mean(c.clone()) - 1.0;
         let factor = |i: usize| match i {
             _ if !noise => 1.0,
             0 => 300.0,
@@ -43,7 +43,7 @@ fn tried(
         assert_eq!(scores.count(), all.len());
         let next = search.next(&all, &scores, lambda_max);
         if next.is_empty() {
-            assert!(all.len() <= CANDIDATES_MAX);
+            assert!(all.len() <= candidates_max(search.terms));
             return (all, scores);
         }
         all.extend(next);
@@ -61,8 +61,8 @@ fn ridges_are_compared_at_one_rank_and_ranks_at_the_best_ridge() {
     let order: Vec<(usize, f64)> = all.iter().map(|c| (c.rank, c.lambda)).collect();
     assert_eq!(order[..4], [(0, 0.0), (0, 0.0), (3, 0.5), (3, 0.25)]);
     assert_eq!(order[8..], [1, 2, 5, 8].map(|rank| (rank, 0.125)));
-    assert_eq!(all[0].effects, Effects::Column);
-    let chosen = all[search().choose(&all, &scores).unwrap()];
+    assert_eq!(all[0].effects, 0b10);
+    let chosen = &all[search().choose(&all, &scores).unwrap()];
     assert_eq!((chosen.rank, chosen.lambda), (5, 0.125));
 }
 
@@ -72,7 +72,7 @@ fn what_the_job_gives_is_not_searched() {
     for lambda_max in [0.0, 1.0] {
         let (all, scores) = tried(&given, lambda_max, false, |c| 1.5 + c.rank as f64);
         assert!(all.iter().all(|c| [0, 4].contains(&c.rank)));
-        let chosen = all[given.choose(&all, &scores).unwrap()];
+        let chosen = &all[given.choose(&all, &scores).unwrap()];
         assert_eq!(chosen.rank, 4, "it is taken even where factors do not pay");
     }
     let given = with(Given { lambda: Some(0.7), ..search().given });
@@ -89,13 +89,13 @@ fn what_the_job_gives_is_not_searched() {
 #[test]
 fn the_simplest_within_one_standard_error_is_taken() {
     let mean = |c: Candidate| match (c.rank, c.effects) {
-        (0, Effects::Column) => 2.0,
+        (0, 0b10) => 2.0,
         (0, _) => 1.4,
         (rank, _) => 1.2 + 0.01 * (rank as f64 - 2.0).abs(),
     };
-    for (noise, chosen) in [(false, (2, Effects::RowColumn)), (true, (0, Effects::Column))] {
+    for (noise, chosen) in [(false, (2, 0b11)), (true, (0, 0b10))] {
         let (all, scores) = tried(&search(), 1.0, noise, mean);
-        let found = all[search().choose(&all, &scores).unwrap()];
+        let found = &all[search().choose(&all, &scores).unwrap()];
         assert_eq!((found.rank, found.effects), chosen);
     }
     // Ridges are the best, however noisy.
@@ -112,6 +112,28 @@ fn factors_take_the_best_ridge_on_effects() {
     let (all, scores) = tried(&search, 1.0, false, mean);
     assert!(all[6..].iter().all(|c| c.rank > 0 && c.lambda_effects == 0.016));
     assert_eq!(all[search.choose(&all, &scores).unwrap()].lambda_effects, 0.016);
+}
+
+/// Deviances with one best ridge for each term, apart from each other's.
+#[test]
+fn each_term_finds_its_own_ridge() {
+    let given = Given { per_term: true, ..Given::default() };
+    let search = Search { terms: 3, alone: None, given, ..search() };
+    let best = [1e-3, 0.256, 64.0];
+    let off = |ridge: f64, best: f64| ((ridge / best).ln() / 4f64.ln()).abs();
+    let mean = |c: Candidate| {
+        let effects: f64 = c.term_ridges.iter().zip(best).map(|(r, best)| off(*r, best)).sum();
+        2.0 + 0.01 * effects + 0.1 * c.lambda
+    };
+    let (all, scores) = tried(&search, 1.0, false, mean);
+    let plain = all.iter().filter(|c| c.rank == 0).count();
+    assert_eq!(plain, 6 + 3 * 4 + 1 + 3 * 2 + 1);
+    let found = &all[search.choose(&all, &scores).unwrap()];
+    // The common ridge is 0.256; from there a step of 16 and one of 4 lead each way.
+    for (ridge, best) in found.term_ridges.iter().zip(best) {
+        assert!(off(*ridge, best) <= 1.01, "{found:?}");
+    }
+    assert!(all[plain..].iter().all(|c| c.term_ridges == found.term_ridges));
 }
 
 #[test]

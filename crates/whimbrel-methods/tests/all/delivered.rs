@@ -20,7 +20,8 @@ fn held_out(data: &[ClientData]) -> Vec<Cell> {
 /// The factors that the fit ended at, what was delivered, and the deviance that was reported.
 fn finished(family: Family, ceiling: bool, data: &[ClientData]) -> (Factors, LowRankFit, f64) {
     let setup = Setup { rounds: 40, ..Setup::new(family) };
-    let settings = Settings { effects: Effects::RowColumn, lambda: 0.05, ..setup.settings.clone() };
+    let settings =
+        Settings { effects: Effects::row_column(), lambda: 0.05, ..setup.settings.clone() };
     let mut method = Setup { settings, ..setup }.method();
     Arc::get_mut(&mut method).expect("one owner").0.ceiling = ceiling;
     let federation = federation(&*method, data);
@@ -63,8 +64,9 @@ fn what_is_judged_is_what_is_delivered() {
 fn a_ceiling_lowers_some_held_out_count_and_no_observed_one() {
     let data = clients(Family::Poisson, 4, 30, Key::root(5));
     let (fitted, delivered, _) = finished(Family::Poisson, true, &data);
-    let bare =
-        |cell: &Cell| Family::Poisson.mean(fitted.theta(cell.row as usize, cell.column as usize));
+    let theta =
+        |cell: &Cell| delivered.model.theta(&fitted, cell.row as usize, cell.column as usize);
+    let bare = |cell: &Cell| Family::Poisson.mean(theta(cell));
     let lower = |cell: &&Cell| delivered.mean(cell.row as usize, cell.column as usize) < bare(cell);
     assert!(held_out(&data).iter().filter(lower).count() > 0);
     assert_eq!(crate::fedmiss::all_cells(&data).iter().filter(lower).count(), 0);

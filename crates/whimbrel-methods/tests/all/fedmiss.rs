@@ -18,7 +18,9 @@ use whimbrel_methods::fedmiss::{
 };
 use whimbrel_methods::settings::{Batch, Budget};
 use whimbrel_methods::step::Schedule;
-use whimbrel_models::lowrank::{Effects, Factors, Family, LowRank, LowRankFit, Settings};
+use whimbrel_models::lowrank::{
+    Classes, Effects, Factors, Family, Lines, LowRank, LowRankFit, Settings, Term,
+};
 use whimbrel_testkit::method::{MethodUnderTest, laws};
 
 pub const ROWS: usize = 18;
@@ -206,9 +208,10 @@ fn shrunk(a: &[f64], tau: f64) -> (Vec<f64>, f64) {
 /// `n F` of a Gaussian fit, less the part without `theta`: comparable with soft-impute's.
 pub fn soft_objective(setup: &Setup, factors: &Factors, cells: &[Cell], n: f64) -> f64 {
     let norm2 = |a: &[f64]| vector::norm2_squared(a);
+    let model = LowRank::new(setup.settings.clone()).unwrap();
     let fit: f64 = cells
         .iter()
-        .map(|c| (c.value - factors.theta(c.row as usize, c.column as usize)).powi(2))
+        .map(|c| (c.value - model.theta(factors, c.row as usize, c.column as usize)).powi(2))
         .sum();
     0.5 * fit + 0.5 * n * setup.settings.lambda * (norm2(&factors.u) + norm2(&factors.v))
 }
@@ -226,8 +229,9 @@ fn full_batches_reach_the_optimum_of_soft_impute() {
         let (server, _) = run(&setup, &data, Participation::Everyone, None);
         let found = soft_objective(&setup, &server.factors, &cells, 4.0);
         assert!((found - best).abs() <= 1e-8 * best, "{copies:?}: {found} for {best}");
+        let model = LowRank::new(setup.settings.clone()).unwrap();
         let gap = (0..ROWS * COLUMNS)
-            .map(|at| (server.factors.theta(at / COLUMNS, at % COLUMNS) - theta[at]).abs())
+            .map(|at| (model.theta(&server.factors, at / COLUMNS, at % COLUMNS) - theta[at]).abs())
             .fold(0.0, f64::max);
         assert!(gap < 1e-5, "{copies:?}: theta is off by {gap}");
     }
@@ -263,33 +267,29 @@ fn minibatches_reach_the_optimum_of_soft_impute_too() {
 
 /// Gradients of `F` in effects and factors, the largest of them.
 pub fn gradient(setup: &Setup, factors: &Factors, cells: &[Cell], n: f64) -> f64 {
-    let Settings { family, effects, rank: r, lambda, lambda_effects, .. } = setup.settings;
+    let Settings { family, rank: r, lambda, lambda_effects, .. } = setup.settings;
+    let model = LowRank::new(setup.settings.clone()).unwrap();
     let mut du: Vec<f64> = factors.u.iter().map(|u| lambda * u).collect();
     let mut dv: Vec<f64> = factors.v.iter().map(|v| lambda * v).collect();
-    let mut da: Vec<f64> = factors.row_effects.iter().map(|a| lambda_effects * a).collect();
-    let mut db: Vec<f64> = factors.column_effects.iter().map(|b| lambda_effects * b).collect();
+    let terms = factors.effects.iter();
+    let mut terms: Vec<Vec<f64>> =
+        terms.map(|own| own.iter().map(|a| lambda_effects * a).collect()).collect();
     let mut dmu = 0.0;
     for cell in cells {
         let (j, l) = (cell.row as usize, cell.column as usize);
-        let slope = (family.mean(factors.theta(j, l)) - cell.value) / n;
+        let slope = (family.mean(model.theta(factors, j, l)) - cell.value) / n;
         dmu += slope;
-        da[j] += slope;
-        db[l] += slope;
+        for (term, own) in model.terms().iter().zip(&mut terms) {
+            own[if term.name == "row" { j } else { l }] += slope;
+        }
         for k in 0..r {
             du[j * r + k] += slope * factors.v[l * r + k];
             dv[l * r + k] += slope * factors.u[j * r + k];
         }
     }
-    let when = |there: bool, value: f64| if there { value } else { 0.0 };
-    [
-        vector::norm_inf(&du),
-        vector::norm_inf(&dv),
-        when(effects.has_row(), vector::norm_inf(&da)),
-        when(effects.has_column(), vector::norm_inf(&db)),
-        when(effects.has_intercept(), dmu.abs()),
-    ]
-    .into_iter()
-    .fold(0.0, f64::max)
+    let intercept = if terms.is_empty() { 0.0 } else { dmu };
+    let largest = terms.iter().chain([&du, &dv]).map(|own| vector::norm_inf(own));
+    largest.fold(intercept.abs(), f64::max)
 }
 
 #[test]
@@ -298,14 +298,14 @@ fn every_family_and_kind_of_effects_ends_at_a_stationary_point() {
         let data = clients(family, 4, 60, Key::root(13));
         let cells = all_cells(&data);
         for (effects, rank) in [
-            (Effects::None, 3),
-            (Effects::Row, 2),
-            (Effects::Column, 1),
-            (Effects::RowColumn, 2),
-            (Effects::RowColumn, 0),
+            (Effects::none(), 3),
+            (Effects::row(), 2),
+            (Effects::column(), 1),
+            (Effects::row_column(), 2),
+            (Effects::row_column(), 0),
         ] {
             let mut setup = Setup { rounds: 1_000, ..Setup::new(family) };
-            setup.settings.effects = effects;
+            setup.settings.effects = effects.clone();
             setup.settings.rank = rank;
             setup.settings.lambda = 0.1;
             setup.settings.lambda_effects = 0.02;
@@ -321,10 +321,10 @@ fn with_everyone_and_no_noise_the_objective_never_increases() {
     for family in Family::ALL {
         let data = clients(family, 4, 60, Key::root(14));
         for (personal, copies, effects) in [
-            (false, Copies::Fewest, Effects::None),
-            (false, Copies::Clients, Effects::RowColumn),
-            (true, Copies::Fewest, Effects::RowColumn),
-            (true, Copies::Clients, Effects::Row),
+            (false, Copies::Fewest, Effects::none()),
+            (false, Copies::Clients, Effects::row_column()),
+            (true, Copies::Fewest, Effects::row_column()),
+            (true, Copies::Clients, Effects::row()),
         ] {
             let mut setup = Setup { personal, copies, rounds: 60, ..Setup::new(family) };
             setup.settings.effects = effects;
@@ -347,7 +347,7 @@ fn personal_effects_tell_experts_from_beginners() {
         cells.observed.iter_mut().for_each(|cell| cell.value *= 3.0);
     }
     let mut setup = Setup { personal: true, rounds: 400, ..Setup::new(Family::Poisson) };
-    setup.settings.effects = Effects::RowColumn;
+    setup.settings.effects = Effects::row_column();
     let method = setup.method();
     let federation = federation(&*method, &data);
     let everyone = Participation::Everyone;
@@ -389,7 +389,7 @@ fn the_automatic_step_is_stable_under_every_kind_of_noise() {
                 rounds: 3_000,
                 ..Setup::new(family)
             };
-            setup.settings.effects = Effects::RowColumn;
+            setup.settings.effects = Effects::row_column();
             let cohort = match p {
                 1.0 => Participation::Everyone,
                 p => Participation::Bernoulli(Probability::new(p).unwrap()),
@@ -413,7 +413,7 @@ fn lost_uploads_and_late_joiners_leave_the_optimum_where_it_is() {
         participation: 0.7,
         ..Setup::new(Family::Poisson)
     };
-    setup.settings.effects = Effects::RowColumn;
+    setup.settings.effects = Effects::row_column();
     let method = setup.method();
     let federation = federation(&*method, &data);
     let faults = Faults {
@@ -520,7 +520,7 @@ pub fn setups() -> Vec<Setup> {
         .flat_map(|family| {
             let base = Setup { rounds: 12, ..Setup::new(family) };
             let mut effects = base.settings.clone();
-            effects.effects = Effects::RowColumn;
+            effects.effects = Effects::row_column();
             let noisy = Setup { codec: dither.clone(), batch: cells(10), ..base.clone() };
             [
                 Setup { open_memories: false, personal: true, settings: effects, ..noisy.clone() },
@@ -553,6 +553,37 @@ fn battery() {
         let data = clients(family, 4, 25, Key::root(21));
         let name = format!("fedmiss, {}, {}", family.name(), setup.codec.name());
         let setup = Setup { rounds: 3, ..setup };
+        laws(&MethodUnderTest { name: &name, method: &*setup.method(), data: &data, exchanges: 6 });
+    }
+}
+
+/// Effects of classes of rows and columns, with a slope: the same bits in every runner.
+#[test]
+fn battery_with_effects_of_classes() {
+    let classes = |count: usize, lines: usize| {
+        let of = (0..lines).map(|line| (line % count) as u32).collect();
+        Lines::of(Classes::Of { count, of })
+    };
+    let slope = Lines {
+        classes: Classes::All,
+        weights: (0..ROWS).map(|row| row as f64 / ROWS as f64 - 0.5).collect(),
+    };
+    let all = || Lines::of(Classes::All);
+    let term = |name: &str, sides| Term { name: name.into(), sides };
+    let effects = Effects::of(vec![
+        term("kind", [classes(3, ROWS), all()]),
+        term("row:season", [Lines::of(Classes::Each), classes(2, COLUMNS)]),
+        term("slope", [slope, all()]),
+        Term::column(),
+    ]);
+    for setup in setups() {
+        let family = setup.settings.family;
+        let data = clients(family, 4, 25, Key::root(22));
+        let name = format!("fedmiss with effects, {}, {}", family.name(), setup.codec.name());
+        let ridges = vec![0.01, 0.1, 0.2, 0.05];
+        let base = setup.settings.clone();
+        let settings = Settings { effects: effects.clone(), term_ridges: ridges, ..base };
+        let setup = Setup { rounds: 3, settings, ..setup };
         laws(&MethodUnderTest { name: &name, method: &*setup.method(), data: &data, exchanges: 6 });
     }
 }

@@ -60,7 +60,7 @@ fn settings(family: Family, rank: usize, lambda: f64, effects: Effects) -> Setti
 fn counts_of_thousands_with_effects() {
     for (observed, rank, key) in [(1.0, 2, 21), (1.0, 3, 22), (0.6, 2, 23), (0.5, 3, 24)] {
         let data = table(Family::Poisson, observed, Key::root(key), |_, _, count| 500.0 * count);
-        let settings = settings(Family::Poisson, rank, 0.2, Effects::RowColumn);
+        let settings = settings(Family::Poisson, rank, 0.2, Effects::row_column());
         let largest = largest_gradient(settings, &data);
         assert!(largest <= 1e-6, "{observed} observed, rank {rank}: {largest}");
     }
@@ -71,7 +71,7 @@ fn counts_of_thousands_with_effects() {
 fn counts_of_millions_with_effects() {
     for key in [27, 28] {
         let data = table(Family::Poisson, 1.0, Key::root(key), |_, _, count| 1e6 * count);
-        let settings = settings(Family::Poisson, 2, 0.2, Effects::RowColumn);
+        let settings = settings(Family::Poisson, 2, 0.2, Effects::row_column());
         let largest = largest_gradient(settings, &data);
         assert!(largest <= 1e-6, "{largest}");
     }
@@ -79,10 +79,12 @@ fn counts_of_millions_with_effects() {
 
 #[test]
 fn a_row_of_zeros_under_a_small_penalty() {
-    for (observed, effects) in [(0.6, Effects::None), (1.0, Effects::None), (0.6, Effects::Row)] {
+    for (observed, effects) in
+        [(0.6, Effects::none()), (1.0, Effects::none()), (0.6, Effects::row())]
+    {
         let zero = |row, _, count| if row == 3 { 0.0 } else { count };
         let data = table(Family::Poisson, observed, Key::root(25), zero);
-        let largest = largest_gradient(settings(Family::Poisson, 3, 0.01, effects), &data);
+        let largest = largest_gradient(settings(Family::Poisson, 3, 0.01, effects.clone()), &data);
         assert!(largest <= 1e-6, "{observed} observed, {effects:?}: {largest}");
     }
 }
@@ -96,13 +98,14 @@ fn yes_or_no_values_that_effects_separate() {
         _ => value,
     };
     for (observed, effects, lambda) in [
-        (0.6, Effects::RowColumn, 0.2),
-        (1.0, Effects::RowColumn, 0.05),
-        (0.6, Effects::RowColumn, 0.005),
-        (0.6, Effects::None, 0.002),
+        (0.6, Effects::row_column(), 0.2),
+        (1.0, Effects::row_column(), 0.05),
+        (0.6, Effects::row_column(), 0.005),
+        (0.6, Effects::none(), 0.002),
     ] {
         let data = table(Family::Bernoulli, observed, Key::root(26), edit);
-        let largest = largest_gradient(settings(Family::Bernoulli, 2, lambda, effects), &data);
+        let largest =
+            largest_gradient(settings(Family::Bernoulli, 2, lambda, effects.clone()), &data);
         assert!(largest <= 1e-6, "{observed} observed, {effects:?}: {largest}");
     }
 }
@@ -111,13 +114,13 @@ fn yes_or_no_values_that_effects_separate() {
 #[test]
 fn a_step_of_one_ends_there_too() {
     for (family, effects) in [
-        (Family::Poisson, Effects::RowColumn),
-        (Family::Poisson, Effects::None),
-        (Family::Bernoulli, Effects::RowColumn),
+        (Family::Poisson, Effects::row_column()),
+        (Family::Poisson, Effects::none()),
+        (Family::Bernoulli, Effects::row_column()),
     ] {
         let data = table(family, 0.6, Key::root(29), |_, _, value| value);
         let setup = Setup {
-            settings: settings(family, 2, 0.2, effects),
+            settings: settings(family, 2, 0.2, effects.clone()),
             step: given(1.0),
             copies: Copies::Clients,
             rounds: ROUNDS,

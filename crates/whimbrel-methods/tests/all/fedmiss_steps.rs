@@ -74,9 +74,9 @@ fn copies_that_a_job_insists_on_diverge() {
 #[test]
 fn coarse_codecs_and_absences_leave_the_optimum_where_it_is() {
     for (family, effects) in [
-        (Family::Gaussian, Effects::None),
-        (Family::Poisson, Effects::RowColumn),
-        (Family::Bernoulli, Effects::RowColumn),
+        (Family::Gaussian, Effects::none()),
+        (Family::Poisson, Effects::row_column()),
+        (Family::Bernoulli, Effects::row_column()),
     ] {
         let data = clients(family, 2, CELLS, Key::root(32));
         let cells = all_cells(&data);
@@ -86,7 +86,7 @@ fn coarse_codecs_and_absences_leave_the_optimum_where_it_is() {
                 participation: p,
                 ..setup(family, 0.3, 10_000)
             };
-            setup.settings.effects = effects;
+            setup.settings.effects = effects.clone();
             setup.settings.lambda_effects = 0.02;
             let cohort = match p {
                 1.0 => Participation::Everyone,

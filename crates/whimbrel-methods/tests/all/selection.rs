@@ -46,7 +46,7 @@ pub fn counts(rank: usize, key: Key) -> Vec<ClientData> {
 }
 
 fn settings() -> Settings {
-    Settings { effects: Effects::RowColumn, ..Settings::new(ROWS, COLUMNS, Family::Poisson) }
+    Settings { effects: Effects::row_column(), ..Settings::new(ROWS, COLUMNS, Family::Poisson) }
 }
 
 pub fn selecting(rounds: u32) -> Arc<Erased<Select, BindCells>> {
@@ -85,13 +85,13 @@ fn effects_alone_are_told_from_a_low_rank() {
     for seed in [11, 12, 13] {
         let found = finished(&selecting(select::ROUNDS), &counts(0, Key::root(seed)));
         let found = Selection::from_artifact(&found).unwrap();
-        assert_eq!((found.chosen.rank, found.chosen.effects), (0, Effects::RowColumn), "{found:?}");
+        assert_eq!((found.chosen.rank, found.chosen.effects), (0, 0b11), "{found:?}");
     }
     for (seed, rank) in [(21, 1), (22, 2), (23, 3)] {
         let found = finished(&selecting(select::ROUNDS), &counts(rank, Key::root(seed)));
         let found = Selection::from_artifact(&found).unwrap();
         assert_eq!(found.chosen.rank, rank, "{found:?}");
-        assert!(found.chosen.lambda > 0.0 && found.tried.len() <= select::CANDIDATES_MAX);
+        assert!(found.chosen.lambda > 0.0 && found.tried.len() <= select::candidates_max(2));
     }
 }
 
@@ -154,7 +154,7 @@ fn halves(key: Key) -> Vec<ClientData> {
 fn a_fit_of_rank_zero_is_the_baseline() {
     let data = halves(Key::root(71));
     let found = Selection::from_artifact(&finished(&selecting(select::ROUNDS), &data)).unwrap();
-    assert_eq!((found.chosen.rank, found.chosen.effects), (0, Effects::RowColumn));
+    assert_eq!((found.chosen.rank, found.chosen.effects), (0, 0b11));
     let chosen = found.chosen.of(&settings());
     let baselines = Arc::new(Erased(Select::baselines(chosen.clone()).unwrap(), BindCells));
     let baseline = finished(&baselines, &data).tensor("row_column_effects").unwrap().values[0];
@@ -270,7 +270,7 @@ fn observed(data: &ClientData) -> usize {
 
 #[test]
 fn settings_that_leave_nothing_to_choose_from_are_refused() {
-    let without = Settings { effects: Effects::None, ..settings() };
+    let without = Settings { effects: Effects::none(), ..settings() };
     let free = Given::default();
     assert!(Select::new(without, Given::default(), 10, 1).is_err());
     assert!(Select::new(settings(), Given { rank: Some(COLUMNS), ..free }, 10, 1).is_err());
@@ -296,7 +296,7 @@ fn the_fit_that_is_handed_on_is_the_best_of_several() {
                 _ => panic!("cells"),
             });
             let each = observed.map(|cell| {
-                let theta = factors.theta(cell.row as usize, cell.column as usize);
+                let theta = model.theta(factors, cell.row as usize, cell.column as usize);
                 Family::Poisson.psi(theta) - cell.value * theta
             });
             each.sum::<f64>() / data.len() as f64 + model.penalty(factors)

@@ -1,10 +1,10 @@
 //! What somebody outside the run learns from a finished fit: an effect of its own, and factors for
 //! rows that nobody had.
 
-use super::newton::{Term, add_square, regression};
+use super::newton::{Case, add_square, regression};
 use super::side::Side;
-use super::uncertainty::{diagonal, inverse, prior_ridge, quadratic, spread_of};
-use super::{Family, LowRankFit, Parameter};
+use super::uncertainty::{diagonal, inverse, mean_square, prior_ridge, quadratic, spread_of};
+use super::{Factors, Family, LowRank, LowRankFit, Parameter};
 use whimbrel_core::{Cell, Error, Result, vector};
 
 /// Personal effects stay within plus and minus this: a client counts at most `e^2` times more or
@@ -20,7 +20,7 @@ pub fn own_effect(
     ridge: f64,
     start: f64,
 ) -> Result<f64> {
-    let terms: Vec<Term> = cells.map(|(offset, y)| Term { z: vec![1.0], offset, y }).collect();
+    let terms: Vec<Case> = cells.map(|(offset, y)| Case { z: vec![1.0], offset, y }).collect();
     // The objective is convex in e, so the best in the box is the nearest to the best.
     let effect = regression(family, &terms, &[ridge], vec![start])?[0];
     Ok(effect.clamp(-PERSONAL_MAX, PERSONAL_MAX))
@@ -29,11 +29,9 @@ pub fn own_effect(
 /// A row that the run did not have.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewRow {
-    /// `a`, where rows have effects.
-    pub effect: f64,
-    /// `u`.
-    pub u: Vec<f64>,
-    /// The inverse curvature of `(u, a)`, packed: what few cells leave open.
+    /// `u`, and the numbers of the terms in which each row has its own.
+    pub own: Vec<f64>,
+    /// The inverse curvature of these, packed: what few cells leave open.
     pub open: Vec<f64>,
     /// The largest `theta` of its cells; minus infinity where it has none.
     pub ceiling: f64,
@@ -49,51 +47,52 @@ impl LowRankFit {
         own_effect(self.model.family(), cells, ridge, 0.0)
     }
 
-    /// Factors of a row that the run did not have, from its cells `(column, value)`, with the
-    /// columns as they are and the penalties of the fit. `offset` is added to every `theta`: a
+    /// Factors and effects of a row that the run did not have, from its cells `(column, value)`, with
+    /// everything else as it is and the penalties of the fit. `offset` is added to every `theta`: a
     /// client's own effect, or 0.
     pub fn new_row(&self, cells: &[(u32, f64)], offset: f64) -> Result<NewRow> {
-        let (family, r) = (self.model.family(), self.model.rank());
+        let model = &self.model;
         let mut terms = Vec::with_capacity(cells.len());
         for (column, y) in cells {
             self.check(&Cell { row: 0, column: *column, value: *y })?;
             let column = *column as usize;
-            let offset = self.factors.intercept + self.factors.column_effects[column] + offset;
-            terms.push(Term { z: self.design(column), offset, y: *y });
+            let offset = model.elsewhere(&self.factors, None, column) + offset;
+            terms.push(Case { z: model.row_design(&self.factors, column), offset, y: *y });
         }
-        let ridge = self.model.ridge(Side::Row, f64::from(self.clients));
-        let mut x = regression(family, &terms, &ridge, vec![0.0; ridge.len()])?;
-        let prior = prior_ridge(&self.model, Side::Row, &self.factors, self.clients, self.phi());
-        let mut curvature = diagonal(&prior);
+        let x = model.fit_row(&terms, self.clients)?;
+        let mut curvature = diagonal(&model.row_prior(&self.factors, self.clients, self.phi()));
         let mut ceiling = f64::NEG_INFINITY;
         for term in &terms {
             let theta = term.offset + vector::dot(&term.z, &x);
-            add_square(&mut curvature, &term.z, family.variance(family.mean(theta)));
+            let weight = model.family().variance(model.family().mean(theta));
+            add_square(&mut curvature, &term.z, weight);
             ceiling = ceiling.max(theta - offset);
         }
         let open = inverse(&curvature, x.len())?;
-        let effect = x.get(r).copied().unwrap_or(0.0);
-        x.truncate(r);
-        Ok(NewRow { effect, u: x, open, ceiling })
+        Ok(NewRow { own: x, open, ceiling })
+    }
+
+    /// The number that stands for the new row's own effect; 0 where rows have none.
+    pub fn effect_of(&self, row: &NewRow) -> f64 {
+        let own = self.model.row_terms().position(|t| Some(t) == self.model.line_term(Side::Row));
+        let before = |at: usize| {
+            let lengths = self.model.row_terms().take(at).map(|t| self.model.term_width(t));
+            self.model.rank() + lengths.sum::<usize>()
+        };
+        own.map_or(0.0, |at| row.own[before(at)])
     }
 
     /// The parameter of a new row's cell: below the ceiling of its own cells and of the column, with a
     /// client's own effect added, and as sure as the row's own cells leave it.
     pub fn parameter_of(&self, row: &NewRow, column: usize, effect: f64) -> Parameter {
-        let (family, r) = (self.model.family(), self.model.rank());
-        let product = vector::dot(&row.u, &self.factors.v[column * r..][..r]);
-        let mut theta =
-            self.factors.intercept + row.effect + self.factors.column_effects[column] + product;
+        let (family, design) = (self.model.family(), self.model.row_design(&self.factors, column));
+        let elsewhere = self.model.elsewhere(&self.factors, None, column);
+        let mut theta = elsewhere + vector::dot(&row.own, &design);
         if let Some(ceiling) = &self.ceiling {
             theta = theta.min(ceiling.columns[column].max(row.ceiling));
         }
-        let variance = self.phi() * quadratic(&row.open, &self.design(column));
+        let variance = self.phi() * quadratic(&row.open, &design);
         Parameter { theta: family.boxed(theta + effect), spread: spread_of(family, variance) }
-    }
-
-    /// `(v_l, 1)`, as long as the unknowns of a row.
-    fn design(&self, column: usize) -> Vec<f64> {
-        self.model.design(Side::Row, &self.factors, [0, column])
     }
 
     fn check(&self, cell: &Cell) -> Result<()> {
@@ -107,5 +106,62 @@ impl LowRankFit {
             let name = self.model.family().name();
             Error::data(format!("{} is not {wanted}, as the {name} family needs", cell.value))
         })
+    }
+}
+
+impl LowRank {
+    /// Terms in which each row has numbers of its own.
+    fn row_terms(&self) -> impl Iterator<Item = usize> {
+        (0..self.terms().len()).filter(|t| self.terms()[*t].is_of_row())
+    }
+
+    /// How many numbers of such a term a row has.
+    fn term_width(&self, t: usize) -> usize {
+        self.terms()[t].shape(1, self.columns())[1]
+    }
+
+    /// What a row's own numbers are multiplied with in a column: `v_l`, then those of its terms.
+    fn row_design(&self, factors: &Factors, column: usize) -> Vec<f64> {
+        let r = self.rank();
+        let mut design = factors.v[column * r..][..r].to_vec();
+        for t in self.row_terms() {
+            let (class, count, weight) = self.terms()[t].column_class(self.columns(), column);
+            let first = design.len();
+            design.resize(first + count, 0.0);
+            design[first + class] = weight;
+        }
+        design
+    }
+
+    /// Intercept and all terms in which a row has no numbers of its own. Of an unknown row (`None`)
+    /// the covariates count as average, and a class of it as none.
+    fn elsewhere(&self, factors: &Factors, row: Option<usize>, column: usize) -> f64 {
+        let terms = self.terms().iter().enumerate().filter(|(_, term)| !term.is_of_row());
+        let known = terms.filter(|(_, term)| row.is_some() || term.ignores(Side::Row));
+        known.fold(factors.intercept, |sum, (t, _)| {
+            sum + self.term_value(factors, t, [row.unwrap_or(0), column])
+        })
+    }
+
+    /// A row's own numbers, from its cells alone.
+    fn fit_row(&self, cells: &[Case], clients: u32) -> Result<Vec<f64>> {
+        let n = f64::from(clients);
+        let mut ridge = vec![n * self.settings().lambda; self.rank()];
+        for t in self.row_terms() {
+            ridge.resize(ridge.len() + self.term_width(t), n * self.term_ridge(t));
+        }
+        regression(self.family(), cells, &ridge, vec![0.0; ridge.len()])
+    }
+
+    /// The ridge of the fit on a row's own numbers, or what their spread over the table says.
+    fn row_prior(&self, factors: &Factors, clients: u32, phi: f64) -> Vec<f64> {
+        let mut prior = prior_ridge(self, Side::Row, factors, clients, phi);
+        prior.truncate(self.rank());
+        for t in self.row_terms() {
+            let own = f64::from(clients) * self.term_ridge(t);
+            let own = own.max(phi / mean_square(factors.effects[t].iter()));
+            prior.resize(prior.len() + self.term_width(t), own);
+        }
+        prior
     }
 }

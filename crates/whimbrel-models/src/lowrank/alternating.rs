@@ -1,14 +1,15 @@
 //! `T`: Newton steps by rows, then by columns, damped so that no sweep increases the objective.
 //!
 //! `sum_all M [psi(theta) - S theta]` plus the penalties is minimised over the rows' unknowns
-//! `(u_j, a_j)` with the columns' fixed, then over `(v_l, b_l)`, row by row and column by column. For
+//! `(u_j, a_j)` with the columns' fixed, then over `(v_l, b_l)`, row by row and column by column, then
+//! over the numbers of every other term, of which a cell has one. For
 //! a Gaussian table with one `M` this is alternating least squares, whose limit is the
 //! soft-thresholded singular value decomposition of `S` less the effects.
 
 use super::balance::balance;
 use super::complete::{Advance, Frame, Push, add, chunk_rows, transposed};
 use super::kernels::{add_to_columns, bernoulli_variances, row_slopes, row_system, weigh};
-use super::newton::System;
+use super::newton::{System, damping};
 use super::side::Side;
 use super::trust_region::minimise;
 use super::{Factors, Family, LowRank};
@@ -103,7 +104,7 @@ fn sweep(
     x.resize(ridges[0].len() * columns, 1.0);
     let reach = Reach::new(&factors.v, model.rank());
     let (frame, ridges, x, reach) = (&frame, &ridges, &x[..], &reach);
-    let job = RowJob { model, factors, frame, ridges, x, reach, step, moves };
+    let job = RowJob { model, frame, ridges, x, reach, step, moves };
     let parts = s.par_chunks_mut(columns * rows).enumerate();
     let parts: Vec<Part> =
         parts.map(|(c, chunk)| job.chunk(c * rows, chunk)).collect::<Result<_>>()?;
@@ -125,16 +126,20 @@ fn sweep(
         found.size += part.found.size;
     }
     factors.u = u;
-    factors.row_effects = row_effects;
+    if let Some(t) = model.line_term(Side::Row) {
+        factors.effects[t] = row_effects;
+    }
     found.decrement += solve_columns(model, factors, &ridges[1], &gradient, &curvature)?;
+    for t in model.shared_terms() {
+        found.decrement += solve_term(model, factors, t, s, step);
+    }
     Ok(found)
 }
 
 /// What the chunks of a sweep share.
 struct RowJob<'a> {
     model: &'a LowRank,
-    factors: &'a Factors,
-    frame: &'a Frame,
+    frame: &'a Frame<'a>,
     /// The penalties on the unknowns of a row, and of a column.
     ridges: &'a [Vec<f64>; 2],
     x: &'a [f64],
@@ -149,8 +154,8 @@ impl RowJob<'_> {
         let [ridge, of_columns] = self.ridges;
         let (q, count) = (of_columns.len(), s.len() / columns);
         let mut part = Part {
-            u: self.factors.u[first * r..][..count * r].to_vec(),
-            row_effects: self.factors.row_effects[first..][..count].to_vec(),
+            u: self.frame.factors.u[first * r..][..count * r].to_vec(),
+            row_effects: (first..first + count).map(|row| self.frame.effect(row)).collect(),
             gradient: vec![0.0; q * columns],
             curvature: vec![0.0; packed_len(q) * columns],
             found: Found::default(),
@@ -163,14 +168,14 @@ impl RowJob<'_> {
             let row = first + i;
             if self.moves {
                 let buffers = [&mut mean[..], &mut d[..]];
-                part.found.field2 += self.frame.push_row(self.factors, self.step, row, s, buffers);
+                part.found.field2 += self.frame.push_row(self.step, row, s, buffers);
                 part.found.table2 += vector::norm2_squared(s);
             } else {
-                self.frame.means(self.factors, row, &mut mean);
+                self.frame.means(row, &mut mean);
             }
             let weighs = self.step.push.weights(row, &mut weights);
             let weights = weighs.then_some(&weights[..]);
-            let (repairs, size) = self.slopes(&mut d, &mut mean, s, weights);
+            let (repairs, size) = slopes(self.model.family(), &mut d, &mut mean, s, weights);
             part.found.repairs += repairs;
             part.found.size += size;
             let u = &mut part.u[i * r..][..r];
@@ -181,39 +186,83 @@ impl RowJob<'_> {
                     step_line(&system, self.model.family(), ridge, u, effect, self.reach)?;
             }
             // The columns see the row where it is now.
-            let base = self.factors.intercept + *effect;
-            self.frame.means_at(base, &self.factors.column_effects, u, &mut mean);
-            self.slopes(&mut d, &mut mean, s, weights);
+            self.frame.means_at(row, self.frame.base(row, *effect), u, &mut mean);
+            slopes(self.model.family(), &mut d, &mut mean, s, weights);
             z[..r].copy_from_slice(u);
             add_to_columns(&d, &mean, &z, &mut part.gradient, &mut part.curvature);
         }
         Ok(part)
     }
+}
 
-    /// Slopes `psi' - S`, and curvatures in place of the means; how many cells of `S` were outside,
-    /// and the sum of the means.
-    fn slopes(
-        &self,
-        d: &mut [f64],
-        mean: &mut [f64],
-        s: &[f64],
-        weights: Option<&[f64]>,
-    ) -> (u64, f64) {
-        let (low, high) = range(self.model.family());
-        // Zero counts are at the end of the range, not outside it; rounding is no way out either.
-        let (out_low, out_high) = (low - EPSILON - SLACK, high + EPSILON + SLACK);
-        let repairs = row_slopes(d, mean, s, low, high, out_low, out_high);
-        let size = vector::norm1(mean);
-        match self.model.family() {
-            Family::Gaussian => mean.fill(1.0),
-            Family::Poisson => {}
-            Family::Bernoulli => bernoulli_variances(mean),
-        }
-        if let Some(weights) = weights {
-            weigh(d, mean, weights);
-        }
-        (repairs, size)
+/// Slopes `psi' - S`, and curvatures in place of the means; how many cells of `S` were outside, and the
+/// sum of the means.
+fn slopes(
+    family: Family,
+    d: &mut [f64],
+    mean: &mut [f64],
+    s: &[f64],
+    weights: Option<&[f64]>,
+) -> (u64, f64) {
+    let (low, high) = range(family);
+    // Zero counts are at the end of the range, not outside it; rounding is no way out either.
+    let (out_low, out_high) = (low - EPSILON - SLACK, high + EPSILON + SLACK);
+    let repairs = row_slopes(d, mean, s, low, high, out_low, out_high);
+    let size = vector::norm1(mean);
+    match family {
+        Family::Gaussian => mean.fill(1.0),
+        Family::Poisson => {}
+        Family::Bernoulli => bernoulli_variances(mean),
     }
+    if let Some(weights) = weights {
+        weigh(d, mean, weights);
+    }
+    (repairs, size)
+}
+
+/// One damped Newton step of each number of a term, of which no cell has two; the sum of their
+/// decrements.
+fn solve_term(model: &LowRank, factors: &mut Factors, t: usize, s: &[f64], step: &Push<'_>) -> f64 {
+    let (columns, rows, term) = (model.columns(), chunk_rows(model.rows()), &model.terms()[t]);
+    let count = factors.effects[t].len();
+    let frame = Frame::new(model, factors);
+    let chunk = |(c, chunk): (usize, &[f64])| {
+        // Gradient and curvature, and the largest weight.
+        let mut sums = vec![[0.0f64; 3]; count];
+        let (mut mean, mut d, mut weights) =
+            (vec![0.0; columns], vec![0.0; columns], vec![0.0; columns]);
+        for (i, s) in chunk.chunks_exact(columns).enumerate() {
+            let row = c * rows + i;
+            frame.means(row, &mut mean);
+            let weighs = step.push.weights(row, &mut weights);
+            slopes(model.family(), &mut d, &mut mean, s, weighs.then_some(&weights[..]));
+            for l in 0..columns {
+                let (at, x) = term.place(columns, [row, l]);
+                let [g, h, most] = &mut sums[at];
+                *g += x * d[l];
+                *h += x * x * mean[l];
+                *most = most.max(x.abs());
+            }
+        }
+        sums
+    };
+    let parts: Vec<Vec<[f64; 3]>> = s.par_chunks(columns * rows).enumerate().map(chunk).collect();
+    let ridge = step.shrink() * model.term_ridge(t);
+    let mut decrement = 0.0;
+    for (at, own) in factors.effects[t].iter_mut().enumerate() {
+        let [mut g, mut h, mut most] = [ridge * *own, ridge, 0.0f64];
+        for part in &parts {
+            g += part[at][0];
+            h += part[at][1];
+            most = most.max(part[at][2]);
+        }
+        if h > 0.0 {
+            let delta = g / h;
+            decrement += g * delta;
+            *own -= damping(model.family(), most * delta.abs()) * delta;
+        }
+    }
+    decrement
 }
 
 /// The means of a family, [`EPSILON`] inside their range.
@@ -286,11 +335,13 @@ fn solve_columns(
     // One column after the other.
     let (g, h) = (transposed(gradient, columns), transposed(curvature, columns));
     let mut system = System::new(q);
-    let mut decrement = 0.0;
+    let (own, mut decrement) = (model.line_term(Side::Column), 0.0);
     for l in 0..columns {
         system.g.copy_from_slice(&g[l * q..][..q]);
         system.h.copy_from_slice(&h[l * packed_len(q)..][..packed_len(q)]);
-        let (v, b) = (&mut factors.v[l * r..][..r], &mut factors.column_effects[l]);
+        let mut none = 0.0;
+        let b = own.map_or(&mut none, |t| &mut factors.effects[t][l]);
+        let v = &mut factors.v[l * r..][..r];
         decrement += step_line(&system, model.family(), ridge, v, b, &reach)?;
     }
     Ok(decrement)
@@ -298,16 +349,11 @@ fn solve_columns(
 
 /// Moves the effects' means to the intercept: `theta` stays, the penalty falls.
 pub(super) fn centre(model: &LowRank, factors: &mut Factors) {
-    let effects = model.settings().effects;
-    let shift = |own: &mut [f64]| {
-        let mean = own.iter().sum::<f64>() / own.len() as f64;
-        own.iter_mut().for_each(|effect| *effect -= mean);
-        mean
-    };
-    if effects.has_row() {
-        factors.intercept += shift(&mut factors.row_effects);
-    }
-    if effects.has_column() {
-        factors.intercept += shift(&mut factors.column_effects);
+    for (term, own) in model.terms().iter().zip(&mut factors.effects) {
+        if term.is_unweighted() {
+            let mean = own.iter().sum::<f64>() / own.len() as f64;
+            own.iter_mut().for_each(|effect| *effect -= mean);
+            factors.intercept += mean;
+        }
     }
 }

@@ -39,7 +39,7 @@ impl Ceiling {
         let mut all = none;
         for cell in observed {
             let (row, column) = (cell as usize / model.columns(), cell as usize % model.columns());
-            let theta = factors.theta(row, column);
+            let theta = model.theta(factors, row, column);
             rows[row] = rows[row].max(theta);
             columns[column] = columns[column].max(theta);
             all = all.max(theta);
@@ -80,10 +80,10 @@ impl Delivered {
         Ok(Self { factors, ceiling: ceiling.cloned() })
     }
 
-    /// `theta_jl`, not boxed.
+    /// `theta_jl` of the model it is of, not boxed.
     #[inline]
-    pub fn theta(&self, row: usize, column: usize) -> f64 {
-        capped(self.ceiling.as_ref(), self.factors.theta(row, column), row, column)
+    pub fn theta(&self, model: &LowRank, row: usize, column: usize) -> f64 {
+        capped(self.ceiling.as_ref(), model.theta(&self.factors, row, column), row, column)
     }
 }
 

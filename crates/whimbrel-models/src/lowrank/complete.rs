@@ -19,6 +19,7 @@
 
 use super::kernels::{bernoulli_means, move_row, poisson_means, row_field, row_theta};
 use super::reactivate::reactivate;
+use super::side::Side;
 use super::{Factors, Family, LowRank, alternating};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -175,7 +176,7 @@ impl LowRank {
         let each = out.par_chunks_mut(columns * chunk_rows(self.rows())).enumerate();
         each.for_each(|(c, chunk)| {
             for (i, row) in chunk.chunks_exact_mut(columns).enumerate() {
-                frame.means(factors, c * chunk_rows(self.rows()) + i, row);
+                frame.means(c * chunk_rows(self.rows()) + i, row);
             }
         });
         out
@@ -189,7 +190,7 @@ impl LowRank {
             let (mut mean, mut h) = (vec![0.0; columns], vec![0.0; columns]);
             let mut sum = 0.0;
             for (i, s) in chunk.chunks_exact(columns).enumerate() {
-                frame.field(factors, push, c * rows + i, s, [&mut mean, &mut h]);
+                frame.field(push, c * rows + i, s, [&mut mean, &mut h]);
                 sum += whimbrel_core::vector::norm2_squared(&h);
             }
             sum
@@ -213,28 +214,63 @@ impl LowRank {
 }
 
 /// What the rows of one sweep share.
-pub(super) struct Frame {
-    family: Family,
+pub(super) struct Frame<'a> {
+    model: &'a LowRank,
+    pub factors: &'a Factors,
     /// `V`, one component after the other.
     pub vt: Vec<f64>,
+    /// What each column has in every row, whatever the row.
+    columns: Vec<f64>,
+    /// Terms that differ along a row and from row to row.
+    both: Vec<usize>,
 }
 
-impl Frame {
-    pub fn new(model: &LowRank, factors: &Factors) -> Self {
-        Self { family: model.family(), vt: transposed(&factors.v, model.rank()) }
+impl<'a> Frame<'a> {
+    pub fn new(model: &'a LowRank, factors: &'a Factors) -> Self {
+        let (mut columns, mut both) = (vec![0.0; model.columns()], Vec::new());
+        for (t, term) in model.terms().iter().enumerate() {
+            if term.ignores(Side::Row) && !term.ignores(Side::Column) {
+                let add =
+                    |(l, own): (usize, &mut f64)| *own += model.term_value(factors, t, [0, l]);
+                columns.iter_mut().enumerate().for_each(add);
+            } else if !term.ignores(Side::Column) {
+                both.push(t);
+            }
+        }
+        Self { model, factors, vt: transposed(&factors.v, model.rank()), columns, both }
+    }
+
+    /// What all cells of a row share, if this is the row's own effect.
+    pub fn base(&self, row: usize, effect: f64) -> f64 {
+        let own = self.model.line_term(Side::Row);
+        let terms = self.model.terms().iter().enumerate();
+        let others = terms.filter(|(t, term)| term.ignores(Side::Column) && Some(*t) != own);
+        others.fold(self.factors.intercept + effect, |sum, (t, _)| {
+            sum + self.model.term_value(self.factors, t, [row, 0])
+        })
+    }
+
+    /// The row's own effect; 0 where rows have none.
+    pub fn effect(&self, row: usize) -> f64 {
+        self.model.line_term(Side::Row).map_or(0.0, |t| self.factors.effects[t][row])
     }
 
     /// `psi'(theta)` along a row.
-    pub fn means(&self, factors: &Factors, row: usize, out: &mut [f64]) {
-        let r = factors.rank as usize;
-        let base = factors.intercept + factors.row_effects[row];
-        self.means_at(base, &factors.column_effects, &factors.u[row * r..][..r], out);
+    pub fn means(&self, row: usize, out: &mut [f64]) {
+        let r = self.model.rank();
+        let base = self.base(row, self.effect(row));
+        self.means_at(row, base, &self.factors.u[row * r..][..r], out);
     }
 
-    /// `psi'(base + b_l + <u, v_l>)`.
-    pub fn means_at(&self, base: f64, b: &[f64], u: &[f64], out: &mut [f64]) {
-        row_theta(out, base, b, u, &self.vt);
-        match self.family {
+    /// The same of a row that has this base and these factors.
+    pub fn means_at(&self, row: usize, base: f64, u: &[f64], out: &mut [f64]) {
+        row_theta(out, base, &self.columns, u, &self.vt);
+        for t in &self.both {
+            for (l, theta) in out.iter_mut().enumerate() {
+                *theta += self.model.term_value(self.factors, *t, [row, l]);
+            }
+        }
+        match self.model.family() {
             Family::Gaussian => {}
             Family::Poisson => poisson_means(out),
             Family::Bernoulli => bernoulli_means(out),
@@ -242,15 +278,8 @@ impl Frame {
     }
 
     /// `psi'(theta)` and `H` along a row.
-    fn field(
-        &self,
-        factors: &Factors,
-        push: &Sparse,
-        row: usize,
-        s: &[f64],
-        [mean, h]: [&mut [f64]; 2],
-    ) {
-        self.means(factors, row, mean);
+    fn field(&self, push: &Sparse, row: usize, s: &[f64], [mean, h]: [&mut [f64]; 2]) {
+        self.means(row, mean);
         row_field(h, mean, s);
         push.add_to(row, h);
     }
@@ -258,13 +287,12 @@ impl Frame {
     /// `S += gamma H` along a row; `|H|^2`. Leaves `psi'(theta)` and `H` behind.
     pub fn push_row(
         &self,
-        factors: &Factors,
         step: &Push<'_>,
         row: usize,
         s: &mut [f64],
         [mean, h]: [&mut [f64]; 2],
     ) -> f64 {
-        self.field(factors, step.push, row, s, [mean, h]);
+        self.field(step.push, row, s, [mean, h]);
         move_row(s, step.gamma, h)
     }
 }

@@ -2,15 +2,9 @@
 
 use super::ceiling::{Ceiling, capped};
 use super::interval::{self, Calibration, Group, NORMAL_QUANTILE};
-use super::side::Side;
 use super::uncertainty::spread_of;
-use super::{Effects, Factors, Family, LowRank, Settings, Uncertainty, Variance};
-use whimbrel_core::linalg::packed_len;
-use whimbrel_core::method::{Artifact, Tensor};
-use whimbrel_core::{Error, Result, Stream};
-
-/// The kind of the artifact.
-pub const KIND: &str = "low-rank";
+use super::{Factors, Family, LowRank, Uncertainty};
+use whimbrel_core::Stream;
 
 /// A low-rank fit, as read from or written to an artifact.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,7 +41,7 @@ impl LowRankFit {
 
     /// `theta_jl`, below its ceiling.
     pub(super) fn below_ceiling(&self, row: usize, column: usize) -> f64 {
-        capped(self.ceiling.as_ref(), self.factors.theta(row, column), row, column)
+        capped(self.ceiling.as_ref(), self.model.theta(&self.factors, row, column), row, column)
     }
 
     /// What is expected of a cell.
@@ -115,138 +109,6 @@ impl LowRankFit {
             return stream.poisson(rate) as f64;
         }
         family.draw(mean, dispersion.sqrt(), stream)
-    }
-
-    /// The fit as named tensors.
-    pub fn to_artifact(&self) -> Artifact {
-        let Settings { rows, columns, rank, family, effects, lambda, lambda_effects, variance } =
-            *self.model.settings();
-        let Factors { intercept, row_effects, column_effects, u, v, .. } = &self.factors;
-        let out = Artifact::new(KIND)
-            .with("row_effects", &[rows], row_effects.clone())
-            .with("column_effects", &[columns], column_effects.clone())
-            .with("u", &[rows, rank], u.clone())
-            .with("v", &[columns, rank], v.clone());
-        let number = |out: Artifact, (name, value): (&str, f64)| out.with(name, &[], vec![value]);
-        let numbers = [
-            ("intercept", *intercept),
-            ("family", family.code()),
-            ("effects", f64::from(effects as u8)),
-            ("lambda", lambda),
-            ("lambda_effects", lambda_effects),
-            ("clients", f64::from(self.clients)),
-            ("unit_variance", f64::from(u8::from(variance == Variance::Unit))),
-        ];
-        let mut out = numbers.into_iter().fold(out, number);
-        if let Some(Ceiling { rows: of_rows, columns: of_columns }) = &self.ceiling {
-            out = out.with("row_ceiling", &[rows], of_rows.clone());
-            out = out.with("column_ceiling", &[columns], of_columns.clone());
-        }
-        if let Some(Calibration { dispersion, groups, calibrated, coverage, doubtful }) =
-            &self.calibration
-        {
-            let column = |of: fn(&Group) -> f64| groups.iter().map(of).collect();
-            out = out
-                .with("interval_octaves", &[groups.len()], column(|g| f64::from(g.last)))
-                .with("interval_quantiles", &[groups.len()], column(|g| g.quantile))
-                .with("interval_dispersions", &[groups.len()], column(|g| g.dispersion));
-            let flags = [
-                ("dispersion", *dispersion),
-                ("calibrated", f64::from(u8::from(*calibrated))),
-                ("doubtful", f64::from(u8::from(*doubtful))),
-            ];
-            let coverage = coverage.map(|coverage| ("coverage", coverage));
-            out = flags.into_iter().chain(coverage).fold(out, number);
-        }
-        if let Some(Uncertainty { rows: of_rows, columns: of_columns }) = &self.uncertainty {
-            let shape = |lines: usize, all: &[f64]| [lines, all.len() / lines];
-            out = out.with("row_uncertainty", &shape(rows, of_rows), of_rows.clone());
-            out = out.with("column_uncertainty", &shape(columns, of_columns), of_columns.clone());
-        }
-        out
-    }
-
-    /// Reads an artifact back.
-    pub fn from_artifact(artifact: &Artifact) -> Result<Self> {
-        if artifact.kind != KIND {
-            return Err(Error::data(format!("a model of kind `{}` has no cells", artifact.kind)));
-        }
-        let tensor = |name: &str| -> Result<&Tensor> {
-            artifact.tensor(name).ok_or_else(|| Error::data(format!("the model lacks `{name}`")))
-        };
-        let values = |name: &str, length: usize| -> Result<Vec<f64>> {
-            let values = &tensor(name)?.values;
-            match values.len() == length {
-                true => Ok(values.clone()),
-                false => Err(Error::data(format!(
-                    "`{name}` has {} numbers where the model needs {length}",
-                    values.len()
-                ))),
-            }
-        };
-        let number = |name: &str| -> Result<f64> { Ok(values(name, 1)?[0]) };
-        let has = |name: &str| artifact.tensor(name).is_some();
-        let length = |name: &str| -> Result<usize> { Ok(tensor(name)?.values.len()) };
-        let (rows, columns) = (length("row_effects")?, length("column_effects")?);
-        let rank = tensor("u")?.shape.last().map_or(0, |r| *r as usize);
-        let model = LowRank::new(Settings {
-            rows,
-            columns,
-            rank,
-            family: Family::from_code(number("family")?)?,
-            effects: Effects::from_code(number("effects")?)
-                .ok_or_else(|| Error::data("the model has no known kind of effects"))?,
-            lambda: number("lambda")?,
-            lambda_effects: number("lambda_effects")?,
-            variance: match number("unit_variance")? {
-                0.0 => Variance::Estimated,
-                _ => Variance::Unit,
-            },
-        })?;
-        let factors = Factors {
-            rank: rank as u32,
-            intercept: number("intercept")?,
-            row_effects: values("row_effects", rows)?,
-            column_effects: values("column_effects", columns)?,
-            u: values("u", rows * rank)?,
-            v: values("v", columns * rank)?,
-        };
-        let mut calibration = None;
-        if has("interval_octaves") {
-            let count = length("interval_octaves")?.max(1);
-            let octaves = values("interval_octaves", count)?;
-            let quantiles = values("interval_quantiles", count)?;
-            let dispersions = values("interval_dispersions", count)?;
-            let group = |i: usize| Group {
-                last: octaves[i] as u32,
-                quantile: quantiles[i],
-                dispersion: dispersions[i],
-            };
-            calibration = Some(Calibration {
-                dispersion: number("dispersion")?,
-                groups: (0..count).map(group).collect(),
-                calibrated: number("calibrated")? != 0.0,
-                coverage: number("coverage").ok(),
-                doubtful: number("doubtful")? != 0.0,
-            });
-        }
-        let packed = |side: Side| packed_len(model.unknowns(side));
-        let uncertainty = match has("row_uncertainty") {
-            false => None,
-            true => Some(Uncertainty {
-                rows: values("row_uncertainty", rows * packed(Side::Row))?,
-                columns: values("column_uncertainty", columns * packed(Side::Column))?,
-            }),
-        };
-        let ceiling = match has("row_ceiling") {
-            false => None,
-            true => Some(Ceiling {
-                rows: values("row_ceiling", rows)?,
-                columns: values("column_ceiling", columns)?,
-            }),
-        };
-        let clients = number("clients")? as u32;
-        Ok(Self { model, factors, ceiling, clients, calibration, uncertainty })
     }
 
     /// The dispersion over all cells.

@@ -1,11 +1,12 @@
 //! A table of low rank, seen at some of its cells.
 //!
-//! Cell `(j, l)` has natural parameter `theta_jl = mu + a_j + b_l + <u_j, v_l>` and a value from an
-//! exponential family. With `n` clients the fit minimises
+//! Cell `(j, l)` has natural parameter `theta_jl = mu + a_j + b_l + ... + <u_j, v_l>`, with main effects
+//! of the row, of the column or of what describes them, and a value from an exponential family. With
+//! `n` clients the fit minimises
 //!
 //! ```text
 //! F = (1/n) sum_observed [psi(theta_jl) - y theta_jl]
-//!     + (lambda/2)(|U|^2 + |V|^2) + (lambda_effects/2)(|a|^2 + |b|^2)
+//!     + (lambda/2)(|U|^2 + |V|^2) + sum over terms of (ridge/2)|beta|^2
 //! ```
 //!
 //! EM completes the table: `T` maps a dense `S` (what every cell would be expected to be) to the
@@ -13,10 +14,12 @@
 
 mod adapt;
 mod alternating;
+mod artifact;
 mod balance;
 mod ceiling;
 mod complete;
 mod data;
+mod effects;
 mod factors;
 mod family;
 mod fit;
@@ -31,53 +34,18 @@ mod trust_region;
 mod uncertainty;
 
 pub use adapt::{NewRow, PERSONAL_MAX, own_effect};
+pub use artifact::KIND;
 pub use ceiling::{Ceiling, Delivered};
 pub use complete::{Advance, COPIES_UNOBSERVED, Push, Sparse};
 pub use data::Observed;
+pub use effects::{Classes, Effects, Lines, Term};
 pub use factors::Factors;
 pub use family::{Family, JUDGED_MEAN_MIN, THETA_MAX};
-pub use fit::{KIND, LowRankFit, Parameter};
+pub use fit::{LowRankFit, Parameter};
 pub use interval::{Calibration, Group, ScoreSums, Scores};
 pub use uncertainty::{Counted, Uncertainty, effective_parameters};
 
 use whimbrel_core::{Error, Result};
-
-/// Which main effects are added to the product of the factors.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Effects {
-    /// None, and no intercept: `theta = U V^T`.
-    #[default]
-    None,
-    /// An intercept and one per row.
-    Row,
-    /// An intercept and one per column.
-    Column,
-    /// An intercept, one per row and one per column.
-    RowColumn,
-}
-
-impl Effects {
-    /// The kind of effects that a code, its number here, stands for.
-    pub fn from_code(code: f64) -> Option<Self> {
-        let all = [Self::None, Self::Row, Self::Column, Self::RowColumn];
-        all.into_iter().find(|effects| f64::from(*effects as u8) == code)
-    }
-
-    /// Whether rows have effects.
-    pub fn has_row(self) -> bool {
-        matches!(self, Self::Row | Self::RowColumn)
-    }
-
-    /// Whether columns have effects.
-    pub fn has_column(self) -> bool {
-        matches!(self, Self::Column | Self::RowColumn)
-    }
-
-    /// Whether there is an intercept.
-    pub fn has_intercept(self) -> bool {
-        self != Self::None
-    }
-}
 
 /// What the variance of a Gaussian cell is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -107,8 +75,10 @@ pub struct Settings {
     pub effects: Effects,
     /// Ridge on the factors.
     pub lambda: f64,
-    /// Ridge on the main effects.
+    /// Ridge on the main effects, and on a client's own.
     pub lambda_effects: f64,
+    /// Ridges of the single terms, where they differ from that; empty: they do not.
+    pub term_ridges: Vec<f64>,
     /// The variance of a Gaussian cell.
     pub variance: Variance,
 }
@@ -121,9 +91,10 @@ impl Settings {
             columns,
             rank: 2,
             family,
-            effects: Effects::None,
+            effects: Effects::none(),
             lambda: 0.0,
             lambda_effects: LAMBDA_EFFECTS,
+            term_ridges: Vec::new(),
             variance: Variance::default(),
         }
     }
@@ -149,17 +120,24 @@ impl LowRank {
             ))
             .hint(format!("choose a rank from 0 to {}", smaller - 1)));
         }
-        if rank == 0 && settings.effects == Effects::None {
+        if rank == 0 && settings.effects.is_none() {
             return Err(Error::config("rank = 0 without effects leaves nothing to fit")
                 .hint("set effects = \"row+column\", or a rank of 1 or more"));
         }
-        for (name, value) in [("lambda", lambda), ("lambda_effects", lambda_effects)] {
+        let ridges = settings.term_ridges.iter().map(|ridge| ("lambda_effects", *ridge));
+        for (name, value) in
+            [("lambda", lambda), ("lambda_effects", lambda_effects)].into_iter().chain(ridges)
+        {
             if !(value >= 0.0 && value.is_finite()) {
                 return Err(Error::config(format!(
                     "{name} = {value} must be non-negative and finite"
                 )));
             }
         }
+        if ![0, settings.effects.0.len()].contains(&settings.term_ridges.len()) {
+            return Err(Error::config("there is a ridge for each term of the effects, or one"));
+        }
+        settings.effects.check(rows, columns)?;
         Ok(Self { settings })
     }
 
@@ -188,11 +166,16 @@ impl LowRank {
         self.settings.family
     }
 
+    /// The ridge on a term of the main effects.
+    pub fn term_ridge(&self, t: usize) -> f64 {
+        self.settings.term_ridges.get(t).copied().unwrap_or(self.settings.lambda_effects)
+    }
+
     /// Whether nothing but the intercept is free of a penalty: the fit then exists whatever was
     /// observed.
     pub fn is_penalised(&self) -> bool {
-        let Settings { rank, effects, lambda, lambda_effects, .. } = self.settings;
-        (rank == 0 || lambda > 0.0) && (effects == Effects::None || lambda_effects > 0.0)
+        (self.rank() == 0 || self.settings.lambda > 0.0)
+            && (0..self.terms().len()).all(|t| self.term_ridge(t) > 0.0)
     }
 
     /// Cells of the whole table.
@@ -203,15 +186,11 @@ impl LowRank {
     /// Lengths of the parts of [`Factors::to_vector`]: intercept and effects where there are any,
     /// then the factors of the rows and of the columns.
     pub fn blocks(&self) -> Vec<usize> {
-        let Settings { rows, columns, rank, effects, .. } = self.settings;
-        let present = [
-            (effects.has_intercept(), 1),
-            (effects.has_row(), rows),
-            (effects.has_column(), columns),
-            (rank > 0, rows * rank),
-            (rank > 0, columns * rank),
-        ];
-        present.into_iter().filter(|(there, _)| *there).map(|(_, length)| length).collect()
+        let Settings { rows, columns, rank, .. } = self.settings;
+        let intercept = (!self.terms().is_empty()).then_some(1);
+        let terms = self.terms().iter().map(|term| self.term_len(term));
+        let factors = [rows * rank, columns * rank].into_iter().filter(|length| *length > 0);
+        intercept.into_iter().chain(terms).chain(factors).collect()
     }
 
     /// How many numbers the factors and effects are.
@@ -219,11 +198,11 @@ impl LowRank {
         self.blocks().iter().sum()
     }
 
-    /// `(lambda/2)(|U|^2 + |V|^2) + (lambda_effects/2)(|a|^2 + |b|^2)`.
+    /// `(lambda/2)(|U|^2 + |V|^2)`, and `(ridge/2)|beta|^2` of each term.
     pub fn penalty(&self, factors: &Factors) -> f64 {
         let norm2 = whimbrel_core::vector::norm2_squared;
-        let Settings { lambda, lambda_effects, .. } = self.settings;
-        0.5 * lambda * (norm2(&factors.u) + norm2(&factors.v))
-            + 0.5 * lambda_effects * (norm2(&factors.row_effects) + norm2(&factors.column_effects))
+        let terms = factors.effects.iter().enumerate();
+        0.5 * self.settings.lambda * (norm2(&factors.u) + norm2(&factors.v))
+            + terms.map(|(t, own)| 0.5 * self.term_ridge(t) * norm2(own)).sum::<f64>()
     }
 }

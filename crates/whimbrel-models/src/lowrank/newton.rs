@@ -77,7 +77,7 @@ impl System {
 }
 
 /// A cell of a regression: its design, the part of `theta` that is fixed, and its value.
-pub(super) struct Term {
+pub(super) struct Case {
     pub z: Vec<f64>,
     pub offset: f64,
     pub y: f64,
@@ -87,19 +87,19 @@ pub(super) struct Term {
 /// on.
 pub(super) fn regression(
     family: Family,
-    terms: &[Term],
+    terms: &[Case],
     ridge: &[f64],
     mut x: Vec<f64>,
 ) -> Result<Vec<f64>> {
     for _ in 0..STEPS_MAX {
         let mut system = System::new(x.len());
-        for Term { z, offset, y } in terms {
+        for Case { z, offset, y } in terms {
             let mean = family.mean(offset + vector::dot(z, &x));
             vector::axpy(&mut system.g, mean - y, z);
             add_square(&mut system.h, z, family.variance(mean));
         }
         let reach = |delta: &[f64]| {
-            terms.iter().map(|term| vector::dot(&term.z, delta).abs()).fold(0.0, f64::max)
+            terms.iter().map(|case| vector::dot(&case.z, delta).abs()).fold(0.0, f64::max)
         };
         let (delta, _) = system.step(family, ridge, &mut x, reach)?;
         if vector::norm_inf(&delta) < CHANGE_MIN {

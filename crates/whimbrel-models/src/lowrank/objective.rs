@@ -3,10 +3,10 @@
 //! With `M` copies of an observed cell and none elsewhere, what [`super::trust_region`] minimises is
 //!
 //! ```text
-//! f(x) = sum_observed M [psi(theta) - S theta] + (penalties),    x = (mu, a, b, U, V).
+//! f(x) = sum_observed M [psi(theta) - S theta] + (penalties),    x = (mu, effects, U, V).
 //! ```
 //!
-//! Along `p` the parameter of a cell moves by `lin = p_mu + p_a + p_b + <p_u, v> + <u, p_v>` and, to
+//! Along `p` the parameter of a cell moves by `lin = p_mu + p_effects + <p_u, v> + <u, p_v>` and, to
 //! second order, by `<p_u, p_v>`. So with `d = M (psi' - S)` and `w = M psi''` the Hessian times `p`
 //! is the transpose of the map `lin` applied to `w lin`, plus `d p_v` for `u` and `d p_u` for `v`:
 //! two short loops per cell, and no matrix.
@@ -15,7 +15,8 @@ use super::alternating::range;
 use super::complete::Sparse;
 use super::newton::{add_square, factorised};
 use super::side::Side;
-use super::{Factors, LowRank, Settings};
+use super::{Factors, LowRank, Term};
+use std::sync::Arc;
 use whimbrel_core::linalg::{packed_len, solve_lower, solve_lower_transposed};
 use whimbrel_core::{Result, vector};
 
@@ -29,6 +30,8 @@ pub(super) struct Joint<'a> {
     ridges: [Vec<f64>; 2],
     /// Inside the range of the means.
     wanted: Vec<f64>,
+    /// Which number of each term every cell has, and what it is multiplied with: cell after cell.
+    places: Vec<(u32, f64)>,
 }
 
 /// What a completed table has at these cells.
@@ -45,7 +48,7 @@ pub(super) fn of_residuals(model: &LowRank, cells: &Sparse, factors: &Factors) -
     let mut wanted = Vec::with_capacity(cells.columns.len());
     for row in 0..model.rows() {
         wanted.extend(cells.cells(row).map(|at| {
-            let theta = factors.theta(row, cells.columns[at] as usize);
+            let theta = model.theta(factors, row, cells.columns[at] as usize);
             model.family().mean(theta) + cells.values[at]
         }));
     }
@@ -65,6 +68,8 @@ pub(super) struct Around {
     /// Cholesky factors of the diagonal blocks: one per row, and one per column.
     rows: Vec<f64>,
     columns: Vec<f64>,
+    /// The curvature of each number of the other terms; none for those of lines.
+    terms: Vec<Vec<f64>>,
     /// `sum w`: the block of the intercept.
     pub information: f64,
     /// What rounding adds to `g^T B^-1 g`, with `B` the diagonal blocks: `d` is off by so many units
@@ -78,7 +83,37 @@ impl<'a> Joint<'a> {
         let (low, high) = range(model.family());
         wanted.iter_mut().for_each(|y| *y = y.clamp(low, high));
         let ridges = Side::BOTH.map(|side| model.ridge(side, shrink));
-        Self { model, cells, shrink, ridges, wanted }
+        let mut joint = Self { model, cells, shrink, ridges, wanted, places: Vec::new() };
+        let mut places = Vec::with_capacity(joint.wanted.len() * model.terms().len());
+        joint.each(|row, l, _| {
+            let place = |term: &Arc<Term>| term.place(model.columns(), [row, l]);
+            places.extend(model.terms().iter().map(place).map(|(at, x)| (at as u32, x)));
+        });
+        joint.places = places;
+        joint
+    }
+
+    /// Which number of each term a cell has, and what it is multiplied with.
+    #[inline(always)]
+    fn places(&self, at: usize) -> &[(u32, f64)] {
+        let terms = self.model.terms().len();
+        &self.places[at * terms..][..terms]
+    }
+
+    /// What intercept and effects are in a cell.
+    #[inline(always)]
+    fn effects(&self, x: &Factors, at: usize) -> f64 {
+        let places = self.places(at).iter().zip(&x.effects);
+        places.fold(x.intercept, |sum, ((place, weight), own)| sum + weight * own[*place as usize])
+    }
+
+    /// Adds `c` to intercept and effects as a cell has them.
+    #[inline(always)]
+    fn add_effects(&self, out: &mut Factors, at: usize, c: f64) {
+        for ((place, weight), own) in self.places(at).iter().zip(&mut out.effects) {
+            own[*place as usize] += c * weight;
+        }
+        out.intercept += c;
     }
 
     /// Everything a Newton step from `x` needs.
@@ -90,14 +125,24 @@ impl<'a> Joint<'a> {
         let mut columns = vec![0.0; self.model.columns() * of_column];
         let (mut theta, mut d, mut w) = (Vec::new(), Vec::new(), Vec::new());
         let (mut rounding, mut z) = (0.0, vec![1.0; r + 1]);
+        let mut terms = vec![Vec::new(); x.effects.len()];
+        for t in self.model.shared_terms() {
+            terms[t] = vec![self.shrink * self.model.term_ridge(t); x.effects[t].len()];
+        }
         self.each(|row, l, at| {
             let (u, v) = (&x.u[row * r..][..r], &x.v[l * r..][..r]);
-            let effects = [x.intercept, x.row_effects[row], x.column_effects[l]];
-            let own = effects.iter().sum::<f64>() + inner(u, v);
+            let own = self.effects(&x, at) + inner(u, v);
             let (mean, wanted, copies) = (family.mean(own), self.wanted[at], cells.copies[at]);
             let weight = copies * family.variance(mean);
-            let terms = |sum: f64, (u, v): (&f64, &f64)| sum + (u * v).abs();
-            let size = u.iter().zip(v).fold(vector::norm1(&effects), terms);
+            let mut size =
+                u.iter().zip(v).fold(x.intercept.abs(), |sum, (u, v)| sum + (u * v).abs());
+            let places = self.places(at).iter().zip(&x.effects).zip(&mut terms);
+            for (((place, weight), own), term) in places {
+                size += (weight * own[*place as usize]).abs();
+                if let Some(curvature) = term.get_mut(*place as usize) {
+                    *curvature += weight * weight * cells.copies[at] * family.variance(mean);
+                }
+            }
             let off = f64::EPSILON * (copies * (mean.abs() + wanted.abs()) + weight * size);
             rounding += off * off / (weight + lambda);
             theta.push(own);
@@ -114,14 +159,12 @@ impl<'a> Joint<'a> {
         self.each(|row, l, at| {
             vector::axpy(&mut gradient.u[row * r..][..r], d[at], &x.v[l * r..][..r]);
             vector::axpy(&mut gradient.v[l * r..][..r], d[at], &x.u[row * r..][..r]);
-            gradient.row_effects[row] += d[at];
-            gradient.column_effects[l] += d[at];
-            gradient.intercept += d[at];
+            self.add_effects(&mut gradient, at, d[at]);
         });
         self.clear_absent(&mut gradient);
         let [rows, columns] = [blocks(&rows, &self.ridges[0])?, blocks(&columns, &self.ridges[1])?];
         let information = w.iter().sum::<f64>();
-        Ok(Around { x, theta, d, w, gradient, rows, columns, information, rounding })
+        Ok(Around { x, theta, d, w, gradient, rows, columns, terms, information, rounding })
     }
 
     /// The Hessian times `p`.
@@ -131,17 +174,14 @@ impl<'a> Joint<'a> {
         self.each(|row, l, at| {
             let (u, p_u) = (&x.u[row * r..][..r], &p.u[row * r..][..r]);
             let (v, p_v) = (&x.v[l * r..][..r], &p.v[l * r..][..r]);
-            let effects = p.intercept + p.row_effects[row] + p.column_effects[l];
-            let c = around.w[at] * (effects + inner(p_u, v) + inner(u, p_v));
+            let c = around.w[at] * (self.effects(p, at) + inner(p_u, v) + inner(u, p_v));
             let d = around.d[at];
             let (out_u, out_v) = (&mut out.u[row * r..][..r], &mut out.v[l * r..][..r]);
             for k in 0..r {
                 out_u[k] += c * v[k] + d * p_v[k];
                 out_v[k] += c * u[k] + d * p_u[k];
             }
-            out.row_effects[row] += c;
-            out.column_effects[l] += c;
-            out.intercept += c;
+            self.add_effects(&mut out, at, c);
         });
         self.clear_absent(&mut out);
         out
@@ -155,8 +195,8 @@ impl<'a> Joint<'a> {
         self.each(|row, l, at| {
             let (u, p_u) = (&x.u[row * r..][..r], &p.u[row * r..][..r]);
             let (v, p_v) = (&x.v[l * r..][..r], &p.v[l * r..][..r]);
-            let effects = p.intercept + p.row_effects[row] + p.column_effects[l];
-            let (lin, bent) = (effects + inner(p_u, v) + inner(u, p_v), inner(p_u, p_v));
+            let lin = self.effects(p, at) + inner(p_u, v) + inner(u, p_v);
+            let bent = inner(p_u, p_v);
             let rest = family.psi_remainder(around.theta[at], lin + bent);
             sum += around.d[at] * bent + self.cells.copies[at] * rest;
         });
@@ -166,9 +206,20 @@ impl<'a> Joint<'a> {
     /// Solves with the diagonal blocks of the Hessian: `p = B^-1 r`.
     pub fn precondition(&self, around: &Around, r: &Factors) -> Factors {
         let mut p = r.clone();
-        let [of_rows, of_columns] = self.ridges.each_ref().map(Vec::len);
-        solve_blocks(of_rows, &around.rows, &mut p.u, &mut p.row_effects);
-        solve_blocks(of_columns, &around.columns, &mut p.v, &mut p.column_effects);
+        for side in Side::BOTH {
+            let (q, own) = (self.ridges[side as usize].len(), self.model.line_term(side));
+            let (blocks, factors) = match side {
+                Side::Row => (&around.rows, &mut p.u),
+                Side::Column => (&around.columns, &mut p.v),
+            };
+            let effects = own.map_or(&mut [][..], |t| &mut p.effects[t]);
+            solve_blocks(q, self.model.rank(), blocks, factors, effects);
+        }
+        for (own, curvature) in p.effects.iter_mut().zip(&around.terms) {
+            own.iter_mut().zip(curvature).for_each(|(own, curvature)| {
+                *own = if *curvature > 0.0 { *own / curvature } else { 0.0 };
+            });
+        }
         let information = around.information;
         p.intercept = if information > 0.0 { p.intercept / information } else { 0.0 };
         p
@@ -185,28 +236,20 @@ impl<'a> Joint<'a> {
 
     /// The penalties' gradient at `x`.
     fn penalised(&self, x: &Factors) -> Factors {
-        let Settings { lambda, lambda_effects, .. } = *self.model.settings();
         let mut out = x.clone();
         out.intercept = 0.0;
         for part in [&mut out.u, &mut out.v] {
-            vector::scale(part, self.shrink * lambda);
+            vector::scale(part, self.shrink * self.model.settings().lambda);
         }
-        for part in [&mut out.row_effects, &mut out.column_effects] {
-            vector::scale(part, self.shrink * lambda_effects);
+        for (t, own) in out.effects.iter_mut().enumerate() {
+            vector::scale(own, self.shrink * self.model.term_ridge(t));
         }
         out
     }
 
-    /// Takes out what the model does not have.
+    /// A model without effects has no intercept.
     fn clear_absent(&self, out: &mut Factors) {
-        let effects = self.model.settings().effects;
-        if !effects.has_row() {
-            out.row_effects.fill(0.0);
-        }
-        if !effects.has_column() {
-            out.column_effects.fill(0.0);
-        }
-        if !effects.has_intercept() {
+        if self.model.terms().is_empty() {
             out.intercept = 0.0;
         }
     }
@@ -224,14 +267,15 @@ fn blocks(packed: &[f64], ridge: &[f64]) -> Result<Vec<f64>> {
     Ok(factors?.concat())
 }
 
-/// Solves with the blocks of one side, of `q` unknowns a line.
-fn solve_blocks(q: usize, blocks: &[f64], factors: &mut [f64], effects: &mut [f64]) {
-    let r = factors.len() / effects.len();
+/// Solves with the blocks of one side, of `q` unknowns a line: `r` factors, and an effect or none.
+fn solve_blocks(q: usize, r: usize, blocks: &[f64], factors: &mut [f64], effects: &mut [f64]) {
     let mut b = vec![0.0; q];
     for (i, l) in blocks.chunks_exact((q * q).max(1)).enumerate() {
         let factors = &mut factors[i * r..][..r];
         b[..r].copy_from_slice(factors);
-        b[r..].fill(effects[i]);
+        if q > r {
+            b[r] = effects[i];
+        }
         solve_lower(l, q, &mut b);
         solve_lower_transposed(l, q, &mut b);
         factors.copy_from_slice(&b[..r]);

@@ -16,18 +16,13 @@ impl Side {
 impl LowRank {
     /// Unknowns of a line: its factors and, where its side has effects, its effect.
     pub(super) fn unknowns(&self, side: Side) -> usize {
-        let effects = self.settings().effects;
-        let has_effect = match side {
-            Side::Row => effects.has_row(),
-            Side::Column => effects.has_column(),
-        };
-        self.rank() + usize::from(has_effect)
+        self.rank() + usize::from(self.line_term(side).is_some())
     }
 
     /// The penalties on the unknowns of a line, times `shrink`.
     pub(super) fn ridge(&self, side: Side, shrink: f64) -> Vec<f64> {
         let mut ridge = vec![shrink * self.settings().lambda; self.rank()];
-        ridge.resize(self.unknowns(side), shrink * self.settings().lambda_effects);
+        ridge.extend(self.line_term(side).map(|t| shrink * self.term_ridge(t)));
         ridge
     }
 

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! so that `theta_jl` has the variance `phi z_l^T A_j^-1 z_l` from the row's side, with `phi` the
-//! dispersion, and likewise from the column's; the two are added. The ridge is that of the fit, or
+//! dispersion, and likewise from the column's and from each number of the other terms; they are added.
+//! The ridge is that of the fit, or
 //! `phi` over the mean square of the coordinate among all rows where that is more: a row of which
 //! little is known is at least one of the table's.
 
@@ -34,6 +35,8 @@ pub struct Uncertainty {
     pub rows: Vec<f64>,
     /// Column after column, each packed.
     pub columns: Vec<f64>,
+    /// The same of each number of the other terms; empty for those of lines.
+    pub terms: Vec<Vec<f64>>,
 }
 
 /// A cell, and how often it was observed.
@@ -49,7 +52,11 @@ impl Uncertainty {
         cells: &[Counted],
     ) -> Result<Self> {
         let ridges = Side::BOTH.map(|side| prior_ridge(model, side, factors, clients, phi));
-        Self::with_ridges(model, factors, cells, ridges)
+        let term = |t: usize| {
+            let own = f64::from(clients) * model.term_ridge(t);
+            own.max(phi / mean_square(factors.effects[t].iter()))
+        };
+        Self::with_ridges(model, factors, cells, ridges, &term)
     }
 
     fn with_ridges(
@@ -57,7 +64,12 @@ impl Uncertainty {
         factors: &Factors,
         cells: &[Counted],
         ridges: [Vec<f64>; 2],
+        term_ridge: &dyn Fn(usize) -> f64,
     ) -> Result<Self> {
+        let mut terms = vec![Vec::new(); factors.effects.len()];
+        for t in model.shared_terms() {
+            terms[t] = vec![term_ridge(t) + f64::EPSILON; factors.effects[t].len()];
+        }
         let lines = [model.rows(), model.columns()];
         let mut curvatures =
             Side::BOTH.map(|side| diagonal(&ridges[side as usize]).repeat(lines[side as usize]));
@@ -69,17 +81,24 @@ impl Uncertainty {
                 let own = &mut curvatures[side as usize][cell[side as usize] * q..][..q];
                 add_square(own, &model.design(side, factors, cell), weight);
             }
+            for (term, own) in model.terms().iter().zip(&mut terms) {
+                let (at, x) = term.place(model.columns(), cell);
+                if let Some(curvature) = own.get_mut(at) {
+                    *curvature += weight * x * x;
+                }
+            }
         }
+        terms.iter_mut().flatten().for_each(|curvature| *curvature = 1.0 / *curvature);
         for (all, ridge) in curvatures.iter_mut().zip(&ridges) {
             for own in all.chunks_exact_mut(packed_len(ridge.len()).max(1)) {
                 own.copy_from_slice(&inverse(own, ridge.len())?);
             }
         }
         let [rows, columns] = curvatures;
-        Ok(Self { rows, columns })
+        Ok(Self { rows, columns, terms })
     }
 
-    /// `z^T A^-1 z` of a cell from each side.
+    /// `z^T A^-1 z` of a cell from each side and each term.
     fn variances(&self, model: &LowRank, factors: &Factors, cell: [usize; 2]) -> f64 {
         let of = |side: Side| {
             let design = model.design(side, factors, cell);
@@ -87,7 +106,11 @@ impl Uncertainty {
             let all = [&self.rows, &self.columns][side as usize];
             quadratic(&all[cell[side as usize] * q..][..q], &design)
         };
-        Side::BOTH.into_iter().map(of).sum()
+        let terms = model.terms().iter().zip(&self.terms).map(|(term, own)| {
+            let (at, x) = term.place(model.columns(), cell);
+            own.get(at).map_or(0.0, |open| x * x * open)
+        });
+        Side::BOTH.into_iter().map(of).chain(terms).sum()
     }
 
     /// The standard deviation of `theta_jl`.
@@ -105,7 +128,8 @@ pub fn effective_parameters(
     cells: &[Counted],
 ) -> Result<f64> {
     let ridges = Side::BOTH.map(|side| model.ridge(side, f64::from(clients)));
-    let all = Uncertainty::with_ridges(model, factors, cells, ridges)?;
+    let term = |t: usize| f64::from(clients) * model.term_ridge(t);
+    let all = Uncertainty::with_ridges(model, factors, cells, ridges, &term)?;
     let trace = cells.iter().map(|(at, count)| {
         let cell = place(model, *at);
         let weight = f64::from(*count) * information(model, factors, cell);
@@ -130,25 +154,29 @@ pub(super) fn prior_ridge(
     clients: u32,
     phi: f64,
 ) -> Vec<f64> {
-    let r = model.rank();
-    let (u, effects) = match side {
-        Side::Row => (&factors.u, &factors.row_effects),
-        Side::Column => (&factors.v, &factors.column_effects),
+    let u = match side {
+        Side::Row => &factors.u,
+        Side::Column => &factors.v,
     };
-    let mean_square = |k: usize| {
-        let sum: f64 = match k < r {
-            true => u.iter().skip(k).step_by(r).map(|x| x * x).sum(),
-            false => effects.iter().map(|x| x * x).sum(),
-        };
-        (sum / effects.len() as f64).max(f64::EPSILON)
+    let effects = model.line_term(side).map(|t| &factors.effects[t]);
+    let mean_square = |k: usize| match effects {
+        Some(effects) if k >= model.rank() => mean_square(effects.iter()),
+        _ => mean_square(u.iter().skip(k).step_by(model.rank())),
     };
     let penalty = model.ridge(side, f64::from(clients));
     penalty.iter().enumerate().map(|(k, own)| own.max(phi / mean_square(k))).collect()
 }
 
+/// The mean of the squares, and never quite zero.
+pub(super) fn mean_square<'a>(values: impl Iterator<Item = &'a f64>) -> f64 {
+    let add = |(sum, count): (f64, f64), x: &f64| (sum + x * x, count + 1.0);
+    let (sum, count) = values.fold((0.0, 0.0), add);
+    (sum / count).max(f64::EPSILON)
+}
+
 /// `psi''(theta_jl)`.
 fn information(model: &LowRank, factors: &Factors, [row, column]: [usize; 2]) -> f64 {
-    model.family().variance(model.family().mean(factors.theta(row, column)))
+    model.family().variance(model.family().mean(model.theta(factors, row, column)))
 }
 
 fn place(model: &LowRank, cell: u64) -> [usize; 2] {

@@ -15,7 +15,7 @@ fn with_effects(effects: Effects, rank: usize) -> LowRank {
 
 #[test]
 fn factors_come_back_from_their_coordinates() {
-    for effects in [Effects::None, Effects::Row, Effects::Column, Effects::RowColumn] {
+    for effects in [Effects::none(), Effects::row(), Effects::column(), Effects::row_column()] {
         let model = with_effects(effects, 2);
         let factors = Factors::start(&model, 3.0, Key::root(1));
         let sent = factors.to_vector(&model);
@@ -29,7 +29,7 @@ fn factors_come_back_from_their_coordinates() {
 }
 
 fn fit(family: Family) -> LowRankFit {
-    let settings = Settings { effects: Effects::RowColumn, ..Settings::new(6, 5, family) };
+    let settings = Settings { effects: Effects::row_column(), ..Settings::new(6, 5, family) };
     let model = LowRank::new(settings).unwrap();
     let factors = Factors::start(&model, 0.7, Key::root(3));
     let group = |last, quantile| Group { last, quantile, dispersion: 2.5 };
@@ -118,7 +118,7 @@ fn bare_fit(family: Family, effects: Effects) -> LowRankFit {
 
 #[test]
 fn a_new_client_counts_no_more_than_one_of_the_run() {
-    let fit = bare_fit(Family::Poisson, Effects::None);
+    let fit = bare_fit(Family::Poisson, Effects::none());
     let cells: Vec<Cell> = (0..5).map(|column| Cell { row: 0, column, value: 1e6 }).collect();
     assert_eq!(fit.own_effect(&cells).unwrap(), PERSONAL_MAX);
 }
@@ -126,8 +126,8 @@ fn a_new_client_counts_no_more_than_one_of_the_run() {
 #[test]
 fn a_new_row_is_where_its_gradient_vanishes() {
     for family in Family::ALL {
-        for effects in [Effects::None, Effects::RowColumn] {
-            let fit = bare_fit(family, effects);
+        for effects in [Effects::none(), Effects::row_column()] {
+            let fit = bare_fit(family, effects.clone());
             let cells = [(0, 1.0), (2, 0.0), (5, 1.0), (6, 1.0)];
             let row = fit.new_row(&cells, 0.25).unwrap();
             for k in 0..2 {
@@ -138,13 +138,13 @@ fn a_new_row_is_where_its_gradient_vanishes() {
                         (family.mean(theta) - y) * fit.factors.v[*l as usize * 2 + k]
                     })
                     .sum();
-                let slope = slope + 3.0 * 0.05 * row.u[k];
+                let slope = slope + 3.0 * 0.05 * row.own[k];
                 assert!(slope.abs() < 1e-10, "{family:?} {effects:?}: {slope}");
             }
         }
     }
-    assert!(bare_fit(Family::Poisson, Effects::None).new_row(&[(1, 0.5)], 0.0).is_err());
-    assert!(bare_fit(Family::Poisson, Effects::None).new_row(&[(7, 1.0)], 0.0).is_err());
+    assert!(bare_fit(Family::Poisson, Effects::none()).new_row(&[(1, 0.5)], 0.0).is_err());
+    assert!(bare_fit(Family::Poisson, Effects::none()).new_row(&[(7, 1.0)], 0.0).is_err());
 }
 
 /// Counts of 600 rows of the table's own kind, of which one to three cells are known: the other
@@ -154,7 +154,7 @@ fn a_new_row_is_where_its_gradient_vanishes() {
 fn intervals_of_new_rows_with_few_cells_cover() {
     let settings = Settings {
         rank: 1,
-        effects: Effects::RowColumn,
+        effects: Effects::row_column(),
         lambda: 0.1,
         ..Settings::new(200, 20, Family::Poisson)
     };
@@ -165,8 +165,8 @@ fn intervals_of_new_rows_with_few_cells_cover() {
         out.iter_mut().for_each(|x| *x = sd * stream.normal());
     };
     factors.intercept = 1.5;
-    normals(0.8, &mut factors.row_effects);
-    normals(0.4, &mut factors.column_effects);
+    normals(0.8, &mut factors.effects[0]);
+    normals(0.4, &mut factors.effects[1]);
     normals(0.6, &mut factors.u);
     normals(0.6, &mut factors.v);
     let fit = LowRankFit {
@@ -182,7 +182,7 @@ fn intervals_of_new_rows_with_few_cells_cover() {
         for _ in 0..600 {
             let (a, u) = (0.8 * stream.normal(), 0.6 * stream.normal());
             let mut count = |l: usize| {
-                let theta = 1.5 + a + fit.factors.column_effects[l] + u * fit.factors.v[l];
+                let theta = 1.5 + a + fit.factors.effects[1][l] + u * fit.factors.v[l];
                 Family::Poisson.draw(Family::Poisson.mean(theta), 1.0, &mut stream)
             };
             let counts: Vec<f64> = (0..20).map(&mut count).collect();
@@ -200,8 +200,11 @@ fn intervals_of_new_rows_with_few_cells_cover() {
 }
 
 fn fitted(lambda: f64) -> (LowRank, Factors, Vec<Counted>) {
-    let settings =
-        Settings { lambda, effects: Effects::RowColumn, ..Settings::new(8, 6, Family::Gaussian) };
+    let settings = Settings {
+        lambda,
+        effects: Effects::row_column(),
+        ..Settings::new(8, 6, Family::Gaussian)
+    };
     let model = LowRank::new(settings).unwrap();
     let factors = Factors::start(&model, 1.0, Key::root(5));
     let cells = (0..48).filter(|cell| cell % 3 != 0 && cell / 6 != 7).map(|cell| (cell, 1));
@@ -235,7 +238,7 @@ fn rows_with_fewer_cells_than_unknowns_count_their_cells() {
 #[test]
 fn a_row_without_cells_is_less_sure_than_the_others() {
     let (model, mut factors, cells) = fitted(0.1);
-    for part in [&mut factors.row_effects, &mut factors.u, &mut factors.v] {
+    for part in [&mut factors.effects[0], &mut factors.u, &mut factors.v] {
         Key::root(6).stream().fill_normal(part);
     }
     let sure = Uncertainty::new(&model, &factors, 1, 0.5, &cells).unwrap();
@@ -245,7 +248,7 @@ fn a_row_without_cells_is_less_sure_than_the_others() {
 
 fn counts_model(family: Family) -> LowRank {
     let settings = Settings::new(6, 5, family);
-    LowRank::new(Settings { effects: Effects::RowColumn, rank: 2, ..settings }).unwrap()
+    LowRank::new(Settings { effects: Effects::row_column(), rank: 2, ..settings }).unwrap()
 }
 
 #[test]
@@ -253,12 +256,12 @@ fn no_observed_cell_is_moved_and_no_other_goes_beyond_its_row_and_column() {
     let model = counts_model(Family::Poisson);
     let mut factors = Factors::start(&model, 3.0, Key::root(1));
     // A row and a column that are large, and were not seen together.
-    (factors.row_effects[3], factors.column_effects[0]) = (2.0, 2.0);
+    (factors.effects[0][3], factors.effects[1][0]) = (2.0, 2.0);
     // Row 5 and column 4 were never seen.
     let cells: Vec<u64> = (0..25).filter(|i| i % 5 != 4 && i % 3 != 0).collect();
     let ceiling = Ceiling::over(&model, &factors, cells.iter().copied());
     let table = Delivered { factors: factors.clone(), ceiling };
-    let theta = |cell: u64| factors.theta(cell as usize / 5, cell as usize % 5);
+    let theta = |cell: u64| model.theta(&factors, cell as usize / 5, cell as usize % 5);
     let largest = |of: &dyn Fn(u64) -> bool| {
         let seen = cells.iter().filter(|cell| of(**cell)).map(|cell| theta(*cell));
         seen.fold(f64::NEG_INFINITY, f64::max)
@@ -270,11 +273,12 @@ fn no_observed_cell_is_moved_and_no_other_goes_beyond_its_row_and_column() {
             (5, _) | (_, 4) => all,
             _ => largest(&|c| c / 5 == row).max(largest(&|c| c % 5 == column)),
         };
-        let found = table.theta(row as usize, column as usize);
+        let found = table.theta(&model, row as usize, column as usize);
         assert_eq!(found, theta(cell).min(bound), "{row} {column}");
         assert!(!cells.contains(&cell) || found == theta(cell));
     }
-    let moved = (0..30).filter(|cell| table.theta(cell / 5, cell % 5) != theta(*cell as u64));
+    let moved =
+        (0..30).filter(|cell| table.theta(&model, cell / 5, cell % 5) != theta(*cell as u64));
     assert!(moved.count() > 0, "a ceiling that nothing reaches tests nothing");
 }
 
@@ -309,10 +313,10 @@ fn a_ceiling_of_another_shape_is_refused() {
 /// Far-off starts: counts a thousand times over the mean, where plain Newton overshoots.
 #[test]
 fn damped_steps_find_far_rows() {
-    let mut fit = bare_fit(Family::Poisson, Effects::RowColumn);
+    let mut fit = bare_fit(Family::Poisson, Effects::row_column());
     fit.factors.intercept = -5.0;
     let row = fit.new_row(&[(0, 1e4), (1, 1e4), (2, 1e4)], 0.0).unwrap();
     let slope = |l: usize| Family::Poisson.mean(fit.parameter_of(&row, l, 0.0).theta) - 1e4;
-    let slope = (0..3).map(slope).sum::<f64>() + 3.0 * 1e-3 * row.effect;
+    let slope = (0..3).map(slope).sum::<f64>() + 3.0 * 1e-3 * fit.effect_of(&row);
     assert!(slope.abs() < 1e-6, "{slope}");
 }

@@ -28,11 +28,11 @@ fn cells(family: Family, links: usize) -> Vec<(u64, f64)> {
 fn steepest(model: &LowRank, factors: &Factors, cells: &[(u64, f64)], shrink: f64) -> f64 {
     let ridge = shrink * model.settings().lambda_effects;
     let mut slopes = vec![0.0];
-    slopes.extend(factors.row_effects.iter().map(|a| ridge * a));
-    slopes.extend(factors.column_effects.iter().map(|b| ridge * b));
+    slopes.extend(factors.effects[0].iter().map(|a| ridge * a));
+    slopes.extend(factors.effects[1].iter().map(|b| ridge * b));
     for (cell, value) in cells {
         let (row, column) = (*cell as usize / COLUMNS, *cell as usize % COLUMNS);
-        let slope = model.family().mean(factors.theta(row, column)) - value;
+        let slope = model.family().mean(model.theta(factors, row, column)) - value;
         [0, 1 + row, 1 + ROWS + column].into_iter().for_each(|at| slopes[at] += slope);
     }
     slopes.into_iter().fold(0.0, |most, slope| f64::max(most, slope.abs()))
@@ -42,7 +42,7 @@ fn steepest(model: &LowRank, factors: &Factors, cells: &[(u64, f64)], shrink: f6
 fn effects_of_weakly_linked_halves_are_found_in_three_rounds() {
     for family in Family::ALL {
         for links in [0, 1, ROWS] {
-            let effects = Effects::RowColumn;
+            let effects = Effects::row_column();
             let settings = Settings { effects, rank: 0, ..Settings::new(ROWS, COLUMNS, family) };
             let model = LowRank::new(settings).unwrap();
             let cells = cells(family, links);
@@ -51,7 +51,7 @@ fn effects_of_weakly_linked_halves_are_found_in_three_rounds() {
             for _ in 0..3 {
                 let residual = |(cell, value): &(u64, f64)| {
                     let (row, column) = (*cell as usize / COLUMNS, *cell as usize % COLUMNS);
-                    (*cell, value - family.mean(factors.theta(row, column)), 1.0)
+                    (*cell, value - family.mean(model.theta(&factors, row, column)), 1.0)
                 };
                 let residuals: Vec<_> = cells.iter().map(residual).collect();
                 let push = Sparse::with_copies(&model, residuals.into_iter()).unwrap();
@@ -76,7 +76,7 @@ fn stalled(lambda: f64) -> (LowRank, Factors, Vec<f64>, Sparse) {
         side.chunks_exact_mut(2).for_each(|pair| pair.copy_from_slice(&[0.6 * one, 0.8 * one]));
     }
     let values: Vec<f64> = (0..30).map(|i| fitted(i, 5.0, 2.0)).collect();
-    let cell = |i: usize| (i as u64, values[i] - factors.theta(i / 5, i % 5), 1.0);
+    let cell = |i: usize| (i as u64, values[i] - model.theta(&factors, i / 5, i % 5), 1.0);
     let cells = Sparse::with_copies(&model, (0..30).map(cell)).unwrap();
     (model, factors, values, cells)
 }
@@ -102,7 +102,7 @@ fn a_component_that_pays_is_reactivated_at_its_size() {
         model.advance(&mut s, &mut factors, step).unwrap();
         for i in 0..30 {
             let wanted = fitted(i, 5.0 - lambda, (2.0 - lambda).max(0.0));
-            let gap = factors.theta(i / 5, i % 5) - wanted;
+            let gap = model.theta(&factors, i / 5, i % 5) - wanted;
             assert!(gap.abs() < 1e-9, "{lambda}: {gap}");
         }
     }

@@ -11,6 +11,7 @@ mod lowrank_family;
 mod lowrank_fit;
 mod lowrank_intervals;
 mod lowrank_solver;
+mod lowrank_terms;
 mod mixed;
 mod mixed_em;
 mod mstep;

@@ -38,6 +38,7 @@ pub fn run_data(job: &Job, loaded: &Loaded) -> RunData {
         standardization: loaded.standardization.clone(),
         classes: loaded.classes.clone(),
         levels: loaded.levels.clone(),
+        attributes: loaded.attributes.clone(),
         remembered: job.fit.remember(loaded),
     }
 }
@@ -50,6 +51,7 @@ pub fn unseen_data(facts: &Facts, rows: Vec<Option<u64>>) -> RunData {
         rows,
         classes: facts.classes.clone(),
         levels: facts.levels.clone(),
+        attributes: facts.attributes.clone(),
         ..RunData::default()
     }
 }

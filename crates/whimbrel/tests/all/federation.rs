@@ -364,19 +364,21 @@ pub(crate) fn counts() -> Sandbox {
          client = \"observer\"\nrow = \"site\"\ncolumn = \"month\"\nvalue = \"count\"\n\
          row_labels = \"sites.txt\"\ncolumn_labels = [\"1\", \"2\", \"3\", \"4\", \"5\"]\n\
          holdout = 0.2\nseed = 3\n\n[model]\nkind = \"low-rank\"\nfamily = \"poisson\"\nrank = 1\n\
-         lambda = 0.1\n\n[method]\nkind = \"fedmiss\"\nepochs = 8\nbatch = 6\n\
+         lambda = 0.1\neffects = [\"site\", \"half\", \"site:half\"]\n\n[method]\nkind = \"fedmiss\"\nepochs = 8\nbatch = 6\n\
          evaluate = { every = 5 }\n\n[uplink]\ncodec = { kind = \"dithering\", levels = 4 }\n\n\
          [federation]\nclients = [\"west\", \"east\", \"north\"]\nlisten = \"127.0.0.1:0\"\n\
          dashboard = false\nheartbeat_s = 1\n",
     );
-    let mut all = String::from("observer,site,month,count\n");
+    // What describes the months is in the coordinator's file alone.
+    let mut all = String::from("observer,site,month,half,count\n");
     for (o, name) in NAMES.iter().enumerate() {
         let mut own = String::from("month,site,count\n");
         for site in 0..9 {
             for month in (1..=5).filter(|month| (site * 5 + month) % 4 != o) {
                 let count = (site * month + 3 * o) % 7;
                 writeln!(own, "{month},s{site},{count}").unwrap();
-                writeln!(all, "{name},s{site},{month},{count}").unwrap();
+                let half = if month < 3 { "early" } else { "late" };
+                writeln!(all, "{name},s{site},{month},{half},{count}").unwrap();
             }
         }
         sandbox.write(&format!("{name}.csv"), &own);

@@ -369,7 +369,8 @@ fn runs_of_another_kind_have_no_table() {
 
 #[test]
 fn a_killed_run_resumes_to_the_same_bits() {
-    let job = JOB.replace("rank = 2\nlambda = 0.1", "rank = \"auto\"\nlambda = \"auto\"");
+    let chosen = "rank = \"auto\"\nlambda = \"auto\"\neffects = [\"site\", \"month\"]";
+    let job = JOB.replace("rank = 2\nlambda = 0.1", chosen);
     let job =
         job.replace("batch = 100", "batch = 5\nparticipation = 0.8\nevaluate = { every = 5 }");
     let sandbox = sandbox(&(job + "[simulation]\ncheckpoint_seconds = 0\n"));

@@ -7,6 +7,7 @@ mod degenerate;
 mod deploy;
 mod diverge;
 mod drive;
+mod effects;
 mod ends;
 mod examples;
 mod faults;

@@ -2,11 +2,14 @@
 //! scores, without any federation.
 //!
 //! Three steps: rank 0 with a path of ridges on the effects; rank `PATH_RANK` with a path of
-//! ridges on the factors; the other ranks with the best of these ridges. Of all that was tried the
-//! one-standard-error rule takes one, see [`Search::choose`].
+//! ridges on the factors; the other ranks with the best of these ridges. Where each term of the
+//! effects has a ridge of its own the first step is longer: from the best common ridge on, every
+//! term's is varied with the others as they are, the best ones are taken together, and that once
+//! more in smaller steps. Of all that was tried the one-standard-error rule takes one, see
+//! [`Search::choose`].
 
 use whimbrel_core::{Error, Result, Wire};
-use whimbrel_models::lowrank::{Effects, Settings};
+use whimbrel_models::lowrank::Settings;
 
 /// The rank at which ridges are compared: the ridge matters more than the rank, since it alone can
 /// leave out what a rank has too much.
@@ -19,55 +22,86 @@ const HALVINGS: i32 = 6;
 /// Ridges on the effects, as multiples of the job's: rows with a handful of small counts want a
 /// stronger one.
 const EFFECTS_MULTIPLES: [f64; 5] = [1.0, 4.0, 16.0, 64.0, 256.0];
-/// The most candidates that are tried; the first is columns alone.
-pub const CANDIDATES_MAX: usize = 1 + EFFECTS_MULTIPLES.len() + HALVINGS as usize + RANKS.len();
+/// The same where each term has its own: from no shrinkage to none of the effect, whatever the size
+/// of the counts.
+const COMMON_MULTIPLES: [f64; 6] = [1.0, 16.0, 256.0, 4096.0, 65536.0, 1048576.0];
+/// By what the ridge of a term is then multiplied: over the steps of that path, and in between.
+const TERM_MULTIPLES: [&[f64]; 2] = [&[0.0625, 0.25, 4.0, 16.0], &[0.25, 4.0]];
+
+/// The most candidates that are tried where the effects have so many terms.
+pub fn candidates_max(terms: usize) -> usize {
+    let common = 1 + EFFECTS_MULTIPLES.len().max(COMMON_MULTIPLES.len());
+    let own: usize = TERM_MULTIPLES.iter().map(|multiples| terms * multiples.len() + 1).sum();
+    common + own + HALVINGS as usize + RANKS.len()
+}
 
 /// A model that is tried.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Candidate {
-    /// Main effects.
-    pub effects: Effects,
+    /// Which terms of the main effects it has, a bit for each.
+    pub effects: u32,
     /// `r`.
     pub rank: usize,
     /// Ridge on the factors; 0 where there are none.
     pub lambda: f64,
     /// Ridge on the main effects.
     pub lambda_effects: f64,
+    /// Ridges of the single terms, where each has its own; else empty.
+    pub term_ridges: Vec<f64>,
 }
 
 impl Candidate {
     /// The model of these settings with what the candidate says.
     pub fn of(&self, settings: &Settings) -> Settings {
-        let Self { effects, rank, lambda, lambda_effects } = *self;
-        Settings { effects, rank, lambda, lambda_effects, ..settings.clone() }
+        Settings {
+            effects: settings.effects.subset(self.effects),
+            rank: self.rank,
+            lambda: self.lambda,
+            lambda_effects: self.lambda_effects,
+            term_ridges: self.term_ridges.clone(),
+            ..settings.clone()
+        }
     }
 
-    /// As four numbers, in which it travels and is stored.
-    pub fn numbers(&self) -> [f64; 4] {
-        let Self { effects, rank, lambda, lambda_effects } = *self;
-        [f64::from(effects as u8), rank as f64, lambda, lambda_effects]
+    /// As numbers, in which it travels and is stored.
+    pub fn numbers(&self) -> Vec<f64> {
+        let first = [f64::from(self.effects), self.rank as f64, self.lambda, self.lambda_effects];
+        first.iter().chain(&self.term_ridges).copied().collect()
     }
 
     /// Back from the numbers.
     pub fn from_numbers(numbers: &[f64]) -> Option<Self> {
-        let &[effects, rank, lambda, lambda_effects] = numbers else { return None };
-        let effects = Effects::from_code(effects)?;
-        Some(Self { effects, rank: rank as usize, lambda, lambda_effects })
+        let [effects, rank, lambda, lambda_effects, term_ridges @ ..] = numbers else {
+            return None;
+        };
+        Some(Self {
+            effects: *effects as u32,
+            rank: *rank as usize,
+            lambda: *lambda,
+            lambda_effects: *lambda_effects,
+            term_ridges: term_ridges.to_vec(),
+        })
     }
 
     /// How complex it is, the ridges aside: by rank, then by effects.
-    fn complexity(&self) -> (usize, u8) {
-        (self.rank, self.effects as u8)
+    fn complexity(&self) -> (usize, u32) {
+        (self.rank, self.effects)
+    }
+
+    /// The same with the ridge of one term multiplied.
+    fn with_ridge(&self, t: usize, multiple: f64) -> Self {
+        let mut changed = self.clone();
+        changed.term_ridges[t] *= multiple;
+        changed
     }
 }
 
 impl Wire for Candidate {
     fn put(&self, out: &mut Vec<u8>) {
-        self.numbers().iter().for_each(|number| number.put(out));
+        self.numbers().put(out);
     }
     fn take(from: &mut &[u8]) -> Result<Self> {
-        let numbers: Result<Vec<f64>> = (0..4).map(|_| f64::take(from)).collect();
-        Self::from_numbers(&numbers?).ok_or_else(|| Error::peer("a candidate of no known effects"))
+        Self::from_numbers(&Vec::take(from)?).ok_or_else(|| Error::peer("a candidate cut short"))
     }
 }
 
@@ -163,6 +197,8 @@ pub struct Given {
     pub lambda: Option<f64>,
     /// Whether the ridge on main effects is that of the settings, not only where its path starts.
     pub lambda_effects: bool,
+    /// Whether each term of the effects has a ridge of its own; not where their ridge is given.
+    pub per_term: bool,
     /// Whether each client has an effect of its own: then every candidate is fitted and judged with
     /// them.
     pub personal: bool,
@@ -173,8 +209,10 @@ pub struct Given {
 /// What there is to choose from.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Search {
-    /// Main effects; with both kinds, columns alone are tried too.
-    pub effects: Effects,
+    /// How many terms the main effects have.
+    pub terms: usize,
+    /// The term that is tried alone too.
+    pub alone: Option<usize>,
     /// The largest rank that the table allows.
     pub rank_max: usize,
     /// The ridge on main effects: the job's, or where the path of them starts.
@@ -186,17 +224,46 @@ pub struct Search {
 impl Search {
     /// The candidates of rank 0: the first step.
     pub fn without_factors(&self) -> Vec<Candidate> {
-        let plain =
-            |effects, lambda_effects| Candidate { effects, rank: 0, lambda: 0.0, lambda_effects };
-        let columns = (self.effects == Effects::RowColumn)
-            .then(|| plain(Effects::Column, self.lambda_effects));
-        let tried = if self.given.lambda_effects { 1 } else { EFFECTS_MULTIPLES.len() };
-        let ridges = EFFECTS_MULTIPLES[..tried].iter().map(|m| m * self.lambda_effects);
-        columns.into_iter().chain(ridges.map(|ridge| plain(self.effects, ridge))).collect()
+        let plain = |effects, lambda_effects| {
+            let term_ridges =
+                vec![lambda_effects; if self.has_own_ridges() { self.terms } else { 0 }];
+            Candidate { effects, rank: 0, lambda: 0.0, lambda_effects, term_ridges }
+        };
+        let alone = self.alone.map(|t| plain(1 << t, self.lambda_effects));
+        let multiples = match self.has_own_ridges() {
+            true => &COMMON_MULTIPLES[..],
+            false if self.given.lambda_effects => &EFFECTS_MULTIPLES[..1],
+            false => &EFFECTS_MULTIPLES[..],
+        };
+        let ridges = multiples.iter().map(|m| m * self.lambda_effects);
+        alone.into_iter().chain(ridges.map(|ridge| plain(self.all_terms(), ridge))).collect()
+    }
+
+    /// Every term.
+    pub fn all_terms(&self) -> u32 {
+        ((1u64 << self.terms) - 1) as u32
+    }
+
+    fn has_own_ridges(&self) -> bool {
+        self.given.per_term && !self.given.lambda_effects
+    }
+
+    /// The candidate of rank 0 at which the ridge on the factors is found: the best one where each
+    /// term has its ridge, else the one with the usual ridge.
+    pub fn before_factors(&self, tried: &[Candidate], scores: &Scores) -> Option<usize> {
+        let plain = (0..tried.len()).filter(|i| tried[*i].rank == 0);
+        match self.has_own_ridges() {
+            true => scores.best(plain),
+            false => plain.filter(|i| tried[*i].lambda_effects == self.lambda_effects).last(),
+        }
     }
 
     /// The candidates of the steps after it, given all that was tried and how it did.
     pub fn next(&self, tried: &[Candidate], scores: &Scores, lambda_max: f64) -> Vec<Candidate> {
+        let own = self.own_ridges(tried, scores);
+        if !own.is_empty() {
+            return own;
+        }
         let first = self.given.rank.unwrap_or(PATH_RANK.min(self.rank_max));
         let all = 0..tried.len();
         let factors = all.clone().filter(|i| tried[*i].rank > 0);
@@ -205,9 +272,10 @@ impl Search {
             if first == 0 || (self.given.rank.is_none() && lambda_max <= 0.0) {
                 return Vec::new();
             }
-            let own = all.filter(|i| tried[*i].effects == self.effects);
-            let plain = scores.best(own).map_or(self.lambda_effects, |i| tried[i].lambda_effects);
-            return self.path(first, lambda_max, plain);
+            let own = all.filter(|i| tried[*i].effects == self.all_terms());
+            return scores
+                .best(own)
+                .map_or(Vec::new(), |i| self.path(first, lambda_max, &tried[i]));
         };
         let is_new = |rank: &usize| *rank <= self.rank_max && *rank != first;
         let others = RANKS.into_iter().filter(is_new);
@@ -215,13 +283,42 @@ impl Search {
         if over {
             Vec::new()
         } else {
-            others.map(|rank| Candidate { rank, ..tried[best] }).collect()
+            others.map(|rank| Candidate { rank, ..tried[best].clone() }).collect()
         }
     }
 
-    /// One rank, from strong to weak ridges.
-    fn path(&self, rank: usize, lambda_max: f64, lambda_effects: f64) -> Vec<Candidate> {
-        let at = |lambda| Candidate { effects: self.effects, rank, lambda, lambda_effects };
+    /// What comes next in the search of a ridge for each term; nothing once it is over.
+    fn own_ridges(&self, tried: &[Candidate], scores: &Scores) -> Vec<Candidate> {
+        if !self.has_own_ridges() || tried.iter().any(|c| c.rank > 0) {
+            return Vec::new();
+        }
+        let mut known = COMMON_MULTIPLES.len();
+        for multiples in TERM_MULTIPLES {
+            let Some(best) = scores.best(0..known) else { return Vec::new() };
+            if tried.len() == known {
+                let vary = |t| multiples.iter().map(move |m| tried[best].with_ridge(t, *m));
+                return (0..self.terms).flat_map(vary).collect();
+            }
+            let varied = known + self.terms * multiples.len();
+            if tried.len() == varied {
+                // Each term with the ridge that did best while the others had theirs.
+                let mut together = tried[best].clone();
+                for t in 0..self.terms {
+                    let first = known + t * multiples.len();
+                    let own = (first..first + multiples.len()).chain([best]);
+                    let own = scores.best(own).unwrap_or(best);
+                    together.term_ridges[t] = tried[own].term_ridges[t];
+                }
+                return vec![together];
+            }
+            known = varied + 1;
+        }
+        Vec::new()
+    }
+
+    /// One rank with the effects of a candidate, from strong to weak ridges.
+    fn path(&self, rank: usize, lambda_max: f64, plain: &Candidate) -> Vec<Candidate> {
+        let at = |lambda| Candidate { rank, lambda, ..plain.clone() };
         match self.given.lambda {
             Some(lambda) => vec![at(lambda)],
             None if lambda_max <= 0.0 => vec![at(0.0)],

@@ -11,8 +11,8 @@ pub const KIND: &str = "selection";
 pub const BASELINES_KIND: &str = "baselines";
 /// The baselines, as they are named in that artifact.
 pub const BASELINES: [&str; 2] = ["column_means", "row_column_effects"];
-/// Columns of the artifact's table of candidates.
-const COLUMNS: usize = 7;
+/// Columns of the artifact's table of candidates after those of the candidate itself.
+const FOUND: usize = 3;
 
 /// What the stage delivers.
 #[derive(Clone, PartialEq, Debug)]
@@ -33,12 +33,16 @@ impl Selection {
         let table = artifact.tensor("candidates").ok_or_else(broken)?;
         let number = |name: &str| artifact.tensor(name)?.values.first().copied();
         let row = |row: &[f64]| {
-            Some((Candidate::from_numbers(&row[..4])?, row[4], row[5], row[6] as u32))
+            let (candidate, found) = row.split_at_checked(row.len().checked_sub(FOUND)?)?;
+            Some((Candidate::from_numbers(candidate)?, found[0], found[1], found[2] as u32))
         };
         let chosen: Option<Vec<f64>> =
             ["effects", "rank", "lambda", "lambda_effects"].into_iter().map(number).collect();
-        let chosen = chosen.and_then(|numbers| Candidate::from_numbers(&numbers));
-        let tried: Option<_> = table.values.chunks_exact(COLUMNS).map(row).collect();
+        let ridges = artifact.tensor("term_ridges").map_or(&[][..], |tensor| &tensor.values);
+        let chosen =
+            chosen.and_then(|numbers| Candidate::from_numbers(&[&numbers, ridges].concat()));
+        let width = table.shape.last().map_or(0, |width| *width as usize).max(1);
+        let tried: Option<_> = table.values.chunks_exact(width).map(row).collect();
         let factors = artifact.tensor("factors").map(|tensor| tensor.values.clone());
         let (chosen, tried) = (chosen.ok_or_else(broken)?, tried.ok_or_else(broken)?);
         Ok(Self { chosen, factors, tried })
@@ -56,7 +60,8 @@ pub(super) fn baselines(server: &Server) -> Artifact {
 /// The artifact of a server that chose this candidate.
 pub(super) fn artifact(server: &Server, chosen: usize, factors: Option<Vec<f64>>) -> Artifact {
     let scores = Scores::new(&server.sums);
-    let [effects, rank, lambda, lambda_effects] = server.candidates[chosen].numbers();
+    let Candidate { effects, rank, lambda, lambda_effects, term_ridges } =
+        &server.candidates[chosen];
     let row = |i: usize| {
         let found = [scores.mean(i), scores.standard_error(i), f64::from(server.rounds[i])];
         server.candidates[i].numbers().into_iter().chain(found)
@@ -64,10 +69,10 @@ pub(super) fn artifact(server: &Server, chosen: usize, factors: Option<Vec<f64>>
     let table: Vec<f64> = (0..scores.count()).flat_map(row).collect();
     let known = scores.count() > 0;
     let numbers = [
-        ("effects", effects),
-        ("rank", rank),
-        ("lambda", lambda),
-        ("lambda_effects", lambda_effects),
+        ("effects", f64::from(*effects)),
+        ("rank", *rank as f64),
+        ("lambda", *lambda),
+        ("lambda_effects", *lambda_effects),
         ("validation_deviance", if known { scores.mean(chosen) } else { 0.0 }),
         ("validation_error", if known { scores.standard_error(chosen) } else { 0.0 }),
         ("validation_cells", scores.cells()),
@@ -78,7 +83,11 @@ pub(super) fn artifact(server: &Server, chosen: usize, factors: Option<Vec<f64>>
     for (name, value) in numbers {
         out = out.with(name, &[], vec![value]);
     }
-    out = out.with("candidates", &[scores.count(), COLUMNS], table);
+    if !term_ridges.is_empty() {
+        out = out.with("term_ridges", &[term_ridges.len()], term_ridges.clone());
+    }
+    let width = server.candidates[chosen].numbers().len() + FOUND;
+    out = out.with("candidates", &[scores.count(), width], table);
     match factors {
         Some(factors) => out.with("factors", &[factors.len()], factors),
         None => out,

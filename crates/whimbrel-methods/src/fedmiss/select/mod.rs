@@ -14,7 +14,7 @@
 //! [`Select::baselines`] is the same stage with two simpler models, one fold that hides nothing, and
 //! the job's held-out cells to judge by.
 //!
-//! Cost: at most [`CANDIDATES_MAX`] fits per fold, of at most `rounds` rounds each and usually far
+//! Cost: at most [`candidates_max`] fits per fold, of at most `rounds` rounds each and usually far
 //! fewer, since each starts from the fit nearest to it. A round sends every residual and is as long
 //! as one of a fit with full batches.
 
@@ -23,7 +23,7 @@ mod delivery;
 mod starts;
 mod state;
 
-pub use candidates::{CANDIDATES_MAX, Candidate, Given, Scores, Search};
+pub use candidates::{Candidate, Given, Scores, Search, candidates_max};
 pub use delivery::{BASELINES, BASELINES_KIND, KIND, Selection};
 pub use state::{Down, Fit, Fold, Folds, Refit, Server, Table, Up};
 
@@ -64,37 +64,47 @@ impl Select {
     /// A selection for this table: of its rank or its ridge or both; `settings` says the rest. Cells
     /// are dealt to folds by `seed`.
     pub fn new(settings: Settings, given: Given, rounds: u32, seed: u64) -> Result<Self> {
-        if settings.effects == Effects::None {
+        if settings.effects.is_none() {
             return Err(Error::config("an automatic rank or lambda starts from main effects")
                 .hint("set effects = \"row+column\""));
         }
         if rounds == 0 {
             return Err(Error::config("a selection needs a round at least"));
         }
-        let Settings { effects, lambda_effects, rows, columns, .. } = settings;
+        let Settings { lambda_effects, rows, columns, .. } = settings;
+        let terms = settings.effects.0.len();
+        // Beside row and column effects, which shrink alike, column effects alone.
+        let alone = (settings.effects == Effects::row_column() && !given.per_term).then_some(1);
         let rank_max = rows.min(columns).saturating_sub(1);
-        let search = Search { effects, rank_max, lambda_effects, given };
+        let search = Search { terms, alone, rank_max, lambda_effects, given };
         let select = Self { settings, search, compared: None, rounds, seed };
         let (rank, lambda) = (given.rank.unwrap_or(0), given.lambda.unwrap_or(0.0));
-        select.fit(&Candidate { effects, rank, lambda, lambda_effects })?;
+        let first = select.search.without_factors().pop();
+        first
+            .map_or(Ok(()), |plain| select.fit(&Candidate { rank, lambda, ..plain }).map(|_| ()))?;
         Ok(select)
     }
 
     /// What simpler models do on the held-out cells, so that a report can say where one of them wins:
     /// column effects with the usual ridge, and row and column effects with that of the settings.
     pub fn baselines(settings: Settings) -> Result<Self> {
-        let of =
-            |effects, lambda_effects| Candidate { effects, rank: 0, lambda: 0.0, lambda_effects };
-        let compared =
-            [of(Effects::Column, LAMBDA_EFFECTS), of(Effects::RowColumn, settings.lambda_effects)];
-        let settings = Settings { effects: Effects::RowColumn, ..settings };
+        let of = |effects, lambda_effects| Candidate {
+            effects,
+            rank: 0,
+            lambda: 0.0,
+            lambda_effects,
+            term_ridges: Vec::new(),
+        };
+        let compared = [of(0b10, LAMBDA_EFFECTS), of(0b11, settings.lambda_effects)];
+        let effects = Effects::row_column();
+        let settings = Settings { effects, term_ridges: Vec::new(), ..settings };
         let select = Self::new(settings, Given::default(), ROUNDS, 0)?;
         Ok(Self { compared: Some(compared), ..select })
     }
 
     /// What is tried first.
     fn first_candidates(&self) -> Vec<Candidate> {
-        self.compared.map_or_else(|| self.search.without_factors(), Vec::from)
+        self.compared.clone().map_or_else(|| self.search.without_factors(), Vec::from)
     }
 
     /// Ways to set cells aside, each a fit of its own: the folds, and none for the fit to all cells.
@@ -164,7 +174,8 @@ impl Select {
                 false => 0.0,
             };
             let deviance = |cell: &Cell| {
-                let theta = delivered.theta(cell.row as usize, cell.column as usize) + effect;
+                let theta =
+                    delivered.theta(&fit.model, cell.row as usize, cell.column as usize) + effect;
                 family.judged_deviance(cell.value, family.mean(theta))
             };
             Ok(part.held_out.iter().map(deviance).collect())
@@ -186,14 +197,11 @@ impl Select {
         if server.fold == server.folds.count {
             return self.refitted(server, fit, key);
         }
-        let plain = Candidate { lambda: 0.0, rank: 0, ..server.candidates[at] };
-        let usual = self.settings.lambda_effects == plain.lambda_effects;
-        if server.fold == 0 && usual && server.candidates[at] == plain {
-            // Of columns alone first, then of the effects that factors come with.
-            server.lambda_max = starts::lambda_max(fit, &server.fit)?;
+        if server.fold == 0 && server.candidates[at].rank == 0 {
+            server.lambda_maxes.push(starts::lambda_max(fit, &server.fit)?);
         }
         server.found[server.fold as usize].push(Table {
-            candidate: server.candidates[at],
+            candidate: server.candidates[at].clone(),
             theta: server.fit.factors.to_vector(&fit.model),
             ceiling: server.fit.ceiling.clone(),
         });
@@ -224,6 +232,9 @@ impl Select {
             let observations = server.fresh[server.folds.count as usize].observations;
             let search = self.search(observations);
             let scores = Scores::new(&server.sums);
+            if let Some(plain) = search.before_factors(&server.candidates, &scores) {
+                server.lambda_max = server.lambda_maxes[plain];
+            }
             let next = search.next(&server.candidates, &scores, server.lambda_max);
             if next.is_empty() {
                 server.at = self.chosen(&server) as u32;
@@ -277,7 +288,8 @@ impl Select {
             }
             false => {
                 let found = &server.found[server.fold as usize];
-                starts::nearest(&fit.model, &self.settings, found, random())?
+                let effects = server.candidates[server.at as usize].effects;
+                starts::nearest((&fit.model, effects), &self.settings, found, random())?
             }
         };
         server.fit = starts::restart(&fit, fresh, factors);
@@ -332,6 +344,7 @@ impl Method for Select {
             at: 0,
             fit: fresh[0].clone(),
             fresh,
+            lambda_maxes: Vec::new(),
             lambda_max: 0.0,
             rounds: vec![0; candidates.len()],
             candidates,
@@ -397,7 +410,7 @@ impl Method for Select {
             _ => {
                 let own = peer_of(peer, fold)?;
                 let (_, down) = self.fit_of(server)?.downlink(&server.fit, &(), own, key)?;
-                fit = Some(Fit { candidate: server.candidates[server.at as usize], down });
+                fit = Some(Fit { candidate: server.candidates[server.at as usize].clone(), down });
             }
         }
         Ok((peer.clone(), Down { folds, fold, clients: server.fit.clients, fit, tables }))
@@ -489,7 +502,7 @@ impl Method for Select {
         all.push(Disclosure {
             message: "up",
             meaning: "after the candidates of a fold: sums over the deviances of the cells it hides or holds out, and over their products".into(),
-            bytes_max: 16 + 8 * Scores::length(CANDIDATES_MAX),
+            bytes_max: 16 + 8 * Scores::length(candidates_max(self.search.terms)),
             exposure: Exposure::Aggregate,
         });
         all

@@ -14,7 +14,11 @@ pub(super) fn lambda_max(fit: &FedMiss, server: &fedmiss::Server) -> Result<f64>
     let columns = fit.model.columns();
     let residual = server.union.iter().enumerate().map(|(place, cell)| {
         let cell = *cell as usize;
-        let mean = fit.model.family().mean(server.factors.theta(cell / columns, cell % columns));
+        let mean = fit.model.family().mean(fit.model.theta(
+            &server.factors,
+            cell / columns,
+            cell % columns,
+        ));
         (server.s_hat[cell] - mean) * fit.fewest_copies(server, place)
     });
     let residual: Vec<f64> = residual.collect();
@@ -28,7 +32,7 @@ pub(super) fn objective(fit: &FedMiss, server: &fedmiss::Server) -> f64 {
     let (columns, family) = (fit.model.columns(), fit.model.family());
     let cells = server.union.iter().zip(&server.counts).map(|(cell, count)| {
         let cell = *cell as usize;
-        let theta = server.factors.theta(cell / columns, cell % columns);
+        let theta = fit.model.theta(&server.factors, cell / columns, cell % columns);
         f64::from(*count) * (family.psi(theta) - server.s_hat[cell] * theta)
     });
     let n = f64::from(server.clients.max(1));
@@ -38,12 +42,12 @@ pub(super) fn objective(fit: &FedMiss, server: &fedmiss::Server) -> f64 {
 /// The last fit of a fold with the same effects, brought to the rank of a model: its live components,
 /// largest first, as far as there is room, and the small random ones of `out` beyond them.
 pub(super) fn nearest(
-    model: &LowRank,
+    (model, effects): (&LowRank, u32),
     settings: &Settings,
     found: &[Table],
     mut out: Factors,
 ) -> Result<Factors> {
-    let same = |table: &&Table| table.candidate.effects == model.settings().effects;
+    let same = |table: &&Table| table.candidate.effects == effects;
     let Some(table) = found.iter().rfind(same) else { return Ok(out) };
     let known = LowRank::new(table.candidate.of(settings))?;
     let nearest = Factors::from_vector(&known, &table.theta)?.separated()?;

@@ -57,7 +57,9 @@ pub struct Server {
     pub fresh: Vec<fedmiss::Server>,
     /// The fit in progress.
     pub fit: fedmiss::Server,
-    /// The smallest ridge at which rank 0 is optimal; 0 until rank 0 was fitted.
+    /// Of each candidate of rank 0, the smallest ridge at which factors do not pay beside it.
+    pub lambda_maxes: Vec<f64>,
+    /// The one from which ridges on the factors start; 0 until rank 0 was scored.
     pub lambda_max: f64,
     /// What is tried.
     pub candidates: Vec<Candidate>,
@@ -146,6 +148,7 @@ wire!(Server {
     at,
     fresh,
     fit,
+    lambda_maxes,
     lambda_max,
     candidates,
     rounds,
