@@ -43,6 +43,7 @@ fn main() -> Result<()> {
         participation: 1.0,
         start: None,
         ceiling: true,
+        full_t: false,
         downlink,
     };
     let method = Arc::new(Erased(method, BindCells));

@@ -53,6 +53,7 @@ fn main() -> Result<()> {
         participation: 1.0,
         start: None,
         ceiling: true,
+        full_t: false,
     };
     let method = Arc::new(Erased(method, BindCells));
     let data = vec![method.bind(&ClientData::Cells(cells))?];

@@ -12,6 +12,11 @@ use whimbrel_core::method::Artifact;
 use whimbrel_methods::fedmiss::UNOBSERVED;
 use whimbrel_models::lowrank::{Calibration, KIND, LowRankFit, Parameter};
 
+/// Rows with fewer observations are named in a warning.
+const FEW: u32 = 5;
+/// So many of them.
+const NAMED_MAX: usize = 10;
+
 /// A fitted table with its labels.
 #[derive(Clone, Debug)]
 pub struct Completed {
@@ -116,14 +121,19 @@ impl Completed {
         if !self.known[1][column] {
             variance += around(theta, self.over_columns[row]);
         }
-        if variance > 0.0 { self.fit.widened(own, variance) } else { own }
+        match variance > 0.0 {
+            // What nobody observed differs as the others do, not as hardly observed ones err.
+            true => self.fit.widened(Parameter { observations: u32::MAX, ..own }, variance),
+            false => own,
+        }
     }
 
     /// The parameter of a row that neither the run nor anybody else observed.
     pub fn any_row(&self, column: usize, effect: f64) -> Parameter {
         let [mean, variance] = self.over_rows[column];
         let theta = self.fit.model.family().boxed(mean + effect);
-        self.fit.widened(Parameter { theta, spread: 0.0 }, variance)
+        let bare = Parameter { theta, spread: 0.0, observations: u32::MAX };
+        self.fit.widened(bare, variance)
     }
 
     /// What is said about a cell with this parameter.
@@ -131,6 +141,29 @@ impl Completed {
         let (lower, upper) = self.fit.interval(parameter);
         let mean = self.fit.model.family().mean(parameter.theta);
         Estimate { mean, sd: self.fit.sd(parameter), lower, upper }
+    }
+
+    /// Rows of which the fit had fewer than [`FEW`] observations, and some.
+    pub fn hardly_observed(&self) -> Vec<usize> {
+        let counts = self.fit.observations[0].iter().enumerate();
+        counts.filter(|(_, count)| (1..FEW).contains(*count)).map(|(row, _)| row).collect()
+    }
+
+    /// The same in words; none where there are none.
+    pub fn warning_of_few(&self) -> Option<String> {
+        let rows = self.hardly_observed();
+        let named: Vec<String> =
+            rows.iter().take(NAMED_MAX).map(|row| format!("{:?}", self.rows[*row])).collect();
+        let more = if rows.len() > NAMED_MAX { ", ..." } else { "" };
+        let s = if rows.len() == 1 { " has" } else { "s have" };
+        (!rows.is_empty()).then(|| {
+            format!(
+                "{} row{s} fewer than five observations in the fit ({}{more}): estimated with wide \
+                 intervals",
+                rows.len(),
+                named.join(", ")
+            )
+        })
     }
 
     /// Whether the fit had a cell in the row.
@@ -196,7 +229,7 @@ fn intervals_of(calibration: Option<&Calibration>) -> String {
             });
             let groups = match c.groups.len() {
                 0 | 1 => String::new(),
-                n => format!(" in {n} groups by size of the mean"),
+                n => format!(" in {n} groups by number of observations and size of the mean"),
             };
             format!("90 %, calibrated on the held-out cells (conformal){groups}{share}")
         }

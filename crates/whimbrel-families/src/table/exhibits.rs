@@ -4,6 +4,7 @@
 use super::completed::Completed;
 use super::keys::EffectsKey;
 use super::observed::{Observations, TableFacts};
+use super::totals::Total;
 use crate::files::figure;
 use whimbrel_core::declare::{Exhibit, Heat, HeatMap, Lines, Rows, Section, Series, SeriesPoint};
 use whimbrel_methods::fedmiss::select::{Candidate, Selection};
@@ -83,27 +84,18 @@ pub fn section(
 /// The total of each column: observed cells as observed, the others as estimated.
 fn totals(table: &Completed, seen: &Observations) -> Exhibit {
     let point = |column: usize| {
-        let (mut observed, mut estimated, mut missing) = (0.0, 0.0, 0u64);
-        for row in 0..table.rows.len() {
-            match seen.value(row, column) {
-                Some(value) => observed += value,
-                None => {
-                    estimated += table.fit.mean(row, column);
-                    missing += 1;
-                }
-            }
-        }
+        let Total { observed, total, interval, missing } = Total::of(table, seen, column);
         SeriesPoint {
             label: table.columns[column].clone(),
-            value: observed + estimated,
-            interval: None,
+            value: total,
+            interval: (missing > 0).then_some(interval),
             note: format!("observed {}", figure(observed, 4)),
             count: missing,
         }
     };
     Exhibit::Series(Series {
         title: "Totals per column".into(),
-        caption: "Observed cells as observed, missing ones as estimated".into(),
+        caption: "Observed cells as observed, missing ones as estimated, with 90 % bands".into(),
         counted: "missing cells".into(),
         points: (0..table.columns.len()).map(point).collect(),
     })
@@ -171,7 +163,9 @@ fn calibration(table: &Completed, facts: Option<&TableFacts>) -> Option<Exhibit>
                 let (row, column) = (cell.row as usize, cell.column as usize);
                 let position = (row * table.columns.len() + column) as u64;
                 let mean = table.fit.mean(row, column);
-                scores.add_held_out(table.fit.model.family(), position, cell.value, mean);
+                let known = table.fit.parameter(row, column, 0.0).observations;
+                let family = table.fit.model.family();
+                scores.add_held_out(family, (position, known), cell.value, mean);
             }
             LEVELS.into_iter().filter_map(|level| Some([level, scores.coverage(level)?])).collect()
         }

@@ -52,6 +52,7 @@ pub(super) fn impute(
     let mut warnings = run.warnings.take();
     warnings.extend(warning_of_bare("row", rows, &table.rows));
     warnings.extend(warning_of_bare("column", columns, &table.columns));
+    warnings.extend(table.warning_of_few());
     let places = table.rows.iter().enumerate().map(|(at, row)| (row.clone(), Place::Known(at)));
     let seed = run.run.job.seed;
     let seen = cells.map(|facts| facts.seen);
@@ -73,6 +74,8 @@ pub(super) fn impute(
         "observed": observed, "held_out": sheet.seen.as_ref().map(Observations::held_out),
         "imputed": imputed, "draws": options.draws,
         "unobserved_rows": rows.len(), "unobserved_columns": columns.len(),
+        "hardly_observed_rows":
+            table.hardly_observed().iter().map(|row| &table.rows[*row]).collect::<Vec<_>>(),
         "intervals": intervals,
     });
     notes.push(format!("intervals: {intervals}"));

@@ -1,7 +1,7 @@
 //! The family's keys: a low-rank table in `[model]`, `copies` in `[method]`.
 
 use super::terms::TERMS_MAX;
-use whimbrel_job::form::{BOOLEAN, COLUMN, Form, NOT_NEGATIVE, POSITIVE};
+use whimbrel_job::form::{BOOLEAN, COLUMN, COUNT_U32, Form, NOT_NEGATIVE, POSITIVE};
 use whimbrel_job::key::JobKey;
 use whimbrel_job::reader::{Read, Reader};
 use whimbrel_job::writer::Writer;
@@ -219,6 +219,21 @@ form! {
          sure to descend",
     }
 }
+
+/// How many starts.
+pub(super) static STARTS: JobKey = COUNT_U32.default(
+    "starts",
+    "1",
+    "where rank and lambda are given: fits from so many random starts, of which the one with the lowest \
+     objective is taken",
+);
+/// The paper's iterates.
+pub(super) static EXACT: JobKey = BOOLEAN.default(
+    "exact",
+    "false",
+    "the paper's iterates: T carried out to the end in every round, one copy for each client, no Newton \
+     steps at the end, no ceiling",
+);
 
 /// How many complete tables EM imagines.
 pub(super) static COPIES: JobKey = COPIES_WORDS.default(

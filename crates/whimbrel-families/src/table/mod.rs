@@ -11,6 +11,7 @@ mod plan;
 mod results;
 pub mod sheet;
 mod terms;
+mod totals;
 
 use crate::failure::Result;
 use crate::family::{
@@ -28,7 +29,8 @@ use crate::load::{Layout, Loaded};
 use crate::plan::{Common, Facts, Files};
 use crate::template::{DataFacts, Suggestion};
 use keys::{
-    COPIES, COPIES_WORDS, EFFECTS, FAMILIES, FAMILY as ENTRIES, LAMBDA, LOW_RANK, LowRankKeys, RANK,
+    COPIES, COPIES_WORDS, EFFECTS, EXACT, FAMILIES, FAMILY as ENTRIES, LAMBDA, LOW_RANK,
+    LowRankKeys, RANK, STARTS,
 };
 use observed::TableFacts;
 use plan::TablePlan;
@@ -39,6 +41,7 @@ use std::path::Path;
 use whimbrel_core::method::Artifact;
 use whimbrel_data::{Described, Entries};
 use whimbrel_engine::Ending;
+use whimbrel_job::form::{BOOLEAN, COUNT_U32};
 use whimbrel_job::key::JobKey;
 use whimbrel_job::keys;
 use whimbrel_job::reader::{Read, Source};
@@ -59,7 +62,7 @@ static MODELS: [ModelKind; 1] = [ModelKind::new(
     LOW_RANK.section.keys,
 )];
 static KEYS: &[&JobKey] = keys! {
-    &[&CHANNELS, &ROUNDS, &EPOCHS, &BATCH, &STEP, &COPIES, &PARTICIPATION, &EVALUATE, &STOP],
+    &[&CHANNELS, &ROUNDS, &EPOCHS, &BATCH, &STEP, &COPIES, &STARTS, &EXACT, &PARTICIPATION, &EVALUATE, &STOP],
     &[&ALLOW_DIVERGENCE, &MEMORY_MAX],
 };
 static METHODS: [MethodKind; 1] = [MethodKind {
@@ -89,7 +92,10 @@ impl Family for Table {
     fn read(&self, tables: &Tables<'_>) -> Read<Box<dyn Fit>> {
         let table = LOW_RANK.read(tables.model);
         let copies = tables.method.read_as(&COPIES, &COPIES_WORDS);
-        Ok(Box::new(TableFit { table: table?, copies: copies? }))
+        let starts = tables.method.read_as(&STARTS, &COUNT_U32);
+        let exact = tables.method.read_as(&EXACT, &BOOLEAN);
+        let fit = TableFit { table: table?, copies: copies?, starts: starts?, exact: exact? };
+        Ok(Box::new(fit))
     }
 
     fn suggest(&self, facts: Option<&DataFacts>) -> Option<Suggestion> {
@@ -121,6 +127,10 @@ pub struct TableFit {
     pub table: LowRankKeys,
     /// The number of completed-data copies.
     pub copies: Copies,
+    /// Random starts of a fit whose rank and lambda are given.
+    pub starts: u32,
+    /// Whether the iterates are the paper's.
+    pub exact: bool,
 }
 
 impl TableFit {
@@ -158,6 +168,8 @@ impl Fit for TableFit {
 
     fn write_method(&self, out: &mut Writer) {
         out.put(&COPIES, COPIES_WORDS.write(&self.copies));
+        out.put(&STARTS, COUNT_U32.write(&self.starts));
+        out.put(&EXACT, BOOLEAN.write(&self.exact));
     }
 
     fn check(&self, job: &Job, source: &Source<'_>) {
@@ -174,6 +186,21 @@ impl Fit for TableFit {
                 report(&["method", "step"], "fedmiss has no smoothness constant L", hint);
             }
             _ => {}
+        }
+        let chosen = self.table.rank.is_none() || self.table.lambda.is_none();
+        if self.starts > 1 && chosen {
+            report(
+                &["method", "starts"],
+                "`starts` is for a given rank and lambda; a chosen model is fitted from four starts",
+                "take it out, or give `rank` and `lambda` as numbers",
+            );
+        }
+        if self.exact && self.copies == Copies::Fewest {
+            report(
+                &["method", "copies"],
+                "the paper's iterates have one copy for each client",
+                "take `copies` out, or `exact`",
+            );
         }
         if job.method.stop.excess_loss.is_some() {
             report(

@@ -15,7 +15,7 @@ use whimbrel_core::method::Artifact;
 use whimbrel_core::{Erased, Error};
 use whimbrel_engine::Stage;
 use whimbrel_methods::fedmiss::select::{self, Given, Select, Selection};
-use whimbrel_methods::fedmiss::{BindCells, FedMiss, Memory, StepRule};
+use whimbrel_methods::fedmiss::{BindCells, Copies, FedMiss, Memory, StepRule};
 use whimbrel_methods::step::Schedule;
 use whimbrel_models::lowrank::{LAMBDA_EFFECTS, LowRank, Settings};
 
@@ -69,11 +69,16 @@ impl TablePlan {
     }
 
     fn stages(&self, common: &Common) -> Vec<Kind> {
-        let chosen = self.asked.table.rank.is_none() || self.asked.table.lambda.is_none();
+        let chosen = self.is_chosen() || self.asked.starts > 1;
         let judged = common.job.data.holdout() > 0.0;
         let select = chosen.then_some(Kind::Select);
         let baselines = judged.then_some(Kind::Baselines);
         select.into_iter().chain(baselines).chain([Kind::Fit]).collect()
+    }
+
+    /// Whether rank or lambda is left to cross-validation.
+    fn is_chosen(&self) -> bool {
+        self.asked.table.rank.is_none() || self.asked.table.lambda.is_none()
     }
 
     fn selection(&self, common: &Common) -> whimbrel_core::Result<Select> {
@@ -84,9 +89,12 @@ impl TablePlan {
             lambda_effects: key.lambda_effects.is_some(),
             per_term: matches!(key.effects, EffectsKey::Terms(_)) || !key.covariates.is_empty(),
             personal: key.personal,
-            uncapped: !key.ceiling,
+            uncapped: !key.ceiling || self.asked.exact,
         };
-        Select::new(settings, given, select::ROUNDS, common.job.data.seed)
+        match self.is_chosen() {
+            true => Select::new(settings, given, select::ROUNDS, common.job.data.seed),
+            false => Select::starts(settings, given, self.asked.starts),
+        }
     }
 
     fn method(&self, common: &Common, model: &LowRank) -> whimbrel_core::Result<FedMiss> {
@@ -112,7 +120,7 @@ impl TablePlan {
             step,
             budget: common.budget(),
             batch: common.batch(),
-            copies: self.asked.copies,
+            copies: if self.asked.exact { Copies::Clients } else { self.asked.copies },
             codecs: self.codecs.clone(),
             own_codecs: self.own_codecs.clone(),
             memory: self.memory,
@@ -123,7 +131,8 @@ impl TablePlan {
             personal: self.asked.table.personal,
             participation: common.participation_mean(),
             start: None,
-            ceiling: self.asked.table.ceiling,
+            ceiling: self.asked.table.ceiling && !self.asked.exact,
+            full_t: self.asked.exact,
             downlink,
         })
     }
@@ -149,7 +158,8 @@ impl StagePlan for TablePlan {
         Ok(match self.stages(common)[index] {
             Kind::Select => {
                 let method = self.selection(common)?;
-                common.quiet("rank and penalty", Arc::new(Erased(method, BindCells)))
+                let name = if self.is_chosen() { "rank and penalty" } else { "starts" };
+                common.quiet(name, Arc::new(Erased(method, BindCells)))
             }
             Kind::Baselines => {
                 // With the ridge on effects that was found best: no weaker opponent than can be.

@@ -3,6 +3,7 @@
 use super::completed::{Completed, unobserved};
 use super::exhibits::{self, Contender};
 use super::observed::TableFacts;
+use super::totals::Total;
 use super::{TableFit, terms};
 use crate::family::{Ended, Results, RunData};
 use crate::job::Step;
@@ -67,6 +68,7 @@ pub(super) fn results(asked: &TableFit, ended: &Ended<'_>) -> Result<Option<Resu
     if let Some(seen) = seen {
         put("observations", (seen.fitted.len() + seen.held_out.len()).into());
         put("held_out", seen.held_out.len().into());
+        put("totals", totals(&table, seen));
     }
     if let Some(row) = &outcome.last
         && let Some(repairs) = row.number("repairs")
@@ -120,7 +122,8 @@ pub(super) fn results(asked: &TableFit, ended: &Ended<'_>) -> Result<Option<Resu
     let verdict = exhibits::verdict(&contenders);
     let chosen = selection.as_ref().map(|selection| (key, selection));
     let section = exhibits::section(&table, seen, &contenders, chosen);
-    let notes = [unconverged(field_relative), shortened(&ended.job.method.step, &summary)];
+    let unconverged = unconverged(field_relative);
+    let notes = [unconverged, shortened(&ended.job.method.step, &summary), table.warning_of_few()];
     Ok(Some(Results {
         notes: notes.into_iter().flatten().collect(),
         said: verdict.into_iter().collect(),
@@ -128,6 +131,19 @@ pub(super) fn results(asked: &TableFit, ended: &Ended<'_>) -> Result<Option<Resu
         summary,
         ..Results::default()
     }))
+}
+
+/// The total of each column, with its band.
+fn totals(table: &Completed, seen: &TableFacts) -> Value {
+    let of = |(column, label): (usize, &String)| {
+        let Total { observed, total, interval, missing } = Total::of(table, &seen.seen, column);
+        let [lower, upper] = interval.map(number);
+        json!({
+            "column": label, "observed": number(observed), "missing": missing,
+            "total": number(total), "lower": lower, "upper": upper,
+        })
+    };
+    table.columns.iter().enumerate().map(of).collect()
 }
 
 /// The names of the terms, in the order of the model.
@@ -164,7 +180,9 @@ fn unconverged(field_relative: Option<f64>) -> Option<String> {
 /// What cross-validation chose, where the job left it a choice.
 fn selection(delivered: &[Artifact]) -> Result<Option<Selection>> {
     let found = delivered.iter().find(|artifact| artifact.kind == select::KIND);
-    found.map(Selection::from_artifact).transpose()
+    let found = found.map(Selection::from_artifact).transpose()?;
+    // Several starts of a given model choose nothing.
+    Ok(found.filter(|selection| !selection.tried.is_empty()))
 }
 
 /// What was found on the way to a fit, in words for whoever waits.

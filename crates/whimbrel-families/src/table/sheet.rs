@@ -11,6 +11,8 @@ use whimbrel_models::lowrank::{NewRow, Parameter};
 const DIGITS: usize = 6;
 /// Draws for imputations, apart from all draws of the fit.
 const DRAWS: u64 = 0xD4A5;
+/// What the cells of a row share in an imputation.
+const ROWS: u64 = u64::MAX;
 
 /// What stands for a row that is written.
 pub enum Place {
@@ -49,12 +51,13 @@ impl Sheet<'_> {
         self.seen.as_ref()?.value(row, column)
     }
 
-    /// The value of a cell in one imputation; depends on the seed, the imputation's number and the
-    /// cell alone.
+    /// The value of a cell in one imputation; depends on the seed, the imputation's number, the row and
+    /// the cell alone.
     pub fn draw(&self, row: usize, column: usize, number: u32) -> f64 {
         let cell = (row * self.table.columns.len() + column) as u64;
-        let key = Key::root(self.seed).child(DRAWS).child(u64::from(number)).child(cell);
-        self.table.fit.draw(self.parameter(row, column), &mut key.stream())
+        let key = Key::root(self.seed).child(DRAWS).child(u64::from(number));
+        let common = key.child(ROWS).child(row as u64).stream().normal();
+        self.table.fit.draw(self.parameter(row, column), common, &mut key.child(cell).stream())
     }
 
     /// One line for each cell; with `draws` imputations beside it.

@@ -18,8 +18,16 @@ fn table(bare: [&[usize]; 2], calibration: Option<Calibration>, personal: bool) 
     let mut factors = Factors::zero(&model);
     factors.effects[0] = (0..6).map(|row| 10.0 * f64::from(row)).collect();
     factors.effects[1] = (0..3).map(f64::from).collect();
-    let fit =
-        LowRankFit { model, factors, ceiling: None, clients: 2, calibration, uncertainty: None };
+    let observations = [vec![20; 6], vec![20; 3]];
+    let fit = LowRankFit {
+        model,
+        factors,
+        ceiling: None,
+        clients: 2,
+        observations,
+        calibration,
+        uncertainty: None,
+    };
     let mut artifact = fit.to_artifact();
     for (name, bare) in UNOBSERVED.into_iter().zip(bare) {
         let values: Vec<f64> = bare.iter().map(|at| *at as f64).collect();
@@ -62,7 +70,7 @@ fn lists_that_do_not_fit_the_table_are_refused() {
 
 #[test]
 fn intervals_without_the_effects_they_were_found_with_are_not_called_calibrated() {
-    let group = Group { last: 31, quantile: 1.7, dispersion: 1.0 };
+    let group = Group { class: 4, last: 31, quantile: 1.7, dispersion: 1.0 };
     let found = Calibration {
         dispersion: 1.0,
         groups: vec![group],

@@ -44,7 +44,16 @@ impl FedMiss {
                 let theta =
                     theta.ok_or_else(|| Error::peer("the last table was not sent whole"))?;
                 let table = Delivered::received(&self.model, theta, down.ceiling.as_ref())?;
-                scores = Some(self.scores(&table, next.effect, data));
+                let observations = down.observations.as_ref();
+                let (rows, columns) = observations.ok_or_else(|| {
+                    Error::peer("nothing says how often rows and columns were observed")
+                })?;
+                if rows.len() != self.model.rows() || columns.len() != self.model.columns() {
+                    return Err(Error::peer("the numbers of observations are another table's"));
+                }
+                let mut own = self.scores(&table, next.effect, data, observations);
+                self.thin(&table, (down.clients, next.effect), data, &mut own)?;
+                scores = Some(own);
             }
             Phase::Over => return Err(Error::peer("nothing is left to be answered")),
         }
@@ -101,7 +110,13 @@ impl FedMiss {
     }
 
     /// How well the table does on the client's cells.
-    pub(super) fn scores(&self, table: &Delivered, effect: f64, data: &Observed) -> Scores {
+    pub(super) fn scores(
+        &self,
+        table: &Delivered,
+        effect: f64,
+        data: &Observed,
+        observations: Option<&(Vec<u32>, Vec<u32>)>,
+    ) -> Scores {
         let family = self.model.family();
         let mean = |cell: &Cell| {
             family.mean(table.theta(&self.model, cell.row as usize, cell.column as usize) + effect)
@@ -111,9 +126,26 @@ impl FedMiss {
             scores.observed.add(family, cell.value, mean(cell));
         }
         for cell in &data.held_out {
-            scores.add_held_out(family, self.position(cell), cell.value, mean(cell));
+            let known = observations.map_or(u32::MAX, |(rows, columns)| {
+                rows[cell.row as usize].min(columns[cell.column as usize])
+            });
+            scores.add_held_out(family, (self.position(cell), known), cell.value, mean(cell));
         }
         scores
+    }
+
+    /// Adds what is said of held-out cells that are predicted from a few others of their row.
+    fn thin(
+        &self,
+        table: &Delivered,
+        (clients, effect): (u32, f64),
+        data: &Observed,
+        scores: &mut Scores,
+    ) -> Result<()> {
+        let family = self.model.family();
+        table.thinned(&self.model, data, (clients, effect), &mut |cell, others, mean| {
+            scores.add_thinned(family, (self.position(cell), others), cell.value, mean);
+        })
     }
 }
 

@@ -65,7 +65,7 @@ impl Evaluate for FedMiss {
             vector::norm2_squared(&gap)
         });
         let table = Delivered::received(&self.model, &ask.theta, ask.ceiling.as_ref())?;
-        let (cells, scores) = (self.positions(data), self.scores(&table, effect, data));
+        let (cells, scores) = (self.positions(data), self.scores(&table, effect, data, None));
         Ok(Answer { loss, cells, residuals, memory_gap2, scores })
     }
 

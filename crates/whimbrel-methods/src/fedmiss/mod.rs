@@ -51,6 +51,7 @@ use whimbrel_core::method::{
     Allowance, Artifact, Bind, Cohort, Disclosure, Exposure, Method, Next, Sender,
 };
 use whimbrel_core::{ClientData, ClientId, Error, Key, Result};
+use whimbrel_models::lowrank::interval::CLASSES;
 use whimbrel_models::lowrank::{Factors, LowRankFit, Observed, ScoreSums, Scores};
 
 /// A client may observe each cell so many times: a bound on what it sends.
@@ -204,7 +205,9 @@ impl Method for FedMiss {
             _ => self.downlink.send(&server.down, &peer.down, &theta)?,
         };
         let (phase, codec, clients) = (server.phase, peer.codec, server.clients);
-        let down = Down { phase, codec, clients, state, ceiling: server.ceiling.clone() };
+        let observations = (phase == Phase::Calibrate).then(|| self.observations(server).into());
+        let ceiling = server.ceiling.clone();
+        let down = Down { phase, codec, clients, state, ceiling, observations };
         Ok((Peer { down: record, ..peer.clone() }, down))
     }
 
@@ -301,6 +304,7 @@ impl Method for FedMiss {
             factors: server.factors.clone(),
             ceiling: self.ceiling_of(server),
             clients: server.clients,
+            observations: self.observations(server),
             calibration: server.calibration.clone(),
             uncertainty: self.uncertainty(server)?,
         };
@@ -330,7 +334,8 @@ impl Method for FedMiss {
         };
         let cells = self.cells_max();
         let list = |numbers: usize| 10 + 8 * numbers;
-        let scores = Scores::bytes_max(self.model.family(), cells);
+        // A held-out cell has a score of its own, and one in each class of fewer observations.
+        let scores = Scores::bytes_max(self.model.family(), CLASSES as usize * cells);
         let mut all = vec![
             Disclosure {
                 message: "summary",
@@ -357,7 +362,7 @@ impl Method for FedMiss {
                 bytes_max: 20 + 2 * list(self.batch_of(cells)),
                 exposure: Exposure::Rows,
             },
-            aggregate("up", "at the end: sums over its cells, and histograms of the scores of cells held out", scores),
+            aggregate("up", "at the end: sums over its cells, and histograms of the scores of cells held out, also as predicted from a few others of their row", scores),
             Disclosure {
                 message: "answer",
                 meaning: "at evaluations: the residuals of its cells, sums over them and over the cells held out, and a histogram of scores".into(),
@@ -392,15 +397,23 @@ impl FedMiss {
         Positions(data.cells.iter().map(|cell| self.position(cell)).collect())
     }
 
+    /// How often each row, and each column, was observed.
+    fn observations(&self, server: &Server) -> [Vec<u32>; 2] {
+        let (rows, columns) = (self.model.rows(), self.model.columns());
+        let mut counts = [vec![0u32; rows], vec![0u32; columns]];
+        for (cell, count) in server.union.iter().zip(&server.counts) {
+            let cell = *cell as usize;
+            for (side, at) in counts.iter_mut().zip([cell / columns, cell % columns]) {
+                side[at] = side[at].saturating_add(*count);
+            }
+        }
+        counts
+    }
+
     /// Rows and columns without an observed cell.
     fn unobserved(&self, server: &Server) -> [Vec<usize>; 2] {
-        let (rows, columns) = (self.model.rows(), self.model.columns());
-        let mut known = [vec![false; rows], vec![false; columns]];
-        for cell in &server.union {
-            known[0][*cell as usize / columns] = true;
-            known[1][*cell as usize % columns] = true;
-        }
-        known.map(|side| (0..side.len()).filter(|i| !side[*i]).collect())
+        let of = |side: Vec<u32>| (0..side.len()).filter(|i| side[*i] == 0).collect();
+        self.observations(server).map(of)
     }
 
     /// Whether the rounds are over after so many, and so many passes over the observations.

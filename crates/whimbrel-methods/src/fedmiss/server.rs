@@ -49,7 +49,13 @@ impl FedMiss {
             _ => None,
         };
         let exact = counted.as_ref().or((is_exact && copies.is_none()).then_some(&push));
-        let step = Push { push: &push, gamma, clients: f64::from(server.clients), exact };
+        let step = Push {
+            push: &push,
+            gamma,
+            clients: f64::from(server.clients),
+            exact,
+            full: self.full_t,
+        };
         let round = server.round + 1;
         let moved = self
             .model

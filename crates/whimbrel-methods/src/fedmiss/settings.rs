@@ -40,6 +40,9 @@ pub struct FedMiss {
     /// Whether estimates of counts that nobody observed are capped, see
     /// [`Ceiling`](whimbrel_models::lowrank::Ceiling).
     pub ceiling: bool,
+    /// Whether `T` is carried out to the end in every round and nothing beside it, as in the paper: no
+    /// Newton steps over all unknowns, no reactivated components.
+    pub full_t: bool,
     /// The way down, for vectors of [`LowRank::coordinates_len`] numbers.
     pub downlink: Downlink,
 }
@@ -114,6 +117,7 @@ impl FedMiss {
             participation: 1.0,
             start: None,
             ceiling: true,
+            full_t: false,
             downlink,
         }
     }

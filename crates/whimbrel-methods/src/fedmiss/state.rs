@@ -173,6 +173,8 @@ pub struct Down {
     pub state: DownMessage,
     /// After the last round: what no estimate goes beyond.
     pub ceiling: Option<Ceiling>,
+    /// After the last round: how often each row, and each column, was observed.
+    pub observations: Option<(Vec<u32>, Vec<u32>)>,
 }
 
 /// The message from a client.
@@ -231,6 +233,6 @@ wire!(Server {
 wire!(Peer { codec, places, down });
 wire!(Client { up, effect, down });
 wire!(Summary { cells, sum });
-wire!(Down { phase, codec, clients, state, ceiling });
+wire!(Down { phase, codec, clients, state, ceiling, observations });
 wire!(Up { phase, draw, packet, scores });
 wire!(Fold { phase, heard, residuals, up, down, scores });

@@ -18,9 +18,7 @@ use whimbrel_methods::fedmiss::{
 };
 use whimbrel_methods::settings::{Batch, Budget};
 use whimbrel_methods::step::Schedule;
-use whimbrel_models::lowrank::{
-    Classes, Effects, Factors, Family, Lines, LowRank, LowRankFit, Settings, Term,
-};
+use whimbrel_models::lowrank::{Effects, Factors, Family, LowRank, LowRankFit, Settings};
 use whimbrel_testkit::method::{MethodUnderTest, laws};
 
 pub const ROWS: usize = 18;
@@ -98,6 +96,7 @@ impl Setup {
             participation: self.participation,
             start: None,
             ceiling: true,
+            full_t: false,
             downlink,
         };
         method.check().unwrap();
@@ -183,7 +182,7 @@ pub fn soft_impute(cells: &[Cell], threshold: f64) -> (Vec<f64>, f64) {
 }
 
 /// Singular values less `tau`, and their sum.
-fn shrunk(a: &[f64], tau: f64) -> (Vec<f64>, f64) {
+pub fn shrunk(a: &[f64], tau: f64) -> (Vec<f64>, f64) {
     let mut gram = vec![0.0; COLUMNS * COLUMNS];
     for row in a.chunks_exact(COLUMNS) {
         for (i, x) in row.iter().enumerate() {
@@ -553,37 +552,6 @@ fn battery() {
         let data = clients(family, 4, 25, Key::root(21));
         let name = format!("fedmiss, {}, {}", family.name(), setup.codec.name());
         let setup = Setup { rounds: 3, ..setup };
-        laws(&MethodUnderTest { name: &name, method: &*setup.method(), data: &data, exchanges: 6 });
-    }
-}
-
-/// Effects of classes of rows and columns, with a slope: the same bits in every runner.
-#[test]
-fn battery_with_effects_of_classes() {
-    let classes = |count: usize, lines: usize| {
-        let of = (0..lines).map(|line| (line % count) as u32).collect();
-        Lines::of(Classes::Of { count, of })
-    };
-    let slope = Lines {
-        classes: Classes::All,
-        weights: (0..ROWS).map(|row| row as f64 / ROWS as f64 - 0.5).collect(),
-    };
-    let all = || Lines::of(Classes::All);
-    let term = |name: &str, sides| Term { name: name.into(), sides };
-    let effects = Effects::of(vec![
-        term("kind", [classes(3, ROWS), all()]),
-        term("row:season", [Lines::of(Classes::Each), classes(2, COLUMNS)]),
-        term("slope", [slope, all()]),
-        Term::column(),
-    ]);
-    for setup in setups() {
-        let family = setup.settings.family;
-        let data = clients(family, 4, 25, Key::root(22));
-        let name = format!("fedmiss with effects, {}, {}", family.name(), setup.codec.name());
-        let ridges = vec![0.01, 0.1, 0.2, 0.05];
-        let base = setup.settings.clone();
-        let settings = Settings { effects: effects.clone(), term_ridges: ridges, ..base };
-        let setup = Setup { rounds: 3, settings, ..setup };
         laws(&MethodUnderTest { name: &name, method: &*setup.method(), data: &data, exchanges: 6 });
     }
 }

@@ -11,6 +11,8 @@ mod downlinks;
 mod federation;
 mod fedmiss;
 mod fedmiss_codecs;
+mod fedmiss_effects;
+mod fedmiss_exact;
 mod fedmiss_optimum;
 mod fedmiss_steps;
 mod frames;

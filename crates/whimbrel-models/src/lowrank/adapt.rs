@@ -1,11 +1,12 @@
 //! What somebody outside the run learns from a finished fit: an effect of its own, and factors for
 //! rows that nobody had.
 
+use super::interval::CLASSES;
 use super::newton::{Case, add_square, regression};
 use super::side::Side;
 use super::uncertainty::{diagonal, inverse, mean_square, prior_ridge, quadratic, spread_of};
-use super::{Factors, Family, LowRank, LowRankFit, Parameter};
-use whimbrel_core::{Cell, Error, Result, vector};
+use super::{Delivered, Factors, Family, LowRank, LowRankFit, Observed, Parameter};
+use whimbrel_core::{Cell, Error, Key, Result, vector};
 
 /// Personal effects stay within plus and minus this: a client counts at most `e^2` times more or
 /// less than the others, and the server's step can allow for it without knowing whose effect is
@@ -35,6 +36,8 @@ pub struct NewRow {
     pub open: Vec<f64>,
     /// The largest `theta` of its cells; minus infinity where it has none.
     pub ceiling: f64,
+    /// How many cells it has.
+    pub observations: u32,
 }
 
 impl LowRankFit {
@@ -69,7 +72,7 @@ impl LowRankFit {
             ceiling = ceiling.max(theta - offset);
         }
         let open = inverse(&curvature, x.len())?;
-        Ok(NewRow { own: x, open, ceiling })
+        Ok(NewRow { own: x, open, ceiling, observations: cells.len() as u32 })
     }
 
     /// The number that stands for the new row's own effect; 0 where rows have none.
@@ -92,7 +95,8 @@ impl LowRankFit {
             theta = theta.min(ceiling.columns[column].max(row.ceiling));
         }
         let variance = self.phi() * quadratic(&row.open, &design);
-        Parameter { theta: family.boxed(theta + effect), spread: spread_of(family, variance) }
+        let spread = spread_of(family, variance);
+        Parameter { theta: family.boxed(theta + effect), spread, observations: u32::MAX }
     }
 
     fn check(&self, cell: &Cell) -> Result<()> {
@@ -106,6 +110,68 @@ impl LowRankFit {
             let name = self.model.family().name();
             Error::data(format!("{} is not {wanted}, as the {name} family needs", cell.value))
         })
+    }
+}
+
+/// The stream that thins rows.
+const THIN: u64 = 0x7417;
+
+impl Delivered {
+    /// Predicts a client's held-out cells from a few of its others in the same row, with everything else
+    /// as it is: what would be said of them if no more was observed of the row. Both lists are by row, and
+    /// `effect` is the client's own; visits each prediction with the number of the others and its mean.
+    pub fn thinned(
+        &self,
+        model: &LowRank,
+        data: &Observed,
+        (clients, effect): (u32, f64),
+        visit: &mut dyn FnMut(&Cell, u32, f64),
+    ) -> Result<()> {
+        for cell in &data.held_out {
+            let first = data.cells.partition_point(|other| other.row < cell.row);
+            let count = data.cells[first..].partition_point(|other| other.row == cell.row);
+            let row = &data.cells[first..][..count];
+            for class in 0..CLASSES - 1 {
+                // As many as the class has, and fewer than there are.
+                let (fewest, most) = (1usize << class, (2usize << class) - 1);
+                let most = most.min(row.len().saturating_sub(1));
+                if most < fewest {
+                    break;
+                }
+                let address = [u64::from(cell.row), u64::from(cell.column), u64::from(class)];
+                let mut stream = address.into_iter().fold(Key::root(THIN), Key::child).stream();
+                let kept = fewest + stream.below((most - fewest + 1) as u64) as usize;
+                let kept: Vec<&Cell> =
+                    stream.choose(row.len(), kept).into_iter().map(|i| &row[i]).collect();
+                let mean = self.predicted(model, cell, &kept, (clients, effect))?;
+                visit(cell, kept.len() as u32, mean);
+            }
+        }
+        Ok(())
+    }
+
+    /// The mean of a cell whose row is fitted to these cells.
+    fn predicted(
+        &self,
+        model: &LowRank,
+        cell: &Cell,
+        others: &[&Cell],
+        (clients, effect): (u32, f64),
+    ) -> Result<f64> {
+        let case = |cell: &Cell| {
+            let (row, column) = (cell.row as usize, cell.column as usize);
+            let offset = model.elsewhere(&self.factors, Some(row), column) + effect;
+            Case { z: model.row_design(&self.factors, column), offset, y: cell.value }
+        };
+        let others: Vec<Case> = others.iter().map(|cell| case(cell)).collect();
+        let x = model.fit_row(&others, clients)?;
+        let theta = |case: &Case| case.offset + vector::dot(&case.z, &x);
+        let mut own = theta(&case(cell));
+        if let Some(ceiling) = &self.ceiling {
+            let highest = others.iter().map(theta).fold(f64::NEG_INFINITY, f64::max);
+            own = own.min((ceiling.columns[cell.column as usize] + effect).max(highest));
+        }
+        Ok(model.family().mean(own))
     }
 }
 

@@ -27,6 +27,8 @@ const ACCURACY: f64 = 0.05;
 /// ... or until rounding is all that is left, or for so many sweeps.
 const ROUNDING: f64 = 1e-28;
 const SWEEPS_MAX: u32 = 10;
+/// The same where `T` is carried out to the end.
+const FULL_SWEEPS_MAX: u32 = 10_000;
 
 /// `S += gamma H`, then sweeps. Near the end of a run without noise, and without factors always,
 /// [`minimise`] is in their place.
@@ -36,8 +38,9 @@ pub(super) fn advance(
     factors: &mut Factors,
     step: Push<'_>,
 ) -> Result<Advance> {
-    let settles =
-        (model.rank() == 0 && !step.push.uniform) || (step.exact.is_some() && model.is_penalised());
+    let settles = !step.full
+        && ((model.rank() == 0 && !step.push.uniform)
+            || (step.exact.is_some() && model.is_penalised()));
     let before = settles.then(|| factors.clone());
     let mut done = Advance::default();
     let mut moves = true;
@@ -60,7 +63,9 @@ pub(super) fn advance(
             enough = ACCURACY * found.decrement / (step.gamma * step.gamma).max(f64::MIN_POSITIVE);
         }
         let rounding = ROUNDING * found.size;
-        if found.decrement <= enough.max(rounding) || done.sweeps == SWEEPS_MAX {
+        let (enough, sweeps_max) =
+            if step.full { (0.0, FULL_SWEEPS_MAX) } else { (enough, SWEEPS_MAX) };
+        if found.decrement <= enough.max(rounding) || done.sweeps == sweeps_max {
             return Ok(done);
         }
     }

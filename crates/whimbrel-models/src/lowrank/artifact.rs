@@ -55,6 +55,10 @@ impl LowRankFit {
             ("unit_variance", f64::from(u8::from(variance == Variance::Unit))),
         ];
         let mut out = numbers.into_iter().fold(out, number);
+        for (name, counts) in OBSERVATIONS.into_iter().zip(&self.observations) {
+            let counts: Vec<f64> = counts.iter().map(|count| f64::from(*count)).collect();
+            out = out.with(name, &[counts.len()], counts);
+        }
         for (k, t) in self.model.shared_terms().enumerate() {
             let open = self.uncertainty.as_ref().map(|all| &all.terms[t][..]);
             out = with_term(out, k, &self.model, t, &effects[t], open);
@@ -72,6 +76,7 @@ impl LowRankFit {
         {
             let column = |of: fn(&Group) -> f64| groups.iter().map(of).collect();
             out = out
+                .with("interval_classes", &[groups.len()], column(|g| f64::from(g.class)))
                 .with("interval_octaves", &[groups.len()], column(|g| f64::from(g.last)))
                 .with("interval_quantiles", &[groups.len()], column(|g| g.quantile))
                 .with("interval_dispersions", &[groups.len()], column(|g| g.dispersion));
@@ -162,10 +167,12 @@ impl LowRankFit {
         let mut calibration = None;
         if has("interval_octaves") {
             let count = length("interval_octaves")?.max(1);
+            let classes = values("interval_classes", count)?;
             let octaves = values("interval_octaves", count)?;
             let quantiles = values("interval_quantiles", count)?;
             let dispersions = values("interval_dispersions", count)?;
             let group = |i: usize| Group {
+                class: classes[i] as u32,
                 last: octaves[i] as u32,
                 quantile: quantiles[i],
                 dispersion: dispersions[i],
@@ -202,10 +209,16 @@ impl LowRankFit {
             }),
         };
         let clients = number("clients")? as u32;
-        Ok(Self { model, factors, ceiling, clients, calibration, uncertainty })
+        let counts = |name: &str, length: usize| -> Result<Vec<u32>> {
+            Ok(values(name, length)?.iter().map(|count| *count as u32).collect())
+        };
+        let observations = [counts(OBSERVATIONS[0], rows)?, counts(OBSERVATIONS[1], columns)?];
+        Ok(Self { model, factors, ceiling, clients, observations, calibration, uncertainty })
     }
 }
 
+/// How often each row, and each column, was observed.
+const OBSERVATIONS: [&str; 2] = ["row_observations", "column_observations"];
 /// Names of the sides in tensors of a term.
 const SIDES: [&str; 2] = ["row", "column"];
 

@@ -157,6 +157,8 @@ pub struct Push<'a> {
     /// observations, or more: what the last steps may finish the fit with, since the fit depends on
     /// nothing else. None where residuals have noise.
     pub exact: Option<&'a Sparse>,
+    /// Whether `T` is carried out to rounding by sweeps, and nothing else is done.
+    pub full: bool,
 }
 
 impl Push<'_> {
@@ -206,7 +208,7 @@ impl LowRank {
             return Err(Error::internal("the completed table has another size than the model"));
         }
         let done = alternating::advance(self, s, factors, step)?;
-        if done.field_norm2 <= STATIONARY * STATIONARY * done.table_norm2 {
+        if !step.full && done.field_norm2 <= STATIONARY * STATIONARY * done.table_norm2 {
             reactivate(self, factors, step.push, step.clients)?;
         }
         Ok(done)

@@ -1,7 +1,6 @@
 //! Counts of scores on a fixed grid: what clients send in place of the scores.
 
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
 use whimbrel_core::math::{exp, ln};
 use whimbrel_core::wire::{put_varint, take_varint};
 use whimbrel_core::{Error, Result, Wire};
@@ -19,15 +18,51 @@ pub const OCTAVES: u32 = 32;
 const FIRST_OCTAVE: f64 = -9.0;
 /// Parts of the held-out cells, for cross-checking.
 pub const PARTS: u32 = 5;
+/// Classes of how often the row or the column of a cell was observed, whichever is less: up to once,
+/// to 3, to 7, to 15 times, and more often.
+pub const CLASSES: u32 = 5;
+/// Where a score comes from: a cell that was held out, or one that was predicted from a part of its row.
+const SOURCES: u32 = 2;
+/// Strata in all.
+pub const STRATA: u32 = SOURCES * CLASSES * PARTS * OCTAVES;
 /// No histogram holds more.
 const COUNT_MAX: u64 = 1 << 48;
 
-/// How many scores fell where: by part, by octave of the mean, and within it on a geometric grid
-/// whose bin `i` holds what is at most [`Histogram::edge`] of `i` and above that of `i - 1`; the last
-/// bin holds all the rest. Bin `i` of an octave of a part is number
-/// `(part OCTAVES + octave) BINS + i`.
+/// How many scores fell where: by [`Stratum`], and within it on a geometric grid whose bin `i` holds
+/// what is at most [`Histogram::edge`] of `i` and above that of `i - 1`; the last bin holds all the rest.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Histogram(BTreeMap<u32, u64>);
+
+/// Which scores are counted together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stratum {
+    /// Whether the cell was predicted from a part of its row, rather than held out.
+    pub thinned: bool,
+    /// The class of how often its row or column was observed.
+    pub class: u32,
+    /// The part, for cross-checking.
+    pub part: u32,
+    /// The octave of its mean.
+    pub octave: u32,
+}
+
+impl Stratum {
+    fn number(self) -> u32 {
+        let source = u32::from(self.thinned);
+        ((source * CLASSES + self.class) * PARTS + self.part) * OCTAVES + self.octave
+    }
+
+    fn of_number(number: u32) -> Self {
+        let (rest, octave) = (number / OCTAVES, number % OCTAVES);
+        let (rest, part) = (rest / PARTS, rest % PARTS);
+        Self { thinned: rest >= CLASSES, class: rest % CLASSES, part, octave }
+    }
+}
+
+/// The class of a cell whose row or column was observed so often, whichever is less.
+pub fn class_of(observations: u32) -> u32 {
+    (observations.max(1).ilog2()).min(CLASSES - 1)
+}
 
 impl Histogram {
     /// The octave of a positive mean.
@@ -37,12 +72,12 @@ impl Histogram {
     }
 
     /// Adds one score.
-    pub fn add(&mut self, part: u32, octave: u32, score: f64) {
+    pub fn add(&mut self, stratum: Stratum, score: f64) {
         // NaN, which no score of finite numbers is, lands in the last bin.
         let bin = (ln(score / EDGE) / LOG_RATIO).ceil() + f64::from(BELOW);
         let bin = if bin <= 0.0 { 0 } else { bin.min(f64::from(BINS - 1)) as u32 };
         let bin = if score.is_nan() { BINS - 1 } else { bin };
-        *self.0.entry((part * OCTAVES + octave) * BINS + bin).or_default() += 1;
+        *self.0.entry(stratum.number() * BINS + bin).or_default() += 1;
     }
 
     /// The largest score of a bin.
@@ -65,12 +100,11 @@ impl Histogram {
         Ok(())
     }
 
-    /// The scores of some octaves of some parts, by bin alone.
-    pub fn within(&self, parts: impl Fn(u32) -> bool, octaves: &RangeInclusive<u32>) -> Self {
+    /// The scores of some strata, by bin alone.
+    pub fn within(&self, strata: impl Fn(Stratum) -> bool) -> Self {
         let mut bins = Self::default();
-        for part in (0..PARTS).filter(|part| parts(*part)) {
-            let at = |octave: u32| (part * OCTAVES + octave) * BINS;
-            for (bin, count) in self.0.range(at(*octaves.start())..at(octaves.end() + 1)) {
+        for (bin, count) in &self.0 {
+            if strata(Stratum::of_number(bin / BINS)) {
                 *bins.0.entry(bin % BINS).or_default() += count;
             }
         }
@@ -118,7 +152,7 @@ impl Wire for Histogram {
         let (mut last, mut all) = (0u64, Self::default());
         for at in 0..bins {
             let (step, count) = (take_varint(from)?, take_varint(from)?);
-            let bin = last.checked_add(step).filter(|bin| *bin < u64::from(PARTS * OCTAVES * BINS));
+            let bin = last.checked_add(step).filter(|bin| *bin < u64::from(STRATA * BINS));
             let ordered = at == 0 || step > 0;
             let (Some(bin), true) = (bin, ordered && count > 0 && count <= COUNT_MAX) else {
                 return Err(Error::peer("a histogram of scores is not in order"));

@@ -1,16 +1,20 @@
 //! How far off the fit is: dispersion, and intervals calibrated on cells that were held out.
 //!
 //! Federated conformal prediction. A client answers with a histogram of the scores
-//! `s = |y - mu| / scale(mu)` of its held-out cells, by octave of `mu`. Octaves are joined to
-//! groups of at least [`GROUP_MIN`] cells, and the 90 % quantile `q` of a group's scores makes the
-//! intervals `mu +- q scale(mu)` of its means: so small and large counts are each covered, however
-//! their spread grows with the mean.
+//! `s = |y - mu| / scale(mu)` of its held-out cells, by how often their row and column were observed
+//! and by octave of `mu`. Both are joined to groups of at least [`GROUP_MIN`] cells, and the 90 %
+//! quantile `q` of a group's scores makes the intervals `mu +- q scale(mu)` of its cells: so small and
+//! large counts, and well and hardly known rows, are each covered, however the spread grows.
+//!
+//! Of hardly known rows few cells are held out. So a client also predicts each held-out cell from one
+//! to fifteen of its others in the row, with the columns as they are: what the fit would say of the
+//! cell if that were all that was observed of the row. Such scores stand beside those of the fit.
 //!
 //! How many such intervals hold is found by cross-checking: the cells fall into five parts that
 //! depend only on where a cell lies, and each part is held against the quantiles of the others.
 
-use super::histogram::PARTS;
-pub use super::histogram::{BINS, Histogram, OCTAVES};
+pub use super::histogram::{BINS, CLASSES, Histogram, OCTAVES, Stratum, class_of};
+use super::histogram::{PARTS, STRATA};
 use super::{Family, Settings, Variance};
 use std::ops::RangeInclusive;
 use whimbrel_core::sum::ExactSum;
@@ -100,16 +104,46 @@ impl Scores {
     /// The most bytes that the scores of so many held-out cells take: a cell is in one bin, and a
     /// bin is at most eleven bytes.
     pub fn bytes_max(family: Family, held_out: usize) -> usize {
-        let octaves = if family == Family::Poisson { OCTAVES } else { 1 };
-        let bins = held_out.min((PARTS * octaves * BINS) as usize);
+        let octaves = if family == Family::Poisson { 1 } else { OCTAVES };
+        let bins = held_out.min((STRATA / octaves * BINS) as usize);
         64 + 10 + 11 * bins
     }
 
-    /// Adds a held-out cell; the part it belongs to follows from its number in the table.
-    pub fn add_held_out(&mut self, family: Family, position: u64, y: f64, mean: f64) {
+    /// Adds a held-out cell whose row and column were observed so often, whichever is less; the part
+    /// it belongs to follows from its number in the table.
+    pub fn add_held_out(
+        &mut self,
+        family: Family,
+        (position, observations): (u64, u32),
+        y: f64,
+        mean: f64,
+    ) {
         self.held_out.add(family, y, mean);
+        self.add_score(family, position, (class_of(observations), false), y, mean);
+    }
+
+    /// Adds a cell that was predicted from so many others of its row.
+    pub fn add_thinned(
+        &mut self,
+        family: Family,
+        (position, observations): (u64, u32),
+        y: f64,
+        mean: f64,
+    ) {
+        self.add_score(family, position, (class_of(observations), true), y, mean);
+    }
+
+    fn add_score(
+        &mut self,
+        family: Family,
+        position: u64,
+        (class, thinned): (u32, bool),
+        y: f64,
+        mean: f64,
+    ) {
         let part = (Key::root(DEAL).child(position).uniform() * f64::from(PARTS)) as u32;
-        self.histogram.add(part, octave(family, mean), score(family, y, mean));
+        let stratum = Stratum { thinned, class, part, octave: octave(family, mean) };
+        self.histogram.add(stratum, score(family, y, mean));
     }
 
     /// The share of held-out cells inside the interval of this level that the other parts' scores
@@ -118,9 +152,10 @@ impl Scores {
         let (mut inside, mut checked) = (0, 0);
         for group in self.groups() {
             for own in 0..PARTS {
-                let others = self.histogram.within(|part| part != own, &group);
+                let others = self.histogram.within(|s| s.part != own && group.has(s));
                 if let Some(bin) = others.quantile_bin(level) {
-                    let part = self.histogram.within(|part| part == own, &group);
+                    let is_own = |s: Stratum| s.part == own && !s.thinned && group.has(s);
+                    let part = self.histogram.within(is_own);
                     inside += part.count_to(bin);
                     checked += part.count();
                 }
@@ -129,22 +164,54 @@ impl Scores {
         (checked > 0).then(|| inside as f64 / checked as f64)
     }
 
-    /// The octaves of each group: they are joined, small means first, until a group has enough
-    /// cells; a rest that has not goes with the group before it.
-    fn groups(&self) -> Vec<RangeInclusive<u32>> {
-        let count = |octaves| self.histogram.within(|_| true, &octaves).count();
-        let enough = GROUP_MIN.max(count(0..=OCTAVES - 1).div_ceil(GROUPS_MAX));
-        let (mut groups, mut first) = (Vec::new(), 0);
-        for last in 0..OCTAVES {
-            if count(first..=last) >= enough {
-                groups.push(first..=last);
-                first = last + 1;
-            }
+    /// Which strata make up each group: classes of observations are joined, the fewest first, until
+    /// they have enough cells, and within them octaves, small means first; a rest that has not enough
+    /// goes with the group before it.
+    fn groups(&self) -> Vec<Together> {
+        let mut groups = Vec::new();
+        let classes = joined(CLASSES, |classes| {
+            self.histogram.within(|s| classes.contains(&s.class)).count() >= GROUP_MIN
+        });
+        for classes in classes {
+            let of = |octaves: &RangeInclusive<u32>| {
+                let inside = |s: Stratum| classes.contains(&s.class) && octaves.contains(&s.octave);
+                self.histogram.within(inside).count()
+            };
+            let enough = GROUP_MIN.max(of(&(0..=OCTAVES - 1)).div_ceil(GROUPS_MAX));
+            let octaves = joined(OCTAVES, |octaves| of(octaves) >= enough);
+            groups.extend(
+                octaves.into_iter().map(|octaves| Together { classes: classes.clone(), octaves }),
+            );
         }
-        let rest = groups.pop().map_or(0, |group| *group.start());
-        groups.push(rest..=OCTAVES - 1);
         groups
     }
+}
+
+/// Strata that make up a group.
+#[derive(Clone, Debug, PartialEq)]
+struct Together {
+    classes: RangeInclusive<u32>,
+    octaves: RangeInclusive<u32>,
+}
+
+impl Together {
+    fn has(&self, s: Stratum) -> bool {
+        self.classes.contains(&s.class) && self.octaves.contains(&s.octave)
+    }
+}
+
+/// Neighbouring numbers from 0 on, joined until they are enough; a rest goes with those before it.
+fn joined(count: u32, enough: impl Fn(&RangeInclusive<u32>) -> bool) -> Vec<RangeInclusive<u32>> {
+    let (mut groups, mut first) = (Vec::new(), 0);
+    for last in 0..count {
+        if enough(&(first..=last)) {
+            groups.push(first..=last);
+            first = last + 1;
+        }
+    }
+    let rest = groups.pop().map_or(0, |group| *group.start());
+    groups.push(rest..=count - 1);
+    groups
 }
 
 /// The scores of several clients, added exactly: the same bits in whatever order.
@@ -211,9 +278,11 @@ impl ScoreSums {
     }
 }
 
-/// What is known about cells whose means are alike.
+/// What is known about cells that are alike.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Group {
+    /// The last class of how often rows and columns were observed.
+    pub class: u32,
     /// The last octave of the means.
     pub last: u32,
     /// Intervals are `mu +- quantile scale(mu)`.
@@ -222,7 +291,7 @@ pub struct Group {
     pub dispersion: f64,
 }
 
-wire!(Group { last, quantile, dispersion });
+wire!(Group { class, last, quantile, dispersion });
 
 /// What the scores of everyone amount to.
 #[derive(Clone, Debug, PartialEq)]
@@ -231,7 +300,7 @@ pub struct Calibration {
     /// of freedom, at least 1 for counts and yes-or-no values. The variance itself for a Gaussian (1
     /// where the model says so).
     pub dispersion: f64,
-    /// By the size of the mean, ascending; at least one.
+    /// By the class of observations and then by the size of the mean, ascending; at least one.
     pub groups: Vec<Group>,
     /// Whether the quantiles were found on held-out cells; else they are the normal one.
     pub calibrated: bool,
@@ -252,12 +321,13 @@ impl Calibration {
         // are smaller, that is the fit's doing.
         let floor = if settings.family == Family::Gaussian { 0.0 } else { 1.0 };
         let dispersion = if unit { 1.0 } else { dispersion(scores, parameters).max(floor) };
-        let group = |octaves: &RangeInclusive<u32>| {
-            let bins = scores.histogram.within(|_| true, octaves);
+        let group = |together: &Together| {
+            let bins = scores.histogram.within(|s| together.has(s));
             // A single group is everyone, and its chi-square is known better.
             let alone = bins.count() == scores.held_out.count || unit;
             Some(Group {
-                last: *octaves.end(),
+                class: *together.classes.end(),
+                last: *together.octaves.end(),
                 quantile: Histogram::edge(bins.quantile_bin(LEVEL)?),
                 dispersion: if alone { dispersion } else { bins.mean_square().max(floor) },
             })
@@ -272,15 +342,16 @@ impl Calibration {
             calibrated: found.is_some(),
             coverage: found.as_ref().and_then(|_| scores.coverage(LEVEL)),
             doubtful: few && scores.held_out.count < HELD_OUT_MIN,
-            groups: found
-                .unwrap_or_else(|| vec![Group { last: OCTAVES - 1, quantile, dispersion }]),
+            groups: found.unwrap_or_else(|| {
+                vec![Group { class: CLASSES - 1, last: OCTAVES - 1, quantile, dispersion }]
+            }),
         }
     }
 
-    /// What is known about cells with such a mean.
-    pub fn group_of(&self, family: Family, mean: f64) -> Group {
-        let octave = octave(family, mean);
-        let found = self.groups.iter().find(|group| octave <= group.last);
+    /// What is known about cells with such a mean, whose row and column were observed so often.
+    pub fn group_of(&self, family: Family, mean: f64, observations: u32) -> Group {
+        let (octave, class) = (octave(family, mean), class_of(observations));
+        let found = self.groups.iter().find(|group| class <= group.class && octave <= group.last);
         *found.unwrap_or(&self.groups[self.groups.len() - 1])
     }
 }

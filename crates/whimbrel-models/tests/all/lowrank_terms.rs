@@ -61,7 +61,8 @@ fn fitted(model: &LowRank, cells: &[(u64, f64)], rounds: usize) -> Factors {
             (*cell, y - model.family().mean(model.theta(&factors, at / COLUMNS, at % COLUMNS)), 1.0)
         };
         let push = Sparse::with_copies(model, cells.iter().map(residual)).unwrap();
-        let step = Push { push: &push, gamma: 1.0, clients: CLIENTS, exact: Some(&push) };
+        let step =
+            Push { push: &push, gamma: 1.0, clients: CLIENTS, exact: Some(&push), full: false };
         model.advance(&mut s, &mut factors, step).unwrap();
     }
     factors
@@ -164,7 +165,7 @@ fn sweeps_alone_tend_to_the_same_optimum() {
             (*cell, y - family.mean(model.theta(&factors, at / COLUMNS, at % COLUMNS)), 1.0)
         };
         let push = Sparse::with_copies(&model, cells.iter().map(residual)).unwrap();
-        let step = Push { push: &push, gamma: 1.0, clients: CLIENTS, exact: None };
+        let step = Push { push: &push, gamma: 1.0, clients: CLIENTS, exact: None, full: false };
         model.advance(&mut s, &mut factors, step).unwrap();
     }
     for cell in 0..ROWS * COLUMNS {
@@ -198,6 +199,7 @@ fn terms_survive_the_artifact() {
         factors,
         ceiling: None,
         clients: 4,
+        observations: [vec![7; ROWS], vec![12; COLUMNS]],
         calibration: None,
         uncertainty: None,
     };

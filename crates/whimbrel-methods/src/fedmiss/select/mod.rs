@@ -56,6 +56,10 @@ pub struct Select {
     search: Search,
     /// The models that are compared on the job's held-out cells, where nothing is chosen.
     compared: Option<[Candidate; 2]>,
+    /// The model that is fitted to all cells alone, where nothing is chosen.
+    given: Option<Candidate>,
+    /// Fits of the chosen model to all cells.
+    refits: u32,
     rounds: u32,
     seed: u64,
 }
@@ -77,7 +81,8 @@ impl Select {
         let alone = (settings.effects == Effects::row_column() && !given.per_term).then_some(1);
         let rank_max = rows.min(columns).saturating_sub(1);
         let search = Search { terms, alone, rank_max, lambda_effects, given };
-        let select = Self { settings, search, compared: None, rounds, seed };
+        let (compared, refits) = (None, REFITS);
+        let select = Self { settings, search, compared, given: None, refits, rounds, seed };
         let (rank, lambda) = (given.rank.unwrap_or(0), given.lambda.unwrap_or(0.0));
         let first = select.search.without_factors().pop();
         first
@@ -102,9 +107,33 @@ impl Select {
         Ok(Self { compared: Some(compared), ..select })
     }
 
+    /// Fits a model of which nothing is left to choose from so many starts, of which the lowest
+    /// objective is delivered; cells are not hidden.
+    pub fn starts(settings: Settings, given: Given, starts: u32) -> Result<Self> {
+        let candidate = Candidate {
+            effects: u32::MAX,
+            rank: settings.rank,
+            lambda: settings.lambda,
+            lambda_effects: settings.lambda_effects,
+            term_ridges: settings.term_ridges.clone(),
+        };
+        let (rank_max, lambda_effects) = (settings.rank, settings.lambda_effects);
+        let terms = settings.effects.0.len();
+        let search = Search { terms, alone: None, rank_max, lambda_effects, given };
+        let (compared, rounds, seed) = (None, ROUNDS, 0);
+        let given = Some(candidate);
+        let select = Self { settings, search, compared, given, refits: starts, rounds, seed };
+        select.first_fit()?;
+        Ok(select)
+    }
+
     /// What is tried first.
     fn first_candidates(&self) -> Vec<Candidate> {
-        self.compared.clone().map_or_else(|| self.search.without_factors(), Vec::from)
+        match (&self.given, &self.compared) {
+            (Some(given), _) => vec![given.clone()],
+            (None, Some(compared)) => compared.to_vec(),
+            (None, None) => self.search.without_factors(),
+        }
     }
 
     /// Ways to set cells aside, each a fit of its own: the folds, and none for the fit to all cells.
@@ -257,7 +286,8 @@ impl Select {
         }
         // Without factors there is one optimum. With personal effects the server does not know the
         // objective: the fit of the last fold was judged, and its optimum is taken.
-        let starts = if fit.model.rank() == 0 || self.search.given.personal { 1 } else { REFITS };
+        let starts =
+            if fit.model.rank() == 0 || self.search.given.personal { 1 } else { self.refits };
         if server.refits < starts {
             return self.begin(server, key);
         }
@@ -277,15 +307,17 @@ impl Select {
         let fresh = &server.fresh[server.fold as usize];
         let all_cells = server.fold == server.folds.count;
         let random = || {
-            let mean = fit.model.family().mean(fresh.factors.intercept);
+            let mean = match fit.model.terms().is_empty() {
+                true => fresh.s_hat.iter().sum::<f64>() / fresh.s_hat.len() as f64,
+                false => fit.model.family().mean(fresh.factors.intercept),
+            };
             Factors::start(&fit.model, mean, key.child(u64::from(server.refits)))
         };
         let factors = match all_cells {
-            true if server.refits > 0 => random(),
-            true => {
-                let last = &server.found[server.folds.count as usize - 1][server.at as usize];
-                Factors::from_vector(&fit.model, &last.theta)?
-            }
+            true => match server.found.last().filter(|_| server.refits == 0) {
+                Some(last) => Factors::from_vector(&fit.model, &last[server.at as usize].theta)?,
+                None => random(),
+            },
             false => {
                 let found = &server.found[server.fold as usize];
                 let effects = server.candidates[server.at as usize].effects;
@@ -326,9 +358,10 @@ impl Method for Select {
     ) -> Result<Server> {
         let roster: Vec<(ClientId, Summary)> = roster.collect();
         let observations = roster.iter().map(|(_, summary)| summary.cells.0.len() as u64).sum();
-        let folds = match self.compared {
-            Some(_) => Folds::HELD_OUT,
-            None => Folds::for_observations(observations),
+        let folds = match (&self.given, &self.compared) {
+            (Some(_), _) => Folds::NONE,
+            (None, Some(_)) => Folds::HELD_OUT,
+            (None, None) => Folds::for_observations(observations),
         };
         let fit = self.first_fit()?;
         let fresh = (0..self.parts(folds)).map(|fold| {

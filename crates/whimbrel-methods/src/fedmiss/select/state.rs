@@ -22,6 +22,9 @@ impl Folds {
     /// One fold that hides nothing: candidates are judged by the cells that the job holds out.
     pub const HELD_OUT: Self = Self { count: 1, share: 0.0 };
 
+    /// No folds: nothing is judged.
+    pub const NONE: Self = Self { count: 0, share: 0.0 };
+
     /// Five folds, each observation being hidden once; one of them where there are many.
     pub fn for_observations(count: u64) -> Self {
         Self { count: if count < ONE_FOLD_MIN { 5 } else { 1 }, share: 0.2 }
