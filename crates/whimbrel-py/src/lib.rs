@@ -10,6 +10,7 @@ mod learner;
 mod machines;
 mod rows;
 mod runs;
+mod shard;
 
 /// Jobs, runs, rows and machines; the package `whimbrel` is its interface.
 #[pyo3::pymodule]
@@ -19,9 +20,11 @@ mod _whimbrel {
     #[pymodule_export]
     use super::learner::OwnLearner;
     #[pymodule_export]
-    use super::machines::{Offered, Shard, keep_own, offer, serve};
+    use super::machines::{keep_own, serve};
     #[pymodule_export]
     use super::rows::Rows;
     #[pymodule_export]
     use super::runs::{adapt, check, impute, own_names, predict, report, run, tensors};
+    #[pymodule_export]
+    use super::shard::{Offered, Shard, offer};
 }

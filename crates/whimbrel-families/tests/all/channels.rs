@@ -58,7 +58,7 @@ fn form(job: &Job) -> Option<Form> {
 fn channels_are_for_every_vector_method() {
     let job = parse(&format!("{PLAIN}channels = \"mcm\"\n{DITHERING}\n"));
     assert_eq!(job.method.name(), "fedem");
-    assert_eq!(form(&job), Some(Form::State), "over a compressed downlink");
+    assert_eq!(form(&job), Some(Form::Lean), "over a compressed downlink");
     let exact = parse(&format!("{PLAIN}channels = \"mcm\"\n[uplink]\ncodec = \"dithering\"\n"));
     assert_eq!(form(&exact), Some(Form::Pair), "an exact codec makes the downlink exact");
     let pair = parse(&format!("{PLAIN}channels = \"mcm\"\nform = \"pair\"\n{DITHERING}\n"));

@@ -1,0 +1,347 @@
+//! A shard of clients: their rows and states, and what they answer.
+
+use crate::errors::detached;
+use crate::machines::{ANSWER_HEAD, Asked, Batch, shard_of};
+use crate::runs::JobText;
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyBytes};
+use rayon::prelude::*;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use whimbrel::core::method::Artifact;
+use whimbrel::core::{ClientData, ClientId, DynMethod, Error, Message, Part as State, Tail, Wire};
+use whimbrel::engine::client::sha256;
+use whimbrel::engine::{
+    Chain, ClientMachine, Consent, Faults, Participant, Participation, Question, Reply, Sender,
+    Stage, StageMethod, Stopping, Summed, sum_upload,
+};
+use whimbrel::families::Offer;
+use whimbrel::families::failure::{Failure, Result};
+use whimbrel::families::load::load;
+use whimbrel::families::plan::{Facts, Plan};
+use whimbrel::job_run::parse_job;
+
+/// Answers one after the other, each behind its client and its length, into an array of Python's.
+fn joined<'py>(py: Python<'py>, answers: &[Answered<'_>]) -> PyResult<Bound<'py, PyByteArray>> {
+    let length = answers.iter().map(|answer| ANSWER_HEAD + answer.length).sum();
+    PyByteArray::new_with(py, length, |mut out| {
+        for Answered { of, length, bytes, .. } in answers {
+            let (to, rest) = out.split_at_mut(ANSWER_HEAD + length);
+            to[..4].copy_from_slice(&of.id.0.to_le_bytes());
+            to[4..ANSWER_HEAD].copy_from_slice(&(*length as u32).to_le_bytes());
+            match bytes {
+                Some(bytes) => to[ANSWER_HEAD..].copy_from_slice(bytes),
+                None => {
+                    let machine = of.machine();
+                    let staged = machine.staged().map(|record| &record.upload[..]);
+                    to[ANSWER_HEAD..].copy_from_slice(staged.unwrap_or_default());
+                }
+            }
+            out = rest;
+        }
+        Ok(())
+    })
+}
+
+/// A client's answer: its own bytes, or the upload of the step that it has staged.
+struct Answered<'a> {
+    of: &'a Held,
+    sender: Option<Sender>,
+    length: usize,
+    bytes: Option<Vec<u8>>,
+}
+
+/// Clients of a job with their rows and states.
+#[pyclass(frozen, module = "whimbrel._whimbrel")]
+pub struct Shard {
+    plan: Arc<SharedPlan>,
+    clients: Vec<Held>,
+    /// Where a client's number is.
+    places: HashMap<u32, usize>,
+}
+
+struct Held {
+    name: String,
+    id: ClientId,
+    machine: Mutex<ClientMachine>,
+}
+
+impl Held {
+    fn machine(&self) -> std::sync::MutexGuard<'_, ClientMachine> {
+        self.machine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[pymethods]
+impl Shard {
+    /// Shard `index` of `of` of a job's clients; `saved` is what [`Shard::save`] returned.
+    #[new]
+    #[pyo3(signature = (job, index, of, saved=None))]
+    fn new(
+        py: Python<'_>,
+        job: JobText,
+        index: usize,
+        of: usize,
+        saved: Option<&[u8]>,
+    ) -> PyResult<Self> {
+        detached(py, || {
+            let job = parse_job(&job.text, &job.name, &job.folder)?;
+            let loaded = load(&job)?;
+            let plan = Plan::new(&job, &loaded)?;
+            let clients = loaded.clients.len();
+            let own = loaded.clients.into_iter().enumerate();
+            let own = own.filter(|(id, _)| shard_of(*id, clients, of) == index);
+            let own = own.map(|(id, (name, data))| (ClientId(id as u32), name, data)).collect();
+            Self::of(plan, job.seed, true, own, saved)
+        })
+    }
+
+    /// Answers a batch.
+    fn answer<'py>(&self, py: Python<'py>, batch: &[u8]) -> PyResult<Bound<'py, PyByteArray>> {
+        let (answers, summed) = detached(py, || {
+            let batch = Batch::from_bytes(batch)?;
+            for fate in &batch.fates {
+                self.find(fate.client)?.machine().acknowledge(fate.at, fate.accepted);
+            }
+            let tails: Vec<(Tail, [u8; 32])> = batch
+                .tails
+                .into_par_iter()
+                .map(|bytes| (sha256(&bytes), bytes))
+                .map(|(hash, bytes)| (Tail::new(bytes), hash))
+                .collect();
+            let answer = |asked: Asked| -> Result<Answered<'_>> {
+                let Asked { purpose, at, client, head, tail, sender } = asked;
+                let missing = || Error::peer("a question without its message");
+                let tail = tail.map(|tail| tails.get(tail as usize).ok_or_else(missing));
+                let (tail, hash) = match tail.transpose()? {
+                    None => (None, sha256(&head)),
+                    Some((tail, hash)) if head.is_empty() => (Some(tail.clone()), *hash),
+                    Some((tail, hash)) => {
+                        (Some(tail.clone()), sha256(&[&head[..], &hash[..]].concat()))
+                    }
+                };
+                let message = Message::from_parts(head, tail);
+                let question = Question { purpose, at, client, message };
+                let of = self.find(client)?;
+                let (length, bytes) = match of.machine().reply(&question, &hash)? {
+                    Reply::Staged(record) => (record.upload.len(), None),
+                    Reply::Told(told) => (told.len(), Some(told)),
+                };
+                Ok(Answered { of, sender, length, bytes })
+            };
+            let answers: Vec<_> =
+                batch.questions.into_par_iter().map(answer).collect::<Result<_>>()?;
+            let summed = batch.fold.map(|empty| self.sum(&empty, &answers)).transpose()?;
+            Ok((answers, summed))
+        })?;
+        match summed {
+            Some(summed) => Ok(PyByteArray::new(py, &summed.to_bytes())),
+            None => joined(py, &answers),
+        }
+    }
+
+    /// Everything that its clients remember.
+    fn save<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let saved = detached(py, || {
+            let each = self.clients.par_iter().map(|held| held.machine().save());
+            Ok(each.collect::<Vec<_>>().to_bytes())
+        })?;
+        Ok(PyBytes::new(py, &saved))
+    }
+
+    /// What each client has of its own, by name, where it has something.
+    fn own<'py>(&self, py: Python<'py>) -> PyResult<Vec<(String, Bound<'py, PyBytes>)>> {
+        let found = detached(py, || {
+            let own = |held: &Held| -> Result<Option<(String, Vec<u8>)>> {
+                let artifact = held.machine().artifact()?;
+                Ok(artifact.map(|own| (held.name.clone(), own.to_bytes())))
+            };
+            self.clients
+                .par_iter()
+                .filter_map(|held| own(held).transpose())
+                .collect::<Result<Vec<_>>>()
+        })?;
+        Ok(found.into_iter().map(|(name, own)| (name, PyBytes::new(py, &own))).collect())
+    }
+
+    /// The names of its clients.
+    #[getter]
+    fn names(&self) -> Vec<String> {
+        self.clients.iter().map(|held| held.name.clone()).collect()
+    }
+}
+
+impl Shard {
+    /// The uploads that its clients have staged in one fold, whatever the number of threads.
+    fn sum(&self, empty: &[u8], answers: &[Answered<'_>]) -> Result<Summed> {
+        let method = self.plan.method()?;
+        let share = answers.len().div_ceil(rayon::current_num_threads()).max(1);
+        let of_share = |share: &[Answered<'_>]| {
+            let mut fold = method.load(State::Fold, empty)?;
+            for Answered { of, sender, .. } in share {
+                let machine = of.machine();
+                let staged = machine.staged().zip(sender.as_ref());
+                let (record, sender) =
+                    staged.ok_or_else(|| Error::peer("an upload without its sender"))?;
+                sum_upload(&*method, &mut fold, (of.id, sender), &record.upload)?;
+            }
+            Ok(fold)
+        };
+        let folds: Vec<whimbrel::core::Result<_>> =
+            answers.par_chunks(share).map(of_share).collect();
+        let mut total = method.load(State::Fold, empty)?;
+        for fold in folds {
+            method.merge(&mut total, fold?)?;
+        }
+        let uploads = answers.iter().map(|one| (one.of.id, one.length as u64)).collect();
+        Ok(Summed { fold: method.save(State::Fold, &total)?, uploads })
+    }
+
+    fn of(
+        plan: Plan,
+        seed: u64,
+        evaluates: bool,
+        clients: Vec<(ClientId, String, ClientData)>,
+        saved: Option<&[u8]>,
+    ) -> Result<Self> {
+        let plan = Arc::new(SharedPlan { plan, stage: Mutex::new(None) });
+        let saved = saved.map(Vec::<Vec<u8>>::from_bytes).transpose()?;
+        if saved.as_ref().is_some_and(|saved| saved.len() != clients.len()) {
+            return Err(Error::data("what was saved is of another shard").into());
+        }
+        let mut held = Vec::with_capacity(clients.len());
+        for (at, (id, name, data)) in clients.into_iter().enumerate() {
+            let consent = Consent { evaluates, ..Consent::default() };
+            let chain = Box::new(Shared(plan.clone()));
+            let participant = Participant { chain, data, seed, consent };
+            let machine = match &saved {
+                Some(saved) => ClientMachine::load(participant, &saved[at])?,
+                None => ClientMachine::new(participant),
+            };
+            held.push(Held { name, id, machine: Mutex::new(machine) });
+        }
+        let places = held.iter().enumerate().map(|(at, held)| (held.id.0, at)).collect();
+        Ok(Self { plan, clients: held, places })
+    }
+
+    fn find(&self, client: ClientId) -> Result<&Held> {
+        let place = self.places.get(&client.0).map(|at| &self.clients[*at]);
+        place.ok_or_else(|| Error::peer(format!("client {client} is not in this shard")).into())
+    }
+}
+
+/// What clients need of a stage, and what it was built from.
+struct Built {
+    index: usize,
+    delivered: Vec<Artifact>,
+    name: &'static str,
+    method: StageMethod,
+    evaluate_every: Option<u32>,
+}
+
+/// A plan whose stages are built once for all clients of a shard.
+struct SharedPlan {
+    plan: Plan,
+    stage: Mutex<Option<Built>>,
+}
+
+impl SharedPlan {
+    /// The method of the stage that its clients are in.
+    fn method(&self) -> whimbrel::core::Result<Arc<dyn DynMethod>> {
+        let last = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
+        let built = last.as_ref().ok_or_else(|| Error::peer("uploads before an enrolment"))?;
+        built.method.server().cloned()
+    }
+}
+
+struct Shared(Arc<SharedPlan>);
+
+impl Chain for Shared {
+    fn len(&self) -> usize {
+        self.0.plan.len()
+    }
+
+    fn build(&self, index: usize, delivered: &[Artifact]) -> whimbrel::core::Result<Stage> {
+        let mut last = self.0.stage.lock().unwrap_or_else(PoisonError::into_inner);
+        if !last.as_ref().is_some_and(|at| at.index == index && at.delivered == delivered) {
+            let Stage { name, method, evaluate_every, .. } = self.0.plan.build(index, delivered)?;
+            let delivered = delivered.to_vec();
+            *last = Some(Built { index, delivered, name, method, evaluate_every });
+        }
+        let Some(Built { name, method, evaluate_every, .. }) = &*last else {
+            return Err(Error::internal("a stage was not built"));
+        };
+        // A client has no use for the rest of a stage.
+        Ok(Stage {
+            name,
+            method: method.clone(),
+            participation: Participation::Everyone,
+            faults: Faults::default(),
+            evaluate_every: *evaluate_every,
+            stopping: Stopping::default(),
+        })
+    }
+}
+
+/// What a job offers to clients that hold their own rows: text for [`Offered`].
+#[pyfunction]
+pub fn offer(py: Python<'_>, job: JobText) -> PyResult<(String, Vec<String>)> {
+    detached(py, || {
+        let job = parse_job(&job.text, &job.name, &job.folder)?;
+        let offer = Offer::of(&job, &Facts::on_network(&job)?)?;
+        Ok((offer.to_json(), offer.names().to_vec()))
+    })
+}
+
+/// An offer as a client reads it.
+#[pyclass(frozen, module = "whimbrel._whimbrel")]
+pub struct Offered {
+    offer: Offer,
+}
+
+#[pymethods]
+impl Offered {
+    /// Reads an offer.
+    #[new]
+    fn new(py: Python<'_>, text: &str) -> PyResult<Self> {
+        detached(py, || Ok(Self { offer: Offer::from_json(text.as_bytes())? }))
+    }
+
+    /// The names of the clients, by number.
+    #[getter]
+    fn names(&self) -> Vec<String> {
+        self.offer.names().to_vec()
+    }
+
+    /// The columns of a client's rows.
+    #[getter]
+    fn columns(&self) -> Vec<String> {
+        self.offer.schema().columns.clone()
+    }
+
+    /// The column of the target, where rows have one.
+    #[getter]
+    fn target(&self) -> Option<String> {
+        self.offer.schema().target.as_ref().map(|target| target.column.clone())
+    }
+
+    /// The client of this number over its own file.
+    #[pyo3(signature = (client, data, saved=None))]
+    fn join(
+        &self,
+        py: Python<'_>,
+        client: u32,
+        data: PathBuf,
+        saved: Option<&[u8]>,
+    ) -> PyResult<Shard> {
+        detached(py, || {
+            let unknown = || Failure::config(format!("the job has no client number {client}"));
+            let name = self.offer.names().get(client as usize).ok_or_else(unknown)?.clone();
+            let plan = self.offer.plan()?;
+            let (seed, evaluates) = (self.offer.job()?.seed, plan.evaluates());
+            let rows = self.offer.read(&data, &name)?;
+            Shard::of(plan, seed, evaluates, vec![(ClientId(client), name, rows)], saved)
+        })
+    }
+}
