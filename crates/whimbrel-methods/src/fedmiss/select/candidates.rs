@@ -251,10 +251,10 @@ impl Search {
     /// The candidate of rank 0 at which the ridge on the factors is found: the best one where each
     /// term has its ridge, else the one with the usual ridge.
     pub fn before_factors(&self, tried: &[Candidate], scores: &Scores) -> Option<usize> {
-        let plain = (0..tried.len()).filter(|i| tried[*i].rank == 0);
+        let mut plain = (0..tried.len()).filter(|i| tried[*i].rank == 0);
         match self.has_own_ridges() {
             true => scores.best(plain),
-            false => plain.filter(|i| tried[*i].lambda_effects == self.lambda_effects).last(),
+            false => plain.rfind(|i| tried[*i].lambda_effects == self.lambda_effects),
         }
     }
 
