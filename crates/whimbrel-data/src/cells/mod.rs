@@ -142,12 +142,14 @@ pub fn read_cells_bytes(name: &str, bytes: &[u8], options: &CellOptions) -> Resu
 impl CellOptions {
     /// Labels and names stay text, whatever they look like.
     fn csv(&self) -> CsvOptions {
-        let column = match &self.layout {
-            CellLayout::Long { column, .. } => column.as_slice(),
-            CellLayout::Wide { .. } => &[],
+        let (column, value) = match &self.layout {
+            CellLayout::Long { column, value, .. } => (column.as_slice(), Some(value)),
+            CellLayout::Wide { .. } => (&[][..], None),
         };
         let text = self.client.iter().chain(&self.row).chain(column);
-        let text = text.chain(&self.described.factors).cloned().collect();
+        // Values are numbers, whoever takes them for a description.
+        let factors = self.described.factors.iter().filter(|name| Some(*name) != value);
+        let text = text.chain(factors).cloned().collect();
         CsvOptions { delimiter: self.delimiter, text, ..CsvOptions::default() }
     }
 }

@@ -259,9 +259,8 @@ fn a_clients_smallest_group_is_that_of_its_clusters() {
 
 #[test]
 fn a_served_job_trains_every_client() {
-    let job = parse(&MIXTURE.replace("[data]\n", "[data]\nunseen = 0.5\n"));
-    let error = Plan::on_network(&job, &Facts::on_network(&job).unwrap()).err().unwrap();
-    assert!(error.to_string().contains("every client trains"), "{error}");
+    let said = refusal(&MIXTURE.replace("[data]\n", "[data]\nunseen = 0.5\n"));
+    assert!(said.contains("everyone who joins a served job takes part with all rows"), "{said}");
 }
 
 #[test]
