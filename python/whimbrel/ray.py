@@ -2,8 +2,8 @@
 
 An actor holds a shard of the clients, their rows and their states, in Rust. In each exchange it gets
 one batch (what the server sends, a message that clients have in common once) and returns its
-clients' encoded uploads. The server folds them exactly, so the result does not depend on the number
-of shards, and is that of `whimbrel.run` to the bit.
+clients' uploads, summed exactly where that can be done and encoded one by one elsewhere. The result does
+not depend on the number of shards, and is that of `whimbrel.run` to the bit.
 
 An actor that dies is started again from its last snapshot and gets the batches since then once more:
 clients answer a question twice with the same bytes.
