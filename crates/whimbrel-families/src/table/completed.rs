@@ -143,7 +143,7 @@ impl Completed {
         Estimate { mean, sd: self.fit.sd(parameter), lower, upper }
     }
 
-    /// Rows of which the fit had fewer than [`FEW`] observations, and some.
+    /// Rows of which the fit had fewer than five observations, and some.
     pub fn hardly_observed(&self) -> Vec<usize> {
         let counts = self.fit.observations[0].iter().enumerate();
         counts.filter(|(_, count)| (1..FEW).contains(*count)).map(|(row, _)| row).collect()
