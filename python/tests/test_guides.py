@@ -18,7 +18,7 @@ def blocks(page: str) -> list[str]:
 def test_the_python_guide_runs() -> None:
     pytest.importorskip("matplotlib")
     found = blocks("python.md")
-    assert len(found) == 4
+    assert len(found) == 5
     names: dict[str, object] = {}
     for block in found:
         exec(compile(block, "python.md", "exec"), names)  # noqa: S102

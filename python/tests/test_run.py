@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import signal
 import subprocess
@@ -137,3 +138,73 @@ def test_ctrl_c_ends_a_run_that_can_be_resumed(mixture_job: dict, tmp_path: Path
     waiting.join()
     assert (tmp_path / "out" / "checkpoint").is_dir()
     assert not (tmp_path / "out" / "summary.json").exists()
+
+
+# The learner never returns from its first gradient; the handler says that a signal has come.
+STUCK = """
+import signal, threading, numpy as np, whimbrel
+
+class Stuck:
+    def start(self, shape, classes, seed):
+        return np.zeros(shape, np.float32)
+
+    def predict(self, params, inputs):
+        return np.full((len(inputs), 2), 0.5, np.float32)
+
+    def losses(self, params, batch):
+        return np.zeros(len(batch.targets), np.float32)
+
+    def loss_and_grad(self, params, batch, weights):
+        print("at work", flush=True)
+        threading.Event().wait()
+
+def handler(number, frame):
+    print("signal", flush=True)
+    raise KeyboardInterrupt
+
+signal.signal(signal.SIGINT, handler)
+job = {
+    "data": {"source": "csv", "path": "rows.csv", "target": "y", "client": "c"},
+    "model": {"kind": "own"},
+    "method": {"kind": "fedavg", "rounds": 1},
+}
+try:
+    whimbrel.run(job, whimbrel.TEMPORARY, learner=Stuck(), progress=False, threads=1)
+except KeyboardInterrupt:
+    print("returned", flush=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_ctrl_c_twice_returns_at_once(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("c,x,y\n" + "a,1,yes\nb,2,no\n" * 20)
+    with subprocess.Popen([sys.executable, "-c", STUCK], stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "at work\n"
+        program.send_signal(signal.SIGINT)
+        assert program.stdout.readline() == "signal\n"
+        program.send_signal(signal.SIGINT)
+        assert program.stdout.read() == "signal\nreturned\n"
+        assert program.wait() == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_is_refused(mixture_job: dict) -> None:
+    program = f"""
+import os, sys, whimbrel
+job = {mixture_job!r}
+whimbrel.run(job, whimbrel.TEMPORARY, progress=False)
+child = os.fork()
+if child == 0:
+    try:
+        whimbrel.run(job, whimbrel.TEMPORARY, progress=False)
+    except RuntimeError as error:
+        print(error, flush=True)
+        os._exit(7)
+    os._exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    found = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True)
+    assert found.stderr == ""
+    said, code = found.stdout.splitlines()
+    assert code == "7" and "forked" in said and "spawn" in said

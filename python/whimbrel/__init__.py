@@ -28,8 +28,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ._commands import Comparison, check, compare, estimate, inspect, new, report
 from ._learner import Batch, Learner, Trainee, Training
-from ._run import TEMPORARY, History, Model, Report, Run, check, run
+from ._run import TEMPORARY, History, Model, Report, Run, run
 from ._whimbrel import DegenerateFit, NumericalError
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ __all__ = [
     "TEMPORARY",
     "Batch",
     "BayesianClassifier",
+    "Comparison",
     "DegenerateFit",
     "GaussianMixture",
     "History",
@@ -67,6 +69,11 @@ __all__ = [
     "Trainee",
     "Training",
     "check",
+    "compare",
+    "estimate",
+    "inspect",
+    "new",
+    "report",
     "run",
 ]
 

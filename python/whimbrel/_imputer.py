@@ -12,6 +12,7 @@ import numpy as np
 
 from . import _whimbrel
 from ._base import _ROW, Estimator, columns_of, joined, parameters, table
+from ._progress import Listener
 from ._run import _table
 from ._sklearn import OneToOneFeatureMixin, TransformerMixin
 
@@ -61,7 +62,7 @@ class LowRankImputer(OneToOneFeatureMixin, TransformerMixin, Estimator):
             method.setdefault("epochs", float(self.epochs))
         self._fit(X, None, clients, model, method)
         self._fitted = _digest(X)
-        text, _ = _whimbrel.impute(self.run_.folder, self._held.path)
+        text, _ = _whimbrel.impute(self.run_.folder, Listener(False), self._held.path)
         self._cells = _table(text)
         del self._held
         return self

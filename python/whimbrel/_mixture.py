@@ -12,11 +12,6 @@ from sklearn.exceptions import ConvergenceWarning
 from ._base import Estimator, joined, parameters, table
 from ._sklearn import DensityMixin
 
-# Rounds at most of a fit that ends by itself, and the share of its largest change at which it has converged.
-_MOST_ROUNDS, _CONVERGED = 1000, 1e-5
-# A squared norm that is nothing but rounding.
-_ROUNDING = 1e-24
-
 _COVARIANCES = {"full": "full", "tied": "tied", "diag": "diagonal", "diagonal": "diagonal"}
 
 
@@ -84,7 +79,8 @@ class GaussianMixture(DensityMixin, Estimator):
         if self.covariance_type == "tied" and self.covariances_.ndim == 3:
             self.covariances_ = self.covariances_[0]
         self.n_iter_ = int(summary["rounds"])
-        self.converged_ = self._has_converged("rounds" in method or "epochs" in method)
+        # By the run's own rule, or because a rule of `stop` in `[method]` ended it.
+        self.converged_ = bool(summary.get("converged")) or summary["ending"].startswith("stopped early")
         if not self.converged_:
             warn(
                 f"the fit has not converged in {self.n_iter_} rounds: give it more (`max_iter`), or leave out "
@@ -94,16 +90,6 @@ class GaussianMixture(DensityMixin, Estimator):
             )
         self.lower_bound_ = -float(summary["objective"]) if "objective" in summary else None
         return self
-
-    def _has_converged(self, counted: bool) -> bool:
-        """Whether it ended by itself, or EM would hardly move it any more."""
-        if str(self.run_.summary["ending"]).startswith("stopped early"):
-            return True
-        if not counted:
-            return self.n_iter_ < _MOST_ROUNDS
-        moves = self.history_.get("field_norm2", np.array([]))
-        moves = moves[np.isfinite(moves)]
-        return len(moves) > 1 and bool(moves[-1] <= max(_CONVERGED**2 * moves.max(), _ROUNDING))
 
     def predict(self, X: Any) -> np.ndarray:
         """The likeliest component of each row."""

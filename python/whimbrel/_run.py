@@ -31,6 +31,17 @@ class _Temporary:
 
 TEMPORARY = _Temporary()
 
+
+class Scratch:
+    """A temporary folder of a run, and of what a search writes beside it, that goes with the last of
+    those who have this."""
+
+    def __init__(self) -> None:
+        whole = Path(tempfile.mkdtemp(prefix="whimbrel-"))
+        self.path = whole / "run"
+        weakref.finalize(self, shutil.rmtree, whole, ignore_errors=True)
+
+
 Existing = Literal["refuse", "resume", "replace"]
 Out = str | PathLike[str] | _Temporary | None
 
@@ -97,22 +108,23 @@ class Run:
         self._folder: Path | None = Path(folder)
         self._learner = learner
         self._files: dict[str, bytes] | None = None
-        self._cleanup: Any = None
+        self._scratch: Scratch | None = None
         if not (self._folder / "job.toml").is_file():
             raise FileNotFoundError(f"{folder} is not a run's folder: it has no job.toml")
 
     @classmethod
-    def _temporary(cls, folder: Path, learner: Learner | None = None) -> Run:
+    def _in(cls, scratch: Scratch | None, folder: Path, learner: Learner | None = None) -> Run:
+        """A run whose folder goes with it and with whoever else has this one."""
         run = cls(folder, learner)
-        run._cleanup = weakref.finalize(run, shutil.rmtree, folder, ignore_errors=True)
+        run._scratch = scratch
         return run
 
     @property
     def folder(self) -> Path:
         """Where it is."""
         if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="whimbrel-"))
-            self._cleanup = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+            self._scratch = Scratch()
+            self._folder = self._scratch.path
             for name, content in (self._files or {}).items():
                 path = self._folder / name
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -126,7 +138,7 @@ class Run:
         return {"files": files, "learner": self._learner}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._folder, self._files, self._cleanup = None, state["files"], None
+        self._folder, self._files, self._scratch = None, state["files"], None
         self._learner = state["learner"]
 
     def __repr__(self) -> str:
@@ -162,13 +174,37 @@ class Run:
         with self._file("clients.csv").open(encoding="utf-8", newline="") as file:
             return {row["client"]: row for row in csv.DictReader(file)}
 
+    @property
+    def seeds(self) -> dict[int, Run]:
+        """The runs of a job with several `seeds`, by seed; empty for a job of one.
+
+        >>> import whimbrel
+        >>> job = {
+        ...     "seeds": 2,
+        ...     "data": {"source": "mixture", "clients": 5, "rows": 20},
+        ...     "model": {"kind": "gmm", "components": 2},
+        ...     "method": {"kind": "fedem", "rounds": 3},
+        ... }
+        >>> run = whimbrel.run(job, whimbrel.TEMPORARY, progress=False)
+        >>> {seed: len(each.metrics["round"]) for seed, each in run.seeds.items()}
+        {1: 4, 2: 4}
+        """
+        numbers = sorted(int(path.name.removeprefix("seed-")) for path in self.folder.glob("seed-*"))
+        open_run = lambda seed: Run._in(self._scratch, self.folder / f"seed-{seed}", self._learner)
+        return {seed: open_run(seed) for seed in numbers}
+
+    @property
+    def search(self) -> dict[str, Any] | None:
+        """What `[method] search` tried and chose; None for a job without."""
+        path = self.folder.parent / f"{self.folder.name}-search" / "search.json"
+        return _json(path) if path.is_file() else None
+
     def _file(self, name: str) -> Path:
         """A file of a run over one seed."""
-        seeds = sorted((path.name for path in self.folder.glob("seed-*")), key=lambda name: (len(name), name))
-        if seeds and not (self.folder / name).is_file():
+        if not (self.folder / name).is_file() and (seeds := self.seeds):
             raise FileNotFoundError(
                 f"{self.folder} is a run over {len(seeds)} seeds, each with a {name} of its own: "
-                f"whimbrel.Run({str(self.folder / seeds[0])!r}) opens the first of {', '.join(seeds)}"
+                f"`seeds[{next(iter(seeds))}]` is the first of {', '.join(f'seed-{seed}' for seed in seeds)}"
             )
         return self.folder / name
 
@@ -181,17 +217,21 @@ class Run:
 
     def report(self) -> Report:
         """Its page."""
-        return Report(_whimbrel.report([self.folder]))
+        return Report(_whimbrel.report([self.folder], Listener(False)))
 
     def predict(
-        self, data: str | PathLike[str] | _whimbrel.Rows, client: str | None = None
+        self,
+        data: str | PathLike[str] | _whimbrel.Rows,
+        client: str | None = None,
+        libsvm: bool = False,
     ) -> dict[str, np.ndarray]:
         """A prediction for each row of a file, by column; labels are arrays of text.
 
-        `client` is one of the run, or a folder that `adapt` wrote.
+        `client` is one of the run, or a folder that `adapt` wrote; with `libsvm` the file is in
+        that format.
         """
         with offered(self._learner):
-            columns = _predict(self.folder, data, client)
+            columns = _predict(self.folder, data, client, libsvm)
         named = {name: np.asarray(labels)[of] for name, (of, labels) in columns.items() if labels}
         return {name: named.get(name, values) for name, (values, _) in columns.items()}
 
@@ -200,10 +240,14 @@ class Run:
         data: str | PathLike[str] | _whimbrel.Rows | None = None,
         client: str | None = None,
         draws: int = 0,
+        wide: bool = False,
     ) -> dict[str, np.ndarray]:
-        """Estimate, standard error and interval of each cell of a low-rank run, by column."""
+        """Estimate, standard error and interval of each cell of a low-rank run, by column.
+
+        With `wide`, the table itself: observed values, and estimates where nothing was observed.
+        """
         path = None if data is None else _path(data)
-        text, _ = _whimbrel.impute(self.folder, path, client, draws=draws)
+        text, _ = _whimbrel.impute(self.folder, Listener(False), path, client, wide, draws)
         return _table(text)
 
     def adapt(
@@ -215,7 +259,7 @@ class Run:
         if any(out.iterdir()):
             raise ValueError(f"{out} is not empty")
         with offered(self._learner):
-            return json.loads(_whimbrel.adapt(self.folder, _path(data), out, draws))
+            return json.loads(_whimbrel.adapt(self.folder, _path(data), out, Listener(False), draws))
 
 
 def run(
@@ -225,6 +269,8 @@ def run(
     learner: Learner | None = None,
     existing: Existing = "refuse",
     progress: bool = True,
+    threads: int | None = None,
+    replay: str | PathLike[str] | None = None,
 ) -> Run:
     """Runs a job, as `whimbrel run` does, and returns its run.
 
@@ -232,20 +278,18 @@ def run(
     `out`; without one, to a new one in `runs`; with `whimbrel.TEMPORARY`, to one that goes with the
     returned value. `existing` says what happens to a run that is there: `"refuse"`, `"resume"` or
     `"replace"`. Ctrl-C ends a run after the round under way; `existing="resume"` goes on with it.
-    `learner` is an own model, for a job whose `[model]` has `kind = "own"`.
+    `learner` is an own model, for a job whose `[model]` has `kind = "own"`. `threads` is how many
+    to compute with, by default as many as there are cores; the result does not depend on it. With
+    `replay`, the path of another run's `journal`, who is there, joins late and is lost is what
+    that says, in place of `[simulation]`.
 
     Wrong jobs and data raise `ValueError`, arithmetic that fails `whimbrel.NumericalError`, a
     degenerate fit `whimbrel.DegenerateFit` unless the job allows it.
     """
     text = job_text(job)
-    work = lambda place, hear: _whimbrel.run(text, place, hear)
+    journal = None if replay is None else Path(replay)
+    work = lambda place, hear: _whimbrel.run(text, place, hear, checked_threads(threads), journal)
     return carry_out(work, out, existing, progress, learner)
-
-
-def check(job: JobLike, learner: Learner | None = None) -> str:
-    """Checks a job against its data; returns it with every key set, as TOML."""
-    with offered(learner):
-        return _whimbrel.check(job_text(job))
 
 
 def carry_out(
@@ -256,23 +300,16 @@ def carry_out(
     learner: Learner | None = None,
 ) -> Run:
     """Calls `work(place, hear)` and makes its folder a `Run`."""
-    if not (out is None or isinstance(out, (str, PathLike, _Temporary))):
-        raise TypeError(f"`out` is a folder's path, whimbrel.TEMPORARY or None, not {type(out).__name__}")
-    temporary = Path(tempfile.mkdtemp(prefix="whimbrel-")) if isinstance(out, _Temporary) else None
     if existing not in ("refuse", "resume", "replace"):
         raise ValueError(f"`existing` is {existing!r}: it takes 'refuse', 'resume' or 'replace'")
+    scratch, folder = chosen_folder(out)
     hear = progress if isinstance(progress, Listener) else Listener(progress)
-    place = {"out": temporary or out, "existing": existing}
     try:
         with offered(learner):
-            where, ending, why = work(place, hear)
-    except BaseException:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
-        raise
+            where, ending, why = work({"out": folder, "existing": existing}, hear)
     finally:
         hear.close()
-    done = Run._temporary(Path(where), learner) if temporary is not None else Run(where, learner)
+    done = Run._in(scratch, Path(where), learner)
     if ending == "interrupted":
         raise KeyboardInterrupt
     if ending == "degenerate":
@@ -280,6 +317,23 @@ def carry_out(
         error.run = done
         raise error
     return done
+
+
+def chosen_folder(out: Out) -> tuple[Scratch | None, Path | None]:
+    """The folder that `out` stands for, and whoever removes it where it is temporary."""
+    if isinstance(out, _Temporary):
+        scratch = Scratch()
+        return scratch, scratch.path
+    if out is None or isinstance(out, (str, PathLike)):
+        return None, None if out is None else Path(out)
+    raise TypeError(f"`out` is a folder's path, whimbrel.TEMPORARY or None, not {type(out).__name__}")
+
+
+def checked_threads(threads: Any) -> int | None:
+    """How many threads, as the compiled half takes them."""
+    if threads is None or (isinstance(threads, (int, np.integer)) and threads >= 1):
+        return None if threads is None else int(threads)
+    raise ValueError(f"`threads` must be at least 1, got {threads!r}")
 
 
 def refuse_resume(existing: str, where: str) -> None:
@@ -295,9 +349,11 @@ def _path(data: Any) -> Path:
     return Path(data.path if isinstance(data, _whimbrel.Rows) else data)
 
 
-def _predict(folder: Path, data: Any, client: str | None) -> dict[str, tuple[np.ndarray, Any]]:
+def _predict(
+    folder: Path, data: Any, client: str | None, libsvm: bool = False
+) -> dict[str, tuple[np.ndarray, Any]]:
     """Columns of predictions: numbers, or indices and the labels they stand for."""
-    columns = _whimbrel.predict(folder, _path(data), client)
+    columns = _whimbrel.predict(folder, _path(data), Listener(False), client, libsvm)
     return {
         name: (np.frombuffer(content, dtype=f"<{kind}"), labels)
         for name, kind, labels, content in columns

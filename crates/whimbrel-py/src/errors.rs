@@ -29,9 +29,22 @@ create_exception!(
 /// How the operating system says that there is no such file.
 const NOT_FOUND: &str = "(os error 2)";
 
+/// What hints call options of the command line, and what they are here.
+const OPTIONS: [(&str, &str); 8] = [
+    ("--resume", "existing=\"resume\""),
+    ("--force", "existing=\"replace\""),
+    ("--out DIR", "`out`"),
+    ("--out", "`out`"),
+    ("--client NAME", "`client`"),
+    ("--client", "`client`"),
+    ("--data", "`data`"),
+    ("--threads", "`threads`"),
+];
+
 /// The exception of a failure, by who must act.
 pub fn exception(failure: &Failure) -> PyErr {
     let text = failure.to_string();
+    let text = OPTIONS.iter().fold(text, |text, (option, here)| text.replace(option, here));
     let of_core = |error: &Core| match error {
         Core::Config { .. } | Core::Data { .. } => PyValueError::new_err(text.clone()),
         Core::Numerical { .. } => NumericalError::new_err(text.clone()),

@@ -6,6 +6,7 @@
 
 mod attend;
 mod errors;
+mod jobs;
 mod learner;
 mod machines;
 mod rows;
@@ -18,13 +19,15 @@ mod _whimbrel {
     #[pymodule_export]
     use super::errors::{DegenerateFit, NumericalError};
     #[pymodule_export]
+    use super::jobs::{check, estimate, inspect_clients, inspect_data, new};
+    #[pymodule_export]
     use super::learner::OwnLearner;
     #[pymodule_export]
     use super::machines::{keep_own, serve};
     #[pymodule_export]
     use super::rows::Rows;
     #[pymodule_export]
-    use super::runs::{adapt, check, impute, own_names, predict, report, run, tensors};
+    use super::runs::{adapt, compare, impute, own_names, predict, report, run, tensors};
     #[pymodule_export]
     use super::shard::{Offered, Shard, offer};
 }

@@ -7,7 +7,8 @@
 
 use crate::attend::{Voice, attend};
 use crate::errors::detached;
-use crate::runs::{Ended, JobText, Place, ended};
+use crate::jobs::JobText;
+use crate::runs::{Ended, Place, ended};
 use pyo3::prelude::*;
 use rayon::prelude::*;
 use std::ops::Range;
@@ -24,7 +25,7 @@ use whimbrel::families::Job;
 use whimbrel::families::failure::{Failure, Result};
 use whimbrel::families::load::load;
 use whimbrel::families::plan::{Facts, Plan};
-use whimbrel::job_run::{Listener, parse_job};
+use whimbrel::job_run::Listener;
 use whimbrel::runs::{RunDir, resolved, run_data, unseen_data};
 
 /// Time between checkpoints of a run whose clients are elsewhere.
@@ -212,7 +213,7 @@ pub fn serve(
     hear: &Bound<'_, PyAny>,
 ) -> PyResult<Ended> {
     attend(py, hear, move |voice| {
-        let job = parse_job(&job.text, &job.name, &job.folder)?;
+        let job = job.parse()?;
         refuse_simulations(&job)?;
         let (plan, data, names, hashes) = match rows {
             true => {
@@ -272,6 +273,7 @@ fn refuse_simulations(job: &Job) -> Result<()> {
     let simulated = &job.simulation;
     let what = match () {
         () if job.seeds.is_some() => "`seeds` is several runs",
+        () if !job.method.search.is_empty() => "`search` is several runs",
         () if job.data.unseen > 0.0 => "clients that are only evaluated are simulated",
         () if simulated.lost > 0.0 || !simulated.drops.is_empty() || !simulated.late.is_empty() => {
             "losses and late joins of [simulation] are simulated"

@@ -2,6 +2,7 @@
 
 use crate::attend::{Voice, attend};
 use crate::errors::detached;
+use crate::jobs::JobText;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyTuple};
@@ -10,28 +11,17 @@ use std::path::{Path, PathBuf};
 use whimbrel::core::Error;
 use whimbrel::core::method::Tensor;
 use whimbrel::engine::Ending;
-use whimbrel::engine::checkpoint::write_atomically;
 use whimbrel::families::Job;
 use whimbrel::families::failure::{Failure, Result};
-use whimbrel::families::family::{AdaptOptions, ImputeOptions, ModelUse, Predicted, Predictions};
+use whimbrel::families::family::{
+    AdaptOptions, ImputeOptions, Imputed, ModelUse, Predicted, Predictions,
+};
 use whimbrel::families::files::read_artifact;
-use whimbrel::job_run::{FinishedRun, Listener, Ready, load_view, names, parse_job, settle};
+use whimbrel::job_run::{
+    FinishedRun, Listener, Request, compare as compare_jobs, names, side_by_side, threads_of,
+};
 use whimbrel::report::html;
 use whimbrel::runs::{Existing, RunDir};
-
-/// A job as Python hands it over: text, the name that messages give it, the folder of its paths.
-#[derive(FromPyObject)]
-pub struct JobText {
-    /// TOML.
-    #[pyo3(item)]
-    pub text: String,
-    /// What messages call it.
-    #[pyo3(item)]
-    pub name: String,
-    /// What its paths are relative to.
-    #[pyo3(item)]
-    pub folder: PathBuf,
-}
 
 /// Where a run goes.
 #[derive(FromPyObject)]
@@ -79,52 +69,75 @@ pub fn ended(folder: &Path, ending: &Ending, job: &Job, voice: &Voice) -> Result
     Ok((folder.into(), word, why))
 }
 
-/// Checks a job against its data; returns its resolved text.
+/// Runs a job as `whimbrel run` does; `hear(kind, value)` is told how it goes.
 #[pyfunction]
-pub fn check(py: Python<'_>, job: JobText) -> PyResult<String> {
-    detached(py, || {
-        let ready = Ready::new(parse_job(&job.text, &job.name, &job.folder)?)?;
-        Ok(ready.job.to_toml())
+#[pyo3(signature = (job, place, hear, threads=None, replay=None))]
+pub fn run(
+    py: Python<'_>,
+    job: JobText,
+    place: Place,
+    hear: &Bound<'_, PyAny>,
+    threads: Option<usize>,
+    replay: Option<PathBuf>,
+) -> PyResult<Ended> {
+    attend(py, hear, move |voice| {
+        let request = Request {
+            job: job.parse()?,
+            out: place.out.as_deref(),
+            existing: place.existing()?,
+            replay: replay.as_deref(),
+        };
+        let Some(done) = on_threads(threads, || request.carry_out(voice))? else {
+            return Err(interrupted("a search"));
+        };
+        ended(done.dir.path(), &done.done.ending, &done.job, voice)
     })
 }
 
-/// Runs a job as `whimbrel run` does; `hear(kind, value)` is told how it goes.
+/// Runs jobs of different names into one folder; returns it, and each run's by name.
 #[pyfunction]
-pub fn run(py: Python<'_>, job: JobText, place: Place, hear: &Bound<'_, PyAny>) -> PyResult<Ended> {
-    attend(py, hear, move |voice| carry_out(&job, &place, voice))
+#[pyo3(signature = (jobs, place, hear, threads=None))]
+pub fn compare(
+    py: Python<'_>,
+    jobs: Vec<JobText>,
+    place: Place,
+    hear: &Bound<'_, PyAny>,
+    threads: Option<usize>,
+) -> PyResult<(PathBuf, Vec<(String, PathBuf)>)> {
+    attend(py, hear, move |voice| {
+        let jobs = jobs.iter().map(JobText::parse).collect::<Result<Vec<_>>>()?;
+        let names: Vec<String> = jobs.iter().map(|job| job.name.clone()).collect();
+        let replaces = place.existing()? == Existing::Replace;
+        let work = || compare_jobs(jobs, place.out.as_deref(), replaces, voice);
+        let Some(done) = on_threads(threads, work)? else {
+            return Err(interrupted("a comparison"));
+        };
+        let folder = done.dir.path();
+        let runs = names.into_iter().map(|name| (name.clone(), folder.join(name)));
+        Ok((folder.into(), runs.collect()))
+    })
 }
 
-fn carry_out(job: &JobText, place: &Place, voice: &Voice) -> Result<Ended> {
-    let job = parse_job(&job.text, &job.name, &job.folder)?;
-    let resume = place.existing()? == Existing::Resume;
-    let Some(job) = settle(job, place.out.as_deref(), resume, voice)? else {
-        return Err(Error::config("interrupted in a search, which starts anew").into());
-    };
-    let mut ready = Ready::new(job)?;
-    let dir = place.open(&ready.job.name)?;
-    if let Some(ending) = dir.ending().filter(|_| resume) {
-        let what = format!("the run in {} is over: {ending}", dir.path().display());
-        return Err(Error::config(what).hint("existing = \"replace\" runs it again").into());
-    }
-    ready.say("", voice);
-    let done = ready.execute(&dir, resume, voice)?;
-    let page = html(&ready.job.name, &done.views);
-    write_atomically(&dir.path().join("report.html"), page.as_bytes())?;
-    ended(dir.path(), &done.ending, &ready.job, voice)
+/// Works on so many threads; without a number, on those of the process.
+fn on_threads<T: Send>(
+    threads: Option<usize>,
+    work: impl FnOnce() -> Result<T> + Send,
+) -> Result<T> {
+    let Some(threads) = threads else { return work() };
+    let pool = threads_of(threads)?.build();
+    pool.map_err(|e| Failure::config(format!("{threads} threads: {e}")))?.install(work)
+}
+
+fn interrupted(what: &str) -> Failure {
+    Error::config(format!("interrupted in {what}, which starts anew")).into()
 }
 
 /// The page of a run, or of several side by side.
 #[pyfunction]
-pub fn report(py: Python<'_>, folders: Vec<PathBuf>) -> PyResult<String> {
-    detached(py, || {
-        let mut views = Vec::new();
-        for folder in &folders {
-            let dir = RunDir::existing(folder)?;
-            match &dir.seeds()[..] {
-                [] => views.push(load_view(&dir)?),
-                seeds => views.extend(seeds.iter().map(load_view).collect::<Result<Vec<_>>>()?),
-            }
-        }
+pub fn report(py: Python<'_>, folders: Vec<PathBuf>, hear: &Bound<'_, PyAny>) -> PyResult<String> {
+    attend(py, hear, move |voice| {
+        let dirs = folders.iter().map(|folder| RunDir::existing(folder));
+        let views = side_by_side(&dirs.collect::<Result<Vec<_>>>()?, voice)?;
         Ok(html(&names(&views), &views))
     })
 }
@@ -132,17 +145,19 @@ pub fn report(py: Python<'_>, folders: Vec<PathBuf>) -> PyResult<String> {
 /// A prediction for each row of a file: `(name, labels, bytes)` by column. Bytes are numbers of
 /// eight bytes, or of four; with labels, they are indices of eight bytes into them.
 #[pyfunction]
-#[pyo3(signature = (folder, data, client=None))]
+#[pyo3(signature = (folder, data, hear, client=None, libsvm=false))]
 pub fn predict<'py>(
     py: Python<'py>,
     folder: PathBuf,
     data: PathBuf,
+    hear: &Bound<'_, PyAny>,
     client: Option<String>,
+    libsvm: bool,
 ) -> PyResult<Vec<Bound<'py, PyTuple>>> {
-    let found: Predicted = detached(py, || {
-        let run = FinishedRun::read(&folder)?;
-        let own = client.as_deref().map(|name| run.own(name)).transpose()?;
-        run.job.fit.predict(&ModelUse { own: own.as_ref(), ..run.model() }, &data)
+    let found: Predicted = attend(py, hear, move |voice| {
+        let run = FinishedRun::read(&folder, voice)?;
+        let own = run.own(client.as_deref())?;
+        run.job.fit.predict(&ModelUse { own: own.as_ref(), libsvm, ..run.model() }, &data)
     })?;
     let column = |(name, values): (String, Predictions)| match values {
         Predictions::Labels { of, names } => {
@@ -175,42 +190,50 @@ fn bytes<'py, T, const N: usize>(
 
 /// The completed table of a low-rank run as CSV, and figures about it as JSON.
 #[pyfunction]
-#[pyo3(signature = (folder, data=None, client=None, wide=false, draws=0))]
+#[pyo3(signature = (folder, hear, data=None, client=None, wide=false, draws=0))]
 pub fn impute(
     py: Python<'_>,
     folder: PathBuf,
+    hear: &Bound<'_, PyAny>,
     data: Option<PathBuf>,
     client: Option<String>,
     wide: bool,
     draws: u32,
 ) -> PyResult<(String, String)> {
-    detached(py, || {
-        let run = FinishedRun::read(&folder)?;
+    attend(py, hear, move |voice| {
+        let run = FinishedRun::read(&folder, voice)?;
         let options =
             ImputeOptions { data: data.as_deref(), client: client.as_deref(), wide, draws };
         let mut table = Vec::new();
         let found = run.job.fit.impute(&run.model(), &options, &mut table)?;
         let text = String::from_utf8(table).map_err(|e| Error::internal(e.to_string()))?;
-        Ok((text, Value::Object(found.figures).to_string()))
+        Ok((text, told(found, voice)))
     })
 }
 
 /// Fits what is a new client's own into an empty folder; figures as JSON.
 #[pyfunction]
-#[pyo3(signature = (folder, data, out, draws=0))]
+#[pyo3(signature = (folder, data, out, hear, draws=0))]
 pub fn adapt(
     py: Python<'_>,
     folder: PathBuf,
     data: PathBuf,
     out: PathBuf,
+    hear: &Bound<'_, PyAny>,
     draws: u32,
 ) -> PyResult<String> {
-    detached(py, || {
-        let run = FinishedRun::read(&folder)?;
+    attend(py, hear, move |voice| {
+        let run = FinishedRun::read(&folder, voice)?;
         let options = AdaptOptions { data: &data, draws, out: &out };
-        let found = run.adapt(&options)?;
-        Ok(Value::Object(found.figures).to_string())
+        Ok(told(run.adapt(&options)?, voice))
     })
+}
+
+/// Passes on what is to be said of a table, and returns figures about it as JSON.
+fn told(found: Imputed, voice: &Voice) -> String {
+    found.warnings.iter().for_each(|text| voice.warning(text));
+    found.notes.iter().for_each(|text| voice.note(text));
+    Value::Object(found.figures).to_string()
 }
 
 /// The tensors of a `.safetensors` file: `(name, type, shape, bytes)` each.

@@ -1,8 +1,8 @@
 //! A shard of clients: their rows and states, and what they answer.
 
 use crate::errors::detached;
+use crate::jobs::JobText;
 use crate::machines::{ANSWER_HEAD, Asked, Batch, shard_of};
-use crate::runs::JobText;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes};
 use rayon::prelude::*;
@@ -20,7 +20,6 @@ use whimbrel::families::Offer;
 use whimbrel::families::failure::{Failure, Result};
 use whimbrel::families::load::load;
 use whimbrel::families::plan::{Facts, Plan};
-use whimbrel::job_run::parse_job;
 
 /// Answers one after the other, each behind its client and its length, into an array of Python's.
 fn joined<'py>(py: Python<'py>, answers: &[Answered<'_>]) -> PyResult<Bound<'py, PyByteArray>> {
@@ -86,7 +85,7 @@ impl Shard {
         saved: Option<&[u8]>,
     ) -> PyResult<Self> {
         detached(py, || {
-            let job = parse_job(&job.text, &job.name, &job.folder)?;
+            let job = job.parse()?;
             let loaded = load(&job)?;
             let plan = Plan::new(&job, &loaded)?;
             let clients = loaded.clients.len();
@@ -288,7 +287,7 @@ impl Chain for Shared {
 #[pyfunction]
 pub fn offer(py: Python<'_>, job: JobText) -> PyResult<(String, Vec<String>)> {
     detached(py, || {
-        let job = parse_job(&job.text, &job.name, &job.folder)?;
+        let job = job.parse()?;
         let offer = Offer::of(&job, &Facts::on_network(&job)?)?;
         Ok((offer.to_json(), offer.names().to_vec()))
     })

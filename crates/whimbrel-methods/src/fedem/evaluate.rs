@@ -94,6 +94,15 @@ impl<M: LatentModel> Judge for Em<M> {
                 "Penalised negative log-likelihood per row, which the method minimises",
             ),
             measures::field(),
+            Measure::new(
+                "converged",
+                "Converged",
+                "converged",
+                "1 once the server's updates were small in three rounds in a row",
+            )
+            .unit(Unit::Count)
+            .without_curve()
+            .summary(),
             measures::repairs().warning("{} values had to be clipped to stay in the domain of T"),
             Measure::new("weights", "Mixture weights", "weights", "One line per component")
                 .unit(Unit::Share)
@@ -172,6 +181,7 @@ impl<M: LatentModel> Judge for Em<M> {
                 self.model.penalty(&theta) + self.initial.log_scale() - likelihood,
             ),
             optional("field_norm2", started.then(|| vector::norm2_squared(&field))),
+            Metric::number("converged", f64::from(u8::from(context.converged))),
             Metric::number("repairs", global.repairs as f64),
             Metric::list("weights", self.initial.weights(&self.model, &theta)),
         ];

@@ -2,7 +2,7 @@
 
 use super::state::{Client, Down, Enrolment, ExchangeKind, Fold, Peer, Server, Up};
 use super::{Context, Federated, Local, Member, Oracle, Received, Split};
-use crate::settings::{Budget, SMALL_ROUNDS};
+use crate::settings::Budget;
 use std::borrow::Cow;
 use std::sync::Arc;
 use whimbrel_codec::Scalar;
@@ -26,6 +26,7 @@ impl<O: Oracle> Federated<O> {
             rows: server.rows,
             clients: server.clients,
             cohort: 0.0,
+            converged: server.has_converged(),
         }
     }
 }
@@ -154,9 +155,7 @@ impl<O: Oracle> Method for Federated<O> {
         let done = match self.terms.budget {
             Budget::Rounds(rounds) => server.round >= rounds,
             Budget::Epochs(epochs) => server.epoch() >= epochs,
-            Budget::Converged(rounds) => {
-                server.round >= rounds || server.small_rounds >= SMALL_ROUNDS
-            }
+            Budget::Converged(rounds) => server.round >= rounds || server.has_converged(),
         };
         match server.kind {
             _ if done => Next::Stop,

@@ -296,6 +296,8 @@ pub struct Context {
     pub clients: u32,
     /// The weight of those whose uploads are in the fold; zero outside the server's step.
     pub cohort: f64,
+    /// Whether the server's updates have become small: a fit without a number of rounds ends there.
+    pub converged: bool,
 }
 
 /// A client's next own state and the value that goes up, or why there is none.

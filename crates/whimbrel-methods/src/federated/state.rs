@@ -1,7 +1,7 @@
 //! What every star-shaped method keeps and sends, around what its oracle keeps and sends.
 
 use super::PartScores;
-use crate::settings::{ROUNDING, SMALL};
+use crate::settings::{ROUNDING, SMALL, SMALL_ROUNDS};
 use whimbrel_codec::channel::{
     DownClient, DownFold, DownMessage, DownPeer, DownServer, Spread, UpClient, UpFold, UpServer,
 };
@@ -83,6 +83,11 @@ impl<G, T> Server<G, T> {
         let is_small =
             norm2 <= SMALL * SMALL * self.update_norm2_max || norm2 <= ROUNDING * ROUNDING * state2;
         self.small_rounds = if is_small { self.small_rounds + 1 } else { 0 };
+    }
+
+    /// Whether updates were small for long enough.
+    pub fn has_converged(&self) -> bool {
+        self.small_rounds >= SMALL_ROUNDS
     }
 
     /// Passes over the pooled rows.

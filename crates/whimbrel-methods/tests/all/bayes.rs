@@ -252,6 +252,7 @@ const CONTEXT: Context = Context {
     rows: 1000,
     clients: 20,
     cohort: 0.0,
+    converged: false,
 };
 
 #[test]

@@ -2,7 +2,8 @@
 
 use super::execute::read_job;
 use super::join::show_disclosures;
-use super::messages::{data, note, warning};
+use super::listener::{Listener, Terminal};
+use super::messages::{data, note};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::path::Path;
@@ -29,89 +30,155 @@ const SETTLING_ROUNDS: u32 = 10;
 /// Validates a job and prints what it resolves to, its memory, bytes per round and expected time.
 pub fn check_command(path: &Path, json: bool) -> Result<u8> {
     let job = read_job(path)?;
-    let loaded = match load(&job) {
-        Err(_) if job.federation.is_some() => return check_served(&job, json),
-        loaded => loaded?,
-    };
-    let text = resolved(&job, &loaded.files);
-    // Minima are kept by runs: a check writes nothing.
-    let plan = Plan::with_cache(&job, &loaded, None)?;
-    plan.warnings().iter().for_each(|w| warning(w));
-    plan.notes().iter().for_each(|n| note(n));
-    let (clients, rows) = (loaded.clients.len(), loaded.total_rows());
-    let memory = memory_bytes(&loaded, &plan);
-    let trial = Trial::run(&plan, loaded, job.seed)?;
-    let rounds = plan.rounds();
-    let runs = job.seeds.map_or(1, |_| job.each_seed().len());
-    let one = |r| trial.before + f64::from(r) * trial.seconds;
-    let seconds = rounds.map(|r| runs as f64 * one(r));
+    let checked = Checked::of(&job, &Terminal)?;
     if json {
-        let report = json!({
-            "name": job.name, "clients": clients, "rows": rows,
-            "statistic": plan.vector_len(), "omega": plan.uplink().omega(),
-            "rounds": rounds, "memory_bytes": memory,
-            "bits_up_per_round": 8.0 * trial.up, "bits_down_per_round": 8.0 * trial.down,
-            "seconds": seconds, "seconds_before_fit": trial.before,
-            "stages_cut_short": trial.cut_short, "job": text,
-        });
-        data(&format!("{report}\n"))?;
+        data(&format!("{}\n", checked.figures()))?;
         return Ok(0);
     }
-    let time = |s| match trial.cut_short {
-        true => format!("more than {}", format::duration(s)),
-        false => format::duration(s),
-    };
-    let mut page = format!("{text}\n");
-    let figures: Vec<(&str, Value)> = vec![
-        ("clients", clients.into()),
-        ("rows", rows.map_or("a stream".into(), |n| n.into())),
-        ("numbers in a message", plan.vector_len().into()),
-        (
-            "omega of the uplink",
-            plan.uplink().omega().map_or("biased".into(), |w| format::number(w, 4).into()),
-        ),
-        ("rounds", rounds.map_or("until it stops".into(), |r| r.into())),
-        ("memory", format!("about {}", bytes(memory)).into()),
-        ("up per round", format::bits(8.0 * trial.up).into()),
-        ("down per round", format::bits(8.0 * trial.down).into()),
-        ("stages before the fit", time(trial.before).into()),
-        ("seeds", runs.into()),
-        ("expected time", seconds.map_or("unknown".into(), |s| time(s).into())),
-    ];
-    for (name, value) in figures {
-        let value = value.as_str().map_or(value.to_string(), String::from);
-        let _ = writeln!(page, "{name:>24}  {value}");
+    match &checked.found {
+        Found::Served { offered, .. } => {
+            data(&format!("{}\n", checked.text))?;
+            note(
+                "the rows are the clients', so nothing is tried; what `whimbrel join` will show them:",
+            );
+            show_disclosures(offered)?;
+        }
+        Found::Tried(costs) => {
+            data(&format!("{}\n{}", checked.text, checked.page(costs)))?;
+            if costs.trial.cut_short {
+                note(
+                    "the stages before the fit take longer than was tried; an automatic rank is \
+                     costed as 1",
+                );
+            }
+            note("bits and time come from some trial rounds, kept nowhere");
+        }
     }
-    data(&page)?;
-    if trial.cut_short {
-        note(
-            "the stages before the fit take longer than was tried; an automatic rank is costed as 1",
-        );
-    }
-    note("bits and time come from some trial rounds, kept nowhere");
     Ok(0)
 }
 
-/// A job whose rows are the clients': what it would be served as, and what it would ask of them.
-fn check_served(job: &Job, json: bool) -> Result<u8> {
-    let facts = Facts::on_network(job)?;
-    let plan = Plan::on_network(job, &facts)?;
-    let offer = Offer::of(job, &facts)?;
-    plan.warnings().iter().for_each(|w| warning(w));
-    let (text, rounds) = (resolved(job, &[]), plan.rounds());
-    if json {
-        let report = json!({
-            "name": job.name, "clients": facts.clients, "columns": facts.columns,
-            "statistic": plan.vector_len(), "omega": plan.uplink().omega(), "rounds": rounds,
-            "job": text,
-        });
-        data(&format!("{report}\n"))?;
-        return Ok(0);
+/// A job that was checked.
+pub struct Checked {
+    name: String,
+    /// The job with every key set.
+    text: String,
+    clients: usize,
+    statistic: usize,
+    omega: Option<f64>,
+    rounds: Option<u32>,
+    found: Found,
+}
+
+/// What was found beside that.
+enum Found {
+    /// Costs, of a job whose rows are here.
+    Tried(Costs),
+    /// What would be asked of clients who have the rows.
+    Served { offered: Box<Plan>, columns: Vec<String> },
+}
+
+/// What a job costs.
+struct Costs {
+    rows: Option<u64>,
+    memory: u64,
+    seeds: usize,
+    trial: Trial,
+}
+
+impl Checked {
+    /// Checks a job against its data, and tries some rounds.
+    pub fn of(job: &Job, to: &dyn Listener) -> Result<Self> {
+        let loaded = match load(job) {
+            Err(_) if job.federation.is_some() => return Self::served(job, to),
+            loaded => loaded?,
+        };
+        // Minima are kept by runs: a check writes nothing.
+        let plan = Plan::with_cache(job, &loaded, None)?;
+        plan.warnings().iter().for_each(|w| to.warning(w));
+        plan.notes().iter().for_each(|n| to.note(n));
+        let (clients, text) = (loaded.clients.len(), resolved(job, &loaded.files));
+        let (rows, memory) = (loaded.total_rows(), memory_bytes(&loaded, &plan));
+        let seeds = job.seeds.map_or(1, |_| job.each_seed().len());
+        let trial = Trial::run(&plan, loaded, job.seed)?;
+        let found = Found::Tried(Costs { rows, memory, seeds, trial });
+        Ok(Self::new(job, &plan, text, clients, found))
     }
-    data(&format!("{text}\n"))?;
-    note("the rows are the clients', so nothing is tried; what `whimbrel join` will show them:");
-    show_disclosures(&offer.plan()?)?;
-    Ok(0)
+
+    /// A job whose rows are the clients': what it would be served as, and what it would ask of them.
+    fn served(job: &Job, to: &dyn Listener) -> Result<Self> {
+        let facts = Facts::on_network(job)?;
+        let plan = Plan::on_network(job, &facts)?;
+        let offered = Box::new(Offer::of(job, &facts)?.plan()?);
+        plan.warnings().iter().for_each(|w| to.warning(w));
+        let found = Found::Served { offered, columns: facts.columns.clone() };
+        Ok(Self::new(job, &plan, resolved(job, &[]), facts.clients, found))
+    }
+
+    fn new(job: &Job, plan: &Plan, text: String, clients: usize, found: Found) -> Self {
+        let (name, omega) = (job.name.clone(), plan.uplink().omega());
+        Self {
+            name,
+            text,
+            clients,
+            statistic: plan.vector_len(),
+            omega,
+            rounds: plan.rounds(),
+            found,
+        }
+    }
+
+    /// Everything as one object.
+    pub fn figures(&self) -> Value {
+        let mut all = json!({
+            "name": self.name, "clients": self.clients, "statistic": self.statistic,
+            "omega": self.omega, "rounds": self.rounds, "job": self.text,
+        });
+        let more = match &self.found {
+            Found::Served { columns, .. } => json!({ "columns": columns }),
+            Found::Tried(costs @ Costs { rows, memory, trial, .. }) => json!({
+                "rows": rows, "memory_bytes": memory,
+                "bits_up_per_round": 8.0 * trial.up, "bits_down_per_round": 8.0 * trial.down,
+                "seconds": self.seconds(costs), "seconds_before_fit": trial.before,
+                "stages_cut_short": trial.cut_short,
+            }),
+        };
+        if let (Some(all), Value::Object(more)) = (all.as_object_mut(), more) {
+            all.extend(more);
+        }
+        all
+    }
+
+    /// Expected time of all seeds.
+    fn seconds(&self, costs: &Costs) -> Option<f64> {
+        let one = |rounds| costs.trial.before + f64::from(rounds) * costs.trial.seconds;
+        self.rounds.map(|rounds| costs.seeds as f64 * one(rounds))
+    }
+
+    fn page(&self, costs: &Costs) -> String {
+        let Costs { rows, memory, seeds, trial } = costs;
+        let time = |s| match trial.cut_short {
+            true => format!("more than {}", format::duration(s)),
+            false => format::duration(s),
+        };
+        let figures: [(&str, String); 11] = [
+            ("clients", self.clients.to_string()),
+            ("rows", rows.map_or("a stream".into(), |n| n.to_string())),
+            ("numbers in a message", self.statistic.to_string()),
+            ("omega of the uplink", self.omega.map_or("biased".into(), |w| format::number(w, 4))),
+            ("rounds", self.rounds.map_or("until it stops".into(), |r| r.to_string())),
+            ("memory", format!("about {}", bytes(*memory))),
+            ("up per round", format::bits(8.0 * trial.up)),
+            ("down per round", format::bits(8.0 * trial.down)),
+            ("stages before the fit", time(trial.before)),
+            ("seeds", seeds.to_string()),
+            ("expected time", self.seconds(costs).map_or("unknown".into(), time)),
+        ];
+        let mut page = String::new();
+        for (name, value) in figures {
+            let _ = writeln!(page, "{name:>24}  {value}");
+        }
+        page
+    }
 }
 
 fn bytes(count: u64) -> String {

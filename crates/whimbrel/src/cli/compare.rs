@@ -2,12 +2,12 @@
 
 use super::args::Compare;
 use super::execute::{INTERRUPTED, Ready, keep_inputs, read_job};
-use super::listener::Terminal;
-use super::messages::{data, note, warn_of_other_data, warn_of_other_models, warning};
+use super::listener::{Listener, Terminal};
+use super::messages::{data, note, warn_of_other_data, warn_of_other_models};
 use super::search;
 use super::{report, view};
 use serde_json::{Map, Value};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use whimbrel::core::Error;
 use whimbrel::engine::Ending;
 use whimbrel::families::Job;
@@ -21,18 +21,9 @@ const FAILED: u8 = 1;
 /// Runs several job files.
 pub fn compare_command(args: &Compare) -> Result<u8> {
     let jobs = args.jobs.iter().map(|path| read_job(path)).collect::<Result<Vec<_>>>()?;
-    check_names(&jobs)?;
-    let parent = Parent::open(args.out.as_deref(), "compare", args.force).map_err(|e| match e {
-        Failure::Core(error) if args.out.as_deref().is_some_and(Path::is_dir) => {
-            error.hint("choose another --out, or add --force to replace the runs in it").into()
-        }
-        other => other,
-    })?;
-    let Some(Compared { views, summaries, failed }) = run_all(jobs, &parent)? else {
-        return Ok(INTERRUPTED);
-    };
-    let page = parent.dir.path().join("report.html");
-    let page = report::write_or_warn(&report::names(&views), &views, &page);
+    let compared = compare(jobs, args.out.as_deref(), args.force, &Terminal)?;
+    let Some(Comparison { compared, page, .. }) = compared else { return Ok(INTERRUPTED) };
+    let Compared { views, summaries, failed } = compared;
     if args.json {
         data(&format!("{}\n", Value::Object(summaries)))?;
     } else {
@@ -40,6 +31,36 @@ pub fn compare_command(args: &Compare) -> Result<u8> {
     }
     page.iter().for_each(|path| note(&format!("report: {}", path.display())));
     Ok(if failed { FAILED } else { 0 })
+}
+
+/// Several runs, the folder of theirs, and their page where it could be written.
+pub struct Comparison {
+    /// The folder; each run has one of its job's name in it.
+    pub dir: RunDir,
+    /// The runs.
+    pub compared: Compared,
+    /// The page.
+    pub page: Option<PathBuf>,
+}
+
+/// Runs jobs of different names into folders in one; none where the user stopped it.
+pub fn compare(
+    jobs: Vec<Job>,
+    out: Option<&Path>,
+    force: bool,
+    to: &dyn Listener,
+) -> Result<Option<Comparison>> {
+    check_names(&jobs)?;
+    let parent = Parent::open(out, "compare", force).map_err(|e| match e {
+        Failure::Core(error) if out.is_some_and(Path::is_dir) => {
+            error.hint("choose another --out, or add --force to replace the runs in it").into()
+        }
+        other => other,
+    })?;
+    let Some(compared) = run_all(jobs, &parent, to)? else { return Ok(None) };
+    let (views, page) = (&compared.views, parent.dir.path().join("report.html"));
+    let page = report::write_or_warn(&report::names(views), views, &page, to);
+    Ok(Some(Comparison { dir: parent.dir, compared, page }))
 }
 
 /// The folder that holds the runs of a comparison.
@@ -70,17 +91,17 @@ pub struct Compared {
 }
 
 /// Runs all of them; none when the user stopped it.
-pub fn run_all(jobs: Vec<Job>, parent: &Parent) -> Result<Option<Compared>> {
+pub fn run_all(jobs: Vec<Job>, parent: &Parent, to: &dyn Listener) -> Result<Option<Compared>> {
     // A search needs runs of its own.
     let settled = jobs.into_iter().map(|job| {
         let out = parent.dir.path().join(&job.name);
-        search::settle(job, Some(&out), false, &Terminal)
+        search::settle(job, Some(&out), false, to)
     });
     let Some(jobs) = settled.collect::<Result<Option<Vec<_>>>>()? else { return Ok(None) };
     // Everything is checked before anything runs.
     let ready = jobs.into_iter().map(Ready::new).collect::<Result<Vec<_>>>()?;
-    warn_of_other_data(ready.iter().map(|p| (p.job.name.as_str(), p.data_hash())));
-    warn_of_other_models(ready.iter().map(|p| (p.job.name.as_str(), p.job.model)));
+    warn_of_other_data(ready.iter().map(|p| (p.job.name.as_str(), p.data_hash())), to);
+    warn_of_other_models(ready.iter().map(|p| (p.job.name.as_str(), p.job.model)), to);
     let (mut views, mut failed) = (Vec::new(), false);
     let mut summaries = Map::new();
     if parent.force {
@@ -88,13 +109,13 @@ pub fn run_all(jobs: Vec<Job>, parent: &Parent) -> Result<Option<Compared>> {
     }
     for mut job in ready {
         let name = job.job.name.clone();
-        job.say(&format!("{name}: "), &Terminal);
+        job.say(&format!("{name}: "), to);
         let existing = if parent.force { Existing::Replace } else { Existing::Refuse };
         let dir = RunDir::open(Some(&parent.dir.path().join(&name)), &name, existing)?;
-        let done = job.execute(&dir, false, &Terminal)?;
+        let done = job.execute(&dir, false, to)?;
         match done.ending {
             Ending::Interrupted => {
-                note(&format!(
+                to.note(&format!(
                     "interrupted in `{name}`; finished runs are in {}",
                     parent.dir.path().display()
                 ));
@@ -102,15 +123,15 @@ pub fn run_all(jobs: Vec<Job>, parent: &Parent) -> Result<Option<Compared>> {
             }
             Ending::Failed(error) => {
                 failed = true;
-                warning(&format!("{name} failed: {}", Failure::from(error)));
+                to.warning(&format!("{name} failed: {}", Failure::from(error)));
             }
             Ending::Degenerate(why) => {
                 failed |= !job.job.fit.allows_degenerate();
-                warning(&format!("{name} is degenerate: {why}"));
+                to.warning(&format!("{name} is degenerate: {why}"));
             }
             Ending::Early(_) | Ending::Finished => {}
         }
-        report::write_or_warn(&name, &done.views, &dir.path().join("report.html"));
+        report::write_or_warn(&name, &done.views, &dir.path().join("report.html"), to);
         let mut summary = done.summary;
         summary.insert("run".into(), dir.path().display().to_string().into());
         summaries.insert(name, Value::Object(summary));

@@ -2,6 +2,7 @@
 
 use super::compare::{Compared, Parent, run_all};
 use super::execute::INTERRUPTED;
+use super::listener::Terminal;
 use super::messages::note;
 use super::report;
 use std::path::Path;
@@ -26,7 +27,9 @@ pub fn demo(out: Option<&Path>) -> Result<u8> {
     );
     let jobs = JOBS.iter().map(|(name, text)| Job::parse(text, name));
     let jobs = jobs.collect::<std::result::Result<Vec<_>, _>>()?;
-    let Some(Compared { views, .. }) = run_all(jobs, &parent)? else { return Ok(INTERRUPTED) };
+    let Some(Compared { views, .. }) = run_all(jobs, &parent, &Terminal)? else {
+        return Ok(INTERRUPTED);
+    };
     let page = report::write(TITLE, &views, &parent.dir.path().join("report.html"))?;
     report::tables(&views)?;
     note(&format!("report: {}", page.display()));

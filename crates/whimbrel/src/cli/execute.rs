@@ -32,30 +32,20 @@ pub const INTERRUPTED: u8 = 130;
 
 /// Runs one job file.
 pub fn run_command(args: &Run) -> Result<u8> {
-    let (asked, out) = (read_job(&args.job)?, args.out.as_deref());
-    let Some(job) = super::search::settle(asked, out, args.resume, &Terminal)? else {
-        return Ok(INTERRUPTED);
-    };
     let existing = match (args.resume, args.force) {
         (true, _) => Existing::Resume,
         (_, true) => Existing::Replace,
         _ => Existing::Refuse,
     };
-    let mut ready = match &args.replay {
-        Some(journal) => Ready::replaying(job, journal)?,
-        None => Ready::new(job)?,
+    let request = Request {
+        job: read_job(&args.job)?,
+        out: args.out.as_deref(),
+        existing,
+        replay: args.replay.as_deref(),
     };
-    if let (true, Some(out)) = (args.force, &args.out) {
-        keep_inputs(&ready.job, args.replay.as_deref(), out)?;
-    }
-    let dir = RunDir::open(args.out.as_deref(), &ready.job.name, existing)?;
-    if args.resume {
-        check_resumable(&dir)?;
-    }
-    ready.say("", &Terminal);
-    let done = ready.execute(&dir, args.resume, &Terminal)?;
-    let page = dir.path().join("report.html");
-    let report = report::write_or_warn(&ready.job.name, &done.views, &page);
+    let Some(CarriedOut { job, dir, done, report }) = request.carry_out(&Terminal)? else {
+        return Ok(INTERRUPTED);
+    };
     if args.json {
         let mut object = done.summary;
         object.insert("run".into(), dir.path().display().to_string().into());
@@ -86,8 +76,58 @@ pub fn run_command(args: &Run) -> Result<u8> {
     }
     report.iter().for_each(|path| note(&format!("report: {}", path.display())));
     match done.ending {
-        Ending::Degenerate(why) => degenerate(&ready.job, &why).map(|()| 0),
+        Ending::Degenerate(why) => degenerate(&job, &why).map(|()| 0),
         _ => Ok(0),
+    }
+}
+
+/// A job to run: where it goes, and what happens to a run that is there.
+pub struct Request<'a> {
+    /// The job.
+    pub job: Job,
+    /// The run's folder; without one, a new one in `runs`.
+    pub out: Option<&'a Path>,
+    /// What happens to a run that is there.
+    pub existing: Existing,
+    /// The journal of another run, whose losses, late joins and answers this one repeats.
+    pub replay: Option<&'a Path>,
+}
+
+/// A run that was carried out.
+pub struct CarriedOut {
+    /// Its job, with the settings that a search chose.
+    pub job: Job,
+    /// Its folder.
+    pub dir: RunDir,
+    /// How it went.
+    pub done: Executed,
+    /// Its page, where one could be written.
+    pub report: Option<PathBuf>,
+}
+
+impl Request<'_> {
+    /// Searches where the job asks for it, checks everything, runs the job and writes its page; none
+    /// where the user stopped the search.
+    pub fn carry_out(self, to: &dyn Listener) -> Result<Option<CarriedOut>> {
+        let Self { job, out, existing, replay } = self;
+        let resume = existing == Existing::Resume;
+        let Some(job) = super::search::settle(job, out, resume, to)? else { return Ok(None) };
+        let mut ready = match replay {
+            Some(journal) => Ready::replaying(job, journal, to)?,
+            None => Ready::new(job)?,
+        };
+        if let (Existing::Replace, Some(out)) = (existing, out) {
+            keep_inputs(&ready.job, replay, out)?;
+        }
+        let dir = RunDir::open(out, &ready.job.name, existing)?;
+        if resume {
+            check_resumable(&dir, to)?;
+        }
+        ready.say("", to);
+        let done = ready.execute(&dir, resume, to)?;
+        let page = dir.path().join("report.html");
+        let report = report::write_or_warn(&ready.job.name, &done.views, &page, to);
+        Ok(Some(CarriedOut { job: ready.job, dir, done, report }))
     }
 }
 
@@ -115,7 +155,7 @@ pub fn keep_inputs(job: &Job, replay: Option<&Path>, out: &Path) -> Result<()> {
 }
 
 /// Refuses to go on with a run that is over; says so where there is none to go on with.
-fn check_resumable(dir: &RunDir) -> Result<()> {
+fn check_resumable(dir: &RunDir, to: &dyn Listener) -> Result<()> {
     let folder = dir.path().display();
     if let Some(ending) = dir.ending() {
         let error = Error::config(format!("the run in {folder} is over: {ending}"))
@@ -123,7 +163,7 @@ fn check_resumable(dir: &RunDir) -> Result<()> {
         return Err(error.into());
     }
     if !dir.is_started() {
-        warning(&format!("{folder} holds no run yet: this starts one"));
+        to.warning(&format!("{folder} holds no run yet: this starts one"));
     }
     Ok(())
 }
@@ -212,7 +252,7 @@ impl Ready {
 
     /// The same with the losses, late joins and numbers of a journal, which counts as one of its
     /// files: a resumed replay needs the same one.
-    fn replaying(job: Job, journal: &Path) -> Result<Self> {
+    fn replaying(job: Job, journal: &Path, to: &dyn Listener) -> Result<Self> {
         if job.seeds.is_some() {
             let error = Error::config("a journal is of one seed").hint("take `seeds` out");
             return Err(error.into());
@@ -223,7 +263,7 @@ impl Ready {
         let mut loaded = load(&job)?;
         let mut hashes = loaded.files.clone();
         hashes.push((path.display().to_string(), hash_path(&path)?));
-        number(&mut loaded, &job, &text)?;
+        number(&mut loaded, &job, &text, to)?;
         let plan = Plan::new(&job, &loaded)?.replaying(text);
         Ok(Self { data: run_data(&job, &loaded), job, loaded, hashes, plan })
     }
@@ -253,7 +293,7 @@ impl Ready {
             let seed = dir.seed(job.seed);
             let done = match seed.ending() {
                 // A resumed job goes on with the seeds that are not over.
-                Some(ending) if resume => finished_before(&seed, &ending)?,
+                Some(ending) if resume => finished_before(&seed, &ending, to)?,
                 _ => {
                     seed.record_job(&resolved(&job, &self.hashes), resume)?;
                     let plan = Plan::new(&job, &self.loaded)?;
@@ -336,9 +376,9 @@ impl Ready {
         finished.warnings.iter().for_each(|text| to.warning(&format!("{name}: {text}")));
         finished.notes.iter().for_each(|words| to.note(words));
         let summary = finished.summary;
-        let views = view::load_or_warn(dir);
+        let views = view::load_or_warn(dir, to);
         if self.job.seeds.is_some() {
-            report::write_or_warn(&name, &views, &dir.path().join("report.html"));
+            report::write_or_warn(&name, &views, &dir.path().join("report.html"), to);
         }
         Ok(Executed { ending: outcome.ending, rounds: outcome.rounds, summary, views })
     }
@@ -369,12 +409,12 @@ impl Observer for Watching<'_> {
 }
 
 /// Gives clients the numbers that they have in a journal.
-fn number(loaded: &mut Loaded, job: &Job, journal: &str) -> Result<()> {
+fn number(loaded: &mut Loaded, job: &Job, journal: &str, to: &dyn Listener) -> Result<()> {
     let names = names(journal)?;
     if names.is_empty() {
         // Of an earlier version: ranks of names, unless somebody joined a served run late.
         if journal.contains("\"joined\"") {
-            warning(
+            to.warning(
                 "the journal does not name its clients: numbers are taken as ranks of their names, \
                  and the replay of a run that was served to late joiners may be another run",
             );
@@ -385,14 +425,14 @@ fn number(loaded: &mut Loaded, job: &Job, journal: &str) -> Result<()> {
     if !absent.is_empty() {
         let those = absent.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
         let more = if absent.len() > 5 { ", ..." } else { "" };
-        note(&format!("left out, as the journal does not name them: {those}{more}"));
+        to.note(&format!("left out, as the journal does not name them: {those}{more}"));
     }
     Ok(())
 }
 
 /// A seed's run that was over before this process.
-fn finished_before(dir: &RunDir, ending: &str) -> Result<Executed> {
-    let view = view::load(dir)?;
+fn finished_before(dir: &RunDir, ending: &str, to: &dyn Listener) -> Result<Executed> {
+    let view = view::load(dir, to)?;
     let ending = match (&view.error, &view.defect) {
         (Some(_), _) => {
             Ending::Failed(Error::numerical(format!("{}: {ending}", dir.path().display())))

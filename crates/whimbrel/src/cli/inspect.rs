@@ -3,8 +3,10 @@
 use super::messages::data as print;
 use serde_json::{Value, json};
 use std::path::Path;
-use whimbrel::core::FeatureRows;
-use whimbrel::data::{ColumnSummary, LibsvmOptions, TableGuess, guess_table, inspect, read_libsvm};
+use whimbrel::core::{FeatureRows, Labelled};
+use whimbrel::data::{
+    ColumnSummary, Inspection, LibsvmOptions, TableGuess, guess_table, inspect, read_libsvm,
+};
 use whimbrel::families::failure::Result;
 use whimbrel::families::load::{FileKind, read_any};
 use whimbrel::report::format;
@@ -14,18 +16,31 @@ const CLIENT: &str = "client";
 
 /// Shows shape, types, missing cells and clients.
 pub fn inspect_command(file: &Path, client: Option<&str>, json: bool) -> Result<u8> {
-    if FileKind::of(file) == FileKind::Libsvm {
-        return inspect_libsvm(file, json);
-    }
-    let data = read_any(file, client)?;
-    let usual = data.columns().iter().any(|c| c.named && c.name == CLIENT).then_some(CLIENT);
-    let seen = inspect(&data, client.or(usual))?;
-    let table = guess_table(&data);
-    if !json {
-        print(&seen.to_string())?;
-        table.iter().try_for_each(|table| print(&format!("\n{}\n", words(table))))?;
+    if json {
+        print(&format!("{}\n", figures(file, client)?))?;
         return Ok(0);
     }
+    if FileKind::of(file) == FileKind::Libsvm {
+        return inspect_libsvm(file);
+    }
+    let (seen, table) = look(file, client)?;
+    print(&seen.to_string())?;
+    table.iter().try_for_each(|table| print(&format!("\n{}\n", words(table))))?;
+    Ok(0)
+}
+
+fn look(file: &Path, client: Option<&str>) -> Result<(Inspection, Option<TableGuess>)> {
+    let data = read_any(file, client)?;
+    let usual = data.columns().iter().any(|c| c.named && c.name == CLIENT).then_some(CLIENT);
+    Ok((inspect(&data, client.or(usual))?, guess_table(&data)))
+}
+
+/// The same as one object.
+pub fn figures(file: &Path, client: Option<&str>) -> Result<Value> {
+    if FileKind::of(file) == FileKind::Libsvm {
+        return libsvm_figures(file);
+    }
+    let (seen, table) = look(file, client)?;
     let columns: Vec<Value> = seen
         .columns
         .iter()
@@ -51,37 +66,42 @@ pub fn inspect_command(file: &Path, client: Option<&str>, json: bool) -> Result<
             "columns": t.shape[1], "observations": t.shape[2], "repeated": t.repeated,
         })
     });
-    let report = json!({
+    Ok(json!({
         "file": seen.name, "format": FileKind::of(file).source(), "rows": seen.rows, "columns": columns, "clients": clients,
         "table": table,
-    });
-    print(&format!("{report}\n"))?;
-    Ok(0)
+    }))
 }
 
 /// Target values named; of more, the range.
 const TARGETS_MAX: usize = 10;
 
-/// Shows shape, share of non-zeros and targets of sparse rows.
-fn inspect_libsvm(file: &Path, json: bool) -> Result<u8> {
+/// Sparse rows, and the share of their values that is stored.
+fn read_sparse(file: &Path) -> Result<(Labelled, f64)> {
     let rows = read_libsvm(file, &LibsvmOptions::default())?;
     let stored = match &rows.rows {
         FeatureRows::Sparse { values, .. } | FeatureRows::Dense(values) => values.len(),
     };
     let share = stored as f64 / (rows.len() * rows.width()).max(1) as f64;
+    Ok((rows, share))
+}
+
+fn libsvm_figures(file: &Path) -> Result<Value> {
+    let (rows, share) = read_sparse(file)?;
     let found = targets(&rows.targets);
-    let name = file.display().to_string();
-    if json {
-        let counts: Vec<Value> =
-            found.iter().map(|(value, n)| json!({ "value": value, "rows": n })).collect();
-        let report = json!({
-            "file": name, "format": "libsvm", "rows": rows.len(), "columns": rows.width(),
-            "stored": share, "targets": if found.len() <= TARGETS_MAX { counts } else { Vec::new() },
-            "target_values": found.len(),
-        });
-        print(&format!("{report}\n"))?;
-        return Ok(0);
-    }
+    let counts: Vec<Value> =
+        found.iter().map(|(value, n)| json!({ "value": value, "rows": n })).collect();
+    Ok(json!({
+        "file": file.display().to_string(), "format": "libsvm", "rows": rows.len(), "columns": rows.width(),
+        "stored": share, "targets": if found.len() <= TARGETS_MAX { counts } else { Vec::new() },
+        "target_values": found.len(),
+    }))
+}
+
+/// Shows shape, share of non-zeros and targets of sparse rows.
+fn inspect_libsvm(file: &Path) -> Result<u8> {
+    let (rows, share) = read_sparse(file)?;
+    let found = targets(&rows.targets);
+    let name = file.display();
     let counts = found.iter().map(|(value, n)| format!("{value} ({n})")).collect::<Vec<_>>();
     let targets = match (found.first(), found.last()) {
         (Some((low, _)), Some((high, _))) if found.len() > TARGETS_MAX => {

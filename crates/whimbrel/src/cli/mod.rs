@@ -1,24 +1,24 @@
 //! The command line: arguments, messages, exit codes. One file per command.
 
 mod args;
-mod check;
-mod compare;
+pub(crate) mod check;
+pub(crate) mod compare;
 mod demo;
 pub(crate) mod execute;
 mod federation;
-mod inspect;
+pub(crate) mod inspect;
 mod join;
 pub(crate) mod listener;
 mod manual;
 mod messages;
-mod new;
+pub(crate) mod new;
 mod output;
 pub(crate) mod predict;
 mod repair;
 pub(crate) mod report;
 pub(crate) mod search;
 mod serve;
-mod sources;
+pub(crate) mod sources;
 pub(crate) mod view;
 
 use args::{Args, Command, DataCommand};
@@ -106,11 +106,14 @@ const THREADS_MAX: usize = 1024;
 /// `--threads`, else `RAYON_NUM_THREADS` (which rayon reads itself), else all cores.
 fn set_threads(threads: Option<usize>) -> Result<()> {
     let Some(threads) = threads else { return Ok(()) };
-    if !(1..=THREADS_MAX).contains(&threads) {
-        return Err(Failure::config(format!("--threads must be from 1 to {THREADS_MAX}")));
+    let pool = threads_of(threads)?.build_global();
+    pool.map_err(|e| Failure::config(format!("--threads {threads}: {e}")))
+}
+
+/// So many threads.
+pub fn threads_of(threads: usize) -> Result<rayon::ThreadPoolBuilder> {
+    match (1..=THREADS_MAX).contains(&threads) {
+        true => Ok(rayon::ThreadPoolBuilder::new().num_threads(threads)),
+        false => Err(Failure::config(format!("--threads must be from 1 to {THREADS_MAX}"))),
     }
-    rayon::ThreadPoolBuilder::new()
-        .num_threads(threads)
-        .build_global()
-        .map_err(|e| Failure::config(format!("--threads {threads}: {e}")))
 }

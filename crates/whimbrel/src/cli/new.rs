@@ -34,12 +34,17 @@ const CLIENT_NAMES: [&str; 14] = [
 pub fn new_command(data: Option<&Path>, out: Option<&Path>, force: bool) -> Result<u8> {
     let output = Output::check(out.unwrap_or(Path::new("-")), force, data)?;
     let job = out.filter(|_| !output.is_standard());
-    let facts = data.map(|file| look(file, job)).transpose()?;
-    output.write(&template(facts.as_ref()))?;
+    output.write(&draft(data, job)?)?;
     if let Some(job) = job {
         note(&format!("wrote {}; next: whimbrel check {}", output.shown(), shell_word(job)));
     }
     Ok(0)
+}
+
+/// A commented job for a data file, or for the generator; `job` is the file it will be in.
+pub fn draft(data: Option<&Path>, job: Option<&Path>) -> Result<String> {
+    let facts = data.map(|file| look(file, job)).transpose()?;
+    Ok(template(facts.as_ref()))
 }
 
 fn look(file: &Path, job: Option<&Path>) -> Result<DataFacts> {

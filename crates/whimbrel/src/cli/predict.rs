@@ -1,6 +1,7 @@
 //! `whimbrel predict`, `impute` and `adapt`: a finished run's model at work.
 
 use super::args::{Adapt, Impute, Predict};
+use super::listener::{Listener, Terminal};
 use super::messages::{data, note, warning};
 use super::output::Output;
 use super::view;
@@ -22,12 +23,9 @@ const MODEL: &str = "model";
 
 /// Writes a prediction for each row.
 pub fn predict_command(args: &Predict) -> Result<u8> {
-    let run = FinishedRun::read(&args.run)?;
+    let run = FinishedRun::read(&args.run, &Terminal)?;
     let out = run.output(&args.out, args.force, args.json, Some(&args.data))?;
-    let own = match &args.client {
-        Some(name) => Some(run.own(name)?),
-        None => run.of_joined_client()?,
-    };
+    let own = run.own(args.client.as_deref())?;
     let model = ModelUse { own: own.as_ref(), libsvm: args.libsvm, ..run.model() };
     let found = run.job.fit.predict(&model, &args.data)?;
     out.write(&found.text())?;
@@ -44,7 +42,7 @@ pub fn predict_command(args: &Predict) -> Result<u8> {
 
 /// Writes estimates, intervals and imputations of every cell.
 pub fn impute_command(args: &Impute) -> Result<u8> {
-    let run = FinishedRun::read(&args.run)?;
+    let run = FinishedRun::read(&args.run, &Terminal)?;
     let out = run.output(&args.out, args.force, args.json, args.data.as_deref())?;
     let options = ImputeOptions {
         data: args.data.as_deref(),
@@ -60,7 +58,7 @@ pub fn impute_command(args: &Impute) -> Result<u8> {
 
 /// Fits what is a new client's own.
 pub fn adapt_command(args: &Adapt) -> Result<u8> {
-    let run = FinishedRun::read(&args.run)?;
+    let run = FinishedRun::read(&args.run, &Terminal)?;
     make_folder(&args.out)?;
     let options = AdaptOptions { data: &args.data, draws: args.draws, out: &args.out };
     say(run.adapt(&options)?, args.json)
@@ -86,10 +84,10 @@ pub struct FinishedRun<'a> {
 
 impl<'a> FinishedRun<'a> {
     /// Opens it.
-    pub fn read(folder: &'a Path) -> Result<Self> {
+    pub fn read(folder: &'a Path, to: &dyn Listener) -> Result<Self> {
         let dir = RunDir::existing(folder)?;
         if dir.ending().is_none() {
-            warning(&format!("the run in {} is not finished", folder.display()));
+            to.warning(&format!("the run in {} is not finished", folder.display()));
         }
         if let Some(first) = dir.seeds().first() {
             let summary = view::summary(&dir)?;
@@ -97,7 +95,7 @@ impl<'a> FinishedRun<'a> {
                 Some(seed) => format!("seed {seed}, the best by its objective"),
                 None => first.path().file_name().unwrap_or_default().display().to_string(),
             };
-            note(&format!("the run has several seeds: this is the model of {name}"));
+            to.note(&format!("the run has several seeds: this is the model of {name}"));
         }
         let path = folder.join("model/model.json");
         if !path.is_file() {
@@ -118,8 +116,16 @@ impl<'a> FinishedRun<'a> {
         Output::check_beside_json(out, force, json, inputs)
     }
 
+    /// What this client has of its own; without a name, what the client has in whose folder this is.
+    pub fn own(&self, client: Option<&str>) -> Result<Option<Artifact>> {
+        match client {
+            Some(name) => self.own_of(name).map(Some),
+            None => Ok(read_own(self.folder)?),
+        }
+    }
+
     /// What a client of the run has of its own, or what `adapt` left in a folder.
-    pub fn own(&self, client: &str) -> Result<Artifact> {
+    fn own_of(&self, client: &str) -> Result<Artifact> {
         let adapted = Path::new(client).join("model.safetensors");
         let known = self.dir.client(client);
         if known.is_ok() || !adapted.is_file() {
@@ -155,11 +161,6 @@ impl<'a> FinishedRun<'a> {
         let mut hash = Sha256::new();
         hash.update(&bytes);
         Ok(hash.hex())
-    }
-
-    /// What a client on a network has of its own, in the folder in which it took part.
-    fn of_joined_client(&self) -> Result<Option<Artifact>> {
-        Ok(read_own(self.folder)?)
     }
 
     /// Its model, that of no client in particular.

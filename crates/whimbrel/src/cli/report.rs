@@ -1,7 +1,8 @@
 //! `whimbrel report`: a run's page, from its folder.
 
 use super::args::Report;
-use super::messages::{data, note, warn_of_other_data, warning};
+use super::listener::{Listener, Terminal};
+use super::messages::{data, note, warn_of_other_data};
 use super::output::Output;
 use super::view;
 use serde_json::{Map, Value};
@@ -18,22 +19,7 @@ const PAGE: &str = "report.html";
 pub fn report_command(args: &Report) -> Result<u8> {
     let dirs = args.runs.iter().map(|run| RunDir::existing(run)).collect::<Result<Vec<_>>>()?;
     let target = Target::of(args, &dirs)?;
-    let mut views = Vec::new();
-    for dir in &dirs {
-        // A job of several seeds is the runs of all of them.
-        match &dir.seeds()[..] {
-            [] => views.push(view::load(dir)?),
-            seeds => {
-                let mut own = seeds.iter().map(view::load).collect::<Result<Vec<_>>>()?;
-                view::mark_delivered(&mut own, &view::summary(dir)?);
-                views.extend(own);
-            }
-        }
-    }
-    // A run that is not over has no hash yet.
-    let hashes = views.iter().map(|v| (v.name.as_str(), v.data_hash.as_str()));
-    warn_of_other_data(hashes.filter(|(_, hash)| !hash.is_empty()));
-    view::refer_to_pooled(&mut views);
+    let views = side_by_side(&dirs, &Terminal)?;
     let title = names(&views);
     let shown = match &target {
         Target::Own(path) => write(&title, &views, path)?.display().to_string(),
@@ -47,6 +33,28 @@ pub fn report_command(args: &Report) -> Result<u8> {
     }
     note(&format!("report: {shown}"));
     Ok(0)
+}
+
+/// What a page shows of runs side by side, each measured against a pooled run among them.
+pub fn side_by_side(dirs: &[RunDir], to: &dyn Listener) -> Result<Vec<RunView>> {
+    let mut views = Vec::new();
+    for dir in dirs {
+        // A job of several seeds is the runs of all of them.
+        match &dir.seeds()[..] {
+            [] => views.push(view::load(dir, to)?),
+            seeds => {
+                let own = seeds.iter().map(|seed| view::load(seed, to));
+                let mut own = own.collect::<Result<Vec<_>>>()?;
+                view::mark_delivered(&mut own, &view::summary(dir)?);
+                views.extend(own);
+            }
+        }
+    }
+    // A run that is not over has no hash yet.
+    let hashes = views.iter().map(|v| (v.name.as_str(), v.data_hash.as_str()));
+    warn_of_other_data(hashes.filter(|(_, hash)| !hash.is_empty()), to);
+    view::refer_to_pooled(&mut views);
+    Ok(views)
 }
 
 /// Where the page goes.
@@ -85,7 +93,7 @@ fn summaries(dirs: &[RunDir]) -> Result<Map<String, Value>> {
         let name = match summary.get("name").and_then(Value::as_str) {
             Some(name) => name.to_string(),
             // A run that is not over has no summary yet.
-            None => view::load(dir)?.name,
+            None => view::load(dir, &Terminal)?.name,
         };
         let folder = dir.path().display().to_string();
         summary.insert("run".into(), folder.clone().into());
@@ -117,9 +125,14 @@ pub fn tables(views: &[RunView]) -> Result<()> {
 
 /// Writes the page of a run whose model and summary are on disk: a page that cannot be written is
 /// worth a warning.
-pub fn write_or_warn(title: &str, views: &[RunView], path: &Path) -> Option<PathBuf> {
+pub fn write_or_warn(
+    title: &str,
+    views: &[RunView],
+    path: &Path,
+    to: &dyn Listener,
+) -> Option<PathBuf> {
     let written = write(title, views, path);
-    written.map_err(|failure| warning(&format!("no report: {failure}"))).ok()
+    written.map_err(|failure| to.warning(&format!("no report: {failure}"))).ok()
 }
 
 /// Writes the page.

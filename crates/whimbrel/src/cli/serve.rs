@@ -2,6 +2,7 @@
 
 use super::args::{LogForm, Serve};
 use super::execute::{INTERRUPTED, degenerate, interrupt_flag, read_job, shell_word};
+use super::listener::Terminal;
 use super::messages::{data, log_messages, note, warning};
 use super::{report, view};
 use serde_json::Value;
@@ -207,7 +208,7 @@ fn insist<T>(coordinator: &Coordinator, mut work: impl FnMut() -> Result<T>) -> 
 }
 
 fn write_report(job: &Job, dir: &RunDir) -> Result<()> {
-    let views = vec![view::load(dir)?];
+    let views = vec![view::load(dir, &Terminal)?];
     report::write(&job.name, &views, &dir.path().join("report.html"))?;
     Ok(())
 }

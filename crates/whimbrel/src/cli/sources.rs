@@ -1,11 +1,13 @@
 //! `whimbrel data list`, and `whimbrel data inspect` of a job: what its clients hold.
 
 use super::execute::read_job;
-use super::messages::{data as print, note, warning};
+use super::listener::{Listener, Terminal};
+use super::messages::data as print;
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 use std::path::Path;
 use whimbrel::core::{ClientData, FeatureRows, Targets};
+use whimbrel::families::Job;
 use whimbrel::families::failure::Result;
 use whimbrel::families::job::data::SourceKind;
 use whimbrel::families::job::data::split::SplitKind;
@@ -48,13 +50,24 @@ struct Held {
 /// Shows what the clients of a job hold.
 pub fn inspect_job(path: &Path, json: bool) -> Result<u8> {
     let job = read_job(path)?;
-    let loaded = load(&job)?;
-    loaded.warnings.iter().for_each(|words| warning(words));
-    loaded.notes.iter().for_each(|words| note(words));
-    let held: Vec<Held> = (0..loaded.clients.len()).map(|i| Held::of(&loaded, i)).collect();
-    if !json {
-        return print(&page(&loaded, &held)).map(|()| 0);
+    if json {
+        return print(&format!("{}\n", job_figures(&job, &Terminal)?)).map(|()| 0);
     }
+    let (loaded, held) = look(&job, &Terminal)?;
+    print(&page(&loaded, &held)).map(|()| 0)
+}
+
+fn look(job: &Job, to: &dyn Listener) -> Result<(Loaded, Vec<Held>)> {
+    let loaded = load(job)?;
+    loaded.warnings.iter().for_each(|words| to.warning(words));
+    loaded.notes.iter().for_each(|words| to.note(words));
+    let held = (0..loaded.clients.len()).map(|i| Held::of(&loaded, i)).collect();
+    Ok((loaded, held))
+}
+
+/// The same as one object.
+pub fn job_figures(job: &Job, to: &dyn Listener) -> Result<Value> {
+    let (loaded, held) = look(job, to)?;
     let clients = held.iter().map(|client| {
         let [train, validation, test] = client.rows;
         let content = json!({
@@ -64,12 +77,10 @@ pub fn inspect_job(path: &Path, json: bool) -> Result<u8> {
         (client.name.clone(), content)
     });
     let clients: Map<String, Value> = clients.collect();
-    let report = json!({
+    Ok(json!({
         "job": job.name, "columns": loaded.columns.len(), "shape": loaded.shape(),
         "classes": loaded.classes, "clients": clients,
-    });
-    print(&format!("{report}\n"))?;
-    Ok(0)
+    }))
 }
 
 impl Held {

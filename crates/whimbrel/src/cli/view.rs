@@ -1,7 +1,7 @@
 //! From a run's folder to what a report shows.
 
 use super::execute::shell_word;
-use super::messages::warning;
+use super::listener::Listener;
 use serde_json::{Map, Value};
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ use whimbrel::report::{ClientView, RunView};
 use whimbrel::runs::{DELIVERED, RunDir};
 
 /// Reads everything a report needs; what a failed or unfinished run lacks is left out.
-pub fn load(dir: &RunDir) -> Result<RunView> {
+pub fn load(dir: &RunDir, to: &dyn Listener) -> Result<RunView> {
     let path = dir.path();
     let shown = dir.shown();
     let mut summary = summary(dir)?;
@@ -33,7 +33,7 @@ pub fn load(dir: &RunDir) -> Result<RunView> {
     let mut rows = metrics(&path.join("metrics.jsonl"))?;
     let measures = dir.measures();
     if measures.is_empty() && !rows.is_empty() {
-        warning(&format!(
+        to.warning(&format!(
             "{} is missing or cannot be read: the report has no curves and no results",
             path.join(MEASURES).display()
         ));
@@ -86,8 +86,8 @@ pub fn mark_delivered(views: &mut [RunView], summary: &Map<String, Value>) {
 }
 
 /// The same of a run that is over: what cannot be read back is worth a warning.
-pub fn load_or_warn(dir: &RunDir) -> Vec<RunView> {
-    let view = load(dir).map_err(|failure| warning(&format!("no report: {failure}")));
+pub fn load_or_warn(dir: &RunDir, to: &dyn Listener) -> Vec<RunView> {
+    let view = load(dir, to).map_err(|failure| to.warning(&format!("no report: {failure}")));
     view.into_iter().collect()
 }
 
