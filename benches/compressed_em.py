@@ -226,7 +226,7 @@ def main():
     ]:
         parser.add_argument(f"--{name}", nargs="*", default=all_of)
     asked = parser.parse_args()
-    folder = Path(asked.cache)
+    folder = Path(asked.cache).resolve()
     (folder / "results").mkdir(parents=True, exist_ok=True)
 
     cells = [

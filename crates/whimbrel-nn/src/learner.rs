@@ -53,6 +53,11 @@ pub trait Learner: Send + Sync + 'static {
         None
     }
 
+    /// The most that the sum of these samples' losses curves anywhere, where that is known.
+    fn largest_curvature(&self, _: &Samples) -> Option<f64> {
+        None
+    }
+
     /// Each sample's loss as in an evaluation: without dropout, with running statistics.
     fn losses(&self, w: &[f32], batch: Batch<'_>, room: &mut Room, losses: &mut [f32]);
     /// Sets `gradient` to `(1/|I|) sum_j q_j grad loss_j` over the batch, `q_j` being `weights` or one,

@@ -90,6 +90,12 @@ const KERNELS: Table<Option<Kernel>> = Table {
     section: MOVES.section,
     read: |reader| {
         let Moves { kernel, friction, leapfrog } = (MOVES.read)(reader)?;
+        if !matches!(kernel, Some(Kernel::Underdamped { .. })) {
+            reader.refuse_if_given(&FRICTION, "has a meaning for `kernel = \"underdamped\"` alone");
+        }
+        if !matches!(kernel, Some(Kernel::Hmc { .. })) {
+            reader.refuse_if_given(&LEAPFROG, "has a meaning for `kernel = \"hmc\"` alone");
+        }
         Ok(match kernel {
             Some(Kernel::Underdamped { .. }) => Some(Kernel::Underdamped { friction }),
             Some(Kernel::Hmc { .. }) => Some(Kernel::Hmc { leapfrog }),

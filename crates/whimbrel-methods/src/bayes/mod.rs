@@ -145,7 +145,7 @@ pub struct Own {
     pub samples: Vec<Vec<f32>>,
     /// Rounds in which it took part.
     pub rounds: u32,
-    /// The largest curvature of its potential, as last found.
+    /// The largest curvature of its losses, with a noise of one, as last found.
     pub curvature: f64,
 }
 

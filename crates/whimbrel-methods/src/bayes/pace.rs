@@ -44,18 +44,18 @@ impl Soul {
         if let Some(diagonal) = &diagonal {
             scratch.precondition(diagonal)?;
         }
-        // A curvature by differences costs dozens of gradients: it is found again after 1, 2, 4, ...
-        // rounds. It holds for every preconditioner, whose entries are at most one.
-        if let Some(found) = posterior.smoothness(diagonal.as_deref()) {
-            own.curvature = found;
-        } else if own.rounds.is_power_of_two() || own.curvature == 0.0 {
-            own.curvature = posterior.curvature(&own.chains[0].position);
-        }
-        let gamma = self.chains.gamma.at(own.curvature) * factor;
+        let curvature = posterior.smoothness(diagonal.as_deref()).unwrap_or_else(|| {
+            // The losses' curvature costs dozens of gradients: it is found again after 1, 2, 4, ... rounds,
+            // and that of the prior, which moves, is added. Preconditioners have entries of at most one.
+            if own.rounds.is_power_of_two() || own.curvature == 0.0 {
+                own.curvature = posterior.curvature_of_losses(&own.chains[0].position);
+            }
+            posterior.curvature(own.curvature)
+        });
+        let gamma = self.chains.gamma.at(curvature) * factor;
         if !(gamma > 0.0 && gamma.is_finite()) {
             return Err(Error::numerical(format!(
-                "no step is small enough for a curvature of {:.1e}: bring inputs to a common scale",
-                own.curvature
+                "no step is small enough for a curvature of {curvature:.1e}: bring inputs to a common scale"
             )));
         }
         // The least curvature of the prior, seen through the preconditioner: losses are convex in a head.

@@ -234,11 +234,20 @@ impl<'a> Posterior<'a> {
         Some(losses + self.density.curvature_through(diagonal))
     }
 
-    /// The same by differences of gradients around `z`, over all samples.
-    pub fn curvature(&mut self, z: &[f64]) -> f64 {
+    /// The same without a preconditioner, for losses of this curvature with a noise of one.
+    pub fn curvature(&self, of_losses: f64) -> f64 {
+        of_losses / (self.noise * self.noise) + self.density.curvature_through(None)
+    }
+
+    /// The curvature of the losses with a noise of one: what the learner says holds anywhere, else by
+    /// differences of gradients around `z`, over all samples.
+    pub fn curvature_of_losses(&mut self, z: &[f64]) -> f64 {
+        if let Some(known) = self.model.learner.largest_curvature(self.data) {
+            return known;
+        }
         let batch = self.batch.take();
         self.at.fill(f64::NAN);
-        let found = curvature(self, z);
+        let found = curvature(&mut Losses(self), z) * self.noise * self.noise;
         self.batch = batch;
         self.at.fill(f64::NAN);
         found
@@ -274,14 +283,9 @@ impl<'a> Posterior<'a> {
         };
         Gaussian::new(features, y, self.noise, &self.density)
     }
-}
 
-impl Potential for Posterior<'_> {
-    fn len(&self) -> usize {
-        self.model.personal()
-    }
-
-    fn potential_and_gradient(&mut self, z: &[f64], gradient: &mut [f64]) -> f64 {
+    /// The likelihood's part of the potential, and its gradient.
+    fn losses_and_gradient(&mut self, z: &[f64], gradient: &mut [f64]) -> f64 {
         let square = self.noise * self.noise;
         let known = self.at == z;
         let loss = match (!known).then(|| self.evaluate_head(z, gradient)).flatten() {
@@ -295,7 +299,31 @@ impl Potential for Posterior<'_> {
                 self.loss
             }
         };
-        loss / square + self.density.potential_and_gradient(z, gradient)
+        loss / square
+    }
+}
+
+impl Potential for Posterior<'_> {
+    fn len(&self) -> usize {
+        self.model.personal()
+    }
+
+    fn potential_and_gradient(&mut self, z: &[f64], gradient: &mut [f64]) -> f64 {
+        let losses = self.losses_and_gradient(z, gradient);
+        losses + self.density.potential_and_gradient(z, gradient)
+    }
+}
+
+/// A posterior without its prior.
+struct Losses<'p, 'a>(&'p mut Posterior<'a>);
+
+impl Potential for Losses<'_, '_> {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn potential_and_gradient(&mut self, z: &[f64], gradient: &mut [f64]) -> f64 {
+        self.0.losses_and_gradient(z, gradient)
     }
 }
 

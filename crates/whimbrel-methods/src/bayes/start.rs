@@ -53,7 +53,8 @@ impl Soul {
             let exact = posterior.smoothness(None);
             let found = exact.unwrap_or_else(|| {
                 let mean = posterior.density().mean();
-                posterior.curvature(&mean)
+                let of_losses = posterior.curvature_of_losses(&mean);
+                posterior.curvature(of_losses)
             });
             (least, largest) = (least.min(found), largest.max(found));
         }

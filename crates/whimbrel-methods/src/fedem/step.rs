@@ -1,5 +1,6 @@
 //! `γ_k`: given, or automatic. The automatic step is Theorem 4's compression bound with `L = 1` and
-//! without its `2 √2`, at most one half, and stays in a trust region.
+//! without its `2 √2` (with variance reduction Proposition 25's, without its `4 √2`), at most one half, and
+//! stays in a trust region.
 //!
 //! `L` is about one in the frame of the complete-data Fisher information; the trust region makes up
 //! for what that leaves out. With `λ` the eigenvalues of the direction's moment matrices relative to

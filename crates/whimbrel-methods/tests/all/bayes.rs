@@ -426,3 +426,25 @@ fn sampled_steps_end_where_those_in_closed_form_end() {
         assert!(distance(&two, &exact) < 3.0 * apart + 0.01 * size, "{}", distance(&two, &exact));
     }
 }
+
+/// Classes ten deviations apart: where a chain is sure its potential is nearly flat, and a step by the curvature
+/// there takes it to places where it is not.
+#[test]
+fn chains_of_separated_classes_stay_stable() {
+    let mut stream = Key::root(21).stream();
+    let of: Vec<u16> = (0..300).map(|row| row % 2).collect();
+    let x = of.iter().flat_map(|class| [f64::from(*class) * 10.0 - 2.0, 3.0]);
+    let x: Vec<f32> = x.map(|x| (x + stream.normal()) as f32).collect();
+    let targets = Targets::Classes { of, count: 2 };
+    let samples = Samples::new(vec![2], Inputs::Real(x), targets).unwrap();
+    let data = vec![ClientData::Samples(samples)];
+    let setup = Setup {
+        learner: Arc::new(Logistic::new(2, true)),
+        part: Part::All,
+        noise: Noise::None,
+        rounds: 100,
+        ..Setup::new(Some(Kernel::Ula))
+    };
+    let theta = setup.run(&data, 1);
+    assert!(theta.iter().all(|x| x.is_finite()), "{theta:?}");
+}

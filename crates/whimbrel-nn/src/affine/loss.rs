@@ -13,6 +13,8 @@ pub trait Loss: Send + Sync + 'static {
     fn scores(outputs: usize) -> usize;
     /// Whether classes are predicted.
     const CLASSIFIES: bool;
+    /// The largest eigenvalue that its Hessian in the scores has anywhere.
+    const CURVATURE: f64;
     /// Refuses targets that these outputs cannot predict.
     fn check(targets: &Targets, outputs: usize) -> Result<()>;
     /// Sets each sample's loss, and `scores` to the losses' derivatives; the samples are
@@ -40,6 +42,7 @@ pub struct CrossEntropy;
 impl Loss for SquaredError {
     const NAME: &'static str = "linear";
     const CLASSIFIES: bool = false;
+    const CURVATURE: f64 = 1.0;
 
     fn scores(_outputs: usize) -> usize {
         1
@@ -68,6 +71,7 @@ impl Loss for SquaredError {
 impl Loss for LogOdds {
     const NAME: &'static str = "logistic";
     const CLASSIFIES: bool = true;
+    const CURVATURE: f64 = 0.25;
 
     fn scores(_outputs: usize) -> usize {
         1
@@ -152,6 +156,8 @@ kernel! {
 impl Loss for CrossEntropy {
     const NAME: &'static str = "softmax";
     const CLASSIFIES: bool = true;
+    /// Boehning (1992).
+    const CURVATURE: f64 = 0.5;
 
     fn scores(outputs: usize) -> usize {
         outputs

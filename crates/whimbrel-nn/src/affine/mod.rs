@@ -9,7 +9,7 @@ mod loss;
 mod tests;
 
 use std::marker::PhantomData;
-use whimbrel_core::{Error, Inputs, Key, Result, Samples};
+use whimbrel_core::{Error, Inputs, Key, Result, Samples, vector};
 
 use crate::rows::{Maps, Rows, add_weighted_rows, scores};
 use crate::{Batch, Learner, Role, Room, Tensor};
@@ -25,6 +25,8 @@ pub type Softmax = Affine<CrossEntropy>;
 
 /// Samples whose scores are computed at a time.
 const CHUNK: usize = 256;
+/// Of the largest curvature, which they find from below.
+const POWER_ITERATIONS: usize = 20;
 
 /// A loss of the scores of an affine map.
 pub struct Affine<L> {
@@ -167,6 +169,41 @@ impl<L: Loss> Learner for Affine<L> {
     fn start(&self, key: Key) -> Vec<f32> {
         let (bound, mut stream) = (1.0 / (self.features as f64).sqrt(), key.stream());
         (0..self.parameters()).map(|_| (bound * (2.0 * stream.uniform() - 1.0)) as f32).collect()
+    }
+
+    /// `L::CURVATURE` times the largest eigenvalue of `X^T X`, `X` with a column of ones for intercepts, by
+    /// power iteration.
+    fn largest_curvature(&self, samples: &Samples) -> Option<f64> {
+        let width = self.features;
+        let mut row = vec![1.0; width + 1];
+        let mut v = vec![1.0; width + usize::from(self.intercept)];
+        let mut found = 0.0;
+        for _ in 0..POWER_ITERATIONS {
+            let norm = vector::norm2_squared(&v).sqrt();
+            if norm == 0.0 {
+                break;
+            }
+            let from = v.iter().map(|v| v / norm).collect::<Vec<f64>>();
+            v.fill(0.0);
+            for j in 0..samples.len() {
+                let x = &mut row[..width];
+                match &samples.inputs {
+                    Inputs::Real(all) => {
+                        let values = &all[j * width..][..width];
+                        x.iter_mut().zip(values).for_each(|(x, value)| *x = f64::from(*value));
+                    }
+                    Inputs::Bytes(all) => {
+                        let bytes = &all[j * width..][..width];
+                        x.iter_mut().zip(bytes).for_each(|(x, byte)| *x = f64::from(*byte) / 255.0);
+                    }
+                    Inputs::Symbols(_) => return None,
+                }
+                let row = &row[..v.len()];
+                vector::axpy(&mut v, vector::dot(row, &from), row);
+            }
+            found = vector::norm2_squared(&v).sqrt();
+        }
+        Some(L::CURVATURE * found)
     }
 
     fn losses(&self, w: &[f32], batch: Batch<'_>, room: &mut Room, losses: &mut [f32]) {

@@ -188,3 +188,40 @@ fn predictions_of_two_classes_sum_to_one_at_any_score() {
     assert_eq!(predictions[8..], [0.0, 1.0]);
     assert!((predictions[7] - 0.731_058_6).abs() < 1e-6 && predictions[2] == predictions[7]);
 }
+
+/// Along random directions, near zero and far from it.
+#[test]
+fn the_largest_curvature_bounds_that_of_the_losses() {
+    let n = 40;
+    let targets = Targets::Values((0..n).map(|j| j as f32 / 10.0).collect());
+    let learners: [(Box<dyn Learner>, Samples); 3] = [
+        (Box::new(Linear::new(5, true)), samples(n, 5, targets)),
+        (Box::new(Logistic::new(5, true)), samples(n, 5, classes(n, 2))),
+        (Box::new(Softmax::new(5, 3, false)), samples(n, 5, classes(n, 3))),
+    ];
+    for (learner, samples) in &learners {
+        let bound = learner.largest_curvature(samples).unwrap();
+        let mut stream = Key::root(6).stream();
+        let (batch, mut room) = (Batch::all(samples), Room::default());
+        let d = learner.parameters();
+        let mut slope = |w: &[f64], v: &[f64]| -> f64 {
+            let (mut gradient, mut losses) = (vec![0.0f32; d], vec![0.0f32; n]);
+            let w: Vec<f32> = w.iter().map(|w| *w as f32).collect();
+            let key = Key::root(0);
+            learner.gradient(&w, batch, None, key, &mut room, &mut gradient, &mut losses);
+            gradient.iter().zip(v).map(|(g, v)| n as f64 * f64::from(*g) * v).sum()
+        };
+        let mut largest = 0.0f64;
+        for draw in 0..200 {
+            let size = if draw % 2 == 0 { 0.01 } else { 1.0 };
+            let w: Vec<f64> = (0..d).map(|_| size * stream.normal()).collect();
+            let v: Vec<f64> = (0..d).map(|_| stream.normal()).collect();
+            let moved = |step: f64| w.iter().zip(&v).map(|(w, v)| w + step * v).collect::<Vec<_>>();
+            let along = (slope(&moved(1e-2), &v) - slope(&moved(-1e-2), &v)) / 2e-2;
+            largest = largest.max(along / vector::norm2_squared(&v));
+        }
+        // Gradients have single precision; random directions see a part of the largest eigenvalue.
+        assert!(largest <= bound * (1.0 + 1e-3), "{}: {largest} {bound}", learner.name());
+        assert!(largest > 0.1 * bound, "{}: {largest} {bound}", learner.name());
+    }
+}
