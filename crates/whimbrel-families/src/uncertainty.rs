@@ -87,7 +87,7 @@ fn outline(values: &[f64], most: f64) -> Vec<[f64; 2]> {
 pub fn trace(client: &str, coordinate: usize, values: &[[f64; 2]], prior: f64) -> Option<Exhibit> {
     let (first, last) = (values.first()?, values.last()?);
     Some(Exhibit::Lines(Lines {
-        title: format!("Chain of client {client}"),
+        title: format!("Chain of {client}"),
         caption: format!("Coordinate {}", coordinate + 1),
         axis: "kept sample".into(),
         bounds: None,

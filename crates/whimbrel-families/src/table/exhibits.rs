@@ -95,7 +95,7 @@ fn totals(table: &Completed, seen: &Observations) -> Exhibit {
     };
     Exhibit::Series(Series {
         title: "Totals per column".into(),
-        caption: "Observed cells as observed, missing ones as estimated, with 90 % bands".into(),
+        caption: "Observed cells as observed, missing ones as estimated".into(),
         counted: "missing cells".into(),
         points: (0..table.columns.len()).map(point).collect(),
     })
