@@ -314,9 +314,20 @@ fn closing_quote(text: &[u8], from: usize) -> Option<(usize, bool)> {
     }
 }
 
+/// Whether the first file of a zip archive is a NumPy array: its name follows the head of 30 bytes.
+fn is_npz(start: &[u8]) -> bool {
+    let length = start.get(26..28).map_or(0, |n| usize::from(u16::from_le_bytes([n[0], n[1]])));
+    start.get(30..30 + length).is_some_and(|name| name.ends_with(b".npy"))
+}
+
 /// Recognises files that are something else entirely.
 fn foreign(start: &[u8]) -> Option<(&'static str, &'static str)> {
-    if start.starts_with(b"PK\x03\x04") {
+    if start.starts_with(b"PK\x03\x04") && is_npz(start) {
+        Some((
+            "this is a NumPy archive (.npz), not CSV",
+            "save one array with numpy.save and read it with source = \"npy\"",
+        ))
+    } else if start.starts_with(b"PK\x03\x04") {
         Some(("this is a zip archive or an Excel workbook, not CSV", "export the sheet as CSV"))
     } else if start.starts_with(b"\xff\xfe") || start.starts_with(b"\xfe\xff") {
         Some(("this is UTF-16 text, not UTF-8", "save the file as UTF-8"))

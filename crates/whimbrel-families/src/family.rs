@@ -308,6 +308,10 @@ pub trait StagePlan: Send + Sync {
     fn theory(&self) -> &[(&'static str, f64)] {
         &[]
     }
+    /// The fewest rows of a minibatch of any client; none where all rows are taken.
+    fn batch_min(&self, common: &Common) -> Option<u32> {
+        common.batch().size()
+    }
     /// Every client's first memory, where a file gives it.
     fn memory(&self) -> Option<&[f64]> {
         None

@@ -125,6 +125,14 @@ pub enum Batch {
 }
 
 impl Batch {
+    /// Rows per minibatch; none where all are taken.
+    pub fn size(&self) -> Option<u32> {
+        match *self {
+            Self::Full => None,
+            Self::Sample { size, .. } => Some(size),
+        }
+    }
+
     /// Conditional expectations that one upload of a client with so many rows costs.
     pub fn expectations(&self, rows: u64) -> u64 {
         match *self {

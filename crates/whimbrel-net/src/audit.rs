@@ -16,6 +16,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+/// Of the lines: each says it, since files are cut and put aside.
+const VERSION: u32 = 1;
 /// Bytes of one file.
 const BYTES_MAX: u64 = 16 << 20;
 /// Bytes of strangers in it.
@@ -79,7 +81,7 @@ impl Audit {
     /// Notes an event about a client, or about a stranger (`who` is then an address). A full disk
     /// loses lines of the audit log before it stops a job.
     pub fn note(&self, event: &str, who: &str, detail: &str, stranger: bool) {
-        let mut line = json!({ "time": now(), "event": event, "who": who, "detail": detail });
+        let mut line = json!({ "version": VERSION, "time": now(), "event": event, "who": who, "detail": detail });
         if stranger {
             line["stranger"] = true.into();
         }
@@ -91,7 +93,7 @@ impl Audit {
 
     /// Notes who joined, or what the operator decided about a client; for good.
     pub fn member(&self, event: &str, who: &str, detail: &str) {
-        let line = json!({ "time": now(), "event": event, "who": who, "detail": detail });
+        let line = json!({ "version": VERSION, "time": now(), "event": event, "who": who, "detail": detail });
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let added = append_to(&held.folder.join("members.jsonl"))
             .and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
@@ -118,7 +120,7 @@ impl Held {
             log.strangers += bytes;
             if log.strangers > limits.strangers {
                 let what = "from here on, strangers are only counted, in status.json";
-                let last = json!({ "time": now(), "event": "silenced", "who": "", "detail": what });
+                let last = json!({ "version": VERSION, "time": now(), "event": "silenced", "who": "", "detail": what });
                 return log.write(&format!("{last}\n"));
             }
         }
@@ -130,7 +132,7 @@ impl Held {
             *share += bytes;
             if *share > limits.client {
                 let what = "from here on, this client is only counted, in status.json";
-                let last = json!({ "time": now(), "event": "client-silenced", "who": who, "detail": what });
+                let last = json!({ "version": VERSION, "time": now(), "event": "client-silenced", "who": who, "detail": what });
                 return log.write(&format!("{last}\n"));
             }
         }

@@ -40,7 +40,7 @@ mod step;
 pub mod strangers;
 pub mod text;
 pub mod tls;
-mod versioned;
+pub mod versioned;
 pub mod wal;
 
 pub use invitation::Invitation;
@@ -54,3 +54,6 @@ pub mod proto {
 
 /// The version of the protocol that this program speaks.
 pub const PROTOCOL: u32 = 1;
+
+/// What a coordinator's last word to its clients begins with where the job failed.
+pub const JOB_FAILED: &str = "the job failed: ";

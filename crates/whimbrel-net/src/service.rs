@@ -54,19 +54,20 @@ impl federation_server::Federation for Door {
             return Err(self.turn_away(Refusal::TooManyEnrolments));
         }
         let (hall, certificate) = (self.hall.clone(), self.certificate);
-        let redeem = move || hall.registry.redeem(&request.token, &certificate, &request.name);
+        let address = self.address.clone();
+        // What is bound is noted with it: this call ends wherever it is when its connection breaks.
+        let redeem = move || {
+            let redeemed = hall.registry.redeem(&request.token, &certificate, &request.name);
+            if let Ok(Redeemed::Client(name)) = &redeemed {
+                hall.audit.member("enrolled", name, &address);
+                hall.board.line(&format!("`{name}` enrolled from {address}"));
+            }
+            redeemed
+        };
         let redeemed = tokio::task::spawn_blocking(redeem).await;
         match redeemed.map_err(|e| Status::internal(e.to_string()))? {
-            Ok(redeemed @ (Redeemed::Client(_) | Redeemed::Again(_))) => {
+            Ok(Redeemed::Client(name) | Redeemed::Again(name)) => {
                 self.hall.enrolled(&self.address);
-                let is_new = matches!(redeemed, Redeemed::Client(_));
-                let (Redeemed::Client(name) | Redeemed::Again(name)) = redeemed else {
-                    return Err(Status::internal("no client"));
-                };
-                if is_new {
-                    self.hall.audit.member("enrolled", &name, &self.address);
-                    self.hall.board.line(&format!("`{name}` enrolled from {}", self.address));
-                }
                 let (run, offer) = (self.hall.run.clone().into(), self.hall.offer.clone());
                 Ok(Response::new(proto::EnrolReply { run, name, offer }))
             }
@@ -88,10 +89,13 @@ impl federation_server::Federation for Door {
             Some((name, _)) => name,
         };
         let (hall, certificate, client) = (self.hall.clone(), self.certificate, name.clone());
-        let changed = move || hall.registry.changed(&client, &certificate);
-        if let Ok(Ok(true)) = tokio::task::spawn_blocking(changed).await {
-            self.hall.audit.member("certificate-changed", &name, &self.address);
-        }
+        let address = self.address.clone();
+        let changed = move || {
+            if let Ok(true) = hall.registry.changed(&client, &certificate) {
+                hall.audit.member("certificate-changed", &client, &address);
+            }
+        };
+        let _ = tokio::task::spawn_blocking(changed).await;
         if !self.hall.may_begin(&name) {
             self.hall.count_refusal(Refusal::TooManySessions);
             return Err(status(Refusal::TooManySessions));

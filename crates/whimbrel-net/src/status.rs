@@ -141,9 +141,14 @@ pub struct Open {
     pub closes: Option<f64>,
 }
 
+/// The form of `status.json`.
+pub const VERSION: u32 = 1;
+
 /// The snapshot.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Status {
+    /// Of the file's form.
+    pub version: u32,
     /// The job's name.
     pub job: String,
     /// Where the run stands.
@@ -274,7 +279,8 @@ pub struct Board(watch::Sender<Status>);
 impl Board {
     /// A board for a job of that name.
     pub fn new(job: &str) -> Self {
-        let status = Status { job: job.into(), started: now(), ..Status::default() };
+        let (version, job) = (VERSION, job.into());
+        let status = Status { version, job, started: now(), ..Status::default() };
         Self(watch::Sender::new(status))
     }
 

@@ -75,6 +75,11 @@ impl RunDir {
             return Self::fresh(Path::new("runs"), name);
         };
         let mut run = Self::adopt(path);
+        if path == Path::new("-") {
+            let error = Error::config("--out -: a run is a folder, and standard output is none")
+                .hint("name a folder, or leave --out out; --json prints the summary");
+            return Err(error.into());
+        }
         if path.exists() && !path.is_dir() {
             return Err(Failure::config(format!("{} is a file, not a folder", path.display())));
         }

@@ -359,6 +359,10 @@ impl<K: MixtureKeys> StagePlan for EmPlan<K> {
         notes
     }
 
+    fn batch_min(&self, _: &Common) -> Option<u32> {
+        self.work.batch.size()
+    }
+
     fn memory(&self) -> Option<&[f64]> {
         match &self.memories {
             FirstMemories::Given(memory) => Some(memory),

@@ -231,6 +231,11 @@ impl StagePlan for PersonalPlan {
         common.given_rounds()
     }
 
+    fn batch_min(&self, common: &Common) -> Option<u32> {
+        let own = self.own_solvers.0.iter().filter_map(|own| own.solver.batch);
+        own.chain(common.batch().size()).min()
+    }
+
     fn warnings(&self, _: &Common) -> Vec<String> {
         self.warnings.clone()
     }

@@ -175,6 +175,11 @@ impl Plan {
         self.stages.rounds(&self.common)
     }
 
+    /// The fewest rows of a minibatch of any client; none where all rows are taken.
+    pub fn batch_min(&self) -> Option<u32> {
+        self.stages.batch_min(&self.common)
+    }
+
     /// Whether the fit can be tried without what this stage delivers.
     pub fn can_skip(&self, index: usize) -> bool {
         self.stages.can_skip(&self.common, index)

@@ -239,8 +239,8 @@ fn intervals_of(calibration: Option<&Calibration>) -> String {
                 false => "",
             };
             format!(
-                "90 % from the model's own residuals (dispersion {:.3}), not checked against cells \
-                 that were kept out: set `holdout`{doubt}",
+                "90 % from the model's own residuals (dispersion {:.3}), not checked against \
+                 held-out cells, of which there are none or too few{doubt}",
                 c.dispersion
             )
         }

@@ -500,7 +500,10 @@ impl Network {
             0 => String::new(),
             n => format!(" and {n} more"),
         };
-        let text = format!("{}: waiting for {}{more}", asking.what, shown.join(", "));
+        let text = match shown.is_empty() {
+            true => asking.what.clone(),
+            false => format!("{}: waiting for {}{more}", asking.what, shown.join(", ")),
+        };
         self.hall.board.state(Phase::Waiting, text);
     }
 }

@@ -132,7 +132,7 @@ impl Coordinator {
         match &ended {
             Ok(Outcome { ending: Ending::Failed(error), .. }) => {
                 self.board.state(Phase::Failed, format!("failed: {error}"));
-                self.goodbye(&format!("the job failed: {error}"), true);
+                self.goodbye(&format!("{}{error}", crate::JOB_FAILED), true);
             }
             Ok(Outcome { ending: Ending::Interrupted, .. }) => {
                 self.board.state(Phase::Paused, "stopped; everything is kept");

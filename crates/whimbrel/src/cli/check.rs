@@ -11,7 +11,7 @@ use std::time::Instant;
 use whimbrel::core::ClientData;
 use whimbrel::core::method::Artifact;
 use whimbrel::engine::keys::StageKeys;
-use whimbrel::engine::runner::{Start, Step};
+use whimbrel::engine::runner::{Start, Step, Traffic};
 use whimbrel::engine::{Carrier, Chain, Runner, Simulation};
 use whimbrel::families::failure::Result;
 use whimbrel::families::load::{Loaded, load};
@@ -135,10 +135,13 @@ impl Checked {
         });
         let more = match &self.found {
             Found::Served { columns, .. } => json!({ "columns": columns }),
-            Found::Tried(costs @ Costs { rows, memory, trial, .. }) => json!({
+            Found::Tried(costs @ Costs { rows, memory, trial, seeds }) => json!({
                 "rows": rows, "memory_bytes": memory,
                 "bits_up_per_round": 8.0 * trial.up, "bits_down_per_round": 8.0 * trial.down,
+                "bits_up_before_rounds": 8 * trial.sent_before.up,
+                "bits_down_before_rounds": 8 * trial.sent_before.down,
                 "seconds": self.seconds(costs), "seconds_before_fit": trial.before,
+                "seconds_per_round": trial.seconds, "seeds": seeds,
                 "stages_cut_short": trial.cut_short,
             }),
         };
@@ -160,13 +163,15 @@ impl Checked {
             true => format!("more than {}", format::duration(s)),
             false => format::duration(s),
         };
-        let figures: [(&str, String); 11] = [
+        let figures: [(&str, String); 13] = [
             ("clients", self.clients.to_string()),
             ("rows", rows.map_or("a stream".into(), |n| n.to_string())),
             ("numbers in a message", self.statistic.to_string()),
             ("omega of the uplink", self.omega.map_or("biased".into(), |w| format::number(w, 4))),
             ("rounds", self.rounds.map_or("until it stops".into(), |r| r.to_string())),
             ("memory", format!("about {}", bytes(*memory))),
+            ("up before the rounds", format::bits(8.0 * trial.sent_before.up as f64)),
+            ("down before the rounds", format::bits(8.0 * trial.sent_before.down as f64)),
             ("up per round", format::bits(8.0 * trial.up)),
             ("down per round", format::bits(8.0 * trial.down)),
             ("stages before the fit", time(trial.before)),
@@ -215,6 +220,8 @@ struct Trial {
     before: f64,
     /// Whether one of them was left before its end.
     cut_short: bool,
+    /// Bytes of these stages, and of what comes before the first round of the fit.
+    sent_before: Traffic,
     up: f64,
     down: f64,
     seconds: f64,
@@ -225,6 +232,7 @@ impl Trial {
         let mut delivered = Vec::new();
         let mut simulation = Simulation::new(loaded.clients).with_duties(plan.duties());
         let (clock, mut cut_short) = (Instant::now(), false);
+        let mut sent_before = Traffic::default();
         for index in 0..plan.len() {
             let stage = plan.build(index, &delivered)?;
             let start = Start {
@@ -248,6 +256,9 @@ impl Trial {
                 } else {
                     runner.artifact()?
                 };
+                let sent = runner.traffic();
+                sent_before.up += sent.up;
+                sent_before.down += sent.down;
                 drop(runner);
                 delivered.push(artifact);
                 continue;
@@ -255,13 +266,16 @@ impl Trial {
             let before = clock.elapsed().as_secs_f64();
             let runner = &mut *runner;
             skip_openings(runner)?;
+            let sent = runner.traffic();
+            sent_before.up += sent.up;
+            sent_before.down += sent.down;
             // The first round of EM sends everything exactly: a job of one round has no other.
             let first = Self::measure(runner, 1)?;
             skip_openings(runner)?;
             let settling = Self::measure(runner, SETTLING_ROUNDS)?;
             let usual = Self::measure(runner, TRIAL_ROUNDS)?.or(settling);
             let found = usual.or(first).unwrap_or_default();
-            return Ok(Self { before, cut_short, ..found });
+            return Ok(Self { before, cut_short, sent_before, ..found });
         }
         Ok(Self::default())
     }

@@ -131,6 +131,11 @@ impl Request<'_> {
     }
 }
 
+/// Why the fit of a run that ended like this is degenerate; none where it is not.
+pub fn defect(ending: &str) -> Option<&str> {
+    ending.strip_prefix("degenerate: ")
+}
+
 /// A degenerate fit is an error, or a warning where the job allows it.
 pub fn degenerate(job: &Job, why: &str) -> Result<()> {
     if job.fit.allows_degenerate() {

@@ -1,5 +1,6 @@
 //! `whimbrel invite`, `revoke` and `status`: a run that is being served, from beside.
 
+use super::execute::defect;
 use super::messages::{data, note};
 use serde_json::Value;
 use std::io::ErrorKind;
@@ -9,6 +10,7 @@ use whimbrel::engine::lock::FolderLock;
 use whimbrel::families::failure::{Failure, Result};
 use whimbrel::net::Invitation;
 use whimbrel::net::registry::{Registry, Standing, unhex};
+use whimbrel::net::status::VERSION as STATUS_VERSION;
 use whimbrel::runs::RunDir;
 
 /// Invites one more client, or one again that has not come yet.
@@ -69,9 +71,18 @@ pub fn status_command(run: &Path, json: bool) -> Result<u8> {
     }
     let status: Value =
         serde_json::from_str(&text).map_err(|e| Error::storage(path.display(), e))?;
-    data(&table(&status))?;
-    let over = RunDir::adopt(run).ending().is_some();
-    if !over && !FolderLock::is_held(run) {
+    let version = status["version"].as_u64().unwrap_or(0);
+    if version != u64::from(STATUS_VERSION) {
+        let what = format!("it has version {version}, this program reads {STATUS_VERSION}");
+        return Err(Error::storage(path.display(), what).into());
+    }
+    let ending = RunDir::adopt(run).ending();
+    let mut text = table(&status);
+    if let Some(why) = ending.as_deref().and_then(defect) {
+        text = format!("the fit is degenerate: {why}\n{text}");
+    }
+    data(&text)?;
+    if ending.is_none() && !FolderLock::is_held(run) {
         note("no coordinator is at work there: this is how the last one left it");
         note("go on with: whimbrel serve JOB --out DIR --resume");
     }

@@ -1,7 +1,7 @@
 //! `whimbrel join`: takes part in a federation with the rows of one file.
 
 use super::args::Join;
-use super::execute::{INTERRUPTED, interrupt_flag};
+use super::execute::{INTERRUPTED, defect, degenerate, interrupt_flag};
 use super::messages::{data, note, prompt, warning};
 use super::serve::{MODEL, TOLD, start_log};
 use std::io::BufRead;
@@ -20,8 +20,9 @@ use whimbrel::families::offer::Minimum;
 use whimbrel::families::plan::Plan;
 use whimbrel::net::client::{Client, ClientSide, Ending, Enrolled, Setup, read_ledger, read_offer};
 use whimbrel::net::tls::{Identity, fingerprint_of_file};
-use whimbrel::net::{Invitation, printable};
+use whimbrel::net::{Invitation, JOB_FAILED, printable, versioned};
 use whimbrel::report::format;
+use whimbrel::runs::RunDir;
 
 /// The exit code of a client that was asked and did not agree.
 const DECLINED: u8 = 5;
@@ -71,7 +72,7 @@ pub fn join_command(args: &Join) -> Result<u8> {
         unbounded_max: args.max_rounds.unwrap_or(Consent::default().unbounded_max),
     };
     let agreed = format!("{} {} {}", offer.hash(), limits.unbounded_max, minimum.group);
-    let given = std::fs::read_to_string(&consent).is_ok_and(|before| before == agreed);
+    let given = versioned::read(&consent)?.is_some_and(|before| before == agreed.as_bytes());
     if !given || args.renew {
         show(&offer, &plan, &enrolled, &limits)?;
         if args.renew {
@@ -85,7 +86,7 @@ pub fn join_command(args: &Join) -> Result<u8> {
             return Ok(DECLINED);
         }
         // Asked once: a service that restarts goes on with what was agreed to.
-        write_atomically(&consent, agreed.as_bytes())?;
+        versioned::write(&consent, agreed.as_bytes())?;
     }
     let job = offer.job()?;
     let (seed, message_bytes) = (job.seed, offered_message_max(&job));
@@ -99,7 +100,13 @@ pub fn join_command(args: &Join) -> Result<u8> {
         Ending::Delivered(files) => {
             write_model(&folder, &offer, &files)?;
             note(&format!("the job is over; the model is in {}", folder.display()));
-            Ok(0)
+            match RunDir::adopt(&folder).ending().as_deref().and_then(defect) {
+                Some(why) => degenerate(&job, &printable(why)).map(|()| 0),
+                None => Ok(0),
+            }
+        }
+        Ending::Over(reason) if reason.starts_with(JOB_FAILED) => {
+            Err(Error::numerical(reason).into())
         }
         Ending::Over(reason) => Err(Error::peer(reason).into()),
         Ending::Stopped => {
@@ -109,7 +116,8 @@ pub fn join_command(args: &Join) -> Result<u8> {
     }
 }
 
-/// Refuses messages that hold single rows, unless the user lets figures rest on one row.
+/// Refuses messages that hold single rows, unless the user lets figures rest on one row, and rounds
+/// whose minibatches are smaller than a group: the gradient of one row is that row.
 fn check_groups(plan: &Plan, minimum: &Minimum) -> Result<()> {
     for stage in plan.disclosures()? {
         let mut rows = stage.disclosures.iter().filter(|d| d.exposure == Exposure::Rows);
@@ -121,7 +129,18 @@ fn check_groups(plan: &Plan, minimum: &Minimum) -> Result<()> {
             return Err(Error::config(what).hint("--min-group 1 lets single rows leave").into());
         }
     }
-    Ok(())
+    match plan.batch_min() {
+        Some(rows) if (rows as usize) < minimum.group => {
+            let what = format!(
+                "the job's minibatches have {rows} rows, and --min-group is {}: a message would rest \
+                 on fewer rows than that",
+                minimum.group
+            );
+            let hint = format!("--min-group {rows} lets such messages leave");
+            Err(Error::config(what).hint(hint).into())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// An invitation as it is, in a file (`@FILE`), or on standard input (`-`): what stands on a command
@@ -145,13 +164,12 @@ fn offered_message_max(job: &Job) -> u64 {
     federation.message_max
 }
 
-/// Refuses other rows than those that the folder's state was computed from. A folder of an earlier
-/// version does not know its rows, and takes these.
+/// Refuses other rows than those that the folder's state was computed from.
 fn keep_to_rows(folder: &Path, data: &Path, has_state: bool) -> Result<()> {
     let (known, hash) = (folder.join("data.sha256"), hash_file(data)?);
-    match std::fs::read_to_string(&known) {
-        Ok(before) if before == hash => Ok(()),
-        Ok(_) if has_state => {
+    match versioned::read(&known)? {
+        Some(before) if before == hash.as_bytes() => Ok(()),
+        Some(_) if has_state => {
             let what = format!(
                 "{} is another file than the one that this client took part with so far",
                 data.display()
@@ -163,7 +181,7 @@ fn keep_to_rows(folder: &Path, data: &Path, has_state: bool) -> Result<()> {
             );
             Err(Error::config(what).hint(hint).into())
         }
-        _ => Ok(write_atomically(&known, hash.as_bytes())?),
+        _ => Ok(versioned::write(&known, hash.as_bytes())?),
     }
 }
 
@@ -182,6 +200,9 @@ fn show(offer: &Offer, plan: &Plan, enrolled: &Enrolled, limits: &Consent) -> Re
     show_disclosures(plan)?;
     note("how often, at most:");
     show_agreements(plan, limits)?;
+    if let Some(rows) = plan.batch_min() {
+        note(&format!("messages in rounds rest on minibatches of {rows} rows"));
+    }
     note("sums over few rows say much about each of them");
     let most = format::count(offered_message_max(&job));
     note(&format!("messages from the coordinator have at most {most} bytes"));
@@ -248,7 +269,8 @@ pub fn ledger_command(folder: &Path) -> Result<u8> {
         return Err(Failure::config(format!("{} is no client's folder", folder.display())));
     };
     let offer = Offer::from_json(&enrolled.offer)?;
-    let agreed = std::fs::read_to_string(folder.join("consent")).unwrap_or_default();
+    let agreed = versioned::read(&folder.join("consent"))?.unwrap_or_default();
+    let agreed = String::from_utf8_lossy(&agreed);
     let max = agreed.split(' ').nth(1).and_then(|max| max.parse().ok());
     let default = Consent::default();
     let limits = Consent { unbounded_max: max.unwrap_or(default.unbounded_max), ..default };

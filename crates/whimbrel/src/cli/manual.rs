@@ -24,6 +24,7 @@ pub fn man_command(out: Option<&Path>, force: bool) -> Result<u8> {
         bytes(&page(command)?)?;
         return Ok(0);
     };
+    std::fs::create_dir_all(folder).map_err(|e| Error::storage(folder.display(), e))?;
     for (name, command) in pages("whimbrel".into(), command) {
         let output = Output::check(&folder.join(format!("{name}.1")), force, [])?;
         let text = page(command)?;

@@ -1,6 +1,7 @@
 //! `whimbrel predict`, `impute` and `adapt`: a finished run's model at work.
 
 use super::args::{Adapt, Impute, Predict};
+use super::execute::defect;
 use super::listener::{Listener, Terminal};
 use super::messages::{data, note, warning};
 use super::output::Output;
@@ -16,6 +17,7 @@ use whimbrel::families::failure::{Failure, Result};
 use whimbrel::families::family::{AdaptOptions, Adapted, ImputeOptions, Imputed, ModelUse};
 use whimbrel::families::files::{read_artifact, read_object};
 use whimbrel::net::client::read_own;
+use whimbrel::net::printable;
 use whimbrel::runs::{DELIVERED, RunDir};
 
 /// The key of an adapted client's `summary.json` that holds the hash of the model.
@@ -88,6 +90,9 @@ impl<'a> FinishedRun<'a> {
         let dir = RunDir::existing(folder)?;
         if dir.ending().is_none() {
             to.warning(&format!("the run in {} is not finished", folder.display()));
+        }
+        if let Some(why) = dir.ending().as_deref().and_then(defect) {
+            to.warning(&format!("the fit of this run is degenerate: {}", printable(why)));
         }
         if let Some(first) = dir.seeds().first() {
             let summary = view::summary(&dir)?;

@@ -1,7 +1,7 @@
 //! `whimbrel serve`: coordinates a job whose clients are on a network.
 
 use super::args::{LogForm, Serve};
-use super::execute::{INTERRUPTED, degenerate, interrupt_flag, read_job, shell_word};
+use super::execute::{INTERRUPTED, defect, degenerate, interrupt_flag, read_job, shell_word};
 use super::listener::Terminal;
 use super::messages::{data, log_messages, note, warning};
 use super::{report, view};
@@ -134,7 +134,7 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
     }
     note(&format!("report: {}", dir.path().join("report.html").display()));
     // Everyone has the model all the same: that it is no fit is for people to judge.
-    match dir.ending().as_deref().and_then(|ending| ending.strip_prefix("degenerate: ")) {
+    match dir.ending().as_deref().and_then(defect) {
         Some(why) => degenerate(&job, why).map(|()| 0),
         None => Ok(0),
     }
@@ -172,7 +172,9 @@ fn run(
         }
         Err(error) => return Err(error.into()),
     };
-    let rows = vec![None; outcome.names.len()];
+    // Rows as clients stated them when they enrolled.
+    let stated = coordinator.board().watch().borrow().clients.clone();
+    let rows = outcome.names.iter().map(|name| stated.get(name)?.rows).collect();
     let run_facts = unseen_data(facts, rows);
     let finish = || dir.finish(job, &run_facts, &outcome, plan);
     let Some(finished) = insist(coordinator, finish)? else {

@@ -1,6 +1,6 @@
 //! Choosing a mixture: several starts, several numbers of components, several seeds.
 
-use crate::support::{Sandbox, number};
+use crate::support::{Sandbox, mixture_job, number};
 
 /// Three well separated components of 600 rows in the plane, over six clients.
 const DATA: &str = "name = \"small\"\nseed = 3\n\n[data]\nsource = \"mixture\"\nclients = 6\nrows = 100\n\
@@ -99,6 +99,27 @@ fn the_model_of_several_seeds_is_the_best_ones() {
 }
 
 /// A step at which nothing settles: the run ends at its cap.
+/// The floor is above what three of four seeds arrive at; the model of the fourth is sound.
+#[test]
+fn degenerate_seeds_are_named_beside_a_sound_one() {
+    let model = "init = \"moments\"\ncovariance = \"full\"\ncovariance_floor = 0.2";
+    let job = mixture_job(model, "kind = \"fedem\"\nrounds = 20");
+    let sandbox = Sandbox::with_job(&job.replace("seed = 3\n", "seed = 3\nseeds = 4\n"));
+    let ran = sandbox.ok(&["run", "job.toml", "--out", "out"]);
+    let said = "the fits of these seeds are degenerate: 4, 5, 6";
+    assert!(ran.stderr.contains(said), "{}", ran.stderr);
+    let summary = sandbox.object("out/summary.json");
+    assert_eq!(summary["ending"], "finished");
+    assert_eq!(summary["delivered_seed"], 3);
+    assert_eq!(summary["degenerate_seeds"], serde_json::json!(["4", "5", "6"]));
+    let ending =
+        |seed: u32| sandbox.object(&format!("out/seed-{seed}/summary.json"))["ending"].clone();
+    assert_eq!(ending(3), "finished");
+    assert!(ending(4).as_str().is_some_and(|ending| ending.starts_with("degenerate: ")));
+    let model = |run: &str| sandbox.read(&format!("{run}/model/model.json"));
+    assert_eq!(model("out"), model("out/seed-3"));
+}
+
 #[test]
 fn a_run_that_ends_at_its_cap_says_so() {
     let slow = FIT.replace("rounds = 20\n", "").replace("step = 1.0", "step = 0.00001");

@@ -1,5 +1,6 @@
 //! A fit that ends outside the domain of its M-step is no success.
 
+use crate::federation::{NAMES, invitations, join, serve, wait, wards};
 use crate::support::{Ran, Sandbox, mixture_job};
 
 /// Every covariance is below this floor, so the delivered ones were clipped.
@@ -66,4 +67,33 @@ fn a_comparison_marks_it() {
     assert!(!ran.stdout.contains("good (degenerate)"), "{}", ran.stdout);
     assert!(ran.stderr.contains("warning: bad is degenerate: "), "{}", ran.stderr);
     assert_eq!(ran.code, 1, "as a run of its own");
+}
+
+/// Coordinator and clients say so, each with its exit code, and so does whoever uses the model.
+#[test]
+fn everyone_of_a_served_job_is_told() {
+    let sandbox = wards(20, "");
+    let job = sandbox.read("job.toml").replace(
+        "components = 2\n",
+        "components = 2\ncovariance = \"full\"\ncovariance_floor = 0.9\n",
+    );
+    sandbox.write("job.toml", &job);
+    let mut coordinator = serve(&sandbox, false);
+    let mut clients: Vec<_> = invitations(&sandbox)
+        .iter()
+        .map(|(name, invitation)| join(&sandbox, name, invitation))
+        .collect();
+    wait("the end", || coordinator.is_over() && clients.iter_mut().all(|c| c.is_over()));
+    assert_eq!(coordinator.code(), Some(1), "{}", sandbox.read("serve.log"));
+    for (name, client) in NAMES.iter().zip(&mut clients) {
+        let said = sandbox.read(&format!("{name}.log"));
+        assert_eq!(client.code(), Some(1), "{said}");
+        assert!(said.contains("error: the fit is degenerate: "), "{said}");
+        assert!(said.contains("the model is in client-"), "{said}");
+    }
+    let status = sandbox.ok(&["status", "served"]).stdout;
+    assert!(status.starts_with("the fit is degenerate: "), "{status}");
+    let args = ["predict", "client-east", "--data", "east.csv", "--out", "labels.csv"];
+    let said = sandbox.ok(&args).stderr;
+    assert!(said.contains("warning: the fit of this run is degenerate: "), "{said}");
 }

@@ -82,6 +82,11 @@ impl Process {
         assert!(status.success(), "{log}: {}", sandbox.read(&format!("{log}.log")));
     }
 
+    /// Its exit code, once it has ended; -1 where a signal ended it.
+    pub(crate) fn code(&mut self) -> Option<i32> {
+        self.0.try_wait().unwrap().map(|status| status.code().unwrap_or(-1))
+    }
+
     pub(crate) fn is_over(&mut self) -> bool {
         self.0.try_wait().unwrap().is_some()
     }
@@ -175,6 +180,14 @@ fn a_served_job_ends_in_the_bits_of_a_simulated_one() {
     assert!(status.stdout.starts_with("wards: finished\n"), "{}", status.stdout);
     assert!(sandbox.read("served/report.html").contains("wards"));
     assert!(sandbox.read("served/audit.jsonl").contains("\"enrolled\""));
+    // The coordinator knows how many rows each client stated.
+    let rows = |run: &str| -> Vec<String> {
+        let text = sandbox.read(&format!("{run}/clients.csv"));
+        let first = |line: &str| line.split(',').take(3).collect::<Vec<_>>().join(",");
+        text.lines().map(first).collect()
+    };
+    assert_eq!(rows("served"), ["client,rows,rounds", "east,60,12", "north,80,12", "west,100,12"]);
+    assert_eq!(rows("served"), rows("simulated"));
 }
 
 /// Both directions compressed and a cohort drawn for each round: what clients are sent depends on

@@ -187,6 +187,34 @@ fn check_foretells_the_bits_of_a_round() {
     assert_eq!(number(&report, "bits_down_per_round"), (down - down_before) as f64 / measured);
 }
 
+/// What the stages before the fit send is foretold too: with no rounds left out, everything is.
+#[test]
+fn check_counts_the_bits_of_the_stages_before_the_fit() {
+    let method = METHOD.replace("participation = 0.8\n", "").replace("every = 5", "every = 1");
+    let sandbox = Sandbox::with_job(&mixture_job("init = \"federated-kmeans\"", &method));
+    let report = sandbox.ok(&["check", "job.toml", "--json"]).json();
+    sandbox.run_job("out");
+    // Before the first round: the run's own count there.
+    let [up, down] = bits(&sandbox.metrics("out")[0]);
+    assert!(up > 0, "k-means sends something");
+    assert_eq!(report["bits_up_before_rounds"], up);
+    assert_eq!(report["bits_down_before_rounds"], down);
+    let page = sandbox.ok(&["check", "job.toml"]).stdout;
+    assert!(page.contains("up before the rounds") && page.contains("down before the rounds"));
+}
+
+#[test]
+fn check_estimates_all_seeds() {
+    let job = mixture_job("init = \"federated-kmeans\"", METHOD);
+    let sandbox = Sandbox::with_job(&job.replace("seed = 3\n", "seed = 3\nseeds = 4\n"));
+    let report = sandbox.ok(&["check", "job.toml", "--json"]).json();
+    assert_eq!(report["seeds"], 4);
+    let of = |key: &str| number(&report, key);
+    let one = of("seconds_before_fit") + of("rounds") * of("seconds_per_round");
+    // Two roundings each way.
+    assert!((of("seconds") - 4.0 * one).abs() <= 4.0 * f64::EPSILON * of("seconds"), "{report:?}");
+}
+
 #[test]
 fn report_prints_summaries_by_name_or_folder() {
     let sandbox = Sandbox::with_job(&mixture_job("init = \"moments\"", METHOD));

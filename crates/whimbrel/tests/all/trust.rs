@@ -269,3 +269,39 @@ fn few_rows_and_small_groups_are_refused_before_anything_leaves() {
     assert!(ran.code == 5 && ran.stderr.contains("clusters of at least 9 rows"), "{}", ran.stderr);
     coordinator.kill();
 }
+
+/// The gradient of a minibatch of one row is that row.
+#[test]
+fn minibatches_below_the_smallest_group_are_refused() {
+    let sandbox = wards(3, "batch = 2\n");
+    let mut coordinator = serve(&sandbox, false);
+    let (name, invitation) = invitations(&sandbox).swap_remove(0);
+    let data = format!("{name}.csv");
+    let enter = ["join", &invitation, "--data", &data, "--out", "x", "--yes"];
+    let why = "the job's minibatches have 2 rows, and --min-group is 5";
+    refused(&sandbox, &enter, why);
+    assert!(!sandbox.path("x/consent").exists(), "it was not agreed to");
+    refused(&sandbox, &with(&enter, &["--min-group", "3"]), "2 rows, and --min-group is 3");
+    let mut client = Process::start(&sandbox, "x", &with(&enter, &["--min-group", "2"]));
+    wait("its consent", || sandbox.path("x/data.sha256").exists());
+    let said = sandbox.read("x.log");
+    assert!(said.contains("messages in rounds rest on minibatches of 2 rows"), "{said}");
+    client.kill();
+    // What it agreed to and its rows have a version, as everything in its folder.
+    for file in ["consent", "data.sha256"] {
+        let path = sandbox.path("x").join(file);
+        let whole = fs::read(&path).unwrap();
+        let mut other = whole.clone();
+        other[8] = 9;
+        fs::write(&path, other).unwrap();
+        let ran = sandbox.run(&with(&enter, &["--min-group", "2"]));
+        let named = ran.stderr.contains(file) && ran.stderr.contains("it has version 9");
+        assert!(ran.code == 1 && named, "{}: {}", ran.code, ran.stderr);
+        fs::write(&path, whole).unwrap();
+    }
+    coordinator.kill();
+    let status = sandbox.read("served/status.json");
+    sandbox.write("served/status.json", &status.replacen("\"version\":1", "\"version\":9", 1));
+    let ran = sandbox.run(&["status", "served"]);
+    assert!(ran.code == 1 && ran.stderr.contains("it has version 9"), "{}", ran.stderr);
+}
