@@ -103,7 +103,11 @@ async fn connection(
     // A client is no stranger any more; who is none yet may enrol, and needs little for that.
     let known = hall.registry.holder(&certificate).is_some();
     let (window, calls_max, message_max, stranger) = match known {
-        true => (WINDOW_BYTES, CALLS_MAX, FRAME_BYTES_MAX, None),
+        true => {
+            // Its place is given back now: no crowd of strangers pushes a client out.
+            drop(stranger);
+            (WINDOW_BYTES, CALLS_MAX, FRAME_BYTES_MAX, None)
+        }
         false => (STRANGER_WINDOW_BYTES, 1, ENROL_BYTES_MAX, Some(stranger)),
     };
     let calls = Arc::new(AtomicU32::new(0));

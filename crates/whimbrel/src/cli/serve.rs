@@ -249,7 +249,13 @@ fn dashboard(
 fn interrupted(args: &Serve, dir: &RunDir) -> u8 {
     note("interrupted; everything is kept, and clients wait");
     let (job, out) = (shell_word(&args.job), shell_word(dir.path()));
-    note(&format!("go on with: whimbrel serve {job} --out {out} --resume"));
+    // A run that was begun with certificates is refused without them.
+    let files = [("--cert", &args.cert), ("--key", &args.key), ("--client-ca", &args.client_ca)];
+    let brought: String = files
+        .iter()
+        .filter_map(|(flag, file)| Some(format!(" {flag} {}", shell_word(file.as_deref()?))))
+        .collect();
+    note(&format!("go on with: whimbrel serve {job} --out {out} --resume{brought}"));
     INTERRUPTED
 }
 

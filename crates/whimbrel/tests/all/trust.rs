@@ -305,3 +305,36 @@ fn minibatches_below_the_smallest_group_are_refused() {
     let ran = sandbox.run(&["status", "served"]);
     assert!(ran.code == 1 && ran.stderr.contains("it has version 9"), "{}", ran.stderr);
 }
+
+/// Connections of strangers give way to each other, never those of clients, though all come from one host.
+#[test]
+fn a_crowd_of_strangers_pushes_no_client_out() {
+    let sandbox = wards(100_000, "");
+    let limited = ["-c", "ulimit -n 256 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_whimbrel")];
+    let mut command = std::process::Command::new("sh");
+    command.args(limited).args(SERVE).current_dir(sandbox.path("")).stdin(Stdio::null());
+    let mut coordinator = Process::spawn(&sandbox, "serve", command);
+    let invitations = invitations(&sandbox);
+    let mut clients: Vec<Process> =
+        invitations.iter().map(|(name, invitation)| join(&sandbox, name, invitation)).collect();
+    let status = || sandbox.ok(&["status", "served", "--json"]).json();
+    let round = || status()["round"].as_u64().unwrap();
+    wait("rounds", || sandbox.path("served/metrics.jsonl").exists() && round() > 0);
+    let address = whimbrel::net::Invitation::decode(&invitations[0].1).unwrap().address;
+    let flood: Vec<std::net::TcpStream> =
+        (0..400).map(|_| std::net::TcpStream::connect(&address).unwrap()).collect();
+    let crowded = |status: &serde_json::Map<String, serde_json::Value>| {
+        status["refused"]["too-many-connections"].as_u64().unwrap_or(0)
+    };
+    wait("a crowd", || crowded(&status()) > 200);
+    let before = round();
+    wait("more rounds", || round() > before);
+    let clients_now = status()["clients"].clone();
+    for name in NAMES {
+        assert_eq!(clients_now[name]["disconnects"], 0, "{name}: {clients_now}");
+        assert_eq!(clients_now[name]["connected"], true, "{name}: {clients_now}");
+    }
+    drop(flood);
+    coordinator.kill();
+    clients.iter_mut().for_each(Process::kill);
+}
