@@ -261,7 +261,14 @@ impl<K: MixtureKeys> StagePlan for EmPlan<K> {
         if let Some(choice) = Choice::of(delivered)
             && choice.chosen()?.components as usize != self.model.components()
         {
-            let mixture = self.asked.mixture.with_components(choice.chosen()?.components as usize);
+            // A client's messages grow with the components: those that the job names, and no others.
+            let components = choice.chosen()?.components as usize;
+            if !self.asked.mixture.components().contains(&components) {
+                let what =
+                    format!("{components} components were chosen, which the job does not name");
+                return Err(Error::peer(what));
+            }
+            let mixture = self.asked.mixture.with_components(components);
             let asked = EmFit { mixture, ..self.asked.clone() };
             let preparing = self.preparing.clone();
             let files = Files::Sent { memory: self.memory() };

@@ -5,11 +5,13 @@ use std::fs;
 use std::path::PathBuf;
 use whimbrel_core::method::Exposure;
 use whimbrel_core::{ClientData, Targets};
+use whimbrel_engine::Chain;
 use whimbrel_families::failure::Failure;
 use whimbrel_families::job::{Clients, Federation, Quorum};
 use whimbrel_families::offer::Minimum;
 use whimbrel_families::plan::{Facts, Plan};
 use whimbrel_families::{Job, Offer};
+use whimbrel_methods::choice::Choice;
 
 /// A mixture over columns that the job names: no file is needed to offer it.
 const MIXTURE: &str = r#"name = "wards"
@@ -255,6 +257,24 @@ fn a_clients_smallest_group_is_that_of_its_clusters() {
         let all = stages.iter().flat_map(|stage| &stage.disclosures);
         assert_eq!(all.filter(|d| d.meaning.contains(told)).count(), 1, "{group}");
     }
+}
+
+/// What earlier stages delivered comes from the coordinator: it makes no message longer than was shown.
+#[test]
+fn a_choice_that_the_job_does_not_name_is_refused() {
+    let refused = |text: &str, chosen: u32| {
+        let plan = offer(text).unwrap().plan().unwrap();
+        let delivered = vec![Choice::stand_in(chosen); plan.len() - 1];
+        // Whatever else is missing: what was chosen is looked at first.
+        let said = plan.build(plan.len() - 1, &delivered).err().map(|error| error.to_string());
+        said.is_some_and(|said| {
+            said.contains("components were chosen, which the job does not name")
+        })
+    };
+    assert!(MIXTURE.contains("components = 2\n"));
+    let several = MIXTURE.replace("components = 2\n", "components = [2, 3]\n");
+    assert!(refused(MIXTURE, 50) && refused(MIXTURE, 3) && refused(&several, 4));
+    assert!(!refused(MIXTURE, 2) && !refused(&several, 2) && !refused(&several, 3));
 }
 
 #[test]
