@@ -18,7 +18,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from . import _whimbrel
-from ._job import JobText, job_text
+from ._job import job_text
+from ._progress import Listener
 from ._run import TEMPORARY, Run, _predict, carry_out
 from ._sklearn import BaseEstimator
 
@@ -98,6 +99,18 @@ def parameters(of: type[_Class]) -> type[_Class]:
     return dataclass(eq=False, repr=False, kw_only=True)(of)
 
 
+class _UntilRead(Listener):
+    """Holds rows until the run has read them: its first stage begins with rows of its own."""
+
+    def __init__(self, progress: bool, rows: _whimbrel.Rows) -> None:
+        super().__init__(progress)
+        self._rows: _whimbrel.Rows | None = rows
+
+    def stage(self, value: tuple[str, int, int, int | None]) -> None:
+        self._rows = None
+        super().stage(value)
+
+
 @parameters
 class Estimator(BaseEstimator):
     """An estimator that is a job over rows in memory."""
@@ -148,16 +161,13 @@ class Estimator(BaseEstimator):
         ]:
             if value:
                 job[name] = value
-        text = job_text(job)
-        run = self._carry_out(text)
+        text, hear = job_text(job), _UntilRead(self.verbose, rows)
+        # A search reads them again for each candidate.
+        if "search" not in method:
+            del rows
+        run = carry_out(lambda place, hear: _whimbrel.run(text, place, hear), TEMPORARY, "refuse", hear)
         self.run_, self.history_ = run, run.metrics
         return run
-
-    def _carry_out(self, text: JobText) -> Run:
-        def work(place: Any, hear: Any) -> Any:
-            return _whimbrel.run(text, place, hear)
-
-        return carry_out(work, TEMPORARY, "refuse", self.verbose)
 
     def _rows(self, X: np.ndarray, y: Any, texts: Any, data: dict[str, Any]) -> _whimbrel.Rows:
         target = None

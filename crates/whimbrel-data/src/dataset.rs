@@ -2,6 +2,7 @@
 
 use crate::defect::{BadCells, Ragged, Why};
 use crate::{ClientRows, Error, Identifier, Result};
+use std::sync::Arc;
 use whimbrel_core::Table;
 
 /// What a column holds.
@@ -47,8 +48,8 @@ pub struct Dataset {
     rows: usize,
     /// Per column, its place among the columns of its kind.
     pub(crate) slots: Vec<usize>,
-    /// The columns of numbers, row-major.
-    pub(crate) numbers: Vec<f64>,
+    /// The columns of numbers, row-major; copies of the value share them.
+    pub(crate) numbers: Arc<Vec<f64>>,
     pub(crate) number_width: usize,
     pub(crate) texts: Vec<Categories>,
     /// Per column, the cells that could not be read.
@@ -87,6 +88,7 @@ impl Dataset {
         let number_width = parts.columns.iter().filter(|c| c.kind == Kind::Number).count();
         debug_assert_eq!(parts.numbers.len(), parts.rows * number_width);
         let Parts { name, columns, rows, numbers, texts, bad, ragged, lines } = parts;
+        let numbers = Arc::new(numbers);
         Self { name, columns, rows, slots, numbers, number_width, texts, bad, ragged, lines }
     }
 

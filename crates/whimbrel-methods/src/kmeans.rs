@@ -84,11 +84,7 @@ impl<M: Mixture> OneShot for FederatedKmeans<M> {
         let mut mean = moments.value();
         vector::scale(&mut mean, 1.0 / total);
         let centres = centres.filled(&self.model, &mean);
-        let theta = match centres.counts.len() < self.model.components() {
-            // Few clients whose small clusters were joined.
-            true => self.model.to_vector(&self.model.initial_from_moments(&mean, key)?),
-            false => centres.start(&self.model, &mean, RESTARTS, key)?,
-        };
+        let theta = centres.start(&self.model, &mean, RESTARTS, key)?;
         let start = Artifact::new("start");
         Ok(start.with("theta", &[theta.len()], theta))
     }
@@ -171,7 +167,8 @@ impl Centres {
         self
     }
 
-    /// First parameters from the pooled moments: the best of so many restarts.
+    /// First parameters from the pooled moments: the best of so many restarts. Where there are fewer
+    /// centres than components (few clients whose small clusters were joined), moments alone give them.
     pub(crate) fn start<M: Mixture>(
         &self,
         model: &M,
@@ -180,6 +177,9 @@ impl Centres {
         key: Key,
     ) -> Result<Vec<f64>> {
         let (width, k) = (model.point_len(), model.components());
+        if self.counts.len() < k {
+            return Ok(model.to_vector(&model.initial_from_moments(moments, key)?));
+        }
         let scales = model.point_scales(moments);
         let mut points = Cow::Borrowed(&self.centres);
         if scales.is_some() {

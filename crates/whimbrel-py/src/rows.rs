@@ -45,9 +45,7 @@ impl Rows {
         let mut numbers = values.to_vec(py)?;
         if let Some((name, target)) = target {
             of_rows(target.item_count(), &name)?;
-            let target = target.to_vec(py)?;
-            let each = numbers.chunks_exact(width).zip(&target);
-            numbers = each.flat_map(|(row, y)| row.iter().chain([y])).copied().collect();
+            widen(&mut numbers, width, &target.to_vec(py)?);
             columns.push(name);
         }
         let table = Table::new(columns, numbers);
@@ -64,5 +62,14 @@ impl Rows {
     #[getter]
     fn path(&self) -> PathBuf {
         self.held.path().into()
+    }
+}
+
+/// Puts a number behind each row, where the rows are.
+fn widen(rows: &mut Vec<f64>, width: usize, last: &[f64]) {
+    rows.resize(last.len() * (width + 1), 0.0);
+    for (i, x) in last.iter().enumerate().rev() {
+        rows.copy_within(i * width..(i + 1) * width, i * (width + 1));
+        rows[i * (width + 1) + width] = *x;
     }
 }

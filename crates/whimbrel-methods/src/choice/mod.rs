@@ -80,6 +80,19 @@ impl<M: Mixture> MixtureChoice<M> {
         self.model(slot).statistic_len() + 2
     }
 
+    /// The draws of a start, on a client and on the server: the first of a single mixture has those of
+    /// federated k-means without a choice, and is where that would start.
+    fn draws(&self, key: Key, model: usize, start: u32) -> Key {
+        let key = if self.models.len() == 1 { key } else { key.child(model as u64) };
+        if start == 0 { key } else { key.child(u64::from(start)) }
+    }
+
+    /// The model and the number of each start.
+    fn each_start(&self) -> impl Iterator<Item = (usize, u32)> + use<M> {
+        let starts = self.starts;
+        (0..self.models.len()).flat_map(move |model| (0..starts).map(move |start| (model, start)))
+    }
+
     /// First parameters of one start; nothing where the data are too few for them.
     fn start_of(
         &self,
@@ -89,8 +102,7 @@ impl<M: Mixture> MixtureChoice<M> {
         moments: &[f64],
         key: Key,
     ) -> Option<Vec<f64>> {
-        let mixture = &self.models[model];
-        let key = key.child(model as u64).child(u64::from(start));
+        let (mixture, key) = (&self.models[model], self.draws(key, model, start));
         if !self.clusters {
             let start = mixture.initial_from_moments(moments, key).ok();
             return start.map(|theta| mixture.to_vector(&theta));
@@ -193,9 +205,9 @@ impl<M: Mixture> Method for MixtureChoice<M> {
         let mut centres = Vec::new();
         if self.clusters {
             let points = Points::of(model, train, &moments);
-            let each = self.models.iter().enumerate();
-            let each = each.map(|(at, model)| {
-                points.centres(model.components(), self.rows_min, key.child(at as u64))
+            let each = self.each_start().map(|(model, start)| {
+                let components = self.models[model].components();
+                points.centres(components, self.rows_min, self.draws(key, model, start))
             });
             centres = each.collect::<Result<_>>()?;
         }
@@ -210,7 +222,7 @@ impl<M: Mixture> Method for MixtureChoice<M> {
     ) -> Result<Server> {
         let model = self.first()?;
         let (mut rows, mut moments) = (0.0, ExactSum::new(model.moments_len()));
-        let mut centres = vec![Centres::default(); self.models.len()];
+        let mut centres = vec![Centres::default(); self.each_start().count()];
         for (id, summary) in roster {
             self.check_summary(id, &summary)?;
             rows += Weights::Samples.of(id, summary.rows)?;
@@ -225,12 +237,10 @@ impl<M: Mixture> Method for MixtureChoice<M> {
         let mut mean = moments.value();
         vector::scale(&mut mean, 1.0 / rows);
         let mut slots = Vec::new();
-        for (number, centres) in centres.into_iter().enumerate() {
+        for ((number, start), centres) in self.each_start().zip(centres) {
             let centres = centres.filled(model, &mean);
-            for start in 0..self.starts {
-                let theta = self.start_of(number, start, &centres, &mean, key);
-                slots.push(Slot::new(number as u32, start, theta));
-            }
+            let theta = self.start_of(number, start, &centres, &mean, key);
+            slots.push(Slot::new(number as u32, start, theta));
         }
         if slots.iter().all(|slot| slot.phase == Phase::Failed) {
             let what = "no start was found; the data may hold too few distinct rows";
@@ -388,7 +398,7 @@ impl<M: Mixture> Method for MixtureChoice<M> {
     fn disclosures(&self) -> Vec<Disclosure> {
         let numbers = |model: &M| model.components() * (model.point_len() + 1);
         let clusters: usize = match self.clusters {
-            true => self.models.iter().map(numbers).sum(),
+            true => self.models.iter().map(numbers).sum::<usize>() * self.starts as usize,
             false => 0,
         };
         let moments = self.models.first().map_or(0, M::moments_len);
@@ -403,7 +413,7 @@ impl<M: Mixture> Method for MixtureChoice<M> {
             aggregate(
                 "summary",
                 &format!("mean moments of its rows{centres}"),
-                8 * (clusters + moments) + 32 * (1 + self.models.len()),
+                8 * (clusters + moments) + 32 * (1 + self.each_start().count()),
             ),
             aggregate(
                 "up",
@@ -416,14 +426,15 @@ impl<M: Mixture> Method for MixtureChoice<M> {
 
 impl<M: Mixture> MixtureChoice<M> {
     fn check_summary(&self, id: ClientId, summary: &Summary) -> Result<()> {
-        let models = if self.clusters { self.models.len() } else { 0 };
+        let starts = if self.clusters { self.each_start().count() } else { 0 };
         let lengths = summary.moments.len() == self.first()?.moments_len();
-        if !lengths || summary.centres.len() != models {
+        if !lengths || summary.centres.len() != starts {
             return Err(Error::peer(format!("client {id} sent a summary of another length")));
         }
         check_sums(id, &summary.moments)?;
-        for ((centres, counts), model) in summary.centres.iter().zip(&self.models) {
-            if centres.len() != counts.len() * model.point_len() {
+        let width = self.first()?.point_len();
+        for (centres, counts) in &summary.centres {
+            if centres.len() != counts.len() * width {
                 return Err(Error::peer(format!("client {id} sent centres without counts")));
             }
             check_sums(id, centres)?;

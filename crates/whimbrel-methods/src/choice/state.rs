@@ -9,7 +9,8 @@ pub struct Summary {
     pub(super) rows: u64,
     pub(super) validation: u64,
     pub(super) moments: Vec<f64>,
-    /// Centres and counts for each number of components; empty where starts come from moments.
+    /// Centres and counts for each start of each number of components; empty where starts come from
+    /// moments.
     pub(super) centres: Vec<(Vec<f64>, Vec<f64>)>,
 }
 
