@@ -66,9 +66,12 @@ def inspect(data: JobLike, client: str | None = None) -> dict[str, Any]:
     holds a row of a file.
 
     >>> import whimbrel
+    >>> import tempfile
     >>> from pathlib import Path
-    >>> _ = Path("rows.csv").write_text("ward,age\\nnorth,41\\nsouth,37\\nnorth,52\\n")
-    >>> whimbrel.inspect("rows.csv", client="ward")["clients"]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     rows = Path(folder, "rows.csv")
+    ...     _ = rows.write_text("ward,age\\nnorth,41\\nsouth,37\\nnorth,52\\n")
+    ...     whimbrel.inspect(rows, client="ward")["clients"]
     {'north': 2, 'south': 1}
     """
     text = isinstance(data, str) and ("\n" in data or "=" in data)
