@@ -57,14 +57,19 @@ impl Inspection {
     pub fn of(folder: &Path) -> Result<Option<Self>> {
         let log = wal_path(folder);
         if !Store::has_checkpoint(folder) {
-            return match std::fs::metadata(&log) {
-                Ok(found) if found.len() > Wal::EMPTY_BYTES => Err(Error::storage(
+            let logged = std::fs::metadata(&log).is_ok_and(|found| found.len() > Wal::EMPTY_BYTES);
+            if logged || has_exchanges(&folder.join("journal"))? {
+                let left = if logged { "log" } else { "journal with exchanges" };
+                let what = format!(
+                    "it is gone, and a {left} is beside it: without the checkpoint nothing can be kept; \
+                     restore the folder from a copy"
+                );
+                return Err(Error::storage(
                     folder.join("checkpoint").join("state").display(),
-                    "it is gone, and a log is beside it: without the checkpoint nothing can be kept; \
-                     restore the folder from a copy",
-                )),
-                _ => Ok(None),
-            };
+                    what,
+                ));
+            }
+            return Ok(None);
         }
         let (lines, mut checkpoint) = Store::read(folder)?;
         let checkpoint_round = checkpoint.runner.state.round();
@@ -205,6 +210,12 @@ fn set_aside(folder: &Path) -> Result<PathBuf> {
 }
 
 /// The whole lines of a file.
+/// Whether a journal, if there is one, tells of an exchange: the first checkpoint is made before it.
+fn has_exchanges(journal: &Path) -> Result<bool> {
+    let lines = if journal.exists() { read_lines(journal)? } else { Vec::new() };
+    Ok(lines.iter().any(|line| matches!(Line::parse(line), Ok(Line::Exchange(_)))))
+}
+
 fn read_lines(path: &Path) -> Result<Vec<String>> {
     let bytes = std::fs::read(path).map_err(|e| Error::storage(path.display(), e))?;
     let text = String::from_utf8_lossy(&bytes);

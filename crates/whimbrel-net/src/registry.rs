@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 use subtle::{ConditionallySelectable, ConstantTimeEq};
 use whimbrel_core::{ClientId, Error, Result};
-use whimbrel_engine::checkpoint::write_atomically;
+use whimbrel_engine::checkpoint::{Store, write_atomically};
 
 const VERSION: u32 = 2;
 /// Names are shown in tables, logs and file names of a client's folder.
@@ -143,6 +143,11 @@ impl Draft {
 
     /// Writes the file: from now on the invitations are good.
     pub fn create(self, folder: &Path) -> Result<Registry> {
+        if Store::has_checkpoint(folder) {
+            let what = "it is gone, and a checkpoint is beside it: without the list of the clients nobody \
+                        can go on; restore the folder from a copy";
+            return Err(Error::storage(path(folder).display(), what));
+        }
         write(folder, &self.book)?;
         Registry::open(folder)
     }

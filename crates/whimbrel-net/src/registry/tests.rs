@@ -119,3 +119,15 @@ fn whoever_was_revoked_stays_revoked() {
     }
     assert_eq!(registry.holder(&[1; 32]), Some(("west".into(), Standing::Revoked)));
 }
+
+#[test]
+fn no_other_clients_are_made_up_beside_a_checkpoint() {
+    let (folder, _registry) = registry();
+    fs::remove_file(path(folder.path())).unwrap();
+    fs::create_dir(folder.path().join("checkpoint")).unwrap();
+    fs::write(folder.path().join("checkpoint").join("state"), b"kept").unwrap();
+    let made = Draft::new("localhost:1", &[7; 32]).unwrap().create(folder.path());
+    let error = made.err().unwrap().to_string();
+    assert!(error.contains("it is gone, and a checkpoint is beside it"), "{error}");
+    assert!(!Registry::exists(folder.path()));
+}

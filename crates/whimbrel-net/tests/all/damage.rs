@@ -96,6 +96,13 @@ fn a_log_that_is_damaged_anywhere_is_refused_as_it_is() {
     std::fs::remove_file(&files[0].0).unwrap();
     let error = town.serve(true).result().err().unwrap().to_string();
     assert!(error.contains("it is gone, and a log is beside it"), "{error}");
+    // Nor is one that is gone with its log.
+    std::fs::remove_file(path).unwrap();
+    let before = [&files[2].1[..], &line(30)].concat();
+    std::fs::write(&files[2].0, &before).unwrap();
+    let error = town.serve(true).result().err().unwrap().to_string();
+    assert!(error.contains("a journal with exchanges is beside it"), "{error}");
+    assert_eq!(std::fs::read(&files[2].0).unwrap(), before);
     // A journal that says something else than when the checkpoint was made.
     restore(&files);
     let mut journal = files[2].1.clone();
