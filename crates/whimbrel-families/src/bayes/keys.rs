@@ -153,7 +153,7 @@ const KERNEL_FORM: Form<Option<Kernel>> = Form::new(
 
 form! {
     RATES: Rate, "a positive number, \"auto\" or { share = 0.5 }" {
-        Rate::Share(1.0) => "auto": "the whole of it, as { share = 1.0 }",
+        Rate::Auto => "auto": "the whole of it, as { share = 1.0 }; a fifth with kernel = \"preconditioned-ula\"",
     }
     number POSITIVE => Rate::Fixed;
     table inline!(STABLE) => Rate::Share;

@@ -44,15 +44,16 @@ impl Soul {
         if let Some(diagonal) = &diagonal {
             scratch.precondition(diagonal)?;
         }
-        let curvature = posterior.smoothness(diagonal.as_deref()).unwrap_or_else(|| {
-            // The losses' curvature costs dozens of gradients: it is found again after 1, 2, 4, ... rounds,
-            // and that of the prior, which moves, is added. Preconditioners have entries of at most one.
-            if own.rounds.is_power_of_two() || own.curvature == 0.0 {
-                own.curvature = posterior.curvature_of_losses(&own.chains[0].position);
-            }
-            posterior.curvature(own.curvature)
-        });
-        let gamma = self.chains.gamma.at(curvature) * factor;
+        let curvature =
+            posterior.smoothness(diagonal.as_deref(), self.chains.batch).unwrap_or_else(|| {
+                // The losses' curvature costs dozens of gradients: it is found again after 1, 2, 4, ... rounds,
+                // and that of the prior, which moves, is added. Preconditioners have entries of at most one.
+                if own.rounds.is_power_of_two() || own.curvature == 0.0 {
+                    own.curvature = posterior.curvature_of_losses(&own.chains[0].position);
+                }
+                posterior.curvature(own.curvature, self.chains.batch)
+            });
+        let gamma = self.chains.gamma.at(curvature, Some(kernel)) * factor;
         if !(gamma > 0.0 && gamma.is_finite()) {
             return Err(Error::numerical(format!(
                 "no step is small enough for a curvature of {curvature:.1e}: bring inputs to a common scale"
@@ -145,7 +146,7 @@ mod tests {
         let mut stream = Key::root(8).stream();
         let d = model.personal();
         for diagonal in [None, Some(posterior.diagonal())] {
-            let bound = posterior.smoothness(diagonal.as_deref()).unwrap();
+            let bound = posterior.smoothness(diagonal.as_deref(), None).unwrap();
             let ones = vec![1.0; d];
             let diagonal = diagonal.as_deref().unwrap_or(&ones);
             let mut largest = 0.0f64;
@@ -177,8 +178,8 @@ mod tests {
         let data = samples(2, &[1.0, 30.0], None);
         let posterior = posterior(&model, &[1.0, 0.0, 0.0, 1.0], &[1.0], &data);
         let diagonal = posterior.diagonal();
-        let plain = posterior.smoothness(None).unwrap();
-        let through = posterior.smoothness(Some(&diagonal)).unwrap();
+        let plain = posterior.smoothness(None, None).unwrap();
+        let through = posterior.smoothness(Some(&diagonal), None).unwrap();
         assert!(through < 0.01 * plain, "{through} {plain}");
     }
 

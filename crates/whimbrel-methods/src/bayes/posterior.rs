@@ -26,6 +26,8 @@ pub(super) struct Posterior<'a> {
     at: Vec<f64>,
     loss: f64,
     batch: Option<Minibatch>,
+    /// The minibatches that are put aside while gradients are over all samples.
+    aside: Option<Minibatch>,
     head: Head,
     /// Whether the prior is a Gaussian.
     gaussian: bool,
@@ -102,6 +104,7 @@ impl<'a> Posterior<'a> {
             at: vec![f64::NAN; model.personal()],
             loss: f64::NAN,
             batch: None,
+            aside: None,
             w,
             head,
             gaussian,
@@ -199,14 +202,20 @@ impl<'a> Posterior<'a> {
 
     /// The largest curvature anywhere, of a head, seen through a diagonal preconditioner `D`: that of the
     /// prior, and of a linear head `H^T H/noise^2`, of one under a softmax at most `H^T H/2` for each class
-    /// (Boehning 1992), `H` with a column of ones.
-    pub fn smoothness(&self, diagonal: Option<&[f64]>) -> Option<f64> {
+    /// (Boehning 1992), `H` with a column of ones. A minibatch of `b` of `n` rows, which counts `n/b` times,
+    /// has at most `n/b` times that of the losses.
+    pub fn smoothness(&self, diagonal: Option<&[f64]>, batch: Option<u32>) -> Option<f64> {
         let losses = match &self.head {
             Head::Linear(features) => {
                 let d = self.model.personal();
                 let gram = gram(features.iter().copied(), d);
                 let largest = match diagonal {
-                    Some(diagonal) => eigenvalue_through(&gram, |j| diagonal[j], d),
+                    Some(diagonal) => {
+                        let scaled = |at: usize| (diagonal[at / d] * diagonal[at % d]).sqrt();
+                        let through: Vec<f64> =
+                            gram.iter().enumerate().map(|(at, g)| g * scaled(at)).collect();
+                        largest_eigenvalue(&through, d).ok()?
+                    }
                     None => largest_eigenvalue(&gram, d).ok()?,
                 };
                 largest / (self.noise * self.noise)
@@ -231,12 +240,19 @@ impl<'a> Posterior<'a> {
             }
             Head::Inside => return None,
         };
-        Some(losses + self.density.curvature_through(diagonal))
+        Some(self.weight(batch) * losses + self.density.curvature_through(diagonal))
     }
 
     /// The same without a preconditioner, for losses of this curvature with a noise of one.
-    pub fn curvature(&self, of_losses: f64) -> f64 {
-        of_losses / (self.noise * self.noise) + self.density.curvature_through(None)
+    pub fn curvature(&self, of_losses: f64, batch: Option<u32>) -> f64 {
+        let losses = of_losses / (self.noise * self.noise);
+        self.weight(batch) * losses + self.density.curvature_through(None)
+    }
+
+    /// How often a row of a minibatch of this size counts.
+    fn weight(&self, batch: Option<u32>) -> f64 {
+        let n = self.data.len().max(1) as f64;
+        batch.map_or(1.0, |size| (n / f64::from(size)).max(1.0))
     }
 
     /// The curvature of the losses with a noise of one: what the learner says holds anywhere, else by
@@ -245,11 +261,9 @@ impl<'a> Posterior<'a> {
         if let Some(known) = self.model.learner.largest_curvature(self.data) {
             return known;
         }
-        let batch = self.batch.take();
-        self.at.fill(f64::NAN);
+        self.take_all(true);
         let found = curvature(&mut Losses(self), z) * self.noise * self.noise;
-        self.batch = batch;
-        self.at.fill(f64::NAN);
+        self.take_all(false);
         found
     }
 
@@ -311,6 +325,14 @@ impl Potential for Posterior<'_> {
     fn potential_and_gradient(&mut self, z: &[f64], gradient: &mut [f64]) -> f64 {
         let losses = self.losses_and_gradient(z, gradient);
         losses + self.density.potential_and_gradient(z, gradient)
+    }
+
+    fn take_all(&mut self, all: bool) {
+        self.at.fill(f64::NAN);
+        match all {
+            true => self.aside = self.batch.take(),
+            false => self.batch = self.aside.take(),
+        }
     }
 }
 

@@ -50,18 +50,18 @@ impl Soul {
         let (mut least, mut largest) = (f64::INFINITY, 0.0f64);
         for data in clients {
             let mut posterior = self.posterior(&global.theta, noise, data)?;
-            let exact = posterior.smoothness(None);
+            let exact = posterior.smoothness(None, self.chains.batch);
             let found = exact.unwrap_or_else(|| {
                 let mean = posterior.density().mean();
                 let of_losses = posterior.curvature_of_losses(&mean);
-                posterior.curvature(of_losses)
+                posterior.curvature(of_losses, self.chains.batch)
             });
             (least, largest) = (least.min(found), largest.max(found));
         }
         let (_, beta) = self.parts(&global.theta);
         let rows = clients.iter().map(|data| data.len() as u64).sum();
         let eta = self.steps.of_phi(self, &global, &self.prior.at(&beta)?, (self.rounds, rows));
-        let gamma = |curvature| self.chains.gamma.at(curvature);
+        let gamma = |curvature| self.chains.gamma.at(curvature, self.chains.kernel);
         Ok(vec![
             ("L_f", 1.0 / eta),
             ("L_i_min", least),

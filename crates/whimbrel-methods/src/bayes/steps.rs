@@ -4,6 +4,7 @@ use super::{Global, Soul};
 use crate::federated::Context;
 use whimbrel_core::math;
 use whimbrel_models::prior::{Density, Prior, Shape};
+use whimbrel_models::sampler::Kernel;
 
 /// `eta_k`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,6 +42,9 @@ pub struct Decay {
 /// The step of a chain.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rate {
+    /// One over the smoothness of the client's own potential; of preconditioned ULA a fifth of it, since its
+    /// potential is about as curved in every direction and the whole step would double every variance.
+    Auto,
     /// For every client.
     Fixed(f64),
     /// So many times one over the smoothness of the client's own potential.
@@ -49,11 +53,14 @@ pub enum Rate {
 
 impl Rate {
     /// For a potential of this curvature.
-    pub(super) fn at(self, curvature: f64) -> f64 {
-        match self {
-            Self::Fixed(gamma) => gamma,
-            Self::Share(share) => share / curvature.max(f64::MIN_POSITIVE),
-        }
+    pub(super) fn at(self, curvature: f64, kernel: Option<Kernel>) -> f64 {
+        let share = match self {
+            Self::Fixed(gamma) => return gamma,
+            Self::Auto if kernel == Some(Kernel::PreconditionedUla) => 0.2,
+            Self::Auto => 1.0,
+            Self::Share(share) => share,
+        };
+        share / curvature.max(f64::MIN_POSITIVE)
     }
 }
 

@@ -448,3 +448,17 @@ fn chains_of_separated_classes_stay_stable() {
     let theta = setup.run(&data, 1);
     assert!(theta.iter().all(|x| x.is_finite()), "{theta:?}");
 }
+
+/// A minibatch of one row in five is five times as curved, and its gradients at two places differ by more than the
+/// curvature between them.
+#[test]
+fn automatic_steps_hold_for_minibatches_and_preconditioners() {
+    let data = clients(20, 5);
+    for (kernel, batch) in
+        [(Kernel::Ula, Some(1)), (Kernel::Ula, Some(2)), (Kernel::PreconditionedUla, None)]
+    {
+        let chains = Chains { gamma: Rate::Auto, batch, ..chains(Some(kernel)) };
+        let theta = Setup { chains, rounds: 100, ..Setup::new(Some(kernel)) }.run(&data, 2);
+        assert!(theta.iter().all(|x| x.is_finite()), "{kernel:?} {batch:?}: {theta:?}");
+    }
+}

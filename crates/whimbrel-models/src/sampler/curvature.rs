@@ -21,8 +21,8 @@ pub fn curvature<P: Potential + ?Sized>(potential: &mut P, z: &[f64]) -> f64 {
 /// next look, or the error of a chain that explodes.
 ///
 /// Far from its start a stable chain is one whose target is wide; an unstable one has
-/// `gamma L > 2` in the direction in which it grows. Differences over a tenth of the distance make
-/// the noise of minibatches small beside the gradient's change.
+/// `gamma L > 2` in the direction in which it grows. Gradients are over all samples: those of two minibatches
+/// differ by more than the curvature between their places.
 #[cold]
 pub(super) fn checked_bound<P: Potential + ?Sized>(
     potential: &mut P,
@@ -31,7 +31,12 @@ pub(super) fn checked_bound<P: Potential + ?Sized>(
     diagonal: Option<&[f64]>,
     gamma: f64,
 ) -> Result<f64> {
-    let mut around = |z: &[f64]| within(potential, z, diagonal, 0.1 * length(z).max(1.0));
+    let mut around = |z: &[f64]| {
+        potential.take_all(true);
+        let found = within(potential, z, diagonal, 0.1 * length(z).max(1.0));
+        potential.take_all(false);
+        found
+    };
     let reach = vector::norm_inf(after);
     let largest = if reach.is_finite() { around(after) } else { f64::INFINITY };
     if gamma * largest <= 2.0 {
@@ -47,7 +52,8 @@ pub(super) fn checked_bound<P: Potential + ?Sized>(
         return Err(Error::numerical(format!(
             "{what} for a curvature of {larger:.3e}; a step of {:.2e} would do",
             1.0 / larger
-        )));
+        ))
+        .hint("`gamma = { share = 0.5 }` is half of what each client's curvature allows, also while it changes"));
     }
     Err(Error::numerical(format!(
         "the potential or its gradient is not finite where the step {gamma} took the chain"

@@ -44,6 +44,8 @@ pub trait Potential {
     /// Writes the gradient at `z` and returns `U(z)`; what cannot be computed is NaN. A stochastic
     /// potential draws its minibatch here and returns unbiased estimates.
     fn potential_and_gradient(&mut self, z: &[f64], gradient: &mut [f64]) -> f64;
+    /// Whether gradients are over all samples from now on; for potentials that draw minibatches.
+    fn take_all(&mut self, _all: bool) {}
 }
 
 /// How a chain moves.
