@@ -7,10 +7,10 @@
 
 use crate::journal::Line;
 use crate::keeper::Progress;
-use crate::log::Log;
-use crate::metrics::{Latest, Row};
+use crate::log::{Log, Summed, whole_line, whole_lines};
+use crate::metrics::{Latest, Row, sum_line};
 use crate::runner::{Runner, SavedStage, Tally, Traffic};
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use whimbrel_core::Measure;
@@ -19,7 +19,7 @@ use whimbrel_core::wire::{cut, put_varint};
 use whimbrel_core::{Error, Result, Wire, wire};
 
 const MAGIC: &[u8; 8] = b"WHIMBREL";
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 /// A checkpoint is written in pieces of about this size.
 const PIECE_BYTES: usize = 1 << 20;
 /// So many clients' states are made into bytes at a time.
@@ -94,9 +94,10 @@ impl Earlier {
     }
 }
 
-/// What is said of a journal whose lines are not those that the checkpoint counts on.
-pub const DAMAGED_JOURNAL: &str =
-    "it is damaged: its lines are not those that the checkpoint counts on";
+/// What is said of a file whose lines are not those that the checkpoint counts on.
+const OTHER_LINES: &str = "it is damaged: its lines are not those that the checkpoint counts on";
+const JOURNAL: &str = "journal";
+const METRICS: &str = "metrics.jsonl";
 
 /// What the figures in `metrics.jsonl` are.
 pub const MEASURES: &str = "measures.json";
@@ -115,11 +116,71 @@ pub struct Lines {
     pub journal: u64,
     /// Of the metrics.
     pub metrics: u64,
-    /// A CRC-32 of those of the journal. Metrics have a clock in them, and checkpoints none.
+    /// A CRC-32 of those of the journal.
     pub journal_sum: u32,
+    /// The same of the metrics, without their clock: checkpoints have none.
+    pub metrics_sum: u32,
 }
 
-wire!(Lines { journal, metrics, journal_sum });
+wire!(Lines { journal, metrics, journal_sum, metrics_sum });
+
+/// A file as a checkpoint counts on it.
+struct Counted {
+    file: &'static str,
+    lines: u64,
+    sum: u32,
+    summed: Summed,
+}
+
+impl Lines {
+    /// What is wrong with the journal and with the metrics of a folder.
+    pub fn faults(&self, folder: &Path) -> Result<[Option<String>; 2]> {
+        Ok([self.of_journal().fault(folder)?, self.of_metrics().fault(folder)?])
+    }
+
+    fn of_journal(&self) -> Counted {
+        let (lines, sum) = (self.journal, self.journal_sum);
+        Counted { file: JOURNAL, lines, sum, summed: whole_line }
+    }
+
+    fn of_metrics(&self) -> Counted {
+        let (lines, sum) = (self.metrics, self.metrics_sum);
+        Counted { file: METRICS, lines, sum, summed: sum_line }
+    }
+}
+
+impl Counted {
+    fn fault(&self, folder: &Path) -> Result<Option<String>> {
+        let path = folder.join(self.file);
+        let bytes = match fs::read(&path) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Some("it is gone".into())),
+            read => read.map_err(|e| Error::storage(path.display(), e))?,
+        };
+        let (mut found, mut sum) = (0, crc32fast::Hasher::new());
+        for line in whole_lines(&bytes).take(self.lines as usize) {
+            found += 1;
+            (self.summed)(line, &mut sum);
+        }
+        Ok(match found < self.lines {
+            true => Some(fewer(found, self.lines)),
+            false => (sum.finalize() != self.sum).then(|| OTHER_LINES.into()),
+        })
+    }
+
+    fn resume(&self, folder: &Path) -> Result<Log> {
+        let path = folder.join(self.file);
+        let log = Log::resume(path.clone(), self.lines, self.summed)?;
+        match log.sum() == self.sum {
+            true => Ok(log),
+            false => Err(Error::storage(path.display(), OTHER_LINES)),
+        }
+    }
+}
+
+/// What is said of a file that is shorter than its checkpoint.
+pub(crate) fn fewer(found: u64, lines: u64) -> String {
+    format!("it has {found} lines, and the checkpoint was made after {lines}")
+}
 
 impl Store {
     /// Begins with empty files; what an earlier run left there is gone.
@@ -133,8 +194,8 @@ impl Store {
             }
             _ => {}
         }
-        let journal = Log::create(folder.join("journal"))?;
-        let metrics = Log::create(folder.join("metrics.jsonl"))?;
+        let journal = Log::create(folder.join(JOURNAL), whole_line)?;
+        let metrics = Log::create(folder.join(METRICS), sum_line)?;
         sync_folder(folder).map_err(|e| Error::storage(folder.display(), e))?;
         Ok(Self { folder: folder.to_path_buf(), journal, metrics })
     }
@@ -142,12 +203,17 @@ impl Store {
     /// Opens what an interrupted run left and cuts it back to its checkpoint.
     pub fn resume(folder: &Path) -> Result<(Self, Checkpoint)> {
         let (lines, checkpoint) = Self::read(folder)?;
-        let path = folder.join("journal");
-        let journal = Log::resume(path.clone(), lines.journal)?;
-        if journal.sum() != lines.journal_sum {
-            return Err(Error::storage(path.display(), DAMAGED_JOURNAL));
-        }
-        let metrics = Log::resume(folder.join("metrics.jsonl"), lines.metrics)?;
+        let (journal, metrics) =
+            (lines.of_journal().resume(folder)?, lines.of_metrics().resume(folder)?);
+        Ok((Self { folder: folder.to_path_buf(), journal, metrics }, checkpoint))
+    }
+
+    /// The same where the metrics are lost: nothing that is computed depends on them, and they begin
+    /// anew.
+    pub fn resume_without_metrics(folder: &Path) -> Result<(Self, Checkpoint)> {
+        let (lines, checkpoint) = Self::read(folder)?;
+        let journal = lines.of_journal().resume(folder)?;
+        let metrics = Log::create(folder.join(METRICS), sum_line)?;
         Ok((Self { folder: folder.to_path_buf(), journal, metrics }, checkpoint))
     }
 
@@ -205,10 +271,14 @@ impl Store {
 
     fn write(&mut self, without_clients: &Checkpoint, runner: Option<&dyn Runner>) -> Result<()> {
         self.flush()?;
-        let (journal, metrics) = (self.journal.lines(), self.metrics.lines());
-        let lines = Lines { journal, metrics, journal_sum: self.journal.sum() };
+        let lines = Lines {
+            journal: self.journal.lines(),
+            metrics: self.metrics.lines(),
+            journal_sum: self.journal.sum(),
+            metrics_sum: self.metrics.sum(),
+        };
         let path = checkpoint_path(&self.folder);
-        write_atomically_with(&path, |out| encode(lines, without_clients, runner, out))
+        write_privately_with(&path, |out| encode(lines, without_clients, runner, out))
     }
 
     /// Makes journal and metrics durable.
@@ -228,10 +298,48 @@ pub fn write_atomically_with(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
 ) -> Result<()> {
+    replace(path, |beside| File::create(beside), write)
+}
+
+/// The same for a file that its owner alone can read, whatever the process's mask of modes.
+pub fn write_privately(path: &Path, bytes: &[u8]) -> Result<()> {
+    write_privately_with(path, |out| out.write_all(bytes))
+}
+
+/// The same for such a file that is written piece by piece.
+pub fn write_privately_with(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
+) -> Result<()> {
+    let create = |beside: &Path| {
+        let file = private_file().write(true).create(true).truncate(true).open(beside)?;
+        // One that a crash left may have another mode.
+        #[cfg(unix)]
+        if file.metadata()?.is_file() {
+            file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+        }
+        Ok(file)
+    };
+    replace(path, create, write)
+}
+
+/// How a file is made that its owner alone can read.
+pub fn private_file() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}
+
+fn replace(
+    path: &Path,
+    create: impl FnOnce(&Path) -> std::io::Result<File>,
+    write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
+) -> Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".tmp");
     let beside = path.with_file_name(name);
-    let written = File::create(&beside).and_then(|file| {
+    let written = create(&beside).and_then(|file| {
         let mut out = BufWriter::new(file);
         write(&mut out)?;
         out.into_inner().map_err(|e| e.into_error())?.sync_all()?;

@@ -1,5 +1,6 @@
 //! A text file that only grows, line by line, and can be cut back to a number of lines.
 
+use crate::checkpoint::fewer;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::PathBuf;
@@ -9,6 +10,19 @@ use whimbrel_core::{Error, Result};
 const WAITING_BYTES_MAX: usize = 64 << 10;
 /// So many bytes are made durable even where nobody asks for it.
 const UNSYNCED_BYTES_MAX: usize = 256 << 10;
+
+/// What of a line is summed up.
+pub(crate) type Summed = fn(&[u8], &mut crc32fast::Hasher);
+
+/// All of it.
+pub(crate) fn whole_line(line: &[u8], sum: &mut crc32fast::Hasher) {
+    sum.update(line);
+}
+
+/// The whole lines of a file.
+pub(crate) fn whole_lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    bytes.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"))
+}
 
 /// An open file and how many lines it has.
 pub(crate) struct Log {
@@ -24,31 +38,28 @@ pub(crate) struct Log {
     lines: u64,
     /// A CRC-32 of all lines.
     sum: crc32fast::Hasher,
+    summed: Summed,
     sync: fn(&File) -> std::io::Result<()>,
 }
 
 impl Log {
     /// An empty file; an old one is emptied.
-    pub fn create(path: PathBuf) -> Result<Self> {
+    pub fn create(path: PathBuf, summed: Summed) -> Result<Self> {
         let file = File::create(&path).map_err(|e| Error::storage(path.display(), e))?;
-        Ok(Self::new(path, file, 0, 0, crc32fast::Hasher::new()))
+        Ok(Self::new(path, file, (0, 0), crc32fast::Hasher::new(), summed))
     }
 
     /// The first `lines` lines of a file; what a crash left behind them, whole lines or a torn
     /// one, is cut off.
-    pub fn resume(path: PathBuf, lines: u64) -> Result<Self> {
+    pub fn resume(path: PathBuf, lines: u64, summed: Summed) -> Result<Self> {
         let old = fs::read(&path).map_err(|e| Error::storage(path.display(), e))?;
-        let whole = old.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
-        let (found, end) = whole
-            .take(lines as usize)
-            .fold((0, 0), |(found, end), line| (found + 1, end + line.len() as u64));
-        let mut sum = crc32fast::Hasher::new();
-        sum.update(&old[..end as usize]);
+        let (mut found, mut end, mut sum) = (0, 0, crc32fast::Hasher::new());
+        for line in whole_lines(&old).take(lines as usize) {
+            (found, end) = (found + 1, end + line.len() as u64);
+            summed(line, &mut sum);
+        }
         if found < lines {
-            return Err(Error::storage(
-                path.display(),
-                format!("it has {found} lines, and the checkpoint was made after {lines}"),
-            ));
+            return Err(Error::storage(path.display(), fewer(found, lines)));
         }
         let cut_back = || -> std::io::Result<File> {
             let file = OpenOptions::new().write(true).open(&path)?;
@@ -57,12 +68,18 @@ impl Log {
             Ok(file)
         };
         let file = cut_back().map_err(|e| Error::storage(path.display(), e))?;
-        Ok(Self::new(path, file, end, lines, sum))
+        Ok(Self::new(path, file, (end, lines), sum, summed))
     }
 
-    fn new(path: PathBuf, file: File, durable: u64, lines: u64, sum: crc32fast::Hasher) -> Self {
+    fn new(
+        path: PathBuf,
+        file: File,
+        (durable, lines): (u64, u64),
+        sum: crc32fast::Hasher,
+        summed: Summed,
+    ) -> Self {
         let sync = |file: &File| file.sync_data();
-        Self { path, file, durable, unsynced: Vec::new(), written: 0, lines, sum, sync }
+        Self { path, file, durable, unsynced: Vec::new(), written: 0, lines, sum, summed, sync }
     }
 
     /// How many lines it has.
@@ -80,7 +97,7 @@ impl Log {
     pub fn append(&mut self, line: &str) -> Result<()> {
         debug_assert!(line.ends_with('\n') && line.trim_end().lines().count() == 1);
         self.unsynced.extend_from_slice(line.as_bytes());
-        self.sum.update(line.as_bytes());
+        (self.summed)(line.as_bytes(), &mut self.sum);
         self.lines += 1;
         match self.unsynced.len() {
             UNSYNCED_BYTES_MAX.. => self.sync(),
@@ -139,7 +156,7 @@ mod tests {
     fn a_torn_line_and_lines_past_the_checkpoint_are_cut_off() {
         for tail in [&b""[..], b"c\n", b"c\nd\n{\"torn", b"\xff\xfe\x80"] {
             let (_folder, path) = log_of(&[b"a\nb\n", tail].concat());
-            let mut log = Log::resume(path.clone(), 2).unwrap();
+            let mut log = Log::resume(path.clone(), 2, whole_line).unwrap();
             log.append("next\n").unwrap();
             log.sync().unwrap();
             assert_eq!(log.lines(), 3);
@@ -150,16 +167,16 @@ mod tests {
     #[test]
     fn missing_lines_are_an_error_and_change_nothing() {
         let (_folder, path) = log_of(b"a\nb\ntorn");
-        let error = Log::resume(path.clone(), 3).err().unwrap().to_string();
+        let error = Log::resume(path.clone(), 3, whole_line).err().unwrap().to_string();
         assert!(error.ends_with("it has 2 lines, and the checkpoint was made after 3"), "{error}");
         assert_eq!(fs::read(&path).unwrap(), b"a\nb\ntorn");
-        assert!(Log::resume(path.with_file_name("absent"), 0).is_err());
+        assert!(Log::resume(path.with_file_name("absent"), 0, whole_line).is_err());
     }
 
     #[test]
     fn after_a_failed_sync_lines_are_written_again() {
         let (_folder, path) = log_of(b"a\n");
-        let mut log = Log::resume(path.clone(), 1).unwrap();
+        let mut log = Log::resume(path.clone(), 1, whole_line).unwrap();
         log.append("b\n").unwrap();
         log.sync = |_| Err(std::io::Error::from_raw_os_error(5));
         assert!(log.sync().is_err());
@@ -180,7 +197,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal");
         std::os::unix::fs::symlink("/dev/full", &path).unwrap();
-        let mut log = Log::create(path).unwrap();
+        let mut log = Log::create(path, whole_line).unwrap();
         log.append("kept in memory\n").unwrap();
         let error = log.sync().unwrap_err();
         let Error::Storage { path, what } = error else { panic!("{error}") };

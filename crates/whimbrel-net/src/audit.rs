@@ -5,8 +5,7 @@
 //! aside as `audit.1.jsonl`, the ones before it move up, and the oldest goes. Strangers must not be
 //! able to push out what clients did: they have a share of each file, and beyond it they are only
 //! counted, in `status.json`. So has each client, and therefore no single one can push out anything.
-//! Who joined and who was shut out is in a file of its own, `members.jsonl`, which is never put aside:
-//! each line there is an invitation redeemed, or something that the operator did.
+//! Who joined and who was shut out is in a file of its own as well ([`crate::members`]).
 
 use crate::status::now;
 use serde_json::json;
@@ -17,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 /// Of the lines: each says it, since files are cut and put aside.
-const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 /// Bytes of one file.
 const BYTES_MAX: u64 = 16 << 20;
 /// Bytes of strangers in it.
@@ -89,19 +88,6 @@ impl Audit {
         if let Err(error) = held.add(&format!("{line}\n"), who, stranger) {
             tracing::warn!(%error, "a line of the audit log is lost");
         }
-    }
-
-    /// Notes who joined, or what the operator decided about a client; for good.
-    pub fn member(&self, event: &str, who: &str, detail: &str) {
-        let line = json!({ "version": VERSION, "time": now(), "event": event, "who": who, "detail": detail });
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let added = append_to(&held.folder.join("members.jsonl"))
-            .and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
-        if let Err(error) = added {
-            tracing::warn!(%error, "a line of members.jsonl is lost");
-        }
-        drop(held);
-        self.note(event, who, detail, false);
     }
 }
 
@@ -265,7 +251,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let limits = Sizes { file: 20_000, strangers: 5_000, client: 2_000 };
         let audit = Audit::open_with(folder.path(), limits);
-        audit.member("enrolled", "north", "203.0.113.7:1");
+        audit.note("enrolled", "north", "203.0.113.7:1", false);
         audit.note("connected", "south", "203.0.113.8:1", false);
         // Twice a second for a week.
         (0..1_200_000).for_each(|_| audit.note("connected", "north", "203.0.113.7:1", false));
@@ -274,13 +260,12 @@ mod tests {
         (0..1000).for_each(|_| audit.note("connected", "north", "203.0.113.7:1", false));
         audit.note("failed", "south", "no rows", false);
         let sizes = sizes(folder.path());
-        assert_eq!(sizes.len(), 2, "{sizes:?}");
+        assert_eq!(sizes.len(), 1, "{sizes:?}");
         assert!(sizes[0].1 < 3_000, "{sizes:?}");
         let text = fs::read_to_string(folder.path().join("audit.jsonl")).unwrap();
         assert_eq!(text.matches("\"south\"").count(), 2);
         assert_eq!(text.matches("\"client-silenced\"").count(), 1);
-        let members = fs::read_to_string(folder.path().join("members.jsonl")).unwrap();
-        assert_eq!(members.lines().count(), 1);
+        assert_eq!(text.matches("\"enrolled\"").count(), 1);
     }
 
     #[test]

@@ -1,22 +1,32 @@
-//! Whether what a coordinator left is whole, and what of it can be kept where it is not.
+//! Whether what a coordinator left is whole, and what is wrong where it is not.
 //!
 //! Checkpoint, log, journal and metrics vouch for each other: the checkpoint says how many lines of
-//! journal and metrics it counts on, each record of the log adds lines, and no line is written before
-//! its record is durable. A log that is damaged or lost its end is therefore noticed, and so is a
-//! checkpoint that is gone.
+//! journal and metrics it counts on and their checksums, each record of the log adds lines, and no
+//! line is written before its record is durable. A log that is damaged or lost its end is therefore
+//! noticed, and so is a checkpoint that is gone.
 
 use crate::kept_run::{Adds, apply, wal_path};
+use crate::registry::Registry;
+use crate::tls::Identity;
 use crate::wal::Wal;
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use whimbrel_core::{Error, Result};
-use whimbrel_engine::checkpoint::{Checkpoint, DAMAGED_JOURNAL, Lines, Store};
-use whimbrel_engine::journal::{Line, Repair};
-use whimbrel_engine::lock::FolderLock;
+use whimbrel_engine::checkpoint::{Checkpoint, Lines, Store};
+use whimbrel_engine::journal::Line;
 
 /// What was found in a run's folder.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Inspection {
+    /// What checkpoint and log hold; none where nothing was kept yet, or the checkpoint is lost.
+    pub kept: Option<Kept>,
+    /// What is wrong.
+    pub faults: Vec<Fault>,
+}
+
+/// What checkpoint and log hold.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Kept {
     /// The stage under way, from zero.
     pub stage: u32,
     /// Its rounds, by the checkpoint.
@@ -33,192 +43,300 @@ pub struct Inspection {
     pub lines: (u64, u64),
     /// The last round that the journal knows of, where it knows of more than checkpoint and log.
     pub journal_round: Option<u32>,
-    /// What is wrong.
-    pub faults: Vec<String>,
 }
 
-/// Counts lines without writing them.
-struct Counted(Lines);
+/// A file that is not as it should be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Fault {
+    /// Its name in the run's folder.
+    pub file: &'static str,
+    /// What is wrong with it.
+    pub what: String,
+    /// What helps.
+    pub remedy: Remedy,
+}
 
-impl Adds for Counted {
-    fn journal(&mut self, _: &Line) -> Result<()> {
-        self.0.journal += 1;
+/// What helps against a fault.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Remedy {
+    /// Going on: the file is written again from another one.
+    Resume,
+    /// A repair, at a cost.
+    Repair,
+    /// A copy of the folder, and nothing else.
+    Copy,
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.file, self.what)?;
+        match self.remedy {
+            Remedy::Resume => f.write_str("; going on writes it again"),
+            Remedy::Repair | Remedy::Copy => Ok(()),
+        }
+    }
+}
+
+const STATE: &str = "checkpoint/state";
+const LOG: &str = "checkpoint/log";
+pub(crate) const METRICS: &str = "metrics.jsonl";
+
+/// Keeps the lines that a log adds without writing them.
+#[derive(Default)]
+struct Added {
+    journal: Vec<String>,
+    metrics: Vec<String>,
+}
+
+impl Adds for Added {
+    fn journal(&mut self, line: &Line) -> Result<()> {
+        self.journal.push(line.to_text());
         Ok(())
     }
 
-    fn metrics(&mut self, _: &str) -> Result<()> {
-        self.0.metrics += 1;
+    fn metrics(&mut self, line: &str) -> Result<()> {
+        self.metrics.push(line.into());
         Ok(())
     }
 }
 
 impl Inspection {
-    /// Reads a run's folder and changes nothing; none where nothing was kept yet.
-    pub fn of(folder: &Path) -> Result<Option<Self>> {
-        let log = wal_path(folder);
+    /// Reads what a run goes on from, and changes nothing.
+    pub fn of(folder: &Path) -> Result<Self> {
+        let mut found = Self { kept: None, faults: Vec::new() };
         if !Store::has_checkpoint(folder) {
-            let logged = std::fs::metadata(&log).is_ok_and(|found| found.len() > Wal::EMPTY_BYTES);
-            if logged || has_exchanges(&folder.join("journal"))? {
-                let left = if logged { "log" } else { "journal with exchanges" };
-                let what = format!(
-                    "it is gone, and a {left} is beside it: without the checkpoint nothing can be kept; \
-                     restore the folder from a copy"
-                );
-                return Err(Error::storage(
-                    folder.join("checkpoint").join("state").display(),
-                    what,
-                ));
+            let logged = std::fs::metadata(wal_path(folder))
+                .is_ok_and(|found| found.len() > Wal::EMPTY_BYTES);
+            let left = match logged {
+                true => Some("a log"),
+                false => has_exchanges(folder)?.then_some("a journal with exchanges"),
+            };
+            if let Some(left) = left {
+                let what =
+                    format!("it is gone, and {left} is beside it: nothing can be kept without it");
+                found.fault(STATE, what, Remedy::Copy);
             }
-            return Ok(None);
+            return Ok(found);
         }
-        let (lines, mut checkpoint) = Store::read(folder)?;
+        match Store::read(folder) {
+            Ok((lines, checkpoint)) => found.read(folder, lines, checkpoint)?,
+            Err(Error::Storage { what, .. }) => found.fault(STATE, what, Remedy::Copy),
+            Err(error) => return Err(error),
+        }
+        Ok(found)
+    }
+
+    /// The same, and every other file of a served run that something depends on.
+    pub fn of_all(folder: &Path) -> Result<Self> {
+        let mut found = Self::of(folder)?;
+        found.list(folder)?;
+        found.results(folder)?;
+        Ok(found)
+    }
+
+    /// Checkpoint, log, journal and metrics.
+    fn read(&mut self, folder: &Path, lines: Lines, mut checkpoint: Checkpoint) -> Result<()> {
         let checkpoint_round = checkpoint.runner.state.round();
-        let (mut counted, mut records, mut faults) = (Counted(lines), 0, Vec::new());
-        let mut log_bytes = 0;
-        if log.exists() {
-            let (wal, damage) = Wal::read(&log, |record| {
-                records += 1;
-                apply(record, &mut checkpoint, &mut counted)
-            })?;
-            log_bytes = wal.bytes();
-            faults.extend(damage.map(|damage| format!("{}: {damage}", log.display())));
-        } else {
-            faults.push(format!("{}: it is gone", log.display()));
+        let (mut added, mut records, mut log_bytes) = (Added::default(), 0, 0);
+        let path = wal_path(folder);
+        match path.exists() {
+            true => {
+                let read = Wal::inspect(&path, |record| {
+                    records += 1;
+                    apply(record, &mut checkpoint, &mut added)
+                });
+                match read {
+                    Ok((bytes, None)) => log_bytes = bytes,
+                    Ok((bytes, Some(damage))) => {
+                        log_bytes = bytes;
+                        self.fault(LOG, damage.to_string(), Remedy::Repair);
+                    }
+                    Err(Error::Storage { what, .. }) => self.fault(LOG, what, Remedy::Copy),
+                    Err(error) => return Err(error),
+                }
+            }
+            false => self.fault(LOG, "it is gone".into(), Remedy::Repair),
         }
-        let journal = read_lines(&folder.join("journal"))?;
-        let metrics = read_lines(&folder.join("metrics.jsonl"))?;
-        let mut found = Self {
+        let [journal_fault, metrics_fault] = lines.faults(folder)?;
+        let (journal, metrics) = (read_lines(folder, "journal")?, read_lines(folder, METRICS)?);
+        let state = &checkpoint.runner.state;
+        let mut kept = Kept {
             stage: checkpoint.stage,
             checkpoint_round,
-            exchanges: checkpoint.runner.state.exchanges(),
-            round: checkpoint.runner.state.round(),
+            exchanges: state.exchanges(),
+            round: state.round(),
             records,
             log_bytes,
             lines: (journal.len() as u64, metrics.len() as u64),
             journal_round: None,
-            faults,
         };
-        found.compare("journal", journal.len() as u64, lines.journal);
-        if let Some(counted_on) = journal.get(..lines.journal as usize) {
-            let mut sum = crc32fast::Hasher::new();
-            counted_on.iter().for_each(|line| sum.update(format!("{line}\n").as_bytes()));
-            if sum.finalize() != lines.journal_sum {
-                found.faults.push(format!("journal: {DAMAGED_JOURNAL}"));
+        for (file, counted, has, added, fault, remedy) in [
+            ("journal", lines.journal, &journal, &added.journal, journal_fault, Remedy::Copy),
+            (METRICS, lines.metrics, &metrics, &added.metrics, metrics_fault, Remedy::Repair),
+        ] {
+            match fault {
+                Some(what) => self.fault(file, what, remedy),
+                None => {
+                    let behind = has.iter().skip(counted as usize).zip(added);
+                    if let Some(at) = behind.into_iter().position(|(has, logged)| has != logged) {
+                        let what =
+                            format!("line {} is not what the log says", counted + at as u64 + 1);
+                        self.fault(file, what, Remedy::Resume);
+                    }
+                }
             }
         }
-        found.compare("metrics.jsonl", metrics.len() as u64, lines.metrics);
         // A stage that begins writes its line before its checkpoint; everything else is logged first.
-        let beyond = journal.iter().skip(counted.0.journal as usize);
-        let mut exchanges = beyond.filter_map(|line| match Line::parse(line) {
+        let beyond = journal.iter().skip(lines.journal as usize + added.journal.len());
+        let mut exchanges = beyond.filter_map(|line| match Line::parse(line.trim_end()) {
             Ok(Line::Exchange(entry)) => Some(entry),
             _ => None,
         });
+        let (evaluations, known) =
+            (metrics.len() as u64, lines.metrics + added.metrics.len() as u64);
         if let Some(last) = exchanges.next_back() {
-            found.journal_round = last.round.or(Some(found.round));
-            found.faults.push(format!(
-                "{}: it lost its end: the journal knows of exchange {}, checkpoint and log of {}",
-                log.display(),
-                last.exchange + 1,
-                found.exchanges
-            ));
-        }
-        Ok(Some(found))
-    }
-
-    fn compare(&mut self, file: &str, has: u64, counted_on: u64) {
-        if has < counted_on {
+            kept.journal_round = last.round.or(Some(kept.round));
             let what = format!(
-                "{file}: it has {has} lines, and the checkpoint was made after {counted_on}"
+                "it lost its end: the journal knows of exchange {}, checkpoint and log of {}",
+                last.exchange + 1,
+                kept.exchanges
             );
-            self.faults.push(what);
+            self.fault(LOG, what, Remedy::Repair);
+        } else if evaluations > known {
+            let what = format!(
+                "it lost its end: metrics.jsonl has {evaluations} evaluations, checkpoint and log {known}"
+            );
+            self.fault(LOG, what, Remedy::Repair);
         }
+        self.kept = Some(kept);
+        Ok(())
     }
 
-    /// Refuses a run that is not whole.
+    /// The list of clients and the coordinator's identity.
+    fn list(&mut self, folder: &Path) -> Result<()> {
+        if !Registry::exists(folder) {
+            self.fault("federation.json", "it is gone".into(), Remedy::Copy);
+            return Ok(());
+        }
+        let book = match Registry::inspect(folder) {
+            Ok((book, fault)) => {
+                if let Some(fault) = fault {
+                    self.fault(fault.file(), fault.what().into(), Remedy::Copy);
+                }
+                book
+            }
+            Err(Error::Storage { what, .. }) => {
+                let what = what.lines().next().unwrap_or_default().into();
+                self.fault("federation.json", what, Remedy::Copy);
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        if book.brought {
+            return Ok(());
+        }
+        let what = match Identity::kept(&folder.join("tls")) {
+            Ok(Some(kept)) if kept.fingerprint() == crate::registry::unhex(&book.certificate) => {
+                return Ok(());
+            }
+            Ok(Some(_)) => "it is another one than invitations name".into(),
+            Ok(None) => LOST_IDENTITY.into(),
+            Err(Error::Storage { what, .. }) => what.lines().next().unwrap_or_default().into(),
+            Err(error) => return Err(error),
+        };
+        self.fault("tls/identity", what, Remedy::Copy);
+        Ok(())
+    }
+
+    /// What is written at the end, by its form: it has no checksums.
+    fn results(&mut self, folder: &Path) -> Result<()> {
+        let is_json = |bytes: &[u8]| serde_json::from_slice::<serde_json::Value>(bytes).is_ok();
+        let files: [(&'static str, Remedy, &dyn Fn(&[u8]) -> bool); 6] = [
+            ("measures.json", Remedy::Resume, &is_json),
+            ("status.json", Remedy::Resume, &is_json),
+            ("summary.json", Remedy::Copy, &is_json),
+            ("exhibits.json", Remedy::Copy, &is_json),
+            ("model/model.json", Remedy::Copy, &is_json),
+            ("model/model.safetensors", Remedy::Copy, &is_tensors),
+        ];
+        for (file, remedy, is_whole) in files {
+            let path = folder.join(file);
+            match std::fs::read(&path) {
+                Ok(bytes) if is_whole(&bytes) => {}
+                Ok(_) => self.fault(file, "it is damaged or cut short".into(), remedy),
+                Err(e) if e.kind() == ErrorKind::NotFound => {}
+                Err(e) => return Err(Error::storage(path.display(), e)),
+            }
+        }
+        Ok(())
+    }
+
+    fn fault(&mut self, file: &'static str, what: String, remedy: Remedy) {
+        self.faults.push(Fault { file, what, remedy });
+    }
+
+    /// Refuses a run that cannot go on as it is.
     pub fn whole(&self, folder: &Path) -> Result<()> {
-        match self.faults.first() {
+        let Some(fault) = self.faults.iter().find(|fault| fault.remedy != Remedy::Resume) else {
+            return Ok(());
+        };
+        let hint = match (self.lost(), &self.kept) {
+            (None, Some(kept)) => format!(
+                "restore the folder from a copy, or see what `whimbrel repair` can keep (up to round {})",
+                kept.round
+            ),
+            _ => "restore the folder from a copy; `whimbrel verify` reads all of it".into(),
+        };
+        Err(Error::storage(folder.display(), format!("the run is damaged: {fault}\nhint: {hint}")))
+    }
+
+    /// Refuses a run that no repair helps.
+    pub fn repairable(&self, folder: &Path) -> Result<()> {
+        match self.lost() {
             None => Ok(()),
-            Some(fault) => Err(Error::storage(
-                folder.display(),
-                format!(
-                    "the run is damaged: {fault}\nhint: restore the folder from a copy, or see what \
-                     `whimbrel repair` can keep (up to round {})",
-                    self.round
-                ),
-            )),
+            Some(fault) => {
+                let what =
+                    format!("it cannot be repaired: {fault}\nhint: restore the folder from a copy");
+                Err(Error::storage(folder.display(), what))
+            }
         }
     }
-}
 
-/// What a repair did.
-pub struct Repaired {
-    /// Where the files are as they were.
-    pub kept_aside: PathBuf,
-    /// The stage and the round that it goes on from.
-    pub stage: u32,
-    /// The round.
-    pub round: u32,
-}
-
-/// Keeps what can be read: checkpoint and log up to the damage. Clients that stand beyond it begin
-/// anew in this stage, so that all do: `leave` takes them out of the state. The files are kept aside
-/// as they were.
-pub fn repair(
-    folder: &Path,
-    leave: impl FnOnce(&mut Checkpoint) -> Result<()>,
-) -> Result<Repaired> {
-    let _lock = FolderLock::take(folder)?;
-    let found = Inspection::of(folder)?.map(|found| found.faults).unwrap_or_default();
-    if let Some(fault) = found.iter().find(|fault| fault.starts_with("journal: ")) {
-        let what =
-            format!("{fault}; without it nothing can be repaired: restore the folder from a copy");
-        return Err(Error::storage(folder.display(), what));
+    fn lost(&self) -> Option<&Fault> {
+        self.faults.iter().find(|fault| fault.remedy == Remedy::Copy)
     }
-    let (lines, mut checkpoint) = Store::read(folder)?;
-    let log = wal_path(folder);
-    let apply_log = |checkpoint: &mut Checkpoint, files: &mut dyn Adds| match log.exists() {
-        true => Wal::read(&log, |record| apply(record, checkpoint, files)).map(drop),
-        false => Ok(()),
+}
+
+/// What is said of an identity that is gone.
+pub const LOST_IDENTITY: &str =
+    "it is gone: the coordinator lost its identity, and no client would come to another";
+
+/// Whether bytes have the form of a safetensors file: a header, and as many bytes as it says.
+fn is_tensors(bytes: &[u8]) -> bool {
+    let Some((length, rest)) = bytes.split_first_chunk::<8>() else { return false };
+    let Ok(length) = usize::try_from(u64::from_le_bytes(*length)) else { return false };
+    let Some((head, data)) = rest.split_at_checked(length) else { return false };
+    let Ok(head) = serde_json::from_slice::<serde_json::Map<_, serde_json::Value>>(head) else {
+        return false;
     };
-    // Everything that can fail for the content's sake fails before a file is touched.
-    apply_log(&mut checkpoint, &mut Counted(lines))?;
-    leave(&mut checkpoint)?;
-    let kept_aside = set_aside(folder)?;
-    let (mut store, mut readable) = Store::resume(folder)?;
-    apply_log(&mut readable, &mut store)?;
-    let (stage, repaired) = (checkpoint.stage, checkpoint.runner.state.exchanges());
-    store.record(&Line::Repair(Repair { stage, repaired }))?;
-    store.save_alone(&checkpoint)?;
-    Wal::create(&log)?;
-    Ok(Repaired { kept_aside, stage, round: checkpoint.runner.state.round() })
+    let ends = head.values().filter_map(|tensor| tensor["data_offsets"][1].as_u64());
+    ends.max().unwrap_or(0) == data.len() as u64
 }
 
-/// Copies the files of a run to a folder of their own.
-fn set_aside(folder: &Path) -> Result<PathBuf> {
-    let free = (1..).map(|n| folder.join(format!("damaged-{n}"))).find(|place| !place.exists());
-    let place = free.ok_or_else(|| Error::internal("no free name"))?;
-    let fault = |e: std::io::Error| Error::storage(place.display(), e);
-    std::fs::create_dir(&place).map_err(fault)?;
-    for name in ["checkpoint/state", "checkpoint/log", "journal", "metrics.jsonl"] {
-        let file = name.rsplit('/').next().unwrap_or(name);
-        match std::fs::copy(folder.join(name), place.join(file)) {
-            Err(e) if e.kind() != ErrorKind::NotFound => return Err(fault(e)),
-            _ => {}
-        }
-    }
-    Ok(place)
-}
-
-/// The whole lines of a file.
 /// Whether a journal, if there is one, tells of an exchange: the first checkpoint is made before it.
-fn has_exchanges(journal: &Path) -> Result<bool> {
-    let lines = if journal.exists() { read_lines(journal)? } else { Vec::new() };
-    Ok(lines.iter().any(|line| matches!(Line::parse(line), Ok(Line::Exchange(_)))))
+fn has_exchanges(folder: &Path) -> Result<bool> {
+    let lines = read_lines(folder, "journal")?;
+    Ok(lines.iter().any(|line| matches!(Line::parse(line.trim_end()), Ok(Line::Exchange(_)))))
 }
 
-fn read_lines(path: &Path) -> Result<Vec<String>> {
-    let bytes = std::fs::read(path).map_err(|e| Error::storage(path.display(), e))?;
+/// The whole lines of a file, with their ends; none where it is gone.
+fn read_lines(folder: &Path, file: &str) -> Result<Vec<String>> {
+    let path = folder.join(file);
+    let bytes = match std::fs::read(&path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => Vec::new(),
+        read => read.map_err(|e| Error::storage(path.display(), e))?,
+    };
     let text = String::from_utf8_lossy(&bytes);
-    let whole = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+    let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
     Ok(whole.map(str::to_owned).collect())
 }

@@ -105,19 +105,19 @@ impl KeptRun {
         let store = Store::create(folder)?;
         own_alone(&folder.join("checkpoint"), 0o700)?;
         let wal = Wal::create(&wal_path(folder))?;
-        own_alone(&wal_path(folder), 0o600)?;
         let folder = folder.to_path_buf();
         let (checkpoint, seconds_before, naming) = (None, 0.0, Naming::default());
         Ok(Self { folder, store, wal, checkpoint, seconds_before, naming, board, stop })
     }
 
-    /// Goes on where an earlier process stopped; begins where it had made no checkpoint, because
-    /// then nobody was told anything either.
+    /// Goes on where an earlier process stopped. It begins where no checkpoint was made and no
+    /// exchange was closed: whatever clients sent until then they send again.
     pub fn resume(folder: &Path, board: Board, stop: Arc<AtomicBool>) -> Result<Self> {
-        let Some(inspection) = Inspection::of(folder)? else {
-            return Self::create(folder, board, stop);
-        };
+        let inspection = Inspection::of(folder)?;
         inspection.whole(folder)?;
+        if inspection.kept.is_none() {
+            return Self::create(folder, board, stop);
+        }
         own_alone(&folder.join("checkpoint"), 0o700)?;
         let (mut store, mut checkpoint) = Store::resume(folder)?;
         let path = wal_path(folder);
@@ -221,7 +221,6 @@ impl KeptRun {
     fn save(&mut self, moment: &Moment<'_>) -> Result<()> {
         let checkpoint = moment.without_clients()?;
         self.insist(|run| run.store.save(&checkpoint, moment.runner))?;
-        own_alone(&self.folder.join("checkpoint").join("state"), 0o600)?;
         self.insist(|run| run.wal.reset())
     }
 

@@ -3,24 +3,29 @@
 //! One file, `federation.json`, in the run's folder. `whimbrel invite` and `whimbrel revoke` change
 //! it while the coordinator runs; every change is made under a lock on `federation.lock`, and the
 //! coordinator looks at the file again before it answers a stranger. Tokens are kept as SHA-256
-//! alone, so whoever reads the file cannot join with it.
+//! alone, so whoever reads the file cannot join with it. The file has a checksum, and counts on the
+//! lines of `members.jsonl`, of which each change adds one: damage and older copies are refused.
 
 use crate::invitation::{Fingerprint, Token, hex};
+use crate::members::{Fault, Happened, Members};
 use crate::status::{Refusal, now};
 use crate::text::is_shown;
 use crate::tls::{random, sha256};
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File};
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 use subtle::{ConditionallySelectable, ConstantTimeEq};
 use whimbrel_core::{ClientId, Error, Result};
-use whimbrel_engine::checkpoint::{Store, write_atomically};
+use whimbrel_engine::checkpoint::{Store, private_file, write_privately};
 
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Names are shown in tables, logs and file names of a client's folder.
 const NAME_BYTES_MAX: usize = 200;
+/// A client that changes its certificate more often is refused: each change is kept for good.
+const CERTIFICATES_MAX: u32 = 1000;
 /// Longer than any file system's clock takes to show that time has passed.
 const CLOCK_TICK_MAX: Duration = Duration::from_millis(100);
 
@@ -28,6 +33,10 @@ const CLOCK_TICK_MAX: Duration = Duration::from_millis(100);
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Book {
     version: u32,
+    /// A CRC-32 of the file with a zero here.
+    sum: u32,
+    /// The lines of `members.jsonl`.
+    members: Members,
     /// The run, in hexadecimal: a client of another run is told so.
     pub run: String,
     /// Where clients reach the coordinator; part of every invitation.
@@ -64,6 +73,9 @@ pub struct Entry {
     /// The certificate that it announced, in hexadecimal: both are good until it shows this one.
     #[serde(default)]
     pub next_certificate: Option<String>,
+    /// How often it changed its certificate.
+    #[serde(default)]
+    certificates: u32,
     /// Its number, once it has one.
     pub id: Option<ClientId32>,
     /// Where it stands.
@@ -97,6 +109,17 @@ pub enum Standing {
     Revoked,
 }
 
+impl Standing {
+    /// In a word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Expected => "expected",
+            Self::Dead => "dead",
+            Self::Revoked => "revoked",
+        }
+    }
+}
+
 /// The file, and what it said when it was last read.
 pub struct Registry {
     folder: PathBuf,
@@ -114,6 +137,8 @@ impl Draft {
     pub fn new(address: &str, certificate: &Fingerprint) -> Result<Self> {
         let book = Book {
             version: VERSION,
+            sum: 0,
+            members: Members::default(),
             run: hex(&random::<16>()?),
             address: address.into(),
             certificate: hex(certificate),
@@ -148,7 +173,19 @@ impl Draft {
                         can go on; restore the folder from a copy";
             return Err(Error::storage(path(folder).display(), what));
         }
-        write(folder, &self.book)?;
+        let mut book = self.book;
+        let invited = format!("{} clients invited", book.clients.len());
+        book.members = book.members.and(&Happened::new("begun", "", invited));
+        // Of a process that died before the list was there.
+        let stale = folder.join("members.jsonl");
+        match fs::remove_file(&stale) {
+            Err(e) if e.kind() != ErrorKind::NotFound => {
+                return Err(Error::storage(stale.display(), e));
+            }
+            _ => {}
+        }
+        write(folder, &book)?;
+        book.members.complete(folder)?;
         Registry::open(folder)
     }
 }
@@ -179,12 +216,22 @@ impl Book {
                 expires,
                 certificate: None,
                 next_certificate: None,
+                certificates: 0,
                 id: None,
                 standing: Standing::Expected,
                 finished: false,
             }),
         }
         Ok(token)
+    }
+
+    fn to_text(&self) -> String {
+        serde_json::to_string_pretty(self).expect("a registry is plain data") + "\n"
+    }
+
+    fn with_sum(&self) -> Self {
+        let plain = Self { sum: 0, ..self.clone() };
+        Self { sum: crc32fast::hash(plain.to_text().as_bytes()), ..plain }
     }
 
     /// Who is waited for and has not redeemed its invitation.
@@ -203,8 +250,25 @@ impl Registry {
     /// The file of a run's folder.
     pub fn open(folder: &Path) -> Result<Self> {
         let stamp = Stamp::of(folder);
-        let book = read(folder)?;
+        let (book, fault) = Self::inspect(folder)?;
+        if let Some(fault) = fault {
+            return Err(fault.error(folder));
+        }
         Ok(Self { folder: folder.to_path_buf(), book: Mutex::new((book, stamp)) })
+    }
+
+    /// What the file says, and what is wrong with it beside `members.jsonl`; changes nothing.
+    pub fn inspect(folder: &Path) -> Result<(Book, Option<Fault>)> {
+        let mut book = read(folder)?;
+        loop {
+            let fault = book.members.fault(folder)?;
+            // Another process may have changed both in between.
+            let now = read(folder)?;
+            if now == book {
+                return Ok((book, fault));
+            }
+            book = now;
+        }
     }
 
     /// Whether the folder has one.
@@ -219,7 +283,10 @@ impl Registry {
 
     /// Invites a client; the token is nowhere else.
     pub fn invite(&self, name: &str, days: u32) -> Result<Token> {
-        self.change(|book| book.invite(name, false, days))
+        self.change(|book| {
+            let token = book.invite(name, false, days)?;
+            Ok((token, Happened::new("invited", name, "")))
+        })
     }
 
     /// The coordinator is reached elsewhere from now on, or has another certificate: new invitations
@@ -233,7 +300,7 @@ impl Registry {
         self.change(|book| {
             (book.address, book.certificate) = (address.into(), hex(certificate));
             (book.brought, book.client_ca) = (brought, client_ca);
-            Ok(())
+            Ok(((), Happened::new("moved", "", address)))
         })
     }
 
@@ -246,7 +313,7 @@ impl Registry {
             }
             Some(entry) => {
                 entry.standing = standing;
-                Ok(())
+                Ok(((), Happened::new(standing.word(), name, "")))
             }
             None => {
                 let known: Vec<&str> = book.clients.iter().map(|c| &c.name[..]).collect();
@@ -262,7 +329,7 @@ impl Registry {
             if let Some(entry) = book.clients.iter_mut().find(|c| c.name == name) {
                 entry.finished = true;
             }
-            Ok(())
+            Ok(((), Happened::new("finished", name, "")))
         })
     }
 
@@ -274,21 +341,27 @@ impl Registry {
                     entry.id = Some(id.0);
                 }
             }
-            Ok(())
+            let first = ids.first().map_or(0, |(_, id)| id.0);
+            Ok((
+                (),
+                Happened::new("numbered", "", format!("{} clients from {first} on", ids.len())),
+            ))
         })
     }
 
     /// Redeems a token: binds it to a certificate, and says whose it is. Every hash is compared,
-    /// each in constant time.
+    /// each in constant time. `address` is where it came from.
     pub fn redeem(
         &self,
         token: &[u8],
         certificate: &Fingerprint,
         wanted: &str,
+        address: &str,
     ) -> Result<Redeemed> {
         let given = sha256(token);
         let certificate = hex(certificate);
-        self.change(|book| {
+        self.change_if(|book| {
+            let refused = |why| Ok((Redeemed::Refused(why), None));
             let mut found = u32::MAX;
             for (at, entry) in book.clients.iter().enumerate() {
                 let same = unhex(&entry.token).ct_eq(&given);
@@ -301,33 +374,34 @@ impl Registry {
                 .is_some_and(|at| at != found as usize);
             let taken = book.clients.iter().any(|c| c.name == wanted);
             let Some(entry) = book.clients.get_mut(found as usize) else {
-                return Ok(Redeemed::Refused(Refusal::WrongToken));
+                return refused(Refusal::WrongToken);
             };
             if entry.standing == Standing::Revoked {
-                return Ok(Redeemed::Refused(Refusal::Revoked));
+                return refused(Refusal::Revoked);
             }
             if other {
-                return Ok(Redeemed::Refused(Refusal::Replayed));
+                return refused(Refusal::Replayed);
             }
             match &entry.certificate {
                 None if entry.expires < now() as u64 => {
-                    return Ok(Redeemed::Refused(Refusal::Expired));
+                    return refused(Refusal::Expired);
                 }
                 None => {
                     if !wanted.is_empty() && wanted != entry.name {
                         if !entry.open || taken || check_name(wanted).is_err() {
-                            return Ok(Redeemed::Refused(Refusal::Name));
+                            return refused(Refusal::Name);
                         }
                         entry.name = wanted.into();
                     }
                     entry.certificate = Some(certificate.clone());
                 }
                 Some(bound) if *bound == certificate => {
-                    return Ok(Redeemed::Again(entry.name.clone()));
+                    return Ok((Redeemed::Again(entry.name.clone()), None));
                 }
-                Some(_) => return Ok(Redeemed::Refused(Refusal::Replayed)),
+                Some(_) => return refused(Refusal::Replayed),
             }
-            Ok(Redeemed::Client(entry.name.clone()))
+            let happened = Happened::new("enrolled", &entry.name, address);
+            Ok((Redeemed::Client(entry.name.clone()), Some(happened)))
         })
     }
 
@@ -343,23 +417,27 @@ impl Registry {
     /// somebody else's.
     pub fn announce(&self, name: &str, next: &Fingerprint) -> Result<bool> {
         let next = hex(next);
-        self.change(|book| {
+        self.change_if(|book| {
             if book.clients.iter().any(|c| c.name != name && c.shows(&next)) {
                 return Err(Error::peer("this certificate belongs to another client"));
             }
             let Some(entry) = book.clients.iter_mut().find(|c| c.name == name) else {
                 return Err(Error::peer("there is no such client"));
             };
+            if entry.certificates >= CERTIFICATES_MAX {
+                return Err(Error::peer("this client changes its certificate too often"));
+            }
             let is_new = !entry.shows(&next);
             if is_new {
                 entry.next_certificate = Some(next);
             }
-            Ok(is_new)
+            // Whoever announces it does so again: what is lost with an older copy comes back.
+            Ok((is_new, None))
         })
     }
 
     /// A client has shown the certificate that it announced: the one before is good no more.
-    pub fn changed(&self, name: &str, certificate: &Fingerprint) -> Result<bool> {
+    pub fn changed(&self, name: &str, certificate: &Fingerprint, address: &str) -> Result<bool> {
         let certificate = hex(certificate);
         let waits = |c: &Entry| c.name == name && c.next_certificate.as_ref() == Some(&certificate);
         if !self.fresh().0.clients.iter().any(waits) {
@@ -368,20 +446,38 @@ impl Registry {
         self.change(|book| {
             if let Some(entry) = book.clients.iter_mut().find(|c| waits(c)) {
                 entry.certificate = entry.next_certificate.take();
+                entry.certificates += 1;
             }
-            Ok(true)
+            Ok((true, Happened::new("certificate-changed", name, address)))
         })
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut Book) -> Result<T>) -> Result<T> {
+    fn change<T>(&self, change: impl FnOnce(&mut Book) -> Result<(T, Happened)>) -> Result<T> {
+        self.change_if(|book| change(book).map(|(result, happened)| (result, Some(happened))))
+    }
+
+    /// Changes the file under its lock, and tells what happened, where it changed.
+    fn change_if<T>(
+        &self,
+        change: impl FnOnce(&mut Book) -> Result<(T, Option<Happened>)>,
+    ) -> Result<T> {
         let lock_path = self.folder.join("federation.lock");
-        let lock = File::create(&lock_path).map_err(|e| Error::storage(lock_path.display(), e))?;
+        let lock = private_file().write(true).create(true).truncate(false).open(&lock_path);
+        let lock = lock.map_err(|e| Error::storage(lock_path.display(), e))?;
         lock.lock().map_err(|e| Error::storage(lock_path.display(), e))?;
         let before = read(&self.folder)?;
+        before.members.complete(&self.folder)?;
         let mut after = before.clone();
-        let result = change(&mut after)?;
+        let (result, happened) = change(&mut after)?;
         if after != before {
+            if let Some(happened) = happened {
+                after.members = after.members.and(&happened);
+            }
             write(&self.folder, &after)?;
+            // The list holds the line: where there is no space for it now, the next change adds it.
+            if let Err(error) = after.members.complete(&self.folder) {
+                tracing::warn!(%error, "written later");
+            }
         }
         *self.held() = (after, Stamp::of(&self.folder));
         Ok(result)
@@ -447,18 +543,29 @@ impl Stamp {
 
 fn read(folder: &Path) -> Result<Book> {
     let path = path(folder);
-    let text = fs::read_to_string(&path).map_err(|e| Error::storage(path.display(), e))?;
-    let book: Book = serde_json::from_str(&text).map_err(|e| Error::storage(path.display(), e))?;
-    if book.version != VERSION {
-        let what = format!("it has version {}, this program reads {VERSION}", book.version);
-        return Err(Error::storage(path.display(), what));
+    let text = fs::read(&path).map_err(|e| Error::storage(path.display(), e))?;
+    let refuse = |what: String| Err(Error::storage(path.display(), what));
+    // Other versions have other fields.
+    #[derive(Deserialize)]
+    struct Versioned {
+        version: u32,
     }
-    Ok(book)
+    if let Ok(Versioned { version }) = serde_json::from_slice(&text)
+        && version != VERSION
+    {
+        return refuse(format!("it has version {version}, this program reads {VERSION}"));
+    }
+    match serde_json::from_slice::<Book>(&text) {
+        Ok(book) if book.with_sum().sum == book.sum => Ok(book),
+        Ok(_) => refuse(format!("it is damaged (its checksum does not match){FROM_COPY}")),
+        Err(error) => refuse(format!("it is damaged or cut short ({error}){FROM_COPY}")),
+    }
 }
 
+const FROM_COPY: &str = "\nhint: restore the folder from a copy";
+
 fn write(folder: &Path, book: &Book) -> Result<()> {
-    let text = serde_json::to_string_pretty(book).expect("a registry is plain data") + "\n";
-    write_atomically(&path(folder), text.as_bytes())
+    write_privately(&path(folder), book.with_sum().to_text().as_bytes())
 }
 
 /// Refuses what cannot be shown as a name.

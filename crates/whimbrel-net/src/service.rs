@@ -57,9 +57,10 @@ impl federation_server::Federation for Door {
         let address = self.address.clone();
         // What is bound is noted with it: this call ends wherever it is when its connection breaks.
         let redeem = move || {
-            let redeemed = hall.registry.redeem(&request.token, &certificate, &request.name);
+            let redeemed =
+                hall.registry.redeem(&request.token, &certificate, &request.name, &address);
             if let Ok(Redeemed::Client(name)) = &redeemed {
-                hall.audit.member("enrolled", name, &address);
+                hall.audit.note("enrolled", name, &address, false);
                 hall.board.line(&format!("`{name}` enrolled from {address}"));
             }
             redeemed
@@ -91,8 +92,8 @@ impl federation_server::Federation for Door {
         let (hall, certificate, client) = (self.hall.clone(), self.certificate, name.clone());
         let address = self.address.clone();
         let changed = move || {
-            if let Ok(true) = hall.registry.changed(&client, &certificate) {
-                hall.audit.member("certificate-changed", &client, &address);
+            if let Ok(true) = hall.registry.changed(&client, &certificate, &address) {
+                hall.audit.note("certificate-changed", &client, &address, false);
             }
         };
         let _ = tokio::task::spawn_blocking(changed).await;
@@ -278,7 +279,7 @@ impl Session {
         let announced = tokio::task::spawn_blocking(move || hall.registry.announce(&name, &next));
         match announced.await {
             Ok(Ok(true)) => {
-                self.hall.audit.member("certificate-announced", &self.name, &self.address);
+                self.hall.audit.note("certificate-announced", &self.name, &self.address, false);
                 None
             }
             Ok(Ok(false)) => None,

@@ -31,6 +31,9 @@ pub struct Identity {
     key: PrivateKeyDer<'static>,
 }
 
+/// The file that an identity is kept in.
+const KEPT: &str = "identity";
+
 impl Identity {
     /// A new key and a certificate signed by itself.
     pub fn make(name: &str) -> Result<Self> {
@@ -47,31 +50,31 @@ impl Identity {
 
     /// The one kept in a folder; made there on first use, readable by its owner alone.
     pub fn keep(folder: &Path, name: &str) -> Result<Self> {
-        let path = folder.join("identity");
-        match versioned::read(&path)? {
-            Some(bytes) => {
-                let damaged = || Error::storage(path.display(), "this is not an identity");
-                let (length, rest) = bytes.split_first_chunk::<4>().ok_or_else(damaged)?;
-                let length = u32::from_le_bytes(*length) as usize;
-                let (certificate, key) = rest.split_at_checked(length).ok_or_else(damaged)?;
-                Ok(Self {
-                    chain: vec![certificate.to_vec().into()],
-                    key: PrivatePkcs8KeyDer::from(key.to_vec()).into(),
-                })
-            }
-            None => {
-                let made = Self::make(name)?;
-                fs::create_dir_all(folder).map_err(|e| Error::storage(folder.display(), e))?;
-                own_alone(folder, 0o700)?;
-                let certificate = &made.chain[0];
-                let length = (certificate.len() as u32).to_le_bytes();
-                let bytes = [&length[..], certificate, made.key.secret_der()].concat();
-                // Nobody else can enter the folder while it is written.
-                versioned::write(&path, &bytes)?;
-                own_alone(&path, 0o600)?;
-                Ok(made)
-            }
+        if let Some(kept) = Self::kept(folder)? {
+            return Ok(kept);
         }
+        let made = Self::make(name)?;
+        fs::create_dir_all(folder).map_err(|e| Error::storage(folder.display(), e))?;
+        own_alone(folder, 0o700)?;
+        let certificate = &made.chain[0];
+        let length = (certificate.len() as u32).to_le_bytes();
+        let bytes = [&length[..], certificate, made.key.secret_der()].concat();
+        versioned::write(&folder.join(KEPT), &bytes)?;
+        Ok(made)
+    }
+
+    /// The same; none where none was made.
+    pub fn kept(folder: &Path) -> Result<Option<Self>> {
+        let path = folder.join(KEPT);
+        let Some(bytes) = versioned::read(&path)? else { return Ok(None) };
+        let damaged = || Error::storage(path.display(), "this is not an identity");
+        let (length, rest) = bytes.split_first_chunk::<4>().ok_or_else(damaged)?;
+        let length = u32::from_le_bytes(*length) as usize;
+        let (certificate, key) = rest.split_at_checked(length).ok_or_else(damaged)?;
+        Ok(Some(Self {
+            chain: vec![certificate.to_vec().into()],
+            key: PrivatePkcs8KeyDer::from(key.to_vec()).into(),
+        }))
     }
 
     /// One from PEM files: a chain, the own certificate first, and its key.

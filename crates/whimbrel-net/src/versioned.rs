@@ -10,16 +10,18 @@
 use std::io::ErrorKind;
 use std::path::Path;
 use whimbrel_core::{Error, Result};
-use whimbrel_engine::checkpoint::write_atomically;
+use whimbrel_engine::checkpoint::write_privately;
 
 const MAGIC: &[u8; 8] = b"WHIMFILE";
 const VERSION: u32 = 1;
 const HEAD: usize = 16;
+const DAMAGED: &str = "it is damaged or cut short (its checksum does not match)\n\
+                       hint: restore the folder from a copy";
 
-/// Writes a file, in one piece or not at all.
+/// Writes a file, in one piece or not at all, that its owner alone can read.
 pub fn write(path: &Path, content: &[u8]) -> Result<()> {
     let sum = crc32fast::hash(content).to_le_bytes();
-    write_atomically(path, &[&MAGIC[..], &VERSION.to_le_bytes(), &sum, content].concat())
+    write_privately(path, &[&MAGIC[..], &VERSION.to_le_bytes(), &sum, content].concat())
 }
 
 /// Reads one; none where there is no such file.
@@ -38,7 +40,7 @@ pub fn read(path: &Path) -> Result<Option<Vec<u8>>> {
         (true, Some(version), _) if version != VERSION => {
             refuse(format!("it has version {version}, this program reads {VERSION}"))
         }
-        (true, ..) => refuse("it is damaged or cut short (its checksum does not match)".into()),
+        (true, ..) => refuse(DAMAGED.into()),
         (false, ..) => refuse("it is of no version that this program reads".into()),
     }
 }

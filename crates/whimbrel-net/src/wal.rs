@@ -16,7 +16,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use whimbrel_core::{Error, Result};
-use whimbrel_engine::checkpoint::{sync_folder, write_atomically_with};
+use whimbrel_engine::checkpoint::{private_file, sync_folder, write_privately_with};
 
 const MAGIC: &[u8; 8] = b"WHIMWAL\0";
 const VERSION: u32 = 1;
@@ -41,7 +41,7 @@ impl Wal {
 
     /// An empty log; an old one is emptied.
     pub fn create(path: &Path) -> Result<Self> {
-        let made = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path);
+        let made = private_file().read(true).write(true).create(true).truncate(true).open(path);
         let file = made.map_err(|e| Error::storage(path.display(), e))?;
         let path = path.to_path_buf();
         let mut wal = Self { path, file, epoch: 0, end: HEAD, doubtful: false, sync };
@@ -54,28 +54,39 @@ impl Wal {
 
     /// A log; each record in it is handed over in turn. A damaged log is an error.
     pub fn open(path: &Path, each: impl FnMut(&[u8]) -> Result<()>) -> Result<Self> {
-        let (wal, damage) = Self::read(path, each)?;
-        match damage {
-            None => Ok(wal),
-            Some(damage) => Err(Error::storage(path.display(), damage)),
+        let fault = |e: std::io::Error| Error::storage(path.display(), e);
+        let file = OpenOptions::new().read(true).write(true).open(path).map_err(fault)?;
+        match Self::read(path, file, each)? {
+            // A process that died while it made the file had nothing in it yet.
+            None => Self::create(path),
+            Some((wal, None)) => Ok(wal),
+            Some((_, Some(damage))) => Err(Error::storage(path.display(), damage)),
         }
     }
 
-    /// The same for a log that may be damaged: its records up to there, and where that is.
-    pub fn read(
+    /// The records of a log that may be damaged, up to there, their bytes, and where that is; changes
+    /// nothing.
+    pub fn inspect(
         path: &Path,
+        each: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<(u64, Option<Damage>)> {
+        let file = File::open(path).map_err(|e| Error::storage(path.display(), e))?;
+        let found = Self::read(path, file, each)?;
+        Ok(found.map_or((0, None), |(wal, damage)| (wal.bytes(), damage)))
+    }
+
+    /// None where the head is cut short.
+    fn read(
+        path: &Path,
+        file: File,
         mut each: impl FnMut(&[u8]) -> Result<()>,
-    ) -> Result<(Self, Option<Damage>)> {
+    ) -> Result<Option<(Self, Option<Damage>)>> {
         let fault = |e: std::io::Error| Error::storage(path.display(), e);
-        let file = OpenOptions::new().read(true).write(true).open(path).map_err(fault)?;
         let length = file.metadata().map_err(fault)?.len();
         let mut reader = BufReader::new(file);
         let mut head = [0; HEAD as usize];
         match reader.read_exact(&mut head) {
-            // A process that died while it made the file had nothing in it yet.
-            Err(e) if e.kind() == ErrorKind::UnexpectedEof => {
-                return Ok((Self::create(path)?, None));
-            }
+            Err(e) if e.kind() == ErrorKind::UnexpectedEof => return Ok(None),
             other => other.map_err(fault)?,
         }
         let (epoch, damaged_head) = match epoch(&head) {
@@ -106,7 +117,7 @@ impl Wal {
             None => (behind > 0).then_some(Damage::Record { record: records + 1, at: end, behind }),
         };
         let path = path.to_path_buf();
-        Ok((Self { path, file, epoch, end, doubtful: false, sync }, damage))
+        Ok(Some((Self { path, file, epoch, end, doubtful: false, sync }, damage)))
     }
 
     /// Adds a record and makes it durable. After an error the log is as it was.
@@ -151,7 +162,7 @@ impl Wal {
         let records = self.end - HEAD;
         self.file.seek(SeekFrom::Start(HEAD)).map_err(fault)?;
         let (file, epoch) = (&mut self.file, self.epoch);
-        write_atomically_with(&self.path, |out| {
+        write_privately_with(&self.path, |out| {
             out.write_all(&head(epoch))?;
             let copied = std::io::copy(&mut file.take(records), out)?;
             if copied == records { Ok(()) } else { Err(ErrorKind::UnexpectedEof.into()) }
@@ -377,7 +388,7 @@ mod tests {
             std::fs::write(&path, &damaged).unwrap();
             let record = ends.iter().rposition(|end| *end <= at).unwrap();
             let mut found = Vec::new();
-            let read = Wal::read(&path, |record| {
+            let read = Wal::inspect(&path, |record| {
                 found.push(record.to_vec());
                 Ok(())
             });
@@ -469,7 +480,7 @@ mod tests {
             assert!(error.contains(said), "{error}");
             // What can be read can be kept.
             let mut found = Vec::new();
-            Wal::read(&path, |record| {
+            Wal::inspect(&path, |record| {
                 found.push(record.to_vec());
                 Ok(())
             })

@@ -8,11 +8,11 @@
 //! slot   "WHIMSLOT"  version u32  length u64  crc u32  payload      crc of length and payload
 //! ```
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use whimbrel_core::{Error, Result, Wire};
-use whimbrel_engine::checkpoint::sync_folder;
+use whimbrel_engine::checkpoint::{private_file, sync_folder};
 use whimbrel_engine::client::{Record, StepId};
 
 const MAGIC: &[u8; 8] = b"WHIMSLOT";
@@ -85,7 +85,7 @@ impl Slots {
 }
 
 fn open(path: PathBuf) -> Result<Slot> {
-    let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+    let opened = private_file().read(true).write(true).create(true).truncate(false).open(&path);
     match opened {
         Ok(file) => Ok(Slot { path, file, holds: None }),
         Err(e) => Err(Error::storage(path.display(), e)),

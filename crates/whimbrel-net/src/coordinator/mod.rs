@@ -185,18 +185,14 @@ impl Network {
             if self.standings.get(&entry.name) == Some(&entry.standing) {
                 continue;
             }
-            let word = match entry.standing {
-                Standing::Expected => "expected",
-                Standing::Dead => "dead",
-                Standing::Revoked => "revoked",
-            };
+            let word = entry.standing.word();
             self.hall.board.client(&entry.name, |c| {
                 c.standing = word.into();
                 c.id = entry.id;
             });
-            let known = self.standings.insert(entry.name.clone(), entry.standing);
-            if known.is_some() || entry.standing != Standing::Expected {
-                self.hall.audit.member(word, &entry.name, "");
+            // What was so when this process began, an earlier one has told.
+            if self.standings.insert(entry.name.clone(), entry.standing).is_some() {
+                self.hall.audit.note(word, &entry.name, "", false);
                 self.hall.board.line(&format!("`{}` is {word}", entry.name));
             }
             if entry.standing == Standing::Revoked

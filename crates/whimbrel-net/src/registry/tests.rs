@@ -13,9 +13,17 @@ fn a_token_opens_once_and_again_for_the_same_certificate() {
     let (_folder, registry) = registry();
     let (a, b) = (registry.invite("a", 1).unwrap(), registry.invite("b", 1).unwrap());
     let client = |name: &str| Redeemed::Client(name.into());
-    assert_eq!(registry.redeem(&a, &[1; 32], "").unwrap(), client("a"));
-    assert_eq!(registry.redeem(&a, &[1; 32], "").unwrap(), Redeemed::Again("a".into()));
-    let refused = |token: &[u8], certificate| match registry.redeem(token, certificate, "") {
+    assert_eq!(registry.redeem(&a, &[1; 32], "", "203.0.113.7:1").unwrap(), client("a"));
+    assert_eq!(
+        registry.redeem(&a, &[1; 32], "", "203.0.113.7:1").unwrap(),
+        Redeemed::Again("a".into())
+    );
+    let refused = |token: &[u8], certificate| match registry.redeem(
+        token,
+        certificate,
+        "",
+        "203.0.113.7:1",
+    ) {
         Ok(Redeemed::Refused(why)) => why,
         other => panic!("{other:?}"),
     };
@@ -38,13 +46,13 @@ fn a_client_may_bring_a_name_where_the_invitation_leaves_it_open() {
         (draft.invite("1", true, 1).unwrap(), draft.invite("2", false, 1).unwrap());
     let registry = draft.create(folder.path()).unwrap();
     let refused = Redeemed::Refused(Refusal::Name);
-    assert_eq!(registry.redeem(&closed, &[1; 32], "west").unwrap(), refused);
-    assert_eq!(registry.redeem(&open, &[1; 32], "north").unwrap(), refused);
-    assert_eq!(registry.redeem(&open, &[1; 32], "a\nb").unwrap(), refused);
+    assert_eq!(registry.redeem(&closed, &[1; 32], "west", "203.0.113.7:1").unwrap(), refused);
+    assert_eq!(registry.redeem(&open, &[1; 32], "north", "203.0.113.7:1").unwrap(), refused);
+    assert_eq!(registry.redeem(&open, &[1; 32], "a\nb", "203.0.113.7:1").unwrap(), refused);
     let west = Redeemed::Client("west".into());
-    assert_eq!(registry.redeem(&open, &[1; 32], "west").unwrap(), west);
+    assert_eq!(registry.redeem(&open, &[1; 32], "west", "203.0.113.7:1").unwrap(), west);
     let again = Redeemed::Again("west".into());
-    assert_eq!(registry.redeem(&open, &[1; 32], "west").unwrap(), again);
+    assert_eq!(registry.redeem(&open, &[1; 32], "west", "203.0.113.7:1").unwrap(), again);
 }
 
 #[test]
@@ -52,7 +60,10 @@ fn another_process_is_noticed_and_tokens_are_not_in_the_file() {
     let (folder, registry) = registry();
     let elsewhere = Registry::open(folder.path()).unwrap();
     let token = elsewhere.invite("ward 7", 1).unwrap();
-    assert!(matches!(registry.redeem(&token, &[1; 32], ""), Ok(Redeemed::Client(_))));
+    assert!(matches!(
+        registry.redeem(&token, &[1; 32], "", "203.0.113.7:1"),
+        Ok(Redeemed::Client(_))
+    ));
     elsewhere.stand("ward 7", Standing::Revoked).unwrap();
     assert_eq!(registry.holder(&[1; 32]), Some(("ward 7".into(), Standing::Revoked)));
     let text = fs::read_to_string(path(folder.path())).unwrap();
@@ -65,8 +76,11 @@ fn a_new_token_replaces_one_that_nobody_used() {
     let lost = registry.invite("a", 1).unwrap();
     let token = registry.invite("a", 1).unwrap();
     let refused = Redeemed::Refused(Refusal::WrongToken);
-    assert_eq!(registry.redeem(&lost, &[1; 32], "").unwrap(), refused);
-    assert_eq!(registry.redeem(&token, &[1; 32], "").unwrap(), Redeemed::Client("a".into()));
+    assert_eq!(registry.redeem(&lost, &[1; 32], "", "203.0.113.7:1").unwrap(), refused);
+    assert_eq!(
+        registry.redeem(&token, &[1; 32], "", "203.0.113.7:1").unwrap(),
+        Redeemed::Client("a".into())
+    );
     assert!(registry.invite("a", 1).is_err());
     assert!(registry.invite("a\nb", 1).is_err());
     assert!(registry.stand("nobody", Standing::Dead).is_err());
@@ -76,32 +90,35 @@ fn a_new_token_replaces_one_that_nobody_used() {
 fn an_invitation_expires_unless_it_was_redeemed() {
     let (_folder, registry) = registry();
     let (used, unused) = (registry.invite("a", 1).unwrap(), registry.invite("b", 1).unwrap());
-    registry.redeem(&used, &[1; 32], "").unwrap();
+    registry.redeem(&used, &[1; 32], "", "203.0.113.7:1").unwrap();
     let past = |book: &mut Book| {
         book.clients.iter_mut().for_each(|c| c.expires = 1);
-        Ok(())
+        Ok(((), Happened::new("aged", "", "")))
     };
     registry.change(past).unwrap();
     let refused = Redeemed::Refused(Refusal::Expired);
-    assert_eq!(registry.redeem(&unused, &[2; 32], "").unwrap(), refused);
+    assert_eq!(registry.redeem(&unused, &[2; 32], "", "203.0.113.7:1").unwrap(), refused);
     let again = Redeemed::Again("a".into());
-    assert_eq!(registry.redeem(&used, &[1; 32], "").unwrap(), again);
+    assert_eq!(registry.redeem(&used, &[1; 32], "", "203.0.113.7:1").unwrap(), again);
 }
 
 #[test]
 fn a_client_changes_its_certificate_with_both_good_in_between() {
     let (_folder, registry) = registry();
     let (a, b) = (registry.invite("a", 1).unwrap(), registry.invite("b", 1).unwrap());
-    registry.redeem(&a, &[1; 32], "").unwrap();
-    registry.redeem(&b, &[2; 32], "").unwrap();
+    registry.redeem(&a, &[1; 32], "", "203.0.113.7:1").unwrap();
+    registry.redeem(&b, &[2; 32], "", "203.0.113.7:1").unwrap();
     assert!(registry.announce("a", &[2; 32]).is_err(), "it is b's");
     assert!(registry.announce("a", &[3; 32]).unwrap());
     assert!(!registry.announce("a", &[3; 32]).unwrap());
     let holder = |certificate| registry.holder(&certificate).map(|(name, _)| name);
     assert_eq!((holder([1; 32]), holder([3; 32])), (Some("a".into()), Some("a".into())));
-    assert!(!registry.changed("a", &[1; 32]).unwrap(), "the old one changes nothing");
-    assert!(registry.changed("a", &[3; 32]).unwrap());
-    assert!(!registry.changed("a", &[3; 32]).unwrap());
+    assert!(
+        !registry.changed("a", &[1; 32], "203.0.113.7:1").unwrap(),
+        "the old one changes nothing"
+    );
+    assert!(registry.changed("a", &[3; 32], "203.0.113.7:1").unwrap());
+    assert!(!registry.changed("a", &[3; 32], "203.0.113.7:1").unwrap());
     assert_eq!((holder([1; 32]), holder([3; 32])), (None, Some("a".into())));
 }
 
@@ -109,7 +126,7 @@ fn a_client_changes_its_certificate_with_both_good_in_between() {
 fn whoever_was_revoked_stays_revoked() {
     let (_folder, registry) = registry();
     let token = registry.invite("west", 1).unwrap();
-    registry.redeem(&token, &[1; 32], "").unwrap();
+    registry.redeem(&token, &[1; 32], "", "203.0.113.7:1").unwrap();
     for standing in [Standing::Dead, Standing::Revoked, Standing::Revoked] {
         registry.stand("west", standing).unwrap();
     }
@@ -130,4 +147,88 @@ fn no_other_clients_are_made_up_beside_a_checkpoint() {
     let error = made.err().unwrap().to_string();
     assert!(error.contains("it is gone, and a checkpoint is beside it"), "{error}");
     assert!(!Registry::exists(folder.path()));
+}
+
+/// Whoever was revoked is not let in again by an older copy of the list.
+#[test]
+fn an_older_list_of_clients_is_refused() {
+    let (folder, registry) = registry();
+    let (list, lines) = (path(folder.path()), folder.path().join("members.jsonl"));
+    registry.invite("a", 1).unwrap();
+    let (older, older_lines) = (fs::read(&list).unwrap(), fs::read(&lines).unwrap());
+    registry.stand("a", Standing::Revoked).unwrap();
+    let (newer, newer_lines) = (fs::read(&list).unwrap(), fs::read(&lines).unwrap());
+    let told = String::from_utf8(newer_lines.clone()).unwrap();
+    assert_eq!(told.matches("\"revoked\"").count(), 1, "{told}");
+
+    let refused = |why: &str| {
+        let error = Registry::open(folder.path()).map(drop).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    };
+    fs::write(&list, &older).unwrap();
+    refused("federation.json: it is an older copy: members.jsonl has 3 lines");
+    refused("not of `a` being revoked");
+    assert!(registry.stand("a", Standing::Dead).is_err(), "nor is it changed");
+    assert_eq!(fs::read(&list).unwrap(), older);
+    // The lines are lost, older or damaged.
+    fs::write(&list, &newer).unwrap();
+    fs::remove_file(&lines).unwrap();
+    refused("members.jsonl: it is gone");
+    let first = older_lines.iter().position(|b| *b == b'\n').unwrap() + 1;
+    fs::write(&lines, &older_lines[..first]).unwrap();
+    refused("members.jsonl: it has 1 lines, and the list of clients counts on 3");
+    for at in 0..newer_lines.len() {
+        let mut damaged = newer_lines.clone();
+        damaged[at] ^= 1;
+        fs::write(&lines, &damaged).unwrap();
+        refused("members.jsonl: it is damaged");
+    }
+    // As a crash leaves them between the two writings: the line is added.
+    for length in older_lines.len()..newer_lines.len() {
+        fs::write(&lines, &newer_lines[..length]).unwrap();
+        Registry::open(folder.path()).unwrap().invite("b", 1).unwrap();
+        let told = fs::read(&lines).unwrap();
+        assert!(
+            told.starts_with(&newer_lines) && told.len() > newer_lines.len(),
+            "cut to {length}"
+        );
+        fs::write(&list, &newer).unwrap();
+    }
+}
+
+#[test]
+fn a_list_that_is_damaged_anywhere_is_refused() {
+    let (folder, registry) = registry();
+    registry.invite("ward 7", 1).unwrap();
+    let list = path(folder.path());
+    let whole = fs::read(&list).unwrap();
+    for at in 0..whole.len() {
+        for bytes in [&whole[..at], &[&whole[..at], &[whole[at] ^ 1], &whole[at + 1..]].concat()] {
+            // Spaces between values mean nothing.
+            let same = |bytes: &[u8]| serde_json::from_slice::<Book>(bytes).ok();
+            if same(bytes).is_some() && same(bytes) == same(&whole) {
+                continue;
+            }
+            fs::write(&list, bytes).unwrap();
+            let error = Registry::open(folder.path()).map(drop).unwrap_err().to_string();
+            let named = error.contains("it is damaged") || error.contains("it has version");
+            assert!(named, "at {at}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_client_that_changes_its_certificate_again_and_again_is_refused() {
+    let (folder, registry) = registry();
+    let token = registry.invite("a", 1).unwrap();
+    registry.redeem(&token, &[0; 32], "", "203.0.113.7:1").unwrap();
+    for n in 1..=CERTIFICATES_MAX {
+        let next = sha256(&n.to_le_bytes());
+        assert!(registry.announce("a", &next).unwrap());
+        assert!(registry.changed("a", &next, "203.0.113.7:1").unwrap());
+    }
+    let error = registry.announce("a", &[9; 32]).unwrap_err().to_string();
+    assert!(error.contains("too often"), "{error}");
+    let told = fs::read_to_string(folder.path().join("members.jsonl")).unwrap();
+    assert_eq!(told.lines().count() as u32, 3 + CERTIFICATES_MAX);
 }

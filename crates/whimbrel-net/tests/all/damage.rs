@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use whimbrel_core::{Key, Result};
 use whimbrel_engine::checkpoint::Checkpoint;
 use whimbrel_engine::machine::Machine;
-use whimbrel_net::inspection::{Inspection, repair};
+use whimbrel_net::inspection::{Inspection, Remedy};
+use whimbrel_net::repair::{Repairable, Repaired};
 use whimbrel_net::wal::Wal;
 
 const FILES: [&str; 4] = ["checkpoint/state", "checkpoint/log", "journal", "metrics.jsonl"];
@@ -47,9 +48,13 @@ fn leave(checkpoint: &mut Checkpoint) -> Result<()> {
     Ok(())
 }
 
+fn repair(run: &Path) -> Result<Repaired> {
+    Repairable::of(run, leave)?.repair()
+}
+
 fn records(log: &Path) -> u64 {
     let mut count = 0;
-    Wal::read(log, |_| {
+    Wal::inspect(log, |_| {
         count += 1;
         Ok(())
     })
@@ -78,9 +83,9 @@ fn a_log_that_is_damaged_anywhere_is_refused_as_it_is() {
         let mut damaged = log.to_vec();
         damaged[at] ^= 1 << stream.below(8);
         std::fs::write(path, &damaged).unwrap();
-        let found = Inspection::of(&town.run_folder()).unwrap().unwrap();
-        assert!(found.faults.iter().any(|f| f.contains("log: ")), "at {at}: {found:?}");
-        assert!(found.records < all || at < 20, "at {at}");
+        let found = Inspection::of(&town.run_folder()).unwrap();
+        assert!(found.faults.iter().any(|f| f.file == "checkpoint/log"), "at {at}: {found:?}");
+        assert!(found.kept.unwrap().records < all || at < 20, "at {at}");
     }
     // Refused, and nothing is changed by it.
     let mut damaged = log.to_vec();
@@ -110,7 +115,7 @@ fn a_log_that_is_damaged_anywhere_is_refused_as_it_is() {
     std::fs::write(&files[2].0, &journal).unwrap();
     let error = town.serve(true).result().err().unwrap().to_string();
     assert!(error.contains("journal: it is damaged"), "{error}");
-    assert!(repair(&town.run_folder(), leave).is_err());
+    assert!(repair(&town.run_folder()).is_err());
     assert_eq!(std::fs::read(&files[2].0).unwrap(), journal);
     // A log that is shorter than what the journal says.
     restore(&files);
@@ -135,12 +140,12 @@ fn a_repaired_run_goes_on_with_clients_that_agree_again() {
     let middle = log.len() / 2;
     damaged[middle] ^= 1;
     std::fs::write(path, &damaged).unwrap();
-    let found = Inspection::of(&town.run_folder()).unwrap().unwrap();
-    let repaired = repair(&town.run_folder(), leave).unwrap();
+    let found = Inspection::of(&town.run_folder()).unwrap().kept.unwrap();
+    let repaired = repair(&town.run_folder()).unwrap();
     assert_eq!((repaired.stage, repaired.round), (0, found.round));
     assert_eq!(std::fs::read(repaired.kept_aside.join("log")).unwrap(), damaged);
-    let found = Inspection::of(&town.run_folder()).unwrap().unwrap();
-    assert_eq!((found.round, found.faults), (repaired.round, Vec::new()));
+    let found = Inspection::of(&town.run_folder()).unwrap();
+    assert_eq!((found.kept.unwrap().round, found.faults), (repaired.round, Vec::new()));
     let serving = town.serve(true);
     let said = town.join(0).error().to_string();
     assert!(said.contains("repaired") && said.contains("`join --renew`"), "{said}");
@@ -169,4 +174,88 @@ fn a_client_ahead_of_an_older_copy_says_that_state_was_lost() {
     assert!(said.contains("the coordinator lost state"), "{said}");
     serving.shows("a warning", |s| s.log.iter().any(|l| l.text.contains("whimbrel repair")));
     let _ = serving.halt();
+}
+
+/// Whatever happens to journal or metrics, what `whimbrel repair` says beforehand is what it does.
+#[test]
+fn a_repair_does_what_it_promises_whatever_happened_to_journal_and_metrics() {
+    let (mut town, files) = killed(Toys { evaluate: Some(1), ..Toys::new(1, 40) });
+    let run = town.run_folder();
+    // A line that the log holds is written again from it.
+    let (path, bytes) = &files[3];
+    let mut damaged = bytes.clone();
+    let last = bytes[..bytes.len() - 1].iter().rposition(|b| *b == b'\n').unwrap() + 3;
+    damaged[last] ^= 1;
+    std::fs::write(path, &damaged).unwrap();
+    let found = Inspection::of(&run).unwrap();
+    assert_eq!(found.faults.iter().map(|f| f.remedy).collect::<Vec<_>>(), [Remedy::Resume]);
+    assert!(found.whole(&run).is_ok());
+
+    // An orderly stop makes a checkpoint that counts on all lines.
+    let serving = town.serve(true);
+    serving.shows("a wait", |s| s.state.contains("(not connected)"));
+    let _ = serving.halt();
+    let files = copy(&run);
+    assert_eq!(files[3].1, *bytes, "it was not written again");
+    assert_eq!(Inspection::of(&run).unwrap().faults, Vec::new());
+    let older = |bytes: &[u8]| {
+        let first = bytes.iter().position(|b| *b == b'\n').unwrap() + 1;
+        bytes[..first].to_vec()
+    };
+    let flipped = |bytes: &[u8]| {
+        let mut bytes = bytes.to_vec();
+        bytes[12] ^= 1;
+        bytes
+    };
+    for (file, remedy) in [("journal", Remedy::Copy), ("metrics.jsonl", Remedy::Repair)] {
+        let (path, bytes) = files.iter().find(|(path, _)| path.ends_with(file)).unwrap();
+        let cases = [Some(older(bytes)), Some(flipped(bytes)), Some(Vec::new()), None];
+        for (case, damaged) in cases.into_iter().enumerate() {
+            restore(&files);
+            match &damaged {
+                Some(damaged) => std::fs::write(path, damaged).unwrap(),
+                None => std::fs::remove_file(path).unwrap(),
+            }
+            let found = Inspection::of(&run).unwrap();
+            let fault = found.faults.iter().find(|fault| fault.file == file);
+            assert_eq!(fault.map(|fault| fault.remedy), Some(remedy), "{file} {case}: {found:?}");
+            assert!(found.whole(&run).is_err(), "{file} {case}");
+            let (promised, before) = (Repairable::of(&run, leave), std::fs::read(path).ok());
+            assert_eq!(promised.is_ok(), remedy == Remedy::Repair, "{file} {case}");
+            assert_eq!(std::fs::read(path).ok(), before, "{file} {case}: changed by looking");
+            match promised {
+                Err(error) => {
+                    let said = error.to_string();
+                    assert!(said.contains(&format!("it cannot be repaired: {file}: ")), "{said}");
+                    assert!(!run.join("damaged-1").exists(), "{file} {case}");
+                }
+                Ok(promised) => {
+                    assert!(promised.begins_metrics());
+                    let repaired = promised.repair().unwrap();
+                    assert_eq!(std::fs::read(repaired.kept_aside.join(file)).ok(), damaged);
+                    assert_eq!(Inspection::of(&run).unwrap().faults, Vec::new(), "{file} {case}");
+                    std::fs::remove_dir_all(repaired.kept_aside).unwrap();
+                }
+            }
+        }
+    }
+}
+
+/// Before its first exchange a run has nothing that could be lost: what clients sent until then they
+/// send again.
+#[test]
+fn a_run_without_an_exchange_and_a_checkpoint_begins_anew() {
+    let toys = Toys::new(1, 4);
+    let mut town = Town::new(toys.clone(), 2);
+    let serving = town.serve(false);
+    let first = town.join(0);
+    serving.shows("an enrolment", |s| s.clients.get("c00").is_some_and(|c| c.connected));
+    let _ = serving.halt();
+    assert!(!town.run_folder().join("checkpoint/state").exists());
+    assert_eq!(Inspection::of(&town.run_folder()).unwrap().kept, None);
+    let serving = town.serve(true);
+    let second = town.join(1);
+    let (left, _) = serving.end();
+    [first, second].into_iter().for_each(Joined::model);
+    assert_eq!(left, crate::support::simulate(&toys, 2).0);
 }

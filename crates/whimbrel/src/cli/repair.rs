@@ -1,6 +1,6 @@
 //! `whimbrel verify` and `repair`: whether what a coordinator left is whole, and what can be kept.
 
-use super::execute::read_job;
+use super::execute::{read_job, shell_word};
 use super::messages::{data, note};
 use std::path::Path;
 use whimbrel::core::Error;
@@ -8,57 +8,49 @@ use whimbrel::engine::machine::Machine;
 use whimbrel::engine::{Chain, checkpoint::Checkpoint};
 use whimbrel::families::failure::{Failure, Result};
 use whimbrel::families::plan::{Facts, Plan};
-use whimbrel::net::inspection::{Inspection, repair};
+use whimbrel::net::inspection::{Inspection, Kept};
 use whimbrel::net::registry::Registry;
+use whimbrel::net::repair::Repairable;
 
-/// Says whether checkpoint, log, journal and metrics of a served run are whole and agree.
+/// Says which files of a served run are damaged, and whether those that count on each other agree.
 pub fn verify_command(run: &Path) -> Result<u8> {
-    let Some(found) = inspect(run)? else {
-        data("nothing was kept yet\n")?;
-        return Ok(0);
-    };
-    let Inspection { stage, round, checkpoint_round, records, log_bytes, lines, .. } = &found;
-    data(&format!(
-        "stage {stage}, round {round}: checkpoint at round {checkpoint_round}, log with {records} \
-         records ({log_bytes} bytes), journal with {} lines, metrics with {} lines\n",
-        lines.0, lines.1
-    ))?;
-    match found.faults.is_empty() {
-        true => data("whole\n")?,
-        false => {
-            let faults: Vec<String> =
-                found.faults.iter().map(|f| format!("damaged: {f}\n")).collect();
-            data(&faults.concat())?;
-            note("see what can be kept with: whimbrel repair RUN");
+    let found = inspect(run)?;
+    match &found.kept {
+        Some(Kept { stage, round, checkpoint_round, records, log_bytes, lines, .. }) => {
+            data(&format!(
+                "stage {stage}, round {round}: checkpoint at round {checkpoint_round}, log with {records} \
+             records ({log_bytes} bytes), journal with {} lines, metrics with {} lines\n",
+                lines.0, lines.1
+            ))?
         }
+        None if found.faults.is_empty() => data("nothing was kept yet\n")?,
+        None => {}
     }
-    Ok(u8::from(!found.faults.is_empty()))
+    let mut faults: Vec<String> = found.faults.iter().map(ToString::to_string).collect();
+    if let Err(failure) = read_job(&run.join("job.toml")) {
+        faults.push(format!("job.toml: {failure}"));
+    }
+    if faults.is_empty() {
+        data("whole\n")?;
+        return Ok(0);
+    }
+    data(&faults.iter().map(|fault| format!("damaged: {fault}\n")).collect::<String>())?;
+    match found.repairable(run) {
+        Err(_) => note("restore the folder from a copy"),
+        Ok(()) => note(&format!("see what can be kept with: whimbrel repair {}", shell_word(run))),
+    }
+    Ok(1)
 }
 
-/// Says what a repair would keep and cost, and does it where that was asked for.
+/// Says what a repair would keep and cost, and does it where that was asked for. Both make the same
+/// checks: what is promised can be done.
 pub fn repair_command(run: &Path, keep_prefix: bool) -> Result<u8> {
-    let Some(found) = inspect(run)? else {
+    let found = inspect(run)?;
+    found.faults.iter().for_each(|fault| note(&format!("damaged: {fault}")));
+    found.repairable(run)?;
+    let Some(kept) = &found.kept else {
         return Err(Failure::config(format!("nothing was kept yet in {}", run.display())));
     };
-    found.faults.iter().for_each(|fault| note(&format!("damaged: {fault}")));
-    if found.faults.is_empty() {
-        note("the files are whole and agree");
-    }
-    note(&format!(
-        "kept: stage {}, up to round {}{}",
-        found.stage,
-        found.round,
-        found.journal_round.map(|last| format!(" of {last}")).unwrap_or_default()
-    ));
-    note(
-        "cost: rounds after it are made again, and every client begins this stage anew: it enrols,",
-    );
-    note("opens its memory and, where it has a model of its own, starts that from the beginning;");
-    note("each client's user must agree to that with `whimbrel join --renew`");
-    if !keep_prefix {
-        note("nothing was changed; do it with: whimbrel repair RUN --keep-prefix");
-        return Ok(0);
-    }
     let job = read_job(&run.join("job.toml"))?;
     let plan = Plan::on_network(&job, &Facts::on_network(&job)?)?;
     let leave = |checkpoint: &mut Checkpoint| {
@@ -67,9 +59,34 @@ pub fn repair_command(run: &Path, keep_prefix: bool) -> Result<u8> {
         checkpoint.runner.state = Machine::without_clients(&**method, &checkpoint.runner.state)?;
         Ok(())
     };
-    let repaired = repair(run, leave)?;
+    let repairable = Repairable::of(run, leave)?;
+    if found.faults.is_empty() {
+        note("the files are whole and agree");
+    }
     note(&format!(
-        "repaired: go on from stage {}, round {} with `whimbrel serve JOB --out DIR --resume`; the \
+        "kept: stage {}, up to round {}{}",
+        kept.stage,
+        kept.round,
+        kept.journal_round.map(|last| format!(" of {last}")).unwrap_or_default()
+    ));
+    note(
+        "cost: rounds after it are made again, and every client begins this stage anew: it enrols,",
+    );
+    note("opens its memory and, where it has a model of its own, starts that from the beginning;");
+    note("each client's user must agree to that with `whimbrel join --renew`");
+    if repairable.begins_metrics() {
+        note(
+            "metrics.jsonl begins anew: figures of earlier evaluations are in the files kept aside",
+        );
+    }
+    if !keep_prefix {
+        let run = shell_word(run);
+        note(&format!("nothing was changed; do it with: whimbrel repair {run} --keep-prefix"));
+        return Ok(0);
+    }
+    let repaired = repairable.repair()?;
+    note(&format!(
+        "repaired: resume from stage {}, round {} with `whimbrel serve JOB --out DIR --resume`; the \
          files as they were are in {}",
         repaired.stage,
         repaired.round,
@@ -78,11 +95,12 @@ pub fn repair_command(run: &Path, keep_prefix: bool) -> Result<u8> {
     Ok(0)
 }
 
-fn inspect(run: &Path) -> Result<Option<Inspection>> {
-    if !Registry::exists(run) {
+fn inspect(run: &Path) -> Result<Inspection> {
+    // Either of them is of a run that is served alone.
+    if !Registry::exists(run) && !run.join("checkpoint/log").exists() {
         let error = Error::config(format!("{} is no run that is served", run.display()))
             .hint("`whimbrel serve` makes such a folder, and says where");
         return Err(error.into());
     }
-    Ok(Inspection::of(run)?)
+    Ok(Inspection::of_all(run)?)
 }

@@ -20,6 +20,7 @@ use whimbrel::families::plan::{Facts, Plan};
 use whimbrel::families::{Job, Offer};
 use whimbrel::net::coordinator::{Coordinator, Quorum, Rules, Setup};
 use whimbrel::net::dashboard::{About, Dashboard};
+use whimbrel::net::inspection::LOST_IDENTITY;
 use whimbrel::net::registry::{Draft, Registry, unhex};
 use whimbrel::net::status::Board;
 use whimbrel::net::tls::{Identity, fingerprint_of_file, server_config};
@@ -315,12 +316,21 @@ fn authorities(args: &Serve) -> Result<Option<String>> {
     Ok(args.client_ca.as_deref().map(hash_file).transpose()?)
 }
 
-/// The coordinator's certificate: brought, or made in the run's folder.
+/// The coordinator's certificate: brought, or made in the run's folder when the run begins.
 fn identity(args: &Serve, run: &Path) -> Result<Identity> {
-    Ok(match (&args.cert, &args.key) {
-        (Some(cert), Some(key)) => Identity::bring(cert, key)?,
-        _ => Identity::keep(&run.join("tls"), "whimbrel coordinator")?,
-    })
+    let folder = run.join("tls");
+    if let (Some(cert), Some(key)) = (&args.cert, &args.key) {
+        return Ok(Identity::bring(cert, key)?);
+    }
+    if args.resume && Registry::exists(run) && !args.rotate && Identity::kept(&folder)?.is_none() {
+        let what = format!(
+            "{LOST_IDENTITY}\nhint: restore tls/ from a copy; where there is none, --rotate goes on with \
+             a new identity, and each client needs an invitation with it, from `whimbrel invite RUN NAME \
+             --again`"
+        );
+        return Err(Error::storage(folder.join("identity").display(), what).into());
+    }
+    Ok(Identity::keep(&folder, "whimbrel coordinator")?)
 }
 
 /// The run's registry; a new one invites everyone and says so on standard output.

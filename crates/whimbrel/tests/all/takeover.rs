@@ -82,7 +82,14 @@ fn make() {
     coordinator.kill();
     clients.iter_mut().for_each(Process::kill);
     let _ = fs::remove_dir_all(golden());
-    let files = ["federation.json", "job.toml", "journal", "metrics.jsonl", "measures.json"];
+    let files = [
+        "federation.json",
+        "members.jsonl",
+        "job.toml",
+        "journal",
+        "metrics.jsonl",
+        "measures.json",
+    ];
     fs::create_dir_all(golden().join("served")).unwrap();
     for file in files {
         fs::copy(sandbox.path("served").join(file), golden().join("served").join(file)).unwrap();
@@ -155,7 +162,7 @@ fn folders_of_other_versions_are_refused_by_their_number() {
     let join = ["join", &invitation, "--data", "east.csv", "--out", "client-east", "--yes"];
     // Where the number stands, and the one before it.
     let binary = [
-        ("served/checkpoint/state", 3, &serve[..]),
+        ("served/checkpoint/state", 4, &serve[..]),
         ("served/tls/identity", 0, &serve),
         ("client-east/identity", 0, &join),
         ("client-east/offer", 0, &join),
@@ -174,9 +181,10 @@ fn folders_of_other_versions_are_refused_by_their_number() {
         assert!(fs::read(&path).unwrap() == bytes, "{file} was changed");
     }
     restore(&sandbox);
-    let book = sandbox.read("served/federation.json").replace("\"version\": 2", "\"version\": 1");
+    let book =
+        sandbox.read("served/federation.json").replacen("\"version\": 3", "\"version\": 2", 1);
     sandbox.write("served/federation.json", &book);
     let ran = sandbox.run(&serve);
-    assert!(ran.stderr.contains("it has version 1, this program reads 2"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("it has version 2, this program reads 3"), "{}", ran.stderr);
     assert_eq!(sandbox.read("served/federation.json"), book);
 }
