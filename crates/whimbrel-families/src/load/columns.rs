@@ -43,7 +43,20 @@ pub(super) fn say_all(loaded: &mut Loaded, left_out: &[&str]) {
     loaded.notes.push(said(&[used], &left_out));
 }
 
-/// The same of a file with the cells of a table.
+/// Notes the classes that were found in the targets.
+pub(super) fn say_classes(loaded: &mut Loaded) {
+    if !loaded.classes.is_empty() {
+        let (count, names) = (loaded.classes.len(), quoted(&loaded.classes));
+        loaded.notes.push(format!("{count} classes found in the targets: {names}"));
+    }
+}
+
+/// Names in quotation marks.
+pub(super) fn quoted(names: &[String]) -> String {
+    listed(&names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>())
+}
+
+/// Notes the columns of a file with the cells of a table.
 pub(super) fn of_cells(header: &[String], csv: &Csv, described: &Described) -> String {
     let (mut used, mut left_out) = (Vec::new(), Vec::new());
     for name in header {

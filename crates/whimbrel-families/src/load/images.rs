@@ -47,6 +47,7 @@ pub(super) fn from_idx(idx: &Idx, layout: Layout, standardize: bool, key: Key) -
         let loaded = samples(&images, &beside, clients, hash(idx)?)?;
         let mut loaded = Loaded { notes: note.into_iter().collect(), ..loaded };
         columns::say_all(&mut loaded, &["the labels (the target)"]);
+        columns::say_classes(&mut loaded);
         return Ok(loaded);
     }
     let table = |client: ClientRows| -> Result<(String, Table)> {

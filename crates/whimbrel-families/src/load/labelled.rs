@@ -5,26 +5,40 @@ use crate::failure::{AtKey, Failure, Result};
 use crate::job::{Csv, Libsvm, Partition, Toy};
 use whimbrel_core::{Error, Key, Labelled};
 use whimbrel_data::{
-    Classes, ClientRows, Dataset, LeastSquaresSpec, LibsvmOptions, by_column, by_feature,
-    dense_rows, hash_labelled, hash_path, iid_rows, labelled_clients, read_libsvm, standardize,
-    two_classes,
+    BadRow, Classes, ClientRows, Dataset, Error as DataError, LISTED_MAX, LeastSquaresSpec,
+    LibsvmOptions, by_column, by_feature, dense_rows, hash_labelled, hash_path, iid_rows,
+    labelled_clients, read_libsvm, standardize, two_classes,
 };
 
 pub(super) fn from_csv(csv: &Csv, layout: Layout, role: Option<&str>, key: Key) -> Result<Loaded> {
     let (data, set_apart) = tables::read(csv, role)?;
     let except: Vec<&str> = set_apart.iter().map(String::as_str).collect();
     let target = csv.target.as_deref().unwrap_or_default();
-    let rows = data.labelled(target, &tables::features(csv, &except))?;
+    let mut rows = data.labelled(target, &tables::features(csv, &except))?;
     let names = data.class_names(target)?;
+    if csv.classes.is_some() && !layout.has_classes() {
+        let error = Error::config("the model predicts numbers, and `classes` lists classes");
+        return Err(error.hint("take it out, or use a model of classes")).at("data.classes");
+    }
     if !names.is_empty() && !layout.has_classes() {
         let what =
             format!("column {target:?} holds text, which only a model of classes can predict");
         let error = Error::config(what).hint("two classes are predicted by kind = \"logistic\"");
         return Err(error).at("data.target");
     }
-    let given = Given { rows, table: Some(&data), names, partition: &csv.partition };
+    let classes = match &csv.classes {
+        None => find_classes(&mut rows, &names, layout)?,
+        Some(declared) => {
+            number_declared(&mut rows, &data, target, declared, layout)?;
+            declared.clone()
+        }
+    };
+    let given = Given { rows, table: Some(&data), classes, partition: &csv.partition };
     let mut loaded = given.share_out(layout, csv.standardize, hash_path(&csv.path)?, key)?;
     columns::say(&mut loaded, &data, csv, role);
+    if csv.classes.is_none() {
+        columns::say_classes(&mut loaded);
+    }
     if let Some(role) = role {
         held_out::by_role(&mut loaded, &data, role)?;
     }
@@ -33,10 +47,12 @@ pub(super) fn from_csv(csv: &Csv, layout: Layout, role: Option<&str>, key: Key) 
 
 pub(super) fn from_libsvm(libsvm: &Libsvm, layout: Layout, key: Key) -> Result<Loaded> {
     let options = LibsvmOptions { columns: libsvm.columns, ..LibsvmOptions::default() };
-    let rows = read_libsvm(&libsvm.path, &options)?;
-    let given = Given { rows, table: None, names: Vec::new(), partition: &libsvm.partition };
+    let mut rows = read_libsvm(&libsvm.path, &options)?;
+    let classes = find_classes(&mut rows, &[], layout)?;
+    let given = Given { rows, table: None, classes, partition: &libsvm.partition };
     let mut loaded = given.share_out(layout, libsvm.standardize, hash_path(&libsvm.path)?, key)?;
     columns::say_all(&mut loaded, &["the first number of a line (the target)"]);
+    columns::say_classes(&mut loaded);
     Ok(loaded)
 }
 
@@ -69,27 +85,65 @@ pub(crate) fn class_names(rows: &mut Labelled, names: &[String]) -> Result<Vec<S
     Ok(found.map(|class| names.get(class as usize).cloned().unwrap_or(class.to_string())).into())
 }
 
+/// Makes targets the numbers of the classes that occur, or -1 and 1 where a model wants two, and names
+/// the classes; none where targets are numbers.
+fn find_classes(rows: &mut Labelled, names: &[String], layout: Layout) -> Result<Vec<String>> {
+    match layout {
+        Layout::Targets { classes: true } => class_names(rows, names).at("model.kind"),
+        Layout::Samples { classes: true } => samples::settle_classes(&mut rows.targets, names),
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// The same with classes that were declared: rows with another value are refused, by line.
+pub(crate) fn number_declared(
+    rows: &mut Labelled,
+    file: &Dataset,
+    column: &str,
+    declared: &[String],
+    layout: Layout,
+) -> Result<()> {
+    let signs = matches!(layout, Layout::Targets { .. });
+    if signs && declared.len() != 2 {
+        let what = format!("the model has two classes, and `classes` lists {}", declared.len());
+        return Err(Failure::config(what)).at("data.classes");
+    }
+    let names = file.class_names(column)?;
+    let (mut listed, mut count) = (Vec::new(), 0);
+    for (row, target) in rows.targets.iter_mut().enumerate() {
+        let class = names.get(*target as usize).cloned().unwrap_or_else(|| target.to_string());
+        match declared.iter().position(|known| *known == class) {
+            Some(number) if signs => *target = 2.0 * number as f64 - 1.0,
+            Some(number) => *target = number as f64,
+            None => {
+                count += 1;
+                if listed.len() < LISTED_MAX {
+                    let reason = format!("{class:?} is none of the classes");
+                    let reasons = vec![(Some(column.to_owned()), reason)];
+                    listed.push(BadRow { row: row + 1, line: file.line(row), reasons });
+                }
+            }
+        }
+    }
+    if count == 0 {
+        return Ok(());
+    }
+    let hint = Some(format!("the classes are {}", columns::quoted(declared)));
+    Err(DataError::Rows { file: file.name().into(), listed, count, hint }.into())
+}
+
 /// Rows of one file before they are shared out.
 struct Given<'a> {
     rows: Labelled,
     /// The columns that are no features, where the file has names for them.
     table: Option<&'a Dataset>,
-    /// The classes that targets count from 0, where the file names them.
-    names: Vec<String>,
+    /// The names of the classes; none where targets are numbers.
+    classes: Vec<String>,
     partition: &'a Partition,
 }
 
 impl Given<'_> {
     fn share_out(mut self, layout: Layout, scale: bool, hash: String, key: Key) -> Result<Loaded> {
-        let classes = match layout {
-            Layout::Targets { classes: true } => {
-                class_names(&mut self.rows, &self.names).at("model.kind")?
-            }
-            Layout::Samples { classes: true } => {
-                samples::settle_classes(&mut self.rows.targets, &self.names)?
-            }
-            _ => Vec::new(),
-        };
         // By single columns as they were read; clusters are of what is fitted.
         let by_column = self.by_column(key)?;
         let found = scale.then(|| standardize(&mut self.rows)).transpose()?;
@@ -106,14 +160,14 @@ impl Given<'_> {
         let rows = labelled_clients(&self.rows, &clients)?;
         let loaded = match layout {
             Layout::Samples { classes: of_classes } => {
-                samples::of_rows(rows, of_classes.then_some(classes.len()), hash)?
+                samples::of_rows(rows, of_classes.then_some(self.classes.len()), hash)?
             }
             _ => Loaded::of_labelled(rows, hash),
         };
         let mut loaded = loaded.standardized(found);
         loaded.places = clients;
         loaded.notes.extend(note);
-        loaded.classes = classes;
+        loaded.classes = self.classes;
         Ok(loaded)
     }
 

@@ -16,7 +16,7 @@ pub use any_file::{FileKind, read_any, read_images};
 pub use cells::{cell_options, kept_out};
 pub(crate) use cells::{described, of_client, read_side};
 pub(crate) use held_out::of_client as rows_of_client;
-pub(crate) use labelled::class_names;
+pub(crate) use labelled::{class_names, number_declared};
 pub(crate) use samples::settle_classes;
 
 use crate::failure::{AtKey, Failure, Result};

@@ -2,11 +2,11 @@
 
 use crate::failure::Result;
 use crate::job::{DataSource, Job, Partition};
-use crate::load::{Layout, cell_options, of_client};
+use crate::load::{Layout, cell_options, number_declared, of_client};
 use crate::plan::Facts;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-use whimbrel_core::{Cells, ClientData, Error, Labelled};
+use whimbrel_core::{Cells, ClientData, Error};
 use whimbrel_data::{
     Attribute, CellOptions, ColumnType, CsvOptions, Dataset, Entries, Features, MixedColumn, Parts,
     by_column, read_csv, read_npy, samples,
@@ -174,10 +174,9 @@ impl Schema {
             return apart(ClientData::Table(data.table(&data.features(&features)?)?));
         };
         let mut rows = data.labelled(&target.column, &features)?;
-        let names = data.class_names(&target.column)?;
         if !target.classes.is_empty() {
-            settle_classes(&mut rows, &names, target, layout)?;
-        } else if !names.is_empty() {
+            number_declared(&mut rows, &data, &target.column, &target.classes, layout)?;
+        } else if !data.class_names(&target.column)?.is_empty() {
             let what = format!("column {:?} holds text, not numbers", target.column);
             return Err(Error::data(what).into());
         }
@@ -267,38 +266,4 @@ fn are_distinct(names: &[String]) -> bool {
     let mut sorted: Vec<&String> = names.iter().collect();
     sorted.sort_unstable();
     sorted.windows(2).all(|pair| pair[0] != pair[1])
-}
-
-/// Makes targets the numbers of the schema's classes, or -1 and 1 where a model wants two; a client
-/// may hold one of them only.
-fn settle_classes(
-    rows: &mut Labelled,
-    names: &[String],
-    target: &TargetForm,
-    layout: Layout,
-) -> Result<()> {
-    let signs = matches!(layout, Layout::Targets { .. });
-    for (at, value) in rows.targets.iter_mut().enumerate() {
-        let class = names.get(*value as usize).cloned().unwrap_or(value.to_string());
-        let Some(number) = target.classes.iter().position(|known| *known == class) else {
-            let what = format!(
-                "row {} has {class:?} in column {:?}, where the classes are {}",
-                at + 1,
-                target.column,
-                listed(&target.classes)
-            );
-            return Err(Error::data(what).into());
-        };
-        *value = if signs { 2.0 * number as f64 - 1.0 } else { number as f64 };
-    }
-    Ok(())
-}
-
-/// Classes in words.
-fn listed(classes: &[String]) -> String {
-    match classes {
-        [low, high] => format!("{low:?} and {high:?}"),
-        [first, .., last] => format!("{first:?} to {last:?}"),
-        few => format!("{few:?}"),
-    }
 }

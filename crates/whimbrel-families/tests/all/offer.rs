@@ -211,7 +211,7 @@ fn a_file_is_checked_against_the_schema() {
     let one_class = logistic.read(&file("age,dose,ill\n1,2,1\n"), "anyone").unwrap();
     let ClientData::Labelled(rows) = one_class else { panic!() };
     assert_eq!(rows.targets, [1.0]);
-    assert!(fails(&logistic, "age,dose,ill\n1,2,0\n", "anyone").contains("row 1 has \"0\""));
+    assert!(fails(&logistic, "age,dose,ill\n1,2,0\n", "anyone").contains("\"0\" is none of"));
 }
 
 #[test]
@@ -355,6 +355,6 @@ fn a_learner_on_a_network_reads_samples_with_the_coordinators_classes() {
     assert_eq!(samples.len() + samples.held_out.test.as_ref().unwrap().len(), 4);
     let odd = write("odd.csv", "x,bird\n7,wren\n8,crow\n");
     let message = offer.read(&odd, "north").map(|_| ()).unwrap_err().to_string();
-    let wanted = "row 2 has \"crow\" in column \"bird\", where the classes are \"owl\" to \"wren\"";
+    let wanted = "line 3 (row 2), column \"bird\": \"crow\" is none of the classes";
     assert!(message.contains(wanted), "{message}");
 }

@@ -205,6 +205,35 @@ fn a_client_without_training_rows_is_only_evaluated() {
 }
 
 #[test]
+fn declared_classes_number_the_targets_and_others_are_refused_by_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = written(folder.path(), "odd.csv", "who,x,y\na,1,2\na,2,0\nb,3,12.5\nb,4,-3\n");
+    let data = |classes: &str| {
+        format!("source = \"csv\"\npath = {path:?}\nclient = \"who\"\ntarget = \"y\"\n{classes}")
+    };
+    let read = |classes: &str| load_as(&job(&data(classes)), CLASSES);
+    let message = read("classes = [\"2\", \"0\"]").map(|_| ()).unwrap_err().to_string();
+    for wanted in [
+        "odd.csv: 2 rows cannot be used",
+        "line 4 (row 3), column \"y\": \"12.5\" is none of the classes",
+        "line 5 (row 4), column \"y\": \"-3\" is none of the classes",
+        "the classes are \"2\", \"0\"",
+    ] {
+        assert!(message.contains(wanted), "{message}");
+    }
+    // The order of the list counts, and a class need not occur.
+    let all = read("classes = [\"2\", \"12.5\", \"1\", \"-3\", \"0\"]").unwrap();
+    assert_eq!(classes(samples(&all, 0)), (&[0, 4][..], 5));
+    assert_eq!(classes(samples(&all, 1)), (&[1, 3][..], 5));
+    let found = read("").unwrap();
+    let note = "4 classes found in the targets: \"-3\", \"0\", \"2\", \"12.5\"";
+    assert!(found.notes.iter().any(|said| said == note), "{:?}", found.notes);
+    let numbers = job(&data("classes = [\"2\", \"0\"]"));
+    let message = load_as(&numbers, Layout::Samples { classes: false }).map(|_| ()).unwrap_err();
+    assert!(message.to_string().contains("the model predicts numbers"), "{message}");
+}
+
+#[test]
 fn a_part_of_the_data_is_chosen_at_random() {
     let folder = tempfile::tempdir().unwrap();
     let lines: Vec<String> = (0..400).map(|i| format!("c{},{i},{}", i % 20, i % 2)).collect();

@@ -112,10 +112,11 @@ impl Pooled {
         Self { scores, by_training_rows, weights, sums, test: Vec::new() }
     }
 
-    /// Adds a client with so many training rows.
+    /// Adds a client with so many training rows; one without any counts by the rows of each part.
     pub fn add(&mut self, training_rows: u64, parts: &[PartScores]) -> Result<()> {
         for (place, part) in parts.iter().enumerate().filter(|(_, part)| part.rows > 0) {
-            let weight = if self.by_training_rows { training_rows } else { part.rows } as f64;
+            let counts = self.by_training_rows && training_rows > 0;
+            let weight = if counts { training_rows } else { part.rows } as f64;
             self.weights[place] += weight;
             self.sums[place].add(&part.means, weight)?;
         }
@@ -281,6 +282,8 @@ mod tests {
         pooled.add(10, &[part(10, &[1.0]), part(0, &[]), part(100, &[0.5])]).unwrap();
         pooled.add(30, &[part(30, &[1.0]), part(0, &[]), part(100, &[0.9])]).unwrap();
         assert_eq!(pooled.metrics()[1], Metric::number("test_accuracy", 0.8));
+        pooled.add(0, &[part(0, &[]), part(0, &[]), part(10, &[0.3])]).unwrap();
+        assert_eq!(pooled.metrics()[1], Metric::number("test_accuracy", 35.0 / 50.0));
     }
 
     #[test]

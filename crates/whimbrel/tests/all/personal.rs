@@ -146,6 +146,36 @@ fn control_variates_travel_exactly() {
 }
 
 #[test]
+fn a_client_without_training_rows_is_evaluated_with_what_is_shared() {
+    let mut text = String::from("who,x,y,part\n");
+    for i in 0..60 {
+        let (who, part) = match i {
+            0..50 => (["a", "b"][i % 2], if i % 5 == 0 { "test" } else { "train" }),
+            _ => ("late", "test"),
+        };
+        let class = i % 3 % 2;
+        text.push_str(&format!("{who},{},{class},{part}\n", class as f64 + 0.01 * i as f64));
+    }
+    for method in ["fedmix\"\ncomponents = 2", "fedavg\"", "d-fedavg\"", "pfedme\""] {
+        let sandbox = Sandbox::with_job(&format!(
+            "[data]\nsource = \"csv\"\npath = \"rows.csv\"\nclient = \"who\"\ntarget = \"y\"\n\
+             role = \"part\"\n[model]\nkind = \"logistic\"\n[method]\nrounds = 20\nstep = 1.0\n\
+             kind = \"{method}\n"
+        ));
+        sandbox.write("rows.csv", &text);
+        let ran = sandbox.ok(&["run", "job.toml", "--out", "out"]);
+        assert!(ran.stderr.contains("client \"late\" has no training rows"), "{}", ran.stderr);
+        let summary = sandbox.object("out/summary.json");
+        let clients = sandbox.read("out/clients.csv");
+        let mut lines = clients.lines().map(|line| line.split(',').collect::<Vec<_>>());
+        let at = lines.next().unwrap().iter().position(|key| *key == "test_accuracy").unwrap();
+        let late = lines.find(|line| line[0] == "late").unwrap();
+        let own: f64 = late[at].parse().unwrap();
+        assert_eq!(number(&summary, "unseen_accuracy"), own, "{method}: {clients}");
+    }
+}
+
+#[test]
 fn a_method_without_a_model_for_strangers_has_no_figures_of_them() {
     let sandbox = Sandbox::with_job(&job("kind = \"local\""));
     sandbox.run_job("out");

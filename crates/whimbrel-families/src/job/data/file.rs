@@ -114,7 +114,7 @@ table! {
             only (&["csv"], "the targets are where the source has them");
         classes: CLASSES = "classes", CLASS_LIST,
             unset "those of the file at `path`; where a coordinator has none, \"-1\" and \"1\"",
-            "the classes of the target, in the order of their numbers, for a coordinator without data",
+            "the classes of the target, in the order of their numbers; rows of other classes are refused",
             only (&["csv"], "the targets are where the source has them");
         delimiter: DELIMITER = "delimiter", DELIMITERS, default "\"auto\"",
             "what separates the cells of a row", only (&["csv"], "only csv files have a delimiter");
