@@ -40,9 +40,15 @@ impl Federation {
     }
 }
 
-/// Errors below the engine know ids; people know names.
+/// Errors below the engine know ids; people know names. What went wrong on a client is the client's.
 pub(crate) fn name(error: Error, names: &[String], id: ClientId) -> Error {
-    rename(error.of_client(id), names)
+    match error {
+        Error::Numerical { what, round } => {
+            let name = names.get(id.0 as usize).map_or("?", |n| n);
+            Error::Numerical { what: format!("client `{name}`: {what}"), round }
+        }
+        other => rename(other.of_client(id), names),
+    }
 }
 
 pub(crate) fn rename(error: Error, names: &[String]) -> Error {

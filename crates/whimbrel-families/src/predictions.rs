@@ -42,6 +42,8 @@ pub(crate) struct Kept {
     pub truth: Option<RepresentationTruth>,
     /// Each client's test rows.
     tests: Vec<Option<Samples>>,
+    /// Of drawn numbers, the rows of clients that took no part in training, by name.
+    pub unseen: BTreeMap<String, Samples>,
 }
 
 /// What a client predicts for each row: probabilities of the classes, or a number with the standard
@@ -60,7 +62,18 @@ impl Kept {
             ClientData::Samples(samples) => samples.held_out.test.as_deref().cloned(),
             _ => None,
         };
+        let unseen = |id: usize| {
+            let is_unseen = loaded.unseen.get(id).copied().unwrap_or_default();
+            let (name, data) = loaded.clients.get(id)?;
+            match data {
+                ClientData::Samples(rows) if is_unseen && loaded.representation.is_some() => {
+                    Some((name.clone(), rows.clone()))
+                }
+                _ => None,
+            }
+        };
         Some(Self {
+            unseen: (0..loaded.clients.len()).filter_map(unseen).collect(),
             shape: loaded.shape()?.to_vec(),
             names: loaded.clients.iter().map(|(name, _)| name.clone()).collect(),
             classes: loaded.classes.len(),
@@ -151,25 +164,27 @@ impl Kept {
     }
 
     /// The mean squared distance of the clients' predictors to the linear ones that drawn numbers come
-    /// from.
-    pub fn prediction_error(&self, predict: &Predict<'_>) -> Result<Option<f64>> {
-        let Some(truth) = &self.truth else { return Ok(None) };
+    /// from, of those who trained and of others: keys of `summary.json`.
+    pub fn prediction_errors(&self, predict: &Predict<'_>) -> Result<Map<String, Value>> {
+        let Some(truth) = &self.truth else { return Ok(Map::new()) };
         // A linear predictor is known by its intercept and its values at unit vectors.
         let width: usize = self.shape.iter().product();
         let is_one = |at: usize| at % (width + 1) == width;
         let inputs = (0..(width + 1) * width).map(|at| f32::from(u8::from(is_one(at))));
         let targets = Targets::Values(vec![0.0; width + 1]);
         let units = Samples::new(vec![width], Inputs::Real(inputs.collect()), targets)?;
-        let (mut sum, mut heard) = (0.0, 0.0);
+        let mut means = [("prediction_error", 0.0, 0.0), ("unseen_prediction_error", 0.0, 0.0)];
         for (name, predictor) in self.names.iter().zip(&truth.predictors) {
             let Some(found) = predict(name, &units) else { continue };
+            let (_, sum, heard) = &mut means[usize::from(self.unseen.contains_key(name))];
             let at_zero = f64::from(found.mean[0]);
             let coefficients = found.mean[1..].iter().zip(predictor);
             let distance = coefficients.map(|(w, u)| (f64::from(*w) - at_zero - u).powi(2));
-            sum += distance.sum::<f64>() + at_zero * at_zero;
-            heard += 1.0;
+            *sum += distance.sum::<f64>() + at_zero * at_zero;
+            *heard += 1.0;
         }
-        Ok((heard > 0.0).then(|| sum / heard))
+        let heard = means.into_iter().filter(|(_, _, heard)| *heard > 0.0);
+        Ok(heard.map(|(key, sum, heard)| (key.to_owned(), number(sum / heard))).collect())
     }
 }
 
@@ -184,6 +199,7 @@ pub(crate) fn measures() -> Vec<Measure> {
     let aside = |measure: Measure| Measure { headline: false, ..measure };
     vec![
         figure("prediction_error", "prediction error", Better::Down),
+        aside(figure("unseen_prediction_error", "prediction error, unseen", Better::Down)),
         aside(figure("subspace_error", "subspace error", Better::Down)),
         share("coverage_90", "coverage of new targets at 90 %", Better::Neither),
         aside(share("coverage_90_mean", "coverage of means at 90 %", Better::Neither)),

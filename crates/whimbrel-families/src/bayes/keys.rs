@@ -44,7 +44,7 @@ table! {
             "what each client has for itself";
         prior: PRIOR = "prior", PRIORS, default "\"diagonal\"",
             "the prior of personal parts, whose parameters are learned";
-        prior_scale: PRIOR_SCALE = "prior_scale", POSITIVE,
+        prior_scale: PRIOR_SCALE = "prior_scale", SCALE,
             unset "1/sqrt(latent) for linear-representation, else 0.1",
             "the scale at which the prior starts";
         precision: HYPERPRIOR = "hyperprior", inline!(PRECISION),
@@ -64,6 +64,9 @@ table! {
     }
 }
 
+/// Of a prior in single precision, whose square and its inverse are numbers too.
+const SCALE: Form<f64> = number!("a number from 1e-6 to 1e6", |x| (1e-6..=1e6).contains(&x));
+
 table! {
     pub(super) CHAIN: Chains {
         + kernel: KERNELS;
@@ -75,7 +78,7 @@ table! {
             "parallel chains of a client: with several, R-hat compares them";
         gamma: GAMMA = "gamma", RATES, default "\"auto\"",
             "the step of a chain; \"auto\": one over the smoothness of the client's own posterior, or a \
-             share of that";
+             share of that; a number is for the noise's own value, and larger while that is annealed";
         kept: SAMPLES = "samples", integer!(u32, 2 to 100000), default "100",
             "samples that each chain keeps for predictions, at the end of training";
         thin: THIN = "thin", COUNT_U32,

@@ -17,6 +17,7 @@ use whimbrel_core::{ClientData, Erased, Error, Key, Samples};
 use whimbrel_engine::Stage;
 use whimbrel_methods::bayes::{Chains, Decay, Noise, Part, Personalised, Schedule, Soul, Steps};
 use whimbrel_methods::federated::BindRows;
+use whimbrel_methods::settings::Budget;
 use whimbrel_models::prior::Prior;
 use whimbrel_nn::{Learner, Role};
 
@@ -48,7 +49,7 @@ impl SoulPlan {
         let learner = asked.model.learner(shape, facts.classes.len())?;
         let drawn = rows.and_then(|rows| rows.representation.as_ref()).map(|truth| truth.noise);
         let noise = noise(asked, drawn);
-        let soul = soul(asked, job, learner.clone(), noise, 1, 1.0)?;
+        let soul = soul(asked, job, learner.clone(), noise, 1.0)?;
         let blocks = soul.blocks();
         let mut channels = Channels::new(common, &blocks)?;
         // D_beta travels exactly.
@@ -101,10 +102,13 @@ pub(super) fn soul(
     job: &Job,
     learner: Arc<dyn Learner>,
     noise: Noise,
-    rounds: u32,
     participation: f64,
 ) -> whimbrel_core::Result<Soul> {
     let settings = &asked.settings;
+    let rounds = match job.method.length {
+        Budget::Rounds(rounds) | Budget::Converged(rounds) => rounds,
+        Budget::Epochs(_) => return Err(Error::config("fedsoul counts rounds")),
+    };
     let has_body = learner.tensors().iter().any(|tensor| tensor.role == Role::Weight);
     let part = settings.part.unwrap_or(if has_body { Part::Head } else { Part::All });
     if part == Part::Head && !has_body {
@@ -158,17 +162,15 @@ impl StagePlan for SoulPlan {
     }
 
     fn build(&self, common: &Common, _: usize, _: &[Artifact]) -> whimbrel_core::Result<Stage> {
-        let rounds = self.rounds(common);
         let terms = self.channels.terms(common);
         let soul = soul(
             &self.asked,
             &common.job,
             self.learner.clone(),
             self.noise,
-            rounds.unwrap_or(1),
             common.participation_mean(),
         )?;
-        Ok(common.fit(Arc::new(Erased(soul.over(terms), BindRows)), rounds))
+        Ok(common.fit(Arc::new(Erased(soul.over(terms), BindRows)), self.rounds(common)))
     }
 
     fn uplink(&self) -> &Uplink {

@@ -23,8 +23,7 @@ impl Fitted {
         let reading = Reading::new(&asked.model, run)?;
         let drawn = run.model.get("noise").and_then(Value::as_f64);
         let noise = noise(asked, drawn);
-        let rounds = u32::MAX;
-        let soul = soul(asked, run.job, reading.learner.clone(), noise, rounds, 1.0)?;
+        let soul = soul(asked, run.job, reading.learner.clone(), noise, 1.0)?;
         let tensors = read_artifact(&run.folder.join("model/model.safetensors"))?;
         let theta = soul.theta_of(&tensors);
         let theta = theta.ok_or_else(|| run.broken("its tensors do not fit the job's model"))?;

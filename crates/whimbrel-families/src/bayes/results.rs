@@ -15,7 +15,7 @@ use whimbrel_core::method::Artifact;
 use whimbrel_core::{Inputs, Key, Samples, Targets};
 use whimbrel_data::RepresentationTruth;
 use whimbrel_engine::metrics::number;
-use whimbrel_methods::bayes::{Predictive, Soul};
+use whimbrel_methods::bayes::{Own, Predictive, Soul};
 use whimbrel_models::sampler::{effective_sample_size, split_r_hat};
 
 /// New inputs for each client, by which the coverage of intervals is judged.
@@ -31,15 +31,17 @@ pub(super) fn results(asked: &SoulFit, ended: &Ended<'_>) -> Result<Results> {
     let Some(kept) = kept else { return Ok(Results::default()) };
     let learner = asked.model.learner(&kept.shape, kept.classes)?;
     let noise = noise(asked, kept.noise());
-    let soul = soul(asked, ended.job, learner, noise, u32::MAX, 1.0)?;
+    let soul = soul(asked, ended.job, learner, noise, 1.0)?;
     let tensors = read_artifact(&ended.folder.join("model/model.safetensors"))?;
     let Some(theta) = soul.theta_of(&tensors) else { return Ok(Results::default()) };
     let mut found = Found { soul, theta, clients: read_clients(ended.folder), summary: Map::new() };
     if let Some(truth) = &kept.truth {
         found.put("subspace_error", subspace_error(found.shared(), truth));
-        if let Some(error) = kept.prediction_error(&|name, rows| found.stated(name, rows))? {
-            found.put("prediction_error", error);
-        }
+        let errors = kept.prediction_errors(&|name, rows| match kept.unseen.get(name) {
+            Some(own) => found.stated_by(found.adapted(own)?, rows),
+            None => found.stated(name, rows),
+        })?;
+        found.summary.extend(errors);
         found.cover(&kept.names, truth)?;
     }
     let outside = asked.settings.outside.as_deref();
@@ -77,9 +79,17 @@ impl Found {
         (!samples.is_empty()).then(|| self.soul.predictive_of(&self.theta, samples))
     }
 
+    /// The predictions of a client that took no part in training, from its rows.
+    fn adapted(&self, rows: &Samples) -> Option<Predictive> {
+        self.soul.predictive(&self.theta, &Own::default(), rows).ok()
+    }
+
     /// The same as the shared figures take them.
     fn stated(&self, name: &str, rows: &Samples) -> Option<Stated> {
-        let own = self.predictive(name)?;
+        self.stated_by(self.predictive(name)?, rows)
+    }
+
+    fn stated_by(&self, own: Predictive, rows: &Samples) -> Option<Stated> {
         let spread = own.spread(&self.soul.model, rows);
         let square = own.noise * own.noise;
         let deviations = match self.soul.model.learner.classifies() {

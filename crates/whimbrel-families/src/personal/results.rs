@@ -4,10 +4,11 @@
 use super::PersonalFit;
 use super::keys::Rule;
 use super::model::LOGISTIC;
-use super::plan::rule;
+use super::plan::{rate, rule, solver};
 use crate::failure::Result;
 use crate::family::{Ended, Results};
 use crate::files::read_artifact;
+use crate::job::Job;
 use crate::load::Loaded;
 use crate::predictions::{Kept, Stated, measures, read_clients};
 use serde_json::Map;
@@ -16,12 +17,12 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use whimbrel_core::Samples;
 use whimbrel_core::declare::{Exhibit, Heat, HeatMap, Section};
 use whimbrel_core::method::Artifact;
+use whimbrel_core::{Key, Samples};
 use whimbrel_data::LogisticTruth;
 use whimbrel_engine::metrics::number;
-use whimbrel_methods::personal::{LocalRule, Own, PARAMETERS, Shape};
+use whimbrel_methods::personal::{LocalRule, Own, PARAMETERS, Shape, Unseen, Work};
 use whimbrel_nn::Learner;
 
 /// A heat map has at most so many rows.
@@ -73,8 +74,10 @@ pub(super) fn results(asked: &PersonalFit, ended: &Ended<'_>) -> Result<Results>
     let predictors = Predictors::read(asked, ended.folder, kept, clients)?;
     if let Some(predictors) = predictors {
         let predict = |name: &str, rows: &Samples| predictors.stated(name, rows);
-        let error = kept.prediction_error(&predict)?;
-        summary.extend(error.map(|error| ("prediction_error".to_owned(), number(error))));
+        summary.extend(kept.prediction_errors(&|name, rows| match kept.unseen.get(name) {
+            Some(own) => predictors.adapted(asked, ended.job, own, rows),
+            None => predictors.stated(name, rows),
+        })?);
         if let (Rule::FedMix(fedmix), Some(law)) = (&asked.rule, law)
             && fedmix.components == law.components.len()
             && predictors.learner.name() == LOGISTIC
@@ -123,8 +126,31 @@ impl Predictors {
             return None;
         }
         // Without a server every client has its own copy of what is shared.
-        let shared = artifact.and_then(parameters).unwrap_or(&self.shared);
-        let mixture = self.rule.personal(&Shape::new(&*self.learner), shared, &own).ok()?;
+        self.stated_by(artifact.and_then(parameters).unwrap_or(&self.shared), &own, rows)
+    }
+
+    /// The same of a client that took no part in training and has these rows.
+    fn adapted(
+        &self,
+        asked: &PersonalFit,
+        job: &Job,
+        data: &Samples,
+        rows: &Samples,
+    ) -> Option<Stated> {
+        let own = match self.rule.for_unseen() {
+            Unseen::Nothing => return None,
+            Unseen::Shared => Own::default(),
+            Unseen::Adapted => {
+                let (solver, key) = (solver(asked, job.method.batch), Key::root(job.seed));
+                let mut work = Work::new(&*self.learner, &solver, data, rate(job), key);
+                self.rule.adapt(&mut work, &self.shared).ok()?
+            }
+        };
+        self.stated_by(&self.shared, &own, rows)
+    }
+
+    fn stated_by(&self, shared: &[f32], own: &Own, rows: &Samples) -> Option<Stated> {
+        let mixture = self.rule.personal(&Shape::new(&*self.learner), shared, own).ok()?;
         Some(Stated { mean: mixture.predict(&*self.learner, rows), deviations: Vec::new() })
     }
 

@@ -4,9 +4,13 @@ use super::{Global, Own, Predictive, Soul};
 use crate::federated::{Context, Judge, Score, Terms, aggregate, mean_loss};
 use crate::settings::check_figures;
 use std::borrow::Cow;
-use whimbrel_core::declare::{Better, Measure};
+use whimbrel_core::declare::{Better, Measure, OverClients, Unit};
 use whimbrel_core::method::{Disclosure, Metric};
-use whimbrel_core::{ClientId, Key, Result, Samples, wire};
+use whimbrel_core::{ClientId, Key, Result, Samples, sum::ExactSum, wire};
+use whimbrel_models::sampler::{ChainState, Kernel};
+
+/// The key of the share of accepted moves.
+const ACCEPTANCE: &str = "acceptance";
 
 /// Draws of evaluations: the same in all of them.
 const EVALUATION: u64 = 0xE7A2;
@@ -30,10 +34,12 @@ pub struct Ask {
 pub struct Answer {
     /// The mean loss of its predictions on its training rows.
     loss: f64,
+    /// The share of accepted moves in its last round, where moves can be refused.
+    acceptance: Option<f64>,
 }
 
 wire!(Ask { theta, noise, gamma, over, own });
-wire!(Answer { loss });
+wire!(Answer { loss, acceptance });
 
 impl Soul {
     /// A client's predictions at `theta`, from samples of its posterior given these rows. A client that
@@ -74,12 +80,21 @@ impl Judge for Soul {
         Ok(Cow::Owned(Ask { theta: Vec::new(), own, ..*ask }))
     }
 
-    fn answer(&self, ask: &Ask, _: &Own, data: &Samples) -> Result<Answer> {
-        Ok(Answer { loss: self.score(ask, data)?.first().copied().unwrap_or(0.0) })
+    fn answer(&self, ask: &Ask, own: &Own, data: &Samples) -> Result<Answer> {
+        let count = |of: fn(&ChainState) -> u64| own.chains.iter().map(of).sum::<u64>();
+        let (proposed, accepted) = (count(|chain| chain.proposed), count(|chain| chain.accepted));
+        Ok(Answer {
+            loss: self.score(ask, data)?.first().copied().unwrap_or(0.0),
+            acceptance: (proposed > 0).then(|| accepted as f64 / proposed as f64),
+        })
     }
 
     fn check(&self, id: ClientId, answer: &Answer) -> Result<()> {
-        check_figures(id, &[answer.loss])
+        check_figures(id, &[answer.loss, answer.acceptance.unwrap_or(0.0)])
+    }
+
+    fn own(&self, answer: &Answer) -> Vec<Metric> {
+        answer.acceptance.map(|share| Metric::number(ACCEPTANCE, share)).into_iter().collect()
     }
 
     fn loss(&self, answer: &Answer) -> Option<f64> {
@@ -112,7 +127,15 @@ impl Judge for Soul {
     }
 
     fn measures(&self) -> Vec<Measure> {
-        vec![Measure::objective("The clients’ posterior predictions on their training rows")]
+        let objective = "The clients’ posterior predictions on their training rows";
+        let mut all = vec![Measure::objective(objective)];
+        if self.chains.kernel.is_some_and(Kernel::is_adjusted) {
+            let caption = "Moves of the chains in each client’s last round";
+            let share = Measure::new(ACCEPTANCE, "Accepted moves", "accepted moves", caption);
+            let share = share.clients(OverClients::Mean).unit(Unit::Share);
+            all.push(share.per_client().result(3));
+        }
+        all
     }
 
     fn conclude(
@@ -121,14 +144,27 @@ impl Judge for Soul {
         answers: &mut dyn Iterator<Item = (f64, Answer)>,
         _: &Context,
     ) -> Result<Vec<Metric>> {
-        let losses = answers.map(|(weight, answer)| (weight, answer.loss));
-        Ok(vec![mean_loss(losses)?])
+        let (mut shares, mut heard, mut wrong) = (ExactSum::new(1), 0u32, Ok(()));
+        let losses = answers.map(|(weight, answer)| {
+            if let Some(share) = answer.acceptance {
+                heard += 1;
+                wrong = std::mem::replace(&mut wrong, Ok(())).and(shares.add(&[share], 1.0));
+            }
+            (weight, answer.loss)
+        });
+        let mut metrics = vec![mean_loss(losses)?];
+        wrong?;
+        if heard > 0 {
+            metrics.push(Metric::number(ACCEPTANCE, shares.value()[0] / f64::from(heard)));
+        }
+        Ok(metrics)
     }
 }
 
 /// What an answer tells.
 pub(super) fn disclosure() -> Disclosure {
-    let meaning = "at evaluations: the mean loss of its predictions; where it keeps rows out, mean loss \
-                   and accuracy or coverage on each part of its rows";
+    let meaning = "at evaluations: the mean loss of its predictions, and of adjusted kernels the share of \
+                   accepted moves; where it keeps rows out, mean loss and accuracy or coverage on each \
+                   part of its rows";
     aggregate("answer", meaning, 256)
 }

@@ -342,6 +342,8 @@ impl Oracle for Soul {
             own.chains = self.first_chains(&posterior, key);
         }
         own.rounds += 1;
+        // Moves are counted anew in every round.
+        own.chains.iter_mut().for_each(|chain| (chain.proposed, chain.accepted) = (0, 0));
         let (shared, personal) = (self.model.shared(), self.model.personal());
         // D_phi, then D_beta.
         let mut field = vec![0.0; shared + self.prior.parameters()];

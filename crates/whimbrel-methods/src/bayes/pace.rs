@@ -1,7 +1,7 @@
 //! How a client's chains move in a round: step, friction, preconditioner, distance of kept samples.
 
 use super::posterior::Posterior;
-use super::{Own, Part, Soul};
+use super::{Own, Part, Rate, Soul};
 use whimbrel_core::{Error, Result, Stream};
 use whimbrel_models::sampler::{ChainState, Kernel, Scratch};
 
@@ -53,7 +53,16 @@ impl Soul {
                 }
                 posterior.curvature(own.curvature, self.chains.batch)
             });
-        let gamma = self.chains.gamma.at(curvature, Some(kernel)) * factor;
+        let gamma = match self.chains.gamma {
+            // A number is for the noise's own value; while that is annealed, the step is the same share of
+            // what the curvature allows.
+            Rate::Fixed(gamma) if self.anneal => {
+                let of_prior = posterior.density().curvature_through(diagonal.as_deref());
+                let squares = (posterior.noise() / self.model.noise_value()).powi(2);
+                gamma * (squares * (curvature - of_prior) + of_prior) / curvature
+            }
+            rate => rate.at(curvature, Some(kernel)),
+        } * factor;
         if !(gamma > 0.0 && gamma.is_finite()) {
             return Err(Error::numerical(format!(
                 "no step is small enough for a curvature of {curvature:.1e}: bring inputs to a common scale"

@@ -111,6 +111,10 @@ impl<'a> Posterior<'a> {
         })
     }
 
+    pub fn noise(&self) -> f64 {
+        self.noise
+    }
+
     pub fn density(&self) -> &Density {
         &self.density
     }

@@ -50,10 +50,10 @@ pub(super) fn checked_bound<P: Potential + ?Sized>(
     let what = format!("the chain explodes: the step {gamma} is too large");
     if larger.is_finite() && gamma * larger > 1.0 {
         return Err(Error::numerical(format!(
-            "{what} for a curvature of {larger:.3e}; a step of {:.2e} would do",
+            "{what} for a curvature of {larger:.3e}; a step of {:.2e} would do here, and gamma = \"auto\" \
+             finds one for every client and round",
             1.0 / larger
-        ))
-        .hint("`gamma = { share = 0.5 }` is half of what each client's curvature allows, also while it changes"));
+        )));
     }
     Err(Error::numerical(format!(
         "the potential or its gradient is not finite where the step {gamma} took the chain"

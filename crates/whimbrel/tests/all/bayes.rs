@@ -90,6 +90,53 @@ fn comparisons_show_errors_coverage_and_calibration_side_by_side() {
     }
 }
 
+/// What a client that was not there predicts with comes from its own rows: better than a single predictor, whose
+/// error is about 1.
+#[test]
+fn unseen_clients_are_adapted_and_measured() {
+    let unseen = |method: &str| {
+        let job = job(method).replace("noise = 0.1", "noise = 0.1\nunseen = 0.25");
+        Sandbox::with_job(&job).run_job("out")
+    };
+    for method in [SOUL, "kind = \"fedrep\"\nstep = 0.03\nlocal_epochs = 5"] {
+        let summary = unseen(method);
+        let error = number(&summary, "unseen_prediction_error");
+        assert!(error < 0.75 && error != number(&summary, "prediction_error"), "{method}: {error}");
+    }
+    assert!(!unseen("kind = \"local\"\nstep = 0.03").contains_key("unseen_prediction_error"));
+}
+
+/// The step that is named for the worst client at the start holds all along, while the noise is annealed too.
+#[test]
+fn a_step_that_would_do_does_all_along() {
+    let asked = |gamma: &str| {
+        let sandbox = Sandbox::with_job(&job(&format!("{SOUL}\ngamma = {gamma}")));
+        let ran = sandbox.run(&["run", "job.toml", "--out", "out", "--json"]);
+        let steps = ran.stderr.split_once("a step of ").map(|(_, rest)| rest.to_owned());
+        (ran, steps)
+    };
+    let (ran, steps) = asked("1.0");
+    assert!(ran.code == 1 && ran.stderr.contains("client `client-"), "{}", ran.stderr);
+    let steps = steps.expect("a step that would do");
+    let (ran, _) = asked(steps.split(' ').next().unwrap());
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(number(&ran.json(), "prediction_error") < 0.2, "{}", ran.stdout);
+}
+
+#[test]
+fn kernels_that_refuse_moves_say_how_many() {
+    for (kernel, least) in [("mala", 0.5), ("hmc", 0.5)] {
+        let sandbox = Sandbox::with_job(&job(&format!("{SOUL}\nkernel = \"{kernel}\"")));
+        let ran = sandbox.ok(&["run", "job.toml", "--out", "out"]);
+        let share = number(&sandbox.object("out/summary.json"), "acceptance");
+        assert!(share > least && share < 1.0, "{kernel}: {share}");
+        assert!(ran.stdout.contains("accepted moves"), "{}", ran.stdout);
+        assert!(sandbox.read("out/report.html").contains("Accepted moves"));
+        assert!(sandbox.read("out/clients.csv").lines().next().unwrap().contains("acceptance"));
+    }
+    assert!(!Sandbox::with_job(&job(SOUL)).run_job("out").contains_key("acceptance"));
+}
+
 #[test]
 fn clients_predict_from_their_posteriors_and_new_ones_adapt() {
     let sandbox = Sandbox::with_job(&job(SOUL));
@@ -135,6 +182,8 @@ fn wrong_settings_are_refused_by_name() {
         ("kind = \"fedsoul\"\ngamma = 10.0", "would do"),
         ("kind = \"fedsoul\"\nstep = { beta = 100.0 }", "improper prior"),
         ("kind = \"fedsoul\"\nprior_scale = 0.0", "prior_scale"),
+        ("kind = \"fedsoul\"\nprior_scale = 1e300", "from 1e-6 to 1e6"),
+        ("kind = \"fedsoul\"\nprior_scale = 1e-300", "from 1e-6 to 1e6"),
         ("kind = \"fedsoul\"\nkernel = \"exact\"\nprior = { mixture = 2 }", "no closed form"),
     ] {
         let sandbox = Sandbox::with_job(&job(method));
