@@ -1,6 +1,6 @@
 //! The commented job file that `whimbrel new` writes.
 
-use crate::job::data::{self, cells, file, mixture, prepare, split};
+use crate::job::data::{self, cells, file, held_out, mixture, prepare, split};
 use crate::job::{NAME, SEED};
 use crate::load::FileKind;
 use crate::registry::registry;
@@ -30,8 +30,10 @@ pub struct DataFacts {
     pub path: String,
     /// What it holds.
     pub kind: FileKind,
-    /// Whether its rows have targets of two classes.
-    pub classes: bool,
+    /// The column that seems to be what is to be predicted.
+    pub target: Option<String>,
+    /// How many values the targets take, where there are few.
+    pub classes: usize,
     /// Its numeric columns.
     pub columns: Vec<String>,
     /// The column that seems to say who holds the row.
@@ -148,6 +150,10 @@ impl Template {
         }
         if let Some(client) = &facts.client {
             self.key(&file::CLIENT, &text(client));
+        }
+        if let Some(target) = &facts.target {
+            self.key(&file::TARGET, &text(target));
+            self.key(&held_out::TEST, "0.2");
         }
         let columns: Vec<String> = facts.columns.iter().map(|name| text(name)).collect();
         self.say(file::COLUMNS.doc);

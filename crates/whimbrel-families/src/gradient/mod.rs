@@ -95,7 +95,7 @@ impl Family for Gradient {
     fn suggest(&self, facts: Option<&DataFacts>) -> Option<Suggestion> {
         let facts = facts.filter(|facts| facts.kind == FileKind::Libsvm)?;
         Some(Suggestion {
-            model: if facts.classes { LOGISTIC } else { LINEAR },
+            model: if facts.classes == 2 { LOGISTIC } else { LINEAR },
             model_keys: vec![(&RIDGE, "1e-4".into())],
             method: "diana",
             method_keys: vec![

@@ -27,13 +27,14 @@ use crate::job::{Job, MemoryStart, Step, UpRule};
 use crate::load::{Layout, Loaded};
 use crate::plan::{Common, Facts, Files};
 use crate::predictions::OUTSIDE;
+use crate::template::{DataFacts, Suggestion};
 use decentralised::{MIXING, Neighbours, SCALING, TOPOLOGY};
 use keys::{
     ADAPTIVE, ALPHA, COMPONENTS, DECAY, HEAD_EPOCHS, INNER_STEP, INNER_STEPS, LAMBDA, LOCAL_EPOCHS,
     MINIBATCHES, MU, OPTIMISER, RELATION_EVERY, Rule, SAMPLING, SEND_ABOVE, SERVER, SERVER_STEP,
     SPLIT, TRAINING, Training, UNSEEN_WEIGHTS,
 };
-use model::{MODELS, Model};
+use model::{LOGISTIC, MODELS, Model, SOFTMAX};
 use own::{OWN, OwnTraining};
 use plan::PersonalPlan;
 use serde_json::{Map, Value};
@@ -234,6 +235,26 @@ impl Family for Personal {
 
     fn methods(&self) -> &'static [MethodKind] {
         &METHODS
+    }
+
+    /// Classes to predict: with clients of a file's own a mixture of learners, else one for all.
+    fn suggest(&self, facts: Option<&DataFacts>) -> Option<Suggestion> {
+        let facts = facts.filter(|facts| facts.target.is_some())?;
+        let mut method_keys = vec![
+            (&ROUNDS, "100".into()),
+            (&BATCH, "32".into()),
+            (&LOCAL_EPOCHS, "1".into()),
+            (&STEP, "0.1".into()),
+        ];
+        if facts.client.is_some() {
+            method_keys.insert(0, (&COMPONENTS, "2".into()));
+        }
+        Some(Suggestion {
+            model: if facts.classes == 2 { LOGISTIC } else { SOFTMAX },
+            method: if facts.client.is_some() { FEDMIX } else { FEDAVG },
+            method_keys,
+            ..Suggestion::default()
+        })
     }
 
     fn read(&self, tables: &Tables<'_>) -> Read<Box<dyn Fit>> {

@@ -15,6 +15,7 @@ use whimbrel_nn::{Architecture, Learner};
 pub(crate) const LINEAR: &str = "linear";
 pub(crate) const REPRESENTATION: &str = "linear-representation";
 pub(super) const LOGISTIC: &str = "logistic";
+pub(super) const SOFTMAX: &str = "softmax";
 pub(super) const OWN: &str = "own";
 
 pub(super) static MODELS: [ModelKind; 11] = [
@@ -25,7 +26,7 @@ pub(super) static MODELS: [ModelKind; 11] = [
         &[&LATENT],
     ),
     ModelKind::new(LOGISTIC, "logistic regression with two classes", &[&INTERCEPT]),
-    ModelKind::new("softmax", "multinomial logistic regression", &[&INTERCEPT]),
+    ModelKind::new(SOFTMAX, "multinomial logistic regression", &[&INTERCEPT]),
     ModelKind::new("mlp", "a network of fully connected layers", &[&HIDDEN]),
     ModelKind::new(
         "cnn",

@@ -6,7 +6,8 @@ use super::messages::note;
 use super::output::Output;
 use std::path::{Path, PathBuf};
 use whimbrel::data::{
-    Dataset, Features, Kind, LibsvmOptions, guess_table, read_idx_images, read_libsvm,
+    Dataset, Features, Kind, LibsvmOptions, class_numbers, guess_table, read_idx_images,
+    read_libsvm,
 };
 use whimbrel::families::failure::Result;
 use whimbrel::families::load::{FileKind, read_any};
@@ -29,6 +30,11 @@ const CLIENT_NAMES: [&str; 14] = [
     "lab",
     "subject",
 ];
+
+/// Names that people give to the column that is to be predicted.
+const TARGET_NAMES: [&str; 5] = ["label", "class", "target", "outcome", "y"];
+/// A column of more values is not taken for classes.
+const CLASSES_MAX: usize = 20;
 
 /// Writes a commented job file.
 pub fn new_command(data: Option<&Path>, out: Option<&Path>, force: bool) -> Result<u8> {
@@ -55,7 +61,7 @@ fn look(file: &Path, job: Option<&Path>) -> Result<DataFacts> {
     match kind {
         FileKind::Libsvm => {
             let rows = read_libsvm(file, &LibsvmOptions::default())?;
-            let classes = targets(&rows.targets).len() == 2;
+            let classes = targets(&rows.targets).len();
             return Ok(DataFacts { rows: rows.len(), classes, ..known });
         }
         FileKind::Idx => {
@@ -67,9 +73,11 @@ fn look(file: &Path, job: Option<&Path>) -> Result<DataFacts> {
     }
     let data = read_any(file, None)?;
     let guess = guess_table(&data);
+    let target = guess.is_none().then(|| target_column(&data)).flatten();
+    let (target, classes) = target.map_or((None, 0), |(name, count)| (Some(name), count));
     let client = match &guess {
         Some(table) => table.client.clone(),
-        None => client_column(&data),
+        None => client_column(&data, target.as_deref()),
     };
     let table = guess.map(|table| TableFacts {
         row: table.row,
@@ -77,10 +85,15 @@ fn look(file: &Path, job: Option<&Path>) -> Result<DataFacts> {
         value: table.value,
         entries: table.entries,
     });
-    let except: Vec<&str> = client.as_deref().into_iter().collect();
+    let except: Vec<&str> = client.as_deref().into_iter().chain(target.as_deref()).collect();
     let columns = data.features(&Features::All { except: &except }).unwrap_or_default();
-    let columns = columns.into_iter().map(|at| data.columns()[at].name.clone()).collect();
+    let columns: Vec<String> =
+        columns.into_iter().map(|at| data.columns()[at].name.clone()).collect();
     let mut facts = DataFacts { columns, client, rows: data.rows(), table, ..known };
+    let named: Vec<&str> = facts.columns.iter().map(String::as_str).collect();
+    if target.is_some() && !named.is_empty() && !data.has_gaps(&named) {
+        return Ok(DataFacts { target, classes, ..facts });
+    }
     if facts.kind == FileKind::Csv && facts.table.is_none() {
         mixed_columns(&data, &mut facts);
     }
@@ -117,9 +130,19 @@ fn seen_from(job: Option<&Path>, file: &Path) -> PathBuf {
     }
 }
 
-/// A column with one of the usual names, else the only column of text.
-fn client_column(data: &Dataset) -> Option<String> {
-    let names = || data.columns().iter().filter(|c| c.named);
+/// A column with one of the usual names and few values, and how many these are.
+fn target_column(data: &Dataset) -> Option<(String, usize)> {
+    let is_usual = |name: &str| TARGET_NAMES.contains(&name.to_lowercase().as_str());
+    let mut usual = data.columns().iter().filter(|c| c.named && is_usual(&c.name));
+    let (column, None) = (usual.next()?, usual.next()) else { return None };
+    let (_, classes) = class_numbers(data, &column.name).ok()?;
+    (2..=CLASSES_MAX).contains(&classes.len()).then(|| (column.name.clone(), classes.len()))
+}
+
+/// A column with one of the usual names, else the only column of text, but for the target.
+fn client_column(data: &Dataset, target: Option<&str>) -> Option<String> {
+    let is_target = |name: &str| target == Some(name);
+    let names = || data.columns().iter().filter(|c| c.named && !is_target(&c.name));
     let usual = names().find(|c| CLIENT_NAMES.contains(&c.name.to_lowercase().as_str()));
     let mut texts = names().filter(|c| c.kind == Kind::Text);
     let only = texts.next().filter(|_| texts.next().is_none());
