@@ -10,47 +10,12 @@ Standard library only.
 """
 
 import collections
-import csv
-import gzip
-import json
 import pathlib
 import random
-import subprocess
 import sys
 import tempfile
 
-CLIENTS = 10
-JOB = """name = "birds"
-seed = {seed}
-[data]
-source = "csv"
-path = "counts.csv"
-client = "observer"
-row = "site"
-column = "month"
-value = "count"
-holdout = 0.1
-[model]
-kind = "low-rank"
-family = "poisson"
-rank = "auto"
-lambda = "auto"
-[method]
-kind = "fedmiss"
-rounds = 150
-step = "auto"
-[uplink]
-codec = "exact"
-"""
-
-
-def read(path):
-    with gzip.open(path, "rt") as file:
-        return list(csv.DictReader(file))
-
-
-def known(value):
-    return value not in ("NA", "")
+from low_rank import CLIENTS, known, owners, pooled, read, run
 
 
 def waterfowl(data):
@@ -118,31 +83,22 @@ SETS = {
 }
 
 
-def run(whimbrel, cells, how, seed, folder):
+def split(whimbrel, cells, how, seed, folder):
     """The summary of one split."""
     draw = random.Random(seed)
     if how == "rows":
-        rows = sorted({str(row) for row, _, _ in cells})
-        draw.shuffle(rows)
-        owner = {row: i % CLIENTS for i, row in enumerate(rows)}
+        owner = owners((row for row, _, _ in cells), draw)
         clients = [owner[str(row)] for row, _, _ in cells]
     else:
         clients = [draw.randrange(CLIENTS) for _ in cells]
-    with open(folder / "counts.csv", "w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["observer", "site", "month", "count"])
-        table.writerows((client, *cell) for client, cell in zip(clients, cells))
-    (folder / "job.toml").write_text(JOB.format(seed=seed))
-    command = [whimbrel, "run", folder / "job.toml", "--out", folder / "run", "--force", "--threads", "1"]
-    subprocess.run(command, check=True, capture_output=True)
-    return json.loads((folder / "run/summary.json").read_text())
+    names = ("observer", "site", "month", "count")
+    return run(whimbrel, folder, [dict(zip(names, (client, *cell))) for client, cell in zip(clients, cells)], seed)
 
 
 def line(name, runs):
     cells = sum(r["held_out"] for r in runs)
-    pooled = lambda of: sum(of(r) * r["held_out"] for r in runs) / cells
-    fit = pooled(lambda r: r["holdout_deviance"])
-    columns, effects = (pooled(lambda r: r["baselines"][b]) for b in ("column_means", "row_column_effects"))
+    fit = pooled(runs, lambda r: r["holdout_deviance"])
+    columns, effects = (pooled(runs, lambda r: r["baselines"][b]) for b in ("column_means", "row_column_effects"))
     ranks = collections.Counter(r["rank"] for r in runs)
     seconds = sum(r["seconds"] for r in runs) / len(runs)
     return " | ".join(
@@ -154,7 +110,7 @@ def line(name, runs):
             f"{fit:.3f}",
             f"{fit / min(columns, effects):.3f}",
             ", ".join(f"{rank}: {count}" for rank, count in sorted(ranks.items())),
-            f"{100 * pooled(lambda r: r['coverage']):.1f} %",
+            f"{100 * pooled(runs, lambda r: r['coverage']):.1f} %",
             f"{seconds:.1f} |",
         ]
     )
@@ -168,7 +124,7 @@ def main(whimbrel, data, splits="16", *names):
         cells = SETS[name](pathlib.Path(data))
         deals = [(how, seed) for how in ("rows", "cells") for seed in range(1, int(splits) + 1)]
         with tempfile.TemporaryDirectory() as folder:
-            runs = [run(whimbrel, cells, how, seed, pathlib.Path(folder)) for how, seed in deals]
+            runs = [split(whimbrel, cells, how, seed, pathlib.Path(folder)) for how, seed in deals]
         print(line(name, runs), flush=True)
 
 

@@ -8,48 +8,26 @@ table: the share inside its 90 % interval, and the mean of ((value - estimate)/s
 without the largest hundredth.
 """
 
-import csv
 import pathlib
-import subprocess
 import sys
 import tempfile
 
 import numpy as np
+
+from low_rank import AUTO, impute, run
 
 COLUMNS, CLIENTS = 24, 5
 TABLES = {"80 x 24, half": (80, 0.5), "300 x 24, an eighth": (300, 0.125)}
 MODELS = {
     "rank 2, lambda 0.1": ("rank = 2\nlambda = 0.1", 0.0),
     "rank 0": ("rank = 0\nlambda = 0", 0.0),
-    "auto": ('rank = "auto"\nlambda = "auto"', 0.0),
-    "auto, holdout 0.1": ('rank = "auto"\nlambda = "auto"', 0.1),
+    "auto": (AUTO, 0.0),
+    "auto, holdout 0.1": (AUTO, 0.1),
 }
-JOB = """name = "coverage"
-seed = {seed}
-[data]
-source = "csv"
-path = "cells.csv"
-client = "observer"
-row = "site"
-column = "month"
-value = "value"
-holdout = {holdout}
-[model]
-kind = "low-rank"
-family = "{family}"
-effects = "row+column"
-{model}
-[method]
-kind = "fedmiss"
-rounds = 150
-step = "auto"
-[uplink]
-codec = "exact"
-"""
 
 
-def table(family, rows, share, seed, path):
-    """Writes the observed cells; returns another draw of all."""
+def table(family, rows, share, seed):
+    """The observed cells, and another draw of all."""
     rng = np.random.default_rng(seed)
     effects = rng.normal(0, 0.8, (rows, 1)) + rng.normal(0, 0.4, COLUMNS)
     theta = effects + rng.normal(0, 0.6, (rows, 1)) * rng.normal(0, 0.6, COLUMNS)
@@ -62,23 +40,9 @@ def table(family, rows, share, seed, path):
         return (rng.random(theta.shape) < 1 / (1 + np.exp(-theta))).astype(int)
 
     values, seen = draw(), rng.random(theta.shape) < share
-    with open(path, "w", newline="") as file:
-        out = csv.writer(file)
-        out.writerow(["observer", "site", "month", "value"])
-        for row, column in zip(*np.nonzero(seen)):
-            out.writerow([row % CLIENTS, f"s{row}", column, values[row, column]])
-    return draw()
-
-
-def run(whimbrel, job, folder):
-    """The completed table."""
-    (folder / "job.toml").write_text(job)
-    quiet = {"check": True, "capture_output": True}
-    command = [whimbrel, "run", folder / "job.toml", "--out", folder / "run", "--force", "--threads", "1"]
-    subprocess.run(command, **quiet)
-    subprocess.run([whimbrel, "impute", folder / "run", "--out", folder / "completed.csv"], **quiet)
-    with open(folder / "completed.csv") as file:
-        return list(csv.DictReader(file))
+    names = ("observer", "site", "month", "count")
+    cells = zip(*np.nonzero(seen))
+    return [dict(zip(names, (row % CLIENTS, f"s{row}", column, values[row, column]))) for row, column in cells], draw()
 
 
 def main(whimbrel, repeats="10"):
@@ -91,9 +55,10 @@ def main(whimbrel, repeats="10"):
                 for seed in range(int(repeats)):
                     with tempfile.TemporaryDirectory() as folder:
                         folder = pathlib.Path(folder)
-                        new = table(family, rows, share, seed, folder / "cells.csv")
-                        job = JOB.format(seed=seed + 1, holdout=holdout, family=family, model=keys)
-                        for cell in run(whimbrel, job, folder):
+                        cells, new = table(family, rows, share, seed)
+                        model_keys = f'effects = "row+column"\n{keys}'
+                        run(whimbrel, folder, cells, seed + 1, holdout=holdout, family=family, model=model_keys)
+                        for cell in impute(whimbrel, folder):
                             if cell["observed"] == "no":
                                 value = new[int(cell["row"][1:]), int(cell["column"])]
                                 inside.append(float(cell["lower"]) <= value <= float(cell["upper"]))

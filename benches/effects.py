@@ -8,47 +8,12 @@ cells, with ridges (and the rank, where it is automatic) chosen by cross-validat
 Markdown table per model: means over the held-out cells, pooled over the splits. Standard library only.
 """
 
-import csv
-import gzip
-import json
 import pathlib
 import random
-import subprocess
 import sys
 import tempfile
 
-CLIENTS = 10
-JOB = """name = "effects"
-seed = {seed}
-[data]
-source = "csv"
-path = "cells.csv"
-client = "observer"
-row = "{row}"
-column = {column}
-value = "count"
-holdout = 0.1
-[model]
-kind = "low-rank"
-family = "poisson"
-{model}
-[method]
-kind = "fedmiss"
-rounds = 150
-step = "auto"
-[uplink]
-codec = "exact"
-"""
-AUTO = 'rank = "auto"'
-
-
-def read(path):
-    with gzip.open(path, "rt") as file:
-        return list(csv.DictReader(file))
-
-
-def known(value):
-    return value not in ("NA", "")
+from low_rank import AUTO, known, owners, pooled, read, run
 
 
 def waterfowl(data):
@@ -99,7 +64,6 @@ RANK = '"auto"'
 SETS = {
     "skylark": (
         skylark,
-        "site",
         '"year"',
         {
             "site + year + habitat:year": effects("site", "year", "habitat:year"),
@@ -108,7 +72,6 @@ SETS = {
     ),
     "great tit": (
         great_tit,
-        "site",
         '["year", "rep"]',
         {
             "site + year + rep": effects("site", "year", "rep"),
@@ -118,7 +81,6 @@ SETS = {
     ),
     "Aravo plants": (
         aravo,
-        "site",
         '"species"',
         {
             "site + species + species:snow + species:form": effects("site", "species", "species:snow", "species:form", covariates=["snow"]),
@@ -127,7 +89,6 @@ SETS = {
     ),
     "Swiss breeding birds": (
         breeding_birds,
-        "site",
         '"species"',
         {
             "site + species + slopes of species": effects("site", "species", "species:elev", "species:forest", covariates=["elev", "forest"]),
@@ -136,7 +97,6 @@ SETS = {
     ),
     "waterfowl": (
         waterfowl,
-        "site",
         '["winter", "period"]',
         {
             "site + winter + period": effects("site", "winter", "period"),
@@ -147,38 +107,26 @@ SETS = {
 }
 
 
-def run(whimbrel, cells, job, seed, folder):
+def split(whimbrel, cells, column, model, seed, folder):
     """The summary of one split."""
-    draw = random.Random(seed)
-    sites = sorted({cell["site"] for cell in cells})
-    draw.shuffle(sites)
-    owner = {site: i % CLIENTS for i, site in enumerate(sites)}
-    with open(folder / "cells.csv", "w", newline="") as file:
-        table = csv.DictWriter(file, ["observer", *cells[0]])
-        table.writeheader()
-        table.writerows({"observer": owner[cell["site"]], **cell} for cell in cells)
-    (folder / "job.toml").write_text(job)
-    command = [whimbrel, "run", folder / "job.toml", "--out", folder / "run", "--force", "--threads", "1"]
-    subprocess.run(command, check=True, capture_output=True)
-    return json.loads((folder / "run/summary.json").read_text())
+    owner = owners((cell["site"] for cell in cells), random.Random(seed))
+    dealt = [{"observer": owner[cell["site"]], **cell} for cell in cells]
+    return run(whimbrel, folder, dealt, seed, column=column, model=model)
 
 
 def main(whimbrel, data, splits="2", *names):
     whimbrel = pathlib.Path(whimbrel).resolve()
     print("| table | model | deviance | to automatic | rank | coverage |\n|---|---|---|---|---|---|")
     for name in names or SETS:
-        source, row, column, models = SETS[name]
+        source, column, models = SETS[name]
         cells = list(source(pathlib.Path(data)))
         usual = None
         for words, model in {"row + column and low rank": AUTO, **models}.items():
             with tempfile.TemporaryDirectory() as folder:
-                runs = [
-                    run(whimbrel, cells, JOB.format(seed=seed, row=row, column=column, model=model), seed, pathlib.Path(folder))
-                    for seed in range(1, int(splits) + 1)
-                ]
-            total = sum(r["held_out"] for r in runs)
-            deviance = sum(r["holdout_deviance"] * r["held_out"] for r in runs) / total
-            coverage = sum(r["coverage"] * r["held_out"] for r in runs) / total
+                seeds = range(1, int(splits) + 1)
+                runs = [split(whimbrel, cells, column, model, seed, pathlib.Path(folder)) for seed in seeds]
+            deviance = pooled(runs, lambda r: r["holdout_deviance"])
+            coverage = pooled(runs, lambda r: r["coverage"])
             usual = usual or deviance
             ranks = ", ".join(str(r["rank"]) for r in runs)
             print(f"| {name} | {words} | {deviance:.4f} | {deviance / usual:.3f} | {ranks} | {100 * coverage:.1f} % |", flush=True)

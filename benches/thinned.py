@@ -9,42 +9,18 @@ For the hidden cells, by how many cells the fit and its hold-out were given of t
 """
 
 import collections
-import csv
 import pathlib
 import random
-import subprocess
 import sys
 import tempfile
 
 import numpy as np
 
 from birds import SETS
+from low_rank import CLIENTS, impute, run
 
-CLIENTS, DRAWS = 10, 50
+DRAWS = 50
 GROUPS = [(1, 1), (2, 3), (4, 7), (8, 15), (16, 10**9)]
-JOB = """name = "thinned"
-seed = {seed}
-[data]
-source = "csv"
-path = "cells.csv"
-client = "observer"
-row = "site"
-column = "month"
-value = "count"
-holdout = 0.1
-column_labels = "columns.txt"
-[model]
-kind = "low-rank"
-family = "poisson"
-rank = "auto"
-lambda = "auto"
-[method]
-kind = "fedmiss"
-rounds = 150
-step = "auto"
-[uplink]
-codec = "exact"
-"""
 
 
 def hide(cells, seed):
@@ -62,23 +38,19 @@ def hide(cells, seed):
     return given
 
 
-def run(whimbrel, cells, seed, folder):
+def hidden(whimbrel, cells, seed, folder):
     """For each hidden cell: its row, the row's given cells, whether it is inside, and its PIT."""
     given = hide(cells, seed)
     rng = np.random.default_rng(seed)
     seen = collections.Counter(str(cells[at][0]) for at in given)
     owner = {row: i % CLIENTS for i, row in enumerate(sorted(seen))}
-    with open(folder / "cells.csv", "w", newline="") as file:
-        out = csv.writer(file)
-        out.writerow(["observer", "site", "month", "count"])
-        out.writerows([owner[str(cells[at][0])], *cells[at]] for at in sorted(given))
-    (folder / "columns.txt").write_text("\n".join(sorted({str(column) for _, column, _ in cells})) + "\n")
-    (folder / "job.toml").write_text(JOB.format(seed=seed))
-    quiet = {"check": True, "capture_output": True}
-    subprocess.run([whimbrel, "run", folder / "job.toml", "--out", folder / "run", "--force", "--threads", "1"], **quiet)
-    subprocess.run([whimbrel, "impute", folder / "run", "--draws", str(DRAWS), "--out", folder / "all.csv"], **quiet)
-    with open(folder / "all.csv") as file:
-        lines = {(line["row"], line["column"]): line for line in csv.DictReader(file)}
+    labels = folder / "columns.txt"
+    labels.write_text("\n".join(sorted({str(column) for _, column, _ in cells})) + "\n")
+    names = ("observer", "site", "month", "count")
+    dealt = [dict(zip(names, (owner[str(cells[at][0])], *cells[at]))) for at in sorted(given)]
+    run(whimbrel, folder, dealt, seed, data='column_labels = "columns.txt"')
+    completed = impute(whimbrel, folder, "--draws", str(DRAWS))
+    lines = {(line["row"], line["column"]): line for line in completed}
     for at, (row, column, value) in enumerate(cells):
         line = lines.get((str(row), str(column)))
         if at in given or line is None or line["observed"] != "no":
@@ -97,7 +69,7 @@ def main(whimbrel, data, seeds="2", *names):
         found = []
         for seed in range(1, int(seeds) + 1):
             with tempfile.TemporaryDirectory() as folder:
-                found += [(f"{seed} {row}", *rest) for row, *rest in run(whimbrel, cells, seed, pathlib.Path(folder))]
+                found += [(f"{seed} {row}", *rest) for row, *rest in hidden(whimbrel, cells, seed, pathlib.Path(folder))]
         for low, high in GROUPS:
             rows = collections.defaultdict(list)
             for row, count, inside, pit in found:

@@ -333,10 +333,32 @@ impl Artifact {
         single.filter_map(|t| Some((t.name.as_str(), *t.values.first()?)))
     }
 
+    /// The numbers of a tensor, of which there are so many.
+    pub fn values(&self, name: &str, length: usize) -> Result<Vec<f64>> {
+        let found = self.tensor(name).map_or(&[][..], |tensor| &tensor.values);
+        if found.len() != length {
+            let count = found.len();
+            return Err(Error::data(format!(
+                "`{name}` has {count} numbers where the model needs {length}"
+            )));
+        }
+        Ok(found.to_vec())
+    }
+
+    /// A tensor that is a single number.
+    pub fn number(&self, name: &str) -> Result<f64> {
+        Ok(self.values(name, 1)?[0])
+    }
+
     /// Adds a tensor.
+    pub fn add(&mut self, name: &str, shape: &[usize], values: Vec<f64>) {
+        self.tensors.push(Tensor::new(name, shape, values));
+    }
+
+    /// The same with one more tensor.
     #[must_use]
     pub fn with(mut self, name: &str, shape: &[usize], values: Vec<f64>) -> Self {
-        self.tensors.push(Tensor::new(name, shape, values));
+        self.add(name, shape, values);
         self
     }
 

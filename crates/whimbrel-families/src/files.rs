@@ -45,6 +45,13 @@ pub(crate) fn figure(value: f64, digits: usize) -> String {
     format!("{rounded:e}")
 }
 
+/// The labels of some places, as many as a message may have.
+pub(crate) fn named(places: &[usize], labels: &[String], most: usize) -> String {
+    let some = places.iter().take(most).map(|at| format!("{:?}", labels[*at]));
+    let more = if places.len() > most { ", ..." } else { "" };
+    some.collect::<Vec<_>>().join(", ") + more
+}
+
 /// A CSV cell.
 pub fn quoted(cell: &str) -> String {
     if cell.contains([',', '"', '\n', '\r', ';', '\t']) {

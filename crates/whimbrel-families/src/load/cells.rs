@@ -2,6 +2,7 @@
 
 use super::{Loaded, POOLED, columns, data_key};
 use crate::failure::{AtKey, Failure, Result};
+use crate::files::named;
 use crate::job::{Csv, Job, Labels, Partition};
 use std::path::Path;
 use std::sync::Arc;
@@ -145,9 +146,6 @@ fn unobserved(table: &CellTable, clients: &[(String, Cells)]) -> Vec<String> {
         let gaps: Vec<usize> = (0..labels.len()).filter(|&i| !fitted[i]).collect();
         let hidden = gaps.iter().filter(|&&i| seen[i]).count();
         (!gaps.is_empty()).then(|| {
-            let named: Vec<String> =
-                gaps.iter().take(NAMED_MAX).map(|&i| format!("{:?}", labels[i])).collect();
-            let more = if gaps.len() > NAMED_MAX { ", ..." } else { "" };
             let (verb, s) = if gaps.len() == 1 { ("has", "") } else { ("have", "s") };
             let why = match hidden {
                 0 => "nobody observed".to_owned(),
@@ -155,10 +153,10 @@ fn unobserved(table: &CellTable, clients: &[(String, Cells)]) -> Vec<String> {
                 some => format!("nobody observed; of {some} everything observed is kept out"),
             };
             format!(
-                "{} {noun}{s} {verb} no cell in the fit ({why}): {}{more}; imputed from what is \
-                 common to all, with wide intervals",
+                "{} {noun}{s} {verb} no cell in the fit ({why}): {}; imputed from what is common to \
+                 all, with wide intervals",
                 gaps.len(),
-                named.join(", ")
+                named(&gaps, labels, NAMED_MAX)
             )
         })
     };

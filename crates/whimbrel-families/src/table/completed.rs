@@ -4,12 +4,12 @@
 //! is as uncertain as the others differ from it. Columns likewise.
 
 use crate::failure::{Failure, Result};
-use crate::files::{read_artifact, read_object};
+use crate::family::counted;
+use crate::files::{named, read_artifact, read_object};
 use serde_json::{Map, Value};
 use std::path::Path;
 use whimbrel_core::Error;
 use whimbrel_core::method::Artifact;
-use whimbrel_methods::fedmiss::UNOBSERVED;
 use whimbrel_models::lowrank::{Calibration, KIND, LowRankFit, Parameter};
 
 /// Rows with fewer observations are named in a warning.
@@ -30,8 +30,6 @@ pub struct Completed {
     pub personal: bool,
     /// Rows and columns in which the fit had no cell.
     pub bare: [Vec<usize>; 2],
-    /// The same, by row and by column.
-    known: [Vec<bool>; 2],
     /// Mean and variance of `theta` over the known rows of each column, and over the known columns of
     /// each row.
     over_rows: Vec<[f64; 2]>,
@@ -63,22 +61,16 @@ impl Completed {
         if rows.len() != fit.model.rows() || columns.len() != fit.model.columns() {
             return Err(Error::data("the labels and the factors do not fit each other"));
         }
-        let bare = unobserved(model);
-        let mut known = [vec![true; rows.len()], vec![true; columns.len()]];
-        for (known, bare) in known.iter_mut().zip(&bare) {
-            if bare.len() >= known.len() || bare.iter().any(|at| *at >= known.len()) {
-                return Err(Error::data("the lists of what nobody observed do not fit the table"));
-            }
-            bare.iter().for_each(|at| known[*at] = false);
+        let bare = unobserved(&fit);
+        let [known_rows, known_columns] = observed_lines(&fit, |count| count > 0);
+        if known_rows.is_empty() || known_columns.is_empty() {
+            return Err(Error::data("nobody observed a cell of the table"));
         }
-        let [known_rows, known_columns] = known
-            .each_ref()
-            .map(|known| (0..known.len()).filter(|at| known[*at]).collect::<Vec<usize>>());
         let over_rows = |l: usize| moments(known_rows.iter().map(|j| fit.theta(*j, l)));
         let over_rows = (0..columns.len()).map(over_rows).collect();
         let over_columns = |j: usize| moments(known_columns.iter().map(|l| fit.theta(j, *l)));
         let over_columns = (0..rows.len()).map(over_columns).collect();
-        Ok(Self { fit, rows, columns, personal, bare, known, over_rows, over_columns })
+        Ok(Self { fit, rows, columns, personal, bare, over_rows, over_columns })
     }
 
     /// Reads `model/` of a run's folder.
@@ -115,10 +107,10 @@ impl Completed {
         let own = self.fit.parameter(row, column, effect);
         let theta = self.fit.theta(row, column);
         let mut variance = 0.0;
-        if !self.known[0][row] {
+        if !self.knows_row(row) {
             variance += around(theta, self.over_rows[column]);
         }
-        if !self.known[1][column] {
+        if self.fit.observations[1][column] == 0 {
             variance += around(theta, self.over_columns[row]);
         }
         match variance > 0.0 {
@@ -145,35 +137,31 @@ impl Completed {
 
     /// Rows of which the fit had fewer than five observations, and some.
     pub fn hardly_observed(&self) -> Vec<usize> {
-        let counts = self.fit.observations[0].iter().enumerate();
-        counts.filter(|(_, count)| (1..FEW).contains(*count)).map(|(row, _)| row).collect()
+        let [rows, _] = observed_lines(&self.fit, |count| (1..FEW).contains(&count));
+        rows
     }
 
     /// The same in words; none where there are none.
     pub fn warning_of_few(&self) -> Option<String> {
         let rows = self.hardly_observed();
-        let named: Vec<String> =
-            rows.iter().take(NAMED_MAX).map(|row| format!("{:?}", self.rows[*row])).collect();
-        let more = if rows.len() > NAMED_MAX { ", ..." } else { "" };
-        let s = if rows.len() == 1 { " has" } else { "s have" };
+        let have = if rows.len() == 1 { "has" } else { "have" };
         (!rows.is_empty()).then(|| {
             format!(
-                "{} row{s} fewer than five observations in the fit ({}{more}): estimated with wide \
-                 intervals",
-                rows.len(),
-                named.join(", ")
+                "{} {have} fewer than five observations in the fit ({}): estimated with wide intervals",
+                counted(rows.len(), "row"),
+                named(&rows, &self.rows, NAMED_MAX)
             )
         })
     }
 
     /// Whether the fit had a cell in the row.
     pub fn knows_row(&self, row: usize) -> bool {
-        self.known[0][row]
+        self.fit.observations[0][row] > 0
     }
 
     /// Whether the fit had cells in the row and in the column.
     pub fn knows(&self, row: usize, column: usize) -> bool {
-        self.known[0][row] && self.known[1][column]
+        self.knows_row(row) && self.fit.observations[1][column] > 0
     }
 
     /// Where the intervals come from, in words: around the means of a client, its own effect added
@@ -196,11 +184,14 @@ impl Completed {
 }
 
 /// Rows and columns in which the fit had no cell.
-pub(super) fn unobserved(model: &Artifact) -> [Vec<usize>; 2] {
-    UNOBSERVED.map(|name| {
-        let values = model.tensor(name).map_or(&[][..], |tensor| &tensor.values);
-        values.iter().map(|at| *at as usize).collect()
-    })
+pub(super) fn unobserved(fit: &LowRankFit) -> [Vec<usize>; 2] {
+    observed_lines(fit, |count| count == 0)
+}
+
+/// Rows, and columns, that were observed so often.
+fn observed_lines(fit: &LowRankFit, often: impl Fn(u32) -> bool) -> [Vec<usize>; 2] {
+    let of = |counts: &Vec<u32>| (0..counts.len()).filter(|at| often(counts[*at])).collect();
+    fit.observations.each_ref().map(of)
 }
 
 fn names(object: &Map<String, Value>, key: &str) -> Option<Vec<String>> {

@@ -2,7 +2,6 @@
 //! simpler model would have done.
 
 use super::completed::Completed;
-use super::keys::EffectsKey;
 use super::observed::{Observations, TableFacts};
 use super::totals::Total;
 use crate::files::figure;
@@ -28,22 +27,16 @@ pub struct Contender {
     pub fitted: bool,
 }
 
-impl Contender {
-    /// Its name in words.
-    fn words(&self) -> String {
-        match self.name.as_str() {
-            "row_column_effects" => "row and column effects".into(),
-            name => name.replace('_', " "),
-        }
-    }
-}
-
 /// Whether a simpler model does as well on the cells that were kept out, in words.
 pub fn verdict(contenders: &[Contender]) -> Option<String> {
     let known = || contenders.iter().filter(|c| c.deviance.is_finite());
     let fitted = known().find(|c| c.fitted)?.deviance;
     let simpler = known().filter(|c| !c.fitted).min_by(|a, b| a.deviance.total_cmp(&b.deviance))?;
-    let (name, best) = (simpler.words(), simpler.deviance);
+    let name = match simpler.name.as_str() {
+        "row_column_effects" => "row and column effects".to_owned(),
+        name => name.replace('_', " "),
+    };
+    let best = simpler.deviance;
     let excess = fitted / best - 1.0;
     let percent = 100.0 * excess.abs();
     Some(if excess.abs() < EQUAL {
@@ -69,15 +62,14 @@ pub fn section(
     table: &Completed,
     facts: Option<&TableFacts>,
     contenders: &[Contender],
-    selection: Option<(&EffectsKey, &Selection)>,
+    selection: Option<&Selection>,
 ) -> Section {
     let mut exhibits = Vec::new();
     exhibits.extend(facts.map(|facts| heat(table, &facts.seen)));
     exhibits.extend(verdict(contenders).map(|text| Exhibit::Text { text: sentence(&text) }));
-    exhibits.extend(ranking(contenders));
     exhibits.extend(facts.map(|facts| totals(table, &facts.seen)));
     exhibits.extend(calibration(table, facts.filter(|_| !table.personal)));
-    exhibits.extend(selection.into_iter().flat_map(|(key, selection)| tried(key, selection)));
+    exhibits.extend(selection.map(tried));
     Section { title: "Completed table".into(), exhibits }
 }
 
@@ -184,59 +176,31 @@ fn calibration(table: &Completed, facts: Option<&TableFacts>) -> Option<Exhibit>
     })
 }
 
-/// The fitted model among simpler ones.
-fn ranking(contenders: &[Contender]) -> Option<Exhibit> {
-    let known: Vec<&Contender> = contenders.iter().filter(|c| c.deviance.is_finite()).collect();
-    let best = known.iter().map(|c| c.deviance).fold(f64::INFINITY, f64::min);
-    let row = |c: &&Contender| {
-        let own = if c.fitted { " (this run)" } else { "" };
-        vec![format!("{}{own}", c.words()), figure(c.deviance, 5), figure(c.deviance / best, 4)]
-    };
-    known.iter().any(|c| c.fitted).then(|| {
-        Exhibit::Table(Rows {
-            heads: ["model", "deviance per kept-out cell", "times the best"]
-                .map(String::from)
-                .to_vec(),
-            rows: known.iter().map(row).collect(),
-            ..Rows::default()
-        })
-    })
-}
-
 /// What cross-validation tried, and what it chose.
-fn tried(key: &EffectsKey, selection: &Selection) -> [Exhibit; 2] {
-    let text = format!(
-        "Cross-validation over {} candidates chose rank {}.",
-        selection.tried.len(),
-        selection.chosen.rank
-    );
+fn tried(selection: &Selection) -> Exhibit {
     let rows = selection.tried.iter().map(|(candidate, deviance, error, _)| {
         let chosen = if *candidate == selection.chosen { " (chosen)" } else { "" };
         vec![
             format!("{}{chosen}", candidate.rank),
             figure(candidate.lambda, 3),
-            key.words(candidate.effects),
             ridges(candidate),
             figure(*deviance, 5),
             figure(*error, 3),
         ]
     });
-    let heads = [
-        "rank",
-        "lambda",
-        "effects",
-        "ridge on effects",
-        "deviance per validation cell",
-        "standard error",
-    ];
-    let table = Rows {
-        title: "What was tried".into(),
+    let heads =
+        ["rank", "lambda", "ridge on effects", "deviance per validation cell", "standard error"];
+    Exhibit::Table(Rows {
+        title: format!(
+            "Cross-validation over {} candidates chose rank {}",
+            selection.tried.len(),
+            selection.chosen.rank
+        ),
         heads: heads.map(String::from).to_vec(),
         rows: rows.collect(),
         collapsed: true,
         swatches: false,
-    };
-    [Exhibit::Text { text }, Exhibit::Table(table)]
+    })
 }
 
 /// The ridges on the effects, one for all or one for each term.

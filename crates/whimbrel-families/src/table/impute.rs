@@ -6,7 +6,7 @@ use super::observed::{Observations, TableFacts};
 use super::sheet::{Place, Sheet};
 use crate::failure::{Failure, Result};
 use crate::family::{Fit, ImputeOptions, Imputed, ModelUse, counted, refuse};
-use crate::files::read_object;
+use crate::files::{named, read_object};
 use crate::job::{Csv, DataSource, Labels, Partition};
 use crate::load::{cell_options, kept_out, load};
 use serde_json::json;
@@ -241,17 +241,11 @@ fn unknown_labels(error: DataError) -> Failure {
 }
 
 fn warning_of_bare(noun: &str, bare: &[usize], labels: &[String]) -> Option<String> {
-    if bare.is_empty() {
-        return None;
-    }
-    let named: Vec<String> =
-        bare.iter().take(NAMED_MAX).map(|i| format!("{:?}", labels[*i])).collect();
-    let more = if bare.len() > NAMED_MAX { ", ..." } else { "" };
-    let s = if bare.len() == 1 { "" } else { "s" };
-    Some(format!(
-        "{} {noun}{s} had no cell in the fit ({}{more}): estimated without any of their own, with \
-         wide intervals",
-        bare.len(),
-        named.join(", ")
-    ))
+    (!bare.is_empty()).then(|| {
+        format!(
+            "{} had no cell in the fit ({}): estimated without any of their own, with wide intervals",
+            counted(bare.len(), noun),
+            named(bare, labels, NAMED_MAX)
+        )
+    })
 }

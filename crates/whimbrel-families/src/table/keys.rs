@@ -126,11 +126,10 @@ form! {
 }
 
 impl EffectsKey {
-    /// In words: with the terms of a set, given by the bits of a number.
-    pub fn words(&self, set: u32) -> String {
+    /// In words.
+    pub fn words(&self) -> String {
         match self {
             Self::Terms(names) => names.join(", "),
-            Self::RowColumn if set == 0b10 => EFFECTS_WORDS.name(&Self::Column).into(),
             word => EFFECTS_WORDS.name(word).into(),
         }
     }
@@ -203,7 +202,7 @@ impl LowRankKeys {
         let rank = self.rank.map_or("chosen".to_owned(), |rank| rank.to_string());
         let effects = match &self.effects {
             EffectsKey::None => String::new(),
-            effects => format!(", {} effects", effects.words(u32::MAX)),
+            effects => format!(", {} effects", effects.words()),
         };
         format!("{}, {}, rank {rank}{effects}", "low-rank", FAMILIES.name(&self.family))
     }

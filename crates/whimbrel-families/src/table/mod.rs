@@ -177,15 +177,9 @@ impl Fit for TableFit {
             source.report_at(path, what, hint);
         };
         let hint = "write step = \"auto\", or give a number";
-        match job.method.step {
-            Step::Theory => {
-                report(&["method", "step"], "no theorem bounds the step of fedmiss", hint);
-            }
-            Step::Parts { .. } => report(&["method", "step"], "fedmiss has one step", hint),
-            Step::OverL(_) | Step::OverLRoot => {
-                report(&["method", "step"], "fedmiss has no smoothness constant L", hint);
-            }
-            _ => {}
+        if !matches!(job.method.step, Step::Auto | Step::Constant(_) | Step::Decreasing { .. }) {
+            let what = "fedmiss has one step, which no smoothness constant or theorem bounds";
+            report(&["method", "step"], what, hint);
         }
         let chosen = self.table.rank.is_none() || self.table.lambda.is_none();
         if self.starts > 1 && chosen {

@@ -10,7 +10,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use whimbrel_codec::Codec;
-use whimbrel_codec::channel::{Downlink, Uplink, gradient_alpha};
+use whimbrel_codec::channel::{Downlink, Uplink, em_alpha, gradient_alpha};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{Erased, Error};
 use whimbrel_engine::Stage;
@@ -47,7 +47,6 @@ impl TablePlan {
     pub fn new(common: &Common, asked: &TableFit, facts: &Facts) -> Result<Self> {
         let job = &common.job;
         let model = LowRank::new(settings(asked, facts)?)?;
-        let (codecs, own_codecs) = codecs(common)?;
         let memory = match &job.uplink.rule {
             UpKey::Plain | UpKey::MemoryOff => Memory::Off,
             UpKey::Memory { alpha, .. } => alpha.map_or(Memory::Auto, Memory::Alpha),
@@ -58,8 +57,11 @@ impl TablePlan {
         };
         let downlink =
             channels::downlink(job, &common.roster(), &model.blocks(), None, gradient_alpha)?;
-        let uplink = usual_uplink(common, &codecs[0], memory)?;
-        let asked = asked.clone();
+        let cells = common.total_rows.unwrap_or(1) / common.clients.max(1) as u64;
+        let batch = common.batch().expectations(cells.max(1)) as usize;
+        let (uplinks, own_codecs) = channels::uplinks(job, &common.roster(), &[batch], em_alpha)?;
+        let codecs = uplinks.iter().map(|uplink| uplink.codec().clone()).collect();
+        let (asked, uplink) = (asked.clone(), uplinks[0].clone());
         let plan = Self { asked, model, codecs, own_codecs, memory, uplink, downlink };
         plan.method(common, &plan.model)?.check()?;
         if plan.stages(common).contains(&Kind::Select) {
@@ -205,22 +207,6 @@ impl StagePlan for TablePlan {
     }
 }
 
-/// Everyone's codec, then those of `[[uplink.for]]`, and whose they are.
-fn codecs(common: &Common) -> Result<(Vec<Codec>, BTreeMap<u32, u8>)> {
-    let uplink = &common.job.uplink;
-    let mut codecs = vec![uplink.codec.clone()];
-    let mut own = BTreeMap::new();
-    for entry in &uplink.own {
-        let at = u8::try_from(codecs.len());
-        let at = at.map_err(|_| Error::config("more than 255 codecs for single clients"))?;
-        codecs.push(entry.codec.clone());
-        for name in &entry.clients {
-            own.insert(common.roster().id_of(name, "uplink.for")?.0, at);
-        }
-    }
-    Ok((codecs, own))
-}
-
 /// What a job says of its model, with any numbers for what is to be chosen.
 fn settings(asked: &TableFit, facts: &Facts) -> Result<Settings> {
     let (rows, columns) = (facts.rows.len(), facts.columns.len());
@@ -233,11 +219,4 @@ fn settings(asked: &TableFit, facts: &Facts) -> Result<Settings> {
         variance: key.variance,
         ..Settings::new(rows, columns, key.family)
     })
-}
-
-/// A channel for the batch of a client with the mean number of cells.
-fn usual_uplink(common: &Common, codec: &Codec, memory: Memory) -> Result<Uplink> {
-    let cells = common.total_rows.unwrap_or(1) / common.clients.max(1) as u64;
-    let batch = common.batch().expectations(cells.max(1)) as usize;
-    Ok(Uplink::new(codec.clone(), memory.rule(codec, batch), batch)?)
 }

@@ -13,9 +13,8 @@ use whimbrel_core::method::Artifact;
 use whimbrel_data::Attribute;
 use whimbrel_engine::Outcome;
 use whimbrel_engine::metrics::number;
-use whimbrel_methods::fedmiss::UNOBSERVED;
 use whimbrel_methods::fedmiss::select::{self, BASELINES, BASELINES_KIND, Selection};
-use whimbrel_models::lowrank::{Effects, KIND, LowRankFit, Scores};
+use whimbrel_models::lowrank::{KIND, LowRankFit};
 
 /// A field that is longer than this share of the completed table is still moving it.
 const FIELD_MAX: f64 = 1e-4;
@@ -30,8 +29,10 @@ pub(super) fn model_keys(asked: &TableFit, data: &RunData, model: &Artifact) -> 
     if !data.attributes.is_empty() {
         object.insert("attributes".into(), data.attributes.iter().map(attribute).collect());
     }
-    for (name, bare) in UNOBSERVED.into_iter().zip(unobserved(model)) {
-        object.insert(name.into(), bare.into());
+    if let Ok(fit) = LowRankFit::from_artifact(model) {
+        let [rows, columns] = unobserved(&fit);
+        object.insert("unobserved_rows".into(), rows.into());
+        object.insert("unobserved_columns".into(), columns.into());
     }
     object
 }
@@ -48,8 +49,9 @@ pub(super) fn results(asked: &TableFit, ended: &Ended<'_>) -> Result<Option<Resu
     let labels = (facts.row_labels.clone(), facts.columns.clone());
     let table = Completed::new(model, labels.0, labels.1, asked.table.personal)?;
     let fit = &table.fit;
-    let held_out = holdout(fit, seen, outcome);
-    let contenders = contenders(&outcome.delivered, held_out.deviance);
+    // As the clients answered at the last evaluation, their own effects included.
+    let last = |name: &str| outcome.last.as_ref().and_then(|row| row.number(name));
+    let contenders = contenders(&outcome.delivered, last("held_out_deviance"));
     let names = term_names(asked, facts);
     let mut summary = Map::new();
     let mut put = |key: &str, value: Value| summary.insert(key.into(), value);
@@ -57,11 +59,7 @@ pub(super) fn results(asked: &TableFit, ended: &Ended<'_>) -> Result<Option<Resu
     put("rank", settings.rank.into());
     put("lambda", number(settings.lambda));
     put("lambda_effects", number(settings.lambda_effects));
-    let key = &asked.table.effects;
-    put(
-        "effects",
-        key.words(if settings.effects == Effects::column() { 0b10 } else { 0b11 }).into(),
-    );
+    put("effects", asked.table.effects.words().into());
     if !settings.term_ridges.is_empty() {
         put("ridges", ridges_of(&names, &settings.term_ridges));
     }
@@ -78,8 +76,8 @@ pub(super) fn results(asked: &TableFit, ended: &Ended<'_>) -> Result<Option<Resu
         put("step", row.number("step").map_or(Value::Null, number));
     }
     let known = |value: Option<f64>| value.map_or(Value::Null, number);
-    put("holdout_deviance", known(held_out.deviance));
-    put("holdout_rmse", known(held_out.rmse));
+    put("holdout_deviance", known(last("held_out_deviance")));
+    put("holdout_rmse", known(last("held_out_rmse")));
     put("coverage", known(fit.calibration.as_ref().and_then(|c| c.coverage)));
     put("dispersion", known(fit.calibration.as_ref().map(|c| c.dispersion)));
     let field_relative = field_relative(fit, outcome);
@@ -89,7 +87,7 @@ pub(super) fn results(asked: &TableFit, ended: &Ended<'_>) -> Result<Option<Resu
     if let Some(selection) = &selection {
         let tried = selection.tried.iter().map(|(candidate, deviance, error, rounds)| {
             let mut row = json!({
-                "effects": key.words(candidate.effects), "rank": candidate.rank,
+                "rank": candidate.rank,
                 "lambda": number(candidate.lambda),
                 "lambda_effects": number(candidate.lambda_effects),
                 "deviance": number(*deviance),
@@ -108,20 +106,16 @@ pub(super) fn results(asked: &TableFit, ended: &Ended<'_>) -> Result<Option<Resu
         let baselines: Map<String, Value> =
             baselines.map(|c| (c.name.clone(), number(c.deviance))).collect();
         put("baselines", baselines.into());
-        // Without an evaluation, which a network has only where asked, the fit was not measured.
-        let measured = contenders.iter().any(|c| c.fitted);
-        let best = contenders.iter().min_by(|a, b| a.deviance.total_cmp(&b.deviance));
         // Rank 0 is one of the baselines, to rounding: it does not lose to itself.
-        let fitted = contenders.iter().find(|c| c.fitted);
-        let same =
-            |best: &Contender, own: &&Contender| own.deviance <= (1.0 + 1e-9) * best.deviance;
-        let best = best.filter(|_| measured);
-        let best = best.and_then(|best| fitted.filter(|own| same(best, own)).or(Some(best)));
+        let deviance =
+            |c: &Contender| if c.fitted { (1.0 - 1e-9) * c.deviance } else { c.deviance };
+        let best = contenders.iter().min_by(|a, b| deviance(a).total_cmp(&deviance(b)));
+        // Without an evaluation, which a network has only where asked, the fit was not measured.
+        let best = best.filter(|_| contenders.iter().any(|c| c.fitted));
         put("best", best.map_or(Value::Null, |c| c.name.clone().into()));
     }
     let verdict = exhibits::verdict(&contenders);
-    let chosen = selection.as_ref().map(|selection| (key, selection));
-    let section = exhibits::section(&table, seen, &contenders, chosen);
+    let section = exhibits::section(&table, seen, &contenders, selection.as_ref());
     let unconverged = unconverged(field_relative);
     let notes = [unconverged, shortened(&ended.job.method.step, &summary), table.warning_of_few()];
     Ok(Some(Results {
@@ -198,7 +192,7 @@ pub(super) fn findings(asked: &TableFit, delivered: &[Artifact]) -> Vec<String> 
         tried.len(),
         chosen.rank,
         chosen.lambda,
-        asked.table.effects.words(chosen.effects),
+        asked.table.effects.words(),
     )]
 }
 
@@ -213,27 +207,6 @@ fn shortened(step: &Step, summary: &Map<String, Value>) -> Option<String> {
              fewest copies, as step = \"auto\" does"
         )
     })
-}
-
-/// Mean errors on the cells that were kept out.
-struct Holdout {
-    deviance: Option<f64>,
-    rmse: Option<f64>,
-}
-
-/// As the clients answered at the last evaluation, their own effects included.
-fn holdout(fit: &LowRankFit, seen: Option<&TableFacts>, outcome: &Outcome) -> Holdout {
-    let last = |name: &str| outcome.last.as_ref().and_then(|row| row.number(name));
-    if let (Some(deviance), Some(rmse)) = (last("held_out_deviance"), last("held_out_rmse")) {
-        return Holdout { deviance: Some(deviance), rmse: Some(rmse) };
-    }
-    let mut tally = Scores::default().held_out;
-    for cell in seen.map_or(&[][..], |seen| &seen.held_out) {
-        let mean = fit.mean(cell.row as usize, cell.column as usize);
-        tally.add(fit.model.family(), cell.value, mean);
-    }
-    let rmse = tally.mean_of(tally.squared).map(f64::sqrt);
-    Holdout { deviance: tally.mean_of(tally.deviance), rmse }
 }
 
 /// The fit among the simpler models that an earlier stage tried on the same cells.

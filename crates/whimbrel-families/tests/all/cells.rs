@@ -141,7 +141,7 @@ fn keys_of_other_models_and_methods() {
     hint: take `weights` out
     "#);
     insta::assert_snapshot!(with("step = \"auto\"", "step = \"theory\""), @r#"
-    error: no theorem bounds the step of fedmiss
+    error: fedmiss has one step, which no smoothness constant or theorem bounds
       --> job.toml:20:8
        |
     20 | step = "theory"

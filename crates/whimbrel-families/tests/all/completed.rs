@@ -2,7 +2,6 @@
 
 use whimbrel_families::table::completed::Completed;
 use whimbrel_families::table::sheet::{Place, Sheet};
-use whimbrel_methods::fedmiss::UNOBSERVED;
 use whimbrel_models::lowrank::{
     Calibration, Effects, Factors, Family, Group, LowRank, LowRankFit, Settings,
 };
@@ -18,7 +17,10 @@ fn table(bare: [&[usize]; 2], calibration: Option<Calibration>, personal: bool) 
     let mut factors = Factors::zero(&model);
     factors.effects[0] = (0..6).map(|row| 10.0 * f64::from(row)).collect();
     factors.effects[1] = (0..3).map(f64::from).collect();
-    let observations = [vec![20; 6], vec![20; 3]];
+    let mut observations = [vec![20; 6], vec![20; 3]];
+    for (counts, bare) in observations.iter_mut().zip(bare) {
+        bare.iter().for_each(|at| counts[*at] = 0);
+    }
     let fit = LowRankFit {
         model,
         factors,
@@ -28,13 +30,8 @@ fn table(bare: [&[usize]; 2], calibration: Option<Calibration>, personal: bool) 
         calibration,
         uncertainty: None,
     };
-    let mut artifact = fit.to_artifact();
-    for (name, bare) in UNOBSERVED.into_iter().zip(bare) {
-        let values: Vec<f64> = bare.iter().map(|at| *at as f64).collect();
-        artifact = artifact.with(name, &[values.len()], values);
-    }
     let names = |n: usize| (0..n).map(|i| i.to_string()).collect();
-    Completed::new(&artifact, names(6), names(3), personal).unwrap()
+    Completed::new(&fit.to_artifact(), names(6), names(3), personal).unwrap()
 }
 
 #[test]
@@ -59,10 +56,12 @@ fn a_row_nobody_observed_differs_as_the_others_do() {
 }
 
 #[test]
-fn lists_that_do_not_fit_the_table_are_refused() {
+fn numbers_of_observations_that_do_not_fit_the_table_are_refused() {
     let whole = table([&[], &[]], None, false);
-    for rows in [vec![6.0], (0..6).map(f64::from).collect()] {
-        let artifact = whole.fit.to_artifact().with(UNOBSERVED[0], &[rows.len()], rows);
+    for counts in [vec![1.0; 7], vec![0.0; 6]] {
+        let mut artifact = whole.fit.to_artifact();
+        artifact.tensors.retain(|tensor| tensor.name != "row_observations");
+        artifact.add("row_observations", &[counts.len()], counts);
         let labels = (whole.rows.clone(), whole.columns.clone());
         assert!(Completed::new(&artifact, labels.0, labels.1, false).is_err());
     }

@@ -52,7 +52,11 @@ impl FedMiss {
                     return Err(Error::peer("the numbers of observations are another table's"));
                 }
                 let mut own = self.scores(&table, next.effect, data, observations);
-                self.thin(&table, (down.clients, next.effect), data, &mut own)?;
+                // Held-out cells as they would be predicted from a few others of their row.
+                let (family, of_client) = (self.model.family(), (down.clients, next.effect));
+                table.thinned(&self.model, data, of_client, &mut |cell, others, mean| {
+                    own.add_thinned(family, (self.position(cell), others), cell.value, mean);
+                })?;
                 scores = Some(own);
             }
             Phase::Over => return Err(Error::peer("nothing is left to be answered")),
@@ -132,20 +136,6 @@ impl FedMiss {
             scores.add_held_out(family, (self.position(cell), known), cell.value, mean(cell));
         }
         scores
-    }
-
-    /// Adds what is said of held-out cells that are predicted from a few others of their row.
-    fn thin(
-        &self,
-        table: &Delivered,
-        (clients, effect): (u32, f64),
-        data: &Observed,
-        scores: &mut Scores,
-    ) -> Result<()> {
-        let family = self.model.family();
-        table.thinned(&self.model, data, (clients, effect), &mut |cell, others, mean| {
-            scores.add_thinned(family, (self.position(cell), others), cell.value, mean);
-        })
     }
 }
 

@@ -308,15 +308,7 @@ impl Method for FedMiss {
             calibration: server.calibration.clone(),
             uncertainty: self.uncertainty(server)?,
         };
-        let mut artifact = fit.to_artifact();
-        // No value shaped their factors: whoever uses the table must know.
-        for (name, bare) in UNOBSERVED.into_iter().zip(self.unobserved(server)) {
-            if !bare.is_empty() {
-                let bare: Vec<f64> = bare.into_iter().map(|i| i as f64).collect();
-                artifact = artifact.with(name, &[bare.len()], bare);
-            }
-        }
-        Ok(artifact)
+        Ok(fit.to_artifact())
     }
 
     /// Its personal effect `e_c`.
@@ -326,57 +318,55 @@ impl Method for FedMiss {
     }
 
     fn disclosures(&self) -> Vec<Disclosure> {
-        let aggregate = |message, meaning: &str, bytes_max| Disclosure {
+        let says = |message, exposure, bytes_max, meaning: &str| Disclosure {
             message,
             meaning: meaning.into(),
             bytes_max,
-            exposure: Exposure::Aggregate,
+            exposure,
         };
+        let (rows, aggregate) = (Exposure::Rows, Exposure::Aggregate);
         let cells = self.cells_max();
         let list = |numbers: usize| 10 + 8 * numbers;
+        // No codec writes twice the bytes of the vector itself.
+        let batch = 20 + 2 * list(self.batch_of(cells));
         // A held-out cell has a score of its own, and one in each class of fewer observations.
         let scores = Scores::bytes_max(self.model.family(), CLASSES as usize * cells);
-        let mut all = vec![
-            Disclosure {
-                message: "summary",
-                meaning: "which cells it observed (where, not what), as often as it did".into(),
-                bytes_max: 10 + 10 * cells,
-                exposure: Exposure::Rows,
-            },
-            aggregate("summary", "the sum of the values it observed", 8),
+        let opening = self.opens().then(|| {
+            let meaning = "once: how far each value it observed is from the first mean, exactly";
+            says("up", rows, list(cells), meaning)
+        });
+        let first = [
+            says(
+                "summary",
+                rows,
+                10 + 10 * cells,
+                "which cells it observed (where, not what), as often as it did",
+            ),
+            says("summary", aggregate, 8, "the sum of the values it observed"),
         ];
-        let exact = Disclosure {
-            message: "up",
-            meaning: "once: how far each value it observed is from the first mean, exactly".into(),
-            bytes_max: list(cells),
-            exposure: Exposure::Rows,
-        };
-        if self.open_memories && self.memory != Memory::Off {
-            all.push(exact);
-        }
-        all.extend([
-            Disclosure {
-                message: "up",
-                meaning: "each round: the compressed residuals of a minibatch of its cells, and the address of the draw".into(),
-                // No codec writes twice the bytes of the vector itself.
-                bytes_max: 20 + 2 * list(self.batch_of(cells)),
-                exposure: Exposure::Rows,
-            },
-            aggregate("up", "at the end: sums over its cells, and histograms of the scores of cells held out, also as predicted from a few others of their row", scores),
-            Disclosure {
-                message: "answer",
-                meaning: "at evaluations: the residuals of its cells, sums over them and over the cells held out, and a histogram of scores".into(),
-                bytes_max: list(cells) + 40 + scores,
-                exposure: Exposure::Rows,
-            },
-        ]);
-        all
+        let rounds = [
+            says(
+                "up",
+                rows,
+                batch,
+                "each round: the compressed residuals of a minibatch of its cells, and the address of the draw",
+            ),
+            says(
+                "up",
+                aggregate,
+                scores,
+                "at the end: sums over its cells, and histograms of the scores of cells held out, also as predicted from a few others of their row",
+            ),
+            says(
+                "answer",
+                rows,
+                list(cells) + 40 + scores,
+                "at evaluations: the residuals of its cells, sums over them and over the cells held out, and a histogram of scores",
+            ),
+        ];
+        first.into_iter().chain(opening).chain(rounds).collect()
     }
 }
-
-/// Tensors of a delivered table: the rows, and the columns, in which nobody's fit had a cell. Each
-/// is there only where there is one.
-pub const UNOBSERVED: [&str; 2] = ["unobserved_rows", "unobserved_columns"];
 
 /// Squares of larger numbers, summed over a table, could overflow.
 const VALUE_MAX: f64 = 1e100;
@@ -408,12 +398,6 @@ impl FedMiss {
             }
         }
         counts
-    }
-
-    /// Rows and columns without an observed cell.
-    fn unobserved(&self, server: &Server) -> [Vec<usize>; 2] {
-        let of = |side: Vec<u32>| (0..side.len()).filter(|i| side[*i] == 0).collect();
-        self.observations(server).map(of)
     }
 
     /// Whether the rounds are over after so many, and so many passes over the observations.

@@ -5,7 +5,6 @@ use whimbrel_methods::fedmiss::select::{Candidate, Folds, Given, Scores, Search,
 fn search() -> Search {
     Search {
         terms: 2,
-        alone: Some(1),
         rank_max: 50,
         lambda_effects: 1e-3,
         given: Given { lambda_effects: true, ..Given::default() },
@@ -59,9 +58,8 @@ fn ridges_are_compared_at_one_rank_and_ranks_at_the_best_ridge() {
     };
     let (all, scores) = tried(&search(), 1.0, false, mean);
     let order: Vec<(usize, f64)> = all.iter().map(|c| (c.rank, c.lambda)).collect();
-    assert_eq!(order[..4], [(0, 0.0), (0, 0.0), (3, 0.5), (3, 0.25)]);
-    assert_eq!(order[8..], [1, 2, 5, 8].map(|rank| (rank, 0.125)));
-    assert_eq!(all[0].effects, 0b10);
+    assert_eq!(order[..3], [(0, 0.0), (3, 0.5), (3, 0.25)]);
+    assert_eq!(order[7..], [1, 2, 5, 8].map(|rank| (rank, 0.125)));
     let chosen = &all[search().choose(&all, &scores).unwrap()];
     assert_eq!((chosen.rank, chosen.lambda), (5, 0.125));
 }
@@ -78,8 +76,8 @@ fn what_the_job_gives_is_not_searched() {
     let given = with(Given { lambda: Some(0.7), ..search().given });
     let (all, _) = tried(&given, 1.0, false, |c| 9.0 - c.rank as f64);
     let ranks: Vec<usize> = all.iter().map(|c| c.rank).collect();
-    assert_eq!(ranks, [0, 0, 3, 1, 2, 5, 8]);
-    assert!(all[2..].iter().all(|c| c.lambda == 0.7));
+    assert_eq!(ranks, [0, 3, 1, 2, 5, 8]);
+    assert!(all[1..].iter().all(|c| c.lambda == 0.7));
     let small = Search { rank_max: 2, ..search() };
     assert!(tried(&small, 1.0, false, |_| 1.5).0.iter().all(|c| c.rank <= 2));
     let free = tried(&search(), 0.0, false, |_| 1.5).0;
@@ -88,15 +86,13 @@ fn what_the_job_gives_is_not_searched() {
 
 #[test]
 fn the_simplest_within_one_standard_error_is_taken() {
-    let mean = |c: Candidate| match (c.rank, c.effects) {
-        (0, 0b10) => 2.0,
-        (0, _) => 1.4,
-        (rank, _) => 1.2 + 0.01 * (rank as f64 - 2.0).abs(),
+    let mean = |c: Candidate| match c.rank {
+        0 => 1.4,
+        rank => 1.2 + 0.01 * (rank as f64 - 2.0).abs(),
     };
-    for (noise, chosen) in [(false, (2, 0b11)), (true, (0, 0b10))] {
+    for (noise, chosen) in [(false, 2), (true, 0)] {
         let (all, scores) = tried(&search(), 1.0, noise, mean);
-        let found = &all[search().choose(&all, &scores).unwrap()];
-        assert_eq!((found.rank, found.effects), chosen);
+        assert_eq!(all[search().choose(&all, &scores).unwrap()].rank, chosen);
     }
     // Ridges are the best, however noisy.
     let given = with(Given { rank: Some(3), ..search().given });
@@ -110,7 +106,7 @@ fn factors_take_the_best_ridge_on_effects() {
     let search = with(Given::default());
     let mean = |c: Candidate| 2.0 + (c.lambda_effects - 0.016).abs() + 0.1 * c.lambda;
     let (all, scores) = tried(&search, 1.0, false, mean);
-    assert!(all[6..].iter().all(|c| c.rank > 0 && c.lambda_effects == 0.016));
+    assert!(all[5..].iter().all(|c| c.rank > 0 && c.lambda_effects == 0.016));
     assert_eq!(all[search.choose(&all, &scores).unwrap()].lambda_effects, 0.016);
 }
 
@@ -118,7 +114,7 @@ fn factors_take_the_best_ridge_on_effects() {
 #[test]
 fn each_term_finds_its_own_ridge() {
     let given = Given { per_term: true, ..Given::default() };
-    let search = Search { terms: 3, alone: None, given, ..search() };
+    let search = Search { terms: 3, given, ..search() };
     let best = [1e-3, 0.256, 64.0];
     let off = |ridge: f64, best: f64| ((ridge / best).ln() / 4f64.ln()).abs();
     let mean = |c: Candidate| {

@@ -185,12 +185,6 @@ impl Effects {
         self.0.is_empty()
     }
 
-    /// The terms of a set, given by the bits of a number.
-    pub fn subset(&self, set: u32) -> Self {
-        let kept = self.0.iter().enumerate().filter(|(t, _)| set >> t & 1 == 1);
-        Self(kept.map(|(_, term)| Arc::clone(term)).collect())
-    }
-
     pub(super) fn check(&self, rows: usize, columns: usize) -> Result<()> {
         for term in &self.0 {
             term.sides[0].check(&term.name, rows)?;

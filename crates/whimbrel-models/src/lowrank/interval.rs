@@ -56,6 +56,15 @@ fn octave(family: Family, mean: f64) -> u32 {
     }
 }
 
+impl Stratum {
+    /// Of a cell with this number in the table, whose row or column was observed so often.
+    fn of(family: Family, (position, observations): (u64, u32), mean: f64) -> Self {
+        let part = (Key::root(DEAL).child(position).uniform() * f64::from(PARTS)) as u32;
+        let (class, octave) = (class_of(observations), octave(family, mean));
+        Self { thinned: false, class, part, octave }
+    }
+}
+
 /// Sums over some cells.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub struct Tally {
@@ -119,7 +128,8 @@ impl Scores {
         mean: f64,
     ) {
         self.held_out.add(family, y, mean);
-        self.add_score(family, position, (class_of(observations), false), y, mean);
+        let stratum = Stratum::of(family, (position, observations), mean);
+        self.histogram.add(stratum, score(family, y, mean));
     }
 
     /// Adds a cell that was predicted from so many others of its row.
@@ -130,20 +140,8 @@ impl Scores {
         y: f64,
         mean: f64,
     ) {
-        self.add_score(family, position, (class_of(observations), true), y, mean);
-    }
-
-    fn add_score(
-        &mut self,
-        family: Family,
-        position: u64,
-        (class, thinned): (u32, bool),
-        y: f64,
-        mean: f64,
-    ) {
-        let part = (Key::root(DEAL).child(position).uniform() * f64::from(PARTS)) as u32;
-        let stratum = Stratum { thinned, class, part, octave: octave(family, mean) };
-        self.histogram.add(stratum, score(family, y, mean));
+        let stratum = Stratum::of(family, (position, observations), mean);
+        self.histogram.add(Stratum { thinned: true, ..stratum }, score(family, y, mean));
     }
 
     /// The share of held-out cells inside the interval of this level that the other parts' scores

@@ -30,16 +30,13 @@ const TERM_MULTIPLES: [&[f64]; 2] = [&[0.0625, 0.25, 4.0, 16.0], &[0.25, 4.0]];
 
 /// The most candidates that are tried where the effects have so many terms.
 pub fn candidates_max(terms: usize) -> usize {
-    let common = 1 + EFFECTS_MULTIPLES.len().max(COMMON_MULTIPLES.len());
     let own: usize = TERM_MULTIPLES.iter().map(|multiples| terms * multiples.len() + 1).sum();
-    common + own + HALVINGS as usize + RANKS.len()
+    COMMON_MULTIPLES.len() + own + HALVINGS as usize + RANKS.len()
 }
 
 /// A model that is tried.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Candidate {
-    /// Which terms of the main effects it has, a bit for each.
-    pub effects: u32,
     /// `r`.
     pub rank: usize,
     /// Ridge on the factors; 0 where there are none.
@@ -54,7 +51,6 @@ impl Candidate {
     /// The model of these settings with what the candidate says.
     pub fn of(&self, settings: &Settings) -> Settings {
         Settings {
-            effects: settings.effects.subset(self.effects),
             rank: self.rank,
             lambda: self.lambda,
             lambda_effects: self.lambda_effects,
@@ -65,27 +61,19 @@ impl Candidate {
 
     /// As numbers, in which it travels and is stored.
     pub fn numbers(&self) -> Vec<f64> {
-        let first = [f64::from(self.effects), self.rank as f64, self.lambda, self.lambda_effects];
+        let first = [self.rank as f64, self.lambda, self.lambda_effects];
         first.iter().chain(&self.term_ridges).copied().collect()
     }
 
     /// Back from the numbers.
     pub fn from_numbers(numbers: &[f64]) -> Option<Self> {
-        let [effects, rank, lambda, lambda_effects, term_ridges @ ..] = numbers else {
-            return None;
-        };
+        let [rank, lambda, lambda_effects, term_ridges @ ..] = numbers else { return None };
         Some(Self {
-            effects: *effects as u32,
             rank: *rank as usize,
             lambda: *lambda,
             lambda_effects: *lambda_effects,
             term_ridges: term_ridges.to_vec(),
         })
-    }
-
-    /// How complex it is, the ridges aside: by rank, then by effects.
-    fn complexity(&self) -> (usize, u32) {
-        (self.rank, self.effects)
     }
 
     /// The same with the ridge of one term multiplied.
@@ -211,8 +199,6 @@ pub struct Given {
 pub struct Search {
     /// How many terms the main effects have.
     pub terms: usize,
-    /// The term that is tried alone too.
-    pub alone: Option<usize>,
     /// The largest rank that the table allows.
     pub rank_max: usize,
     /// The ridge on main effects: the job's, or where the path of them starts.
@@ -224,38 +210,22 @@ pub struct Search {
 impl Search {
     /// The candidates of rank 0: the first step.
     pub fn without_factors(&self) -> Vec<Candidate> {
-        let plain = |effects, lambda_effects| {
-            let term_ridges =
-                vec![lambda_effects; if self.has_own_ridges() { self.terms } else { 0 }];
-            Candidate { effects, rank: 0, lambda: 0.0, lambda_effects, term_ridges }
-        };
-        let alone = self.alone.map(|t| plain(1 << t, self.lambda_effects));
+        let own = if self.has_own_ridges() { self.terms } else { 0 };
         let multiples = match self.has_own_ridges() {
             true => &COMMON_MULTIPLES[..],
             false if self.given.lambda_effects => &EFFECTS_MULTIPLES[..1],
             false => &EFFECTS_MULTIPLES[..],
         };
-        let ridges = multiples.iter().map(|m| m * self.lambda_effects);
-        alone.into_iter().chain(ridges.map(|ridge| plain(self.all_terms(), ridge))).collect()
-    }
-
-    /// Every term.
-    pub fn all_terms(&self) -> u32 {
-        ((1u64 << self.terms) - 1) as u32
+        let plain = |multiple: &f64| {
+            let lambda_effects = multiple * self.lambda_effects;
+            let term_ridges = vec![lambda_effects; own];
+            Candidate { rank: 0, lambda: 0.0, lambda_effects, term_ridges }
+        };
+        multiples.iter().map(plain).collect()
     }
 
     fn has_own_ridges(&self) -> bool {
         self.given.per_term && !self.given.lambda_effects
-    }
-
-    /// The candidate of rank 0 at which the ridge on the factors is found: the best one where each
-    /// term has its ridge, else the one with the usual ridge.
-    pub fn before_factors(&self, tried: &[Candidate], scores: &Scores) -> Option<usize> {
-        let mut plain = (0..tried.len()).filter(|i| tried[*i].rank == 0);
-        match self.has_own_ridges() {
-            true => scores.best(plain),
-            false => plain.rfind(|i| tried[*i].lambda_effects == self.lambda_effects),
-        }
     }
 
     /// The candidates of the steps after it, given all that was tried and how it did.
@@ -265,17 +235,14 @@ impl Search {
             return own;
         }
         let first = self.given.rank.unwrap_or(PATH_RANK.min(self.rank_max));
-        let all = 0..tried.len();
-        let factors = all.clone().filter(|i| tried[*i].rank > 0);
+        let factors = (0..tried.len()).filter(|i| tried[*i].rank > 0);
         let Some(best) = scores.best(factors) else {
             // What the job gives is tried in any case; else only where factors can pay.
             if first == 0 || (self.given.rank.is_none() && lambda_max <= 0.0) {
                 return Vec::new();
             }
-            let own = all.filter(|i| tried[*i].effects == self.all_terms());
-            return scores
-                .best(own)
-                .map_or(Vec::new(), |i| self.path(first, lambda_max, &tried[i]));
+            let plain = scores.best(0..tried.len());
+            return plain.map_or(Vec::new(), |i| self.path(first, lambda_max, &tried[i]));
         };
         let is_new = |rank: &usize| *rank <= self.rank_max && *rank != first;
         let others = RANKS.into_iter().filter(is_new);
@@ -326,21 +293,19 @@ impl Search {
         }
     }
 
-    /// Which candidate is taken. For each rank and kind of effects the ridges with the smallest mean
-    /// deviance stand; of these it is the simplest whose mean is within one standard error of the
+    /// Which candidate is taken. For each rank the ridges with the smallest mean deviance stand; of these it is the simplest whose mean is within one standard error of the
     /// best one's, the error being that of the difference (Hastie, Tibshirani, Friedman, *The
     /// Elements of Statistical Learning*, 7.10). Where the job gives the rank it is one of that rank.
     pub fn choose(&self, tried: &[Candidate], scores: &Scores) -> Option<usize> {
         let allowed = |i: &usize| self.given.rank.is_none_or(|rank| tried[*i].rank == rank);
         let allowed = (0..tried.len()).filter(allowed);
-        let complexity = |i: usize| tried[i].complexity();
         let stands = |i: &usize| {
-            let alike = allowed.clone().filter(|j| complexity(*j) == complexity(*i));
+            let alike = allowed.clone().filter(|j| tried[*j].rank == tried[*i].rank);
             scores.best(alike) == Some(*i)
         };
         let best = scores.best(allowed.clone())?;
         let is_close =
             |i: &usize| scores.mean(*i) - scores.mean(best) <= scores.difference_error(*i, best);
-        allowed.clone().filter(stands).filter(is_close).min_by_key(|i| complexity(*i))
+        allowed.clone().filter(stands).filter(is_close).min_by_key(|i| tried[*i].rank)
     }
 }

@@ -30,22 +30,21 @@ impl Selection {
     /// Reads the stage's artifact.
     pub fn from_artifact(artifact: &Artifact) -> Result<Self> {
         let broken = || Error::data("the selection is not one that this program writes");
+        let list = |name: &str| artifact.tensor(name).map(|tensor| tensor.values.clone());
         let table = artifact.tensor("candidates").ok_or_else(broken)?;
-        let number = |name: &str| artifact.tensor(name)?.values.first().copied();
         let row = |row: &[f64]| {
             let (candidate, found) = row.split_at_checked(row.len().checked_sub(FOUND)?)?;
             Some((Candidate::from_numbers(candidate)?, found[0], found[1], found[2] as u32))
         };
-        let chosen: Option<Vec<f64>> =
-            ["effects", "rank", "lambda", "lambda_effects"].into_iter().map(number).collect();
-        let ridges = artifact.tensor("term_ridges").map_or(&[][..], |tensor| &tensor.values);
-        let chosen =
-            chosen.and_then(|numbers| Candidate::from_numbers(&[&numbers, ridges].concat()));
         let width = table.shape.last().map_or(0, |width| *width as usize).max(1);
         let tried: Option<_> = table.values.chunks_exact(width).map(row).collect();
-        let factors = artifact.tensor("factors").map(|tensor| tensor.values.clone());
-        let (chosen, tried) = (chosen.ok_or_else(broken)?, tried.ok_or_else(broken)?);
-        Ok(Self { chosen, factors, tried })
+        let chosen = Candidate {
+            rank: artifact.number("rank")? as usize,
+            lambda: artifact.number("lambda")?,
+            lambda_effects: artifact.number("lambda_effects")?,
+            term_ridges: list("term_ridges").unwrap_or_default(),
+        };
+        Ok(Self { chosen, factors: list("factors"), tried: tried.ok_or_else(broken)? })
     }
 }
 
@@ -60,8 +59,7 @@ pub(super) fn baselines(server: &Server) -> Artifact {
 /// The artifact of a server that chose this candidate.
 pub(super) fn artifact(server: &Server, chosen: usize, factors: Option<Vec<f64>>) -> Artifact {
     let scores = Scores::new(&server.sums);
-    let Candidate { effects, rank, lambda, lambda_effects, term_ridges } =
-        &server.candidates[chosen];
+    let Candidate { rank, lambda, lambda_effects, term_ridges } = &server.candidates[chosen];
     let row = |i: usize| {
         let found = [scores.mean(i), scores.standard_error(i), f64::from(server.rounds[i])];
         server.candidates[i].numbers().into_iter().chain(found)
@@ -69,7 +67,6 @@ pub(super) fn artifact(server: &Server, chosen: usize, factors: Option<Vec<f64>>
     let table: Vec<f64> = (0..scores.count()).flat_map(row).collect();
     let known = scores.count() > 0;
     let numbers = [
-        ("effects", f64::from(*effects)),
         ("rank", *rank as f64),
         ("lambda", *lambda),
         ("lambda_effects", *lambda_effects),
@@ -80,16 +77,11 @@ pub(super) fn artifact(server: &Server, chosen: usize, factors: Option<Vec<f64>>
         ("lambda_max", server.lambda_max),
     ];
     let mut out = Artifact::new(KIND);
-    for (name, value) in numbers {
-        out = out.with(name, &[], vec![value]);
-    }
-    if !term_ridges.is_empty() {
-        out = out.with("term_ridges", &[term_ridges.len()], term_ridges.clone());
+    numbers.into_iter().for_each(|(name, value)| out.add(name, &[], vec![value]));
+    let own = Some(term_ridges.clone()).filter(|own| !own.is_empty());
+    for (name, list) in [("term_ridges", own), ("factors", factors)] {
+        list.into_iter().for_each(|list| out.add(name, &[list.len()], list));
     }
     let width = server.candidates[chosen].numbers().len() + FOUND;
-    out = out.with("candidates", &[scores.count(), width], table);
-    match factors {
-        Some(factors) => out.with("factors", &[factors.len()], factors),
-        None => out,
-    }
+    out.with("candidates", &[scores.count(), width], table)
 }

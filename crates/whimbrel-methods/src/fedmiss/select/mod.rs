@@ -25,7 +25,7 @@ mod state;
 
 pub use candidates::{Candidate, Given, Scores, Search, candidates_max};
 pub use delivery::{BASELINES, BASELINES_KIND, KIND, Selection};
-pub use state::{Down, Fit, Fold, Folds, Refit, Server, Table, Up};
+pub use state::{Down, Fit, Fold, Folds, Server, Table, Up};
 
 use super::{BindCells, Client, FedMiss, Phase, Positions, Summary, UNANSWERED_MAX};
 use crate::no_evaluation::no_evaluation;
@@ -49,19 +49,29 @@ const SETTLED: f64 = 3e-4;
 /// ends in a worse optimum.
 const REFITS: u32 = 4;
 
-/// The stage: a choice of rank and ridge, or baselines.
+/// A ridge under which rows have no effect of their own.
+const NO_EFFECT: f64 = 1e12;
+
+/// The stage.
 pub struct Select {
     /// The model whose rank and ridge are wanted; those of the job where it gives one.
     settings: Settings,
-    search: Search,
-    /// The models that are compared on the job's held-out cells, where nothing is chosen.
-    compared: Option<[Candidate; 2]>,
-    /// The model that is fitted to all cells alone, where nothing is chosen.
-    given: Option<Candidate>,
+    task: Task,
+    given: Given,
     /// Fits of the chosen model to all cells.
     refits: u32,
     rounds: u32,
     seed: u64,
+}
+
+/// What the stage is for.
+enum Task {
+    /// A choice of rank and ridge.
+    Choose(Search),
+    /// How two models do on the job's held-out cells.
+    Compare([Candidate; 2]),
+    /// The best of several starts of one model.
+    Start(Candidate),
 }
 
 impl Select {
@@ -77,81 +87,62 @@ impl Select {
         }
         let Settings { lambda_effects, rows, columns, .. } = settings;
         let terms = settings.effects.0.len();
-        // Beside row and column effects, which shrink alike, column effects alone.
-        let alone = (settings.effects == Effects::row_column() && !given.per_term).then_some(1);
         let rank_max = rows.min(columns).saturating_sub(1);
-        let search = Search { terms, alone, rank_max, lambda_effects, given };
-        let (compared, refits) = (None, REFITS);
-        let select = Self { settings, search, compared, given: None, refits, rounds, seed };
+        let task = Task::Choose(Search { terms, rank_max, lambda_effects, given });
+        let select = Self { settings, task, given, refits: REFITS, rounds, seed };
         let (rank, lambda) = (given.rank.unwrap_or(0), given.lambda.unwrap_or(0.0));
-        let first = select.search.without_factors().pop();
-        first
-            .map_or(Ok(()), |plain| select.fit(&Candidate { rank, lambda, ..plain }).map(|_| ()))?;
+        select.fit(&Candidate { rank, lambda, ..select.first_candidates()[0].clone() })?;
         Ok(select)
     }
 
     /// What simpler models do on the held-out cells, so that a report can say where one of them wins:
     /// column effects with the usual ridge, and row and column effects with that of the settings.
     pub fn baselines(settings: Settings) -> Result<Self> {
-        let of = |effects, lambda_effects| Candidate {
-            effects,
+        let own = settings.lambda_effects;
+        let of = |ridges: [f64; 2]| Candidate {
             rank: 0,
             lambda: 0.0,
-            lambda_effects,
-            term_ridges: Vec::new(),
+            lambda_effects: own,
+            term_ridges: ridges.to_vec(),
         };
-        let compared = [of(0b10, LAMBDA_EFFECTS), of(0b11, settings.lambda_effects)];
-        let effects = Effects::row_column();
-        let settings = Settings { effects, term_ridges: Vec::new(), ..settings };
-        let select = Self::new(settings, Given::default(), ROUNDS, 0)?;
-        Ok(Self { compared: Some(compared), ..select })
+        let task = Task::Compare([of([NO_EFFECT, LAMBDA_EFFECTS]), of([own; 2])]);
+        let settings = Settings { effects: Effects::row_column(), ..settings };
+        Ok(Self { task, ..Self::new(settings, Given::default(), ROUNDS, 0)? })
     }
 
     /// Fits a model of which nothing is left to choose from so many starts, of which the lowest
     /// objective is delivered; cells are not hidden.
     pub fn starts(settings: Settings, given: Given, starts: u32) -> Result<Self> {
         let candidate = Candidate {
-            effects: u32::MAX,
             rank: settings.rank,
             lambda: settings.lambda,
             lambda_effects: settings.lambda_effects,
             term_ridges: settings.term_ridges.clone(),
         };
-        let (rank_max, lambda_effects) = (settings.rank, settings.lambda_effects);
-        let terms = settings.effects.0.len();
-        let search = Search { terms, alone: None, rank_max, lambda_effects, given };
-        let (compared, rounds, seed) = (None, ROUNDS, 0);
-        let given = Some(candidate);
-        let select = Self { settings, search, compared, given, refits: starts, rounds, seed };
+        let task = Task::Start(candidate);
+        let select = Self { settings, task, given, refits: starts, rounds: ROUNDS, seed: 0 };
         select.first_fit()?;
         Ok(select)
     }
 
     /// What is tried first.
     fn first_candidates(&self) -> Vec<Candidate> {
-        match (&self.given, &self.compared) {
-            (Some(given), _) => vec![given.clone()],
-            (None, Some(compared)) => compared.to_vec(),
-            (None, None) => self.search.without_factors(),
+        match &self.task {
+            Task::Choose(search) => search.without_factors(),
+            Task::Compare(models) => models.to_vec(),
+            Task::Start(model) => vec![model.clone()],
         }
     }
 
     /// Ways to set cells aside, each a fit of its own: the folds, and none for the fit to all cells.
     fn parts(&self, folds: Folds) -> u32 {
-        folds.count + u32::from(self.compared.is_none())
-    }
-
-    /// The candidates where so many cells were observed: no more numbers in the factors than cells.
-    fn search(&self, observations: u64) -> Search {
-        let each = (self.settings.rows + self.settings.columns) as u64;
-        let most = (observations / each.max(1)) as usize;
-        Search { rank_max: most.min(self.search.rank_max), ..self.search.clone() }
+        folds.count + u32::from(!matches!(self.task, Task::Compare(_)))
     }
 
     /// FedMissEM for a candidate: full batches, exact both ways, no memories.
     fn fit(&self, candidate: &Candidate) -> Result<FedMiss> {
         let model = LowRank::new(candidate.of(&self.settings))?;
-        let Given { personal, uncapped, .. } = self.search.given;
+        let Given { personal, uncapped, .. } = self.given;
         Ok(FedMiss { personal, ceiling: !uncapped, ..FedMiss::exact(model, self.rounds) })
     }
 
@@ -198,7 +189,7 @@ impl Select {
             let fit = self.fit(&table.candidate)?;
             let family = fit.model.family();
             let delivered = Delivered::received(&fit.model, &table.theta, table.ceiling.as_ref())?;
-            let effect = match self.search.given.personal {
+            let effect = match self.given.personal {
                 true => fit.personal_effect(&delivered.factors, client, &part, down.clients)?,
                 false => 0.0,
             };
@@ -253,15 +244,19 @@ impl Select {
         server.unanswered = 0;
         server.sums[server.fold as usize] = scores.value();
         server.fold += 1;
-        if self.compared.is_some() {
+        let Task::Choose(search) = &self.task else {
             server.fit.phase = Phase::Over;
             return Ok(server);
-        }
+        };
         if server.fold == server.folds.count {
-            let observations = server.fresh[server.folds.count as usize].observations;
-            let search = self.search(observations);
+            // No more numbers in the factors than cells.
+            let each = (self.settings.rows + self.settings.columns) as u64;
+            let most = server.fresh[server.folds.count as usize].observations / each.max(1);
+            let rank_max = search.rank_max.min(most as usize);
+            let search = Search { rank_max, ..search.clone() };
             let scores = Scores::new(&server.sums);
-            if let Some(plain) = search.before_factors(&server.candidates, &scores) {
+            // Ridges on the factors start where they pay beside the best effects.
+            if let Some(plain) = scores.best(0..server.lambda_maxes.len()) {
                 server.lambda_max = server.lambda_maxes[plain];
             }
             let next = search.next(&server.candidates, &scores, server.lambda_max);
@@ -281,13 +276,12 @@ impl Select {
     fn refitted(&self, mut server: Server, fit: &FedMiss, key: Key) -> Result<Server> {
         server.refits += 1;
         let objective = starts::objective(fit, &server.fit);
-        if server.best.as_ref().is_none_or(|best| objective < best.objective) {
-            server.best = Some(Refit { objective, factors: server.fit.factors.clone() });
+        if server.best.as_ref().is_none_or(|(best, _)| objective < *best) {
+            server.best = Some((objective, server.fit.factors.clone()));
         }
         // Without factors there is one optimum. With personal effects the server does not know the
         // objective: the fit of the last fold was judged, and its optimum is taken.
-        let starts =
-            if fit.model.rank() == 0 || self.search.given.personal { 1 } else { self.refits };
+        let starts = if fit.model.rank() == 0 || self.given.personal { 1 } else { self.refits };
         if server.refits < starts {
             return self.begin(server, key);
         }
@@ -297,8 +291,9 @@ impl Select {
 
     /// What is taken, by the scores so far; the first candidate before there are any.
     fn chosen(&self, server: &Server) -> usize {
+        let Task::Choose(search) = &self.task else { return 0 };
         let scores = Scores::new(&server.sums);
-        self.search.choose(&server.candidates[..scores.count()], &scores).unwrap_or(0)
+        search.choose(&server.candidates[..scores.count()], &scores).unwrap_or(0)
     }
 
     /// Sets up the fit of the candidate in progress.
@@ -320,8 +315,7 @@ impl Select {
             },
             false => {
                 let found = &server.found[server.fold as usize];
-                let effects = server.candidates[server.at as usize].effects;
-                starts::nearest((&fit.model, effects), &self.settings, found, random())?
+                starts::nearest(&fit.model, &self.settings, found, random())?
             }
         };
         server.fit = starts::restart(&fit, fresh, factors);
@@ -358,10 +352,10 @@ impl Method for Select {
     ) -> Result<Server> {
         let roster: Vec<(ClientId, Summary)> = roster.collect();
         let observations = roster.iter().map(|(_, summary)| summary.cells.0.len() as u64).sum();
-        let folds = match (&self.given, &self.compared) {
-            (Some(_), _) => Folds::NONE,
-            (None, Some(_)) => Folds::HELD_OUT,
-            (None, None) => Folds::for_observations(observations),
+        let folds = match &self.task {
+            Task::Choose(_) => Folds::for_observations(observations),
+            Task::Compare(_) => Folds::HELD_OUT,
+            Task::Start(_) => Folds::NONE,
         };
         let fit = self.first_fit()?;
         let fresh = (0..self.parts(folds)).map(|fold| {
@@ -517,13 +511,13 @@ impl Method for Select {
     }
 
     fn artifact(&self, server: &Server) -> Result<Artifact> {
-        if self.compared.is_some() {
+        if matches!(self.task, Task::Compare(_)) {
             return Ok(delivery::baselines(server));
         }
         let chosen = self.chosen(server);
         let fit = self.fit(&server.candidates[chosen])?;
         let over = server.best.as_ref().filter(|_| server.fit.phase == Phase::Over);
-        let factors = over.map(|best| best.factors.to_vector(&fit.model));
+        let factors = over.map(|(_, factors)| factors.to_vector(&fit.model));
         Ok(delivery::artifact(server, chosen, factors))
     }
 
@@ -535,7 +529,7 @@ impl Method for Select {
         all.push(Disclosure {
             message: "up",
             meaning: "after the candidates of a fold: sums over the deviances of the cells it hides or holds out, and over their products".into(),
-            bytes_max: 16 + 8 * Scores::length(candidates_max(self.search.terms)),
+            bytes_max: 16 + 8 * Scores::length(candidates_max(self.settings.effects.0.len())),
             exposure: Exposure::Aggregate,
         });
         all

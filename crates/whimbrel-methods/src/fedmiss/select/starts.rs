@@ -39,16 +39,15 @@ pub(super) fn objective(fit: &FedMiss, server: &fedmiss::Server) -> f64 {
     cells.sum::<f64>() / n + fit.model.penalty(&server.factors)
 }
 
-/// The last fit of a fold with the same effects, brought to the rank of a model: its live components,
+/// The last fit of a fold, brought to the rank of a model: its live components,
 /// largest first, as far as there is room, and the small random ones of `out` beyond them.
 pub(super) fn nearest(
-    (model, effects): (&LowRank, u32),
+    model: &LowRank,
     settings: &Settings,
     found: &[Table],
     mut out: Factors,
 ) -> Result<Factors> {
-    let same = |table: &&Table| table.candidate.effects == effects;
-    let Some(table) = found.iter().rfind(same) else { return Ok(out) };
+    let Some(table) = found.last() else { return Ok(out) };
     let known = LowRank::new(table.candidate.of(settings))?;
     let nearest = Factors::from_vector(&known, &table.theta)?.separated()?;
     let (rank, from) = (model.rank(), known.rank());

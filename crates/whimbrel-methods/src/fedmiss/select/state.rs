@@ -74,19 +74,10 @@ pub struct Server {
     pub sums: Vec<Vec<f64>>,
     /// Exchanges of scores in a row that nobody answered.
     pub unanswered: u32,
-    /// The best fit of the chosen model to all cells so far.
-    pub best: Option<Refit>,
+    /// The best fit of the chosen model to all cells so far, and its `F` less what does not depend on it.
+    pub best: Option<(f64, Factors)>,
     /// How many were made.
     pub refits: u32,
-}
-
-/// A fit to all cells.
-#[derive(Clone, Debug)]
-pub struct Refit {
-    /// `F`, less what does not depend on the fit.
-    pub objective: f64,
-    /// The fit.
-    pub factors: Factors,
 }
 
 /// The fit of a candidate, as it is judged.
@@ -161,7 +152,6 @@ wire!(Server {
     best,
     refits
 });
-wire!(Refit { objective, factors });
 wire!(Table { candidate, theta, ceiling });
 wire!(Fit { candidate, down });
 wire!(Down { folds, fold, clients, fit, tables });
