@@ -514,6 +514,8 @@ pub struct ImputeOptions<'a> {
 pub struct AdaptOptions<'a> {
     /// The new client's file.
     pub data: &'a Path,
+    /// The labels of its images, where it holds images.
+    pub labels: Option<&'a Path>,
     /// Imputations drawn for each cell.
     pub draws: u32,
     /// The folder for what is found; it exists and is empty.

@@ -224,7 +224,7 @@ pub fn adapt(
 ) -> PyResult<String> {
     attend(py, hear, move |voice| {
         let run = FinishedRun::read(&folder, voice)?;
-        let options = AdaptOptions { data: &data, draws, out: &out };
+        let options = AdaptOptions { data: &data, labels: None, draws, out: &out };
         Ok(told(run.adapt(&options)?, voice))
     })
 }

@@ -74,7 +74,7 @@ pub(super) fn adapt(
     options: &AdaptOptions<'_>,
 ) -> Result<Adapted> {
     let fitted = Fitted::read(asked, run)?;
-    let rows = fitted.reading.samples_with_targets(run, options.data)?;
+    let rows = fitted.reading.samples_with_targets(run, options)?;
     let own = fitted.soul.predictive(&fitted.theta, &Own::default(), &rows)?;
     let score = own.score(&fitted.soul.model, &rows);
     let second = if asked.model.classifies() { "train_accuracy" } else { "train_coverage_90" };

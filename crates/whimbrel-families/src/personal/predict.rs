@@ -8,14 +8,15 @@ use crate::failure::{Failure, Result};
 use crate::family::{AdaptOptions, Adapted, ModelUse, Predicted, Predictions, counted, refuse};
 use crate::files::{artifact_bytes, read_artifact};
 use crate::job::DataSource;
-use crate::load::{read_any, settle_classes};
+use crate::load::{FileKind, read_any, settle_classes};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 use std::sync::Arc;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{Error, Inputs, Samples, Table, Targets};
 use whimbrel_data::{
-    Features, LibsvmOptions, Standardization, dense_rows, is_idx, read_idx_images, read_libsvm,
+    Features, LibsvmOptions, Standardization, dense_rows, is_idx, read_idx_images,
+    read_idx_numbers, read_libsvm,
 };
 use whimbrel_engine::checkpoint::write_atomically;
 use whimbrel_engine::metrics::number;
@@ -32,6 +33,8 @@ pub(crate) struct Reading {
     columns: Vec<String>,
     classes: Vec<String>,
     standardization: Option<Standardization>,
+    /// Whether images have rows and columns exchanged, as the job's have.
+    transpose: bool,
 }
 
 /// The same with the parameters of a method of this family.
@@ -100,21 +103,15 @@ impl Reading {
             }
         };
         let learner = model.learner(&shape, classes.len())?;
-        Ok(Self { learner, shape, columns, classes, standardization })
+        let transpose = matches!(&run.job.data.source, DataSource::Idx(idx) if idx.transpose);
+        Ok(Self { learner, shape, columns, classes, standardization, transpose })
     }
 
     /// Inputs of a file, and their targets where `target` names a column that the file has.
     pub fn samples(&self, file: &Path, libsvm: bool, target: Option<&str>) -> Result<Samples> {
         let width: usize = self.shape.iter().product();
         if is_idx(file) {
-            let images = read_idx_images(file)?;
-            let (rows, bytes) = (images.rows(), images.bytes().to_vec());
-            if bytes.len() != rows * width {
-                let what =
-                    format!("{} has images of another size than {:?}", file.display(), self.shape);
-                return Err(Error::data(what).into());
-            }
-            return Ok(Samples::new(self.shape.clone(), Inputs::Bytes(bytes), self.none(rows))?);
+            return self.images(file, None);
         }
         let (values, mut targets) = if libsvm {
             let options = LibsvmOptions { columns: Some(width), ..LibsvmOptions::default() };
@@ -150,17 +147,54 @@ impl Reading {
         Ok(Samples::new(self.shape.clone(), inputs, targets)?)
     }
 
-    /// A new client's rows with their targets.
-    pub fn samples_with_targets(&self, run: &ModelUse<'_>, file: &Path) -> Result<Samples> {
-        if is_idx(file) {
-            let hint = "give a CSV file with the images' numbers and their target";
-            return refuse("a file of images has no targets to fit a client's own part to", hint);
+    /// Images, and their labels where a file has them.
+    fn images(&self, file: &Path, labels: Option<&Path>) -> Result<Samples> {
+        let mut images = read_idx_images(file)?;
+        if self.transpose {
+            images.transpose()?;
         }
+        let (rows, bytes) = (images.rows(), images.bytes().to_vec());
+        if bytes.len() != rows * self.shape.iter().product::<usize>() {
+            let what =
+                format!("{} has images of another size than {:?}", file.display(), self.shape);
+            return Err(Error::data(what).into());
+        }
+        let targets = match labels {
+            None => self.none(rows),
+            Some(labels) => {
+                let labels = read_idx_numbers(labels, rows, 0)?;
+                let mut labels: Vec<f64> = labels.into_iter().map(f64::from).collect();
+                self.numbered(&mut labels, &[])?
+            }
+        };
+        Ok(Samples::new(self.shape.clone(), Inputs::Bytes(bytes), targets)?)
+    }
+
+    /// A new client's rows with their targets.
+    pub fn samples_with_targets(
+        &self,
+        run: &ModelUse<'_>,
+        options: &AdaptOptions<'_>,
+    ) -> Result<Samples> {
+        let file = options.data;
         let target = match &run.job.data.source {
             DataSource::Csv(csv) => csv.target.as_deref().unwrap_or(TARGET),
             _ => TARGET,
         };
-        let samples = self.samples(file, run.libsvm, Some(target))?;
+        let samples = match (FileKind::of(file), options.labels) {
+            (FileKind::Idx, None) => {
+                let what = "a file of images has no targets to fit a client's own part to";
+                return refuse(what, "give the file of their labels with --labels");
+            }
+            (FileKind::Idx, labels) => self.images(file, labels)?,
+            (_, Some(_)) => return refuse("--labels is for images", "take it out"),
+            (FileKind::Npy, None) => {
+                let what = "a npy file has no targets to fit a client's own part to";
+                return refuse(what, "give a CSV file or LIBSVM's text, or images with --labels");
+            }
+            (FileKind::Libsvm, None) => self.samples(file, true, Some(target))?,
+            (FileKind::Csv, None) => self.samples(file, false, Some(target))?,
+        };
         match samples.is_empty() {
             true => refuse("the new client has no rows", "give at least one row with its target"),
             false => Ok(samples),
@@ -257,7 +291,7 @@ pub(super) fn adapt(
         };
         return refuse(&what, hint);
     }
-    let samples = trained.samples_with_targets(run, options.data)?;
+    let samples = trained.samples_with_targets(run, options)?;
     let solver = solver(asked, run.job.method.batch);
     let key = whimbrel_core::Key::root(run.job.seed);
     let mut work = Work::new(&*trained.learner, &solver, &samples, rate(run.job), key);

@@ -196,6 +196,25 @@ fn size(bytes: u64) -> String {
     format!("{value:.1} {unit}")
 }
 
+/// Says that a preset which compresses has a codec that does not.
+pub fn uncompressed(job: &Job) -> Option<String> {
+    let preset = job.method.channels?;
+    let (up, down) = preset.compresses();
+    let up = up && job.uplink.codec.is_exact() && job.uplink.own.is_empty();
+    let down = down && job.downlink.codec.is_exact() && job.downlink.own.is_empty();
+    let tables = match (up, down) {
+        (true, true) => "[uplink] and [downlink]",
+        (true, false) => "[uplink]",
+        (false, true) => "[downlink]",
+        (false, false) => return None,
+    };
+    Some(format!(
+        "{} compresses nothing where codecs are exact, in {tables}; write codec = {{ kind = \
+         \"dithering\", levels = 1 }} there",
+        preset.name()
+    ))
+}
+
 /// The constants of the codecs and memories in use.
 pub fn describe(up: Option<&Uplink>, down: &Downlink) -> Option<String> {
     let mut parts = Vec::new();

@@ -187,7 +187,10 @@ impl Plan {
 
     /// What should be looked at before the run starts.
     pub fn warnings(&self) -> Vec<String> {
-        self.warnings.iter().cloned().chain(self.stages.warnings(&self.common)).collect()
+        let mut warnings = self.warnings.clone();
+        warnings.extend(channels::uncompressed(&self.common.job));
+        warnings.extend(self.stages.warnings(&self.common));
+        warnings
     }
 
     /// What is worth knowing before the run starts: what the data have to say, what the family adds,

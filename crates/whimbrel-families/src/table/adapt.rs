@@ -6,7 +6,7 @@ use super::impute::Run;
 use super::observed::Observations;
 use super::sheet::{Place, Sheet};
 use crate::failure::Result;
-use crate::family::{AdaptOptions, Adapted as Outcome, ModelUse, counted};
+use crate::family::{AdaptOptions, Adapted as Outcome, ModelUse, counted, refuse};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::path::Path;
@@ -26,6 +26,9 @@ pub(super) fn adapt(
     run: &ModelUse<'_>,
     options: &AdaptOptions<'_>,
 ) -> Result<Outcome> {
+    if options.labels.is_some() {
+        return refuse("--labels is for images", "take it out");
+    }
     let run = Run::read(asked, run)?;
     let reading = CellOptions {
         row_labels: None,

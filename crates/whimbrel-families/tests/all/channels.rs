@@ -16,6 +16,26 @@ fn toy(lines: &str) -> String {
 const DITHERING: &str = "[uplink]\ncodec = \"dithering\"\n[downlink]\ncodec = \"dithering\"";
 
 #[test]
+fn a_preset_that_compresses_needs_a_codec_that_does() {
+    let warned = |channels: &str| {
+        let job = format!(
+            "[data]\nsource = \"synthetic-mixture\"\nclients = 3\ndimension = 4\n[model]\n\
+             kind = \"logistic\"\n[method]\nkind = \"fedmix\"\nrounds = 2\n{channels}"
+        );
+        let job = parse(&job);
+        let loaded = whimbrel_families::load::load(&job).unwrap();
+        let warnings = whimbrel_families::plan::Plan::new(&job, &loaded).unwrap().warnings();
+        warnings.into_iter().find(|said| said.contains("compresses nothing"))
+    };
+    let codec = "codec = { kind = \"dithering\", levels = 2 }\n";
+    assert!(warned("channels = \"mcm\"\n").unwrap().contains("[uplink] and [downlink]"));
+    let up = warned(&format!("channels = \"mcm\"\n[uplink]\n{codec}")).unwrap();
+    assert!(up.contains("exact, in [downlink]"), "{up}");
+    assert_eq!(warned(&format!("channels = \"diana\"\n[uplink]\n{codec}")), None);
+    assert_eq!(warned(""), None);
+}
+
+#[test]
 fn every_preset_sets_both_rules() {
     let memory = UpRule::Memory { alpha: None, start: MemoryStart::Oracle };
     let preserved = |memories| DownRule::Preserved { alpha: None, memories };

@@ -395,9 +395,13 @@ pub struct Impute {
 pub struct Adapt {
     /// The run's folder
     pub run: PathBuf,
-    /// The client's cells: a CSV file like the job's
+    /// The client's cells or rows: a CSV file like the job's; for learners also LIBSVM's text, or images
+    /// (idx) with --labels
     #[arg(long, value_name = "FILE")]
     pub data: PathBuf,
+    /// The labels of images, an idx file
+    #[arg(long, value_name = "FILE")]
+    pub labels: Option<PathBuf>,
     /// Where to write the completed table and what was fitted, a new folder
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,

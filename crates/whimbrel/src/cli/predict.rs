@@ -62,7 +62,8 @@ pub fn impute_command(args: &Impute) -> Result<u8> {
 pub fn adapt_command(args: &Adapt) -> Result<u8> {
     let run = FinishedRun::read(&args.run, &Terminal)?;
     make_folder(&args.out)?;
-    let options = AdaptOptions { data: &args.data, draws: args.draws, out: &args.out };
+    let labels = args.labels.as_deref();
+    let options = AdaptOptions { data: &args.data, labels, draws: args.draws, out: &args.out };
     say(run.adapt(&options)?, args.json)
 }
 

@@ -83,6 +83,44 @@ fn clients_predict_with_their_own_and_new_ones_adapt() {
     assert!(said.contains("class \"7\" is none of the run's"), "{said}");
 }
 
+/// Rows in the format of the run's own: images with their labels, and LIBSVM's text.
+#[test]
+fn new_clients_adapt_to_images_and_sparse_rows() {
+    let sandbox = Sandbox::new();
+    let write = |name: &str, bytes: Vec<u8>| std::fs::write(sandbox.path(name), bytes).unwrap();
+    // Images of 3 x 2 whose first or last pixel is bright.
+    let labels: Vec<u8> = (0..40).map(|i| i % 2).collect();
+    let image = |class: &u8| [255 * (1 - class), 0, 3, 7, 0, 255 * class];
+    let head = |lengths: &[u32]| -> Vec<u8> {
+        let lengths_bytes = lengths.iter().flat_map(|n| n.to_be_bytes());
+        [0, 0, 8, lengths.len() as u8].into_iter().chain(lengths_bytes).collect()
+    };
+    write("labels.idx", [head(&[40]), labels.clone()].concat());
+    write("images.idx", [head(&[40, 3, 2]), labels.iter().flat_map(image).collect()].concat());
+    let text: String = labels.iter().map(|y| format!("{y} {}:1 3:0.5\n", 1 + y)).collect();
+    write("rows.svm", text.into_bytes());
+    let method = "split = { by = \"iid\", clients = 4 }\ntest = 0.2\n[model]\nkind = \"logistic\"\n\
+                  [method]\nkind = \"fedmix\"\ncomponents = 2\nrounds = 20\nstep = 2.0\n";
+    for (source, data, labels) in [
+        ("idx\"\ntranspose = true\nlabels = \"labels.idx", "images.idx", Some("labels.idx")),
+        ("libsvm", "rows.svm", None),
+    ] {
+        let job = format!("[data]\nsource = \"{source}\"\npath = \"{data}\"\n{method}");
+        sandbox.write("job.toml", &job);
+        let run = format!("run-{data}");
+        sandbox.run_job(&run);
+        let mut args = vec!["adapt", &run, "--data", data, "--out", "mine", "--json"];
+        if let Some(labels) = labels {
+            let said = refused(&sandbox, &args, 2);
+            assert!(said.contains("--labels"), "{said}");
+            args.extend(["--labels", labels]);
+        }
+        let adapted = sandbox.ok(&args).json();
+        assert_eq!(number(&adapted, "train_accuracy"), 1.0, "{adapted:?}");
+        std::fs::remove_dir_all(sandbox.path("mine")).unwrap();
+    }
+}
+
 #[test]
 fn methods_without_a_meaning_for_adapt_refuse() {
     let sandbox = Sandbox::with_job(&job("kind = \"fedavg\""));
