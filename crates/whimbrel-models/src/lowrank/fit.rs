@@ -5,7 +5,7 @@ use super::interval::{self, CLASSES, Calibration, Group, NORMAL_QUANTILE, OCTAVE
 use super::uncertainty::spread_of;
 use super::{Factors, Family, LowRank, Uncertainty};
 use whimbrel_core::Stream;
-use whimbrel_core::math::ln_1p;
+use whimbrel_core::math::{exp, ln_1p};
 
 /// A low-rank fit, as read from or written to an artifact.
 #[derive(Clone, Debug, PartialEq)]
@@ -109,7 +109,7 @@ impl LowRankFit {
     /// A value drawn from the fitted model, for a multiple imputation: the parameter first. `common`
     /// is a standard normal number that the cells of a row share in one imputation: by how much
     /// hardly observed rows scatter more than well observed ones is the error of the row's own
-    /// parameters. Counts with a dispersion above one have a gamma-distributed rate, so that their
+    /// parameters, as often above as below on the scale of `theta`. Counts with a dispersion above one have a gamma-distributed rate, so that their
     /// variance is dispersion times mean.
     pub fn draw(&self, parameter: Parameter, common: f64, stream: &mut Stream) -> f64 {
         let (family, Parameter { theta, spread, observations }) = (self.model.family(), parameter);
@@ -120,10 +120,8 @@ impl LowRankFit {
         let variance = excess * interval::scale(family, mean).powi(2);
         let mean = match family {
             Family::Gaussian => mean + variance.sqrt() * common,
-            Family::Poisson if mean > 0.0 => {
-                // A log-normal factor of mean 1 that adds this variance.
-                let log = ln_1p(variance / (mean * mean));
-                family.mean(theta + log.sqrt() * common - 0.5 * log)
+            Family::Poisson if variance > 0.0 && mean > 0.0 => {
+                family.mean(theta + log_variance(mean, known, variance).sqrt() * common)
             }
             Family::Poisson => mean,
             Family::Bernoulli => {
@@ -157,3 +155,24 @@ impl LowRankFit {
         })
     }
 }
+
+/// The variance `x` of the logarithm of a row's factor, whose median is 1, under which counts of
+/// dispersion `phi` are further from `mean`, in mean square, by `excess`:
+///
+/// ```text
+/// mean^2 [exp(2x) - 2 exp(x/2) + 1] + phi mean [exp(x/2) - 1] = excess
+/// ```
+fn log_variance(mean: f64, phi: f64, excess: f64) -> f64 {
+    let (noise, wanted) = (phi / mean, excess / (mean * mean));
+    // Convex and increasing: Newton's steps come down to the root from above, where this is.
+    let mut x = 0.5 * (ln_1p(wanted) + 1.0);
+    for _ in 0..NEWTON_STEPS {
+        let half = exp(0.5 * x);
+        let above = half.powi(4) - 2.0 * half + 1.0 + noise * (half - 1.0) - wanted;
+        x -= above / (2.0 * half.powi(4) - half + 0.5 * noise * half);
+    }
+    x.max(0.0)
+}
+
+/// Steps double the digits that are right.
+const NEWTON_STEPS: u32 = 10;
