@@ -9,10 +9,11 @@
 //!   come, stays as it was: with another one the same message would have another answer.
 //! - Exchanges come in the order of their numbers, below the number that all allowances add up to, and
 //!   in the order of their ranks.
+//! - No answer is longer than its method declares, and all of them together than the consent says.
 //! - An exchange that only repeats the last message of an opening, because nobody was heard, does not
 //!   count: its answer is the same.
 
-use crate::client::StepId;
+use crate::client::{Purpose, StepId};
 use crate::run::Stage;
 use whimbrel_core::method::Allowance;
 use whimbrel_core::{ClientId, Error, Result, wire};
@@ -24,11 +25,13 @@ pub struct Consent {
     pub evaluates: bool,
     /// The most exchanges of one kind where the job does not bound them, as one that counts epochs.
     pub unbounded_max: u32,
+    /// The most bytes of all answers together.
+    pub bytes_max: u64,
 }
 
 impl Default for Consent {
     fn default() -> Self {
-        Self { evaluates: true, unbounded_max: 10_000 }
+        Self { evaluates: true, unbounded_max: 10_000, bytes_max: u64::MAX }
     }
 }
 
@@ -41,6 +44,21 @@ pub struct Agreement {
     pub kinds: Vec<Kind>,
     /// The most evaluations.
     pub evaluations: u32,
+    /// The longest answers.
+    pub sizes: Sizes,
+    /// The most bytes of the answers in all stages together.
+    pub bytes_max: u64,
+}
+
+/// The most bytes of each kind of answer, as the method declares them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sizes {
+    /// A summary.
+    pub summary: u64,
+    /// An upload.
+    pub up: u64,
+    /// An answer to an evaluation.
+    pub answer: u64,
 }
 
 /// A kind of exchange with its cap.
@@ -66,12 +84,28 @@ impl Agreement {
             bounded: allowed.most.is_some(),
         };
         let kinds = stage.method.server()?.allowances().into_iter().map(kind).collect();
-        let mut agreement = Self { stage: stage.name, kinds, evaluations: 0 };
+        let declared = stage.method.disclosures();
+        let bytes = |message: &str| {
+            let each = declared.iter().filter(|d| d.message == message);
+            each.map(|d| d.bytes_max as u64).sum::<u64>()
+        };
+        let sizes = Sizes { summary: bytes("summary"), up: bytes("up"), answer: bytes("answer") };
+        let bytes_max = consent.bytes_max;
+        let mut agreement = Self { stage: stage.name, kinds, evaluations: 0, sizes, bytes_max };
         if let Some(every) = stage.evaluate_every.filter(|_| consent.evaluates) {
             // Before the first round, after each `every` of them, and at the end.
             agreement.evaluations = agreement.exchanges().div_ceil(every.max(1)).saturating_add(1);
         }
         Ok(agreement)
+    }
+
+    /// The most bytes of all answers in this stage.
+    pub fn bytes(&self) -> u64 {
+        let times = |count: u32, bytes: u64| u64::from(count).saturating_mul(bytes);
+        let Sizes { summary, up, answer } = self.sizes;
+        summary
+            .saturating_add(times(self.exchanges(), up))
+            .saturating_add(times(self.evaluations, answer))
     }
 
     /// The most exchanges in all. Kinds of one rank share theirs.
@@ -96,6 +130,8 @@ pub struct Ledger {
     pub renewals: u32,
     /// Answers before the last renewal.
     pub before: u64,
+    /// Bytes of those answers.
+    pub bytes_before: u64,
     /// The client's number, once it was asked something.
     client: Option<ClientId>,
     /// The stages, in order.
@@ -121,7 +157,7 @@ pub struct Answered {
     pub bytes: u64,
 }
 
-wire!(Ledger { entries, renewals, before, client, stages });
+wire!(Ledger { entries, renewals, before, bytes_before, client, stages });
 wire!(Answered { stage, enrolled, kinds, last, evaluated, evaluations, bytes });
 
 impl Answered {
@@ -137,11 +173,22 @@ impl Ledger {
         self.entries
     }
 
+    /// Answers of all kinds.
+    pub fn answers(&self) -> u64 {
+        self.entries - u64::from(self.renewals)
+    }
+
+    /// Bytes of the answers since the last renewal.
+    pub fn bytes(&self) -> u64 {
+        self.stages.iter().map(|answered| answered.bytes).sum()
+    }
+
     /// The user agreed again: as much again may be asked, from the present stage on.
     pub fn renew(&mut self) {
+        self.before = self.answers();
+        self.bytes_before += self.bytes();
         self.renewals += 1;
         self.entries += 1;
-        self.before = self.entries;
         self.stages.clear();
     }
 
@@ -152,7 +199,7 @@ impl Ledger {
     /// Whether a question to a client of this number may be answered.
     pub(crate) fn check_client(&self, client: ClientId) -> Result<()> {
         match self.client {
-            Some(known) if known != client => Err(breach(format!(
+            Some(known) if known != client => Err(behind(format!(
                 "it asks client {client}, and this client has been number {known}"
             ))),
             _ => Ok(()),
@@ -163,9 +210,9 @@ impl Ledger {
     pub(crate) fn check_enrolment(&self, stage: u32, asked: &[u8]) -> Result<()> {
         match self.stages.last() {
             Some(last) if last.stage > stage => {
-                Err(breach(format!("it asks for an enrolment in stage {stage}, which is over")))
+                Err(behind(format!("it asks for an enrolment in stage {stage}, which is over")))
             }
-            Some(last) if last.stage == stage && last.enrolled != asked => Err(breach(format!(
+            Some(last) if last.stage == stage && last.enrolled != asked => Err(behind(format!(
                 "it asks for a second enrolment in stage {stage}, with another message"
             ))),
             _ => Ok(()),
@@ -175,10 +222,10 @@ impl Ledger {
     /// Whether the stage under way may begin anew.
     pub(crate) fn check_forgotten(&self) -> Result<()> {
         match self.stages.last().is_some_and(|answered| answered.last.is_some()) {
-            true => Err(beyond(
-                "it lost state and was repaired, and begins this stage anew with its clients"
-                    .into(),
-            )),
+            true => Err(Error::peer(format!(
+                "the coordinator lost state and was repaired, and begins this stage anew with its \
+                 clients; {RENEW}"
+            ))),
             false => Ok(()),
         }
     }
@@ -210,14 +257,14 @@ impl Ledger {
             Some((last, message)) if *last == number => {
                 return match message == asked {
                     true => Ok(()),
-                    false => Err(breach(format!(
+                    false => Err(behind(format!(
                         "it asks for exchange {} of {name} again, with another message",
                         number + 1
                     ))),
                 };
             }
             Some((last, _)) if *last > number => {
-                return Err(breach(format!(
+                return Err(behind(format!(
                     "it asks for exchange {} of {name} after exchange {}",
                     number + 1,
                     last + 1
@@ -264,12 +311,12 @@ impl Ledger {
         match &answered.evaluated {
             Some((step, message)) if *step == at.step && message == asked => return Ok(()),
             Some((step, _)) if *step == at.step => {
-                return Err(breach(format!(
+                return Err(behind(format!(
                     "it asks for an evaluation of {name} again, with another message"
                 )));
             }
             Some((step, _)) if *step > at.step => {
-                return Err(breach(format!("it asks for an earlier evaluation of {name}")));
+                return Err(behind(format!("it asks for an earlier evaluation of {name}")));
             }
             _ => {}
         }
@@ -282,14 +329,45 @@ impl Ledger {
         }
     }
 
+    /// Whether an answer of this length may leave, of which at most so many bytes were declared; a
+    /// method that declares none is bounded by all answers together alone.
+    pub(crate) fn check_bytes(
+        &self,
+        agreement: &Agreement,
+        (purpose, at): (Purpose, StepId),
+        bytes: usize,
+    ) -> Result<()> {
+        let (name, bytes) = (agreement.stage, bytes as u64);
+        let declared = match purpose {
+            Purpose::Enrol => agreement.sizes.summary,
+            Purpose::Exchange => agreement.sizes.up,
+            Purpose::Evaluate => agreement.sizes.answer,
+        };
+        if declared > 0 && bytes > declared {
+            return Err(breach(format!(
+                "it asks for an answer of {bytes} bytes in {name}, and {declared} were agreed to"
+            )));
+        }
+        if self.has_answered(purpose, at) {
+            return Ok(());
+        }
+        let all = self.bytes().saturating_add(bytes);
+        match all > agreement.bytes_max {
+            true => Err(beyond(format!(
+                "with this answer {all} bytes would have left, and {} were agreed to",
+                agreement.bytes_max
+            ))),
+            false => Ok(()),
+        }
+    }
+
     /// Notes an answered enrolment.
     pub(crate) fn enrolled(&mut self, client: ClientId, stage: u32, asked: &[u8], bytes: usize) {
         self.entries += 1;
         self.client = Some(client);
         if self.of_stage(stage).is_none() {
             let (kinds, enrolled) = (Vec::new(), asked.to_vec());
-            let (last, evaluated) = (None, None);
-            let (evaluations, bytes) = (0, 0);
+            let (last, evaluated, evaluations) = (None, None, 0);
             self.stages.push(Answered {
                 stage,
                 enrolled,
@@ -297,10 +375,10 @@ impl Ledger {
                 last,
                 evaluated,
                 evaluations,
-                bytes,
+                bytes: 0,
             });
+            self.sent(bytes);
         }
-        self.sent(bytes);
     }
 
     /// Notes an answered exchange.
@@ -312,9 +390,9 @@ impl Ledger {
         bytes: usize,
     ) {
         self.entries += 1;
-        self.sent(bytes);
         let Some(answered) = self.stages.last_mut() else { return };
         let is_new = !matches!(&answered.last, Some((last, _)) if *last == number);
+        answered.bytes += if is_new { bytes as u64 } else { 0 };
         let repeats = agreed.is_some_and(|agreed| answered.repeats(&agreed, kind, asked));
         let counts = is_new && !repeats;
         if answered.kinds.len() <= kind {
@@ -326,12 +404,26 @@ impl Ledger {
         answered.last = Some((number, asked.to_vec()));
     }
 
+    /// Whether this question was answered before: the same answer again tells nothing new.
+    fn has_answered(&self, purpose: Purpose, at: StepId) -> bool {
+        let Some(answered) = self.of_stage(at.stage) else { return false };
+        match purpose {
+            Purpose::Enrol => true,
+            Purpose::Exchange => {
+                answered.last.as_ref().is_some_and(|(last, _)| Some(*last) == at.number())
+            }
+            Purpose::Evaluate => {
+                answered.evaluated.as_ref().is_some_and(|(step, _)| *step == at.step)
+            }
+        }
+    }
+
     /// Notes an answered evaluation; false where it only repeats the last one.
     pub(crate) fn evaluated(&mut self, at: StepId, asked: &[u8], bytes: usize) -> bool {
-        let Some(answered) = self.stages.last_mut() else { return false };
-        if matches!(&answered.evaluated, Some((step, _)) if *step == at.step) {
+        if self.has_answered(Purpose::Evaluate, at) {
             return false;
         }
+        let Some(answered) = self.stages.last_mut() else { return false };
         answered.evaluations += 1;
         answered.evaluated = Some((at.step, asked.to_vec()));
         self.entries += 1;
@@ -359,5 +451,13 @@ fn breach(what: String) -> Error {
 }
 
 fn beyond(what: String) -> Error {
-    breach(format!("{what}; `join --renew` agrees to as much again"))
+    breach(format!("{what}; {RENEW}"))
 }
+
+/// Of a question that this client has answered otherwise, or passed: a coordinator that was restored
+/// from an older copy asks so, and one that lies.
+pub(crate) fn behind(what: String) -> Error {
+    Error::peer(format!("the coordinator lost state, or breaks the agreement: {what}"))
+}
+
+const RENEW: &str = "`join --renew` agrees to as much again";

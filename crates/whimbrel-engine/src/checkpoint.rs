@@ -101,6 +101,24 @@ const METRICS: &str = "metrics.jsonl";
 
 /// What the figures in `metrics.jsonl` are.
 pub const MEASURES: &str = "measures.json";
+const MEASURES_VERSION: u32 = 1;
+
+/// The content of `measures.json`.
+pub fn measures_to_json(measures: &[Measure]) -> Result<Vec<u8>> {
+    let content = serde_json::json!({ "version": MEASURES_VERSION, "measures": measures });
+    serde_json::to_vec_pretty(&content).map_err(|e| Error::internal(e.to_string()))
+}
+
+/// Reads it; none where it is of another version.
+pub fn measures_from_json(bytes: &[u8]) -> Option<Vec<Measure>> {
+    #[derive(serde::Deserialize)]
+    struct Content {
+        version: u32,
+        measures: Vec<Measure>,
+    }
+    let content: Content = serde_json::from_slice(bytes).ok()?;
+    (content.version == MEASURES_VERSION).then_some(content.measures)
+}
 
 /// The files, in one run's folder.
 pub struct Store {
@@ -241,10 +259,7 @@ impl Store {
         if measures.is_empty() {
             return Ok(());
         }
-        let path = self.folder.join(MEASURES);
-        let text =
-            serde_json::to_vec_pretty(measures).map_err(|e| Error::internal(e.to_string()))?;
-        write_atomically(&path, &text)
+        write_atomically(&self.folder.join(MEASURES), &measures_to_json(measures)?)
     }
 
     /// Appends one evaluation to the metrics, at once: people watch that file.

@@ -7,7 +7,7 @@
 //! makes [`ClientMachine::staged`] durable before the answer leaves, and restores both records with
 //! [`ClientMachine::restore`]. What is beyond the job is not answered: see [`crate::agreement`].
 
-use crate::agreement::{Agreement, Consent, Ledger};
+use crate::agreement::{Agreement, Consent, Ledger, behind};
 use crate::keys::StageKeys;
 use crate::run::Chain;
 use std::sync::Arc;
@@ -306,6 +306,7 @@ impl ClientMachine {
         let key = StageKeys::new(self.participant.seed, stage).enrol(question.client);
         let (state, summary) = open.method.enroll(&open.data, key)?;
         let state = open.method.save(Part::Client, &state)?;
+        self.ledger.check_bytes(&open.agreement, (Purpose::Enrol, question.at), summary.len())?;
         self.ledger.enrolled(question.client, stage, asked, summary.len());
         Ok((state, summary))
     }
@@ -324,6 +325,7 @@ impl ClientMachine {
         let key = keys.local(question.client);
         let (state, upload) = method.local_step(&state, message, &open.data, key)?;
         let state = method.save(Part::Client, &state)?;
+        self.ledger.check_bytes(&open.agreement, (Purpose::Exchange, at), upload.len())?;
         let agreed = open.agreement.kinds.get(kind).copied();
         self.ledger.exchanged(agreed, (number, kind), asked, upload.len());
         Ok((state, upload))
@@ -336,11 +338,10 @@ impl ClientMachine {
         self.ledger.check_evaluation(&open.agreement, at, asked)?;
         // The same question must find the same state.
         if self.committed.as_ref().is_some_and(|record| record.at >= at) {
-            return Err(Error::peer(format!(
-                "an evaluation is asked for before {at}, which is over"
-            )));
+            return Err(behind(format!("it asks for an evaluation before {at}, which is over")));
         }
         let answer = open.method.answer(&state, &question.message, &open.data)?;
+        self.ledger.check_bytes(&open.agreement, (Purpose::Evaluate, at), answer.len())?;
         self.ledger.evaluated(at, asked, answer.len());
         Ok(answer)
     }

@@ -16,7 +16,6 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fs;
-use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,6 +26,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use whimbrel_core::{Error, Measure, Result};
+use whimbrel_engine::checkpoint::write_privately;
 use whimbrel_report::dashboard::{
     ASSETS, ClientState, ClientStatus, HEADERS, LogLine, OpenExchange, RunState, Sample, Status,
     metrics_text,
@@ -382,12 +382,7 @@ fn kept_token(path: &Path) -> Result<String> {
     }
     let bytes: [u8; TOKEN_BYTES] = random()?;
     let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    let fault = |e| Error::storage(path.display(), e);
-    let mut file = fs::OpenOptions::new();
-    file.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut file, 0o600);
-    file.open(path).and_then(|mut file| file.write_all(token.as_bytes())).map_err(fault)?;
+    write_privately(path, token.as_bytes())?;
     Ok(token)
 }
 

@@ -202,6 +202,11 @@ impl Inspection {
                 kept.exchanges
             );
             self.fault(LOG, what, Remedy::Repair);
+        } else if evaluations < known && self.faults.iter().all(|fault| fault.file != METRICS) {
+            // Its lines are written at once, and those of the journal when there are many.
+            let what =
+                format!("it has {evaluations} lines, and checkpoint and log know of {known}");
+            self.fault(METRICS, what, Remedy::Resume);
         } else if evaluations > known {
             let what = format!(
                 "it lost its end: metrics.jsonl has {evaluations} evaluations, checkpoint and log {known}"

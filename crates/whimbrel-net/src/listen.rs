@@ -1,5 +1,6 @@
 //! The door to the network: connections, handshakes, and what a silent stranger may cost.
 
+use crate::client::link::chain;
 use crate::events::Hall;
 use crate::limits::FRAME_BYTES_MAX;
 use crate::proto::federation_server::FederationServer;
@@ -10,14 +11,18 @@ use crate::tls::{fingerprint, refusal};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
+use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use tonic::codegen::http::{Request, Response};
 use tonic::codegen::{BoxFuture, Service};
 use tonic::{Code, Status};
@@ -125,20 +130,72 @@ async fn connection(
         .max_frame_size((64 << 10).min(window))
         .keep_alive_interval(Some(hall.limits.heartbeat))
         .keep_alive_timeout(2 * hall.limits.heartbeat + WINDOW_TIME);
-    let served = http.serve_connection(TokioIo::new(tls), TowerToHyperService::new(service));
+    let strange = Arc::new(AtomicBool::new(false));
+    let greeted = Greeted { tls, greeting: 0, strange: strange.clone() };
+    let served = http.serve_connection(TokioIo::new(greeted), TowerToHyperService::new(service));
     tokio::select! {
         result = served => {
-            if let Err(error) = result {
-                tracing::debug!(%address, %error, "a connection ended");
-                // Bytes that are no HTTP/2, of somebody who has shown a certificate of its own making.
-                if stranger.is_some() && !is_broken(&error) {
-                    hall.refuse(Refusal::Malformed, address, true);
-                }
+            if let Err(error) = &result {
+                tracing::debug!(%address, error = %chain(error), "a connection ended");
+            }
+            // Bytes that are no HTTP/2, however few; or frames that are none, of somebody who has
+            // shown a certificate of its own making.
+            let garbled = result.is_err_and(|e| stranger.is_some() && !is_broken(&e));
+            if strange.load(Ordering::Relaxed) || garbled {
+                hall.refuse(Refusal::Malformed, address, true);
             }
         }
         () = idle(&calls, hall.limits.first_frame) => {
             hall.refuse(Refusal::Silent, address, true);
         }
+    }
+}
+
+/// A connection that notices whether it begins as HTTP/2 does. A library that is sent fewer bytes than
+/// that, and then none, cannot tell them from a connection that broke.
+struct Greeted {
+    tls: TlsStream<TcpStream>,
+    /// Bytes of the greeting that have come.
+    greeting: usize,
+    strange: Arc<AtomicBool>,
+}
+
+const GREETING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+impl AsyncRead for Greeted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.tls).poll_read(context, buffer);
+        let expected = &GREETING[self.greeting..];
+        let come = &buffer.filled()[before..];
+        let both = expected.len().min(come.len());
+        if expected[..both] != come[..both] {
+            self.strange.store(true, Ordering::Relaxed);
+        }
+        self.greeting += both;
+        read
+    }
+}
+
+impl AsyncWrite for Greeted {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.tls).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tls).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tls).poll_shutdown(context)
     }
 }
 

@@ -556,7 +556,8 @@ fn read(folder: &Path) -> Result<Book> {
         return refuse(format!("it has version {version}, this program reads {VERSION}"));
     }
     match serde_json::from_slice::<Book>(&text) {
-        Ok(book) if book.with_sum().sum == book.sum => Ok(book),
+        // As it was written, to the byte.
+        Ok(book) if book.with_sum().to_text().as_bytes() == text => Ok(book),
         Ok(_) => refuse(format!("it is damaged (its checksum does not match){FROM_COPY}")),
         Err(error) => refuse(format!("it is damaged or cut short ({error}){FROM_COPY}")),
     }

@@ -13,7 +13,7 @@ use whimbrel_core::{Error, Result};
 use whimbrel_engine::checkpoint::write_privately;
 
 const MAGIC: &[u8; 8] = b"WHIMFILE";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const HEAD: usize = 16;
 const DAMAGED: &str = "it is damaged or cut short (its checksum does not match)\n\
                        hint: restore the folder from a copy";
@@ -57,7 +57,7 @@ mod tests {
         write(&path, b"whimbrel").unwrap();
         let whole = std::fs::read(&path).unwrap();
         let hex: String = whole.iter().map(|b| format!("{b:02x}")).collect();
-        assert_eq!(hex, "5748494d46494c45010000002b9963af7768696d6272656c");
+        assert_eq!(hex, "5748494d46494c45020000002b9963af7768696d6272656c");
         assert_eq!(read(&path).unwrap().unwrap(), b"whimbrel");
         let said = |bytes: &[u8]| {
             std::fs::write(&path, bytes).unwrap();
@@ -73,7 +73,7 @@ mod tests {
         }
         let mut other = whole.clone();
         other[8] = 9;
-        assert!(said(&other).contains("it has version 9, this program reads 1"));
+        assert!(said(&other).contains("it has version 9, this program reads 2"));
         assert!(said(b"whimbrel").contains("of no version"));
     }
 }

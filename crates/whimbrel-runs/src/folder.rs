@@ -21,7 +21,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{Error, Measure};
-use whimbrel_engine::checkpoint::{MEASURES, write_atomically};
+use whimbrel_engine::checkpoint::{
+    MEASURES, measures_from_json, measures_to_json, write_atomically,
+};
 use whimbrel_engine::lock::{FolderLock, LOCK_FILE};
 use whimbrel_engine::names::folder_name;
 use whimbrel_engine::{Ending, Outcome};
@@ -203,7 +205,7 @@ impl RunDir {
     /// What the run's figures are; empty before it was evaluated.
     pub fn measures(&self) -> Vec<Measure> {
         let text = fs::read(self.path.join(MEASURES)).unwrap_or_default();
-        serde_json::from_slice(&text).unwrap_or_default()
+        measures_from_json(&text).unwrap_or_default()
     }
 
     /// Writes the resolved job, or checks that a resumed run is the same job on the same data.
@@ -281,9 +283,7 @@ impl RunDir {
         }
         measures.retain(|known| new.iter().all(|measure| measure.key != known.key));
         measures.extend(new);
-        let text =
-            serde_json::to_vec_pretty(&measures).map_err(|e| Error::internal(e.to_string()))?;
-        self.write(MEASURES, &text)
+        self.write(MEASURES, &measures_to_json(&measures)?)
     }
 
     /// Writes what one client has of its own, a file each.

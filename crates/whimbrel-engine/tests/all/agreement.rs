@@ -8,8 +8,9 @@ use whimbrel_engine::{
     StepId, Stopping,
 };
 
-/// Three rounds, an opening before them, and evaluations after every second.
-struct Short;
+/// Three rounds, an opening before them, and evaluations after every second; what it declares of its
+/// uploads.
+struct Short(usize);
 
 const ROUNDS: u32 = 3;
 
@@ -21,7 +22,7 @@ impl Chain for Short {
     fn build(&self, _: usize, _: &[Artifact]) -> Result<Stage> {
         Ok(Stage {
             name: "toy",
-            method: erased(Toy { rounds: ROUNDS, ..SOUND }).into(),
+            method: erased(Toy { rounds: ROUNDS, up_bytes: self.0, ..SOUND }).into(),
             participation: Participation::Everyone,
             faults: Faults::default(),
             evaluate_every: Some(2),
@@ -32,7 +33,7 @@ impl Chain for Short {
 
 fn participant(evaluates: bool) -> Participant {
     let consent = Consent { evaluates, ..Consent::default() };
-    Participant { chain: Box::new(Short), data: clients(3).remove(2).1, seed: 5, consent }
+    Participant { chain: Box::new(Short(0)), data: clients(3).remove(2).1, seed: 5, consent }
 }
 
 /// A client that is killed after every question.
@@ -188,4 +189,77 @@ fn evaluations_are_those_that_were_listed() {
     let mut silent = Asked::new(false);
     silent.enrol(0).unwrap();
     refused(silent.evaluate(0, 1.0), "none was agreed to");
+}
+
+/// A client that takes its first steps with so much declared and agreed to; the bytes that left.
+fn sent(up_bytes: usize, bytes_max: u64) -> (u64, Option<String>) {
+    let consent = Consent { bytes_max, ..Consent::default() };
+    let data = clients(3).remove(2).1;
+    let mut client = ClientMachine::new(Participant {
+        chain: Box::new(Short(up_bytes)),
+        data,
+        seed: 5,
+        consent,
+    });
+    let mut ask = |purpose, at, message: Vec<u8>| {
+        let question = Question { purpose, at, client: ClientId(2), message: message.into() };
+        let answer = client.answer(&question).map(|answer| answer.len() as u64);
+        client.accept();
+        answer.map_err(|error| error.to_string())
+    };
+    let nothing = Vec::<Artifact>::new().to_bytes();
+    let mut questions = vec![(Purpose::Enrol, StepId::enrolment(0), nothing)];
+    for number in 0..=ROUNDS {
+        let at = StepId::exchange(0, number);
+        questions.push((Purpose::Exchange, at, down(number, number)));
+        if number == 1 {
+            questions.push((Purpose::Evaluate, StepId::exchange(0, 2), 1.0f64.to_bytes()));
+        }
+    }
+    let mut sent = 0;
+    for (purpose, at, message) in questions {
+        match ask(purpose, at, message) {
+            Ok(bytes) => sent += bytes,
+            Err(said) => return (sent, Some(said)),
+        }
+    }
+    (sent, None)
+}
+
+#[test]
+fn no_more_bytes_leave_than_were_agreed_to() {
+    let (all, said) = sent(0, u64::MAX);
+    assert_eq!(said, None);
+    assert_eq!(sent(0, all), (all, None), "just as much");
+    for most in 0..all {
+        let (left, said) = sent(0, most);
+        let said = said.expect("more left than was agreed to");
+        assert!(left <= most && said.contains(&format!("and {most} were agreed to")), "{said}");
+    }
+    // Each message by itself.
+    let up = 8;
+    assert_eq!(sent(up, all), (all, None));
+    let (_, said) = sent(up - 1, all);
+    let said = said.expect("a longer message left");
+    assert!(
+        said.contains(&format!("of {up} bytes in toy, and {} were agreed to", up - 1)),
+        "{said}"
+    );
+}
+
+/// After a renewal the ledger still says what left before it.
+#[test]
+fn a_ledger_knows_what_left_before_a_renewal() {
+    let mut client = Asked::new(true);
+    let first = client.enrol(0).unwrap().len() + client.exchange(0, 0).unwrap().len();
+    let again = client.ask(Purpose::Exchange, StepId::exchange(0, 1), down(1, 1)).unwrap().len();
+    // Dropped and asked for once more: the same bytes tell nothing new.
+    client.with(|client| client.acknowledge(StepId::exchange(0, 1), false));
+    client.exchange(1, 1).unwrap();
+    let ledger = client.with(|client| client.ledger().clone());
+    assert_eq!((ledger.bytes(), ledger.bytes_before), ((first + again) as u64, 0));
+    client.with(|client| client.renew());
+    let renewed = client.with(|client| client.ledger().clone());
+    assert_eq!((renewed.bytes(), renewed.bytes_before), (0, ledger.bytes()));
+    assert_eq!((renewed.before, renewed.answers()), (ledger.answers(), ledger.answers()));
 }

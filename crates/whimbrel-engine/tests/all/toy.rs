@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use whimbrel_core::declare::{Measure, OverClients};
 use whimbrel_core::method::{
-    Allowance, Artifact, Bind, Cohort, Disclosure, Evaluate, Method, Metric, Next, Sender, Task,
+    Allowance, Artifact, Bind, Cohort, Disclosure, Evaluate, Exposure, Method, Metric, Next,
+    Sender, Task,
 };
 use whimbrel_core::sum::ExactSum;
 use whimbrel_core::{
@@ -30,12 +31,15 @@ pub struct Toy {
     pub fails: Option<(ClientId, u32)>,
     /// So many clients are taken together.
     pub batch: usize,
+    /// The longest upload that it declares; zero where it declares none.
+    pub up_bytes: usize,
 }
 
 /// The most clients that were handed over together.
 pub static TOGETHER: AtomicUsize = AtomicUsize::new(0);
 
-pub const SOUND: Toy = Toy { rounds: 12, opening: true, growth: 1.0, fails: None, batch: 1 };
+pub const SOUND: Toy =
+    Toy { rounds: 12, opening: true, growth: 1.0, fails: None, batch: 1, up_bytes: 0 };
 
 #[derive(Clone, Debug)]
 pub struct Server {
@@ -232,7 +236,9 @@ impl Method for Toy {
     }
 
     fn disclosures(&self) -> Vec<Disclosure> {
-        Vec::new()
+        let (meaning, exposure) = ("a step".to_owned(), Exposure::Aggregate);
+        let up = Disclosure { message: "up", meaning, bytes_max: self.up_bytes, exposure };
+        (self.up_bytes > 0).then_some(up).into_iter().collect()
     }
 }
 

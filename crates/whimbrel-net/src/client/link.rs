@@ -102,7 +102,7 @@ pub async fn connect(target: &Target, identity: &Identity) -> Result<Connection,
         let tls = TlsConnector::from(config).connect(name, stream).await;
         tls.map_err(|e| match is_wrong_certificate(&e) {
             true => Unreachable::Impostor(format!("{}: {e}", target.address)),
-            false => later(e.to_string()),
+            false => later(chain(&e)),
         })
     };
     let tls = match timeout(CONNECT, shake).await {
@@ -135,12 +135,16 @@ fn is_wrong_certificate(error: &std::io::Error) -> bool {
     matches!(inner, Some(rustls::Error::InvalidCertificate(_)))
 }
 
-/// An error with everything that caused it.
+/// An error with everything that caused it, without the pages that libraries name in their messages.
 pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
+    let plain = |error: &dyn std::error::Error| {
+        let text = error.to_string();
+        text.split_once(": https://").map_or(text.clone(), |(before, _)| before.to_owned())
+    };
+    let mut text = plain(error);
     let mut source = error.source();
     while let Some(cause) = source {
-        let cause_text = cause.to_string();
+        let cause_text = plain(cause);
         if !text.contains(&cause_text) {
             text.push_str(": ");
             text.push_str(&cause_text);
@@ -218,5 +222,18 @@ impl Service<Request<Body>> for Sender {
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         Box::pin(self.0.send_request(request))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_no_page_of_a_library() {
+        let inner =
+            "peer closed connection without sending TLS close_notify: https://docs.rs/x#eof";
+        let error = io::Error::new(io::ErrorKind::UnexpectedEof, inner);
+        assert_eq!(chain(&error), "peer closed connection without sending TLS close_notify");
     }
 }

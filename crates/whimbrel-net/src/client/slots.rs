@@ -16,7 +16,7 @@ use whimbrel_engine::checkpoint::{private_file, sync_folder};
 use whimbrel_engine::client::{Record, StepId};
 
 const MAGIC: &[u8; 8] = b"WHIMSLOT";
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 const HEAD: usize = 24;
 const NAMES: [&str; 2] = ["slot-a", "slot-b"];
 
@@ -200,9 +200,9 @@ mod tests {
         let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
         assert_eq!(
             hex,
-            "5748494d534c4f54040000003700000000000000a7fc3eb4\
+            "5748494d534c4f54050000003f000000000000005d4138da\
              000000000100000001000000000000000003000000020909020101050707070707\
-             00000000000000000000000000000000000000000000"
+             000000000000000000000000000000000000000000000000000000000000"
         );
     }
 }

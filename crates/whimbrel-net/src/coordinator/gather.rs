@@ -380,8 +380,9 @@ impl Network {
             }
             Some(_) => Verdict::Dropped,
         };
-        // What happened in earlier stages is over: each begins with an enrolment of its own.
-        let here = |at: Option<StepId>| at.filter(|p| p.stage == asking.at.stage);
+        // What happened in earlier stages is over: each begins with an enrolment of its own. A client
+        // in a later one was acknowledged more than is known here.
+        let here = |at: Option<StepId>| at.filter(|p| p.stage >= asking.at.stage);
         let stands = if verdict == Verdict::Accepted { staged } else { committed };
         match (here(stands), here(fate)) {
             (stands, fate) if stands == fate => Ok(verdict),

@@ -204,11 +204,6 @@ fn a_list_that_is_damaged_anywhere_is_refused() {
     let whole = fs::read(&list).unwrap();
     for at in 0..whole.len() {
         for bytes in [&whole[..at], &[&whole[..at], &[whole[at] ^ 1], &whole[at + 1..]].concat()] {
-            // Spaces between values mean nothing.
-            let same = |bytes: &[u8]| serde_json::from_slice::<Book>(bytes).ok();
-            if same(bytes).is_some() && same(bytes) == same(&whole) {
-                continue;
-            }
             fs::write(&list, bytes).unwrap();
             let error = Registry::open(folder.path()).map(drop).unwrap_err().to_string();
             let named = error.contains("it is damaged") || error.contains("it has version");

@@ -259,3 +259,19 @@ fn a_run_without_an_exchange_and_a_checkpoint_begins_anew() {
     [first, second].into_iter().for_each(Joined::model);
     assert_eq!(left, crate::support::simulate(&toys, 2).0);
 }
+
+/// The same where the copy is of an earlier stage: there the client has nothing to compare.
+#[test]
+fn a_client_in_a_later_stage_than_an_older_copy_says_that_state_was_lost() {
+    let (mut town, older) = killed(Toys { evaluate: None, ..Toys::new(2, 40) });
+    let serving = town.serve(true);
+    let clients: Vec<Joined> = (0..2).map(|i| town.join(i)).collect();
+    serving.shows("the next stage", |s| s.stage_index == 1 && s.round >= 2);
+    clients.into_iter().for_each(Joined::halt);
+    let _ = serving.halt();
+    restore(&older);
+    let serving = town.serve(true);
+    let said = town.join(0).error().to_string();
+    assert!(said.contains("the coordinator lost state"), "{said}");
+    let _ = serving.halt();
+}

@@ -60,18 +60,30 @@ fn garbage_behind_tls_is_counted_and_audited_and_a_probe_is_not() {
     }
     let identity = Identity::make("stranger").unwrap();
     let config = client_config(&identity, &[town.invitations[0].server]).unwrap();
-    let own = runtime().block_on(async {
+    let says = async |bytes: &[u8], waits: bool| {
         let stream = tokio::net::TcpStream::connect(&town.address).await.unwrap();
         let own = stream.local_addr().unwrap().to_string();
         let name = "whimbrel.invalid".try_into().unwrap();
-        let mut tls = TlsConnector::from(config).connect(name, stream).await.unwrap();
-        tls.write_all(&[0x5a; 200]).await.unwrap();
+        let mut tls = TlsConnector::from(config.clone()).connect(name, stream).await.unwrap();
+        tls.write_all(bytes).await.unwrap();
+        if !waits {
+            tls.shutdown().await.unwrap();
+        }
         let _ = tls.read_to_end(&mut Vec::new()).await;
         own
-    });
+    };
+    let own = runtime().block_on(says(&[0x5a; 200], true));
     refused(&serving, Refusal::Malformed, 1);
+    // Too short to tell from a connection that broke, but for its first bytes.
+    runtime().block_on(says(b"GET / HTTP/1.1", false));
+    refused(&serving, Refusal::Malformed, 2);
+    // One that broke in the middle of the greeting is nobody's attack.
+    runtime().block_on(says(b"PRI * HTT", false));
+    runtime().block_on(says(b"", false));
+    runtime().block_on(says(b"\x16\x03", false));
+    refused(&serving, Refusal::Malformed, 3);
     let counted = serving.board.watch().borrow().refused.clone();
-    assert_eq!(counted, [(Refusal::Malformed, 1)].into());
+    assert_eq!(counted, [(Refusal::Malformed, 3)].into());
     let audit = std::fs::read_to_string(town.run_folder().join("audit.jsonl")).unwrap();
     let line = audit.lines().find(|line| line.contains(&Refusal::Malformed.to_string())).unwrap();
     assert!(line.contains(&own), "{line}");

@@ -9,10 +9,13 @@ use whimbrel_families::Job;
 
 /// The file's name.
 pub(super) const EXHIBITS: &str = "exhibits.json";
+const VERSION: u32 = 1;
 
 /// The content of `exhibits.json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Shown {
+    /// Of the file's form.
+    version: u32,
     /// The job's name.
     pub name: String,
     /// The method's name.
@@ -31,6 +34,7 @@ impl Shown {
     /// The identity of a job's run, and what its family drew.
     pub fn of(job: &Job, sections: Vec<Section>) -> Self {
         Self {
+            version: VERSION,
             name: job.name.clone(),
             method: job.method.name().into(),
             model: job.fit.describe(),
@@ -50,7 +54,8 @@ impl RunDir {
     /// whose job cannot be read, the folder's name.
     pub fn shown(&self) -> Shown {
         let text = fs::read(self.path().join(EXHIBITS)).unwrap_or_default();
-        if let Ok(shown) = serde_json::from_slice(&text) {
+        let read = serde_json::from_slice::<Shown>(&text).ok();
+        if let Some(shown) = read.filter(|shown| shown.version == VERSION) {
             return shown;
         }
         let job = fs::read_to_string(self.path().join("job.toml")).unwrap_or_default();

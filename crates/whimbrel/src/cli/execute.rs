@@ -62,7 +62,7 @@ pub fn run_command(args: &Run) -> Result<u8> {
         Ending::Interrupted => {
             note(&format!("interrupted after round {}; the state is saved", done.rounds));
             note(&format!(
-                "go on with: whimbrel run {} --out {} --resume",
+                "resume with: whimbrel run {} --out {} --resume",
                 shell_word(&args.job),
                 shell_word(dir.path())
             ));

@@ -84,7 +84,7 @@ pub fn status_command(run: &Path, json: bool) -> Result<u8> {
     data(&text)?;
     if ending.is_none() && !FolderLock::is_held(run) {
         note("no coordinator is at work there: this is how the last one left it");
-        note("go on with: whimbrel serve JOB --out DIR --resume");
+        note("resume with: whimbrel serve JOB --out DIR --resume");
     }
     Ok(0)
 }

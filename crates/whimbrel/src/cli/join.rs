@@ -19,6 +19,7 @@ use whimbrel::families::job::{Federation, Job};
 use whimbrel::families::offer::Minimum;
 use whimbrel::families::plan::Plan;
 use whimbrel::net::client::{Client, ClientSide, Ending, Enrolled, Setup, read_ledger, read_offer};
+use whimbrel::net::registry::check_name;
 use whimbrel::net::tls::{Identity, fingerprint_of_file};
 use whimbrel::net::{Invitation, JOB_FAILED, printable, versioned};
 use whimbrel::report::format;
@@ -27,12 +28,18 @@ use whimbrel::runs::RunDir;
 /// The exit code of a client that was asked and did not agree.
 const DECLINED: u8 = 5;
 
+/// What its user agreed to.
+const CONSENT: &str = "consent";
+
 /// Takes part until the job is over.
 pub fn join_command(args: &Join) -> Result<u8> {
     start_log(args.log);
     let invitation = Invitation::decode(read_invitation(&args.invitation)?.trim())?;
     if !args.data.is_file() {
         return Err(Failure::config(format!("{} is no file", args.data.display())));
+    }
+    if let Some(name) = &args.name {
+        check_name(name)?;
     }
     let name = args.name.as_ref().unwrap_or(&invitation.name);
     let folder = args.out.clone().unwrap_or_else(|| default_folder(name));
@@ -64,13 +71,10 @@ pub fn join_command(args: &Join) -> Result<u8> {
     let offer = Offer::from_json(&enrolled.offer)?;
     let minimum = Minimum { rows: args.min_rows, group: args.min_group };
     let data = minimum.apply(offer.read(&args.data, &enrolled.name)?)?;
-    let consent = folder.join("consent");
+    let consent = folder.join(CONSENT);
     let plan = offer.plan_with(&minimum)?;
     check_groups(&plan, &minimum)?;
-    let limits = Consent {
-        evaluates: plan.evaluates(),
-        unbounded_max: args.max_rounds.unwrap_or(Consent::default().unbounded_max),
-    };
+    let limits = limits(&plan, args.max_rounds)?;
     let agreed = format!("{} {} {}", offer.hash(), limits.unbounded_max, minimum.group);
     let given = versioned::read(&consent)?.is_some_and(|before| before == agreed.as_bytes());
     if !given || args.renew {
@@ -229,26 +233,25 @@ pub fn show_disclosures(plan: &Plan) -> Result<()> {
     Ok(())
 }
 
+/// What is agreed to beside the job: the bytes are those of all messages that it lists.
+fn limits(plan: &Plan, max_rounds: Option<u32>) -> Result<Consent> {
+    let default = Consent::default();
+    let unbounded_max = max_rounds.unwrap_or(default.unbounded_max);
+    let limits = Consent { evaluates: plan.evaluates(), unbounded_max, ..default };
+    let each = plan.agreements(&limits)?;
+    let bytes_max = each.iter().fold(0u64, |sum, stage| sum.saturating_add(stage.bytes()));
+    Ok(Consent { bytes_max, ..limits })
+}
+
 /// The most that is answered of every kind, and bytes in all.
 fn show_agreements(plan: &Plan, limits: &Consent) -> Result<()> {
-    let mut total = 0u64;
-    let disclosed = plan.disclosures()?;
-    for (agreement, sizes) in plan.agreements(limits)?.iter().zip(&disclosed) {
-        let bytes = |message: &str| {
-            let each = sizes.disclosures.iter().filter(|d| d.message == message);
-            each.map(|d| d.bytes_max as u64).sum::<u64>()
-        };
-        let times = |count: u32, bytes: u64| u64::from(count).saturating_mul(bytes);
-        total = total
-            .saturating_add(bytes("summary"))
-            .saturating_add(times(agreement.exchanges(), bytes("up")))
-            .saturating_add(times(agreement.evaluations, bytes("answer")));
+    for agreement in &plan.agreements(limits)? {
         note(&format!("  {}: {}", agreement.stage, counts(agreement).join(", ")));
         if agreement.kinds.iter().any(|kind| !kind.bounded) {
             note("    (the job does not say how many rounds: --max-rounds does)");
         }
     }
-    note(&format!("  in all at most {} bytes", format::count(total)));
+    note(&format!("  in all at most {} bytes", format::count(limits.bytes_max)));
     Ok(())
 }
 
@@ -269,34 +272,53 @@ pub fn ledger_command(folder: &Path) -> Result<u8> {
         return Err(Failure::config(format!("{} is no client's folder", folder.display())));
     };
     let offer = Offer::from_json(&enrolled.offer)?;
-    let agreed = versioned::read(&folder.join("consent"))?.unwrap_or_default();
-    let agreed = String::from_utf8_lossy(&agreed);
-    let max = agreed.split(' ').nth(1).and_then(|max| max.parse().ok());
-    let default = Consent::default();
-    let limits = Consent { unbounded_max: max.unwrap_or(default.unbounded_max), ..default };
-    let agreements = offer.plan()?.agreements(&limits)?;
+    let agreed = versioned::read(&folder.join(CONSENT))?;
+    let words = agreed.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
+    let word = |at: usize| words.split(' ').nth(at);
+    let default = Minimum::default();
+    let group = word(2).and_then(|group| group.parse().ok()).unwrap_or(default.group);
+    let plan = offer.plan_with(&Minimum { group, ..default })?;
+    let limits = limits(&plan, word(1).and_then(|max| max.parse().ok()))?;
     let ledger = read_ledger(folder)?;
-    let mut text = format!("{}: answered, of what was agreed to\n", printable(&enrolled.name));
-    for (index, agreement) in agreements.iter().enumerate() {
+    let mut text = match (&agreed, ledger.renewals) {
+        (None, _) => "nothing was agreed to, and nothing was answered; the job asks for\n".into(),
+        (Some(_), 0) => "answered, of what was agreed to\n".into(),
+        (Some(_), times) => format!(
+            "agreed to again (--renew; {times} times so far); answered since then, of what was agreed to\n"
+        ),
+    };
+    text.insert_str(0, &format!("{}: ", printable(&enrolled.name)));
+    let line = |name: &str, count: u64, most: u64| match agreed {
+        None => format!("  {name:<14}{:>14}\n", format::count(most)),
+        Some(_) => {
+            format!("  {name:<14}{:>14} of {:>14}\n", format::count(count), format::count(most))
+        }
+    };
+    for (index, agreement) in plan.agreements(&limits)?.iter().enumerate() {
         let answered = ledger.stages.iter().find(|answered| answered.stage as usize == index);
-        let bytes = answered.map_or(0, |answered| answered.bytes);
-        text.push_str(&format!("{}: {} bytes\n", agreement.stage, format::count(bytes)));
-        let enrolled = u32::from(answered.is_some());
-        text.push_str(&format!("  {:<14}{enrolled:>8} of {:>8}\n", "enrolment", 1));
+        let is_over = ledger.stages.first().is_some_and(|first| first.stage as usize > index);
+        if is_over {
+            text.push_str(&format!("{}: over before it was agreed to again\n", agreement.stage));
+            continue;
+        }
+        text.push_str(&format!("{}\n", agreement.stage));
+        text.push_str(&line("enrolments", u64::from(answered.is_some()), 1));
         for (at, kind) in agreement.kinds.iter().enumerate().filter(|(_, kind)| kind.most > 0) {
             let count = answered.map_or(0, |answered| answered.of_kind(at));
-            text.push_str(&format!("  {:<14}{count:>8} of {:>8}\n", kind.name, kind.most));
+            text.push_str(&line(kind.name, u64::from(count), u64::from(kind.most)));
         }
-        let count = answered.map_or(0, |answered| answered.evaluations);
-        text.push_str(&format!(
-            "  {:<14}{count:>8} of {:>8}\n",
-            "evaluations", agreement.evaluations
-        ));
+        let evaluations = answered.map_or(0, |answered| answered.evaluations);
+        let most = u64::from(agreement.evaluations);
+        text.push_str(&line("evaluations", u64::from(evaluations), most));
+        let bytes = answered.map_or(0, |answered| answered.bytes);
+        text.push_str(&line("bytes", bytes, agreement.bytes()));
     }
+    text.push_str(&format!("in all\n{}", line("bytes", ledger.bytes(), limits.bytes_max)));
     if ledger.renewals > 0 {
         text.push_str(&format!(
-            "agreed again {} times (--renew); {} answers before the last time\n",
-            ledger.renewals, ledger.before
+            "before it was last agreed to again: {} answers, {} bytes\n",
+            format::count(ledger.before),
+            format::count(ledger.bytes_before)
         ));
     }
     data(&text)?;

@@ -6,13 +6,14 @@ use super::listener::Terminal;
 use super::messages::{data, log_messages, note, warning};
 use super::{report, view};
 use serde_json::Value;
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal};
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use whimbrel::core::Error;
 use whimbrel::data::hash_file;
+use whimbrel::engine::checkpoint::write_privately;
 use whimbrel::engine::{Ending, Observer};
 use whimbrel::families::failure::{Failure, Result};
 use whimbrel::families::job::{Clients, Federation, Quorum as QuorumKey};
@@ -63,6 +64,9 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
     let Some(federation) = job.federation.clone() else {
         return Err(Failure::config("the job has no [federation] table"));
     };
+    if let Some(file) = args.invitations.as_deref().filter(|_| !args.resume) {
+        check_invitations(file)?;
+    }
     // A service has one command line for its first start and all others.
     let is_new = args.resume && args.out.as_deref().is_some_and(|out| !out.exists());
     if is_new {
@@ -110,13 +114,16 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
         stop: interrupt_flag(),
     };
     setup.board.change(|status| status.rounds_total = plan.rounds());
+    let bound = listener.local_addr().map_err(|e| Error::storage("the listener", e))?.to_string();
     let mut coordinator = Coordinator::start(setup, listener)?;
     dashboard(args, &job, federation.dashboard.as_deref(), dir.path(), &coordinator)?;
-    note(&format!(
-        "listening on {}; the run is in {}",
-        registry.book().address,
-        dir.path().display()
-    ));
+    let (reached, folder) = (registry.book().address, dir.path().display());
+    match reached == bound {
+        true => note(&format!("listening on {bound}; the run is in {folder}")),
+        false => note(&format!(
+            "listening on {bound}, which clients reach at {reached}; the run is in {folder}"
+        )),
+    }
     if over.is_none()
         && let Some(code) = run(args, &job, &facts, &plan, &dir, &mut coordinator)?
     {
@@ -249,15 +256,38 @@ fn dashboard(
 
 fn interrupted(args: &Serve, dir: &RunDir) -> u8 {
     note("interrupted; everything is kept, and clients wait");
-    let (job, out) = (shell_word(&args.job), shell_word(dir.path()));
-    // A run that was begun with certificates is refused without them.
-    let files = [("--cert", &args.cert), ("--key", &args.key), ("--client-ca", &args.client_ca)];
-    let brought: String = files
-        .iter()
-        .filter_map(|(flag, file)| Some(format!(" {flag} {}", shell_word(file.as_deref()?))))
-        .collect();
-    note(&format!("go on with: whimbrel serve {job} --out {out} --resume{brought}"));
+    note(&format!("resume with: {}", again(args, dir.path())));
     INTERRUPTED
+}
+
+/// The command that goes on: what was given and is not kept in the run's folder is given again.
+fn again(args: &Serve, run: &Path) -> String {
+    let Serve { job, out: _, resume: _, force: _, json, log, listen, address, .. } = args;
+    let Serve { dashboard, open_dashboard, cert, key, client_ca, next_cert, .. } = args;
+    // Invitations are made once, and a change of certificate or address is kept once it was made.
+    let Serve { open_enrolment, invitations: _, valid_days: _, rotate: _, .. } = args;
+    let mut line = format!("whimbrel serve {} --out {} --resume", shell_word(job), shell_word(run));
+    let mut add = |flag: &str, value: Option<&Path>| {
+        if let Some(value) = value {
+            line.push_str(&format!(" {flag} {}", shell_word(value)));
+        }
+    };
+    let count = open_enrolment.map(|count| count.to_string());
+    add("--open-enrolment", count.as_deref().map(Path::new));
+    add("--listen", listen.as_deref().map(Path::new));
+    add("--address", address.as_deref().map(Path::new));
+    add("--dashboard", dashboard.as_deref().map(Path::new));
+    add("--cert", cert.as_deref());
+    add("--key", key.as_deref());
+    add("--client-ca", client_ca.as_deref());
+    add("--next-cert", next_cert.as_deref());
+    add("--log", (*log == LogForm::Json).then_some(Path::new("json")));
+    for (flag, given) in [("--open-dashboard", *open_dashboard), ("--json", *json)] {
+        if given {
+            line.push_str(&format!(" {flag}"));
+        }
+    }
+    line
 }
 
 /// The files that clients get.
@@ -409,7 +439,8 @@ fn registry(
     let file = args.invitations.clone().or_else(|| args.json.then(|| run.join(INVITATIONS)));
     match file {
         Some(file) => {
-            write_privately(&file, &lines)?;
+            check_invitations(&file)?;
+            write_privately(&file, lines.as_bytes())?;
             note(&format!("one invitation for each client is in {}", file.display()));
         }
         None => {
@@ -421,23 +452,22 @@ fn registry(
     Ok(draft.create(run)?)
 }
 
-/// Writes a new file that its owner alone can read. Invitations of a process that was killed before
-/// they were good are replaced.
-fn write_privately(file: &Path, text: &str) -> Result<()> {
+/// Refuses to write invitations over another file; those of a process that was killed before they
+/// were good may go.
+fn check_invitations(file: &Path) -> Result<()> {
     let is_invitation =
         |line: &str| line.split_once('\t').is_some_and(|(_, i)| Invitation::decode(i).is_ok());
-    if std::fs::read_to_string(file).is_ok_and(|before| before.lines().all(is_invitation)) {
-        std::fs::remove_file(file).map_err(|e| Error::storage(file.display(), e))?;
+    let is_free = match std::fs::read_to_string(file) {
+        Ok(before) => before.lines().all(is_invitation),
+        Err(e) => e.kind() == ErrorKind::NotFound,
+    };
+    match is_free {
+        true => Ok(()),
+        false => {
+            let what = format!("{} is there already, and holds no invitations", file.display());
+            Err(Error::config(what).hint("name a new file with --invitations").into())
+        }
     }
-    let mut options = std::fs::OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let written = options.open(file).and_then(|mut out| {
-        out.write_all(text.as_bytes())?;
-        out.sync_all()
-    });
-    Ok(written.map_err(|e| Error::storage(file.display(), e))?)
 }
 
 fn rules(federation: &Federation) -> Rules {

@@ -3,6 +3,7 @@
 mod bayes;
 mod chaos;
 mod choice;
+mod damaged;
 mod deaths;
 mod degenerate;
 mod deploy;

@@ -160,7 +160,7 @@ fn interrupted_runs_save_and_resume_to_the_same_bits() {
         });
         assert_eq!(stopped.code, Some(130), "{}", stopped.stderr);
         assert!(stopped.stderr.contains("the state is saved"), "{}", stopped.stderr);
-        let line = "go on with: whimbrel run job.toml --out out --resume";
+        let line = "resume with: whimbrel run job.toml --out out --resume";
         assert!(stopped.stderr.contains(line), "{}", stopped.stderr);
         assert!(sandbox.path("out/report.html").exists());
         sandbox.ok(&["run", "job.toml", "--out", "out", "--resume"]);

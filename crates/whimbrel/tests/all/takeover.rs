@@ -163,11 +163,11 @@ fn folders_of_other_versions_are_refused_by_their_number() {
     // Where the number stands, and the one before it.
     let binary = [
         ("served/checkpoint/state", 4, &serve[..]),
-        ("served/tls/identity", 0, &serve),
-        ("client-east/identity", 0, &join),
-        ("client-east/offer", 0, &join),
-        ("client-east/slot-a", 3, &join),
-        ("client-east/stage-1", 0, &join),
+        ("served/tls/identity", 1, &serve),
+        ("client-east/identity", 1, &join),
+        ("client-east/offer", 1, &join),
+        ("client-east/slot-a", 4, &join),
+        ("client-east/stage-1", 1, &join),
     ];
     for (file, older, command) in binary {
         restore(&sandbox);
