@@ -120,7 +120,7 @@ impl Inspection {
         }
         match Store::read(folder) {
             Ok((lines, checkpoint)) => found.read(folder, lines, checkpoint)?,
-            Err(Error::Storage { what, .. }) => found.fault(STATE, what, Remedy::Copy),
+            Err(Error::Storage { what, .. }) => found.fault(STATE, first_line(&what), Remedy::Copy),
             Err(error) => return Err(error),
         }
         Ok(found)
@@ -231,8 +231,7 @@ impl Inspection {
                 book
             }
             Err(Error::Storage { what, .. }) => {
-                let what = what.lines().next().unwrap_or_default().into();
-                self.fault("federation.json", what, Remedy::Copy);
+                self.fault("federation.json", first_line(&what), Remedy::Copy);
                 return Ok(());
             }
             Err(error) => return Err(error),
@@ -246,7 +245,7 @@ impl Inspection {
             }
             Ok(Some(_)) => "it is another one than invitations name".into(),
             Ok(None) => LOST_IDENTITY.into(),
-            Err(Error::Storage { what, .. }) => what.lines().next().unwrap_or_default().into(),
+            Err(Error::Storage { what, .. }) => first_line(&what),
             Err(error) => return Err(error),
         };
         self.fault("tls/identity", what, Remedy::Copy);
@@ -255,16 +254,15 @@ impl Inspection {
 
     /// What is written at the end, by its form: it has no checksums.
     fn results(&mut self, folder: &Path) -> Result<()> {
-        let is_json = |bytes: &[u8]| serde_json::from_slice::<serde_json::Value>(bytes).is_ok();
-        let files: [(&'static str, Remedy, &dyn Fn(&[u8]) -> bool); 6] = [
-            ("measures.json", Remedy::Resume, &is_json),
-            ("status.json", Remedy::Resume, &is_json),
-            ("summary.json", Remedy::Copy, &is_json),
-            ("exhibits.json", Remedy::Copy, &is_json),
-            ("model/model.json", Remedy::Copy, &is_json),
-            ("model/model.safetensors", Remedy::Copy, &is_tensors),
-        ];
-        for (file, remedy, is_whole) in files {
+        for (file, remedy) in [
+            ("measures.json", Remedy::Resume),
+            ("status.json", Remedy::Resume),
+            ("summary.json", Remedy::Copy),
+            ("exhibits.json", Remedy::Copy),
+            ("model/model.json", Remedy::Copy),
+            ("model/model.safetensors", Remedy::Copy),
+        ] {
+            let is_whole = if file.ends_with(".json") { is_json } else { is_tensors };
             let path = folder.join(file);
             match std::fs::read(&path) {
                 Ok(bytes) if is_whole(&bytes) => {}
@@ -315,6 +313,15 @@ impl Inspection {
 /// What is said of an identity that is gone.
 pub const LOST_IDENTITY: &str =
     "it is gone: the coordinator lost its identity, and no client would come to another";
+
+/// Without the hint behind it.
+fn first_line(what: &str) -> String {
+    what.lines().next().unwrap_or_default().into()
+}
+
+fn is_json(bytes: &[u8]) -> bool {
+    serde_json::from_slice::<serde_json::Value>(bytes).is_ok()
+}
 
 /// Whether bytes have the form of a safetensors file: a header, and as many bytes as it says.
 fn is_tensors(bytes: &[u8]) -> bool {

@@ -284,7 +284,7 @@ pub fn ledger_command(folder: &Path) -> Result<u8> {
         (None, _) => "nothing was agreed to, and nothing was answered; the job asks for\n".into(),
         (Some(_), 0) => "answered, of what was agreed to\n".into(),
         (Some(_), times) => format!(
-            "agreed to again (--renew; {times} times so far); answered since then, of what was agreed to\n"
+            "agreed to again ({times} with --renew); answered since the last time, of what was agreed to\n"
         ),
     };
     text.insert_str(0, &format!("{}: ", printable(&enrolled.name)));

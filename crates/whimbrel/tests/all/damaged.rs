@@ -208,7 +208,7 @@ fn a_ledger_says_what_was_agreed_to_and_what_left() {
     let again = [&enter[..], &["--yes", "--renew", "--give-up", "0.1"]].concat();
     let _ = sandbox.run(&again);
     let said = sandbox.ok(&["ledger", "x"]).stdout;
-    assert!(said.contains("agreed to again (--renew; 1 times so far)"), "{said}");
+    assert!(said.contains("agreed to again (1 with --renew)"), "{said}");
     let before = said.lines().last().unwrap();
     assert!(before.starts_with("before it was last agreed to again: "), "{said}");
     assert!(before.ends_with(&format!(", {} bytes", bytes[1])), "{said}");
