@@ -298,13 +298,19 @@ def main():
 
 def again(asked, folder, above):
     """The runs above 0.05 with more rounds, as a table."""
-    found = []
-    for cell, seed, exact, gap in above:
-        asked_again = argparse.Namespace(**{**vars(asked), "rounds": asked.again})
+    asked_again = argparse.Namespace(**{**vars(asked), "rounds": asked.again})
+
+    def longer_of(cell, seed):
         key, text = runs_of(asked_again, folder, cell, seed)[1]
-        longer = result(folder, key) if asked.finished else run(asked.binary, folder, key, text)
-        if longer is not None and longer["objective"] is not None:
-            found.append((cell, seed, gap, longer["objective"] - exact))
+        return result(folder, key) if asked.finished else run(asked.binary, folder, key, text)
+
+    with ThreadPoolExecutor(asked.jobs) as pool:
+        longer = list(pool.map(lambda run: longer_of(*run[:2]), above))
+    found = [
+        (cell, seed, gap, late["objective"] - exact)
+        for (cell, seed, exact, gap), late in zip(above, longer)
+        if late is not None and late["objective"] is not None
+    ]
     yield "| set | covariance | split | p | levels | method | seed | gap | after more rounds |"
     yield "|---|---|---|---|---|---|---|---|---|"
     for (name, covariance, split, participation, levels, method), seed, gap, late in found:

@@ -22,6 +22,19 @@ pub fn usual_batch(inner: u32, omega: f64) -> u32 {
     up(f64::from(inner) / ((1.0 + omega) * (1.0 + omega)))
 }
 
+/// The minibatch that a job gets without asking: Theorem 3's, and at least as many rows as the statistic has
+/// numbers. The theorem's `L` is the root mean square of the rows' own constants; in the frame where the
+/// mean statistic's is about one, a row's statistic has a mean square of `q`.
+pub fn auto_batch(inner: u32, omega: f64, q: usize) -> u32 {
+    usual_batch(inner, omega).max(u32::try_from(q).unwrap_or(u32::MAX))
+}
+
+/// The loop that a job gets without asking. At Theorem 3's `b` the corrections of Appendix E.2's loop cost
+/// as much as its full pass, `2 b k_in = m`; a larger minibatch has the shorter loop for which that holds.
+pub fn auto_inner(rows: f64, omega: f64, batch: u64) -> u32 {
+    usual_inner(rows, omega).min(up(rows / (2.0 * batch as f64)))
+}
+
 /// Rounds up; `ω` is known to rounding, so a whole number and a few units in its last place stay
 /// that whole number.
 fn up(x: f64) -> u32 {
@@ -126,6 +139,16 @@ mod tests {
         assert_eq!((usual_inner(1.0, 0.0), usual_batch(1, 40.0)), (1, 1));
         // (1 + omega)^2 is 6 but for rounding.
         assert_eq!(usual_batch(18, 6f64.sqrt() - 1.0), 3);
+    }
+
+    #[test]
+    fn a_larger_minibatch_has_a_shorter_loop() {
+        // m = 800, omega = 1: 40 rounds of 10 rows, whose corrections take 800 expectations.
+        let inner = usual_inner(800.0, 1.0);
+        assert_eq!((inner, auto_batch(inner, 1.0, 6)), (40, 10));
+        assert_eq!((auto_inner(800.0, 1.0, 10), auto_inner(800.0, 1.0, 1)), (40, 40));
+        assert_eq!((auto_batch(inner, 1.0, 100), auto_inner(800.0, 1.0, 100)), (100, 4));
+        assert_eq!(auto_inner(800.0, 1.0, 5000), 1);
     }
 
     #[test]

@@ -293,7 +293,8 @@ table! {
 
 form! {
     INNERS: Option<u32>, "an integer of at least 1 or \"auto\"" {
-        None => "auto": "(1 + omega) sqrt(m/2) rounded up, with m the mean number of rows of a client",
+        None => "auto": "(1 + omega) sqrt(m/2) or m/(2 `batch`), the smaller, rounded up, with m the mean number of rows \
+         of a client",
     }
     number COUNT_U32 => Some;
 }

@@ -9,35 +9,37 @@ use crate::plan::{Common, Work};
 use whimbrel_codec::channel::{UpRule, Uplink, em_alpha};
 use whimbrel_core::Error;
 use whimbrel_methods::fedem::{Batch, Estimator};
-use whimbrel_methods::spider::{Spider, usual_batch, usual_inner};
+use whimbrel_methods::spider::{Spider, auto_batch, auto_inner, usual_inner};
 
-/// The work behind an upload, with numbers for `inner = "auto"` and `batch = "auto"`.
+/// The work behind an upload, with numbers for `inner = "auto"` and `batch = "auto"`; the statistic has `q`.
 pub(super) fn work<K: MixtureKeys>(
     common: &Common,
     asked: &EmFit<K>,
     uplinks: &[Uplink],
+    q: usize,
 ) -> Result<Work> {
     let method = &common.job.method;
     if !asked.reduces_variance() {
         return Ok(common.work());
     }
-    let omega = omega(uplinks);
-    let inner = match (asked.keys.inner, rows_mean(common)) {
-        (Some(inner), _) => inner,
-        (None, Some(rows)) => usual_inner(rows, omega),
-        (None, None) => {
-            let error = Error::config(
-                "inner = \"auto\" needs the number of all rows, which is not known before clients come",
-            )
-            .hint("give `inner` in [method], such as inner = 20");
-            return Err(error.into());
-        }
+    let (omega, rows) = (omega(uplinks), rows_mean(common));
+    let usual = asked.keys.inner.or_else(|| Some(usual_inner(rows?, omega)));
+    let Some(usual) = usual else {
+        let error = Error::config(
+            "inner = \"auto\" needs the number of all rows, which is not known before clients come",
+        )
+        .hint("give `inner` in [method], such as inner = 20");
+        return Err(error.into());
     };
     let batch = match method.batch {
         BatchKey::Auto { replacement, local_steps } => {
-            Batch::Sample { size: usual_batch(inner, omega), replacement, local_steps }
+            Batch::Sample { size: auto_batch(usual, omega, q), replacement, local_steps }
         }
         BatchKey::Full | BatchKey::Mini { .. } => common.batch(),
+    };
+    let inner = match (asked.keys.inner, rows) {
+        (None, Some(rows)) => auto_inner(rows, omega, batch.expectations(rows as u64)),
+        _ => usual,
     };
     Ok(Work { estimator: Estimator::Spider { inner }, batch })
 }
@@ -85,9 +87,7 @@ pub(super) fn note(work: &Work) -> Option<String> {
 
 pub(super) fn warning(work: &Work) -> Option<String> {
     let idle = matches!(work, Work { estimator: Estimator::Spider { .. }, batch: Batch::Full });
-    idle.then(|| {
-        "full batches have no variance to reduce: vr-fedem is then fedem at twice the work".into()
-    })
+    idle.then(|| "full batches have no variance to reduce: vr-fedem is then fedem".into())
 }
 
 /// `m`: the rows of a client, on average.

@@ -106,7 +106,7 @@ impl<K: MixtureKeys> EmPlan<K> {
         let downlink = channels::downlink(job, &roster, &blocks, None, gradient_alpha)?;
         let q = model.statistic_len();
         let (uplinks, own_uplinks) = channels::uplinks(job, &roster, &[q], em_alpha)?;
-        let work = outer_loops::work(common, asked, &uplinks)?;
+        let work = outer_loops::work(common, asked, &uplinks, q)?;
         form.check(&uplinks[0], &downlink)?;
         let memories = match &job.uplink.rule {
             UpKey::Memory { start: MemoryStart::Oracle, .. } => FirstMemories::Oracle,

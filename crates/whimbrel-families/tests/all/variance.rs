@@ -35,16 +35,17 @@ fn loops_and_minibatches_come_from_the_theorem_where_the_job_is_silent() {
         (inner, silent.method.batch),
         (None, Batch::Auto { replacement: true, local_steps: 1 })
     );
-    // omega = 0: sqrt(50/2) = 5 rounds, and as many rows.
+    // omega = 0: sqrt(50/2) = 5 rounds of as many rows; a statistic of six numbers wants six, and
+    // 50/12 = 4.2 rounds.
     let notes = plan(&silent).unwrap().notes().join("\n");
-    assert!(notes.contains("outer loops of 5 rounds, minibatches of 5 rows"), "{notes}");
-    // omega = sqrt(6) - 1: 5 sqrt(6) = 12.2, and 13/6 = 2.2.
+    assert!(notes.contains("outer loops of 5 rounds, minibatches of 6 rows"), "{notes}");
+    // omega = sqrt(6) - 1: 5 sqrt(6) = 12.2, and 13/6 = 2.2 rows.
     let compressed = job(&format!("kind = \"vr-fedem\"\nrounds = 10\n{DITHERING}"));
     let notes = plan(&compressed).unwrap().notes().join("\n");
-    assert!(notes.contains("outer loops of 13 rounds, minibatches of 3 rows"), "{notes}");
-    // The coarsest codec decides.
+    assert!(notes.contains("outer loops of 5 rounds, minibatches of 6 rows"), "{notes}");
+    // The coarsest codec decides: 5 sqrt(50/2) = 25 rounds at most.
     let own = format!(
-        "{DITHERING}for = [{{ clients = [\"client-0\"], codec = {{ kind = \"sparse\", q = 0.2 }} }}]\n"
+        "batch = 1\n{DITHERING}for = [{{ clients = [\"client-0\"], codec = {{ kind = \"sparse\", q = 0.2 }} }}]\n"
     );
     let notes =
         plan(&job(&format!("kind = \"vr-fedem\"\nrounds = 10\n{own}"))).unwrap().notes().join("\n");

@@ -15,7 +15,8 @@
 //! Departure: the paper states Algorithm 2 for everyone taking part. With sampled cohorts a client makes
 //! its full pass at its first active round of an outer loop, and later ones move its recursion on
 //! from the parameters of its *own* last active round; who is away does nothing. With everyone this
-//! is Algorithm 2, whose correction at k = 0 is zero. With the automatic step an outer loop ends early
+//! is Algorithm 2, whose correction at k = 0 is zero. A client whose correction would take as many
+//! conditional expectations as a full pass makes the pass: it has no variance. With the automatic step an outer loop ends early
 //! where a round's direction would leave the trust region by a wide margin: the recursion's variance
 //! grows with the distance from its full pass.
 
@@ -58,22 +59,21 @@ impl Estimator {
         match self {
             Self::Minibatch => batch.expectations(rows),
             Self::Spider { .. } if whole => rows,
-            // The same rows at two parameters.
-            Self::Spider { .. } => 2 * batch.expectations(rows),
+            Self::Spider { .. } => correction(batch, rows).unwrap_or(rows),
         }
     }
 
     /// The mean number of conditional expectations behind a round, for each client with so many
     /// rows that takes part with probability `p`.
     pub fn expectations_mean(self, batch: &Batch, rows: u64, p: f64) -> f64 {
-        let each = batch.expectations(rows) as f64;
         match self {
-            Self::Minibatch => p * each,
+            Self::Minibatch => p * batch.expectations(rows) as f64,
             Self::Spider { inner } => {
                 let asked = p * f64::from(inner);
                 let heard_at_all =
                     if p < 1.0 { 1.0 - math::pow(1.0 - p, f64::from(inner)) } else { 1.0 };
-                let loop_cost = heard_at_all * (rows as f64 - 2.0 * each) + asked * 2.0 * each;
+                let each = correction(batch, rows).unwrap_or(rows) as f64;
+                let loop_cost = heard_at_all * (rows as f64 - each) + asked * each;
                 loop_cost / f64::from(inner)
             }
         }
@@ -93,6 +93,12 @@ impl Estimator {
         }
         Ok(())
     }
+}
+
+/// Conditional expectations of a correction, the same rows at two parameters; none where a full pass takes
+/// no more.
+fn correction(batch: &Batch, rows: u64) -> Option<u64> {
+    Some(2 * batch.expectations(rows)).filter(|both| *both < rows)
 }
 
 /// A client's recursion.
@@ -157,7 +163,9 @@ impl<M: LatentModel> Em<M> {
             Estimator::Spider { .. } => {
                 let missing = || Error::peer("the outer loop is missing");
                 let OuterLoop(outer) = outer.ok_or_else(missing)?;
-                let s_i = match own.running.as_ref().filter(|running| running.outer == outer) {
+                let moves = correction(&self.batch, self.model.rows(data) as u64).is_some();
+                let stands = |running: &&Running| moves && running.outer == outer;
+                let s_i = match own.running.as_ref().filter(stands) {
                     // S_{t,0,i} = m^-1 Σ_j s̄_ij(T(Ŝ_{t,0}))                    (Alg. 2, l. 3, 20)
                     None => self.whole_statistic(&theta, data)?,
                     Some(running) => self.moved_on(running, &theta, data, key)?,
@@ -229,5 +237,25 @@ impl<M: LatentModel> Em<M> {
             None => return Ok((self.whole_statistic(theta, data)?, position)),
         };
         Ok((s_i, position))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_correction_is_made_where_it_costs_less_than_a_full_pass() {
+        let batch = Batch::Sample { size: 20, replacement: true, local_steps: 1 };
+        let spider = Estimator::Spider { inner: 4 };
+        assert_eq!((correction(&batch, 41), correction(&batch, 40)), (Some(40), None));
+        assert_eq!(
+            (spider.expectations(&batch, 41, false), spider.expectations(&batch, 41, true)),
+            (40, 41)
+        );
+        assert_eq!(spider.expectations(&batch, 7, false), 7);
+        // A pass over 41 rows and three corrections, then a pass in every round.
+        assert_eq!(spider.expectations_mean(&batch, 41, 1.0), (41.0 + 3.0 * 40.0) / 4.0);
+        assert_eq!(spider.expectations_mean(&batch, 7, 1.0), 7.0);
     }
 }

@@ -152,7 +152,8 @@ fn the_epoch_counts_what_is_computed() {
                 let again =
                     is_fit && loops.insert(*id, fit_rounds / inner) == Some(fit_rounds / inner);
                 let drawn = if replacement { u64::from(b) } else { u64::from(b).min(rows) };
-                counted += if again { 2 * drawn } else { rows };
+                // Who would take more for a correction than for a pass makes the pass.
+                counted += if again { (2 * drawn).min(rows) } else { rows };
             }
             fit_rounds += u32::from(is_fit);
             let server = simulator.machine().server().downcast_ref::<Server>().unwrap();

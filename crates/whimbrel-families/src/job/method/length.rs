@@ -64,7 +64,7 @@ form! {
     ROWS: Rows, "an integer of at least 1, \"full\" or \"auto\"" {
         Rows::All => "full": "all rows of the client",
         Rows::Auto => "auto": "`inner`/(1 + omega)^2 rounded up, with omega the uplink's largest variance \
-         constant (vr-fedem)",
+         constant, and at least the statistic's length (vr-fedem)",
     }
     number COUNT_U32 => Rows::Given;
 }
