@@ -268,7 +268,7 @@ fn the_first_failure_is_reported_whatever_the_threads() {
             simulator.step().unwrap();
             let before: Server = view::<Server>(simulator.machine().server()).clone();
             let error = simulator.step().unwrap_err();
-            assert_eq!(error.to_string(), "round 2: the numbers of client 5 failed");
+            assert_eq!(error.to_string(), "round 2: client `c05`: the numbers of client 5 failed");
             // Nothing of a failed exchange can be gone on with, or saved.
             assert!(matches!(simulator.step(), Err(Error::Internal { .. })));
             assert!(matches!(simulator.save(), Err(Error::Internal { .. })));
