@@ -348,3 +348,13 @@ def test_several_starts_differ_and_the_first_is_that_of_one() -> None:
         assert five > one - 1e-6
         best.append(five)
     assert max(best) - min(best) < 1e-6
+
+
+def test_frames_of_clients_have_the_same_columns() -> None:
+    rows = np.random.default_rng(0).normal(size=(200, 2)) + [0.0, 100.0]
+    frame = pd.DataFrame(rows, columns=["a", "b"])
+    fitted = whimbrel.GaussianMixture(1).fit([frame[:100], frame[100:]])
+    assert list(fitted.feature_names_in_) == ["a", "b"]
+    for other in (frame[100:][["b", "a"]], frame[100:].rename(columns={"a": "c"})):
+        with pytest.raises(ValueError, match="differ in their columns"):
+            whimbrel.GaussianMixture(1).fit([frame[:100], other])

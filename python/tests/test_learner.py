@@ -229,11 +229,11 @@ def test_wrong_learners_are_exceptions(learner: Any, kind: type, words: str) -> 
         whimbrel.run(job("fedavg"), whimbrel.TEMPORARY, learner=learner, progress=False)
 
 
-def test_a_job_without_its_learner_is_refused_and_one_with_another_runs() -> None:
+def test_a_job_without_its_learner_and_a_learner_without_its_job_are_refused() -> None:
     with pytest.raises(ValueError, match="learner=..."):
         whimbrel.run(job("fedavg"), whimbrel.TEMPORARY, progress=False)
-    # A learner that no job asks for changes nothing.
     plain = {**job("fedavg"), "model": {"kind": "softmax"}}
-    whimbrel.run(plain, whimbrel.TEMPORARY, learner=Logistic(), progress=False)
+    with pytest.raises(ValueError, match='this one has kind = "softmax"'):
+        whimbrel.run(plain, whimbrel.TEMPORARY, learner=Logistic(), progress=False)
     with pytest.raises(ValueError, match="mocha"):
         whimbrel.run(job({"kind": "mocha", "step": None, "batch": None}), whimbrel.TEMPORARY, learner=Logistic())

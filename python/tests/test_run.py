@@ -220,3 +220,28 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     assert found.stderr == ""
     said, code = found.stdout.splitlines()
     assert code == "7" and "forked" in said and "spawn" in said
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_leaves_temporary_runs_to_its_parent(mixture_job: dict) -> None:
+    text = f"""
+import os, sys, whimbrel
+run = whimbrel.run({mixture_job!r}, whimbrel.TEMPORARY, progress=False)
+child = os.fork()
+if child == 0:
+    sys.exit(0)
+os.waitpid(child, 0)
+assert run.folder.is_dir()
+print(run.folder)
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", text], capture_output=True, text=True, check=True)
+    assert not Path(done.stdout.strip()).exists(), "the parent removes it"
+
+
+def test_a_learner_that_no_job_asks_for_is_refused(mixture_job: dict) -> None:
+    with pytest.raises(ValueError, match='kind = "own"; this one has kind = "gmm"'):
+        whimbrel.run(mixture_job, whimbrel.TEMPORARY, learner=object(), progress=False)  # type: ignore[arg-type]
+
+
+def test_the_package_has_a_version() -> None:
+    assert whimbrel.__version__.count(".") == 2

@@ -26,6 +26,7 @@ or fit an estimator in scikit-learn's conventions to arrays:
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from ._commands import Comparison, check, compare, estimate, inspect, new, report
@@ -85,6 +86,8 @@ _SUBMODULES = ("flower", "ray", "torch")
 def __getattr__(name: str) -> Any:
     if name in _SUBMODULES:
         return import_module(f".{name}", __name__)
+    if name == "__version__":
+        return version("whimbrel")
     if name in _ESTIMATORS:
         return getattr(import_module(f".{_ESTIMATORS[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,7 +7,6 @@ works; a word in place of a table is its `kind` or its codec.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from . import _whimbrel
 from ._job import job_text
 from ._progress import Listener
-from ._run import TEMPORARY, Run, _predict, carry_out
+from ._run import TEMPORARY, Run, Scratch, _predict, carry_out
 from ._sklearn import BaseEstimator
 
 Table = Mapping[str, Any]
@@ -46,12 +45,28 @@ def joined(X: Any, y: Any, clients: Any) -> tuple[Any, Any, Any]:
         raise ValueError(f"two of the arrays are client {twice[0]!r}'s: names of clients differ")
     if len({np.shape(part)[1] for part in X}) > 1:
         raise ValueError("the clients' arrays differ in their number of columns")
+    _check_same_columns(X)
     if y is not None:
         if len(y) != len(X) or any(len(a) != len(b) for a, b in zip(X, y, strict=True)):
             raise ValueError("X and y are of other lengths: y has one array for each of X")
         y = np.concatenate([np.asarray(part) for part in y])
     owners = np.repeat(np.asarray(names, dtype=str), [len(part) for part in X])
+    if all(hasattr(part, "iloc") for part in X):
+        from pandas import concat
+
+        return concat(list(X), ignore_index=True), y, owners
     return np.concatenate([np.asarray(part) for part in X]), y, owners
+
+
+def _check_same_columns(parts: Any) -> None:
+    """Refuses data frames whose columns differ in name or order."""
+    named = [(i, list(part.columns)) for i, part in enumerate(parts) if hasattr(part, "columns")]
+    for i, columns in named[1:]:
+        if columns != named[0][1]:
+            first, those = named[0]
+            raise ValueError(
+                f"the clients' frames differ in their columns: {columns} at place {i}, {those} at place {first}"
+            )
 
 
 def client_names(clients: Any, rows: int, of: str = "rows") -> list[str]:
@@ -259,19 +274,20 @@ class Personal:
 class Adapted:
     """What `adapt` found for a new client: a folder that goes with the object, and figures."""
 
-    def __init__(self, folder: tempfile.TemporaryDirectory[str], figures: dict[str, Any]) -> None:
-        self._folder, self.figures = folder, figures
+    def __init__(self, scratch: Scratch, figures: dict[str, Any]) -> None:
+        self._scratch, self.figures = scratch, figures
 
     @property
     def folder(self) -> Path:
-        return Path(self._folder.name)
+        return self._scratch.path
 
     def __getstate__(self) -> dict[str, Any]:
         files = {p.name: p.read_bytes() for p in self.folder.iterdir()}
         return {"files": files, "figures": self.figures}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._folder, self.figures = tempfile.TemporaryDirectory(prefix="whimbrel-"), state["figures"]
+        self._scratch, self.figures = Scratch(), state["figures"]
+        self.folder.mkdir()
         for name, content in state["files"].items():
             (self.folder / name).write_bytes(content)
 

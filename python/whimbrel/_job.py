@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Mapping
 from os import PathLike, fspath
 from pathlib import Path
@@ -43,6 +44,17 @@ def job_text(job: JobLike) -> JobText:
     except FileNotFoundError:
         raise FileNotFoundError(f"{path}: there is no such job file") from None
     return {"text": text, "name": str(path), "folder": path.absolute().parent}
+
+
+def check_takes_learner(text: str) -> None:
+    """Refuses an own learner beside a job that would not use it; what else is wrong is said by whoever
+    reads the job."""
+    try:
+        kind = tomllib.loads(text)["model"]["kind"]
+    except (tomllib.TOMLDecodeError, KeyError, TypeError):
+        return
+    if kind != "own":
+        raise ValueError(f'`learner` is for a job whose [model] has kind = "own"; this one has kind = "{kind}"')
 
 
 def to_toml(job: Mapping[str, Any]) -> str:

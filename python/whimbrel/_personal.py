@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import tempfile
 from dataclasses import field
 from typing import Any, Self
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from . import _whimbrel
 from ._base import _TARGET, Adapted, Estimator, Personal, columns_of, joined, parameters, table
+from ._run import Scratch
 from ._sklearn import ClassifierMixin, RegressorMixin
 
 
@@ -41,12 +41,12 @@ class _PersonalModel(Personal, Estimator):
         self.clients_ = list(run.clients)
 
     def _adapted(self, X: np.ndarray, y: np.ndarray) -> Any:
-        folder = tempfile.TemporaryDirectory(prefix="whimbrel-")
+        scratch = Scratch()
         target = (_TARGET, np.ascontiguousarray(y, dtype=np.float64))
         rows = _whimbrel.Rows(X, columns_of(X.shape[1]), target)
-        figures = self.run_.adapt(rows, folder.name)
+        figures = self.run_.adapt(rows, scratch.path)
         other = copy.copy(self)
-        other.adapted_ = Adapted(folder, figures)
+        other.adapted_ = Adapted(scratch, figures)
         return other
 
 

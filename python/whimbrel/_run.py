@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import shutil
 import tempfile
 import weakref
@@ -17,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from . import _whimbrel
-from ._job import JobLike, job_text
+from ._job import JobLike, check_takes_learner, job_text
 from ._learner import Learner, offered
 from ._progress import Listener
 
@@ -34,12 +35,17 @@ TEMPORARY = _Temporary()
 
 class Scratch:
     """A temporary folder of a run, and of what a search writes beside it, that goes with the last of
-    those who have this."""
+    those who have this in the process that made it: a forked child leaves it to its parent."""
 
     def __init__(self) -> None:
         whole = Path(tempfile.mkdtemp(prefix="whimbrel-"))
         self.path = whole / "run"
-        weakref.finalize(self, shutil.rmtree, whole, ignore_errors=True)
+        weakref.finalize(self, _remove, whole, os.getpid())
+
+
+def _remove(folder: Path, owner: int) -> None:
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 Existing = Literal["refuse", "resume", "replace"]
@@ -287,6 +293,8 @@ def run(
     degenerate fit `whimbrel.DegenerateFit` unless the job allows it.
     """
     text = job_text(job)
+    if learner is not None:
+        check_takes_learner(text["text"])
     journal = None if replay is None else Path(replay)
     work = lambda place, hear: _whimbrel.run(text, place, hear, checked_threads(threads), journal)
     return carry_out(work, out, existing, progress, learner)

@@ -227,6 +227,7 @@ def client_app(
         if place is not None:
             place.parent.mkdir(parents=True, exist_ok=True)
             half = place.with_suffix(".tmp")
+            half.touch(mode=0o600)
             half.write_bytes(kept)
             half.replace(place)
         return Message(
