@@ -23,7 +23,8 @@ WRONG = [
 
 def test_a_wrong_parameter_is_an_error_of_types(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     api = pytest.importorskip("mypy.api")
-    monkeypatch.setenv("MYPYPATH", str(Path(whimbrel.__file__).parents[1]))
+    if (folder := Path(whimbrel.__file__).parents[1]).name != "site-packages":
+        monkeypatch.setenv("MYPYPATH", str(folder))
     (tmp_path / "use.py").write_text("\n".join(["import whimbrel", *WRONG, RIGHT]))
     quiet = ["--ignore-missing-imports", "--follow-imports=silent", "--no-error-summary", "--cache-dir=cache"]
     said, errors, _ = api.run([*quiet, "use.py"])
