@@ -155,6 +155,11 @@ impl KeptRun {
         Ok(fates)
     }
 
+    /// The stage under way, from zero, and its rounds so far.
+    pub fn stands_at(&self) -> Option<(u32, u32)> {
+        self.checkpoint.as_ref().map(|kept| (kept.stage, kept.runner.state.round()))
+    }
+
     /// The last stage in which the run was repaired.
     pub fn repaired(&self) -> Result<Option<u32>> {
         if self.checkpoint.is_none() {

@@ -15,12 +15,13 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::sign::CertifiedKey;
 use rustls::{
     AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName,
     OtherError, RootCertStore, ServerConfig, SignatureScheme, version::TLS13,
 };
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use subtle::ConstantTimeEq;
 use whimbrel_core::{Error, Result};
@@ -33,6 +34,9 @@ pub struct Identity {
 
 /// The file that an identity is kept in.
 const KEPT: &str = "identity";
+/// What a certificate of another version than the third is called by the parser, whose errors have no
+/// public type.
+const OLD_VERSION: &str = "UnsupportedCertVersion";
 
 impl Identity {
     /// A new key and a certificate signed by itself.
@@ -59,13 +63,18 @@ impl Identity {
         let certificate = &made.chain[0];
         let length = (certificate.len() as u32).to_le_bytes();
         let bytes = [&length[..], certificate, made.key.secret_der()].concat();
-        versioned::write(&folder.join(KEPT), &bytes)?;
+        versioned::write(&Self::path(folder), &bytes)?;
         Ok(made)
+    }
+
+    /// The file in a folder that one is kept in.
+    pub fn path(folder: &Path) -> PathBuf {
+        folder.join(KEPT)
     }
 
     /// The same; none where none was made.
     pub fn kept(folder: &Path) -> Result<Option<Self>> {
-        let path = folder.join(KEPT);
+        let path = Self::path(folder);
         let Some(bytes) = versioned::read(&path)? else { return Ok(None) };
         let damaged = || Error::storage(path.display(), "this is not an identity");
         let (length, rest) = bytes.split_first_chunk::<4>().ok_or_else(damaged)?;
@@ -77,12 +86,18 @@ impl Identity {
         }))
     }
 
-    /// One from PEM files: a chain, the own certificate first, and its key.
+    /// One from PEM files: a chain, the own certificate first, and its key. Refused where TLS could
+    /// not use them.
     pub fn bring(chain: &Path, key: &Path) -> Result<Self> {
         let fault = |path: &Path, e| Error::storage(path.display(), format!("{e}"));
         let certificates = certificates(chain)?;
-        let key = PrivateKeyDer::from_pem_file(key).map_err(|e| fault(key, e))?;
-        Ok(Self { chain: certificates, key })
+        let secret = PrivateKeyDer::from_pem_file(key).map_err(|e| fault(key, e))?;
+        let brought = Self { chain: certificates, key: secret };
+        let (certificates, secret) = brought.parts();
+        match CertifiedKey::from_der(certificates, secret, &provider()) {
+            Ok(_) => Ok(brought),
+            Err(error) => Err(unusable(&error, chain, key)),
+        }
     }
 
     /// The certificate's fingerprint.
@@ -92,6 +107,26 @@ impl Identity {
 
     fn parts(&self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
         (self.chain.clone(), self.key.clone_key())
+    }
+}
+
+/// Why a certificate and a key that were brought cannot be used.
+fn unusable(error: &rustls::Error, chain: &Path, key: &Path) -> Error {
+    use rustls::{Error as Tls, InconsistentKeys};
+    let (chain, key) = (chain.display(), key.display());
+    match error {
+        Tls::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
+            Error::config(format!("the key in {key} is not that of the certificate in {chain}"))
+                .hint("the own certificate comes first in its file, those of authorities after it")
+        }
+        Tls::InvalidCertificate(found) if format!("{found:?}").contains(OLD_VERSION) => {
+            let what = format!("the certificate in {chain} is X.509 of version 1 or 2");
+            Error::config(what).hint("TLS here needs version 3: have it issued with extensions")
+        }
+        Tls::InvalidCertificate(_) => {
+            Error::config(format!("the certificate in {chain} cannot be used: {error}"))
+        }
+        _ => Error::config(format!("the key in {key} cannot be used: {error}")),
     }
 }
 

@@ -53,6 +53,37 @@ impl Minimum {
         let hint = format!("have {least} at least, or lower --min-rows and --min-group");
         Err(Error::data(format!("{what}\nhint: {hint}")).into())
     }
+
+    /// Refuses columns of numbers and counts that fewer training rows have than a group has: their
+    /// sums leave at enrolment, and the sum of one value is that value. `levels` are those of each
+    /// column, empty for numbers and counts; of levels only counts of rows leave.
+    pub fn check_columns(&self, data: &ClientData, levels: &[Vec<String>]) -> Result<()> {
+        let ClientData::Table(table) = data else { return Ok(()) };
+        let mut observed = vec![0; table.width()];
+        for row in 0..table.rows() {
+            for (count, cell) in observed.iter_mut().zip(table.row(row)) {
+                *count += usize::from(!cell.is_nan());
+            }
+        }
+        let has_levels = |at: usize| levels.get(at).is_some_and(|levels| !levels.is_empty());
+        let few: Vec<String> = (0..table.width())
+            .filter(|at| !has_levels(*at) && (1..self.group).contains(&observed[*at]))
+            .map(|at| match observed[at] {
+                1 => format!("column {:?} has 1 observed value", table.columns[at]),
+                count => format!("column {:?} has {count} observed values", table.columns[at]),
+            })
+            .collect();
+        if few.is_empty() {
+            return Ok(());
+        }
+        let what = format!(
+            "{} in the rows to train with, and --min-group is {}: sums over so few say much about each",
+            few.join(", "),
+            self.group
+        );
+        let hint = "remove these cells from the file, or let them leave with --min-group 1";
+        Err(Error::data(format!("{what}\nhint: {hint}")).into())
+    }
 }
 
 fn withhold<T>(held_out: &mut HeldOut<T>, least: usize, count: impl Fn(&T) -> usize) {
@@ -84,5 +115,32 @@ mod tests {
         table.held_out = HeldOut { validation: part(4), test: part(5), asked: true };
         let held_out = minimum.apply(ClientData::Table(table)).unwrap().held_out();
         assert!(held_out.validation.is_none() && held_out.test.is_some());
+    }
+
+    #[test]
+    fn columns_that_few_rows_have_are_kept_to_oneself() {
+        let names = ["age", "pressure", "falls", "housing"].map(str::to_owned).to_vec();
+        let levels = [vec![], vec![], vec![], vec!["alone".to_owned(), "family".to_owned()]];
+        // A column that nobody has tells nothing; one with levels is counted, not summed.
+        let data = |pressure: usize, falls: usize| {
+            let cell = |has: bool, x: f64| if has { x } else { f64::NAN };
+            let row = |i: usize| {
+                [50.0, cell(i < pressure, 157.3), cell(i < falls, 2.0), cell(i < 1, 1.0)]
+            };
+            let rows = (0..40).flat_map(row).collect();
+            ClientData::Table(Table::new(names.clone(), rows).unwrap())
+        };
+        let check = |group, data: &ClientData| {
+            let minimum = Minimum { group, ..Minimum::default() };
+            minimum.check_columns(data, &levels).map_err(|e| e.to_string())
+        };
+        assert_eq!(check(5, &data(0, 5)), Ok(()));
+        assert_eq!(check(5, &data(40, 40)), Ok(()));
+        assert_eq!(check(1, &data(1, 1)), Ok(()));
+        let error = check(5, &data(1, 40)).unwrap_err();
+        assert!(error.contains("column \"pressure\" has 1 observed value in"), "{error}");
+        assert!(error.contains("\nhint: ") && error.contains("--min-group 1"), "{error}");
+        let error = check(5, &data(40, 4)).unwrap_err();
+        assert!(error.contains("column \"falls\" has 4 observed values in"), "{error}");
     }
 }

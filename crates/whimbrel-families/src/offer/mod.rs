@@ -230,6 +230,17 @@ fn without_paths(job: &Job, plan: &Plan, schema: &Schema, clients: u32) -> Job {
     job
 }
 
+/// A job with the files of `[data]` where another one has them: a coordinator has no rows, and its
+/// folder may be restored on another machine.
+pub fn with_data_paths_of(job: &Job, other: &Job) -> Job {
+    let (mut job, mut other) = (job.clone(), other.clone());
+    let (own, others) = (job.data.paths_mut(), other.data.paths_mut());
+    if own.len() == others.len() {
+        own.into_iter().zip(others).for_each(|(own, other)| own.clone_from(other));
+    }
+    job
+}
+
 fn is_table(job: &Job) -> bool {
     matches!(job.fit.layout(), Layout::Cells(_))
 }

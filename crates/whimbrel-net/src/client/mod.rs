@@ -1,8 +1,8 @@
 //! A client: enrols once, then takes part until the job ends, through crashes and lost connections.
 //!
-//! Its folder holds everything: the key that it made (`identity`), what it was offered (`offer`),
-//! what earlier stages delivered (`stage-N`), its state in two [`slots`], and at the end the model
-//! (`delivered`) and what the client has of its own (`own`).
+//! Its folder holds everything: the key that it made (`identity`), how it enrolled (`enrolment`),
+//! what it was offered (`offer`), what earlier stages delivered (`stage-N`), its state in two
+//! [`slots`], and at the end the model (`delivered`) and what the client has of its own (`own`).
 
 pub mod link;
 mod session;
@@ -15,6 +15,7 @@ use crate::PROTOCOL;
 use crate::invitation::{Fingerprint, Invitation};
 use crate::proto::EnrolRequest;
 use crate::registry::check_name;
+use crate::text::printable;
 use crate::tls::{Identity, own_alone, random};
 use crate::versioned;
 use link::{Connection, Target, Unreachable, connect};
@@ -54,6 +55,17 @@ pub struct Enrolled {
 
 wire!(Enrolled { run, name, offer });
 
+/// How a client enrolled.
+#[derive(Clone, PartialEq, Debug)]
+struct Enrolment {
+    /// The name in the invitation, which may leave another one to the client.
+    invited: String,
+    /// Whether it brought its certificate.
+    brought: bool,
+}
+
+wire!(Enrolment { invited, brought });
+
 /// What a client is made of.
 pub struct Setup {
     /// The invitation.
@@ -87,6 +99,7 @@ pub enum Ending {
 pub struct Client {
     setup: Setup,
     identity: Identity,
+    brought: bool,
     /// Two processes with one state would each undo what the other was acknowledged.
     _lock: FolderLock,
 }
@@ -98,22 +111,32 @@ impl Client {
             .map_err(|e| Error::storage(setup.folder.display(), e))?;
         own_alone(&setup.folder, 0o700)?;
         let lock = FolderLock::take(&setup.folder)?;
+        let brought = setup.identity.is_some();
         let identity = match setup.identity.take() {
             Some(identity) => identity,
-            None => Identity::keep(&setup.folder, &setup.invitation.name)?,
+            None => {
+                check_identity(&setup.folder)?;
+                Identity::keep(&setup.folder, &setup.invitation.name)?
+            }
         };
-        Ok(Self { setup, identity, _lock: lock })
+        Ok(Self { setup, identity, brought, _lock: lock })
     }
 
-    /// Redeems the invitation, once; afterwards the folder knows what was offered.
+    /// Redeems the invitation, once; afterwards the folder knows what was offered. A folder of another
+    /// client than the invitation's is refused.
     pub async fn enrol(&self) -> Result<Option<Enrolled>> {
         if let Some(enrolled) = read_offer(&self.setup.folder)? {
+            self.check_client(&enrolled)?;
             return Ok(Some(enrolled));
         }
         let mut pause = Pause::new(self.setup.give_up);
         loop {
             match self.try_enrol().await {
                 Ok(enrolled) => {
+                    let invited = self.setup.invitation.name.clone();
+                    let enrolment = Enrolment { invited, brought: self.brought };
+                    let path = enrolment_path(&self.setup.folder);
+                    versioned::write(&path, &enrolment.to_bytes())?;
                     versioned::write(&offer_path(&self.setup.folder), &enrolled.to_bytes())?;
                     return Ok(Some(enrolled));
                 }
@@ -126,6 +149,25 @@ impl Client {
                 }
             }
         }
+    }
+
+    /// Refuses an invitation, or a name, of another client than the one whose state the folder holds.
+    fn check_client(&self, enrolled: &Enrolled) -> Result<()> {
+        let Setup { invitation, name: wanted, folder, .. } = &self.setup;
+        let own = &enrolled.name;
+        let is_invited = match read_enrolment(folder)? {
+            _ if invitation.name == *own => true,
+            Some(enrolment) => enrolment.invited == invitation.name,
+            None => wanted.as_ref() == Some(own),
+        };
+        let other = match wanted {
+            Some(wanted) if wanted != own => format!("--name is `{wanted}`"),
+            _ if is_invited => return Ok(()),
+            _ => format!("the invitation is for `{}`", printable(&invitation.name)),
+        };
+        let what = format!("{} holds the state of client `{own}`, and {other}", folder.display());
+        let hint = format!("give the invitation of `{own}`, or another folder with --out");
+        Err(Error::config(what).hint(hint))
     }
 
     async fn try_enrol(&self) -> Result<Enrolled, Unreachable> {
@@ -258,6 +300,38 @@ impl Pause {
         self.next = (2 * self.next).min(self.last);
         Ok(true)
     }
+}
+
+/// Refuses a folder that has joined and lost the key that it joined with, unless that was brought.
+fn check_identity(folder: &Path) -> Result<()> {
+    if read_offer(folder)?.is_none() || Identity::kept(folder)?.is_some() {
+        return Ok(());
+    }
+    let brought = read_enrolment(folder)?.map(|enrolment| enrolment.brought);
+    if brought == Some(true) {
+        let error = Error::config("this client joined with a certificate that it brought");
+        return Err(error.hint("give --cert and --key again"));
+    }
+    let or_brought = match brought {
+        Some(_) => "",
+        None => ", or give --cert and --key if this client brought its certificate",
+    };
+    let what = format!(
+        "it is gone, and the coordinator knows this client by the key in it\n\
+         hint: restore it from a copy{or_brought}; without it the coordinator must revoke this client \
+         and invite it under another name, for another folder"
+    );
+    Err(Error::storage(Identity::path(folder).display(), what))
+}
+
+fn enrolment_path(folder: &Path) -> PathBuf {
+    folder.join("enrolment")
+}
+
+/// How the client of a folder enrolled; none where an older program did that.
+fn read_enrolment(folder: &Path) -> Result<Option<Enrolment>> {
+    let bytes = versioned::read(&enrolment_path(folder))?;
+    bytes.map(|bytes| Enrolment::from_bytes(&bytes)).transpose()
 }
 
 fn offer_path(folder: &Path) -> PathBuf {

@@ -37,10 +37,22 @@ impl Slots {
         let [a, b] = NAMES;
         let mut slots = [open(folder.join(a))?, open(folder.join(b))?];
         let mut found = Vec::new();
+        let mut damaged = Vec::new();
         for slot in &mut slots {
-            let record = read(slot)?;
-            slot.holds = record.as_ref().map(|record| record.at);
-            found.extend(record);
+            match read(slot)? {
+                Content::Empty => {}
+                Content::Damaged => damaged.push(slot.path.display().to_string()),
+                Content::Whole(record) => {
+                    slot.holds = Some(record.at);
+                    found.push(record);
+                }
+            }
+        }
+        for path in damaged {
+            let instead = if found.is_empty() { "" } else { ", and the other slot is used" };
+            tracing::warn!(
+                "{path}: it is damaged, or a crash cut its writing short: it is passed over{instead}"
+            );
         }
         // Slots whose folder is forgotten in a crash are lost, however durable they are. The folders
         // above may be new as well (`joined/NAME`), and may be none of this client's to open.
@@ -58,7 +70,10 @@ impl Slots {
         for name in NAMES {
             let path = folder.join(name);
             match File::open(&path) {
-                Ok(file) => found.extend(read(&mut Slot { path, file, holds: None })?),
+                Ok(file) => match read(&mut Slot { path, file, holds: None })? {
+                    Content::Whole(record) => found.push(record),
+                    Content::Empty | Content::Damaged => {}
+                },
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
                 Err(e) => return Err(Error::storage(path.display(), e)),
             }
@@ -92,15 +107,25 @@ fn open(path: PathBuf) -> Result<Slot> {
     }
 }
 
-/// What is in a slot; none where nothing is, or where a crash cut the writing short.
-fn read(slot: &mut Slot) -> Result<Option<Record>> {
+/// What is in a slot.
+enum Content {
+    Empty,
+    /// Bytes that are no record, as after a crash that cut the writing short.
+    Damaged,
+    Whole(Record),
+}
+
+fn read(slot: &mut Slot) -> Result<Content> {
     let Slot { path, file, .. } = slot;
     let fault = |e: std::io::Error| Error::storage(path.display(), e);
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).map_err(fault)?;
-    let Some((head, rest)) = bytes.split_at_checked(HEAD) else { return Ok(None) };
+    if bytes.is_empty() {
+        return Ok(Content::Empty);
+    }
+    let Some((head, rest)) = bytes.split_at_checked(HEAD) else { return Ok(Content::Damaged) };
     if &head[..8] != MAGIC {
-        return Ok(None);
+        return Ok(Content::Damaged);
     }
     let version = u32::from_le_bytes(head[8..12].try_into().expect("four bytes"));
     if version != VERSION {
@@ -111,7 +136,8 @@ fn read(slot: &mut Slot) -> Result<Option<Record>> {
     let sum = u32::from_le_bytes(head[20..].try_into().expect("four bytes"));
     let payload = usize::try_from(length).ok().and_then(|length| rest.get(..length));
     let whole = payload.filter(|payload| checksum(&head[12..20], payload) == sum);
-    Ok(whole.and_then(|payload| Record::from_bytes(payload).ok()))
+    let record = whole.and_then(|payload| Record::from_bytes(payload).ok());
+    Ok(record.map_or(Content::Damaged, Content::Whole))
 }
 
 fn write(file: &mut File, record: &Record) -> std::io::Result<()> {

@@ -105,6 +105,9 @@ impl Coordinator {
         network.joined = kept.joined()?;
         network.repaired = kept.repaired()?;
         network.show_rounds(&kept.rounds()?);
+        if let Some((stage, round)) = kept.stands_at() {
+            board.change(|s| (s.stage_index, s.round) = (stage, round));
+        }
         kept.rows().into_iter().for_each(|row| board.row(row));
         let fault = |e| Error::internal(format!("the listener cannot be used: {e}"));
         listener.set_nonblocking(true).map_err(fault)?;
@@ -331,8 +334,11 @@ impl Observer for Watching<'_> {
         self.board.change(|s| {
             s.stage = stage.name.into();
             s.measures = stage.measures.clone();
+            // A run that goes on stands where it was kept.
+            if s.stage_index != index as u32 {
+                s.round = 0;
+            }
             (s.stage_index, s.stages) = (index as u32, of as u32);
-            s.round = 0;
             s.eta_s = None;
         });
         self.pace = None;

@@ -46,6 +46,25 @@ fn both_ends_bring_certificates_and_a_client_of_another_authority_stays_outside(
     assert_eq!(left, simulate(&toys, 2).0);
 }
 
+/// What TLS cannot use is refused when it is read, in words that say which file is wrong.
+#[test]
+fn certificates_that_cannot_be_used_are_refused_in_plain_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new("institution");
+    let (good, key) = authority.sign(folder.path(), "good");
+    let (old, old_key) = authority.sign_old(folder.path(), "old");
+    assert!(Identity::bring(&good, &key).is_ok());
+    let said = |chain: &PathBuf, key: &PathBuf| {
+        let error = Identity::bring(chain, key).err().expect("it was taken").to_string();
+        assert!(!error.contains("Other(") && error.contains("\nhint: "), "{error}");
+        error
+    };
+    let error = said(&old, &old_key);
+    assert!(error.contains("old.pem is X.509 of version 1 or 2"), "{error}");
+    let error = said(&good, &old_key);
+    assert!(error.contains("old.key is not that of the certificate in"), "{error}");
+}
+
 /// Both ends announce their next certificates, and change to them while the job runs: both are good
 /// in between, and afterwards a client's old one is not.
 #[test]

@@ -22,10 +22,29 @@ impl Authority {
 
     /// Writes a certificate with its chain, and its key.
     pub fn sign(&self, folder: &Path, name: &str) -> (PathBuf, PathBuf) {
+        self.sign_with(folder, name, |_| {})
+    }
+
+    /// The same, with a certificate that says it is of the first version of X.509.
+    pub fn sign_old(&self, folder: &Path, name: &str) -> (PathBuf, PathBuf) {
+        self.sign_with(folder, name, |der| {
+            let version = [0xa0, 3, 2, 1, 2];
+            let at = der.windows(version.len()).position(|bytes| bytes == version).unwrap();
+            der[at + version.len() - 1] = 0;
+        })
+    }
+
+    fn sign_with(
+        &self,
+        folder: &Path,
+        name: &str,
+        change: impl Fn(&mut [u8]),
+    ) -> (PathBuf, PathBuf) {
         let key = KeyPair::generate().unwrap();
-        let certificate = named(name).signed_by(&key, &self.issuer).unwrap();
+        let mut der = named(name).signed_by(&key, &self.issuer).unwrap().der().to_vec();
+        change(&mut der);
         let paths = (folder.join(format!("{name}.pem")), folder.join(format!("{name}.key")));
-        let chain = pem("CERTIFICATE", certificate.der()) + &self.pem;
+        let chain = pem("CERTIFICATE", &der) + &self.pem;
         std::fs::write(&paths.0, chain).unwrap();
         std::fs::write(&paths.1, pem("PRIVATE KEY", &key.serialize_der())).unwrap();
         paths

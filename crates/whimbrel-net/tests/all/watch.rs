@@ -28,6 +28,7 @@ fn figures_add_up_and_outlive_a_restart() {
     assert!(before.rows.len() >= 4 && before.rows[0]["round"] == 0, "{:?}", before.rows);
     assert_eq!(after.rows, before.rows, "the curves begin where the run began");
     assert_eq!((after.bytes_up, after.bytes_down), (before.bytes_up, before.bytes_down));
+    assert_eq!((after.round, after.strip.len()), (before.round, 0), "no exchange was closed since");
 
     clients.push(town.join(2));
     serving.shows("the end", |s| s.finished);

@@ -45,12 +45,6 @@ pub fn join_command(args: &Join) -> Result<u8> {
     let folder = args.out.clone().unwrap_or_else(|| default_folder(name));
     let identity = match (&args.cert, &args.key) {
         (Some(cert), Some(key)) => Some(Identity::bring(cert, key)?),
-        // A folder that joined has the key that it joined with, unless that was brought.
-        _ if read_offer(&folder)?.is_some() && !folder.join("identity").exists() => {
-            let error = Error::config("this client joined with a certificate that it brought")
-                .hint("give --cert and --key again");
-            return Err(error.into());
-        }
         _ => None,
     };
     let client = Client::new(Setup {
@@ -71,6 +65,7 @@ pub fn join_command(args: &Join) -> Result<u8> {
     let offer = Offer::from_json(&enrolled.offer)?;
     let minimum = Minimum { rows: args.min_rows, group: args.min_group };
     let data = minimum.apply(offer.read(&args.data, &enrolled.name)?)?;
+    minimum.check_columns(&data, &offer.schema().levels)?;
     let consent = folder.join(CONSENT);
     let plan = offer.plan_with(&minimum)?;
     check_groups(&plan, &minimum)?;
@@ -96,10 +91,10 @@ pub fn join_command(args: &Join) -> Result<u8> {
     let (seed, message_bytes) = (job.seed, offered_message_max(&job));
     let participant = Participant { chain: Box::new(plan), data, seed, consent: limits };
     let mut side = ClientSide::open(participant, message_bytes, &folder)?;
+    keep_to_rows(&folder, &args.data, side.standing() != (None, None))?;
     if args.renew {
         side.renew()?;
     }
-    keep_to_rows(&folder, &args.data, side.standing() != (None, None))?;
     match runtime.block_on(client.take_part(&enrolled, side))? {
         Ending::Delivered(files) => {
             write_model(&folder, &offer, &files)?;
@@ -184,6 +179,13 @@ fn keep_to_rows(folder: &Path, data: &Path, has_state: bool) -> Result<()> {
                 folder.display()
             );
             Err(Error::config(what).hint(hint).into())
+        }
+        None if has_state => {
+            let what = "it is gone, and this client's state is beside it: which rows that was computed \
+                        from is not known\n\
+                        hint: restore the folder from a copy; without one, a new invitation and another \
+                        folder are needed";
+            Err(Error::storage(known.display(), what).into())
         }
         _ => Ok(versioned::write(&known, hash.as_bytes())?),
     }

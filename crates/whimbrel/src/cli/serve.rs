@@ -17,6 +17,7 @@ use whimbrel::engine::checkpoint::write_privately;
 use whimbrel::engine::{Ending, Observer};
 use whimbrel::families::failure::{Failure, Result};
 use whimbrel::families::job::{Clients, Federation, Quorum as QuorumKey};
+use whimbrel::families::offer::with_data_paths_of;
 use whimbrel::families::plan::{Facts, Plan};
 use whimbrel::families::{Job, Offer};
 use whimbrel::net::coordinator::{Coordinator, Quorum, Rules, Setup};
@@ -67,6 +68,8 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
     if let Some(file) = args.invitations.as_deref().filter(|_| !args.resume) {
         check_invitations(file)?;
     }
+    let brought = brought(args)?;
+    let next_certificate = args.next_cert.as_deref().map(fingerprint_of_file).transpose()?;
     // A service has one command line for its first start and all others.
     let is_new = args.resume && args.out.as_deref().is_some_and(|out| !out.exists());
     if is_new {
@@ -87,9 +90,9 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
     if !plan.evaluates() {
         warning(UNEVALUATED);
     }
-    dir.record_job(&resolved(&job, &[]), args.resume)?;
+    dir.record_job(&resolved(&recorded(args, &job, dir.path()), &[]), args.resume)?;
     check_bound(args, dir.path())?;
-    let identity = identity(args, dir.path())?;
+    let identity = brought.map_or_else(|| identity(args, dir.path()), Ok)?;
     let registry = registry(args, dir.path(), &federation, &listener, &identity)?;
     let over = dir.ending();
     if let Some(why) = over.as_deref().filter(|ending| ending.starts_with("failed")) {
@@ -109,7 +112,7 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
         evaluates: plan.evaluates(),
         limits: limits(&federation),
         tls: server_config(&identity, args.client_ca.as_deref())?,
-        next_certificate: args.next_cert.as_deref().map(fingerprint_of_file).transpose()?,
+        next_certificate,
         board: Board::new(&job.name),
         stop: interrupt_flag(),
     };
@@ -145,6 +148,15 @@ pub fn serve_command(args: &Serve) -> Result<u8> {
     match dir.ending().as_deref().and_then(defect) {
         Some(why) => degenerate(&job, why).map(|()| 0),
         None => Ok(0),
+    }
+}
+
+/// The job as it is compared with the one in the run's folder: files of `[data]` may be elsewhere now.
+fn recorded(args: &Serve, job: &Job, run: &Path) -> Job {
+    let before = std::fs::read_to_string(run.join("job.toml")).ok().filter(|_| args.resume);
+    match before.and_then(|text| Job::parse(&text, "job.toml").ok()) {
+        Some(before) => with_data_paths_of(job, &before),
+        None => job.clone(),
     }
 }
 
@@ -346,12 +358,24 @@ fn authorities(args: &Serve) -> Result<Option<String>> {
     Ok(args.client_ca.as_deref().map(hash_file).transpose()?)
 }
 
-/// The coordinator's certificate: brought, or made in the run's folder when the run begins.
+/// The certificate that was brought, and the authorities, checked before anything is written.
+fn brought(args: &Serve) -> Result<Option<Identity>> {
+    let brought = match (&args.cert, &args.key) {
+        (Some(cert), Some(key)) => Some(Identity::bring(cert, key)?),
+        _ => None,
+    };
+    if args.client_ca.is_some() {
+        let made = brought.is_none().then(|| Identity::make("check")).transpose()?;
+        if let Some(identity) = brought.as_ref().or(made.as_ref()) {
+            server_config(identity, args.client_ca.as_deref())?;
+        }
+    }
+    Ok(brought)
+}
+
+/// The certificate of a coordinator that brings none, made in the run's folder when the run begins.
 fn identity(args: &Serve, run: &Path) -> Result<Identity> {
     let folder = run.join("tls");
-    if let (Some(cert), Some(key)) = (&args.cert, &args.key) {
-        return Ok(Identity::bring(cert, key)?);
-    }
     if args.resume && Registry::exists(run) && !args.rotate && Identity::kept(&folder)?.is_none() {
         let what = format!(
             "{LOST_IDENTITY}\nhint: restore tls/ from a copy; where there is none, --rotate goes on with \

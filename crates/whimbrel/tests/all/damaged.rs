@@ -96,6 +96,48 @@ fn every_damaged_file_is_named_and_a_revocation_stays() {
     assert!(!sandbox.read("serve.log").contains("`west` is revoked"));
 }
 
+/// What a client cannot do without is named, and nothing is made in its place.
+#[test]
+fn a_clients_lost_and_damaged_files_are_named() {
+    let sandbox = killed();
+    let invitations = invitations(&sandbox);
+    let (_, invitation) = invitations.iter().find(|(name, _)| name == "east").unwrap();
+    let enter = ["join", invitation, "--data", "east.csv", "--out", "client-east", "--yes"];
+    let enter = [&enter[..], &["--give-up", "0.1", "--min-group", "1"]].concat();
+    let file = |name: &str| sandbox.path("client-east").join(name);
+    let lost = |name: &str, args: &[&str]| {
+        let whole = fs::read(file(name)).unwrap();
+        fs::remove_file(file(name)).unwrap();
+        let ran = sandbox.run(args);
+        let said = ran.stderr.contains(&format!("{name}: it is gone, and"));
+        assert!(ran.code == 1 && said, "{name}: {}: {}", ran.code, ran.stderr);
+        assert!(ran.stderr.contains("\nhint: restore"), "{}", ran.stderr);
+        assert!(!file(name).exists(), "{name} was made anew");
+        fs::write(file(name), whole).unwrap();
+        ran.stderr
+    };
+    let before = sandbox.ok(&["ledger", "client-east"]).stdout;
+    let said = lost("data.sha256", &enter);
+    assert!(said.contains("a new invitation and another folder"), "{said}");
+    lost("data.sha256", &[&enter[..], &["--renew"]].concat());
+    assert_eq!(sandbox.ok(&["ledger", "client-east"]).stdout, before);
+
+    let said = lost("identity", &enter);
+    assert!(!said.contains("brought") && said.contains("under another name"), "{said}");
+    // A folder of before does not say how its client enrolled.
+    fs::remove_file(file("enrolment")).unwrap();
+    let said = lost("identity", &enter);
+    assert!(said.contains("give --cert and --key if this client brought"), "{said}");
+
+    let mut slot = fs::read(file("slot-a")).unwrap();
+    // Behind the head: the step's number.
+    slot[28] ^= 1;
+    fs::write(file("slot-a"), slot).unwrap();
+    let ran = sandbox.run(&enter);
+    let said = ran.stderr.contains("slot-a: it is damaged, or a crash cut its writing short");
+    assert!(ran.code != 0 && said, "{}: {}", ran.code, ran.stderr);
+}
+
 /// Files that tell something private are their owner's alone, whatever mask a process was given.
 #[cfg(unix)]
 #[test]

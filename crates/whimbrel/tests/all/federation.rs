@@ -291,6 +291,32 @@ fn killed_processes_go_on_and_end_in_the_same_bits() {
     same_model(&sandbox);
 }
 
+/// A coordinator has no rows: where its machine would have them does not matter.
+#[test]
+fn a_run_that_was_moved_to_another_folder_goes_on() {
+    let first = wards(12, "");
+    let mut coordinator = serve(&first, false);
+    invitations(&first);
+    wait("the registry", || first.path("served/status.json").exists());
+    coordinator.kill();
+    let sandbox = Sandbox::new();
+    let rows = NAMES.map(|name| format!("{name}.csv"));
+    for file in rows.iter().map(String::as_str).chain(["job.toml", "all.csv", "serve.out"]) {
+        sandbox.write(file, &first.read(file));
+    }
+    fs::rename(first.path("served"), sandbox.path("served")).unwrap();
+    // Everything else is compared.
+    sandbox.write("other.toml", &first.read("job.toml").replace("seed = 7", "seed = 8"));
+    let ran = sandbox.run(&["serve", "other.toml", "--out", "served", "--resume"]);
+    let said =
+        ran.stderr.contains("cannot go on: ") && ran.stderr.contains("`seed` was 7 and is 8");
+    assert!(ran.code == 2 && said, "{}: {}", ran.code, ran.stderr);
+    assert!(!ran.stderr.contains("data.path"), "{}", ran.stderr);
+    let coordinator = serve(&sandbox, true);
+    finish(&sandbox, coordinator);
+    same_model(&sandbox);
+}
+
 #[test]
 fn a_client_that_has_the_model_says_where_it_is_however_often_it_is_started() {
     let sandbox = wards(3, "");

@@ -83,6 +83,71 @@ fn what_a_run_was_begun_with_is_not_lost_in_silence() {
     refused(&sandbox, &with(&resume, &ca), "begun without --client-ca");
 }
 
+/// A certificate that TLS cannot use leaves no run behind.
+#[test]
+fn a_certificate_that_cannot_be_used_is_refused_before_anything_is_written() {
+    let sandbox = wards(3, "");
+    let folder = sandbox.path("");
+    let authority = Authority::new("institution");
+    authority.sign(&folder, "coordinator");
+    authority.sign_old(&folder, "old");
+    let old = ["--cert", "old.pem", "--key", "old.key"];
+    refused(&sandbox, &with(&SERVE, &old), "the certificate in old.pem is X.509 of version 1 or 2");
+    let mixed = ["--cert", "coordinator.pem", "--key", "old.key"];
+    refused(&sandbox, &with(&SERVE, &mixed), "the key in old.key is not that of the certificate");
+    sandbox.write("ca.pem", "no certificate\n");
+    for more in [&["--client-ca", "ca.pem"][..], &["--next-cert", "ca.pem"]] {
+        let ran = sandbox.run(&with(&SERVE, more));
+        let said = ran.stderr.contains("ca.pem: there is no certificate in this file");
+        assert!(ran.code == 1 && said, "{}: {}", ran.code, ran.stderr);
+    }
+    assert!(!sandbox.path("served").exists());
+}
+
+/// An invitation of another client is not answered with the state of this one.
+#[test]
+fn a_folder_is_one_clients_alone() {
+    let sandbox = wards(3, "");
+    let mut coordinator = serve(&sandbox, false);
+    let invitations = invitations(&sandbox);
+    let [(name, own), (other, others)] = &invitations[..2] else { panic!("{invitations:?}") };
+    let data = format!("{name}.csv");
+    let enter = |invitation| ["join", invitation, "--data", &data, "--out", "x"];
+    assert_eq!(told(&sandbox, &enter(own), "n\n").code, 5);
+    let why = format!("x holds the state of client `{name}`, and the invitation is for `{other}`");
+    refused(&sandbox, &enter(others), &why);
+    let why = format!("x holds the state of client `{name}`, and --name is `{other}`");
+    refused(&sandbox, &with(&enter(own), &["--name", other]), &why);
+    assert_eq!(told(&sandbox, &with(&enter(own), &["--name", name]), "n\n").code, 5);
+    // Where no folder is given, two names may share one.
+    let invite = |name: &str| sandbox.ok(&["invite", "served", name]).stdout.trim().to_owned();
+    let [first, second] = ["a b", "a/b"].map(invite);
+    assert_eq!(told(&sandbox, &["join", &first, "--data", &data], "n\n").code, 5);
+    let why = "a_b holds the state of client `a b`, and the invitation is for `a/b`";
+    refused(&sandbox, &["join", &second, "--data", &data], why);
+    coordinator.kill();
+}
+
+/// Whoever brought a name is known by it, and by the invitation that left it open.
+#[test]
+fn a_client_that_brought_its_name_is_known_by_its_invitation_too() {
+    let sandbox = wards(3, "");
+    let args = with(&SERVE, &["--open-enrolment", "3"]);
+    let mut coordinator = Process::start(&sandbox, "serve", &args);
+    let invitations = invitations(&sandbox);
+    let (own, other) = (&invitations[0].1, &invitations[1].1);
+    let enter = |invitation| ["join", invitation, "--data", "north.csv", "--out", "x"];
+    let named = |invitation| with(&enter(invitation), &["--name", "north"]);
+    for args in [named(own), enter(own).to_vec(), named(own)] {
+        let ran = told(&sandbox, &args, "n\n");
+        assert_eq!(ran.code, 5, "{args:?}: {}", ran.stderr);
+    }
+    let why = "client `north`, and the invitation is for `client-2`";
+    refused(&sandbox, &enter(other), why);
+    refused(&sandbox, &named(other), why);
+    coordinator.kill();
+}
+
 #[test]
 fn a_client_that_brought_its_certificate_is_told_to_bring_it_again() {
     let sandbox = wards(3, "");
@@ -265,6 +330,52 @@ fn few_rows_and_small_groups_are_refused_before_anything_leaves() {
     assert!(ran.code == 5 && ran.stderr.contains("clusters of at least 5 rows"), "{}", ran.stderr);
     let ran = told(&sandbox, &with(&few, &["--min-rows", "5", "--min-group", "9"]), "n\n");
     assert!(ran.code == 5 && ran.stderr.contains("clusters of at least 9 rows"), "{}", ran.stderr);
+    coordinator.kill();
+}
+
+/// The sum over one observed value is that value. Of levels, counts of rows leave and no values.
+#[test]
+fn cells_of_columns_that_few_rows_have_are_refused_before_anything_leaves() {
+    let sandbox = Sandbox::with_job(
+        "name = \"clinics\"\nseed = 7\n\n[data]\nsource = \"csv\"\n\
+         columns = [\"age\", \"pressure\", \"falls\", \"housing\"]\n\n[model]\nkind = \"mixture\"\n\
+         components = 2\ntypes = { falls = \"count\", housing = [\"alone\", \"family\"] }\n\n\
+         [method]\nkind = \"fedem\"\nrounds = 3\n\n[federation]\n\
+         clients = [\"west\", \"east\", \"north\"]\nlisten = \"127.0.0.1:0\"\ndashboard = false\n",
+    );
+    let write = |pressures: usize, counts: usize| {
+        let mut text = String::from("age,pressure,falls,housing\n");
+        for i in 0..40 {
+            let pressure = if i < pressures { "157.3" } else { "" };
+            let falls = if i < counts { "2" } else { "" };
+            let housing = if i == 0 { "family" } else { "alone" };
+            text.push_str(&format!("{},{pressure},{falls},{housing}\n", 40 + i));
+        }
+        sandbox.write("east.csv", &text);
+    };
+    let mut coordinator = serve(&sandbox, false);
+    let invitations = invitations(&sandbox);
+    let (_, invitation) = invitations.iter().find(|(name, _)| name == "east").unwrap();
+    let enter = ["join", invitation, "--data", "east.csv", "--out", "x", "--yes"];
+    for (pressures, counts, why) in [
+        (1, 40, "column \"pressure\" has 1 observed value in the rows to train with"),
+        (40, 4, "column \"falls\" has 4 observed values in the rows to train with"),
+    ] {
+        write(pressures, counts);
+        let ran = sandbox.run(&enter);
+        assert!(ran.code == 3 && ran.stderr.contains(why), "{}: {}", ran.code, ran.stderr);
+        assert!(ran.stderr.contains("--min-group 1"), "{}", ran.stderr);
+        assert!(!sandbox.path("x/consent").exists(), "it was not agreed to");
+    }
+    let ledger = sandbox.ok(&["ledger", "x"]).stdout;
+    assert!(ledger.contains("nothing was agreed to, and nothing was answered"), "{ledger}");
+    let enter = &enter[..6];
+    let allowed = told(&sandbox, &with(enter, &["--min-group", "1"]), "n\n");
+    assert_eq!(allowed.code, 5, "{}", allowed.stderr);
+    // A column without a value tells nothing of one.
+    write(0, 5);
+    let ran = told(&sandbox, enter, "n\n");
+    assert_eq!(ran.code, 5, "{}", ran.stderr);
     coordinator.kill();
 }
 
