@@ -177,6 +177,11 @@ pub trait Fit: FitValue {
         rows: Option<&Loaded>,
         files: Files<'_>,
     ) -> Result<Box<dyn StagePlan>>;
+    /// Why clients of the run in this folder have nothing of their own, and what to do instead; none where
+    /// they have.
+    fn without_own(&self, _run: &Path) -> Option<(String, String)> {
+        None
+    }
     /// Refuses what only a simulation can do.
     fn check_served(&self, _: &Job) -> Result<()> {
         Ok(())
@@ -366,6 +371,8 @@ pub struct Results {
     pub measures: Vec<Measure>,
     /// Notes in it.
     pub notes: Vec<String>,
+    /// Further notes in it, of which the user is warned.
+    pub warnings: Vec<String>,
     /// What the user is told beside them.
     pub said: Vec<String>,
     /// What the report shows.

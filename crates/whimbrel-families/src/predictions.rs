@@ -11,8 +11,9 @@ use std::path::Path;
 use whimbrel_core::declare::{Better, Exhibit, Unit};
 use whimbrel_core::method::Artifact;
 use whimbrel_core::{ClientData, Error, Inputs, Measure, Samples, Targets, math};
-use whimbrel_data::{RepresentationTruth, read_idx_images};
+use whimbrel_data::{Images, RepresentationTruth, read_idx_images};
 use whimbrel_engine::metrics::number;
+use whimbrel_engine::names::folder_name;
 use whimbrel_job::form::PATH;
 use whimbrel_job::key::JobKey;
 use whimbrel_models::calibration::{Reliability, auroc, entropy};
@@ -150,15 +151,9 @@ impl Kept {
 
     /// Inputs from elsewhere, as many as matter.
     fn rows_of(&self, file: &Path) -> Result<Samples> {
-        let images = read_idx_images(file)?;
-        let width: usize = self.shape.iter().product();
-        if images.bytes().len() != images.rows() * width {
-            let (file, shape) = (file.display(), &self.shape);
-            let what = format!("{file} has images of another size than {shape:?}");
-            return Err(Error::data(what).into());
-        }
+        let images = outside_images(file, &self.shape)?;
         let rows = images.rows().min(OUTSIDE_MAX);
-        let bytes = images.bytes()[..rows * width].to_vec();
+        let bytes = images.bytes()[..rows * images.width()].to_vec();
         let none = Targets::Classes { of: vec![0; rows], count: self.classes };
         Ok(Samples::new(self.shape.clone(), Inputs::Bytes(bytes), none)?)
     }
@@ -212,12 +207,30 @@ pub(crate) fn measures() -> Vec<Measure> {
     ]
 }
 
-/// What clients keep, by name. It is read where a simulation left it; on a network it stays with them.
-pub(crate) fn read_clients(folder: &Path) -> BTreeMap<String, Artifact> {
-    let entries = std::fs::read_dir(folder.join("clients")).into_iter().flatten();
-    let read = |entry: std::fs::DirEntry| {
-        let artifact = read_artifact(&entry.path().join("model.safetensors")).ok()?;
-        Some((entry.file_name().to_string_lossy().into_owned(), artifact))
+/// What these clients keep, by name. It is read where a simulation left it; on a network it stays with them.
+pub(crate) fn read_clients(folder: &Path, names: &[String]) -> BTreeMap<String, Artifact> {
+    let clients = folder.join("clients");
+    let read = |name: &String| {
+        let artifact = read_artifact(&clients.join(folder_name(name)).join("model.safetensors"));
+        Some((name.clone(), artifact.ok()?))
     };
-    entries.filter_map(|entry| read(entry.ok()?)).collect()
+    names.iter().filter_map(read).collect()
+}
+
+/// Refuses images from elsewhere that cannot stand beside the data's, whose shape this is.
+pub(crate) fn check_outside(file: Option<&Path>, shape: &[usize]) -> Result<()> {
+    file.map_or(Ok(()), |file| outside_images(file, shape).map(|_| ()))
+}
+
+fn outside_images(file: &Path, shape: &[usize]) -> Result<Images> {
+    let images = read_idx_images(file)?;
+    let width: usize = shape.iter().product();
+    if images.width() != width {
+        let (file, found) = (file.display(), images.width());
+        let what =
+            format!("`outside`: {file} has images of {found} pixels, and the data have {width}");
+        let hint = "give images of the data's size, or take `outside` out";
+        return Err(Error::config(what).hint(hint).into());
+    }
+    Ok(images)
 }

@@ -159,6 +159,23 @@ impl Registry {
         names
     }
 
+    /// The models of families whose method of this name takes a key, without those of families whose method of
+    /// the name does not.
+    pub(crate) fn models_with(&self, key: &JobKey, algorithm: &str) -> Vec<&'static str> {
+        let has = |family: &&'static dyn Family, takes: bool| {
+            // tidy: allow(kinds): the registry looks up a name among those that families give
+            let of_name = |kind: &&MethodKind| kind.algorithm == algorithm;
+            let mut kinds = family.methods().iter().filter(of_name);
+            kinds.any(|kind| kind.keys.iter().any(|known| std::ptr::eq(*known, key)) == takes)
+        };
+        let models = |takes: bool| {
+            let families = self.families.iter().filter(move |family| has(family, takes));
+            families.flat_map(|family| family.models()).map(|kind| kind.word.name)
+        };
+        let others: Vec<&str> = models(false).collect();
+        models(true).filter(|name| !others.contains(name)).collect()
+    }
+
     /// The kinds that a key of `[model]` or `[method]` is limited to; none: it is for all.
     pub(crate) fn limits(&self, section: &Section, key: &JobKey) -> Vec<&'static str> {
         let of_models = std::ptr::eq(section, &self.model);

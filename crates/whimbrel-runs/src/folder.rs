@@ -246,7 +246,7 @@ impl RunDir {
         }
         self.write("clients.csv", clients_csv(data, outcome).as_bytes())?;
         let mut summary = summary(job, data, outcome, objective, plan);
-        let warnings = warnings(job, outcome);
+        let mut warnings = warnings(job, outcome);
         if let Some(Value::Array(notes)) = summary.get_mut("notes") {
             notes.extend(warnings.iter().cloned().map(Value::from));
         }
@@ -263,8 +263,10 @@ impl RunDir {
         self.declare(&results)?;
         summary.append(&mut results.summary);
         if let Some(Value::Array(notes)) = summary.get_mut("notes") {
-            notes.extend(results.notes.iter().cloned().map(Value::from));
+            let said = results.warnings.iter().chain(&results.notes);
+            notes.extend(said.cloned().map(Value::from));
         }
+        warnings.append(&mut results.warnings);
         self.write(EXHIBITS, &Shown::of(job, results.sections).to_json()?)?;
         if outcome.ending != Ending::Interrupted {
             self.write("summary.json", pretty(&Value::Object(summary.clone())).as_bytes())?;
@@ -296,8 +298,15 @@ impl RunDir {
         let path = self.path.join(client_file(name));
         if !path.is_file() {
             let what = format!("{} holds nothing of client {name:?}'s own", self.path.display());
-            let hint = "methods with personal models have it for clients that trained here; others get \
-                        theirs by `whimbrel adapt`, and on a network each client keeps its own";
+            let hint = match self.seeds().first() {
+                Some(seed) => format!(
+                    "the run has several seeds, each with clients of its own: name one of them, as {}",
+                    seed.path.display()
+                ),
+                None => "methods with personal models have it for clients that trained here; others get \
+                         theirs by `whimbrel adapt`, and on a network each client keeps its own"
+                    .into(),
+            };
             return Err(Error::config(what).hint(hint).into());
         }
         read_artifact(&path)

@@ -9,6 +9,7 @@ use crate::load::Loaded;
 use crate::personal::model::REPRESENTATION;
 use crate::plan::channels::Channels;
 use crate::plan::{Common, Facts};
+use crate::predictions::check_outside;
 use std::any::Any;
 use std::sync::Arc;
 use whimbrel_codec::channel::{Downlink, Uplink};
@@ -46,6 +47,9 @@ impl SoulPlan {
         let job = &common.job;
         let columns = [facts.columns.len()];
         let shape = rows.and_then(Loaded::shape).unwrap_or(&columns);
+        if rows.is_some() {
+            check_outside(asked.settings.outside.as_deref(), shape)?;
+        }
         let learner = asked.model.learner(shape, facts.classes.len())?;
         let drawn = rows.and_then(|rows| rows.representation.as_ref()).map(|truth| truth.noise);
         let noise = noise(asked, drawn);

@@ -4,7 +4,7 @@
 use super::SoulFit;
 use super::plan::{noise, soul};
 use crate::failure::Result;
-use crate::family::{Ended, Results};
+use crate::family::{Ended, Results, counted};
 use crate::files::read_artifact;
 use crate::predictions::{Kept, Stated, measures, read_clients};
 use crate::uncertainty;
@@ -16,13 +16,15 @@ use whimbrel_core::{Inputs, Key, Samples, Targets};
 use whimbrel_data::RepresentationTruth;
 use whimbrel_engine::metrics::number;
 use whimbrel_methods::bayes::{Own, Predictive, Soul};
-use whimbrel_models::sampler::{effective_sample_size, split_r_hat};
+use whimbrel_models::sampler::{Kernel, effective_sample_size, split_r_hat};
 
 /// New inputs for each client, by which the coverage of intervals is judged.
 const NEW_INPUTS: usize = 500;
 /// Coordinates of a chain that are looked at, and clients whose traces are shown.
 const COORDINATES_MAX: usize = 50;
 const TRACES: usize = 3;
+/// The R-hat above which chains have not mixed.
+const MIXED: f64 = 1.2;
 /// Draws of them.
 const COVERAGE: u64 = 0xC0FE;
 
@@ -34,7 +36,8 @@ pub(super) fn results(asked: &SoulFit, ended: &Ended<'_>) -> Result<Results> {
     let soul = soul(asked, ended.job, learner, noise, 1.0)?;
     let tensors = read_artifact(&ended.folder.join("model/model.safetensors"))?;
     let Some(theta) = soul.theta_of(&tensors) else { return Ok(Results::default()) };
-    let mut found = Found { soul, theta, clients: read_clients(ended.folder), summary: Map::new() };
+    let clients = read_clients(ended.folder, &kept.names);
+    let mut found = Found { soul, theta, clients, summary: Map::new(), warnings: Vec::new() };
     if let Some(truth) = &kept.truth {
         found.put("subspace_error", subspace_error(found.shared(), truth));
         let errors = kept.prediction_errors(&|name, rows| match kept.unseen.get(name) {
@@ -53,7 +56,8 @@ pub(super) fn results(asked: &SoulFit, ended: &Ended<'_>) -> Result<Results> {
         true => Vec::new(),
         false => vec![Section { title: "Uncertainty".into(), exhibits }],
     };
-    Ok(Results { summary: found.summary, measures: measures(), sections, ..Results::default() })
+    let Found { summary, warnings, .. } = found;
+    Ok(Results { summary, measures: measures(), warnings, sections, ..Results::default() })
 }
 
 /// A finished run: the method, its parameters, and what clients keep, by name.
@@ -62,6 +66,7 @@ struct Found {
     theta: Vec<f32>,
     clients: BTreeMap<String, Artifact>,
     summary: Map<String, Value>,
+    warnings: Vec<String>,
 }
 
 impl Found {
@@ -124,7 +129,8 @@ impl Found {
                 .map(|at| (effective_sample_size(&of(at)), split_r_hat(&of(at))))
                 .collect();
             sizes.push(found.iter().fold(f64::INFINITY, |least, (size, _)| size.min(least)));
-            ratios.push(found.iter().fold(0.0, |most: f64, (_, ratio)| ratio.max(most)));
+            // Of fewer than eight draws it does not exist.
+            ratios.push(found.iter().fold(f64::NAN, |most, (_, ratio)| ratio.max(most)));
             let mean = |at: usize| {
                 samples.iter().map(|z| f64::from(z[at])).sum::<f64>() / samples.len() as f64
             };
@@ -141,21 +147,57 @@ impl Found {
         }
         sizes.sort_by(f64::total_cmp);
         ratios.sort_by(f64::total_cmp);
+        let (median, most) = (ratios[ratios.len() / 2], ratios[ratios.len() - 1]);
         self.put("ess_median", sizes[sizes.len() / 2]);
-        self.put("r_hat_median", ratios[ratios.len() / 2]);
-        self.put("r_hat_max", ratios[ratios.len() - 1]);
+        self.put("r_hat_median", median);
+        self.put("r_hat_max", most);
         let text = format!(
             "Of each client's slowest coordinate: effective samples {:.0} in the median (least {:.0}), \
-             R-hat {:.3} in the median (largest {:.3}).",
+             R-hat {} in the median (largest {}).",
             sizes[sizes.len() / 2],
             sizes[0],
-            ratios[ratios.len() / 2],
-            ratios[ratios.len() - 1]
+            shown(median),
+            shown(most)
         );
+        if median > MIXED {
+            let warning = self.unmixed(&ratios, median);
+            self.warnings.push(warning);
+        }
         let mut exhibits = vec![Exhibit::Text { text }];
         exhibits.extend(uncertainty::prior_and_means(&prior, &means));
         exhibits.extend(traces);
         exhibits
+    }
+}
+
+impl Found {
+    /// What is said of chains with these R-hats.
+    fn unmixed(&self, ratios: &[f64], median: f64) -> String {
+        let apart = ratios.iter().filter(|ratio| **ratio > MIXED).count();
+        let clients = counted(ratios.len(), "client");
+        let still = ratios.iter().filter(|ratio| ratio.is_infinite()).count();
+        let (still, gamma) = match still {
+            0 => (String::new(), ""),
+            n => (format!(", the chains of {} did not move", counted(n, "client")), " or `gamma`"),
+        };
+        let kernel = match self.soul.chains.kernel {
+            Some(Kernel::Underdamped { .. }) => "",
+            _ => " `kernel = \"underdamped\"`,",
+        };
+        format!(
+            "chains have not mixed: R-hat is {} in the median, and above {MIXED} for {apart} of {clients}{still}; \
+             take more `steps`,{kernel} or a smaller `prior_scale`{gamma}",
+            shown(median)
+        )
+    }
+}
+
+/// R-hat in words.
+fn shown(ratio: f64) -> String {
+    match ratio {
+        ratio if ratio.is_nan() => "unknown".into(),
+        ratio if ratio.is_infinite() => "infinite".into(),
+        ratio => format!("{ratio:.3}"),
     }
 }
 

@@ -358,8 +358,19 @@ fn refuse_others(
     let section = if of_models { &registry.model } else { &registry.method };
     for key in section.keys.iter().skip(1) {
         if keys.iter().all(|own| own.name != key.name) {
-            let kinds = registry.kinds_with(key, of_models).join(", ");
-            reader.refuse_if_given(key, &format!("has no meaning for {kind}: it is for {kinds}"));
+            let kinds = registry.kinds_with(key, of_models);
+            let why = match kinds.contains(&kind) {
+                // Another family has a method of this name.
+                true => {
+                    let models = registry.models_with(key, kind).join(", ");
+                    format!(
+                        "has no meaning for {kind} with this model: it is for networks and other learners \
+                         ({models})"
+                    )
+                }
+                false => format!("has no meaning for {kind}: it is for {}", kinds.join(", ")),
+            };
+            reader.refuse_if_given(key, &why);
         }
     }
 }

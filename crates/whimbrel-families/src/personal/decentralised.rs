@@ -392,7 +392,8 @@ fn places(edges: &[Edge], common: &Common) -> Result<Vec<(u32, u32, Option<f64>)
     Ok(found)
 }
 
-/// Refuses, with the clients' names, a graph that is not connected and weights that sum to more than one.
+/// Refuses, with the clients' names, a graph that is not connected and weights that sum to more than one, or
+/// with a client's own to less.
 fn check_edges(edges: &[(u32, u32, Option<f64>)], common: &Common) -> Result<()> {
     let trains = |at: &usize| !common.unseen.get(*at).copied().unwrap_or_default();
     let names: Vec<&String> =
@@ -404,12 +405,17 @@ fn check_edges(edges: &[(u32, u32, Option<f64>)], common: &Common) -> Result<()>
     }
     for (place, name) in names.iter().enumerate() {
         let of = edges.iter().filter(|(i, j, _)| [*i, *j].contains(&(place as u32)));
-        let sum: f64 = of.filter_map(|(_, _, weight)| *weight).sum();
-        if sum > 1.0 + ROUNDING {
+        let sum: f64 = of.clone().filter_map(|(_, _, weight)| *weight).sum();
+        let has_own = of.clone().any(|(i, j, weight)| i == j && weight.is_some());
+        if sum > 1.0 + ROUNDING || has_own && sum < 1.0 - ROUNDING {
             let what = format!(
                 "the mixing matrix is not doubly stochastic: the weights of `{name}` sum to {sum}"
             );
-            return Err(Error::config(what).hint("they must sum to at most one").into());
+            let hint = match has_own {
+                true => "with its own weight they must sum to one",
+                false => "they must sum to at most one",
+            };
+            return Err(Error::config(what).hint(hint).into());
         }
     }
     Ok(())

@@ -425,6 +425,25 @@ impl Fit for PersonalFit {
         graph.into_iter().chain(&mut self.outside).collect()
     }
 
+    fn without_own(&self, run: &Path) -> Option<(String, String)> {
+        let (Rule::FedAvg(rule), None) = (&self.rule, &self.neighbours) else { return None };
+        let (method, run) = (self.method, run.display());
+        Some(match rule.fine_tune {
+            true => (
+                format!(
+                    "{method} keeps no personal model: a client makes its own from the shared one"
+                ),
+                format!(
+                    "`whimbrel adapt {run} --data ROWS --out FOLDER` makes one from the client's rows, and \
+                     `whimbrel predict {run} --client FOLDER` uses it"
+                ),
+            ),
+            false => {
+                (format!("{method} has one model for all clients"), "leave --client out".into())
+            }
+        })
+    }
+
     fn check_served(&self, _: &Job) -> Result<()> {
         match self.neighbours {
             None => Ok(()),

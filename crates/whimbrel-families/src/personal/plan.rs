@@ -10,6 +10,7 @@ use crate::job::{Batch as BatchKey, Job, Step};
 use crate::load::Loaded;
 use crate::plan::channels::Channels;
 use crate::plan::{Common, Facts};
+use crate::predictions::check_outside;
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,6 +50,9 @@ impl PersonalPlan {
         let job = &common.job;
         let columns = [facts.columns.len()];
         let shape = rows.and_then(Loaded::shape).unwrap_or(&columns);
+        if rows.is_some() {
+            check_outside(asked.outside.as_deref(), shape)?;
+        }
         let learner = asked.model.learner(shape, facts.classes.len())?;
         let rule = rule(asked, &*learner)?;
         let blocks = rule.blocks(&whimbrel_methods::personal::Shape::new(&*learner));

@@ -22,7 +22,7 @@ use whimbrel_core::method::Artifact;
 use whimbrel_core::{Key, Samples};
 use whimbrel_data::LogisticTruth;
 use whimbrel_engine::metrics::number;
-use whimbrel_methods::personal::{LocalRule, Own, PARAMETERS, Shape, Unseen, Work};
+use whimbrel_methods::personal::{CLUSTER, LocalRule, Own, PARAMETERS, Shape, Unseen, Work};
 use whimbrel_nn::Learner;
 
 /// A heat map has at most so many rows.
@@ -58,15 +58,16 @@ pub(super) fn remember(loaded: &Loaded) -> Option<Box<dyn Any + Send + Sync>> {
 
 pub(super) fn results(asked: &PersonalFit, ended: &Ended<'_>) -> Result<Results> {
     let (mut summary, mut sections) = (Map::new(), Vec::new());
-    let clients = read_clients(ended.folder);
-    if let Rule::FedMix(fedmix) = &asked.rule {
-        sections.extend(weights_section(&clients, fedmix.components));
-    }
+    let notes = unsplit(asked, ended.folder)?.into_iter().collect();
     let remembered = ended.data.remembered.as_ref();
     let Some(Remembered { kept, bayes, law }) = remembered.and_then(|kept| kept.downcast_ref())
     else {
-        return Ok(Results { summary, sections, ..Results::default() });
+        return Ok(Results { notes, ..Results::default() });
     };
+    let clients = read_clients(ended.folder, &kept.names);
+    if let Rule::FedMix(fedmix) = &asked.rule {
+        sections.extend(weights_section(&clients, fedmix.components));
+    }
     let names = ["bayes_accuracy", "bayes_accuracy_unseen"];
     for (name, accuracy) in names.into_iter().zip(bayes) {
         summary.extend(accuracy.map(|accuracy| (name.to_owned(), number(accuracy))));
@@ -92,7 +93,25 @@ pub(super) fn results(asked: &PersonalFit, ended: &Ended<'_>) -> Result<Results>
             sections.push(Section { title: "Uncertainty".into(), exhibits });
         }
     }
-    Ok(Results { summary, measures: measures(), sections, ..Results::default() })
+    Ok(Results { summary, measures: measures(), notes, sections, ..Results::default() })
+}
+
+/// What is said of clusters that were never split.
+fn unsplit(asked: &PersonalFit, folder: &Path) -> Result<Option<String>> {
+    let Rule::Clustered { below, above } = &asked.rule else { return Ok(None) };
+    let model = folder.join("model/model.safetensors");
+    if !model.is_file() {
+        return Ok(None);
+    }
+    let artifact = read_artifact(&model)?;
+    let clusters = artifact.tensor(CLUSTER).into_iter().flat_map(|tensor| &tensor.values);
+    Ok(clusters.fold(0.0, |most: f64, c| c.max(most)).eq(&0.0).then(|| {
+        format!(
+            "no cluster was split, so that everyone has one model, that of fedavg: `split` asks for a mean \
+             update shorter than {below} while a client's is longer than {above}, norms that depend on \
+             the model, the step and the length of local training"
+        )
+    }))
 }
 
 /// The clients' predictors, as a finished run left them.

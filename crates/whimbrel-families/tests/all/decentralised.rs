@@ -81,6 +81,15 @@ fn edge_lists_name_clients() {
     plans::plan(&parse(&edges(&weigh(0.5), "mixing = \"given\""))).unwrap();
     let heavy = failure(&edges(&weigh(0.7), "mixing = \"given\""));
     assert!(heavy.contains("not doubly stochastic") && heavy.contains(names[1]), "{heavy}");
+    let mut own = weigh(0.4);
+    own.push(format!("[\"{}\", \"{}\", 0.3]", names[1], names[1]));
+    let own = failure(&edges(&own, "mixing = \"given\""));
+    assert!(own.contains(&format!("the weights of `{}` sum to 1.1", names[1])), "{own}");
+    let mut own = weigh(0.4);
+    own.push(format!("[\"{}\", \"{}\", 0.1]", names[1], names[1]));
+    let own = failure(&edges(&own, "mixing = \"given\""));
+    assert!(own.contains(&format!("the weights of `{}` sum to 0.9", names[1])), "{own}");
+    assert!(own.contains("with its own weight they must sum to one"), "{own}");
     let mut twice = weigh(0.5);
     twice.push(format!("[\"{}\", \"{}\", 0.25]", names[1], names[0]));
     let bare = failure(&edges(&all, "mixing = \"given\""));

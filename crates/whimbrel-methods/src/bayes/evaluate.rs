@@ -1,6 +1,6 @@
 //! What evaluations report: each client's posterior predictions on its own rows.
 
-use super::{Global, Own, Predictive, Soul};
+use super::{Global, Own, Predictive, Soul, explained};
 use crate::federated::{Context, Judge, Score, Terms, aggregate, mean_loss};
 use crate::settings::check_figures;
 use std::borrow::Cow;
@@ -56,7 +56,9 @@ impl Soul {
     fn predictive_at(&self, ask: &Ask, own: &Own, train: &Samples) -> Result<Predictive> {
         let (key, theta) = (Key::root(EVALUATION), &ask.theta[..]);
         let mut own = own.clone();
-        let mut posterior = self.posterior(theta, ask.noise, train)?;
+        let mut posterior = self
+            .posterior(theta, ask.noise, train)
+            .map_err(|error| explained(error, &own.chains))?;
         let settle = if own.chains.is_empty() { SETTLE } else { 0 };
         if own.chains.is_empty() {
             own.chains = self.first_chains(&posterior, key);

@@ -21,7 +21,8 @@
 //! Departures from the paper: the first [`Chains::burn_in`] steps of a round are left out of the means
 //! (0 is the paper's); chains of clients that take no part stand still; the gradients of the priors of
 //! `phi` and `beta` are added once by the server (the same mean, less noise); steps may differ between
-//! coordinates of `beta`, and log-scales grow by at most a half in a round ([`Schedule::Auto`]).
+//! coordinates of `beta`, and log-scales move by at most a half in a round; a full Gaussian moves by natural
+//! gradients, with the same limit along each axis ([`Schedule::Auto`]).
 
 mod evaluate;
 mod exact;
@@ -336,7 +337,9 @@ impl Oracle for Soul {
         key: Key,
     ) -> Result<(Own, Vec<f32>)> {
         let note = *received.note.ok_or_else(|| Error::peer("a message names no noise"))?;
-        let mut posterior = self.posterior(&received.state, note.noise, data)?;
+        let mut posterior = self
+            .posterior(&received.state, note.noise, data)
+            .map_err(|error| explained(error, &own.chains))?;
         let mut own = own.clone();
         if own.chains.is_empty() {
             own.chains = self.first_chains(&posterior, key);
@@ -398,21 +401,18 @@ impl Oracle for Soul {
             let precision = self.precision[usize::from(place >= shared)];
             *field = sum * *field + precision * f64::from(*theta);
         }
-        let (_, beta) = self.parts(&global.theta);
-        let steps = self.steps.at(self, global, &self.prior.at(&beta)?, context);
-        let mut moves: Vec<f64> =
-            field.iter().zip(&steps).map(|(field, eta)| -eta * field).collect();
-        self.steps.limit(&self.prior, &mut moves[shared..]);
+        let moves = self.steps.moves(self, global, &field, context)?;
         for (theta, by) in global.theta.iter_mut().zip(&moves) {
             *theta = (f64::from(*theta) + by) as f32;
         }
         let (phi, beta) = global.theta.split_at_mut(shared);
-        for (part, radius) in [(phi, global.radii.0), (beta, global.radii.1)] {
-            let norm = f32::norm2_squared(part).sqrt();
-            if norm > radius {
-                part.iter_mut().for_each(|x| *x = (f64::from(*x) * radius / norm) as f32);
-            }
+        let norm = f32::norm2_squared(phi).sqrt();
+        if norm > global.radii.0 {
+            phi.iter_mut().for_each(|x| *x = (f64::from(*x) * global.radii.0 / norm) as f32);
         }
+        let mut projected: Vec<f64> = beta.iter().map(|b| f64::from(*b)).collect();
+        self.prior.project(&mut projected, global.radii.1);
+        beta.iter_mut().zip(&projected).for_each(|(beta, by)| *beta = *by as f32);
         global.rounds = context.k + 1;
         if self.average {
             let weight = self.steps.factor(context.k);
@@ -457,6 +457,24 @@ impl Oracle for Soul {
             all.push(aggregate("up", "once: its first gradients, exactly", whole));
         }
         all
+    }
+}
+
+/// The share of accepted moves below which a chain stands still.
+const STILL: f64 = 0.01;
+
+/// A prior around chains that stand still has no width: the error of such a prior, where chains that refuse
+/// nearly every move are its cause.
+fn explained(error: Error, chains: &[ChainState]) -> Error {
+    let count = |of: fn(&ChainState) -> u64| chains.iter().map(of).sum::<u64>();
+    let (proposed, accepted) = (count(|chain| chain.proposed), count(|chain| chain.accepted));
+    let still = proposed > 0 && accepted as f64 <= STILL * proposed as f64;
+    match matches!(error, Error::Numerical { .. }) && still {
+        true => Error::numerical(format!(
+            "gamma is too large: {accepted} of {proposed} moves of the last round were accepted, so that \
+             chains stand still and the prior loses its width; take a smaller gamma, or \"auto\""
+        )),
+        false => error,
     }
 }
 

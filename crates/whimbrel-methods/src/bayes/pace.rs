@@ -69,10 +69,7 @@ impl Soul {
             )));
         }
         // The least curvature of the prior, seen through the preconditioner: losses are convex in a head.
-        let variances = posterior.density().variances();
-        let entry = |j: usize| diagonal.as_ref().map_or(1.0, |diagonal| diagonal[j]);
-        let least = variances.iter().enumerate().map(|(j, v)| entry(j) / v);
-        let least = least.fold(f64::INFINITY, f64::min);
+        let least = 1.0 / posterior.density().widest_through(diagonal.as_deref());
         let thin = self.chains.thin.unwrap_or_else(|| match self.model.part {
             Part::Head => relaxation(kernel, gamma, least).ceil().clamp(1.0, THIN_MAX) as u32,
             Part::All => self.chains.steps,

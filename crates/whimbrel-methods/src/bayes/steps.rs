@@ -2,7 +2,7 @@
 
 use super::{Global, Soul};
 use crate::federated::Context;
-use whimbrel_core::math;
+use whimbrel_core::{Result, math};
 use whimbrel_models::prior::{Density, Prior, Shape};
 use whimbrel_models::sampler::Kernel;
 
@@ -87,47 +87,55 @@ impl Steps {
         }
     }
 
-    /// The step of every coordinate, for the sum over clients.
+    /// How every coordinate moves, for the gradient of the sum over clients.
     ///
     /// `Auto` is one over the curvature of `f` in (S1), coordinate by coordinate. In `phi` that of a
-    /// linear representation is at most `lambda_max(sum_i X_i^T X_i) (max_j s_j^2 + |mu|^2) / noise^2`,
-    /// `mu` and `s` being mean and scales of the prior; of another model it is unknown, and the step is
+    /// linear representation is at most `lambda_max(sum_i X_i^T X_i) (lambda_max(C) + |mu|^2) / noise^2`,
+    /// `mu` and `C` being mean and covariance of the prior; of another model it is unknown, and the step is
     /// a tenth over the rows of everyone. In `beta` it is that of a Gaussian: `b / s_j^2` of a mean,
-    /// `2 b` of a log-scale.
-    pub fn at(
+    /// `2 b` of a log-scale, those along the axes of [`Prior::natural_moves`] where coordinates are
+    /// correlated.
+    ///
+    /// `Auto` lets a log-scale move by at most a half in a round. `(mean (z - m)^2/s^2 - 1)/2` is at least
+    /// minus a half where everyone takes part; but chains that lag behind a scale that has fallen can make
+    /// the mean as large as they like.
+    ///
+    /// [`Prior::natural_moves`]: whimbrel_models::prior::Prior::natural_moves
+    pub(super) fn moves(
         &self,
         soul: &Soul,
         global: &Global,
-        density: &Density,
+        field: &[f64],
         context: &Context,
-    ) -> Vec<f64> {
+    ) -> Result<Vec<f64>> {
         let (factor, clients) = (self.factor(context.k), f64::from(context.clients.max(1)));
-        let phi = self.of_phi(soul, global, density, (context.k, context.rows));
-        let mut steps = vec![factor * phi; soul.model.shared()];
+        let (_, beta) = soul.parts(&global.theta);
+        let density = soul.prior.at(&beta)?;
+        let phi = self.of_phi(soul, global, &density, (context.k, context.rows));
+        let (of_phi, of_beta) = field.split_at(soul.model.shared());
+        let mut moves: Vec<f64> = of_phi.iter().map(|field| -factor * phi * field).collect();
         if soul.model.learns_noise()
-            && let Some(log) = steps.last_mut()
+            && let (Some(log), Some(field)) = (moves.last_mut(), of_phi.last())
         {
             // The curvature of `n ln s + r^2/(2 s^2)` in `ln s` is `2 n` at its minimum.
-            *log = factor / (2.0 * context.rows.max(1) as f64);
+            *log = -factor / (2.0 * context.rows.max(1) as f64) * field;
         }
-        steps.extend(match self.beta {
-            Schedule::Fixed(eta) => vec![factor * eta; soul.prior.parameters()],
-            Schedule::Auto => {
-                let mut all = inverse_curvatures(soul, density);
-                all.iter_mut().for_each(|step| *step *= factor / clients);
-                all
+        match (self.beta, soul.prior.shape()) {
+            (Schedule::Fixed(eta), _) => {
+                moves.extend(of_beta.iter().map(|field| -(factor * eta) * field));
             }
-        });
-        steps
-    }
-
-    /// `Auto` lets a log-scale grow by at most a half in a round. It falls by no more than that, since
-    /// `(mean (z - m)^2/s^2 - 1)/2` is at least minus a half; but chains that lag behind a scale that has
-    /// fallen can make the mean as large as they like.
-    pub(super) fn limit(&self, prior: &Prior, moves: &mut [f64]) {
-        if self.beta == Schedule::Auto {
-            prior.log_scales().into_iter().for_each(|at| moves[at] = moves[at].min(0.5));
+            (Schedule::Auto, Shape::Full) => {
+                let mean: Vec<f64> = of_beta.iter().map(|field| field / clients).collect();
+                moves.extend(soul.prior.natural_moves(&beta, &mean, (factor, LOG_SCALE_MAX))?);
+            }
+            (Schedule::Auto, _) => {
+                let steps = inverse_curvatures(&soul.prior, &density);
+                let each = steps.iter().zip(of_beta);
+                moves.extend(each.map(|(step, field)| -(step * (factor / clients)) * field));
+                limit(&soul.prior, &mut moves[soul.model.shared()..]);
+            }
         }
+        Ok(moves)
     }
 
     /// The step of `phi` in round `k`, before it falls.
@@ -142,9 +150,8 @@ impl Steps {
             (Schedule::Fixed(eta), _) => eta,
             (Schedule::Auto, Some(curvature)) => {
                 let noise = soul.noise_of(&global.theta, k);
-                let (mean, spread) = (density.mean(), density.variances());
-                let heads = spread.into_iter().fold(0.0, f64::max)
-                    + whimbrel_core::vector::norm2_squared(&mean);
+                let heads = density.widest_through(None)
+                    + whimbrel_core::vector::norm2_squared(&density.mean());
                 noise * noise / (curvature * heads).max(f64::MIN_POSITIVE)
             }
             (Schedule::Auto, None) => PER_ROW / rows.max(1) as f64,
@@ -152,24 +159,23 @@ impl Steps {
     }
 }
 
-/// One over the expected curvature of `-ln p(z | beta)` in each coordinate of `beta`.
-fn inverse_curvatures(soul: &Soul, density: &Density) -> Vec<f64> {
-    let d = soul.prior.dimension();
-    match soul.prior.shape() {
-        Shape::Diagonal => {
+/// The most by which the logarithm of a scale moves in a round.
+const LOG_SCALE_MAX: f64 = 0.5;
+
+fn limit(prior: &Prior, moves: &mut [f64]) {
+    for at in prior.log_scales() {
+        moves[at] = moves[at].clamp(-LOG_SCALE_MAX, LOG_SCALE_MAX);
+    }
+}
+
+/// One over the expected curvature of `-ln p(z | beta)` in each coordinate of `beta`, where coordinates of
+/// `z` are independent.
+fn inverse_curvatures(prior: &Prior, density: &Density) -> Vec<f64> {
+    let d = prior.dimension();
+    match prior.shape() {
+        Shape::Diagonal | Shape::Full => {
             let mut all = density.variances();
             all.resize(2 * d, 0.5);
-            all
-        }
-        Shape::Full => {
-            // Means are coupled by the covariance: one over its largest curvature.
-            let variance = 1.0 / density.curvature();
-            let mut all = vec![variance; d];
-            for i in 0..d {
-                // The curvature in `L_ij` is about the precision, in `ln L_ii` it is 2.
-                all.extend((0..i).map(|_| variance));
-                all.push(0.5);
-            }
             all
         }
         Shape::Mixture { components } => {
@@ -190,17 +196,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn log_scales_grow_by_a_half_at_most_unless_a_job_gives_the_step() {
+    fn log_scales_move_by_a_half_at_most() {
         let prior = Prior::new(2, Shape::Diagonal).unwrap();
-        let decay = Decay { exponent: 0.0, from: 1.0 };
-        let of = |beta: Schedule| {
-            let phi = Schedule::Auto;
-            let steps = Steps { phi, beta, decay, gamma_exponent: 0.0, rounds: 1 };
-            let mut moves = [4.0, -4.0, 4.0, -0.4];
-            steps.limit(&prior, &mut moves);
-            moves
-        };
-        assert_eq!(of(Schedule::Auto), [4.0, -4.0, 0.5, -0.4]);
-        assert_eq!(of(Schedule::Fixed(0.1)), [4.0, -4.0, 4.0, -0.4]);
+        let mut moves = [4.0, -4.0, 4.0, -0.4];
+        limit(&prior, &mut moves);
+        assert_eq!(moves, [4.0, -4.0, 0.5, -0.4]);
+        let mut moves = [4.0, -4.0, -4.0, 0.4];
+        limit(&prior, &mut moves);
+        assert_eq!(moves, [4.0, -4.0, -0.5, 0.4]);
     }
 }

@@ -30,6 +30,9 @@ use whimbrel_core::method::{
 use whimbrel_core::{ClientData, ClientId, Error, ExactSum, HeldOut, Key, Result, Samples, wire};
 use whimbrel_nn::Learner;
 
+/// The tensor of each client's cluster, by id.
+pub const CLUSTER: &str = "cluster";
+
 /// `clustered`.
 pub struct Clustered {
     /// The learner and its local training (of `fedavg`).
@@ -246,7 +249,7 @@ impl Method for Clustered {
         let len = self.training.learner.parameters();
         let shape = [server.models.len(), len];
         let cluster = server.cluster.iter().map(|c| f64::from(*c)).collect();
-        Ok(artifact.with("cluster", &[server.cluster.len()], cluster).with_f32(
+        Ok(artifact.with(CLUSTER, &[server.cluster.len()], cluster).with_f32(
             "parameters",
             &shape,
             server.models.concat(),

@@ -40,7 +40,7 @@ mod server;
 mod work;
 
 pub use apfl::Apfl;
-pub use clustered::{BindSamples, ClusterModels, Clustered};
+pub use clustered::{BindSamples, CLUSTER, ClusterModels, Clustered};
 pub use decentralised::{DecentralisedPersonal, Scaling};
 pub use ditto::Ditto;
 pub use fedavg::FedAvg;

@@ -1,12 +1,13 @@
 //! FedSOUK: the battery in every runner, its steps against the closed form, and where it ends.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use whimbrel_codec::channel::{Downlink, UpRule, Uplink};
 use whimbrel_codec::{Codec, Norm};
 use whimbrel_core::linalg::{cholesky, solve_lower, solve_lower_transposed};
 use whimbrel_core::{
-    ClientData, ClientId, DynMethod, Erased, Inputs, Key, Probability, Samples, Targets,
+    ClientData, ClientId, DynMethod, Erased, Inputs, Key, Probability, Result, Samples, Targets,
 };
 use whimbrel_engine::keys::StageKeys;
 use whimbrel_engine::{Faults, Federation, Participation, Simulator};
@@ -114,6 +115,10 @@ impl Setup {
 
     /// `theta` after all rounds.
     fn run(&self, data: &[ClientData], seed: u64) -> Vec<f64> {
+        self.try_run(data, seed).unwrap()
+    }
+
+    fn try_run(&self, data: &[ClientData], seed: u64) -> Result<Vec<f64>> {
         let method: Arc<dyn DynMethod> = Arc::new(Erased(self.method(), BindRows));
         let bound = data.iter().map(|data| method.bind(data).unwrap()).collect();
         let names = (0..data.len()).map(|i| format!("c{i:02}")).collect();
@@ -125,9 +130,9 @@ impl Setup {
         let (keys, faults) = (StageKeys::new(seed, 0), Faults::default());
         let mut simulator =
             Simulator::start(method.clone(), federation, keys, participation, faults).unwrap();
-        while simulator.step().unwrap().is_some() {}
+        while simulator.step()?.is_some() {}
         let artifact = method.artifact(simulator.machine().server()).unwrap();
-        self.soul().theta_of(&artifact).unwrap().iter().map(|x| f64::from(*x)).collect()
+        Ok(self.soul().theta_of(&artifact).unwrap().iter().map(|x| f64::from(*x)).collect())
     }
 }
 
@@ -379,6 +384,49 @@ fn closed_form_steps_end_where_em_ends() {
     let objective = objective(&found, &data);
     // 1,000 rows: a hundred-thousandth of a nat each.
     assert!((objective - expected).abs() < 1e-2, "{objective} {expected}");
+}
+
+/// The same model with a standard normal prior around a mean: `z = L w`, so that row `j` of the representation
+/// becomes `sum_k L_kj phi_k`.
+fn whitened(theta: &[f64]) -> Vec<f64> {
+    let (phi, beta) = theta.split_at(RAW * LATENT);
+    let (mean, rows) = beta.split_at(LATENT);
+    let entry = |k: usize, j: usize| match k.cmp(&j) {
+        Ordering::Less => 0.0,
+        Ordering::Equal => rows[k * (k + 1) / 2 + j].exp(),
+        Ordering::Greater => rows[k * (k + 1) / 2 + j],
+    };
+    let seen = |j: usize, r: usize| (0..LATENT).map(|k| entry(k, j) * phi[k * RAW + r]).sum();
+    let mut all: Vec<f64> = (0..RAW * LATENT).map(|at| seen(at / RAW, at % RAW)).collect();
+    let mut w: Vec<f64> = Vec::new();
+    for (k, mean) in mean.iter().enumerate() {
+        let known: f64 = w.iter().enumerate().map(|(j, w)| entry(k, j) * w).sum();
+        w.push((mean - known) / entry(k, k));
+    }
+    all.extend(w);
+    all.resize(RAW * LATENT + 2 * LATENT, 0.0);
+    all
+}
+
+/// Heads on a learned representation can be turned together with it: a full prior fits what a diagonal one does.
+#[test]
+fn a_full_prior_ends_where_a_diagonal_one_does() {
+    let data = clients(20, 50);
+    let constant = Decay { exponent: 0.0, from: 1.0 };
+    let setup = Setup { rounds: 4000, decay: constant, ..Setup::new(None) };
+    let expected = objective(&setup.run(&data, 3), &data);
+    let full = Setup { shape: Shape::Full, ..setup };
+    let found = objective(&whitened(&full.run(&data, 3)), &data);
+    assert!((found - expected).abs() < 1e-2, "{found} {expected}");
+}
+
+/// Chains that refuse everything leave a prior without width: the step is to blame.
+#[test]
+fn a_step_at_which_nothing_is_accepted_is_named() {
+    let chains = Chains { gamma: Rate::Fixed(1e6), ..chains(Some(Kernel::Mala)) };
+    let setup = Setup { chains, rounds: 300, ..Setup::new(Some(Kernel::Mala)) };
+    let said = setup.try_run(&clients(6, 9), 3).unwrap_err().to_string();
+    assert!(said.contains("gamma is too large: 0 of 6 moves"), "{said}");
 }
 
 /// What is identified: `phi mu` and `phi S phi^T`.

@@ -63,6 +63,8 @@ pub struct Marginal {
 
 /// `ln(2 pi) / 2`
 const HALF_LN_TAU: f64 = 0.918_938_533_204_672_7;
+/// For the widest direction of a covariance.
+const POWER_ITERATIONS: usize = 30;
 
 impl Density {
     pub(super) fn new(prior: &Prior, beta: &[f64]) -> Self {
@@ -70,7 +72,7 @@ impl Density {
         let form = match prior.shape {
             Shape::Diagonal => Form::Mixture(Mixture::new(d, 0, beta)),
             Shape::Mixture { components } => Form::Mixture(Mixture::new(d, components, beta)),
-            Shape::Full => Form::Full(Full::new(d, beta)),
+            Shape::Full => Form::Full(Full::new(prior, beta)),
         };
         Self { form }
     }
@@ -164,16 +166,17 @@ impl Density {
     }
 
     /// A bound on the largest eigenvalue of `D^(1/2) H D^(1/2)`, `H` the Hessian of `-ln p` and `D` a diagonal
-    /// matrix, the identity where none is given.
+    /// matrix, the identity where none is given: the largest precision seen through it.
     pub fn curvature_through(&self, diagonal: Option<&[f64]>) -> f64 {
-        let Some(diagonal) = diagonal else { return self.curvature() };
         match &self.form {
-            Form::Full(_) => {
-                self.curvature() * diagonal.iter().fold(0.0, |most: f64, d| d.max(most))
+            Form::Full(full) => {
+                let precision = full.precision_through(diagonal);
+                linalg::largest_eigenvalue(&precision, full.mean.len()).unwrap_or(f64::INFINITY)
             }
             Form::Mixture(mixture) => {
+                let entry = |j: usize| diagonal.map_or(1.0, |diagonal| diagonal[j]);
                 let of = |part: &'_ Part| -> f64 {
-                    let each = part.precision.iter().zip(diagonal).map(|(p, d)| p * d);
+                    let each = part.precision.iter().enumerate().map(|(j, p)| p * entry(j));
                     each.fold(0.0, f64::max)
                 };
                 mixture.parts.iter().map(of).fold(0.0, f64::max)
@@ -181,40 +184,77 @@ impl Density {
         }
     }
 
-    /// A bound on the largest eigenvalue of the Hessian of `-ln p`: the largest precision.
+    /// The same without a preconditioner.
     pub fn curvature(&self) -> f64 {
+        self.curvature_through(None)
+    }
+
+    /// The largest eigenvalue of `D^(-1/2) C D^(-1/2)`, `C` the covariance and `D` a diagonal matrix, the
+    /// identity where none is given; of a mixture the largest entry of its diagonal.
+    pub fn widest_through(&self, diagonal: Option<&[f64]>) -> f64 {
         match &self.form {
-            Form::Full(full) => {
-                // The largest eigenvalue of L^-T L^-1.
-                let d = full.mean.len();
-                let mut inverse = full.factor.clone();
-                linalg::invert_lower(&mut inverse, d);
-                let mut transposed = vec![0.0; d * d];
-                (0..d * d).for_each(|at| transposed[at % d * d + at / d] = inverse[at]);
-                let mut precision = vec![0.0; d * d];
-                linalg::matmul(&mut precision, &transposed, &inverse, d, d, d);
-                linalg::largest_eigenvalue(&precision, d).unwrap_or(f64::INFINITY)
-            }
-            Form::Mixture(mixture) => {
-                let all = mixture.parts.iter().flat_map(|part| &part.precision);
-                all.fold(0.0, |most, p| p.max(most))
+            Form::Full(full) => full.widest_through(diagonal),
+            Form::Mixture(_) => {
+                let entry = |j: usize| diagonal.map_or(1.0, |diagonal| diagonal[j]);
+                let each = self.variances().into_iter().enumerate().map(|(j, v)| v / entry(j));
+                each.fold(0.0, f64::max)
             }
         }
     }
 }
 
 impl Full {
-    fn new(d: usize, beta: &[f64]) -> Self {
-        let mut factor = vec![0.0; d * d];
-        let mut constant = d as f64 * HALF_LN_TAU;
-        for i in 0..d {
-            let row = &beta[d + packed_len(i)..][..i + 1];
-            factor[i * d..][..i].copy_from_slice(&row[..i]);
-            factor[i * d + i] = math::exp(row[i]);
-            constant += row[i];
+    fn new(prior: &Prior, beta: &[f64]) -> Self {
+        let d = prior.len;
+        let logs: f64 = prior.log_scales().into_iter().map(|at| beta[at]).sum();
+        Self {
+            mean: beta[..d].to_vec(),
+            factor: prior.factor(beta),
+            constant: d as f64 * HALF_LN_TAU + logs,
+            whitened: vec![0.0; d],
+            pulled: vec![0.0; d],
         }
-        let (whitened, pulled) = (vec![0.0; d], vec![0.0; d]);
-        Self { mean: beta[..d].to_vec(), factor, constant, whitened, pulled }
+    }
+
+    /// `D^(1/2) P D^(1/2)`, `P` the precision.
+    fn precision_through(&self, diagonal: Option<&[f64]>) -> Vec<f64> {
+        let d = self.mean.len();
+        let mut inverse = self.factor.clone();
+        linalg::invert_lower(&mut inverse, d);
+        if let Some(diagonal) = diagonal {
+            let roots: Vec<f64> = diagonal.iter().map(|d| d.sqrt()).collect();
+            for row in inverse.chunks_exact_mut(d) {
+                row.iter_mut().zip(&roots).for_each(|(l, root)| *l *= root);
+            }
+        }
+        let mut transposed = vec![0.0; d * d];
+        (0..d * d).for_each(|at| transposed[at % d * d + at / d] = inverse[at]);
+        let mut precision = vec![0.0; d * d];
+        linalg::matmul(&mut precision, &transposed, &inverse, d, d, d);
+        precision
+    }
+
+    /// By power iteration, which converges from below.
+    fn widest_through(&self, diagonal: Option<&[f64]>) -> f64 {
+        let d = self.mean.len();
+        let entry = |j: usize| diagonal.map_or(1.0, |diagonal| diagonal[j]);
+        let row = |i: usize| &self.factor[i * d..][..i + 1];
+        let variance = |i: usize| row(i).iter().map(|l| l * l).sum::<f64>() / entry(i);
+        let first = (0..d).fold(0, |most, i| if variance(i) > variance(most) { i } else { most });
+        // The largest squared singular value of D^(-1/2) L, from its longest row.
+        let (mut found, mut v) = (0.0, self.factor[first * d..][..d].to_vec());
+        for _ in 0..POWER_ITERATIONS {
+            let norm = whimbrel_core::vector::norm2_squared(&v).sqrt();
+            v.iter_mut().for_each(|v| *v /= norm);
+            let mut next = vec![0.0; d];
+            for i in 0..d {
+                let along = whimbrel_core::vector::dot(row(i), &v[..i + 1]) / entry(i);
+                whimbrel_core::vector::axpy(&mut next[..i + 1], along, row(i));
+            }
+            found = whimbrel_core::vector::dot(&next, &v);
+            v = next;
+        }
+        found
     }
 
     fn whiten(&mut self, z: &[f64]) -> f64 {

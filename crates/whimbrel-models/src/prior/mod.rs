@@ -10,10 +10,11 @@
 //! chain evaluates at every step.
 
 mod density;
+mod natural;
 
 pub use density::{Density, Marginal};
 
-use whimbrel_core::{Error, Key, Result, linalg::packed_len, math};
+use whimbrel_core::{Error, Key, Result, linalg::packed_len, math, vector};
 
 /// A family of distributions of `z`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,6 +129,26 @@ impl Prior {
         };
         let mut scales = self.log_scales().into_iter().enumerate();
         scales.try_for_each(|(j, at)| check(j % d, beta[at]))
+    }
+
+    /// Projects `beta` onto a ball around zero. Entries of `L` count in units of their row's last one, so that
+    /// the unit of `z` enters by its logarithm alone.
+    pub fn project(&self, beta: &mut [f64], radius: f64) {
+        let rows = if self.shape == Shape::Full { self.len } else { 0 };
+        let scale = |beta: &mut [f64], sign: f64| {
+            for i in 1..rows {
+                let (entries, log) = beta[self.len + packed_len(i)..][..i + 1].split_at_mut(i);
+                entries.iter_mut().for_each(|l| *l *= math::exp(sign * log[0]));
+            }
+        };
+        let mut free = beta.to_vec();
+        scale(&mut free, -1.0);
+        let norm = vector::norm2_squared(&free).sqrt();
+        if norm > radius {
+            free.iter_mut().for_each(|b| *b *= radius / norm);
+            scale(&mut free, 1.0);
+            beta.copy_from_slice(&free);
+        }
     }
 
     /// Where `beta` has logarithms of scales: those of all coordinates, component after component.

@@ -160,3 +160,156 @@ fn improper_priors_are_named() {
         assert!(mean.variances().iter().all(|v| *v >= 0.25 - 1e-15));
     }
 }
+
+/// The mean over points of the gradient of `-ln p` in `beta`.
+fn mean_gradient(prior: &Prior, beta: &[f64], points: &[[f64; D]]) -> Vec<f64> {
+    let (mut density, mut gradient) = (prior.at(beta).unwrap(), vec![0.0; beta.len()]);
+    for z in points {
+        density.add_parameter_gradient(z, 1.0 / points.len() as f64, &mut gradient);
+    }
+    gradient
+}
+
+/// Points with correlated coordinates of scales 30, 1, 0.01 and 1, a mean of their own.
+fn correlated(count: usize) -> Vec<[f64; D]> {
+    let mut stream = Key::root(7).stream();
+    let mut point = || {
+        let e: Vec<f64> = (0..D).map(|_| stream.normal()).collect();
+        [30.0 * e[0] + 5.0, e[1] - 2.0, 0.01 * (e[0] + 0.3 * e[2]), 0.9 * e[1] + 0.1 * e[3]]
+    };
+    (0..count).map(|_| point()).collect()
+}
+
+#[test]
+fn natural_steps_are_those_of_a_diagonal_prior_without_correlations() {
+    let [diagonal, full, ..] = priors();
+    let logs = [0.3, -1.0, 0.0, 2.0];
+    let plain: Vec<f64> = [&[0.5; D][..], &logs].concat();
+    let mut beta = vec![0.5; D];
+    beta.resize(full.parameters(), 0.0);
+    full.log_scales().into_iter().zip(logs).for_each(|(at, log)| beta[at] = log);
+    // Points on both sides of the mean along each axis have no correlations.
+    let points: Vec<[f64; D]> = (0..2 * D)
+        .map(|at| {
+            let mut z = [0.5; D];
+            z[at / 2] += [3.0, -2.0][at % 2];
+            z
+        })
+        .collect();
+    let step = 0.7;
+    let moves = full.natural_moves(&beta, &mean_gradient(&full, &beta, &points), (step, 0.5));
+    let (moves, gradient) = (moves.unwrap(), mean_gradient(&diagonal, &plain, &points));
+    let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-12, "{a} {b}");
+    for j in 0..D {
+        close(moves[j], -step * gradient[j] * math::exp(2.0 * logs[j]));
+    }
+    for (j, at) in full.log_scales().into_iter().enumerate() {
+        close(moves[at], (-0.5 * step * gradient[D + j]).clamp(-0.5, 0.5));
+    }
+}
+
+/// From scales that are 300 times too small and 10 times too large; near its end the step is Newton's.
+#[test]
+fn natural_steps_find_mean_and_covariance_from_afar() {
+    let (full, points) = (Prior::new(D, Shape::Full).unwrap(), correlated(50));
+    let mut beta = full.start(0.1, Key::root(1)).unwrap();
+    for _ in 0..60 {
+        let moves =
+            full.natural_moves(&beta, &mean_gradient(&full, &beta, &points), (1.0, 0.5)).unwrap();
+        // The volume changes by at most e^(1/2) along each axis.
+        let volume: f64 = full.log_scales().into_iter().map(|at| moves[at]).sum();
+        assert!(volume.abs() <= 0.5 * D as f64 + 1e-9, "{volume}");
+        beta.iter_mut().zip(&moves).for_each(|(b, by)| *b += by);
+    }
+    let found = full.at(&beta).unwrap();
+    let moment =
+        |of: &dyn Fn(&[f64; D]) -> f64| points.iter().map(of).sum::<f64>() / points.len() as f64;
+    let mean: Vec<f64> = (0..D).map(|j| moment(&|z| z[j])).collect();
+    for i in 0..D {
+        assert!((found.mean()[i] - mean[i]).abs() < 1e-9 * (1.0 + mean[i].abs()));
+        for j in 0..i {
+            let [pair] = found.marginals(i, j)[..] else { panic!() };
+            for (a, k) in [i, j].into_iter().enumerate() {
+                for (b, l) in [i, j].into_iter().enumerate() {
+                    let expected = moment(&|z| (z[k] - mean[k]) * (z[l] - mean[l]));
+                    let scale = (found.variances()[k] * found.variances()[l]).sqrt();
+                    let off = pair.covariance[a][b] - expected;
+                    assert!(off.abs() < 1e-8 * scale, "{k} {l}: {off} of {scale}");
+                }
+            }
+        }
+    }
+}
+
+/// Which coordinate comes first does not matter, while steps are cut too.
+#[test]
+fn natural_steps_do_not_depend_on_the_order_of_coordinates() {
+    let (full, points) = (Prior::new(D, Shape::Full).unwrap(), correlated(20));
+    let reversed: Vec<[f64; D]> = points.iter().map(|z| [z[3], z[2], z[1], z[0]]).collect();
+    let ends = [&points, &reversed].map(|points| {
+        let mut beta = full.start(0.3, Key::root(1)).unwrap();
+        for _ in 0..3 {
+            let gradient = mean_gradient(&full, &beta, points);
+            let moves = full.natural_moves(&beta, &gradient, (1.0, 0.5)).unwrap();
+            beta.iter_mut().zip(&moves).for_each(|(b, by)| *b += by);
+        }
+        full.at(&beta).unwrap()
+    });
+    for i in 0..D {
+        for j in 0..D {
+            let [one, two] = [&ends[0].marginals(i, j)[0], &ends[1].marginals(3 - i, 3 - j)[0]];
+            let off = one.covariance[0][1] - two.covariance[0][1];
+            assert!(off.abs() < 1e-9 * (1.0 + one.covariance[0][1].abs()), "{i} {j}: {off}");
+        }
+    }
+}
+
+#[test]
+fn a_full_prior_is_seen_through_a_preconditioner() {
+    let mut stream = Key::root(9).stream();
+    let full = Prior::new(D, Shape::Full).unwrap();
+    let beta = normals(&mut stream, full.parameters(), 0.7);
+    let mut density = full.at(&beta).unwrap();
+    let mean = density.mean();
+    for diagonal in [[1.0; D], [1.0, 0.01, 0.3, 4.0]] {
+        let largest = density.curvature_through(Some(&diagonal));
+        let least = 1.0 / density.widest_through(Some(&diagonal));
+        let (mut low, mut high) = (f64::INFINITY, 0.0f64);
+        for _ in 0..2000 {
+            let v = normals(&mut stream, D, 1.0);
+            let z: Vec<f64> = (0..D).map(|j| mean[j] + diagonal[j].sqrt() * v[j]).collect();
+            let mut gradient = [0.0; D];
+            density.potential_and_gradient(&z, &mut gradient);
+            let along: f64 = (0..D).map(|j| gradient[j] * diagonal[j].sqrt() * v[j]).sum();
+            let along = along / v.iter().map(|v| v * v).sum::<f64>();
+            (low, high) = (low.min(along), high.max(along));
+        }
+        assert!(high <= largest * (1.0 + 1e-9) && high > 0.5 * largest, "{high} {largest}");
+        assert!(low >= least * (1.0 - 1e-6) && low < 4.0 * least, "{low} {least}");
+    }
+}
+
+#[test]
+fn projections_know_no_unit() {
+    let [diagonal, full, ..] = priors();
+    let norm = |beta: &[f64]| beta.iter().map(|b| b * b).sum::<f64>().sqrt();
+    let mut stream = Key::root(11).stream();
+    let mut plain = normals(&mut stream, diagonal.parameters(), 2.0);
+    let (before, length) = (plain.clone(), norm(&plain));
+    diagonal.project(&mut plain, 0.5 * length);
+    plain.iter().zip(&before).for_each(|(b, was)| assert!((b - 0.5 * was).abs() < 1e-12));
+    // Scales of a thousand: entries of the factor are as large and stay, correlated as they were.
+    let mut beta = normals(&mut stream, full.parameters(), 1.0);
+    for i in 0..D {
+        let row = &mut beta[D + packed_len(i)..][..i + 1];
+        row[i] = math::ln(1000.0);
+        row[..i].iter_mut().for_each(|l| *l *= 1000.0);
+    }
+    let before = beta.clone();
+    full.project(&mut beta, 50.0);
+    assert_eq!(beta, before);
+    full.project(&mut beta, 5.0);
+    let unit = |beta: &[f64]| beta[D + 1] / math::exp(beta[D + 2]);
+    let share = beta[0] / before[0];
+    assert!(share < 0.5 && (unit(&beta) / unit(&before) / share - 1.0).abs() < 1e-12, "{share}");
+}

@@ -32,7 +32,7 @@ pub fn effective_sample_size<C: AsRef<[f64]>>(chains: &[C]) -> f64 {
 }
 
 /// The ratio of the spread over all halves of all chains to the spread within one: near 1 where the
-/// chains have mixed. NaN for fewer than eight draws.
+/// chains have mixed, infinite for chains that do not move. NaN for fewer than eight draws.
 pub fn split_r_hat<C: AsRef<[f64]>>(chains: &[C]) -> f64 {
     let halves: Vec<&[f64]> = chains
         .iter()
@@ -43,7 +43,7 @@ pub fn split_r_hat<C: AsRef<[f64]>>(chains: &[C]) -> f64 {
         .collect();
     match Pooled::new(&halves) {
         None => f64::NAN,
-        Some(pooled) if pooled.total == 0.0 => 1.0,
+        Some(pooled) if pooled.total == 0.0 => f64::INFINITY,
         Some(pooled) => (pooled.total / pooled.within).sqrt(),
     }
 }
@@ -136,7 +136,8 @@ mod tests {
         assert!(effective_sample_size(&[[1.0, 2.0, 3.0]]).is_nan());
         assert!(effective_sample_size::<Vec<f64>>(&[]).is_nan());
         assert_eq!(effective_sample_size(&[[2.0; 10], [2.0; 10]]), 2.0);
-        assert_eq!(split_r_hat(&[[2.0; 10]]), 1.0);
+        assert_eq!(split_r_hat(&[[2.0; 10]]), f64::INFINITY);
+        assert!(split_r_hat(&[[2.0; 7]]).is_nan());
         assert!(split_r_hat(&[[1.0; 10], [2.0; 10]]).is_infinite());
     }
 }

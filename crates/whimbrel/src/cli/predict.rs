@@ -25,6 +25,7 @@ const MODEL: &str = "model";
 
 /// Writes a prediction for each row.
 pub fn predict_command(args: &Predict) -> Result<u8> {
+    check_is_file(&args.data)?;
     let run = FinishedRun::read(&args.run, &Terminal)?;
     let out = run.output(&args.out, args.force, args.json, Some(&args.data))?;
     let own = run.own(args.client.as_deref())?;
@@ -44,6 +45,7 @@ pub fn predict_command(args: &Predict) -> Result<u8> {
 
 /// Writes estimates, intervals and imputations of every cell.
 pub fn impute_command(args: &Impute) -> Result<u8> {
+    args.data.iter().try_for_each(|data| check_is_file(data))?;
     let run = FinishedRun::read(&args.run, &Terminal)?;
     let out = run.output(&args.out, args.force, args.json, args.data.as_deref())?;
     let options = ImputeOptions {
@@ -60,11 +62,26 @@ pub fn impute_command(args: &Impute) -> Result<u8> {
 
 /// Fits what is a new client's own.
 pub fn adapt_command(args: &Adapt) -> Result<u8> {
+    check_is_file(&args.data)?;
     let run = FinishedRun::read(&args.run, &Terminal)?;
     make_folder(&args.out)?;
     let labels = args.labels.as_deref();
     let options = AdaptOptions { data: &args.data, labels, draws: args.draws, out: &args.out };
     say(run.adapt(&options)?, args.json)
+}
+
+/// Rows are read more than once, which a pipe does not allow.
+fn check_is_file(data: &Path) -> Result<()> {
+    match std::fs::metadata(data) {
+        Ok(kind) if !kind.is_file() && !kind.is_dir() => {
+            let what = format!("{} is a pipe or a device", data.display());
+            Err(Error::config(what)
+                .hint("rows are read more than once: write them to a file")
+                .into())
+        }
+        // What does not exist or is a folder is said by whoever reads it.
+        _ => Ok(()),
+    }
 }
 
 fn say(found: Imputed, json: bool) -> Result<u8> {
@@ -135,7 +152,8 @@ impl<'a> FinishedRun<'a> {
         let adapted = Path::new(client).join("model.safetensors");
         let known = self.dir.client(client);
         if known.is_ok() || !adapted.is_file() {
-            return known;
+            let why = self.job.fit.without_own(self.folder).filter(|_| known.is_err());
+            return why.map_or(known, |(what, hint)| Err(Error::config(what).hint(hint).into()));
         }
         let summary = read_object(&Path::new(client).join("summary.json"))?;
         if summary.get(MODEL).and_then(Value::as_str) != Some(&self.model_hash()?) {

@@ -264,3 +264,111 @@ fn components_of_little_weight_are_not_sent() {
     let lost = number(&all, "test_accuracy") - number(&some, "test_accuracy");
     assert!(lost < 0.02, "{some:?}");
 }
+
+/// Clients whose names make no folder name are counted in what stated probabilities are worth.
+#[test]
+fn reports_do_not_depend_on_what_clients_are_called() {
+    let figures = |name: &dyn Fn(usize) -> String| {
+        let sandbox = Sandbox::with_job(
+            "name = \"names\"\n[data]\nsource = \"csv\"\npath = \"rows.csv\"\nclient = \"who\"\n\
+             target = \"y\"\ntest = 0.3\n[model]\nkind = \"logistic\"\n[method]\nkind = \"fedmix\"\n\
+             components = 2\nrounds = 10\nstep = 1.0\n",
+        );
+        let row = |i: usize| {
+            let x = [7, 5].map(|m| ((i * m) % 11) as f64 / 5.0 - 1.0);
+            format!("{},{},{},{}\n", name(i % 6), x[0], x[1], u8::from(x[i % 2] > 0.0))
+        };
+        sandbox.write(
+            "rows.csv",
+            &("who,a,b,y\n".to_owned() + &(0..240).map(row).collect::<String>()),
+        );
+        let summary = sandbox.run_job("out");
+        let report = sandbox.read("out/report.html");
+        assert!(report.contains("Reliability") && report.contains("Mixture weights"));
+        number(&summary, "test_ece")
+    };
+    // Which rows are for tests depends on the name.
+    let [plain, escaped] = [figures(&|c| format!("c{c}")), figures(&|c| format!("Client {c}"))];
+    assert!((plain - escaped).abs() < 0.2, "{plain} {escaped}");
+}
+
+/// The header of an idx file of bytes with these lengths, and so many bytes.
+fn idx(lengths: &[u32]) -> Vec<u8> {
+    let count: u32 = lengths.iter().product();
+    let head = [0, 0, 8, lengths.len() as u8].into_iter();
+    let lengths = lengths.iter().flat_map(|n| n.to_be_bytes());
+    head.chain(lengths).chain((0..count).map(|i| (i % 2) as u8)).collect()
+}
+
+#[test]
+fn images_from_elsewhere_must_have_the_size_of_the_data() {
+    let sandbox = Sandbox::new();
+    let write = |name: &str, bytes: Vec<u8>| std::fs::write(sandbox.path(name), bytes).unwrap();
+    write("images.idx", idx(&[40, 3, 2]));
+    write("labels.idx", idx(&[40]));
+    write("large.idx", idx(&[10, 4, 4]));
+    for method in ["kind = \"fedmix\"", "kind = \"fedsoul\""] {
+        let job = format!(
+            "[data]\nsource = \"idx\"\npath = \"images.idx\"\nlabels = \"labels.idx\"\n\
+             split = {{ by = \"iid\", clients = 4 }}\ntest = 0.2\n[model]\nkind = \"logistic\"\n\
+             [method]\n{method}\nrounds = 2\noutside = \"large.idx\"\n"
+        );
+        sandbox.write("job.toml", &job);
+        let said = refused(&sandbox, &["run", "job.toml", "--out", "out"], 2);
+        assert!(said.contains("has images of 16 pixels, and the data have 6"), "{said}");
+    }
+}
+
+#[test]
+fn clients_without_a_model_of_their_own_are_told_why() {
+    let predict = |run: &str, client: &str| {
+        ["predict", run, "--client", client, "--data", "new.csv", "--out", "p.csv"]
+            .map(str::to_owned)
+    };
+    let sandbox = Sandbox::with_job(&job("kind = \"fedavg+\""));
+    sandbox.run_job("out");
+    sandbox.write("new.csv", &rows(12));
+    let ran = sandbox.run(&predict("out", "client-001"));
+    assert!(
+        ran.code == 2 && ran.stderr.contains("fedavg+ keeps no personal model"),
+        "{}",
+        ran.stderr
+    );
+    assert!(ran.stderr.contains("`whimbrel adapt out --data ROWS"), "{}", ran.stderr);
+    sandbox.write("job.toml", &job("kind = \"fedavg\""));
+    sandbox.run_job("one");
+    let ran = sandbox.run(&predict("one", "client-001"));
+    assert!(ran.code == 2 && ran.stderr.contains("one model for all clients"), "{}", ran.stderr);
+    let seeds = job("kind = \"fedmix\"\ncomponents = 2").replace("seed = 1", "seeds = 2");
+    sandbox.write("job.toml", &seeds.replace("rounds = 60", "rounds = 4"));
+    sandbox.ok(&["run", "job.toml", "--out", "two", "-q"]);
+    let ran = sandbox.run(&predict("two", "client-001"));
+    let hint = "the run has several seeds, each with clients of its own: name one of them, as two";
+    assert!(ran.code == 2 && ran.stderr.contains(hint), "{}", ran.stderr);
+}
+
+#[test]
+fn clusters_that_were_never_split_are_said() {
+    let split = |split: &str| {
+        let method = format!("kind = \"clustered\"\nsplit = {split}");
+        let summary = Sandbox::with_job(&job(&method)).run_job("out");
+        summary["notes"].to_string()
+    };
+    let notes = split("{ below = 1e-6, above = 1e6 }");
+    assert!(
+        notes.contains("no cluster was split") && notes.contains("longer than 1000000"),
+        "{notes}"
+    );
+    let notes = split("{ below = 1e6, above = 1e-6 }");
+    assert!(!notes.contains("no cluster was split"), "{notes}");
+}
+
+/// Over channels networks have local steps that fall; convex models do not.
+#[test]
+fn a_key_of_networks_names_them() {
+    let sandbox = Sandbox::with_job(&job("kind = \"mcm\""));
+    let said = refused(&sandbox, &["check", "job.toml"], 2);
+    let what = "`decay` has no meaning for sgd with this model: it is for networks";
+    assert!(said.contains(what) && said.contains("mlp"), "{said}");
+    assert!(!said.contains("sgd,") && !said.contains("logistic"), "{said}");
+}
