@@ -130,6 +130,20 @@ impl Dataset {
         Err(Error::Rows { file: self.name().into(), listed, count, hint: Some(hint) })
     }
 
+    /// Fails with the cells of a column that hold something else than a number, missing ones apart.
+    pub(crate) fn require_readable(&self, column: usize) -> Result<()> {
+        let BadCells { first, count } = &self.bad[column];
+        if *count == 0 {
+            return Ok(());
+        }
+        let bad_row = |cell: &BadCell| {
+            let reasons = vec![(Some(self.columns()[column].name.clone()), cell.why.to_string())];
+            BadRow { row: cell.row + 1, line: self.line(cell.row), reasons }
+        };
+        let (listed, hint) = (first.iter().map(bad_row).collect(), None);
+        Err(Error::Rows { file: self.name().into(), listed, count: *count, hint })
+    }
+
     /// The first [`LISTED_MAX`] rows that hold something unreadable, missing cells apart.
     pub(crate) fn unreadable_rows(&self) -> Vec<BadRow> {
         let columns: Vec<usize> = (0..self.columns().len()).collect();

@@ -194,6 +194,7 @@ fn of_lines(
 ) -> Result<std::result::Result<Vec<Option<String>>, [usize; 2]>> {
     let column = data.column(name)?;
     let is_text = data.columns()[column].kind == Kind::Text;
+    data.require_readable(column)?;
     let value = |line: usize| match is_text {
         true => data.text(line, column).map(str::to_owned),
         false => data.number(line, column).map(|x| x.to_string()),

@@ -10,12 +10,16 @@ use serde_json::{Map, Value};
 use std::path::Path;
 use whimbrel_core::Error;
 use whimbrel_core::method::Artifact;
-use whimbrel_models::lowrank::{Calibration, KIND, LowRankFit, Parameter};
+use whimbrel_models::lowrank::{
+    Calibration, Family, KIND, LowRankFit, NewRow, Parameter, Share, Source,
+};
 
 /// Rows with fewer observations are named in a warning.
 const FEW: u32 = 5;
 /// So many of them.
 const NAMED_MAX: usize = 10;
+/// Below any `theta`.
+const LOWEST: f64 = f64::NEG_INFINITY;
 
 /// A fitted table with its labels.
 #[derive(Clone, Debug)]
@@ -34,6 +38,28 @@ pub struct Completed {
     /// each row.
     over_rows: Vec<[f64; 2]>,
     over_columns: Vec<[f64; 2]>,
+    /// The largest `theta` of known rows and columns.
+    highest: f64,
+}
+
+/// What stands for a row.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// A row of the run.
+    Known(usize),
+    /// Factors fitted to a new client's cells.
+    New(NewRow),
+    /// Nothing: neither the run nor the client has a cell of it.
+    Unknown,
+}
+
+/// A cell's parameter, and the parts of its error.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unsure {
+    /// The parameter.
+    pub parameter: Parameter,
+    /// What its error is made of.
+    pub shares: Vec<Share>,
 }
 
 /// What is said about one cell.
@@ -70,7 +96,10 @@ impl Completed {
         let over_rows = (0..columns.len()).map(over_rows).collect();
         let over_columns = |j: usize| moments(known_columns.iter().map(|l| fit.theta(j, *l)));
         let over_columns = (0..rows.len()).map(over_columns).collect();
-        Ok(Self { fit, rows, columns, personal, bare, over_rows, over_columns })
+        let row =
+            |j: &usize| known_columns.iter().map(|l| fit.theta(*j, *l)).fold(LOWEST, f64::max);
+        let highest = known_rows.iter().map(row).fold(LOWEST, f64::max);
+        Ok(Self { fit, rows, columns, personal, bare, over_rows, over_columns, highest })
     }
 
     /// Reads `model/` of a run's folder.
@@ -102,30 +131,58 @@ impl Completed {
         Ok(Self::new(&model, rows, columns, personal)?)
     }
 
-    /// The parameter of a cell, with a client's own effect added.
-    pub fn parameter(&self, row: usize, column: usize, effect: f64) -> Parameter {
-        let own = self.fit.parameter(row, column, effect);
+    /// What is known of a cell of the run, with a client's own effect added.
+    pub fn cell(&self, row: usize, column: usize, effect: f64) -> Unsure {
         let theta = self.fit.theta(row, column);
-        let mut variance = 0.0;
-        if !self.knows_row(row) {
-            variance += around(theta, self.over_rows[column]);
+        let is_bare = [!self.knows_row(row), self.fit.observations[1][column] == 0];
+        let mut shares = self.fit.shares(row, column);
+        // What nobody observed differs as the others do, not as hardly observed ones err.
+        shares.retain(|share| match share.source {
+            Source::Row(_) => !is_bare[0],
+            Source::Column(_) => !is_bare[1],
+            _ => true,
+        });
+        let bare = [
+            (Source::BareRow(row), around(theta, self.over_rows[column])),
+            (Source::BareColumn(column), around(theta, self.over_columns[row])),
+        ];
+        for (_, (source, variance)) in is_bare.iter().zip(bare).filter(|(is_bare, _)| **is_bare) {
+            shares.push(Share { source, weights: vec![variance.sqrt()] });
         }
-        if self.fit.observations[1][column] == 0 {
-            variance += around(theta, self.over_columns[row]);
+        let mut sure = self.fit.sure(row, column, effect);
+        if is_bare.contains(&true) {
+            sure.observations = u32::MAX;
         }
-        match variance > 0.0 {
-            // What nobody observed differs as the others do, not as hardly observed ones err.
-            true => self.fit.widened(Parameter { observations: u32::MAX, ..own }, variance),
-            false => own,
+        self.unsure(sure, shares, effect)
+    }
+
+    /// The same of a row that a client brings; `number` tells it from others of the client.
+    pub fn cell_of(&self, place: &Place, number: usize, column: usize, effect: f64) -> Unsure {
+        match place {
+            Place::Known(row) => self.cell(*row, column, effect),
+            Place::New(row) => {
+                let sure = self.fit.parameter_of(row, column, effect);
+                let shares = vec![self.fit.share_of(row, number, column)];
+                let sure = Parameter::sure(sure.theta, sure.observations);
+                self.unsure(sure, shares, effect)
+            }
+            Place::Unknown => {
+                let [mean, variance] = self.over_rows[column];
+                let theta = self.fit.model.family().boxed(mean + effect);
+                let source = Source::NewRow(number);
+                let shares = vec![Share { source, weights: vec![variance.sqrt()] }];
+                self.unsure(Parameter::sure(theta, u32::MAX), shares, effect)
+            }
         }
     }
 
-    /// The parameter of a row that neither the run nor anybody else observed.
-    pub fn any_row(&self, column: usize, effect: f64) -> Parameter {
-        let [mean, variance] = self.over_rows[column];
-        let theta = self.fit.model.family().boxed(mean + effect);
-        let bare = Parameter { theta, spread: 0.0, observations: u32::MAX };
-        self.fit.widened(bare, variance)
+    /// A parameter with these errors. No count is drawn from a mean above the largest estimate.
+    fn unsure(&self, sure: Parameter, shares: Vec<Share>, effect: f64) -> Unsure {
+        let mut parameter = self.fit.unsure(sure, &shares);
+        if self.fit.model.family() == Family::Poisson {
+            parameter.ceiling = self.highest + effect;
+        }
+        Unsure { parameter, shares }
     }
 
     /// What is said about a cell with this parameter.

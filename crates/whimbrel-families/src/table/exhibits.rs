@@ -150,16 +150,17 @@ fn calibration(table: &Completed, facts: Option<&TableFacts>) -> Option<Exhibit>
             .into_iter()
             .collect(),
         Some(facts) => {
+            let family = table.fit.model.family();
             let mut scores = Scores::default();
             for cell in &facts.held_out {
                 let (row, column) = (cell.row as usize, cell.column as usize);
                 let position = (row * table.columns.len() + column) as u64;
                 let mean = table.fit.mean(row, column);
-                let known = table.fit.parameter(row, column, 0.0).observations;
-                let family = table.fit.model.family();
+                let known = table.fit.sure(row, column, 0.0).observations;
                 scores.add_held_out(family, (position, known), cell.value, mean);
             }
-            LEVELS.into_iter().filter_map(|level| Some([level, scores.coverage(level)?])).collect()
+            let point = |level| Some([level, scores.coverage(family, level)?]);
+            LEVELS.into_iter().filter_map(point).collect()
         }
     };
     (!points.is_empty()).then(|| {

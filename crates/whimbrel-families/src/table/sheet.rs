@@ -1,28 +1,19 @@
 //! A completed table as a CSV file.
 
-use super::completed::{Completed, Estimate};
+use super::completed::{Completed, Estimate, Unsure};
 use super::observed::Observations;
 use crate::files::quoted;
 use std::io::{self, Write};
 use whimbrel_core::Key;
-use whimbrel_models::lowrank::{NewRow, Parameter};
+
+pub use super::completed::Place;
 
 /// Digits of estimates and draws: more would be noise.
 const DIGITS: usize = 6;
 /// Draws for imputations, apart from all draws of the fit.
 const DRAWS: u64 = 0xD4A5;
-/// What the cells of a row share in an imputation.
-const ROWS: u64 = u64::MAX;
-
-/// What stands for a row that is written.
-pub enum Place {
-    /// A row of the run.
-    Known(usize),
-    /// Factors fitted to a new client's cells.
-    New(NewRow),
-    /// Nothing: neither the run nor the client has a cell of it.
-    Unknown,
-}
+/// What cells share in an imputation.
+const SHARED: u64 = u64::MAX;
 
 /// The rows of a run, or those of a new client.
 pub struct Sheet<'a> {
@@ -39,25 +30,26 @@ pub struct Sheet<'a> {
 }
 
 impl Sheet<'_> {
-    fn parameter(&self, row: usize, column: usize) -> Parameter {
-        match &self.rows[row].1 {
-            Place::Known(row) => self.table.parameter(*row, column, self.effect),
-            Place::New(row) => self.table.fit.parameter_of(row, column, self.effect),
-            Place::Unknown => self.table.any_row(column, self.effect),
-        }
+    fn cell(&self, row: usize, column: usize) -> Unsure {
+        self.table.cell_of(&self.rows[row].1, row, column, self.effect)
     }
 
     fn value(&self, row: usize, column: usize) -> Option<f64> {
         self.seen.as_ref()?.value(row, column)
     }
 
-    /// The value of a cell in one imputation; depends on the seed, the imputation's number, the row and
-    /// the cell alone.
+    /// The value of a cell in one imputation; depends on the seed, the imputation's number and the cell
+    /// alone. Rows, columns and terms err by the same in all cells of an imputation.
     pub fn draw(&self, row: usize, column: usize, number: u32) -> f64 {
-        let cell = (row * self.table.columns.len() + column) as u64;
+        self.draw_of(&self.cell(row, column), row, column, number)
+    }
+
+    fn draw_of(&self, cell: &Unsure, row: usize, column: usize, number: u32) -> f64 {
+        let (fit, Unsure { parameter, shares }) = (&self.table.fit, cell);
         let key = Key::root(self.seed).child(DRAWS).child(u64::from(number));
-        let common = key.child(ROWS).child(row as u64).stream().normal();
-        self.table.fit.draw(self.parameter(row, column), common, &mut key.child(cell).stream())
+        let deviation = fit.deviation(*parameter, shares, key.child(SHARED));
+        let place = (row * self.table.columns.len() + column) as u64;
+        fit.draw(*parameter, deviation, &mut key.child(place).stream())
     }
 
     /// One line for each cell; with `draws` imputations beside it.
@@ -78,13 +70,14 @@ impl Sheet<'_> {
                 };
                 let shown = value.map_or(String::new(), |value| value.to_string());
                 write!(out, "{name},{label},{observed},{shown}")?;
-                let Estimate { mean, sd, lower, upper } =
-                    self.table.estimate(self.parameter(row, column));
+                let cell = self.cell(row, column);
+                let Estimate { mean, sd, lower, upper } = self.table.estimate(cell.parameter);
                 for x in [mean, sd, lower, upper] {
                     write!(out, ",{}", brief(x))?;
                 }
                 for k in 1..=draws {
-                    let drawn = value.unwrap_or_else(|| brief(self.draw(row, column, k)));
+                    let draw = || brief(self.draw_of(&cell, row, column, k));
+                    let drawn = value.unwrap_or_else(draw);
                     write!(out, ",{drawn}")?;
                 }
                 writeln!(out)?;
@@ -101,7 +94,7 @@ impl Sheet<'_> {
         for (row, (name, _)) in self.rows.iter().enumerate() {
             write!(out, "{}", quoted(name))?;
             for column in 0..self.table.columns.len() {
-                let mean = || brief(self.table.estimate(self.parameter(row, column)).mean);
+                let mean = || brief(self.table.estimate(self.cell(row, column).parameter).mean);
                 write!(out, ",{}", self.value(row, column).unwrap_or_else(mean))?;
             }
             writeln!(out)?;

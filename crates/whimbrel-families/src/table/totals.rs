@@ -1,16 +1,21 @@
 //! Totals of the columns of a completed table, with their bands.
 //!
-//! The total is what was observed and the means of the other cells. Its variance is that of the counts
-//! nobody made, and that of the column's own level, which the observed cells set as in a ratio estimate:
-//! with `w` the information `psi''` of a cell,
+//! The total is what was observed and the means of the other cells. Its variance is that of the
+//! values around these, and that of the means' own errors, which cells share: with the parts
+//! `<w, e>` of the error of a cell's `theta`, by their source,
 //!
 //! ```text
-//! sum_missing sd^2 + (sum_missing w / sum_observed w)^2 sum_observed sd^2.
+//! sum_missing noise + sum_sources |sum_missing psi'' w|^2.
 //! ```
+//!
+//! Draws of the total have the same variance; what cells share of it, to first order in the errors.
 
-use super::completed::Completed;
+use super::completed::{Completed, Unsure};
 use super::observed::Observations;
+use std::collections::BTreeMap;
+use whimbrel_core::vector;
 use whimbrel_models::lowrank::interval::NORMAL_QUANTILE;
+use whimbrel_models::lowrank::{Family, Share, Source};
 
 /// The total of one column.
 pub struct Total {
@@ -29,28 +34,32 @@ impl Total {
     pub fn of(table: &Completed, seen: &Observations, column: usize) -> Self {
         let family = table.fit.model.family();
         let (mut observed, mut estimated, mut missing) = (0.0, 0.0, 0);
-        // Sums of sd^2 and of the information, over observed and over missing cells.
-        let (mut variances, mut weights) = ([0.0; 2], [0.0; 2]);
+        let mut noise = 0.0;
+        let mut shared: BTreeMap<Source, Vec<f64>> = BTreeMap::new();
         for row in 0..table.rows.len() {
-            let parameter = table.parameter(row, column, 0.0);
-            let (mean, sd) = (family.mean(parameter.theta), table.fit.sd(parameter));
-            let value = seen.value(row, column);
-            match value {
-                Some(value) => observed += value,
-                None => {
-                    estimated += mean;
-                    missing += 1;
+            if let Some(value) = seen.value(row, column) {
+                observed += value;
+                continue;
+            }
+            let Unsure { parameter, shares } = table.cell(row, column, 0.0);
+            let mean = family.mean(parameter.theta);
+            estimated += mean;
+            missing += 1;
+            noise += table.fit.noise(parameter);
+            let variance: f64 = shares.iter().map(Share::variance).sum();
+            if variance > 0.0 {
+                let slope = family.variance(mean) * (parameter.variance() / variance).sqrt();
+                for Share { source, weights } in shares {
+                    let sum = shared.entry(source).or_insert_with(|| vec![0.0; weights.len()]);
+                    vector::axpy(sum, slope, &weights);
                 }
             }
-            let at = usize::from(value.is_none());
-            variances[at] += sd * sd;
-            weights[at] += family.variance(mean);
         }
-        let share = if weights[0] > 0.0 { weights[1] / weights[0] } else { 0.0 };
-        let reach = NORMAL_QUANTILE * (variances[1] + share * share * variances[0]).sqrt();
+        let errors: f64 = shared.values().map(|sum| vector::norm2_squared(sum)).sum();
+        let reach = NORMAL_QUANTILE * (noise + errors).sqrt();
         let total = observed + estimated;
         let low = match family {
-            whimbrel_models::lowrank::Family::Gaussian => f64::NEG_INFINITY,
+            Family::Gaussian => f64::NEG_INFINITY,
             _ => observed,
         };
         Self { observed, total, interval: [(total - reach).max(low), total + reach], missing }

@@ -37,18 +37,18 @@ fn table(bare: [&[usize]; 2], calibration: Option<Calibration>, personal: bool) 
 #[test]
 fn a_row_nobody_observed_differs_as_the_others_do() {
     let table = table([&[5], &[2]], None, false);
-    assert_eq!(table.parameter(4, 1, 0.0).spread, 0.0);
+    assert_eq!(table.cell(4, 1, 0.0).parameter.spread, 0.0);
     // From 51 to 1, 11, 21, 31 and 41: a mean square of 1100.
-    let bare = table.parameter(5, 1, 0.0);
-    assert_eq!((bare.theta, bare.spread), (51.0, 1100f64.sqrt()));
+    let bare = table.cell(5, 1, 0.0).parameter;
+    assert!(bare.theta == 51.0 && (bare.spread - 1100f64.sqrt()).abs() < 1e-9, "{bare:?}");
     // From 32 to 30 and 31.
-    let column = table.parameter(3, 2, 0.0);
+    let column = table.cell(3, 2, 0.0).parameter;
     assert!((column.spread - 2.5f64.sqrt()).abs() < 1e-12, "{column:?}");
     // From 52 to 2, 12, 22, 32 and 42, and to 50 and 51.
-    let both = table.parameter(5, 2, 0.0);
+    let both = table.cell(5, 2, 0.0).parameter;
     assert!((both.spread - 1102.5f64.sqrt()).abs() < 1e-12, "{both:?}");
     // A row that is nowhere in the run is one of the five: a mean of 21 and a variance of 200.
-    let any = table.any_row(1, 0.5);
+    let any = table.cell_of(&Place::Unknown, 0, 1, 0.5).parameter;
     assert_eq!(any.theta, 21.5);
     assert!((any.spread - 200f64.sqrt()).abs() < 1e-9, "{any:?}");
     let estimate = table.estimate(bare);
@@ -85,6 +85,33 @@ fn intervals_without_the_effects_they_were_found_with_are_not_called_calibrated(
     assert!(said.contains("not calibrated") && !said.contains("cross-checked"), "{said}");
     let unchecked = table([&[], &[]], None, true);
     assert_eq!(unchecked.intervals_without_effects(), unchecked.intervals());
+}
+
+/// A row without a cell errs as one in an imputation: with no noise to speak of, its draws differ from
+/// the estimates by one normal number times each column's own spread.
+#[test]
+fn a_bare_row_errs_as_one() {
+    let group = Group { class: 4, last: 31, quantile: 1e-9, dispersion: 1e-18 };
+    let sure = Calibration {
+        dispersion: 1e-18,
+        groups: vec![group],
+        calibrated: true,
+        coverage: None,
+        doubtful: false,
+    };
+    let table = table([&[5], &[]], Some(sure), false);
+    let rows = (0..6).map(|row| (row.to_string(), Place::Known(row))).collect();
+    let sheet = Sheet { table: &table, rows, effect: 0.0, seen: None, seed: 7 };
+    for number in 1..=20 {
+        let error = |column: usize| {
+            let parameter = table.cell(5, column, 0.0).parameter;
+            (sheet.draw(5, column, number) - parameter.theta) / parameter.spread
+        };
+        assert!((error(0) - error(1)).abs() < 1e-6 && (error(0) - error(2)).abs() < 1e-6);
+        assert!((sheet.draw(4, 1, number) - 41.0).abs() < 1e-6);
+    }
+    let errors: Vec<f64> = (1..=20).map(|number| sheet.draw(5, 0, number)).collect();
+    assert!(errors.windows(2).all(|pair| pair[0] != pair[1]), "{errors:?}");
 }
 
 #[test]

@@ -183,7 +183,8 @@ impl Evaluate for FedMiss {
         // F = (1/n) Σ_c L^c + penalties                                              (F.2)
         let objective = loss / clients + self.model.penalty(&server.factors);
         let settings = self.model.settings();
-        let calibration = Calibration::new(settings, &scores, self.parameters(server, &scores)?);
+        let parameters = self.parameters(server, &scores)?;
+        let calibration = Calibration::new(settings, &scores, parameters, &[]);
         let (observed, held_out) = (&scores.observed, &scores.held_out);
         let mean = |sum, tally: &whimbrel_models::lowrank::interval::Tally| tally.mean_of(sum);
         let root = |value: Option<f64>| value.map(f64::sqrt);

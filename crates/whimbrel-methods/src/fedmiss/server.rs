@@ -79,7 +79,15 @@ impl FedMiss {
         let all = fold.scores.value();
         if all.observed.count > 0 {
             let parameters = self.parameters(&server, &all)?;
-            server.calibration = Some(Calibration::new(self.model.settings(), &all, parameters));
+            let mean = |(cell, count): (u64, u32)| {
+                let (row, column) =
+                    (cell / self.model.columns() as u64, cell % self.model.columns() as u64);
+                let theta = self.model.theta(&server.factors, row as usize, column as usize);
+                (self.model.family().mean(theta), count)
+            };
+            let means: Vec<(f64, u32)> = server.counted().into_iter().map(mean).collect();
+            let settings = self.model.settings();
+            server.calibration = Some(Calibration::new(settings, &all, parameters, &means));
         }
         server.phase = Phase::Over;
         Ok(server)
@@ -97,13 +105,11 @@ impl FedMiss {
         Ok(p.ceil() as usize + own as usize)
     }
 
-    /// How sure the parameters are, where no held-out cells tell how far off the fit is.
+    /// How sure the parameters are, with the errors that were found.
     pub(super) fn uncertainty(&self, server: &Server) -> Result<Option<Uncertainty>> {
-        let Some(calibration) = server.calibration.as_ref().filter(|c| !c.calibrated) else {
-            return Ok(None);
-        };
-        let (n, phi) = (server.clients, calibration.dispersion);
-        Uncertainty::new(&self.model, &server.factors, n, phi, &server.counted()).map(Some)
+        let (n, cells) = (server.clients, server.counted());
+        let of = |found| Uncertainty::new(&self.model, &server.factors, n, found, &cells);
+        server.calibration.as_ref().map(of).transpose()
     }
 
     /// M in this round; none where each cell has the fewest.

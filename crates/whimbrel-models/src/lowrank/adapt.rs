@@ -2,9 +2,9 @@
 //! rows that nobody had.
 
 use super::interval::CLASSES;
-use super::newton::{Case, add_square, regression};
+use super::newton::{Case, regression};
 use super::side::Side;
-use super::uncertainty::{diagonal, inverse, mean_square, prior_ridge, quadratic, spread_of};
+use super::uncertainty::{Share, Source, Squares, mean_square, prior_ridge, through};
 use super::{Delivered, Factors, Family, LowRank, LowRankFit, Observed, Parameter};
 use whimbrel_core::{Cell, Error, Key, Result, vector};
 
@@ -32,7 +32,7 @@ pub fn own_effect(
 pub struct NewRow {
     /// `u`, and the numbers of the terms in which each row has its own.
     pub own: Vec<f64>,
-    /// The inverse curvature of these, packed: what few cells leave open.
+    /// The root of their covariance, transposed: what few cells leave open.
     pub open: Vec<f64>,
     /// The largest `theta` of its cells; minus infinity where it has none.
     pub ceiling: f64,
@@ -63,16 +63,17 @@ impl LowRankFit {
             terms.push(Case { z: model.row_design(&self.factors, column), offset, y: *y });
         }
         let x = model.fit_row(&terms, self.clients)?;
-        let mut curvature = diagonal(&model.row_prior(&self.factors, self.clients, self.phi()));
+        let prior = model.row_prior(&self.factors, self.clients, self.phi());
+        let mut squares = Squares::new(&prior, self.phi());
         let mut ceiling = f64::NEG_INFINITY;
         for term in &terms {
             let theta = term.offset + vector::dot(&term.z, &x);
-            let weight = model.family().variance(model.family().mean(theta));
-            add_square(&mut curvature, &term.z, weight);
+            let mean = model.family().mean(theta);
+            let noise = self.group_of(mean, u32::MAX).variance(model.family(), mean);
+            squares.add(&term.z, [model.family().variance(mean), noise]);
             ceiling = ceiling.max(theta - offset);
         }
-        let open = inverse(&curvature, x.len())?;
-        Ok(NewRow { own: x, open, ceiling, observations: cells.len() as u32 })
+        Ok(NewRow { own: x, open: squares.root()?, ceiling, observations: cells.len() as u32 })
     }
 
     /// The number that stands for the new row's own effect; 0 where rows have none.
@@ -94,9 +95,14 @@ impl LowRankFit {
         if let Some(ceiling) = &self.ceiling {
             theta = theta.min(ceiling.columns[column].max(row.ceiling));
         }
-        let variance = self.phi() * quadratic(&row.open, &design);
-        let spread = spread_of(family, variance);
-        Parameter { theta: family.boxed(theta + effect), spread, observations: u32::MAX }
+        let sure = Parameter::sure(family.boxed(theta + effect), u32::MAX);
+        self.unsure(sure, &[self.share_of(row, 0, column)])
+    }
+
+    /// The error of a new row's `theta` in a column; `number` tells the row from others.
+    pub fn share_of(&self, row: &NewRow, number: usize, column: usize) -> Share {
+        let design = self.model.row_design(&self.factors, column);
+        Share { source: Source::NewRow(number), weights: through(&row.open, &design) }
     }
 
     fn check(&self, cell: &Cell) -> Result<()> {

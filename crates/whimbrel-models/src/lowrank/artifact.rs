@@ -3,7 +3,8 @@
 //! Effects of single rows and columns are `row_effects` and `column_effects`. Term `k` of the others is
 //! `effect_k`, by class of the row and of the column, with the classes (`effect_k_rows`,
 //! `effect_k_columns`) where they are neither one in all nor one per line, and the weights
-//! (`effect_k_row_weights`, `effect_k_column_weights`) where there are any.
+//! (`effect_k_row_weights`, `effect_k_column_weights`) where there are any. `row_errors`,
+//! `column_errors` and `effect_k_errors` are [`Uncertainty`]'s.
 
 use super::ceiling::Ceiling;
 use super::interval::{Calibration, Group};
@@ -12,7 +13,6 @@ use super::{
     Classes, Effects, Factors, Family, Lines, LowRank, LowRankFit, Settings, Term, Uncertainty,
     Variance,
 };
-use whimbrel_core::linalg::packed_len;
 use whimbrel_core::method::{Artifact, Tensor};
 use whimbrel_core::{Error, Result};
 
@@ -20,8 +20,11 @@ use whimbrel_core::{Error, Result};
 pub const KIND: &str = "low-rank";
 /// Names of the sides in tensors.
 const SIDES: [&str; 2] = ["row", "column"];
-/// What is stored of a group of means.
+/// The groups of the calibration, and what is stored of each.
+const GROUPS: &str = "variance_groups";
 const GROUP: usize = 4;
+/// Their name where the dispersion of counts was a factor.
+const EARLIER_GROUPS: &str = "interval_groups";
 
 impl LowRankFit {
     /// The fit as named tensors.
@@ -75,7 +78,7 @@ impl LowRankFit {
             let group =
                 |g: &Group| [f64::from(g.class), f64::from(g.last), g.quantile, g.dispersion];
             let shape = [groups.len(), GROUP];
-            out.add("interval_groups", &shape, groups.iter().flat_map(group).collect());
+            out.add(GROUPS, &shape, groups.iter().flat_map(group).collect());
             out.add("dispersion", &[], vec![*dispersion]);
             out.add("calibrated", &[], vec![f64::from(*calibrated)]);
             out.add("doubtful", &[], vec![f64::from(*doubtful)]);
@@ -84,7 +87,7 @@ impl LowRankFit {
         if let Some(Uncertainty { rows, columns, .. }) = &self.uncertainty {
             for ((side, lines), all) in SIDES.iter().zip(lines).zip([rows, columns]) {
                 let shape = [lines, all.len() / lines];
-                out.add(&format!("{side}_uncertainty"), &shape, all.clone());
+                out.add(&format!("{side}_errors"), &shape, all.clone());
             }
         }
         out
@@ -96,6 +99,10 @@ impl LowRankFit {
             return Err(Error::data(format!("a model of kind `{}` has no cells", artifact.kind)));
         }
         let has = |name: &str| artifact.tensor(name).is_some();
+        if has(EARLIER_GROUPS) {
+            return Err(Error::config("the model is from an earlier version of this program")
+                .hint("run its job again"));
+        }
         let shape = |name: &str| match artifact.tensor(name).map(|tensor| &tensor.shape[..]) {
             Some(&[lines, rank]) => Ok([lines as usize, rank as usize]),
             _ => Err(Error::data(format!("the model has no factors `{name}`"))),
@@ -135,18 +142,17 @@ impl LowRankFit {
         if !lengths.eq(effects.iter().map(Vec::len)) {
             return Err(Error::data("an effect has not a number for each of its classes"));
         }
-        let uncertainty = match has("row_uncertainty") {
+        let uncertainty = match has("row_errors") {
             false => None,
             true => {
-                let packed = |side: Side| packed_len(model.unknowns(side));
+                let root = |side: Side| model.unknowns(side).pow(2);
                 let term = |(t, own): (usize, &Vec<f64>)| match t.checked_sub(of_lines) {
                     None => Ok(Vec::new()),
-                    Some(k) => artifact.values(&format!("effect_{k}_uncertainty"), own.len()),
+                    Some(k) => artifact.values(&format!("effect_{k}_errors"), own.len()),
                 };
                 Some(Uncertainty {
-                    rows: artifact.values("row_uncertainty", rows * packed(Side::Row))?,
-                    columns: artifact
-                        .values("column_uncertainty", columns * packed(Side::Column))?,
+                    rows: artifact.values("row_errors", rows * root(Side::Row))?,
+                    columns: artifact.values("column_errors", columns * root(Side::Column))?,
                     terms: effects.iter().enumerate().map(term).collect::<Result<_>>()?,
                 })
             }
@@ -176,7 +182,7 @@ impl LowRankFit {
                 counts("column_observations", columns)?,
             ],
             calibration: artifact
-                .tensor("interval_groups")
+                .tensor(GROUPS)
                 .map(|groups| read_calibration(artifact, groups))
                 .transpose()?,
             uncertainty,
@@ -225,8 +231,7 @@ fn put_term(
             out.add(&name, &[weights.len()], weights.clone());
         }
     }
-    open.into_iter()
-        .for_each(|open| out.add(&format!("effect_{k}_uncertainty"), &shape, open.clone()));
+    open.into_iter().for_each(|open| out.add(&format!("effect_{k}_errors"), &shape, open.clone()));
 }
 
 /// The `k`-th term that is not of lines, whose numbers are these.

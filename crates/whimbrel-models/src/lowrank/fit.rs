@@ -1,11 +1,16 @@
 //! A fitted table: what is expected of a cell, and how sure that is.
 
 use super::ceiling::{Ceiling, capped};
-use super::interval::{self, CLASSES, Calibration, Group, NORMAL_QUANTILE, OCTAVES};
-use super::uncertainty::spread_of;
+use super::interval::{CLASSES, Calibration, Group, NORMAL_QUANTILE, OCTAVES};
+use super::uncertainty::{Share, spread_of};
 use super::{Factors, Family, LowRank, Uncertainty};
-use whimbrel_core::Stream;
-use whimbrel_core::math::{exp, ln_1p};
+use whimbrel_core::math::ln_1p;
+use whimbrel_core::{Key, Stream};
+
+/// Rates above this are not drawn from: counts there have lost their unit.
+const RATE_MAX: f64 = 1e15;
+/// Counts that cluster less than this are Poisson's to all digits that are written.
+const CLUSTERING_MIN: f64 = 1e-9;
 
 /// A low-rank fit, as read from or written to an artifact.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,8 +27,7 @@ pub struct LowRankFit {
     pub observations: [Vec<u32>; 2],
     /// How far off values are; none where a run stopped before it was known.
     pub calibration: Option<Calibration>,
-    /// How sure the parameters are. Kept where nothing was held out: errors on held-out cells have
-    /// it in them already.
+    /// How sure the parameters are; none where a run stopped before its errors were known.
     pub uncertainty: Option<Uncertainty>,
 }
 
@@ -32,10 +36,31 @@ pub struct LowRankFit {
 pub struct Parameter {
     /// `theta`.
     pub theta: f64,
-    /// Its standard deviation.
+    /// Its standard deviation, apart from what errors on held-out cells have in them already.
     pub spread: f64,
+    /// The variance that these have in them; 0 where nothing was held out.
+    pub measured: f64,
     /// How often the row or the column was observed, whichever is less.
     pub observations: u32,
+    /// What no `theta` that is drawn goes beyond.
+    pub ceiling: f64,
+}
+
+impl Parameter {
+    /// Of a sure `theta`.
+    pub fn sure(theta: f64, observations: u32) -> Self {
+        Self { theta, spread: 0.0, measured: 0.0, observations, ceiling: f64::INFINITY }
+    }
+
+    /// The variance of `theta`.
+    pub fn variance(&self) -> f64 {
+        self.spread * self.spread + self.measured
+    }
+
+    /// `theta` moved by so much, below the ceiling.
+    fn moved(&self, by: f64) -> f64 {
+        (self.theta + by).min(self.ceiling.max(self.theta))
+    }
 }
 
 impl LowRankFit {
@@ -54,31 +79,56 @@ impl LowRankFit {
         self.model.family().mean(self.theta(row, column))
     }
 
-    /// The parameter of a cell, with a client's own effect added under the box alone. It has no
-    /// spread where errors on held-out cells tell.
-    pub fn parameter(&self, row: usize, column: usize, effect: f64) -> Parameter {
-        let theta = self.model.family().boxed(self.below_ceiling(row, column) + effect);
-        let of =
-            |sure: &Uncertainty| sure.spread(&self.model, &self.factors, [row, column], self.phi());
-        let spread = self.uncertainty.as_ref().map_or(0.0, of);
-        let observations = self.observations[0][row].min(self.observations[1][column]);
-        Parameter { theta, spread, observations }
+    /// The parts of the error of a cell's `theta`.
+    pub fn shares(&self, row: usize, column: usize) -> Vec<Share> {
+        let of = |sure: &Uncertainty| sure.shares(&self.model, &self.factors, [row, column]);
+        self.uncertainty.as_ref().map_or(Vec::new(), of)
     }
 
-    /// A parameter with another variance beside its own.
-    pub fn widened(&self, own: Parameter, variance: f64) -> Parameter {
-        let spread = spread_of(self.model.family(), own.spread * own.spread + variance);
-        Parameter { spread, ..own }
+    /// The parameter of a cell as if it were sure, with a client's own effect added under the box alone.
+    pub fn sure(&self, row: usize, column: usize, effect: f64) -> Parameter {
+        let theta = self.model.family().boxed(self.below_ceiling(row, column) + effect);
+        Parameter::sure(theta, self.observations[0][row].min(self.observations[1][column]))
+    }
+
+    /// The parameter of a cell.
+    pub fn parameter(&self, row: usize, column: usize, effect: f64) -> Parameter {
+        self.unsure(self.sure(row, column, effect), &self.shares(row, column))
+    }
+
+    /// A parameter with these errors.
+    pub fn unsure(&self, sure: Parameter, shares: &[Share]) -> Parameter {
+        let total: f64 = shares.iter().map(Share::variance).sum();
+        if total == 0.0 {
+            return sure;
+        }
+        let kept = spread_of(self.model.family(), total).powi(2) / total;
+        let held_out = self.calibration.as_ref().is_some_and(|c| c.calibrated);
+        let of_fit = shares.iter().filter(|share| held_out && share.source.is_of_fit());
+        let measured: f64 = of_fit.map(Share::variance).sum();
+        let spread = (kept * (total - measured).max(0.0)).sqrt();
+        Parameter { spread, measured: kept * measured, ..sure }
+    }
+
+    /// The error of `theta` in the imputation of a key: cells that share a source of errors share its
+    /// numbers.
+    pub fn deviation(&self, parameter: Parameter, shares: &[Share], key: Key) -> f64 {
+        let total: f64 = shares.iter().map(Share::variance).sum();
+        if total == 0.0 {
+            return 0.0;
+        }
+        let drawn: f64 = shares.iter().map(|share| share.drawn(key)).sum();
+        drawn * (parameter.variance() / total).sqrt()
     }
 
     /// The standard deviation of a value around its mean, with the dispersion that was found.
-    pub fn sd(&self, Parameter { theta, spread, observations }: Parameter) -> f64 {
+    pub fn sd(&self, parameter: Parameter) -> f64 {
         let family = self.model.family();
-        let mean = family.mean(theta);
-        let dispersion = self.group_of(mean, observations).dispersion;
-        let noise = dispersion.sqrt() * interval::scale(family, mean);
+        let mean = family.mean(parameter.theta);
+        let noise = self.group_of(mean, parameter.observations).sd(family, mean);
         // The longer side: the deviation of the exponential of a normal number is longer still.
-        let [down, up] = [theta - spread, theta + spread].map(|theta| family.mean(theta) - mean);
+        let [down, up] =
+            [-1.0, 1.0].map(|z| family.mean(parameter.moved(z * parameter.spread)) - mean);
         let drift = up.max(-down);
         (noise * noise + drift * drift).sqrt()
     }
@@ -86,15 +136,16 @@ impl LowRankFit {
     /// An interval that is to hold nine values in ten, within the range of the family: on each side
     /// the root of the sum of squares of what the noise and what the mean's own error reach. Ends of
     /// counts are whole numbers.
-    pub fn interval(&self, Parameter { theta, spread, observations }: Parameter) -> (f64, f64) {
+    pub fn interval(&self, parameter: Parameter) -> (f64, f64) {
         let family = self.model.family();
-        let mean = family.mean(theta);
-        let noise = self.group_of(mean, observations).quantile * interval::scale(family, mean);
-        let reach = |theta| {
-            let drift: f64 = family.mean(theta) - mean;
+        let mean = family.mean(parameter.theta);
+        let group = self.group_of(mean, parameter.observations);
+        let noise = group.quantile * group.scale(family, mean);
+        let reach = |z: f64| {
+            let drift: f64 = family.mean(parameter.moved(z * parameter.spread)) - mean;
             (noise * noise + drift * drift).sqrt()
         };
-        let [down, up] = [-NORMAL_QUANTILE, NORMAL_QUANTILE].map(|z| reach(theta + z * spread));
+        let [down, up] = [-NORMAL_QUANTILE, NORMAL_QUANTILE].map(reach);
         match family {
             Family::Gaussian => (mean - down, mean + up),
             Family::Bernoulli => ((mean - down).max(0.0), (mean + up).min(1.0)),
@@ -106,35 +157,47 @@ impl LowRankFit {
         }
     }
 
-    /// A value drawn from the fitted model, for a multiple imputation: the parameter first. `common`
-    /// is a standard normal number that the cells of a row share in one imputation: by how much
-    /// hardly observed rows scatter more than well observed ones is the error of the row's own
-    /// parameters, as often above as below on the scale of `theta`. Counts with a dispersion above one have a gamma-distributed rate, so that their
-    /// variance is dispersion times mean.
-    pub fn draw(&self, parameter: Parameter, common: f64, stream: &mut Stream) -> f64 {
-        let (family, Parameter { theta, spread, observations }) = (self.model.family(), parameter);
-        let theta = if spread > 0.0 { theta + spread * stream.normal() } else { theta };
-        let mean = family.mean(theta);
-        let known = self.group_of(mean, u32::MAX).dispersion;
-        let excess = (self.group_of(mean, observations).dispersion - known).max(0.0);
-        let variance = excess * interval::scale(family, mean).powi(2);
-        let mean = match family {
-            Family::Gaussian => mean + variance.sqrt() * common,
-            Family::Poisson if variance > 0.0 && mean > 0.0 => {
-                family.mean(theta + log_variance(mean, known, variance).sqrt() * common)
-            }
-            Family::Poisson => mean,
-            Family::Bernoulli => {
-                let slope = family.variance(mean).max(f64::EPSILON);
-                family.mean(theta + variance.sqrt() / slope * common)
-            }
-        };
-        let over = known - 1.0;
-        if family == Family::Poisson && over > 0.0 && mean > 0.0 {
-            let rate = over * stream.gamma(mean / over);
-            return stream.poisson(rate) as f64;
+    /// What is left of the dispersion of well observed cells with such a mean when the part of the
+    /// parameter's error that it has in it is taken out. Counts whose mean has a factor of mean 1 and
+    /// variance `v`, and `a` around it, have `alpha = (1 + a)(1 + v) - 1` in all.
+    fn own_dispersion(&self, Parameter { theta, measured, .. }: Parameter) -> f64 {
+        let family = self.model.family();
+        let dispersion = self.group_of(family.mean(theta), u32::MAX).dispersion;
+        match family {
+            Family::Gaussian => (dispersion - measured).max(0.0),
+            Family::Poisson => ((1.0 + dispersion) / (1.0 + measured) - 1.0).max(0.0),
+            Family::Bernoulli => 1.0,
         }
-        family.draw(mean, known.sqrt(), stream)
+    }
+
+    /// The variance of a value around its mean, on average over what the mean may be.
+    pub fn noise(&self, parameter: Parameter) -> f64 {
+        let family = self.model.family();
+        let (mean, own) = (family.mean(parameter.theta), self.own_dispersion(parameter));
+        match family {
+            Family::Poisson => mean + own * (1.0 + parameter.variance()) * mean * mean,
+            Family::Gaussian | Family::Bernoulli => own * family.variance(mean),
+        }
+    }
+
+    /// A value drawn from the fitted model, for a multiple imputation, with this [error](Self::deviation)
+    /// of the parameter. The mean of a count has a log-normal factor of mean 1 whose variance is that of
+    /// the error (as a Gamma posterior's is), so that draws have the mean that is estimated; counts
+    /// around it are negative binomial.
+    pub fn draw(&self, parameter: Parameter, deviation: f64, stream: &mut Stream) -> f64 {
+        let (family, own) = (self.model.family(), self.own_dispersion(parameter));
+        if family != Family::Poisson {
+            return family.draw(family.mean(parameter.moved(deviation)), own.sqrt(), stream);
+        }
+        let variance = parameter.variance();
+        let of_log = ln_1p(variance);
+        let by = if variance > 0.0 { deviation * (of_log / variance).sqrt() } else { 0.0 };
+        let mean = family.mean(parameter.moved(by - 0.5 * of_log));
+        if own > CLUSTERING_MIN && mean > 0.0 {
+            let rate = mean * own * stream.gamma(1.0 / own);
+            return stream.poisson(rate.min(RATE_MAX)) as f64;
+        }
+        family.draw(mean, 1.0, stream)
     }
 
     /// The dispersion over all cells.
@@ -144,35 +207,14 @@ impl LowRankFit {
 
     /// What is known about cells with such a mean, whose row and column were observed so often; the
     /// family alone where nothing is.
-    fn group_of(&self, mean: f64, observations: u32) -> Group {
+    pub(super) fn group_of(&self, mean: f64, observations: u32) -> Group {
         let family = self.model.family();
         let found = self.calibration.as_ref().map(|c| c.group_of(family, mean, observations));
         found.unwrap_or(Group {
             class: CLASSES - 1,
             last: OCTAVES - 1,
             quantile: NORMAL_QUANTILE,
-            dispersion: 1.0,
+            dispersion: if family == Family::Poisson { 0.0 } else { 1.0 },
         })
     }
 }
-
-/// The variance `x` of the logarithm of a row's factor, whose median is 1, under which counts of
-/// dispersion `phi` are further from `mean`, in mean square, by `excess`:
-///
-/// ```text
-/// mean^2 [exp(2x) - 2 exp(x/2) + 1] + phi mean [exp(x/2) - 1] = excess
-/// ```
-fn log_variance(mean: f64, phi: f64, excess: f64) -> f64 {
-    let (noise, wanted) = (phi / mean, excess / (mean * mean));
-    // Convex and increasing: Newton's steps come down to the root from above, where this is.
-    let mut x = 0.5 * (ln_1p(wanted) + 1.0);
-    for _ in 0..NEWTON_STEPS {
-        let half = exp(0.5 * x);
-        let above = half.powi(4) - 2.0 * half + 1.0 + noise * (half - 1.0) - wanted;
-        x -= above / (2.0 * half.powi(4) - half + 0.5 * noise * half);
-    }
-    x.max(0.0)
-}
-
-/// Steps double the digits that are right.
-const NEWTON_STEPS: u32 = 10;

@@ -71,6 +71,11 @@ impl Histogram {
         octave.clamp(0.0, f64::from(OCTAVES - 1)) as u32
     }
 
+    /// The mean that stands for those of an octave: its middle.
+    pub fn mean_of(octave: u32) -> f64 {
+        0.75 * exp(std::f64::consts::LN_2 * (f64::from(octave) + FIRST_OCTAVE))
+    }
+
     /// Adds one score.
     pub fn add(&mut self, stratum: Stratum, score: f64) {
         // NaN, which no score of finite numbers is, lands in the last bin.
@@ -111,6 +116,39 @@ impl Histogram {
         bins
     }
 
+    /// The scores of some strata, each multiplied by the factor of its octave, to the nearest bin.
+    pub fn rescaled(&self, strata: impl Fn(Stratum) -> bool, factor: impl Fn(u32) -> f64) -> Self {
+        let shifts: Vec<f64> = (0..OCTAVES).map(|o| (ln(factor(o)) / LOG_RATIO).round()).collect();
+        let mut out = Self::default();
+        for (at, count) in &self.0 {
+            let (number, bin) = (at / BINS, at % BINS);
+            let stratum = Stratum::of_number(number);
+            if strata(stratum) {
+                let moved = f64::from(bin) + shifts[stratum.octave as usize];
+                // The outermost bins hold all that is beyond.
+                let is_end = bin == 0 || bin == BINS - 1;
+                let bin = if is_end { bin } else { moved.clamp(0.0, f64::from(BINS - 2)) as u32 };
+                *out.0.entry(number * BINS + bin).or_default() += count;
+            }
+        }
+        out
+    }
+
+    /// How many scores of these strata each octave has, and the sum of their squares, each taken at the
+    /// middle of its bin.
+    pub fn squares(&self, strata: impl Fn(Stratum) -> bool) -> Vec<[f64; 2]> {
+        let mut out = vec![[0.0; 2]; OCTAVES as usize];
+        for (at, count) in &self.0 {
+            let stratum = Stratum::of_number(at / BINS);
+            if strata(stratum) {
+                let own = &mut out[stratum.octave as usize];
+                own[0] += *count as f64;
+                own[1] += *count as f64 * middle(at % BINS).powi(2);
+            }
+        }
+        out
+    }
+
     /// How many are in bins up to this one.
     pub fn count_to(&self, bin: u32) -> u64 {
         self.0.range(..=bin).map(|(_, count)| count).sum()
@@ -118,8 +156,7 @@ impl Histogram {
 
     /// The mean of the squared scores, each taken at the middle of its bin.
     pub fn mean_square(&self) -> f64 {
-        let middle = |bin: u32| Self::edge(bin) * exp(-0.5 * LOG_RATIO);
-        let square = |(bin, count): (&u32, &u64)| *count as f64 * middle(*bin) * middle(*bin);
+        let square = |(bin, count): (&u32, &u64)| *count as f64 * middle(*bin).powi(2);
         self.0.iter().map(square).sum::<f64>() / (self.count() as f64).max(1.0)
     }
 
@@ -135,6 +172,11 @@ impl Histogram {
         });
         found.filter(|bin| *bin < BINS - 1)
     }
+}
+
+/// The middle of a bin.
+fn middle(bin: u32) -> f64 {
+    Histogram::edge(bin) * exp(-0.5 * LOG_RATIO)
 }
 
 impl Wire for Histogram {

@@ -2,9 +2,11 @@
 //!
 //! Federated conformal prediction. A client answers with a histogram of the scores
 //! `s = |y - mu| / scale(mu)` of its held-out cells, by how often their row and column were observed
-//! and by octave of `mu`. Both are joined to groups of at least [`GROUP_MIN`] cells, and the 90 %
-//! quantile `q` of a group's scores makes the intervals `mu +- q scale(mu)` of its cells: so small and
-//! large counts, and well and hardly known rows, are each covered, however the spread grows.
+//! and by octave of `mu`. Both are joined to groups of at least [`GROUP_MIN`] cells. Counts of a group
+//! have the variance `mu + alpha mu^2` of a negative binomial law, with its `alpha` by moments. Its
+//! scores are taken relative to the root of that (each at the middle of its octave), and their 90 %
+//! quantile `q` makes the intervals `mu +- q scale(mu)` of its cells: so small and large counts, and
+//! well and hardly known rows, are each covered, however the spread grows.
 //!
 //! Of hardly known rows few cells are held out. So a client also predicts each held-out cell from one
 //! to fifteen of its others in the row, with the columns as they are: what the fit would say of the
@@ -34,12 +36,15 @@ const DEAL: u64 = 0xCA11;
 /// The spread of a value around its mean, up to one factor that calibration finds: the family's
 /// own, and a little more so that a mean near the end of its range does not promise certainty.
 pub fn scale(family: Family, mean: f64) -> f64 {
-    let floor = match family {
+    (family.variance(mean) + floor(family)).sqrt()
+}
+
+fn floor(family: Family) -> f64 {
+    match family {
         Family::Gaussian => 0.0,
         Family::Poisson => 0.05,
         Family::Bernoulli => 0.01,
-    };
-    (family.variance(mean) + floor).sqrt()
+    }
 }
 
 /// `|y - mu| / scale(mu)`.
@@ -146,20 +151,41 @@ impl Scores {
 
     /// The share of held-out cells inside the interval of this level that the other parts' scores
     /// make; none where there are too few.
-    pub fn coverage(&self, level: f64) -> Option<f64> {
+    pub fn coverage(&self, family: Family, level: f64) -> Option<f64> {
         let (mut inside, mut checked) = (0, 0);
         for group in self.groups() {
+            let scores = self.relative(family, &group, self.clustering(family, &group));
             for own in 0..PARTS {
-                let others = self.histogram.within(|s| s.part != own && group.has(s));
+                let others = scores.within(|s| s.part != own);
                 if let Some(bin) = others.quantile_bin(level) {
-                    let is_own = |s: Stratum| s.part == own && !s.thinned && group.has(s);
-                    let part = self.histogram.within(is_own);
+                    let part = scores.within(|s| s.part == own && !s.thinned);
                     inside += part.count_to(bin);
                     checked += part.count();
                 }
             }
         }
         (checked > 0).then(|| inside as f64 / checked as f64)
+    }
+
+    /// `alpha` of a group's counts; 0 for other values.
+    fn clustering(&self, family: Family, group: &Together) -> f64 {
+        if family != Family::Poisson {
+            return 0.0;
+        }
+        let octaves = self.histogram.squares(|s| group.has(s));
+        let squares = octaves.iter().map(|[_, squares]| squares).sum();
+        let means = (0..).map(Histogram::mean_of);
+        clustering(squares, octaves.iter().map(|[count, _]| *count).zip(means))
+    }
+
+    /// The scores of a group relative to the variance that its `alpha` gives.
+    fn relative(&self, family: Family, group: &Together, alpha: f64) -> Histogram {
+        let factor = |octave| {
+            let mean = Histogram::mean_of(octave);
+            let base = scale(family, mean).powi(2);
+            (base / (base + alpha * mean * mean)).sqrt()
+        };
+        self.histogram.rescaled(|s| group.has(s), factor)
     }
 
     /// Which strata make up each group: classes of observations are joined, the fewest first, until
@@ -285,11 +311,50 @@ pub struct Group {
     pub last: u32,
     /// Intervals are `mu +- quantile scale(mu)`.
     pub quantile: f64,
-    /// By how much variances exceed the family's.
+    /// Of counts `alpha`, whose variance is `mu + alpha mu^2`; of other values the factor by which
+    /// variances exceed the family's.
     pub dispersion: f64,
 }
 
 wire!(Group { class, last, quantile, dispersion });
+
+impl Group {
+    /// The variance of a value around its mean.
+    pub fn variance(&self, family: Family, mean: f64) -> f64 {
+        match family {
+            Family::Poisson => mean + self.dispersion * mean * mean,
+            Family::Gaussian | Family::Bernoulli => self.dispersion * family.variance(mean),
+        }
+    }
+
+    /// What quantiles are multiplied with.
+    pub fn scale(&self, family: Family, mean: f64) -> f64 {
+        match family {
+            Family::Poisson => (self.variance(family, mean) + floor(family)).sqrt(),
+            Family::Gaussian | Family::Bernoulli => scale(family, mean),
+        }
+    }
+
+    /// The standard deviation of a value around its mean, and a little more near the end of its range.
+    pub fn sd(&self, family: Family, mean: f64) -> f64 {
+        match family {
+            Family::Poisson => self.scale(family, mean),
+            Family::Gaussian | Family::Bernoulli => self.dispersion.sqrt() * scale(family, mean),
+        }
+    }
+}
+
+/// `alpha` by moments: such that squared scores, which sum to this, are what variances of
+/// `mu + alpha mu^2` lead to expect of so many cells with these means.
+fn clustering(squares: f64, cells: impl Iterator<Item = (f64, f64)>) -> f64 {
+    let (mut poisson, mut excess) = (0.0, 0.0);
+    for (count, mean) in cells {
+        let share = count * mean / scale(Family::Poisson, mean).powi(2);
+        poisson += share;
+        excess += share * mean;
+    }
+    if excess > 0.0 { ((squares - poisson) / excess).max(0.0) } else { 0.0 }
+}
 
 /// What the scores of everyone amount to.
 #[derive(Clone, Debug, PartialEq)]
@@ -311,39 +376,53 @@ pub struct Calibration {
 wire!(Calibration { dispersion, groups, calibrated, coverage, doubtful });
 
 impl Calibration {
-    /// From the scores of all clients. `parameters` is how many the observed cells determine; it
-    /// matters where fewer than [`HELD_OUT_MIN`] cells were held out.
-    pub fn new(settings: &Settings, scores: &Scores, parameters: usize) -> Self {
-        let unit = settings.family == Family::Gaussian && settings.variance == Variance::Unit;
+    /// From the scores of all clients. `parameters` is how many the observed cells determine, and
+    /// `means` are theirs, with how often each was observed; both matter where fewer than
+    /// [`HELD_OUT_MIN`] cells were held out.
+    pub fn new(
+        settings: &Settings,
+        scores: &Scores,
+        parameters: usize,
+        means: &[(f64, u32)],
+    ) -> Self {
+        let family = settings.family;
+        let unit = family == Family::Gaussian && settings.variance == Variance::Unit;
         // Counts and yes-or-no values spread at least as much as their family says; if residuals
         // are smaller, that is the fit's doing.
-        let floor = if settings.family == Family::Gaussian { 0.0 } else { 1.0 };
+        let floor = if family == Family::Gaussian { 0.0 } else { 1.0 };
         let dispersion = if unit { 1.0 } else { dispersion(scores, parameters).max(floor) };
         let group = |together: &Together| {
-            let bins = scores.histogram.within(|s| together.has(s));
+            let alpha = scores.clustering(family, together);
+            let bins = scores.relative(family, together, alpha).within(|_| true);
             // A single group is everyone, and its chi-square is known better.
             let alone = bins.count() == scores.held_out.count || unit;
             Some(Group {
                 class: *together.classes.end(),
                 last: *together.octaves.end(),
                 quantile: Histogram::edge(bins.quantile_bin(LEVEL)?),
-                dispersion: if alone { dispersion } else { bins.mean_square().max(floor) },
+                dispersion: match family {
+                    Family::Poisson => alpha,
+                    _ if alone => dispersion,
+                    _ => bins.mean_square().max(floor),
+                },
             })
         };
         // A group without a quantile (too few cells, or scores beyond the grid) leaves all to the
         // dispersion.
         let found: Option<Vec<Group>> = scores.groups().iter().map(group).collect();
         let few = (scores.observed.count as f64) < FREEDOM_MIN * parameters as f64;
-        let quantile = NORMAL_QUANTILE * dispersion.sqrt();
         Self {
             dispersion,
             calibrated: found.is_some(),
-            coverage: found.as_ref().and_then(|_| scores.coverage(LEVEL)),
+            coverage: found.as_ref().and_then(|_| scores.coverage(family, LEVEL)),
             doubtful: few && scores.held_out.count < HELD_OUT_MIN,
-            groups: found.unwrap_or_else(|| {
-                vec![Group { class: CLASSES - 1, last: OCTAVES - 1, quantile, dispersion }]
-            }),
+            groups: found.unwrap_or_else(|| vec![unchecked(family, dispersion, means)]),
         }
+    }
+
+    /// The variance of a value around its mean, as in rows and columns that were observed often.
+    pub fn noise(&self, family: Family, mean: f64) -> f64 {
+        self.group_of(family, mean, u32::MAX).variance(family, mean)
     }
 
     /// What is known about cells with such a mean, whose row and column were observed so often.
@@ -352,6 +431,18 @@ impl Calibration {
         let found = self.groups.iter().find(|group| class <= group.class && octave <= group.last);
         *found.unwrap_or(&self.groups[self.groups.len() - 1])
     }
+}
+
+/// One group for all, from the dispersion and the means of the observed cells.
+fn unchecked(family: Family, dispersion: f64, means: &[(f64, u32)]) -> Group {
+    let (class, last) = (CLASSES - 1, OCTAVES - 1);
+    if family != Family::Poisson {
+        return Group { class, last, quantile: NORMAL_QUANTILE * dispersion.sqrt(), dispersion };
+    }
+    let cells = means.iter().map(|(mean, count)| (f64::from(*count), *mean));
+    let count: f64 = means.iter().map(|(_, count)| f64::from(*count)).sum();
+    let alpha = clustering(dispersion * count, cells);
+    Group { class, last, quantile: NORMAL_QUANTILE, dispersion: alpha }
 }
 
 /// So many held-out cells make a quantile of [`LEVEL`], and a dispersion.

@@ -43,7 +43,7 @@ pub use factors::Factors;
 pub use family::{Family, JUDGED_MEAN_MIN, THETA_MAX};
 pub use fit::{LowRankFit, Parameter};
 pub use interval::{Calibration, Group, ScoreSums, Scores};
-pub use uncertainty::{Counted, Uncertainty, effective_parameters};
+pub use uncertainty::{Counted, Share, Source, Uncertainty, effective_parameters};
 
 use whimbrel_core::{Error, Result};
 

@@ -1,25 +1,30 @@
 //! How sure the parameters of rows and columns are: what their own ridge regressions leave open.
 //!
 //! With the columns as they are, the unknowns `x_j = (u_j, a_j)` of row `j` are a penalised
-//! regression on `z_l = (v_l, 1)`, with curvature
+//! regression on `z_l = (v_l, 1)`, with curvature and variance of the gradient
 //!
 //! ```text
 //! A_j = sum_observed psi''(theta_jl) z_l z_l^T + ridge
+//! B_j = sum_observed V(mu_jl) z_l z_l^T + phi ridge
 //! ```
 //!
-//! so that `theta_jl` has the variance `phi z_l^T A_j^-1 z_l` from the row's side, with `phi` the
-//! dispersion, and likewise from the column's and from each number of the other terms; they are added.
+//! where `V` is the variance of a value around its mean that calibration found and `phi` the
+//! dispersion. So `x_j` has the covariance `A^-1 B A^-1 = M M^T` with `M = A^-1 chol(B)` (the sandwich,
+//! with the ridge as a prior), and its error is `M e` with standard normal `e`. Columns and each
+//! number of the other terms likewise. To first order the errors of a cell's `theta` are added: one
+//! [`Share`] for its row, one for its column, one for each term.
+//!
 //! The ridge is that of the fit, or
 //! `phi` over the mean square of the coordinate among all rows where that is more: a row of which
 //! little is known is at least one of the table's.
 
 use super::newton::add_square;
 use super::side::Side;
-use super::{Factors, Family, LowRank};
+use super::{Calibration, Factors, Family, LowRank};
 use whimbrel_core::linalg::{
-    cholesky, pack, packed_index, packed_len, solve_lower, solve_lower_transposed, unpack,
+    cholesky, packed_index, packed_len, solve_lower, solve_lower_transposed, unpack,
 };
-use whimbrel_core::{Error, Result};
+use whimbrel_core::{Error, Key, Result, vector};
 
 /// The most that a standard deviation of a `theta` of counts is said to be: a factor of twenty in
 /// the mean. Probabilities need no such bound.
@@ -28,35 +33,104 @@ const SPREAD_MAX: f64 = 3.0;
 /// leave directions that have none.
 const CURVATURE_MIN: f64 = 1e-12;
 
-/// `A^-1` of every row and every column.
+/// `M^T` of every row and every column: `q x q` numbers each for `q` unknowns.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Uncertainty {
-    /// Row after row, each packed.
+    /// Row after row.
     pub rows: Vec<f64>,
-    /// Column after column, each packed.
+    /// Column after column.
     pub columns: Vec<f64>,
-    /// The same of each number of the other terms; empty for those of lines.
+    /// The standard deviation of each number of the other terms; empty for those of lines.
     pub terms: Vec<Vec<f64>>,
 }
 
 /// A cell, and how often it was observed.
 pub type Counted = (u64, u32);
 
+/// Whose error it is. Cells with the same source share it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    /// Of a row of the fit.
+    Row(usize),
+    /// Of a column of the fit.
+    Column(usize),
+    /// Of a number of a term.
+    Term(usize, usize),
+    /// Of a row in which the fit had no cell.
+    BareRow(usize),
+    /// Of a column in which the fit had no cell.
+    BareColumn(usize),
+    /// Of a row that was fitted after the run.
+    NewRow(usize),
+}
+
+impl Source {
+    /// Whether errors on held-out cells have it in them.
+    pub fn is_of_fit(self) -> bool {
+        matches!(self, Self::Row(_) | Self::Column(_) | Self::Term(..))
+    }
+
+    fn address(self) -> [u64; 3] {
+        let place = match self {
+            Self::Row(at) => [0, at, 0],
+            Self::Column(at) => [1, at, 0],
+            Self::Term(t, at) => [2, t, at],
+            Self::BareRow(at) => [3, at, 0],
+            Self::BareColumn(at) => [4, at, 0],
+            Self::NewRow(at) => [5, at, 0],
+        };
+        place.map(|number| number as u64)
+    }
+}
+
+/// A part of the error of a cell's `theta`: `<weights, e>`, with standard normal numbers `e` of its
+/// source.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Share {
+    /// Whose error it is.
+    pub source: Source,
+    /// What the source's numbers are multiplied with.
+    pub weights: Vec<f64>,
+}
+
+impl Share {
+    /// Its variance.
+    pub fn variance(&self) -> f64 {
+        vector::norm2_squared(&self.weights)
+    }
+
+    /// Its value under a key: the same `e` for all cells that have the source.
+    pub fn drawn(&self, key: Key) -> f64 {
+        let mut stream = self.source.address().into_iter().fold(key, Key::child).stream();
+        self.weights.iter().map(|weight| weight * stream.normal()).sum()
+    }
+}
+
+/// The noise around a fit.
+struct Noise<'a> {
+    /// The dispersion, which weighs the ridge.
+    phi: f64,
+    /// The variance of a value around its mean.
+    variance: &'a dyn Fn(f64) -> f64,
+}
+
 impl Uncertainty {
-    /// Of factors fitted to these cells, of dispersion `phi`.
+    /// Of factors fitted to these cells, whose errors are these.
     pub fn new(
         model: &LowRank,
         factors: &Factors,
         clients: u32,
-        phi: f64,
+        calibration: &Calibration,
         cells: &[Counted],
     ) -> Result<Self> {
+        let phi = calibration.dispersion;
         let ridges = Side::BOTH.map(|side| prior_ridge(model, side, factors, clients, phi));
         let term = |t: usize| {
             let own = f64::from(clients) * model.term_ridge(t);
             own.max(phi / mean_square(factors.effects[t].iter()))
         };
-        Self::with_ridges(model, factors, cells, ridges, &term)
+        let noise = Noise { phi, variance: &|mean| calibration.noise(model.family(), mean) };
+        Self::with_ridges(model, factors, cells, ridges, &term, &noise)
     }
 
     fn with_ridges(
@@ -65,58 +139,115 @@ impl Uncertainty {
         cells: &[Counted],
         ridges: [Vec<f64>; 2],
         term_ridge: &dyn Fn(usize) -> f64,
+        noise: &Noise<'_>,
     ) -> Result<Self> {
         let mut terms = vec![Vec::new(); factors.effects.len()];
         for t in model.shared_terms() {
-            terms[t] = vec![term_ridge(t) + f64::EPSILON; factors.effects[t].len()];
+            let ridge = term_ridge(t) + f64::EPSILON;
+            terms[t] = vec![[ridge, noise.phi * ridge]; factors.effects[t].len()];
         }
         let lines = [model.rows(), model.columns()];
-        let mut curvatures =
-            Side::BOTH.map(|side| diagonal(&ridges[side as usize]).repeat(lines[side as usize]));
+        let mut squares = Side::BOTH.map(|side| {
+            vec![Squares::new(&ridges[side as usize], noise.phi); lines[side as usize]]
+        });
         for (at, count) in cells {
             let cell = place(model, *at);
-            let weight = f64::from(*count) * information(model, factors, cell);
+            let mean = model.family().mean(model.theta(factors, cell[0], cell[1]));
+            let weights = [model.family().variance(mean), (noise.variance)(mean)]
+                .map(|weight| f64::from(*count) * weight);
             for side in Side::BOTH {
-                let q = packed_len(ridges[side as usize].len());
-                let own = &mut curvatures[side as usize][cell[side as usize] * q..][..q];
-                add_square(own, &model.design(side, factors, cell), weight);
+                let design = model.design(side, factors, cell);
+                squares[side as usize][cell[side as usize]].add(&design, weights);
             }
             for (term, own) in model.terms().iter().zip(&mut terms) {
                 let (at, x) = term.place(model.columns(), cell);
-                if let Some(curvature) = own.get_mut(at) {
-                    *curvature += weight * x * x;
+                if let Some(own) = own.get_mut(at) {
+                    own.iter_mut().zip(weights).for_each(|(own, weight)| *own += weight * x * x);
                 }
             }
         }
-        terms.iter_mut().flatten().for_each(|curvature| *curvature = 1.0 / *curvature);
-        for (all, ridge) in curvatures.iter_mut().zip(&ridges) {
-            for own in all.chunks_exact_mut(packed_len(ridge.len()).max(1)) {
-                own.copy_from_slice(&inverse(own, ridge.len())?);
-            }
-        }
-        let [rows, columns] = curvatures;
-        Ok(Self { rows, columns, terms })
-    }
-
-    /// `z^T A^-1 z` of a cell from each side and each term.
-    fn variances(&self, model: &LowRank, factors: &Factors, cell: [usize; 2]) -> f64 {
-        let of = |side: Side| {
-            let design = model.design(side, factors, cell);
-            let q = packed_len(design.len());
-            let all = [&self.rows, &self.columns][side as usize];
-            quadratic(&all[cell[side as usize] * q..][..q], &design)
-        };
-        let terms = model.terms().iter().zip(&self.terms).map(|(term, own)| {
-            let (at, x) = term.place(model.columns(), cell);
-            own.get(at).map_or(0.0, |open| x * x * open)
+        let deviation = |[a, b]: &[f64; 2]| b.sqrt() / a;
+        let [rows, columns] = squares.map(|all| -> Result<Vec<f64>> {
+            let roots: Result<Vec<_>> = all.iter().map(Squares::root).collect();
+            Ok(roots?.concat())
         });
-        Side::BOTH.into_iter().map(of).chain(terms).sum()
+        Ok(Self {
+            rows: rows?,
+            columns: columns?,
+            terms: terms.iter().map(|own| own.iter().map(deviation).collect()).collect(),
+        })
     }
 
-    /// The standard deviation of `theta_jl`.
-    pub fn spread(&self, model: &LowRank, factors: &Factors, cell: [usize; 2], phi: f64) -> f64 {
-        spread_of(model.family(), phi * self.variances(model, factors, cell))
+    /// The parts of the error of a cell's `theta`.
+    pub fn shares(&self, model: &LowRank, factors: &Factors, cell: [usize; 2]) -> Vec<Share> {
+        let sides = [Source::Row(cell[0]), Source::Column(cell[1])];
+        let of_side = |(side, source): (Side, Source)| {
+            let design = model.design(side, factors, cell);
+            let q = design.len() * design.len();
+            let root = &[&self.rows, &self.columns][side as usize][cell[side as usize] * q..][..q];
+            Share { source, weights: through(root, &design) }
+        };
+        let of_term = |(t, own): (usize, &Vec<f64>)| {
+            let (at, x) = model.terms()[t].place(model.columns(), cell);
+            let deviation = own.get(at)?;
+            Some(Share { source: Source::Term(t, at), weights: vec![x * deviation] })
+        };
+        let terms = self.terms.iter().enumerate().filter_map(of_term);
+        Side::BOTH.into_iter().zip(sides).map(of_side).chain(terms).collect()
     }
+}
+
+/// `A` and `B` of one row or column, packed.
+#[derive(Clone)]
+pub(super) struct Squares {
+    unknowns: usize,
+    curvature: Vec<f64>,
+    noise: Vec<f64>,
+}
+
+impl Squares {
+    /// Of no cell.
+    pub fn new(ridge: &[f64], phi: f64) -> Self {
+        let curvature = diagonal(ridge);
+        let noise = curvature.iter().map(|ridge| phi * ridge).collect();
+        Self { unknowns: ridge.len(), curvature, noise }
+    }
+
+    /// Adds a cell with this design: its `psi''` and its variance.
+    pub fn add(&mut self, design: &[f64], [curvature, noise]: [f64; 2]) {
+        add_square(&mut self.curvature, design, curvature);
+        add_square(&mut self.noise, design, noise);
+    }
+
+    /// `M^T`, row `k` of which is `A^-1` times column `k` of `chol(B)`.
+    pub fn root(&self) -> Result<Vec<f64>> {
+        let q = self.unknowns;
+        let largest =
+            |packed: &[f64]| (0..q).map(|k| packed[packed_index(k, k)]).fold(0.0, f64::max);
+        let factor = |packed: &[f64]| {
+            let (mut factor, largest) = (unpack(packed, q), largest(packed));
+            (0..q).for_each(|k| factor[k * q + k] += CURVATURE_MIN * largest);
+            let done = cholesky(&mut factor, q);
+            done.map_err(|_| Error::numerical("a row has no finite curvature"))?;
+            Ok::<_, Error>(factor)
+        };
+        let mut out = vec![0.0; q * q];
+        if largest(&self.noise) == 0.0 {
+            return Ok(out);
+        }
+        let (of_curvature, of_noise) = (factor(&self.curvature)?, factor(&self.noise)?);
+        for (k, column) in out.chunks_exact_mut(q.max(1)).enumerate() {
+            (k..q).for_each(|i| column[i] = of_noise[i * q + k]);
+            solve_lower(&of_curvature, q, column);
+            solve_lower_transposed(&of_curvature, q, column);
+        }
+        Ok(out)
+    }
+}
+
+/// `M^T z`.
+pub(super) fn through(root: &[f64], design: &[f64]) -> Vec<f64> {
+    root.chunks_exact(design.len().max(1)).map(|row| vector::dot(row, design)).collect()
 }
 
 /// How many parameters the cells determine: the trace of the rows' regressions and of the columns',
@@ -129,11 +260,13 @@ pub fn effective_parameters(
 ) -> Result<f64> {
     let ridges = Side::BOTH.map(|side| model.ridge(side, f64::from(clients)));
     let term = |t: usize| f64::from(clients) * model.term_ridge(t);
-    let all = Uncertainty::with_ridges(model, factors, cells, ridges, &term)?;
+    // With the family's own variance and a dispersion of one, A^-1 B A^-1 is A^-1.
+    let noise = Noise { phi: 1.0, variance: &|mean| model.family().variance(mean) };
+    let all = Uncertainty::with_ridges(model, factors, cells, ridges, &term, &noise)?;
     let trace = cells.iter().map(|(at, count)| {
         let cell = place(model, *at);
         let weight = f64::from(*count) * information(model, factors, cell);
-        weight * all.variances(model, factors, cell)
+        weight * all.shares(model, factors, cell).iter().map(Share::variance).sum::<f64>()
     });
     Ok(trace.sum::<f64>().min(model.coordinates_len() as f64))
 }
@@ -184,37 +317,10 @@ fn place(model: &LowRank, cell: u64) -> [usize; 2] {
 }
 
 /// A packed matrix with the ridge on its diagonal.
-pub(super) fn diagonal(ridge: &[f64]) -> Vec<f64> {
+fn diagonal(ridge: &[f64]) -> Vec<f64> {
     let mut packed = vec![0.0; packed_len(ridge.len())];
     for (k, value) in ridge.iter().enumerate() {
         packed[packed_index(k, k)] = value + f64::EPSILON;
     }
     packed
-}
-
-/// The inverse of a packed matrix, packed.
-pub(super) fn inverse(packed: &[f64], q: usize) -> Result<Vec<f64>> {
-    let mut factor = unpack(packed, q);
-    let largest = (0..q).map(|k| factor[k * q + k]).fold(0.0, f64::max);
-    (0..q).for_each(|k| factor[k * q + k] += CURVATURE_MIN * largest);
-    cholesky(&mut factor, q).map_err(|_| Error::numerical("a row has no finite curvature"))?;
-    let mut out = vec![0.0; q * q];
-    for (k, column) in out.chunks_exact_mut(q.max(1)).enumerate() {
-        column[k] = 1.0;
-        solve_lower(&factor, q, column);
-        solve_lower_transposed(&factor, q, column);
-    }
-    Ok(pack(&out, q))
-}
-
-/// `z^T A z` of a packed matrix.
-pub(super) fn quadratic(a: &[f64], z: &[f64]) -> f64 {
-    let mut sum = 0.0;
-    for k in 0..z.len() {
-        for m in 0..k {
-            sum += 2.0 * a[packed_index(k, m)] * z[k] * z[m];
-        }
-        sum += a[packed_index(k, k)] * z[k] * z[k];
-    }
-    sum.max(0.0)
 }

@@ -3,7 +3,7 @@
 use whimbrel_core::{Key, Wire, math::exp};
 use whimbrel_models::lowrank::interval::{
     BINS, Calibration, Histogram, LEVEL, NORMAL_QUANTILE, OCTAVES, ScoreSums, Scores, Stratum,
-    Tally, class_of, score,
+    Tally, class_of,
 };
 use whimbrel_models::lowrank::{Family, JUDGED_MEAN_MIN, Settings};
 
@@ -35,7 +35,7 @@ fn overdispersed(cells: u64, seed: u64) -> (Scores, Vec<(f64, f64)>) {
 fn calibrated_intervals_cover_small_and_large_means_alike() {
     let (scores, values) = overdispersed(8_000, 6);
     let settings = Settings::new(100, 80, Family::Poisson);
-    let calibration = Calibration::new(&settings, &scores, 0);
+    let calibration = Calibration::new(&settings, &scores, 0, &[]);
     let coverage = calibration.coverage.unwrap();
     assert!((coverage - LEVEL).abs() < 0.015, "{coverage}");
     assert!(calibration.groups.len() > 3, "{calibration:?}");
@@ -43,13 +43,16 @@ fn calibrated_intervals_cover_small_and_large_means_alike() {
         let third = values.iter().filter(|(_, mean)| (low..high).contains(mean));
         let inside = third.clone().filter(|(y, mean)| {
             let group = calibration.group_of(Family::Poisson, *mean, OFTEN);
-            score(Family::Poisson, *y, *mean) <= group.quantile
+            (y - mean).abs() <= group.quantile * group.scale(Family::Poisson, *mean)
         });
         let share = inside.count() as f64 / third.count() as f64;
         assert!((share - LEVEL).abs() < 0.025, "{share} from {low} to {high}");
     }
-    let first = calibration.groups[0].dispersion;
-    assert!(calibration.dispersion > 10.0 * first, "spreads grow with means: {calibration:?}");
+    // At least 800 counts a group, whose squared errors have a coefficient of variation of about
+    // sqrt(5): 8 % of alpha, and 4 % for means that stand for their octave. 40 % are four of these.
+    for group in &calibration.groups[calibration.groups.len() / 2..] {
+        assert!((group.dispersion - 0.5).abs() < 0.2, "the variance is that law's: {group:?}");
+    }
 }
 
 /// Forty held-out cells: one group, and a share that a half against a half would put anywhere
@@ -59,15 +62,32 @@ fn few_cells_are_one_group_and_still_checked() {
     let settings = Settings::new(10, 8, Family::Poisson);
     for seed in 0..20 {
         let (scores, _) = overdispersed(40, 100 + seed);
-        let calibration = Calibration::new(&settings, &scores, 0);
+        let calibration = Calibration::new(&settings, &scores, 0, &[]);
         assert!(calibration.calibrated && calibration.groups.len() == 1);
         let coverage = calibration.coverage.unwrap();
         assert!((0.82..=1.0).contains(&coverage), "{coverage}");
     }
     let (scores, _) = overdispersed(5, 7);
-    let calibration = Calibration::new(&settings, &scores, 0);
+    let calibration = Calibration::new(&settings, &scores, 0, &[]);
     assert!(!calibration.calibrated && calibration.coverage.is_none());
-    assert_eq!(calibration.groups[0].quantile, NORMAL_QUANTILE * calibration.dispersion.sqrt());
+    assert_eq!(calibration.groups[0].quantile, NORMAL_QUANTILE);
+}
+
+/// 4,000 observed counts of variance `mean + mean^2/2` and nothing held out: squared scores have a
+/// coefficient of variation of about sqrt(5), and large means weigh most: 12 % of alpha, of which
+/// four are allowed.
+#[test]
+fn without_a_hold_out_the_law_comes_from_the_observed_means() {
+    let (_, values) = overdispersed(4_000, 16);
+    let mut scores = Scores::default();
+    values.iter().for_each(|(y, mean)| scores.observed.add(Family::Poisson, *y, *mean));
+    let means: Vec<(f64, u32)> = values.iter().map(|(_, mean)| (*mean, 1)).collect();
+    let calibration = Calibration::new(&Settings::new(80, 50, Family::Poisson), &scores, 0, &means);
+    let group = calibration.groups[0];
+    assert!(!calibration.calibrated && calibration.groups.len() == 1);
+    assert_eq!(group.quantile, NORMAL_QUANTILE);
+    assert!((group.dispersion - 0.5).abs() < 0.24, "{group:?}");
+    assert_eq!(calibration.noise(Family::Poisson, 4.0), group.variance(Family::Poisson, 4.0));
 }
 
 /// A hundred cells whose residuals the fit has made a tenth of what they were.
@@ -82,7 +102,7 @@ fn residuals_of_many_parameters_promise_little() {
                 scores.add_held_out(family, (position, OFTEN), y, 0.5);
             }
         }
-        Calibration::new(&Settings::new(20, 10, family), &scores, parameters)
+        Calibration::new(&Settings::new(20, 10, family), &scores, parameters, &[])
     };
     let near = |x: f64, y: f64| (x - y).abs() < 1e-12;
     let free = of(Family::Gaussian, 0, 20);
@@ -102,7 +122,7 @@ fn gaussian(sd: f64) -> Calibration {
     for position in 0..2_000 {
         scores.add_held_out(Family::Gaussian, (position, OFTEN), sd * stream.normal(), 0.0);
     }
-    Calibration::new(&Settings::new(50, 40, Family::Gaussian), &scores, 0)
+    Calibration::new(&Settings::new(50, 40, Family::Gaussian), &scores, 0, &[])
 }
 
 /// 2,000 cells: the share inside has a standard deviation of 0.7 %, so the quantile one of
@@ -130,7 +150,7 @@ fn scores_beyond_the_grid_calibrate_nothing() {
 fn calibrations_and_scores_survive_their_bytes() {
     let (scores, _) = overdispersed(900, 8);
     assert_eq!(Scores::from_bytes(&scores.to_bytes()).unwrap(), scores);
-    let calibration = Calibration::new(&Settings::new(30, 30, Family::Poisson), &scores, 0);
+    let calibration = Calibration::new(&Settings::new(30, 30, Family::Poisson), &scores, 0, &[]);
     assert_eq!(Calibration::from_bytes(&calibration.to_bytes()).unwrap(), calibration);
 }
 
@@ -201,6 +221,27 @@ fn extreme_scores_have_bins_and_few_scores_no_quantile() {
     assert_eq!(histogram.within(|s| s.part < 4 || s.thinned || s.class != 2), Histogram::default());
 }
 
+/// Means of an octave stand for it, and rescaled scores are in the bins of their new values.
+#[test]
+fn scores_are_rescaled_by_octave() {
+    let mut histogram = Histogram::default();
+    for (octave, score) in [(3, 2.0), (7, 2.0), (7, 0.0), (7, f64::INFINITY)] {
+        histogram.add(stratum(0, octave), score);
+    }
+    let halved = histogram.rescaled(|_| true, |octave| if octave == 7 { 0.5 } else { 1.0 });
+    assert_eq!(halved.within(|s| s.octave == 3), histogram.within(|s| s.octave == 3));
+    let moved = halved.within(|s| s.octave == 7);
+    let found = Histogram::edge(moved.quantile_bin(0.4).unwrap());
+    assert!((found / 1.0).ln().abs() < 0.03, "{found}");
+    assert_eq!((moved.count_to(0), moved.count()), (1, 3));
+    assert_eq!(moved.quantile_bin(0.75), None, "what is beyond the grid stays there");
+    let squares = histogram.squares(|s| s.octave == 3);
+    assert!(squares[3][0] == 1.0 && (squares[3][1] / 4.0 - 1.0).abs() < 0.05, "{squares:?}");
+    for octave in 1..OCTAVES - 1 {
+        assert_eq!(Histogram::octave(Histogram::mean_of(octave)), octave);
+    }
+}
+
 #[test]
 fn octaves_double() {
     assert_eq!(Histogram::octave(0.0), 0);
@@ -244,13 +285,13 @@ fn hardly_observed_rows_have_intervals_and_dispersions_of_their_own() {
             scores.add_thinned(Family::Poisson, (position, n), y, mean);
         }
     }
-    let calibration = Calibration::new(&Settings::new(50, 40, Family::Poisson), &scores, 0);
+    let calibration = Calibration::new(&Settings::new(50, 40, Family::Poisson), &scores, 0, &[]);
     assert_eq!(calibration.groups.last().unwrap().class, class_of(OFTEN));
     for n in [1, 2, 4, 8, OFTEN] {
         let new: Vec<(f64, f64)> = (0..2_000).map(|_| draw(n)).collect();
         let inside = |(y, mean): &&(f64, f64)| {
             let group = calibration.group_of(Family::Poisson, *mean, n);
-            score(Family::Poisson, *y, *mean) <= group.quantile
+            (y - mean).abs() <= group.quantile * group.scale(Family::Poisson, *mean)
         };
         let share = new.iter().filter(inside).count() as f64 / 2_000.0;
         assert!((share - LEVEL).abs() < 0.04, "{share} in rows observed {n} times");

@@ -145,3 +145,15 @@ fn what_describes_no_row_and_no_column_is_refused() {
     let error = refused(list, "\"none\"");
     assert!(error.contains("covariates come with main effects"), "{error}");
 }
+
+#[test]
+fn a_covariate_that_is_no_number_is_refused_with_its_line() {
+    for wrong in ["tall", "inf"] {
+        let sandbox = sandbox(JOB);
+        let text = sandbox.read("counts.csv").replacen(",0,heath,", &format!(",{wrong},heath,"), 1);
+        sandbox.write("counts.csv", &text);
+        let ran = sandbox.run(&["run", "job.toml", "--out", "out"]);
+        assert_eq!(ran.code, 3, "{}", ran.stderr);
+        assert!(ran.stderr.contains("line 2 (row 1), column \"height\""), "{}", ran.stderr);
+    }
+}

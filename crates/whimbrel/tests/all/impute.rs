@@ -219,6 +219,48 @@ fn a_completed_table_keeps_what_was_observed_and_bounds_the_rest() {
     }
 }
 
+/// 300 imputations of row and column effects, with a hold-out and without. Independent cells would make
+/// the variance of a column's total the sum of its cells' (a ratio of 1, with a standard error of 8 % in
+/// a column and 2.4 % in the mean of twelve); a column whose level some 18 counts tell has more: 1.1 is
+/// four standard errors above 1, so independent draws pass once in 30,000 times. The mean of all draws is
+/// that of the estimates within five standard errors, which the variance of their grand total gives, and
+/// 2 % for the means that the ceiling cuts.
+#[test]
+fn draws_share_the_errors_of_columns_and_keep_the_means() {
+    for holdout in ["holdout = 0.1\n", ""] {
+        let job = JOB.replace("rank = 2\nlambda = 0.1", "rank = 0\neffects = \"row+column\"");
+        let sandbox = sandbox(&job.replace("holdout = 0.1\n", holdout));
+        sandbox.run_job("out");
+        sandbox.ok(&["impute", "out", "--draws", "300", "--out", "a.csv"]);
+        let (_, lines) = table(&sandbox, "a.csv");
+        let missing: Vec<&Vec<String>> = lines.iter().filter(|line| line[2] == "no").collect();
+        let at = |line: &[String], i: usize| line[i].parse::<f64>().unwrap();
+        let highest = lines.iter().map(|line| at(line, 4)).fold(0.0, f64::max);
+        let variance = |values: &[f64]| {
+            let mean = values.iter().sum::<f64>() / values.len() as f64;
+            let squares = values.iter().map(|x| (x - mean).powi(2)).sum::<f64>();
+            (mean, squares / values.len() as f64)
+        };
+        let (mut ratios, mut all, mut estimated) = (0.0, vec![0.0; 300], 0.0);
+        for month in 1..=MONTHS {
+            let (mut total, mut apart) = (vec![0.0; 300], 0.0);
+            for line in missing.iter().filter(|line| line[1] == month.to_string()) {
+                let draws: Vec<f64> = (8..308).map(|i| at(line, i)).collect();
+                total.iter_mut().zip(&draws).for_each(|(sum, y)| *sum += y);
+                apart += variance(&draws).1;
+                estimated += at(line, 4);
+                assert!(draws.iter().all(|y| *y < 20.0 * highest), "{line:?}");
+            }
+            all.iter_mut().zip(&total).for_each(|(sum, y)| *sum += y);
+            ratios += variance(&total).1 / apart / MONTHS as f64;
+        }
+        assert!(ratios > 1.1, "{holdout:?}: {ratios}");
+        let (mean, variance) = variance(&all);
+        let allowed = 5.0 * (variance / 300.0).sqrt() + 0.02 * estimated;
+        assert!((mean - estimated).abs() < allowed, "{mean} {estimated} {allowed}");
+    }
+}
+
 #[test]
 fn rows_and_columns_nobody_observed_get_a_warning_and_wide_intervals() {
     let labels: Vec<String> = (1..=SITES + 2).map(|i| format!("\"s{i}\"")).collect();
