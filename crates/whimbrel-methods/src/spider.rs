@@ -9,6 +9,7 @@
 //! | `v_min`, `v_max`, `L_Ẇ`, `L` | [`Smoothness`] | constants of A4 and A8 |
 //! | `Λ_⋆` | in [`Spider::step`] | the step is `1/(2 Λ_⋆)` |
 
+use crate::step::OFTEN_HEARD;
 use whimbrel_core::{Error, Result};
 
 /// `k_in = (1 + ω) √(m/2)`, rounded up: the loop length at which an accuracy costs the fewest
@@ -116,13 +117,16 @@ impl Spider {
 
 /// The step that a job gets without asking: Proposition 25's with all constants one, without its `2 √2` and
 /// the factor 2 before it (as [`auto_step`](crate::step::auto_step) leaves out Theorem 4's), and with `ω_p` and
-/// `α p` for `ω` and `α`, as Theorem 4 has them where Theorem 1 has those. At most one half with compression or
-/// sampling.
+/// `α p` for `ω` and `α`, as Theorem 4 has them where Theorem 1 has those. Where clients are seldom heard
+/// ([`OFTEN_HEARD`]) the constants stay in. At most one half with compression or sampling.
 pub fn auto_spider_step(spider: &Spider, p: f64) -> f64 {
     let omega = crate::step::omega_with_sampling(spider.omega, p);
     let sampled = Spider { omega, alpha: spider.alpha * p, ..*spider };
-    let without = Smoothness { lipschitz: 1.0 / 32f64.sqrt(), ..Smoothness::UNIT };
-    sampled.step(&without).min(if omega > 0.0 { 0.5 } else { 1.0 })
+    let constants = match p < OFTEN_HEARD {
+        true => Smoothness::UNIT,
+        false => Smoothness { lipschitz: 1.0 / 32f64.sqrt(), ..Smoothness::UNIT },
+    };
+    sampled.step(&constants).min(if omega > 0.0 { 0.5 } else { 1.0 })
 }
 
 #[cfg(test)]

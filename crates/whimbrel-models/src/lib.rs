@@ -71,6 +71,11 @@ pub trait LatentModel: Send + Sync + 'static {
     /// `phi(theta)`, of the statistic's length.
     fn natural(&self, theta: &Self::Parameters) -> Vec<f64>;
 
+    /// What helps a fit that is degenerate, as one sentence's end.
+    fn remedy(&self) -> &'static str {
+        "use fewer components or take another start"
+    }
+
     /// The frame of the complete-data Fisher information at `theta`, in which differences of
     /// statistics are well conditioned; none where the model has none.
     fn frame(&self, _theta: &Self::Parameters) -> Option<Box<dyn Frame>> {

@@ -126,22 +126,32 @@ pub fn section(
     let order = drawn.unwrap_or_else(|| (0..weights.len()).collect());
     let mut exhibits = plane.map_or_else(Vec::new, |section| section.exhibits);
     if !is_plane {
-        exhibits.push(parameters("Means", &order, weights, &means.values, &names));
         let deviations = deviations(model, weights.len(), width)?;
-        exhibits.push(parameters("Standard deviations", &order, weights, &deviations, &names));
+        let spread = Some(&deviations[..]);
+        exhibits.push(parameters("Means", &order, weights, &means.values, &names, spread));
+        exhibits.push(parameters(
+            "Standard deviations",
+            &order,
+            weights,
+            &deviations,
+            &names,
+            None,
+        ));
         exhibits.extend(matrices(model, &order, &names));
     }
     exhibits.extend(shares(&order, &outcome.names, &outcome.own));
     Some(Section { title: "Mixture".into(), exhibits })
 }
 
-/// One row for each component.
+/// One row for each component, with digits enough to tell values apart that differ by a part of
+/// their `spread`.
 pub(super) fn parameters(
     title: &str,
     order: &[usize],
     weights: &[f64],
     values: &[f64],
     names: &[String],
+    spread: Option<&[f64]>,
 ) -> Exhibit {
     let shown = names.len().min(COLUMNS_MAX);
     let title = match names.len() - shown {
@@ -150,7 +160,12 @@ pub(super) fn parameters(
     };
     let heads = ["component", "weight"].map(String::from).into_iter();
     let row = |(place, &k): (usize, &usize)| {
-        let numbers = values[k * names.len()..][..shown].iter().map(|x| figure(*x, 4));
+        let numbers = (k * names.len()..).take(shown).map(|i| {
+            let by = spread.map_or(0.0, |spread| (values[i] / spread[i]).abs().log10());
+            // A spread of zero needs no more digits than others; 17 are all there are.
+            let more = if by.is_finite() { by.clamp(1.0, 14.0).floor() as usize } else { 1 };
+            figure(values[i], 3 + more)
+        });
         [(place + 1).to_string(), format!("{:.4}", weights[k])].into_iter().chain(numbers).collect()
     };
     Exhibit::Table(Rows {

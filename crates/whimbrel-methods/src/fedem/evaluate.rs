@@ -209,11 +209,9 @@ impl<M: LatentModel> Em<M> {
                 FrameKind::Raw => "write frame = \"fisher\" in [uplink] or use more levels, or ",
                 FrameKind::Fisher => "use more levels, or ",
             },
+            Step::Auto(auto) if auto.p < 1.0 => "let more clients take part, or ",
             _ => "",
         };
-        format!(
-            "{noise}use fewer components, set reg_covar, take another start, or write standardize = \
-             true in [data] where columns differ in scale or lie far from zero"
-        )
+        format!("{noise}{}", self.model.remedy())
     }
 }

@@ -3,8 +3,8 @@
 use super::ExchangeKind;
 use crate::settings::{Budget, Weights};
 use std::collections::BTreeMap;
-use whimbrel_codec::Scalar;
 use whimbrel_codec::channel::{Downlink, UpClient, Uplink};
+use whimbrel_codec::{Codec, Scalar};
 
 /// How an oracle's vectors travel, how clients are weighted, and when the run ends.
 #[derive(Clone, Debug)]
@@ -40,9 +40,10 @@ impl Terms {
         self.uplinks[0].has_memory()
     }
 
-    /// Whether what goes up loses anything on the way.
+    /// Whether what goes up loses anything on the way, if only by rounding to 32 bits.
     pub(super) fn compresses_up(&self) -> bool {
-        self.uplinks.iter().any(|uplink| uplink.omega() != Some(0.0))
+        let rounds = |uplink: &Uplink| *uplink.codec() == Codec::ExactF32;
+        self.uplinks.iter().any(|uplink| rounds(uplink) || uplink.omega() != Some(0.0))
     }
 
     /// Whether an exchange opens the memories.

@@ -246,6 +246,11 @@ impl Gmm {
 }
 
 impl LatentModel for Gmm {
+    fn remedy(&self) -> &'static str {
+        "use fewer components, set reg_covar, take another start, or write standardize = true in [data] \
+         where columns differ in scale or lie far from zero"
+    }
+
     type Data = GmmData;
     type Parameters = GmmParameters;
 

@@ -333,6 +333,10 @@ impl Mixed {
 }
 
 impl LatentModel for Mixed {
+    fn remedy(&self) -> &'static str {
+        "use fewer components, set reg_covar, or take another start"
+    }
+
     type Data = MixedData;
     type Parameters = MixedParameters;
 

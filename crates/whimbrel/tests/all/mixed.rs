@@ -115,3 +115,20 @@ fn what_a_column_cannot_hold_is_an_error_with_its_line() {
     fails(&good, "types = { hausing = \"category\" }", "has no column \"hausing\"");
     fails(&good, "types = { housing = \"kind\" }", "housing");
 }
+
+#[test]
+fn a_column_without_a_value_is_refused() {
+    let sandbox = sandbox(&survey("em", ""));
+    let without_falls = |line: &str| {
+        let mut cells: Vec<&str> = line.split(',').collect();
+        cells[3] = "";
+        cells.join(",")
+    };
+    let text = sandbox.read("survey.csv");
+    let (header, rows) = text.split_once('\n').unwrap();
+    let rows: Vec<String> = rows.lines().map(without_falls).collect();
+    sandbox.write("survey.csv", &format!("{header}\n{}\n", rows.join("\n")));
+    let ran = sandbox.run(&["run", "job.toml", "--out", "out"]);
+    assert_eq!(ran.code, 3, "{}", ran.stderr);
+    assert!(ran.stderr.contains("\"falls\" has no value in any training row"), "{}", ran.stderr);
+}

@@ -1,6 +1,6 @@
 //! A fitted mixture on rows it has seen, and on files that differ.
 
-use crate::support::{Sandbox, fixture, number};
+use crate::support::{Sandbox, fixture, mixture_job, number};
 
 const JOB: &str = "name = \"wards\"\nseed = 1\n[data]\nsource = \"csv\"\npath = \"data.csv\"\n\
     client = \"client\"\n[model]\nkind = \"gmm\"\ncomponents = 3\ncovariance = \"full\"\n\
@@ -108,4 +108,14 @@ fn what_was_prepared_is_prepared_again() {
     let ran = sandbox.run(&["predict", "out", "--data", "renamed.csv", "--out", "x.csv"]);
     assert_eq!(ran.code, 2);
     assert!(ran.stderr.contains("renamed.csv has no column"), "{}", ran.stderr);
+}
+
+#[cfg(unix)]
+#[test]
+fn rows_from_a_pipe_are_refused_as_what_they_are() {
+    let sandbox = Sandbox::with_job(&mixture_job("", "kind = \"em\"\nrounds = 3"));
+    sandbox.ok(&["run", "job.toml", "--out", "run"]);
+    let ran = sandbox.run(&["predict", "run", "--data", "/dev/null", "--out", "p.csv"]);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(ran.stderr.contains("/dev/null is a pipe or a device"), "{}", ran.stderr);
 }

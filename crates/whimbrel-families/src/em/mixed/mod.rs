@@ -47,13 +47,18 @@ impl MixedKeys {
     }
 }
 
-/// Whether the observed cells of a column differ.
-fn varies(rows: &Loaded, column: usize) -> bool {
-    let cells = rows.training().filter_map(|(_, (_, data))| match data {
-        ClientData::Table(table) => Some((0..table.rows()).map(|i| table.row(i)[column])),
+/// The observed cells of a column.
+fn observed(rows: &Loaded, column: usize) -> impl Iterator<Item = f64> {
+    let cells = rows.training().filter_map(move |(_, (_, data))| match data {
+        ClientData::Table(table) => Some((0..table.rows()).map(move |i| table.row(i)[column])),
         _ => None,
     });
-    let mut observed = cells.flatten().filter(|x| !x.is_nan());
+    cells.flatten().filter(|x| !x.is_nan())
+}
+
+/// Whether they differ.
+fn varies(rows: &Loaded, column: usize) -> bool {
+    let mut observed = observed(rows, column);
     let first = observed.next();
     observed.any(|x| Some(x) != first)
 }
@@ -123,6 +128,13 @@ impl MixtureKeys for MixedKeys {
     }
 
     fn preparing(&self, _: &Common, facts: &Facts, rows: Option<&Loaded>) -> Result<Preparing> {
+        for (at, name) in facts.columns.iter().enumerate() {
+            if rows.is_some_and(|rows| observed(rows, at).next().is_none()) {
+                let what = format!("column {name:?} has no value in any training row");
+                let hint = "list the others with `columns` in [data]";
+                return Err(Error::data(what).hint(hint).into());
+            }
+        }
         let numbers = self.settings.columns.iter().enumerate();
         for (at, _) in numbers.filter(|(_, kind)| **kind == ColumnKind::Number) {
             let Some(rows) = rows.filter(|_| self.settings.reg_covar == 0.0) else { break };

@@ -20,14 +20,22 @@ pub(super) fn section(
     let mut exhibits = Vec::new();
     if let Some(means) = model.tensor("means") {
         let names = names(ColumnKind::Number);
-        exhibits.push(parameters("Means of numbers", &order, weights, &means.values, &names));
         let deviations = deviations(model, weights.len(), names.len())?;
-        exhibits.push(parameters("Standard deviations", &order, weights, &deviations, &names));
+        let (values, spread) = (&means.values, Some(&deviations[..]));
+        exhibits.push(parameters("Means of numbers", &order, weights, values, &names, spread));
+        exhibits.push(parameters(
+            "Standard deviations",
+            &order,
+            weights,
+            &deviations,
+            &names,
+            None,
+        ));
         exhibits.extend(matrices(model, &order, &names));
     }
     if let Some(rates) = model.tensor("rates") {
         let names = names(ColumnKind::Count);
-        exhibits.push(parameters("Rates of counts", &order, weights, &rates.values, &names));
+        exhibits.push(parameters("Rates of counts", &order, weights, &rates.values, &names, None));
     }
     if let Some(levels) = model.tensor("levels") {
         let width = levels.values.len() / weights.len().max(1);
@@ -47,7 +55,14 @@ pub(super) fn section(
             .flat_map(|k| value(*k))
             .map(|(k, at)| levels.values[k * width + at])
             .collect();
-        exhibits.push(parameters("Probabilities of levels", &order, weights, &values, &names));
+        exhibits.push(parameters(
+            "Probabilities of levels",
+            &order,
+            weights,
+            &values,
+            &names,
+            None,
+        ));
     }
     exhibits.extend(shares(&order, &ended.outcome.names, &ended.outcome.own));
     Some(Section { title: "Mixture".into(), exhibits })
