@@ -148,6 +148,9 @@ pub enum Command {
     /// Look at data
     #[command(subcommand)]
     Data(DataCommand),
+    /// Reproduce figures and tables of the papers
+    #[command(subcommand)]
+    Paper(PaperCommand),
     /// Print a script with which a shell completes whimbrel's commands and options
     Completions {
         /// The shell
@@ -430,6 +433,32 @@ pub enum DataCommand {
         #[arg(long, value_name = "COLUMN")]
         client: Option<String>,
         /// Print one JSON object to standard output
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// `whimbrel paper`.
+#[derive(Subcommand, Debug)]
+pub enum PaperCommand {
+    /// What can be reproduced, from which data
+    List {
+        /// Print one JSON object to standard output
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run the jobs of a figure or table; what the paper says beside what is obtained
+    Run {
+        /// A name of `paper list`
+        #[arg(value_parser = super::studies::names(), hide_possible_values = true)]
+        name: String,
+        /// The folder of published data, for those that read some
+        #[arg(long, value_name = "DIR")]
+        data: Option<PathBuf>,
+        /// The folder of all runs, new or empty [default: runs/paper-NAME-TIME]
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+        /// Print claims and summaries as one JSON object to standard output
         #[arg(long)]
         json: bool,
     },

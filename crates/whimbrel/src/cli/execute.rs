@@ -219,7 +219,7 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
 }
 
 /// The path without `.` and links where it exists, else only made absolute.
-fn absolute(path: &Path) -> PathBuf {
+pub fn absolute(path: &Path) -> PathBuf {
     path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.into())
 }
 

@@ -13,15 +13,17 @@ mod manual;
 mod messages;
 pub(crate) mod new;
 mod output;
+mod paper;
 pub(crate) mod predict;
 mod repair;
 pub(crate) mod report;
 pub(crate) mod search;
 mod serve;
 pub(crate) mod sources;
+mod studies;
 pub(crate) mod view;
 
-use args::{Args, Command, DataCommand};
+use args::{Args, Command, DataCommand, PaperCommand};
 use clap::Parser;
 use std::process::ExitCode;
 use whimbrel::core::{Error, isa};
@@ -83,6 +85,10 @@ fn dispatch(args: &Args) -> Result<u8> {
         }
         Some(Command::Data(DataCommand::Inspect { file, client, json })) => {
             inspect::inspect_command(file, client.as_deref(), *json)
+        }
+        Some(Command::Paper(PaperCommand::List { json })) => paper::list_command(*json),
+        Some(Command::Paper(PaperCommand::Run { name, data, out, json })) => {
+            paper::run_command(name, data.as_deref(), out.as_deref(), *json)
         }
         Some(Command::Completions { shell }) => manual::completions_command(*shell),
         Some(Command::Man { out, force }) => manual::man_command(out.as_deref(), *force),

@@ -25,6 +25,7 @@ mod neighbours;
 mod operations;
 mod outputs;
 mod overwrites;
+mod paper;
 mod parts;
 mod peers;
 mod personal;
