@@ -108,16 +108,19 @@ pub(crate) struct Points {
     values: Vec<f64>,
     width: usize,
     scales: Option<Vec<f64>>,
+    /// Which of the values were observed; none where all were.
+    observed: Option<Vec<bool>>,
 }
 
 impl Points {
     pub(crate) fn of<M: Mixture>(model: &M, data: &M::Data, moments: &[f64]) -> Self {
         let (mut values, scales) = (model.points(data), model.point_scales(moments));
         each(&mut values, scales.as_deref(), |x, scale| x / scale);
-        Self { values, width: model.point_len(), scales }
+        Self { values, width: model.point_len(), scales, observed: model.observed(data) }
     }
 
-    /// Centres of a client's own clusters and the rows behind each, none of them few.
+    /// Centres of a client's own clusters and the rows behind each, none of them few. Where fewer than
+    /// `rows_min` rows of a cluster have a value, its centre has the client's mean there.
     pub(crate) fn centres(
         &self,
         components: usize,
@@ -126,9 +129,27 @@ impl Points {
     ) -> Result<(Vec<f64>, Vec<f64>)> {
         let k = components.min((self.values.len() / self.width).div_ceil(rows_min));
         let found = kmeans(&self.values, self.width, None, k, STEPS_MAX, key)?;
-        let (mut centres, counts) = join_small(found, self.width, rows_min);
+        let labels = found.labels.clone();
+        let Joined { mut centres, counts, place_of } = join_small(found, self.width, rows_min);
+        if let Some(observed) = &self.observed {
+            let mut known = vec![0; centres.len()];
+            for (row, label) in observed.chunks_exact(self.width).zip(labels) {
+                let of_cluster = &mut known[place_of[label as usize] * self.width..][..self.width];
+                of_cluster.iter_mut().zip(row).for_each(|(n, seen)| *n += usize::from(*seen));
+            }
+            for (i, centre) in centres.iter_mut().enumerate().filter(|(i, _)| known[*i] < rows_min)
+            {
+                *centre = self.mean(i % self.width);
+            }
+        }
         each(&mut centres, self.scales.as_deref(), |x, scale| x * scale);
         Ok((centres, counts))
+    }
+
+    /// The mean of a column; gaps hold that of the observed values.
+    fn mean(&self, column: usize) -> f64 {
+        let values = self.values.iter().skip(column).step_by(self.width);
+        values.sum::<f64>() * self.width as f64 / self.values.len() as f64
     }
 }
 
@@ -199,9 +220,18 @@ fn each(points: &mut [f64], scales: Option<&[f64]>, by: impl Fn(f64, f64) -> f64
     }
 }
 
+/// Clusters none of which has few rows.
+struct Joined {
+    centres: Vec<f64>,
+    counts: Vec<f64>,
+    /// Where each of the clusters before is now.
+    place_of: Vec<usize>,
+}
+
 /// Joins clusters of fewer than `rows_min` rows to the nearest other centre, smallest first.
-fn join_small(found: Clusters, columns: usize, rows_min: usize) -> (Vec<f64>, Vec<f64>) {
+fn join_small(found: Clusters, columns: usize, rows_min: usize) -> Joined {
     let (mut centres, mut counts) = (found.centres, found.counts);
+    let mut place_of: Vec<usize> = (0..counts.len()).collect();
     let distance2 = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum();
     while counts.len() > 1 {
         let Some(small) = (0..counts.len()).min_by(|i, j| counts[*i].total_cmp(&counts[*j])) else {
@@ -212,19 +242,22 @@ fn join_small(found: Clusters, columns: usize, rows_min: usize) -> (Vec<f64>, Ve
         }
         let count = counts.remove(small);
         let centre: Vec<f64> = centres.drain(small * columns..(small + 1) * columns).collect();
+        let gap = |i: usize| -> f64 { distance2(&centres[i * columns..][..columns], &centre) };
+        let near = (0..counts.len()).min_by(|i, j| gap(*i).total_cmp(&gap(*j))).unwrap_or(0);
+        for place in &mut place_of {
+            *place = if *place == small { near } else { *place - usize::from(*place > small) };
+        }
         // A centre that lost all its rows says nothing.
         if count == 0.0 {
             continue;
         }
-        let gap = |i: usize| -> f64 { distance2(&centres[i * columns..][..columns], &centre) };
-        let near = (0..counts.len()).min_by(|i, j| gap(*i).total_cmp(&gap(*j))).unwrap_or(0);
         let joined = counts[near] + count;
         for (c, x) in centres[near * columns..][..columns].iter_mut().zip(&centre) {
             *c += (x - *c) * (count / joined);
         }
         counts[near] = joined;
     }
-    (centres, counts)
+    Joined { centres, counts, place_of }
 }
 
 #[cfg(test)]
@@ -239,8 +272,9 @@ mod tests {
             labels: Vec::new(),
             inertia: 0.0,
         };
-        assert_eq!(join_small(found.clone(), 1, 9).1, [8.0 + 9.0]);
-        let (centres, counts) = join_small(found, 1, ROWS_MIN);
+        assert_eq!(join_small(found.clone(), 1, 9).counts, [8.0 + 9.0]);
+        let Joined { centres, counts, place_of } = join_small(found, 1, ROWS_MIN);
+        assert_eq!(place_of, [0, 1, 1, 1]);
         // 50 joins 11 (then 24, three rows), which joins 10: (6 * 10 + 3 * 24) / 9.
         assert_eq!(counts, [8.0, 9.0]);
         assert_eq!(centres[0], 0.0);
@@ -251,7 +285,7 @@ mod tests {
     fn a_client_may_ask_for_larger_clusters() {
         // Five groups of six rows.
         let values = (0..30).map(|i| f64::from(100 * (i / 6) + i)).collect();
-        let points = Points { values, width: 1, scales: None };
+        let points = Points { values, width: 1, scales: None, observed: None };
         let counts = |rows_min| points.centres(5, rows_min, Key::root(3)).unwrap().1;
         assert_eq!(counts(ROWS_MIN), [6.0; 5]);
         for rows_min in [7, 10, 25] {
@@ -262,6 +296,31 @@ mod tests {
     }
 
     #[test]
+    fn a_value_that_few_rows_of_a_cluster_have_is_not_in_its_centre() {
+        // Two groups of ten rows; the second column is observed once in the first group and eight
+        // times in the second, and holds the mean elsewhere.
+        let is_observed = |row: usize| row == 3 || row >= 12;
+        let value = |row: usize| if row == 3 { 157.3 } else { 100.0 };
+        let seen: Vec<f64> = (0..20).filter(|row| is_observed(*row)).map(value).collect();
+        let mean = seen.iter().sum::<f64>() / seen.len() as f64;
+        let row = |row: usize| {
+            [(1000 * (row / 10)) as f64, if is_observed(row) { value(row) } else { mean }]
+        };
+        let points = Points {
+            values: (0..20).flat_map(row).collect(),
+            width: 2,
+            scales: None,
+            observed: Some((0..20).flat_map(|row| [true, is_observed(row)]).collect()),
+        };
+        let (centres, counts) = points.centres(2, ROWS_MIN, Key::root(3)).unwrap();
+        assert_eq!(counts, [10.0; 2]);
+        let first = usize::from(centres[0] != 0.0);
+        assert!((centres[2 * first + 1] - mean).abs() < 1e-12, "{centres:?}");
+        let second = (2.0 * mean + 8.0 * 100.0) / 10.0;
+        assert!((centres[2 * (1 - first) + 1] - second).abs() < 1e-12, "{centres:?}");
+    }
+
+    #[test]
     fn centres_without_rows_are_left_out() {
         let found = Clusters {
             centres: vec![0.0, 7.0, 8.0, 20.0],
@@ -269,7 +328,8 @@ mod tests {
             labels: Vec::new(),
             inertia: 0.0,
         };
-        assert_eq!(join_small(found, 1, ROWS_MIN), (vec![5.0], vec![8.0]));
+        let joined = join_small(found, 1, ROWS_MIN);
+        assert_eq!((joined.centres, joined.counts), (vec![5.0], vec![8.0]));
     }
 
     #[test]
@@ -280,6 +340,7 @@ mod tests {
             labels: Vec::new(),
             inertia: 0.0,
         };
-        assert_eq!(join_small(found, 1, ROWS_MIN), (vec![2.0], vec![2.0]));
+        let joined = join_small(found, 1, ROWS_MIN);
+        assert_eq!((joined.centres, joined.counts), (vec![2.0], vec![2.0]));
     }
 }

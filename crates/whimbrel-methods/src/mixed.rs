@@ -35,6 +35,10 @@ impl Mixture for Mixed {
         Mixed::points(self, data)
     }
 
+    fn observed(&self, data: &MixedData) -> Option<Vec<bool>> {
+        Mixed::observed(self, data)
+    }
+
     fn point_scales(&self, moments: &[f64]) -> Option<Vec<f64>> {
         Some(Mixed::point_scales(self, moments))
     }

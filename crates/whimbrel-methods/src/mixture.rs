@@ -24,6 +24,10 @@ pub trait Mixture: LatentModel + Clone {
     fn point(&self, data: &Self::Data, row: usize) -> Vec<f64>;
     /// All rows as points.
     fn points(&self, data: &Self::Data) -> Vec<f64>;
+    /// Which numbers of the rows' points were observed; none where all were.
+    fn observed(&self, _data: &Self::Data) -> Option<Vec<bool>> {
+        None
+    }
     /// What the numbers of a point are divided by before distances are taken, for rows with these
     /// moments; none where they are taken as they are.
     fn point_scales(&self, _moments: &[f64]) -> Option<Vec<f64>> {

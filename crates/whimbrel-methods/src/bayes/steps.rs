@@ -24,7 +24,7 @@ pub struct Steps {
 /// The first step of one part.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Schedule {
-    /// One over a bound of the curvature: see [`Steps::at`].
+    /// One over a bound of the curvature: see `gamma` below.
     Auto,
     /// A number.
     Fixed(f64),

@@ -39,6 +39,20 @@ impl Mixed {
         points
     }
 
+    /// Which numbers of the points come from observed cells; none where all do.
+    pub fn observed(&self, data: &MixedData) -> Option<Vec<bool>> {
+        let mut observed = Vec::with_capacity(data.rows() * self.point_len());
+        for row in 0..data.rows() {
+            let cells = data.row(row);
+            let scalars = self.numbers.iter().chain(&self.counts);
+            observed.extend(scalars.map(|j| !cells[*j].is_nan()));
+            for Levels { column, count, .. } in &self.levels {
+                observed.extend(std::iter::repeat_n(!cells[*column].is_nan(), *count));
+            }
+        }
+        observed.contains(&false).then_some(observed)
+    }
+
     /// What each number of a point is divided by so that every column has the variance one.
     pub fn point_scales(&self, moments: &[f64]) -> Vec<f64> {
         let columns = self.columns_of(moments);
