@@ -276,8 +276,11 @@ fn rows_and_columns_nobody_observed_get_a_warning_and_wide_intervals() {
     let ran = sandbox.ok(&["impute", "out", "--draws", "2", "--out", "a.csv"]);
     assert!(ran.stderr.contains("\"s31\"") && ran.stderr.contains("\"13\""), "{}", ran.stderr);
     let (_, lines) = table(&sandbox, "a.csv");
-    let width =
-        |line: &Vec<String>| line[7].parse::<f64>().unwrap() - line[6].parse::<f64>().unwrap();
+    // Relative to the estimate: counts scatter in proportion to it.
+    let width = |line: &Vec<String>| {
+        let [estimate, low, high] = [4, 6, 7].map(|at| line[at].parse::<f64>().unwrap());
+        (high - low) / estimate
+    };
     let of = |row: &str| lines.iter().filter(|l| l[0] == row && l[1] == "6").map(width).next();
     let mut known: Vec<f64> = (1..=SITES).filter_map(|i| of(&format!("s{i}"))).collect();
     known.sort_by(f64::total_cmp);
