@@ -178,7 +178,7 @@ pub static STUDIES: &[Study] = &[
     // and the distance to the Bayes rate are what must hold.
     Study {
         name: "fedmix-table-2-synthetic",
-        title: "FedEM of Marfoq et al. (2021), here `fedmix`: Table 2, synthetic, settings chosen on validation rows",
+        title: "FedEM of Marfoq et al. (2021), here fedmix: Table 2, synthetic, settings chosen on validation rows",
         data: None,
         time: "1 min",
         jobs: files!("personal/table-2": "fedmix.toml", "local.toml", "fedavg.toml", "fedprox.toml", "fedavg-plus.toml",
